@@ -1,0 +1,39 @@
+// Bytes crosses every API where memory or traffic is meant, so that it is never mixed with an element count.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <string>
+
+namespace dslaunch {
+
+struct Bytes {
+    int64_t value = 0;
+
+    auto operator<=>(const Bytes&) const = default;
+    Bytes& operator+=(Bytes other) {
+        value += other.value;
+        return *this;
+    }
+    Bytes& operator-=(Bytes other) {
+        value -= other.value;
+        return *this;
+    }
+};
+
+[[nodiscard]] constexpr Bytes operator+(Bytes a, Bytes b) { return {a.value + b.value}; }
+[[nodiscard]] constexpr Bytes operator-(Bytes a, Bytes b) { return {a.value - b.value}; }
+[[nodiscard]] constexpr Bytes operator*(Bytes a, int64_t factor) { return {a.value * factor}; }
+[[nodiscard]] constexpr Bytes kib(int64_t n) { return {n << 10}; }
+[[nodiscard]] constexpr Bytes mib(int64_t n) { return {n << 20}; }
+[[nodiscard]] constexpr Bytes gib(int64_t n) { return {n << 30}; }
+
+// "1.50 GiB", "12.0 KiB", "37 B".
+[[nodiscard]] std::string to_text(Bytes bytes);
+
+// The next multiple of ALIGNMENT. REQUIRES: alignment > 0.
+[[nodiscard]] constexpr int64_t round_up(int64_t value, int64_t alignment) {
+    return (value + alignment - 1) / alignment * alignment;
+}
+
+}  // namespace dslaunch

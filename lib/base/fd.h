@@ -1,0 +1,55 @@
+// File descriptors with an owner, and reads and writes that finish or say why not. EINTR is retried everywhere.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace dslaunch {
+
+// Owns one descriptor (-1: none); closes it once.
+class UniqueFd {
+  public:
+    UniqueFd() = default;
+    explicit UniqueFd(int fd) : fd_(fd) {}
+    UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+    UniqueFd& operator=(UniqueFd&& other) noexcept {
+        if (this != &other) reset(std::exchange(other.fd_, -1));
+        return *this;
+    }
+    ~UniqueFd() { reset(); }
+
+    [[nodiscard]] int get() const { return fd_; }
+    [[nodiscard]] bool valid() const { return fd_ >= 0; }
+    [[nodiscard]] int release() { return std::exchange(fd_, -1); }
+    void reset(int fd = -1);
+
+  private:
+    int fd_ = -1;
+};
+
+struct Pipe {
+    UniqueFd read_end;
+    UniqueFd write_end;
+};
+
+// A close-on-exec pipe. Throws Error{kSetup} when the descriptor limit is reached.
+[[nodiscard]] Pipe make_pipe();
+
+// Bytes read until the span is full or end of file. -errno on failure. May block.
+[[nodiscard]] ssize_t read_full(int fd, std::span<std::byte> into);
+
+// 0 when all bytes are written, else -errno. May block.
+[[nodiscard]] int write_full(int fd, std::span<const std::byte> from);
+[[nodiscard]] int write_full(int fd, std::string_view from);
+
+// The whole file. Throws Error{kInput} naming the path when it cannot be read or is larger than BYTES_MAX.
+[[nodiscard]] std::string read_file(const std::string& path, size_t bytes_max);
+
+// Writes through PATH.tmp-<pid>, fsync and rename: PATH holds the old content or the new one, never a part.
+// Throws Error{kDisk} with path, cause and bytes needed.
+void write_file_atomically(const std::string& path, std::string_view content);
+
+}  // namespace dslaunch

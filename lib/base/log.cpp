@@ -1,0 +1,73 @@
+#include "base/log.h"
+
+#include <spdlog/sinks/base_sink.h>
+#include <spdlog/spdlog.h>
+
+#include <mutex>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/text.h"
+
+namespace dslaunch {
+
+namespace {
+
+// spdlog's own stderr sink goes through stdio, which may split a long line into several writes.
+class OneWriteSink final : public spdlog::sinks::base_sink<std::mutex> {
+  protected:
+    void sink_it_(const spdlog::details::log_msg& message) override {
+        spdlog::memory_buf_t line;
+        formatter_->format(message, line);
+        // A reader that is gone must not end a job; there is nowhere left to say so.
+        const int status = write_full(2, std::string_view(line.data(), line.size()));
+        static_cast<void>(status);
+    }
+    void flush_() override {}
+};
+
+spdlog::logger& logger() {
+    static spdlog::logger instance = [] {
+        spdlog::logger made("dslaunch", std::make_shared<OneWriteSink>());
+        made.set_pattern("%H:%M:%S.%e %l %v");
+        return made;
+    }();
+    return instance;
+}
+
+std::string& speaker() {
+    static std::string name;
+    return name;
+}
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+    switch (level) {
+        case LogLevel::kError: return spdlog::level::err;
+        case LogLevel::kWarn: return spdlog::level::warn;
+        case LogLevel::kInfo: return spdlog::level::info;
+        case LogLevel::kDebug: return spdlog::level::debug;
+    }
+    return spdlog::level::info;
+}
+
+}  // namespace
+
+void set_log_speaker(const std::string& name) { speaker() = name; }
+void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
+
+LogLevel parse_log_level(std::string_view name) {
+    if (name == "error" || name == "critical") return LogLevel::kError;
+    if (name == "warn" || name == "warning") return LogLevel::kWarn;
+    if (name == "info") return LogLevel::kInfo;
+    if (name == "debug") return LogLevel::kDebug;
+    fail(ExitCode::kUsage, "log level '{}' is unknown; use error, warn, info or debug", printable(name));
+}
+
+bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
+
+void log_line(LogLevel level, std::string_view component, std::string_view message) {
+    const std::string who = speaker().empty() ? std::string() : speaker() + " ";
+    logger().log(to_spdlog(level), "{}{}: {}", who, component, message);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,43 @@
+// Log lines on stderr: one line is one write, `time level r<rank>@host component: message key=value`.
+// Callable from any thread. stdout is for results only and is never touched here.
+#pragma once
+
+#include <fmt/core.h>
+
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace dslaunch {
+
+enum class LogLevel { kError, kWarn, kInfo, kDebug };
+
+// Who speaks: "r3@host" in a worker, "agent@host", or empty in the launcher. Set once in main().
+void set_log_speaker(const std::string& speaker);
+void set_log_level(LogLevel level);
+// "error" | "warn" | "info" | "debug"; throws Error{kUsage} on anything else.
+[[nodiscard]] LogLevel parse_log_level(std::string_view name);
+[[nodiscard]] bool log_enabled(LogLevel level);
+void log_line(LogLevel level, std::string_view component, std::string_view message);
+
+template <typename... Args>
+void log_info(std::string_view component, fmt::format_string<Args...> format, Args&&... args) {
+    if (log_enabled(LogLevel::kInfo))
+        log_line(LogLevel::kInfo, component, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void log_warn(std::string_view component, fmt::format_string<Args...> format, Args&&... args) {
+    if (log_enabled(LogLevel::kWarn))
+        log_line(LogLevel::kWarn, component, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void log_error(std::string_view component, fmt::format_string<Args...> format, Args&&... args) {
+    log_line(LogLevel::kError, component, fmt::format(format, std::forward<Args>(args)...));
+}
+template <typename... Args>
+void log_debug(std::string_view component, fmt::format_string<Args...> format, Args&&... args) {
+    if (log_enabled(LogLevel::kDebug))
+        log_line(LogLevel::kDebug, component, fmt::format(format, std::forward<Args>(args)...));
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,97 @@
+#include "base/text.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace dslaunch {
+
+std::string_view trim(std::string_view text) {
+    constexpr std::string_view kSpace = " \t\r\n\f\v";
+    const size_t first = text.find_first_not_of(kSpace);
+    if (first == std::string_view::npos) return {};
+    return text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+std::vector<std::string> split(std::string_view text, char separator) {
+    std::vector<std::string> parts;
+    for (;;) {
+        const size_t end = text.find(separator);
+        parts.emplace_back(text.substr(0, end));
+        if (end == std::string_view::npos) return parts;
+        text.remove_prefix(end + 1);
+    }
+}
+
+std::string join(std::span<const std::string> parts, std::string_view separator) {
+    std::string joined;
+    for (size_t i = 0; i < parts.size(); ++i) {
+        if (i > 0) joined += separator;
+        joined += parts[i];
+    }
+    return joined;
+}
+
+namespace {
+
+template <typename Number>
+std::optional<Number> parse_number(std::string_view text) {
+    Number value{};
+    const char* end = text.data() + text.size();
+    const auto [stop, status] = std::from_chars(text.data(), end, value);
+    if (status != std::errc() || stop != end || text.empty()) return std::nullopt;
+    return value;
+}
+
+}  // namespace
+
+std::optional<int64_t> parse_int(std::string_view text) { return parse_number<int64_t>(text); }
+std::optional<double> parse_double(std::string_view text) { return parse_number<double>(text); }
+
+size_t edit_distance(std::string_view a, std::string_view b) {
+    std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
+    for (size_t i = 0; i <= a.size(); ++i) cost[i][0] = i;
+    for (size_t j = 0; j <= b.size(); ++j) cost[0][j] = j;
+    for (size_t i = 1; i <= a.size(); ++i) {
+        for (size_t j = 1; j <= b.size(); ++j) {
+            cost[i][j] = std::min({cost[i - 1][j] + 1, cost[i][j - 1] + 1,
+                                   cost[i - 1][j - 1] + (a[i - 1] == b[j - 1] ? 0 : 1)});
+            const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+            if (swapped) cost[i][j] = std::min(cost[i][j], cost[i - 2][j - 2] + 1);
+        }
+    }
+    return cost[a.size()][b.size()];
+}
+
+std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates) {
+    std::optional<std::string> best;
+    size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
+    for (const std::string& candidate : candidates) {
+        const size_t distance = edit_distance(word, candidate);
+        if (distance < best_distance) {
+            best_distance = distance;
+            best = candidate;
+        }
+    }
+    return best;
+}
+
+std::string printable(std::string_view text) {
+    std::string safe;
+    safe.reserve(text.size());
+    for (size_t i = 0; i < text.size(); ++i) {
+        const auto byte = static_cast<unsigned char>(text[i]);
+        const bool c1 = byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+        if (c1) {
+            safe += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[++i]));
+        } else if ((byte < 0x20 && byte != '\t') || byte == 0x7F) {
+            safe += fmt::format("\\x{:02x}", byte);
+        } else {
+            safe += text[i];
+        }
+    }
+    return safe;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,32 @@
+// Small text tools shared by parsers and messages.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch {
+
+[[nodiscard]] std::string_view trim(std::string_view text);
+// Pieces between separators; "a,,b" gives three.
+[[nodiscard]] std::vector<std::string> split(std::string_view text, char separator);
+[[nodiscard]] std::string join(std::span<const std::string> parts, std::string_view separator);
+
+// Whole text as a decimal integer; nothing on any other character, overflow or emptiness.
+[[nodiscard]] std::optional<int64_t> parse_int(std::string_view text);
+[[nodiscard]] std::optional<double> parse_double(std::string_view text);
+
+// Number of single-character insertions, deletions, replacements and neighbour swaps between the two.
+[[nodiscard]] size_t edit_distance(std::string_view a, std::string_view b);
+
+// The candidate nearest to WORD by edit distance, if it is near enough (a third of the length, at least 2) to be meant.
+[[nodiscard]] std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates);
+
+// C0 and C1 control characters (escape sequences with them) as visible \xNN, tabs kept: text from elsewhere must not
+// drive a terminal.
+[[nodiscard]] std::string printable(std::string_view text);
+
+}  // namespace dslaunch

@@ -1,0 +1,47 @@
+// A plain binary encoding for what crosses pipes between launcher, agent and worker: little-endian integers and
+// length-prefixed strings that may hold any bytes. Reading checks every length and never allocates more than is there.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace dslaunch {
+
+class WireWriter {
+  public:
+    WireWriter& u8(uint8_t value);
+    WireWriter& u32(uint32_t value);
+    WireWriter& u64(uint64_t value);
+    WireWriter& i64(int64_t value) { return u64(static_cast<uint64_t>(value)); }
+    // REQUIRES: text.size() < 2^32.
+    WireWriter& string(std::string_view text);
+
+    [[nodiscard]] const std::string& bytes() const { return bytes_; }
+
+  private:
+    std::string bytes_;
+};
+
+// Reads what WireWriter wrote. Throws Error{kInternal} with WHAT in the message when bytes are missing; done() says
+// whether all were used.
+class WireReader {
+  public:
+    // BYTES must outlive the reader.
+    WireReader(std::string_view bytes, std::string_view what) : bytes_(bytes), what_(what) {}
+
+    [[nodiscard]] uint8_t u8();
+    [[nodiscard]] uint32_t u32();
+    [[nodiscard]] uint64_t u64();
+    [[nodiscard]] int64_t i64() { return static_cast<int64_t>(u64()); }
+    [[nodiscard]] std::string string();
+    [[nodiscard]] bool done() const { return bytes_.empty(); }
+
+  private:
+    std::string_view take(size_t length);
+
+    std::string_view bytes_;
+    std::string_view what_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,60 @@
+// Optimizer steps over flat fp32 buffers: one pass that sums the ranks' gradients, scales, updates the states and the
+// parameters. Implementations for AVX-512, AVX2, NEON and a scalar reference, chosen at run time; all give equal bits.
+// Threads: none of its own; callers split ranges. Sources: Kingma & Ba 2015 (Adam), Loshchilov & Hutter 2019 (AdamW);
+// the order of operations is PyTorch's fused Adam (aten/src/ATen/native/cpu/FusedAdamKernel.cpp).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace dslaunch {
+
+// One call updates elements [0, numel) of every pointer below.
+struct FlatRange {
+    int64_t numel = 0;
+    std::span<const float* const> gradients;  // one per rank, summed in this order in fp32; at least one
+    float gradient_scale = 1.0F;              // multiplies the sum (1 / ranks, the clip factor, 1 / loss scale)
+    float* parameters = nullptr;              // read and written; null: only the states move (stage 0's private replicas)
+};
+
+struct AdamStep {
+    double lr = 0;
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double eps = 1e-8;
+    double weight_decay = 0;
+    bool decoupled_decay = true;  // AdamW
+    bool bias_correction = true;
+    int64_t step = 1;             // from 1
+};
+
+struct SgdStep {
+    double lr = 0;
+    double momentum = 0;
+    double dampening = 0;
+    double weight_decay = 0;
+    bool nesterov = false;
+    bool first_step = false;  // the momentum buffer takes the gradient itself
+};
+
+enum class Isa { kScalar, kAvx2, kAvx512, kNeon };
+
+// The best that this processor and this build have.
+[[nodiscard]] Isa best_isa();
+[[nodiscard]] std::string_view isa_name(Isa isa);
+
+// momentum, variance: [numel] fp32. REQUIRES: no range overlaps another.
+void adam_step(const FlatRange& range, const AdamStep& step, float* momentum, float* variance, Isa isa = best_isa());
+
+// momentum: [numel] fp32, null when step.momentum is 0.
+void sgd_step(const FlatRange& range, const SgdStep& step, float* momentum, Isa isa = best_isa());
+
+// out[i] = (((sources[0][i] + sources[1][i]) + …) * scale: the ordered sum of DESIGN rule 14. out may be one of the sources.
+void ordered_sum(std::span<const float* const> sources, float scale, float* out, int64_t numel, Isa isa = best_isa());
+
+// Sum of squares in fp64: partials of blocks of kNormBlockNumel elements that start at values[0], added in block order.
+inline constexpr int64_t kNormBlockNumel = 16 * 1024;
+[[nodiscard]] double sum_of_squares(const float* values, int64_t numel, Isa isa = best_isa());
+
+}  // namespace dslaunch

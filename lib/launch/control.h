@@ -1,0 +1,47 @@
+// Frames between dsworker and its agent over DSL_CONTROL_FD (a stream socket pair): length u32, kind u16, payload.
+// A worker without one (started by hand) writes metrics and results itself.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/fd.h"
+
+namespace dslaunch {
+
+enum class ControlKind : uint16_t {
+    // worker -> agent -> launcher
+    kMetrics = 1,    // one line of metrics.jsonl, without newline
+    kRunInfo = 2,    // the JSON object of run.json's "run" member (rank 0, once)
+    kProgress = 3,   // one line for the terminal's progress line (rank 0)
+    kFailure = 4,    // why this rank fails: exit code u32, then the message; the last frame before it ends
+    kHeartbeat = 5,  // u64 instructions done, then the current instruction in words
+    kReady = 6,      // the first step has begun
+    // launcher -> agent -> worker
+    kSaveAndEnd = 64,  // save, then end with kOk
+};
+
+struct ControlFrame {
+    ControlKind kind = ControlKind::kHeartbeat;
+    std::string payload;
+};
+
+// The longest payload: a longer frame is an error on both sides.
+inline constexpr uint32_t kControlPayloadBytesMax = 16U << 20;
+
+[[nodiscard]] std::string encode(const ControlFrame& frame);
+
+// Takes whole frames out of a byte stream that arrives in pieces.
+class ControlDecoder {
+  public:
+    void append(std::string_view bytes) { buffer_.append(bytes); }
+    // The next whole frame; throws Error{kInternal} on a length over the limit or an unknown kind.
+    [[nodiscard]] std::optional<ControlFrame> next();
+
+  private:
+    std::string buffer_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,9 @@
+// Catch2 v2 (Debian 12) and v3 (Ubuntu 24.04) behind one include. Write Catch::Approx as Approx; a test name is a sentence.
+#pragma once
+
+#if __has_include(<catch2/catch_all.hpp>)
+#include <catch2/catch_all.hpp>
+using Catch::Approx;
+#else
+#include <catch2/catch.hpp>
+#endif

@@ -1,0 +1,42 @@
+#include "base/text.h"
+
+#include "support/catch.h"
+
+namespace dslaunch {
+
+TEST_CASE("a decimal integer is the whole text or nothing") {
+    CHECK(parse_int("42") == 42);
+    CHECK(parse_int("-7") == -7);
+    for (const char* bad : {"", " 1", "1 ", "1e3", "0x10", "99999999999999999999", "+1"}) {
+        INFO(bad);
+        CHECK_FALSE(parse_int(bad).has_value());
+    }
+}
+
+TEST_CASE("edit distance counts swaps of neighbours as one edit") {
+    CHECK(edit_distance("stage", "stage") == 0);
+    CHECK(edit_distance("stgae", "stage") == 1);
+    CHECK(edit_distance("", "abc") == 3);
+    CHECK(edit_distance("kitten", "sitting") == 3);
+}
+
+TEST_CASE("the nearest word is offered only when it is near") {
+    const std::vector<std::string> words = {"stage", "optimizer", "scheduler"};
+    CHECK(nearest("optimiser", words) == "optimizer");
+    CHECK_FALSE(nearest("zzzzzzzz", words).has_value());
+}
+
+TEST_CASE("text from elsewhere cannot drive a terminal") {
+    CHECK(printable("a\x1b[31mb") == "a\\x1b[31mb");
+    CHECK(printable("tab\tstays") == "tab\tstays");
+    CHECK(printable("\xc2\x9b" "31m") == "\\x9b31m");
+    CHECK(printable("\xc3\xa9") == "\xc3\xa9");
+}
+
+TEST_CASE("splitting keeps empty pieces and joining undoes it") {
+    CHECK(split("a,,b", ',').size() == 3);
+    CHECK(join(split("a,,b", ','), ",") == "a,,b");
+    CHECK(trim("  x y \n") == "x y");
+}
+
+}  // namespace dslaunch

@@ -40,8 +40,11 @@ class ArenaLayout {
     struct Bucket {
         std::string name;
         SliceId slice;
-        int64_t numel = 0;  // fp32
-        SignalId posted, summed, reduced, released;
+        int64_t numel = 0;    // fp32
+        SignalId posted{};    // this rank's gradients are complete
+        SignalId summed{};    // its part is summed over the host (several hosts only)
+        SignalId reduced{};   // what it reduces is done
+        SignalId released{};  // it reads no more
     };
 
     // REQUIRES: local_world_size >= 1.
@@ -117,7 +120,7 @@ class Arena {
     [[nodiscard]] std::span<float> bucket_of_rank(BucketId id, int local_rank) const;
 
   private:
-    Arena(ArenaLayout layout, std::byte* base) : layout_(std::move(layout)), base_(base) {}
+    explicit Arena(ArenaLayout layout) : layout_(std::move(layout)) {}
 
     ArenaLayout layout_;
     std::byte* base_ = nullptr;  // [layout_.total_bytes()], unmapped by the destructor

@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "runtime/comm/arena.h"
+#include "runtime/comm/control_block.h"
 
 namespace dslaunch {
 
@@ -33,10 +34,9 @@ class HostGroup {
     HostGroup(const Arena& arena, const HostGroupOptions& options);
     HostGroup(const HostGroup&) = delete;
     HostGroup& operator=(const HostGroup&) = delete;
-    ~HostGroup();
 
     [[nodiscard]] int local_rank() const { return options_.local_rank; }
-    [[nodiscard]] int local_world_size() const { return local_world_size_; }
+    [[nodiscard]] int local_world_size() const { return layout_.local_world_size(); }
 
     // This rank has reached GENERATION of SIGNAL; what it wrote before is seen by those who await
     // it. Does not block. REQUIRES: generations of a signal grow, by less than 2^31 at once.
@@ -66,19 +66,20 @@ class HostGroup {
     void check_alive() const;
 
   private:
-    struct Control;  // what the control block holds
-    class Waiting;
-
     [[nodiscard]] std::string rank_name(int local_rank) const;
     [[nodiscard]] bool is_dead(int local_rank) const;
+    void sleep_until_posted(SignalId signal, int local_rank, uint32_t generation);
     [[noreturn]] void give_up(SignalId signal, int local_rank, bool dead);
+    void post_internal(int signal, uint32_t generation) { post(SignalId{signal}, generation); }
+    void await_all_internal(int signal, uint32_t generation) {
+        await_all(SignalId{signal}, generation);
+    }
 
     HostGroupOptions options_;
-    int local_world_size_;
     const ArenaLayout& layout_;
-    Control* control_;
+    ControlBlock control_;
     std::vector<UniqueFd>
-        process_fds_;  // of the other processes, by local rank; invalid for threads of this one
+        process_fds_;  // of the other processes, by local rank; none for threads of this one
     uint32_t barrier_generation_ = 0;
     uint32_t mailbox_generation_ = 0;
 };

@@ -3,6 +3,7 @@
 // A value type, no threads.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

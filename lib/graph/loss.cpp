@@ -1,0 +1,65 @@
+#include "graph/loss.h"
+
+#include <ATen/core/Reduction.h>
+#include <ATen/core/interned_strings.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace dslaunch {
+
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+namespace {
+
+constexpr int64_t kIgnoreIndex = -100;  // PyTorch's default: such targets count for nothing
+
+Value* loss_value(Graph& graph, LossKind kind, Value* output, Value* target) {
+    Value* mean = graph.insertConstant(static_cast<int64_t>(at::Reduction::Mean));
+    switch (kind) {
+        case LossKind::kCrossEntropy: {
+            // [.., classes] rows against [..] targets; a 2-d output is already that.
+            Value* rows = graph.insert(c10::aten::flatten, {output, 0, -2});
+            Value* labels = graph.insert(c10::aten::flatten, {target});
+            Value* none = graph.insertConstant(c10::IValue());
+            return graph.insert(c10::aten::cross_entropy_loss, {rows, labels, none, mean, kIgnoreIndex, 0.0});
+        }
+        case LossKind::kMse: return graph.insert(c10::aten::mse_loss, {output, target, mean});
+        case LossKind::kL1: return graph.insert(c10::aten::l1_loss, {output, target, mean});
+        case LossKind::kBceWithLogits: {
+            Value* none = graph.insertConstant(c10::IValue());
+            return graph.insert(c10::aten::binary_cross_entropy_with_logits, {output, target, none, none, mean});
+        }
+        case LossKind::kModel: break;
+    }
+    DSL_CHECK(false, "no such loss");
+    return nullptr;
+}
+
+}  // namespace
+
+void append_loss(const LossConfig& loss, LoweredGraph& lowered) {
+    Graph& graph = *lowered.graph;
+    Value* output = graph.outputs()[0];
+    const bool is_tensor = output->type()->isSubtypeOf(*c10::TensorType::get());
+    if (loss.kind == LossKind::kModel) {
+        if (is_tensor) return;
+        fail(ExitCode::kInput,
+             "forward returns {}, not a loss; return the loss alone, or name one in the config: "
+             "\"dslaunch\": {{\"loss\": {{\"name\": \"cross_entropy\", \"target\": …}}}}",
+             output->type()->repr_str());
+    }
+    if (!is_tensor)
+        fail(ExitCode::kInput, "forward returns {}; the config's loss needs one tensor", output->type()->repr_str());
+    Value* target = graph.insertInput(lowered.first_state());
+    target->setType(c10::TensorType::get());
+    lowered.arguments.push_back(loss.target);
+    lowered.argument_types.push_back(c10::TensorType::get());
+    torch::jit::WithInsertPoint at_end(graph.return_node());
+    graph.block()->replaceOutput(0, loss_value(graph, loss.kind, output, target));
+}
+
+}  // namespace dslaunch

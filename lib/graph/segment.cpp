@@ -1,0 +1,154 @@
+#include "graph/segment.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/jit/passes/canonicalize.h>
+
+#include <map>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "graph/segment_builder.h"
+
+namespace dslaunch {
+
+using c10::IValue;
+using torch::jit::Graph;
+using torch::jit::Value;
+
+namespace {
+
+// LibTorch's text is a page: its last "RuntimeError" line says what, the last "File" line of the original code where.
+std::string short_reason(const std::string& text) {
+    std::string what;
+    std::string where;
+    for (const std::string& raw : split(text, '\n')) {
+        const std::string line(trim(raw));
+        if (line.rfind("Exception raised from", 0) == 0) break;
+        if (what.empty() || line.rfind("RuntimeError: ", 0) == 0) what = line;
+        if (line.rfind("File \"", 0) == 0) where = line;
+    }
+    return printable(where.empty() ? what : what + " [" + where + "]");
+}
+
+}  // namespace
+
+SegmentedModel SegmentedModel::make(Model& model, const LowerOptions& options, int64_t segments) {
+    SegmentedModel made(model, lower(model, options));
+    const CutMap map = find_cuts(made.lowered_, model);
+    int64_t numel = 0;
+    for (const int parameter : made.lowered_.parameters)
+        numel += model.parameters()[static_cast<size_t>(parameter)].tensor.numel();
+    made.cut_places_ = static_cast<int64_t>(map.places.size());
+    made.cut(map, choose_cuts(map.places, numel, segments));
+    return made;
+}
+
+void SegmentedModel::cut(const CutMap& map, const std::vector<int64_t>& positions) {
+    std::vector<int64_t> ends = positions;
+    ends.push_back(static_cast<int64_t>(map.nodes.size()));
+    // Segment 0 takes every argument and state, read or not, so that callers need not know which are.
+    LiveRange live;
+    for (size_t i = lowered_.first_argument(); i < lowered_.first_parameter(); ++i)
+        live.in.push_back(lowered_.graph->inputs()[i]);
+    std::map<std::string, std::shared_ptr<torch::jit::Code>> codes;
+    SegmentRange range;
+    for (const int64_t end : ends) {
+        range.end = end;
+        const auto outputs = lowered_.graph->outputs();
+        live.out = end == ends.back() ? std::vector<Value*>(outputs.begin(), outputs.end()) : map.alive_at(end, lowered_);
+        Segment segment = build_segment(*model_, lowered_, map, range, live);
+        const std::string text = torch::jit::Canonicalize(segment.graph, false)->toString(false);
+        std::shared_ptr<torch::jit::Code>& code = codes[text];
+        if (code == nullptr) code = std::make_shared<torch::jit::Code>(segment.graph, segment.name);
+        segment.code = code;
+        range.begin = end;
+        range.draw_ordinal_first += segment.draws;
+        live.in = std::move(live.out);
+        segments_.push_back(std::move(segment));
+    }
+}
+
+std::vector<int> SegmentedModel::unused_parameters() const {
+    std::vector<bool> used(model_->parameters().size(), false);
+    for (const int parameter : lowered_.parameters) used[static_cast<size_t>(parameter)] = true;
+    for (const int parameter : lowered_.opaque_parameters) used[static_cast<size_t>(parameter)] = true;
+    std::vector<int> unused;
+    for (size_t i = 0; i < used.size(); ++i)
+        if (!used[i]) unused.push_back(static_cast<int>(i));
+    return unused;
+}
+
+std::vector<IValue> SegmentedModel::first_inputs(std::vector<IValue> arguments) const {
+    DSL_CHECK(arguments.size() == lowered_.arguments.size(), "forward takes {} arguments, not {}",
+              lowered_.arguments.size(), arguments.size());
+    for (const ModelState& state : lowered_.states) arguments.push_back(state.object->getAttr(state.attribute));
+    return arguments;
+}
+
+void SegmentedModel::store_states(const Boundary& last) const {
+    for (size_t i = 0; i < lowered_.states.size(); ++i) {
+        const ModelState& state = lowered_.states[i];
+        IValue value = map_tensors(last.values[1 + i], [](const at::Tensor& tensor) { return tensor.detach(); });
+        state.object->setAttr(state.attribute, std::move(value));
+    }
+}
+
+Boundary SegmentedModel::forward(size_t index, const std::vector<IValue>& inputs, const DrawKey& key,
+                                 c10::Device device) const {
+    const Segment& segment = segments_[index];
+    torch::jit::Stack stack;
+    stack.reserve(inputs.size() + segment.parameters.size() + segment.buffers.size() + 1);
+    if (segment.module_input) stack.emplace_back(model_->module()._ivalue());
+    for (const IValue& input : inputs) stack.push_back(input);
+    std::vector<const c10::StorageImpl*> lenders;
+    const auto lend = [&](const at::Tensor& tensor) {
+        stack.emplace_back(tensor);
+        lenders.push_back(tensor.storage().unsafeGetStorageImpl());
+    };
+    for (const int parameter : segment.parameters) lend(model_->parameters()[static_cast<size_t>(parameter)].tensor);
+    for (const int buffer : segment.buffers) lend(model_->buffers()[static_cast<size_t>(buffer)].tensor);
+    const DrawScope draws(key, segment.draw_ordinal_first, device);
+    try {
+        torch::jit::InterpreterState(*segment.code).run(stack);
+    } catch (const std::exception& error) {
+        fail(ExitCode::kInput, "segment {} ({}) failed: {}", index, segment.name, short_reason(error.what()));
+    }
+    return make_boundary(std::move(stack), lenders);
+}
+
+void SegmentedModel::backward(Boundary& boundary) {
+    std::vector<at::Tensor> roots;
+    std::vector<at::Tensor> gradients;
+    for (size_t i = 0; i < boundary.producers.size(); ++i) {
+        if (!boundary.leaves[i].grad().defined()) continue;
+        roots.push_back(std::move(boundary.producers[i]));
+        gradients.push_back(boundary.leaves[i].grad());
+        boundary.leaves[i].mutable_grad().reset();
+    }
+    boundary = {};
+    if (!roots.empty()) torch::autograd::backward(roots, gradients);
+}
+
+void SegmentedModel::backward_loss(Boundary& boundary, double scale) {
+    if (boundary.producers.empty())
+        fail(ExitCode::kInput, "the loss does not depend on any trainable parameter: nothing can be trained");
+    // Only the loss is a root: the states behind it are values, not results.
+    at::Tensor loss = boundary.producers.front();
+    boundary = {};
+    torch::autograd::backward({loss}, {at::full_like(loss, scale)});
+}
+
+double loss_of(const Boundary& last) {
+    DSL_CHECK(!last.values.empty() && last.values[0].isTensor(), "the last segment gives no loss");
+    const at::Tensor& loss = last.values[0].toTensor();
+    if (loss.numel() != 1)
+        fail(ExitCode::kInput,
+             "forward returns a tensor of {} elements, not a loss; return a scalar, or name a loss in the config "
+             "(dslaunch.loss)",
+             loss.numel());
+    return loss.item<double>();
+}
+
+}  // namespace dslaunch

@@ -211,14 +211,18 @@ TEST_CASE("What was posted before the poison is still read, the rest is refused"
         group.post(signal, 1);
         group.barrier();
     });
+    std::atomic<int> refused{0};
     run_ranks(arena, 20s, [&](HostGroup& group, int rank) {
         if (rank == 0) group.poison(std::string(5000, 'x'));
         while (!group.poisoned()) std::this_thread::yield();
         group.await_all(signal, 1);
-        CHECK_THROWS_AS(group.await_all(signal, 2), Error);
-        CHECK_THROWS_AS(group.check_alive(), Error);
-        CHECK(group.poison_text() == std::string(1024, 'x'));
+        try {
+            group.await_all(signal, 2);
+        } catch (const Error& error) {
+            refused += error.what() == std::string(1024, 'x');
+        }
     });
+    CHECK(refused == 2);
 }
 
 TEST_CASE("A rank that never enters is a time-out that names it") {

@@ -1,0 +1,269 @@
+#include "runtime/comm/collectives.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <optional>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/wire.h"
+#include "kernels/flat_optimizer.h"
+#include "runtime/comm/host_exchange.h"
+#include "runtime/comm/host_group.h"
+#include "runtime/comm/link.h"
+
+namespace dslaunch {
+
+void ReducedParts::copy_to(std::span<float> into) const {
+    DSL_CHECK(std::ssize(into) == numel, "{} elements into {}", numel, into.size());
+    for (const Part& part : parts)
+        std::memcpy(into.data() + part.range.begin, part.values.data(), part.values.size_bytes());
+}
+
+namespace {
+
+// Marks the thread that uses mailbox and link; a second one at the same time is a bug of the plan.
+class OneAtATime {
+  public:
+    explicit OneAtATime(std::atomic<bool>& busy) : busy_(busy) {
+        DSL_CHECK(!busy_.exchange(true), "two threads are inside collectives at once");
+    }
+    OneAtATime(const OneAtATime&) = delete;
+    OneAtATime& operator=(const OneAtATime&) = delete;
+    ~OneAtATime() { busy_.store(false); }
+
+  private:
+    std::atomic<bool>& busy_;
+};
+
+class HierarchicalCollectives final : public Collectives {
+  public:
+    explicit HierarchicalCollectives(CollectivesParts parts)
+        : topology_(std::move(parts.topology)), arena_(*parts.arena), group_(*parts.group) {
+        DSL_CHECK((parts.link != nullptr) == topology_.is_bridge(),
+                  "rank {} has a link or lacks one, against the topology", topology_.rank());
+        DSL_CHECK(group_.local_world_size() == topology_.local_world_size() &&
+                      group_.local_rank() == topology_.local_rank,
+                  "the host group is another one than the topology's");
+        if (parts.link != nullptr) exchange_.emplace(topology_, std::move(parts.link));
+    }
+
+    const Topology& topology() const override { return topology_; }
+    std::span<float> bucket(BucketId bucket) override {
+        return arena_.bucket_of_rank(bucket, topology_.local_rank);
+    }
+
+    void await_free(BucketId bucket, Generation generation) override {
+        group_.await_all(info(bucket).released, generation - 1);
+    }
+    void post(BucketId bucket, Generation generation) override {
+        group_.post(info(bucket).posted, generation);
+    }
+    void release(BucketId bucket, Generation generation) override {
+        group_.post(info(bucket).released, generation);
+    }
+    void reduce(BucketId bucket, Generation generation, float scale) override;
+    ReducedParts await_reduced(BucketId bucket, Generation generation) override;
+    std::vector<const float*> await_sources(BucketId bucket, Generation generation) override;
+
+    void broadcast(std::span<std::byte> bytes) override;
+    void broadcast_shared(SliceId slice) override;
+    std::vector<std::string> all_gather(std::string_view mine) override;
+    void sum_ordered(std::span<double> values) override;
+    void barrier() override;
+
+    void poison(std::string_view text) override {
+        group_.poison(text);
+        if (exchange_) exchange_->abort(text);
+    }
+    Traffic traffic() const override { return exchange_ ? exchange_->traffic() : Traffic{}; }
+
+  private:
+    [[nodiscard]] const ArenaLayout::Bucket& info(BucketId bucket) const {
+        return arena_.layout().bucket(bucket);
+    }
+    [[nodiscard]] bool one_host() const { return topology_.node_count() == 1; }
+    // Part PART of the bucket, where the host's sum of it lies.
+    [[nodiscard]] ReducedParts::Part part_of(BucketId bucket, int part) const;
+    [[nodiscard]] std::vector<std::span<float>> pieces_of(BucketId bucket,
+                                                          const Range& wanted) const;
+    void sum_on_host(BucketId bucket, float scale);
+    [[nodiscard]] std::vector<std::string> gather_over_hosts(const std::vector<std::string>& local);
+
+    // Runs what talks to other hosts; its failure is told to the ranks of this one.
+    template <typename Action>
+    void over_link(Action&& action) {
+        try {
+            action();
+        } catch (const Error& error) {
+            poison(error.what());
+            throw;
+        }
+    }
+
+    Topology topology_;
+    const Arena& arena_;
+    HostGroup& group_;
+    std::optional<HostExchange> exchange_;
+    std::atomic<bool> busy_{false};
+};
+
+ReducedParts::Part HierarchicalCollectives::part_of(BucketId bucket, int part) const {
+    const Range range = part_range(info(bucket).numel, {part, topology_.local_world_size()});
+    return {range,
+            arena_.bucket_of_rank(bucket, part)
+                .subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.numel))};
+}
+
+std::vector<std::span<float>> HierarchicalCollectives::pieces_of(BucketId bucket,
+                                                                 const Range& wanted) const {
+    std::vector<std::span<float>> pieces;
+    for (int part = 0; part < topology_.local_world_size(); ++part) {
+        const Range both = intersect(part_of(bucket, part).range, wanted);
+        if (both.numel > 0)
+            pieces.push_back(
+                arena_.bucket_of_rank(bucket, part)
+                    .subspan(static_cast<size_t>(both.begin), static_cast<size_t>(both.numel)));
+    }
+    return pieces;
+}
+
+void HierarchicalCollectives::sum_on_host(BucketId bucket, float scale) {
+    const Range mine = part_of(bucket, topology_.local_rank).range;
+    if (mine.numel == 0) return;
+    if (topology_.local_world_size() == 1 && scale == 1.0F) return;
+    std::vector<const float*> sources;
+    for (int rank = 0; rank < topology_.local_world_size(); ++rank)
+        sources.push_back(arena_.bucket_of_rank(bucket, rank).data() + mine.begin);
+    // Only this rank reads part `local_rank` of the arenas now, so the sum may replace one of its
+    // terms.
+    float* const out = arena_.bucket_of_rank(bucket, topology_.local_rank).data() + mine.begin;
+    ordered_sum(sources, scale, out, mine.numel);
+}
+
+void HierarchicalCollectives::reduce(BucketId bucket, Generation generation, float scale) {
+    const ArenaLayout::Bucket& words = info(bucket);
+    DSL_CHECK(group_.is_posted(words.posted, topology_.local_rank, generation),
+              "bucket {} is reduced before generation {} is posted", words.name, generation);
+    group_.await_all(words.posted, generation);
+    if (one_host()) {
+        sum_on_host(bucket, scale);
+        group_.post(words.reduced, generation);
+        return;
+    }
+    sum_on_host(bucket, 1.0F);
+    group_.post(words.summed, generation);
+    if (!exchange_) return;
+    const OneAtATime one(busy_);
+    group_.await_all(words.summed, generation);
+    const Range stripe = part_range(words.numel, {topology_.local_rank, topology_.bridge_count()});
+    over_link([&] { exchange_->reduce(pieces_of(bucket, stripe), stripe.numel, scale); });
+    group_.post(words.reduced, generation);
+}
+
+ReducedParts HierarchicalCollectives::await_reduced(BucketId bucket, Generation generation) {
+    const int writers = one_host() ? topology_.local_world_size() : topology_.bridge_count();
+    for (int rank = 0; rank < writers; ++rank) group_.await(info(bucket).reduced, rank, generation);
+    ReducedParts result{.numel = info(bucket).numel, .parts = {}};
+    for (int part = 0; part < topology_.local_world_size(); ++part) {
+        const ReducedParts::Part view = part_of(bucket, part);
+        if (view.range.numel > 0) result.parts.push_back(view);
+    }
+    return result;
+}
+
+std::vector<const float*> HierarchicalCollectives::await_sources(BucketId bucket,
+                                                                 Generation generation) {
+    DSL_CHECK(one_host(), "summing while updating needs one host, here are {}",
+              topology_.node_count());
+    group_.await_all(info(bucket).posted, generation);
+    std::vector<const float*> sources;
+    for (int rank = 0; rank < topology_.local_world_size(); ++rank)
+        sources.push_back(arena_.bucket_of_rank(bucket, rank).data());
+    return sources;
+}
+
+void HierarchicalCollectives::broadcast(std::span<std::byte> bytes) {
+    const OneAtATime one(busy_);
+    if (!one_host() && topology_.local_rank == 0) over_link([&] { exchange_->broadcast(bytes); });
+    group_.broadcast(bytes, 0);
+}
+
+void HierarchicalCollectives::broadcast_shared(SliceId slice) {
+    const OneAtATime one(busy_);
+    group_.barrier();  // all writes on node 0, and all reads of the old content elsewhere, are done
+    if (one_host()) return;
+    if (exchange_) {
+        const std::span<std::byte> bytes = arena_.shared(slice);
+        const Range stripe =
+            part_range(std::ssize(bytes), {topology_.local_rank, topology_.bridge_count()});
+        over_link([&] {
+            exchange_->broadcast(bytes.subspan(static_cast<size_t>(stripe.begin),
+                                               static_cast<size_t>(stripe.numel)));
+        });
+    }
+    group_.barrier();
+}
+
+std::vector<std::string> HierarchicalCollectives::all_gather(std::string_view mine) {
+    const OneAtATime one(busy_);
+    std::vector<std::string> local = group_.all_gather(mine);
+    if (one_host()) return local;
+    return gather_over_hosts(local);
+}
+
+std::vector<std::string> HierarchicalCollectives::gather_over_hosts(
+    const std::vector<std::string>& local) {
+    std::string packed;
+    if (topology_.local_rank == 0) {
+        WireWriter writer;
+        for (const std::string& one : local) writer.string(one);
+        over_link([&] {
+            for (const std::string& host : exchange_->all_gather(writer.bytes())) packed += host;
+        });
+    }
+    uint64_t packed_bytes = packed.size();
+    group_.broadcast(std::as_writable_bytes(std::span(&packed_bytes, 1)), 0);
+    packed.resize(packed_bytes);
+    group_.broadcast(std::as_writable_bytes(std::span(packed)), 0);
+    WireReader reader(packed, "all_gather");
+    std::vector<std::string> all;
+    for (int rank = 0; rank < topology_.world_size(); ++rank) all.push_back(reader.string());
+    return all;
+}
+
+void HierarchicalCollectives::sum_ordered(std::span<double> values) {
+    const std::string_view mine(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+    const std::vector<std::string> all = all_gather(mine);
+    for (size_t rank = 0; rank < all.size(); ++rank) {
+        DSL_CHECK(all[rank].size() == mine.size(), "rank {} sums {} bytes, this rank {}", rank,
+                  all[rank].size(), mine.size());
+    }
+    for (size_t i = 0; i < values.size(); ++i) {
+        double sum = 0;
+        for (const std::string& theirs : all) {
+            double term = 0;
+            std::memcpy(&term, theirs.data() + i * sizeof term, sizeof term);
+            sum += term;
+        }
+        values[i] = sum;
+    }
+}
+
+void HierarchicalCollectives::barrier() {
+    const OneAtATime one(busy_);
+    group_.barrier();
+    if (one_host()) return;
+    if (topology_.local_rank == 0) over_link([&] { (void)exchange_->all_gather({}); });
+    group_.barrier();
+}
+
+}  // namespace
+
+std::unique_ptr<Collectives> make_collectives(CollectivesParts parts) {
+    return std::make_unique<HierarchicalCollectives>(std::move(parts));
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,135 @@
+#include "runtime/comm/host_exchange.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/flat_optimizer.h"
+
+namespace dslaunch {
+
+namespace {
+
+std::span<float> at(std::vector<float>& values, const Range& range) {
+    return std::span(values).subspan(static_cast<size_t>(range.begin),
+                                     static_cast<size_t>(range.numel));
+}
+
+}  // namespace
+
+HostExchange::HostExchange(const Topology& topology, std::unique_ptr<Link> link)
+    : node_count_(topology.node_count()),
+      node_(topology.node_rank),
+      link_(std::move(link)),
+      incoming_(static_cast<size_t>(topology.node_count())) {
+    DSL_CHECK(node_count_ > 1, "an exchange over {} hosts", node_count_);
+}
+
+Range HostExchange::sub_stripe(int64_t numel, int node) const {
+    return part_range(numel, {node, node_count_});
+}
+
+void HostExchange::transfer(const std::vector<LinkSend>& sends,
+                            const std::vector<LinkReceive>& receives) {
+    ++tag_;
+    if (!sends.empty() || !receives.empty()) link_->transfer(sends, receives);
+}
+
+void HostExchange::reduce(const std::vector<std::span<float>>& pieces, int64_t numel, float scale) {
+    if (std::ssize(stripe_) < numel) stripe_.resize(static_cast<size_t>(numel));
+    float* into = stripe_.data();
+    for (const std::span<float>& piece : pieces) into = std::copy(piece.begin(), piece.end(), into);
+    DSL_CHECK(into == stripe_.data() + numel, "the pieces are not {} elements", numel);
+    scatter(numel);
+    sum(numel, scale);
+    gather(numel);
+    const float* from = stripe_.data();
+    for (const std::span<float>& piece : pieces) {
+        std::copy(from, from + piece.size(), piece.begin());
+        from += piece.size();
+    }
+}
+
+// Each host gets its sub-stripe of all others.
+void HostExchange::scatter(int64_t numel) {
+    const Range own = sub_stripe(numel, node_);
+    std::vector<LinkSend> sends;
+    std::vector<LinkReceive> receives;
+    for (int node = 0; node < node_count_; ++node) {
+        if (node == node_) continue;
+        const Range theirs = sub_stripe(numel, node);
+        if (theirs.numel > 0) sends.push_back({node, tag_, std::as_bytes(at(stripe_, theirs))});
+        std::vector<float>& terms = incoming_[static_cast<size_t>(node)];
+        terms.resize(static_cast<size_t>(own.numel));
+        if (own.numel > 0)
+            receives.push_back({node, tag_, std::as_writable_bytes(std::span(terms))});
+    }
+    transfer(sends, receives);
+}
+
+void HostExchange::sum(int64_t numel, float scale) {
+    const Range own = sub_stripe(numel, node_);
+    if (own.numel == 0) return;
+    std::vector<const float*> sources;
+    for (int node = 0; node < node_count_; ++node)
+        sources.push_back(node == node_ ? stripe_.data() + own.begin
+                                        : incoming_[static_cast<size_t>(node)].data());
+    ordered_sum(sources, scale, stripe_.data() + own.begin, own.numel);
+}
+
+// Each host gets the sums of all others.
+void HostExchange::gather(int64_t numel) {
+    const Range own = sub_stripe(numel, node_);
+    std::vector<LinkSend> sends;
+    std::vector<LinkReceive> receives;
+    for (int node = 0; node < node_count_; ++node) {
+        if (node == node_) continue;
+        if (own.numel > 0) sends.push_back({node, tag_, std::as_bytes(at(stripe_, own))});
+        const Range theirs = sub_stripe(numel, node);
+        if (theirs.numel > 0)
+            receives.push_back({node, tag_, std::as_writable_bytes(at(stripe_, theirs))});
+    }
+    transfer(sends, receives);
+}
+
+void HostExchange::broadcast(std::span<std::byte> bytes) {
+    std::vector<LinkSend> sends;
+    std::vector<LinkReceive> receives;
+    if (!bytes.empty() && node_ != 0) receives.push_back({0, tag_, bytes});
+    if (!bytes.empty() && node_ == 0) {
+        for (int node = 1; node < node_count_; ++node) sends.push_back({node, tag_, bytes});
+    }
+    transfer(sends, receives);
+}
+
+std::vector<std::string> HostExchange::all_gather(std::string_view mine) {
+    std::vector<uint64_t> sizes(static_cast<size_t>(node_count_), mine.size());
+    std::vector<std::string> all(static_cast<size_t>(node_count_));
+    std::vector<LinkSend> sends;
+    std::vector<LinkReceive> receives;
+    for (int node = 0; node < node_count_; ++node) {
+        if (node == node_) continue;
+        const size_t index = static_cast<size_t>(node);
+        sends.push_back(
+            {node, tag_, std::as_bytes(std::span(&sizes[static_cast<size_t>(node_)], 1))});
+        receives.push_back({node, tag_, std::as_writable_bytes(std::span(&sizes[index], 1))});
+    }
+    transfer(sends, receives);
+    sends.clear();
+    receives.clear();
+    for (int node = 0; node < node_count_; ++node) {
+        const size_t index = static_cast<size_t>(node);
+        if (node == node_) {
+            all[index] = mine;
+            continue;
+        }
+        if (!mine.empty()) sends.push_back({node, tag_, std::as_bytes(std::span(mine))});
+        all[index].resize(sizes[index]);
+        if (!all[index].empty())
+            receives.push_back({node, tag_, std::as_writable_bytes(std::span(all[index]))});
+    }
+    transfer(sends, receives);
+    return all;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,55 @@
+// Which rank sits where: hosts by node rank, and on each host its local ranks; global ranks count
+// host by host. Where it stands: worker environment -> topology -> host group, links, collectives.
+// A value type, no threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace dslaunch {
+
+struct Topology {
+    std::vector<int> node_sizes = {1};  // local ranks of each host, by node rank; each >= 1
+    int node_rank = 0;
+    int local_rank = 0;
+
+    // Throws Error{kSetup} when sizes are empty or below 1, or RANK is not one of them.
+    [[nodiscard]] static Topology of_rank(std::vector<int> node_sizes, int rank);
+
+    [[nodiscard]] int node_count() const { return static_cast<int>(node_sizes.size()); }
+    [[nodiscard]] int local_world_size() const {
+        return node_sizes[static_cast<size_t>(node_rank)];
+    }
+    [[nodiscard]] int world_size() const;
+    [[nodiscard]] int rank() const { return first_rank(node_rank) + local_rank; }
+    // Global rank of local rank 0 of NODE.
+    [[nodiscard]] int first_rank(int node) const;
+    // Bridges are the local ranks 0..bridge_count()-1 of each host: bridge k talks to bridge k of
+    // the other hosts. The smallest host says how many; 0 on one host, where nobody opens a link.
+    [[nodiscard]] int bridge_count() const;
+    [[nodiscard]] bool is_bridge() const { return local_rank < bridge_count(); }
+};
+
+// A range of elements [begin, begin + numel).
+struct Range {
+    int64_t begin = 0;
+    int64_t numel = 0;
+
+    [[nodiscard]] int64_t end() const { return begin + numel; }
+    bool operator==(const Range&) const = default;
+};
+
+// Part INDEX of NUMEL elements cut into PARTS neighbours that tile exactly; borders are multiples
+// of a cache line (16 fp32), so with few elements the last parts are empty. REQUIRES: 0 <= index <
+// parts, numel >= 0.
+struct PartOf {
+    int index = 0;
+    int parts = 1;
+};
+[[nodiscard]] Range part_range(int64_t numel, PartOf part);
+
+// The elements that both have (numel 0 when none).
+[[nodiscard]] Range intersect(const Range& a, const Range& b);
+
+}  // namespace dslaunch

@@ -1,0 +1,163 @@
+#include "runtime/comm_gloo/gloo_link.h"
+
+#include <ATen/ops/from_blob.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <mutex>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace dslaunch {
+
+namespace {
+
+using c10d::ProcessGroupGloo;
+using WorkPtr = c10::intrusive_ptr<c10d::Work>;
+
+std::chrono::milliseconds in_milliseconds(Duration duration) {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(duration);
+}
+
+// The first line: c10 appends a stack trace.
+std::string first_line(const std::exception& error) {
+    const std::string text = error.what();
+    return text.substr(0, text.find('\n'));
+}
+
+class GlooLink final : public Link {
+  public:
+    GlooLink(c10::intrusive_ptr<ProcessGroupGloo> group, GlooLinkOptions options)
+        : group_(std::move(group)), options_(std::move(options)) {}
+
+    void abort(std::string_view text) override {
+        const std::lock_guard lock(mutex_);
+        if (aborted_.empty()) aborted_ = text.empty() ? "a link was cut" : text;
+        for (const Pending& pending : pending_) pending.work->abort();
+    }
+
+  protected:
+    void run(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives) override;
+
+  private:
+    struct Pending {
+        int node = 0;
+        WorkPtr work;
+    };
+
+    void start(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives);
+    void wait_for(const Pending& pending, TimePoint deadline);
+    void throw_if_aborted();
+    [[noreturn]] void lose(int node, const std::exception& error, TimePoint deadline);
+
+    c10::intrusive_ptr<ProcessGroupGloo> group_;
+    GlooLinkOptions options_;
+    std::mutex mutex_;  // guards what follows
+    std::vector<Pending> pending_;
+    std::string aborted_;
+};
+
+void GlooLink::run(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives) {
+    const TimePoint deadline = SystemClock().now() + options_.time_limit;
+    try {
+        start(sends, receives);
+        // Only this thread changes pending_; abort, under the lock, reads it.
+        for (const Pending& pending : pending_) wait_for(pending, deadline);
+    } catch (...) {
+        const std::lock_guard lock(mutex_);
+        pending_.clear();
+        throw;
+    }
+    const std::lock_guard lock(mutex_);
+    pending_.clear();
+}
+
+void GlooLink::start(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives) {
+    // Bytes of the caller, which stay until run() returns. Gloo never writes into what it sends.
+    const auto as_tensor = [](const void* bytes, size_t length) {
+        return at::from_blob(const_cast<void*>(bytes), {static_cast<int64_t>(length)}, at::kByte);
+    };
+    const TimePoint deadline = SystemClock().now() + options_.time_limit;
+    const auto add = [&](int node, auto&& make) {
+        const std::lock_guard lock(mutex_);
+        if (!aborted_.empty()) throw Error(ExitCode::kPeerLost, aborted_);
+        try {
+            pending_.push_back({node, make()});
+        } catch (const std::exception& error) {
+            lose(node, error, deadline);
+        }
+    };
+    for (const LinkReceive& receive : receives) {
+        add(receive.node, [&] {
+            std::vector<at::Tensor> tensors = {
+                as_tensor(receive.bytes.data(), receive.bytes.size())};
+            return group_->recv(tensors, receive.node, static_cast<int>(receive.tag));
+        });
+    }
+    for (const LinkSend& send : sends) {
+        add(send.node, [&] {
+            std::vector<at::Tensor> tensors = {as_tensor(send.bytes.data(), send.bytes.size())};
+            return group_->send(tensors, send.node, static_cast<int>(send.tag));
+        });
+    }
+}
+
+void GlooLink::wait_for(const Pending& pending, TimePoint deadline) {
+    bool done = false;
+    try {
+        const Duration left = deadline - SystemClock().now();
+        // Zero would mean no limit.
+        done = pending.work->wait(std::max(in_milliseconds(left), std::chrono::milliseconds(1)));
+    } catch (const std::exception& error) {
+        throw_if_aborted();
+        lose(pending.node, error, deadline);
+    }
+    if (done) return;
+    throw_if_aborted();
+    fail(ExitCode::kPeerLost, "node {} ended a transfer with node {} early", pending.node,
+         options_.node);
+}
+
+void GlooLink::throw_if_aborted() {
+    const std::lock_guard lock(mutex_);
+    if (!aborted_.empty()) throw Error(ExitCode::kPeerLost, aborted_);
+}
+
+void GlooLink::lose(int node, const std::exception& error, TimePoint deadline) {
+    // Gloo gives one kind of exception for both; the clock tells them apart.
+    if (SystemClock().now() + std::chrono::milliseconds(2) >= deadline)
+        fail(ExitCode::kHang, "node {} did not answer node {} within {:.3f} s: {}", node,
+             options_.node, to_milliseconds(options_.time_limit) / 1000, first_line(error));
+    fail(ExitCode::kPeerLost, "the connection of node {} to node {} was lost: {}", options_.node,
+         node, first_line(error));
+}
+
+}  // namespace
+
+std::unique_ptr<Link> make_gloo_link(const c10::intrusive_ptr<c10d::Store>& store,
+                                     const GlooLinkOptions& options) {
+    const TimePoint deadline = SystemClock().now() + options.time_limit;
+    try {
+        auto gloo = ProcessGroupGloo::Options::create(in_milliseconds(options.time_limit));
+        const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
+        gloo->devices.push_back(interface != nullptr && *interface != '\0'
+                                    ? ProcessGroupGloo::createDeviceForInterface(interface)
+                                    : ProcessGroupGloo::createDeviceForHostname(options.address));
+        gloo->threads = 1;  // for its own collectives, which are not used
+        auto group = c10::make_intrusive<ProcessGroupGloo>(store, options.node, options.node_count,
+                                                           std::move(gloo));
+        return std::make_unique<GlooLink>(std::move(group), options);
+    } catch (const std::exception& error) {
+        const bool late = SystemClock().now() >= deadline;
+        fail(late ? ExitCode::kHang : ExitCode::kPeerLost,
+             "node {} could not connect to the other {} nodes from address {}: {}; a firewall "
+             "between the hosts, or "
+             "the wrong network (name the right one by GLOO_SOCKET_IFNAME)",
+             options.node, options.node_count - 1, options.address, first_line(error));
+    }
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,122 @@
+#include "runtime/comm_gloo/rendezvous.h"
+
+#include <cstdlib>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "runtime/comm_gloo/address.h"
+#include "runtime/comm_gloo/gloo_link.h"
+
+namespace dslaunch {
+
+struct Rendezvous::Store {
+    c10::intrusive_ptr<c10d::Store> store;
+};
+
+namespace {
+
+std::string first_line(const std::exception& error) {
+    const std::string text = error.what();
+    return text.substr(0, text.find('\n'));
+}
+
+c10::intrusive_ptr<c10d::Store> open_store(const Topology& topology,
+                                           const RendezvousOptions& options) {
+    c10d::TCPStoreOptions store;
+    store.port = static_cast<uint16_t>(options.master_port);
+    store.isServer = topology.rank() == 0;
+    store.waitWorkers = false;
+    store.timeout = std::chrono::duration_cast<std::chrono::milliseconds>(options.time_limit);
+    if (store.isServer && options.listening_fd >= 0) store.masterListenFd = options.listening_fd;
+    try {
+        return c10::make_intrusive<c10d::TCPStore>(options.master_address, store);
+    } catch (const std::exception& error) {
+        if (store.isServer)
+            fail(ExitCode::kSetup, "rank 0 cannot serve the rendezvous on {} port {}: {}",
+                 options.master_address, options.master_port, first_line(error));
+        fail(ExitCode::kHosts,
+             "rank {} cannot reach the rendezvous on {} port {}: {}; is rank 0 alive, and does a "
+             "firewall let this "
+             "port through?",
+             topology.rank(), options.master_address, options.master_port, first_line(error));
+    }
+}
+
+}  // namespace
+
+Rendezvous::Rendezvous(const Topology& topology, const RendezvousOptions& options)
+    : topology_(topology), options_(options), store_(std::make_unique<Store>()) {
+    DSL_CHECK(topology.is_bridge(), "rank {} is no bridge", topology.rank());
+    store_->store = open_store(topology, options);
+}
+
+Rendezvous::~Rendezvous() = default;
+
+void Rendezvous::set(const std::string& key, const std::string& value) {
+    try {
+        store_->store->set(key, value);
+    } catch (const std::exception& error) {
+        fail(ExitCode::kPeerLost, "rank 0's rendezvous was lost while '{}' was set: {}", key,
+             first_line(error));
+    }
+}
+
+std::string Rendezvous::get(const std::string& key) {
+    const TimePoint deadline = SystemClock().now() + options_.time_limit;
+    try {
+        return store_->store->get_to_str(key);
+    } catch (const std::exception& error) {
+        if (SystemClock().now() >= deadline)
+            fail(ExitCode::kHang, "nobody set '{}' at the rendezvous within {:.3f} s", key,
+                 to_milliseconds(options_.time_limit) / 1000);
+        fail(ExitCode::kPeerLost, "rank 0's rendezvous was lost while waiting for '{}': {}", key,
+             first_line(error));
+    }
+}
+
+std::string Rendezvous::choose_address() const {
+    if (options_.listening_fd >= 0) {
+        const std::string bound = bound_address(options_.listening_fd);
+        if (!bound.empty()) return bound;
+    }
+    return address_that_reaches(options_.master_address);
+}
+
+std::string Rendezvous::agree_on_addresses() {
+    // Bridge 0 chooses for its host: on node 0 it holds the socket that shows by which address
+    // others come.
+    const auto key = [](int node) { return fmt::format("dslaunch/address/{}", node); };
+    if (topology_.local_rank == 0) set(key(topology_.node_rank), choose_address());
+    std::string mine;
+    std::string list;
+    int loopbacks = 0;
+    for (int node = 0; node < topology_.node_count(); ++node) {
+        const std::string address = get(key(node));
+        if (node == topology_.node_rank) mine = address;
+        loopbacks += is_loopback(address) ? 1 : 0;
+        list += fmt::format("{}node {}: {}", node == 0 ? "" : ", ", node, address);
+    }
+    if (loopbacks != 0 && loopbacks != topology_.node_count())
+        fail(ExitCode::kSetup,
+             "some nodes would use a loopback address that the others cannot reach ({}); give the "
+             "master's address as "
+             "an IP, or name the network by GLOO_SOCKET_IFNAME",
+             list);
+    return mine;
+}
+
+std::unique_ptr<Link> Rendezvous::open_link() {
+    const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
+    const bool named = interface != nullptr && *interface != '\0';
+    auto prefixed = c10::make_intrusive<c10d::PrefixStore>(
+        fmt::format("dslaunch/bridge/{}", topology_.local_rank), store_->store);
+    return make_gloo_link(prefixed, {.node = topology_.node_rank,
+                                     .node_count = topology_.node_count(),
+                                     .address = named ? std::string() : agree_on_addresses(),
+                                     .time_limit = options_.time_limit});
+}
+
+}  // namespace dslaunch

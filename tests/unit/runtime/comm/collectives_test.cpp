@@ -1,0 +1,344 @@
+#include "runtime/comm/collectives.h"
+
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+#include <thread>
+
+#include "support/catch.h"
+#include "support/world.h"
+
+using namespace dslaunch;
+using namespace dslaunch::testing;
+using namespace std::chrono_literals;
+
+namespace {
+
+const std::vector<std::vector<int>> kWorlds = {
+    {1}, {2}, {3}, {5}, {8}, {2, 1}, {1, 2}, {2, 2}, {1, 1, 1}, {3, 1, 1}, {3, 2, 4}};
+
+// Magnitudes from 2^-12 to 2^12 and both signs, so that another order of sums gives other bits.
+float gradient(int rank, int64_t i, uint32_t generation) {
+    uint64_t x = static_cast<uint64_t>(rank) * 1'000'003 + static_cast<uint64_t>(i) * 7919 +
+                 uint64_t{generation} * 104'729 + 1;
+    x ^= x >> 12;
+    x *= 0x2545f4914f6cdd1d;
+    x ^= x >> 27;
+    const float mantissa = static_cast<float>(x >> 40) / static_cast<float>(1 << 24) + 0.5F;
+    const float value = std::ldexp(mantissa, static_cast<int>(x % 25) - 12);
+    return (x & 1024) != 0 ? value : -value;
+}
+
+// Rule 14 written out for one element: local ranks of a host in order, then hosts by node rank,
+// scaled once.
+float expected(const std::vector<int>& node_sizes, int64_t i, uint32_t generation, float scale) {
+    float sum = 0;
+    int rank = 0;
+    for (size_t node = 0; node < node_sizes.size(); ++node) {
+        float host = gradient(rank++, i, generation);
+        for (int local = 1; local < node_sizes[node]; ++local)
+            host += gradient(rank++, i, generation);
+        sum = node == 0 ? host : sum + host;
+    }
+    return sum * scale;
+}
+
+std::string world_name(const std::vector<int>& node_sizes) {
+    return fmt::format("{}", fmt::join(node_sizes, "+"));
+}
+
+bool same_bits(float a, float b) {
+    return std::memcmp(&a, &b, sizeof a) == 0;
+}
+
+void fill(std::span<float> bucket, int rank, uint32_t generation) {
+    for (size_t i = 0; i < bucket.size(); ++i)
+        bucket[i] = gradient(rank, static_cast<int64_t>(i), generation);
+}
+
+}  // namespace
+
+TEST_CASE("The reference notices another order of sums") {
+    int differing = 0;
+    for (int64_t i = 0; i < 1000; ++i) {
+        const float forward = gradient(0, i, 1) + gradient(1, i, 1) + gradient(2, i, 1);
+        const float backward = gradient(2, i, 1) + gradient(1, i, 1) + gradient(0, i, 1);
+        differing += forward != backward;
+    }
+    CHECK(differing > 100);
+}
+
+TEST_CASE("A reduced bucket has the bits of the stated order on every rank of every world") {
+    const std::vector<int64_t> numels = {1, 3, 7, 16, 33, 1001, 4099};
+    for (const std::vector<int>& node_sizes : kWorlds) {
+        CAPTURE(world_name(node_sizes));
+        std::vector<BucketId> buckets;
+        InProcessWorld world({.node_sizes = node_sizes}, [&](ArenaLayout& layout) {
+            buckets.clear();
+            for (const int64_t numel : numels)
+                buckets.push_back(layout.add_bucket("bucket" + std::to_string(numel), numel));
+        });
+        const float scale = 1.0F / static_cast<float>(world.world_size());
+        std::atomic<int> wrong{0};
+        run_world(world, [&](InProcessRank& self, int rank) {
+            Collectives& all = *self.collectives;
+            for (Generation generation = 1; generation <= 4; ++generation) {
+                for (const BucketId bucket : buckets) {
+                    all.await_free(bucket, generation);
+                    fill(all.bucket(bucket), rank, generation);
+                    all.post(bucket, generation);
+                }
+                for (const BucketId bucket : buckets) all.reduce(bucket, generation, scale);
+                for (size_t b = 0; b < buckets.size(); ++b) {
+                    const ReducedParts parts = all.await_reduced(buckets[b], generation);
+                    std::vector<float> whole(static_cast<size_t>(numels[b]), NAN);
+                    parts.copy_to(whole);
+                    for (int64_t i = 0; i < numels[b]; ++i) {
+                        if (!same_bits(whole[static_cast<size_t>(i)],
+                                       expected(node_sizes, i, generation, scale)))
+                            ++wrong;
+                    }
+                    all.release(buckets[b], generation);
+                }
+            }
+        });
+        CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE(
+    "Compute and communication lanes of each rank reduce several buckets while others are filled") {
+    for (const std::vector<int>& node_sizes :
+         std::vector<std::vector<int>>{{3}, {2, 1}, {3, 1, 1}}) {
+        CAPTURE(world_name(node_sizes));
+        constexpr int kBuckets = 3;
+        constexpr int64_t kNumel = 777;
+        constexpr Generation kGenerations = 20;
+        std::vector<BucketId> buckets;
+        InProcessWorld world({.node_sizes = node_sizes}, [&](ArenaLayout& layout) {
+            buckets.clear();
+            for (int b = 0; b < kBuckets; ++b)
+                buckets.push_back(layout.add_bucket("bucket" + std::to_string(b), kNumel));
+        });
+        std::atomic<int> wrong{0};
+        run_world(world, [&](InProcessRank& self, int rank) {
+            Collectives& all = *self.collectives;
+            std::thread communication([&] {
+                for (Generation g = 1; g <= kGenerations; ++g) {
+                    for (const BucketId bucket : buckets) {
+                        // The executor starts Reduce after its own Post.
+                        const SignalId posted = self.arena->layout().bucket(bucket).posted;
+                        self.group->await(posted, self.group->local_rank(), g);
+                        all.reduce(bucket, g, 1.0F);
+                    }
+                }
+            });
+            for (Generation g = 1; g <= kGenerations; ++g) {
+                for (const BucketId bucket : buckets) {
+                    all.await_free(bucket, g);
+                    fill(all.bucket(bucket), rank, g);
+                    all.post(bucket, g);
+                }
+                for (const BucketId bucket : buckets) {
+                    int64_t seen = 0;
+                    all.await_reduced(bucket, g).for_each_in(
+                        {5, 700}, [&](const Range& range, std::span<const float> values) {
+                            for (int64_t i = 0; i < range.numel; ++i) {
+                                const float want = expected(node_sizes, range.begin + i, g, 1.0F);
+                                wrong += !same_bits(values[static_cast<size_t>(i)], want);
+                            }
+                            wrong += range.begin != 5 + seen;
+                            seen += range.numel;
+                        });
+                    wrong += seen != 700;
+                    all.release(bucket, g);
+                }
+            }
+            communication.join();
+        });
+        CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("Sources of a bucket are every local rank's own gradients, in order") {
+    BucketId bucket;
+    InProcessWorld world({.node_sizes = {3}},
+                         [&](ArenaLayout& layout) { bucket = layout.add_bucket("bucket", 50); });
+    std::atomic<int> wrong{0};
+    run_world(world, [&](InProcessRank& self, int rank) {
+        Collectives& all = *self.collectives;
+        for (Generation g = 1; g <= 10; ++g) {
+            all.await_free(bucket, g);
+            fill(all.bucket(bucket), rank, g);
+            all.post(bucket, g);
+            const std::vector<const float*> sources = all.await_sources(bucket, g);
+            wrong += sources.size() != 3;
+            for (int source = 0; source < 3; ++source) {
+                for (int64_t i = 0; i < 50; ++i)
+                    wrong += sources[static_cast<size_t>(source)][i] != gradient(source, i, g);
+            }
+            all.release(bucket, g);
+        }
+    });
+    CHECK(wrong == 0);
+}
+
+TEST_CASE("A bridge sends two (H - 1) / H of its stripe, the others and single hosts nothing") {
+    // Numels that all hosts and bridges divide into whole cache lines.
+    struct Row {
+        std::vector<int> node_sizes;
+        int64_t numel;
+    };
+    const std::vector<Row> rows = {
+        {{2}, 960}, {{1, 1}, 960}, {{2, 1}, 960}, {{2, 3, 2}, 960}, {{4, 4}, 1280}};
+    for (const Row& row : rows) {
+        CAPTURE(world_name(row.node_sizes));
+        BucketId bucket;
+        InProcessWorld world({.node_sizes = row.node_sizes}, [&](ArenaLayout& layout) {
+            bucket = layout.add_bucket("bucket", row.numel);
+        });
+        const int64_t hosts = std::ssize(row.node_sizes);
+        std::vector<Traffic> traffic(static_cast<size_t>(world.world_size()));
+        std::vector<int64_t> wanted(static_cast<size_t>(world.world_size()));
+        run_world(world, [&](InProcessRank& self, int rank) {
+            Collectives& all = *self.collectives;
+            for (Generation g = 1; g <= 3; ++g) {
+                all.post(bucket, g);
+                all.reduce(bucket, g, 1.0F);
+                (void)all.await_reduced(bucket, g);
+            }
+            const Topology& topology = all.topology();
+            traffic[static_cast<size_t>(rank)] = all.traffic();
+            if (topology.is_bridge())
+                wanted[static_cast<size_t>(rank)] =
+                    3 * 2 * (hosts - 1) * (row.numel / topology.bridge_count()) * 4 / hosts;
+        });
+        for (size_t rank = 0; rank < traffic.size(); ++rank) {
+            CHECK(traffic[rank].sent.value == wanted[rank]);
+            CHECK(traffic[rank].received.value == wanted[rank]);
+        }
+    }
+}
+
+TEST_CASE("Broadcasts bring rank 0's bytes to every rank, whatever their length") {
+    for (const std::vector<int>& node_sizes : kWorlds) {
+        CAPTURE(world_name(node_sizes));
+        SliceId shared;
+        InProcessWorld world({.node_sizes = node_sizes}, [&](ArenaLayout& layout) {
+            shared = layout.add_shared("weights", {100'003});
+        });
+        std::atomic<int> wrong{0};
+        run_world(world, [&](InProcessRank& self, int rank) {
+            for (const size_t length : {size_t{0}, size_t{1}, size_t{1000}, size_t{1'000'003}}) {
+                std::vector<std::byte> bytes(length, static_cast<std::byte>(rank + 1));
+                self.collectives->broadcast(bytes);
+                for (const std::byte byte : bytes) wrong += byte != std::byte{1};
+            }
+            const std::span<std::byte> weights = self.arena->shared(shared);
+            for (int round = 1; round <= 3; ++round) {
+                if (rank == 0) std::memset(weights.data(), round, weights.size());
+                self.collectives->broadcast_shared(shared);
+                for (const std::byte byte : weights) wrong += byte != static_cast<std::byte>(round);
+                self.collectives->barrier();  // read by all before it is written again
+            }
+        });
+        CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("Gathered strings come by rank, and doubles are added in rank order") {
+    for (const std::vector<int>& node_sizes : kWorlds) {
+        CAPTURE(world_name(node_sizes));
+        InProcessWorld world({.node_sizes = node_sizes}, [](ArenaLayout&) {});
+        const auto term = [](int rank, int i) {
+            return std::ldexp(1.0 / (rank + 3), (rank * 37 + i * 11) % 60 - 30);
+        };
+        std::atomic<int> wrong{0};
+        run_world(world, [&](InProcessRank& self, int rank) {
+            for (int round = 0; round < 5; ++round) {
+                const auto text_of = [&](int r) {
+                    return std::string(static_cast<size_t>((r + round) % 4) * 30'000,
+                                       static_cast<char>('a' + r));
+                };
+                const std::vector<std::string> all = self.collectives->all_gather(text_of(rank));
+                wrong += std::ssize(all) != world.world_size();
+                for (int r = 0; r < world.world_size(); ++r)
+                    wrong += all[static_cast<size_t>(r)] != text_of(r);
+                std::vector<double> values = {term(rank, 0), term(rank, 1), term(rank, 2)};
+                self.collectives->sum_ordered(values);
+                for (int i = 0; i < 3; ++i) {
+                    double sum = 0;
+                    for (int r = 0; r < world.world_size(); ++r) sum += term(r, i);
+                    wrong += values[static_cast<size_t>(i)] != sum;
+                }
+            }
+        });
+        CHECK(wrong == 0);
+    }
+}
+
+TEST_CASE("Nobody leaves the barrier of several hosts before all have come") {
+    InProcessWorld world({.node_sizes = {3, 1, 2}}, [](ArenaLayout&) {});
+    std::atomic<int> inside{0};
+    std::atomic<int> wrong{0};
+    run_world(world, [&](InProcessRank& self, int) {
+        for (int round = 1; round <= 30; ++round) {
+            ++inside;
+            self.collectives->barrier();
+            wrong += inside < 6 * round;
+            self.collectives->barrier();
+        }
+    });
+    CHECK(wrong == 0);
+}
+
+TEST_CASE("A rank that never posts ends every other rank of every host in bounded time") {
+    for (const std::vector<int>& node_sizes :
+         std::vector<std::vector<int>>{{2}, {5}, {2, 1}, {1, 2}, {3, 1, 1}}) {
+        CAPTURE(world_name(node_sizes));
+        BucketId bucket;
+        InProcessWorld world(
+            {.node_sizes = node_sizes, .time_limit = 100ms},
+            [&](ArenaLayout& layout) { bucket = layout.add_bucket("bucket", 100); });
+        const TimePoint start = SystemClock().now();
+        const auto ends = outcomes(world, [&](InProcessRank& self, int rank) {
+            if (rank == 0) return;
+            self.collectives->post(bucket, 1);
+            self.collectives->reduce(bucket, 1, 1.0F);
+            (void)self.collectives->await_reduced(bucket, 1);
+        });
+        CHECK(SystemClock().now() - start < 3s);
+        CHECK_FALSE(ends[0]);
+        for (size_t rank = 1; rank < ends.size(); ++rank) {
+            REQUIRE(ends[rank]);
+            CHECK((ends[rank]->code() == ExitCode::kHang ||
+                   ends[rank]->code() == ExitCode::kPeerLost));
+        }
+    }
+}
+
+TEST_CASE("A failed rank's words reach every rank of every host at once") {
+    BucketId bucket;
+    InProcessWorld world({.node_sizes = {2, 1}, .time_limit = 60s},
+                         [&](ArenaLayout& layout) { bucket = layout.add_bucket("bucket", 100); });
+    const TimePoint start = SystemClock().now();
+    const auto ends = outcomes(world, [&](InProcessRank& self, int rank) {
+        if (rank == 0) {
+            std::this_thread::sleep_for(50ms);
+            self.collectives->poison("rank 0: segment 3 (h.1.mlp): shapes differ");
+            return;
+        }
+        self.collectives->post(bucket, 1);
+        self.collectives->reduce(bucket, 1, 1.0F);
+        (void)self.collectives->await_reduced(bucket, 1);
+    });
+    CHECK(SystemClock().now() - start < 1s);
+    for (size_t rank : {size_t{1}, size_t{2}}) {
+        REQUIRE(ends[rank]);
+        CHECK(ends[rank]->code() == ExitCode::kPeerLost);
+        CHECK(std::string(ends[rank]->what()) == "rank 0: segment 3 (h.1.mlp): shapes differ");
+    }
+}

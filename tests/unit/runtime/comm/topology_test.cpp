@@ -1,0 +1,58 @@
+#include "runtime/comm/topology.h"
+
+#include "base/error.h"
+#include "support/catch.h"
+
+using namespace dslaunch;
+
+TEST_CASE("Ranks count host by host") {
+    struct Row {
+        std::vector<int> node_sizes;
+        int rank, node_rank, local_rank, bridges;
+    };
+    const std::vector<Row> rows = {
+        {{1}, 0, 0, 0, 0},       {{4}, 3, 0, 3, 0},       {{2, 1}, 1, 0, 1, 1},
+        {{2, 1}, 2, 1, 0, 1},    {{1, 2}, 2, 1, 1, 1},    {{3, 1, 1}, 3, 1, 0, 1},
+        {{3, 1, 1}, 4, 2, 0, 1}, {{3, 2, 4}, 8, 2, 3, 2},
+    };
+    for (const Row& row : rows) {
+        const Topology topology = Topology::of_rank(row.node_sizes, row.rank);
+        CAPTURE(row.rank);
+        CHECK(topology.rank() == row.rank);
+        CHECK(topology.node_rank == row.node_rank);
+        CHECK(topology.local_rank == row.local_rank);
+        CHECK(topology.bridge_count() == row.bridges);
+        CHECK(topology.is_bridge() == (row.local_rank < row.bridges));
+    }
+}
+
+TEST_CASE("A rank outside of the nodes and an empty node are set-up errors") {
+    const std::vector<std::pair<std::vector<int>, int>> bad = {
+        {{}, 0}, {{2, 0}, 0}, {{2, -1}, 0}, {{2, 1}, 3}, {{2, 1}, -1}};
+    for (const auto& [sizes, rank] : bad) {
+        try {
+            (void)Topology::of_rank(sizes, rank);
+            FAIL("accepted rank " << rank);
+        } catch (const Error& error) {
+            CHECK(error.code() == ExitCode::kSetup);
+        }
+    }
+}
+
+TEST_CASE("Parts tile exactly for every number of parts and odd numels") {
+    for (const int64_t numel : {0, 1, 7, 16, 17, 100, 1023, 4096, 100003}) {
+        for (int parts = 1; parts <= 17; ++parts) {
+            int64_t end = 0;
+            for (int index = 0; index < parts; ++index) {
+                const Range range = part_range(numel, {index, parts});
+                REQUIRE(range.begin == end);
+                REQUIRE(range.numel >= 0);
+                // Borders on cache lines, and no part larger than an even share rounded up to one.
+                REQUIRE((range.end() == numel || range.end() % 16 == 0));
+                REQUIRE(range.numel <= (numel + parts - 1) / parts + 15);
+                end = range.end();
+            }
+            REQUIRE(end == numel);
+        }
+    }
+}

@@ -1,0 +1,250 @@
+// Whole jobs as processes on loopback: several pretended hosts, each with its memfd, joined by
+// Gloo.
+#include "runtime/comm_gloo/job_comm.h"
+
+#include <dirent.h>
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <thread>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "runtime/comm_gloo/address.h"
+#include "support/catch.h"
+
+using namespace dslaunch;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr int64_t kNumel = 5003;
+
+struct Listener {
+    UniqueFd fd;
+    int port = 0;
+};
+
+Listener listen_on_loopback() {
+    Listener result{UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), 0};
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    REQUIRE(::bind(result.fd.get(), any, length) == 0);
+    REQUIRE(::listen(result.fd.get(), 16) == 0);
+    REQUIRE(::getsockname(result.fd.get(), any, &length) == 0);
+    result.port = ntohs(address.sin_port);
+    return result;
+}
+
+struct Job {
+    std::vector<int> node_sizes;
+    Duration time_limit = 20s;
+};
+
+using Body = std::function<int(JobComm& comm, const BucketId bucket, int rank)>;
+
+// A job whose ranks are children of this process. Nothing of LibTorch runs in the parent, so
+// forking is safe.
+class RunningJob {
+  public:
+    RunningJob(const Job& job, const Body& body) {
+        const Listener listener = listen_on_loopback();
+        const int world_size = Topology::of_rank(job.node_sizes, 0).world_size();
+        std::vector<UniqueFd> arenas;
+        for (size_t node = 0; node < job.node_sizes.size(); ++node)
+            arenas.emplace_back(::memfd_create("dslaunch-test", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+        for (int rank = 0; rank < world_size; ++rank) {
+            const Topology topology = Topology::of_rank(job.node_sizes, rank);
+            WorkerEnvironment environment;
+            environment.rank = rank;
+            environment.world_size = world_size;
+            environment.local_rank = topology.local_rank;
+            environment.local_world_size = topology.local_world_size();
+            environment.node_rank = topology.node_rank;
+            environment.node_sizes = job.node_sizes;
+            environment.master_port = listener.port;
+            environment.arena_fd = arenas[static_cast<size_t>(topology.node_rank)].get();
+            environment.rendezvous_fd = rank == 0 ? listener.fd.get() : -1;
+            const pid_t child = ::fork();
+            if (child == 0) ::_exit(run(environment, job.time_limit, body));
+            children_.push_back(child);
+        }
+    }
+
+    void kill(int rank) { ::kill(children_[static_cast<size_t>(rank)], SIGKILL); }
+    int exit_of(int rank) {
+        int status = 0;
+        REQUIRE(::waitpid(children_[static_cast<size_t>(rank)], &status, 0) > 0);
+        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    }
+    int world_size() const { return static_cast<int>(children_.size()); }
+
+  private:
+    static int run(const WorkerEnvironment& environment, Duration time_limit, const Body& body) {
+        try {
+            ArenaLayout layout(environment.local_world_size);
+            const BucketId bucket = layout.add_bucket("bucket", kNumel);
+            JobComm comm = open_job_comm(environment, layout, time_limit);
+            const int status = body(comm, bucket, environment.rank);
+            // As dsworker leaves: without waiting for anybody's threads.
+            ::_exit(status);
+        } catch (const Error& error) {
+            std::fprintf(stderr, "rank %d: %s\n", environment.rank, error.what());
+            return static_cast<int>(error.code());
+        }
+    }
+
+    std::vector<pid_t> children_;
+};
+
+int sockets_of_this_process() {
+    int sockets = 0;
+    DIR* const folder = ::opendir("/proc/self/fd");
+    while (const dirent* entry = ::readdir(folder)) {
+        struct stat state {};
+        if (::fstat(std::atoi(entry->d_name), &state) == 0 && S_ISSOCK(state.st_mode)) ++sockets;
+    }
+    ::closedir(folder);
+    return sockets;
+}
+
+float gradient(int rank, int64_t i, uint32_t generation) {
+    // Thirds and sevenths: sums round, so their order shows.
+    return static_cast<float>(rank + 1) / 3.0F * static_cast<float>(i % 97 + 1) +
+           static_cast<float>(generation) / 7.0F * static_cast<float>(rank * rank);
+}
+
+float expected(const std::vector<int>& node_sizes, int64_t i, uint32_t generation, float scale) {
+    float sum = 0;
+    int rank = 0;
+    for (size_t node = 0; node < node_sizes.size(); ++node) {
+        float host = gradient(rank++, i, generation);
+        for (int local = 1; local < node_sizes[node]; ++local)
+            host += gradient(rank++, i, generation);
+        sum = node == 0 ? host : sum + host;
+    }
+    return sum * scale;
+}
+
+}  // namespace
+
+TEST_CASE("Processes on several hosts reduce to the bits of the stated order over Gloo") {
+    for (const std::vector<int>& node_sizes :
+         std::vector<std::vector<int>>{{2}, {1, 1}, {2, 1}, {1, 2}, {2, 2}, {3, 1, 1}}) {
+        const float scale = 1.0F / 3.0F;
+        const int sockets_before = sockets_of_this_process() + 1;  // the inherited rendezvous
+        RunningJob job({node_sizes}, [&](JobComm& comm, BucketId bucket, int rank) {
+            Collectives& all = *comm.collectives;
+            if (node_sizes.size() == 1 && sockets_of_this_process() != sockets_before) return 9;
+            for (Generation g = 1; g <= 5; ++g) {
+                all.await_free(bucket, g);
+                for (int64_t i = 0; i < kNumel; ++i)
+                    all.bucket(bucket)[static_cast<size_t>(i)] = gradient(rank, i, g);
+                all.post(bucket, g);
+                all.reduce(bucket, g, scale);
+                std::vector<float> whole(kNumel);
+                all.await_reduced(bucket, g).copy_to(whole);
+                all.release(bucket, g);
+                for (int64_t i = 0; i < kNumel; ++i) {
+                    const float want = expected(node_sizes, i, g, scale);
+                    if (std::memcmp(&whole[static_cast<size_t>(i)], &want, sizeof want) != 0)
+                        return 1;
+                }
+            }
+            std::string text(100'000, static_cast<char>('a' + rank));
+            const std::vector<std::string> texts = all.all_gather(text);
+            for (size_t r = 0; r < texts.size(); ++r) {
+                if (texts[r] != std::string(100'000, static_cast<char>('a' + r))) return 2;
+            }
+            all.broadcast(std::as_writable_bytes(std::span(text)));
+            if (text != std::string(100'000, 'a')) return 3;
+            all.barrier();
+            return 0;
+        });
+        for (int rank = 0; rank < job.world_size(); ++rank) CHECK(job.exit_of(rank) == 0);
+    }
+}
+
+TEST_CASE("A killed process ends the ranks of the other hosts too, with the peer-lost code") {
+    for (const int victim : {0, 2}) {
+        const Pipe ready = make_pipe();
+        RunningJob job({{2, 1}}, [&](JobComm& comm, BucketId bucket, int rank) {
+            comm.collectives->barrier();
+            if (rank == victim) {
+                if (write_full(ready.write_end.get(), std::string_view("r")) != 0) return 3;
+                ::pause();
+            }
+            comm.collectives->post(bucket, 1);
+            comm.collectives->reduce(bucket, 1, 1.0F);
+            (void)comm.collectives->await_reduced(bucket, 1);
+            return 1;
+        });
+        std::byte byte{};
+        REQUIRE(read_full(ready.read_end.get(), std::span(&byte, 1)) == 1);
+        std::this_thread::sleep_for(20ms);
+        const TimePoint killed = SystemClock().now();
+        job.kill(victim);
+        for (int rank = 0; rank < 3; ++rank)
+            CHECK(job.exit_of(rank) ==
+                  (rank == victim ? 128 + SIGKILL : static_cast<int>(ExitCode::kPeerLost)));
+        CHECK(SystemClock().now() - killed < 500ms);
+    }
+}
+
+TEST_CASE("A host that never comes is a hang or an unreachable rendezvous, within the time limit") {
+    const Listener listener = listen_on_loopback();
+    WorkerEnvironment environment;
+    environment.world_size = 2;
+    environment.node_sizes = {1, 1};
+    environment.master_port = listener.port;
+    const pid_t child = ::fork();
+    if (child == 0) {
+        environment.rendezvous_fd = listener.fd.get();
+        try {
+            (void)open_job_comm(environment, ArenaLayout(1), 300ms);
+        } catch (const Error& error) {
+            ::_exit(static_cast<int>(error.code()));
+        }
+        ::_exit(0);
+    }
+    const TimePoint start = SystemClock().now();
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(WEXITSTATUS(status) == static_cast<int>(ExitCode::kHang));
+    CHECK(SystemClock().now() - start < 3s);
+}
+
+TEST_CASE("Workers that share a host need the arena's descriptor") {
+    WorkerEnvironment environment;
+    environment.world_size = environment.local_world_size = 2;
+    environment.node_sizes = {2};
+    try {
+        (void)open_job_comm(environment, ArenaLayout(2), 1s);
+        FAIL("opened");
+    } catch (const Error& error) {
+        CHECK(error.code() == ExitCode::kSetup);
+        CHECK(std::string(error.what()).find("DSL_ARENA_FD") == 0);
+    }
+}
+
+TEST_CASE("The address that reaches loopback is loopback, and a wrong name is an error") {
+    CHECK(address_that_reaches("127.0.0.1") == "127.0.0.1");
+    CHECK(is_loopback("127.1.2.3"));
+    CHECK(is_loopback("::1"));
+    CHECK_FALSE(is_loopback("10.0.0.1"));
+    const Listener listener = listen_on_loopback();
+    CHECK(bound_address(listener.fd.get()) == "127.0.0.1");
+    CHECK_THROWS_AS(address_that_reaches("256.1.1.1.invalid"), Error);
+}

@@ -16,9 +16,8 @@ class Block(nn.Module):
 
     def forward(self, x):
         batch, length, width = x.shape
-        parts = self.qkv(self.ln1(x)).chunk(3, -1)
-        query, key, value = (p.view(batch, length, self.heads, width // self.heads).transpose(1, 2) for p in parts)
-        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=True)
+        parts = self.qkv(self.ln1(x)).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
         x = x + self.proj(mixed.transpose(1, 2).reshape(batch, length, width))
         return x + self.out(F.gelu(self.fc(self.ln2(x))))
 
@@ -32,7 +31,7 @@ class Gpt(nn.Module):
         self.head = nn.Linear(width, vocabulary, bias=False)
 
     def forward(self, tokens, targets):
-        h = self.wte(tokens) + self.wpe(torch.arange(tokens.size(1)))
+        h = self.wte(tokens) + self.wpe(torch.arange(tokens.size(1), device=tokens.device))
         for block in self.blocks:
             h = block(h)
         return F.cross_entropy(self.head(self.ln_f(h)).flatten(0, 1), targets.flatten())

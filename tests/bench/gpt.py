@@ -1,4 +1,6 @@
-"""The eager module that the Python peers train, with the parameter names of `dslaunch model new gpt`, filled from an archive."""
+"""The eager module that the Python peers train, with the parameter names of `dslaunch model new
+gpt`, filled from an archive."""
+
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -16,7 +18,11 @@ class Block(nn.Module):
 
     def forward(self, x):
         batch, length, width = x.shape
-        parts = self.qkv(self.ln1(x)).view(batch, length, 3, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
+        parts = (
+            self.qkv(self.ln1(x))
+            .view(batch, length, 3, self.heads, width // self.heads)
+            .permute(2, 0, 3, 1, 4)
+        )
         mixed = F.scaled_dot_product_attention(parts[0], parts[1], parts[2], is_causal=True)
         x = x + self.proj(mixed.transpose(1, 2).reshape(batch, length, width))
         return x + self.out(F.gelu(self.fc(self.ln2(x))))
@@ -38,7 +44,8 @@ class Gpt(nn.Module):
 
 
 def from_archive(path, size):
-    """The eager twin of the archive; the sizes are read off its parameters. Fails if it does not compute the same loss."""
+    """The eager twin of the archive; the sizes are read off its parameters. Fails if it does not
+    compute the same loss."""
     archive = torch.jit.load(str(path))
     state = archive.state_dict()
     vocabulary, width = state["wte.weight"].shape
@@ -49,5 +56,7 @@ def from_archive(path, size):
     with torch.no_grad():
         expected, loss = archive(tokens, tokens).item(), model(tokens, tokens).item()
     if abs(expected - loss) > 1e-4:
-        raise SystemExit(f"{path}: its loss is {expected}, that of the eager module {loss}: not the same network")
+        raise SystemExit(
+            f"{path}: its loss is {expected}, that of the eager module {loss}: not the same network"
+        )
     return model

@@ -1,8 +1,10 @@
 """One rank of a Python peer, started by torchrun; rank 0 writes the figures to --result as JSON.
 
 Peers: compute (no communication: what the machine allows), ddp (gloo), deepspeed0 (ZeRO-0, gloo).
-Compiling and scripting of the peers is left off: they run as their documentation shows. One thread a rank.
+Compiling and scripting of the peers is left off: they run as their documentation shows. One thread
+a rank.
 """
+
 import argparse
 import json
 import os
@@ -40,21 +42,29 @@ def torch_step(model, wrapped, lr):
         optimizer.step()
         optimizer.zero_grad()
         return loss.item()
+
     return step
 
 
 def deepspeed_step(model, batch, lr):
     import deepspeed
-    config = {"train_micro_batch_size_per_gpu": batch, "zero_optimization": {"stage": 0},
-              "optimizer": {"type": "AdamW", "params": {"lr": lr, "weight_decay": 0.01}}}
+
+    config = {
+        "train_micro_batch_size_per_gpu": batch,
+        "zero_optimization": {"stage": 0},
+        "optimizer": {"type": "AdamW", "params": {"lr": lr, "weight_decay": 0.01}},
+    }
     deepspeed.init_distributed("gloo")
-    engine, *_ = deepspeed.initialize(model=model, model_parameters=model.parameters(), config=config)
+    engine, *_ = deepspeed.initialize(
+        model=model, model_parameters=model.parameters(), config=config
+    )
 
     def step(inputs):
         loss = engine(*inputs)
         engine.backward(loss)
         engine.step()
         return loss.item()
+
     return step
 
 
@@ -84,16 +94,32 @@ def main():
     step_ms, losses, first_step_done, faults = [], [], None, 0
     for number in range(options.steps):
         start = time.perf_counter()
-        picked = data_order.sample_numbers(number, 0, rank, accumulation=1, world_size=world_size, batch=options.batch,
-                                           sample_count=len(source))
+        picked = data_order.sample_numbers(
+            number,
+            0,
+            rank,
+            accumulation=1,
+            world_size=world_size,
+            batch=options.batch,
+            sample_count=len(source),
+        )
         losses.append(step(source.rows(picked)))
         step_ms.append((time.perf_counter() - start) * 1e3)
         if number == 0:
-            first_step_done, faults = time.time(), resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+            first_step_done, faults = (
+                time.time(),
+                resource.getrusage(resource.RUSAGE_SELF).ru_minflt,
+            )
     usage = resource.getrusage(resource.RUSAGE_SELF)
-    figures = {"rank": rank, "step_ms": step_ms, "losses": losses, "first_step_done": first_step_done,
-               "peak_rss_bytes": usage.ru_maxrss * 1024, "pss_bytes": pss_bytes(),
-               "page_faults": (usage.ru_minflt - faults) / max(1, options.steps - 1)}
+    figures = {
+        "rank": rank,
+        "step_ms": step_ms,
+        "losses": losses,
+        "first_step_done": first_step_done,
+        "peak_rss_bytes": usage.ru_maxrss * 1024,
+        "pss_bytes": pss_bytes(),
+        "page_faults": (usage.ru_minflt - faults) / max(1, options.steps - 1),
+    }
     pathlib.Path(f"{options.result}.{rank}").write_text(json.dumps(figures))
     if dist.is_initialized():
         dist.destroy_process_group()

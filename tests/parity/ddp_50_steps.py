@@ -1,9 +1,9 @@
 """Train an archive with stock PyTorch DDP for 50 steps and write its losses, for compare.py to hold
 against a metrics.jsonl.
 
-  torchrun --standalone --nproc_per_node 2 ddp_50_steps.py --archive train.pt --tokens FILE
-  --context N --out losses.json torchrun --standalone --nproc_per_node 2 ddp_50_steps.py --fixture
-  gpt --out losses.json
+  torchrun --standalone --nproc_per_node 2 ddp_50_steps.py \\
+      --archive train.pt --tokens FILE --context N --out losses.json
+  torchrun --standalone --nproc_per_node 2 ddp_50_steps.py --fixture gpt --out losses.json
 
 Data come in the order of a run without shuffling; one thread a rank; AdamW as in the fixtures. With
 --fixture, archive, data and batch are those of tests/fixtures/models/NAME.json.

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
 # The Python environment of the peers: PyTorch, DeepSpeed and transformers, at the versions that
 # docs/measurements.md names.
-#   tools/peers.sh VENV      about 6 GB, some minutes; finished parts are kept      then: .
-# VENV/activate-peers
+#   tools/peers.sh VENV      (about 6 GB, some minutes)      then: . VENV/activate-peers
 # Only side-by-side measurements, parity runs and the makers of fixtures use it. dslaunch and its
 # tests need no Python.
 set -euo pipefail

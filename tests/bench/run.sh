@@ -14,6 +14,7 @@ set +u  # activate reads variables that may be unset
 . "$peers/activate-peers"
 set -u
 python tests/fixtures/make_inputs.py "$inputs" --only kjv,gpt >&2
-exec python -W ignore tests/bench/compare_peers.py --inputs "$inputs" --turns "${DSL_BENCH_TURNS:-3}" \
+exec python -W ignore tests/bench/compare_peers.py --inputs "$inputs" \
+    --turns "${DSL_BENCH_TURNS:-3}" \
     --ours "${DSL_COMMAND:-build/release/bin/dslaunch --num_gpus 2 --device cpu}" \
     --write docs/measurements.md "$@"

@@ -165,6 +165,7 @@ std::vector<HostSlots> apply_filter(const std::vector<Host>& hosts, const HostFi
 }
 
 int largest_slot(const std::string& include) {
+    if (include.empty()) return -1;
     int largest = -1;
     for (const NodeSpec& spec : parse_spec(include, "--include")) {
         for (const int slot : spec.slots) largest = std::max(largest, slot);

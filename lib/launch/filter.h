@@ -30,8 +30,9 @@ struct HostSlots {
 [[nodiscard]] std::vector<HostSlots> apply_filter(const std::vector<Host>& hosts,
                                                   const HostFilter& filter);
 
-// The largest slot number in an --include of one host, -1 when no slot is named: how many workers a
-// machine without GPUs and without hostfile is asked for. Throws as apply_filter on malformed text.
+// The largest slot number in an --include of one host, -1 when no slot is named or INCLUDE is
+// empty: how many workers a machine without GPUs and without hostfile is asked for. Throws as
+// apply_filter on malformed text.
 [[nodiscard]] int largest_slot(const std::string& include);
 
 }  // namespace dslaunch

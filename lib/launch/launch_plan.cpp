@@ -14,10 +14,11 @@ std::vector<std::string> node_devices(const PlanRequest& request, const HostSlot
     const bool by_number = !entry.host.gpus.empty();
     std::vector<std::string> devices;
     if (request.device == DeviceRequest::kCpu) return devices;
-    if (!request.local || request.device == DeviceRequest::kAuto) {
+    const bool unchecked = !request.local || request.device == DeviceRequest::kAuto;
+    if (unchecked && (by_number || !request.local)) {
         for (const int slot : entry.slots) devices.push_back(std::to_string(slot));
-        return devices;
     }
+    if (unchecked) return devices;
     const auto visible = visible_device_list(request.visible_devices, request.gpu_count);
     const char* source =
         request.visible_devices ? "CUDA_VISIBLE_DEVICES shows" : "this machine has";

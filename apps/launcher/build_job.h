@@ -30,8 +30,8 @@ struct BuiltJob {
         notes;  // what was decided for the user and should be said, one line each
 };
 
-// REQUIRES: options with a target. Throws Error{kUsage, kSetup, kInput} as DESIGN section 3 says: a
-// bad hostfile or filter, an --env that is unset, a .pt that is missing, more GPUs than there are.
+// REQUIRES: options with a target. Throws Error{kUsage, kSetup} as DESIGN section 3 says: a
+// bad hostfile or filter, an --env that is unset, more GPUs than there are.
 [[nodiscard]] BuiltJob build_job(const RunOptions& options, const Machine& machine);
 
 }  // namespace dslaunch

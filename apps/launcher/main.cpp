@@ -75,6 +75,10 @@ int run(const Arguments& arguments) {
         fmt::print("{}", options.json ? dry_run_json(job.spec) : dry_run_text(job.spec));
         return 0;
     }
+    if (job.spec.target_kind == TargetKind::kTorchScript &&
+        access(job.spec.required_files[1].c_str(), R_OK) != 0) {
+        fail(ExitCode::kInput, "model {}: {}", job.spec.required_files[1], errno_text(errno));
+    }
 #ifdef DSL_HAS_JOB
     return run_job(job.spec);
 #else

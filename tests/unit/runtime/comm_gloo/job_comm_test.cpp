@@ -97,9 +97,8 @@ class RunningJob {
             ArenaLayout layout(environment.local_world_size);
             const BucketId bucket = layout.add_bucket("bucket", kNumel);
             JobComm comm = open_job_comm(environment, layout, time_limit);
-            const int status = body(comm, bucket, environment.rank);
-            // As dsworker leaves: without waiting for anybody's threads.
-            ::_exit(status);
+            // A rank that ends well closes everything; nothing may wait without a limit there.
+            return body(comm, bucket, environment.rank);
         } catch (const Error& error) {
             std::fprintf(stderr, "rank %d: %s\n", environment.rank, error.what());
             return static_cast<int>(error.code());

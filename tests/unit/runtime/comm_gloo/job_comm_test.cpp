@@ -202,6 +202,24 @@ TEST_CASE("A killed process ends the ranks of the other hosts too, with the peer
     }
 }
 
+TEST_CASE("A failure on one host cuts short a wait for another host") {
+    const TimePoint start = SystemClock().now();
+    RunningJob job({{2, 1}}, [&](JobComm& comm, BucketId bucket, int rank) {
+        if (rank == 2) ::pause();  // alive, but never posts
+        comm.collectives->post(bucket, 1);
+        comm.collectives->reduce(bucket, 1, 1.0F);
+        if (rank == 0) return 1;
+        std::this_thread::sleep_for(50ms);
+        comm.group->poison("rank 1: out of memory");
+        return 0;
+    });
+    CHECK(job.exit_of(0) == static_cast<int>(ExitCode::kPeerLost));
+    CHECK(SystemClock().now() - start < 5s);
+    CHECK(job.exit_of(1) == 0);
+    job.kill(2);
+    CHECK(job.exit_of(2) == 128 + SIGKILL);
+}
+
 TEST_CASE("A host that never comes is a hang or an unreachable rendezvous, within the time limit") {
     const Listener listener = listen_on_loopback();
     WorkerEnvironment environment;

@@ -10,29 +10,13 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "graph/segment_builder.h"
+#include "graph/torch_reason.h"
 
 namespace dslaunch {
 
 using c10::IValue;
 using torch::jit::Graph;
 using torch::jit::Value;
-
-namespace {
-
-// LibTorch's text is a page: its last "RuntimeError" line says what, the last "File" line of the original code where.
-std::string short_reason(const std::string& text) {
-    std::string what;
-    std::string where;
-    for (const std::string& raw : split(text, '\n')) {
-        const std::string line(trim(raw));
-        if (line.rfind("Exception raised from", 0) == 0) break;
-        if (what.empty() || line.rfind("RuntimeError: ", 0) == 0) what = line;
-        if (line.rfind("File \"", 0) == 0) where = line;
-    }
-    return printable(where.empty() ? what : what + " [" + where + "]");
-}
-
-}  // namespace
 
 SegmentedModel SegmentedModel::make(Model& model, const LowerOptions& options, int64_t segments) {
     SegmentedModel made(model, lower(model, options));
@@ -113,7 +97,7 @@ Boundary SegmentedModel::forward(size_t index, const std::vector<IValue>& inputs
     try {
         torch::jit::InterpreterState(*segment.code).run(stack);
     } catch (const std::exception& error) {
-        fail(ExitCode::kInput, "segment {} ({}) failed: {}", index, segment.name, short_reason(error.what()));
+        fail(ExitCode::kInput, "segment {} ({}) failed: {}", index, segment.name, torch_reason(error.what()));
     }
     return make_boundary(std::move(stack), lenders);
 }

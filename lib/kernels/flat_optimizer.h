@@ -1,7 +1,9 @@
-// Optimizer steps over flat fp32 buffers: one pass that sums the ranks' gradients, scales, updates the states and the
-// parameters. Implementations for AVX-512, AVX2, NEON and a scalar reference, chosen at run time; all give equal bits.
-// Threads: none of its own; callers split ranges. Sources: Kingma & Ba 2015 (Adam), Loshchilov & Hutter 2019 (AdamW);
-// the order of operations is PyTorch's fused Adam (aten/src/ATen/native/cpu/FusedAdamKernel.cpp).
+// Optimizer steps over flat fp32 buffers: one pass that sums the ranks' gradients, scales, updates
+// the states and the parameters. Implementations for AVX-512, AVX2, NEON and a scalar reference,
+// chosen at run time; all give equal bits (no fused multiply-add anywhere, no reassociation; only
+// the payload of a NaN may differ). Threads: none of its own; callers split ranges. Sources: Kingma
+// & Ba 2015 (Adam), Loshchilov & Hutter 2019 (AdamW); the order of operations is PyTorch's fused
+// Adam (aten/src/ATen/native/cpu/FusedAdamKernel.cpp).
 #pragma once
 
 #include <cstdint>
@@ -13,9 +15,14 @@ namespace dslaunch {
 // One call updates elements [0, numel) of every pointer below.
 struct FlatRange {
     int64_t numel = 0;
-    std::span<const float* const> gradients;  // one per rank, summed in this order in fp32; at least one
-    float gradient_scale = 1.0F;              // multiplies the sum (1 / ranks, the clip factor, 1 / loss scale)
-    float* parameters = nullptr;              // read and written; null: only the states move (stage 0's private replicas)
+    std::span<const float* const>
+        gradients;                // one per rank, summed in this order in fp32; at least one
+    float gradient_scale = 1.0F;  // multiplies the sum (1 / ranks, the clip factor, 1 / loss scale)
+    float* parameters =
+        nullptr;  // read and written; null: only the states move (stage 0's private replicas)
+    // Read for L2 decay when `parameters` is null: a replica whose parameters another rank writes.
+    // They must be the values from before the step.
+    const float* decay_parameters = nullptr;
 };
 
 struct AdamStep {
@@ -26,7 +33,7 @@ struct AdamStep {
     double weight_decay = 0;
     bool decoupled_decay = true;  // AdamW
     bool bias_correction = true;
-    int64_t step = 1;             // from 1
+    int64_t step = 1;  // from 1
 };
 
 struct SgdStep {
@@ -42,18 +49,26 @@ enum class Isa { kScalar, kAvx2, kAvx512, kNeon };
 
 // The best that this processor and this build have.
 [[nodiscard]] Isa best_isa();
+// Whether this processor and this build can run `isa`.
+[[nodiscard]] bool isa_available(Isa isa);
 [[nodiscard]] std::string_view isa_name(Isa isa);
 
-// momentum, variance: [numel] fp32. REQUIRES: no range overlaps another.
-void adam_step(const FlatRange& range, const AdamStep& step, float* momentum, float* variance, Isa isa = best_isa());
+// momentum, variance: [numel] fp32. REQUIRES: no range overlaps another; this processor has `isa`;
+// with L2 decay (weight_decay != 0, not decoupled) `parameters` or `decay_parameters` is given;
+// step >= 1.
+void adam_step(const FlatRange& range, const AdamStep& step, float* momentum, float* variance,
+               Isa isa = best_isa());
 
 // momentum: [numel] fp32, null when step.momentum is 0.
 void sgd_step(const FlatRange& range, const SgdStep& step, float* momentum, Isa isa = best_isa());
 
-// out[i] = (((sources[0][i] + sources[1][i]) + …) * scale: the ordered sum of DESIGN rule 14. out may be one of the sources.
-void ordered_sum(std::span<const float* const> sources, float scale, float* out, int64_t numel, Isa isa = best_isa());
+// out[i] = (((sources[0][i] + sources[1][i]) + …) * scale: the ordered sum of DESIGN rule 14. out
+// may be one of the sources.
+void ordered_sum(std::span<const float* const> sources, float scale, float* out, int64_t numel,
+                 Isa isa = best_isa());
 
-// Sum of squares in fp64: partials of blocks of kNormBlockNumel elements that start at values[0], added in block order.
+// Sum of squares in fp64: partials of blocks of kNormBlockNumel elements that start at values[0],
+// added in block order.
 inline constexpr int64_t kNormBlockNumel = 16 * 1024;
 [[nodiscard]] double sum_of_squares(const float* values, int64_t numel, Isa isa = best_isa());
 

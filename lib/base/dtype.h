@@ -1,0 +1,65 @@
+// Element types of tensors and data files: one enum for files, plans and data, named as safetensors
+// names them. Threads: pure functions.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace dslaunch {
+
+enum class DType : uint8_t {
+    kBool,
+    kU8,
+    kI8,
+    kI16,
+    kU16,
+    kF16,
+    kBF16,
+    kI32,
+    kU32,
+    kF32,
+    kF64,
+    kI64,
+    kU64
+};
+
+namespace detail {
+struct DTypeRow {
+    std::string_view name;
+    int64_t bytes;
+};
+inline constexpr std::array<DTypeRow, 13> kDTypeRows{{{"BOOL", 1},
+                                                      {"U8", 1},
+                                                      {"I8", 1},
+                                                      {"I16", 2},
+                                                      {"U16", 2},
+                                                      {"F16", 2},
+                                                      {"BF16", 2},
+                                                      {"I32", 4},
+                                                      {"U32", 4},
+                                                      {"F32", 4},
+                                                      {"F64", 8},
+                                                      {"I64", 8},
+                                                      {"U64", 8}}};
+}  // namespace detail
+
+// Bytes of one element.
+[[nodiscard]] constexpr int64_t dtype_bytes(DType dtype) {
+    return detail::kDTypeRows[static_cast<size_t>(dtype)].bytes;
+}
+
+// "F32", "BF16", …
+[[nodiscard]] constexpr std::string_view dtype_name(DType dtype) {
+    return detail::kDTypeRows[static_cast<size_t>(dtype)].name;
+}
+
+// Nothing when no dtype has that exact name.
+[[nodiscard]] constexpr std::optional<DType> dtype_from_name(std::string_view name) {
+    for (size_t i = 0; i < detail::kDTypeRows.size(); ++i)
+        if (detail::kDTypeRows[i].name == name) return static_cast<DType>(i);
+    return std::nullopt;
+}
+
+}  // namespace dslaunch

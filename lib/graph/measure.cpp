@@ -1,0 +1,176 @@
+#include "graph/measure.h"
+
+#include <ATen/ATen.h>
+#include <ATen/record_function.h>
+
+#include <unordered_map>
+
+#include "graph/compute_context.h"
+
+namespace dslaunch {
+
+using c10::IValue;
+
+namespace {
+
+// Counts what the operators of this thread do while it exists: storages they make, FLOPs of products.
+class OperatorTrace {
+  public:
+    OperatorTrace() {
+        at::RecordFunctionCallback callback(
+            [](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
+                current()->enter(call);
+                return nullptr;
+            },
+            [](const at::RecordFunction& call, at::ObserverContext*) { current()->leave(call); });
+        current() = this;
+        handle_ = at::addThreadLocalCallback(
+            callback.needsInputs(true).needsOutputs(true).scopes({at::RecordScope::FUNCTION}));
+    }
+    OperatorTrace(const OperatorTrace&) = delete;
+    OperatorTrace& operator=(const OperatorTrace&) = delete;
+    ~OperatorTrace() {
+        at::removeCallback(handle_);
+        current() = nullptr;
+    }
+
+    [[nodiscard]] int64_t flops() const { return flops_; }
+
+    // Storages that were there before are not counted when an operator returns a view of them.
+    void ignore(const at::Tensor& tensor) {
+        if (tensor.has_storage()) ignored_.emplace(tensor.storage().unsafeGetStorageImpl(), tensor.storage());
+    }
+
+    // Bytes of the storages made since the last call that something besides this trace still holds.
+    [[nodiscard]] int64_t take_kept_bytes() {
+        int64_t kept = 0;
+        for (const auto& [pointer, storage] : storages_)
+            if (storage.use_count() > 1 && ignored_.count(pointer) == 0) kept += static_cast<int64_t>(storage.nbytes());
+        storages_.clear();
+        return kept;
+    }
+    [[nodiscard]] int64_t take_flops() { return std::exchange(flops_, 0); }
+
+  private:
+    static OperatorTrace*& current() {
+        thread_local OperatorTrace* trace = nullptr;
+        return trace;
+    }
+
+    void enter(const at::RecordFunction& call) {
+        const std::string_view name = call.name();
+        if (attention_depth_ > 0 || name == "aten::scaled_dot_product_attention") {
+            // Attention is counted whole: its parts differ between kernels.
+            if (attention_depth_++ == 0) flops_ += attention_flops(call.inputs());
+            return;
+        }
+        if (name == "aten::mm") flops_ += product_flops(call.inputs(), 0, 1);
+        if (name == "aten::addmm") flops_ += product_flops(call.inputs(), 1, 2);
+        if (name == "aten::bmm") flops_ += product_flops(call.inputs(), 0, 1);
+        if (name == "aten::baddbmm") flops_ += product_flops(call.inputs(), 1, 2);
+    }
+
+    void leave(const at::RecordFunction& call) {
+        if (attention_depth_ > 0) --attention_depth_;
+        for (const IValue& output : call.outputs()) {
+            static_cast<void>(map_tensors(output, [&](const at::Tensor& tensor) {
+                if (tensor.has_storage()) storages_.emplace(tensor.storage().unsafeGetStorageImpl(), tensor.storage());
+                return tensor;
+            }));
+        }
+        if (std::string_view(call.name()) == "aten::convolution" && !call.outputs().empty())
+            flops_ += convolution_flops(call.inputs(), call.outputs()[0]);
+    }
+
+    static int64_t product_flops(c10::ArrayRef<const IValue> inputs, size_t a, size_t b) {
+        if (inputs.size() <= b || !inputs[a].isTensor() || !inputs[b].isTensor()) return 0;
+        return 2 * inputs[a].toTensor().numel() * inputs[b].toTensor().size(-1);
+    }
+
+    // [.., T, d] x [.., S, d] and [.., T, S] x [.., S, d].
+    static int64_t attention_flops(c10::ArrayRef<const IValue> inputs) {
+        if (inputs.size() < 3 || !inputs[0].isTensor() || !inputs[2].isTensor()) return 0;
+        const at::Tensor& query = inputs[0].toTensor();
+        const int64_t keys = inputs[1].toTensor().size(-2);
+        return 2 * query.numel() * keys + 2 * query.numel() / query.size(-1) * keys * inputs[2].toTensor().size(-1);
+    }
+
+    static int64_t convolution_flops(c10::ArrayRef<const IValue> inputs, const IValue& output) {
+        if (inputs.size() < 2 || !inputs[1].isTensor() || !output.isTensor()) return 0;
+        const at::Tensor& weight = inputs[1].toTensor();
+        return 2 * output.toTensor().numel() * weight.numel() / std::max<int64_t>(1, weight.size(0));
+    }
+
+    at::CallbackHandle handle_ = 0;
+    int64_t flops_ = 0;
+    int attention_depth_ = 0;
+    std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;  // held, so that no address comes twice
+    std::unordered_map<const c10::StorageImpl*, c10::Storage> ignored_;
+};
+
+ModelInfo describe_parameters(const SegmentedModel& segmented) {
+    ModelInfo info;
+    for (const ModelParameter& parameter : segmented.model().parameters())
+        info.parameters.push_back({parameter.name, parameter.tensor.numel(),
+                                   static_cast<int64_t>(parameter.tensor.element_size()), parameter.tensor.requires_grad()});
+    for (const ModelBuffer& buffer : segmented.model().buffers())
+        info.buffer_bytes += Bytes{static_cast<int64_t>(buffer.tensor.nbytes())};
+    for (const Segment& segment : segmented.segments()) {
+        SegmentInfo made;
+        made.name = segment.name;
+        made.parameters = segment.parameters;
+        if (segment.module_input)
+            for (const int opaque : segmented.lowered().opaque_parameters) made.parameters.push_back(opaque);
+        made.nodes = segment.nodes;
+        info.segments.push_back(std::move(made));
+    }
+    return info;
+}
+
+std::vector<at::Tensor> tensors_of(const Model& model) {
+    std::vector<at::Tensor> tensors;
+    for (const ModelParameter& parameter : model.parameters()) tensors.push_back(parameter.tensor);
+    for (const ModelBuffer& buffer : model.buffers()) tensors.push_back(buffer.tensor);
+    return tensors;
+}
+
+void trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs, ModelInfo& info) {
+    OperatorTrace trace;
+    for (const at::Tensor& tensor : tensors_of(segmented.model())) trace.ignore(tensor);
+    for (size_t s = 0; s < info.segments.size(); ++s) {
+        SegmentInfo& segment = info.segments[s];
+        for (const IValue& input : inputs) {
+            static_cast<void>(map_tensors(input, [&](const at::Tensor& tensor) {
+                trace.ignore(tensor);
+                return tensor;
+            }));
+        }
+        Boundary boundary = segmented.forward(s, inputs, {});
+        segment.forward_flops = trace.take_flops();
+        segment.output_bytes = Bytes{boundary.bytes()};
+        segment.backward = !boundary.producers.empty();
+        // Only the autograd graph on the producers is left to hold what backward needs.
+        inputs = std::move(boundary.values);
+        boundary.leaves.clear();
+        const int64_t kept = trace.take_kept_bytes();
+        segment.activation_bytes = Bytes{segment.backward ? kept : 0};
+    }
+}
+
+}  // namespace
+
+ModelInfo measure(const SegmentedModel& segmented, const std::vector<IValue>& arguments) {
+    const ComputeContext context(true);
+    ModelInfo info = describe_parameters(segmented);
+    Boundary batch;
+    batch.values = arguments;
+    info.batch_bytes = Bytes{batch.bytes()};
+    std::vector<at::Tensor> before;
+    for (const ModelBuffer& buffer : segmented.model().buffers()) before.push_back(buffer.tensor.clone());
+    trace_segments(segmented, segmented.first_inputs(arguments), info);
+    const at::NoGradGuard no_grad;
+    for (size_t b = 0; b < before.size(); ++b) segmented.model().buffers()[b].tensor.copy_(before[b]);
+    return info;
+}
+
+}  // namespace dslaunch

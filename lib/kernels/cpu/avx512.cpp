@@ -1,0 +1,10 @@
+// flat_loops.h compiled for AVX-512; see lib/kernels/CMakeLists.txt for the flags.
+#if defined(__x86_64__)
+#include "kernels/cpu/flat_loops.h"
+
+namespace dslaunch::kernels {
+
+const FlatKernels kAvx512Kernels{adam, sgd, sum, block_squares};
+
+}  // namespace dslaunch::kernels
+#endif

@@ -1,0 +1,56 @@
+// The table that each instruction set fills: plain functions over raw pointers with constants
+// already in fp32. These files include nothing that defines inline functions with linkage: the
+// linker could otherwise keep a copy that was compiled for another processor.
+#pragma once
+
+#include <cstdint>
+
+namespace dslaunch::kernels {
+
+struct AdamConstants {
+    float gradient_scale;
+    float l2_decay;        // 0: none
+    float parameter_keep;  // 1 - lr * decoupled decay
+    float beta1_rest;      // 1 - beta1
+    float beta2;
+    float beta2_rest;  // 1 - beta2
+    float correction2_sqrt;
+    float eps;
+    float step_size;  // lr / bias correction 1
+};
+
+struct SgdConstants {
+    float gradient_scale;
+    float decay;
+    float momentum;
+    float damping_rest;  // 1 - dampening
+    float lr;
+    bool nesterov;
+    bool first_step;
+};
+
+struct Sources {
+    const float* const* pointers;
+    int64_t source_count;
+};
+
+struct AdamArrays {
+    float* parameters;  // may be null
+    const float* decay_parameters;
+    float* momentum;
+    float* variance;
+};
+
+struct FlatKernels {
+    void (*adam)(Sources, AdamArrays, int64_t numel, const AdamConstants&);
+    void (*sgd)(Sources, AdamArrays, int64_t numel, const SgdConstants&);
+    void (*sum)(Sources, float scale, float* out, int64_t numel);
+    double (*block_squares)(const float* values, int64_t numel);
+};
+
+extern const FlatKernels kScalarKernels;
+extern const FlatKernels kAvx2Kernels;
+extern const FlatKernels kAvx512Kernels;
+extern const FlatKernels kNeonKernels;
+
+}  // namespace dslaunch::kernels

@@ -1,0 +1,116 @@
+// The loops of flat_optimizer.h, compiled once per instruction set by the file that includes this
+// one. Plain loops that the compiler vectorises element by element, so that every width rounds
+// alike. Everything here has internal linkage.
+#include <cmath>
+
+#include "kernels/cpu/flat_kernels.h"
+
+namespace dslaunch::kernels {
+namespace {
+
+// Elements summed at once into a buffer that stays in the first-level cache.
+constexpr int64_t kBlock = 1024;
+
+// The ordered sum of elements [first, first + n), scaled, in `out`.
+inline void sum_block(Sources sources, int64_t first, int64_t n, float scale, float* out) {
+    const float* a = sources.pointers[0] + first;
+    if (sources.source_count == 1) {
+        for (int64_t i = 0; i < n; ++i) out[i] = a[i] * scale;
+        return;
+    }
+    alignas(64) float total[kBlock];
+    const float* b = sources.pointers[1] + first;
+    for (int64_t i = 0; i < n; ++i) total[i] = a[i] + b[i];
+    for (int64_t s = 2; s < sources.source_count; ++s) {
+        const float* c = sources.pointers[s] + first;
+        for (int64_t i = 0; i < n; ++i) total[i] += c[i];
+    }
+    for (int64_t i = 0; i < n; ++i) out[i] = total[i] * scale;
+}
+
+inline void add_decay(const float* __restrict parameters, float decay, int64_t n,
+                      float* __restrict gradient) {
+    for (int64_t i = 0; i < n; ++i) gradient[i] += parameters[i] * decay;
+}
+
+inline void adam_block(const float* __restrict g, float* __restrict p, float* __restrict m,
+                       float* __restrict v, int64_t n, AdamConstants c) {
+    for (int64_t i = 0; i < n; ++i) {
+        // The two forms of a lerp: PyTorch takes the one that is exact at its nearer end.
+        const float rest = g[i] - m[i];
+        m[i] =
+            c.beta1_rest < 0.5F ? m[i] + c.beta1_rest * rest : g[i] - rest * (1.0F - c.beta1_rest);
+        v[i] = v[i] * c.beta2 + c.beta2_rest * g[i] * g[i];
+        const float denominator = std::sqrt(v[i]) / c.correction2_sqrt + c.eps;
+        if (p != nullptr) p[i] = p[i] * c.parameter_keep - c.step_size * m[i] / denominator;
+    }
+}
+
+void adam(Sources sources, AdamArrays arrays, int64_t numel, const AdamConstants& constants) {
+    alignas(64) float gradient[kBlock];
+    for (int64_t first = 0; first < numel; first += kBlock) {
+        const int64_t n = numel - first < kBlock ? numel - first : kBlock;
+        sum_block(sources, first, n, constants.gradient_scale, gradient);
+        if (constants.l2_decay != 0)
+            add_decay(arrays.decay_parameters + first, constants.l2_decay, n, gradient);
+        float* parameters = arrays.parameters == nullptr ? nullptr : arrays.parameters + first;
+        adam_block(gradient, parameters, arrays.momentum + first, arrays.variance + first, n,
+                   constants);
+    }
+}
+
+inline void momentum_block(float* __restrict g, float* __restrict m, int64_t n, SgdConstants c) {
+    for (int64_t i = 0; i < n; ++i) {
+        const float next = c.first_step ? g[i] : m[i] * c.momentum + g[i] * c.damping_rest;
+        m[i] = next;
+        g[i] = c.nesterov ? g[i] + next * c.momentum : next;
+    }
+}
+
+inline void descend(const float* __restrict g, float lr, int64_t n, float* __restrict p) {
+    for (int64_t i = 0; i < n; ++i) p[i] -= lr * g[i];
+}
+
+void sgd(Sources sources, AdamArrays arrays, int64_t numel, const SgdConstants& constants) {
+    alignas(64) float gradient[kBlock];
+    for (int64_t first = 0; first < numel; first += kBlock) {
+        const int64_t n = numel - first < kBlock ? numel - first : kBlock;
+        sum_block(sources, first, n, constants.gradient_scale, gradient);
+        if (constants.decay != 0)
+            add_decay(arrays.decay_parameters + first, constants.decay, n, gradient);
+        if (arrays.momentum != nullptr)
+            momentum_block(gradient, arrays.momentum + first, n, constants);
+        if (arrays.parameters != nullptr)
+            descend(gradient, constants.lr, n, arrays.parameters + first);
+    }
+}
+
+void sum(Sources sources, float scale, float* out, int64_t numel) {
+    for (int64_t first = 0; first < numel; first += kBlock) {
+        const int64_t n = numel - first < kBlock ? numel - first : kBlock;
+        sum_block(sources, first, n, scale, out + first);
+    }
+}
+
+// Element i goes to lane i mod 16; the lanes are added in order: one order of sums for every vector
+// width.
+double block_squares(const float* values, int64_t numel) {
+    constexpr int64_t kLanes = 16;
+    double lanes[kLanes] = {};
+    int64_t i = 0;
+    for (; i + kLanes <= numel; i += kLanes)
+        for (int64_t lane = 0; lane < kLanes; ++lane) {
+            const double value = values[i + lane];
+            lanes[lane] += value * value;
+        }
+    for (int64_t lane = 0; i + lane < numel; ++lane) {
+        const double value = values[i + lane];
+        lanes[lane] += value * value;
+    }
+    double total = 0;
+    for (const double lane : lanes) total += lane;
+    return total;
+}
+
+}  // namespace
+}  // namespace dslaunch::kernels

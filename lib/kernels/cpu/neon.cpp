@@ -1,0 +1,11 @@
+// flat_loops.h compiled for NEON, which every aarch64 has; see lib/kernels/CMakeLists.txt for the
+// flags.
+#if defined(__aarch64__)
+#include "kernels/cpu/flat_loops.h"
+
+namespace dslaunch::kernels {
+
+const FlatKernels kNeonKernels{adam, sgd, sum, block_squares};
+
+}  // namespace dslaunch::kernels
+#endif

@@ -1,0 +1,289 @@
+#include "plan/plan_check.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace dslaunch {
+
+namespace {
+
+std::string label(const StepPlan& plan, size_t i) {
+    const Instruction& instruction = plan.instructions[i];
+    return fmt::format("instruction {} ({} segment {} bucket {} micro step {})", i, op_name(instruction.op),
+                       instruction.segment, instruction.bucket, instruction.micro_step);
+}
+
+// before[i]: a bit for each instruction that is done before i starts, by lane order and waits alone.
+class HappensBefore {
+  public:
+    explicit HappensBefore(const StepPlan& plan) : words_((plan.instructions.size() + 63) / 64) {
+        std::vector<int> previous(kLanes, -1);
+        before_.assign(plan.instructions.size(), std::vector<uint64_t>(words_, 0));
+        for (size_t i = 0; i < plan.instructions.size(); ++i) {
+            const Instruction& instruction = plan.instructions[i];
+            int& lane = previous[static_cast<size_t>(instruction.lane)];
+            if (lane >= 0) include(i, static_cast<size_t>(lane));
+            for (const int wait : instruction.waits)
+                if (wait >= 0 && static_cast<size_t>(wait) < i) include(i, static_cast<size_t>(wait));
+            lane = static_cast<int>(i);
+        }
+    }
+
+    [[nodiscard]] bool ordered(size_t first, size_t second) const {
+        return (before_[second][first / 64] >> (first % 64)) & 1U;
+    }
+
+  private:
+    void include(size_t i, size_t other) {
+        for (size_t w = 0; w < words_; ++w) before_[i][w] |= before_[other][w];
+        before_[i][other / 64] |= uint64_t{1} << (other % 64);
+    }
+
+    size_t words_;
+    std::vector<std::vector<uint64_t>> before_;
+};
+
+class Checker {
+  public:
+    explicit Checker(const StepPlan& plan) : plan_(plan), order_(plan), uses_(plan.buffers.size()) {}
+
+    std::vector<std::string> run() {
+        check_waits();
+        collect_uses();
+        for (size_t b = 0; b < plan_.buffers.size(); ++b) {
+            check_lifetime(b);
+            check_order(b);
+        }
+        check_reductions();
+        return std::move(problems_);
+    }
+
+  private:
+    enum class How { kRead, kWrite, kCreate, kFree };
+    struct Use {
+        size_t instruction;
+        How how;
+    };
+
+    void check_waits() {
+        for (size_t i = 0; i < plan_.instructions.size(); ++i)
+            for (const int wait : plan_.instructions[i].waits)
+                if (wait < 0 || static_cast<size_t>(wait) >= i)
+                    problems_.push_back(fmt::format("{} waits for {}, which does not come before it", label(plan_, i), wait));
+    }
+
+    void collect_uses() {
+        for (size_t i = 0; i < plan_.instructions.size(); ++i) {
+            const Instruction& instruction = plan_.instructions[i];
+            const auto add = [&](const std::vector<int>& buffers, How how) {
+                for (const int b : buffers) uses_[static_cast<size_t>(b)].push_back({i, how});
+            };
+            add(instruction.creates, How::kCreate);
+            add(instruction.reads, How::kRead);
+            add(instruction.writes, How::kWrite);
+            add(instruction.frees, How::kFree);
+        }
+    }
+
+    void check_lifetime(size_t b) {
+        const PlanBuffer& buffer = plan_.buffers[b];
+        bool exists = buffer.persistent;
+        bool freed = false;
+        for (const Use& use : uses_[b]) {
+            const auto problem = [&](const char* what) {
+                problems_.push_back(fmt::format("{} {} {}", label(plan_, use.instruction), what, buffer.name));
+            };
+            if (use.how == How::kCreate) {
+                if (exists || buffer.persistent) problem("creates again");
+                exists = true;
+            } else if (!exists) {
+                problem(freed ? "uses after its release" : "uses before its creation");
+            } else if (use.how == How::kFree) {
+                if (buffer.persistent) problem("frees what outlives the step:");
+                exists = false;
+                freed = true;
+            }
+        }
+        if (exists && !buffer.persistent) problems_.push_back(fmt::format("{} is never freed", buffer.name));
+    }
+
+    // Every two uses of which one changes the buffer must be ordered.
+    void check_order(size_t b) {
+        const std::vector<Use>& uses = uses_[b];
+        for (size_t i = 0; i < uses.size(); ++i) {
+            for (size_t j = i + 1; j < uses.size(); ++j) {
+                if (uses[i].how == How::kRead && uses[j].how == How::kRead) continue;
+                const size_t first = uses[i].instruction;
+                const size_t second = uses[j].instruction;
+                if (first == second || order_.ordered(first, second)) continue;
+                problems_.push_back(fmt::format("{} and {} both touch {} and nothing orders them", label(plan_, first),
+                                                label(plan_, second), plan_.buffers[b].name));
+            }
+        }
+    }
+
+    // After a bucket's Reduce, no Backward of the same micro step may add to its gradients.
+    void check_reductions() {
+        for (size_t i = 0; i < plan_.instructions.size(); ++i) {
+            const Instruction& reduce = plan_.instructions[i];
+            if (reduce.op != Op::kReduce) continue;
+            for (size_t j = i + 1; j < plan_.instructions.size(); ++j) {
+                const Instruction& later = plan_.instructions[j];
+                const bool adds = later.op == Op::kBackward && later.micro_step == reduce.micro_step &&
+                                  std::find(later.writes.begin(), later.writes.end(), reduce.writes.front()) !=
+                                      later.writes.end();
+                if (adds) problems_.push_back(fmt::format("{} adds to a bucket after {}", label(plan_, j), label(plan_, i)));
+            }
+        }
+    }
+
+    const StepPlan& plan_;
+    HappensBefore order_;
+    std::vector<std::vector<Use>> uses_;
+    std::vector<std::string> problems_;
+};
+
+// Runs the plans of one host's ranks with every duration zero.
+class Rehearsal {
+  public:
+    explicit Rehearsal(std::span<const StepPlan> plans) : plans_(plans) {
+        for (const StepPlan& plan : plans) {
+            std::vector<std::vector<size_t>> lanes(kLanes);
+            for (size_t i = 0; i < plan.instructions.size(); ++i)
+                lanes[static_cast<size_t>(plan.instructions[i].lane)].push_back(i);
+            lanes_.push_back(std::move(lanes));
+            done_.emplace_back(plan.instructions.size(), false);
+            next_.emplace_back(kLanes, 0);
+        }
+    }
+
+    std::vector<std::string> run() {
+        while (step()) {
+        }
+        std::vector<std::string> stuck;
+        for (size_t r = 0; r < plans_.size(); ++r)
+            for (size_t lane = 0; lane < kLanes; ++lane)
+                if (next_[r][lane] < lanes_[r][lane].size())
+                    stuck.push_back(fmt::format("rank {}'s {} lane never gets past {}", plans_[r].rank,
+                                                lane_name(static_cast<Lane>(lane)),
+                                                label(plans_[r], lanes_[r][lane][next_[r][lane]])));
+        return stuck;
+    }
+
+  private:
+    bool step() {
+        bool moved = false;
+        for (size_t r = 0; r < plans_.size(); ++r) {
+            for (size_t lane = 0; lane < kLanes; ++lane) {
+                while (next_[r][lane] < lanes_[r][lane].size() && ready(r, lanes_[r][lane][next_[r][lane]])) {
+                    done_[r][lanes_[r][lane][next_[r][lane]]] = true;
+                    ++next_[r][lane];
+                    moved = true;
+                }
+            }
+        }
+        return moved;
+    }
+
+    bool ready(size_t r, size_t i) const {
+        const Instruction& instruction = plans_[r].instructions[i];
+        for (const int wait : instruction.waits)
+            if (!done_[r][static_cast<size_t>(wait)]) return false;
+        switch (instruction.op) {
+            case Op::kReduce: return all_done(Op::kPost, instruction);
+            case Op::kAccumulate: return all_done(Op::kReduce, instruction);
+            case Op::kNorm: return all_reduced();
+            case Op::kUpdate: return has(r, Op::kNorm) || all_done(Op::kReduce, instruction);
+            default: return true;
+        }
+    }
+
+    // Whether every rank has done OP for the bucket of LIKE (in its micro step, where it has one).
+    bool all_done(Op op, const Instruction& like) const {
+        for (size_t r = 0; r < plans_.size(); ++r) {
+            bool found = false;
+            for (size_t i = 0; i < plans_[r].instructions.size(); ++i) {
+                const Instruction& other = plans_[r].instructions[i];
+                if (other.op != op || other.bucket != like.bucket) continue;
+                if (like.micro_step >= 0 && other.micro_step != like.micro_step) continue;
+                found = found || done_[r][i];
+            }
+            if (!found) return false;
+        }
+        return true;
+    }
+
+    bool all_reduced() const {
+        for (size_t r = 0; r < plans_.size(); ++r)
+            for (size_t i = 0; i < plans_[r].instructions.size(); ++i)
+                if (plans_[r].instructions[i].op == Op::kReduce && !done_[r][i]) return false;
+        return true;
+    }
+
+    bool has(size_t r, Op op) const {
+        return std::any_of(plans_[r].instructions.begin(), plans_[r].instructions.end(),
+                           [op](const Instruction& instruction) { return instruction.op == op; });
+    }
+
+    std::span<const StepPlan> plans_;
+    std::vector<std::vector<std::vector<size_t>>> lanes_;  // [rank][lane] instructions in order
+    std::vector<std::vector<char>> done_;
+    std::vector<std::vector<size_t>> next_;
+};
+
+bool is_collective(Op op) { return op == Op::kReduce || op == Op::kNorm || op == Op::kAccumulate; }
+
+}  // namespace
+
+std::vector<std::string> check_plan(const StepPlan& plan) { return Checker(plan).run(); }
+
+std::vector<std::string> check_plans(std::span<const StepPlan> plans) {
+    std::vector<std::string> problems;
+    const auto collectives = [](const StepPlan& plan) {
+        std::vector<size_t> found;
+        for (size_t i = 0; i < plan.instructions.size(); ++i)
+            if (is_collective(plan.instructions[i].op)) found.push_back(i);
+        return found;
+    };
+    for (size_t r = 1; r < plans.size(); ++r) {
+        const std::vector<size_t> mine = collectives(plans[r]);
+        const std::vector<size_t> first = collectives(plans[0]);
+        for (size_t k = 0; k < std::max(mine.size(), first.size()); ++k) {
+            if (k < mine.size() && k < first.size()) {
+                const Instruction& a = plans[0].instructions[first[k]];
+                const Instruction& b = plans[r].instructions[mine[k]];
+                if (a.op == b.op && a.bucket == b.bucket && a.micro_step == b.micro_step) continue;
+            }
+            problems.push_back(fmt::format("collective {} differs: rank {} has {}, rank {} has {}", k, plans[0].rank,
+                                           k < first.size() ? label(plans[0], first[k]) : "none", plans[r].rank,
+                                           k < mine.size() ? label(plans[r], mine[k]) : "none"));
+            break;
+        }
+    }
+    for (std::string& stuck : Rehearsal(plans).run()) problems.push_back(std::move(stuck));
+    return problems;
+}
+
+std::array<TierPeak, 2> peak_by_tier(const StepPlan& plan) {
+    std::array<TierPeak, 2> tiers{};
+    std::array<Bytes, 2> held{};
+    const auto tier_of = [&](int b) { return static_cast<size_t>(plan.buffers[static_cast<size_t>(b)].tier); };
+    for (const PlanBuffer& buffer : plan.buffers)
+        if (buffer.persistent) tiers[static_cast<size_t>(buffer.tier)].persistent += buffer.bytes;
+    for (size_t t = 0; t < tiers.size(); ++t) tiers[t].peak = held[t] = tiers[t].persistent;
+    for (size_t i = 0; i < plan.instructions.size(); ++i) {
+        const Instruction& instruction = plan.instructions[i];
+        for (const int b : instruction.creates) held[tier_of(b)] += plan.buffers[static_cast<size_t>(b)].bytes;
+        for (size_t t = 0; t < tiers.size(); ++t) {
+            if (held[t] <= tiers[t].peak) continue;
+            tiers[t].peak = held[t];
+            tiers[t].instruction = static_cast<int>(i);
+        }
+        for (const int b : instruction.frees) held[tier_of(b)] -= plan.buffers[static_cast<size_t>(b)].bytes;
+    }
+    return tiers;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,50 @@
+// Strict reader and atomic writer of .safetensors files: an 8-byte header length, a JSON header,
+// then the tensors' bytes. Views live as long as the SafetensorsFile (a mapping; see mapped_file.h
+// about files that shrink). Threads: const, any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+#include "storage/mapped_file.h"
+
+namespace dslaunch {
+
+struct SafetensorsEntry {
+    std::string name;
+    DType dtype = DType::kF32;
+    std::vector<int64_t> shape;        // [] is a scalar
+    std::span<const std::byte> bytes;  // row-major, little-endian; 1-byte aligned at worst
+};
+
+class SafetensorsFile {
+  public:
+    // Throws Error{kInput} naming PATH and the tensor unless the header is well formed, keys are
+    // unique and the tensors' ranges cover the data without hole or overlap.
+    explicit SafetensorsFile(const std::string& path);
+
+    // In the order of their bytes in the file.
+    [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const { return entries_; }
+    // Null when there is none of that name.
+    [[nodiscard]] const SafetensorsEntry* find(std::string_view name) const;
+    [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
+
+  private:
+    MappedFile file_;
+    std::vector<SafetensorsEntry> entries_;
+    std::map<std::string, std::string> metadata_;
+};
+
+// Writes ENTRIES in their order through PATH.tmp-<pid>, fsync and rename. Blocks on the disk.
+// Throws Error{kDisk} with path, cause and bytes needed. REQUIRES: unique names, bytes as long as
+// shape and dtype say.
+void write_safetensors(const std::string& path, std::span<const SafetensorsEntry> entries,
+                       const std::map<std::string, std::string>& metadata = {});
+
+}  // namespace dslaunch

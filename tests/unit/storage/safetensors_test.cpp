@@ -1,0 +1,131 @@
+#include "storage/safetensors.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstring>
+#include <string>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "support/catch.h"
+
+using namespace dslaunch;
+
+namespace {
+
+std::string path_of_test() {
+    return "/tmp/dsl_safetensors_test." + std::to_string(::getpid());
+}
+
+std::string file_of(const std::string& header, const std::string& data) {
+    const uint64_t length = header.size();
+    return std::string(reinterpret_cast<const char*>(&length), 8) + header + data;
+}
+
+std::string message_of(const std::string& content) {
+    const std::string path = path_of_test();
+    write_file_atomically(path, content);
+    std::string message;
+    try {
+        SafetensorsFile file(path);
+    } catch (const Error& error) {
+        message = error.what();
+    }
+    std::remove(path.c_str());
+    return message;
+}
+
+std::string tensor(const std::string& name, const std::string& offsets,
+                   const std::string& shape = "[1]", const std::string& dtype = "\"F32\"") {
+    return fmt::format(R"("{}":{{"dtype":{},"shape":{},"data_offsets":{}}})", name, dtype, shape,
+                       offsets);
+}
+
+}  // namespace
+
+TEST_CASE("a written file reads back with names, shapes, bytes and metadata, data 8-byte aligned") {
+    const float a[] = {1, 2, 3, 4, 5, 6};
+    const uint8_t b[] = {7};
+    const SafetensorsEntry entries[] = {{"a", DType::kF32, {2, 3}, std::as_bytes(std::span(a))},
+                                        {"empty", DType::kI64, {0, 4}, {}},
+                                        {"b", DType::kU8, {}, std::as_bytes(std::span(b))}};
+    const std::string path = path_of_test();
+    write_safetensors(path, entries, {{"format", "pt"}});
+    const SafetensorsFile file(path);
+    std::remove(path.c_str());
+    REQUIRE(file.metadata().at("format") == "pt");
+    REQUIRE(file.entries().size() == 3);
+    REQUIRE(file.find("a")->shape == std::vector<int64_t>{2, 3});
+    REQUIRE(std::memcmp(file.find("a")->bytes.data(), a, sizeof(a)) == 0);
+    REQUIRE(reinterpret_cast<uintptr_t>(file.find("a")->bytes.data()) % 8 == 0);
+    REQUIRE(file.find("b")->bytes.size() == 1);
+    REQUIRE(file.find("c") == nullptr);
+}
+
+TEST_CASE("each hostile safetensors file gets its message") {
+    struct Bad {
+        std::string content, message;
+    };
+    const std::string four(4, 'x');
+    const Bad table[] = {
+        {"", "too few"},
+        {"1234567", "too few"},
+        {std::string(8, '\xff'), "does not fit"},
+        {std::string("\x09\0\0\0\0\0\0\0{}", 10), "does not fit"},
+        {file_of("", ""), "does not begin"},
+        {file_of(" {}", ""), "does not begin"},
+        {file_of("[]", ""), "does not begin"},
+        {file_of("{", ""), "not JSON"},
+        {file_of("{}x", ""), "not JSON"},
+        {file_of("{\"a\":\"\xff\"}", ""), "not JSON"},
+        {file_of(std::string("{").append(tensor("a", "[0,4]")) + "," + tensor("a", "[0,4]") + "}",
+                 four),
+         "twice"},
+        {file_of("{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", ""), "twice"},
+        {file_of(fmt::format("{{\"a\":{}{}}}", std::string(50, '['), std::string(50, ']')), ""),
+         "too deep"},
+        {file_of("{\"a\":1}", ""), "needs exactly"},
+        {file_of("{\"a\":{}}", ""), "needs exactly"},
+        {file_of(std::string("{").append(tensor("a", "[0]")) + "}", four), "needs exactly"},
+        {file_of(std::string("{").append(tensor("a", "[0,4]", "4")) + "}", four), "needs exactly"},
+        {file_of(std::string("{").append(tensor("a", "[0,4]", "[1]", "7")) + "}", four),
+         "needs exactly"},
+        {file_of(std::string("{").append(tensor("a", "[0,4]", "[1]", "\"F33\"")) + "}", four),
+         "unknown dtype"},
+        {file_of(std::string("{").append(tensor("a", "[0,4]", "[-1]")) + "}", four), "not a size"},
+        {file_of(std::string("{").append(tensor("a", "[0,4]", "[1.0]")) + "}", four), "not a size"},
+        {file_of(std::string("{").append(tensor("a", "[-4,0]")) + "}", four), "not a size"},
+        {file_of(std::string("{").append(tensor("a", "[0,18446744073709551615]")) + "}", four),
+         "not a size"},
+        {file_of(std::string("{").append(tensor("a", "[4,0]")) + "}", four), "leave the"},
+        {file_of(std::string("{").append(tensor("a", "[0,8]", "[2]")) + "}", four), "leave the"},
+        {file_of(std::string("{").append(tensor("a", "[0,4]", "[4294967296,4294967296]")) + "}",
+                 four),
+         "overflows"},
+        {file_of(std::string("{").append(tensor("a", "[0,4]", "[2]")) + "}", four), "do not match"},
+        {file_of(std::string("{").append(tensor("a", "[4,8]")) + "}", four + four), "hole"},
+        {file_of(std::string("{").append(tensor("a", "[0,4]")) + "," + tensor("b", "[0,4]") + "}",
+                 four),
+         "overlaps"},
+        {file_of(std::string("{").append(tensor("a", "[0,4]")) + "}", four + "y"),
+         "belong to no tensor"},
+        {file_of("{\"__metadata__\":1}", ""), "not an object"},
+        {file_of("{\"__metadata__\":{\"a\":1}}", ""), "not a string"},
+    };
+    for (const Bad& bad : table) {
+        const std::string message = message_of(bad.content);
+        INFO("wanted '" << bad.message << "' got '" << message << "'");
+        REQUIRE(message.find(bad.message) != std::string::npos);
+    }
+}
+
+TEST_CASE("a folder that does not exist is a disk error that names the path") {
+    try {
+        write_safetensors("/nonexistent/x.safetensors", {});
+        FAIL("it was written");
+    } catch (const Error& error) {
+        REQUIRE(error.code() == ExitCode::kDisk);
+        REQUIRE(std::string(error.what()).find("/nonexistent/x.safetensors") == 0);
+    }
+}

@@ -1,4 +1,5 @@
-// dsworker ROLE …: the program that has LibTorch in it. Finds the role, runs it, turns its error into an exit code.
+// dsworker ROLE …: the program that has LibTorch in it. Finds the role, runs it, turns its error
+// into an exit code.
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -42,7 +43,8 @@ int dispatch(int argc, char** argv) {
     }
     for (const Role& role : kRoles)
         if (name == role.name) return role.run(argc - 1, argv + 1);
-    fail(ExitCode::kUsage, "dsworker has no role \"{}\" (dsworker --help lists them)", printable(name));
+    fail(ExitCode::kUsage, "dsworker has no role \"{}\" (dsworker --help lists them)",
+         printable(name));
 }
 
 }  // namespace

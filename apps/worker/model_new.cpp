@@ -19,9 +19,11 @@ struct GptArguments {
 };
 
 void add_gpt(CLI::App& kinds, GptArguments& arguments) {
-    CLI::App* gpt = kinds.add_subcommand("gpt", "a GPT: forward(tokens, targets) -> loss, logits(tokens)");
+    CLI::App* gpt =
+        kinds.add_subcommand("gpt", "a GPT: forward(tokens, targets) -> loss, logits(tokens)");
     gpt->add_option("-o,--out", arguments.out, "archive to write")->required();
-    gpt->add_option("--size", arguments.size, "tiny, small or medium; the options below change single numbers of it")
+    gpt->add_option("--size", arguments.size,
+                    "tiny, small or medium; the options below change single numbers of it")
         ->capture_default_str();
     gpt->add_option("--vocab", arguments.vocab, "number of tokens; 256: a token is a byte");
     gpt->add_option("--width", arguments.width, "width of the residual stream");
@@ -47,7 +49,8 @@ torch::jit::Module make_gpt_from(const GptArguments& arguments) {
 }
 
 void add_mlp(CLI::App& kinds, std::string& out, MlpOptions& options) {
-    CLI::App* mlp = kinds.add_subcommand("mlp", "linear layers with ReLU between: forward(x) -> output");
+    CLI::App* mlp =
+        kinds.add_subcommand("mlp", "linear layers with ReLU between: forward(x) -> output");
     mlp->add_option("-o,--out", out, "archive to write")->required();
     mlp->add_option("--widths", options.widths, "input, hidden…, output, as in 1000,1000,10")
         ->delimiter(',')

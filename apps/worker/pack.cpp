@@ -1,13 +1,14 @@
-// dsworker pack: a config, data references and other files go into the archive, so that it alone is the job.
+// dsworker pack: a config, data references and other files go into the archive, so that it alone is
+// the job.
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
 #include "graph/models/archive.h"
-#include "worker/packed_config.h"
+#include "graph/models/packed_config.h"
 #include "worker/roles.h"
 
-#include <cerrno>
 #include <unistd.h>
+#include <cerrno>
 
 namespace dslaunch {
 namespace {
@@ -22,8 +23,10 @@ struct PackArguments {
 
 void declare(CLI::App& app, PackArguments& arguments) {
     app.add_option("archive", arguments.archive, "TorchScript archive")->required();
-    app.add_option("-o,--out", arguments.out, "archive to write; without it the given one is replaced");
-    app.add_option("--config", arguments.config, "ds_config.json to put in; without it the one inside is kept");
+    app.add_option("-o,--out", arguments.out,
+                   "archive to write; without it the given one is replaced");
+    app.add_option("--config", arguments.config,
+                   "ds_config.json to put in; without it the one inside is kept");
     app.add_option("--data", arguments.data, "training data: sets dslaunch.data.train");
     app.add_option("--eval-data", arguments.eval_data, "held-out data: sets dslaunch.data.eval");
     app.add_option("--extra", arguments.extra, "NAME=FILE, another extra file; may be repeated");
@@ -45,7 +48,8 @@ std::string config_of(const PackArguments& arguments, const std::string& out) {
     for (const auto& [path, into] : {std::pair{&arguments.data, &references.train},
                                      std::pair{&arguments.eval_data, &references.eval}}) {
         if (path->empty()) continue;
-        if (access(path->c_str(), R_OK) != 0) fail(ExitCode::kInput, "{}: {}", *path, errno_text(errno));
+        if (access(path->c_str(), R_OK) != 0)
+            fail(ExitCode::kInput, "{}: {}", *path, errno_text(errno));
         *into = relative_to_archive(*path, out);
     }
     return with_data(text, origin, references);
@@ -67,10 +71,13 @@ int pack_main(int argc, char** argv) {
             fail(ExitCode::kUsage, "--extra {}: must be NAME=FILE", item);
         extra[item.substr(0, equals)] = read_file(item.substr(equals + 1), kExtraBytesMax);
     }
-    if (const std::string config = config_of(arguments, out); !config.empty()) extra[kConfigName] = config;
-    if (extra.empty()) fail(ExitCode::kUsage, "nothing to pack: give --config, --data, --eval-data or --extra");
+    if (const std::string config = config_of(arguments, out); !config.empty())
+        extra[kConfigName] = config;
+    if (extra.empty())
+        fail(ExitCode::kUsage, "nothing to pack: give --config, --data, --eval-data or --extra");
     write_with_extra_files(arguments.archive, out, extra);
-    for (const auto& [name, content] : extra) log_info("pack", "{}: {} bytes={}", out, name, content.length());
+    for (const auto& [name, content] : extra)
+        log_info("pack", "{}: {} bytes={}", out, name, content.length());
     return 0;
 }
 

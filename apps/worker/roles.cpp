@@ -30,7 +30,8 @@ bool parse_arguments(CLI::App& app, int argc, char** argv) {
         std::fputs(app.help().c_str(), stdout);
         return false;
     } catch (const CLI::ParseError& error) {
-        fail(ExitCode::kUsage, "dsworker {}: {} (--help lists the options)", app.get_name(), error.what());
+        fail(ExitCode::kUsage, "dsworker {}: {} (--help lists the options)", app.get_name(),
+             error.what());
     }
     return true;
 }

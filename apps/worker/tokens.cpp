@@ -4,11 +4,11 @@
 #include "base/log.h"
 #include "worker/roles.h"
 
+#include <fcntl.h>
+#include <unistd.h>
 #include <array>
 #include <cerrno>
 #include <cstdio>
-#include <fcntl.h>
-#include <unistd.h>
 #include <vector>
 
 namespace dslaunch {
@@ -16,13 +16,15 @@ namespace {
 
 constexpr size_t kChunkBytes = 1 << 20;
 
-// Copies IN to OUT, each byte as a little-endian uint16; the number of tokens. Errors name the two files.
+// Copies IN to OUT, each byte as a little-endian uint16; the number of tokens. Errors name the two
+// files.
 int64_t convert(int in, int out, const std::string& in_name, const std::string& out_name) {
     std::vector<std::byte> text(kChunkBytes), tokens(2 * kChunkBytes);
     int64_t tokens_total = 0;
     for (;;) {
         const ssize_t bytes = read_full(in, text);
-        if (bytes < 0) fail(ExitCode::kInput, "{}: {}", in_name, errno_text(static_cast<int>(-bytes)));
+        if (bytes < 0)
+            fail(ExitCode::kInput, "{}: {}", in_name, errno_text(static_cast<int>(-bytes)));
         if (bytes == 0) return tokens_total;
         const size_t length = static_cast<size_t>(bytes);
         for (size_t i = 0; i < length; ++i) {
@@ -36,14 +38,16 @@ int64_t convert(int in, int out, const std::string& in_name, const std::string& 
 }
 
 int64_t convert_file(const std::string& in_name, const std::string& out_name) {
-    const UniqueFd in(in_name == "-" ? dup(STDIN_FILENO) : open(in_name.c_str(), O_RDONLY | O_CLOEXEC));
+    const UniqueFd in(in_name == "-" ? dup(STDIN_FILENO)
+                                     : open(in_name.c_str(), O_RDONLY | O_CLOEXEC));
     if (!in.valid()) fail(ExitCode::kInput, "{}: {}", in_name, errno_text(errno));
     const std::string temporary = fmt::format("{}.tmp-{}", out_name, getpid());
     const UniqueFd out(open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
     if (!out.valid()) fail(ExitCode::kDisk, "{}: {}", out_name, errno_text(errno));
     try {
         const int64_t tokens = convert(in.get(), out.get(), in_name, out_name);
-        if (tokens == 0) fail(ExitCode::kInput, "{}: empty, so there are no tokens to write", in_name);
+        if (tokens == 0)
+            fail(ExitCode::kInput, "{}: empty, so there are no tokens to write", in_name);
         if (fsync(out.get()) != 0 || rename(temporary.c_str(), out_name.c_str()) != 0)
             fail(ExitCode::kDisk, "{}: {}", out_name, errno_text(errno));
         return tokens;

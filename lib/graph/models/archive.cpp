@@ -7,10 +7,10 @@
 #include <caffe2/serialize/inline_container.h>
 #include <torch/csrc/jit/serialization/export.h>
 
-#include <cerrno>
-#include <cstdio>
 #include <fcntl.h>
 #include <unistd.h>
+#include <cerrno>
+#include <cstdio>
 
 namespace dslaunch {
 namespace {
@@ -20,11 +20,13 @@ using caffe2::serialize::PyTorchStreamWriter;
 
 constexpr const char* kExtraPrefix = "extra/";
 
-// A file beside PATH that takes its name when the content is complete; removed if that never happens.
+// A file beside PATH that takes its name when the content is complete; removed if that never
+// happens.
 class Replacement {
   public:
     explicit Replacement(const std::string& path)
-        : path_(path), temporary_(fmt::format("{}.tmp-{}", path, getpid())),
+        : path_(path),
+          temporary_(fmt::format("{}.tmp-{}", path, getpid())),
           fd_(open(temporary_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
         if (!fd_.valid()) give_up(errno);
     }
@@ -63,13 +65,14 @@ std::string first_line(const c10::Error& error) {
 }
 
 PyTorchStreamReader open_archive(const std::string& path) {
-    if (access(path.c_str(), R_OK) != 0)
-        fail(ExitCode::kInput, "{}: {}", path, errno_text(errno));
+    if (access(path.c_str(), R_OK) != 0) fail(ExitCode::kInput, "{}: {}", path, errno_text(errno));
     try {
         return PyTorchStreamReader(path);
     } catch (const c10::Error& error) {
-        fail(ExitCode::kInput, "{}: not a TorchScript archive ({}); make one with torch.jit.save or "
-             "`dslaunch model new`", path, first_line(error));
+        fail(ExitCode::kInput,
+             "{}: not a TorchScript archive ({}); make one with torch.jit.save or "
+             "`dslaunch model new`",
+             path, first_line(error));
     }
 }
 
@@ -94,8 +97,8 @@ void copy_records(PyTorchStreamReader& reader, PyTorchStreamWriter& writer,
 
 void save_archive(const torch::jit::Module& module, const std::string& path) {
     Replacement file(path);
-    torch::jit::ExportModule(module,
-                             [&](const void* data, size_t length) { return file.write(data, length); });
+    torch::jit::ExportModule(
+        module, [&](const void* data, size_t length) { return file.write(data, length); });
     file.commit();
 }
 
@@ -111,7 +114,8 @@ void write_with_extra_files(const std::string& source, const std::string& path,
                             const std::map<std::string, std::string>& extra) {
     PyTorchStreamReader reader = open_archive(source);
     Replacement file(path);
-    PyTorchStreamWriter writer([&](const void* data, size_t length) { return file.write(data, length); });
+    PyTorchStreamWriter writer(
+        [&](const void* data, size_t length) { return file.write(data, length); });
     writer.setMinVersion(reader.version());
     copy_records(reader, writer, extra);
     for (const auto& [name, content] : extra)

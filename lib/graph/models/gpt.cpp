@@ -20,7 +20,8 @@ constexpr double kInitStd = 0.02;
 class GptMaker {
   public:
     explicit GptMaker(const GptOptions& options)
-        : options_(options), builder_(kGptSource, "gpt", options.layers),
+        : options_(options),
+          builder_(kGptSource, "gpt", options.layers),
           generator_(at::detail::createCPUGenerator(options.seed)) {}
 
     Module model() {
@@ -31,7 +32,8 @@ class GptMaker {
         parts.children.emplace_back("ln_f", layer_norm());
         if (!options_.tie) {
             ModuleParts head;
-            head.parameters.emplace_back("weight", normal(options_.vocab, options_.width, kInitStd));
+            head.parameters.emplace_back("weight",
+                                         normal(options_.vocab, options_.width, kInitStd));
             parts.children.emplace_back("head", builder_.make("Head", head));
         }
         parts.constants.emplace_back("vocab", options_.vocab);
@@ -51,7 +53,8 @@ class GptMaker {
     Module block() {
         const int64_t width = options_.width;
         // 2 * layers branches add to the residual stream: its variance stays that of one.
-        const double residual_std = kInitStd / std::sqrt(2.0 * static_cast<double>(options_.layers));
+        const double residual_std =
+            kInitStd / std::sqrt(2.0 * static_cast<double>(options_.layers));
         ModuleParts parts;
         parts.children.emplace_back("ln1", layer_norm());
         parts.children.emplace_back("qkv", linear(normal(3 * width, width, kInitStd)));
@@ -87,7 +90,9 @@ class GptMaker {
     }
 
     at::Tensor normal(int64_t rows, int64_t columns, double std) {
-        return at::empty({rows, columns}, at::kFloat).normal_(0.0, std, generator_).set_requires_grad(true);
+        return at::empty({rows, columns}, at::kFloat)
+            .normal_(0.0, std, generator_)
+            .set_requires_grad(true);
     }
 
     static at::Tensor filled(int64_t numel, double value) {
@@ -117,8 +122,10 @@ void check(const GptOptions& options) {
 }  // namespace
 
 GptOptions gpt_options(std::string_view size) {
-    if (size == "tiny") return {.vocab = 512, .width = 128, .heads = 4, .layers = 4, .context = 128};
-    if (size == "small") return {.vocab = 4096, .width = 512, .heads = 8, .layers = 8, .context = 256};
+    if (size == "tiny")
+        return {.vocab = 512, .width = 128, .heads = 4, .layers = 4, .context = 128};
+    if (size == "small")
+        return {.vocab = 4096, .width = 512, .heads = 8, .layers = 8, .context = 256};
     if (size == "medium")
         return {.vocab = 16384, .width = 1024, .heads = 16, .layers = 12, .context = 256};
     fail(ExitCode::kUsage, "--size {}: must be tiny, small or medium", size);

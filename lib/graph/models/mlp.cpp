@@ -13,7 +13,8 @@ namespace dslaunch {
 torch::jit::Module make_mlp(const MlpOptions& options) {
     const std::vector<int64_t>& widths = options.widths;
     if (widths.size() < 2)
-        fail(ExitCode::kUsage, "--widths needs at least the input's and the output's, as in 1000,1000,10");
+        fail(ExitCode::kUsage,
+             "--widths needs at least the input's and the output's, as in 1000,1000,10");
     for (int64_t width : widths)
         if (width < 1) fail(ExitCode::kUsage, "--widths {}: must be at least 1", width);
 
@@ -24,7 +25,9 @@ torch::jit::Module make_mlp(const MlpOptions& options) {
         const int64_t inputs = widths[layer], outputs = widths[layer + 1];
         const double bound = 1.0 / std::sqrt(static_cast<double>(inputs));
         const auto drawn = [&](at::IntArrayRef shape) {
-            return at::empty(shape, at::kFloat).uniform_(-bound, bound, generator).set_requires_grad(true);
+            return at::empty(shape, at::kFloat)
+                .uniform_(-bound, bound, generator)
+                .set_requires_grad(true);
         };
         ModuleParts parts;
         parts.parameters.emplace_back("weight", drawn({outputs, inputs}));

@@ -27,7 +27,8 @@ struct Loop {
 bool parse_loop(std::string_view line, Loop& loop) {
     const std::string_view text = trim(line);
     const size_t in = text.find(" in self.");
-    if (!text.starts_with("for ") || in == std::string_view::npos || !text.ends_with(":")) return false;
+    if (!text.starts_with("for ") || in == std::string_view::npos || !text.ends_with(":"))
+        return false;
     loop.variable = std::string(text.substr(4, in - 4));
     loop.list = std::string(text.substr(in + 4, text.length() - in - 5));
     loop.indent = indent_of(line);
@@ -64,15 +65,18 @@ bool is_name_part(char c) {
 std::string literal(const c10::IValue& constant) {
     if (constant.isInt()) return std::to_string(constant.toInt());
     DSL_CHECK(constant.isDouble(), "a constant of a class is an integer or a float");
-    return fmt::format("{:#}", constant.toDouble());  // '#': 1.0 keeps its point, so it stays a float
+    return fmt::format("{:#}",
+                       constant.toDouble());  // '#': 1.0 keeps its point, so it stays a float
 }
 
 // BODY with every `self.NAME` as the literal: method text cannot read the constants of its class.
-std::string with_literal(const std::string& body, const std::string& name, const c10::IValue& constant) {
+std::string with_literal(const std::string& body, const std::string& name,
+                         const c10::IValue& constant) {
     const std::string reference = "self." + name, text = literal(constant);
     std::string out;
     size_t from = 0;
-    for (size_t at = body.find(reference); at != std::string::npos; at = body.find(reference, at + 1)) {
+    for (size_t at = body.find(reference); at != std::string::npos;
+         at = body.find(reference, at + 1)) {
         const size_t end = at + reference.length();
         if (end < body.length() && is_name_part(body[end])) continue;
         out += body.substr(from, at - from) + text;
@@ -103,7 +107,8 @@ std::map<std::string, std::string> class_bodies(std::string_view source, int64_t
 }
 
 ModuleBuilder::ModuleBuilder(std::string_view source, std::string package, int64_t children_total)
-    : package_(std::move(package)), bodies_(class_bodies(source, children_total)),
+    : package_(std::move(package)),
+      bodies_(class_bodies(source, children_total)),
       unit_(std::make_shared<torch::jit::CompilationUnit>()) {}
 
 torch::jit::Module ModuleBuilder::make(const std::string& class_name, const ModuleParts& parts) {

@@ -1,5 +1,6 @@
-// TorchScript modules from class text plus weights, without Python: the text of a .torchscript file gives each class its
-// methods, the caller gives each object its weights, children and constants. One thread.
+// TorchScript modules from class text plus weights, without Python: the text of a .torchscript file
+// gives each class its methods, the caller gives each object its weights, children and constants.
+// One thread.
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>
@@ -22,22 +23,26 @@ extern const char* const kMlpSource;
 struct ModuleParts {
     std::vector<std::pair<std::string, at::Tensor>> parameters;
     std::vector<std::pair<std::string, torch::jit::Module>> children;
-    std::vector<std::pair<std::string, c10::IValue>> constants;  // of the class: equal in all its objects
+    std::vector<std::pair<std::string, c10::IValue>>
+        constants;  // of the class: equal in all its objects
 };
 
-// SOURCE cut at its `class NAME:` lines, each body moved left by one level. `for x in self.LIST:` and its indented body
-// are written out once for each of the children_total children, which are named "0", "1", …; comments and lone `pass` go.
+// SOURCE cut at its `class NAME:` lines, each body moved left by one level. `for x in self.LIST:`
+// and its indented body are written out once for each of the children_total children, which are
+// named "0", "1", …; comments and lone `pass` go.
 [[nodiscard]] std::map<std::string, std::string> class_bodies(std::string_view source,
                                                               int64_t children_total);
 
-// Objects of the classes of one source text; all objects of a class share one type, so equal layers share one graph.
+// Objects of the classes of one source text; all objects of a class share one type, so equal layers
+// share one graph.
 class ModuleBuilder {
   public:
     // PACKAGE becomes part of the type names: __torch__.dslaunch.PACKAGE.CLASS.
     ModuleBuilder(std::string_view source, std::string package, int64_t children_total);
 
     // A new object of CLASS_NAME; its methods are compiled with the class's first object.
-    // REQUIRES: the class is in the source; all objects of a class have the same names and kinds of parts.
+    // REQUIRES: the class is in the source; all objects of a class have the same names and kinds of
+    // parts.
     [[nodiscard]] torch::jit::Module make(const std::string& class_name, const ModuleParts& parts);
 
   private:

@@ -1,4 +1,4 @@
-#include "worker/packed_config.h"
+#include "graph/models/packed_config.h"
 
 #include "base/error.h"
 #include "base/text.h"
@@ -14,7 +14,8 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The parser keeps the last of repeated keys without a word; a config that says two things is an error.
+// The parser keeps the last of repeated keys without a word; a config that says two things is an
+// error.
 ordered_json parse_config(const std::string& text, const std::string& origin) {
     std::vector<std::set<std::string>> keys_of_open_objects;
     const auto watch = [&](int, ordered_json::parse_event_t event, ordered_json& parsed) {
@@ -48,7 +49,8 @@ std::string relative_to_archive(const std::string& path, const std::string& arch
     return fs::relative(path, fs::absolute(archive_path).parent_path()).string();
 }
 
-std::string with_data(const std::string& text, const std::string& origin, const DataReferences& references) {
+std::string with_data(const std::string& text, const std::string& origin,
+                      const DataReferences& references) {
     ordered_json config = parse_config(text, origin);
     if (!config.is_object()) fail(ExitCode::kConfig, "{}: must be a JSON object", origin);
     if (!references.train.empty() || !references.eval.empty()) {

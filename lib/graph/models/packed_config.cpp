@@ -46,7 +46,13 @@ ordered_json& section(ordered_json& parent, const char* name, const std::string&
 std::string relative_to_archive(const std::string& path, const std::string& archive_path) {
     namespace fs = std::filesystem;
     if (fs::path(path).is_absolute()) return path;
-    return fs::relative(path, fs::absolute(archive_path).parent_path()).string();
+    // Folders are resolved, for ".." out of a linked folder goes to its real parent; the file
+    // itself may be a link and stays one.
+    const fs::path file = fs::absolute(path);
+    const fs::path folder = fs::weakly_canonical(fs::absolute(archive_path).parent_path());
+    return (fs::weakly_canonical(file.parent_path()) / file.filename())
+        .lexically_relative(folder)
+        .string();
 }
 
 std::string with_data(const std::string& text, const std::string& origin,

@@ -26,6 +26,8 @@ struct BatchConfig {
     int64_t accumulation_steps = 1;  // micro steps per optimizer step
     int64_t data_parallel_size =
         1;  // train_rows == micro_rows * accumulation_steps * data_parallel_size
+
+    bool operator==(const BatchConfig&) const = default;
 };
 
 // Adam: L2 decay added to the gradient; AdamW: decoupled decay, applied before the update (as
@@ -42,6 +44,8 @@ struct OptimizerConfig {
     double momentum = 0.0;   // SGD
     double dampening = 0.0;  // SGD
     bool nesterov = false;   // SGD
+
+    bool operator==(const OptimizerConfig&) const = default;
 };
 
 // The fields that the kind uses; formulas in config/learning_rate.h.
@@ -54,18 +58,24 @@ struct SchedulerConfig {
     int64_t total_num_steps = 0;
     double warmup_min_ratio = 0.0;  // WarmupCosineLR
     double cos_min_ratio = 1e-4;    // WarmupCosineLR
+
+    bool operator==(const SchedulerConfig&) const = default;
 };
 
 struct ZeroConfig {
     int64_t stage = 0;
     int64_t reduce_bucket_numel = 500'000'000;  // zero_optimization.reduce_bucket_size
     bool overlap_comm = true;                   // reduce a bucket while backward goes on
+
+    bool operator==(const ZeroConfig&) const = default;
 };
 
 struct LossConfig {
     LossKind kind = LossKind::kModel;  // kModel: forward returns the loss
     std::string target;                // column or argument that holds the target
     LossMean mean = LossMean::kMicroBatch;
+
+    bool operator==(const LossConfig&) const = default;
 };
 
 struct DataConfig {
@@ -76,11 +86,15 @@ struct DataConfig {
     std::map<std::string, std::string> columns;  // forward's argument -> column of the file
     bool shuffle = true;
     double eval_fraction = 0.0;  // of the samples, taken from the end, held out
+
+    bool operator==(const DataConfig&) const = default;
 };
 
 struct SaveConfig {
     int64_t interval = 0;  // steps, 0: only at the end
     int64_t keep = 0;      // checkpoints kept, 0: all
+
+    bool operator==(const SaveConfig&) const = default;
 };
 
 struct RunConfig {
@@ -101,6 +115,8 @@ struct RunConfig {
     bool broadcast_buffers = false;
     int64_t eval_interval = 0;    // steps between evaluations, 0: only at the end
     int64_t print_interval = 10;  // steps_per_print
+
+    bool operator==(const RunConfig&) const = default;
 };
 
 }  // namespace dslaunch

@@ -14,8 +14,8 @@ namespace {
 
 std::vector<KeySpec> joined_tables() {
     std::vector<KeySpec> all;
-    for (auto part :
-         {training_keys(), zero_keys(), feature_keys(), compression_keys(), dslaunch_keys()}) {
+    for (auto part : {training_keys(), zero_keys(), feature_keys(), service_keys(),
+                      compression_keys(), dslaunch_keys()}) {
         all.insert(all.end(), part.begin(), part.end());
     }
     return all;

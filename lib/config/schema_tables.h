@@ -11,6 +11,7 @@ namespace dslaunch {
 [[nodiscard]] std::vector<KeySpec> training_keys();
 [[nodiscard]] std::vector<KeySpec> zero_keys();
 [[nodiscard]] std::vector<KeySpec> feature_keys();
+[[nodiscard]] std::vector<KeySpec> service_keys();
 [[nodiscard]] std::vector<KeySpec> compression_keys();
 [[nodiscard]] std::vector<KeySpec> dslaunch_keys();
 

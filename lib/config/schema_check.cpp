@@ -142,7 +142,9 @@ class Checker {
     void unknown(const std::string& path, const std::string& name, const Value& value) {
         std::string message = "unknown key";
         std::vector<std::string> siblings = key_names(path);
-        if (auto near = nearest(name, siblings)) {
+        if (name.find('.') != std::string::npos) {
+            message += ": names hold no dots, write nested objects";
+        } else if (auto near = nearest(name, siblings)) {
             message += fmt::format(", did you mean `{}`?", *near);
         } else if (auto home = other_home(name)) {
             message += fmt::format(", did you mean `{}`?", *home);
@@ -152,6 +154,7 @@ class Checker {
 
     // The whole path of a key of this very name elsewhere: it stands in the wrong section.
     static std::optional<std::string> other_home(const std::string& name) {
+        if (find_key("dslaunch." + name) != nullptr) return "dslaunch." + name;
         for (const KeySpec& key : schema()) {
             if (split(key.path, '.').back() == name) return std::string(key.path);
         }
@@ -206,7 +209,10 @@ class Checker {
             const KeySpec* gate_key = find_key(path + "." + name);
             if (gate_key == nullptr) continue;
             const Value* given = find_path(value, name);
-            if (given == nullptr || !fits_type(gate_key->type, *given)) return true;
+            if (given == nullptr || !fits_type(gate_key->type, *given) ||
+                !in_range(*gate_key, *given)) {
+                return true;
+            }
             bool asks = given->is(Kind::kBool)     ? given->boolean
                         : given->is(Kind::kString) ? given->text != "none"
                                                    : given->as_double() > 1;

@@ -233,9 +233,88 @@ std::string join_surrogates(std::string_view text) {
     return result;
 }
 
+// Walks over JSON or flow YAML: brackets must pair, strings must end, nesting has a limit.
+// yaml-cpp's own words for an unclosed bracket mislead, and its parser recurses before the first
+// event.
+class BracketCheck {
+  public:
+    explicit BracketCheck(std::string_view text) : text_(text) {}
+
+    // The first thing wrong; `origin` holds "line:column".
+    std::optional<Problem> run() {
+        for (; at_ < text_.size(); advance()) {
+            char c = text_[at_];
+            if (c == '#' && (at_ == 0 || text_[at_ - 1] == ' ' || text_[at_ - 1] == '\n')) {
+                while (at_ + 1 < text_.size() && text_[at_ + 1] != '\n') advance();
+            } else if (c == '"' || (c == '\'' && starts_scalar())) {
+                if (auto problem = string(c)) return problem;
+            } else if (c == '{' || c == '[') {
+                open_.push_back({c, place()});
+                if (open_.size() > size_t(kConfigDepthMax)) {
+                    return Problem{"", fmt::format("nested deeper than {} levels", kConfigDepthMax),
+                                   place()};
+                }
+            } else if (c == '}' || c == ']') {
+                char opener = c == '}' ? '{' : '[';
+                if (open_.empty() || open_.back().first != opener) {
+                    return Problem{"", fmt::format("`{}` closes no `{}`", c, opener), place()};
+                }
+                open_.pop_back();
+            }
+        }
+        if (open_.empty()) return {};
+        return Problem{"", fmt::format("the `{}` is never closed", open_.back().first),
+                       open_.back().second};
+    }
+
+  private:
+    [[nodiscard]] Origin place() const { return fmt::format("{}:{}", line_, column_); }
+
+    [[nodiscard]] bool starts_scalar() const {
+        size_t before =
+            at_ == 0 ? std::string_view::npos : text_.find_last_not_of(" \t\r\n", at_ - 1);
+        return before != std::string_view::npos &&
+               std::string_view("{[,:").find(text_[before]) != std::string_view::npos;
+    }
+
+    void advance() {
+        bool new_line = text_[at_++] == '\n';
+        column_ = new_line ? 1 : column_ + 1;
+        line_ += new_line ? 1 : 0;
+    }
+
+    std::optional<Problem> string(char quote) {
+        Problem problem{"", "the string that starts here is never closed", place()};
+        advance();
+        while (at_ < text_.size() && text_[at_] != quote) {
+            if (quote == '"' && text_[at_] == '\\' && at_ + 1 < text_.size()) advance();
+            advance();
+        }
+        if (at_ >= text_.size()) return problem;
+        return {};
+    }
+
+    std::string_view text_;
+    size_t at_ = 0;
+    int64_t line_ = 1;
+    int64_t column_ = 1;
+    std::vector<std::pair<char, Origin>> open_;
+};
+
+bool is_flow(std::string_view text) {
+    std::string_view body = trim(text);
+    return !body.empty() && (body[0] == '{' || body[0] == '[');
+}
+
 // The one document in TEXT, or nothing with a problem added.
 std::optional<Value> read_tree(TrainConfig& config, std::string_view text,
                                const Origin& fixed_origin) {
+    if (auto problem = is_flow(text) ? BracketCheck(text).run() : std::nullopt) {
+        problem->origin = fixed_origin.empty() ? fmt::format("{}:{}", config.name, problem->origin)
+                                               : fixed_origin;
+        config.problems.push_back(*problem);
+        return {};
+    }
     std::istringstream stream(join_surrogates(text));
     TreeBuilder builder(config, fixed_origin);
     try {

@@ -208,6 +208,9 @@ void Resolver::solve_batch(int64_t ranks) {
                             "ranks",
                             cause));
     };
+    double product = double(std::max<int64_t>(micro_rows, 1)) *
+                     double(std::max<int64_t>(micro_steps, 1)) * double(ranks);
+    if (product > 9e15) return relation("the batch sizes are too large");
     std::string total_formula, micro_formula, steps_formula;
     if (total == nullptr) {
         if (micro == nullptr) micro_formula = "1 row when no batch size is given";

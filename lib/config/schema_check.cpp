@@ -27,6 +27,8 @@ constexpr std::array kPresenceAsks = {"sparse_attention",
                                       "dslaunch.lora",
                                       "dslaunch.offload"};
 
+constexpr size_t kSuggestedNameMax = 100;
+
 std::string child_path(const std::string& path, const std::string& name) {
     return path.empty() ? name : path + "." + name;
 }
@@ -144,6 +146,8 @@ class Checker {
         std::vector<std::string> siblings = key_names(path);
         if (name.find('.') != std::string::npos) {
             message += ": names hold no dots, write nested objects";
+        } else if (name.size() > kSuggestedNameMax) {
+            // No key is that long: nothing to suggest, and the distance would cost time.
         } else if (auto near = nearest(name, siblings)) {
             message += fmt::format(", did you mean `{}`?", *near);
         } else if (auto home = other_home(name)) {

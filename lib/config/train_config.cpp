@@ -132,6 +132,10 @@ class TreeBuilder : public YAML::EventHandler {
 
     void take_key(const std::string& key, const YAML::Mark& mark) {
         Open& level = open_.back();
+        if (level.value.keys.size() >= kConfigSectionKeysMax ||
+            config_.problems.size() >= kConfigSectionKeysMax) {
+            stop(mark, fmt::format("more than {} keys in one section", kConfigSectionKeysMax));
+        }
         level.duplicate = level.value.find(key) != nullptr;
         level.key = key;
         level.has_key = true;

@@ -13,6 +13,7 @@ namespace dslaunch {
 // Limits on what is read: beyond them the text is refused, not truncated.
 constexpr size_t kConfigBytesMax = size_t{1} << 20;
 constexpr int kConfigDepthMax = 32;
+constexpr size_t kConfigSectionKeysMax = 1024;
 
 struct TrainConfig {
     std::string name;               // of the file, for messages

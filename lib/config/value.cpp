@@ -107,7 +107,7 @@ std::string to_json(const Value& value, int indent) {
         case Kind::kInt:
             return std::to_string(value.integer);
         case Kind::kFloat:
-            return number_text(value.number);
+            return std::isfinite(value.number) ? number_text(value.number) : "null";
         case Kind::kString:
             return json_quote(value.text);
         default:

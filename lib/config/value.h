@@ -49,7 +49,7 @@ struct Problem {
 // Puts VALUE at "a.b.c", making objects on the way. False: a part of the way is not an object.
 [[nodiscard]] bool set_path(Value& root, std::string_view path, Value value);
 
-// JSON text of VALUE; INDENT < 0: on one line. NaN and infinities print as YAML's .nan and .inf.
+// JSON text of VALUE; INDENT < 0: on one line. NaN and infinities become null.
 [[nodiscard]] std::string to_json(const Value& value, int indent = -1);
 
 // "a bool", "an integer 3", "a string \"3\"": for messages.

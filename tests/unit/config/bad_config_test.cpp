@@ -85,6 +85,9 @@ const std::vector<Bad>& bad_configs() {
          {"c:1:22: train_batch_size: 30 is no multiple of 8 (4 x 2 = 8): no number of ranks fits "
           "train_batch_size = train_micro_batch_size_per_gpu x gradient_accumulation_steps x "
           "ranks"}},
+        {R"({"train_micro_batch_size_per_gpu": 2147483648, "gradient_accumulation_steps": 2147483648})",
+         {"c:1:36: train_micro_batch_size_per_gpu: the batch sizes are too large" + kRelation},
+         1024},
         {R"({"zero_optimization": {"stage": 3}})",
          {"c:1:33: zero_optimization.stage: ZeRO stage 3 is not available yet in this version: use "
           "0"}},
@@ -200,6 +203,9 @@ TEST_CASE("hostile configs end with a message, not a crash or a hang") {
     CHECK(first(std::string("{\0}", 3)) == "holds a zero byte: not a text file");
     CHECK(first("a: &a [1]\nb: *a") ==
           "YAML anchors (&name) are not read in a config: write the value out");
+    std::string many = "{";
+    for (int i = 0; i < 5000; ++i) many += "\"k" + std::to_string(i) + "\": 1, ";
+    CHECK(first(many + "}") == "more than 1024 keys in one section");
     CHECK(first("{\"a\": [1, ") == "the `[` is never closed");
     CHECK(first("{\"a\": 1]}") == "`]` closes no `[`");
     CHECK(first("{\"a\": \"b}") == "the string that starts here is never closed");

@@ -17,6 +17,7 @@
 #include "runtime/comm/arena.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/comm/host_group.h"
+#include "runtime/parameter_state.h"
 #include "zero/flat_optimizer_state.h"
 #include "zero/gradient_collector.h"
 
@@ -39,7 +40,7 @@ struct ReplicatedOptions {
     bool accumulate = false;       // reduced micro steps are added up before the update
 };
 
-class ReplicatedState {
+class ReplicatedState final : public ParameterState {
   public:
     // Adds what stage 0 needs to ARENA.
     [[nodiscard]] static ReplicatedSlices add_slices(const FlatLayout& layout, ArenaLayout& arena);
@@ -49,19 +50,14 @@ class ReplicatedState {
     ReplicatedState(Model& model, const FlatLayout& layout, const ReplicatedSlices& slices, const Arena& arena,
                     HostGroup& group, Collectives& collectives, const ReplicatedOptions& options);
 
-    // LR for the updates of this step, which counts from 1.
-    void begin_step(int64_t step, double lr);
-    // REQUIRES: an instruction of the kinds named above. Throws what Collectives throws, and Error{kDiverged} naming the
-    // first parameter whose gradient is not finite.
-    void run(const Instruction& instruction);
-    // The backward of SEGMENT is done.
-    void end_segment(int segment) { collector_->end_segment(segment); }
-
-    // Global L2 norm of the last step's mean gradient before clipping; nothing without clipping.
-    [[nodiscard]] std::optional<double> gradient_norm() const { return norm_; }
-    // Waits until all local ranks have written the parameters of the last step.
-    void settle();
-    [[nodiscard]] int64_t optimizer_bytes() const { return optimizer_.bytes(); }
+    void begin_step(int64_t step, double lr) override;
+    // Throws what Collectives throws, and Error{kDiverged} naming the first parameter whose gradient is not finite.
+    void run(const Instruction& instruction) override;
+    void end_segment(int segment) override { collector_->end_segment(segment); }
+    // Only with clipping.
+    [[nodiscard]] std::optional<double> gradient_norm() const override { return norm_; }
+    void settle() override;
+    [[nodiscard]] int64_t optimizer_bytes() const override { return optimizer_.bytes(); }
     // Optimizer updates that each slice has had.
     [[nodiscard]] const std::vector<int64_t>& slice_steps() const { return slice_steps_; }
 

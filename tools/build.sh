@@ -8,7 +8,9 @@ shift
 # Configuring again is left to ninja, which sees when a CMake file has changed.
 settings=$(cat build/torch-dir) configured=build/$preset/configured-with
 options=()
-[ "$settings" = none ] && options=(-DDSL_WITH_TORCH=OFF)
+case $preset in
+dev | release | clang) options=(-DDSL_WITH_TORCH="$([ "$settings" = none ] && echo OFF || echo ON)") ;;
+esac
 if [ ! -e "build/$preset/build.ninja" ] || [ "$settings" != "$(cat "$configured" 2>/dev/null)" ]; then
     cmake --preset "$preset" "${options[@]}"
     echo "$settings" >"$configured"

@@ -42,6 +42,7 @@ class ControlDecoder {
 
   private:
     std::string buffer_;
+    size_t used_ = 0;
 };
 
 }  // namespace dslaunch

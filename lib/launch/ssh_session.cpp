@@ -18,6 +18,7 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kConnectLimit{10};
 constexpr std::chrono::seconds kHandshakeLimit{20};
+constexpr std::chrono::seconds kStatusLimit{1};
 constexpr size_t kReadBytes = 64U << 10;
 constexpr int kDefaultPort = 22;
 
@@ -298,9 +299,14 @@ void SshSession::carry(std::vector<TransportEvent>& events) {
     write_outbox();
     while (read_stream(false, events) || read_stream(true, events)) {
     }
-    const bool closed = ssh_channel_is_closed(channel_) != 0;
-    if (!closed && ssh_is_connected(session_) != 0) return;
+    // libssh tells of a close late when data came with it: the end of the output and an exit status are enough, and
+    // without a status the end of the output is after a second.
     const int exit_status = ssh_channel_get_exit_status(channel_);
+    if (ssh_channel_is_eof(channel_) != 0 && !output_ended_) output_ended_ = steady_clock::now();
+    const bool closed = ssh_channel_is_closed(channel_) != 0 ||
+                        (output_ended_ && (exit_status >= 0 ||
+                                           steady_clock::now() > *output_ended_ + kStatusLimit));
+    if (!closed && ssh_is_connected(session_) != 0) return;
     if (exit_status >= 0) return end({}, exit_status);
     end(closed ? "its agent ended without an exit status" : "the ssh connection was lost");
 }
@@ -340,6 +346,7 @@ short SshSession::events() const {
 
 std::optional<steady_clock::time_point> SshSession::deadline() const {
     if (last_event_) return steady_clock::now();
+    if (state_ == State::kRunning && output_ended_) return *output_ended_ + kStatusLimit;
     if (state_ == State::kEnded || state_ == State::kRunning) return std::nullopt;
     return deadline_;
 }

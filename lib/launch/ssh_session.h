@@ -84,6 +84,7 @@ class SshSession {
     LineSplitter stderr_lines_;
     int attempts_ = 0;
     std::chrono::steady_clock::time_point deadline_;
+    std::optional<std::chrono::steady_clock::time_point> output_ended_;
     std::optional<TransportEvent> last_event_;
 };
 

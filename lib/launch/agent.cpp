@@ -140,19 +140,25 @@ void Agent::handle(const Frame& frame) {
             if (hello.want_binary_hash) node_.binary_hash = own_binary_hash();
             return send(FrameKind::kAgentHello, encode(node_));
         }
-        case FrameKind::kCheck: return check_files(decode<CheckRequest>(frame.payload));
+        case FrameKind::kCheck:
+            return check_files(decode<CheckRequest>(frame.payload));
         case FrameKind::kPrepare:
             rendezvous_ =
                 open_rendezvous(decode<PrepareRequest>(frame.payload), node_.arrival_address);
             return send(FrameKind::kPrepared, encode(rendezvous_.where));
-        case FrameKind::kStart: return start_workers(decode<StartRequest>(frame.payload));
+        case FrameKind::kStart:
+            return start_workers(decode<StartRequest>(frame.payload));
         case FrameKind::kSignal:
             return signal_workers(
                 static_cast<int>(decode<SignalRequest>(frame.payload).signal_number));
-        case FrameKind::kSave: return save_workers();
-        case FrameKind::kStop: return begin_end();
-        case FrameKind::kPing: return send(FrameKind::kPong);
-        default: fail(ExitCode::kInternal, "a frame meant for the launcher arrived at an agent");
+        case FrameKind::kSave:
+            return save_workers();
+        case FrameKind::kStop:
+            return begin_end();
+        case FrameKind::kPing:
+            return send(FrameKind::kPong);
+        default:
+            fail(ExitCode::kInternal, "a frame meant for the launcher arrived at an agent");
     }
 }
 
@@ -336,14 +342,16 @@ void Agent::check_time() {
         reap();
     }
     if (state_ == State::kKill && now - end_began_ > kUnkillableMax) {
-        // A process in uninterruptible sleep dies when its I/O returns; waiting for it helps nobody.
+        // A process in uninterruptible sleep dies when its I/O returns; waiting for it helps
+        // nobody.
         std::string pids;
         for (const ProcessName& process : descendants(::getpid())) {
             pids += fmt::format(" {}", process.pid);
         }
         send(FrameKind::kProblem,
-             encode(Problem{static_cast<uint32_t>(ExitCode::kSetup),
-                            "these processes do not die, they wait for a disk or a driver:" + pids}));
+             encode(
+                 Problem{static_cast<uint32_t>(ExitCode::kSetup),
+                         "these processes do not die, they wait for a disk or a driver:" + pids}));
         state_ = State::kDone;
     }
 }

@@ -17,7 +17,8 @@ namespace {
 constexpr const char* kRemoteVariables[] = {"PATH",  "HOME", "USER",  "LOGNAME",
                                             "SHELL", "LANG", "TMPDIR"};
 
-EnvironmentList worker_environment(const StartRequest& request, const StartRequest::Worker& wanted) {
+EnvironmentList worker_environment(const StartRequest& request,
+                                   const StartRequest::Worker& wanted) {
     EnvironmentList environment;
     const EnvironmentList own = own_environment();
     if (request.inherit_all) {
@@ -33,7 +34,9 @@ EnvironmentList worker_environment(const StartRequest& request, const StartReque
     return environment;
 }
 
-void make_non_blocking(int fd) { ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK); }
+void make_non_blocking(int fd) {
+    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
 
 }  // namespace
 

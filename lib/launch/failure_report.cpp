@@ -22,8 +22,8 @@ std::string describe_ranks(const std::vector<RankRecord>& ranks) {
 std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culprit,
                              const std::deque<std::string>& last_lines) {
     const RankRecord& record = ranks[culprit];
-    std::string text =
-        fmt::format("dslaunch: rank {} on host {} failed first: {}", record.rank, record.host, describe_end(record));
+    std::string text = fmt::format("dslaunch: rank {} on host {} failed first: {}", record.rank,
+                                   record.host, describe_end(record));
     if (record.pid > 0) text += fmt::format(" (pid {})", record.pid);
     text += "\n";
     if (record.failure) text += "  it says: " + printable(record.failure->message) + "\n";

@@ -9,7 +9,8 @@
 
 namespace dslaunch {
 
-// The culprit with host, pid, end and its own message, its last lines, then the table of all ranks. Ends with a newline.
+// The culprit with host, pid, end and its own message, its last lines, then the table of all ranks.
+// Ends with a newline.
 [[nodiscard]] std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culprit,
                                            const std::deque<std::string>& last_lines);
 

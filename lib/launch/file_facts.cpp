@@ -65,7 +65,8 @@ int add_range(int fd, int64_t offset, int64_t length, Sha256& hash,
 
 }  // namespace
 
-FileFacts look_at_file(const std::string& path, bool all_bytes, const std::function<void()>& alive) {
+FileFacts look_at_file(const std::string& path, bool all_bytes,
+                       const std::function<void()>& alive) {
     FileFacts facts{path, 0, {}, {}};
     // Non-blocking, so that a pipe of that name does not hold us.
     const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -86,8 +87,7 @@ FileFacts look_at_file(const std::string& path, bool all_bytes, const std::funct
     } else {
         const int64_t last = facts.bytes - kBlock.value;
         for (int64_t i = 0; i < kSamples && failure == 0; ++i) {
-            failure =
-                add_range(file.get(), last / (kSamples - 1) * i, kBlock.value, hash, alive);
+            failure = add_range(file.get(), last / (kSamples - 1) * i, kBlock.value, hash, alive);
         }
     }
     if (failure != 0) facts.error = errno_text(failure);

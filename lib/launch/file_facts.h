@@ -8,8 +8,9 @@
 
 namespace dslaunch {
 
-// Size and SHA-256 of PATH; over 1 GiB, unless ALL_BYTES, of 64 evenly spread blocks of 1 MiB. ALIVE is called
-// every few megabytes. Blocks while it reads; a failure is told in FileFacts::error.
+// Size and SHA-256 of PATH; over 1 GiB, unless ALL_BYTES, of 64 evenly spread blocks of 1 MiB.
+// ALIVE is called every few megabytes. Blocks while it reads; a failure is told in
+// FileFacts::error.
 [[nodiscard]] FileFacts look_at_file(const std::string& path, bool all_bytes,
                                      const std::function<void()>& alive);
 

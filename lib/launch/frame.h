@@ -1,5 +1,6 @@
-// Frames between dslaunch and its agents: length u32, kind u16, payload, little-endian, over the agent's stdin and
-// stdout. The messages in the payloads are in launch/messages.h, the page about them is docs/agent-protocol.md.
+// Frames between dslaunch and its agents: length u32, kind u16, payload, little-endian, over the
+// agent's stdin and stdout. The messages in the payloads are in launch/messages.h, the page about
+// them is docs/agent-protocol.md.
 #pragma once
 
 #include <cstdint>
@@ -48,15 +49,16 @@ inline constexpr size_t kGreetingNoiseBytesMax = 64U << 10;
 // REQUIRES: payload within the limit.
 [[nodiscard]] std::string encode(const Frame& frame);
 
-// Takes whole frames out of a byte stream that arrives in pieces. After an exception it must not be used again.
+// Takes whole frames out of a byte stream that arrives in pieces. After an exception it must not be
+// used again.
 class FrameDecoder {
   public:
     // With_greeting: everything up to and including kAgentGreeting is skipped and kept in noise().
     explicit FrameDecoder(bool with_greeting) : greeted_(!with_greeting) {}
 
     void append(std::string_view bytes);
-    // The next whole frame. Throws Error{kInternal} on a length over the limit, an unknown kind, or more noise than
-    // allowed before the greeting.
+    // The next whole frame. Throws Error{kInternal} on a length over the limit, an unknown kind, or
+    // more noise than allowed before the greeting.
     [[nodiscard]] std::optional<Frame> next();
     [[nodiscard]] const std::string& noise() const { return noise_; }
     [[nodiscard]] bool greeted() const { return greeted_; }

@@ -18,8 +18,8 @@
 namespace dslaunch {
 namespace {
 
-// The signals that end a job arrive at a descriptor while this object lives. Those that whoever started us had ignored
-// (nohup) stay ignored.
+// The signals that end a job arrive at a descriptor while this object lives. Those that whoever
+// started us had ignored (nohup) stay ignored.
 class EndSignals {
   public:
     EndSignals() {
@@ -54,8 +54,8 @@ AttemptResult run_attempt(const JobSpec& spec, JobOutput& output, int signal_fd,
 }  // namespace
 
 int run_job(const JobSpec& spec) {
-    // What an agent on this machine leaves when it and its guardian are killed comes to us, and goes. Not over ssh: a
-    // connection that the ssh program keeps for later is nobody's to end.
+    // What an agent on this machine leaves when it and its guardian are killed comes to us, and
+    // goes. Not over ssh: a connection that the ssh program keeps for later is nobody's to end.
     const bool adopts = spec.transport == TransportKind::kLocal;
     if (adopts) ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     const EndSignals signals;

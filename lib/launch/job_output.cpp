@@ -57,9 +57,10 @@ bool is_secret(std::string name) {
 
 JobOutput::JobOutput(const JobSpec& spec)
     : spec_(spec),
-      stderr_is_terminal_(::isatty(2) == 1 && std::string_view(std::getenv("TERM") == nullptr
-                                                                   ? "dumb"
-                                                                   : std::getenv("TERM")) != "dumb"),
+      stderr_is_terminal_(
+          ::isatty(2) == 1 &&
+          std::string_view(std::getenv("TERM") == nullptr ? "dumb" : std::getenv("TERM")) !=
+              "dumb"),
       stdout_is_terminal_(::isatty(1) == 1) {
     ranks_.resize(static_cast<size_t>(spec.world_size));
     for (const PlannedNode& node : spec.nodes) {
@@ -91,10 +92,10 @@ void JobOutput::append(const UniqueFd& file, std::string_view bytes) {
     const int status = write_full(file.get(), bytes);
     if (status == 0 || disk_failed_) return;
     disk_failed_ = true;
-    note(fmt::format("dslaunch: writing below {} failed: {}; logs and metrics are incomplete from here on",
-                     spec_.output_directory.empty() ? spec_.log.each_rank_directory
-                                                    : spec_.output_directory,
-                     errno_text(-status)));
+    note(fmt::format(
+        "dslaunch: writing below {} failed: {}; logs and metrics are incomplete from here on",
+        spec_.output_directory.empty() ? spec_.log.each_rank_directory : spec_.output_directory,
+        errno_text(-status)));
 }
 
 void JobOutput::print(int fd, const std::string& line) {
@@ -112,7 +113,9 @@ void JobOutput::print(int fd, const std::string& line) {
     if (shown && fd != 2) static_cast<void>(write_full(2, progress_line_));
 }
 
-void JobOutput::note(std::string_view line) { print(2, std::string(line) + "\n"); }
+void JobOutput::note(std::string_view line) {
+    print(2, std::string(line) + "\n");
+}
 
 void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
     Rank& from = ranks_.at(static_cast<size_t>(rank));
@@ -121,8 +124,8 @@ void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
     const bool is_stdout = stream == OutputStream::kStdout;
     const bool is_training = spec_.target_kind == TargetKind::kTorchScript;
     const bool is_result = is_training && is_stdout && rank == 0;
-    const std::string prefix =
-        spec_.nodes.size() == 1 ? fmt::format("[{}] ", rank) : fmt::format("[{}:{}] ", from.host, rank);
+    const std::string prefix = spec_.nodes.size() == 1 ? fmt::format("[{}] ", rank)
+                                                       : fmt::format("[{}:{}] ", from.host, rank);
     while (!lines.empty()) {
         const size_t newline = std::min(lines.find('\n'), lines.size());
         std::string_view line = lines.substr(0, newline);
@@ -151,7 +154,8 @@ void JobOutput::progress(std::string_view line) {
     }
     const auto now = std::chrono::steady_clock::now();
     hidden_progress_ = printable(line);
-    if (progress_at_.time_since_epoch().count() != 0 && now - progress_at_ < kPlainProgressInterval) {
+    if (progress_at_.time_since_epoch().count() != 0 &&
+        now - progress_at_ < kPlainProgressInterval) {
         return;
     }
     progress_at_ = now;

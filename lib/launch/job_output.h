@@ -1,4 +1,5 @@
-// Where the words of the ranks go: terminal, log files, metrics.jsonl, run.json. One line is one write. One thread.
+// Where the words of the ranks go: terminal, log files, metrics.jsonl, run.json. One line is one
+// write. One thread.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,5 @@
-// Cuts the bytes that a worker writes into lines. A line is never longer than kLineBytesMax: a longer one is cut
-// there and goes on as the next.
+// Cuts the bytes that a worker writes into lines. A line is never longer than kLineBytesMax: a
+// longer one is cut there and goes on as the next.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,8 @@ class LineSplitter {
   public:
     // The whole lines that BYTES completes, each with its newline; the rest waits.
     [[nodiscard]] std::string add(std::string_view bytes);
-    // What waits, with a newline added; empty when nothing does. For a worker that ended within a line.
+    // What waits, with a newline added; empty when nothing does. For a worker that ended within a
+    // line.
     [[nodiscard]] std::string finish();
 
   private:

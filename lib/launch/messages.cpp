@@ -6,7 +6,8 @@
 namespace dslaunch {
 namespace {
 
-// One description of each message serves both directions: a Writer or a Reader visits the fields in order.
+// One description of each message serves both directions: a Writer or a Reader visits the fields in
+// order.
 class Writer {
   public:
     void operator()(const std::string& text) { wire_.string(text); }
@@ -14,10 +15,8 @@ class Writer {
     void operator()(uint32_t number) { wire_.u32(number); }
     void operator()(bool flag) { wire_.u8(flag ? 1 : 0); }
     template <typename Enum>
-        requires std::is_enum_v<Enum>
-    void operator()(Enum value) {
-        wire_.u8(static_cast<uint8_t>(value));
-    }
+    requires std::is_enum_v<Enum>
+    void operator()(Enum value) { wire_.u8(static_cast<uint8_t>(value)); }
     template <typename Item>
     void operator()(const std::vector<Item>& items) {
         wire_.u32(static_cast<uint32_t>(items.size()));
@@ -46,7 +45,7 @@ class Reader {
     void operator()(uint32_t& number) { number = wire_.u32(); }
     void operator()(bool& flag) { flag = wire_.u8() != 0; }
     template <typename Enum>
-        requires std::is_enum_v<Enum>
+    requires std::is_enum_v<Enum>
     void operator()(Enum& value) {
         const uint8_t number = wire_.u8();
         if (!is_valid(static_cast<Enum>(number))) {
@@ -175,11 +174,13 @@ Message read(std::string_view bytes, std::string_view what) {
 
 }  // namespace
 
-#define DSL_MESSAGE(Type, what)                                                        \
-    std::string encode(const Type& message) { return write(message); }                 \
-    template <>                                                                        \
-    Type decode<Type>(std::string_view bytes) {                                        \
-        return read<Type>(bytes, what);                                                \
+#define DSL_MESSAGE(Type, what)                 \
+    std::string encode(const Type& message) {   \
+        return write(message);                  \
+    }                                           \
+    template <>                                 \
+    Type decode<Type>(std::string_view bytes) { \
+        return read<Type>(bytes, what);         \
     }
 
 DSL_MESSAGE(AgentHello, "the agent's hello")
@@ -195,7 +196,9 @@ DSL_MESSAGE(WorkerExited, "the report of an ended worker")
 DSL_MESSAGE(WorkerControl, "a worker's control frame")
 DSL_MESSAGE(Problem, "an agent's report of a problem")
 
-std::string encode(const Hello& message) { return write(message); }
+std::string encode(const Hello& message) {
+    return write(message);
+}
 
 // A later version may have more fields: its number is what the agent needs to say so.
 template <>

@@ -1,5 +1,5 @@
-// What the frames between launcher and agent carry. Each message is a plain value with an encoder and a decoder;
-// decoders throw Error{kInternal} on malformed bytes and accept no rest.
+// What the frames between launcher and agent carry. Each message is a plain value with an encoder
+// and a decoder; decoders throw Error{kInternal} on malformed bytes and accept no rest.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct AgentHello {
     int64_t pid = 0;
     int64_t cores = 0;
     int64_t gpus = 0;
-    std::string kernel;  // uname -r
+    std::string kernel;           // uname -r
     std::string arrival_address;  // the address at which sshd was reached, empty when not known
 };
 

@@ -99,7 +99,8 @@ std::optional<int64_t> read_counter(const std::string& path, std::string_view na
 
 std::string own_group_folder() {
     try {
-        for (const std::string& line : split(read_file("/proc/self/cgroup", kProcFileBytesMax), '\n')) {
+        for (const std::string& line :
+             split(read_file("/proc/self/cgroup", kProcFileBytesMax), '\n')) {
             if (line.starts_with("0::")) return "/sys/fs/cgroup" + line.substr(3);
         }
     } catch (const Error&) {
@@ -135,7 +136,8 @@ Rendezvous open_rendezvous(const PrepareRequest& request, const std::string& arr
     hints.ai_flags = AI_PASSIVE;
     addrinfo* list = nullptr;
     const std::string port = std::to_string(request.port);
-    if (const int status = ::getaddrinfo(address.c_str(), port.c_str(), &hints, &list); status != 0) {
+    if (const int status = ::getaddrinfo(address.c_str(), port.c_str(), &hints, &list);
+        status != 0) {
         fail(ExitCode::kSetup, "the rendezvous address `{}` does not resolve: {}",
              printable(address), ::gai_strerror(status));
     }
@@ -158,7 +160,8 @@ OomCount count_oom_kills() {
     OomCount count;
     count.machine = read_counter("/proc/vmstat", "oom_kill").value_or(-1);
     const std::string group = own_group_folder();
-    if (!group.empty()) count.group = read_counter(group + "/memory.events", "oom_kill").value_or(-1);
+    if (!group.empty())
+        count.group = read_counter(group + "/memory.events", "oom_kill").value_or(-1);
     return count;
 }
 

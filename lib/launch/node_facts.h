@@ -21,8 +21,8 @@ struct Rendezvous {
 [[nodiscard]] Rendezvous open_rendezvous(const PrepareRequest& request,
                                          const std::string& arrival_address);
 
-// How many processes the kernel's out-of-memory killer has ended, on this machine and in our control group; -1 where it
-// does not say.
+// How many processes the kernel's out-of-memory killer has ended, on this machine and in our
+// control group; -1 where it does not say.
 struct OomCount {
     int64_t machine = -1;
     int64_t group = -1;

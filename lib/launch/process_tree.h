@@ -1,5 +1,5 @@
-// Everything that descends from a process, found in /proc. A process is named by id and start time, so that an id
-// that was given to somebody else is never signalled.
+// Everything that descends from a process, found in /proc. A process is named by id and start time,
+// so that an id that was given to somebody else is never signalled.
 #pragma once
 
 #include <sys/types.h>

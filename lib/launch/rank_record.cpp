@@ -33,7 +33,8 @@ bool ended_on_request(const RankRecord& record) {
 std::optional<size_t> find_culprit(const std::vector<RankRecord>& ranks) {
     std::optional<size_t> culprit;
     const auto weight = [&](size_t i) {
-        return std::make_tuple(ended_on_request(ranks[i]), only_lost_a_peer(ranks[i]), ranks[i].order);
+        return std::make_tuple(ended_on_request(ranks[i]), only_lost_a_peer(ranks[i]),
+                               ranks[i].order);
     };
     for (size_t i = 0; i < ranks.size(); ++i) {
         if (!ranks[i].failed()) continue;
@@ -70,8 +71,7 @@ std::string describe_end(const RankRecord& record) {
     } else {
         text = fmt::format("exit code {}", exited.exit_status);
         if (is_own_code(static_cast<uint32_t>(exited.exit_status))) {
-            text += fmt::format(" ({})",
-                                exit_code_name(static_cast<ExitCode>(exited.exit_status)));
+            text += fmt::format(" ({})", exit_code_name(static_cast<ExitCode>(exited.exit_status)));
         }
     }
     if (record.told_to_end && record.failed()) text += ", ended by dslaunch";

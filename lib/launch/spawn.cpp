@@ -107,13 +107,17 @@ void place_standard_fds(const SpawnRequest& request, int report_fd) {
 std::string failure_text(const SpawnRequest& request, const Prepared& prepared,
                          const Failure& failure) {
     switch (failure.stage) {
-        case Stage::kParent: return "the agent ended before the program started";
+        case Stage::kParent:
+            return "the agent ended before the program started";
         case Stage::kFolder:
-            return fmt::format("cannot enter the working directory {}: {}; give another with --chdir",
-                               request.working_directory, errno_text(failure.error_number));
+            return fmt::format(
+                "cannot enter the working directory {}: {}; give another with --chdir",
+                request.working_directory, errno_text(failure.error_number));
         case Stage::kDescriptors:
-            return fmt::format("cannot hand over descriptors: {}", errno_text(failure.error_number));
-        case Stage::kExec: break;
+            return fmt::format("cannot hand over descriptors: {}",
+                               errno_text(failure.error_number));
+        case Stage::kExec:
+            break;
     }
     return fmt::format("cannot execute {}: {}", prepared.path, errno_text(failure.error_number));
 }

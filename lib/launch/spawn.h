@@ -1,4 +1,5 @@
-// Starting a program with nothing inherited but what is named. Fork and exec happen in the calling thread.
+// Starting a program with nothing inherited but what is named. Fork and exec happen in the calling
+// thread.
 #pragma once
 
 #include <sys/types.h>
@@ -11,10 +12,11 @@
 namespace dslaunch {
 
 struct SpawnRequest {
-    std::vector<std::string> command;  // argv[0] is looked up in PATH of `environment` unless it holds a slash
-    EnvironmentList environment;       // all of it; nothing else is inherited
-    std::string working_directory;     // empty: the caller's
-    int stdin_fd = -1;                 // -1: /dev/null
+    std::vector<std::string>
+        command;  // argv[0] is looked up in PATH of `environment` unless it holds a slash
+    EnvironmentList environment;    // all of it; nothing else is inherited
+    std::string working_directory;  // empty: the caller's
+    int stdin_fd = -1;              // -1: /dev/null
     int stdout_fd = -1;
     int stderr_fd = -1;
     std::vector<int> kept_fds;     // keep their numbers in the child; all others are close-on-exec
@@ -26,11 +28,12 @@ struct SpawnResult {
     std::string error;  // not empty: nothing runs; what failed, in words
 };
 
-// Starts the program in a process group of its own, with default signals and none blocked. Waits until the exec
-// has worked or failed. REQUIRES: command not empty.
+// Starts the program in a process group of its own, with default signals and none blocked. Waits
+// until the exec has worked or failed. REQUIRES: command not empty.
 [[nodiscard]] SpawnResult spawn(const SpawnRequest& request);
 
-// NAME as the environment's PATH finds it from WORKING_DIRECTORY; NAME itself when it holds a slash; empty: not found.
+// NAME as the environment's PATH finds it from WORKING_DIRECTORY; NAME itself when it holds a
+// slash; empty: not found.
 [[nodiscard]] std::string find_program(const std::string& name, const EnvironmentList& environment,
                                        const std::string& working_directory);
 

@@ -84,7 +84,9 @@ void SshResolver::ask(size_t host, const std::string& name, int port) {
     std::thread([state = state_] { State::serve(state); }).detach();
 }
 
-int SshResolver::fd() const { return state_->wake.get(); }
+int SshResolver::fd() const {
+    return state_->wake.get();
+}
 
 std::vector<Resolved> SshResolver::take() {
     eventfd_t ignored = 0;

@@ -1,5 +1,5 @@
-// Host names looked up in threads of their own, so that a slow name server holds no session. Lookups cannot be
-// cancelled: the threads are left to end by themselves and own what they touch.
+// Host names looked up in threads of their own, so that a slow name server holds no session.
+// Lookups cannot be cancelled: the threads are left to end by themselves and own what they touch.
 #pragma once
 
 #include <netdb.h>
@@ -12,8 +12,9 @@ namespace dslaunch {
 
 struct Resolved {
     size_t host = 0;
-    std::shared_ptr<addrinfo> addresses;  // shared only because the list's deleter is not a plain delete
-    std::string error;                    // not empty: in words
+    std::shared_ptr<addrinfo>
+        addresses;      // shared only because the list's deleter is not a plain delete
+    std::string error;  // not empty: in words
 };
 
 class SshResolver {

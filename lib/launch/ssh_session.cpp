@@ -50,14 +50,15 @@ std::string key_fingerprint(ssh_session session) {
 
 }  // namespace
 
-SshSession::SshSession(size_t index, HostAddress host, std::string config_path,
-                       std::string command)
+SshSession::SshSession(size_t index, HostAddress host, std::string config_path, std::string command)
     : index_(index),
       host_(std::move(host)),
       config_path_(std::move(config_path)),
       command_(std::move(command)) {}
 
-SshSession::~SshSession() { drop(); }
+SshSession::~SshSession() {
+    drop();
+}
 
 void SshSession::drop() {
     if (channel_ != nullptr) ssh_channel_free(std::exchange(channel_, nullptr));
@@ -65,7 +66,9 @@ void SshSession::drop() {
     socket_.reset();
 }
 
-std::string SshSession::session_error() const { return printable(ssh_get_error(session_)); }
+std::string SshSession::session_error() const {
+    return printable(ssh_get_error(session_));
+}
 
 void SshSession::end(const std::string& cause, int exit_status) {
     last_event_ = TransportEvent{TransportEvent::Kind::kEnded, index_, cause, exit_status};
@@ -144,9 +147,9 @@ void SshSession::connect_next() {
     for (; next_address_ != nullptr; next_address_ = next_address_->ai_next) {
         socket_ = UniqueFd(
             ::socket(next_address_->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-        if (socket_.valid() && (::connect(socket_.get(), next_address_->ai_addr,
-                                          next_address_->ai_addrlen) == 0 ||
-                                errno == EINPROGRESS)) {
+        if (socket_.valid() &&
+            (::connect(socket_.get(), next_address_->ai_addr, next_address_->ai_addrlen) == 0 ||
+             errno == EINPROGRESS)) {
             next_address_ = next_address_->ai_next;
             return;
         }
@@ -195,20 +198,26 @@ bool SshSession::handshake() {
 
 bool SshSession::check_host_key() {
     switch (ssh_session_is_known_server(session_)) {
-        case SSH_KNOWN_HOSTS_OK: return true;
+        case SSH_KNOWN_HOSTS_OK:
+            return true;
         case SSH_KNOWN_HOSTS_CHANGED:
         case SSH_KNOWN_HOSTS_OTHER:
-            end(fmt::format("host key verification failed: its key {} is not the one in known_hosts; if the host "
+            end(
+                fmt::format("host key verification failed: its key {} is not the one in "
+                            "known_hosts; if the host "
                             "was set up anew, remove the old key with `ssh-keygen -R {}`",
                             key_fingerprint(session_), host_.name));
             return false;
         case SSH_KNOWN_HOSTS_NOT_FOUND:
         case SSH_KNOWN_HOSTS_UNKNOWN:
-            end(fmt::format("host key verification failed: its key {} is in no known_hosts file; connect once with "
+            end(
+                fmt::format("host key verification failed: its key {} is in no known_hosts file; "
+                            "connect once with "
                             "`ssh {}` and compare it",
                             key_fingerprint(session_), host_.name));
             return false;
-        case SSH_KNOWN_HOSTS_ERROR: break;
+        case SSH_KNOWN_HOSTS_ERROR:
+            break;
     }
     end("host key verification failed: " + session_error());
     return false;
@@ -248,15 +257,21 @@ bool SshSession::start_agent() {
 
 bool SshSession::step() {
     switch (state_) {
-        case State::kConnecting: return finish_connect();
-        case State::kHandshake: return handshake();
-        case State::kAuthentication: return authenticate();
-        case State::kOpening: return open_channel();
-        case State::kExec: return start_agent();
+        case State::kConnecting:
+            return finish_connect();
+        case State::kHandshake:
+            return handshake();
+        case State::kAuthentication:
+            return authenticate();
+        case State::kOpening:
+            return open_channel();
+        case State::kExec:
+            return start_agent();
         case State::kResolving:
         case State::kRunning:
         case State::kWaiting:
-        case State::kEnded: break;
+        case State::kEnded:
+            break;
     }
     return false;
 }
@@ -275,8 +290,7 @@ bool SshSession::read_stream(bool is_stderr, std::vector<TransportEvent>& events
         }
         for (std::string& line : split(stderr_lines_.add(bytes), '\n')) {
             if (!line.empty()) {
-                events.push_back(
-                    {TransportEvent::Kind::kDiagnostic, index_, std::move(line), -1});
+                events.push_back({TransportEvent::Kind::kDiagnostic, index_, std::move(line), -1});
             }
         }
     }
@@ -299,13 +313,13 @@ void SshSession::carry(std::vector<TransportEvent>& events) {
     write_outbox();
     while (read_stream(false, events) || read_stream(true, events)) {
     }
-    // libssh tells of a close late when data came with it: the end of the output and an exit status are enough, and
-    // without a status the end of the output is after a second.
+    // libssh tells of a close late when data came with it: the end of the output and an exit status
+    // are enough, and without a status the end of the output is after a second.
     const int exit_status = ssh_channel_get_exit_status(channel_);
     if (ssh_channel_is_eof(channel_) != 0 && !output_ended_) output_ended_ = steady_clock::now();
     const bool closed = ssh_channel_is_closed(channel_) != 0 ||
-                        (output_ended_ && (exit_status >= 0 ||
-                                           steady_clock::now() > *output_ended_ + kStatusLimit));
+                        (output_ended_ &&
+                         (exit_status >= 0 || steady_clock::now() > *output_ended_ + kStatusLimit));
     if (!closed && ssh_is_connected(session_) != 0) return;
     if (exit_status >= 0) return end({}, exit_status);
     end(closed ? "its agent ended without an exit status" : "the ssh connection was lost");

@@ -1,5 +1,5 @@
-// One libssh session as a state machine: connect, check the host's key, authenticate, start the agent, carry bytes.
-// Never blocks and never asks the user for anything.
+// One libssh session as a state machine: connect, check the host's key, authenticate, start the
+// agent, carry bytes. Never blocks and never asks the user for anything.
 #pragma once
 
 #include <libssh/libssh.h>
@@ -45,7 +45,14 @@ class SshSession {
 
   private:
     enum class State {
-        kResolving, kConnecting, kHandshake, kAuthentication, kOpening, kExec, kRunning, kWaiting,
+        kResolving,
+        kConnecting,
+        kHandshake,
+        kAuthentication,
+        kOpening,
+        kExec,
+        kRunning,
+        kWaiting,
         kEnded
     };
 
@@ -73,7 +80,7 @@ class SshSession {
     ssh_session session_ = nullptr;
     ssh_channel channel_ = nullptr;
     ssh_callbacks_struct callbacks_{};
-    UniqueFd socket_;  // while connecting; then the session's
+    UniqueFd socket_;                      // while connecting; then the session's
     std::shared_ptr<addrinfo> addresses_;  // as in Resolved
     const addrinfo* next_address_ = nullptr;
     std::string connect_error_;

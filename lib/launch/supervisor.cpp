@@ -102,8 +102,10 @@ void Supervisor::connect() {
     if (!pump([&] { return all_nodes(decided); }, now + kConnectMax)) {
         for (size_t i = 0; i < nodes_.size(); ++i) {
             if (decided(nodes_[i])) continue;
-            lose_node(i, fmt::format("no agent said hello within {} s",
-                                     std::chrono::duration_cast<std::chrono::seconds>(kConnectMax).count()));
+            lose_node(
+                i,
+                fmt::format("no agent said hello within {} s",
+                            std::chrono::duration_cast<std::chrono::seconds>(kConnectMax).count()));
         }
     }
     fail_if_bad_nodes("cannot start an agent on");
@@ -148,7 +150,8 @@ void Supervisor::choose_devices() {
 }
 
 void Supervisor::check_files() {
-    if (end_now_ || spec_.transport == TransportKind::kLocal || spec_.required_files.empty()) return;
+    if (end_now_ || spec_.transport == TransportKind::kLocal || spec_.required_files.empty())
+        return;
     send_all(FrameKind::kCheck, encode(CheckRequest{spec_.required_files, spec_.verify_all_bytes}));
     std::vector<FileFacts> own;
     auto last = steady_clock::now();
@@ -189,8 +192,7 @@ void Supervisor::prepare() {
     PrepareRequest request;
     request.address = spec_.master_address;
     request.port = spec_.master_port;
-    request.loopback_only =
-        spec_.nodes.size() == 1 || spec_.transport == TransportKind::kLocal;
+    request.loopback_only = spec_.nodes.size() == 1 || spec_.transport == TransportKind::kLocal;
     send(0, FrameKind::kPrepare, encode(request));
     pump([&] { return end_now_ || nodes_[0].prepared || nodes_[0].ended; },
          steady_clock::now() + kConnectMax);
@@ -230,11 +232,13 @@ void Supervisor::start_workers(int restart_count) {
     for (size_t i = 0; i < nodes_.size(); ++i) {
         send(i, FrameKind::kStart, encode(start_request(i, restart_count)));
     }
-    pump([&] {
-        return end_now_ || stop_at_ || std::all_of(ranks_.begin(), ranks_.end(), [](const auto& r) {
-                   return r.started || r.ended;
-               });
-    }, steady_clock::now() + kConnectMax);
+    pump(
+        [&] {
+            return end_now_ || stop_at_ ||
+                   std::all_of(ranks_.begin(), ranks_.end(),
+                               [](const auto& r) { return r.started || r.ended; });
+        },
+        steady_clock::now() + kConnectMax);
     output_.write_run_file(-1);
 }
 
@@ -246,10 +250,12 @@ void Supervisor::watch_workers() {
         if (steady_clock::now() >= deadline) return;
         const bool had_stop = stop_at_.has_value();
         const bool had_save = save_asked_;
-        pump([&] {
-            return all_ranks_ended() || end_now_ || stop_at_.has_value() != had_stop ||
-                   save_asked_ != had_save;
-        }, deadline);
+        pump(
+            [&] {
+                return all_ranks_ended() || end_now_ || stop_at_.has_value() != had_stop ||
+                       save_asked_ != had_save;
+            },
+            deadline);
     }
 }
 
@@ -257,8 +263,8 @@ void Supervisor::stop_all() {
     stopping_ = true;
     send_all(FrameKind::kStop);
     for (size_t i = 0; i < nodes_.size(); ++i) transport_.close_input(i);
-    const auto limit = steady_clock::now() + (starting_ ? kUnkillableMax + kFarewellMax
-                                                        : kFarewellMax);
+    const auto limit =
+        steady_clock::now() + (starting_ ? kUnkillableMax + kFarewellMax : kFarewellMax);
     const auto over = [](const Node& node) { return node.ended || node.gone; };
     if (!pump([&] { return all_nodes(over); }, limit)) {
         for (size_t i = 0; i < nodes_.size(); ++i) {

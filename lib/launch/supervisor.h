@@ -1,5 +1,5 @@
-// One attempt at a job: agents on all nodes, checks, workers, the wait for their end, and the end of everything.
-// One thread: the caller's.
+// One attempt at a job: agents on all nodes, checks, workers, the wait for their end, and the end
+// of everything. One thread: the caller's.
 #pragma once
 
 #include <chrono>
@@ -25,7 +25,8 @@ struct AttemptResult {
 
 class Supervisor {
   public:
-    // SIGNAL_FD: a signalfd with the signals that end a job. All references must outlive this object.
+    // SIGNAL_FD: a signalfd with the signals that end a job. All references must outlive this
+    // object.
     Supervisor(const JobSpec& spec, Transport& transport, JobOutput& output, int signal_fd);
 
     // Throws Error when the job cannot begin: nothing of it is running then.
@@ -82,10 +83,10 @@ class Supervisor {
     std::vector<RankRecord> ranks_;
     PrepareReply rendezvous_;
     bool drop_devices_ = false;
-    bool starting_ = false;   // workers may exist
-    bool stopping_ = false;   // kStop was sent
-    int interrupts_ = 0;      // signals so far
-    bool end_now_ = false;    // a second signal, or the first one before the workers were started
+    bool starting_ = false;  // workers may exist
+    bool stopping_ = false;  // kStop was sent
+    int interrupts_ = 0;     // signals so far
+    bool end_now_ = false;   // a second signal, or the first one before the workers were started
     bool save_asked_ = false;
     int ends_ = 0;
     Time save_deadline_;

@@ -1,4 +1,5 @@
-// The half of the supervisor that reacts: events of the transport, frames of the agents, signals, silence.
+// The half of the supervisor that reacts: events of the transport, frames of the agents, signals,
+// silence.
 #include <fmt/format.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -11,6 +12,7 @@
 #include "base/text.h"
 #include "base/wire.h"
 #include "launch/control.h"
+#include "launch/spawn.h"
 #include "launch/supervisor.h"
 #include "launch/timing.h"
 
@@ -32,8 +34,8 @@ bool Supervisor::pump(const std::function<bool()>& done, Time deadline) {
         const auto left = deadline - now;
         const auto timeout =
             left > kTick ? kTick : std::chrono::ceil<milliseconds>(std::max(left, left.zero()));
-        for (const TransportEvent& event : transport_.wait(done() ? milliseconds(0) : timeout,
-                                                           signal_fd_)) {
+        for (const TransportEvent& event :
+             transport_.wait(done() ? milliseconds(0) : timeout, signal_fd_)) {
             handle_event(event);
         }
         handle_signals();
@@ -47,7 +49,8 @@ void Supervisor::handle_event(const TransportEvent& event) {
     Node& node = nodes_[event.host];
     const std::string& name = spec_.nodes[event.host].name;
     switch (event.kind) {
-        case TransportEvent::Kind::kEnded: return handle_node_end(event);
+        case TransportEvent::Kind::kEnded:
+            return handle_node_end(event);
         case TransportEvent::Kind::kDiagnostic:
             node.diagnostics.push_back(printable(event.text));
             if (node.diagnostics.size() > kKeptDiagnostics) {
@@ -55,7 +58,8 @@ void Supervisor::handle_event(const TransportEvent& event) {
             }
             if (node.greeted) output_.note(fmt::format("[{}] {}", name, printable(event.text)));
             return;
-        case TransportEvent::Kind::kBytes: break;
+        case TransportEvent::Kind::kBytes:
+            break;
     }
     if (node.ended) return;
     node.last_byte = steady_clock::now();
@@ -74,35 +78,50 @@ void Supervisor::handle_frame(size_t index, const Frame& frame) {
             node.hello = decode<AgentHello>(frame.payload);
             node.greeted = true;
             return;
-        case FrameKind::kChecked: node.checked = decode<CheckReply>(frame.payload); return;
-        case FrameKind::kPrepared: node.prepared = decode<PrepareReply>(frame.payload); return;
+        case FrameKind::kChecked:
+            node.checked = decode<CheckReply>(frame.payload);
+            return;
+        case FrameKind::kPrepared:
+            node.prepared = decode<PrepareReply>(frame.payload);
+            return;
         case FrameKind::kStarted: {
             const auto started = decode<WorkerStarted>(frame.payload);
             record(started.rank).started = true;
             record(started.rank).pid = started.pid;
+            if (started.rank == 0 && spec_.target_kind == TargetKind::kTorchScript) {
+                const std::string* threads = find_variable(started.environment, "OMP_NUM_THREADS");
+                if (threads != nullptr) log_info("launch", "OMP_NUM_THREADS={}", *threads);
+            }
             return output_.add_rank(started);
         }
         case FrameKind::kOutput: {
             const auto text = decode<WorkerOutput>(frame.payload);
             return output_.lines(record(text.rank).rank, text.stream, text.lines);
         }
-        case FrameKind::kExited: return handle_exit(decode<WorkerExited>(frame.payload));
-        case FrameKind::kControl: return handle_control(decode<WorkerControl>(frame.payload));
-        case FrameKind::kPong: return;
-        case FrameKind::kGone: node.gone = true; return;
+        case FrameKind::kExited:
+            return handle_exit(decode<WorkerExited>(frame.payload));
+        case FrameKind::kControl:
+            return handle_control(decode<WorkerControl>(frame.payload));
+        case FrameKind::kPong:
+            return;
+        case FrameKind::kGone:
+            node.gone = true;
+            return;
         case FrameKind::kProblem: {
             const auto problem = decode<Problem>(frame.payload);
             if (node.error.empty()) node.error = printable(problem.message);
             return;
         }
-        default: fail(ExitCode::kInternal, "a frame meant for an agent");
+        default:
+            fail(ExitCode::kInternal, "a frame meant for an agent");
     }
 }
 
 void Supervisor::handle_control(const WorkerControl& control) {
     RankRecord& rank = record(control.rank);
     switch (static_cast<ControlKind>(control.kind)) {
-        case ControlKind::kMetrics: return output_.metrics(control.payload);
+        case ControlKind::kMetrics:
+            return output_.metrics(control.payload);
         case ControlKind::kRunInfo:
             if (rank.rank == 0) output_.run_info(control.payload);
             return;
@@ -120,7 +139,8 @@ void Supervisor::handle_control(const WorkerControl& control) {
                 rank.last_instruction = printable(control.payload.substr(8));
             }
             return;
-        default: return;
+        default:
+            return;
     }
 }
 
@@ -133,8 +153,8 @@ void Supervisor::handle_exit(const WorkerExited& exited) {
     rank.told_to_end = stopping_;
     if (!rank.failed()) return;
     if (exited.pid != 0) rank.pid = exited.pid;
-    const bool peer = exited.signal_number == 0 &&
-                      exited.exit_status == static_cast<int>(ExitCode::kPeerLost);
+    const bool peer =
+        exited.signal_number == 0 && exited.exit_status == static_cast<int>(ExitCode::kPeerLost);
     // Who lost a peer is not to blame: the one who is has a moment to be heard.
     const auto at = steady_clock::now() + (peer ? kCulpritWait : milliseconds(0));
     if (!stop_at_ || at < *stop_at_) stop_at_ = at;
@@ -149,9 +169,10 @@ void Supervisor::handle_node_end(const TransportEvent& event) {
     }
     std::string cause = node.error.empty() ? printable(event.text) : node.error;
     if (!node.greeted && event.exit_status == kNotFound) {
-        cause = fmt::format("there is no dslaunch at {} (exit 127{}{}); install it there, or run "
-                            "`dslaunch push`",
-                            launcher_path(), cause.empty() ? "" : ": ", cause);
+        cause = fmt::format(
+            "there is no dslaunch at {} (exit 127{}{}); install it there, or run "
+            "`dslaunch push`",
+            launcher_path(), cause.empty() ? "" : ": ", cause);
     } else if (cause.empty()) {
         cause = fmt::format("its agent ended with {}", event.exit_status);
         if (!node.diagnostics.empty()) cause += ": " + node.diagnostics.back();
@@ -204,10 +225,11 @@ void Supervisor::handle_signals() {
         save_asked_ = true;
         save_deadline_ = steady_clock::now() + spec_.grace;
         const bool trains = spec_.target_kind == TargetKind::kTorchScript;
-        output_.note(fmt::format("dslaunch: {}; the ranks have {} s to {}, a second Ctrl-C ends them at once",
-                                 info.ssi_signo == SIGINT ? "Ctrl-C" : "asked to end",
-                                 std::chrono::duration_cast<std::chrono::seconds>(spec_.grace).count(),
-                                 trains ? "save" : "end"));
+        output_.note(fmt::format(
+            "dslaunch: {}; the ranks have {} s to {}, a second Ctrl-C ends them at once",
+            info.ssi_signo == SIGINT ? "Ctrl-C" : "asked to end",
+            std::chrono::duration_cast<std::chrono::seconds>(spec_.grace).count(),
+            trains ? "save" : "end"));
         if (trains) {
             send_all(FrameKind::kSave);
         } else {
@@ -227,8 +249,10 @@ void Supervisor::keep_in_touch() {
     for (size_t i = 0; i < nodes_.size(); ++i) {
         if (nodes_[i].ended || nodes_[i].gone || !nodes_[i].greeted) continue;
         if (now - nodes_[i].last_byte > kSilenceMax) {
-            lose_node(i, fmt::format("nothing heard from its agent for {} s",
-                                     std::chrono::duration_cast<std::chrono::seconds>(kSilenceMax).count()));
+            lose_node(
+                i,
+                fmt::format("nothing heard from its agent for {} s",
+                            std::chrono::duration_cast<std::chrono::seconds>(kSilenceMax).count()));
         }
     }
 }

@@ -1,7 +1,7 @@
 #include "launch/transport.h"
 
-#include <cerrno>
 #include <unistd.h>
+#include <cerrno>
 
 #include <climits>
 
@@ -33,9 +33,12 @@ std::string launcher_path() {
 
 std::unique_ptr<Transport> make_transport(TransportKind kind, const std::string& ssh_config_path) {
     switch (kind) {
-        case TransportKind::kLocal: return make_local_transport();
-        case TransportKind::kSsh: return make_ssh_transport(ssh_config_path);
-        case TransportKind::kOpenSsh: return make_openssh_transport(ssh_config_path);
+        case TransportKind::kLocal:
+            return make_local_transport();
+        case TransportKind::kSsh:
+            return make_ssh_transport(ssh_config_path);
+        case TransportKind::kOpenSsh:
+            return make_openssh_transport(ssh_config_path);
     }
     DSL_CHECK(false, "an unknown transport");
 }

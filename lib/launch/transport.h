@@ -1,5 +1,5 @@
-// How an agent is started on a host and spoken to: the seam between the supervisor and ssh. One thread owns a
-// transport; only wait() blocks, and never longer than told.
+// How an agent is started on a host and spoken to: the seam between the supervisor and ssh. One
+// thread owns a transport; only wait() blocks, and never longer than told.
 #pragma once
 
 #include <chrono>
@@ -27,14 +27,15 @@ struct TransportEvent {
     };
     Kind kind = Kind::kBytes;
     size_t host = 0;
-    std::string text;      // bytes; the line; why it ended, empty when the remote program just ended
+    std::string text;  // bytes; the line; why it ended, empty when the remote program just ended
     int exit_status = -1;  // kEnded: of the remote program, 128+n for a signal, -1 unknown
 };
 
 class Transport {
   public:
     virtual ~Transport() = default;
-    // Begins to start an agent on each host and returns at once; hosts are known by their index from here on. Called once.
+    // Begins to start an agent on each host and returns at once; hosts are known by their index
+    // from here on. Called once.
     virtual void start(const std::vector<HostAddress>& hosts) = 0;
     // Queues bytes for the agent's stdin; dropped when the host has ended.
     virtual void send(size_t host, std::string_view bytes) = 0;
@@ -42,13 +43,14 @@ class Transport {
     virtual void close_input(size_t host) = 0;
     // Ends the connection at once, whatever state it is in; no further event of this host.
     virtual void abandon(size_t host) = 0;
-    // Whatever happened, in order, per host; waits for it at most TIMEOUT, and only until WAKE_FD is readable (-1: none).
+    // Whatever happened, in order, per host; waits for it at most TIMEOUT, and only until WAKE_FD
+    // is readable (-1: none).
     [[nodiscard]] virtual std::vector<TransportEvent> wait(std::chrono::milliseconds timeout,
                                                            int wake_fd) = 0;
 };
 
-// This program's path as it is sent to other hosts. Throws Error{kUsage} when it holds a character that a shell could
-// take for its own.
+// This program's path as it is sent to other hosts. Throws Error{kUsage} when it holds a character
+// that a shell could take for its own.
 [[nodiscard]] std::string launcher_path();
 
 // Agents as children of this process, any number of hosts pretended.

@@ -24,6 +24,8 @@ class LocalTransport final : public ProcessTransport {
 
 }  // namespace
 
-std::unique_ptr<Transport> make_local_transport() { return std::make_unique<LocalTransport>(); }
+std::unique_ptr<Transport> make_local_transport() {
+    return std::make_unique<LocalTransport>();
+}
 
 }  // namespace dslaunch

@@ -1,4 +1,5 @@
-// The ssh program: small, knows every option of the user's configuration, and is the oracle for the libssh transport.
+// The ssh program: small, knows every option of the user's configuration, and is the oracle for the
+// libssh transport.
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -29,8 +30,8 @@ class OpenSshTransport final : public ProcessTransport {
         if (!host.user.empty()) words.insert(words.end(), {"-l", host.user});
         if (!host.address.empty()) {
             // The key is looked up under the host's name, the connection goes to its address.
-            words.insert(words.end(), {"-o", "HostName=" + host.address, "-o",
-                                       "HostKeyAlias=" + host.name});
+            words.insert(words.end(),
+                         {"-o", "HostName=" + host.address, "-o", "HostKeyAlias=" + host.name});
         }
         words.insert(words.end(), {"--", host.name, "exec " + launcher_path_ + " agent --stdio"});
         return words;

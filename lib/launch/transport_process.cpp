@@ -26,7 +26,9 @@ constexpr size_t kKeptLines = 20;
 // A child that has closed its pipes ends at once; it is polled for until it has.
 constexpr milliseconds kReapPoll{2};
 
-void make_non_blocking(int fd) { ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK); }
+void make_non_blocking(int fd) {
+    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
 
 }  // namespace
 
@@ -158,7 +160,8 @@ void ProcessTransport::reap(size_t index, std::vector<TransportEvent>& events) {
     Child& child = children_[index];
     int status = 0;
     if (child.pid < 0 || ::waitpid(child.pid, &status, WNOHANG) != child.pid) return;
-    // The pipes hold what it said last; a child of its own (ssh's ControlMaster) may keep stderr open.
+    // The pipes hold what it said last; a child of its own (ssh's ControlMaster) may keep stderr
+    // open.
     for (int round = 0; child.diagnostics.valid() && round < 4; ++round) {
         read_from(index, false, events);
     }

@@ -1,4 +1,5 @@
-// Everything that can be killed is killed, with workers that do not want to go: nothing may be left.
+// Everything that can be killed is killed, with workers that do not want to go: nothing may be
+// left.
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -36,16 +37,19 @@ struct RunningJob {
     RunningJob(bool stubborn, std::vector<std::string> options = {})
         : process(folder, make_command(stubborn, options)) {
         const size_t expected = stubborn ? 8 : 4;
-        REQUIRE(wait_until([&] {
-            workers = recorded_processes(folder);
-            return workers.size() == expected;
-        }, 10'000));
+        REQUIRE(wait_until(
+            [&] {
+                workers = recorded_processes(folder);
+                return workers.size() == expected;
+            },
+            10'000));
     }
     std::vector<std::string> make_command(bool stubborn, const std::vector<std::string>& options) {
         std::vector<std::string> command = {kProbe, "hosts=a,b", "workers=2"};
         command.insert(command.end(), options.begin(), options.end());
-        command.insert(command.end(), {"--", "sh", "-c",
-                                       stubborn ? stubborn_script(folder) : willing_script(folder)});
+        command.insert(
+            command.end(),
+            {"--", "sh", "-c", stubborn ? stubborn_script(folder) : willing_script(folder)});
         return command;
     }
 };
@@ -56,7 +60,8 @@ std::vector<ProcessName> agents_below(pid_t launcher, bool guardians) {
     for (const ProcessName& process : descendants(launcher)) {
         std::ifstream file("/proc/" + std::to_string(process.pid) + "/cmdline");
         const std::string line{std::istreambuf_iterator<char>(file), {}};
-        if (line.find("agent") == std::string::npos || line.find("--stdio") == std::string::npos) continue;
+        if (line.find("agent") == std::string::npos || line.find("--stdio") == std::string::npos)
+            continue;
         if (!descendants(process.pid).empty()) found.push_back(process);
     }
     // A guardian has the agent below it; the agent has only workers.
@@ -80,8 +85,8 @@ TEST_CASE("a killed worker ends the job, and the culprit is named") {
         REQUIRE(signal_process(job.workers.front(), SIGKILL));
         REQUIRE(wait_until([&] { return all_gone(job.workers); }, 5'000));
         const double gone_ms = elapsed_ms(began);
-        std::printf("worker killed, %s ranks: all gone after %.1f ms\n", stubborn ? "stubborn" : "willing",
-                    gone_ms);
+        std::printf("worker killed, %s ranks: all gone after %.1f ms\n",
+                    stubborn ? "stubborn" : "willing", gone_ms);
         CHECK(gone_ms < (stubborn ? 2'000 : 1'000));
         CHECK(job.process.wait(5'000) == 128 + SIGKILL);
         CHECK(job.process.err().find("killed by SIGKILL") != std::string::npos);
@@ -109,7 +114,8 @@ TEST_CASE("a killed agent or guardian leaves nothing behind and its host is name
         const auto began = Steady::now();
         REQUIRE(signal_process(agents.front(), SIGKILL));
         REQUIRE(wait_until([&] { return all_gone(job.workers); }, 5'000));
-        std::printf("%s killed: all gone after %.1f ms\n", guardian ? "guardian" : "agent", elapsed_ms(began));
+        std::printf("%s killed: all gone after %.1f ms\n", guardian ? "guardian" : "agent",
+                    elapsed_ms(began));
         const int code = job.process.wait(5'000);
         INFO(job.process.err());
         CHECK(code != 0);
@@ -164,10 +170,12 @@ TEST_CASE("a job ends with the code that its ranks give") {
     };
     const Row rows[] = {
         {"exit 0", 0, ""},
-        {"[ $RANK != 1 ] || exit 3; exec sleep 60", 3, "rank 1 on host localhost failed first: exit code 3"},
+        {"[ $RANK != 1 ] || exit 3; exec sleep 60", 3,
+         "rank 1 on host localhost failed first: exit code 3"},
         {"[ $RANK != 2 ] || kill -SEGV $$; exec sleep 60", 128 + SIGSEGV, "SIGSEGV"},
         // 75 is the code of a rank that only lost its peer.
-        {"[ $RANK != 0 ] || exit 75; [ $RANK != 1 ] || { sleep 0.02; exit 9; }; exec sleep 60", 9, "rank 1"},
+        {"[ $RANK != 0 ] || exit 75; [ $RANK != 1 ] || { sleep 0.02; exit 9; }; exec sleep 60", 9,
+         "rank 1"},
     };
     for (const Row& row : rows) {
         TemporaryFolder folder;

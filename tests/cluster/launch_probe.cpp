@@ -1,6 +1,7 @@
-// The launcher's process half without its command line: builds a JobSpec from plain words, so that tests need neither
-// hostfiles nor dsworker. `launch_probe agent --stdio` is the agent.
-//   launch_probe [kind=program|train] [transport=local|ssh|openssh] [hosts=a,b] [workers=N] [grace_ms=N]
+// The launcher's process half without its command line: builds a JobSpec from plain words, so that
+// tests need neither hostfiles nor dsworker. `launch_probe agent --stdio` is the agent.
+//   launch_probe [kind=program|train] [transport=local|ssh|openssh] [hosts=a,b] [workers=N]
+//   [grace_ms=N]
 //                [output=DIR] [ssh_config=FILE] [cwd=DIR] [files=a,b] [restarts=N] -- command…
 #include <unistd.h>
 

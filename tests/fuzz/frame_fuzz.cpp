@@ -1,6 +1,8 @@
-// libFuzzer target: whatever bytes an agent sends, decoding them throws Error or succeeds. The first byte says how the
-// rest is cut. Build: clang++ -std=c++20 -fsanitize=fuzzer,address,undefined -Ilib tests/fuzz/frame_fuzz.cpp
-// lib/launch/{frame,length_prefix,messages,control,line_splitter}.cpp lib/base/{wire,error,check,text}.cpp -lfmt
+// libFuzzer target: whatever bytes an agent sends, decoding them throws Error or succeeds. The
+// first byte says how the rest is cut. Build: clang++ -std=c++20
+// -fsanitize=fuzzer,address,undefined -Ilib tests/fuzz/frame_fuzz.cpp
+// lib/launch/{frame,length_prefix,messages,control,line_splitter}.cpp
+// lib/base/{wire,error,check,text}.cpp -lfmt
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

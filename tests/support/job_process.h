@@ -1,4 +1,5 @@
-// A program under test as a child process: its output, its exit, and the processes that it made, by recorded id.
+// A program under test as a child process: its output, its exit, and the processes that it made, by
+// recorded id.
 #pragma once
 
 #include <fcntl.h>
@@ -99,7 +100,8 @@ class JobProcess {
 
   private:
     int open_file(const std::string& name) const {
-        return ::open((folder_.path() + "/" + name).c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        return ::open((folder_.path() + "/" + name).c_str(),
+                      O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     }
     const TemporaryFolder& folder_;
     pid_t pid_ = -1;

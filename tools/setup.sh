@@ -57,7 +57,9 @@ install_packages() {
     fi
     say "installing packages: ${missing[*]}"
     apt-get update -qq || say "the package lists could not be refreshed; trying with what is there"
-    DEBIAN_FRONTEND=noninteractive $command >&2 || die "apt-get failed (see above)"
+    mkdir -p build
+    DEBIAN_FRONTEND=noninteractive $command >build/packages.log 2>&1 ||
+        die "apt-get failed: $(tail -5 build/packages.log)"
 }
 
 cmake_is_new_enough() {

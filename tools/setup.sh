@@ -98,13 +98,12 @@ wheel_serves_toolkit() {
 # pip takes the wheel from whatever index the user has configured. The Python version named is
 # that of the wheel to fetch, not of the Python that runs pip: only its C++ libraries are used.
 download_wheel() { # FOLDER REQUIREMENT
-    local machine
+    local machine glibc platforms=()
     machine=$(uname -m)
+    for glibc in {28..17}; do platforms+=(--platform "manylinux_2_${glibc}_$machine"); done
     python3 -m pip download --quiet --disable-pip-version-check --no-deps --only-binary=:all: \
         --python-version 3.11 --implementation cp --abi cp311 --abi none --abi abi3 \
-        --platform "manylinux_2_28_$machine" --platform "manylinux_2_27_$machine" \
-        --platform "manylinux_2_17_$machine" --platform "manylinux2014_$machine" \
-        --dest "$1" "$2" >&2 || die "pip could not download $2 (see above)"
+        "${platforms[@]}" --platform "manylinux2014_$machine" --dest "$1" "$2" >&2 || die "pip could not download $2 (see above)"
 }
 
 unpack_wheel() { # WHEEL FOLDER MEMBERS... [-x MEMBERS...]

@@ -133,7 +133,7 @@ fetch_torch() {
     local part leave_out=() old
     mkdir -p "$cache"
     part=$(mktemp -d "$cache/torch-$torch_version.part.XXXXXX")
-    trap 'rm -rf "$part"' EXIT
+    trap "rm -rf '$part'" EXIT
     has_toolkit || leave_out=(-x 'torch/lib/libtorch_cuda*' 'torch/lib/libc10_cuda*'
         'torch/lib/libtorch_nvshmem*' 'torch/lib/libtorch_python*')
     say "fetching LibTorch $torch_version (about 530 MB) into $wheel_folder"

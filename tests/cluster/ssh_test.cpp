@@ -6,6 +6,7 @@
 
 #include "support/catch.h"
 #include "support/job_process.h"
+#include "support/skip.h"
 
 using namespace dslaunch;
 using namespace dslaunch::test;
@@ -24,7 +25,7 @@ class Rig {
         JobProcess up(folder, {kRigScript, "up", folder_, prefix_, std::to_string(count)});
         const int code = up.wait(30'000);
         usable_ = code == 0;
-        if (code == 77) std::printf("SKIPPED: %s", up.out().c_str());
+        if (code == 77) report_skipped("ssh to hosts made of network namespaces", up.out());
         if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
     }
     ~Rig() {

@@ -8,24 +8,15 @@
 #include <string>
 #include <vector>
 
-#include "base/error.h"
-#include "launcher/build_job.h"
-#include "launcher/dry_run.h"
-#include "launcher/run_options.h"
-#if __has_include("launcher/config_command.h")
 #include <CLI/CLI.hpp>
 
-#include "launcher/config_command.h"
-#define DSL_HAS_CONFIG_COMMAND
-#endif
-#if __has_include("launch/agent.h")
+#include "base/error.h"
 #include "launch/agent.h"
-#define DSL_HAS_AGENT
-#endif
-#if __has_include("launch/job.h")
 #include "launch/job.h"
-#define DSL_HAS_JOB
-#endif
+#include "launcher/build_job.h"
+#include "launcher/config_command.h"
+#include "launcher/dry_run.h"
+#include "launcher/run_options.h"
 
 namespace dslaunch {
 namespace {
@@ -79,11 +70,7 @@ int run(const Arguments& arguments) {
         access(job.spec.required_files[1].c_str(), R_OK) != 0) {
         fail(ExitCode::kInput, "model {}: {}", job.spec.required_files[1], errno_text(errno));
     }
-#ifdef DSL_HAS_JOB
     return run_job(job.spec);
-#else
-    fail(ExitCode::kSetup, "this build has no job runner; --dry-run works");
-#endif
 }
 
 // Becomes `dsworker ROLE arguments…`, which reads models; never returns.
@@ -101,7 +88,6 @@ int run(const Arguments& arguments) {
 }
 
 int config(int argc, char** argv) {
-#ifdef DSL_HAS_CONFIG_COMMAND
     CLI::App app("dslaunch");
     int exit_code = 0;
     add_config_command(app, exit_code);
@@ -111,11 +97,6 @@ int config(int argc, char** argv) {
         return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
     }
     return exit_code;
-#else
-    (void)argc;
-    (void)argv;
-    fail(ExitCode::kSetup, "this build has no config command");
-#endif
 }
 
 int agent(const Arguments& arguments) {
@@ -123,11 +104,7 @@ int agent(const Arguments& arguments) {
         fail(ExitCode::kUsage,
              "usage: dslaunch agent --stdio (dslaunch itself starts it on each host)");
     }
-#ifdef DSL_HAS_AGENT
-    return run_agent();
-#else
-    fail(ExitCode::kSetup, "this build has no agent");
-#endif
+    return run_agent(STDIN_FILENO, STDOUT_FILENO);
 }
 
 int dispatch(int argc, char** argv) {

@@ -28,7 +28,7 @@ struct DataRequest {
 struct IndexLimit {
     int64_t count = 0;
     std::optional<int64_t> also = {};  // cross entropy's -100: such a target counts for nothing
-    std::string what = {};  // "classes", "rows of wte.weight": what the number picks from
+    std::string what = {};             // "class", "row of wte.weight": what the number picks
 };
 
 }  // namespace dslaunch

@@ -123,10 +123,10 @@ class RowSamples final : public Samples {
         for (int64_t i = 0; i < numel; ++i) {
             const int64_t value = integer_at(column.dtype, column.bytes, i);
             if ((value >= 0 && value < limit.count) || value == limit.also) continue;
-            fail(ExitCode::kInput, "{}: column '{}', row {}{}: {} is outside the {} {} (0 to {})",
-                 path_, printable(column.name), i / column.row_numel,
+            fail(ExitCode::kInput, "{}: column '{}', row {}{}: {} is no {} (0 to {})", path_,
+                 printable(column.name), i / column.row_numel,
                  column.row_numel == 1 ? "" : fmt::format(", element {}", i % column.row_numel),
-                 value, limit.count, limit.what, limit.count - 1);
+                 value, limit.what, limit.count - 1);
         }
     }
 

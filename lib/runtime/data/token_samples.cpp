@@ -53,11 +53,11 @@ class TokenSamples final : public Samples {
     }
 
     void check_vocabulary(int64_t vocabulary) const override {
-        check_below(vocabulary, fmt::format("the model's vocabulary of {}", vocabulary));
+        check_below(vocabulary, "outside the model's vocabulary");
     }
 
     void check_indices(size_t, const IndexLimit& limit) const override {
-        check_below(limit.count, fmt::format("the {} {}", limit.count, limit.what));
+        check_below(limit.count, "no " + limit.what);
     }
 
   private:
@@ -65,9 +65,9 @@ class TokenSamples final : public Samples {
         const auto bad = file_.first_outside(limit);
         if (!bad) return;
         fail(ExitCode::kInput,
-             "{}: token {} at position {} is outside {}; were these tokens made for this model, "
-             "and is dslaunch.data.dtype right?",
-             path(), bad->token, bad->index, what);
+             "{}: token {} at position {} is {} (0 to {}); were these tokens made for this "
+             "model, and is dslaunch.data.dtype right?",
+             path(), bad->token, bad->index, what, limit - 1);
     }
 
     TokenFile file_;

@@ -105,14 +105,14 @@ TEST_CASE("a token outside the vocabulary is named with its position, in either 
     DataRequest request = token_request(folder.counting_tokens("t.bin", 300), 4);
     const DataSets one = open_data(request);
     REQUIRE(message_of(folder, [&] { one.check_vocabulary(256); }) ==
-            "DIR/t.bin: token 256 at position 256 is outside the model's vocabulary of 256; were "
-            "these tokens made for this model, and is dslaunch.data.dtype right?");
+            "DIR/t.bin: token 256 at position 256 is no token of the model (0 to 255); were these "
+            "tokens made for this model, and is dslaunch.data.dtype right?");
     REQUIRE(message_of(folder, [&] { one.check_vocabulary(300); }).empty());
     REQUIRE_THAT(
         message_of(
             folder,
-            [&] { one.check_indices("targets", {.count = 299, .also = -100, .what = "classes"}); }),
-        Catch::Contains("token 299 at position 299 is outside the 299 classes;"));
+            [&] { one.check_indices("targets", {.count = 299, .also = -100, .what = "class"}); }),
+        Catch::Contains("token 299 at position 299 is no class (0 to 298);"));
     request.data.eval_path = folder.counting_tokens("held.bin", 302);
     const DataSets two = open_data(request);
     REQUIRE_THAT(message_of(folder, [&] { two.check_vocabulary(300); }),
@@ -124,8 +124,8 @@ TEST_CASE("a held-out part that cannot be is refused") {
     DataRequest request = token_request(folder.counting_tokens("t.bin", 41), 4);
     request.data.eval_fraction = 0.09;
     REQUIRE(opening(folder, request) ==
-            "DIR/t.bin: dslaunch.data.eval_fraction 0.09 of 10 samples holds out none; use at "
-            "least 0.1, or name a file in dslaunch.data.eval");
+            "DIR/t.bin: dslaunch.data.eval_fraction 0.09 of 10 samples holds out none; use "
+            "0.11 or more, or name a file in dslaunch.data.eval");
     request.data.eval_fraction = 0;
     request.data.eval_path = folder / "gone.bin";
     REQUIRE_THAT(opening(folder, request), Catch::Contains("DIR/gone.bin: cannot open"));
@@ -238,17 +238,17 @@ TEST_CASE("labels and indices out of range are named with row and element") {
     const DataSets sets = open_data(request);
     REQUIRE(message_of(folder, [&] { sets.check_labels(request, 5); }).empty());
     REQUIRE(message_of(folder, [&] { sets.check_labels(request, 4); }) ==
-            "DIR/d.safetensors: column 'y', row 2: 4 is outside the 4 classes (0 to 3)");
-    REQUIRE(
-        message_of(folder, [&] { sets.check_indices("y", {.count = 9, .what = "rows of wte"}); }) ==
-        "DIR/d.safetensors: column 'y', row 1: -100 is outside the 9 rows of wte (0 to 8)");
-    REQUIRE(message_of(folder, [&] { sets.check_indices("x", {.count = 9, .what = "rows"}); }) ==
+            "DIR/d.safetensors: column 'y', row 2: 4 is no class (0 to 3)");
+    REQUIRE(message_of(folder, [&] {
+                sets.check_indices("y", {.count = 9, .what = "row of wte"});
+            }) == "DIR/d.safetensors: column 'y', row 1: -100 is no row of wte (0 to 8)");
+    REQUIRE(message_of(folder, [&] { sets.check_indices("x", {.count = 9, .what = "row"}); }) ==
             "DIR/d.safetensors: column 'x' is F32, but argument 'x' picks rows by integers");
     const std::vector<uint8_t> ids{0, 1, 2, 3, 4, 50};
     const std::string path = folder.rows("i.safetensors", {column("ids", DType::kU8, {3, 2}, ids)});
     const DataSets indices = open_data(request_for(path, {"ids"}));
     REQUIRE(
-        message_of(folder, [&] { indices.check_indices("ids", {.count = 50, .what = "rows"}); }) ==
+        message_of(folder, [&] { indices.check_indices("ids", {.count = 50, .what = "row"}); }) ==
         "DIR/i.safetensors: column 'ids', row 2, element 1: 50 is outside the 50 rows (0 to "
         "49)");
 }

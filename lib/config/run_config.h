@@ -1,6 +1,6 @@
-// What a run needs to know, resolved: every `auto` a number, every derived value computed, every relation checked.
-// Made by resolve() (config/resolve.h) from what the user said; the worker reads this and nothing else.
-// No threads: a value type, const after resolve().
+// What a run needs to know, resolved: every `auto` a number, every derived value computed, every
+// relation checked. Made by resolve() (config/resolve.h) from what the user said; the worker reads
+// this and nothing else. No threads: a value type, const after resolve().
 #pragma once
 
 #include <cstdint>
@@ -21,14 +21,18 @@ enum class ReduceWhen { kOnce, kMicroStep };
 enum class TokenType { kUint16, kUint32 };
 
 struct BatchConfig {
-    int64_t train_rows = 1;         // samples per optimizer step over all ranks
-    int64_t micro_rows = 1;         // samples per forward/backward of one rank
-    int64_t accumulation_steps = 1; // micro steps per optimizer step
-    int64_t data_parallel_size = 1; // train_rows == micro_rows * accumulation_steps * data_parallel_size
+    int64_t train_rows = 1;          // samples per optimizer step over all ranks
+    int64_t micro_rows = 1;          // samples per forward/backward of one rank
+    int64_t accumulation_steps = 1;  // micro steps per optimizer step
+    int64_t data_parallel_size =
+        1;  // train_rows == micro_rows * accumulation_steps * data_parallel_size
+
+    bool operator==(const BatchConfig&) const = default;
 };
 
-// Adam: L2 decay added to the gradient; AdamW: decoupled decay, applied before the update (as PyTorch and DeepSpeed).
-// DeepSpeed's "Adam" with adam_w_mode true (its default) is AdamW: resolve() decides.
+// Adam: L2 decay added to the gradient; AdamW: decoupled decay, applied before the update (as
+// PyTorch and DeepSpeed). DeepSpeed's "Adam" with adam_w_mode true (its default) is AdamW:
+// resolve() decides.
 struct OptimizerConfig {
     OptimizerKind kind = OptimizerKind::kAdamW;
     double lr = 1e-3;
@@ -40,6 +44,8 @@ struct OptimizerConfig {
     double momentum = 0.0;   // SGD
     double dampening = 0.0;  // SGD
     bool nesterov = false;   // SGD
+
+    bool operator==(const OptimizerConfig&) const = default;
 };
 
 // The fields that the kind uses; formulas in config/learning_rate.h.
@@ -52,33 +58,43 @@ struct SchedulerConfig {
     int64_t total_num_steps = 0;
     double warmup_min_ratio = 0.0;  // WarmupCosineLR
     double cos_min_ratio = 1e-4;    // WarmupCosineLR
+
+    bool operator==(const SchedulerConfig&) const = default;
 };
 
 struct ZeroConfig {
     int64_t stage = 0;
     int64_t reduce_bucket_numel = 500'000'000;  // zero_optimization.reduce_bucket_size
     bool overlap_comm = true;                   // reduce a bucket while backward goes on
+
+    bool operator==(const ZeroConfig&) const = default;
 };
 
 struct LossConfig {
     LossKind kind = LossKind::kModel;  // kModel: forward returns the loss
     std::string target;                // column or argument that holds the target
     LossMean mean = LossMean::kMicroBatch;
+
+    bool operator==(const LossConfig&) const = default;
 };
 
 struct DataConfig {
     std::string train_path;
-    std::string eval_path;       // empty: none, unless eval_fraction
-    int64_t context = 0;         // tokens per sample, 0: unset
-    std::optional<TokenType> token_type;  // unset: uint16
+    std::string eval_path;                       // empty: none, unless eval_fraction
+    int64_t context = 0;                         // tokens per sample, 0: unset
+    std::optional<TokenType> token_type;         // unset: uint16
     std::map<std::string, std::string> columns;  // forward's argument -> column of the file
     bool shuffle = true;
     double eval_fraction = 0.0;  // of the samples, taken from the end, held out
+
+    bool operator==(const DataConfig&) const = default;
 };
 
 struct SaveConfig {
     int64_t interval = 0;  // steps, 0: only at the end
     int64_t keep = 0;      // checkpoints kept, 0: all
+
+    bool operator==(const SaveConfig&) const = default;
 };
 
 struct RunConfig {
@@ -91,13 +107,16 @@ struct RunConfig {
     SaveConfig save;
     ReduceWhen reduce = ReduceWhen::kOnce;  // dslaunch.communication.reduce
     double gradient_clipping = 0.0;         // global L2 norm, 0: off
-    int64_t recompute_groups = 0;  // activation_checkpointing.number_checkpoints; 0: keep every activation
-    int64_t steps = 0;             // optimizer steps to train
+    int64_t recompute_groups =
+        0;              // activation_checkpointing.number_checkpoints; 0: keep every activation
+    int64_t steps = 0;  // optimizer steps to train
     uint64_t seed = 1234;
     DeviceChoice device = DeviceChoice::kAuto;
     bool broadcast_buffers = false;
-    int64_t eval_interval = 0;   // steps between evaluations, 0: only at the end
-    int64_t print_interval = 10; // steps_per_print
+    int64_t eval_interval = 0;    // steps between evaluations, 0: only at the end
+    int64_t print_interval = 10;  // steps_per_print
+
+    bool operator==(const RunConfig&) const = default;
 };
 
 }  // namespace dslaunch

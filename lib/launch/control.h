@@ -1,5 +1,5 @@
-// Frames between dsworker and its agent over DSL_CONTROL_FD (a stream socket pair): length u32, kind u16, payload.
-// A worker without one (started by hand) writes metrics and results itself.
+// Frames between dsworker and its agent over DSL_CONTROL_FD (a stream socket pair): length u32,
+// kind u16, payload. A worker without one (started by hand) writes metrics and results itself.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,11 @@ namespace dslaunch {
 
 enum class ControlKind : uint16_t {
     // worker -> agent -> launcher
-    kMetrics = 1,    // one line of metrics.jsonl, without newline
-    kRunInfo = 2,    // the JSON object of run.json's "run" member (rank 0, once)
-    kProgress = 3,   // one line for the terminal's progress line (rank 0)
-    kFailure = 4,    // why this rank fails: exit code u32, then the message; the last frame before it ends
+    kMetrics = 1,   // one line of metrics.jsonl, without newline
+    kRunInfo = 2,   // the JSON object of run.json's "run" member (rank 0, once)
+    kProgress = 3,  // one line for the terminal's progress line (rank 0)
+    kFailure =
+        4,  // why this rank fails: exit code u32, then the message; the last frame before it ends
     kHeartbeat = 5,  // u64 instructions done, then the current instruction in words
     kReady = 6,      // the first step has begun
     // launcher -> agent -> worker
@@ -42,6 +43,7 @@ class ControlDecoder {
 
   private:
     std::string buffer_;
+    size_t used_ = 0;
 };
 
 }  // namespace dslaunch

@@ -128,11 +128,13 @@ class Checker {
     void check_reductions() {
         for (size_t i = 0; i < plan_.instructions.size(); ++i) {
             const Instruction& reduce = plan_.instructions[i];
-            if (reduce.op != Op::kReduce) continue;
+            if (reduce.op != Op::kReduce && reduce.op != Op::kUpdate) continue;
+            const std::vector<int>& gradients = reduce.op == Op::kReduce ? reduce.writes : reduce.reads;
             for (size_t j = i + 1; j < plan_.instructions.size(); ++j) {
                 const Instruction& later = plan_.instructions[j];
-                const bool adds = later.op == Op::kBackward && later.micro_step == reduce.micro_step &&
-                                  std::find(later.writes.begin(), later.writes.end(), reduce.writes.front()) !=
+                const bool same = reduce.op == Op::kUpdate || later.micro_step == reduce.micro_step;
+                const bool adds = later.op == Op::kBackward && same &&
+                                  std::find(later.writes.begin(), later.writes.end(), gradients.front()) !=
                                       later.writes.end();
                 if (adds) problems_.push_back(fmt::format("{} adds to a bucket after {}", label(plan_, j), label(plan_, i)));
             }
@@ -195,7 +197,8 @@ class Rehearsal {
             case Op::kReduce: return all_done(Op::kPost, instruction);
             case Op::kAccumulate: return all_done(Op::kReduce, instruction);
             case Op::kNorm: return all_reduced();
-            case Op::kUpdate: return has(r, Op::kNorm) || all_done(Op::kReduce, instruction);
+            case Op::kUpdate:
+                return has(r, Op::kNorm) || all_done(has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction);
             default: return true;
         }
     }
@@ -233,7 +236,7 @@ class Rehearsal {
     std::vector<std::vector<size_t>> next_;
 };
 
-bool is_collective(Op op) { return op == Op::kReduce || op == Op::kNorm || op == Op::kAccumulate; }
+bool is_collective(Op op) { return op == Op::kReduce || op == Op::kNorm || op == Op::kAccumulate || op == Op::kUpdate; }
 
 }  // namespace
 

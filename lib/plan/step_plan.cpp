@@ -63,6 +63,8 @@ class StageZeroPlan {
         : model_(model), layout_(layout), options_(options), segments_(static_cast<int>(model.segments.size())) {}
 
     StepPlan make() {
+        DSL_CHECK(!options_.fused_update || (updates_early() && options_.local_world_size == options_.world_size),
+                  "a fused update needs one host, no clipping and no accumulation after the reduction");
         plan_.rank = options_.rank;
         groups_ = make_recompute_groups(model_, options_.recompute_groups);
         add_persistent_buffers();
@@ -286,11 +288,13 @@ class StageZeroPlan {
             post.bucket = b;
             post.micro_step = m;
             post.reads = {gradients};
-            Instruction& reduce = add(Op::kReduce, Lane::kCommunication);
-            reduce.bucket = b;
-            reduce.micro_step = m;
-            reduce.writes = {gradients};
-            reduce.bytes = options_.world_size > 1 ? Bytes{bucket.numel * 4} : Bytes{};
+            if (!options_.fused_update) {
+                Instruction& reduce = add(Op::kReduce, Lane::kCommunication);
+                reduce.bucket = b;
+                reduce.micro_step = m;
+                reduce.writes = {gradients};
+                reduce.bytes = options_.world_size > 1 ? Bytes{bucket.numel * 4} : Bytes{};
+            }
             if (accumulates()) {
                 Instruction& accumulate = add(Op::kAccumulate, Lane::kCommunication);
                 accumulate.bucket = b;

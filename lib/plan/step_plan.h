@@ -81,6 +81,7 @@ struct StepPlanOptions {
     int64_t recompute_groups = 0;       // 0: keep every activation
     bool clip = false;                  // kNorm must see every bucket before the first kUpdate
     bool reduce_each_micro_step = false;
+    bool fused_update = false;          // kUpdate sums the local ranks' gradients itself: one host, no clip, no kReduce
     int64_t optimizer_states = 2;       // fp32 values per parameter: Adam 2, SGD with momentum 1
 };
 

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <cstring>
 #include <optional>
+#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -47,7 +48,15 @@ class HierarchicalCollectives final : public Collectives {
         DSL_CHECK(group_.local_world_size() == topology_.local_world_size() &&
                       group_.local_rank() == topology_.local_rank,
                   "the host group is another one than the topology's");
-        if (parts.link != nullptr) exchange_.emplace(topology_, std::move(parts.link));
+        if (parts.link == nullptr) return;
+        exchange_.emplace(topology_, std::move(parts.link));
+        watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
+    }
+    HierarchicalCollectives(const HierarchicalCollectives&) = delete;
+    HierarchicalCollectives& operator=(const HierarchicalCollectives&) = delete;
+    ~HierarchicalCollectives() override {
+        watcher_.request_stop();
+        group_.wake_poison_waiters();
     }
 
     const Topology& topology() const override { return topology_; }
@@ -103,11 +112,24 @@ class HierarchicalCollectives final : public Collectives {
         }
     }
 
+    // A wait for another host does not see this host's poison: a thread cuts the link when it
+    // comes.
+    void watch(const std::stop_token& stop) {
+        constexpr auto kSlice =
+            std::chrono::milliseconds(50);  // for a stop that came just before the sleep
+        while (!stop.stop_requested()) {
+            if (!group_.wait_for_poison(kSlice)) continue;
+            exchange_->abort(group_.poison_text());
+            return;
+        }
+    }
+
     Topology topology_;
     const Arena& arena_;
     HostGroup& group_;
     std::optional<HostExchange> exchange_;
     std::atomic<bool> busy_{false};
+    std::jthread watcher_;  // bridges only; ends before what it uses
 };
 
 ReducedParts::Part HierarchicalCollectives::part_of(BucketId bucket, int part) const {

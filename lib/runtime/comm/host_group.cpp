@@ -186,6 +186,7 @@ void HostGroup::poison(std::string_view text) {
         static_cast<uint32_t>(std::min<size_t>(text.size(), kPoisonTextBytesMax));
     std::memcpy(head.poison_text, text.data(), head.poison_text_bytes);
     head.poison_state.store(static_cast<uint32_t>(PoisonState::kSet));
+    wake_poison_waiters();
     for (int rank = 0; rank < local_world_size(); ++rank) {
         for (int signal = 0; signal < layout_.signal_count(); ++signal) {
             SignalWord& word = control_.word(signal, rank);
@@ -196,6 +197,17 @@ void HostGroup::poison(std::string_view text) {
 
 bool HostGroup::poisoned() const {
     return control_.head().poison_state.load() == static_cast<uint32_t>(PoisonState::kSet);
+}
+
+bool HostGroup::wait_for_poison(Duration time_limit) const {
+    std::atomic<uint32_t>& state = control_.head().poison_state;
+    const uint32_t current = state.load();
+    if (current != static_cast<uint32_t>(PoisonState::kSet)) futex_wait(state, current, time_limit);
+    return poisoned();
+}
+
+void HostGroup::wake_poison_waiters() const {
+    futex_wake_all(control_.head().poison_state);
 }
 
 std::string HostGroup::poison_text() const {

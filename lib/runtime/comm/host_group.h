@@ -60,6 +60,10 @@ class HostGroup {
     // it. Does not block.
     void poison(std::string_view text);
     [[nodiscard]] bool poisoned() const;
+    // Sleeps until the group is poisoned, wake_poison_waiters is called or TIME_LIMIT is over;
+    // returns poisoned().
+    bool wait_for_poison(Duration time_limit) const;
+    void wake_poison_waiters() const;
     // Empty when not poisoned.
     [[nodiscard]] std::string poison_text() const;
     // Throws Error{kPeerLost} when poisoned.

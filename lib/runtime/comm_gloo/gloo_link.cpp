@@ -22,12 +22,6 @@ std::chrono::milliseconds in_milliseconds(Duration duration) {
     return std::chrono::duration_cast<std::chrono::milliseconds>(duration);
 }
 
-// The first line: c10 appends a stack trace.
-std::string first_line(const std::exception& error) {
-    const std::string text = error.what();
-    return text.substr(0, text.find('\n'));
-}
-
 class GlooLink final : public Link {
   public:
     GlooLink(c10::intrusive_ptr<ProcessGroupGloo> group, GlooLinkOptions options)
@@ -136,6 +130,11 @@ void GlooLink::lose(int node, const std::exception& error, TimePoint deadline) {
 }
 
 }  // namespace
+
+std::string first_line(const std::exception& error) {
+    const std::string text = error.what();
+    return text.substr(0, text.find('\n'));
+}
 
 std::unique_ptr<Link> make_gloo_link(const c10::intrusive_ptr<c10d::Store>& store,
                                      const GlooLinkOptions& options) {

@@ -1,6 +1,7 @@
 // A Link over ProcessGroupGloo's send and receive. Internal to this folder: it shows LibTorch.
 #pragma once
 
+#include <exception>
 #include <memory>
 #include <string>
 #include <vector>
@@ -11,6 +12,9 @@
 #include "runtime/comm/link.h"
 
 namespace dslaunch {
+
+// What an exception says without the stack trace that c10 appends.
+[[nodiscard]] std::string first_line(const std::exception& error);
 
 struct GlooLinkOptions {
     int node = 0;

@@ -18,11 +18,6 @@ struct Rendezvous::Store {
 
 namespace {
 
-std::string first_line(const std::exception& error) {
-    const std::string text = error.what();
-    return text.substr(0, text.find('\n'));
-}
-
 c10::intrusive_ptr<c10d::Store> open_store(const Topology& topology,
                                            const RendezvousOptions& options) {
     c10d::TCPStoreOptions store;

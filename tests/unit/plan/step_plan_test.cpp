@@ -45,12 +45,13 @@ TEST_CASE("every plan of stage 0 is sound, alone and beside the other local rank
             for (const int ranks : {1, 2, 3, 5, 8})
                 for (const int64_t accumulation : {1, 2, 3})
                     for (const int64_t groups : {0, 1, 2, 100})
-                        for (const int flags : {0, 1, 2, 3}) {
+                        for (const int flags : {0, 1, 2, 3, 4}) {
                             std::vector<StepPlan> plans;
                             for (int rank = 0; rank < ranks; ++rank) {
                                 StepPlanOptions options{rank, ranks, rank, ranks, accumulation, groups};
                                 options.clip = (flags & 1) != 0;
                                 options.reduce_each_micro_step = (flags & 2) != 0;
+                                options.fused_update = (flags & 4) != 0;
                                 plans.push_back(make_step_plan(model, layout, options));
                                 CHECK(plans.back().hash() == plans.front().hash());
                             }

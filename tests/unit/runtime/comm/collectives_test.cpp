@@ -342,3 +342,34 @@ TEST_CASE("A failed rank's words reach every rank of every host at once") {
         CHECK(std::string(ends[rank]->what()) == "rank 0: segment 3 (h.1.mlp): shapes differ");
     }
 }
+
+TEST_CASE("A bridge that waits for another host hears of a failure on its own") {
+    BucketId bucket;
+    InProcessWorld world({.node_sizes = {2, 1}, .time_limit = 60s},
+                         [&](ArenaLayout& layout) { bucket = layout.add_bucket("bucket", 100); });
+    const TimePoint start = SystemClock().now();
+    std::atomic<bool> over{false};
+    const auto ends = outcomes(world, [&](InProcessRank& self, int rank) {
+        if (rank == 2) {
+            while (!over) std::this_thread::sleep_for(1ms);  // alive, but never posts
+            return;
+        }
+        self.collectives->post(bucket, 1);
+        if (rank == 0) {
+            try {
+                self.collectives->reduce(bucket, 1, 1.0F);
+            } catch (const Error&) {
+                over = true;
+                throw;
+            }
+            return;
+        }
+        self.collectives->reduce(bucket, 1, 1.0F);  // sums its part; the bridge does the rest
+        std::this_thread::sleep_for(50ms);
+        self.group->poison("rank 1: out of memory");
+    });
+    CHECK(SystemClock().now() - start < 2s);
+    REQUIRE(ends[0]);
+    CHECK(ends[0]->code() == ExitCode::kPeerLost);
+    CHECK(std::string(ends[0]->what()) == "rank 1: out of memory");
+}

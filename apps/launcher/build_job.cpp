@@ -1,0 +1,288 @@
+#include "launcher/build_job.h"
+
+#include <dirent.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <climits>
+#include <filesystem>
+#include <random>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "launch/environment_file.h"
+#include "launch/launch_plan.h"
+
+extern char** environ;
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kEnvironmentFileBytesMax = 1U << 20;
+
+int count_gpus() {
+    DIR* directory = opendir("/dev");
+    if (directory == nullptr) return 0;
+    int count = 0;
+    while (const dirent* entry = readdir(directory)) {
+        const std::string_view name = entry->d_name;
+        constexpr std::string_view kPrefix = "nvidia";
+        if (!name.starts_with(kPrefix) || name.size() == kPrefix.size()) continue;
+        const std::string_view number = name.substr(kPrefix.size());
+        if (std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; }))
+            ++count;
+    }
+    closedir(directory);
+    return count;
+}
+
+std::string absolute(const std::string& path, const std::string& directory) {
+    return (std::filesystem::path(directory) / path).lexically_normal().string();
+}
+
+std::string new_job_id() {
+    std::random_device device;
+    return fmt::format("{:08x}{:08x}", device(), device());
+}
+
+class Builder {
+  public:
+    Builder(const RunOptions& options, const Machine& machine)
+        : options_(options), machine_(machine) {}
+
+    BuiltJob build();
+
+  private:
+    void choose_hosts();
+    void choose_transport();
+    void choose_device(PlanRequest& request);
+    void write_command(PlanRequest& request);
+    void write_environment();
+    void append_file(const std::string& path);
+    void note(std::string text) { job_.notes.push_back(std::move(text)); }
+
+    const RunOptions& options_;
+    const Machine& machine_;
+    BuiltJob job_;
+    std::vector<HostSlots> hosts_;
+    bool from_hostfile_ = false;
+};
+
+void Builder::choose_hosts() {
+    std::string path = options_.hostfile;
+    if (path.empty() && !options_.standalone && !machine_.default_hostfile.empty()) {
+        path = machine_.default_hostfile;
+        note(fmt::format("using {}, as deepspeed does; give --standalone for this machine alone",
+                         path));
+    }
+    std::vector<Host> hosts;
+    HostFilter filter = options_.filter;
+    if (!path.empty()) {
+        from_hostfile_ = true;
+        hosts =
+            read_hostfile(options_.hostfile.empty() ? path : absolute(path, machine_.directory));
+    } else {
+        if (filter.num_nodes.value_or(1) != 1) {
+            fail(ExitCode::kUsage, "--num_nodes {} needs a --hostfile that names the hosts",
+                 *filter.num_nodes);
+        }
+        const auto visible = machine_.variable("CUDA_VISIBLE_DEVICES");
+        const bool cpu = resolve_local_device(options_.device, machine_.gpu_count, visible) ==
+                         DeviceRequest::kCpu;
+        Host host;
+        host.name = "localhost";
+        host.slots = static_cast<int>(visible_device_list(visible, machine_.gpu_count).size());
+        if (cpu)
+            host.slots = std::max(filter.num_gpus.value_or(1), largest_slot(filter.include) + 1);
+        if (host.slots == 0)
+            fail(ExitCode::kSetup,
+                 "--device cuda: this machine shows no GPU (/dev/nvidia0 is missing)");
+        hosts.push_back(host);
+    }
+    hosts_ = apply_filter(hosts, filter);
+}
+
+void Builder::choose_transport() {
+    const bool all_local = std::all_of(hosts_.begin(), hosts_.end(), [&](const HostSlots& entry) {
+        return is_this_machine(entry.host.name, machine_.host_name);
+    });
+    const bool local =
+        options_.launcher == "local" || !from_hostfile_ || (all_local && !options_.force_multi);
+    if (!from_hostfile_ && options_.force_multi)
+        fail(ExitCode::kUsage, "--force_multi needs a --hostfile");
+    job_.spec.transport = local                            ? TransportKind::kLocal
+                          : options_.launcher == "openssh" ? TransportKind::kOpenSsh
+                                                           : TransportKind::kSsh;
+    for (HostSlots& entry : hosts_) {
+        if (entry.host.port == 0) entry.host.port = options_.ssh_port;
+    }
+}
+
+void Builder::choose_device(PlanRequest& request) {
+    request.local = job_.spec.transport == TransportKind::kLocal;
+    request.gpu_count = machine_.gpu_count;
+    request.visible_devices = machine_.variable("CUDA_VISIBLE_DEVICES");
+    request.device = options_.device;
+    job_.spec.device = options_.device;
+    if (!request.local || options_.device == DeviceRequest::kCpu) return;
+    job_.spec.device =
+        resolve_local_device(options_.device, machine_.gpu_count, request.visible_devices);
+    // A machine without GPU: the plan is told kAuto, so that it keeps what gpus= names and checks
+    // nothing.
+    request.device =
+        job_.spec.device == DeviceRequest::kCpu ? DeviceRequest::kAuto : DeviceRequest::kCuda;
+    if (job_.spec.device == DeviceRequest::kCpu)
+        note("this machine shows no GPU: every worker runs on the CPU");
+}
+
+void Builder::write_command(PlanRequest& request) {
+    const TargetKind kind = target_kind_of(options_);
+    job_.spec.target_kind = kind;
+    job_.spec.target = options_.target;
+    if (kind == TargetKind::kPython) {
+        request.command_head = {"python3", "-u"};
+        if (options_.module) request.command_head.emplace_back("-m");
+    }
+    const std::string worker = machine_.binary_directory + "/dsworker";
+    if (kind == TargetKind::kTorchScript) request.command_head = {worker, "train"};
+    request.command_head.push_back(options_.target);
+    request.append_local_rank = kind == TargetKind::kPython && !options_.no_local_rank;
+    request.command_tail = options_.arguments;
+    if (kind != TargetKind::kTorchScript) return;
+    const auto add = [&](const std::string& name, const std::string& value) {
+        if (!value.empty()) request.command_tail.push_back(fmt::format("--{}={}", name, value));
+    };
+    add("config", options_.config);
+    for (const std::string& entry : options_.set) add("set", entry);
+    if (options_.device_given && options_.device != DeviceRequest::kAuto) {
+        add("set", fmt::format("dslaunch.device=\"{}\"",
+                               options_.device == DeviceRequest::kCpu ? "cpu" : "cuda"));
+    }
+    add("output", job_.spec.output_directory);
+    if (options_.resume) {
+        request.command_tail.emplace_back("--resume");
+        if (!options_.resume_directory.empty())
+            request.command_tail.back() += "=" + options_.resume_directory;
+    }
+    add("expect-sha256", options_.expect_sha256);
+    job_.spec.required_files = {worker, absolute(options_.target, job_.spec.working_directory)};
+    if (!options_.config.empty()) {
+        job_.spec.required_files.push_back(absolute(options_.config, job_.spec.working_directory));
+    }
+}
+
+void Builder::append_file(const std::string& path) {
+    std::string text;
+    try {
+        text = read_file(path, kEnvironmentFileBytesMax);
+    } catch (const Error& error) {
+        fail(ExitCode::kUsage, "environment file {}", error.what());
+    }
+    const EnvironmentList list = parse_environment_file(text, path);
+    auto& set = job_.spec.environment.set;
+    set.insert(set.end(), list.begin(), list.end());
+}
+
+void Builder::write_environment() {
+    EnvironmentRules& rules = job_.spec.environment;
+    rules.inherit_all = job_.spec.transport == TransportKind::kLocal;
+    if (!rules.inherit_all) {
+        for (const auto& [name, value] : machine_.environment) {
+            if (has_forwarded_prefix(name)) rules.set.emplace_back(name, value);
+        }
+        for (const std::string& directory :
+             {machine_.variable("HOME").value_or(""), machine_.directory}) {
+            const std::string path = directory + "/.deepspeed_env";
+            if (!directory.empty() && access(path.c_str(), F_OK) == 0) append_file(path);
+        }
+    }
+    for (const std::string& path : options_.env_files)
+        append_file(absolute(path, machine_.directory));
+    for (const std::string& entry : options_.env) {
+        const size_t equals = entry.find('=');
+        const std::string name = entry.substr(0, equals);
+        if (!is_variable_name(name))
+            fail(ExitCode::kUsage, "--env: `{}` is not a variable name", name);
+        if (is_rank_variable(name))
+            fail(ExitCode::kUsage, "--env: {} is set by dslaunch for each rank", name);
+        const auto value =
+            equals == std::string::npos ? machine_.variable(name) : entry.substr(equals + 1);
+        if (!value)
+            fail(ExitCode::kUsage, "--env {}: not set here; write --env {}=VALUE", name, name);
+        rules.set.emplace_back(name, *value);
+    }
+}
+
+BuiltJob Builder::build() {
+    JobSpec& spec = job_.spec;
+    spec.working_directory = options_.working_directory.empty()
+                                 ? machine_.directory
+                                 : absolute(options_.working_directory, machine_.directory);
+    if (!options_.output.empty())
+        spec.output_directory = absolute(options_.output, machine_.directory);
+    spec.log = options_.log;
+    if (!spec.log.each_rank_directory.empty()) {
+        spec.log.each_rank_directory = absolute(spec.log.each_rank_directory, machine_.directory);
+    }
+    spec.grace = std::chrono::milliseconds(static_cast<int64_t>(options_.grace_s * 1000.0));
+    spec.ssh_config_path = options_.ssh_config.empty()
+                               ? machine_.variable("DSLAUNCH_SSH_CONFIG").value_or("")
+                               : absolute(options_.ssh_config, machine_.directory);
+    spec.job_id = options_.job_id.empty() ? new_job_id() : options_.job_id;
+    spec.master_port = options_.master_port;
+    spec.master_address = options_.master_address;
+    spec.push_files = options_.push;
+    spec.verify_all_bytes = options_.verify;
+    spec.check_hosts = options_.check_hosts;
+    choose_hosts();
+    choose_transport();
+    PlanRequest request;
+    request.hosts = hosts_;
+    request.master_address = options_.master_address;
+    request.master_port = options_.master_port;
+    request.job_id = spec.job_id;
+    choose_device(request);
+    write_command(request);
+    write_environment();
+    spec.nodes = make_launch_plan(request);
+    spec.world_size = spec.nodes.front().workers.front().environment.world_size;
+    return std::move(job_);
+}
+
+}  // namespace
+
+Machine Machine::this_one() {
+    Machine machine;
+    std::array<char, HOST_NAME_MAX + 1> name{};
+    if (gethostname(name.data(), name.size() - 1) == 0) machine.host_name = name.data();
+    machine.gpu_count = count_gpus();
+    std::error_code error;
+    machine.directory = std::filesystem::current_path(error).string();
+    if (error) fail(ExitCode::kSetup, "the current directory cannot be read: {}", error.message());
+    const auto binary = std::filesystem::read_symlink("/proc/self/exe", error);
+    if (error) fail(ExitCode::kSetup, "/proc/self/exe cannot be read: {}", error.message());
+    machine.binary_directory = binary.parent_path().string();
+    if (access("/job/hostfile", F_OK) == 0) machine.default_hostfile = "/job/hostfile";
+    for (char** entry = environ; *entry != nullptr; ++entry) {
+        const std::string_view text = *entry;
+        const size_t equals = text.find('=');
+        if (equals == std::string_view::npos || equals == 0) continue;
+        machine.environment.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+    }
+    return machine;
+}
+
+std::optional<std::string> Machine::variable(std::string_view name) const {
+    for (const auto& [key, value] : environment) {
+        if (key == name) return value;
+    }
+    return std::nullopt;
+}
+
+BuiltJob build_job(const RunOptions& options, const Machine& machine) {
+    return Builder(options, machine).build();
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,37 @@
+// RunOptions and what this machine is -> JobSpec: the hostfile and environment files are read here,
+// no host is contacted.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/job_spec.h"
+#include "launcher/run_options.h"
+
+namespace dslaunch {
+
+// The facts about this machine that decide a job; a test writes its own.
+struct Machine {
+    std::string host_name;
+    int gpu_count = 0;             // /dev/nvidia[0-9]*
+    std::string directory;         // the current one, absolute
+    std::string binary_directory;  // of dslaunch, absolute; dsworker stands beside it
+    std::string default_hostfile;  // deepspeed's /job/hostfile; empty: it does not exist
+    EnvironmentList environment;
+
+    [[nodiscard]] static Machine this_one();
+    [[nodiscard]] std::optional<std::string> variable(std::string_view name) const;
+};
+
+struct BuiltJob {
+    JobSpec spec;
+    std::vector<std::string>
+        notes;  // what was decided for the user and should be said, one line each
+};
+
+// REQUIRES: options with a target. Throws Error{kUsage, kSetup} as DESIGN section 3 says: a
+// bad hostfile or filter, an --env that is unset, more GPUs than there are.
+[[nodiscard]] BuiltJob build_job(const RunOptions& options, const Machine& machine);
+
+}  // namespace dslaunch

@@ -1,0 +1,140 @@
+// dslaunch: chooses the subcommand, turns errors into one message and an exit code.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <exception>
+#include <string>
+#include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "launch/agent.h"
+#include "launch/job.h"
+#include "launcher/build_job.h"
+#include "launcher/config_command.h"
+#include "launcher/dry_run.h"
+#include "launcher/run_options.h"
+
+namespace dslaunch {
+namespace {
+
+using Arguments = std::vector<std::string>;
+
+constexpr const char* kHelp =
+    "dslaunch trains TorchScript models on many hosts, and starts any program on them. No Python "
+    "needed.\n"
+    "\n"
+    "usage: dslaunch [run] [options] TARGET [arguments]     train TARGET.pt, or run a script or "
+    "program\n"
+    "       dslaunch SUBCOMMAND [options]\n"
+    "\n"
+    "  run        start one worker per slot (the default; `dslaunch run --help` lists all "
+    "options)\n"
+    "  config     check a ds_config.json and print what it means\n"
+    "  plan       print segments, instructions, memory and bytes moved, without starting anything\n"
+    "  model      write or look into a model archive\n"
+    "  pack       put config and data reference into a model archive\n"
+    "  generate   let a trained model write text\n"
+    "  agent      used by dslaunch itself on each host\n"
+    "\n"
+    "examples:\n"
+    "  dslaunch train.pt --data king_james.bin --context 64 --steps 100 --output run1\n"
+    "  dslaunch --hostfile hostfile train.pt --deepspeed_config ds_config.json\n"
+    "  dslaunch --hostfile hostfile --include node1@node2:0,2 train.py --epochs 3\n"
+    "  dslaunch --hostfile hostfile --dry-run --json train.pt\n"
+    "\n"
+    "  --help, --version\n";
+
+int run(const Arguments& arguments) {
+    const RunOptions options = parse_run_options(arguments);
+    if (options.help) {
+        fmt::print("{}", run_options_help());
+        return 0;
+    }
+    if (options.version) {
+        fmt::print("dslaunch {}\n", DSL_VERSION);
+        return 0;
+    }
+    const BuiltJob job = build_job(options, Machine::this_one());
+    if (!options.log.quiet) {
+        for (const std::string& note : job.notes) fmt::print(stderr, "dslaunch: {}\n", note);
+    }
+    if (options.dry_run) {
+        fmt::print("{}", options.json ? dry_run_json(job.spec) : dry_run_text(job.spec));
+        return 0;
+    }
+    if (job.spec.target_kind == TargetKind::kTorchScript &&
+        access(job.spec.required_files[1].c_str(), R_OK) != 0) {
+        fail(ExitCode::kInput, "model {}: {}", job.spec.required_files[1], errno_text(errno));
+    }
+    return run_job(job.spec);
+}
+
+// Becomes `dsworker ROLE arguments…`, which reads models; never returns.
+[[noreturn]] void become_worker(const Arguments& arguments) {
+    const std::string worker = Machine::this_one().binary_directory + "/dsworker";
+    std::vector<char*> words = {const_cast<char*>(worker.c_str())};
+    for (const std::string& argument : arguments)
+        words.push_back(const_cast<char*>(argument.c_str()));
+    words.push_back(nullptr);
+    execv(worker.c_str(), words.data());
+    const int error_number = errno;
+    fail(ExitCode::kSetup,
+         "cannot start {}: {}; it is built together with dslaunch when LibTorch is found", worker,
+         errno_text(error_number));
+}
+
+int config(int argc, char** argv) {
+    CLI::App app("dslaunch");
+    int exit_code = 0;
+    add_config_command(app, exit_code);
+    try {
+        app.parse(argc, argv);
+    } catch (const CLI::ParseError& error) {
+        return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
+    }
+    return exit_code;
+}
+
+int agent(const Arguments& arguments) {
+    if (arguments.size() != 2 || arguments[1] != "--stdio") {
+        fail(ExitCode::kUsage,
+             "usage: dslaunch agent --stdio (dslaunch itself starts it on each host)");
+    }
+    return run_agent(STDIN_FILENO, STDOUT_FILENO);
+}
+
+int dispatch(int argc, char** argv) {
+    Arguments arguments(argv + 1, argv + argc);
+    if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
+        arguments[0] == "help") {
+        fmt::print(arguments.empty() ? stderr : stdout, "{}", kHelp);
+        return arguments.empty() ? static_cast<int>(ExitCode::kUsage) : 0;
+    }
+    const std::string& command = arguments[0];
+    for (const char* role : {"plan", "model", "pack", "generate"}) {
+        if (command == role) become_worker(arguments);
+    }
+    if (command == "config") return config(argc, argv);
+    if (command == "agent") return agent(arguments);
+    if (command == "run") arguments.erase(arguments.begin());
+    return run(arguments);
+}
+
+}  // namespace
+}  // namespace dslaunch
+
+int main(int argc, char** argv) {
+    try {
+        return dslaunch::dispatch(argc, argv);
+    } catch (const dslaunch::Error& error) {
+        fmt::print(stderr, "dslaunch: error: {}\n", error.what());
+        return static_cast<int>(error.code());
+    } catch (const std::exception& error) {
+        fmt::print(stderr, "dslaunch: internal error: {}\n", error.what());
+        return static_cast<int>(dslaunch::ExitCode::kInternal);
+    }
+}

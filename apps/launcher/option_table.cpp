@@ -1,0 +1,254 @@
+#include "launcher/option_table.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <limits>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/text.h"
+
+namespace dslaunch {
+namespace {
+
+int64_t number(const std::string& value, int64_t least, int64_t most) {
+    const auto parsed = parse_int(value);
+    if (!parsed || *parsed < least || *parsed > most) {
+        fail(ExitCode::kUsage, "`{}` is not a number from {} to {}", printable(value), least, most);
+    }
+    return *parsed;
+}
+
+// -1 is deepspeed's "not given".
+std::optional<int> count_or_all(const std::string& value) {
+    if (value == "-1") return std::nullopt;
+    return static_cast<int>(number(value, 1, kHostsMax));
+}
+
+int port(const std::string& value) {
+    return static_cast<int>(number(value, 1, 65'535));
+}
+
+void set_number(RunOptions& o, const char* key, const std::string& value, int64_t least) {
+    o.set.push_back(
+        fmt::format("{}={}", key, number(value, least, std::numeric_limits<int64_t>::max())));
+}
+
+void set_text(RunOptions& o, const char* key, const std::string& value) {
+    o.set.push_back(fmt::format("{}={}", key, json_quote(value)));
+}
+
+void set_device(RunOptions& o, const std::string& value) {
+    if (value != "auto" && value != "cpu" && value != "cuda") {
+        fail(ExitCode::kUsage, "`{}` is none of auto, cpu, cuda", printable(value));
+    }
+    o.device = value == "cpu"    ? DeviceRequest::kCpu
+               : value == "cuda" ? DeviceRequest::kCuda
+                                 : DeviceRequest::kAuto;
+    o.device_given = true;
+}
+
+void set_launcher(RunOptions& o, const std::string& value) {
+    static constexpr std::array<std::string_view, 6> kLater = {"pdsh",  "slurm", "openmpi",
+                                                               "mpich", "impi",  "mvapich"};
+    if (std::find(kLater.begin(), kLater.end(), value) != kLater.end()) {
+        fail(ExitCode::kUsage, "`{}` is not available yet, use ssh or openssh", value);
+    }
+    if (value != "ssh" && value != "openssh" && value != "local") {
+        fail(ExitCode::kUsage, "`{}` is none of ssh, openssh, local", printable(value));
+    }
+    o.launcher = value;
+}
+
+void set_log_level(RunOptions& o, const std::string& value) {
+    static constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kLevels = {
+        {{"debug", "debug"},
+         {"info", "info"},
+         {"warn", "warn"},
+         {"warning", "warn"},
+         {"error", "error"},
+         {"critical", "error"}}};
+    for (const auto& [word, level] : kLevels) {
+        if (value != word) continue;
+        o.log.level = level;
+        return;
+    }
+    fail(ExitCode::kUsage, "`{}` is none of debug, info, warning, error, critical",
+         printable(value));
+}
+
+void set_sha256(RunOptions& o, const std::string& value) {
+    o.expect_sha256 = value;
+    for (char& c : o.expect_sha256)
+        c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (value.size() != 64 ||
+        o.expect_sha256.find_first_not_of("0123456789abcdef") != std::string::npos) {
+        fail(ExitCode::kUsage, "a SHA-256 has 64 hexadecimal digits, this has {} characters",
+             value.size());
+    }
+}
+
+void set_grace(RunOptions& o, const std::string& value) {
+    const auto seconds = parse_double(value);
+    if (!seconds || !(*seconds >= 0.0 && *seconds <= 86'400.0)) {
+        fail(ExitCode::kUsage, "`{}` is not a number of seconds from 0 to 86400", printable(value));
+    }
+    o.grace_s = *seconds;
+}
+
+void set_nproc(RunOptions& o, const std::string& value) {
+    o.no_local_rank = true;
+    if (value == "auto") return;
+    if (value == "gpu") return set_device(o, "cuda");
+    if (value == "cpu")
+        fail(ExitCode::kUsage,
+             "`cpu` is not available; give the number of workers, and --device cpu");
+    o.filter.num_gpus = static_cast<int>(number(value, 1, kSlotsMax));
+}
+
+void set_nnodes(RunOptions& o, const std::string& value) {
+    o.no_local_rank = true;
+    const std::vector<std::string> ends = split(value, ':');
+    if (ends.size() > 2 || ends.front() != ends.back()) {
+        fail(ExitCode::kUsage,
+             "an elastic number of nodes (`{}`) is not available yet; give one number",
+             printable(value));
+    }
+    o.filter.num_nodes = static_cast<int>(number(ends.front(), 1, kHostsMax));
+}
+
+void set_endpoint(RunOptions& o, const std::string& value) {
+    o.no_local_rank = true;
+    const size_t colon = value.rfind(':');
+    const bool has_port = colon != std::string::npos && value.find(']', colon) == std::string::npos;
+    const std::string host = value.substr(0, has_port ? colon : std::string::npos);
+    if (!is_host_name(host))
+        fail(ExitCode::kUsage, "`{}` is not HOST or HOST:PORT", printable(value));
+    o.master_address = host;
+    if (has_port && value.substr(colon + 1) != "0") o.master_port = port(value.substr(colon + 1));
+}
+
+void set_job_id(RunOptions& o, const std::string& value) {
+    o.no_local_rank = true;
+    const bool plain = !value.empty() && value.size() <= 128 &&
+                       std::all_of(value.begin(), value.end(), [](char c) {
+                           return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' ||
+                                  c == '_' || c == '-';
+                       });
+    if (!plain)
+        fail(ExitCode::kUsage, "a job name has letters, digits, `.`, `_`, `-`, at most 128");
+    o.job_id = value;
+}
+
+void set_master_address(RunOptions& o, const std::string& value) {
+    if (!is_host_name(value))
+        fail(ExitCode::kUsage, "`{}` is neither a host name nor an address", printable(value));
+    o.master_address = value;
+}
+
+using O = RunOptions;
+using V = const std::string;
+constexpr Takes kNothing = Takes::kNothing;
+constexpr Takes kValue = Takes::kValue;
+constexpr Takes kMaybe = Takes::kOptionalValue;
+
+// clang-format off
+constexpr OptionRow kRows[] = {
+    {"hostfile,H", kValue, Group::kHosts, "FILE", "one host a line: `node1 slots=4` or `node2 gpus=2,3`; without it: this machine", [](O& o, V& v) { o.hostfile = v; }},
+    {"include,i", kValue, Group::kHosts, "SPEC", "only these: NODE[:SLOT[,SLOT]][@NODE...], as node1@node2:0,2", [](O& o, V& v) { o.filter.include = v; }},
+    {"exclude,e", kValue, Group::kHosts, "SPEC", "all but these, written as --include", [](O& o, V& v) { o.filter.exclude = v; }},
+    {"num-nodes", kValue, Group::kHosts, "N", "the first N hosts of the hostfile", [](O& o, V& v) { o.filter.num_nodes = count_or_all(v); }},
+    {"num-gpus,num-accelerators", kValue, Group::kHosts, "N", "the first N slots of each host; without GPUs N CPU workers", [](O& o, V& v) { o.filter.num_gpus = count_or_all(v); }},
+    {"launcher", kValue, Group::kHosts, "NAME", "ssh (built in, default), openssh (the ssh program), local (all hosts pretended on this machine)", set_launcher},
+    {"force-multi", kNothing, Group::kHosts, "", "use ssh even when every host is this machine", [](O& o, V&) { o.force_multi = true; }},
+    {"ssh-port", kValue, Group::kHosts, "PORT", "sshd's port on hosts whose line gives no port=", [](O& o, V& v) { o.ssh_port = port(v); }},
+    {"ssh-config", kValue, Group::kHosts, "FILE", "the ssh configuration, for every transport (also DSLAUNCH_SSH_CONFIG)", [](O& o, V& v) { o.ssh_config = v; }},
+    {"no-ssh-check", kNothing, Group::kHosts, "", "do not compare files on the hosts before the start", [](O& o, V&) { o.check_hosts = false; }},
+    {"master-addr", kValue, Group::kHosts, "ADDRESS", "where ranks meet; default: the first host", set_master_address},
+    {"master-port", kValue, Group::kHosts, "PORT", "where ranks meet; default: a free one", [](O& o, V& v) { o.master_port = port(v); }},
+    {"push", kNothing, Group::kHosts, "", "send files that a host lacks or holds differently", [](O& o, V&) { o.push = true; }},
+    {"verify", kNothing, Group::kHosts, "", "compare data over 1 GiB byte by byte, not by samples", [](O& o, V&) { o.verify = true; }},
+
+    {"device", kValue, Group::kTarget, "NAME", "auto (default), cpu or cuda", set_device},
+    {"module,m", kNothing, Group::kTarget, "", "TARGET is a Python module: python3 -u -m TARGET", [](O& o, V&) { o.module = true; }},
+    {"no-python", kNothing, Group::kTarget, "", "run TARGET itself, even if it ends in .py", [](O& o, V&) { o.no_python = true; }},
+    {"no-local-rank", kNothing, Group::kTarget, "", "no --local_rank=N for a Python target", [](O& o, V&) { o.no_local_rank = true; }},
+    {"chdir", kValue, Group::kTarget, "DIR", "workers start here; default: the current directory", [](O& o, V& v) { o.working_directory = v; }},
+    {"grace", kValue, Group::kTarget, "SECONDS", "time to save after Ctrl-C, default 30; a second Ctrl-C ends at once", set_grace},
+
+    {"config,deepspeed-config", kValue, Group::kTraining, "FILE", "ds_config.json; default: the one packed in TARGET, or beside it", [](O& o, V& v) { o.config = v; }},
+    {"deepspeed", kNothing, Group::kTraining, "", "accepted, nothing to switch on", [](O&, V&) {}},
+    {"set", kValue, Group::kTraining, "KEY=VALUE", "override one value of the config, as optimizer.params.lr=1e-4; repeatable", [](O& o, V& v) {
+         if (v.find('=') == std::string::npos || v.front() == '=') fail(ExitCode::kUsage, "`{}` is not KEY=VALUE, as train_batch_size=8", printable(v));
+         o.set.push_back(v); }, true},
+    {"data", kValue, Group::kTraining, "FILE", "training data: tokens, .safetensors or .npy", [](O& o, V& v) { set_text(o, "dslaunch.data.train", v); }},
+    {"eval-data", kValue, Group::kTraining, "FILE", "held-out data", [](O& o, V& v) { set_text(o, "dslaunch.data.eval", v); }},
+    {"context", kValue, Group::kTraining, "N", "tokens of one sample", [](O& o, V& v) { set_number(o, "dslaunch.data.context", v, 1); }},
+    {"steps", kValue, Group::kTraining, "N", "optimizer steps to train", [](O& o, V& v) { set_number(o, "dslaunch.steps", v, 1); }},
+    {"seed", kValue, Group::kTraining, "N", "of every random number, default 1234", [](O& o, V& v) { set_number(o, "dslaunch.seed", v, 0); }},
+    {"loss", kValue, Group::kTraining, "NAME", "cross_entropy, mse, l1 or bce_with_logits, for a model that returns no loss", [](O& o, V& v) { set_text(o, "dslaunch.loss.name", v); }},
+    {"output,o", kValue, Group::kReport, "DIR", "run.json and logs; for a .pt also metrics.jsonl, checkpoints, the trained weights", [](O& o, V& v) { o.output = v; }},
+    {"save-interval", kValue, Group::kTraining, "N", "steps between checkpoints, 0: only at the end", [](O& o, V& v) { set_number(o, "dslaunch.save.interval", v, 0); }},
+    {"keep", kValue, Group::kTraining, "N", "checkpoints kept, 0: all", [](O& o, V& v) { set_number(o, "dslaunch.save.keep", v, 0); }},
+    {"resume", kMaybe, Group::kTraining, "DIR", "go on from the newest checkpoint (of DIR)", [](O& o, V& v) { o.resume = true; o.resume_directory = v; }},
+    {"expect-sha256", kValue, Group::kTraining, "HASH", "refuse a TARGET with another SHA-256: a .pt is a program", set_sha256},
+
+    {"env", kValue, Group::kEnvironment, "NAME[=VALUE]", "give workers a variable: copied, or with a value; repeatable", [](O& o, V& v) { o.env.push_back(v); }, true},
+    {"env-file", kValue, Group::kEnvironment, "FILE", "one NAME=VALUE a line, as .deepspeed_env; repeatable", [](O& o, V& v) { o.env_files.push_back(v); }, true},
+
+    {"dry-run", kNothing, Group::kReport, "", "print hosts, ranks, devices, environment and commands; contact nobody", [](O& o, V&) { o.dry_run = true; }},
+    {"json", kNothing, Group::kReport, "", "with --dry-run: as JSON", [](O& o, V&) { o.json = true; }},
+    {"log-level", kValue, Group::kReport, "LEVEL", "debug, info (default), warning, error, critical", set_log_level},
+    {"quiet,q", kNothing, Group::kReport, "", "no progress line, only warnings and errors", [](O& o, V&) { o.log.quiet = true; }},
+    {"enable-each-rank-log,log-dir", kValue, Group::kReport, "DIR", "also write each rank's output to a file in DIR", [](O& o, V& v) { o.log.each_rank_directory = v; }},
+    {"help,h", kNothing, Group::kReport, "", "this text", [](O& o, V&) { o.help = true; }},
+    {"version", kNothing, Group::kReport, "", "print the version", [](O& o, V&) { o.version = true; }},
+
+    {"nproc-per-node", kValue, Group::kTorchrun, "N", "as --num_gpus; also gpu or auto", set_nproc},
+    {"nnodes", kValue, Group::kTorchrun, "N", "as --num_nodes", set_nnodes},
+    {"node-rank", kValue, Group::kTorchrun, "0", "only 0: run dslaunch once, it starts every node itself", [](O& o, V& v) {
+         if (number(v, -1, kHostsMax) > 0) fail(ExitCode::kUsage, "run dslaunch once, on one machine: it starts every node of the hostfile itself");
+         o.no_local_rank = true; }},
+    {"standalone", kNothing, Group::kTorchrun, "", "this machine alone (the default without a hostfile)", [](O& o, V&) { o.standalone = true; o.no_local_rank = true; }},
+    {"rdzv-backend", kValue, Group::kTorchrun, "NAME", "c10d or static: dslaunch's own rendezvous serves both", [](O& o, V& v) {
+         if (v != "c10d" && v != "static") fail(ExitCode::kUsage, "`{}` is not available; leave it out, dslaunch brings its own rendezvous", printable(v));
+         o.no_local_rank = true; }},
+    {"rdzv-endpoint", kValue, Group::kTorchrun, "HOST[:PORT]", "as --master_addr and --master_port", set_endpoint},
+    {"rdzv-id,job-id", kValue, Group::kTorchrun, "NAME", "the job's name, TORCHELASTIC_RUN_ID", set_job_id},
+    {"max-restarts", kValue, Group::kTorchrun, "0", "only 0 until restarts are available", [](O& o, V& v) {
+         if (number(v, 0, 1'000'000) > 0) fail(ExitCode::kUsage, "restarting a failed job is not available yet; give 0 and start again with --resume");
+         o.no_local_rank = true; }},
+
+    {"no-ssh", kNothing, Group::kRefused, "", "starting by hand on each node is not available yet; run dslaunch once, it reaches the hosts by ssh"},
+    {"launcher-args", kValue, Group::kRefused, "", "there is no backend to hand them to; put ssh options into a file and name it with --ssh-config"},
+    {"elastic-training", kNothing, Group::kRefused, "", "elastic training is not available yet; give fixed --num_nodes and --num_gpus"},
+    {"min-elastic-nodes", kValue, Group::kRefused, "", "elastic training is not available yet; give --num_nodes"},
+    {"max-elastic-nodes", kValue, Group::kRefused, "", "elastic training is not available yet; give --num_nodes"},
+    {"save-pid", kNothing, Group::kRefused, "", "no file of process ids is needed: end the job by ending dslaunch, its workers end with it"},
+    {"autotuning", kValue, Group::kRefused, "", "autotuning is not available yet; see `dslaunch plan` for memory and costs"},
+    {"bind-cores-to-rank", kNothing, Group::kRefused, "", "binding cores is not available yet; set OMP_NUM_THREADS by --env"},
+    {"bind-core-list", kValue, Group::kRefused, "", "binding cores is not available yet; set OMP_NUM_THREADS by --env"},
+    {"numa-binding", kValue, Group::kRefused, "", "binding cores is not available yet; set OMP_NUM_THREADS by --env"},
+    {"venv-script", kValue, Group::kRefused, "", "no shell runs on the hosts; give --env PATH=... or name the environment's python as TARGET"},
+    {"save-via", kValue, Group::kRefused, "", "saving through rank 0 is not available yet; put --output on a file system that all nodes share"},
+    {"rdzv-conf", kValue, Group::kRefused, "", "dslaunch brings its own rendezvous, which has no such settings"},
+    {"role", kValue, Group::kRefused, "", "all workers have one role"},
+    {"monitor-interval", kValue, Group::kRefused, "", "dslaunch does not poll: it learns of a dead rank at once"},
+    {"start-method", kValue, Group::kRefused, "", "workers are always programs of their own"},
+    {"redirects,r", kValue, Group::kRefused, "", "give --enable_each_rank_log DIR"},
+    {"tee,t", kValue, Group::kRefused, "", "give --enable_each_rank_log DIR: it writes to files and to the terminal"},
+    {"local-ranks-filter", kValue, Group::kRefused, "", "choosing ranks for the terminal is not available yet; each line carries its rank"},
+    {"local-addr", kValue, Group::kRefused, "", "give addr= in the hostfile or --master_addr"},
+    {"logs-specs", kValue, Group::kRefused, "", "a Python plug-in of torchrun; give --enable_each_rank_log DIR"},
+    {"run-path", kNothing, Group::kRefused, "", "name the script as TARGET"},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const OptionRow> option_rows() {
+    return kRows;
+}
+
+}  // namespace dslaunch

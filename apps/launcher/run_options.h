@@ -1,0 +1,74 @@
+// The command line of `dslaunch [run] [options] TARGET [args]`: argv -> RunOptions, and the help
+// text from the same table. Pure: reads no file and no environment.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launch/filter.h"
+#include "launch/job_spec.h"
+
+namespace dslaunch {
+
+struct RunOptions {
+    // Where
+    std::string hostfile;  // empty: not given
+    HostFilter filter;
+    std::string launcher;  // ssh, openssh, local; empty: not given
+    bool force_multi = false;
+    int ssh_port = 0;
+    std::string ssh_config;
+    bool check_hosts = true;
+    std::string master_address;
+    int master_port = 0;
+    bool standalone = false;
+    // What
+    DeviceRequest device = DeviceRequest::kAuto;
+    bool device_given = false;
+    bool module = false;
+    bool no_python = false;
+    bool no_local_rank = false;  // also after any torchrun flag
+    std::string target;
+    std::vector<std::string> arguments;  // the target's own
+    // Environment and files
+    std::vector<std::string> env;  // NAME or NAME=VALUE, in order
+    std::vector<std::string> env_files;
+    std::string working_directory;  // empty: the launcher's
+    std::string output;
+    bool push = false;
+    bool verify = false;
+    // Training, for a .pt target only
+    std::string config;
+    std::vector<std::string>
+        set;  // a.b=c; the shorthands are written here too: --steps 5 is dslaunch.steps=5
+    bool resume = false;
+    std::string resume_directory;       // empty: the newest in --output
+    std::string expect_sha256;          // lower case
+    std::string first_training_option;  // as typed; empty: none was given
+    // Reporting and end
+    bool dry_run = false;
+    bool json = false;
+    bool help = false;
+    bool version = false;
+    LogSettings log;
+    double grace_s = 30.0;
+    std::string job_id;
+};
+
+// .pt -> kTorchScript, .py or --module -> kPython, else kProgram.
+[[nodiscard]] TargetKind target_kind_of(const RunOptions& options);
+
+// ARGUMENTS without the program's name and without `run`. Throws Error{kUsage}: an unknown option
+// (with the nearest), one given twice, a missing or bad value, an option that is refused (with the
+// reason), a training option for a target that is no .pt, no target. With --help or --version the
+// target may be missing.
+[[nodiscard]] RunOptions parse_run_options(std::span<const std::string> arguments);
+
+// The options of `dslaunch run`, grouped, with those that are known but refused at the end. Ends
+// with a newline.
+[[nodiscard]] std::string run_options_help();
+
+}  // namespace dslaunch

@@ -1,0 +1,101 @@
+// dsworker generate: text from a trained language model, to stdout as it is made.
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "graph/model.h"
+#include "graph/models/text_model.h"
+#include "worker/roles.h"
+
+#include <c10/core/Device.h>
+#include <c10/util/Exception.h>
+
+#include <cstdio>
+
+namespace dslaunch {
+namespace {
+
+struct GenerateArguments {
+    std::string archive, prompt, device = "cpu", as = "auto";
+    std::vector<int64_t> prompt_ids;
+    int64_t context = 0;
+    GenerateOptions options;
+};
+
+void declare(CLI::App& app, GenerateArguments& arguments) {
+    app.add_option("archive", arguments.archive,
+                   "TorchScript archive with logits(tokens) or forward(tokens) -> logits")
+        ->required();
+    app.add_option("--prompt", arguments.prompt, "text to continue; its bytes are the tokens");
+    app.add_option("--prompt-ids", arguments.prompt_ids, "token ids to continue, as in 5,17,2")
+        ->delimiter(',');
+    app.add_option("--tokens", arguments.options.tokens, "tokens to make")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
+    app.add_option("--temperature", arguments.options.temperature, "0: always the likeliest token")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
+    app.add_option("--top-k", arguments.options.top_k, "draw among the k likeliest, 0: among all")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
+    app.add_option("--seed", arguments.options.seed)->capture_default_str();
+    app.add_option("--context", arguments.context, "tokens the model sees, 0: its own limit")
+        ->capture_default_str()
+        ->check(CLI::NonNegativeNumber);
+    app.add_option("--device", arguments.device, "cpu or cuda")->capture_default_str();
+    app.add_option("--as", arguments.as,
+                   "text (a token is a byte), ids, or auto: text up to 272 tokens of vocabulary")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"auto", "text", "ids"}));
+}
+
+at::Device device_of(const std::string& name) {
+    if (name == "cpu") return at::Device(at::kCPU);
+    fail(ExitCode::kUsage, "--device {}: this worker generates on cpu only", name);
+}
+
+std::vector<int64_t> prompt_of(const GenerateArguments& arguments, bool as_text) {
+    if (!arguments.prompt_ids.empty()) {
+        if (!arguments.prompt.empty())
+            fail(ExitCode::kUsage, "--prompt and --prompt-ids exclude each other");
+        return arguments.prompt_ids;
+    }
+    if (!as_text)
+        fail(ExitCode::kUsage,
+             "the tokens of this vocabulary are not bytes: give the prompt as --prompt-ids, or say "
+             "--as text if they are");
+    if (arguments.prompt.empty()) return {'\n'};
+    std::vector<int64_t> tokens;
+    for (const char c : arguments.prompt) tokens.push_back(static_cast<unsigned char>(c));
+    return tokens;
+}
+
+void print(const std::string& text) {
+    std::fwrite(text.data(), 1, text.length(), stdout);
+    std::fflush(stdout);
+}
+
+}  // namespace
+
+int generate_main(int argc, char** argv) {
+    CLI::App app("continue a prompt with a trained language model", "generate");
+    GenerateArguments arguments;
+    declare(app, arguments);
+    if (!parse_arguments(app, argc, argv)) return 0;
+
+    const at::Device device = device_of(arguments.device);
+    TextModel model(Model::load(arguments.archive).module(), device, arguments.context);
+    const bool as_text =
+        arguments.as == "text" || (arguments.as == "auto" && model.vocab() <= kByteVocabMax);
+    if (!as_text)
+        log_info("generate", "vocabulary={}: more than bytes, so token ids are printed",
+                 model.vocab());
+    const std::vector<int64_t> prompt = prompt_of(arguments, as_text);
+    print(arguments.prompt);
+    model.generate(prompt, arguments.options, [&](int64_t token) {
+        print(as_text ? byte_token_text(token) : std::to_string(token) + " ");
+    });
+    print("\n");
+    return 0;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,66 @@
+// dsworker ROLE …: the program that has LibTorch in it. Finds the role, runs it, turns its error
+// into an exit code.
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "worker/roles.h"
+
+#include <c10/util/Exception.h>
+
+#include <cstdio>
+#include <string_view>
+
+namespace dslaunch {
+namespace {
+
+struct Role {
+    const char* name;
+    int (*run)(int argc, char** argv);
+    const char* help;
+};
+
+constexpr Role kRoles[] = {
+    {"generate", generate_main, "continue a prompt with a trained language model"},
+    {"model", model_main, "make a new model: model new gpt, model new mlp"},
+    {"pack", pack_main, "put a config and a data reference into a model archive"},
+    {"tokens", tokens_main, "make a token file: tokens bytes"},
+};
+
+void print_usage(std::FILE* out) {
+    std::fputs("usage: dsworker ROLE [options]\n", out);
+    for (const Role& role : kRoles) std::fprintf(out, "  %-10s %s\n", role.name, role.help);
+}
+
+int dispatch(int argc, char** argv) {
+    if (argc < 2) {
+        print_usage(stderr);
+        return static_cast<int>(ExitCode::kUsage);
+    }
+    const std::string_view name = argv[1];
+    if (name == "--help" || name == "-h") {
+        print_usage(stdout);
+        return 0;
+    }
+    for (const Role& role : kRoles)
+        if (name == role.name) return role.run(argc - 1, argv + 1);
+    fail(ExitCode::kUsage, "dsworker has no role \"{}\" (dsworker --help lists them)",
+         printable(name));
+}
+
+}  // namespace
+}  // namespace dslaunch
+
+int main(int argc, char** argv) {
+    using namespace dslaunch;
+    try {
+        return dispatch(argc, argv);
+    } catch (const Error& error) {
+        log_error("worker", "{}", error.what());
+        return static_cast<int>(error.code());
+    } catch (const c10::Error& error) {
+        log_error("worker", "LibTorch: {}", error.what_without_backtrace());
+    } catch (const std::exception& error) {
+        log_error("worker", "{}", error.what());
+    }
+    return static_cast<int>(ExitCode::kInternal);
+}

@@ -1,0 +1,20 @@
+// The roles of dsworker: what `dsworker ROLE …` can be asked to do. main.cpp holds the table; each
+// role has its own file.
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+namespace dslaunch {
+
+// A role: its arguments start with its own name. Returns the exit code; throws Error for what the
+// user or the world causes. stdout is for results only.
+int generate_main(int argc, char** argv);
+int model_main(int argc, char** argv);
+int pack_main(int argc, char** argv);
+int tokens_main(int argc, char** argv);
+
+// Parses with `-` and `_` alike in the names of options. False after --help, which is then printed
+// to stdout: the role ends with 0. Throws Error{kUsage} with CLI11's message.
+[[nodiscard]] bool parse_arguments(CLI::App& app, int argc, char** argv);
+
+}  // namespace dslaunch

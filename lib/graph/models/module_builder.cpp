@@ -1,0 +1,139 @@
+#include "graph/models/module_builder.h"
+
+#include "base/check.h"
+#include "base/text.h"
+
+#include <cctype>
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kIndent = 4;
+
+size_t indent_of(std::string_view line) {
+    const size_t first = line.find_first_not_of(' ');
+    return first == std::string_view::npos ? line.length() : first;
+}
+
+// A `for` line over children and the lines that repeat.
+struct Loop {
+    std::string variable;
+    std::string list;
+    size_t indent = 0;
+    std::vector<std::string> body;  // moved left by one level
+};
+
+// "    for block in self.blocks:" -> {block, self.blocks}; false when the line is anything else.
+bool parse_loop(std::string_view line, Loop& loop) {
+    const std::string_view text = trim(line);
+    const size_t in = text.find(" in self.");
+    if (!text.starts_with("for ") || in == std::string_view::npos || !text.ends_with(":"))
+        return false;
+    loop.variable = std::string(text.substr(4, in - 4));
+    loop.list = std::string(text.substr(in + 4, text.length() - in - 5));
+    loop.indent = indent_of(line);
+    return true;
+}
+
+void write_out(const Loop& loop, int64_t children_total, std::string& out) {
+    const std::string indent(loop.indent, ' ');
+    for (int64_t child = 0; child < children_total; ++child) {
+        out += fmt::format("{}{} = getattr({}, \"{}\")\n", indent, loop.variable, loop.list, child);
+        for (const std::string& line : loop.body) out += line + '\n';
+    }
+}
+
+std::string unroll(const std::vector<std::string>& lines, int64_t children_total) {
+    std::string out;
+    for (size_t at = 0; at < lines.size();) {
+        Loop loop;
+        if (!parse_loop(lines[at], loop)) {
+            out += lines[at++] + '\n';
+            continue;
+        }
+        for (++at; at < lines.size() && indent_of(lines[at]) > loop.indent; ++at)
+            loop.body.push_back(lines[at].substr(kIndent));
+        write_out(loop, children_total, out);
+    }
+    return out;
+}
+
+bool is_name_part(char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_';
+}
+
+std::string literal(const c10::IValue& constant) {
+    if (constant.isInt()) return std::to_string(constant.toInt());
+    DSL_CHECK(constant.isDouble(), "a constant of a class is an integer or a float");
+    return fmt::format("{:#}",
+                       constant.toDouble());  // '#': 1.0 keeps its point, so it stays a float
+}
+
+// BODY with every `self.NAME` as the literal: method text cannot read the constants of its class.
+std::string with_literal(const std::string& body, const std::string& name,
+                         const c10::IValue& constant) {
+    const std::string reference = "self." + name, text = literal(constant);
+    std::string out;
+    size_t from = 0;
+    for (size_t at = body.find(reference); at != std::string::npos;
+         at = body.find(reference, at + 1)) {
+        const size_t end = at + reference.length();
+        if (end < body.length() && is_name_part(body[end])) continue;
+        out += body.substr(from, at - from) + text;
+        from = end;
+    }
+    return out + body.substr(from);
+}
+
+}  // namespace
+
+std::map<std::string, std::string> class_bodies(std::string_view source, int64_t children_total) {
+    std::map<std::string, std::vector<std::string>> lines_of;
+    std::string current;
+    for (const std::string& line : split(source, '\n')) {
+        const std::string_view text = trim(line);
+        if (text.empty() || text.starts_with("#") || text == "pass") continue;
+        if (line.starts_with("class ") && line.ends_with(":")) {
+            current = line.substr(6, line.length() - 7);
+            lines_of[current];
+            continue;
+        }
+        DSL_CHECK(!current.empty() && indent_of(line) >= kIndent, "line outside a class: {}", line);
+        lines_of[current].push_back(line.substr(kIndent));
+    }
+    std::map<std::string, std::string> bodies;
+    for (const auto& [name, lines] : lines_of) bodies[name] = unroll(lines, children_total);
+    return bodies;
+}
+
+ModuleBuilder::ModuleBuilder(std::string_view source, std::string package, int64_t children_total)
+    : package_(std::move(package)),
+      bodies_(class_bodies(source, children_total)),
+      unit_(std::make_shared<torch::jit::CompilationUnit>()) {}
+
+torch::jit::Module ModuleBuilder::make(const std::string& class_name, const ModuleParts& parts) {
+    const auto body = bodies_.find(class_name);
+    DSL_CHECK(body != bodies_.end(), "no class {} in the source of {}", class_name, package_);
+    const auto known = types_.find(class_name);
+    const bool first = known == types_.end();
+    torch::jit::Module module =
+        first ? torch::jit::Module(
+                    c10::QualifiedName("__torch__.dslaunch." + package_ + "." + class_name), unit_)
+              : torch::jit::Module(unit_, known->second);
+    // train() and eval() refuse a module without it.
+    module.register_attribute("training", c10::BoolType::get(), true);
+    for (const auto& [name, tensor] : parts.parameters)
+        module.register_parameter(name, tensor, /*is_buffer=*/false);
+    for (const auto& [name, child] : parts.children) module.register_module(name, child);
+    if (!first) return module;
+    std::string methods = body->second;
+    for (const auto& [name, constant] : parts.constants) {
+        module.type()->addConstant(name, constant);  // for hasattr, and for readers of the archive
+        methods = with_literal(methods, name, constant);
+    }
+    if (!methods.empty()) module.define(methods);
+    types_[class_name] = module.type();
+    return module;
+}
+
+}  // namespace dslaunch

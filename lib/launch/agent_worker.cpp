@@ -1,0 +1,92 @@
+#include "launch/agent_worker.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/error.h"
+#include "launch/spawn.h"
+
+namespace dslaunch {
+namespace {
+
+// What a worker on another machine gets of the agent's own environment.
+constexpr const char* kRemoteVariables[] = {"PATH",  "HOME", "USER",  "LOGNAME",
+                                            "SHELL", "LANG", "TMPDIR"};
+
+EnvironmentList worker_environment(const StartRequest& request,
+                                   const StartRequest::Worker& wanted) {
+    EnvironmentList environment;
+    const EnvironmentList own = own_environment();
+    if (request.inherit_all) {
+        environment = own;
+    } else {
+        for (const char* name : kRemoteVariables) {
+            if (const std::string* value = find_variable(own, name)) {
+                environment.emplace_back(name, *value);
+            }
+        }
+    }
+    for (const auto& [name, value] : wanted.environment) set_variable(environment, name, value);
+    return environment;
+}
+
+void make_non_blocking(int fd) {
+    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+}
+
+}  // namespace
+
+WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Worker& wanted,
+                           const SharedDescriptors& shared) {
+    WorkerLaunch launch;
+    launch.worker.rank = wanted.rank;
+    SpawnRequest spawn_request;
+    spawn_request.command = wanted.command;
+    spawn_request.environment = worker_environment(request, wanted);
+    spawn_request.working_directory = request.working_directory;
+    spawn_request.die_with_parent = true;
+    Pipe out = make_pipe();
+    Pipe err = make_pipe();
+    spawn_request.stdout_fd = out.write_end.get();
+    spawn_request.stderr_fd = err.write_end.get();
+    UniqueFd worker_end;
+    const auto hand_over = [&](const char* name, int fd) {
+        set_variable(spawn_request.environment, name, std::to_string(fd));
+        spawn_request.kept_fds.push_back(fd);
+    };
+    if (request.target_kind == TargetKind::kTorchScript) {
+        int pair[2];
+        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
+            launch.error = fmt::format("cannot make a socket pair: {}", errno_text(errno));
+            return launch;
+        }
+        launch.worker.control = UniqueFd(pair[0]);
+        worker_end = UniqueFd(pair[1]);
+        make_non_blocking(pair[0]);
+        hand_over("DSL_CONTROL_FD", worker_end.get());
+        if (shared.arena_fd >= 0) hand_over("DSL_ARENA_FD", shared.arena_fd);
+        if (wanted.takes_rendezvous && shared.rendezvous_fd >= 0) {
+            hand_over("DSL_RENDEZVOUS_FD", shared.rendezvous_fd);
+        }
+        if (find_variable(spawn_request.environment, "OMP_NUM_THREADS") == nullptr) {
+            const auto ranks = static_cast<int64_t>(request.workers.size());
+            set_variable(spawn_request.environment, "OMP_NUM_THREADS",
+                         std::to_string(std::max<int64_t>(1, shared.cores / ranks)));
+        }
+    }
+    const SpawnResult result = spawn(spawn_request);
+    launch.error = result.error;
+    launch.worker.pid = result.pid;
+    launch.started = {wanted.rank, result.pid, spawn_request.environment};
+    launch.worker.stdout_pipe = std::move(out.read_end);
+    launch.worker.stderr_pipe = std::move(err.read_end);
+    make_non_blocking(launch.worker.stdout_pipe.get());
+    make_non_blocking(launch.worker.stderr_pipe.get());
+    return launch;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,45 @@
+// One worker as its agent sees it: process, pipes, control socket.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "base/fd.h"
+#include "launch/control.h"
+#include "launch/line_splitter.h"
+#include "launch/messages.h"
+
+namespace dslaunch {
+
+struct AgentWorker {
+    int64_t rank = 0;
+    pid_t pid = -1;
+    bool ended = false;
+    UniqueFd stdout_pipe;
+    UniqueFd stderr_pipe;
+    UniqueFd control;  // not valid: this worker has none, or closed it
+    LineSplitter stdout_lines;
+    LineSplitter stderr_lines;
+    ControlDecoder control_frames;
+};
+
+// What all workers of a node share, handed down by number.
+struct SharedDescriptors {
+    int arena_fd = -1;
+    int rendezvous_fd = -1;  // for the worker that takes it
+    int64_t cores = 1;
+};
+
+struct WorkerLaunch {
+    AgentWorker worker;
+    WorkerStarted started;
+    std::string error;  // not empty: it does not run
+};
+
+// Starts one worker in a process group of its own.
+[[nodiscard]] WorkerLaunch launch_worker(const StartRequest& request,
+                                         const StartRequest::Worker& wanted,
+                                         const SharedDescriptors& shared);
+
+}  // namespace dslaunch

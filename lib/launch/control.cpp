@@ -1,0 +1,33 @@
+#include "launch/control.h"
+
+#include "base/check.h"
+#include "base/error.h"
+#include "launch/length_prefix.h"
+
+namespace dslaunch {
+namespace {
+
+bool is_known(uint16_t kind) {
+    return (kind >= static_cast<uint16_t>(ControlKind::kMetrics) &&
+            kind <= static_cast<uint16_t>(ControlKind::kReady)) ||
+           kind == static_cast<uint16_t>(ControlKind::kSaveAndEnd);
+}
+
+}  // namespace
+
+std::string encode(const ControlFrame& frame) {
+    DSL_CHECK(frame.payload.size() <= kControlPayloadBytesMax, "a control frame of {} bytes",
+              frame.payload.size());
+    return add_length_prefix(static_cast<uint16_t>(frame.kind), frame.payload);
+}
+
+std::optional<ControlFrame> ControlDecoder::next() {
+    auto taken = take_length_prefixed(buffer_, used_, kControlPayloadBytesMax);
+    if (!taken) return std::nullopt;
+    if (!is_known(taken->kind)) {
+        fail(ExitCode::kInternal, "a control frame of the unknown kind {}", taken->kind);
+    }
+    return ControlFrame{static_cast<ControlKind>(taken->kind), std::move(taken->payload)};
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,104 @@
+#include "launch/file_facts.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <openssl/evp.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <memory>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/error.h"
+#include "base/fd.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr Bytes kSampledFrom = gib(1);
+constexpr Bytes kBlock = mib(1);
+constexpr int64_t kSamples = 64;
+
+class Sha256 {
+  public:
+    Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
+        DSL_CHECK(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1,
+                  "libcrypto has no SHA-256");
+    }
+    void add(const void* data, size_t length) {
+        DSL_CHECK(EVP_DigestUpdate(context_.get(), data, length) == 1, "SHA-256 failed");
+    }
+    [[nodiscard]] std::string hex() {
+        std::array<unsigned char, 32> digest{};
+        DSL_CHECK(EVP_DigestFinal_ex(context_.get(), digest.data(), nullptr) == 1,
+                  "SHA-256 failed");
+        std::string text;
+        for (const unsigned char byte : digest) text += fmt::format("{:02x}", byte);
+        return text;
+    }
+
+  private:
+    std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
+};
+
+// Bytes of the file from OFFSET on, at most LENGTH; empty or an errno.
+int add_range(int fd, int64_t offset, int64_t length, Sha256& hash,
+              const std::function<void()>& alive) {
+    std::string block(static_cast<size_t>(kBlock.value), '\0');
+    while (length > 0) {
+        const auto want = static_cast<size_t>(std::min(length, kBlock.value));
+        const ssize_t n = ::pread(fd, block.data(), want, offset);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) return errno;
+        if (n == 0) return EIO;  // it shrank while it was read
+        hash.add(block.data(), static_cast<size_t>(n));
+        offset += n;
+        length -= n;
+        alive();
+    }
+    return 0;
+}
+
+}  // namespace
+
+FileFacts look_at_file(const std::string& path, bool all_bytes,
+                       const std::function<void()>& alive) {
+    FileFacts facts{path, 0, {}, {}};
+    // Non-blocking, so that a pipe of that name does not hold us.
+    const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+    struct stat status {};
+    if (!file.valid() || ::fstat(file.get(), &status) != 0) {
+        facts.error = errno_text(errno);
+        return facts;
+    }
+    if (!S_ISREG(status.st_mode)) {
+        facts.error = "is not a plain file";
+        return facts;
+    }
+    facts.bytes = status.st_size;
+    Sha256 hash;
+    int failure = 0;
+    if (all_bytes || facts.bytes <= kSampledFrom.value) {
+        failure = add_range(file.get(), 0, facts.bytes, hash, alive);
+    } else {
+        const int64_t last = facts.bytes - kBlock.value;
+        for (int64_t i = 0; i < kSamples && failure == 0; ++i) {
+            failure = add_range(file.get(), last / (kSamples - 1) * i, kBlock.value, hash, alive);
+        }
+    }
+    if (failure != 0) facts.error = errno_text(failure);
+    if (failure == 0) facts.hash = hash.hex();
+    return facts;
+}
+
+std::string own_binary_hash() {
+    const FileFacts facts = look_at_file("/proc/self/exe", true, [] {});
+    if (!facts.error.empty()) fail(ExitCode::kSetup, "/proc/self/exe: {}", facts.error);
+    return facts.hash;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,20 @@
+// What two hosts compare to know that they hold the same file.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "launch/messages.h"
+
+namespace dslaunch {
+
+// Size and SHA-256 of PATH; over 1 GiB, unless ALL_BYTES, of 64 evenly spread blocks of 1 MiB.
+// ALIVE is called every few megabytes. Blocks while it reads; a failure is told in
+// FileFacts::error.
+[[nodiscard]] FileFacts look_at_file(const std::string& path, bool all_bytes,
+                                     const std::function<void()>& alive);
+
+// SHA-256 in hex of this process's executable. Throws Error{kSetup} when it cannot be read.
+[[nodiscard]] std::string own_binary_hash();
+
+}  // namespace dslaunch

@@ -1,0 +1,38 @@
+// --include, --exclude, --num_nodes, --num_gpus: hosts -> the slots that get a worker. Pure; no
+// threads.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/hostfile.h"
+
+namespace dslaunch {
+
+struct HostFilter {
+    std::string include;           // NODE[:SLOT[,SLOT]][@NODE…]; empty: all
+    std::string exclude;           // the same; empty: none
+    std::optional<int> num_nodes;  // the first N hosts
+    std::optional<int> num_gpus;   // the first N slots of each host
+};
+
+struct HostSlots {
+    Host host;
+    // Slot numbers in ascending order, never empty. Of a host with gpus= a slot's number is the
+    // GPU's number as written (node2 gpus=2,3 has the slots 2 and 3), else 0..slots-1.
+    std::vector<int> slots;
+};
+
+// The chosen hosts in the order of HOSTS. Throws Error{kUsage}: options that exclude each other, an
+// unknown host (with the nearest name) or slot, one named twice, more than there is, or nothing
+// left.
+[[nodiscard]] std::vector<HostSlots> apply_filter(const std::vector<Host>& hosts,
+                                                  const HostFilter& filter);
+
+// The largest slot number in an --include of one host, -1 when no slot is named or INCLUDE is
+// empty: how many workers a machine without GPUs and without hostfile is asked for. Throws as
+// apply_filter on malformed text.
+[[nodiscard]] int largest_slot(const std::string& include);
+
+}  // namespace dslaunch

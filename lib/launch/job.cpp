@@ -1,0 +1,80 @@
+#include "launch/job.h"
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "launch/guardian.h"
+#include "launch/job_output.h"
+#include "launch/supervisor.h"
+#include "launch/timing.h"
+#include "launch/transport.h"
+
+namespace dslaunch {
+namespace {
+
+// The signals that end a job arrive at a descriptor while this object lives. Those that whoever
+// started us had ignored (nohup) stay ignored.
+class EndSignals {
+  public:
+    EndSignals() {
+        ::sigemptyset(&set_);
+        for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) {
+            struct sigaction action {};
+            ::sigaction(number, nullptr, &action);
+            if (action.sa_handler != SIG_IGN) ::sigaddset(&set_, number);
+        }
+        ::sigprocmask(SIG_BLOCK, &set_, &before_);
+        ::signal(SIGPIPE, SIG_IGN);
+        fd_ = UniqueFd(::signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
+        if (!fd_.valid()) fail(ExitCode::kSetup, "signalfd: {}", errno_text(errno));
+    }
+    EndSignals(const EndSignals&) = delete;
+    EndSignals& operator=(const EndSignals&) = delete;
+    ~EndSignals() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
+    [[nodiscard]] int fd() const { return fd_.get(); }
+
+  private:
+    sigset_t set_{};
+    sigset_t before_{};
+    UniqueFd fd_;
+};
+
+AttemptResult run_attempt(const JobSpec& spec, JobOutput& output, int signal_fd, int attempt) {
+    const auto transport = make_transport(spec.transport, spec.ssh_config_path);
+    Supervisor supervisor(spec, *transport, output, signal_fd);
+    return supervisor.run(attempt);
+}
+
+}  // namespace
+
+int run_job(const JobSpec& spec) {
+    // What an agent on this machine leaves when it and its guardian are killed comes to us, and
+    // goes. Not over ssh: a connection that the ssh program keeps for later is nobody's to end.
+    const bool adopts = spec.transport == TransportKind::kLocal;
+    if (adopts) ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    const EndSignals signals;
+    JobOutput output(spec);
+    for (int attempt = 0;; ++attempt) {
+        AttemptResult result = run_attempt(spec, output, signals.fd(), attempt);
+        if (adopts) kill_descendants(static_cast<int>(kUnkillableMax.count()));
+        output.finish();
+        if (!result.report.empty()) {
+            result.report.pop_back();
+            output.note(result.report);
+        }
+        if (result.may_restart && attempt < spec.max_restarts) {
+            output.note(fmt::format("dslaunch: restart {} of {}", attempt + 1, spec.max_restarts));
+            continue;
+        }
+        output.write_run_file(result.exit_code);
+        return result.exit_code;
+    }
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,220 @@
+#include "launch/job_output.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/text.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kLastLines = 20;
+constexpr std::chrono::seconds kPlainProgressInterval{5};
+
+void make_folder(const std::string& path) {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error) fail(ExitCode::kDisk, "{}: cannot be made: {}", path, error.message());
+}
+
+UniqueFd open_for_append(const std::string& path) {
+    UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644));
+    if (!file.valid()) fail(ExitCode::kDisk, "{}: cannot be written: {}", path, errno_text(errno));
+    return file;
+}
+
+// A killed launcher may have left half a line.
+void cut_torn_line(const UniqueFd& file, const std::string& path) {
+    off_t end = ::lseek(file.get(), 0, SEEK_END);
+    char byte = '\n';
+    while (end > 0 && ::pread(file.get(), &byte, 1, end - 1) == 1 && byte != '\n') --end;
+    if (::ftruncate(file.get(), end) != 0) {
+        fail(ExitCode::kDisk, "{}: its torn last line cannot be cut: {}", path, errno_text(errno));
+    }
+}
+
+bool is_secret(std::string name) {
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+    for (const char* word : {"TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY",
+                             "ACCESS_KEY", "PRIVATE_KEY"}) {
+        if (name.find(word) != std::string::npos) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+JobOutput::JobOutput(const JobSpec& spec)
+    : spec_(spec),
+      stderr_is_terminal_(
+          ::isatty(2) == 1 &&
+          std::string_view(std::getenv("TERM") == nullptr ? "dumb" : std::getenv("TERM")) !=
+              "dumb"),
+      stdout_is_terminal_(::isatty(1) == 1) {
+    ranks_.resize(static_cast<size_t>(spec.world_size));
+    for (const PlannedNode& node : spec.nodes) {
+        for (const PlannedWorker& worker : node.workers) {
+            ranks_[static_cast<size_t>(worker.environment.rank)].host = node.name;
+        }
+    }
+    open_files();
+}
+
+void JobOutput::open_files() {
+    const std::string& each = spec_.log.each_rank_directory;
+    const std::string& output = spec_.output_directory;
+    if (!each.empty()) make_folder(each);
+    if (!output.empty()) make_folder(output + "/logs");
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+        const std::string name = fmt::format("/rank-{}.log", rank);
+        if (!output.empty()) ranks_[rank].log = open_for_append(output + "/logs" + name);
+        if (!each.empty()) ranks_[rank].own_log = open_for_append(each + name);
+    }
+    if (output.empty()) return;
+    const std::string path = output + "/metrics.jsonl";
+    metrics_ = open_for_append(path);
+    cut_torn_line(metrics_, path);
+}
+
+void JobOutput::append(const UniqueFd& file, std::string_view bytes) {
+    if (!file.valid()) return;
+    const int status = write_full(file.get(), bytes);
+    if (status == 0 || disk_failed_) return;
+    disk_failed_ = true;
+    note(fmt::format(
+        "dslaunch: writing below {} failed: {}; logs and metrics are incomplete from here on",
+        spec_.output_directory.empty() ? spec_.log.each_rank_directory : spec_.output_directory,
+        errno_text(-status)));
+}
+
+void JobOutput::print(int fd, const std::string& line) {
+    // A progress line is wiped before another line and shown again after it.
+    const bool shown = stderr_is_terminal_ && !progress_line_.empty();
+    std::string text = shown ? "\r\x1b[K" : "";
+    text += line;
+    if (shown && fd == 2) text += progress_line_;
+    if (shown && fd != 2) {
+        static_cast<void>(write_full(2, std::string_view("\r\x1b[K")));
+        text = line;
+    }
+    // Whoever reads our output may be gone; the job goes on.
+    static_cast<void>(write_full(fd, text));
+    if (shown && fd != 2) static_cast<void>(write_full(2, progress_line_));
+}
+
+void JobOutput::note(std::string_view line) {
+    print(2, std::string(line) + "\n");
+}
+
+void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
+    Rank& from = ranks_.at(static_cast<size_t>(rank));
+    append(from.log, lines);
+    append(from.own_log, lines);
+    const bool is_stdout = stream == OutputStream::kStdout;
+    const bool is_training = spec_.target_kind == TargetKind::kTorchScript;
+    const bool is_result = is_training && is_stdout && rank == 0;
+    const std::string prefix = spec_.nodes.size() == 1 ? fmt::format("[{}] ", rank)
+                                                       : fmt::format("[{}:{}] ", from.host, rank);
+    while (!lines.empty()) {
+        const size_t newline = std::min(lines.find('\n'), lines.size());
+        std::string_view line = lines.substr(0, newline);
+        lines.remove_prefix(std::min(newline + 1, lines.size()));
+        if (line.ends_with('\r')) line.remove_suffix(1);
+        from.last_lines.push_back(printable(line));
+        if (from.last_lines.size() > kLastLines) from.last_lines.pop_front();
+        if (is_result) {
+            print(1, (stdout_is_terminal_ ? printable(line) : std::string(line)) + "\n");
+        } else {
+            print(is_stdout && !is_training ? 1 : 2, prefix + printable(line) + "\n");
+        }
+    }
+}
+
+void JobOutput::metrics(std::string_view line) {
+    append(metrics_, std::string(line) + "\n");
+}
+
+void JobOutput::progress(std::string_view line) {
+    if (spec_.log.quiet) return;
+    if (stderr_is_terminal_) {
+        progress_line_ = printable(line);
+        static_cast<void>(write_full(2, "\r\x1b[K" + progress_line_));
+        return;
+    }
+    const auto now = std::chrono::steady_clock::now();
+    hidden_progress_ = printable(line);
+    if (progress_at_.time_since_epoch().count() != 0 &&
+        now - progress_at_ < kPlainProgressInterval) {
+        return;
+    }
+    progress_at_ = now;
+    note(std::exchange(hidden_progress_, {}));
+}
+
+void JobOutput::finish() {
+    if (!progress_line_.empty()) static_cast<void>(write_full(2, std::string_view("\n")));
+    progress_line_.clear();
+    if (!hidden_progress_.empty()) note(std::exchange(hidden_progress_, {}));
+}
+
+void JobOutput::add_node(const AgentHello& hello, const std::string& name) {
+    nodes_.push_back(hello);
+    node_names_.push_back(name);
+}
+
+void JobOutput::add_rank(const WorkerStarted& started) {
+    ranks_.at(static_cast<size_t>(started.rank)).started = started;
+}
+
+void JobOutput::write_run_file(int exit_code) {
+    if (spec_.output_directory.empty()) return;
+    JsonWriter json;
+    json.begin_object();
+    json.field("dslaunch", DSL_VERSION).field("job_id", spec_.job_id);
+    json.field("target", spec_.target).field("working_directory", spec_.working_directory);
+    json.field("world_size", spec_.world_size);
+    json.key("exit_code");
+    exit_code < 0 ? json.null() : json.value(exit_code);
+    json.key("nodes").begin_array();
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+        json.begin_object().field("name", node_names_[i]).field("host_name", nodes_[i].host_name);
+        json.field("version", nodes_[i].version).field("binary_sha256", nodes_[i].binary_hash);
+        json.field("kernel", nodes_[i].kernel).field("cores", nodes_[i].cores);
+        json.field("gpus", nodes_[i].gpus).end_object();
+    }
+    json.end_array().key("ranks").begin_array();
+    for (const PlannedNode& node : spec_.nodes) {
+        for (const PlannedWorker& worker : node.workers) {
+            const Rank& rank = ranks_.at(static_cast<size_t>(worker.environment.rank));
+            json.begin_object().field("rank", worker.environment.rank).field("host", node.name);
+            json.field("pid", rank.started.pid).key("command").begin_array();
+            for (const std::string& word : worker.command) json.value(word);
+            json.end_array().key("environment").begin_object();
+            for (const auto& [name, value] : rank.started.environment) {
+                json.field(name, is_secret(name) ? std::string("(hidden)") : value);
+            }
+            json.end_object().end_object();
+        }
+    }
+    json.end_array().key("run");
+    run_info_.empty() ? json.null() : json.raw(run_info_);
+    json.end_object();
+    write_file_atomically(spec_.output_directory + "/run.json", json.text() + "\n");
+}
+
+const std::deque<std::string>& JobOutput::last_lines(int rank) const {
+    return ranks_.at(static_cast<size_t>(rank)).last_lines;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,65 @@
+// Where the words of the ranks go: terminal, log files, metrics.jsonl, run.json. One line is one
+// write. One thread.
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fd.h"
+#include "launch/job_spec.h"
+#include "launch/messages.h"
+
+namespace dslaunch {
+
+class JobOutput {
+  public:
+    // Opens the files. Throws Error{kDisk} naming the path that cannot be written.
+    explicit JobOutput(const JobSpec& spec);
+
+    // LINES: whole lines of one rank.
+    void lines(int rank, OutputStream stream, std::string_view lines);
+    void metrics(std::string_view line);
+    void run_info(std::string_view json) { run_info_ = json; }
+    void progress(std::string_view line);
+    // One line of ours on stderr.
+    void note(std::string_view line);
+    void add_node(const AgentHello& hello, const std::string& name);
+    void add_rank(const WorkerStarted& started);
+    // Writes run.json; EXIT_CODE -1: still running.
+    void write_run_file(int exit_code);
+    // Ends the progress line.
+    void finish();
+
+    // The last lines that a rank wrote, the oldest first.
+    [[nodiscard]] const std::deque<std::string>& last_lines(int rank) const;
+
+  private:
+    struct Rank {
+        std::string host;
+        UniqueFd log;
+        UniqueFd own_log;  // in each_rank_directory
+        std::deque<std::string> last_lines;
+        WorkerStarted started;
+    };
+    void open_files();
+    void print(int fd, const std::string& line);
+    void append(const UniqueFd& file, std::string_view bytes);
+
+    const JobSpec& spec_;
+    std::vector<Rank> ranks_;
+    std::vector<std::string> node_names_;
+    std::vector<AgentHello> nodes_;
+    std::string run_info_;
+    UniqueFd metrics_;
+    bool stderr_is_terminal_;
+    bool stdout_is_terminal_;
+    std::string progress_line_;    // as shown now; empty: none
+    std::string hidden_progress_;  // not shown because one was shown lately
+    std::chrono::steady_clock::time_point progress_at_;
+    bool disk_failed_ = false;  // told once; the job goes on
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,86 @@
+// Everything a job needs, decided before any host is contacted: the command line, hostfile and
+// filters become one JobSpec; run_job() (launch/job.h) executes it. A plain value: no file
+// descriptors, nothing resolved on the network.
+#pragma once
+
+#include <chrono>
+#include <string>
+#include <vector>
+
+#include "launch/worker_environment.h"
+
+namespace dslaunch {
+
+enum class TransportKind {
+    kLocal,    // agents as children of this process; several nodes are pretended hosts on this
+               // machine
+    kSsh,      // libssh
+    kOpenSsh,  // the ssh program
+};
+
+enum class TargetKind {
+    kTorchScript,  // dsworker train TARGET; the job ends with our ExitCode
+    kPython,       // the job ends with the first failing rank's own code, 128+n for a signal
+    kProgram,      // as kPython
+};
+
+// Which device the ranks use. kAuto stays only in a job over ssh, where the agents report their
+// GPUs: cuda when every node has the devices that its workers name, cpu when no node has any GPU
+// (WorkerEnvironment::devices is then emptied and one line says so), an error when mixed.
+enum class DeviceRequest { kAuto, kCpu, kCuda };
+
+struct PlannedWorker {
+    WorkerEnvironment environment;  // descriptors -1, master_port 0 when it is chosen at start
+    std::vector<std::string>
+        command;  // argv; argv[0] is looked up in the worker's PATH unless it holds a slash
+};
+
+struct PlannedNode {
+    std::string name;                    // as in the hostfile: the name in every message and prefix
+    std::string user;                    // empty: what the ssh configuration says
+    int port = 0;                        // of sshd; 0: what the ssh configuration says, else 22
+    std::string address;                 // addr=, where to connect instead of NAME; empty: NAME
+    std::vector<PlannedWorker> workers;  // by local rank, never empty
+};
+
+struct EnvironmentRules {
+    // On this machine workers start from all of the launcher's environment, remote ones from the
+    // agent's PATH, HOME, USER, LOGNAME, SHELL, LANG, TMPDIR; then `set` in order, then
+    // WorkerEnvironment::variables(). A later value wins.
+    bool inherit_all = true;
+    EnvironmentList set;
+};
+
+struct LogSettings {
+    std::string level = "info";       // error, warn, info, debug
+    bool quiet = false;               // no progress line and nothing below warn of our own
+    std::string each_rank_directory;  // --enable_each_rank_log; empty: none. Below
+                                      // `output_directory` logs are written anyhow
+};
+
+struct JobSpec {
+    TargetKind target_kind = TargetKind::kProgram;
+    std::string target;              // as given on the command line
+    std::vector<PlannedNode> nodes;  // by node rank, never empty
+    int world_size = 0;              // sum of the nodes' workers
+    TransportKind transport = TransportKind::kLocal;
+    DeviceRequest device = DeviceRequest::kCpu;
+    EnvironmentRules environment;
+    std::string job_id;             // printable, no spaces, unique per start
+    std::string working_directory;  // absolute; workers start here, on every node
+    std::string output_directory;   // absolute; empty: none. Launcher's side
+    std::string ssh_config_path;    // empty: the user's and the system's
+    int master_port = 0;            // 0: free port chosen and bound by the agent of node rank 0
+    std::string
+        master_address;  // empty: decided at start (loopback for one node, else node 0's address)
+    std::chrono::milliseconds grace{30'000};  // time to save after the first Ctrl-C
+    int max_restarts = 0;
+    std::vector<std::string> required_files;  // absolute paths every node must hold equal:
+                                              // dsworker, target, config, data
+    bool push_files = false;                  // --push: send what is missing or differs
+    bool verify_all_bytes = false;  // --verify: hash data over 1 GiB whole instead of sampling
+    bool check_hosts = true;        // false: --no_ssh_check
+    LogSettings log;
+};
+
+}  // namespace dslaunch

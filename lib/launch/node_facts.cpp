@@ -1,0 +1,180 @@
+#include "launch/node_facts.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <sched.h>
+#include <sys/socket.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <optional>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr int kBacklog = 4096;
+constexpr size_t kProcFileBytesMax = 1U << 20;
+
+int64_t count_gpus() {
+    std::error_code ignored;
+    int64_t count = 0;
+    std::filesystem::directory_iterator folder("/proc/driver/nvidia/gpus", ignored);
+    for (; !ignored && folder != std::filesystem::directory_iterator(); folder.increment(ignored)) {
+        ++count;
+    }
+    return count;
+}
+
+// sshd sets SSH_CONNECTION to "client port server port".
+std::string arrival_address() {
+    const char* connection = std::getenv("SSH_CONNECTION");
+    if (connection == nullptr) return {};
+    const auto words = split(connection, ' ');
+    return words.size() == 4 ? words[2] : std::string();
+}
+
+bool is_loopback(const std::string& address) {
+    return address.starts_with("127.") || address == "::1" || address == "localhost";
+}
+
+// The first IPv4 address of this machine that others can reach.
+std::string outward_address() {
+    ifaddrs* list = nullptr;
+    if (::getifaddrs(&list) != 0) return {};
+    const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
+    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+        if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
+        char text[INET_ADDRSTRLEN] = {};
+        const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
+        ::inet_ntop(AF_INET, &address->sin_addr, text, sizeof text);
+        if (!is_loopback(text)) return text;
+    }
+    return {};
+}
+
+std::string choose_address(const PrepareRequest& request, const std::string& arrival) {
+    if (!request.address.empty()) return request.address;
+    if (request.loopback_only) return "127.0.0.1";
+    if (!arrival.empty() && !is_loopback(arrival)) return arrival;
+    const std::string outward = outward_address();
+    if (outward.empty()) {
+        fail(ExitCode::kSetup,
+             "this node has no address that other nodes reach; name one with --master_addr");
+    }
+    return outward;
+}
+
+int64_t bound_port(int socket) {
+    sockaddr_storage address{};
+    socklen_t length = sizeof address;
+    if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
+    return address.ss_family == AF_INET6
+               ? ntohs(reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port)
+               : ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
+}
+
+// The number behind NAME in a file of "name number" lines.
+std::optional<int64_t> read_counter(const std::string& path, std::string_view name) {
+    std::string text;
+    try {
+        text = read_file(path, kProcFileBytesMax);
+    } catch (const Error&) {
+        return std::nullopt;  // not on this kernel, or not for us
+    }
+    for (const std::string& line : split(text, '\n')) {
+        const auto words = split(line, ' ');
+        if (words.size() == 2 && words[0] == name) return parse_int(words[1]);
+    }
+    return std::nullopt;
+}
+
+std::string own_group_folder() {
+    try {
+        for (const std::string& line :
+             split(read_file("/proc/self/cgroup", kProcFileBytesMax), '\n')) {
+            if (line.starts_with("0::")) return "/sys/fs/cgroup" + line.substr(3);
+        }
+    } catch (const Error&) {
+        return {};
+    }
+    return {};
+}
+
+}  // namespace
+
+AgentHello look_at_node() {
+    AgentHello hello;
+    utsname names{};
+    ::uname(&names);
+    hello.version = DSL_VERSION;
+    hello.host_name = names.nodename;
+    hello.kernel = names.release;
+    hello.pid = ::getpid();
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    hello.cores = ::sched_getaffinity(0, sizeof cores, &cores) == 0
+                      ? CPU_COUNT(&cores)
+                      : ::sysconf(_SC_NPROCESSORS_ONLN);
+    hello.gpus = count_gpus();
+    hello.arrival_address = arrival_address();
+    return hello;
+}
+
+Rendezvous open_rendezvous(const PrepareRequest& request, const std::string& arrival) {
+    const std::string address = choose_address(request, arrival);
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_PASSIVE;
+    addrinfo* list = nullptr;
+    const std::string port = std::to_string(request.port);
+    if (const int status = ::getaddrinfo(address.c_str(), port.c_str(), &hints, &list);
+        status != 0) {
+        fail(ExitCode::kSetup, "the rendezvous address `{}` does not resolve: {}",
+             printable(address), ::gai_strerror(status));
+    }
+    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
+    UniqueFd socket(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int on = 1;
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    if (!socket.valid() || ::bind(socket.get(), list->ai_addr, list->ai_addrlen) != 0 ||
+        ::listen(socket.get(), kBacklog) != 0) {
+        fail(ExitCode::kSetup,
+             "cannot listen on {}:{} where the ranks meet: {}; choose with --master_addr and "
+             "--master_port (0: any free port)",
+             printable(address), request.port, errno_text(errno));
+    }
+    const int64_t chosen = bound_port(socket.get());
+    return {std::move(socket), {address, chosen}};
+}
+
+OomCount count_oom_kills() {
+    OomCount count;
+    count.machine = read_counter("/proc/vmstat", "oom_kill").value_or(-1);
+    const std::string group = own_group_folder();
+    if (!group.empty())
+        count.group = read_counter(group + "/memory.events", "oom_kill").value_or(-1);
+    return count;
+}
+
+std::string describe_oom(const OomCount& before, const OomCount& now) {
+    if (before.group >= 0 && now.group > before.group) {
+        return fmt::format("the memory limit of its control group ended {} process(es) meanwhile",
+                           now.group - before.group);
+    }
+    if (before.machine >= 0 && now.machine > before.machine) {
+        return fmt::format("the kernel's out-of-memory killer ended {} process(es) meanwhile",
+                           now.machine - before.machine);
+    }
+    return {};
+}
+
+}  // namespace dslaunch

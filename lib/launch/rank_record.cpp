@@ -1,0 +1,82 @@
+#include "launch/rank_record.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <tuple>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launch/spawn.h"
+
+namespace dslaunch {
+namespace {
+
+bool is_own_code(uint32_t code) {
+    return code >= static_cast<uint32_t>(ExitCode::kUsage) &&
+           code <= static_cast<uint32_t>(ExitCode::kInterrupted);
+}
+
+bool only_lost_a_peer(const RankRecord& record) {
+    const auto lost = static_cast<uint32_t>(ExitCode::kPeerLost);
+    if (record.failure) return record.failure->code == lost;
+    return record.exited.signal_number == 0 && record.exited.exit_status == static_cast<int>(lost);
+}
+
+// By a signal of ours, or because it heeded one.
+bool ended_on_request(const RankRecord& record) {
+    return record.told_to_end && !(record.failure && !only_lost_a_peer(record));
+}
+
+}  // namespace
+
+std::optional<size_t> find_culprit(const std::vector<RankRecord>& ranks) {
+    std::optional<size_t> culprit;
+    const auto weight = [&](size_t i) {
+        return std::make_tuple(ended_on_request(ranks[i]), only_lost_a_peer(ranks[i]),
+                               ranks[i].order);
+    };
+    for (size_t i = 0; i < ranks.size(); ++i) {
+        if (!ranks[i].failed()) continue;
+        if (!culprit || weight(i) < weight(*culprit)) culprit = i;
+    }
+    return culprit;
+}
+
+int job_exit_code(TargetKind kind, const std::vector<RankRecord>& ranks) {
+    const auto culprit = find_culprit(ranks);
+    if (!culprit) return static_cast<int>(ExitCode::kOk);
+    const RankRecord& record = ranks[*culprit];
+    if (kind != TargetKind::kTorchScript) {
+        return record.exited.signal_number != 0
+                   ? 128 + static_cast<int>(record.exited.signal_number)
+                   : static_cast<int>(record.exited.exit_status);
+    }
+    if (record.failure && is_own_code(record.failure->code)) {
+        return static_cast<int>(record.failure->code);
+    }
+    const auto status = static_cast<uint32_t>(record.exited.exit_status);
+    if (record.exited.signal_number == 0 && is_own_code(status)) return static_cast<int>(status);
+    return static_cast<int>(ExitCode::kRankFailed);
+}
+
+std::string describe_end(const RankRecord& record) {
+    if (!record.ended) return record.started ? "running" : "not started";
+    const WorkerExited& exited = record.exited;
+    if (!exited.start_error.empty()) return "could not start: " + printable(exited.start_error);
+    std::string text;
+    if (exited.signal_number != 0) {
+        text = "killed by " + signal_text(static_cast<int>(exited.signal_number));
+        if (exited.dumped_core) text += ", core dumped";
+    } else {
+        text = fmt::format("exit code {}", exited.exit_status);
+        if (is_own_code(static_cast<uint32_t>(exited.exit_status))) {
+            text += fmt::format(" ({})", exit_code_name(static_cast<ExitCode>(exited.exit_status)));
+        }
+    }
+    if (record.told_to_end && record.failed()) text += ", ended by dslaunch";
+    if (!exited.oom_evidence.empty()) text += "; " + exited.oom_evidence;
+    return text;
+}
+
+}  // namespace dslaunch

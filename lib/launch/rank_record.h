@@ -1,0 +1,41 @@
+// What the launcher knows of each rank, and what it concludes from all of them.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/job_spec.h"
+#include "launch/messages.h"
+
+namespace dslaunch {
+
+struct RankRecord {
+    int rank = 0;
+    std::string host;
+    int64_t pid = 0;
+    bool started = false;
+    bool ended = false;
+    WorkerExited exited;             // once ended
+    bool told_to_end = false;        // it ended after we had asked
+    int order = 0;                   // of the ends, from 1
+    std::optional<Problem> failure;  // its last control frame
+    std::string last_instruction;    // of its heartbeat
+
+    [[nodiscard]] bool failed() const {
+        return ended && (exited.signal_number != 0 || exited.exit_status != 0);
+    }
+};
+
+// The index of the rank to blame, or nothing when none failed. Ranks that only lost a peer or ended
+// because we asked come after all others; among equals the first that ended.
+[[nodiscard]] std::optional<size_t> find_culprit(const std::vector<RankRecord>& ranks);
+
+// The exit code of a job that was not interrupted, by DESIGN's table.
+[[nodiscard]] int job_exit_code(TargetKind kind, const std::vector<RankRecord>& ranks);
+
+// "exit code 3", "killed by SIGSEGV (Segmentation fault), core dumped", "could not start: …",
+// "running".
+[[nodiscard]] std::string describe_end(const RankRecord& record);
+
+}  // namespace dslaunch

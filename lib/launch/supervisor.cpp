@@ -1,0 +1,297 @@
+#include "launch/supervisor.h"
+
+#include <fmt/format.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "launch/control.h"
+#include "launch/failure_report.h"
+#include "launch/file_facts.h"
+#include "launch/timing.h"
+
+namespace dslaunch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr auto kNever = steady_clock::time_point::max();
+
+}  // namespace
+
+Supervisor::Supervisor(const JobSpec& spec, Transport& transport, JobOutput& output, int signal_fd)
+    : spec_(spec),
+      transport_(transport),
+      output_(output),
+      signal_fd_(signal_fd),
+      nodes_(spec.nodes.size()),
+      ranks_(static_cast<size_t>(spec.world_size)) {
+    for (const PlannedNode& node : spec.nodes) {
+        for (const PlannedWorker& worker : node.workers) {
+            RankRecord& rank = record(worker.environment.rank);
+            rank.rank = worker.environment.rank;
+            rank.host = node.name;
+        }
+    }
+}
+
+RankRecord& Supervisor::record(int64_t rank) {
+    if (rank < 0 || rank >= static_cast<int64_t>(ranks_.size())) {
+        fail(ExitCode::kInternal, "an agent speaks of rank {} of {}", rank, ranks_.size());
+    }
+    return ranks_[static_cast<size_t>(rank)];
+}
+
+void Supervisor::send(size_t node, FrameKind kind, std::string payload) {
+    if (!nodes_[node].ended) transport_.send(node, encode(Frame{kind, std::move(payload)}));
+}
+
+void Supervisor::send_all(FrameKind kind, const std::string& payload) {
+    for (size_t i = 0; i < nodes_.size(); ++i) send(i, kind, payload);
+}
+
+bool Supervisor::all_nodes(const std::function<bool(const Node&)>& predicate) const {
+    return std::all_of(nodes_.begin(), nodes_.end(), predicate);
+}
+
+bool Supervisor::all_ranks_ended() const {
+    return std::all_of(ranks_.begin(), ranks_.end(), [](const RankRecord& r) { return r.ended; });
+}
+
+AttemptResult Supervisor::run(int restart_count) {
+    try {
+        connect();
+        check_versions();
+        choose_devices();
+        check_files();
+        prepare();
+        if (!end_now_) {
+            start_workers(restart_count);
+            watch_workers();
+        }
+    } catch (...) {
+        stop_all();
+        throw;
+    }
+    stop_all();
+    return conclude();
+}
+
+void Supervisor::connect() {
+    std::vector<HostAddress> hosts;
+    for (const PlannedNode& node : spec_.nodes) {
+        hosts.push_back({node.name, node.user, node.port, node.address});
+    }
+    transport_.start(hosts);
+    const auto now = steady_clock::now();
+    next_ping_ = now + kPingInterval;
+    for (Node& node : nodes_) node.last_byte = now;
+    Hello hello;
+    hello.want_binary_hash = spec_.transport != TransportKind::kLocal;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+        hello.node_name = spec_.nodes[i].name;
+        send(i, FrameKind::kHello, encode(hello));
+    }
+    const auto decided = [](const Node& node) { return node.greeted || node.ended; };
+    if (!pump([&] { return all_nodes(decided); }, now + kConnectMax)) {
+        for (size_t i = 0; i < nodes_.size(); ++i) {
+            if (decided(nodes_[i])) continue;
+            lose_node(
+                i,
+                fmt::format("no agent said hello within {} s",
+                            std::chrono::duration_cast<std::chrono::seconds>(kConnectMax).count()));
+        }
+    }
+    fail_if_bad_nodes("cannot start an agent on");
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+        output_.add_node(nodes_[i].hello, spec_.nodes[i].name);
+    }
+}
+
+void Supervisor::check_versions() {
+    if (end_now_ || spec_.transport == TransportKind::kLocal) return;
+    const std::string hash = own_binary_hash();
+    for (Node& node : nodes_) {
+        if (node.hello.protocol_version != kAgentProtocolVersion) {
+            node.error = fmt::format("its dslaunch {} speaks protocol {}, this one {} speaks {}",
+                                     printable(node.hello.version), node.hello.protocol_version,
+                                     DSL_VERSION, kAgentProtocolVersion);
+        } else if (node.hello.binary_hash != hash) {
+            node.error = fmt::format("its dslaunch (version {}) differs from this one ({})",
+                                     printable(node.hello.version), DSL_VERSION);
+        }
+    }
+    fail_if_bad_nodes("the programs are not the same (run `dslaunch push`) on");
+}
+
+void Supervisor::choose_devices() {
+    if (end_now_ || spec_.device != DeviceRequest::kAuto) return;
+    const auto enough = [&](const Node& node) {
+        const auto& workers = spec_.nodes[static_cast<size_t>(&node - nodes_.data())].workers;
+        return node.hello.gpus >= static_cast<int64_t>(workers.size());
+    };
+    if (all_nodes(enough)) return;
+    if (all_nodes([](const Node& node) { return node.hello.gpus == 0; })) {
+        drop_devices_ = true;
+        if (!spec_.log.quiet) output_.note("dslaunch: no node has a GPU; the ranks run on CPUs");
+        return;
+    }
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+        nodes_[i].error = fmt::format("has {} GPU(s) for {} worker(s)", nodes_[i].hello.gpus,
+                                      spec_.nodes[i].workers.size());
+    }
+    fail_if_bad_nodes("GPUs are missing; choose with --device cpu or cuda:");
+}
+
+void Supervisor::check_files() {
+    if (end_now_ || spec_.transport == TransportKind::kLocal || spec_.required_files.empty())
+        return;
+    send_all(FrameKind::kCheck, encode(CheckRequest{spec_.required_files, spec_.verify_all_bytes}));
+    std::vector<FileFacts> own;
+    auto last = steady_clock::now();
+    for (const std::string& path : spec_.required_files) {
+        own.push_back(look_at_file(path, spec_.verify_all_bytes, [&] {
+            if (steady_clock::now() - last < milliseconds(100)) return;
+            last = steady_clock::now();
+            pump([] { return true; }, last);
+        }));
+        if (!own.back().error.empty()) {
+            fail(ExitCode::kInput, "{}: {} (on this machine)", path, own.back().error);
+        }
+    }
+    pump([&] { return end_now_ || all_nodes([](const Node& n) { return n.checked || n.ended; }); },
+         kNever);
+    if (end_now_) return;
+    for (Node& node : nodes_) {
+        for (size_t i = 0; node.checked && i < own.size(); ++i) {
+            if (node.checked->files.size() != own.size()) break;
+            const FileFacts& theirs = node.checked->files[i];
+            if (theirs == own[i]) continue;
+            node.error += node.error.empty() ? "" : "; ";
+            node.error.append(printable(own[i].path));
+            if (!theirs.error.empty()) {
+                node.error.append(": " + printable(theirs.error));
+            } else if (theirs.bytes != own[i].bytes) {
+                node.error += fmt::format(": {} bytes there, {} here", theirs.bytes, own[i].bytes);
+            } else {
+                node.error += ": same size, other content";
+            }
+        }
+    }
+    fail_if_bad_nodes("files are missing or differ; copy them on");
+}
+
+void Supervisor::prepare() {
+    if (end_now_) return;
+    PrepareRequest request;
+    request.address = spec_.master_address;
+    request.port = spec_.master_port;
+    request.loopback_only = spec_.nodes.size() == 1 || spec_.transport == TransportKind::kLocal;
+    send(0, FrameKind::kPrepare, encode(request));
+    pump([&] { return end_now_ || nodes_[0].prepared || nodes_[0].ended; },
+         steady_clock::now() + kConnectMax);
+    if (end_now_) return;
+    if (!nodes_[0].prepared && nodes_[0].error.empty()) lose_node(0, "no answer");
+    fail_if_bad_nodes("no place for the ranks to meet on");
+    rendezvous_ = *nodes_[0].prepared;
+}
+
+StartRequest Supervisor::start_request(size_t node, int restart_count) const {
+    StartRequest request;
+    request.target_kind = spec_.target_kind;
+    request.inherit_all = spec_.environment.inherit_all;
+    request.working_directory = spec_.working_directory;
+    for (const PlannedWorker& planned : spec_.nodes[node].workers) {
+        WorkerEnvironment environment = planned.environment;
+        environment.master_address = rendezvous_.address;
+        environment.master_port = static_cast<int>(rendezvous_.port);
+        environment.restart_count = restart_count;
+        environment.max_restarts = spec_.max_restarts;
+        if (drop_devices_) environment.devices.clear();
+        StartRequest::Worker worker;
+        worker.rank = environment.rank;
+        worker.takes_rendezvous = environment.rank == 0;
+        worker.command = planned.command;
+        worker.environment = spec_.environment.set;
+        for (auto& variable : environment.variables()) {
+            worker.environment.push_back(std::move(variable));
+        }
+        request.workers.push_back(std::move(worker));
+    }
+    return request;
+}
+
+void Supervisor::start_workers(int restart_count) {
+    starting_ = true;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+        send(i, FrameKind::kStart, encode(start_request(i, restart_count)));
+    }
+    pump(
+        [&] {
+            return end_now_ || stop_at_ ||
+                   std::all_of(ranks_.begin(), ranks_.end(),
+                               [](const auto& r) { return r.started || r.ended; });
+        },
+        steady_clock::now() + kConnectMax);
+    output_.write_run_file(-1);
+}
+
+void Supervisor::watch_workers() {
+    while (!all_ranks_ended() && !end_now_) {
+        auto deadline = kNever;
+        if (stop_at_) deadline = std::min(deadline, *stop_at_);
+        if (save_asked_) deadline = std::min(deadline, save_deadline_);
+        if (steady_clock::now() >= deadline) return;
+        const bool had_stop = stop_at_.has_value();
+        const bool had_save = save_asked_;
+        pump(
+            [&] {
+                return all_ranks_ended() || end_now_ || stop_at_.has_value() != had_stop ||
+                       save_asked_ != had_save;
+            },
+            deadline);
+    }
+}
+
+void Supervisor::stop_all() {
+    stopping_ = true;
+    send_all(FrameKind::kStop);
+    for (size_t i = 0; i < nodes_.size(); ++i) transport_.close_input(i);
+    const auto limit =
+        steady_clock::now() + (starting_ ? kUnkillableMax + kFarewellMax : kFarewellMax);
+    const auto over = [](const Node& node) { return node.ended || node.gone; };
+    if (!pump([&] { return all_nodes(over); }, limit)) {
+        for (size_t i = 0; i < nodes_.size(); ++i) {
+            if (!over(nodes_[i])) lose_node(i, "its agent did not end");
+        }
+    }
+}
+
+AttemptResult Supervisor::conclude() {
+    AttemptResult result;
+    if (interrupts_ > 0) {
+        result.exit_code = static_cast<int>(ExitCode::kInterrupted);
+        result.report = "dslaunch: interrupted; every rank has ended\n";
+        return result;
+    }
+    result.exit_code = job_exit_code(spec_.target_kind, ranks_);
+    const auto culprit = find_culprit(ranks_);
+    const bool rank_is_to_blame = culprit && !ranks_[*culprit].told_to_end;
+    if (!lost_node_.empty() && !rank_is_to_blame) {
+        result.exit_code = static_cast<int>(ExitCode::kHosts);
+        result.report = "dslaunch: " + lost_node_ + "\n" + describe_ranks(ranks_);
+        return result;
+    }
+    if (!culprit) return result;
+    result.may_restart = lost_node_.empty();
+    result.report = describe_failure(ranks_, *culprit, output_.last_lines(ranks_[*culprit].rank));
+    return result;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,98 @@
+// One attempt at a job: agents on all nodes, checks, workers, the wait for their end, and the end
+// of everything. One thread: the caller's.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/frame.h"
+#include "launch/job_output.h"
+#include "launch/job_spec.h"
+#include "launch/messages.h"
+#include "launch/rank_record.h"
+#include "launch/transport.h"
+
+namespace dslaunch {
+
+struct AttemptResult {
+    int exit_code = 0;
+    bool may_restart = false;  // a rank failed, nobody asked for the end, and no host was lost
+    std::string report;        // what went wrong, for stderr; empty when nothing did
+};
+
+class Supervisor {
+  public:
+    // SIGNAL_FD: a signalfd with the signals that end a job. All references must outlive this
+    // object.
+    Supervisor(const JobSpec& spec, Transport& transport, JobOutput& output, int signal_fd);
+
+    // Throws Error when the job cannot begin: nothing of it is running then.
+    [[nodiscard]] AttemptResult run(int restart_count);
+
+  private:
+    using Time = std::chrono::steady_clock::time_point;
+    struct Node {
+        FrameDecoder frames{true};
+        bool ended = false;  // its agent and everything it had are gone
+        bool greeted = false;
+        bool gone = false;  // it said so
+        std::string error;  // why it is bad
+        std::vector<std::string> diagnostics;
+        AgentHello hello;
+        std::optional<CheckReply> checked;
+        std::optional<PrepareReply> prepared;
+        Time last_byte;
+    };
+
+    void connect();
+    void check_versions();
+    void check_files();
+    void choose_devices();
+    void prepare();
+    void start_workers(int restart_count);
+    void watch_workers();
+    void stop_all();
+    [[nodiscard]] AttemptResult conclude();
+
+    // Handles events until DONE() or until DEADLINE; false at the deadline.
+    bool pump(const std::function<bool()>& done, Time deadline);
+    void handle_event(const TransportEvent& event);
+    void handle_frame(size_t node, const Frame& frame);
+    void handle_control(const WorkerControl& control);
+    void handle_exit(const WorkerExited& exited);
+    void handle_node_end(const TransportEvent& event);
+    void handle_signals();
+    void keep_in_touch();
+    void lose_node(size_t node, const std::string& cause);
+    void send(size_t node, FrameKind kind, std::string payload = {});
+    void send_all(FrameKind kind, const std::string& payload = {});
+    void fail_if_bad_nodes(const std::string& what);
+    [[nodiscard]] RankRecord& record(int64_t rank);
+    [[nodiscard]] bool all_nodes(const std::function<bool(const Node&)>& predicate) const;
+    [[nodiscard]] bool all_ranks_ended() const;
+    [[nodiscard]] StartRequest start_request(size_t node, int restart_count) const;
+
+    const JobSpec& spec_;
+    Transport& transport_;
+    JobOutput& output_;
+    int signal_fd_;
+    std::vector<Node> nodes_;
+    std::vector<RankRecord> ranks_;
+    PrepareReply rendezvous_;
+    bool drop_devices_ = false;
+    bool starting_ = false;  // workers may exist
+    bool stopping_ = false;  // kStop was sent
+    int interrupts_ = 0;     // signals so far
+    bool end_now_ = false;   // a second signal, or the first one before the workers were started
+    bool save_asked_ = false;
+    int ends_ = 0;
+    Time save_deadline_;
+    std::optional<Time> stop_at_;  // something failed: all are ended then
+    Time next_ping_;
+    std::string lost_node_;  // the first node that went away, with its cause
+};
+
+}  // namespace dslaunch

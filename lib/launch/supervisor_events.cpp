@@ -1,0 +1,260 @@
+// The half of the supervisor that reacts: events of the transport, frames of the agents, signals,
+// silence.
+#include <fmt/format.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/wire.h"
+#include "launch/control.h"
+#include "launch/spawn.h"
+#include "launch/supervisor.h"
+#include "launch/timing.h"
+
+namespace dslaunch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr int kNotFound = 127;
+constexpr size_t kKeptDiagnostics = 20;
+constexpr milliseconds kTick{500};
+
+}  // namespace
+
+bool Supervisor::pump(const std::function<bool()>& done, Time deadline) {
+    for (;;) {
+        const auto now = steady_clock::now();
+        const auto left = deadline - now;
+        const auto timeout =
+            left > kTick ? kTick : std::chrono::ceil<milliseconds>(std::max(left, left.zero()));
+        for (const TransportEvent& event :
+             transport_.wait(done() ? milliseconds(0) : timeout, signal_fd_)) {
+            handle_event(event);
+        }
+        handle_signals();
+        keep_in_touch();
+        if (done()) return true;
+        if (steady_clock::now() >= deadline) return false;
+    }
+}
+
+void Supervisor::handle_event(const TransportEvent& event) {
+    Node& node = nodes_[event.host];
+    const std::string& name = spec_.nodes[event.host].name;
+    switch (event.kind) {
+        case TransportEvent::Kind::kEnded:
+            return handle_node_end(event);
+        case TransportEvent::Kind::kDiagnostic:
+            node.diagnostics.push_back(printable(event.text));
+            if (node.diagnostics.size() > kKeptDiagnostics) {
+                node.diagnostics.erase(node.diagnostics.begin());
+            }
+            if (node.greeted) output_.note(fmt::format("[{}] {}", name, printable(event.text)));
+            return;
+        case TransportEvent::Kind::kBytes:
+            break;
+    }
+    if (node.ended) return;
+    node.last_byte = steady_clock::now();
+    try {
+        node.frames.append(event.text);
+        while (const auto frame = node.frames.next()) handle_frame(event.host, *frame);
+    } catch (const Error& error) {
+        lose_node(event.host, fmt::format("its agent speaks nonsense: {}", error.what()));
+    }
+}
+
+void Supervisor::handle_frame(size_t index, const Frame& frame) {
+    Node& node = nodes_[index];
+    switch (frame.kind) {
+        case FrameKind::kAgentHello:
+            node.hello = decode<AgentHello>(frame.payload);
+            node.greeted = true;
+            return;
+        case FrameKind::kChecked:
+            node.checked = decode<CheckReply>(frame.payload);
+            return;
+        case FrameKind::kPrepared:
+            node.prepared = decode<PrepareReply>(frame.payload);
+            return;
+        case FrameKind::kStarted: {
+            const auto started = decode<WorkerStarted>(frame.payload);
+            record(started.rank).started = true;
+            record(started.rank).pid = started.pid;
+            if (started.rank == 0 && spec_.target_kind == TargetKind::kTorchScript) {
+                const std::string* threads = find_variable(started.environment, "OMP_NUM_THREADS");
+                if (threads != nullptr) log_info("launch", "OMP_NUM_THREADS={}", *threads);
+            }
+            return output_.add_rank(started);
+        }
+        case FrameKind::kOutput: {
+            const auto text = decode<WorkerOutput>(frame.payload);
+            return output_.lines(record(text.rank).rank, text.stream, text.lines);
+        }
+        case FrameKind::kExited:
+            return handle_exit(decode<WorkerExited>(frame.payload));
+        case FrameKind::kControl:
+            return handle_control(decode<WorkerControl>(frame.payload));
+        case FrameKind::kPong:
+            return;
+        case FrameKind::kGone:
+            node.gone = true;
+            return;
+        case FrameKind::kProblem: {
+            const auto problem = decode<Problem>(frame.payload);
+            if (node.error.empty()) node.error = printable(problem.message);
+            return;
+        }
+        default:
+            fail(ExitCode::kInternal, "a frame meant for an agent");
+    }
+}
+
+void Supervisor::handle_control(const WorkerControl& control) {
+    RankRecord& rank = record(control.rank);
+    switch (static_cast<ControlKind>(control.kind)) {
+        case ControlKind::kMetrics:
+            return output_.metrics(control.payload);
+        case ControlKind::kRunInfo:
+            if (rank.rank == 0) output_.run_info(control.payload);
+            return;
+        case ControlKind::kProgress:
+            if (rank.rank == 0) output_.progress(control.payload);
+            return;
+        case ControlKind::kFailure: {
+            WireReader reader(control.payload, "a failure");
+            const uint32_t code = reader.u32();
+            rank.failure = Problem{code, control.payload.substr(sizeof code)};
+            return;
+        }
+        case ControlKind::kHeartbeat:
+            if (control.payload.size() > 8) {
+                rank.last_instruction = printable(control.payload.substr(8));
+            }
+            return;
+        default:
+            return;
+    }
+}
+
+void Supervisor::handle_exit(const WorkerExited& exited) {
+    RankRecord& rank = record(exited.rank);
+    if (rank.ended) return;
+    rank.ended = true;
+    rank.exited = exited;
+    rank.order = ++ends_;
+    rank.told_to_end = stopping_;
+    if (!rank.failed()) return;
+    if (exited.pid != 0) rank.pid = exited.pid;
+    const bool peer =
+        exited.signal_number == 0 && exited.exit_status == static_cast<int>(ExitCode::kPeerLost);
+    // Who lost a peer is not to blame: the one who is has a moment to be heard.
+    const auto at = steady_clock::now() + (peer ? kCulpritWait : milliseconds(0));
+    if (!stop_at_ || at < *stop_at_) stop_at_ = at;
+}
+
+void Supervisor::handle_node_end(const TransportEvent& event) {
+    Node& node = nodes_[event.host];
+    if (node.ended) return;
+    if (node.gone || stopping_) {
+        node.ended = true;
+        return;
+    }
+    std::string cause = node.error.empty() ? printable(event.text) : node.error;
+    if (!node.greeted && event.exit_status == kNotFound) {
+        cause = fmt::format(
+            "there is no dslaunch at {} (exit 127{}{}); install it there, or run "
+            "`dslaunch push`",
+            launcher_path(), cause.empty() ? "" : ": ", cause);
+    } else if (cause.empty()) {
+        cause = fmt::format("its agent ended with {}", event.exit_status);
+        if (!node.diagnostics.empty()) cause += ": " + node.diagnostics.back();
+    }
+    lose_node(event.host, cause);
+}
+
+void Supervisor::lose_node(size_t index, const std::string& cause) {
+    Node& node = nodes_[index];
+    node.ended = true;
+    node.error = cause;
+    transport_.abandon(index);
+    if (!starting_) return;
+    if (lost_node_.empty() && !stopping_) {
+        lost_node_ = fmt::format("host {} is lost: {}", spec_.nodes[index].name, cause);
+    }
+    for (RankRecord& rank : ranks_) {
+        if (rank.ended || rank.host != spec_.nodes[index].name) continue;
+        rank.ended = true;
+        rank.told_to_end = true;
+        rank.order = ++ends_;
+        rank.exited.start_error = "unknown, its host is lost";
+        rank.exited.exit_status = static_cast<int>(ExitCode::kHosts);
+    }
+    stop_at_ = steady_clock::now();
+}
+
+void Supervisor::fail_if_bad_nodes(const std::string& what) {
+    if (end_now_) return;
+    std::string message;
+    int count = 0;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+        if (nodes_[i].error.empty()) continue;
+        ++count;
+        message += fmt::format("\n  {}: {}", spec_.nodes[i].name, nodes_[i].error);
+    }
+    if (count > 0) {
+        fail(ExitCode::kHosts, "{} {} of {} host(s):{}", what, count, nodes_.size(), message);
+    }
+}
+
+void Supervisor::handle_signals() {
+    signalfd_siginfo info{};
+    while (::read(signal_fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+        ++interrupts_;
+        if (!starting_ || interrupts_ > 1 || stopping_) {
+            end_now_ = true;
+            continue;
+        }
+        save_asked_ = true;
+        save_deadline_ = steady_clock::now() + spec_.grace;
+        const bool trains = spec_.target_kind == TargetKind::kTorchScript;
+        output_.note(fmt::format(
+            "dslaunch: {}; the ranks have {} s to {}, a second Ctrl-C ends them at once",
+            info.ssi_signo == SIGINT ? "Ctrl-C" : "asked to end",
+            std::chrono::duration_cast<std::chrono::seconds>(spec_.grace).count(),
+            trains ? "save" : "end"));
+        if (trains) {
+            send_all(FrameKind::kSave);
+        } else {
+            send_all(FrameKind::kSignal, encode(SignalRequest{SIGTERM}));
+        }
+    }
+}
+
+void Supervisor::keep_in_touch() {
+    const auto now = steady_clock::now();
+    if (now >= next_ping_) {
+        next_ping_ = now + kPingInterval;
+        for (size_t i = 0; i < nodes_.size(); ++i) {
+            if (nodes_[i].greeted) send(i, FrameKind::kPing);
+        }
+    }
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+        if (nodes_[i].ended || nodes_[i].gone || !nodes_[i].greeted) continue;
+        if (now - nodes_[i].last_byte > kSilenceMax) {
+            lose_node(
+                i,
+                fmt::format("nothing heard from its agent for {} s",
+                            std::chrono::duration_cast<std::chrono::seconds>(kSilenceMax).count()));
+        }
+    }
+}
+
+}  // namespace dslaunch

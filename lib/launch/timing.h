@@ -1,0 +1,23 @@
+// The waits of launcher and agent, in one place.
+#pragma once
+
+#include <chrono>
+
+namespace dslaunch {
+
+// From TERM to KILL.
+inline constexpr std::chrono::milliseconds kTermToKill{250};
+// From the beginning of the end until processes that do not die are given up and named.
+inline constexpr std::chrono::milliseconds kUnkillableMax{10'000};
+// Each side speaks at least this often …
+inline constexpr std::chrono::milliseconds kPingInterval{3'000};
+// … and believes the other gone after this long without a byte.
+inline constexpr std::chrono::milliseconds kSilenceMax{15'000};
+// For the last frames of an agent to leave.
+inline constexpr std::chrono::milliseconds kFarewellMax{1'000};
+// From the start of a connection until the agent has said hello.
+inline constexpr std::chrono::milliseconds kConnectMax{30'000};
+// After a rank that lost its peer: time for the lost one to be reported.
+inline constexpr std::chrono::milliseconds kCulpritWait{50};
+
+}  // namespace dslaunch

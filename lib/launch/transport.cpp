@@ -1,0 +1,46 @@
+#include "launch/transport.h"
+
+#include <unistd.h>
+#include <cerrno>
+
+#include <climits>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/text.h"
+
+namespace dslaunch {
+
+std::string launcher_path() {
+    char buffer[PATH_MAX];
+    const ssize_t length = ::readlink("/proc/self/exe", buffer, sizeof buffer);
+    if (length <= 0) fail(ExitCode::kSetup, "/proc/self/exe: {}", errno_text(errno));
+    std::string path(buffer, static_cast<size_t>(length));
+    const auto is_plain = [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               c == '.' || c == '/' || c == '_' || c == '+' || c == '-';
+    };
+    for (const char c : path) {
+        if (!is_plain(c)) {
+            fail(ExitCode::kUsage,
+                 "dslaunch lies at `{}`; over ssh its path may hold only A-Z a-z 0-9 . / _ + -, "
+                 "move it",
+                 printable(path));
+        }
+    }
+    return path;
+}
+
+std::unique_ptr<Transport> make_transport(TransportKind kind, const std::string& ssh_config_path) {
+    switch (kind) {
+        case TransportKind::kLocal:
+            return make_local_transport();
+        case TransportKind::kSsh:
+            return make_ssh_transport(ssh_config_path);
+        case TransportKind::kOpenSsh:
+            return make_openssh_transport(ssh_config_path);
+    }
+    DSL_CHECK(false, "an unknown transport");
+}
+
+}  // namespace dslaunch

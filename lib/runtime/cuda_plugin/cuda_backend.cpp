@@ -1,0 +1,221 @@
+// DeviceBackend on one NVIDIA GPU. Two streams: compute is the device's default stream, on which
+// LibTorch runs in every thread that does not choose another; communication is a stream of our own
+// that does not synchronise with it by itself.
+//
+// Events, and what waits for what:
+//   compute_events_        recorded on compute by mark_compute (after a Backward); the
+//   communication stream waits for them
+//                          before it reduces what that Backward wrote
+//   communication_events_  recorded on communication after each collective; compute waits for them
+//   before it updates from
+//                          the result, and the host asks them in is_done and finish
+#include <ATen/ops/_fused_adam.h>
+#include <ATen/ops/_fused_adamw.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
+#include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
+#include <cuda_runtime_api.h>
+
+#include <array>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/error.h"
+#include "runtime/comm/device_backend.h"
+#include "runtime/cuda_plugin/nccl_communicator.h"
+
+namespace dslaunch {
+
+namespace {
+
+void expect(cudaError_t result, const char* what) {
+    if (result != cudaSuccess)
+        fail(ExitCode::kSetup, "CUDA {}: {} ({})", what, cudaGetErrorString(result),
+             cudaGetErrorName(result));
+}
+
+// Marks on one stream, in order. Old events are reused: the stream is in order, so a newer event
+// stands for an older mark.
+class MarkedStream {
+  public:
+    explicit MarkedStream(cudaStream_t stream) : stream_(stream) {
+        for (cudaEvent_t& event : events_)
+            expect(cudaEventCreateWithFlags(&event, cudaEventDisableTiming), "event");
+    }
+    MarkedStream(const MarkedStream&) = delete;
+    MarkedStream& operator=(const MarkedStream&) = delete;
+    ~MarkedStream() {
+        for (const cudaEvent_t event : events_) (void)cudaEventDestroy(event);
+    }
+
+    [[nodiscard]] cudaStream_t stream() const { return stream_; }
+
+    DeviceMark mark() {
+        const std::lock_guard lock(mutex_);
+        ++last_;
+        expect(cudaEventRecord(slot(last_), stream_), "event record");
+        return last_;
+    }
+    // OTHER runs what it is given from now on after MARK of this stream.
+    void hold(cudaStream_t other, DeviceMark mark) {
+        if (mark == 0) return;
+        const std::lock_guard lock(mutex_);
+        expect(cudaStreamWaitEvent(other, event_of(mark), 0), "stream wait");
+    }
+    [[nodiscard]] bool is_reached(DeviceMark mark) {
+        if (mark == 0) return true;
+        const std::lock_guard lock(mutex_);
+        const cudaError_t result = cudaEventQuery(event_of(mark));
+        if (result != cudaErrorNotReady) expect(result, "stream");
+        return result == cudaSuccess;
+    }
+
+  private:
+    static constexpr size_t kEvents = 64;
+
+    cudaEvent_t& slot(DeviceMark mark) { return events_[mark % kEvents]; }
+    cudaEvent_t event_of(DeviceMark mark) {
+        DSL_CHECK(mark <= last_, "mark {} of {}", mark, last_);
+        return slot(mark + kEvents > last_ ? mark : last_ - kEvents + 1);
+    }
+
+    cudaStream_t stream_;
+    std::mutex mutex_;
+    DeviceMark last_ = 0;
+    std::array<cudaEvent_t, kEvents> events_{};
+};
+
+class CudaBackend final : public DeviceBackend {
+  public:
+    explicit CudaBackend(int device)
+        : device_(static_cast<c10::DeviceIndex>(device)),
+          compute_stream_(c10::cuda::getDefaultCUDAStream(device_)),
+          communication_stream_(c10::cuda::getStreamFromPool(true, device_)),
+          compute_(compute_stream_.stream()),
+          communication_(communication_stream_.stream()) {}
+
+    std::string describe() override;
+    std::string make_unique_id() override { return NcclCommunicator::make_unique_id(); }
+    void join(const DeviceGroup& group) override {
+        const c10::cuda::CUDAGuard guard(device_);
+        communicator_.join(group);
+    }
+    DeviceMark mark_compute() override {
+        const c10::cuda::CUDAGuard guard(device_);
+        return compute_.mark();
+    }
+    DeviceMark all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction,
+                          DeviceMark after) override {
+        const c10::cuda::CUDAGuard guard(device_);
+        compute_.hold(communication_.stream(), after);
+        communicator_.all_reduce(buffer, reduction, communication_.stream());
+        return communication_.mark();
+    }
+    DeviceMark broadcast(const DeviceBuffer& buffer, int root, DeviceMark after) override {
+        const c10::cuda::CUDAGuard guard(device_);
+        compute_.hold(communication_.stream(), after);
+        communicator_.broadcast(buffer, root, communication_.stream());
+        return communication_.mark();
+    }
+    void compute_waits_for(DeviceMark mark) override {
+        const c10::cuda::CUDAGuard guard(device_);
+        communication_.hold(compute_.stream(), mark);
+    }
+    bool is_done(DeviceMark mark) override { return communication_.is_reached(mark); }
+    void finish(DeviceMark mark) override;
+    void check() override { communicator_.check(); }
+    void abort() override { communicator_.abort(); }
+    void adam(const DeviceAdam& adam) override;
+
+  private:
+    c10::DeviceIndex device_;
+    c10::cuda::CUDAStream compute_stream_;
+    c10::cuda::CUDAStream communication_stream_;
+    MarkedStream compute_;
+    MarkedStream communication_;
+    NcclCommunicator communicator_;  // ends first: its kernels may still run on the stream
+};
+
+std::string CudaBackend::describe() {
+    cudaDeviceProp properties{};
+    expect(cudaGetDeviceProperties(&properties, device_), "device properties");
+    int runtime = 0;
+    expect(cudaRuntimeGetVersion(&runtime), "version");
+    int nccl = 0;
+    (void)ncclGetVersion(&nccl);
+    return fmt::format("{}, {}, CUDA {}.{}, NCCL {}.{}.{}", properties.name,
+                       to_text(Bytes{static_cast<int64_t>(properties.totalGlobalMem)}),
+                       runtime / 1000, runtime % 1000 / 10, nccl / 10000, nccl % 10000 / 100,
+                       nccl % 100);
+}
+
+void CudaBackend::finish(DeviceMark mark) {
+    constexpr auto kPollInterval = std::chrono::microseconds(50);
+    SystemClock clock;
+    const TimePoint deadline = clock.now() + communicator_.time_limit();
+    while (!is_done(mark)) {
+        communicator_.check();
+        if (clock.now() > deadline) {
+            communicator_.abort();
+            fail(ExitCode::kHang, "a collective on GPU {} did not end within {:.3f} s", device_,
+                 to_milliseconds(communicator_.time_limit()) / 1000);
+        }
+        clock.sleep_for(kPollInterval);
+    }
+}
+
+void CudaBackend::adam(const DeviceAdam& adam) {
+    const c10::cuda::CUDAGuard guard(device_);
+    const c10::cuda::CUDAStreamGuard stream(compute_stream_);
+    const at::TensorOptions options =
+        at::TensorOptions().dtype(at::kFloat).device(at::kCUDA, device_);
+    const auto flat = [&](float* data) { return at::from_blob(data, {adam.numel}, options); };
+    const std::array<at::Tensor, 4> buffers = {flat(adam.parameters), flat(adam.gradients),
+                                               flat(adam.momentum), flat(adam.variance)};
+    const at::TensorList all(buffers);
+    const at::Tensor step = at::full({1}, static_cast<double>(adam.step), options);
+    std::optional<at::Tensor> divisor;
+    if (adam.gradient_divisor != 1.0F) divisor = at::full({1}, adam.gradient_divisor, options);
+    const auto update = [&](auto&& fused) {
+        fused(all.slice(0, 1), all.slice(1, 1), all.slice(2, 1), all.slice(3, 1), at::TensorList{},
+              at::TensorList(step), adam.lr, adam.beta1, adam.beta2, adam.weight_decay, adam.eps,
+              /*amsgrad=*/false, /*maximize=*/false, divisor, std::nullopt);
+    };
+    if (adam.decoupled_decay) {
+        update([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
+    } else {
+        update([](auto&&... arguments) { at::_fused_adam_(arguments...); });
+    }
+}
+
+DeviceBackend* create(int device) {
+    int devices = 0;
+    expect(cudaGetDeviceCount(&devices), "device count");
+    if (device < 0 || device >= devices)
+        fail(ExitCode::kSetup, "GPU {} is asked for, this process sees {}", device, devices);
+    try {
+        const c10::cuda::CUDAGuard guard(static_cast<c10::DeviceIndex>(device));
+        return std::make_unique<CudaBackend>(device).release();
+    } catch (const c10::Error& error) {
+        fail(ExitCode::kSetup, "GPU {} cannot be used: {}", device, error.what_without_backtrace());
+    }
+}
+
+void destroy(DeviceBackend* backend) {
+    const std::unique_ptr<DeviceBackend> owner(backend);
+}
+
+}  // namespace
+
+}  // namespace dslaunch
+
+extern "C" __attribute__((visibility("default"))) const dslaunch::DevicePlugin*
+dsl_device_plugin() {
+    static constexpr dslaunch::DevicePlugin kPlugin{dslaunch::kDevicePluginVersion,
+                                                    &dslaunch::create, &dslaunch::destroy};
+    return &kPlugin;
+}

@@ -1,0 +1,47 @@
+// One NCCL communicator without blocking calls: joining and every collective are polled with a time
+// limit, so that a lost peer is an error and never a hang. Threads: join and collectives by one,
+// check and abort by any.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include <mutex>
+#include <string>
+
+#include "base/clock.h"
+#include "runtime/comm/device_backend.h"
+
+namespace dslaunch {
+
+class NcclCommunicator {
+  public:
+    NcclCommunicator() = default;
+    NcclCommunicator(const NcclCommunicator&) = delete;
+    NcclCommunicator& operator=(const NcclCommunicator&) = delete;
+    ~NcclCommunicator() { abort(); }
+
+    [[nodiscard]] static std::string make_unique_id();
+
+    // Throws Error{kPeerLost} or {kHang}. The current device is the rank's.
+    void join(const DeviceGroup& group);
+    // Enqueue on STREAM. REQUIRES: joined.
+    void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction, cudaStream_t stream);
+    void broadcast(const DeviceBuffer& buffer, int root, cudaStream_t stream);
+    // Throws Error{kPeerLost} when NCCL has met an error, or abort() was called. Does not block.
+    void check();
+    // Does not block: a thread of its own ends the communicator, and may be left behind by _exit.
+    void abort();
+
+    [[nodiscard]] Duration time_limit() const { return group_.time_limit; }
+
+  private:
+    [[nodiscard]] ncclComm_t communicator();
+    void wait_until_started(const char* what);
+
+    DeviceGroup group_;
+    std::mutex mutex_;  // guards communicator_
+    ncclComm_t communicator_ = nullptr;
+};
+
+}  // namespace dslaunch

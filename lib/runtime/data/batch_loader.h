@@ -1,0 +1,53 @@
+// The data thread of a rank: its micro batches in the order of training, made ahead of the step
+// that takes them. DataSets -> BatchLoader -> trainer. Threads: one takes; waited() from any.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+#include "config/run_config.h"
+#include "runtime/data/data_source.h"
+#include "runtime/data/prefetcher.h"
+#include "storage/sample_order.h"
+
+namespace dslaunch {
+
+class BatchLoader {
+  public:
+    struct Options {
+        BatchConfig batch;
+        int64_t rank = 0;  // among batch.data_parallel_size; tensor and stage peers share theirs
+        uint64_t seed = 0;
+        bool shuffle = true;
+        int64_t first_step = 0;  // updates done before: a resumed run goes on there
+        int64_t depth = 2;       // micro batches ready at most: their memory is the cost
+    };
+
+    // Starts the thread. Rank 0 warns when the data are fewer than one step takes.
+    // REQUIRES: train.rows() >= 1, 0 <= rank < data_parallel_size.
+    BatchLoader(DataSource train, const Options& options);
+
+    // This rank's micro batch of STEP (from 0) and MICRO_STEP; see DataSource::batch. Blocks until
+    // it is ready and adds that time to waited(). Any order is right, the order of training is
+    // fast. Rethrows an error of the thread. REQUIRES: 0 <= micro_step < accumulation_steps.
+    [[nodiscard]] std::vector<c10::IValue> take(int64_t step, int64_t micro_step);
+
+    // Time that take() has blocked since the start.
+    [[nodiscard]] Duration waited() const { return prefetcher_.waited(); }
+
+    // The sample in each row of that micro batch: what take() gives, as numbers.
+    [[nodiscard]] std::vector<int64_t> samples_of(int64_t step, int64_t micro_step) const;
+
+  private:
+    [[nodiscard]] std::vector<c10::IValue> make(int64_t index) const;
+
+    DataSource train_;
+    Options options_;
+    SampleOrder order_;
+    Prefetcher<std::vector<c10::IValue>> prefetcher_;  // last: its thread uses all the others
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,99 @@
+#include "runtime/data/column_match.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace dslaunch {
+namespace {
+
+std::string listed(std::span<const std::string> names) {
+    std::vector<std::string> shown;
+    for (const std::string& name : names)
+        shown.push_back(name.empty() ? "(one without a name)" : printable(name));
+    return shown.empty() ? "none" : join(shown, ", ");
+}
+
+std::optional<size_t> find_name(std::span<const std::string> names, const std::string& name) {
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) return std::nullopt;
+    return static_cast<size_t>(found - names.begin());
+}
+
+std::string did_you_mean(const std::string& name, std::span<const std::string> names) {
+    const auto near = nearest(name, names);
+    return near ? fmt::format(" (did you mean '{}'?)", printable(*near)) : "";
+}
+
+std::string both(const ColumnMatch& match) {
+    return fmt::format("the file has the columns {}; forward takes the arguments {}{}",
+                       listed(match.columns), listed(match.arguments),
+                       match.has_target ? " (the last is the loss target)" : "");
+}
+
+void check_chosen(const ColumnMatch& match) {
+    for (const auto& [argument, column] : match.chosen) {
+        if (!find_name(match.arguments, argument))
+            fail(ExitCode::kInput, "{}: dslaunch.data.columns names '{}', no argument{}: {}",
+                 match.path, printable(argument), did_you_mean(argument, match.arguments),
+                 both(match));
+        if (!find_name(match.columns, column))
+            fail(ExitCode::kInput, "{}: dslaunch.data.columns.{} names '{}', no column{}: {}",
+                 match.path, printable(argument), printable(column),
+                 did_you_mean(column, match.columns), both(match));
+    }
+}
+
+// The columns that no argument has taken.
+std::vector<size_t> columns_left(const ColumnMatch& match,
+                                 std::span<const std::optional<size_t>> column_of) {
+    std::vector<size_t> left;
+    for (size_t column = 0; column < match.columns.size(); ++column)
+        if (std::find(column_of.begin(), column_of.end(), column) == column_of.end())
+            left.push_back(column);
+    return left;
+}
+
+[[noreturn]] void fail_leftover(const ColumnMatch& match, std::span<const size_t> columns,
+                                std::span<const size_t> arguments) {
+    std::vector<std::string> column_names;
+    std::vector<std::string> argument_names;
+    for (const size_t column : columns) column_names.push_back(match.columns[column]);
+    for (const size_t argument : arguments) argument_names.push_back(match.arguments[argument]);
+    fail(ExitCode::kInput,
+         "{}: columns and arguments do not pair up. Left over: columns {}; arguments {}. {}. Say "
+         "which column feeds which argument in dslaunch.data.columns",
+         match.path, listed(column_names), listed(argument_names), both(match));
+}
+
+}  // namespace
+
+std::vector<size_t> match_columns(const ColumnMatch& match) {
+    check_chosen(match);
+    const size_t arguments = match.arguments.size();
+    std::vector<std::optional<size_t>> column_of(arguments);
+    std::vector<size_t> without;
+    for (size_t i = 0; i < arguments; ++i) {
+        const auto chosen = match.chosen.find(match.arguments[i]);
+        column_of[i] = find_name(
+            match.columns, chosen == match.chosen.end() ? match.arguments[i] : chosen->second);
+        if (!column_of[i]) without.push_back(i);
+    }
+    if (match.has_target && !column_of.back())
+        fail(ExitCode::kInput, "{}: no column '{}', which dslaunch.loss.target names{}: {}",
+             match.path, printable(match.arguments.back()),
+             did_you_mean(match.arguments.back(), match.columns), both(match));
+    const std::vector<size_t> left = columns_left(match, column_of);
+    if (left.size() == 1 && without.size() == 1) {
+        column_of[without.front()] = left.front();
+    } else if (!without.empty() || (!left.empty() && match.chosen.size() != arguments)) {
+        fail_leftover(match, left, without);
+    }
+    std::vector<size_t> columns;
+    for (const auto& column : column_of) columns.push_back(*column);
+    return columns;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,141 @@
+#include "runtime/data/data_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "storage/sample_order.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr int64_t kIgnoredTarget = -100;  // PyTorch's default ignore_index, as graph/loss.cpp
+
+bool is_row_file(const std::string& path) {
+    return path.ends_with(".safetensors") || path.ends_with(".npy");
+}
+
+std::shared_ptr<const Samples> open_samples(const std::string& path, const DataRequest& request) {
+    DSL_CHECK(request.arguments.size() == request.argument_types.size(), "{} names, {} types",
+              request.arguments.size(), request.argument_types.size());
+    return is_row_file(path) ? open_row_samples(path, request) : open_token_samples(path, request);
+}
+
+std::string shape_text(const DataInput& input) {
+    return fmt::format("{} [{}]", c10::toString(input.dtype), fmt::join(input.sample_shape, ", "));
+}
+
+// Both sets go through one plan, so a sample must look the same in both.
+void check_same_inputs(const Samples& train, const Samples& eval) {
+    for (size_t i = 0; i < train.inputs().size(); ++i) {
+        const DataInput& expected = train.inputs()[i];
+        const DataInput& found = eval.inputs()[i];
+        if (expected == found) continue;
+        fail(ExitCode::kInput,
+             "{}: argument '{}' gets samples of {}, but {} when training on {}; held-out samples "
+             "must look like those trained on",
+             eval.path(), found.argument, shape_text(found), shape_text(expected), train.path());
+    }
+}
+
+DataSets split_one_file(std::shared_ptr<const Samples> file, double eval_fraction) {
+    const SampleSplit split = split_samples(file->sample_count(), eval_fraction);
+    DataSource train(file, 0, split.train);
+    if (eval_fraction == 0) return {train, std::nullopt};
+    if (split.eval == 0)
+        fail(
+            ExitCode::kInput,
+            "{}: dslaunch.data.eval_fraction {} of {} samples holds out none; use at least {:.3g}, "
+            "or name a file in dslaunch.data.eval",
+            file->path(), eval_fraction, file->sample_count(),
+            1.0 / static_cast<double>(file->sample_count()));
+    if (split.train == 0)
+        fail(ExitCode::kInput, "{}: dslaunch.data.eval_fraction {} leaves no sample to train on",
+             file->path(), eval_fraction);
+    return {train, DataSource(file, split.train, split.eval)};
+}
+
+}  // namespace
+
+DataSource::DataSource(std::shared_ptr<const Samples> file, int64_t first, int64_t count)
+    : file_(std::move(file)), first_(first), count_(count) {
+    DSL_CHECK(first >= 0 && count >= 0 && first + count <= file_->sample_count(),
+              "samples [{}, {}) of {}", first, first + count, file_->sample_count());
+}
+
+int64_t DataSource::sample_bytes() const {
+    int64_t bytes = 0;
+    for (const DataInput& input : inputs()) {
+        auto one = static_cast<int64_t>(c10::elementSize(input.dtype));
+        for (const int64_t extent : input.sample_shape) one *= extent;
+        bytes += one;
+    }
+    return bytes;
+}
+
+std::vector<c10::IValue> DataSource::batch(std::span<const int64_t> samples) const {
+    for (const int64_t sample : samples)
+        DSL_CHECK(sample >= 0 && sample < count_, "sample {} of {}", sample, count_);
+    return file_->batch(first_, samples);
+}
+
+void DataSource::check_indices(std::string_view argument, const IndexLimit& limit) const {
+    const auto found = std::find_if(inputs().begin(), inputs().end(),
+                                    [&](const auto& input) { return input.argument == argument; });
+    DSL_CHECK(found != inputs().end(), "no argument '{}'", argument);
+    file_->check_indices(static_cast<size_t>(found - inputs().begin()), limit);
+}
+
+bool DataSets::eval_has_its_own_file() const {
+    return eval.has_value() && eval->path() != train.path();
+}
+
+void DataSets::check_vocabulary(int64_t vocabulary) const {
+    train.check_vocabulary(vocabulary);
+    if (eval_has_its_own_file()) eval->check_vocabulary(vocabulary);
+}
+
+void DataSets::check_indices(std::string_view argument, const IndexLimit& limit) const {
+    train.check_indices(argument, limit);
+    if (eval_has_its_own_file()) eval->check_indices(argument, limit);
+}
+
+void DataSets::check_labels(const DataRequest& request, int64_t classes) const {
+    DSL_CHECK(request.has_target(), "no loss target");
+    check_indices(request.arguments.back(),
+                  {.count = classes, .also = kIgnoredTarget, .what = "classes"});
+}
+
+DataSets open_data(const DataRequest& request) {
+    const DataConfig& data = request.data;
+    DSL_CHECK(data.eval_path.empty() || data.eval_fraction == 0, "eval and eval_fraction");
+    if (data.train_path.empty())
+        fail(ExitCode::kInput,
+             "no training data: name a file in dslaunch.data.train or with --data");
+    auto train = open_samples(data.train_path, request);
+    if (data.eval_path.empty()) return split_one_file(std::move(train), data.eval_fraction);
+    auto eval = open_samples(data.eval_path, request);
+    check_same_inputs(*train, *eval);
+    const int64_t train_count = train->sample_count();
+    const int64_t eval_count = eval->sample_count();
+    return {DataSource(std::move(train), 0, train_count),
+            DataSource(std::move(eval), 0, eval_count)};
+}
+
+void check_arguments_are_tensors(const std::string& path, const DataRequest& request) {
+    for (size_t i = 0; i < request.arguments.size(); ++i) {
+        const c10::TypePtr& type = request.argument_types[i];
+        // A traced argument is a tensor of one shape, a scripted one may be an optional tensor.
+        if (type->isSubtypeOf(*c10::TensorType::get()) ||
+            c10::TensorType::get()->isSubtypeOf(*type))
+            continue;
+        fail(ExitCode::kInput,
+             "{}: forward's argument '{}' is {}, but data feed tensors only; give it a default "
+             "value in the model",
+             path, request.arguments[i], type->repr_str());
+    }
+}
+
+}  // namespace dslaunch

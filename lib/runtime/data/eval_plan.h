@@ -1,0 +1,40 @@
+// How the ranks share an evaluation: the held-out set once, in batches that do not depend on the
+// number of ranks. Pure functions of numbers.
+#pragma once
+
+#include <cstdint>
+
+namespace dslaunch {
+
+// Samples [first, first + rows). A rank that has nothing to do in a round gets rows == 0.
+struct EvalBatch {
+    int64_t index = 0;  // in the whole evaluation: the order in which to add the losses
+    int64_t first = 0;
+    int64_t rows = 0;
+};
+
+class EvalPlan {
+  public:
+    struct Options {
+        int64_t sample_count = 0;  // of the held-out set
+        int64_t batch_rows = 1;    // the last batch may have fewer
+        int64_t ranks = 1;         // data-parallel
+        int64_t rank = 0;
+    };
+    // REQUIRES: sample_count >= 0, batch_rows >= 1, 0 <= rank < ranks.
+    explicit EvalPlan(const Options& options);
+
+    // ceil(sample_count / batch_rows), over all ranks.
+    [[nodiscard]] int64_t batch_count() const { return batch_count_; }
+    // Rounds are equally many on all ranks, so that what they do together stays in step.
+    [[nodiscard]] int64_t round_count() const;
+    // This rank's batch in ROUND: number round * ranks + rank. REQUIRES: 0 <= round <
+    // round_count().
+    [[nodiscard]] EvalBatch batch(int64_t round) const;
+
+  private:
+    Options options_;
+    int64_t batch_count_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,137 @@
+// A thread that makes numbered items ahead of who takes them: at most `depth` are ready, then it
+// waits. No LibTorch, so that it runs under tsan with fake items.
+// Threads: one takes; waited() from any.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/error.h"
+
+namespace dslaunch {
+
+template <typename Item>
+class Prefetcher {
+  public:
+    using Make = std::function<Item(int64_t index)>;
+
+    // Starts to make items FIRST, FIRST + 1, …; MAKE is called by the thread only, one call at a
+    // time. Throws Error{kSetup} when no thread can be started. REQUIRES: depth >= 1.
+    Prefetcher(Make make, int64_t first, int64_t depth)
+        : make_(std::move(make)), depth_(depth), next_made_(first), next_taken_(first) {
+        DSL_CHECK(depth >= 1, "depth {}", depth);
+        try {
+            thread_ = std::thread([this] { run(); });
+        } catch (const std::system_error& error) {
+            fail(ExitCode::kSetup, "cannot start the data thread: {}", error.what());
+        }
+    }
+    Prefetcher(const Prefetcher&) = delete;
+    Prefetcher& operator=(const Prefetcher&) = delete;
+
+    // Waits for no more than the one call of MAKE that is under way.
+    ~Prefetcher() {
+        {
+            const std::lock_guard lock(mutex_);
+            stopping_ = true;
+        }
+        room_.notify_one();
+        thread_.join();
+    }
+
+    // Item INDEX; blocks until it is made. Any INDEX that is not the one after the last drops what
+    // is ready and goes on from there. Rethrows what MAKE threw for INDEX, each time it is asked.
+    [[nodiscard]] Item take(int64_t index) {
+        std::unique_lock lock(mutex_);
+        if (index != next_taken_) restart_at(index);
+        if (ready_.empty()) {
+            const auto begin = clock_.now();
+            filled_.wait(lock, [&] { return !ready_.empty(); });
+            waited_ += clock_.now() - begin;
+        }
+        if (ready_.front().error) std::rethrow_exception(ready_.front().error);
+        Item item = std::move(ready_.front().item);
+        ready_.pop_front();
+        ++next_taken_;
+        lock.unlock();
+        room_.notify_one();
+        return item;
+    }
+
+    // Time that take() has blocked so far.
+    [[nodiscard]] Duration waited() const {
+        const std::lock_guard lock(mutex_);
+        return waited_;
+    }
+
+  private:
+    struct Made {
+        Item item;
+        std::exception_ptr error;
+    };
+
+    void restart_at(int64_t index) {
+        ready_.clear();
+        next_taken_ = index;
+        next_made_ = index;
+        ++restarts_;
+        room_.notify_one();
+    }
+
+    // After an error nothing further is made until a restart.
+    bool may_make() const {
+        return static_cast<int64_t>(ready_.size()) < depth_ &&
+               (ready_.empty() || !ready_.back().error);
+    }
+
+    Made make_one(int64_t index) const {
+        try {
+            return {make_(index), nullptr};
+        } catch (...) {
+            return {Item{}, std::current_exception()};
+        }
+    }
+
+    void run() {
+        std::unique_lock lock(mutex_);
+        for (;;) {
+            room_.wait(lock, [&] { return stopping_ || may_make(); });
+            if (stopping_) return;
+            const int64_t index = next_made_;
+            const uint64_t restarts = restarts_;
+            lock.unlock();
+            Made made = make_one(index);
+            lock.lock();
+            if (restarts != restarts_) continue;  // made for a place that was left meanwhile
+            ready_.push_back(std::move(made));
+            ++next_made_;
+            filled_.notify_one();
+        }
+    }
+
+    Make make_;
+    int64_t depth_;
+    SystemClock clock_;
+
+    mutable std::mutex mutex_;
+    std::condition_variable room_;    // the thread waits here
+    std::condition_variable filled_;  // take() waits here
+    std::deque<Made> ready_;          // items next_taken_, next_taken_ + 1, …
+    int64_t next_made_;
+    int64_t next_taken_;
+    uint64_t restarts_ = 0;
+    bool stopping_ = false;
+    Duration waited_{};
+    std::thread thread_;  // last: it uses all the others
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,173 @@
+// Row files: row i of each column belongs to sample i.
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "runtime/data/collate.h"
+#include "runtime/data/column_match.h"
+#include "runtime/data/samples.h"
+#include "storage/safetensors.h"
+
+namespace dslaunch {
+namespace {
+
+// A column as one argument of forward reads it.
+struct FedColumn {
+    std::string name;
+    DType dtype = DType::kF32;
+    std::span<const std::byte> bytes;
+    int64_t row_numel = 1;
+
+    [[nodiscard]] int64_t row_bytes() const { return row_numel * dtype_bytes(dtype); }
+};
+
+std::string described(const SafetensorsEntry& column) {
+    return fmt::format("'{}' {} [{}]", printable(column.name), dtype_name(column.dtype),
+                       fmt::join(column.shape, ", "));
+}
+
+// Integer classes are what cross entropy takes; the other losses subtract, so they need floats.
+c10::ScalarType target_dtype(const std::string& path, const SafetensorsEntry& column, LossKind loss,
+                             c10::ScalarType dtype) {
+    if (loss != LossKind::kCrossEntropy) return c10::ScalarType::Float;
+    if (dtype == c10::ScalarType::Long) return dtype;
+    fail(ExitCode::kInput,
+         "{}: the target column {} holds no integers, but cross_entropy needs class numbers", path,
+         described(column));
+}
+
+int64_t checked_row_count(const std::string& path, const SafetensorsEntry& column) {
+    if (column.shape.empty())
+        fail(ExitCode::kInput, "{}: column {} is a single number, it has no rows", path,
+             described(column));
+    if (column.shape.front() == 0)
+        fail(ExitCode::kInput, "{}: column {} has no rows", path, described(column));
+    for (const int64_t extent : column.shape)
+        if (extent == 0)
+            fail(ExitCode::kInput, "{}: the rows of column {} are empty", path, described(column));
+    return column.shape.front();
+}
+
+class RowSamples final : public Samples {
+  public:
+    RowSamples(const std::string& path, const DataRequest& request) : file_(path), path_(path) {
+        std::vector<std::string> names;
+        for (const SafetensorsEntry& entry : file_.entries()) names.push_back(entry.name);
+        const std::vector<size_t> column_of = match_columns({.path = path,
+                                                             .columns = names,
+                                                             .arguments = request.arguments,
+                                                             .has_target = request.has_target(),
+                                                             .chosen = request.data.columns});
+        for (size_t i = 0; i < column_of.size(); ++i)
+            add_input(request, i, file_.entries()[column_of[i]]);
+        check_equal_rows(column_of);
+    }
+
+    const std::string& path() const override { return path_; }
+    int64_t sample_count() const override { return sample_count_; }
+    const std::vector<DataInput>& inputs() const override { return inputs_; }
+    int64_t tokens_per_sample() const override { return 0; }
+
+    std::vector<c10::IValue> batch(int64_t first, std::span<const int64_t> offsets) const override {
+        std::vector<c10::IValue> tensors;
+        for (size_t i = 0; i < inputs_.size(); ++i) {
+            std::vector<int64_t> shape = inputs_[i].sample_shape;
+            shape.insert(shape.begin(), static_cast<int64_t>(offsets.size()));
+            const at::Tensor rows = at::empty(shape, inputs_[i].dtype);
+            auto* into = static_cast<std::byte*>(rows.mutable_data_ptr());
+            for (const int64_t offset : offsets) {
+                convert_elements(columns_[i].dtype, row(columns_[i], first + offset),
+                                 inputs_[i].dtype, into);
+                into += columns_[i].row_numel *
+                        static_cast<int64_t>(c10::elementSize(inputs_[i].dtype));
+            }
+            tensors.emplace_back(rows);
+        }
+        return tensors;
+    }
+
+    void check_vocabulary(int64_t) const override {}
+
+    void check_indices(size_t input, const IndexLimit& limit) const override {
+        const FedColumn& column = columns_[input];
+        if (batch_dtype(column.dtype) != c10::ScalarType::Long) return fail_not_indices(input);
+        const int64_t numel = sample_count_ * column.row_numel;
+        for (int64_t i = 0; i < numel; ++i) {
+            const int64_t value = integer_at(column.dtype, column.bytes, i);
+            if ((value >= 0 && value < limit.count) || value == limit.also) continue;
+            fail(ExitCode::kInput, "{}: column '{}', row {}{}: {} is outside the {} {} (0 to {})",
+                 path_, printable(column.name), i / column.row_numel,
+                 column.row_numel == 1 ? "" : fmt::format(", element {}", i % column.row_numel),
+                 value, limit.count, limit.what, limit.count - 1);
+        }
+    }
+
+  private:
+    static std::span<const std::byte> row(const FedColumn& column, int64_t index) {
+        return column.bytes.subspan(static_cast<size_t>(index * column.row_bytes()),
+                                    static_cast<size_t>(column.row_bytes()));
+    }
+
+    [[noreturn]] void fail_not_indices(size_t input) const {
+        fail(ExitCode::kInput, "{}: column '{}' is {}, but argument '{}' picks rows by integers",
+             path_, printable(columns_[input].name), dtype_name(columns_[input].dtype),
+             inputs_[input].argument);
+    }
+
+    void add_input(const DataRequest& request, size_t argument, const SafetensorsEntry& entry) {
+        const int64_t rows = checked_row_count(path_, entry);
+        auto dtype = batch_dtype(entry.dtype);
+        if (!dtype)
+            fail(ExitCode::kInput, "{}: column {} cannot feed a tensor: write it as I64, or as F32",
+                 path_, described(entry));
+        if (request.has_target() && argument + 1 == request.arguments.size())
+            dtype = target_dtype(path_, entry, request.loss.kind, *dtype);
+        if (argument == 0) sample_count_ = rows;
+        FedColumn column{entry.name, entry.dtype, entry.bytes, 1};
+        std::vector<int64_t> sample_shape(entry.shape.begin() + 1, entry.shape.end());
+        for (const int64_t extent : sample_shape) column.row_numel *= extent;
+        columns_.push_back(column);
+        inputs_.push_back({request.arguments[argument], *dtype, std::move(sample_shape)});
+    }
+
+    void check_equal_rows(std::span<const size_t> column_of) const {
+        for (const size_t index : column_of) {
+            const SafetensorsEntry& entry = file_.entries()[index];
+            if (entry.shape.front() == sample_count_) continue;
+            fail(ExitCode::kInput,
+                 "{}: columns {} and {} differ in their first dimension, the number of samples",
+                 path_, described(file_.entries()[column_of.front()]), described(entry));
+        }
+    }
+
+    SafetensorsFile file_;
+    std::string path_;
+    int64_t sample_count_ = 0;
+    std::vector<FedColumn> columns_;  // by argument, as inputs_
+    std::vector<DataInput> inputs_;
+};
+
+void check_rows_only(const std::string& path, const DataRequest& request) {
+    const auto refuse = [&](const char* key) {
+        fail(ExitCode::kInput,
+             "{}: {} is for token files, but this ending means rows; remove the key, or give a "
+             "token file",
+             path, key);
+    };
+    if (request.data.context != 0) refuse("dslaunch.data.context (--context)");
+    if (request.data.token_type) refuse("dslaunch.data.dtype");
+    if (request.arguments.empty())
+        fail(ExitCode::kInput, "{}: forward takes no arguments, so the data feed nothing", path);
+}
+
+}  // namespace
+
+std::unique_ptr<Samples> open_row_samples(const std::string& path, const DataRequest& request) {
+    check_rows_only(path, request);
+    check_arguments_are_tensors(path, request);
+    return std::make_unique<RowSamples>(path, request);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,54 @@
+// One opened data file as numbered samples: the seam between data_source.h and the file formats.
+// An implementation maps its file and copies rows out of it. Threads: const, any thread.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "runtime/data/data_request.h"
+
+namespace dslaunch {
+
+// What one argument of forward gets: a batch of B samples is [B] + sample_shape, contiguous, cpu.
+struct DataInput {
+    std::string argument;
+    c10::ScalarType dtype = c10::ScalarType::Float;
+    std::vector<int64_t> sample_shape;
+
+    bool operator==(const DataInput&) const = default;
+};
+
+class Samples {
+  public:
+    virtual ~Samples() = default;
+
+    [[nodiscard]] virtual const std::string& path() const = 0;
+    [[nodiscard]] virtual int64_t sample_count() const = 0;
+    // One for each argument of forward, in order.
+    [[nodiscard]] virtual const std::vector<DataInput>& inputs() const = 0;
+    // The context of a token file; 0 for rows.
+    [[nodiscard]] virtual int64_t tokens_per_sample() const = 0;
+    // New tensors with samples FIRST + offsets[b] in row b. REQUIRES: all in [0, sample_count).
+    [[nodiscard]] virtual std::vector<c10::IValue> batch(
+        int64_t first, std::span<const int64_t> offsets) const = 0;
+    // See DataSource.
+    virtual void check_vocabulary(int64_t vocabulary) const = 0;
+    virtual void check_indices(size_t input, const IndexLimit& limit) const = 0;
+};
+
+// Throw Error{kInput} naming PATH when the file or its fit to forward's arguments is wrong.
+[[nodiscard]] std::unique_ptr<Samples> open_token_samples(const std::string& path,
+                                                          const DataRequest& request);
+[[nodiscard]] std::unique_ptr<Samples> open_row_samples(const std::string& path,
+                                                        const DataRequest& request);
+
+// Throws Error{kInput} naming PATH unless every argument is a tensor (or an optional one).
+void check_arguments_are_tensors(const std::string& path, const DataRequest& request);
+
+}  // namespace dslaunch

@@ -1,0 +1,105 @@
+// Token files: sample i is tokens [iT, iT + T) and the same shifted by one.
+#include <ATen/ops/empty.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "runtime/data/samples.h"
+#include "storage/sample_order.h"
+#include "storage/token_file.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kTensors = 2;  // tokens, and the tokens after them
+
+DType token_dtype(const DataConfig& data) {
+    return data.token_type == TokenType::kUint32 ? DType::kU32 : DType::kU16;
+}
+
+class TokenSamples final : public Samples {
+  public:
+    TokenSamples(const std::string& path, const DataRequest& request)
+        : file_(path, token_dtype(request.data)),
+          context_(request.data.context),
+          sample_count_(token_sample_count(file_.token_count(), context_)) {
+        for (const std::string& argument : request.arguments)
+            inputs_.push_back({argument, c10::ScalarType::Long, {context_}});
+        if (sample_count_ == 0)
+            fail(ExitCode::kInput,
+                 "{}: {} tokens make no sample: a context of {} tokens needs {}, the last target "
+                 "included; use more data or a smaller dslaunch.data.context (--context)",
+                 path, file_.token_count(), context_, context_ + 1);
+    }
+
+    const std::string& path() const override { return file_.path(); }
+    int64_t sample_count() const override { return sample_count_; }
+    const std::vector<DataInput>& inputs() const override { return inputs_; }
+    int64_t tokens_per_sample() const override { return context_; }
+
+    std::vector<c10::IValue> batch(int64_t first, std::span<const int64_t> offsets) const override {
+        std::vector<c10::IValue> tensors;
+        const auto rows = static_cast<int64_t>(offsets.size());
+        for (size_t shift = 0; shift < kTensors; ++shift) {
+            const at::Tensor tokens = at::empty({rows, context_}, at::kLong);
+            int64_t* into = tokens.mutable_data_ptr<int64_t>();
+            for (const int64_t offset : offsets) {
+                file_.read((first + offset) * context_ + static_cast<int64_t>(shift),
+                           {into, static_cast<size_t>(context_)});
+                into += context_;
+            }
+            tensors.emplace_back(tokens);
+        }
+        return tensors;
+    }
+
+    void check_vocabulary(int64_t vocabulary) const override {
+        check_below(vocabulary, fmt::format("the model's vocabulary of {}", vocabulary));
+    }
+
+    void check_indices(size_t, const IndexLimit& limit) const override {
+        check_below(limit.count, fmt::format("the {} {}", limit.count, limit.what));
+    }
+
+  private:
+    void check_below(int64_t limit, const std::string& what) const {
+        const auto bad = file_.first_outside(limit);
+        if (!bad) return;
+        fail(
+            ExitCode::kInput,
+            "{}: token {} at position {} is outside {}; were these tokens made for this model, and "
+            "is dslaunch.data.dtype right?",
+            path(), bad->token, bad->index, what);
+    }
+
+    TokenFile file_;
+    int64_t context_;
+    int64_t sample_count_;
+    std::vector<DataInput> inputs_;
+};
+
+}  // namespace
+
+std::unique_ptr<Samples> open_token_samples(const std::string& path, const DataRequest& request) {
+    if (request.data.context < 1)
+        fail(ExitCode::kInput,
+             "{}: how many tokens make a sample? Set dslaunch.data.context or --context", path);
+    if (!request.data.columns.empty())
+        fail(ExitCode::kInput,
+             "{}: a token file has no columns, but dslaunch.data.columns names '{}'; columns are "
+             "for .safetensors and .npy",
+             path, request.data.columns.begin()->second);
+    if (request.arguments.size() != kTensors)
+        fail(ExitCode::kInput,
+             "{}: a token file supplies two tensors (the tokens, and the same shifted by one), but "
+             "forward and its loss take {}: {}; use a .safetensors file with a column for each",
+             path, request.arguments.size(), join(request.arguments, ", "));
+    if (request.loss.kind != LossKind::kModel && request.loss.kind != LossKind::kCrossEntropy)
+        fail(ExitCode::kInput,
+             "{}: the targets of a token file are token numbers, which only cross_entropy takes; "
+             "change dslaunch.loss.name, or use a .safetensors file",
+             path);
+    check_arguments_are_tensors(path, request);
+    return std::make_unique<TokenSamples>(path, request);
+}
+
+}  // namespace dslaunch

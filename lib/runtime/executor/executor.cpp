@@ -1,0 +1,145 @@
+#include "runtime/executor/executor.h"
+
+#include <fmt/core.h>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace dslaunch {
+
+Executor::Executor(const StepPlan& plan, InstructionRunner& runner, std::function<void(Lane)> on_lane_start)
+    : plan_(plan), runner_(runner), on_lane_start_(std::move(on_lane_start)), done_(plan.instructions.size(), 0),
+      awaited_(plan.instructions.size(), 0) {
+    for (size_t i = 0; i < plan.instructions.size(); ++i) {
+        lanes_[static_cast<size_t>(plan.instructions[i].lane)].push_back(i);
+        for (const int wait : plan.instructions[i].waits) awaited_[static_cast<size_t>(wait)] = 1;
+    }
+    for (std::atomic<int>& current : current_) current = -1;
+    on_lane_start_(Lane::kCompute);
+    for (int lane = 1; lane < kLanes; ++lane)
+        if (!lanes_[static_cast<size_t>(lane)].empty())
+            threads_.emplace_back([this, lane] { lane_main(static_cast<Lane>(lane)); });
+}
+
+Executor::~Executor() {
+    {
+        const std::lock_guard lock(mutex_);
+        stopping_ = true;
+    }
+    changed_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+}
+
+void Executor::run_step() {
+    {
+        const std::lock_guard lock(mutex_);
+        DSL_CHECK(error_ == nullptr, "a step is run after a failure");
+        std::fill(done_.begin(), done_.end(), 0);
+        lanes_running_ = static_cast<int>(threads_.size());
+        ++step_;
+    }
+    changed_.notify_all();
+    compute_waited_ = {};
+    run_lane(Lane::kCompute);
+    std::unique_lock lock(mutex_);
+    const SystemClock clock;
+    const TimePoint begin = clock.now();
+    // After a failure the other lanes may be stuck in something that poison cannot end: they are not waited for.
+    changed_.wait(lock, [this] { return lanes_running_ == 0 || error_ != nullptr; });
+    compute_waited_ += clock.now() - begin;
+    if (error_ != nullptr) std::rethrow_exception(error_);
+}
+
+void Executor::lane_main(Lane lane) {
+    on_lane_start_(lane);
+    uint64_t step = 0;
+    for (;;) {
+        {
+            std::unique_lock lock(mutex_);
+            changed_.wait(lock, [&] { return stopping_ || step_ > step; });
+            if (stopping_) return;
+            step = step_;
+        }
+        run_lane(lane);
+        {
+            const std::lock_guard lock(mutex_);
+            --lanes_running_;
+        }
+        changed_.notify_all();
+    }
+}
+
+void Executor::run_lane(Lane lane) {
+    std::atomic<int>& current = current_[static_cast<size_t>(lane)];
+    for (const size_t index : lanes_[static_cast<size_t>(lane)]) {
+        const Instruction& instruction = plan_.instructions[index];
+        try {
+            wait_for(instruction);
+            {
+                const std::lock_guard lock(mutex_);
+                if (error_ != nullptr) return;
+            }
+            current.store(static_cast<int>(index), std::memory_order_relaxed);
+            runner_.run(instruction);
+        } catch (...) {
+            fail_step(index, std::current_exception());
+            return;
+        }
+        finish(index);
+    }
+    current.store(-1, std::memory_order_relaxed);
+}
+
+void Executor::wait_for(const Instruction& instruction) {
+    if (instruction.waits.empty()) return;
+    const auto ready = [&] {
+        if (error_ != nullptr) return true;
+        for (const int wait : instruction.waits)
+            if (done_[static_cast<size_t>(wait)] == 0) return false;
+        return true;
+    };
+    std::unique_lock lock(mutex_);
+    if (ready()) return;
+    const SystemClock clock;
+    const TimePoint begin = clock.now();
+    changed_.wait(lock, ready);
+    if (instruction.lane == Lane::kCompute) compute_waited_ += clock.now() - begin;
+}
+
+void Executor::finish(size_t index) {
+    instructions_done_.fetch_add(1, std::memory_order_relaxed);
+    if (awaited_[index] == 0) return;
+    {
+        const std::lock_guard lock(mutex_);
+        done_[index] = 1;
+    }
+    changed_.notify_all();
+}
+
+void Executor::fail_step(size_t index, std::exception_ptr error) {
+    const Instruction& instruction = plan_.instructions[index];
+    std::string where = fmt::format("{} (instruction {}", op_name(instruction.op), index);
+    if (instruction.segment >= 0) where += fmt::format(", segment {}", instruction.segment);
+    if (instruction.bucket >= 0) where += fmt::format(", bucket {}", instruction.bucket);
+    where += ")";
+    std::string why;
+    try {
+        std::rethrow_exception(error);
+    } catch (const Error& known) {
+        why = fmt::format("{}: {}", where, known.what());
+        error = std::make_exception_ptr(Error(known.code(), why));
+    } catch (const std::exception& other) {
+        why = fmt::format("{}: {}", where, other.what());
+        error = std::make_exception_ptr(Error(ExitCode::kRankFailed, why));
+    }
+    bool first = false;
+    {
+        const std::lock_guard lock(mutex_);
+        first = error_ == nullptr;
+        if (first) error_ = error;
+    }
+    if (first) runner_.poison(why);
+    changed_.notify_all();
+}
+
+}  // namespace dslaunch

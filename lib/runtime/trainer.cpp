@@ -1,0 +1,221 @@
+#include "runtime/trainer.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/wire.h"
+#include "config/learning_rate.h"
+#include "plan/plan_check.h"
+#include "runtime/process_usage.h"
+
+namespace dslaunch {
+
+// One step over all ranks.
+struct Trainer::StepFacts {
+    double loss = 0;  // mean over all micro batches
+    int64_t rss_bytes = 0;       // the largest rank's, as the next two
+    int64_t peak_rss_bytes = 0;
+    int64_t page_faults = 0;
+    double data_wait_ms = 0;
+    double compute_wait_ms = 0;
+    bool end = false;
+    double step_ms = 0;
+};
+
+namespace {
+
+// What one rank tells the others at the end of a step.
+struct RankFacts {
+    double loss = 0;
+    int64_t rss_bytes = 0;
+    int64_t peak_rss_bytes = 0;
+    int64_t page_faults = 0;
+    double data_wait_ms = 0;
+    double compute_wait_ms = 0;
+    bool end = false;
+};
+
+std::string encode_facts(const RankFacts& facts) {
+    const auto bits = [](double value) { return std::bit_cast<uint64_t>(value); };
+    WireWriter writer;
+    writer.u64(bits(facts.loss)).i64(facts.rss_bytes).i64(facts.peak_rss_bytes).i64(facts.page_faults);
+    writer.u64(bits(facts.data_wait_ms)).u64(bits(facts.compute_wait_ms)).u8(facts.end ? 1 : 0);
+    return writer.bytes();
+}
+
+RankFacts decode_facts(const std::string& bytes) {
+    WireReader reader(bytes, "step facts of a rank");
+    RankFacts facts;
+    facts.loss = std::bit_cast<double>(reader.u64());
+    facts.rss_bytes = reader.i64();
+    facts.peak_rss_bytes = reader.i64();
+    facts.page_faults = reader.i64();
+    facts.data_wait_ms = std::bit_cast<double>(reader.u64());
+    facts.compute_wait_ms = std::bit_cast<double>(reader.u64());
+    facts.end = reader.u8() != 0;
+    return facts;
+}
+
+std::string clock_text(double seconds) {
+    const auto whole = static_cast<int64_t>(seconds);
+    if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+    return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+}  // namespace
+
+Trainer::Trainer(TrainerParts parts)
+    : parts_(std::move(parts)), executor_(*parts_.plan, *this, parts_.on_lane_start) {}
+
+void Trainer::run(const Instruction& instruction) {
+    switch (instruction.op) {
+        case Op::kLoad:
+        case Op::kForward:
+        case Op::kRecompute: return parts_.segments->run(instruction);
+        case Op::kBackward:
+            parts_.segments->run(instruction);
+            return parts_.state->end_segment(instruction.segment);
+        default: return parts_.state->run(instruction);
+    }
+}
+
+TrainResult Trainer::run() {
+    const RunConfig& config = *parts_.config;
+    TrainResult result;
+    parts_.reporter->ready();
+    train_begin_ = last_step_end_ = clock_.now();
+    faults_before_ = process_usage().page_faults;
+    for (int64_t step = 1; step <= config.steps && !result.asked_to_end; ++step) {
+        const StepFacts facts = run_step(step);
+        result.steps = step;
+        result.loss = facts.loss;
+        result.asked_to_end = facts.end;
+        if (is_first_rank()) {
+            report_step(step, facts);
+            const bool print = step == 1 || step == config.steps || step % std::max<int64_t>(1, config.print_interval) == 0;
+            if (print) report_progress(step, facts);
+        }
+        const bool due = config.eval_interval > 0 && step % config.eval_interval == 0;
+        if (due || step == config.steps || facts.end) result.eval_loss = evaluate(step);
+    }
+    parts_.state->settle();
+    parts_.collectives->barrier();
+    return result;
+}
+
+Trainer::StepFacts Trainer::run_step(int64_t step) {
+    const RunConfig& config = *parts_.config;
+    lr_ = learning_rate(config.scheduler, config.optimizer.lr, step - 1);
+    parts_.state->begin_step(step, lr_);
+    parts_.segments->begin_step(step - 1, 1.0 / static_cast<double>(config.batch.accumulation_steps));
+    executor_.run_step();
+    double loss = 0;
+    for (const double micro : parts_.segments->losses()) loss += micro;
+    StepFacts facts = gather(loss / static_cast<double>(config.batch.accumulation_steps));
+    const TimePoint now = clock_.now();
+    facts.step_ms = to_milliseconds(now - last_step_end_);
+    last_step_end_ = now;
+    return facts;
+}
+
+Trainer::StepFacts Trainer::gather(double loss) {
+    const ProcessUsage usage = process_usage();
+    const Duration data_waited = parts_.data_waited();
+    RankFacts mine{loss, usage.rss_bytes, usage.peak_rss_bytes, usage.page_faults - faults_before_};
+    mine.data_wait_ms = to_milliseconds(data_waited - data_waited_before_);
+    mine.compute_wait_ms = to_milliseconds(executor_.compute_waited());
+    mine.end = parts_.reporter->asked_to_end();
+    faults_before_ = usage.page_faults;
+    data_waited_before_ = data_waited;
+    StepFacts all;
+    const std::vector<std::string> ranks = parts_.collectives->all_gather(encode_facts(mine));
+    for (const std::string& bytes : ranks) {
+        const RankFacts facts = decode_facts(bytes);
+        all.loss += facts.loss;
+        all.rss_bytes = std::max(all.rss_bytes, facts.rss_bytes);
+        all.peak_rss_bytes = std::max(all.peak_rss_bytes, facts.peak_rss_bytes);
+        all.page_faults = std::max(all.page_faults, facts.page_faults);
+        all.data_wait_ms = std::max(all.data_wait_ms, facts.data_wait_ms);
+        all.compute_wait_ms = std::max(all.compute_wait_ms, facts.compute_wait_ms);
+        all.end = all.end || facts.end;
+    }
+    all.loss /= static_cast<double>(ranks.size());
+    return all;
+}
+
+void Trainer::report_step(int64_t step, const StepFacts& facts) {
+    const RunConfig& config = *parts_.config;
+    const double seconds = facts.step_ms / 1e3;
+    const auto rows = static_cast<double>(config.batch.train_rows);
+    JsonWriter json;
+    json.begin_object().field("step", step).field("loss", facts.loss).field("lr", lr_);
+    json.key("grad_norm");
+    if (const auto norm = parts_.state->gradient_norm()) {
+        json.value(*norm);
+    } else {
+        json.null();
+    }
+    json.field("loss_scale", 1.0).field("step_ms", facts.step_ms);
+    json.key("tokens_per_s");
+    if (parts_.tokens_per_sample > 0) {
+        json.value(rows * static_cast<double>(parts_.tokens_per_sample) / seconds);
+    } else {
+        json.null();
+    }
+    json.field("samples_per_s", rows / seconds);
+    // Forward, and twice as much for backward; work done twice by recompute is not counted.
+    const auto flops = 3.0 * static_cast<double>(parts_.info->forward_flops() * config.batch.accumulation_steps);
+    json.field("tflops", flops / seconds / 1e12).key("mfu").null();
+    json.field("rss_bytes", facts.rss_bytes).field("peak_rss_bytes", facts.peak_rss_bytes);
+    json.field("page_faults", facts.page_faults);
+    json.field("data_wait_ms", facts.data_wait_ms).field("lane_wait_ms", facts.compute_wait_ms);
+    const auto peaks = peak_by_tier(*parts_.plan);
+    json.key("tier_bytes").begin_object();
+    for (size_t t = 0; t < peaks.size(); ++t) json.field(tier_name(static_cast<Tier>(t)), peaks[t].peak.value);
+    json.end_object();
+    const Traffic traffic = parts_.collectives->traffic();
+    json.key("link_bytes").begin_object().field("sent", traffic.sent.value).field("received", traffic.received.value);
+    json.end_object().end_object();
+    parts_.reporter->metrics(json.text());
+}
+
+void Trainer::report_progress(int64_t step, const StepFacts& facts) {
+    const RunConfig& config = *parts_.config;
+    const double elapsed = to_milliseconds(clock_.now() - train_begin_) / 1e3;
+    const double left = elapsed / static_cast<double>(step) * static_cast<double>(config.steps - step);
+    const double rows_per_s = static_cast<double>(config.batch.train_rows) / (facts.step_ms / 1e3);
+    const std::string speed =
+        parts_.tokens_per_sample > 0
+            ? fmt::format("{:.0f} tokens/s", rows_per_s * static_cast<double>(parts_.tokens_per_sample))
+            : fmt::format("{:.0f} samples/s", rows_per_s);
+    const std::string held_out = eval_loss_ ? fmt::format("  held-out {:.4f}", *eval_loss_) : "";
+    parts_.reporter->progress(fmt::format("step {}/{}  loss {:.4f}{}  lr {:.3g}  {}  {:.1f} ms/step  {}  left {}", step,
+                                          config.steps, facts.loss, held_out, lr_, speed, facts.step_ms,
+                                          to_text(Bytes{facts.rss_bytes}), clock_text(left)));
+}
+
+std::optional<double> Trainer::evaluate(int64_t step) {
+    if (!parts_.evaluate) return std::nullopt;
+    parts_.state->settle();
+    const EvalShare share = parts_.evaluate();
+    double sums[2] = {share.loss_sum, share.samples};
+    parts_.collectives->sum_ordered(sums);
+    eval_loss_ = sums[0] / sums[1];
+    if (is_first_rank()) {
+        JsonWriter json;
+        json.begin_object().field("step", step).field("eval_loss", *eval_loss_);
+        json.field("eval_samples", static_cast<int64_t>(sums[1])).end_object();
+        parts_.reporter->metrics(json.text());
+        parts_.reporter->progress(fmt::format("step {}: held-out loss {:.4f} over {:.0f} samples", step, *eval_loss_, sums[1]));
+    }
+    // The time belongs to no step.
+    last_step_end_ = clock_.now();
+    return eval_loss_;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,79 @@
+// The training loop: steps of the plan, what is measured of each, evaluation, and the decision to stop, agreed by all ranks.
+// Everything it uses is built by the caller (apps/worker/train.cpp). Runs in the compute lane's thread.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "config/run_config.h"
+#include "plan/step_plan.h"
+#include "runtime/comm/collectives.h"
+#include "runtime/executor/executor.h"
+#include "runtime/parameter_state.h"
+#include "runtime/reporter.h"
+#include "runtime/segment_runner.h"
+
+namespace dslaunch {
+
+// Sum of the losses over this rank's share of the held-out samples, each batch's mean weighted by its samples.
+struct EvalShare {
+    double loss_sum = 0;
+    double samples = 0;
+};
+
+struct TrainerParts {
+    const RunConfig* config = nullptr;
+    const ModelInfo* info = nullptr;
+    const StepPlan* plan = nullptr;
+    SegmentRunner* segments = nullptr;
+    ParameterState* state = nullptr;
+    Collectives* collectives = nullptr;
+    Reporter* reporter = nullptr;
+    std::function<EvalShare()> evaluate;           // empty: nothing is held out
+    std::function<Duration()> data_waited;         // time that Load has waited for the data thread, in all
+    int64_t tokens_per_sample = 0;                 // 0: samples are not tokens
+    std::function<void(Lane)> on_lane_start;
+};
+
+struct TrainResult {
+    int64_t steps = 0;  // optimizer steps done
+    double loss = 0;    // of the last one
+    std::optional<double> eval_loss;
+    bool asked_to_end = false;
+};
+
+class Trainer final : private InstructionRunner {
+  public:
+    // What PARTS points to must outlive the trainer.
+    explicit Trainer(TrainerParts parts);
+
+    // Trains config.steps steps. Throws the first error of any lane; after that the process must leave by _exit.
+    [[nodiscard]] TrainResult run();
+
+    // For the heartbeat; any thread.
+    [[nodiscard]] uint64_t instructions_done() const { return executor_.instructions_done(); }
+
+  private:
+    struct StepFacts;
+    void run(const Instruction& instruction) override;
+    void poison(const std::string& why) override { parts_.collectives->poison(why); }
+    [[nodiscard]] StepFacts run_step(int64_t step);
+    [[nodiscard]] StepFacts gather(double loss);
+    void report_step(int64_t step, const StepFacts& facts);
+    void report_progress(int64_t step, const StepFacts& facts);
+    [[nodiscard]] std::optional<double> evaluate(int64_t step);
+    [[nodiscard]] bool is_first_rank() const { return parts_.collectives->topology().rank() == 0; }
+
+    TrainerParts parts_;
+    Executor executor_;
+    SystemClock clock_;
+    TimePoint last_step_end_{};
+    TimePoint train_begin_{};
+    double lr_ = 0;
+    int64_t faults_before_ = 0;
+    Duration data_waited_before_{};
+    std::optional<double> eval_loss_;
+};
+
+}  // namespace dslaunch

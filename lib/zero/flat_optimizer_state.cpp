@@ -1,0 +1,36 @@
+#include "zero/flat_optimizer_state.h"
+
+namespace dslaunch {
+
+int64_t FlatOptimizerState::states_per_parameter(const OptimizerConfig& config) {
+    if (config.kind == OptimizerKind::kSgd) return config.momentum != 0 ? 1 : 0;
+    return 2;
+}
+
+FlatOptimizerState::FlatOptimizerState(const OptimizerConfig& config, const FlatLayout& layout) : config_(config) {
+    const auto numel = static_cast<size_t>(layout.numel);
+    if (states_per_parameter(config) >= 1) first_.resize(numel);
+    if (states_per_parameter(config) >= 2) second_.resize(numel);
+}
+
+void FlatOptimizerState::update(const Piece& piece, double lr, int64_t step) {
+    const auto offset = static_cast<size_t>(piece.offset_numel);
+    if (config_.kind == OptimizerKind::kSgd) {
+        const SgdStep sgd{lr,           config_.momentum, config_.dampening, config_.weight_decay,
+                          config_.nesterov, step == 1};
+        sgd_step(piece.range, sgd, first_.empty() ? nullptr : first_.data() + offset);
+        return;
+    }
+    AdamStep adam;
+    adam.lr = lr;
+    adam.beta1 = config_.beta1;
+    adam.beta2 = config_.beta2;
+    adam.eps = config_.eps;
+    adam.weight_decay = config_.weight_decay;
+    adam.decoupled_decay = config_.kind == OptimizerKind::kAdamW;
+    adam.bias_correction = config_.bias_correction;
+    adam.step = step;
+    adam_step(piece.range, adam, first_.data() + offset, second_.data() + offset);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,41 @@
+// Optimizer states over a range of the flat buffers, and the step that updates them: Adam, AdamW, SGD in fp32. Parameters
+// that got no gradient in a step are left alone, as PyTorch does, so each keeps its own step count.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "config/run_config.h"
+#include "kernels/flat_optimizer.h"
+#include "plan/flat_layout.h"
+
+namespace dslaunch {
+
+class FlatOptimizerState {
+  public:
+    // Zeroed states for all LAYOUT.numel elements, faulted in.
+    FlatOptimizerState(const OptimizerConfig& config, const FlatLayout& layout);
+
+    // fp32 values per parameter that CONFIG needs: Adam 2, SGD with momentum 1, without 0.
+    [[nodiscard]] static int64_t states_per_parameter(const OptimizerConfig& config);
+
+    struct Piece {
+        int slice = 0;             // which parameter
+        int64_t offset_numel = 0;  // in the flat buffer
+        FlatRange range;           // pointers already at that offset
+    };
+    // Updates one piece with the learning rate LR as the slice's STEP-th update (from 1). Thread-safe for disjoint pieces.
+    void update(const Piece& piece, double lr, int64_t step);
+
+    [[nodiscard]] int64_t bytes() const { return static_cast<int64_t>((first_.size() + second_.size()) * sizeof(float)); }
+    [[nodiscard]] std::span<const float> first() const { return first_; }
+    [[nodiscard]] std::span<const float> second() const { return second_; }
+
+  private:
+    OptimizerConfig config_;
+    std::vector<float> first_;   // Adam's momentum, SGD's momentum buffer
+    std::vector<float> second_;  // Adam's variance
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,87 @@
+#include "zero/gradient_collector.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include "base/check.h"
+
+namespace dslaunch {
+
+class GradientCollector::Hook final : public torch::autograd::PostAccumulateGradHook {
+  public:
+    Hook(GradientCollector& collector, size_t slice) : collector_(collector), slice_(slice) {}
+
+    void operator()(const torch::autograd::Variable& parameter) override {
+        at::Tensor gradient = std::move(parameter.mutable_grad());
+        parameter.mutable_grad().reset();
+        collector_.receive(slice_, std::move(gradient));
+    }
+
+  private:
+    GradientCollector& collector_;
+    size_t slice_;
+};
+
+GradientCollector::GradientCollector(const Model& model, const FlatLayout& layout, std::vector<at::Tensor> views)
+    : model_(model), layout_(layout) {
+    DSL_CHECK(views.size() == layout.slices.size(), "{} views for {} slices", views.size(), layout.slices.size());
+    for (size_t i = 0; i < views.size(); ++i) {
+        const ParameterSlice& slice = layout.slices[i];
+        slices_.push_back({views[i], {}, slice.first_segment != slice.last_segment, true});
+        const at::Tensor& parameter = model.parameters()[static_cast<size_t>(slice.parameter)].tensor;
+        torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<Hook>(*this, i));
+    }
+}
+
+GradientCollector::~GradientCollector() {
+    for (const ParameterSlice& slice : layout_.slices)
+        torch::autograd::impl::set_post_acc_grad_hooks(
+            model_.parameters()[static_cast<size_t>(slice.parameter)].tensor, nullptr);
+}
+
+void GradientCollector::claim(const Bucket& bucket) {
+    for (int i = bucket.first_slice; i < bucket.end_slice; ++i) slices_[static_cast<size_t>(i)].fresh = true;
+}
+
+void GradientCollector::add(Slice& slice, const at::Tensor& gradient) {
+    if (slice.fresh) {
+        slice.view.copy_(gradient);
+    } else {
+        slice.view.add_(gradient);
+    }
+    slice.fresh = false;
+}
+
+void GradientCollector::receive(size_t index, at::Tensor gradient) {
+    const at::NoGradGuard no_grad;
+    Slice& slice = slices_[index];
+    if (!slice.shared_by_segments) {
+        add(slice, gradient);
+    } else if (slice.scratch.defined()) {
+        slice.scratch = slice.scratch.add(gradient);
+    } else {
+        slice.scratch = std::move(gradient);
+    }
+}
+
+void GradientCollector::end_segment(int segment) {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < slices_.size(); ++i) {
+        Slice& slice = slices_[i];
+        if (!slice.scratch.defined() || layout_.slices[i].first_segment != segment) continue;
+        add(slice, slice.scratch);
+        slice.scratch.reset();
+    }
+}
+
+void GradientCollector::complete(const Bucket& bucket, std::span<float> used) {
+    const at::NoGradGuard no_grad;
+    for (int i = bucket.first_slice; i < bucket.end_slice; ++i) {
+        Slice& slice = slices_[static_cast<size_t>(i)];
+        if (slice.fresh) slice.view.zero_();
+        used[static_cast<size_t>(i - bucket.first_slice)] = slice.fresh ? 0.0F : 1.0F;
+    }
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,198 @@
+// Everything that can be killed is killed, with workers that do not want to go: nothing may be
+// left.
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "support/catch.h"
+#include "support/job_process.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+
+namespace {
+
+const std::string kProbe = std::string(DSL_BINARY_DIR) + "/launch_probe";
+
+// Each worker and its setsid grandchild record their ids and ignore what can be ignored.
+std::string stubborn_script(const TemporaryFolder& folder) {
+    return "trap '' TERM INT HUP QUIT USR1; echo $$ >> " + folder.path() +
+           "/pids; setsid sh -c \"trap '' TERM INT HUP; echo \\$\\$ >> " + folder.path() +
+           "/pids; while :; do sleep 0.05; done\" & while :; do sleep 0.05; done";
+}
+
+std::string willing_script(const TemporaryFolder& folder) {
+    return "echo $$ >> " + folder.path() + "/pids; exec sleep 600";
+}
+
+double elapsed_ms(Steady::time_point from) {
+    return std::chrono::duration<double, std::milli>(Steady::now() - from).count();
+}
+
+struct RunningJob {
+    TemporaryFolder folder;
+    JobProcess process;
+    std::vector<ProcessName> workers;
+
+    RunningJob(bool stubborn, std::vector<std::string> options = {})
+        : process(folder, make_command(stubborn, options)) {
+        const size_t expected = stubborn ? 8 : 4;
+        REQUIRE(wait_until(
+            [&] {
+                workers = recorded_processes(folder);
+                return workers.size() == expected;
+            },
+            10'000));
+    }
+    std::vector<std::string> make_command(bool stubborn, const std::vector<std::string>& options) {
+        std::vector<std::string> command = {kProbe, "hosts=a,b", "workers=2"};
+        command.insert(command.end(), options.begin(), options.end());
+        command.insert(
+            command.end(),
+            {"--", "sh", "-c", stubborn ? stubborn_script(folder) : willing_script(folder)});
+        return command;
+    }
+};
+
+// The agents are the grandchildren of the launcher, the guardians its children.
+std::vector<ProcessName> agents_below(pid_t launcher, bool guardians) {
+    std::vector<ProcessName> found;
+    for (const ProcessName& process : descendants(launcher)) {
+        std::ifstream file("/proc/" + std::to_string(process.pid) + "/cmdline");
+        const std::string line{std::istreambuf_iterator<char>(file), {}};
+        if (line.find("agent") == std::string::npos || line.find("--stdio") == std::string::npos)
+            continue;
+        if (!descendants(process.pid).empty()) found.push_back(process);
+    }
+    // A guardian has the agent below it; the agent has only workers.
+    std::vector<ProcessName> wanted;
+    for (const ProcessName& process : found) {
+        bool has_agent_below = false;
+        for (const ProcessName& below : descendants(process.pid)) {
+            for (const ProcessName& other : found) has_agent_below |= below == other;
+        }
+        if (has_agent_below == guardians) wanted.push_back(process);
+    }
+    return wanted;
+}
+
+}  // namespace
+
+TEST_CASE("a killed worker ends the job, and the culprit is named") {
+    for (const bool stubborn : {false, true}) {
+        RunningJob job(stubborn);
+        const auto began = Steady::now();
+        REQUIRE(signal_process(job.workers.front(), SIGKILL));
+        REQUIRE(wait_until([&] { return all_gone(job.workers); }, 5'000));
+        const double gone_ms = elapsed_ms(began);
+        std::printf("worker killed, %s ranks: all gone after %.1f ms\n",
+                    stubborn ? "stubborn" : "willing", gone_ms);
+        CHECK(gone_ms < (stubborn ? 2'000 : 1'000));
+        CHECK(job.process.wait(5'000) == 128 + SIGKILL);
+        CHECK(job.process.err().find("killed by SIGKILL") != std::string::npos);
+        CHECK(job.process.err().find("failed first") != std::string::npos);
+    }
+}
+
+TEST_CASE("a killed launcher takes every process of the job along") {
+    for (const bool stubborn : {false, true}) {
+        RunningJob job(stubborn);
+        const auto began = Steady::now();
+        job.process.signal(SIGKILL);
+        REQUIRE(wait_until([&] { return all_gone(job.workers); }, 5'000));
+        std::printf("launcher killed, %s ranks: all gone after %.1f ms\n",
+                    stubborn ? "stubborn" : "willing", elapsed_ms(began));
+        CHECK(elapsed_ms(began) < 2'000);
+    }
+}
+
+TEST_CASE("a killed agent or guardian leaves nothing behind and its host is named") {
+    for (const bool guardian : {false, true}) {
+        RunningJob job(true);
+        const auto agents = agents_below(job.process.pid(), guardian);
+        REQUIRE(agents.size() == 2);
+        const auto began = Steady::now();
+        REQUIRE(signal_process(agents.front(), SIGKILL));
+        REQUIRE(wait_until([&] { return all_gone(job.workers); }, 5'000));
+        std::printf("%s killed: all gone after %.1f ms\n", guardian ? "guardian" : "agent",
+                    elapsed_ms(began));
+        const int code = job.process.wait(5'000);
+        INFO(job.process.err());
+        CHECK(code != 0);
+        CHECK(code != -1);
+        if (!guardian) {
+            CHECK(code == 67);
+            CHECK(job.process.err().find("is lost") != std::string::npos);
+        }
+    }
+}
+
+TEST_CASE("Ctrl-C gives programs a TERM and the grace time, a second one ends them at once") {
+    SECTION("willing ranks end with the TERM") {
+        RunningJob job(false);
+        job.process.signal(SIGINT);
+        CHECK(job.process.wait(2'000) == 76);
+        CHECK(all_gone(job.workers));
+    }
+    SECTION("stubborn ones end when the grace time is over") {
+        RunningJob job(true, {"grace_ms=300"});
+        const auto began = Steady::now();
+        job.process.signal(SIGTERM);
+        CHECK(job.process.wait(5'000) == 76);
+        CHECK(elapsed_ms(began) >= 300);
+        CHECK(all_gone(job.workers));
+    }
+    SECTION("a second signal does not wait for it") {
+        RunningJob job(true, {"grace_ms=60000"});
+        job.process.signal(SIGINT);
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        job.process.signal(SIGINT);
+        CHECK(job.process.wait(3'000) == 76);
+        CHECK(all_gone(job.workers));
+    }
+}
+
+TEST_CASE("two jobs at once do not touch each other") {
+    RunningJob first(true);
+    RunningJob second(false);
+    first.process.signal(SIGKILL);
+    REQUIRE(wait_until([&] { return all_gone(first.workers); }, 5'000));
+    for (const ProcessName& worker : second.workers) CHECK(name_process(worker.pid) == worker);
+    second.process.signal(SIGINT);
+    CHECK(second.process.wait(3'000) == 76);
+}
+
+TEST_CASE("a job ends with the code that its ranks give") {
+    struct Row {
+        std::string script;
+        int code;
+        std::string message;
+    };
+    const Row rows[] = {
+        {"exit 0", 0, ""},
+        {"[ $RANK != 1 ] || exit 3; exec sleep 60", 3,
+         "rank 1 on host localhost failed first: exit code 3"},
+        {"[ $RANK != 2 ] || kill -SEGV $$; exec sleep 60", 128 + SIGSEGV, "SIGSEGV"},
+        // 75 is the code of a rank that only lost its peer.
+        {"[ $RANK != 0 ] || exit 75; [ $RANK != 1 ] || { sleep 0.02; exit 9; }; exec sleep 60", 9,
+         "rank 1"},
+    };
+    for (const Row& row : rows) {
+        TemporaryFolder folder;
+        JobProcess job(folder, {kProbe, "workers=3", "--", "sh", "-c", row.script});
+        INFO(row.script);
+        CHECK(job.wait(10'000) == row.code);
+        CHECK(job.err().find(row.message) != std::string::npos);
+    }
+}
+
+TEST_CASE("a descendant that a finished rank leaves behind is ended with the job") {
+    TemporaryFolder folder;
+    JobProcess job(folder, {kProbe, "--", "sh", "-c",
+                            "setsid sh -c 'echo $$ >> " + folder.path() +
+                                "/pids; exec sleep 600' & sleep 0.2; exit 0"});
+    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 1; }, 5'000));
+    const auto left = recorded_processes(folder);
+    CHECK(job.wait(5'000) == 0);
+    CHECK(all_gone(left));
+}

@@ -1,0 +1,95 @@
+// The launcher's process half without its command line: builds a JobSpec from plain words, so that
+// tests need neither hostfiles nor dsworker. `launch_probe agent --stdio` is the agent.
+//   launch_probe [kind=program|train] [transport=local|ssh|openssh] [hosts=a,b] [workers=N]
+//   [grace_ms=N]
+//                [output=DIR] [ssh_config=FILE] [cwd=DIR] [files=a,b] [restarts=N] -- command…
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/text.h"
+#include "launch/agent.h"
+#include "launch/job.h"
+
+using namespace dslaunch;
+
+namespace {
+
+void apply(JobSpec& spec, std::vector<std::string>& hosts, int& workers, const std::string& word) {
+    const size_t equals = word.find('=');
+    const std::string name = word.substr(0, equals);
+    const std::string value = equals == std::string::npos ? "" : word.substr(equals + 1);
+    const int number = static_cast<int>(parse_int(value).value_or(0));
+    if (name == "kind") {
+        spec.target_kind = value == "train" ? TargetKind::kTorchScript : TargetKind::kProgram;
+    } else if (name == "transport") {
+        spec.transport = value == "ssh"       ? TransportKind::kSsh
+                         : value == "openssh" ? TransportKind::kOpenSsh
+                                              : TransportKind::kLocal;
+    } else if (name == "hosts") {
+        hosts = split(value, ',');
+    } else if (name == "workers") {
+        workers = number;
+    } else if (name == "grace_ms") {
+        spec.grace = std::chrono::milliseconds(number);
+    } else if (name == "restarts") {
+        spec.max_restarts = number;
+    } else if (name == "output") {
+        spec.output_directory = value;
+    } else if (name == "ssh_config") {
+        spec.ssh_config_path = value;
+    } else if (name == "cwd") {
+        spec.working_directory = value;
+    } else if (name == "files") {
+        spec.required_files = split(value, ',');
+    } else {
+        fail(ExitCode::kUsage, "unknown word {}", word);
+    }
+}
+
+JobSpec parse(int argc, char** argv) {
+    JobSpec spec;
+    spec.job_id = "probe-" + std::to_string(::getpid());
+    spec.target = "probe";
+    spec.working_directory = "/";
+    std::vector<std::string> hosts = {"localhost"};
+    int workers = 1;
+    int i = 1;
+    for (; i < argc && std::string(argv[i]) != "--"; ++i) apply(spec, hosts, workers, argv[i]);
+    const std::vector<std::string> command(argv + std::min(i + 1, argc), argv + argc);
+    spec.environment.inherit_all = spec.transport == TransportKind::kLocal;
+    spec.world_size = workers * static_cast<int>(hosts.size());
+    for (size_t node = 0; node < hosts.size(); ++node) {
+        PlannedNode planned;
+        planned.name = hosts[node];
+        for (int local = 0; local < workers; ++local) {
+            WorkerEnvironment environment;
+            environment.rank = static_cast<int>(node) * workers + local;
+            environment.world_size = spec.world_size;
+            environment.local_rank = local;
+            environment.local_world_size = workers;
+            environment.node_rank = static_cast<int>(node);
+            environment.node_sizes.assign(hosts.size(), workers);
+            environment.job_id = spec.job_id;
+            planned.workers.push_back({environment, command});
+        }
+        spec.nodes.push_back(planned);
+    }
+    return spec;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+    try {
+        if (argc == 3 && std::string(argv[1]) == "agent") return run_agent(0, 1);
+        return run_job(parse(argc, argv));
+    } catch (const Error& error) {
+        const std::string line = std::string("launch_probe: ") + error.what() + "\n";
+        static_cast<void>(write_full(2, line));
+        return static_cast<int>(error.code());
+    }
+}

@@ -1,0 +1,147 @@
+// Both ssh transports against the same hosts and the same troubles: each names the host and the
+// cause, asks nobody anything, and comes back.
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "support/catch.h"
+#include "support/job_process.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+
+namespace {
+
+const std::string kProbe = std::string(DSL_BINARY_DIR) + "/launch_probe";
+const std::string kRigScript = std::string(DSL_SOURCE_DIR) + "/tests/cluster/rig.sh";
+
+class Rig {
+  public:
+    explicit Rig(int count)
+        : prefix_("dt" + std::to_string(::getpid() % 1000) + "x"),
+          folder_("/tmp/dslaunch-rig-" + prefix_) {
+        TemporaryFolder folder;
+        JobProcess up(folder, {kRigScript, "up", folder_, prefix_, std::to_string(count)});
+        const int code = up.wait(30'000);
+        usable_ = code == 0;
+        if (code == 77) std::printf("SKIPPED: %s", up.out().c_str());
+        if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
+    }
+    ~Rig() {
+        TemporaryFolder folder;
+        JobProcess down(folder, {kRigScript, "down", folder_, prefix_});
+        down.wait(30'000);
+    }
+    [[nodiscard]] bool usable() const { return usable_; }
+    [[nodiscard]] std::vector<std::string> probe(const std::string& transport,
+                                                 const std::string& config,
+                                                 const std::string& hosts,
+                                                 const std::string& script,
+                                                 const std::string& program = kProbe) const {
+        return {"ip",
+                "netns",
+                "exec",
+                prefix_ + "0",
+                program,
+                "transport=" + transport,
+                "ssh_config=" + folder_ + "/" + config,
+                "hosts=" + hosts,
+                "workers=2",
+                "--",
+                "sh",
+                "-c",
+                script};
+    }
+
+  private:
+    std::string prefix_;
+    std::string folder_;
+    bool usable_ = false;
+};
+
+bool mentions(const std::string& text, const std::string& word) {
+    return text.find(word) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("both ssh transports run a job, and say the same of the same troubles") {
+    const Rig rig(3);
+    if (!rig.usable()) return;
+    for (const std::string transport : {"ssh", "openssh"}) {
+        DYNAMIC_SECTION(transport << " runs a job on three hosts") {
+            TemporaryFolder folder;
+            const auto began = Steady::now();
+            JobProcess job(folder,
+                           rig.probe(transport, "good", "n1,n2,n3", "echo $RANK $MASTER_ADDR"));
+            CHECK(job.wait(20'000) == 0);
+            INFO(job.err());
+            std::printf("%s: three hosts in %.0f ms\n", transport.c_str(),
+                        std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+            for (const char* line : {"[n1:0] 0 10.91.7.2\n", "[n3:5] 5 10.91.7.2\n"})
+                CHECK(mentions(job.out(), line));
+        }
+        DYNAMIC_SECTION(transport << " leaves nothing when the launcher is killed") {
+            TemporaryFolder folder;
+            JobProcess job(folder, rig.probe(transport, "good", "n1,n2",
+                                             "trap '' TERM HUP INT; echo $$ >> " + folder.path() +
+                                                 "/pids; while :; do sleep 0.05; done"));
+            REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }, 10'000));
+            const auto workers = recorded_processes(folder);
+            const auto began = Steady::now();
+            job.signal(SIGKILL);
+            REQUIRE(wait_until([&] { return all_gone(workers); }, 5'000));
+            std::printf("%s: launcher killed, all gone after %.0f ms\n", transport.c_str(),
+                        std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+        }
+        struct Row {
+            std::string config, hosts, cause;
+        };
+        const Row rows[] = {
+            {"unknown_host_key", "n1", "ost key verification failed"},
+            {"changed_host_key", "n1", "ost key verification failed"},
+            {"refused", "n1", "onnection refused"},
+            {"wrong_key", "n1", "ermission denied"},
+            {"good", "nosuch.invalid", "nosuch.invalid"},
+        };
+        for (const Row& row : rows) {
+            DYNAMIC_SECTION(transport << " names host and cause: " << row.config << " "
+                                      << row.hosts) {
+                TemporaryFolder folder;
+                JobProcess job(folder, rig.probe(transport, row.config, row.hosts, "echo ran"));
+                CHECK(job.wait(20'000) == 67);
+                INFO(job.err());
+                CHECK(mentions(job.err(), row.cause));
+                CHECK(mentions(job.err(), row.hosts + ": "));
+                CHECK(job.out().empty());
+            }
+        }
+        DYNAMIC_SECTION(transport << " lists every bad host and starts nothing on the good ones") {
+            TemporaryFolder folder;
+            JobProcess job(
+                folder, rig.probe(transport, "good", "n1,no-a.invalid,no-b.invalid", "echo ran"));
+            CHECK(job.wait(20'000) == 67);
+            CHECK(mentions(job.err(), "2 of 3 host(s)"));
+            CHECK(mentions(job.err(), "no-a.invalid: "));
+            CHECK(mentions(job.err(), "no-b.invalid: "));
+            CHECK(job.out().empty());
+        }
+        DYNAMIC_SECTION(transport << " names a host without dslaunch") {
+            TemporaryFolder folder;
+            // Only the launcher's own mount namespace has this program.
+            auto command =
+                rig.probe(transport, "good", "n1", "echo ran", folder.path() + "/m/probe");
+            const std::string mount = "mkdir -p " + folder.path() + "/m && mount -t tmpfs tmpfs " +
+                                      folder.path() + "/m && cp " + kProbe + " " + folder.path() +
+                                      "/m/probe && exec \"$@\"";
+            std::vector<std::string> wrapped(command.begin(), command.begin() + 4);
+            wrapped.insert(wrapped.end(), {"sh", "-c", mount, "sh"});
+            wrapped.insert(wrapped.end(), command.begin() + 4, command.end());
+            JobProcess job(folder, wrapped);
+            CHECK(job.wait(20'000) == 67);
+            INFO(job.err());
+            CHECK(mentions(job.err(), "n1: there is no dslaunch at"));
+            CHECK(mentions(job.err(), "exit 127"));
+        }
+    }
+}

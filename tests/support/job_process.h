@@ -1,0 +1,128 @@
+// A program under test as a child process: its output, its exit, and the processes that it made, by
+// recorded id.
+#pragma once
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/fd.h"
+#include "launch/process_tree.h"
+
+namespace dslaunch::test {
+
+using Steady = std::chrono::steady_clock;
+
+inline bool wait_until(const std::function<bool()>& done, int limit_ms) {
+    const auto limit = Steady::now() + std::chrono::milliseconds(limit_ms);
+    while (!done()) {
+        if (Steady::now() > limit) return false;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return true;
+}
+
+// A folder of its own, removed at the end.
+class TemporaryFolder {
+  public:
+    TemporaryFolder() {
+        char name[] = "/tmp/dslaunch-test-XXXXXX";
+        path_ = ::mkdtemp(name);
+    }
+    TemporaryFolder(const TemporaryFolder&) = delete;
+    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+    ~TemporaryFolder() {
+        const int status = std::system(("rm -rf '" + path_ + "'").c_str());
+        static_cast<void>(status);
+    }
+    [[nodiscard]] const std::string& path() const { return path_; }
+    [[nodiscard]] std::string read(const std::string& name) const {
+        std::ifstream file(path_ + "/" + name);
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+
+  private:
+    std::string path_;
+};
+
+// Output goes to files, so that nobody has to read along.
+class JobProcess {
+  public:
+    JobProcess(const TemporaryFolder& folder, const std::vector<std::string>& command)
+        : folder_(folder) {
+        const int out = open_file("stdout");
+        const int err = open_file("stderr");
+        pid_ = ::fork();
+        if (pid_ == 0) {
+            ::dup2(out, 1);
+            ::dup2(err, 2);
+            std::vector<char*> argv;
+            for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+            argv.push_back(nullptr);
+            ::execvp(argv[0], argv.data());
+            ::_exit(126);
+        }
+        ::close(out);
+        ::close(err);
+    }
+    JobProcess(const JobProcess&) = delete;
+    JobProcess& operator=(const JobProcess&) = delete;
+    ~JobProcess() {
+        if (pid_ > 0) {
+            ::kill(pid_, SIGKILL);
+            ::waitpid(pid_, nullptr, 0);
+        }
+    }
+    [[nodiscard]] pid_t pid() const { return pid_; }
+    void signal(int number) const { ::kill(pid_, number); }
+    // The exit code, 128+n for a signal, -1 when it does not end in time.
+    int wait(int limit_ms) {
+        int status = 0;
+        if (!wait_until([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; }, limit_ms)) {
+            return -1;
+        }
+        pid_ = -1;
+        return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    }
+    [[nodiscard]] std::string out() const { return folder_.read("stdout"); }
+    [[nodiscard]] std::string err() const { return folder_.read("stderr"); }
+
+  private:
+    int open_file(const std::string& name) const {
+        return ::open((folder_.path() + "/" + name).c_str(),
+                      O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    }
+    const TemporaryFolder& folder_;
+    pid_t pid_ = -1;
+};
+
+// The processes that wrote their ids into PATH/pids, with their start times.
+inline std::vector<ProcessName> recorded_processes(const TemporaryFolder& folder) {
+    std::vector<ProcessName> found;
+    std::ifstream file(folder.path() + "/pids");
+    for (pid_t pid = 0; file >> pid;) {
+        const ProcessName name = name_process(pid);
+        if (name.start_time != 0) found.push_back(name);
+    }
+    return found;
+}
+
+inline bool all_gone(const std::vector<ProcessName>& processes) {
+    for (const ProcessName& process : processes) {
+        if (name_process(process.pid) == process) return false;
+    }
+    return true;
+}
+
+}  // namespace dslaunch::test

@@ -1,0 +1,234 @@
+#include "launcher/run_options.h"
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launcher/build_job.h"
+#include "launcher/dry_run.h"
+#include "launcher/option_table.h"
+#include "support/catch.h"
+
+using namespace dslaunch;
+using Words = std::vector<std::string>;
+
+namespace {
+
+RunOptions parse(const std::string& line) {
+    return parse_run_options(split(line, ' '));
+}
+
+std::string refusal(const std::string& line) {
+    try {
+        (void)parse(line);
+        return "accepted";
+    } catch (const Error& error) {
+        CHECK(error.code() == ExitCode::kUsage);
+        return error.what();
+    }
+}
+
+Machine machine() {
+    Machine machine;
+    machine.host_name = "head";
+    machine.directory = "/home/me";
+    machine.binary_directory = "/opt/bin";
+    machine.environment = {{"NCCL_DEBUG", "INFO"}, {"SECRET", "x"}, {"TOKEN", "y"}};
+    return machine;
+}
+
+JobSpec job(const std::string& line, const Machine& on = machine()) {
+    return build_job(parse(line), on).spec;
+}
+
+const std::string kHostfiles = std::string(DSL_SOURCE_DIR) + "/hostfiles/";
+
+}  // namespace
+
+TEST_CASE("a model takes our options before and after it, in every spelling") {
+    for (const char* line :
+         {"--num_gpus 4 train.pt --deepspeed_config ds.json --save-interval 5",
+          "train.pt --num-gpus=4 --config=ds.json --save_interval=5",
+          "--save-interval=5 --nproc_per_node 4 --deepspeed-config ds.json --deepspeed train.pt"}) {
+        INFO(line);
+        const RunOptions o = parse(line);
+        CHECK(o.target == "train.pt");
+        CHECK(o.filter.num_gpus == 4);
+        CHECK(o.config == "ds.json");
+        CHECK(o.set == Words{"dslaunch.save.interval=5"});
+        CHECK(o.arguments.empty());
+    }
+    CHECK(parse("train.pt --resume --steps 3").resume_directory.empty());
+    CHECK(parse("train.pt --resume=ck --steps 3").resume_directory == "ck");
+}
+
+TEST_CASE("everything after a script or program is its own") {
+    const RunOptions o = parse("-i n1:0 train.py --num_gpus 4 --help -x train.pt");
+    CHECK(o.target == "train.py");
+    CHECK(o.arguments == Words{"--num_gpus", "4", "--help", "-x", "train.pt"});
+    CHECK_FALSE(o.help);
+    CHECK_FALSE(o.filter.num_gpus);
+    CHECK(parse("-- --odd a").arguments == Words{"a"});
+}
+
+TEST_CASE("a bad command line is refused with what to do") {
+    const std::pair<const char*, const char*> rows[] = {
+        {"--hostfil h train.pt", "did you mean `--hostfile`"},
+        {"train.pt --stepz 4", "did you mean `--steps`"},
+        {"--steps 4 train.py", "--steps is for a .pt target"},
+        {"--config c prog", "--config is for a .pt target"},
+        {"--steps 0 train.pt", "--steps: `0` is not a number from 1"},
+        {"--steps 1 train.pt --steps 2", "given twice"},
+        {"--steps", "needs a value"},
+        {"--hostfile --dry-run train.pt", "needs a value"},
+        {"--dry-run=1 train.pt", "takes no value"},
+        {"--hostfile= train.pt", "the value is empty"},
+        {"train.pt other", "unexpected `other`"},
+        {"--resume ck train.pt", "--resume is for a .pt target"},
+        {"-m train.pt", "cannot be given for a .pt"},
+        {"--json train.pt", "--json needs --dry-run"},
+        {"--launcher pdsh train.pt", "not available yet, use ssh or openssh"},
+        {"--launcher slurm train.pt", "not available yet"},
+        {"--launcher rsh train.pt", "none of ssh, openssh, local"},
+        {"--device tpu train.pt", "none of auto, cpu, cuda"},
+        {"--nnodes 1:4 train.py", "elastic"},
+        {"--node_rank 1 train.py", "run dslaunch once"},
+        {"--max_restarts 3 train.py", "not available yet"},
+        {"--rdzv_backend etcd train.py", "not available"},
+        {"--master_port 70000 train.py", "--master_port"},
+        {"--master_addr a;b train.py", "--master_addr"},
+        {"--expect-sha256 abc train.pt", "64 hexadecimal digits"},
+        {"--set lr train.pt", "not KEY=VALUE"},
+        {"--standalone --hostfile h train.py", "exclude each other"},
+        {"-z train.py", "unknown option `-z`"},
+        {"--i n1 train.py", "unknown option `--i`"},
+        {"--dry-run", "no target"},
+    };
+    for (const auto& [line, message] : rows) {
+        INFO(line);
+        CHECK_THAT(refusal(line), Catch::Contains(message));
+    }
+}
+
+TEST_CASE("every option of the table is in the help, and the refused ones say why") {
+    const std::string help = run_options_help();
+    for (const OptionRow& row : option_rows()) {
+        const std::string name = split(row.names, ',').front();
+        INFO(name);
+        CHECK(help.find("--" + name) != std::string::npos);
+        CHECK((row.apply == nullptr) == (row.group == Group::kRefused));
+        if (row.group == Group::kRefused)
+            CHECK_THAT(refusal("--" + name + " 1 x.py"), Catch::Contains("is refused: "));
+    }
+    for (const std::string& line : split(help, '\n')) CHECK(line.size() <= 120);
+}
+
+TEST_CASE("every flag of deepspeed is known") {
+    for (const char* flag : {"hostfile",
+                             "include",
+                             "exclude",
+                             "num_nodes",
+                             "min_elastic_nodes",
+                             "max_elastic_nodes",
+                             "num_gpus",
+                             "num_accelerators",
+                             "elastic_training",
+                             "master_port",
+                             "master_addr",
+                             "node_rank",
+                             "launcher",
+                             "launcher_args",
+                             "module",
+                             "no_python",
+                             "no_local_rank",
+                             "no_ssh",
+                             "no_ssh_check",
+                             "force_multi",
+                             "save_pid",
+                             "enable_each_rank_log",
+                             "autotuning",
+                             "bind_cores_to_rank",
+                             "bind_core_list",
+                             "ssh_port",
+                             "venv_script",
+                             "log_level",
+                             "quiet"}) {
+        INFO(flag);
+        CHECK_THAT(refusal(std::string("--") + flag + " 1 x.py"),
+                   !Catch::Contains("unknown option"));
+    }
+}
+
+TEST_CASE("a job runs here unless a hostfile names another machine") {
+    CHECK(job("true").transport == TransportKind::kLocal);
+    CHECK(job("--hostfile " + kHostfiles + "localhost-2 true").transport == TransportKind::kLocal);
+    CHECK(job("--force_multi --hostfile " + kHostfiles + "localhost-2 true").transport ==
+          TransportKind::kSsh);
+    CHECK(job("--hostfile " + kHostfiles + "cluster-4 true").transport == TransportKind::kSsh);
+    CHECK(job("--launcher openssh --hostfile " + kHostfiles + "cluster-4 true").transport ==
+          TransportKind::kOpenSsh);
+    CHECK(job("--launcher local --hostfile " + kHostfiles + "cluster-4 true").transport ==
+          TransportKind::kLocal);
+    CHECK(job("--ssh_port 2200 --hostfile " + kHostfiles + "addresses true").nodes[1].port == 2200);
+    CHECK(job("--ssh_port 2200 --hostfile " + kHostfiles + "addresses true").nodes[0].port == 2222);
+    CHECK_THROWS_WITH(job("--hostfile /nonexistent/h true"), Catch::Contains("/nonexistent/h"));
+    CHECK_THROWS_WITH(job("--num_nodes 2 true"), Catch::Contains("--hostfile"));
+}
+
+TEST_CASE("each kind of target gets its command") {
+    CHECK(job("t.py a").nodes[0].workers[0].command ==
+          Words{"python3", "-u", "t.py", "--local_rank=0", "a"});
+    CHECK(job("--no_local_rank t.py").nodes[0].workers[0].command ==
+          Words{"python3", "-u", "t.py"});
+    CHECK(job("--nproc_per_node 2 t.py").nodes[0].workers[1].command ==
+          Words{"python3", "-u", "t.py"});
+    CHECK(job("-m pkg.train").nodes[0].workers[0].command ==
+          Words{"python3", "-u", "-m", "pkg.train", "--local_rank=0"});
+    CHECK(job("--no_python t.py").nodes[0].workers[0].command == Words{"t.py"});
+    CHECK(job("t.pt --steps 3 --data d --device cpu --resume=c").nodes[0].workers[0].command ==
+          Words{"/opt/bin/dsworker", "train", "t.pt", "--set=dslaunch.steps=3",
+                "--set=dslaunch.data.train=\"d\"", "--set=dslaunch.device=\"cpu\"", "--resume=c"});
+}
+
+TEST_CASE("without a hostfile the GPUs decide, and a machine without any takes CPU workers") {
+    CHECK(job("true").world_size == 1);
+    CHECK(job("--num_gpus 3 true").world_size == 3);
+    CHECK(job("--include localhost:0,1 true").world_size == 2);
+    Machine with_gpus = machine();
+    with_gpus.gpu_count = 4;
+    CHECK(job("true", with_gpus).world_size == 4);
+    CHECK(job("--include localhost:1,3 true", with_gpus).nodes[0].workers[0].environment.devices ==
+          "1,3");
+    CHECK_THROWS_AS(job("--num_gpus 5 true", with_gpus), Error);
+    CHECK(job("--num_gpus 5 --device cpu true", with_gpus).world_size == 5);
+    with_gpus.environment = {{"CUDA_VISIBLE_DEVICES", "2,3"}};
+    CHECK(job("true", with_gpus).nodes[0].workers[1].environment.devices == "2,3");
+    CHECK_THROWS_AS(job("--device cuda true"), Error);
+}
+
+TEST_CASE("remote workers get what was asked for and nothing else") {
+    const std::string remote = "--hostfile " + kHostfiles + "cluster-4 ";
+    const JobSpec spec = job(remote + "--env TOKEN --env A=b=c true");
+    CHECK_FALSE(spec.environment.inherit_all);
+    CHECK(spec.environment.set ==
+          EnvironmentList{{"NCCL_DEBUG", "INFO"}, {"TOKEN", "y"}, {"A", "b=c"}});
+    CHECK(job("true").environment.inherit_all);
+    CHECK_THROWS_WITH(job(remote + "--env UNSET true"), Catch::Contains("not set here"));
+    CHECK_THROWS_WITH(job(remote + "--env RANK=3 true"), Catch::Contains("RANK"));
+}
+
+TEST_CASE("a dry run as JSON holds each worker's place, environment and command") {
+    const auto json =
+        nlohmann::json::parse(dry_run_json(job("--hostfile " + kHostfiles + "uneven prog x")));
+    CHECK(json["world_size"] == 6);
+    REQUIRE(json["workers"].size() == 6);
+    const auto& last = json["workers"][5];
+    CHECK(last["rank"] == 5);
+    CHECK(last["host"] == "te3");
+    CHECK(last["node_rank"] == 2);
+    CHECK(last["local_rank"] == 2);
+    CHECK(last["devices"] == nlohmann::json::array({0, 1, 2}));
+    CHECK(last["env"]["LOCAL_RANK"] == "2");
+    CHECK(last["env"]["NCCL_DEBUG"] == "INFO");
+    CHECK(last["command"] == nlohmann::json::array({"prog", "x"}));
+}

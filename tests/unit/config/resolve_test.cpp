@@ -1,0 +1,188 @@
+#include "config/resolve.h"
+#include "base/error.h"
+#include "config/schema.h"
+#include "support/catch.h"
+
+#include <fmt/core.h>
+
+#include <fstream>
+#include <iterator>
+#include <string>
+#include <vector>
+
+using namespace dslaunch;
+
+namespace {
+
+Resolved resolved(const std::string& text, int64_t world_size) {
+    ResolveOptions options;
+    options.world_size = world_size;
+    Resolved result = resolve(parse_config(text, "c"), options);
+    for (const Problem& problem : result.problems) UNSCOPED_INFO(problem.text());
+    CHECK(result.problems.empty());
+    return result;
+}
+
+const ResolvedValue* value_at(const Resolved& result, const std::string& path) {
+    for (const ResolvedValue& value : result.values) {
+        if (value.path == path) return &value;
+    }
+    return nullptr;
+}
+
+std::vector<std::string> good_configs() {
+    return {
+        "{}",
+        R"({"train_batch_size": 8, "steps_per_print": 2000,
+            "optimizer": {"type": "Adam", "params": {"lr": 0.001, "betas": [0.8, 0.999], "eps": 1e-8,
+                          "weight_decay": 3e-7}},
+            "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 0.001,
+                          "warmup_num_steps": 1000}},
+            "gradient_clipping": 1.0, "prescale_gradients": false,
+            "bf16": {"enabled": false},
+            "fp16": {"enabled": false, "fp16_master_weights_and_grads": false, "loss_scale": 0,
+                     "loss_scale_window": 500, "hysteresis": 2, "min_loss_scale": 1, "initial_scale_power": 15},
+            "wall_clock_breakdown": false,
+            "zero_optimization": {"stage": 0, "allgather_partitions": true, "reduce_scatter": true,
+                "allgather_bucket_size": 50000000, "reduce_bucket_size": 5e7, "overlap_comm": true,
+                "contiguous_gradients": true, "cpu_offload": null, "offload_param": {"device": "none"}}})",
+        R"({"train_micro_batch_size_per_gpu": "auto", "gradient_accumulation_steps": "auto",
+            "train_batch_size": "auto", "gradient_clipping": "auto", "fp16": {"enabled": "auto"},
+            "optimizer": {"type": "AdamW", "params": {"lr": "auto", "betas": "auto", "eps": "auto",
+                          "weight_decay": "auto"}},
+            "scheduler": {"type": "WarmupDecayLR", "params": {"total_num_steps": "auto", "warmup_min_lr": "auto",
+                          "warmup_max_lr": "auto", "warmup_num_steps": "auto"}},
+            "dslaunch": {"steps": 50}})",
+        R"({"optimizer": {"type": "sgd", "params": {"lr": 0.1, "momentum": 0.9, "nesterov": true}},
+            "scheduler": {"type": "WarmupCosineLR", "params": {"total_num_steps": 100}},
+            "activation_checkpointing": {"number_checkpoints": 4},
+            "dslaunch": {"data": {"train": "a \"b\" \\ é.npy", "columns": {"x": "pixels"}, "context": 64,
+                         "dtype": "uint32", "shuffle": false, "eval_fraction": 0.1},
+                         "steps": 5, "seed": 7, "device": "cpu", "eval_interval": 2, "broadcast_buffers": true,
+                         "loss": {"name": "cross_entropy", "target": "y", "mean": "token"},
+                         "save": {"interval": 3, "keep": 2}, "communication": {"reduce": "micro_step"}}})",
+        "train_batch_size: 4   # YAML by the same keys\noptimizer:\n  type: Adam\n  params: "
+        "{adam_w_mode: false}\n",
+    };
+}
+
+}  // namespace
+
+TEST_CASE("a printed config resolves to an equal one, at several world sizes") {
+    for (const std::string& text : good_configs()) {
+        for (int64_t world_size : {1, 2, 4}) {
+            CAPTURE(text, world_size);
+            Resolved first = resolved(text, world_size);
+            Resolved second = resolved(config_text(first), world_size);
+            CHECK(first.config == second.config);
+        }
+    }
+}
+
+TEST_CASE("the batch relation is solved from what is given") {
+    struct Row {
+        const char* text;
+        int64_t world_size;
+        BatchConfig batch;
+    };
+    const std::vector<Row> rows = {
+        {"{}", 3, {3, 1, 1, 3}},
+        {"{train_batch_size: 32}", 4, {32, 8, 1, 4}},
+        {"{train_micro_batch_size_per_gpu: 4}", 2, {8, 4, 1, 2}},
+        {"{gradient_accumulation_steps: 4}", 2, {8, 1, 4, 2}},
+        {"{train_batch_size: 32, train_micro_batch_size_per_gpu: 4}", 1, {32, 4, 8, 1}},
+        {"{train_batch_size: 32, gradient_accumulation_steps: 2}", 4, {32, 4, 2, 4}},
+        {"{train_micro_batch_size_per_gpu: 3, gradient_accumulation_steps: 5}", 7, {105, 3, 5, 7}},
+    };
+    for (const Row& row : rows) {
+        CAPTURE(row.text);
+        CHECK(resolved(row.text, row.world_size).config.batch == row.batch);
+    }
+}
+
+TEST_CASE("every value says where it comes from") {
+    TrainConfig config =
+        parse_config("{\"train_batch_size\": 32,\n \"gradient_clipping\": \"auto\"}", "ds.json");
+    apply_override(config, "optimizer={type: AdamW, params: {lr: 2e-4}}");
+    apply_override(config, "dslaunch.steps=10", "--steps");
+    apply_text(config, "dslaunch.data.train", "3", "--data");
+    ResolveOptions options;
+    options.world_size = 2;
+    Resolved result = resolve(config, options);
+    REQUIRE(result.problems.empty());
+    CHECK(value_at(result, "train_batch_size")->origin == "ds.json:1:22");
+    CHECK(value_at(result, "train_micro_batch_size_per_gpu")->origin ==
+          "derived: 32 rows / 1 micro steps / 2 ranks");
+    CHECK(value_at(result, "gradient_clipping")->origin ==
+          "derived: auto = 1.0, the value of DeepSpeed's documentation");
+    CHECK(value_at(result, "optimizer.params.lr")->origin == "--set");
+    CHECK(value_at(result, "dslaunch.steps")->origin == "--steps");
+    CHECK(value_at(result, "dslaunch.seed")->origin == "default");
+    CHECK(result.config.optimizer.lr == 2e-4);
+    CHECK(result.config.data.train_path == "3");
+}
+
+TEST_CASE("a config absent altogether gives the defaults of RunConfig") {
+    Resolved result = resolve(empty_config());
+    CHECK(result.problems.empty());
+    CHECK(result.config == RunConfig{});
+}
+
+TEST_CASE("steps are required for a training run only") {
+    ResolveOptions options;
+    options.needs_steps = true;
+    Resolved result = resolve(empty_config(), options);
+    REQUIRE(result.problems.size() == 1);
+    CHECK(result.problems[0].text() ==
+          "dslaunch.steps: is not given: how many optimizer steps to train (--steps N)");
+    CHECK_THROWS_AS(require_valid(result), Error);
+}
+
+TEST_CASE("Adam is decoupled as in DeepSpeed unless adam_w_mode is false") {
+    auto optimizer = [](const std::string& type, const std::string& params) {
+        return resolved(fmt::format("{{optimizer: {{type: {}, params: {{{}}}}}}}", type, params), 1)
+            .config.optimizer;
+    };
+    CHECK(optimizer("Adam", "").kind == OptimizerKind::kAdamW);
+    CHECK(optimizer("Adam", "adam_w_mode: false").kind == OptimizerKind::kAdam);
+    CHECK(optimizer("AdamW", "adam_w_mode: false").kind == OptimizerKind::kAdamW);
+    CHECK(optimizer("AdamW", "").weight_decay == 0.0);
+    CHECK(optimizer("AdamW", "torch_adam: true").weight_decay == 0.01);
+    CHECK(optimizer("Adam", "torch_adam: true, adam_w_mode: false").weight_decay == 0.0);
+}
+
+TEST_CASE("JSON escapes beyond the basic plane and slashes are read") {
+    TrainConfig config =
+        parse_config(R"({"dslaunch": {"data": {"train": "\ud83d\ude00\/\u00e9\\ud83d"}}})", "c");
+    REQUIRE(config.problems.empty());
+    CHECK(find_path(config.root, "dslaunch.data.train")->text ==
+          "\xF0\x9F\x98\x80/\xC3\xA9\\ud83d");
+}
+
+TEST_CASE("what has no effect is said, not silent") {
+    Resolved result = resolved(R"({"aio": {"thread_count": 4, "queue_depth": 8}})", 1);
+    REQUIRE(result.notes.size() == 1);
+    CHECK(result.notes[0] ==
+          "c:1:26: aio.thread_count has no effect: read only with offload to nvme");
+}
+
+TEST_CASE("overrides that are not assignments are usage errors") {
+    TrainConfig config = parse_config("{train_batch_size: 2}", "c");
+    for (const char* bad : {"a", "=1", "a..b=1", "train_batch_size.x=1", "a=[1", "a=*x"}) {
+        CAPTURE(bad);
+        CHECK_THROWS_AS(apply_override(config, bad), Error);
+    }
+}
+
+TEST_CASE("a config file that is not there or is a folder is a clear error") {
+    CHECK_THROWS_WITH(load_config("/nonexistent/ds.json"),
+                      "config /nonexistent/ds.json: no such file");
+    CHECK_THROWS_WITH(load_config("/tmp"),
+                      "config /tmp: is a directory; give the file, e.g. /tmp/ds_config.json");
+}
+
+TEST_CASE("docs/config-keys.md is what the schema prints") {
+    std::ifstream file(std::string(DSL_SOURCE_DIR) + "/docs/config-keys.md");
+    std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+    CHECK(text == schema_markdown());
+}

@@ -1,0 +1,132 @@
+#include "config/schema.h"
+#include "base/text.h"
+#include "config/resolve.h"
+#include "support/catch.h"
+
+#include <fmt/core.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+using namespace dslaunch;
+
+namespace {
+
+std::vector<std::string> one_edit_away(const std::string& word) {
+    std::vector<std::string> result;
+    for (size_t i = 0; i < word.size(); ++i) {
+        if (word.size() > 1) result.push_back(word.substr(0, i) + word.substr(i + 1));
+        result.push_back(word.substr(0, i) + "q" + word.substr(i));
+        result.push_back(word.substr(0, i) + "q" + word.substr(i + 1));
+        if (i + 1 < word.size() && word[i] != word[i + 1]) {
+            std::string swapped = word;
+            std::swap(swapped[i], swapped[i + 1]);
+            result.push_back(swapped);
+        }
+    }
+    return result;
+}
+
+// The problems of a tree that holds nothing but null at SECTION.NAME.
+std::vector<Problem> problems_of(const std::string& section, const std::string& name) {
+    Value tree;
+    tree.kind = Value::Kind::kObject;
+    std::string path = section.empty() ? name : section + "." + name;
+    REQUIRE(set_path(tree, path, Value{}));
+    return check_against_schema(tree);
+}
+
+}  // namespace
+
+TEST_CASE("each key misspelled by one edit is caught, with the right suggestion nearly always") {
+    int64_t edits = 0, right = 0, caught = 0;
+    for (const KeySpec& key : schema()) {
+        std::vector<std::string> parts = split(key.path, '.');
+        std::string name = parts.back();
+        if (name == "*" || std::string_view(key.path).find("[]") != std::string_view::npos)
+            continue;
+        parts.pop_back();
+        for (std::string& part : parts) {
+            if (part == "*") part = "any";
+        }
+        std::string section = join(parts, ".");
+        std::vector<std::string> siblings = key_names(section);
+        std::set<std::string> real(siblings.begin(), siblings.end());
+        if (find_key(section.empty() ? "qqq" : section + ".qqq") != nullptr)
+            continue;  // takes any name
+        for (const std::string& wrong : one_edit_away(name)) {
+            if (real.contains(wrong)) continue;
+            ++edits;
+            for (const Problem& problem : problems_of(section, wrong)) {
+                if (problem.message.rfind("unknown key", 0) != 0) continue;
+                ++caught;
+                if (problem.message == fmt::format("unknown key, did you mean `{}`?", name))
+                    ++right;
+            }
+        }
+    }
+    INFO(edits << " misspellings, " << caught << " caught, " << right
+               << " with the right suggestion");
+    CHECK(edits > 10'000);
+    CHECK(caught == edits);
+    CHECK(double(right) >= 0.95 * double(edits));
+}
+
+TEST_CASE("the table is sound: unique paths, sections before their keys, defaults of their type") {
+    std::set<std::string> seen;
+    for (const KeySpec& key : schema()) {
+        CAPTURE(key.path);
+        CHECK(seen.insert(key.path).second);
+        std::vector<std::string> parts = split(key.path, '.');
+        parts.pop_back();
+        if (!parts.empty() && parts.back() == "[]") parts.pop_back();
+        if (!parts.empty()) CHECK(seen.contains(join(parts, ".")));
+        CHECK((key.status == KeyStatus::kSupported || *key.note != '\0'));
+        CHECK(*key.doc != '\0');
+        Value value = default_value(key);
+        if (value.is(Value::Kind::kNull) ||
+            (value.is(Value::Kind::kString) && value.text == "auto"))
+            continue;
+        switch (key.type) {
+            case KeyType::kBool:
+                CHECK(value.is(Value::Kind::kBool));
+                break;
+            case KeyType::kInt:
+                CHECK(value.is(Value::Kind::kInt));
+                break;
+            case KeyType::kFloat:
+                CHECK((value.is(Value::Kind::kFloat) || value.is(Value::Kind::kInt)));
+                break;
+            case KeyType::kString:
+                CHECK(value.is(Value::Kind::kString));
+                break;
+            case KeyType::kList:
+                CHECK(value.is(Value::Kind::kList));
+                break;
+            default:
+                break;
+        }
+    }
+}
+
+TEST_CASE("every key is accepted with its own default and with null") {
+    for (const KeySpec& key : schema()) {
+        std::string path = key.path;
+        bool skip = path.find('*') != std::string::npos || path.find("[]") != std::string::npos ||
+                    *key.only_for != '\0';
+        if (skip) continue;
+        CAPTURE(path);
+        for (const Value& value : {Value{}, default_value(key)}) {
+            Value tree;
+            tree.kind = Value::Kind::kObject;
+            REQUIRE(set_path(tree, path, value));
+            std::vector<Problem> problems = check_against_schema(tree);
+            bool presence = path.find("sparse_attention.") == 0 ||
+                            path.find("datastates_ckpt.") == 0 ||
+                            path.find("zeropp_loco_param.") != std::string::npos ||
+                            path.find("zenflow.") != std::string::npos;
+            CHECK(problems.size() == (presence ? 1 : 0));
+        }
+    }
+}

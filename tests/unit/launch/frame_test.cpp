@@ -1,0 +1,98 @@
+#include "launch/frame.h"
+
+#include "base/error.h"
+#include "launch/control.h"
+#include "launch/line_splitter.h"
+#include "launch/messages.h"
+#include "support/catch.h"
+
+using namespace dslaunch;
+
+TEST_CASE("frames arrive whole however the stream is cut") {
+    const std::string payloads[] = {"", "a", std::string(70'000, '\0')};
+    std::string stream;
+    for (const auto& payload : payloads) stream += encode(Frame{FrameKind::kOutput, payload});
+    for (const size_t piece : {size_t{1}, size_t{5}, size_t{6}, size_t{65'536}, stream.size()}) {
+        FrameDecoder decoder(false);
+        std::vector<std::string> got;
+        for (size_t at = 0; at < stream.size(); at += piece) {
+            decoder.append(std::string_view(stream).substr(at, piece));
+            while (auto frame = decoder.next()) got.push_back(frame->payload);
+        }
+        REQUIRE(got == std::vector<std::string>(std::begin(payloads), std::end(payloads)));
+    }
+}
+
+TEST_CASE("what a login script prints before the greeting is skipped and kept") {
+    FrameDecoder decoder(true);
+    decoder.append("Welcome to n1\n");
+    CHECK_FALSE(decoder.next());
+    decoder.append(kAgentGreeting.substr(0, 3));
+    CHECK_FALSE(decoder.next());
+    decoder.append(std::string(kAgentGreeting.substr(3)) + encode(Frame{FrameKind::kPong, "x"}));
+    const auto frame = decoder.next();
+    REQUIRE(frame);
+    CHECK(frame->payload == "x");
+    CHECK(decoder.noise() == "Welcome to n1\n");
+    FrameDecoder endless(true);
+    CHECK_THROWS_AS(endless.append(std::string(kGreetingNoiseBytesMax + 1, 'y')), Error);
+}
+
+TEST_CASE("a frame too long or of an unknown kind is refused as soon as its header is there") {
+    FrameDecoder too_long(false);
+    too_long.append(std::string("\xff\xff\xff\x7f\x08\x00", 6));
+    CHECK_THROWS_AS(too_long.next(), Error);
+    for (const char kind : {'\0', '\x09', '\x3f', '\x4a'}) {
+        FrameDecoder unknown(false);
+        unknown.append(std::string("\0\0\0\0", 4) + kind + '\0');
+        CHECK_THROWS_AS(unknown.next(), Error);
+    }
+    ControlDecoder control;
+    control.append(std::string("\0\0\0\0\x07\0", 6));
+    CHECK_THROWS_AS(control.next(), Error);
+}
+
+TEST_CASE("a start request survives its journey byte for byte") {
+    StartRequest request;
+    request.target_kind = TargetKind::kTorchScript;
+    request.inherit_all = false;
+    request.working_directory = "/tmp/a b";
+    const std::string odd("quote' $(x)\n\0\xff", 14);
+    request.workers.push_back({7, true, {"sh", odd}, {{"NAME", odd}, {"EMPTY", ""}}});
+    const auto back = decode<StartRequest>(encode(request));
+    CHECK(back.target_kind == TargetKind::kTorchScript);
+    CHECK_FALSE(back.inherit_all);
+    CHECK(back.working_directory == "/tmp/a b");
+    REQUIRE(back.workers.size() == 1);
+    CHECK(back.workers[0].rank == 7);
+    CHECK(back.workers[0].takes_rendezvous);
+    CHECK(back.workers[0].command == request.workers[0].command);
+    CHECK(back.workers[0].environment == request.workers[0].environment);
+}
+
+TEST_CASE("a message cut anywhere, or with bytes left over, is refused") {
+    StartRequest request;
+    request.workers.push_back({1, false, {"sh"}, {{"A", "B"}}});
+    const std::string bytes = encode(request);
+    for (size_t length = 0; length < bytes.size(); ++length) {
+        CHECK_THROWS_AS(decode<StartRequest>(std::string_view(bytes).substr(0, length)), Error);
+    }
+    CHECK_THROWS_AS(decode<StartRequest>(bytes + "x"), Error);
+}
+
+TEST_CASE("a hello of another version still tells its number") {
+    Hello hello;
+    hello.protocol_version = 77;
+    CHECK(decode<Hello>(encode(hello) + "fields of the future").protocol_version == 77);
+}
+
+TEST_CASE("lines are cut at newlines and at the limit, and nothing is lost") {
+    LineSplitter splitter;
+    CHECK(splitter.add("ab").empty());
+    CHECK(splitter.add("c\n\nde") == "abc\n\n");
+    CHECK(splitter.finish() == "de\n");
+    CHECK(splitter.finish().empty());
+    const std::string longest(kLineBytesMax, 'x');
+    CHECK(splitter.add(longest + "yz\n") == longest + "\nyz\n");
+    CHECK(splitter.add(longest + "\n") == longest + "\n");
+}

@@ -1,0 +1,43 @@
+#include "runtime/comm/device_backend.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "base/error.h"
+#include "support/catch.h"
+
+using namespace dslaunch;
+
+TEST_CASE("A plugin that is missing or something else is a set-up error that names it") {
+    for (const char* path : {"/nonexistent/libdsl_cuda.so", "libm.so.6"}) {
+        try {
+            (void)open_device_backend(path, 0);
+            FAIL("opened " << path);
+        } catch (const Error& error) {
+            CHECK(error.code() == ExitCode::kSetup);
+            CHECK(std::string(error.what()).find(path) != std::string::npos);
+        }
+    }
+}
+
+TEST_CASE("The built plugin opens, and says so when there is no such GPU") {
+    const std::string path = std::string(DSL_BINARY_DIR) + "/libdsl_cuda.so";
+    if (::access(path.c_str(), R_OK) != 0) {
+        std::printf("SKIPPED: no CUDA plugin in this build: %s\n", path.c_str());
+        return;
+    }
+    try {
+        const DeviceBackendPtr backend = open_device_backend(path, 4096);
+        FAIL("GPU 4096 was opened");
+    } catch (const Error& error) {
+        CHECK(error.code() == ExitCode::kSetup);
+        const std::string text = error.what();
+        if (text.find("cannot be opened") != std::string::npos) {
+            std::printf("SKIPPED: LibTorch's CUDA libraries are not complete here: %s\n",
+                        text.c_str());
+            return;
+        }
+        CHECK((text.find("GPU 4096") == 0 || text.find("CUDA device count") == 0));
+    }
+}

@@ -1,0 +1,131 @@
+#include "runtime/executor/executor.h"
+
+#include "base/error.h"
+#include "support/catch.h"
+
+namespace dslaunch {
+
+namespace {
+
+// Records the order in which instructions start and end, and fails or blocks on demand.
+class FakeRunner final : public InstructionRunner {
+  public:
+    explicit FakeRunner(const StepPlan& plan) : plan_(plan) {}
+
+    void run(const Instruction& instruction) override {
+        const auto index = static_cast<int>(&instruction - plan_.instructions.data());
+        {
+            const std::lock_guard lock(mutex_);
+            for (const int wait : instruction.waits) waits_kept_ = waits_kept_ && ended_.at(static_cast<size_t>(wait));
+            order_.push_back(index);
+        }
+        if (index == fail_at) fail(ExitCode::kDiverged, "boom");
+        if (index == block_at) {
+            std::unique_lock lock(mutex_);
+            changed_.wait(lock, [this] { return poisoned_; });
+            fail(ExitCode::kPeerLost, "poisoned");
+        }
+        const std::lock_guard lock(mutex_);
+        ended_.at(static_cast<size_t>(index)) = true;
+    }
+
+    void poison(const std::string& why) override {
+        const std::lock_guard lock(mutex_);
+        poisoned_ = true;
+        why_ = why;
+        changed_.notify_all();
+    }
+
+    void begin_step() {
+        ended_.assign(plan_.instructions.size(), false);
+        order_.clear();
+    }
+
+    int fail_at = -1;
+    int block_at = -1;
+    bool waits_kept_ = true;
+    std::string why_;
+    std::vector<int> order_;
+
+  private:
+    const StepPlan& plan_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    bool poisoned_ = false;
+    std::vector<bool> ended_;
+};
+
+StepPlan real_plan(int64_t accumulation) {
+    ModelInfo model;
+    for (int s = 0; s < 6; ++s) {
+        SegmentInfo segment;
+        segment.name = std::to_string(s);
+        segment.parameters = {s};
+        model.parameters.push_back({segment.name, 100, 4, true});
+        model.segments.push_back(segment);
+    }
+    StepPlanOptions options;
+    options.accumulation_steps = accumulation;
+    options.clip = accumulation == 2;
+    return make_step_plan(model, make_flat_layout(model, {1 << 20, 1}), options);
+}
+
+int index_of(const StepPlan& plan, Op op) {
+    for (size_t i = 0; i < plan.instructions.size(); ++i)
+        if (plan.instructions[i].op == op) return static_cast<int>(i);
+    return -1;
+}
+
+}  // namespace
+
+TEST_CASE("every instruction runs once a step, after what it waits for") {
+    for (const int64_t accumulation : {1, 2, 4}) {
+        const StepPlan plan = real_plan(accumulation);
+        FakeRunner runner(plan);
+        Executor executor(plan, runner, [](Lane) {});
+        for (int step = 0; step < 50; ++step) {
+            runner.begin_step();
+            executor.run_step();
+            CHECK(runner.order_.size() == plan.instructions.size());
+        }
+        CHECK(runner.waits_kept_);
+        CHECK(executor.instructions_done() == 50 * plan.instructions.size());
+        CHECK(executor.current(Lane::kCompute) == -1);
+    }
+}
+
+TEST_CASE("an error in either lane ends the step, names the instruction and poisons what blocks") {
+    for (const Op op : {Op::kForward, Op::kReduce, Op::kUpdate}) {
+        const StepPlan plan = real_plan(2);
+        FakeRunner runner(plan);
+        runner.fail_at = index_of(plan, op);
+        runner.begin_step();
+        Executor executor(plan, runner, [](Lane) {});
+        try {
+            executor.run_step();
+            FAIL("the step ended well");
+        } catch (const Error& error) {
+            CHECK(error.code() == ExitCode::kDiverged);
+            CHECK_THAT(error.what(), Catch::Matchers::StartsWith(std::string(op_name(op)) + " (instruction"));
+            CHECK(runner.why_ == error.what());
+        }
+    }
+}
+
+TEST_CASE("a lane that blocks is freed by the failure of the other, whose error is the one reported") {
+    const StepPlan plan = real_plan(1);
+    FakeRunner runner(plan);
+    runner.block_at = index_of(plan, Op::kReduce);
+    runner.fail_at = static_cast<int>(plan.instructions.size()) - 1;
+    while (plan.instructions[static_cast<size_t>(runner.fail_at)].lane != Lane::kCompute) --runner.fail_at;
+    runner.begin_step();
+    Executor executor(plan, runner, [](Lane) {});
+    try {
+        executor.run_step();
+        FAIL("the step ended well");
+    } catch (const Error& error) {
+        CHECK(error.code() == ExitCode::kDiverged);
+    }
+}
+
+}  // namespace dslaunch

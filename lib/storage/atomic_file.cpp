@@ -1,6 +1,7 @@
 #include "storage/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -19,12 +20,15 @@ std::string folder_of(const std::string& path) {
     return slash == std::string::npos ? "." : path.substr(0, slash + 1);
 }
 
-// "; 3.0 MiB are free there", or nothing when that is not the cause or cannot be told.
-std::string free_space(const std::string& path, int error_number) {
+// "; 3.0 MiB are free there", the unfinished FD counted as free; nothing when a full disk is not the
+// cause or the space cannot be told.
+std::string free_space(const std::string& path, int fd, int error_number) {
     struct statvfs info {};
     if (error_number != ENOSPC || ::statvfs(folder_of(path).c_str(), &info) != 0) return "";
+    struct stat own {};
+    const int64_t own_bytes = ::fstat(fd, &own) == 0 ? own.st_blocks * 512 : 0;
     const auto free = static_cast<int64_t>(info.f_bavail * info.f_frsize);
-    return fmt::format("; {} are free there", to_text(Bytes{free}));
+    return fmt::format("; {} are free there", to_text(Bytes{free + own_bytes}));
 }
 
 }  // namespace
@@ -42,7 +46,7 @@ AtomicFile::~AtomicFile() {
 
 void AtomicFile::give_up(const char* doing, int error_number) const {
     fail(ExitCode::kDisk, "{}: cannot {} {}: {}{}", path_, doing, to_text(need_),
-         errno_text(error_number), free_space(path_, error_number));
+         errno_text(error_number), free_space(path_, fd_.get(), error_number));
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {

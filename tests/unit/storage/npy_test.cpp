@@ -148,7 +148,7 @@ TEST_CASE("a file that NumPy saved is read") {
         "import sys, numpy; numpy.save(sys.argv[1], "
         "numpy.arange(6, dtype=\"<i4\").reshape(2, 3))";
     if (std::system(("python3 -c '" + script + "' " + path + " 2>/dev/null").c_str()) != 0) {
-        std::cout << "skipped: python3 with numpy is not installed\n";
+        std::cout << "SKIPPED: a file of NumPy's because python3 with numpy is not installed\n";
         return;
     }
     const NpyFile file(path);

@@ -249,7 +249,8 @@ TEST_CASE("Python's zipfile finds a packed archive sound, with and without zip64
     for (const uint64_t zip64_from : {uint64_t{0xFFFFFFFF}, uint64_t{0}}) {
         pack_archive(kModel, path, {{"c.json", "{}"}}, {.zip64_from = zip64_from});
         const auto accepted = python_accepts(script, path);
-        if (!accepted) std::cout << "skipped: python3 is not installed\n";
+        if (!accepted)
+            std::cout << "SKIPPED: Python reading our archive because python3 is not installed\n";
         REQUIRE(accepted.value_or(true));
     }
     std::remove(path.c_str());

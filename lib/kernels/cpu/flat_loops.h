@@ -24,8 +24,12 @@ inline void sum_block(Sources sources, int64_t first, int64_t n, float scale, fl
         for (int64_t i = 0; i < n; ++i) out[i] = a[i] * scale;
         return;
     }
-    alignas(64) float total[kBlock];
     const float* b = sources.pointers[1] + first;
+    if (sources.source_count == 2) {
+        for (int64_t i = 0; i < n; ++i) out[i] = (a[i] + b[i]) * scale;
+        return;
+    }
+    alignas(64) float total[kBlock];
     for (int64_t i = 0; i < n; ++i) total[i] = a[i] + b[i];
     for (int64_t s = 2; s < sources.source_count; ++s) {
         const float* c = sources.pointers[s] + first;

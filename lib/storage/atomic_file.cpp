@@ -20,8 +20,8 @@ std::string folder_of(const std::string& path) {
     return slash == std::string::npos ? "." : path.substr(0, slash + 1);
 }
 
-// "; 3.0 MiB are free there", the unfinished FD counted as free; nothing when a full disk is not the
-// cause or the space cannot be told.
+// "; 3.0 MiB are free there", the unfinished FD counted as free; nothing when a full disk is not
+// the cause or the space cannot be told.
 std::string free_space(const std::string& path, int fd, int error_number) {
     struct statvfs info {};
     if (error_number != ENOSPC || ::statvfs(folder_of(path).c_str(), &info) != 0) return "";

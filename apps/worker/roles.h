@@ -10,8 +10,10 @@ namespace dslaunch {
 // user or the world causes. stdout is for results only.
 int generate_main(int argc, char** argv);
 int model_main(int argc, char** argv);
+int plan_main(int argc, char** argv);
 int pack_main(int argc, char** argv);
 int tokens_main(int argc, char** argv);
+int train_main(int argc, char** argv);
 
 // Parses with `-` and `_` alike in the names of options. False after --help, which is then printed
 // to stdout: the role ends with 0. Throws Error{kUsage} with CLI11's message.

@@ -350,7 +350,7 @@ void Agent::check_time() {
         }
         send(FrameKind::kProblem,
              encode(
-                 Problem{static_cast<uint32_t>(ExitCode::kSetup),
+                 AgentProblem{static_cast<uint32_t>(ExitCode::kSetup),
                          "these processes do not die, they wait for a disk or a driver:" + pids}));
         state_ = State::kDone;
     }
@@ -423,7 +423,7 @@ int Agent::run() {
         } catch (const Error& error) {
             exit_code_ = static_cast<int>(error.code());
             send(FrameKind::kProblem,
-                 encode(Problem{static_cast<uint32_t>(error.code()), error.what()}));
+                 encode(AgentProblem{static_cast<uint32_t>(error.code()), error.what()}));
             begin_end();
             in_fd_ = -1;
         }

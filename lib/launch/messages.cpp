@@ -142,7 +142,7 @@ template <typename Visitor, Is<WorkerControl> M>
 void fields(Visitor& visit, M& m) {
     visit(m.rank), visit(m.kind), visit(m.payload);
 }
-template <typename Visitor, Is<Problem> M>
+template <typename Visitor, Is<AgentProblem> M>
 void fields(Visitor& visit, M& m) {
     visit(m.code), visit(m.message);
 }
@@ -194,7 +194,7 @@ DSL_MESSAGE(WorkerStarted, "the report of a started worker")
 DSL_MESSAGE(WorkerOutput, "output of a worker")
 DSL_MESSAGE(WorkerExited, "the report of an ended worker")
 DSL_MESSAGE(WorkerControl, "a worker's control frame")
-DSL_MESSAGE(Problem, "an agent's report of a problem")
+DSL_MESSAGE(AgentProblem, "an agent's report of a problem")
 
 std::string encode(const Hello& message) {
     return write(message);

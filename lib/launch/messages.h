@@ -108,7 +108,7 @@ struct WorkerControl {
     std::string payload;
 };
 
-struct Problem {
+struct AgentProblem {
     uint32_t code = 0;  // ExitCode
     std::string message;
 };
@@ -125,7 +125,7 @@ struct Problem {
 [[nodiscard]] std::string encode(const WorkerOutput& message);
 [[nodiscard]] std::string encode(const WorkerExited& message);
 [[nodiscard]] std::string encode(const WorkerControl& message);
-[[nodiscard]] std::string encode(const Problem& message);
+[[nodiscard]] std::string encode(const AgentProblem& message);
 
 // decode<Hello>(bytes), …
 template <typename Message>

@@ -19,7 +19,7 @@ struct RankRecord {
     WorkerExited exited;             // once ended
     bool told_to_end = false;        // it ended after we had asked
     int order = 0;                   // of the ends, from 1
-    std::optional<Problem> failure;  // its last control frame
+    std::optional<AgentProblem> failure;  // its last control frame
     std::string last_instruction;    // of its heartbeat
 
     [[nodiscard]] bool failed() const {

@@ -108,7 +108,7 @@ void Supervisor::handle_frame(size_t index, const Frame& frame) {
             node.gone = true;
             return;
         case FrameKind::kProblem: {
-            const auto problem = decode<Problem>(frame.payload);
+            const auto problem = decode<AgentProblem>(frame.payload);
             if (node.error.empty()) node.error = printable(problem.message);
             return;
         }
@@ -131,7 +131,7 @@ void Supervisor::handle_control(const WorkerControl& control) {
         case ControlKind::kFailure: {
             WireReader reader(control.payload, "a failure");
             const uint32_t code = reader.u32();
-            rank.failure = Problem{code, control.payload.substr(sizeof code)};
+            rank.failure = AgentProblem{code, control.payload.substr(sizeof code)};
             return;
         }
         case ControlKind::kHeartbeat:

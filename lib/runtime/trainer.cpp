@@ -111,6 +111,7 @@ TrainResult Trainer::run() {
 Trainer::StepFacts Trainer::run_step(int64_t step) {
     const RunConfig& config = *parts_.config;
     lr_ = learning_rate(config.scheduler, config.optimizer.lr, step - 1);
+    parts_.before_step();
     parts_.state->begin_step(step, lr_);
     parts_.segments->begin_step(step - 1, 1.0 / static_cast<double>(config.batch.accumulation_steps));
     executor_.run_step();

@@ -30,6 +30,7 @@ struct TrainerParts {
     ParameterState* state = nullptr;
     Collectives* collectives = nullptr;
     Reporter* reporter = nullptr;
+    std::function<void()> before_step;             // on every rank, between the steps' instructions
     std::function<EvalShare()> evaluate;           // empty: nothing is held out
     std::function<Duration()> data_waited;         // time that Load has waited for the data thread, in all
     int64_t tokens_per_sample = 0;                 // 0: samples are not tokens

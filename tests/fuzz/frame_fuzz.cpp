@@ -31,7 +31,7 @@ void decode_all(std::string_view bytes) {
     try_decode<PrepareReply>(bytes), try_decode<StartRequest>(bytes);
     try_decode<SignalRequest>(bytes), try_decode<WorkerStarted>(bytes);
     try_decode<WorkerOutput>(bytes), try_decode<WorkerExited>(bytes);
-    try_decode<WorkerControl>(bytes), try_decode<Problem>(bytes);
+    try_decode<WorkerControl>(bytes), try_decode<AgentProblem>(bytes);
 }
 
 template <typename Decoder>

@@ -1,0 +1,148 @@
+#include "worker/job_setup.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "config/train_config.h"
+#include "graph/index_limits.h"
+#include "graph/measure.h"
+#include "graph/models/archive.h"
+#include "plan/plan_check.h"
+#include "zero/flat_optimizer_state.h"
+
+namespace dslaunch {
+
+namespace {
+
+constexpr const char* kConfigName = "ds_config.json";
+
+std::string folder_of(const std::string& path) {
+    const std::string folder = std::filesystem::path(path).parent_path().string();
+    return folder.empty() ? "." : folder;
+}
+
+// The config and the folder where its relative paths start.
+struct FoundConfig {
+    TrainConfig config;
+    std::string origin;
+    std::string folder;
+};
+
+FoundConfig find_config(const JobArguments& arguments) {
+    if (!arguments.config_path.empty())
+        return {load_config(arguments.config_path), arguments.config_path, folder_of(arguments.config_path)};
+    const std::string beside = folder_of(arguments.model_path) + "/" + kConfigName;
+    if (const auto text = read_extra_file(arguments.model_path, kConfigName)) {
+        const std::string name = arguments.model_path + ":" + kConfigName;
+        return {parse_config(*text, name), name, folder_of(arguments.model_path)};
+    }
+    if (::access(beside.c_str(), F_OK) == 0) return {load_config(beside), beside, folder_of(beside)};
+    return {empty_config(), "defaults", "."};
+}
+
+// A relative path of a config starts at the config's folder (the archive's for a packed one); one that is not there but
+// in the working directory is taken from there, as a flag's is.
+void place_path(std::string& path, const std::string& folder) {
+    if (path.empty() || path.front() == '/') return;
+    const std::string beside = folder + "/" + path;
+    if (::access(beside.c_str(), F_OK) == 0) path = beside;
+}
+
+void check_supported(const RunConfig& config) {
+    if (config.device == DeviceChoice::kCuda)
+        fail(ExitCode::kConfig, "dslaunch.device: cuda: this version trains on the CPU; use \"cpu\" or \"auto\"");
+    if (config.loss.mean == LossMean::kToken)
+        fail(ExitCode::kConfig,
+             "dslaunch.loss.mean: \"token\" is not available in this version; \"micro_batch\" weighs every micro batch "
+             "equally");
+    if (config.save.interval > 0)
+        fail(ExitCode::kConfig,
+             "dslaunch.save.interval: checkpoints are not available in this version; weights are written at the end");
+}
+
+LowerOptions lower_options(const RunConfig& config) {
+    LowerOptions options;
+    options.loss = config.loss;
+    return options;
+}
+
+void check_indices(const JobSetup& setup, bool whole_file) {
+    if (!whole_file) return;
+    for (const ArgumentLimit& limit : argument_limits(setup.segmented->lowered(), *setup.model)) {
+        if (setup.data->train.tokens_per_sample() > 0) {
+            setup.data->check_vocabulary(limit.rows);
+        } else {
+            setup.data->check_indices(limit.argument, {limit.rows, std::nullopt, "row of " + limit.table});
+        }
+    }
+}
+
+StepPlanOptions plan_options(const RunConfig& config, const RankPlace& place) {
+    StepPlanOptions options;
+    options.rank = place.rank;
+    options.world_size = place.world_size;
+    options.local_rank = place.local_rank;
+    options.local_world_size = place.local_world_size;
+    options.accumulation_steps = config.batch.accumulation_steps;
+    options.recompute_groups = config.recompute_groups;
+    options.clip = config.gradient_clipping > 0;
+    options.reduce_each_micro_step = config.reduce == ReduceWhen::kMicroStep;
+    options.optimizer_states = FlatOptimizerState::states_per_parameter(config.optimizer);
+    // Summing while updating reads every rank's gradients once; with more ranks a reduction by parts reads less.
+    constexpr int kFusedRanksMax = 2;
+    const bool accumulates = options.reduce_each_micro_step && options.accumulation_steps > 1;
+    options.fused_update = !options.clip && !accumulates && place.local_world_size == place.world_size &&
+                           place.local_world_size <= kFusedRanksMax;
+    return options;
+}
+
+}  // namespace
+
+JobSetup set_up_job(const JobArguments& arguments, const RankPlace& place) {
+    JobSetup setup;
+    FoundConfig found = find_config(arguments);
+    setup.config_origin = found.origin;
+    for (const std::string& assignment : arguments.overrides) apply_override(found.config, assignment);
+    setup.resolved = resolve(found.config, {place.world_size, /*needs_steps=*/!arguments.plan_only});
+    require_valid(setup.resolved);
+    check_supported(setup.config());
+    place_path(setup.resolved.config.data.train_path, found.folder);
+    place_path(setup.resolved.config.data.eval_path, found.folder);
+
+    setup.model = std::make_unique<Model>(Model::load(arguments.model_path));
+    setup.segmented = std::make_unique<SegmentedModel>(
+        SegmentedModel::make(*setup.model, lower_options(setup.config()), arguments.segments));
+    setup.data = open_data({setup.config().data, setup.config().loss, setup.segmented->arguments(),
+                            setup.segmented->argument_types()});
+    check_indices(setup, place.local_rank == 0);
+
+    const RunConfig& config = setup.config();
+    const int64_t rows = std::min(config.batch.micro_rows, setup.data->train.rows());
+    std::vector<int64_t> samples(static_cast<size_t>(rows));
+    std::iota(samples.begin(), samples.end(), 0);
+    setup.info = measure(*setup.segmented, setup.data->train.batch(samples));
+    setup.layout = make_flat_layout(setup.info, {.bucket_numel_max = config.zero.reduce_bucket_numel});
+    setup.plan_options = plan_options(config, place);
+    setup.plan = make_step_plan(setup.info, setup.layout, setup.plan_options);
+    return setup;
+}
+
+void check_host_plans(const JobSetup& setup, const RankPlace& place) {
+    std::vector<StepPlan> plans;
+    for (int local = 0; local < place.local_world_size; ++local) {
+        StepPlanOptions options = setup.plan_options;
+        options.rank = place.rank - place.local_rank + local;
+        options.local_rank = local;
+        plans.push_back(make_step_plan(setup.info, setup.layout, options));
+    }
+    const std::vector<std::string> problems = check_plans(plans);
+    DSL_CHECK(problems.empty(), "the plans of this host's ranks do not fit together: {}", problems.front());
+}
+
+}  // namespace dslaunch

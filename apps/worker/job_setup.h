@@ -1,0 +1,51 @@
+// What the roles train and plan have in common: config, model, segments, data and the step plan of a rank.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/resolve.h"
+#include "graph/segment.h"
+#include "plan/step_plan.h"
+#include "runtime/data/data_source.h"
+
+namespace dslaunch {
+
+struct JobArguments {
+    std::string model_path;
+    std::string config_path;             // --config; empty: in the archive, else ds_config.json beside it, else defaults
+    std::vector<std::string> overrides;  // --set a.b=c
+    int64_t segments = 0;                // 0: by whole layers
+    bool plan_only = false;              // nothing will be trained: steps need not be given
+};
+
+struct RankPlace {
+    int rank = 0;
+    int world_size = 1;
+    int local_rank = 0;
+    int local_world_size = 1;
+};
+
+struct JobSetup {
+    Resolved resolved;
+    std::string config_origin;  // "train.pt:ds_config.json", "ds_config.json", "defaults"
+    std::unique_ptr<Model> model;
+    std::unique_ptr<SegmentedModel> segmented;
+    std::optional<DataSets> data;
+    ModelInfo info;
+    FlatLayout layout;
+    StepPlanOptions plan_options;  // of the rank asked for
+    StepPlan plan;
+
+    [[nodiscard]] const RunConfig& config() const { return resolved.config; }
+};
+
+// Throws Error{kConfig} with all problems of the config, Error{kInput} for model and data.
+[[nodiscard]] JobSetup set_up_job(const JobArguments& arguments, const RankPlace& place);
+
+// The plans of all local ranks of PLACE's host, checked together; aborts on what is wrong (a bug of ours).
+void check_host_plans(const JobSetup& setup, const RankPlace& place);
+
+}  // namespace dslaunch

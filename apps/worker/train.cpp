@@ -1,0 +1,246 @@
+// dsworker train MODEL.pt: one rank of a training job. Reads its place from the environment, builds what a step needs, trains,
+// and writes the trained weights as rank 0.
+#include <ATen/Parallel.h>
+#include <malloc.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "graph/compute_context.h"
+#include "launch/file_facts.h"
+#include "launch/worker_environment.h"
+#include "runtime/comm_gloo/job_comm.h"
+#include "runtime/data/batch_loader.h"
+#include "runtime/evaluator.h"
+#include "runtime/model_buffers.h"
+#include "runtime/reporter.h"
+#include "runtime/save_weights.h"
+#include "runtime/trainer.h"
+#include "worker/job_setup.h"
+#include "worker/roles.h"
+#include "zero/replicated_state.h"
+
+namespace dslaunch {
+
+namespace {
+
+struct TrainArguments {
+    JobArguments job;
+    std::string output;
+    std::string expected_sha256;
+};
+
+TrainArguments parse(int argc, char** argv, bool& help) {
+    TrainArguments arguments;
+    CLI::App app("Trains one rank of a job; dslaunch starts it.", "dsworker train");
+    app.add_option("model", arguments.job.model_path, "TorchScript archive")->required();
+    app.add_option("--config", arguments.job.config_path, "ds_config.json");
+    app.add_option("--set", arguments.job.overrides, "override one key: a.b=c")->allow_extra_args(false);
+    app.add_option("--output", arguments.output, "folder for weights, metrics and logs");
+    app.add_option("--expect-sha256", arguments.expected_sha256, "refuse any other archive");
+    app.add_option("--segments", arguments.job.segments, "pieces to cut the model into, 0: by whole layers");
+    help = !parse_arguments(app, argc, argv);
+    return arguments;
+}
+
+// Activations come and go each step: freed memory is kept, so that no page is faulted in twice.
+void keep_freed_memory() {
+    ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    ::mallopt(M_TRIM_THRESHOLD, -1);
+    ::mallopt(M_TOP_PAD, 64 << 20);
+}
+
+// Ranks that share this machine's processors out among them stay on their own; where other work may run beside, the
+// system decides. Returns what was done, in words.
+std::string pin_to_processors(const WorkerEnvironment& environment, int threads) {
+    cpu_set_t allowed;
+    if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return "not pinned";
+    const int count = CPU_COUNT(&allowed);
+    if (count != environment.local_world_size * threads) return "not pinned";
+    cpu_set_t mine;
+    CPU_ZERO(&mine);
+    int seen = 0;
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
+        if (!CPU_ISSET(cpu, &allowed)) continue;
+        if (seen / threads == environment.local_rank) CPU_SET(cpu, &mine);
+        ++seen;
+    }
+    if (::sched_setaffinity(0, sizeof mine, &mine) != 0) return "not pinned";
+    return "pinned to its own processors";
+}
+
+void check_archive_hash(const TrainArguments& arguments, bool say) {
+    if (!say && arguments.expected_sha256.empty()) return;
+    const FileFacts facts = look_at_file(arguments.job.model_path, /*all_bytes=*/true, [] {});
+    if (!facts.error.empty()) fail(ExitCode::kInput, "{}: {}", arguments.job.model_path, facts.error);
+    if (say) log_info("train", "model {} sha256={}", arguments.job.model_path, facts.hash);
+    if (!arguments.expected_sha256.empty() && facts.hash != arguments.expected_sha256)
+        fail(ExitCode::kInput, "{}: its SHA-256 is {}, not {} as --expect-sha256 says: this is another file",
+             arguments.job.model_path, facts.hash, printable(arguments.expected_sha256));
+}
+
+// Ranks whose plans differ would wait for each other for ever.
+void compare_plans(Collectives& collectives, const StepPlan& plan) {
+    const std::vector<std::string> hashes = collectives.all_gather(fmt::format("{:016x}", plan.hash()));
+    for (size_t rank = 1; rank < hashes.size(); ++rank)
+        if (hashes[rank] != hashes[0])
+            fail(ExitCode::kDiverged,
+                 "rank {} has another step plan ({}) than rank 0 ({}): model, config or dsworker differ between the hosts",
+                 rank, hashes[rank], hashes[0]);
+}
+
+void describe_run(const JobSetup& setup, const WorkerEnvironment& environment, Reporter& reporter) {
+    log_info("config", "from {}\n{}", setup.config_origin, resolved_table(setup.resolved));
+    log_info("train", "{} parameters ({} trainable) in {} segments, {} buckets; {} instructions a step",
+             setup.info.parameter_numel(), setup.info.trainable_numel(), setup.info.segments.size(),
+             setup.layout.buckets.size(), setup.plan.instructions.size());
+    for (const int unused : setup.segmented->unused_parameters())
+        log_warn("train", "parameter {} is never read by forward: it is not trained",
+                 setup.model->parameters()[static_cast<size_t>(unused)].name);
+    if (!setup.segmented->lowered().opaque_node.empty())
+        log_warn("train", "{} needs the module itself: what it calls stays in one segment",
+                 setup.segmented->lowered().opaque_node);
+    JsonWriter json;
+    json.begin_object().field("version", DSL_VERSION).field("config_origin", setup.config_origin);
+    json.key("config").raw(resolved_json(setup.resolved));
+    json.field("world_size", environment.world_size).field("parameters", setup.info.parameter_numel());
+    json.field("segments", setup.info.segments.size()).field("plan_hash", fmt::format("{:016x}", setup.plan.hash()));
+    json.end_object();
+    reporter.run_info(json.text());
+}
+
+class TrainRole {
+  public:
+    TrainRole(TrainArguments arguments, WorkerEnvironment environment, Reporter& reporter)
+        : arguments_(std::move(arguments)), environment_(std::move(environment)), reporter_(reporter),
+          place_{environment_.rank, environment_.world_size, environment_.local_rank, environment_.local_world_size} {}
+
+    void run() {
+        check_archive_hash(arguments_, first());
+        setup_ = set_up_job(arguments_.job, place_);
+        if (place_.local_rank == 0) check_host_plans(setup_, place_);
+        if (first()) describe_run(setup_, environment_, reporter_);
+        ArenaLayout arena(environment_.local_world_size);
+        const ReplicatedSlices slices = ReplicatedState::add_slices(setup_.layout, arena);
+        // Members of comm_ are used until the end of run(): an error poisons them first.
+        comm_ = open_job_comm(environment_, std::move(arena), std::chrono::minutes(5));
+        compare_plans(*comm_.collectives, setup_.plan);
+        train(slices);
+    }
+
+    // Frees ranks that wait for this one.
+    void poison(const std::string& why) {
+        if (comm_.collectives != nullptr) comm_.collectives->poison(why);
+    }
+
+  private:
+    [[nodiscard]] bool first() const { return environment_.rank == 0; }
+
+    void train(const ReplicatedSlices& slices) {
+        const RunConfig& config = setup_.config();
+        const StepPlanOptions& plan = setup_.plan_options;
+        ModelBuffers buffers(*setup_.model, *comm_.collectives);
+        buffers.broadcast();
+        if (first() && buffers.drift() && environment_.world_size > 1 && !config.broadcast_buffers)
+            log_info("train", "buffers (running averages) are each rank's own while training; rank 0's are evaluated and saved");
+        const bool accumulates = plan.reduce_each_micro_step && plan.accumulation_steps > 1;
+        ReplicatedState state(*setup_.model, setup_.layout, slices, *comm_.arena, *comm_.group, *comm_.collectives,
+                              {config.optimizer, config.gradient_clipping, plan.fused_update, accumulates});
+        BatchLoader loader(setup_.data->train,
+                           {config.batch, environment_.rank, config.seed, config.data.shuffle});
+        SegmentRunner segments(
+            *setup_.segmented, setup_.info, make_recompute_groups(setup_.info, plan.recompute_groups),
+            [&](int64_t step, int64_t micro_step) { return loader.take(step, micro_step); },
+            {config.seed, config.batch.accumulation_steps, environment_.rank, environment_.world_size});
+        std::optional<Evaluator> evaluator;
+        TrainerParts parts;
+        parts.config = &config;
+        parts.info = &setup_.info;
+        parts.plan = &setup_.plan;
+        parts.segments = &segments;
+        parts.state = &state;
+        parts.collectives = comm_.collectives.get();
+        parts.reporter = &reporter_;
+        parts.before_step = [&] {
+            if (config.broadcast_buffers) buffers.broadcast();
+        };
+        if (setup_.data->eval) {
+            evaluator.emplace(*setup_.model, config, *setup_.data->eval, buffers, environment_.rank);
+            parts.evaluate = [&] { return evaluator->run(); };
+        }
+        parts.data_waited = [&] { return loader.waited(); };
+        parts.tokens_per_sample = setup_.data->train.tokens_per_sample();
+        parts.on_lane_start = [](Lane) {};
+        const ComputeContext context(true);
+        Trainer trainer(std::move(parts));
+        finish(trainer.run());
+    }
+
+    void finish(const TrainResult& result) {
+        if (!first()) return;
+        std::string text = fmt::format("trained {} steps, loss {:.4f}", result.steps, result.loss);
+        if (result.eval_loss) text += fmt::format(", held-out loss {:.4f}", *result.eval_loss);
+        if (!arguments_.output.empty()) {
+            save_weights(*setup_.model, arguments_.output);
+            text += fmt::format(", weights in {0}/model.safetensors and {0}/model.pt", arguments_.output);
+        }
+        if (result.asked_to_end) text += " (ended early, as asked)";
+        fmt::print("{}\n", text);
+        std::fflush(stdout);
+    }
+
+    TrainArguments arguments_;
+    WorkerEnvironment environment_;
+    Reporter& reporter_;
+    RankPlace place_;
+    JobSetup setup_;
+    JobComm comm_;
+};
+
+std::string host_name() {
+    char name[256] = {};
+    return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
+}  // namespace
+
+int train_main(int argc, char** argv) {
+    bool help = false;
+    TrainArguments arguments = parse(argc, argv, help);
+    if (help) return 0;
+    keep_freed_memory();
+    const WorkerEnvironment environment = WorkerEnvironment::from_process();
+    set_log_speaker(fmt::format("r{}@{}", environment.rank, host_name()));
+    const int threads = at::get_num_threads();
+    const std::string pinned = pin_to_processors(environment, threads);
+    std::unique_ptr<Reporter> reporter = environment.control_fd >= 0
+                                             ? make_control_reporter(environment.control_fd)
+                                             : make_file_reporter(environment.rank == 0 ? arguments.output : "");
+    if (environment.rank == 0) log_info("train", "{} threads a rank, {}", threads, pinned);
+    TrainRole role(std::move(arguments), environment, *reporter);
+    ExitCode code = ExitCode::kInternal;
+    std::string message;
+    try {
+        role.run();
+        return 0;
+    } catch (const Error& error) {
+        code = error.code();
+        message = error.what();
+    } catch (const std::exception& error) {
+        message = error.what();
+    }
+    role.poison(fmt::format("rank {} failed: {}", environment.rank, message));
+    log_error("train", "{}", message);
+    reporter->failure(code, message);
+    // Lanes may be stuck in what nothing can end: no destructor is waited for.
+    std::fflush(nullptr);
+    ::_exit(static_cast<int>(code));
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,43 @@
+#include "runtime/evaluator.h"
+
+#include <ATen/ATen.h>
+
+#include <numeric>
+
+#include "graph/compute_context.h"
+#include "runtime/data/eval_plan.h"
+
+namespace dslaunch {
+
+Evaluator::Evaluator(Model& model, const RunConfig& config, DataSource held_out, ModelBuffers& buffers, int rank)
+    : model_(model), config_(config), held_out_(std::move(held_out)), buffers_(buffers), rank_(rank) {}
+
+EvalShare Evaluator::run() {
+    const ComputeContext context(false);
+    if (!segmented_) {
+        LowerOptions options;
+        options.training = false;
+        options.loss = config_.loss;
+        segmented_ = SegmentedModel::make(model_, options, 1);
+    }
+    model_.module().eval();
+    const std::vector<at::Tensor> own = buffers_.copy();
+    buffers_.broadcast();
+    const EvalPlan plan({held_out_.rows(), config_.batch.micro_rows, config_.batch.data_parallel_size, rank_});
+    EvalShare share;
+    for (int64_t round = 0; round < plan.round_count(); ++round) {
+        const EvalBatch batch = plan.batch(round);
+        if (batch.rows == 0) continue;
+        std::vector<int64_t> samples(static_cast<size_t>(batch.rows));
+        std::iota(samples.begin(), samples.end(), batch.first);
+        const Boundary last = segmented_->forward(0, segmented_->first_inputs(held_out_.batch(samples)),
+                                                  {config_.seed, 0, batch.index});
+        share.loss_sum += loss_of(last) * static_cast<double>(batch.rows);
+        share.samples += static_cast<double>(batch.rows);
+    }
+    buffers_.restore(own);
+    model_.module().train();
+    return share;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,29 @@
+// A model's buffers over the ranks: each rank's own while training, rank 0's where one set must be chosen. Compute lane.
+#pragma once
+
+#include <vector>
+
+#include "graph/model.h"
+#include "runtime/comm/collectives.h"
+
+namespace dslaunch {
+
+class ModelBuffers {
+  public:
+    // Both must outlive this.
+    ModelBuffers(const Model& model, Collectives& collectives) : model_(model), collectives_(collectives) {}
+
+    // Rank 0's values to all ranks. Nothing to do without buffers or in a world of one.
+    void broadcast();
+    // Whether any buffer is a floating-point one, which training may move differently on each rank.
+    [[nodiscard]] bool drift() const;
+
+    [[nodiscard]] std::vector<at::Tensor> copy() const;
+    void restore(const std::vector<at::Tensor>& values);
+
+  private:
+    const Model& model_;
+    Collectives& collectives_;
+};
+
+}  // namespace dslaunch

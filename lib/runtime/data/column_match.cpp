@@ -11,8 +11,7 @@ namespace {
 
 std::string listed(std::span<const std::string> names) {
     std::vector<std::string> shown;
-    for (const std::string& name : names)
-        shown.push_back(name.empty() ? "(one without a name)" : printable(name));
+    for (const std::string& name : names) shown.push_back(printable(name));
     return shown.empty() ? "none" : join(shown, ", ");
 }
 

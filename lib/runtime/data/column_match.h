@@ -11,7 +11,7 @@ namespace dslaunch {
 
 struct ColumnMatch {
     std::string path;                    // of the file, for messages
-    std::vector<std::string> columns;    // the file's; an unnamed one (.npy) is ""
+    std::vector<std::string> columns;    // the file's
     std::vector<std::string> arguments;  // forward's, the loss target last if there is one
     bool has_target = false;             // the last argument is the target that the config names
     std::map<std::string, std::string> chosen;  // dslaunch.data.columns: argument -> column

@@ -27,8 +27,8 @@ struct DataRequest {
 // Integers must lie in [0, count); one more value may be allowed beside them.
 struct IndexLimit {
     int64_t count = 0;
-    std::optional<int64_t> also;  // cross entropy's -100: such a target counts for nothing
-    std::string what;             // "classes", "rows of wte.weight": what the number picks from
+    std::optional<int64_t> also = {};  // cross entropy's -100: such a target counts for nothing
+    std::string what = {};             // "class", "row of wte.weight": what the number picks
 };
 
 }  // namespace dslaunch

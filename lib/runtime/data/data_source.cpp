@@ -45,12 +45,11 @@ DataSets split_one_file(std::shared_ptr<const Samples> file, double eval_fractio
     DataSource train(file, 0, split.train);
     if (eval_fraction == 0) return {train, std::nullopt};
     if (split.eval == 0)
-        fail(
-            ExitCode::kInput,
-            "{}: dslaunch.data.eval_fraction {} of {} samples holds out none; use at least {:.3g}, "
-            "or name a file in dslaunch.data.eval",
-            file->path(), eval_fraction, file->sample_count(),
-            1.0 / static_cast<double>(file->sample_count()));
+        fail(ExitCode::kInput,
+             "{}: dslaunch.data.eval_fraction {} of {} samples holds out none; use {:.2g} or more, "
+             "or name a file in dslaunch.data.eval",
+             file->path(), eval_fraction, file->sample_count(),
+             1.1 / static_cast<double>(file->sample_count()));
     if (split.train == 0)
         fail(ExitCode::kInput, "{}: dslaunch.data.eval_fraction {} leaves no sample to train on",
              file->path(), eval_fraction);
@@ -105,7 +104,7 @@ void DataSets::check_indices(std::string_view argument, const IndexLimit& limit)
 void DataSets::check_labels(const DataRequest& request, int64_t classes) const {
     DSL_CHECK(request.has_target(), "no loss target");
     check_indices(request.arguments.back(),
-                  {.count = classes, .also = kIgnoredTarget, .what = "classes"});
+                  {.count = classes, .also = kIgnoredTarget, .what = "class"});
 }
 
 DataSets open_data(const DataRequest& request) {

@@ -50,18 +50,44 @@ int64_t checked_row_count(const std::string& path, const SafetensorsEntry& colum
     return column.shape.front();
 }
 
+// The columns of a .safetensors file.
+class RowFile {
+  public:
+    explicit RowFile(const std::string& path) : file_(path) {}
+
+    [[nodiscard]] const std::vector<SafetensorsEntry>& columns() const { return file_.entries(); }
+
+  private:
+    SafetensorsFile file_;
+};
+
+void check_fit(const std::string& path, const DataRequest& request) {
+    const auto refuse = [&](const char* key) {
+        fail(ExitCode::kInput,
+             "{}: {} is for token files, but this ending means rows; remove the key, or give a "
+             "token file",
+             path, key);
+    };
+    if (request.data.context != 0) refuse("dslaunch.data.context (--context)");
+    if (request.data.token_type) refuse("dslaunch.data.dtype");
+    if (request.arguments.empty())
+        fail(ExitCode::kInput, "{}: forward takes no arguments, so the data feed nothing", path);
+    check_arguments_are_tensors(path, request);
+}
+
 class RowSamples final : public Samples {
   public:
-    RowSamples(const std::string& path, const DataRequest& request) : file_(path), path_(path) {
+    RowSamples(std::string path, RowFile file, const DataRequest& request)
+        : file_(std::move(file)), path_(std::move(path)) {
         std::vector<std::string> names;
-        for (const SafetensorsEntry& entry : file_.entries()) names.push_back(entry.name);
-        const std::vector<size_t> column_of = match_columns({.path = path,
+        for (const SafetensorsEntry& column : file_.columns()) names.push_back(column.name);
+        const std::vector<size_t> column_of = match_columns({.path = path_,
                                                              .columns = names,
                                                              .arguments = request.arguments,
                                                              .has_target = request.has_target(),
                                                              .chosen = request.data.columns});
         for (size_t i = 0; i < column_of.size(); ++i)
-            add_input(request, i, file_.entries()[column_of[i]]);
+            add_input(request, i, file_.columns()[column_of[i]]);
         check_equal_rows(column_of);
     }
 
@@ -97,10 +123,10 @@ class RowSamples final : public Samples {
         for (int64_t i = 0; i < numel; ++i) {
             const int64_t value = integer_at(column.dtype, column.bytes, i);
             if ((value >= 0 && value < limit.count) || value == limit.also) continue;
-            fail(ExitCode::kInput, "{}: column '{}', row {}{}: {} is outside the {} {} (0 to {})",
-                 path_, printable(column.name), i / column.row_numel,
+            fail(ExitCode::kInput, "{}: column '{}', row {}{}: {} is no {} (0 to {})", path_,
+                 printable(column.name), i / column.row_numel,
                  column.row_numel == 1 ? "" : fmt::format(", element {}", i % column.row_numel),
-                 value, limit.count, limit.what, limit.count - 1);
+                 value, limit.what, limit.count - 1);
         }
     }
 
@@ -134,40 +160,27 @@ class RowSamples final : public Samples {
 
     void check_equal_rows(std::span<const size_t> column_of) const {
         for (const size_t index : column_of) {
-            const SafetensorsEntry& entry = file_.entries()[index];
+            const SafetensorsEntry& entry = file_.columns()[index];
             if (entry.shape.front() == sample_count_) continue;
             fail(ExitCode::kInput,
                  "{}: columns {} and {} differ in their first dimension, the number of samples",
-                 path_, described(file_.entries()[column_of.front()]), described(entry));
+                 path_, described(file_.columns()[column_of.front()]), described(entry));
         }
     }
 
-    SafetensorsFile file_;
+    RowFile file_;
     std::string path_;
     int64_t sample_count_ = 0;
     std::vector<FedColumn> columns_;  // by argument, as inputs_
     std::vector<DataInput> inputs_;
 };
 
-void check_rows_only(const std::string& path, const DataRequest& request) {
-    const auto refuse = [&](const char* key) {
-        fail(ExitCode::kInput,
-             "{}: {} is for token files, but this ending means rows; remove the key, or give a "
-             "token file",
-             path, key);
-    };
-    if (request.data.context != 0) refuse("dslaunch.data.context (--context)");
-    if (request.data.token_type) refuse("dslaunch.data.dtype");
-    if (request.arguments.empty())
-        fail(ExitCode::kInput, "{}: forward takes no arguments, so the data feed nothing", path);
-}
-
 }  // namespace
 
 std::unique_ptr<Samples> open_row_samples(const std::string& path, const DataRequest& request) {
-    check_rows_only(path, request);
-    check_arguments_are_tensors(path, request);
-    return std::make_unique<RowSamples>(path, request);
+    RowFile file(path);
+    check_fit(path, request);
+    return std::make_unique<RowSamples>(path, std::move(file), request);
 }
 
 }  // namespace dslaunch

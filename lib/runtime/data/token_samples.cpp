@@ -18,8 +18,8 @@ DType token_dtype(const DataConfig& data) {
 
 class TokenSamples final : public Samples {
   public:
-    TokenSamples(const std::string& path, const DataRequest& request)
-        : file_(path, token_dtype(request.data)),
+    TokenSamples(TokenFile file, const DataRequest& request)
+        : file_(std::move(file)),
           context_(request.data.context),
           sample_count_(token_sample_count(file_.token_count(), context_)) {
         for (const std::string& argument : request.arguments)
@@ -28,7 +28,7 @@ class TokenSamples final : public Samples {
             fail(ExitCode::kInput,
                  "{}: {} tokens make no sample: a context of {} tokens needs {}, the last target "
                  "included; use more data or a smaller dslaunch.data.context (--context)",
-                 path, file_.token_count(), context_, context_ + 1);
+                 file_.path(), file_.token_count(), context_, context_ + 1);
     }
 
     const std::string& path() const override { return file_.path(); }
@@ -53,22 +53,21 @@ class TokenSamples final : public Samples {
     }
 
     void check_vocabulary(int64_t vocabulary) const override {
-        check_below(vocabulary, fmt::format("the model's vocabulary of {}", vocabulary));
+        check_below(vocabulary, "outside the model's vocabulary");
     }
 
     void check_indices(size_t, const IndexLimit& limit) const override {
-        check_below(limit.count, fmt::format("the {} {}", limit.count, limit.what));
+        check_below(limit.count, "no " + limit.what);
     }
 
   private:
     void check_below(int64_t limit, const std::string& what) const {
         const auto bad = file_.first_outside(limit);
         if (!bad) return;
-        fail(
-            ExitCode::kInput,
-            "{}: token {} at position {} is outside {}; were these tokens made for this model, and "
-            "is dslaunch.data.dtype right?",
-            path(), bad->token, bad->index, what);
+        fail(ExitCode::kInput,
+             "{}: token {} at position {} is {} (0 to {}); were these tokens made for this "
+             "model, and is dslaunch.data.dtype right?",
+             path(), bad->token, bad->index, what, limit - 1);
     }
 
     TokenFile file_;
@@ -77,9 +76,7 @@ class TokenSamples final : public Samples {
     std::vector<DataInput> inputs_;
 };
 
-}  // namespace
-
-std::unique_ptr<Samples> open_token_samples(const std::string& path, const DataRequest& request) {
+void check_fit(const std::string& path, const DataRequest& request) {
     if (request.data.context < 1)
         fail(ExitCode::kInput,
              "{}: how many tokens make a sample? Set dslaunch.data.context or --context", path);
@@ -99,7 +96,14 @@ std::unique_ptr<Samples> open_token_samples(const std::string& path, const DataR
              "change dslaunch.loss.name, or use a .safetensors file",
              path);
     check_arguments_are_tensors(path, request);
-    return std::make_unique<TokenSamples>(path, request);
+}
+
+}  // namespace
+
+std::unique_ptr<Samples> open_token_samples(const std::string& path, const DataRequest& request) {
+    TokenFile file(path, token_dtype(request.data));
+    check_fit(path, request);
+    return std::make_unique<TokenSamples>(std::move(file), request);
 }
 
 }  // namespace dslaunch

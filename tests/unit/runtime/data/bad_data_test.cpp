@@ -1,0 +1,254 @@
+// Every way in which data can be wrong, with the message that it must give.
+#include <functional>
+#include <vector>
+
+#include "data_files.h"
+#include "support/catch.h"
+
+using namespace dslaunch;
+
+namespace {
+
+using Ints = std::vector<int64_t>;
+
+const std::vector<float> kSix{0, 1, 2, 3, 4, 5};
+const Ints kLabels{3, -100, 4};
+
+// What the call says, with FOLDER's path as DIR.
+std::string message_of(const DataFolder& folder, const std::function<void()>& call) {
+    try {
+        call();
+    } catch (const Error& error) {
+        REQUIRE(error.code() == ExitCode::kInput);
+        std::string text = error.what();
+        const std::string prefix = folder / "";
+        for (size_t at = text.find(prefix); at != std::string::npos; at = text.find(prefix))
+            text.replace(at, prefix.size(), "DIR/");
+        return text;
+    }
+    return "";
+}
+
+std::string opening(const DataFolder& folder, const DataRequest& request) {
+    return message_of(folder, [&] { (void)open_data(request); });
+}
+
+std::string rows_file(const DataFolder& folder) {
+    return folder.rows("d.safetensors", {column("x", DType::kF32, {3, 2}, kSix),
+                                         column("y", DType::kI64, {3}, kLabels)});
+}
+
+}  // namespace
+
+TEST_CASE("a token file that cannot be used says why") {
+    const DataFolder folder;
+    REQUIRE(opening(folder, request_for("", {"a", "b"})) ==
+            "no training data: name a file in dslaunch.data.train or with --data");
+    struct Case {
+        std::string name;
+        std::string content;
+        int64_t context;
+        std::string message;
+    };
+    for (const Case& c : std::vector<Case>{
+             {"empty.bin", "", 4, "DIR/empty.bin: the token file is empty"},
+             {"odd.bin", "abc", 4,
+              "DIR/odd.bin: 3 bytes are not a whole number of 2-byte tokens; is "
+              "dslaunch.data.dtype right, or was the file cut off?"},
+             {"short.bin", "abcdefgh", 4,
+              "DIR/short.bin: 4 tokens make no sample: a context of 4 tokens needs 5, the last "
+              "target included; use more data or a smaller dslaunch.data.context (--context)"},
+             {"unset.bin", "abcdefgh", 0,
+              "DIR/unset.bin: how many tokens make a sample? Set dslaunch.data.context or "
+              "--context"}}) {
+        const std::string path = folder.bytes(c.name, c.content);
+        REQUIRE(opening(folder, token_request(path, c.context)) == c.message);
+    }
+    REQUIRE(opening(folder, token_request(folder / "none.bin", 0)) ==
+            "DIR/none.bin: cannot open: No such file or directory (ENOENT)");
+    std::filesystem::create_directory(folder / "tokens");
+    REQUIRE(opening(folder, token_request(folder / "tokens", 4)) ==
+            "DIR/tokens: not a regular file");
+}
+
+TEST_CASE("a token file that does not fit forward's arguments says both") {
+    const DataFolder folder;
+    const DataRequest good = token_request(folder.counting_tokens("t.bin", 9), 4);
+    DataRequest request = good;
+    request.arguments = {"tokens", "mask", "targets"};
+    request.argument_types.push_back(c10::TensorType::get());
+    REQUIRE(opening(folder, request) ==
+            "DIR/t.bin: a token file supplies two tensors (the tokens, and the same shifted by "
+            "one), but forward and its loss take 3: tokens, mask, targets; use a .safetensors "
+            "file with a column for each");
+    request = good;
+    request.arguments = {"tokens"};
+    request.argument_types.pop_back();
+    REQUIRE_THAT(opening(folder, request), Catch::Contains("take 1: tokens;"));
+    request = good;
+    request.argument_types[1] = c10::IntType::get();
+    REQUIRE(opening(folder, request) ==
+            "DIR/t.bin: forward's argument 'targets' is int, but data feed tensors only; give it "
+            "a default value in the model");
+    request = good;
+    request.data.columns = {{"tokens", "x"}};
+    REQUIRE(opening(folder, request) ==
+            "DIR/t.bin: a token file has no columns, but dslaunch.data.columns names 'x'; columns "
+            "are for .safetensors and .npy");
+    request = good;
+    request.loss = {.kind = LossKind::kMse, .target = "y"};
+    REQUIRE_THAT(opening(folder, request), Catch::Contains("which only cross_entropy takes"));
+}
+
+TEST_CASE("a token outside the vocabulary is named with its position, in either file") {
+    const DataFolder folder;
+    DataRequest request = token_request(folder.counting_tokens("t.bin", 300), 4);
+    const DataSets one = open_data(request);
+    REQUIRE(message_of(folder, [&] { one.check_vocabulary(256); }) ==
+            "DIR/t.bin: token 256 at position 256 is no token of the model (0 to 255); were these "
+            "tokens made for this model, and is dslaunch.data.dtype right?");
+    REQUIRE(message_of(folder, [&] { one.check_vocabulary(300); }).empty());
+    REQUIRE_THAT(
+        message_of(
+            folder,
+            [&] { one.check_indices("targets", {.count = 299, .also = -100, .what = "class"}); }),
+        Catch::Contains("token 299 at position 299 is no class (0 to 298);"));
+    request.data.eval_path = folder.counting_tokens("held.bin", 302);
+    const DataSets two = open_data(request);
+    REQUIRE_THAT(message_of(folder, [&] { two.check_vocabulary(300); }),
+                 Catch::Contains("DIR/held.bin: token 300 at position 300"));
+}
+
+TEST_CASE("a held-out part that cannot be is refused") {
+    const DataFolder folder;
+    DataRequest request = token_request(folder.counting_tokens("t.bin", 41), 4);
+    request.data.eval_fraction = 0.09;
+    REQUIRE(opening(folder, request) ==
+            "DIR/t.bin: dslaunch.data.eval_fraction 0.09 of 10 samples holds out none; use "
+            "0.11 or more, or name a file in dslaunch.data.eval");
+    request.data.eval_fraction = 0;
+    request.data.eval_path = folder / "gone.bin";
+    REQUIRE_THAT(opening(folder, request), Catch::Contains("DIR/gone.bin: cannot open"));
+
+    const Ints labels{1};
+    const std::string held = folder.rows(
+        "held.safetensors",
+        {column("x", DType::kF32, {1, 6}, kSix), column("y", DType::kI64, {1}, labels)});
+    DataRequest rows = request_for(rows_file(folder), {"x", "y"});
+    rows.data.eval_path = held;
+    REQUIRE(opening(folder, rows) ==
+            "DIR/held.safetensors: argument 'x' gets samples of Float [6], but Float [2] when "
+            "training on DIR/d.safetensors; held-out samples must look like those trained on");
+}
+
+TEST_CASE("columns and arguments that do not meet are both listed") {
+    const DataFolder folder;
+    const std::string path = rows_file(folder);
+    struct Case {
+        std::vector<std::string> arguments;
+        std::map<std::string, std::string> columns;
+        std::string target;
+        std::string message;
+    };
+    const std::string has = "the file has the columns x, y; forward takes the arguments ";
+    const std::string say = ". Say which column feeds which argument in dslaunch.data.columns";
+    const std::string start = "DIR/d.safetensors: ";
+    const std::string left = start + "columns and arguments do not pair up. Left over: columns ";
+    for (const Case& c : std::vector<Case>{
+             {{"a", "b"}, {}, "", left + "x, y; arguments a, b. " + has + "a, b" + say},
+             {{"x"}, {}, "", left + "y; arguments none. " + has + "x" + say},
+             {{"x", "y", "z"}, {}, "", left + "none; arguments z. " + has + "x, y, z" + say},
+             {{"x", "k", "m"}, {}, "", left + "y; arguments k, m. " + has + "x, k, m" + say},
+             {{"x", "labels"},
+              {},
+              "labels",
+              start + "no column 'labels', which dslaunch.loss.target names: " + has +
+                  "x, labels (the last is the loss target)"},
+             {{"x", "y"},
+              {{"z", "x"}},
+              "",
+              start + "dslaunch.data.columns names 'z', no argument (did you mean 'x'?): " + has +
+                  "x, y"},
+             {{"x", "y"},
+              {{"x", "pixels"}},
+              "",
+              start + "dslaunch.data.columns.x names 'pixels', no column: " + has + "x, y"},
+             {{}, {}, "", start + "forward takes no arguments, so the data feed nothing"}}) {
+        DataRequest request = request_for(path, c.arguments);
+        request.data.columns = c.columns;
+        if (!c.target.empty()) request.loss = {.kind = LossKind::kCrossEntropy, .target = c.target};
+        REQUIRE(opening(folder, request) == c.message);
+    }
+}
+
+TEST_CASE("columns whose shape or type cannot feed a model are named") {
+    const DataFolder folder;
+    const std::vector<uint64_t> big{1, 2, 3};
+    const std::vector<float> none;
+    const std::vector<float> one{1};
+    const std::vector<float> two{1, 2};
+    struct Case {
+        SafetensorsEntry y;
+        std::string message;
+    };
+    for (const Case& c : std::vector<Case>{
+             {column("y", DType::kF32, {2}, two),
+              "columns 'x' F32 [3, 2] and 'y' F32 [2] differ in their first dimension, the number "
+              "of samples"},
+             {column("y", DType::kF32, {}, one),
+              "column 'y' F32 [] is a single number, it has no rows"},
+             {column("y", DType::kF32, {0, 2}, none), "column 'y' F32 [0, 2] has no rows"},
+             {column("y", DType::kF32, {3, 0}, none),
+              "the rows of column 'y' F32 [3, 0] are empty"},
+             {column("y", DType::kU64, {3}, big),
+              "column 'y' U64 [3] cannot feed a tensor: write it as I64, or as F32"}}) {
+        const std::string path =
+            folder.rows("c.safetensors", {column("x", DType::kF32, {3, 2}, kSix), c.y});
+        REQUIRE(opening(folder, request_for(path, {"x", "y"})) ==
+                "DIR/c.safetensors: " + c.message);
+    }
+    DataRequest request = request_for(rows_file(folder), {"y", "x"});
+    request.loss = {.kind = LossKind::kCrossEntropy, .target = "x"};
+    REQUIRE(opening(folder, request) ==
+            "DIR/d.safetensors: the target column 'x' F32 [3, 2] holds no integers, but "
+            "cross_entropy needs class numbers");
+}
+
+TEST_CASE("keys of token files beside a row file are refused, and so is a damaged file") {
+    const DataFolder folder;
+    DataRequest request = request_for(rows_file(folder), {"x", "y"});
+    request.data.context = 8;
+    REQUIRE(opening(folder, request) ==
+            "DIR/d.safetensors: dslaunch.data.context (--context) is for token files, but this "
+            "ending means rows; remove the key, or give a token file");
+    request.data.context = 0;
+    request.data.token_type = TokenType::kUint16;
+    REQUIRE_THAT(opening(folder, request), Catch::Contains("dslaunch.data.dtype is for token"));
+    const std::string cut = folder.bytes("cut.safetensors", "abc");
+    REQUIRE_THAT(opening(folder, request_for(cut, {"x", "y"})),
+                 Catch::Contains("DIR/cut.safetensors: 3 bytes are too few"));
+    REQUIRE_THAT(opening(folder, request_for(folder / "no.safetensors", {"x", "y"})),
+                 Catch::Contains("DIR/no.safetensors: cannot open"));
+}
+
+TEST_CASE("labels and indices out of range are named with row and element") {
+    const DataFolder folder;
+    DataRequest request = request_for(rows_file(folder), {"x", "y"});
+    request.loss = {.kind = LossKind::kCrossEntropy, .target = "y"};
+    const DataSets sets = open_data(request);
+    REQUIRE(message_of(folder, [&] { sets.check_labels(request, 5); }).empty());
+    REQUIRE(message_of(folder, [&] { sets.check_labels(request, 4); }) ==
+            "DIR/d.safetensors: column 'y', row 2: 4 is no class (0 to 3)");
+    REQUIRE(message_of(folder, [&] {
+                sets.check_indices("y", {.count = 9, .what = "row of wte"});
+            }) == "DIR/d.safetensors: column 'y', row 1: -100 is no row of wte (0 to 8)");
+    REQUIRE(message_of(folder, [&] { sets.check_indices("x", {.count = 9, .what = "row"}); }) ==
+            "DIR/d.safetensors: column 'x' is F32, but argument 'x' picks rows by integers");
+    const std::vector<uint8_t> ids{0, 1, 2, 3, 4, 50};
+    const std::string path = folder.rows("i.safetensors", {column("ids", DType::kU8, {3, 2}, ids)});
+    const DataSets indices = open_data(request_for(path, {"ids"}));
+    REQUIRE(
+        message_of(folder, [&] { indices.check_indices("ids", {.count = 50, .what = "row"}); }) ==
+        "DIR/i.safetensors: column 'ids', row 2, element 1: 50 is outside the 50 rows (0 to "
+        "49)");
+}

@@ -1,0 +1,207 @@
+#include "runtime/data/data_source.h"
+
+#include <vector>
+
+#include "data_files.h"
+#include "support/catch.h"
+
+using namespace dslaunch;
+
+namespace {
+
+using Ints = std::vector<int64_t>;
+using Floats = std::vector<float>;
+
+const std::string kFixtures = std::string(DSL_SOURCE_DIR) + "/tests/fixtures/data/";
+
+}  // namespace
+
+TEST_CASE("sample i of a token file is tokens [iT, iT + T) and the same shifted by one") {
+    const DataFolder folder;
+    const DataSets sets = open_data(token_request(folder.counting_tokens("t.bin", 600), 4));
+    REQUIRE(sets.train.rows() == 149);  // (600 - 1) / 4
+    REQUIRE(!sets.eval);
+    REQUIRE(sets.train.sample_bytes() == 2 * 4 * 8);
+    REQUIRE(sets.train.tokens_per_sample() == 4);
+    const auto batch = sets.train.batch(Ints{148, 0, 64});
+    REQUIRE(batch.size() == 2);
+    REQUIRE(shape_of(batch[0]) == Ints{3, 4});
+    REQUIRE(values_of<int64_t>(batch[0]) ==
+            Ints{592, 593, 594, 595, 0, 1, 2, 3, 256, 257, 258, 259});
+    REQUIRE(values_of<int64_t>(batch[1]) ==
+            Ints{593, 594, 595, 596, 1, 2, 3, 4, 257, 258, 259, 260});
+}
+
+TEST_CASE("the last token of a file is a target and never the start of a sample") {
+    const DataFolder folder;
+    for (const auto& [tokens, samples] :
+         std::vector<std::pair<int, int64_t>>{{5, 1}, {8, 1}, {9, 2}, {12, 2}, {13, 3}}) {
+        const DataSets sets = open_data(token_request(folder.counting_tokens("t", tokens), 4));
+        REQUIRE(sets.train.rows() == samples);
+        REQUIRE(values_of<int64_t>(sets.train.batch(Ints{samples - 1})[1]).back() == 4 * samples);
+    }
+}
+
+TEST_CASE("uint32 tokens are read where the config says so") {
+    const DataFolder folder;
+    DataRequest request =
+        token_request(folder.bytes("t.bin", std::string("\1\0\1\0\2\0\0\0\3\0\0\x80", 12)), 2);
+    request.data.token_type = TokenType::kUint32;
+    const auto batch = open_data(request).train.batch(Ints{0});
+    REQUIRE(values_of<int64_t>(batch[0]) == Ints{0x10001, 2});
+    REQUIRE(values_of<int64_t>(batch[1]) == Ints{2, 0x80000003});
+}
+
+TEST_CASE("a fraction of the samples is held out at the end, and the two parts share none") {
+    const DataFolder folder;
+    DataRequest request = token_request(folder.counting_tokens("t.bin", 41), 4);
+    request.data.eval_fraction = 0.25;
+    const DataSets sets = open_data(request);
+    REQUIRE(sets.train.rows() == 8);
+    REQUIRE(sets.eval->rows() == 2);
+    REQUIRE(values_of<int64_t>(sets.train.batch(Ints{7})[0]) == Ints{28, 29, 30, 31});
+    REQUIRE(values_of<int64_t>(sets.eval->batch(Ints{0, 1})[0]) ==
+            Ints{32, 33, 34, 35, 36, 37, 38, 39});
+}
+
+TEST_CASE("an eval file is read whole beside the training file") {
+    const DataFolder folder;
+    DataRequest request = token_request(folder.counting_tokens("train.bin", 41), 4);
+    request.data.eval_path = folder.bytes("eval.bin", std::string("\7\0\7\0\7\0\7\0\7\0", 10));
+    const DataSets sets = open_data(request);
+    REQUIRE(sets.train.rows() == 10);
+    REQUIRE(sets.eval->rows() == 1);
+    REQUIRE(values_of<int64_t>(sets.eval->batch(Ints{0})[1]) == Ints{7, 7, 7, 7});
+}
+
+TEST_CASE("columns meet arguments by name, by choice, and the last of each pair up") {
+    const DataFolder folder;
+    const Floats x{0, 1, 10, 11, 20, 21};
+    const Ints y{5, 6, 7};
+    const std::string path = folder.rows(
+        "d.safetensors", {column("x", DType::kF32, {3, 2}, x), column("y", DType::kI64, {3}, y)});
+    struct Case {
+        std::vector<std::string> arguments;
+        std::map<std::string, std::string> columns;
+        std::string target;
+        bool x_first;
+    };
+    for (const Case& c : std::vector<Case>{{{"x", "y"}, {}, "", true},
+                                           {{"y", "x"}, {}, "", false},
+                                           {{"x", "labels"}, {}, "", true},
+                                           {{"input", "y"}, {}, "", true},
+                                           {{"input", "y"}, {}, "y", true},
+                                           {{"a", "b"}, {{"a", "x"}, {"b", "y"}}, "", true},
+                                           {{"a", "b"}, {{"b", "x"}}, "", false},
+                                           {{"x", "y"}, {{"x", "y"}, {"y", "x"}}, "", false},
+                                           {{"input", "class"}, {{"class", "y"}}, "class", true}}) {
+        CAPTURE(c.arguments, c.columns);
+        DataRequest request = request_for(path, c.arguments);
+        request.data.columns = c.columns;
+        if (!c.target.empty()) request.loss = {.kind = LossKind::kCrossEntropy, .target = c.target};
+        const auto batch = open_data(request).train.batch(Ints{2, 0});
+        REQUIRE(values_of<float>(batch[c.x_first ? 0 : 1]) == Floats{20, 21, 0, 1});
+        REQUIRE(values_of<int64_t>(batch[c.x_first ? 1 : 0]) == Ints{7, 5});
+    }
+}
+
+TEST_CASE("a column may feed two arguments, and is left unread when all arguments are chosen") {
+    const DataFolder folder;
+    const Floats x{1, 2};
+    const std::string path = folder.rows(
+        "d.safetensors", {column("spare", DType::kF32, {2}, x), column("x", DType::kF32, {2}, x)});
+    DataRequest request = request_for(path, {"input", "x"});
+    request.data.columns = {{"input", "x"}, {"x", "x"}};
+    request.loss = {.kind = LossKind::kMse, .target = "x"};
+    const auto batch = open_data(request).train.batch(Ints{1});
+    REQUIRE(values_of<float>(batch[0]) == Floats{2});
+    REQUIRE(values_of<float>(batch[1]) == Floats{2});
+}
+
+TEST_CASE("integers become int64, floats float32, and bool stays") {
+    const DataFolder folder;
+    const std::vector<uint8_t> u8{0, 255};
+    const std::vector<int8_t> i8{-128, 127};
+    const std::vector<int16_t> i16{-32768, 32767};
+    const std::vector<uint16_t> u16{0, 65535};
+    const std::vector<int32_t> i32{INT32_MIN, INT32_MAX};
+    const std::vector<uint32_t> u32{0, UINT32_MAX};
+    const std::vector<uint16_t> f16{0x3c00, 0xc500};   // 1, -5
+    const std::vector<uint16_t> bf16{0x3f80, 0xc0a0};  // 1, -5
+    const std::vector<double> f64{1, -5};
+    const std::vector<uint8_t> flags{0, 2};  // any byte but 0 is true
+    const std::string path = folder.rows(
+        "d.safetensors",
+        {column("u8", DType::kU8, {2}, u8), column("i8", DType::kI8, {2}, i8),
+         column("i16", DType::kI16, {2}, i16), column("u16", DType::kU16, {2}, u16),
+         column("i32", DType::kI32, {2}, i32), column("u32", DType::kU32, {2}, u32),
+         column("f16", DType::kF16, {2}, f16), column("bf16", DType::kBF16, {2}, bf16),
+         column("f64", DType::kF64, {2}, f64), column("flags", DType::kBool, {2}, flags)});
+    const DataSets sets = open_data(
+        request_for(path, {"u8", "i8", "i16", "u16", "i32", "u32", "f16", "bf16", "f64", "flags"}));
+    const auto batch = sets.train.batch(Ints{0, 1});
+    const std::vector<Ints> integers{
+        {0, 255},       {-128, 127}, {-32768, 32767}, {0, 65535}, {INT32_MIN, INT32_MAX},
+        {0, UINT32_MAX}};
+    for (size_t i = 0; i < 6; ++i) REQUIRE(values_of<int64_t>(batch[i]) == integers[i]);
+    for (size_t i = 6; i < 9; ++i) REQUIRE(values_of<float>(batch[i]) == Floats{1, -5});
+    REQUIRE(!batch[9].toTensor()[0].item<bool>());
+    REQUIRE(batch[9].toTensor()[1].item<bool>());
+    REQUIRE(batch[9].toTensor().scalar_type() == c10::ScalarType::Bool);
+    REQUIRE(sets.train.sample_bytes() == 6 * 8 + 3 * 4 + 1);
+}
+
+TEST_CASE("the target of a loss that subtracts is float32 whatever the file holds") {
+    const DataFolder folder;
+    const Floats x{1, 2};
+    const std::vector<uint8_t> y{0, 1};
+    const std::string path = folder.rows(
+        "d.safetensors", {column("x", DType::kF32, {2}, x), column("y", DType::kU8, {2}, y)});
+    DataRequest request = request_for(path, {"x", "y"});
+    for (const LossKind kind : {LossKind::kBceWithLogits, LossKind::kMse, LossKind::kL1}) {
+        request.loss = {.kind = kind, .target = "y"};
+        REQUIRE(values_of<float>(open_data(request).train.batch(Ints{0, 1})[1]) == Floats{0, 1});
+    }
+    request.loss = {.kind = LossKind::kCrossEntropy, .target = "y"};
+    REQUIRE(values_of<int64_t>(open_data(request).train.batch(Ints{0, 1})[1]) == Ints{0, 1});
+}
+
+TEST_CASE("batches of several rows keep the columns' inner shapes") {
+    const DataRequest request =
+        request_for(kFixtures + "captions.safetensors", {"image", "text", "y"});
+    const DataSets sets = open_data(request);
+    REQUIRE(sets.train.rows() == 64);
+    const auto batch = sets.train.batch(Ints{3, 1, 4, 1, 5});
+    REQUIRE(shape_of(batch[0]) == Ints{5, 1, 8, 8});
+    REQUIRE(shape_of(batch[1]) == Ints{5, 12});
+    REQUIRE(shape_of(batch[2]) == Ints{5});
+    REQUIRE(batch[0].toTensor()[1].equal(batch[0].toTensor()[3]));
+    REQUIRE(!batch[0].toTensor()[0].equal(batch[0].toTensor()[1]));
+}
+
+TEST_CASE("the digits and the King James text of the fixtures are read as they were written") {
+    DataRequest digits = request_for(kFixtures + "digits.safetensors", {"input", "y"});
+    digits.loss = {.kind = LossKind::kCrossEntropy, .target = "y"};
+    const DataSets rows = open_data(digits);
+    const auto first = rows.train.batch(Ints{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+    REQUIRE(values_of<int64_t>(first[1]) == Ints{0, 1, 2, 3, 4, 5, 6, 7, 8, 9});
+    const Floats pixels = values_of<float>(rows.train.batch(Ints{191})[0]);
+    REQUIRE(Floats(pixels.begin(), pixels.begin() + 5) == Floats{0, 0, 0.9375F, 0.9375F, 0.125F});
+    rows.check_labels(digits, 10);
+
+    const DataSets text = open_data(token_request(kFixtures + "kjv.u16.bin", 32));
+    REQUIRE(text.train.rows() == 624);
+    std::string start;
+    for (const int64_t letter : values_of<int64_t>(text.train.batch(Ints{0})[0]))
+        start.push_back(static_cast<char>(letter));
+    REQUIRE(start == "Ge1:1 In the beginning God creat");
+    text.check_vocabulary(128);
+}
+
+TEST_CASE("traced arguments with a shape and optional tensors count as tensors") {
+    const DataFolder folder;
+    DataRequest request = token_request(folder.counting_tokens("t.bin", 9), 4);
+    request.argument_types = {c10::TensorType::createContiguous(at::kLong, at::kCPU, {1, 4}),
+                              c10::OptionalType::create(c10::TensorType::get())};
+    REQUIRE(open_data(request).train.rows() == 2);
+}

@@ -2,7 +2,7 @@
 #   make demo        train a small GPT on the King James text, on two ranks, and let it write
 #   make test        build everything and run the tests
 #   make build       build the release programs into build/release/bin
-#   make test-long   also the tests that take minutes: fuzzing, header checks, sanitizers, parity
+#   make test-long   also what takes minutes: long matrices, headers alone, sanitizers, fuzzers
 #   make sanitize    the tests without LibTorch, under address+undefined and thread sanitizers
 #   make fuzz        the fuzzers of tests/fuzz, FUZZ_SECONDS each (60)
 #   make bench       measure beside PyTorch and DeepSpeed (fetches both), write docs/measurements.md
@@ -28,9 +28,9 @@ demo: build
 test: build
 	@tools/test.sh release
 
-test-long: test headers sanitize fuzz
+test-long: test headers
 	@tools/test.sh release -L long
-	@tools/parity.sh
+	@$(MAKE) --no-print-directory sanitize fuzz
 
 headers: setup
 	@tools/build.sh release check_headers

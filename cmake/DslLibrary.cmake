@@ -1,6 +1,6 @@
 # dsl_library(NAME [TORCH] [SOURCES files...] [DEPS targets...]): the static library dsl_NAME made of the folder's *.cpp.
 # dsl_test(NAME [TORCH] [LABELS labels...] [DEPS targets...]): one Catch2 program test_NAME made of the folder's *_test.cpp.
-# Label "long": minutes, so only `make test-long` runs it.
+# Label "long": minutes, so only `make test-long` runs it. Test cases tagged [.long] get a second test NAME_long with that label.
 # Warnings, sanitizers and the LibTorch precompiled header are applied here and nowhere else.
 find_program(DSL_CCACHE ccache)
 if(DSL_CCACHE)
@@ -83,4 +83,11 @@ function(dsl_test name)
     endif()
     add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
     set_tests_properties(${name} PROPERTIES TIMEOUT 900 LABELS "${ARG_LABELS}")
+    foreach(source ${sources})
+        file(STRINGS ${source} long_cases REGEX "\\[\\.long\\]")
+        if(long_cases AND NOT TEST ${name}_long)
+            add_test(NAME ${name}_long COMMAND test_${name} [.long] WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+            set_tests_properties(${name}_long PROPERTIES TIMEOUT 3600 LABELS long)
+        endif()
+    endforeach()
 endfunction()

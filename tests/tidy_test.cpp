@@ -1,5 +1,5 @@
-// The rules of CONTRIBUTING.md that a machine can check, over the tree as it stands: columns, sizes, layers, dead files,
-// notes to self, machine paths, and tables that are written down twice.
+// The rules of CONTRIBUTING.md that a machine can check, over the tree as it stands: columns,
+// sizes, layers, dead files, notes to self, machine paths, and tables that are written down twice.
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -43,12 +43,19 @@ std::string text_of(const std::string& path) {
 }
 
 bool ends_with(const std::string& text, const std::string& end) {
-    return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+    return text.size() >= end.size() &&
+           text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
-bool starts_with(const std::string& text, const std::string& start) { return text.rfind(start, 0) == 0; }
+bool starts_with(const std::string& text, const std::string& start) {
+    return text.rfind(start, 0) == 0;
+}
 
-bool is_header(const std::string& path) { return ends_with(path, ".h") || ends_with(path, ".cuh"); }
-bool is_source(const std::string& path) { return ends_with(path, ".cpp") || ends_with(path, ".cu"); }
+bool is_header(const std::string& path) {
+    return ends_with(path, ".h") || ends_with(path, ".cuh");
+}
+bool is_source(const std::string& path) {
+    return ends_with(path, ".cpp") || ends_with(path, ".cu");
+}
 
 // Every C++ file under FOLDERS, sorted.
 std::vector<File> files_under(const std::vector<std::string>& folders) {
@@ -56,10 +63,12 @@ std::vector<File> files_under(const std::vector<std::string>& folders) {
     for (const std::string& folder : folders) {
         for (const fs::directory_entry& entry : fs::recursive_directory_iterator(kRoot + folder)) {
             const std::string path = entry.path().string().substr(kRoot.size());
-            if (entry.is_regular_file() && (is_header(path) || is_source(path))) files.push_back(read(path));
+            if (entry.is_regular_file() && (is_header(path) || is_source(path)))
+                files.push_back(read(path));
         }
     }
-    std::sort(files.begin(), files.end(), [](const File& a, const File& b) { return a.path < b.path; });
+    std::sort(files.begin(), files.end(),
+              [](const File& a, const File& b) { return a.path < b.path; });
     REQUIRE(files.size() > 50);  // the tree was found
     return files;
 }
@@ -70,7 +79,9 @@ std::string joined(const std::vector<std::string>& problems) {
     return text;
 }
 
-std::string at_line(const File& file, size_t index) { return file.path + ":" + std::to_string(index + 1); }
+std::string at_line(const File& file, size_t index) {
+    return file.path + ":" + std::to_string(index + 1);
+}
 
 // Columns as an editor counts them: UTF-8 continuation bytes take none.
 size_t columns(const std::string& line) {
@@ -84,7 +95,8 @@ struct Function {
     size_t lines_count = 0;
 };
 
-// The text with comments, strings and preprocessor lines blanked, so that braces can be counted; lines keep their numbers.
+// The text with comments, strings and preprocessor lines blanked, so that braces can be counted;
+// lines keep their numbers.
 std::string blanked(const File& file) {
     std::string text;
     for (const std::string& line : file.lines)
@@ -101,10 +113,13 @@ std::string blanked(const File& file) {
     for (size_t i = 0; i < text.size();) {
         if (text.compare(i, 2, "//") == 0) {
             i = blank(i, after("\n", i) - 1);
-        } else if (text[i] == 'R' && text.compare(i, 2, "R\"") == 0 && i > 0 && !std::isalnum(static_cast<unsigned char>(text[i - 1]))) {
+        } else if (text[i] == 'R' && text.compare(i, 2, "R\"") == 0 && i > 0 &&
+                   !std::isalnum(static_cast<unsigned char>(text[i - 1]))) {
             const size_t open = text.find('(', i);
             i = blank(i, after(")" + text.substr(i + 2, open - i - 2) + "\"", open));
-        } else if (text[i] == '"' || (text[i] == '\'' && (i == 0 || !std::isalnum(static_cast<unsigned char>(text[i - 1]))))) {
+        } else if (text[i] == '"' ||
+                   (text[i] == '\'' &&
+                    (i == 0 || !std::isalnum(static_cast<unsigned char>(text[i - 1]))))) {
             size_t end = i + 1;
             while (end < text.size() && text[end] != text[i]) end += text[end] == '\\' ? 2 : 1;
             i = blank(i, end + 1);
@@ -115,8 +130,8 @@ std::string blanked(const File& file) {
     return text;
 }
 
-// Functions with a body, wherever they stand. A brace opens one when it is in a namespace or class and the statement
-// before it has parentheses and is not an initializer.
+// Functions with a body, wherever they stand. A brace opens one when it is in a namespace or class
+// and the statement before it has parentheses and is not an initializer.
 std::vector<Function> functions_of(const File& file) {
     static const std::regex scope(R"((^|\s)(namespace|class|struct|union|enum|extern)\b)");
     static const std::regex initializer(R"((^|[^=!<>])=\s*$|\]\s*=)");
@@ -137,7 +152,8 @@ std::vector<Function> functions_of(const File& file) {
             const bool in_scope = open.empty() || open.back().kind == Brace::kScope;
             const bool call = statement.find('(') != std::string::npos;
             Brace kind = Brace::kOther;
-            if (in_scope && call && !std::regex_search(statement, initializer)) kind = Brace::kFunction;
+            if (in_scope && call && !std::regex_search(statement, initializer))
+                kind = Brace::kFunction;
             if (in_scope && !call && std::regex_search(statement, scope)) kind = Brace::kScope;
             open.push_back({kind, statement.substr(0, statement.find('(')), statement_line});
         }
@@ -167,7 +183,8 @@ std::vector<std::pair<size_t, std::string>> project_includes(const File& file) {
     return found;
 }
 
-// What each folder may include besides itself. Headers that name a seam between neighbours are listed one by one.
+// What each folder may include besides itself. Headers that name a seam between neighbours are
+// listed one by one.
 const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"base", {}},
     {"launch", {"base"}},
@@ -179,7 +196,8 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"runtime", {"base", "launch", "config", "plan", "storage", "kernels", "graph"}},
     {"zero", {"base", "launch", "config", "plan", "storage", "kernels", "graph", "runtime"}},
     {"launcher", {"base", "launch", "config", "plan", "storage"}},
-    {"worker", {"base", "launch", "config", "plan", "storage", "kernels", "graph", "runtime", "zero"}},
+    {"worker",
+     {"base", "launch", "config", "plan", "storage", "kernels", "graph", "runtime", "zero"}},
 };
 
 std::string layer_of(const std::string& path) {
@@ -201,13 +219,13 @@ const std::set<std::string> kWithoutGuard = {"lib/kernels/cpu/flat_loops.h"};
 // Functions here are tables, one row per key of the config.
 const std::string kTables = "lib/config/schema_";
 
-// The ratchet: files over the limit when the rule came. A figure may only go down; a line goes when its file fits.
-const std::map<std::string, size_t> kLongFiles = {
-};
-const std::map<std::string, size_t> kLongFunctions = {
-};
+// The ratchet: files over the limit when the rule came. A figure may only go down; a line goes when
+// its file fits.
+const std::map<std::string, size_t> kLongFiles = {};
+const std::map<std::string, size_t> kLongFunctions = {};
 
 constexpr size_t kColumnsMax = 100;
+constexpr size_t kTableColumnsMax = 200;
 constexpr size_t kSourceLinesMax = 600;
 constexpr size_t kHeaderLinesMax = 300;
 constexpr size_t kFunctionLinesMax = 70;
@@ -217,11 +235,17 @@ constexpr size_t kFunctionLinesMax = 70;
 TEST_CASE("no line is longer than 100 columns, holds a tab or ends in blanks") {
     std::vector<std::string> problems;
     for (const File& file : files_under({"lib", "apps", "tests"})) {
+        size_t limit = kColumnsMax;
         for (size_t i = 0; i < file.lines.size(); ++i) {
             const std::string& line = file.lines[i];
-            if (columns(line) > kColumnsMax)
-                problems.push_back(at_line(file, i) + ": " + std::to_string(columns(line)) + " columns");
-            if (line.find('\t') != std::string::npos) problems.push_back(at_line(file, i) + ": a tab");
+            // A table with one row a line is marked so that clang-format leaves it alone.
+            if (line == "// clang-format off") limit = kTableColumnsMax;
+            if (line == "// clang-format on") limit = kColumnsMax;
+            if (columns(line) > limit)
+                problems.push_back(at_line(file, i) + ": " + std::to_string(columns(line)) +
+                                   " columns");
+            if (line.find('\t') != std::string::npos)
+                problems.push_back(at_line(file, i) + ": a tab");
             if (!line.empty() && std::isspace(static_cast<unsigned char>(line.back())))
                 problems.push_back(at_line(file, i) + ": blanks at the end");
         }
@@ -238,8 +262,8 @@ TEST_CASE("no file is longer than its limit, and the exceptions only shrink") {
         const auto exception = kLongFiles.find(file.path);
         const size_t limit = exception == kLongFiles.end() ? usual : exception->second;
         if (file.lines.size() > limit)
-            problems.push_back(file.path + ": " + std::to_string(file.lines.size()) + " lines, limit " +
-                               std::to_string(limit) + ": split it by idea");
+            problems.push_back(file.path + ": " + std::to_string(file.lines.size()) +
+                               " lines, limit " + std::to_string(limit) + ": split it by idea");
         if (exception != kLongFiles.end() && file.lines.size() > usual) used.insert(file.path);
     }
     for (const auto& [path, lines] : kLongFiles)
@@ -257,11 +281,14 @@ TEST_CASE("no function is longer than 70 lines, and the exceptions only shrink")
             ++seen_count;
             if (starts_with(file.path, kTables)) continue;
             const auto exception = kLongFunctions.find(file.path);
-            const size_t limit = exception == kLongFunctions.end() ? kFunctionLinesMax : exception->second;
+            const size_t limit =
+                exception == kLongFunctions.end() ? kFunctionLinesMax : exception->second;
             if (function.lines_count > limit)
-                problems.push_back(at_line(file, function.first_line) + ": " + function.name + ": " +
-                                   std::to_string(function.lines_count) + " lines, limit " + std::to_string(limit));
-            if (exception != kLongFunctions.end() && function.lines_count > kFunctionLinesMax) used.insert(file.path);
+                problems.push_back(at_line(file, function.first_line) + ": " + function.name +
+                                   ": " + std::to_string(function.lines_count) + " lines, limit " +
+                                   std::to_string(limit));
+            if (exception != kLongFunctions.end() && function.lines_count > kFunctionLinesMax)
+                used.insert(file.path);
         }
     }
     for (const auto& [path, lines] : kLongFunctions)
@@ -273,10 +300,27 @@ TEST_CASE("no function is longer than 70 lines, and the exceptions only shrink")
 
 TEST_CASE("functions are found with their length, whatever their signature and contents") {
     const File file{"x.cpp",
-                    {"namespace a {", "int one(int x) {  // }", "    if (x) {", "        return f(\"}\", '}', 1'000);",
-                     "    }", "    return 2;", "}", "struct S {", "    int two() const {", "        return 2;", "    }", "};",
-                     "const int kTable[] = {", "    1,", "};", "S::S(int a,", "     int b)", "    : a_(a), b_(b) {", "    f();",
-                     "}", "}  // namespace a"}};
+                    {"namespace a {",
+                     "int one(int x) {  // }",
+                     "    if (x) {",
+                     "        return f(\"}\", '}', 1'000);",
+                     "    }",
+                     "    return 2;",
+                     "}",
+                     "struct S {",
+                     "    int two() const {",
+                     "        return 2;",
+                     "    }",
+                     "};",
+                     "const int kTable[] = {",
+                     "    1,",
+                     "};",
+                     "S::S(int a,",
+                     "     int b)",
+                     "    : a_(a), b_(b) {",
+                     "    f();",
+                     "}",
+                     "}  // namespace a"}};
     const std::vector<Function> found = functions_of(file);
     REQUIRE(found.size() == 3);
     CHECK(found[0].name == "int one");
@@ -287,22 +331,29 @@ TEST_CASE("functions are found with their length, whatever their signature and c
     CHECK(found[2].lines_count == 5);
 }
 
-TEST_CASE("includes go downward: base, then launch config plan storage kernels, graph, runtime, zero, apps") {
+TEST_CASE(
+    "includes go downward: base, then launch config plan storage kernels, graph, runtime, zero, "
+    "apps") {
     std::vector<std::string> problems;
     for (const File& file : files_under({"lib", "apps"})) {
         const std::string layer = layer_of(file.path);
         const auto allowed = kMayInclude.find(layer);
         if (allowed == kMayInclude.end()) {
-            problems.push_back(file.path + ": the folder " + layer + " has no place in the order of layers");
+            problems.push_back(file.path + ": the folder " + layer +
+                               " has no place in the order of layers");
             continue;
         }
         for (const auto& [index, include] : project_includes(file)) {
             const std::string target = include.substr(0, include.find('/'));
             if (include.find('/') == std::string::npos || include.find("..") != std::string::npos) {
-                if (!fs::exists(kRoot + file.path.substr(0, file.path.rfind('/')) + "/" + include)) continue;
-                problems.push_back(at_line(file, index) + ": write the path from lib/ or apps/: " + include);
-            } else if (target != layer && kMayInclude.count(target) && !allowed->second.count(target)) {
-                problems.push_back(at_line(file, index) + ": " + layer + " may not include " + include);
+                if (!fs::exists(kRoot + file.path.substr(0, file.path.rfind('/')) + "/" + include))
+                    continue;
+                problems.push_back(at_line(file, index) +
+                                   ": write the path from lib/ or apps/: " + include);
+            } else if (target != layer && kMayInclude.count(target) &&
+                       !allowed->second.count(target)) {
+                problems.push_back(at_line(file, index) + ": " + layer + " may not include " +
+                                   include);
             }
         }
     }
@@ -343,7 +394,8 @@ TEST_CASE("every header begins with its guard and a comment, and somebody includ
 }
 
 TEST_CASE("every source file belongs to a target") {
-    // Folders whose CMakeLists.txt takes all of *.cpp are fine as they are; elsewhere the file must be named.
+    // Folders whose CMakeLists.txt takes all of *.cpp are fine as they are; elsewhere the file must
+    // be named.
     std::vector<std::string> problems;
     for (const File& file : files_under({"lib", "apps", "tests"})) {
         if (!is_source(file.path)) continue;
@@ -355,9 +407,12 @@ TEST_CASE("every source file belongs to a target") {
             if (!fs::exists(kRoot + list)) continue;
             const std::string text = text_of(list);
             const bool own = folder == fs::path(file.path).parent_path();
-            const bool globbed = text.find("*.cpp") != std::string::npos || text.find("*_fuzz.cpp") != std::string::npos;
-            const bool library = own && text.find("dsl_library(") != std::string::npos && text.find("SOURCES") == std::string::npos;
-            const bool test = own && ends_with(name, "_test.cpp") && text.find("dsl_test(") != std::string::npos;
+            const bool globbed = text.find("*.cpp") != std::string::npos ||
+                                 text.find("*_fuzz.cpp") != std::string::npos;
+            const bool library = own && text.find("dsl_library(") != std::string::npos &&
+                                 text.find("SOURCES") == std::string::npos;
+            const bool test =
+                own && ends_with(name, "_test.cpp") && text.find("dsl_test(") != std::string::npos;
             taken = globbed || library || test || text.find(name) != std::string::npos;
         }
         if (!taken) problems.push_back(file.path + ": no CMakeLists.txt takes it");
@@ -374,7 +429,9 @@ TEST_CASE("notes to self name an issue, and no path of one machine is in the pro
     for (const File& file : files_under({"lib", "apps", "tests"})) {
         for (size_t i = 0; i < file.lines.size(); ++i) {
             if (std::regex_search(file.lines[i], note))
-                problems.push_back(at_line(file, i) + ": write it as TO" "DO(#issue)");
+                problems.push_back(at_line(file, i) +
+                                   ": write it as TO"
+                                   "DO(#issue)");
             if (!starts_with(file.path, "tests/") && std::regex_search(file.lines[i], machine))
                 problems.push_back(at_line(file, i) + ": a path of one machine");
         }
@@ -388,7 +445,8 @@ TEST_CASE("the table of exit codes in the README is the one in the code") {
     std::map<int, std::string> written;
     for (const std::string& line : read("README.md").lines) {
         std::smatch match;
-        if (std::regex_search(line, match, row)) written[std::stoi(match[1].str())] = match[2].str();
+        if (std::regex_search(line, match, row))
+            written[std::stoi(match[1].str())] = match[2].str();
     }
     static const std::regex enumerator(R"(^    k[A-Za-z]+ = ([0-9]+),)");
     std::map<int, std::string> coded;

@@ -12,8 +12,8 @@ namespace dslaunch::detail {
 
 }  // namespace dslaunch::detail
 
-// DSL_CHECK(condition, "format", args...). An expression, so that compilers see that DSL_CHECK(false, ...)
-// does not come back, without optimization too.
+// DSL_CHECK(condition, "format", args...). An expression, so that compilers see that
+// DSL_CHECK(false, ...) does not come back, without optimization too.
 #define DSL_CHECK(condition, ...)                                                   \
     ((condition) ? static_cast<void>(0)                                             \
                  : ::dslaunch::detail::check_failed(__FILE__, __LINE__, #condition, \

@@ -8,7 +8,8 @@
 namespace dslaunch::test {
 
 // Prints "SKIPPED: WHAT because WHY". WHAT names what goes unproved, WHY what is missing here and
-// how to get it (its first line counts). The caller returns from the test case after it. Any thread.
+// how to get it (its first line counts). The caller returns from the test case after it. Any
+// thread.
 inline void report_skipped(const std::string& what, const std::string& why) {
     const std::string line = why.substr(0, why.find('\n'));
     std::printf("SKIPPED: %s because %s\n", what.c_str(), line.c_str());

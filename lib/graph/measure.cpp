@@ -68,6 +68,8 @@ class OperatorTrace {
         if (name == "aten::addmm") flops_ += product_flops(call.inputs(), 1, 2);
         if (name == "aten::bmm") flops_ += product_flops(call.inputs(), 0, 1);
         if (name == "aten::baddbmm") flops_ += product_flops(call.inputs(), 1, 2);
+        // The inputs are gone when the operator ends, the output is not there yet when it begins.
+        if (name == "aten::convolution") kernel_flops_ = kernel_flops(call.inputs());
     }
 
     void leave(const at::RecordFunction& call) {
@@ -79,7 +81,7 @@ class OperatorTrace {
             }));
         }
         if (std::string_view(call.name()) == "aten::convolution" && !call.outputs().empty())
-            flops_ += convolution_flops(call.inputs(), call.outputs()[0]);
+            flops_ += kernel_flops_ * (call.outputs()[0].isTensor() ? call.outputs()[0].toTensor().numel() : 0);
     }
 
     static int64_t product_flops(c10::ArrayRef<const IValue> inputs, size_t a, size_t b) {
@@ -95,15 +97,17 @@ class OperatorTrace {
         return 2 * query.numel() * keys + 2 * query.numel() / query.size(-1) * keys * inputs[2].toTensor().size(-1);
     }
 
-    static int64_t convolution_flops(c10::ArrayRef<const IValue> inputs, const IValue& output) {
-        if (inputs.size() < 2 || !inputs[1].isTensor() || !output.isTensor()) return 0;
+    // Of one output element: 2 for each weight that it sees.
+    static int64_t kernel_flops(c10::ArrayRef<const IValue> inputs) {
+        if (inputs.size() < 2 || !inputs[1].isTensor()) return 0;
         const at::Tensor& weight = inputs[1].toTensor();
-        return 2 * output.toTensor().numel() * weight.numel() / std::max<int64_t>(1, weight.size(0));
+        return 2 * weight.numel() / std::max<int64_t>(1, weight.size(0));
     }
 
     at::CallbackHandle handle_ = 0;
     int64_t flops_ = 0;
     int attention_depth_ = 0;
+    int64_t kernel_flops_ = 0;  // of the convolution under way
     std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;  // held, so that no address comes twice
     std::unordered_map<const c10::StorageImpl*, c10::Storage> ignored_;
 };

@@ -36,7 +36,7 @@ kernels::AdamArrays arrays_of(const FlatRange& range, float* momentum, float* va
 
 bool isa_available(Isa isa) {
 #if defined(__x86_64__)
-    if (isa == Isa::kAvx2) return __builtin_cpu_supports("avx2") != 0;
+    if (isa == Isa::kAvx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     if (isa == Isa::kAvx512)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");

@@ -1,9 +1,10 @@
 // Optimizer steps over flat fp32 buffers: one pass that sums the ranks' gradients, scales, updates
 // the states and the parameters. Implementations for AVX-512, AVX2, NEON and a scalar reference,
-// chosen at run time; all give equal bits (no fused multiply-add anywhere, no reassociation; only
-// the payload of a NaN may differ). Threads: none of its own; callers split ranges. Sources: Kingma
-// & Ba 2015 (Adam), Loshchilov & Hutter 2019 (AdamW); the order of operations is PyTorch's fused
-// Adam (aten/src/ATen/native/cpu/FusedAdamKernel.cpp).
+// chosen at run time; all give equal bits (no reassociation, fused multiply-adds only where they
+// are written; only the payload of a NaN may differ). Adam's bits are those of PyTorch 2.11's fused
+// AVX-512 kernels (aten/src/ATen/native/cpu/FusedAdamKernel.cpp) given equal gradients, but for the
+// last elements of a tensor that do not fill a vector there. Sources: Kingma & Ba 2015 (Adam),
+// Loshchilov & Hutter 2019 (AdamW). Threads: none of its own; callers split ranges.
 #pragma once
 
 #include <cstdint>

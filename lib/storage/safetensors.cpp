@@ -1,12 +1,6 @@
 #include "storage/safetensors.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -14,7 +8,7 @@
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
-#include "base/fd.h"
+#include "storage/atomic_file.h"
 
 namespace dslaunch {
 namespace {
@@ -118,17 +112,9 @@ std::string header_of(std::span<const SafetensorsEntry> entries,
     return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text;
 }
 
-int write_all(int fd, const std::string& header, std::span<const SafetensorsEntry> entries) {
-    if (const int status = write_full(fd, header); status != 0) return status;
-    for (const SafetensorsEntry& entry : entries)
-        if (const int status = write_full(fd, entry.bytes); status != 0) return status;
-    return ::fsync(fd) == 0 ? 0 : -errno;
-}
-
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
-    const std::span<const std::byte> all = file_.bytes();
+SafetensorsContent parse_safetensors(const std::string& path, std::span<const std::byte> all) {
     uint64_t length = 0;
     if (all.size() < sizeof(length))
         fail(ExitCode::kInput, "{}: {} bytes are too few for safetensors", path, all.size());
@@ -141,25 +127,30 @@ SafetensorsFile::SafetensorsFile(const std::string& path) : file_(path) {
         fail(ExitCode::kInput, "{}: the header does not begin with '{{'", path);
     const Json header = parse_header(path, text);
     const auto data = all.subspan(sizeof(length) + length);
+    SafetensorsContent out;
     for (const auto& [name, json] : header.items()) {
         if (name != "__metadata__") {
-            entries_.push_back(parse_entry(path, name, json, data));
+            out.entries.push_back(parse_entry(path, name, json, data));
             continue;
         }
         if (!json.is_object()) fail(ExitCode::kInput, "{}: __metadata__ is not an object", path);
         for (const auto& [key, value] : json.items()) {
             if (!value.is_string())
                 fail(ExitCode::kInput, "{}: __metadata__ '{}' is not a string", path, key);
-            metadata_[key] = value.get<std::string>();
+            out.metadata[key] = value.get<std::string>();
         }
     }
-    check_cover(path, entries_, data);
+    check_cover(path, out.entries, data);
+    return out;
 }
 
+SafetensorsFile::SafetensorsFile(const std::string& path)
+    : file_(path), content_(parse_safetensors(path, file_.bytes())) {}
+
 const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
-    const auto found = std::find_if(entries_.begin(), entries_.end(),
+    const auto found = std::find_if(entries().begin(), entries().end(),
                                     [&](const auto& entry) { return entry.name == name; });
-    return found == entries_.end() ? nullptr : &*found;
+    return found == entries().end() ? nullptr : &*found;
 }
 
 void write_safetensors(const std::string& path, std::span<const SafetensorsEntry> entries,
@@ -167,14 +158,10 @@ void write_safetensors(const std::string& path, std::span<const SafetensorsEntry
     const std::string header = header_of(entries, metadata);
     auto need = static_cast<int64_t>(header.size());
     for (const SafetensorsEntry& entry : entries) need += static_cast<int64_t>(entry.bytes.size());
-    const std::string temporary = path + ".tmp-" + std::to_string(::getpid());
-    const UniqueFd fd(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-    int status = fd.valid() ? write_all(fd.get(), header, entries) : -errno;
-    if (status == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) status = -errno;
-    if (status == 0) return;
-    ::unlink(temporary.c_str());
-    fail(ExitCode::kDisk, "{}: cannot write {}: {}", path, to_text(Bytes{need}),
-         errno_text(-status));
+    AtomicFile file(path, Bytes{need});
+    file.write(header);
+    for (const SafetensorsEntry& entry : entries) file.write(entry.bytes);
+    file.commit();
 }
 
 }  // namespace dslaunch

@@ -23,26 +23,37 @@ struct SafetensorsEntry {
     std::span<const std::byte> bytes;  // row-major, little-endian; 1-byte aligned at worst
 };
 
+struct SafetensorsContent {
+    std::vector<SafetensorsEntry> entries;  // in the order of their bytes; views into the file
+    std::map<std::string, std::string> metadata;
+};
+
+// Throws Error{kInput} naming PATH and the tensor unless the header is well formed, keys are unique
+// and the tensors' ranges cover the data without hole or overlap. BYTES: the whole file.
+[[nodiscard]] SafetensorsContent parse_safetensors(const std::string& path,
+                                                   std::span<const std::byte> bytes);
+
 class SafetensorsFile {
   public:
-    // Throws Error{kInput} naming PATH and the tensor unless the header is well formed, keys are
-    // unique and the tensors' ranges cover the data without hole or overlap.
+    // Throws Error{kInput} as MappedFile and parse_safetensors do.
     explicit SafetensorsFile(const std::string& path);
 
     // In the order of their bytes in the file.
-    [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const { return entries_; }
+    [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const { return content_.entries; }
     // Null when there is none of that name.
     [[nodiscard]] const SafetensorsEntry* find(std::string_view name) const;
-    [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return metadata_; }
+    [[nodiscard]] const std::map<std::string, std::string>& metadata() const {
+        return content_.metadata;
+    }
 
   private:
     MappedFile file_;
-    std::vector<SafetensorsEntry> entries_;
-    std::map<std::string, std::string> metadata_;
+    SafetensorsContent content_;
 };
 
-// Writes ENTRIES in their order through PATH.tmp-<pid>, fsync and rename. Blocks on the disk.
-// Throws Error{kDisk} with path, cause and bytes needed. REQUIRES: unique names, bytes as long as
+// Writes ENTRIES in their order: PATH is the old file or the whole new one, durably (see
+// atomic_file.h). Blocks on the disk. Throws Error{kDisk} with path, cause, bytes needed and, on a
+// full disk, bytes free. REQUIRES: unique names, bytes as long as
 // shape and dtype say.
 void write_safetensors(const std::string& path, std::span<const SafetensorsEntry> entries,
                        const std::map<std::string, std::string>& metadata = {});

@@ -11,6 +11,12 @@ namespace {
 // Elements summed at once into a buffer that stays in the first-level cache.
 constexpr int64_t kBlock = 1024;
 
+// Rounded once, on every processor. Written where PyTorch's build of its kernels has one; the
+// compiler adds none (-ffp-contract=off).
+inline float fma(float a, float b, float c) {
+    return __builtin_fmaf(a, b, c);
+}
+
 // The ordered sum of elements [first, first + n), scaled, in `out`.
 inline void sum_block(Sources sources, int64_t first, int64_t n, float scale, float* out) {
     const float* a = sources.pointers[0] + first;
@@ -18,8 +24,12 @@ inline void sum_block(Sources sources, int64_t first, int64_t n, float scale, fl
         for (int64_t i = 0; i < n; ++i) out[i] = a[i] * scale;
         return;
     }
-    alignas(64) float total[kBlock];
     const float* b = sources.pointers[1] + first;
+    if (sources.source_count == 2) {
+        for (int64_t i = 0; i < n; ++i) out[i] = (a[i] + b[i]) * scale;
+        return;
+    }
+    alignas(64) float total[kBlock];
     for (int64_t i = 0; i < n; ++i) total[i] = a[i] + b[i];
     for (int64_t s = 2; s < sources.source_count; ++s) {
         const float* c = sources.pointers[s] + first;
@@ -30,32 +40,72 @@ inline void sum_block(Sources sources, int64_t first, int64_t n, float scale, fl
 
 inline void add_decay(const float* __restrict parameters, float decay, int64_t n,
                       float* __restrict gradient) {
-    for (int64_t i = 0; i < n; ++i) gradient[i] += parameters[i] * decay;
+    for (int64_t i = 0; i < n; ++i) gradient[i] = fma(parameters[i], decay, gradient[i]);
 }
 
-inline void adam_block(const float* __restrict g, float* __restrict p, float* __restrict m,
-                       float* __restrict v, int64_t n, AdamConstants c) {
+// Where element i's gradient comes from: summed and scaled on the way, or prepared in a block.
+struct OneSource {
+    const float* a;
+    float scale;
+    float operator()(int64_t i) const { return a[i] * scale; }
+};
+struct TwoSources {
+    const float* a;
+    const float* b;
+    float scale;
+    float operator()(int64_t i) const { return (a[i] + b[i]) * scale; }
+};
+struct Prepared {
+    const float* gradient;
+    float operator()(int64_t i) const { return gradient[i]; }
+};
+
+template <bool kUpdates, typename Gradient>
+inline void adam_loop(Gradient gradient, float* __restrict p, float* __restrict m,
+                      float* __restrict v, int64_t n, AdamConstants c) {
     for (int64_t i = 0; i < n; ++i) {
+        const float g = gradient(i);
         // The two forms of a lerp: PyTorch takes the one that is exact at its nearer end.
-        const float rest = g[i] - m[i];
-        m[i] =
-            c.beta1_rest < 0.5F ? m[i] + c.beta1_rest * rest : g[i] - rest * (1.0F - c.beta1_rest);
-        v[i] = v[i] * c.beta2 + c.beta2_rest * g[i] * g[i];
-        const float denominator = std::sqrt(v[i]) / c.correction2_sqrt + c.eps;
-        if (p != nullptr) p[i] = p[i] * c.parameter_keep - c.step_size * m[i] / denominator;
+        const float rest = g - m[i];
+        const float next_m =
+            c.beta1_rest < 0.5F ? fma(c.beta1_rest, rest, m[i]) : fma(c.beta1_rest - 1.0F, rest, g);
+        const float next_v = fma(c.beta2_rest * g, g, v[i] * c.beta2);
+        m[i] = next_m;
+        v[i] = next_v;
+        if constexpr (kUpdates) {
+            const float denominator = std::sqrt(next_v) / c.correction2_sqrt + c.eps;
+            p[i] = p[i] * c.parameter_keep - c.step_size * next_m / denominator;
+        }
     }
 }
 
+template <typename Gradient>
+inline void adam_block(Gradient gradient, const AdamArrays& arrays, int64_t first, int64_t n,
+                       const AdamConstants& c) {
+    float* m = arrays.momentum + first;
+    float* v = arrays.variance + first;
+    if (arrays.parameters == nullptr)
+        adam_loop<false>(gradient, nullptr, m, v, n, c);
+    else
+        adam_loop<true>(gradient, arrays.parameters + first, m, v, n, c);
+}
+
+// One or two sources are read where they lie; more of them, or L2 decay, go through a block.
 void adam(Sources sources, AdamArrays arrays, int64_t numel, const AdamConstants& constants) {
+    const float scale = constants.gradient_scale;
+    if (sources.source_count <= 2 && constants.l2_decay == 0) {
+        const float* a = sources.pointers[0];
+        if (sources.source_count == 1)
+            return adam_block(OneSource{a, scale}, arrays, 0, numel, constants);
+        return adam_block(TwoSources{a, sources.pointers[1], scale}, arrays, 0, numel, constants);
+    }
     alignas(64) float gradient[kBlock];
     for (int64_t first = 0; first < numel; first += kBlock) {
         const int64_t n = numel - first < kBlock ? numel - first : kBlock;
-        sum_block(sources, first, n, constants.gradient_scale, gradient);
+        sum_block(sources, first, n, scale, gradient);
         if (constants.l2_decay != 0)
             add_decay(arrays.decay_parameters + first, constants.l2_decay, n, gradient);
-        float* parameters = arrays.parameters == nullptr ? nullptr : arrays.parameters + first;
-        adam_block(gradient, parameters, arrays.momentum + first, arrays.variance + first, n,
-                   constants);
+        adam_block(Prepared{gradient}, arrays, first, n, constants);
     }
 }
 

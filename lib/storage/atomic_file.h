@@ -1,0 +1,43 @@
+// A file written in pieces that appears whole or not at all: PATH.tmp-<pid>, fsync, rename, fsync
+// of the folder. Owns the temporary until commit(). Threads: one owner.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/fd.h"
+
+namespace dslaunch {
+
+class AtomicFile {
+  public:
+    // NEED: what will be written, for the message when the disk is full. Throws Error{kDisk} naming
+    // PATH when the temporary cannot be made.
+    AtomicFile(std::string path, Bytes need);
+    // Removes the temporary unless commit() has returned.
+    ~AtomicFile();
+    AtomicFile(const AtomicFile&) = delete;
+    AtomicFile& operator=(const AtomicFile&) = delete;
+
+    // Throws Error{kDisk}: path, bytes needed, cause, and on a full disk the bytes free. May block.
+    void write(std::span<const std::byte> bytes);
+    void write(std::string_view text);
+
+    // PATH is the new content, durably, when it returns. Throws Error{kDisk}; PATH then holds the
+    // old content (or, if only the folder's fsync failed, the new one). Once, at the end. Blocks.
+    void commit();
+
+  private:
+    [[noreturn]] void give_up(const char* doing, int error_number) const;
+
+    std::string path_;
+    std::string temporary_;
+    Bytes need_;
+    UniqueFd fd_;
+    bool renamed_ = false;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,24 @@
+// libFuzzer entry: any bytes as a .npy file. It is refused with Error, or its data are the rest of
+// the file and as long as shape and dtype say.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "storage/npy.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t length) {
+    using namespace dslaunch;
+    const std::span<const std::byte> file = std::as_bytes(std::span(data, length));
+    try {
+        const NpyArray array = parse_npy("fuzz", file);
+        auto need = static_cast<size_t>(dtype_bytes(array.dtype));
+        for (const int64_t extent : array.shape) need *= static_cast<size_t>(extent);
+        DSL_CHECK(array.bytes.size() == need, "{} bytes for {}", array.bytes.size(), need);
+        DSL_CHECK(array.bytes.data() + need == file.data() + file.size(), "not the file's end");
+    } catch (const Error& error) {
+        DSL_CHECK(error.code() == ExitCode::kInput, "{}", error.what());
+    }
+    return 0;
+}

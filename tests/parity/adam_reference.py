@@ -1,0 +1,58 @@
+"""Writes tests/parity/adam_reference.safetensors: what PyTorch's fused CPU Adam and AdamW do in ten
+steps. tests/unit/kernels/adam_parity_test.cpp makes the same inputs and compares.
+
+    tools/peers.sh VENV && VENV/bin/python tests/parity/adam_reference.py
+"""
+import pathlib
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+NUMEL, STEPS, STRIDE = 10_007, 10, 61
+LR, BETAS, EPS = 1e-2, (0.9, 0.999), 1e-8
+# Name, optimizer, weight decay, beta1.
+CASES = [
+    ("adamw", torch.optim.AdamW, 0.1, 0.9),
+    ("adam", torch.optim.Adam, 0.0, 0.9),
+    ("adam_l2", torch.optim.Adam, 0.1, 0.9),
+    ("adamw_low_beta1", torch.optim.AdamW, 0.1, 0.3),
+]
+
+
+def inputs(salt):
+    """Exact in fp32: 24 hashed bits in [-1, 1), times 2^-(i mod 12)."""
+    i = np.arange(NUMEL, dtype=np.uint64)
+    bits = ((i * 2654435761 + salt * 2246822519) % 2**32) >> 8
+    values = bits.astype(np.float64) / 2**23 - 1
+    return torch.from_numpy((values * 2.0 ** -(i % 12).astype(np.float64)).astype(np.float32))
+
+
+def run(optimizer_type, weight_decay, beta1):
+    """Parameters, momentum and variance after each step, as [steps, 3, numel]."""
+    parameter = torch.nn.Parameter(inputs(0))
+    optimizer = optimizer_type([parameter], lr=LR, betas=(beta1, BETAS[1]), eps=EPS,
+                               weight_decay=weight_decay, fused=True)
+    steps = []
+    for step in range(1, STEPS + 1):
+        parameter.grad = inputs(step)
+        optimizer.step()
+        state = optimizer.state[parameter]
+        steps.append(torch.stack([parameter.detach(), state["exp_avg"], state["exp_avg_sq"]]))
+    return torch.stack(steps)
+
+
+def main():
+    torch.set_num_threads(1)
+    tensors = {}
+    for name, optimizer_type, weight_decay, beta1 in CASES:
+        states = run(optimizer_type, weight_decay, beta1)
+        tensors[f"{name}.sampled"] = states[:, :, ::STRIDE].contiguous()
+        if name in ("adamw", "adam_l2"):
+            tensors[f"{name}.last_parameters"] = states[-1, 0].contiguous()
+    versions = {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability()}
+    save_file(tensors, pathlib.Path(__file__).with_suffix(".safetensors"), metadata=versions)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+// adam_step beside PyTorch 2.11's fused CPU kernels; tests/parity/adam_reference.py made the file.
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernels/flat_optimizer.h"
+#include "storage/safetensors.h"
+#include "support/catch.h"
+
+using namespace dslaunch;
+
+namespace {
+
+constexpr size_t kNumel = 10'007, kSteps = 10, kStride = 61;
+
+// The same function as inputs() of adam_reference.py; exact in fp32.
+std::vector<float> inputs(uint64_t salt) {
+    std::vector<float> out;
+    for (uint64_t i = 0; i < kNumel; ++i) {
+        const uint64_t bits = ((i * 2654435761 + salt * 2246822519) % (uint64_t{1} << 32)) >> 8;
+        const double value = static_cast<double>(bits) / 8388608.0 - 1;
+        out.push_back(static_cast<float>(std::ldexp(value, -static_cast<int>(i % 12))));
+    }
+    return out;
+}
+
+std::vector<float> tensor(const SafetensorsFile& file, const std::string& name) {
+    const SafetensorsEntry* entry = file.find(name);
+    REQUIRE(entry != nullptr);
+    std::vector<float> out(entry->bytes.size() / sizeof(float));
+    std::memcpy(out.data(), entry->bytes.data(), entry->bytes.size());
+    return out;
+}
+
+// PyTorch's vectors hold 16 elements; it finishes the rest of a tensor one by one, rounding
+// products that it fuses in vectors. There our bits may differ by a rounding or two a step.
+constexpr size_t kVectorEnd = kNumel / 16 * 16;
+constexpr double kTailUlpsMax = 2.0 * kSteps;
+
+// |found - expected| in units of the last place of the expected number.
+double ulps(float found, float expected) {
+    if (found == expected) return 0;
+    return std::abs(double{found} - double{expected}) /
+           std::ldexp(1.0, std::ilogb(expected) - std::numeric_limits<float>::digits + 1);
+}
+
+// EXPECTED holds every STRIDE-th element of FOUND.
+void require_equal(const std::vector<float>& found, const float* expected, size_t stride) {
+    for (size_t i = 0; i < found.size(); i += stride, ++expected) {
+        INFO("element " << i << ": " << found[i] << " for PyTorch's " << *expected);
+        if (i < kVectorEnd)
+            REQUIRE(std::memcmp(&found[i], expected, sizeof(float)) == 0);
+        else
+            REQUIRE(ulps(found[i], *expected) <= kTailUlpsMax);
+    }
+}
+
+struct Case {
+    std::string name;
+    double weight_decay;
+    bool decoupled;
+    double beta1;
+};
+
+}  // namespace
+
+TEST_CASE("ten steps give the bits of PyTorch's fused Adam and AdamW") {
+    const SafetensorsFile file(std::string(DSL_SOURCE_DIR) +
+                               "/tests/parity/adam_reference.safetensors");
+    const Case table[] = {{"adamw", 0.1, true, 0.9},
+                          {"adam", 0.0, false, 0.9},
+                          {"adam_l2", 0.1, false, 0.9},
+                          {"adamw_low_beta1", 0.1, true, 0.3}};
+    for (const Case& row : table) {
+        INFO(row.name);
+        const std::vector<float> sampled = tensor(file, row.name + ".sampled");
+        constexpr size_t kSampled = (kNumel + kStride - 1) / kStride;
+        REQUIRE(sampled.size() == kSteps * 3 * kSampled);
+        std::vector<float> p = inputs(0), m(kNumel), v(kNumel);
+        const float* expected = sampled.data();
+        for (int64_t t = 1; t <= int64_t{kSteps}; ++t) {
+            const std::vector<float> g = inputs(static_cast<uint64_t>(t));
+            const float* source[] = {g.data()};
+            const AdamStep step{.lr = 1e-2,
+                                .beta1 = row.beta1,
+                                .weight_decay = row.weight_decay,
+                                .decoupled_decay = row.decoupled,
+                                .step = t};
+            adam_step({.numel = int64_t{kNumel}, .gradients = source, .parameters = p.data()}, step,
+                      m.data(), v.data());
+            for (const std::vector<float>* found : {&p, &m, &v}) {
+                require_equal(*found, expected, kStride);
+                expected += kSampled;
+            }
+        }
+        const std::string last = row.name + ".last_parameters";
+        if (file.find(last) != nullptr) require_equal(p, tensor(file, last).data(), 1);
+    }
+}

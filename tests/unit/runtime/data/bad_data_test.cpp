@@ -228,6 +228,9 @@ TEST_CASE("keys of token files beside a row file are refused, and so is a damage
     const std::string cut = folder.bytes("cut.safetensors", "abc");
     REQUIRE_THAT(opening(folder, request_for(cut, {"x", "y"})),
                  Catch::Contains("DIR/cut.safetensors: 3 bytes are too few"));
+    const std::string npy = folder.bytes("bad.npy", "abc");
+    REQUIRE_THAT(opening(folder, request_for(npy, {"x"})),
+                 Catch::Contains("DIR/bad.npy: not a .npy file"));
     REQUIRE_THAT(opening(folder, request_for(folder / "no.safetensors", {"x", "y"})),
                  Catch::Contains("DIR/no.safetensors: cannot open"));
 }

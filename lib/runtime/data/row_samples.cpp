@@ -1,12 +1,11 @@
 // Row files: row i of each column belongs to sample i.
-#include <ATen/ops/empty.h>
-#include <fmt/format.h>
-
 #include <filesystem>
 #include <utility>
 #include <variant>
 
-#include "base/check.h"
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "runtime/data/collate.h"

@@ -152,6 +152,8 @@ class TrainRole {
         const bool accumulates = plan.reduce_each_micro_step && plan.accumulation_steps > 1;
         ReplicatedState state(*setup_.model, setup_.layout, slices, *comm_.arena, *comm_.group, *comm_.collectives,
                               {config.optimizer, config.gradient_clipping, plan.fused_update, accumulates});
+        // From here on: what loading held has gone back to the system.
+        keep_freed_memory();
         BatchLoader loader(setup_.data->train,
                            {config.batch, environment_.rank, config.seed, config.data.shuffle});
         SegmentRunner segments(
@@ -214,7 +216,8 @@ int train_main(int argc, char** argv) {
     bool help = false;
     TrainArguments arguments = parse(argc, argv, help);
     if (help) return 0;
-    keep_freed_memory();
+    // c10d warns of every address without a name; its errors reach the user as ours.
+    ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
     const WorkerEnvironment environment = WorkerEnvironment::from_process();
     set_log_speaker(fmt::format("r{}@{}", environment.rank, host_name()));
     const int threads = at::get_num_threads();

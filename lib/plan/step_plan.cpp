@@ -395,7 +395,6 @@ uint64_t StepPlan::hash() const {
         add(instruction.segment);
         add(instruction.bucket);
         add(instruction.micro_step);
-        add(instruction.bytes.value);
     }
     return hash;
 }

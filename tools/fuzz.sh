@@ -19,6 +19,6 @@ for program in build/fuzz/bin/*_fuzz; do
     hostfile_fuzz) seeds=(hostfiles hostfiles/bad) ;;
     esac
     echo "fuzz: $name for $seconds s"
-    "$program" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=0 \
+    "$program" -max_total_time="$seconds" -print_funcs=0 -timeout=10 -rss_limit_mb=2048 -print_final_stats=0 \
         -verbosity=0 -artifact_prefix="build/fuzz/$name-" "$corpus" "${seeds[@]}"
 done

@@ -1,5 +1,6 @@
 #include "worker/job_setup.h"
 
+#include <ATen/ATen.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,10 +58,6 @@ void place_path(std::string& path, const std::string& folder) {
 void check_supported(const RunConfig& config) {
     if (config.device == DeviceChoice::kCuda)
         fail(ExitCode::kConfig, "dslaunch.device: cuda: this version trains on the CPU; use \"cpu\" or \"auto\"");
-    if (config.loss.mean == LossMean::kToken)
-        fail(ExitCode::kConfig,
-             "dslaunch.loss.mean: \"token\" is not available in this version; \"micro_batch\" weighs every micro batch "
-             "equally");
     if (config.save.interval > 0)
         fail(ExitCode::kConfig,
              "dslaunch.save.interval: checkpoints are not available in this version; weights are written at the end");
@@ -126,7 +123,15 @@ JobSetup set_up_job(const JobArguments& arguments, const RankPlace& place) {
     const int64_t rows = std::min(config.batch.micro_rows, setup.data->train.rows());
     std::vector<int64_t> samples(static_cast<size_t>(rows));
     std::iota(samples.begin(), samples.end(), 0);
-    setup.info = measure(*setup.segmented, setup.data->train.batch(samples));
+    std::vector<c10::IValue> batch = setup.data->train.batch(samples);
+    // How many classes there are is known once the model has run: with class 0 everywhere it runs on any labels.
+    const bool named_classes = config.loss.kind == LossKind::kCrossEntropy;
+    if (named_classes) batch.back() = at::zeros_like(batch.back().toTensor());
+    setup.info = measure(*setup.segmented, batch);
+    if (named_classes && setup.info.loss_classes > 0 && place.local_rank == 0)
+        setup.data->check_labels({config.data, config.loss, setup.segmented->arguments(),
+                                  setup.segmented->argument_types()},
+                                 setup.info.loss_classes);
     setup.layout = make_flat_layout(setup.info, {.bucket_numel_max = config.zero.reduce_bucket_numel});
     setup.plan_options = plan_options(config, place);
     setup.plan = make_step_plan(setup.info, setup.layout, setup.plan_options);

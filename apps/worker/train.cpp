@@ -1,6 +1,7 @@
 // dsworker train MODEL.pt: one rank of a training job. Reads its place from the environment, builds what a step needs, trains,
 // and writes the trained weights as rank 0.
 #include <ATen/Parallel.h>
+#include <c10/util/Logging.h>
 #include <malloc.h>
 #include <sched.h>
 #include <unistd.h>
@@ -218,6 +219,7 @@ int train_main(int argc, char** argv) {
     if (help) return 0;
     // c10d warns of every address without a name; its errors reach the user as ours.
     ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+    c10::initLogging();
     const WorkerEnvironment environment = WorkerEnvironment::from_process();
     set_log_speaker(fmt::format("r{}@{}", environment.rank, host_name()));
     const int threads = at::get_num_threads();

@@ -39,7 +39,7 @@ struct TrainArguments {
 
 TrainArguments parse(int argc, char** argv, bool& help) {
     TrainArguments arguments;
-    CLI::App app("Trains one rank of a job; dslaunch starts it.", "dsworker train");
+    CLI::App app("Trains one rank of a job; dslaunch starts it.", "train");
     app.add_option("model", arguments.job.model_path, "TorchScript archive")->required();
     app.add_option("--config", arguments.job.config_path, "ds_config.json");
     app.add_option("--set", arguments.job.overrides, "override one key: a.b=c")->allow_extra_args(false);

@@ -1,6 +1,7 @@
 // dsworker train MODEL.pt: one rank of a training job. Reads its place from the environment, builds what a step needs, trains,
 // and writes the trained weights as rank 0.
 #include <ATen/Parallel.h>
+#include <c10/util/Logging.h>
 #include <malloc.h>
 #include <sched.h>
 #include <unistd.h>
@@ -38,7 +39,7 @@ struct TrainArguments {
 
 TrainArguments parse(int argc, char** argv, bool& help) {
     TrainArguments arguments;
-    CLI::App app("Trains one rank of a job; dslaunch starts it.", "dsworker train");
+    CLI::App app("Trains one rank of a job; dslaunch starts it.", "train");
     app.add_option("model", arguments.job.model_path, "TorchScript archive")->required();
     app.add_option("--config", arguments.job.config_path, "ds_config.json");
     app.add_option("--set", arguments.job.overrides, "override one key: a.b=c")->allow_extra_args(false);
@@ -218,6 +219,7 @@ int train_main(int argc, char** argv) {
     if (help) return 0;
     // c10d warns of every address without a name; its errors reach the user as ours.
     ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+    c10::initLogging();
     const WorkerEnvironment environment = WorkerEnvironment::from_process();
     set_log_speaker(fmt::format("r{}@{}", environment.rank, host_name()));
     const int threads = at::get_num_threads();

@@ -89,6 +89,8 @@ TrainResult Trainer::run() {
     const RunConfig& config = *parts_.config;
     TrainResult result;
     parts_.reporter->ready();
+    // The loss before training says what the later ones are worth.
+    if (config.eval_interval > 0) result.eval_loss = evaluate(0);
     train_begin_ = last_step_end_ = clock_.now();
     faults_before_ = process_usage().page_faults;
     for (int64_t step = 1; step <= config.steps && !result.asked_to_end; ++step) {

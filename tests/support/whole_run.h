@@ -144,7 +144,7 @@ inline RunResult run_segments(const SegmentedModel& segmented,
                 before.push_back(buffer(k, b).clone());
             boundaries[k].producers = segmented.forward(k, inputs[k], key).producers;
             const at::NoGradGuard no_grad;
-            for (size_t b = 0; b < before.size(); ++b) buffer(k, b).copy_(before[b]);
+            for (size_t b = 0; b < before.size(); ++b) buffer(k, b).data().copy_(before[b]);
         }
         if (k + 1 == count) {
             SegmentedModel::backward_loss(boundaries[k], 1.0);

@@ -164,22 +164,6 @@ TEST_CASE("no cut is where a later node writes to an alias of a live value") {
     CHECK(places.count(sum) == 1);
 }
 
-TEST_CASE("an argument that forward writes in place is not written twice by a recompute") {
-    const std::string text =
-        "def forward(self, x: Tensor) -> Tensor:\n"
-        "    x.mul_(2.0)\n"
-        "    y = x * self.w\n"
-        "    return (y * y).sum()\n";
-    for (const bool recompute : {false, true}) {
-        Model model = script_model(text, {{"w", ramp(4)}});
-        const SegmentedModel cut = SegmentedModel::make(model, {}, 2);
-        const test::RunResult run = run_segments(cut, {at::ones({4})}, {}, recompute);
-        INFO("recompute " << recompute);
-        // d/dw of (2w)^2 is 8w.
-        CHECK(at::equal(run.gradients.at("w"), 8 * ramp(4)));
-    }
-}
-
 TEST_CASE("what only the untaken branch of `training` writes is no state") {
     test::Fixture training = test::Fixture::load("state");
     const SegmentedModel trained = training.cut(1);

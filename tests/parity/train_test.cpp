@@ -200,12 +200,12 @@ TEST_CASE("1 to 5 ranks, and hosts of unequal size, train alike at the same glob
     // 60 samples a step, one a micro batch, so every sample's loss and gradient is computed by the same kernels: given equal
     // parameters the losses of a step are equal but for the order of a sum of 60 doubles (1e-14). A gradient is a sum of 60
     // fp32 terms in another order, so it errs by at most 60 * 2^-24 = 4e-6 of the sum of their magnitudes; with gradients
-    // below 1, SGD at 0.1 moves a parameter by at most 4e-7 of that a step, and 4 steps change a loss whose gradient has
-    // an L1 norm below 20 by less than 4 * 4e-7 * 20 = 3e-5.
+    // below 1, SGD at 0.1 moves a parameter by at most 4e-7 of that a step, and 3 steps change a loss whose gradient has
+    // an L1 norm below 20 by less than 3 * 4e-7 * 20 = 2.4e-5.
     constexpr int64_t kSamples = 60;
     const Json facts = facts_of("gpt");
     const auto config_of = [&](int64_t world_size) {
-        Json config = sgd(fixture_config(facts, kSamples / world_size, 5), 0.1);
+        Json config = sgd(fixture_config(facts, kSamples / world_size, 3), 0.1);
         config["train_micro_batch_size_per_gpu"] = 1;
         return config;
     };
@@ -224,7 +224,7 @@ TEST_CASE("1 to 5 ranks, and hosts of unequal size, train alike at the same glob
         INFO(count << " ranks");
         check(train_well(own, ranks(count), "gpt", config_of(count)).losses());
     }
-    for (const std::vector<int>& slots : {std::vector<int>{1, 1}, {2, 1}, {1, 3}, {2, 1, 2}}) {
+    for (const std::vector<int>& slots : {std::vector<int>{2, 1}, {1, 3}, {2, 1, 2}}) {
         const TemporaryFolder own;
         int count = 0;
         for (const int slot : slots) count += slot;

@@ -28,8 +28,10 @@ class MutableState {
     explicit MutableState(const SegmentedModel& segmented) : segmented_(segmented) {
         for (const ModelBuffer& buffer : segmented.model().buffers())
             buffers_.push_back(buffer.tensor.clone());
-        for (const ModelState& state : segmented.states())
-            states_.push_back(copy(state.object->getAttr(state.attribute)));
+        for (const ModelState& state : segmented.states()) {
+            states_.push_back(state.object->getAttr(state.attribute));
+            copies_.push_back(copy(states_.back()));
+        }
     }
     void restore() const {
         const at::NoGradGuard no_grad;
@@ -37,7 +39,9 @@ class MutableState {
             at::Tensor(segmented_.model().buffers()[i].tensor).copy_(buffers_[i]);
         for (size_t i = 0; i < states_.size(); ++i) {
             const ModelState& state = segmented_.states()[i];
-            state.object->setAttr(state.attribute, copy(states_[i]));
+            // The tensor that was there comes back too: a buffer is known by identity.
+            if (states_[i].isTensor()) states_[i].toTensor().set_data(copy(copies_[i]).toTensor());
+            state.object->setAttr(state.attribute, states_[i]);
         }
     }
 
@@ -48,6 +52,7 @@ class MutableState {
     const SegmentedModel& segmented_;
     std::vector<at::Tensor> buffers_;
     std::vector<c10::IValue> states_;
+    std::vector<c10::IValue> copies_;
 };
 
 inline void clear_gradients(const Model& model) {
@@ -74,10 +79,11 @@ inline RunResult collect(const SegmentedModel& segmented, double loss) {
     for (const ModelParameter& parameter : segmented.model().parameters())
         if (parameter.tensor.grad().defined())
             result.gradients[parameter.name] = parameter.tensor.grad().clone();
-    for (const ModelBuffer& buffer : segmented.model().buffers())
-        result.buffers[buffer.name] = buffer.tensor.clone();
     for (const ModelState& state : segmented.states())
         result.states[state.path] = state_text(state.object->getAttr(state.attribute));
+    for (const ModelBuffer& buffer : segmented.model().buffers())
+        if (result.states.count(buffer.name) == 0)
+            result.buffers[buffer.name] = buffer.tensor.clone();
     return result;
 }
 

@@ -182,6 +182,11 @@ TEST_CASE("a written attribute goes on from run to run") {
         static_cast<void>(run_segments(cut, arguments, {}, false));
         CHECK(fixture.model.module().attr("calls").toInt() == run);
     }
+    // `mean` is a buffer too: the model's list, from which it is evaluated and saved, has what forward wrote.
+    const at::Tensor mean = fixture.model.module().attr("mean").toTensor();
+    CHECK(mean.abs().sum().item<float>() > 0);
+    REQUIRE(fixture.model.buffers().size() == 1);
+    CHECK(at::equal(fixture.model.buffers()[0].tensor, mean));
 }
 
 TEST_CASE("devices that a tracer wrote down become the rank's device") {

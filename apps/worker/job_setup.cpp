@@ -145,7 +145,14 @@ JobSetup set_up_job(const JobArguments& arguments, const RankPlace& place) {
     // A plan needs shapes, not samples: tokens of the context's length will do where no data are named.
     const bool assume_tokens =
         arguments.plan_only && config.data.train_path.empty() && config.data.context > 0;
-    setup.info = measure(*setup.segmented, assume_tokens ? token_zeros(setup) : open_and_check_data(setup, place));
+    const std::vector<c10::IValue> batch =
+        assume_tokens ? token_zeros(setup) : open_and_check_data(setup, place);
+    try {
+        setup.info = measure(*setup.segmented, batch);
+    } catch (const Error& error) {
+        fail(error.code(), "{}: the first batch does not pass through the model: {}",
+             setup.data ? printable(setup.data->train.path()) : "assumed tokens", error.what());
+    }
     setup.layout = make_flat_layout(setup.info, {.bucket_numel_max = config.zero.reduce_bucket_numel});
     setup.plan_options = plan_options(config, place);
     setup.plan = make_step_plan(setup.info, setup.layout, setup.plan_options);

@@ -65,8 +65,8 @@ Model Model::load(const std::string& path) {
         fail(ExitCode::kInput, "{}: is a folder, not a TorchScript archive (torch.jit.save writes one)", printable(path));
     try {
         return adopt(torch::jit::load(path));
-    } catch (const Error&) {
-        throw;
+    } catch (const Error& error) {
+        fail(error.code(), "{}: {}", printable(path), error.what());
     } catch (const std::exception& error) {
         const std::vector<std::string> lines = split(error.what(), '\n');
         fail(ExitCode::kInput,

@@ -67,7 +67,10 @@ std::vector<int> SegmentedModel::unused_parameters() const {
 std::vector<IValue> SegmentedModel::first_inputs(std::vector<IValue> arguments) const {
     DSL_CHECK(arguments.size() == lowered_.arguments.size(), "forward takes {} arguments, not {}",
               lowered_.arguments.size(), arguments.size());
-    for (const ModelState& state : lowered_.states) arguments.push_back(state.object->getAttr(state.attribute));
+    // Detached: what autograd saves of a state must outlive the buffer's turn to the next one.
+    const auto detach = [](const at::Tensor& tensor) { return tensor.detach(); };
+    for (const ModelState& state : lowered_.states)
+        arguments.push_back(map_tensors(state.object->getAttr(state.attribute), detach));
     return arguments;
 }
 
@@ -75,7 +78,13 @@ void SegmentedModel::store_states(const Boundary& last) const {
     for (size_t i = 0; i < lowered_.states.size(); ++i) {
         const ModelState& state = lowered_.states[i];
         IValue value = map_tensors(last.values[1 + i], [](const at::Tensor& tensor) { return tensor.detach(); });
-        state.object->setAttr(state.attribute, std::move(value));
+        // A buffer stays the tensor that the model lists, so that it is evaluated, sent and saved as it is now.
+        const IValue before = state.object->getAttr(state.attribute);
+        if (before.isTensor() && value.isTensor() && model_->buffer_index(before.toTensor()) >= 0) {
+            before.toTensor().set_data(value.toTensor());
+        } else {
+            state.object->setAttr(state.attribute, std::move(value));
+        }
     }
 }
 

@@ -26,7 +26,14 @@ std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culpri
                                    record.host, describe_end(record));
     if (record.pid > 0) text += fmt::format(" (pid {})", record.pid);
     text += "\n";
-    if (record.failure) text += "  it says: " + printable(record.failure->message) + "\n";
+    if (record.failure) {
+        // All problems of a config are one message of several lines.
+        const char* lead = "  it says: ";
+        for (const std::string& line : split(record.failure->message, '\n')) {
+            text += lead + printable(line) + "\n";
+            lead = "           ";
+        }
+    }
     if (!record.last_instruction.empty()) text += "  it was at: " + record.last_instruction + "\n";
     if (!last_lines.empty()) text += "  its last lines:\n";
     for (const std::string& line : last_lines) text += "    " + line + "\n";

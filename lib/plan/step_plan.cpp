@@ -395,6 +395,9 @@ uint64_t StepPlan::hash() const {
         add(instruction.segment);
         add(instruction.bucket);
         add(instruction.micro_step);
+        // An update moves bytes inside its host, where a host of one rank moves none; ranks of a host
+        // compare the layout of their arena.
+        if (instruction.op != Op::kUpdate) add(instruction.bytes.value);
     }
     return hash;
 }

@@ -23,7 +23,9 @@ class BufferKeeper {
     BufferKeeper& operator=(const BufferKeeper&) = delete;
     ~BufferKeeper() {
         const at::NoGradGuard no_grad;
-        for (size_t i = 0; i < before_.size(); ++i) tensor(segment_.buffers[i]).copy_(before_[i]);
+        // Through data(): autograd has just saved some of them and must not take them as overwritten.
+        for (size_t i = 0; i < before_.size(); ++i)
+            tensor(segment_.buffers[i]).data().copy_(before_[i]);
     }
 
   private:
@@ -35,6 +37,14 @@ class BufferKeeper {
     const Segment& segment_;
     std::vector<at::Tensor> before_;
 };
+
+std::vector<IValue> copied(const std::vector<IValue>& values) {
+    std::vector<IValue> copies;
+    for (const IValue& value : values)
+        copies.push_back(
+            map_tensors(value, [](const at::Tensor& tensor) { return tensor.clone(); }));
+    return copies;
+}
 
 }  // namespace
 
@@ -91,8 +101,13 @@ void SegmentRunner::load(int64_t micro_step) {
 }
 
 void SegmentRunner::forward(size_t segment) {
-    Boundary boundary = model_.forward(segment, inputs_[segment], draw_key(), options_.device);
     const RecomputeGroup* group = group_of(segment);
+    // Forward may write its arguments in place, and a recompute must find them as they came. (What a
+    // later segment writes is never alive at a cut before it.)
+    const bool keep_arguments = segment == 0 && group != nullptr;
+    Boundary boundary =
+        model_.forward(segment, keep_arguments ? copied(inputs_[0]) : inputs_[segment], draw_key(),
+                       options_.device);
     const bool backward = info_.segments[segment].backward;
     if (!backward && !boundary.producers.empty())
         fail(ExitCode::kInput,

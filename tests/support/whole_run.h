@@ -1,7 +1,9 @@
-// The reference of the segment tests: a model's lowered graph run as one piece, and the same model cut, with every gradient.
+// The reference of the segment tests: a module run whole by LibTorch, and the same model cut, with every gradient, buffer
+// and attribute that forward writes.
 #pragma once
 
 #include <ATen/ATen.h>
+#include <fmt/core.h>
 
 #include <map>
 #include <string>
@@ -15,43 +17,124 @@ namespace dslaunch::test {
 struct RunResult {
     double loss = 0;
     std::map<std::string, at::Tensor> gradients;  // by parameter name; undefined ones are left out
+    std::map<std::string, at::Tensor> buffers;    // after the run
+    std::map<std::string, std::string>
+        states;  // attributes that forward writes, after the run, as text with all digits
+};
+
+// Buffers and written attributes of a model as they are now; restore() brings them back, so that runs start alike.
+class MutableState {
+  public:
+    explicit MutableState(const SegmentedModel& segmented) : segmented_(segmented) {
+        for (const ModelBuffer& buffer : segmented.model().buffers())
+            buffers_.push_back(buffer.tensor.clone());
+        for (const ModelState& state : segmented.states()) {
+            states_.push_back(state.object->getAttr(state.attribute));
+            copies_.push_back(copy(states_.back()));
+        }
+    }
+    void restore() const {
+        const at::NoGradGuard no_grad;
+        for (size_t i = 0; i < buffers_.size(); ++i)
+            at::Tensor(segmented_.model().buffers()[i].tensor).copy_(buffers_[i]);
+        for (size_t i = 0; i < states_.size(); ++i) {
+            const ModelState& state = segmented_.states()[i];
+            // The tensor that was there comes back too: a buffer is known by identity.
+            if (states_[i].isTensor()) states_[i].toTensor().set_data(copy(copies_[i]).toTensor());
+            state.object->setAttr(state.attribute, states_[i]);
+        }
+    }
+
+  private:
+    static c10::IValue copy(const c10::IValue& value) {
+        return map_tensors(value, [](const at::Tensor& tensor) { return tensor.detach().clone(); });
+    }
+    const SegmentedModel& segmented_;
+    std::vector<at::Tensor> buffers_;
+    std::vector<c10::IValue> states_;
+    std::vector<c10::IValue> copies_;
 };
 
 inline void clear_gradients(const Model& model) {
-    for (const ModelParameter& parameter : model.parameters()) at::Tensor(parameter.tensor).mutable_grad().reset();
+    for (const ModelParameter& parameter : model.parameters())
+        at::Tensor(parameter.tensor).mutable_grad().reset();
 }
 
-inline RunResult collect(const Model& model, double loss) {
+inline std::string state_text(const c10::IValue& value) {
+    if (!value.isTensor()) {
+        std::ostringstream text;
+        text << value;
+        return text.str();
+    }
+    std::string text;
+    const at::Tensor flat = value.toTensor().detach().to(at::kDouble).flatten().contiguous();
+    for (int64_t i = 0; i < flat.numel(); ++i)
+        text += fmt::format("{} ", flat.const_data_ptr<double>()[i]);
+    return text;
+}
+
+inline RunResult collect(const SegmentedModel& segmented, double loss) {
     RunResult result;
     result.loss = loss;
-    for (const ModelParameter& parameter : model.parameters())
-        if (parameter.tensor.grad().defined()) result.gradients[parameter.name] = parameter.tensor.grad().clone();
+    for (const ModelParameter& parameter : segmented.model().parameters())
+        if (parameter.tensor.grad().defined())
+            result.gradients[parameter.name] = parameter.tensor.grad().clone();
+    for (const ModelState& state : segmented.states())
+        result.states[state.path] = state_text(state.object->getAttr(state.attribute));
+    for (const ModelBuffer& buffer : segmented.model().buffers())
+        if (result.states.count(buffer.name) == 0)
+            result.buffers[buffer.name] = buffer.tensor.clone();
     return result;
 }
 
-// The model's own forward, as LibTorch runs it.
-inline RunResult run_module(Model& model, const std::vector<c10::IValue>& arguments) {
-    const ComputeContext context(true);
-    clear_gradients(model);
-    model.module().train();
-    const at::Tensor loss = model.module().forward(arguments).toTensor();
-    loss.backward();
-    return collect(model, loss.item<double>());
+inline at::Tensor named_loss(LossKind kind, const at::Tensor& output, const at::Tensor& target) {
+    switch (kind) {
+        case LossKind::kCrossEntropy:
+            return at::cross_entropy_loss(output, target);
+        case LossKind::kMse:
+            return at::mse_loss(output, target);
+        case LossKind::kL1:
+            return at::l1_loss(output, target);
+        case LossKind::kBceWithLogits:
+            return at::binary_cross_entropy_with_logits(output, target);
+        case LossKind::kModel:
+            break;
+    }
+    return output;
 }
 
-// Segment by segment. RECOMPUTE: each segment keeps only its inputs and is run again before its backward.
-inline RunResult run_segments(const SegmentedModel& segmented, const std::vector<c10::IValue>& arguments,
-                              const DrawKey& key, bool recompute) {
+// The module's own forward, as LibTorch runs it. SEGMENTED names what is collected. ARGUMENTS: with the target, if any.
+inline RunResult run_module(const SegmentedModel& segmented, std::vector<c10::IValue> arguments,
+                            const LossConfig& loss, bool training = true) {
+    const ComputeContext context(true);
+    Model& model = segmented.model();
+    clear_gradients(model);
+    model.module().train(training);
+    at::Tensor target;
+    if (loss.kind != LossKind::kModel) {
+        target = arguments.back().toTensor();
+        arguments.pop_back();
+    }
+    const at::Tensor value =
+        named_loss(loss.kind, model.module().forward(std::move(arguments)).toTensor(), target);
+    value.backward();
+    return collect(segmented, value.item<double>());
+}
+
+// Segment by segment. RECOMPUTE: each segment keeps only its inputs and is run again before its backward; buffers are put
+// back after that, as the runtime does.
+inline RunResult run_segments(const SegmentedModel& segmented,
+                              const std::vector<c10::IValue>& arguments, const DrawKey& key,
+                              bool recompute) {
     const ComputeContext context(true);
     clear_gradients(segmented.model());
     const size_t count = segmented.segments().size();
     std::vector<std::vector<c10::IValue>> inputs = {segmented.first_inputs(arguments)};
     std::vector<Boundary> boundaries;
-    const auto buffers_of = [&](size_t k) {
-        std::vector<at::Tensor> copies;
-        for (const int buffer : segmented.segments()[k].buffers)
-            copies.push_back(segmented.model().buffers()[static_cast<size_t>(buffer)].tensor.clone());
-        return copies;
+    const auto buffer = [&](size_t k, size_t b) {
+        return at::Tensor(segmented.model()
+                              .buffers()[static_cast<size_t>(segmented.segments()[k].buffers[b])]
+                              .tensor);
     };
     for (size_t k = 0; k < count; ++k) {
         boundaries.push_back(segmented.forward(k, inputs[k], key));
@@ -62,11 +145,12 @@ inline RunResult run_segments(const SegmentedModel& segmented, const std::vector
     const double loss = loss_of(boundaries.back());
     for (size_t k = count; k-- > 0;) {
         if (recompute) {
-            const std::vector<at::Tensor> before = buffers_of(k);
+            std::vector<at::Tensor> before;
+            for (size_t b = 0; b < segmented.segments()[k].buffers.size(); ++b)
+                before.push_back(buffer(k, b).clone());
             boundaries[k].producers = segmented.forward(k, inputs[k], key).producers;
             const at::NoGradGuard no_grad;
-            for (size_t b = 0; b < before.size(); ++b)
-                segmented.model().buffers()[static_cast<size_t>(segmented.segments()[k].buffers[b])].tensor.copy_(before[b]);
+            for (size_t b = 0; b < before.size(); ++b) buffer(k, b).data().copy_(before[b]);
         }
         if (k + 1 == count) {
             SegmentedModel::backward_loss(boundaries[k], 1.0);
@@ -74,21 +158,33 @@ inline RunResult run_segments(const SegmentedModel& segmented, const std::vector
             SegmentedModel::backward(boundaries[k]);
         }
     }
-    return collect(segmented.model(), loss);
+    return collect(segmented, loss);
 }
 
-// "" when equal bit for bit, else what differs.
+inline std::string tensor_difference(const std::string& what,
+                                     const std::map<std::string, at::Tensor>& a,
+                                     const std::map<std::string, at::Tensor>& b) {
+    if (a.size() != b.size()) return fmt::format("{} {}s against {}", a.size(), what, b.size());
+    for (const auto& [name, tensor] : a) {
+        const auto found = b.find(name);
+        if (found == b.end()) return fmt::format("no {} {}", what, name);
+        if (!at::equal(tensor, found->second))
+            return fmt::format("{} {} differs by {}", what, name,
+                               (tensor - found->second).abs().max().to(at::kDouble).item<double>());
+    }
+    return "";
+}
+
+// "" when loss, gradients, buffers and states are equal bit for bit, else what differs.
 inline std::string difference(const RunResult& a, const RunResult& b) {
     if (!(a.loss == b.loss)) return fmt::format("loss {} against {}", a.loss, b.loss);
-    if (a.gradients.size() != b.gradients.size())
-        return fmt::format("{} gradients against {}", a.gradients.size(), b.gradients.size());
-    for (const auto& [name, gradient] : a.gradients) {
-        const auto found = b.gradients.find(name);
-        if (found == b.gradients.end()) return "no gradient for " + name;
-        if (!at::equal(gradient, found->second))
-            return fmt::format("gradient of {} differs by {}", name,
-                               (gradient - found->second).abs().max().item<double>());
-    }
+    if (std::string text = tensor_difference("gradient", a.gradients, b.gradients); !text.empty())
+        return text;
+    if (std::string text = tensor_difference("buffer", a.buffers, b.buffers); !text.empty())
+        return text;
+    for (const auto& [name, text] : a.states)
+        if (b.states.at(name) != text)
+            return fmt::format("state {}: {} against {}", name, text, b.states.at(name));
     return "";
 }
 

@@ -200,4 +200,15 @@ TEST_CASE("the parts of a range tile it for every number of ranks") {
         }
 }
 
+TEST_CASE("hosts of unequal size have plans of one hash, other buckets another") {
+    const ModelInfo model = layered_model(3);
+    const FlatLayout layout = make_flat_layout(model, {1 << 20, 1});
+    // Three ranks: two on the first host, one on the second.
+    const StepPlan together = make_step_plan(model, layout, {0, 3, 0, 2, 2, 0});
+    const StepPlan alone = make_step_plan(model, layout, {2, 3, 0, 1, 2, 0});
+    CHECK(together.hash() == alone.hash());
+    const StepPlan merged = make_step_plan(model, make_flat_layout(model, {1 << 20, 1 << 20}), {2, 3, 0, 1, 2, 0});
+    CHECK(merged.hash() != alone.hash());
+}
+
 }  // namespace dslaunch

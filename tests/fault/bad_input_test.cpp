@@ -1,0 +1,278 @@
+// Bad hostfiles, configs, archives, data files and command lines through the real dslaunch: each gives its message and its
+// exit code, soon, and leaves neither a process nor half a job.
+#include <sys/prctl.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <map>
+
+#include "support/catch.h"
+#include "support/train_job.h"
+
+namespace dslaunch::test {
+namespace {
+
+constexpr int kLimitMs = 20'000;
+
+std::string bytes_of(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+struct Row {
+    std::vector<std::string>
+        arguments;  // DIR stands for the test's folder, MODELS and DATA for the fixtures'
+    int code = 0;
+    std::string message;
+};
+
+void replace_all(std::string& text, const std::string& from, const std::string& to) {
+    for (size_t at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
+        text.replace(at, from.size(), to);
+}
+
+std::string placed(std::string text, const TemporaryFolder& folder) {
+    replace_all(text, "DIR/", folder.path() + "/");
+    replace_all(text, "MODELS/", fixture_file("models/"));
+    replace_all(text, "DATA/", fixture_file("data/"));
+    return text;
+}
+
+// Processes that lose their parent become children of the test, where they are seen.
+void adopt_orphans() {
+    REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+}
+
+void check_row(const TemporaryFolder& folder, const Row& row) {
+    std::vector<std::string> command = {kLauncher};
+    std::string line;
+    for (const std::string& argument : row.arguments) {
+        command.push_back(placed(argument, folder));
+        line += " " + command.back();
+    }
+    JobProcess process(folder, command);
+    const int code = process.wait(kLimitMs);
+    INFO("dslaunch" << line << "\n" << process.err());
+    CHECK(code == row.code);
+    CHECK(process.err().find(placed(row.message, folder)) != std::string::npos);
+    // A bad input is no crash, and what the ranks say is told once and without C++.
+    for (const char* noise :
+         {"terminate called", "Exception raised from", "frame #", "Segmentation fault", "what():"})
+        CHECK(process.err().find(noise) == std::string::npos);
+    CHECK(descendants(::getpid()).empty());
+    CHECK_FALSE(std::filesystem::exists(folder.path() + "/out/model.safetensors"));
+    CHECK(bytes_of(folder.path() + "/out/metrics.jsonl").empty());
+}
+
+void check_rows(const TemporaryFolder& folder, const std::vector<Row>& rows) {
+    adopt_orphans();
+    for (const Row& row : rows) check_row(folder, row);
+}
+
+// A whole job on gpt.pt with these words changed in its config.
+std::vector<std::string> with_config(const std::string& config, bool on_cpu = true) {
+    if (!on_cpu)
+        return {"--num_gpus", "2", "MODELS/gpt.pt", "--config", config, "--output", "DIR/out"};
+    return {"--num_gpus", "2",    "--device", "cpu",    "MODELS/gpt.pt",
+            "--config",   config, "--output", "DIR/out"};
+}
+
+std::vector<std::string> with_set(const std::string& assignment) {
+    std::vector<std::string> arguments = with_config("DIR/good.json");
+    arguments.insert(arguments.end(), {"--set", assignment});
+    return arguments;
+}
+
+std::vector<std::string> with_model(const std::string& model) {
+    return {"--num_gpus",    "2",        "--device", "cpu", model, "--config",
+            "DIR/good.json", "--output", "DIR/out"};
+}
+
+std::vector<std::string> with_data(const std::string& model, const std::string& data) {
+    return {"--num_gpus", "2",        "--device",       "cpu",      model,
+            "--steps",    "2",        "--data",         data,       "--context",
+            "32",         "--config", "DIR/empty.json", "--output", "DIR/out"};
+}
+
+void write_good_config(const TemporaryFolder& folder) {
+    std::ifstream file(fixture_file("models/gpt.json"));
+    write_file(folder.path() + "/good.json", fixture_config(Json::parse(file), 1, 3).dump());
+    write_file(folder.path() + "/empty.json", "{}");
+}
+
+}  // namespace
+
+TEST_CASE("every bad hostfile ends dslaunch with the message written beside it") {
+    adopt_orphans();
+    const TemporaryFolder folder;
+    int files = 0;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(std::string(DSL_SOURCE_DIR) + "/hostfiles/bad")) {
+        if (entry.path().extension() == ".expected") continue;
+        std::ifstream expected(entry.path().string() + ".expected");
+        std::string line;
+        std::getline(expected, line);
+        // `word-slots:1:11: …`: the name is that of the file without its folder.
+        check_row(folder,
+                  {{"--hostfile", entry.path().string(), "--output", "DIR/out", "MODELS/gpt.pt"},
+                   64,
+                   line});
+        ++files;
+    }
+    CHECK(files >= 25);
+}
+
+TEST_CASE("bad command lines are refused before anything starts") {
+    const TemporaryFolder folder;
+    write_good_config(folder);
+    write_file(folder.path() + "/two", "localhost slots=2\n");
+    check_rows(
+        folder,
+        {
+            {{}, 64, "usage: dslaunch"},
+            {{"--num_gpus", "2"}, 64, "target"},
+            {{"--num_gpu", "2", "MODELS/gpt.pt"}, 64, "--num_gpu"},
+            {{"--num_gpus", "0", "MODELS/gpt.pt"}, 64, "`0` is not a number from 1"},
+            {{"--num_gpus", "two", "MODELS/gpt.pt"}, 64, "`two` is not a number"},
+            {{"--num_gpus", "2", "--num_gpus", "3", "MODELS/gpt.pt"}, 64, "twice"},
+            {{"--num_gpus"}, 64, "--num_gpus"},
+            {{"--hostfile", "DIR/none", "MODELS/gpt.pt"}, 64, "DIR/none"},
+            {{"--hostfile", "DIR/two", "--num_gpus", "3", "MODELS/gpt.pt"}, 64, "3"},
+            {{"--hostfile", "DIR/two", "--num_nodes", "2", "MODELS/gpt.pt"}, 64, "2"},
+            {{"--hostfile", "DIR/two", "--include", "elsewhere", "MODELS/gpt.pt"}, 64, "elsewhere"},
+            {{"--hostfile", "DIR/two", "--exclude", "localhost", "MODELS/gpt.pt"}, 64, "localhost"},
+            {{"--hostfile", "DIR/two", "--include", "localhost:7", "MODELS/gpt.pt"}, 64, "7"},
+            {{"--steps", "-1", "MODELS/gpt.pt"}, 64, "-1"},
+            {{"--grace", "soon", "MODELS/gpt.pt"}, 64, "`soon` is not a number of seconds"},
+            {{"--expect-sha256", "abc", "MODELS/gpt.pt"}, 64, "64 hexadecimal digits"},
+            {{"--launcher", "pdsh", "MODELS/gpt.pt"}, 64, "not available yet"},
+            {{"--device", "tpu", "MODELS/gpt.pt"}, 64, "`tpu` is none of auto, cpu, cuda"},
+            {{"--autotuning", "run", "MODELS/gpt.pt"}, 64, "autotuning is not available yet"},
+            // A program like any other, so it ends with what a shell would say.
+            {{"no-such-command"}, 127, "program `no-such-command` is not in the worker's PATH"},
+        });
+}
+
+TEST_CASE("bad configs are refused with all their problems, once, before the first step") {
+    const TemporaryFolder folder;
+    write_good_config(folder);
+    write_file(folder.path() + "/text.json", "not json: [");
+    write_file(folder.path() + "/list.json", "[1, 2]");
+    write_file(folder.path() + "/typo.json",
+               R"({"zero_optimisation": {}, "dslaunch": {"stps": 3}})");
+    write_file(folder.path() + "/fp16.json", R"({"fp16": {"enabled": true}})");
+    write_file(folder.path() + "/cuda.json",
+               R"({"dslaunch": {"device": "cuda", "steps": 1, "data": {"train": "none.bin"}}})");
+    write_file(folder.path() + "/batch.json", R"({"train_batch_size": 7})");
+    check_rows(
+        folder,
+        {
+            {with_config("DIR/none.json"), 65, "DIR/none.json"},
+            {with_config("DIR/text.json"), 65, "DIR/text.json"},
+            {with_config("DIR/list.json"), 65, "must be an object"},
+            {with_config("DIR/typo.json"), 65, "did you mean `zero_optimization`?"},
+            {with_config("DIR/typo.json"), 65, "did you mean `steps`?"},
+            {with_config("DIR/fp16.json"), 65, "fp16 is not available yet"},
+            {with_config("DIR/batch.json"), 65, "7 is no multiple of 1 micro steps x 2 ranks"},
+            {with_config("DIR/empty.json"), 65, "steps"},
+            {with_set("zero_optimization.stage=3"), 65, "ZeRO stage 3 is not available yet"},
+            {with_set("optimizer.type=Adm"), 65, "Adm"},
+            {with_set("dslaunch.steps=0"), 65, "dslaunch.steps"},
+            {with_set("gradient_clipping=-1"), 65, "must not be negative"},
+            {with_set("no.such.key=1"), 65, "--set: no: unknown key"},
+            {with_set("dslaunch.save.interval=5"), 65, "checkpoints are not available"},
+            {with_config("DIR/cuda.json", false), 65, "this version trains on the CPU"},
+        });
+}
+
+TEST_CASE("bad archives are refused by name") {
+    const TemporaryFolder folder;
+    write_good_config(folder);
+    const std::string archive = bytes_of(fixture_file("models/gpt.pt"));
+    write_file(folder.path() + "/void.pt", "");
+    write_file(folder.path() + "/garbage.pt", std::string(9000, '\x5a'));
+    write_file(folder.path() + "/half.pt", archive.substr(0, archive.size() / 2));
+    write_file(folder.path() + "/end.pt", archive.substr(0, archive.size() - 30));
+    write_file(folder.path() + "/secret.pt", archive);
+    std::filesystem::create_directory(folder.path() + "/folder.pt");
+    std::vector<std::string> other = with_model("MODELS/gpt.pt");
+    other.insert(other.end(), {"--expect-sha256", std::string(64, 'a')});
+    check_rows(
+        folder,
+        {
+            {with_model("DIR/none.pt"), 66, "DIR/none.pt"},
+            {with_model("DIR/folder.pt"), 66, "is a folder, not a TorchScript archive"},
+            {with_model("DIR/void.pt"), 66, "DIR/void.pt: is not a TorchScript archive"},
+            {with_model("DIR/garbage.pt"), 66, "DIR/garbage.pt: is not a TorchScript archive"},
+            {with_model("DIR/half.pt"), 66, "DIR/half.pt: is not a TorchScript archive"},
+            {with_model("DIR/end.pt"), 66, "DIR/end.pt: is not a TorchScript archive"},
+            {other, 66, "this is another file"},
+            // Its output is no loss, and none is named; its arguments are not those of the file.
+            {with_model("MODELS/mlp.pt"), 66, "mlp.pt"},
+            {with_model("MODELS/image-text.pt"), 66, "take 3"},
+        });
+}
+
+TEST_CASE("bad data files are refused with file and place") {
+    const TemporaryFolder folder;
+    write_good_config(folder);
+    const std::string digits = bytes_of(fixture_file("data/digits.safetensors"));
+    write_file(folder.path() + "/void.bin", "");
+    write_file(folder.path() + "/odd.bin", std::string(4097, '\1'));
+    write_file(folder.path() + "/short.bin", std::string(20, '\1'));
+    std::string tokens;
+    for (int i = 0; i < 2000; ++i) tokens += {static_cast<char>(i == 1500 ? 200 : 5), '\0'};
+    write_file(folder.path() + "/high.bin", tokens);
+    write_file(folder.path() + "/cut.safetensors", digits.substr(0, digits.size() / 2));
+    write_file(folder.path() + "/header.safetensors", std::string(8, '\x7f') + "{}");
+    write_file(folder.path() + "/array.npy", "not an array");
+    std::filesystem::create_directory(folder.path() + "/folder.bin");
+    check_rows(
+        folder,
+        {
+            {with_data("MODELS/gpt.pt", "DIR/none.bin"), 66, "DIR/none.bin"},
+            {with_data("MODELS/gpt.pt", "DIR/folder.bin"), 66, "not a regular file"},
+            {with_data("MODELS/gpt.pt", "DIR/void.bin"), 66, "the token file is empty"},
+            {with_data("MODELS/gpt.pt", "DIR/odd.bin"), 66, "not a whole number of 2-byte tokens"},
+            {with_data("MODELS/gpt.pt", "DIR/short.bin"), 66, "10 tokens make no sample"},
+            {with_data("MODELS/gpt.pt", "DIR/high.bin"), 66,
+             "token 200 at position 1500 is outside the model's vocabulary (0 to 127)"},
+            {with_data("MODELS/convnet.pt", "DIR/cut.safetensors"), 66, "DIR/cut.safetensors"},
+            {with_data("MODELS/convnet.pt", "DIR/header.safetensors"), 66,
+             "DIR/header.safetensors"},
+            {with_data("MODELS/convnet.pt", "DIR/array.npy"), 66, "DIR/array.npy"},
+            {with_data("MODELS/gpt.pt", "DATA/digits.safetensors"), 66, "is for token files"},
+            {with_data("MODELS/convnet.pt", "DATA/captions.safetensors"), 66,
+             "captions.safetensors"},
+            {with_data("MODELS/convnet.pt", "DATA/kjv.u16.bin"), 66, "kjv.u16.bin"},
+            // One context more than the model has positions for: the first batch does not fit.
+            {with_set("dslaunch.data.context=33"), 66, "index out of range"},
+        });
+}
+
+TEST_CASE("a loss that is not finite stops the job and leaves no weights") {
+    adopt_orphans();
+    const TemporaryFolder folder;
+    write_good_config(folder);
+    std::vector<std::string> arguments = {kLauncher};
+    for (const std::string& argument : with_set("optimizer.params.lr=1e30"))
+        arguments.push_back(placed(argument, folder));
+    JobProcess process(folder, arguments);
+    CHECK(process.wait(kLimitMs) == 74);
+    INFO(process.err());
+    CHECK(process.err().find("training has diverged") != std::string::npos);
+    CHECK(descendants(::getpid()).empty());
+    CHECK_FALSE(std::filesystem::exists(folder.path() + "/out/model.safetensors"));
+}
+
+TEST_CASE("an output folder that cannot be written is an error before the first step") {
+    adopt_orphans();
+    const TemporaryFolder folder;
+    write_good_config(folder);
+    write_file(folder.path() + "/file", "in the way");
+    std::vector<std::string> arguments = with_config("DIR/good.json");
+    arguments.back() = "DIR/file/out";
+    check_row(folder, {arguments, 72, "DIR/file"});
+}
+
+}  // namespace dslaunch::test

@@ -1,0 +1,190 @@
+// A training job that is interrupted, or whose worker, agent or launcher is killed: what was asked for is saved, the culprit
+// is named, and nothing is left running.
+#include <sys/prctl.h>
+
+#include <cstdio>
+#include <filesystem>
+
+#include "support/catch.h"
+#include "support/train_job.h"
+
+namespace dslaunch::test {
+namespace {
+
+std::string command_line(const ProcessName& process) {
+    std::ifstream file("/proc/" + std::to_string(process.pid) + "/cmdline");
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+double elapsed_ms(Steady::time_point from) {
+    return std::chrono::duration<double, std::milli>(Steady::now() - from).count();
+}
+
+// gpt.pt on two pretended hosts with two ranks each, without an end.
+struct EndlessJob {
+    TemporaryFolder folder;
+    JobProcess process;
+
+    explicit EndlessJob(const std::vector<std::string>& options = {})
+        : process(folder, command(options)) {
+        REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+    }
+    std::vector<std::string> command(const std::vector<std::string>& options) const {
+        std::ifstream file(fixture_file("models/gpt.json"));
+        write_file(folder.path() + "/config.json",
+                   fixture_config(Json::parse(file), 1, 10'000'000).dump());
+        write_file(folder.path() + "/hostfile", "left slots=2\nright slots=2\n");
+        std::vector<std::string> words = {kLauncher,    "--hostfile", folder.path() + "/hostfile",
+                                          "--launcher", "local",      "--device",
+                                          "cpu",        "--output",   folder.path() + "/out"};
+        words.insert(words.end(), options.begin(), options.end());
+        words.insert(words.end(),
+                     {fixture_file("models/gpt.pt"), "--config", folder.path() + "/config.json"});
+        return words;
+    }
+    [[nodiscard]] std::vector<std::string> metrics() const {
+        std::ifstream file(folder.path() + "/out/metrics.jsonl");
+        std::vector<std::string> lines;
+        for (std::string line; std::getline(file, line);) lines.push_back(line);
+        return lines;
+    }
+    // Returns when some steps are done.
+    void await_steps() const {
+        INFO(process.err());
+        REQUIRE(wait_until([&] { return metrics().size() >= 3; }, 30'000));
+    }
+    [[nodiscard]] std::vector<ProcessName> processes(const std::string& word) const {
+        std::vector<ProcessName> found;
+        for (const ProcessName& each : descendants(process.pid()))
+            if (command_line(each).find(word) != std::string::npos) found.push_back(each);
+        return found;
+    }
+};
+
+// Everything that the job had is gone within LIMIT_MS; prints how long it took.
+void check_gone(const std::vector<ProcessName>& all, const char* what, int limit_ms) {
+    const auto began = Steady::now();
+    CHECK(wait_until([&] { return all_gone(all) && descendants(::getpid()).empty(); }, limit_ms));
+    std::printf("%s: all gone after %.0f ms\n", what, elapsed_ms(began));
+}
+
+}  // namespace
+
+TEST_CASE("Ctrl-C, TERM and USR1 save the weights of the steps that were done, and end the job") {
+    for (const int signal : {SIGINT, SIGTERM, SIGUSR1}) {
+        EndlessJob job;
+        job.await_steps();
+        const auto all = descendants(job.process.pid());
+        const auto began = Steady::now();
+        job.process.signal(signal);
+        const int code = job.process.wait(30'000);
+        INFO("signal " << signal << "\n" << job.process.err());
+        CHECK(code == 76);
+        std::printf("signal %d: saved and ended after %.0f ms\n", signal, elapsed_ms(began));
+        check_gone(all, "asked to end", 1'000);
+        CHECK(job.process.out().find("ended early, as asked") != std::string::npos);
+        const auto lines = job.metrics();
+        REQUIRE(!lines.empty());
+        const Json last = Json::parse(lines.back());
+        CHECK(job.process.out().find("trained " + last.at("step").dump() + " steps") !=
+              std::string::npos);
+        CHECK(std::filesystem::file_size(job.folder.path() + "/out/model.safetensors") > 47392 * 4);
+        CHECK(std::filesystem::file_size(job.folder.path() + "/out/model.pt") > 47392 * 4);
+    }
+}
+
+TEST_CASE("a signal before the first step ends the job too") {
+    for (const int wait_ms : {20, 50, 100, 200, 300, 450, 600}) {
+        EndlessJob job;
+        std::this_thread::sleep_for(std::chrono::milliseconds(wait_ms));
+        const auto began = Steady::now();
+        job.process.signal(SIGINT);
+        const int code = job.process.wait(32'000);
+        INFO("after " << wait_ms << " ms\n" << job.process.err());
+        CHECK(code == 76);
+        CHECK(elapsed_ms(began) < 30'000);
+        CHECK(wait_until([] { return descendants(::getpid()).empty(); }, 2'000));
+    }
+}
+
+TEST_CASE("a second Ctrl-C ends a training job at once") {
+    EndlessJob job;
+    job.await_steps();
+    const auto all = descendants(job.process.pid());
+    job.process.signal(SIGINT);
+    job.process.signal(SIGINT);
+    const auto began = Steady::now();
+    CHECK(job.process.wait(3'000) == 76);
+    CHECK(elapsed_ms(began) < 2'000);
+    check_gone(all, "second Ctrl-C", 1'000);
+}
+
+TEST_CASE("a killed worker ends the training job, and it is named") {
+    EndlessJob job;
+    job.await_steps();
+    const auto all = descendants(job.process.pid());
+    const auto workers = job.processes("dsworker");
+    REQUIRE(workers.size() == 4);
+    REQUIRE(signal_process(workers[2], SIGKILL));
+    const auto began = Steady::now();
+    const int code = job.process.wait(5'000);
+    INFO(job.process.err());
+    CHECK(code == 68);
+    CHECK(elapsed_ms(began) < 3'000);
+    CHECK(job.process.err().find("failed first: killed by SIGKILL") != std::string::npos);
+    CHECK(job.process.err().find(std::to_string(workers[2].pid)) != std::string::npos);
+    check_gone(all, "worker killed", 1'000);
+    CHECK_FALSE(std::filesystem::exists(job.folder.path() + "/out/model.safetensors"));
+}
+
+TEST_CASE("a stopped worker that is killed later still ends the job") {
+    EndlessJob job;
+    job.await_steps();
+    const auto all = descendants(job.process.pid());
+    const auto workers = job.processes("dsworker");
+    REQUIRE(workers.size() == 4);
+    REQUIRE(signal_process(workers[0], SIGSTOP));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    job.process.signal(SIGINT);
+    job.process.signal(SIGINT);
+    const int code = job.process.wait(5'000);
+    INFO(job.process.err());
+    CHECK(code == 76);
+    check_gone(all, "one rank stopped, two Ctrl-C", 1'000);
+}
+
+TEST_CASE("a killed agent ends the training job, and its host is named") {
+    EndlessJob job;
+    job.await_steps();
+    const auto all = descendants(job.process.pid());
+    // The innermost process of `agent --stdio` above the workers.
+    std::vector<ProcessName> agents;
+    for (const ProcessName& each : job.processes("--stdio")) {
+        bool above_workers = false;
+        bool above_agents = false;
+        for (const ProcessName& below : descendants(each.pid)) {
+            above_workers |= command_line(below).find("dsworker") != std::string::npos;
+            above_agents |= command_line(below).find("--stdio") != std::string::npos;
+        }
+        if (above_workers && !above_agents) agents.push_back(each);
+    }
+    REQUIRE(agents.size() == 2);
+    REQUIRE(signal_process(agents[1], SIGKILL));
+    const int code = job.process.wait(5'000);
+    INFO(job.process.err());
+    CHECK(code == 67);
+    CHECK(job.process.err().find("is lost") != std::string::npos);
+    check_gone(all, "agent killed", 1'000);
+}
+
+TEST_CASE("a killed launcher takes its training job along") {
+    EndlessJob job;
+    job.await_steps();
+    const auto all = descendants(job.process.pid());
+    REQUIRE(all.size() >= 6);
+    job.process.signal(SIGKILL);
+    CHECK(job.process.wait(1'000) == 128 + SIGKILL);
+    check_gone(all, "launcher killed", 2'000);
+}
+
+}  // namespace dslaunch::test

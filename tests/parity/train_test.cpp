@@ -1,0 +1,287 @@
+// Whole jobs: 50 steps against stock PyTorch's losses, equality between runs, worlds, hosts and settings, exported weights.
+#include <ATen/ATen.h>
+#include <torch/script.h>
+
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <set>
+
+#include "support/catch.h"
+#include "support/train_job.h"
+
+namespace dslaunch::test {
+namespace {
+
+Json facts_of(const std::string& name) {
+    std::ifstream file(fixture_file("models/" + name + ".json"));
+    return Json::parse(file);
+}
+
+std::string archive_of(const std::string& name) {
+    return fixture_file("models/" + name + ".pt");
+}
+
+std::vector<std::string> ranks(int count) {
+    return {"--num_gpus", std::to_string(count)};
+}
+
+// Hosts pretended on this machine, with sockets between them.
+std::vector<std::string> hosts(const TemporaryFolder& folder, const std::vector<int>& slots) {
+    std::string text;
+    for (size_t i = 0; i < slots.size(); ++i)
+        text += "node" + std::to_string(i) + " slots=" + std::to_string(slots[i]) + "\n";
+    write_file(folder.path() + "/hostfile", text);
+    return {"--hostfile", folder.path() + "/hostfile", "--launcher", "local"};
+}
+
+TrainResult train_well(const TemporaryFolder& folder, const std::vector<std::string>& where,
+                       const std::string& name, const Json& config) {
+    TrainResult result = train(folder, where, archive_of(name), config);
+    INFO(name << "\n" << result.err);
+    REQUIRE(result.code == 0);
+    return result;
+}
+
+double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+    REQUIRE(a.size() == b.size());
+    double largest = 0;
+    for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
+    return largest;
+}
+
+// 50 steps within 1e-4 of the reference trace; what is left is the order of sums of another processor.
+void check_traces(const std::vector<std::string>& names,
+                  const std::set<std::pair<int, int>>& runs) {
+    double largest = 0;
+    int compared = 0;
+    for (const std::string& name : names) {
+        const Json facts = facts_of(name);
+        if (!facts.contains("training")) continue;
+        for (const Json& run : facts.at("training").at("runs")) {
+            const int world_size = run.at("world_size").get<int>(),
+                      accumulation = run.at("accumulation").get<int>();
+            if (runs.count({world_size, accumulation}) == 0) continue;
+            const TemporaryFolder folder;
+            const auto trained = train_well(folder, ranks(world_size), name,
+                                            fixture_config(facts, accumulation, 50));
+            const auto reference = run.at("losses").get<std::vector<double>>();
+            INFO(name << " on " << world_size << " ranks, " << accumulation << " micro steps");
+            REQUIRE(trained.losses().size() == 50);
+            const double difference = largest_difference(trained.losses(), reference);
+            CHECK(difference < 1e-4);
+            largest = std::max(largest, difference);
+            ++compared;
+        }
+    }
+    std::printf("%d runs of 50 steps: losses differ from PyTorch's by at most %.2e\n", compared,
+                largest);
+    REQUIRE(compared > 0);
+}
+
+std::vector<std::string> all_names() {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(fixture_file("models")))
+        if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+std::string bytes_of(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+struct Stored {
+    std::string dtype;
+    std::vector<int64_t> shape;
+    std::string bytes;
+};
+
+// A safetensors file read by its published layout: 8 bytes of header length, JSON, data.
+std::map<std::string, Stored> read_safetensors(const std::string& path) {
+    const std::string bytes = bytes_of(path);
+    uint64_t header = 0;
+    REQUIRE(bytes.size() > sizeof header);
+    std::memcpy(&header, bytes.data(), sizeof header);
+    std::map<std::string, Stored> tensors;
+    const Json entries = Json::parse(bytes.substr(8, header));
+    for (const auto& [name, entry] : entries.items()) {
+        if (name == "__metadata__") continue;
+        const size_t begin = entry.at("data_offsets")[0], end = entry.at("data_offsets")[1];
+        tensors[name] = {entry.at("dtype"), entry.at("shape").get<std::vector<int64_t>>(),
+                         bytes.substr(8 + header + begin, end - begin)};
+    }
+    return tensors;
+}
+
+// All names of parameters and buffers, tied ones under each.
+std::map<std::string, at::Tensor> tensors_of(const torch::jit::Module& module, bool buffers) {
+    std::map<std::string, at::Tensor> tensors;
+    if (buffers) {
+        for (const auto& item : module.named_buffers()) tensors[item.name] = item.value.detach();
+    } else {
+        for (const auto& item : module.named_parameters()) tensors[item.name] = item.value.detach();
+    }
+    return tensors;
+}
+
+void check_export(const std::string& name) {
+    INFO(name);
+    const TemporaryFolder folder;
+    train_well(folder, ranks(2), name, fixture_config(facts_of(name), 1, 3));
+    const torch::jit::Module before = torch::jit::load(archive_of(name));
+    const torch::jit::Module after = torch::jit::load(folder.path() + "/out/model.pt");
+    const auto stored = read_safetensors(folder.path() + "/out/model.safetensors");
+    size_t names = 0;
+    bool moved = false;
+    for (const bool buffers : {false, true}) {
+        const auto old_tensors = tensors_of(before, buffers),
+                   new_tensors = tensors_of(after, buffers);
+        REQUIRE(old_tensors.size() == new_tensors.size());
+        for (const auto& [key, tensor] : old_tensors) {
+            INFO(key);
+            REQUIRE(new_tensors.count(key) == 1);
+            REQUIRE(stored.count(key) == 1);
+            const at::Tensor trained = new_tensors.at(key).contiguous();
+            CHECK(stored.at(key).shape == trained.sizes().vec());
+            const std::string bytes(static_cast<const char*>(trained.const_data_ptr()),
+                                    trained.nbytes());
+            CHECK(stored.at(key).bytes == bytes);
+            moved = moved || !at::equal(trained, tensor);
+            ++names;
+        }
+    }
+    CHECK(stored.size() == names);
+    CHECK(moved);
+}
+
+Json sgd(Json config, double lr) {
+    config["optimizer"] = {{"type", "SGD"}, {"params", {{"lr", lr}}}};
+    return config;
+}
+
+}  // namespace
+
+TEST_CASE("50 steps have the losses of stock PyTorch") {
+    check_traces(all_names(), {{2, 2}});
+    check_traces({"gpt", "convnet", "mixture", "tied-frozen-unused"}, {{1, 1}, {2, 1}, {3, 1}});
+}
+
+TEST_CASE("50 steps have the losses of stock PyTorch in every world of the fixtures", "[.long]") {
+    check_traces(all_names(), {{1, 1}, {2, 1}, {2, 2}, {3, 1}});
+}
+
+TEST_CASE("the same job twice gives equal bytes") {
+    for (const std::string name : {"gpt-dropout", "convnet"}) {
+        std::string weights;
+        std::vector<double> losses;
+        for (int run = 0; run < 2; ++run) {
+            const TemporaryFolder folder;
+            const auto trained =
+                train_well(folder, ranks(2), name, fixture_config(facts_of(name), 2, 10));
+            const std::string bytes = bytes_of(folder.path() + "/out/model.safetensors");
+            REQUIRE(!bytes.empty());
+            REQUIRE(trained.losses().size() == 10);
+            INFO(name);
+            if (run == 1) {
+                CHECK(bytes == weights);
+                CHECK(trained.losses() == losses);
+            }
+            weights = bytes;
+            losses = trained.losses();
+        }
+    }
+}
+
+TEST_CASE("1 to 5 ranks, and hosts of unequal size, train alike at the same global batch") {
+    // 60 samples a step, one a micro batch, so every sample's loss and gradient is computed by the same kernels: given equal
+    // parameters the losses of a step are equal but for the order of a sum of 60 doubles (1e-14). A gradient is a sum of 60
+    // fp32 terms in another order, so it errs by at most 60 * 2^-24 = 4e-6 of the sum of their magnitudes; with gradients
+    // below 1, SGD at 0.1 moves a parameter by at most 4e-7 of that a step, and 3 steps change a loss whose gradient has
+    // an L1 norm below 20 by less than 3 * 4e-7 * 20 = 2.4e-5.
+    constexpr int64_t kSamples = 60;
+    const Json facts = facts_of("gpt");
+    const auto config_of = [&](int64_t world_size) {
+        Json config = sgd(fixture_config(facts, kSamples / world_size, 3), 0.1);
+        config["train_micro_batch_size_per_gpu"] = 1;
+        return config;
+    };
+    const TemporaryFolder folder;
+    const std::vector<double> one = train_well(folder, ranks(1), "gpt", config_of(1)).losses();
+    CHECK(one.back() < one.front());
+    double largest = 0;
+    const auto check = [&](const std::vector<double>& losses) {
+        CHECK(std::abs(losses[0] - one[0]) < 1e-13);
+        const double difference = largest_difference(losses, one);
+        CHECK(difference < 3e-5);
+        largest = std::max(largest, difference);
+    };
+    for (int count = 2; count <= 5; ++count) {
+        const TemporaryFolder own;
+        INFO(count << " ranks");
+        check(train_well(own, ranks(count), "gpt", config_of(count)).losses());
+    }
+    for (const std::vector<int>& slots : {std::vector<int>{2, 1}, {1, 3}, {2, 1, 2}}) {
+        const TemporaryFolder own;
+        int count = 0;
+        for (const int slot : slots) count += slot;
+        INFO(slots.size() << " hosts, " << count << " ranks");
+        check(train_well(own, hosts(own, slots), "gpt", config_of(count)).losses());
+    }
+    std::printf("losses of 1 to 5 ranks on 1 to 3 hosts differ by at most %.2e\n", largest);
+}
+
+TEST_CASE("dropout is the same for one rank with two micro steps and two ranks with one") {
+    const Json facts = facts_of("gpt-dropout");
+    const TemporaryFolder first, second;
+    const auto one =
+        train_well(first, ranks(1), "gpt-dropout", sgd(fixture_config(facts, 2, 4), 0.1)).losses();
+    const auto two =
+        train_well(second, ranks(2), "gpt-dropout", sgd(fixture_config(facts, 1, 4), 0.1)).losses();
+    CHECK(std::abs(one[0] - two[0]) < 1e-13);
+    // Other masks would show at 1e-2; a sum of two gradients has one order.
+    CHECK(largest_difference(one, two) < 1e-5);
+}
+
+TEST_CASE("recompute and bucket sizes change no bit of a run") {
+    for (const std::string name : {"gpt-dropout", "bert-dropout", "convnet"}) {
+        const Json plain = fixture_config(facts_of(name), 2, 4);
+        Json recomputed = plain, bucketed = plain;
+        recomputed["activation_checkpointing"] = {{"number_checkpoints", 2}};
+        bucketed["zero_optimization"] = {{"stage", 0}, {"reduce_bucket_size", 5000}};
+        std::string weights;
+        for (const Json& config : {plain, recomputed, bucketed}) {
+            const TemporaryFolder folder;
+            train_well(folder, ranks(2), name, config);
+            const std::string bytes = bytes_of(folder.path() + "/out/model.safetensors");
+            INFO(name << " " << config.dump());
+            if (weights.empty()) weights = bytes;
+            CHECK(bytes == weights);
+        }
+    }
+}
+
+TEST_CASE("exported weights have the module's own names and reload to equal tensors") {
+    for (const std::string name :
+         {"gpt-tied", "convnet", "lstm", "tied-frozen-unused", "qwen2", "state"})
+        check_export(name);
+}
+
+TEST_CASE("every fixture's exported weights reload to equal tensors", "[.long]") {
+    for (const std::string& name : all_names()) check_export(name);
+}
+
+TEST_CASE("a model that writes attributes is not recomputed but refused by name") {
+    const TemporaryFolder folder;
+    Json config = fixture_config(facts_of("state"), 1, 2);
+    config["activation_checkpointing"] = {{"number_checkpoints", 2}};
+    const TrainResult result = train(folder, ranks(1), archive_of("state"), config);
+    INFO(result.err);
+    CHECK(result.code == 66);
+    CHECK(result.err.find("which activation checkpointing would write twice") != std::string::npos);
+}
+
+}  // namespace dslaunch::test

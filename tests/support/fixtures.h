@@ -1,0 +1,76 @@
+// The archives of tests/fixtures with what stock PyTorch computed from them: model, loss, first batch, reference numbers.
+#pragma once
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "graph/segment.h"
+#include "runtime/data/data_source.h"
+
+namespace dslaunch::test {
+
+inline std::string fixture_path(const std::string& name) {
+    return std::string(DSL_SOURCE_DIR) + "/tests/fixtures/" + name;
+}
+
+inline nlohmann::json fixture_facts(const std::string& name) {
+    std::ifstream file(fixture_path("models/" + name + ".json"));
+    return nlohmann::json::parse(file);
+}
+
+// Every fixture's name, sorted.
+inline std::vector<std::string> fixture_names() {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(fixture_path("models")))
+        if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+inline LossConfig fixture_loss(const nlohmann::json& facts) {
+    LossConfig loss;
+    if (facts.at("loss").is_null()) return loss;
+    loss.kind = facts.at("loss") == "mse" ? LossKind::kMse : LossKind::kCrossEntropy;
+    loss.target = facts.at("data").at("columns").back().get<std::string>();
+    return loss;
+}
+
+struct Fixture {
+    nlohmann::json facts;
+    Model model;
+    LowerOptions options;
+
+    [[nodiscard]] static Fixture load(const std::string& name, bool training = true) {
+        Fixture fixture{
+            fixture_facts(name), Model::load(fixture_path("models/" + name + ".pt")), {}};
+        fixture.options.loss = fixture_loss(fixture.facts);
+        fixture.options.training = training;
+        return fixture;
+    }
+
+    [[nodiscard]] SegmentedModel cut(int64_t segments) {
+        return SegmentedModel::make(model, options, segments);
+    }
+
+    // Samples FIRST, FIRST + 1, … of the data file as forward's arguments, and the target where the fixture names a loss.
+    [[nodiscard]] std::vector<c10::IValue> batch(const SegmentedModel& segmented,
+                                                 int64_t first = 0) const {
+        DataRequest request;
+        request.data.train_path = fixture_path(facts.at("data").at("file").get<std::string>());
+        request.data.context = facts.at("data").value("context", int64_t{0});
+        request.data.shuffle = false;
+        request.loss = options.loss;
+        request.arguments = segmented.arguments();
+        request.argument_types = segmented.argument_types();
+        std::vector<int64_t> samples(facts.at("batch").get<size_t>());
+        std::iota(samples.begin(), samples.end(), first);
+        return open_data(request).train.batch(samples);
+    }
+};
+
+}  // namespace dslaunch::test

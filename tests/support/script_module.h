@@ -1,0 +1,41 @@
+// Modules written in a test: TorchScript text and parameters.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "graph/model.h"
+
+namespace dslaunch::test {
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+// A module with these trainable parameters, these buffers and this text (its methods).
+inline torch::jit::Module script_module(const std::string& text, const NamedTensors& parameters,
+                                        const NamedTensors& buffers = {}) {
+    torch::jit::Module module("Scripted");
+    for (const auto& [name, tensor] : parameters) {
+        module.register_parameter(name, tensor.clone().set_requires_grad(true),
+                                  /*is_buffer=*/false);
+    }
+    for (const auto& [name, tensor] : buffers) module.register_buffer(name, tensor.clone());
+    module.define(text);
+    return module;
+}
+
+inline Model script_model(const std::string& text, const NamedTensors& parameters,
+                          const NamedTensors& buffers = {}) {
+    return Model::adopt(script_module(text, parameters, buffers));
+}
+
+// [1, 2, … n] / n, fp32.
+inline at::Tensor ramp(int64_t n) {
+    return at::arange(1, n + 1, at::kFloat) / static_cast<double>(n);
+}
+
+}  // namespace dslaunch::test

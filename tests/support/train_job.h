@@ -1,0 +1,79 @@
+// Training jobs of the fixture models through the real dslaunch.
+#pragma once
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "support/job_process.h"
+
+namespace dslaunch::test {
+
+using Json = nlohmann::json;
+
+inline const std::string kLauncher = std::string(DSL_BINARY_DIR) + "/dslaunch";
+
+inline std::string fixture_file(const std::string& name) {
+    return std::string(DSL_SOURCE_DIR) + "/tests/fixtures/" + name;
+}
+
+inline void write_file(const std::string& path, const std::string& text) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
+}
+
+// The config of the fixture's reference run: AdamW of `training`, data in order.
+inline Json fixture_config(const Json& facts, int64_t accumulation, int64_t steps) {
+    Json config;
+    config["train_micro_batch_size_per_gpu"] = facts.at("batch");
+    config["gradient_accumulation_steps"] = accumulation;
+    config["optimizer"] = {
+        {"type", "AdamW"},
+        {"params", {{"lr", 1e-3}, {"betas", {0.9, 0.999}}, {"eps", 1e-8}, {"weight_decay", 0.01}}}};
+    Json own = {{"steps", steps}};
+    own["data"] = {{"train", fixture_file(facts.at("data").at("file").get<std::string>())},
+                   {"shuffle", false}};
+    if (facts.at("data").contains("context"))
+        own["data"]["context"] = facts.at("data").at("context");
+    if (!facts.at("loss").is_null())
+        own["loss"] = {{"name", facts.at("loss")},
+                       {"target", facts.at("data").at("columns").back()}};
+    config["dslaunch"] = own;
+    return config;
+}
+
+struct TrainResult {
+    int code = -1;
+    std::string out;
+    std::string err;
+    std::vector<Json> metrics;
+
+    [[nodiscard]] std::vector<double> losses() const {
+        std::vector<double> values;
+        for (const Json& line : metrics)
+            if (line.contains("loss")) values.push_back(line.at("loss").get<double>());
+        return values;
+    }
+};
+
+// Runs dslaunch with WHERE (--num_gpus N, or a hostfile) on a model with CONFIG; --output is FOLDER/out.
+inline TrainResult train(const TemporaryFolder& folder, const std::vector<std::string>& where,
+                         const std::string& model, const Json& config) {
+    write_file(folder.path() + "/config.json", config.dump());
+    const std::string output = folder.path() + "/out";
+    std::vector<std::string> command = {kLauncher};
+    command.insert(command.end(), where.begin(), where.end());
+    command.insert(command.end(), {"--device", "cpu", model, "--config",
+                                   folder.path() + "/config.json", "--output", output});
+    JobProcess process(folder, command);
+    TrainResult result;
+    result.code = process.wait(120'000);
+    result.out = process.out();
+    result.err = process.err();
+    std::ifstream metrics(output + "/metrics.jsonl");
+    for (std::string line; std::getline(metrics, line);)
+        result.metrics.push_back(Json::parse(line));
+    return result;
+}
+
+}  // namespace dslaunch::test

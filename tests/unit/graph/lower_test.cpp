@@ -1,0 +1,229 @@
+// Lowering and cutting of modules written here: errors, defaults, states, and where a cut may not be.
+#include "graph/lower.h"
+
+#include <ATen/ATen.h>
+
+#include "base/error.h"
+#include "graph/cut.h"
+#include "support/catch.h"
+#include "support/fixtures.h"
+#include "support/script_module.h"
+#include "support/whole_run.h"
+
+namespace dslaunch {
+namespace {
+
+using test::ramp;
+using test::run_segments;
+using test::script_model;
+
+std::string lower_error(const std::string& text, const LowerOptions& options) {
+    Model model = script_model(text, {{"w", ramp(4)}});
+    try {
+        static_cast<void>(lower(model, options));
+    } catch (const Error& error) {
+        CHECK(error.code() == ExitCode::kInput);
+        return error.what();
+    }
+    return "nothing was thrown";
+}
+
+LowerOptions with_loss(LossKind kind) {
+    LowerOptions options;
+    options.loss.kind = kind;
+    options.loss.target = "y";
+    return options;
+}
+
+LowerOptions with_arguments(std::vector<std::string> names) {
+    LowerOptions options;
+    options.arguments = std::move(names);
+    return options;
+}
+
+int64_t devices_in(const torch::jit::Block& block, c10::Device device) {
+    int64_t found = 0;
+    for (const torch::jit::Node* node : block.nodes()) {
+        for (const torch::jit::Block* inner : node->blocks()) found += devices_in(*inner, device);
+        for (const torch::jit::Value* input : node->inputs()) {
+            if (input->node()->kind() != c10::prim::Constant ||
+                input->type()->kind() != c10::TypeKind::DeviceObjType)
+                continue;
+            found += torch::jit::toIValue(input)->toDevice() == device ? 1 : 0;
+        }
+    }
+    return found;
+}
+
+}  // namespace
+
+TEST_CASE("what cannot be lowered is refused with the name and place of what is wrong") {
+    struct Row {
+        std::string text;
+        LowerOptions options;
+        std::string message;
+    };
+    const std::string two =
+        "def forward(self, x: Tensor, y: Tensor) -> Tensor:\n    return (x * self.w * y).sum()\n";
+    const Row rows[] = {
+        {two, with_arguments({"x", "z"}), "forward has no argument `z`; it takes: x, y"},
+        {two, with_arguments({"x"}), "forward's argument `y` has no default"},
+        {"def forward(self, x: Tensor):\n    return x, self.w\n",
+         {},
+         "forward returns Tuple[Tensor, Tensor], not a loss"},
+        {"def forward(self, x: Tensor) -> int:\n    return x.size(0)\n",
+         {},
+         "forward returns int, not a loss"},
+        {"def forward(self, x: Tensor):\n    return x, self.w\n", with_loss(LossKind::kMse),
+         "the config's loss needs one tensor"},
+    };
+    for (const Row& row : rows) {
+        const std::string message = lower_error(row.text, row.options);
+        INFO(message);
+        CHECK(message.find(row.message) != std::string::npos);
+    }
+}
+
+TEST_CASE("an attribute that a loop or a branch writes is refused by its path") {
+    for (const std::string body :
+         {"    for i in range(x.size(0)):\n        self.seen = self.seen + x.sum()\n",
+          "    if bool(x.sum() > 0):\n        self.seen = x.sum()\n"}) {
+        torch::jit::Module module =
+            test::script_module("def none(self) -> None:\n    pass\n", {{"w", ramp(4)}});
+        module.register_attribute("seen", c10::TensorType::get(), at::zeros({}));
+        module.define("def forward(self, x: Tensor) -> Tensor:\n" + std::string(body) +
+                      "    return (x * self.w).sum() + self.seen\n");
+        Model model = Model::adopt(module);
+        CHECK_THROWS_WITH(static_cast<void>(lower(model, {})),
+                          Catch::Contains("attribute `seen` is written inside a loop or a branch"));
+    }
+}
+
+TEST_CASE("an argument that the data do not supply keeps its default") {
+    Model model = script_model(
+        "def forward(self, x: Tensor, scale: float = 3.0) -> Tensor:\n    return (x * "
+        "self.w).sum() * scale\n",
+        {{"w", ramp(4)}});
+    const SegmentedModel cut = SegmentedModel::make(model, {}, 1);
+    REQUIRE(cut.arguments() == std::vector<std::string>{"x"});
+    // 3 * sum(i / 4, i = 1..4) = 7.5, and the gradient of each weight is 3.
+    const test::RunResult run = run_segments(cut, {at::ones({4})}, {}, false);
+    CHECK(run.loss == 7.5);
+    CHECK(at::equal(run.gradients.at("w"), at::full({4}, 3.0F)));
+}
+
+TEST_CASE("the losses that a config can name are those of PyTorch, in closed form") {
+    const std::string text = "def forward(self, x: Tensor) -> Tensor:\n    return x * self.w\n";
+    // Output [0.25, 0.5, 0.75, 1], targets 0: means of squares, of absolute values, of log(1 + e^o).
+    double softplus = 0;
+    for (const double o : {0.25, 0.5, 0.75, 1.0}) softplus += std::log1p(std::exp(o)) / 4;
+    const std::pair<LossKind, double> rows[] = {{LossKind::kMse, (0.0625 + 0.25 + 0.5625 + 1) / 4},
+                                                {LossKind::kL1, 0.625},
+                                                {LossKind::kBceWithLogits, softplus}};
+    for (const auto& [kind, expected] : rows) {
+        Model model = script_model(text, {{"w", ramp(4)}});
+        const SegmentedModel cut = SegmentedModel::make(model, with_loss(kind), 1);
+        CHECK(cut.arguments() == std::vector<std::string>{"x", "y"});
+        CHECK(run_segments(cut, {at::ones({4}), at::zeros({4})}, {}, false).loss ==
+              Approx(expected).epsilon(1e-6));
+    }
+    Model model = script_model("def forward(self, x: Tensor) -> Tensor:\n    return x * self.w\n",
+                               {{"w", ramp(4)}});
+    const SegmentedModel cut = SegmentedModel::make(model, with_loss(LossKind::kCrossEntropy), 1);
+    // Rows of equal logits: log(classes); targets of -100 count for nothing.
+    const at::Tensor labels = at::tensor({2, -100, 1, 0, 3, -100}, at::kLong).view({2, 3});
+    CHECK(run_segments(cut, {at::zeros({2, 3, 4}), labels}, {}, false).loss ==
+          Approx(std::log(4.0)).epsilon(1e-6));
+}
+
+TEST_CASE("no cut is where a later node writes to an alias of a live value") {
+    Model model = script_model(
+        "def forward(self, x: Tensor) -> Tensor:\n"
+        "    a = x * self.w\n"
+        "    b = a.view(-1)\n"
+        "    c = x.sin()\n"
+        "    b.mul_(2.0)\n"
+        "    return (a * c).sum()\n",
+        {{"w", ramp(4)}});
+    const LoweredGraph lowered = lower(model, {});
+    const CutMap map = find_cuts(lowered, model);
+    const auto index_of = [&](const std::string& kind) {
+        for (size_t i = 0; i < map.nodes.size(); ++i)
+            if (map.nodes[i]->kind().toQualString() == kind) return static_cast<int64_t>(i);
+        return int64_t{-1};
+    };
+    const int64_t made = index_of("aten::mul"), writer = index_of("aten::mul_"),
+                  sum = index_of("aten::sum");
+    REQUIRE(made >= 0);
+    REQUIRE(writer > made);
+    std::set<int64_t> places;
+    for (const CutPlace& place : map.places) places.insert(place.position);
+    for (int64_t p = made + 1; p <= writer; ++p) CHECK(places.count(p) == 0);
+    // After the write nothing forbids one.
+    CHECK(places.count(writer + 1) == 1);
+    CHECK(places.count(sum) == 1);
+}
+
+TEST_CASE("what only the untaken branch of `training` writes is no state") {
+    test::Fixture training = test::Fixture::load("state");
+    const SegmentedModel trained = training.cut(1);
+    std::set<std::string> paths;
+    for (const ModelState& state : trained.states()) paths.insert(state.path);
+    CHECK(paths == std::set<std::string>{"calls", "mean"});
+    test::Fixture evaluated = test::Fixture::load("state", /*training=*/false);
+    CHECK(evaluated.cut(1).states().empty());
+}
+
+TEST_CASE("a written attribute goes on from run to run") {
+    test::Fixture fixture = test::Fixture::load("state");
+    const SegmentedModel cut = fixture.cut(3);
+    const auto arguments = fixture.batch(cut);
+    for (int run = 1; run <= 3; ++run) {
+        static_cast<void>(run_segments(cut, arguments, {}, false));
+        CHECK(fixture.model.module().attr("calls").toInt() == run);
+    }
+    // `mean` is a buffer too: the model's list, from which it is evaluated and saved, has what forward wrote.
+    const at::Tensor mean = fixture.model.module().attr("mean").toTensor();
+    CHECK(mean.abs().sum().item<float>() > 0);
+    REQUIRE(fixture.model.buffers().size() == 1);
+    CHECK(at::equal(fixture.model.buffers()[0].tensor, mean));
+}
+
+TEST_CASE("devices that a tracer wrote down become the rank's device") {
+    const c10::Device cuda(c10::kCUDA, 0);
+    test::Fixture fixture = test::Fixture::load("qwen2");
+    const LoweredGraph on_cpu = lower(fixture.model, fixture.options);
+    fixture.options.device = cuda;
+    const LoweredGraph on_cuda = lower(fixture.model, fixture.options);
+    REQUIRE(devices_in(*on_cpu.graph->block(), c10::kCPU) > 0);
+    CHECK(devices_in(*on_cuda.graph->block(), c10::kCPU) == 0);
+    CHECK(devices_in(*on_cuda.graph->block(), cuda) ==
+          devices_in(*on_cpu.graph->block(), c10::kCPU));
+}
+
+TEST_CASE("a node that fails is named with its segment, module and source line") {
+    test::Fixture fixture = test::Fixture::load("gpt");
+    const SegmentedModel cut = fixture.cut(4);
+    auto arguments = fixture.batch(cut);
+    arguments[0] = at::full({2, 32}, 500, at::kLong);  // the vocabulary has 128
+    CHECK_THROWS_WITH(run_segments(cut, arguments, {}, false),
+                      Catch::Contains("segment 0") && Catch::Contains("index out of range"));
+}
+
+TEST_CASE("a loss that depends on no parameter is refused") {
+    Model model = script_model("def forward(self, x: Tensor) -> Tensor:\n    return x.sum()\n",
+                               {{"w", ramp(4)}});
+    const SegmentedModel cut = SegmentedModel::make(model, {}, 1);
+    CHECK_THROWS_WITH(run_segments(cut, {at::ones({4})}, {}, false),
+                      Catch::Contains("does not depend on any trainable parameter"));
+}
+
+TEST_CASE("a forward that returns many numbers is told to name a loss") {
+    Model model = script_model("def forward(self, x: Tensor) -> Tensor:\n    return x * self.w\n",
+                               {{"w", ramp(4)}});
+    const SegmentedModel cut = SegmentedModel::make(model, {}, 1);
+    CHECK_THROWS_WITH(run_segments(cut, {at::ones({4})}, {}, false),
+                      Catch::Contains("a tensor of 4 elements, not a loss"));
+}
+
+}  // namespace dslaunch

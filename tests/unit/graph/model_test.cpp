@@ -1,0 +1,118 @@
+// Archives as they come: tied, overlapping, missing, broken.
+#include "graph/model.h"
+
+#include <ATen/ATen.h>
+#include <torch/script.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "graph/models/archive.h"
+#include "support/catch.h"
+#include "support/fixtures.h"
+#include "support/job_process.h"
+#include "support/script_module.h"
+
+namespace dslaunch {
+namespace {
+
+std::string load_error(const std::string& path) {
+    try {
+        static_cast<void>(Model::load(path));
+    } catch (const Error& error) {
+        CHECK(error.code() == ExitCode::kInput);
+        return error.what();
+    }
+    return "nothing was thrown";
+}
+
+std::string bytes_of(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+
+TEST_CASE("a tied parameter is one tensor with all its names") {
+    for (const std::string& name : test::fixture_names()) {
+        const nlohmann::json facts = test::fixture_facts(name);
+        const Model model = Model::load(test::fixture_path("models/" + name + ".pt"));
+        INFO(name);
+        int64_t numel = 0;
+        size_t groups = 0;
+        for (const ModelParameter& parameter : model.parameters()) {
+            numel += parameter.tensor.numel();
+            if (!parameter.aliases.empty()) ++groups;
+        }
+        CHECK(numel == facts.at("parameter_numel").get<int64_t>());
+        CHECK(groups == facts.at("tied").size());
+    }
+}
+
+TEST_CASE("parameters that overlap without being equal get storages of their own") {
+    torch::jit::Module module("Overlap");
+    const at::Tensor whole = at::arange(10, at::kFloat);
+    module.register_parameter("low", whole.slice(0, 0, 6).set_requires_grad(true), false);
+    module.register_parameter("high", whole.slice(0, 4, 10).set_requires_grad(true), false);
+    module.define(
+        "def forward(self, x: Tensor) -> Tensor:\n    return ((self.low + self.high) * x).sum()\n");
+    const Model model = Model::adopt(module);
+    REQUIRE(model.parameters().size() == 2);
+    const at::Tensor low = model.parameters()[0].tensor, high = model.parameters()[1].tensor;
+    CHECK(low.storage().data() != high.storage().data());
+    CHECK(at::equal(low, at::arange(6, at::kFloat)));
+    CHECK(at::equal(high, at::arange(4, 10, at::kFloat)));
+    // Writing to one must not move the other.
+    const at::NoGradGuard no_grad;
+    at::Tensor(low).fill_(-1);
+    CHECK(at::equal(high, at::arange(4, 10, at::kFloat)));
+}
+
+TEST_CASE("what is no TorchScript archive is refused by name") {
+    const test::TemporaryFolder folder;
+    const std::string archive = bytes_of(test::fixture_path("models/mlp.pt"));
+    const auto write = [&](const std::string& name, const std::string& bytes) {
+        std::ofstream(folder.path() + "/" + name, std::ios::binary) << bytes;
+        return folder.path() + "/" + name;
+    };
+    torch::jit::Module silent("Silent");
+    silent.register_parameter("w", at::ones({1}), false);
+    save_archive(silent, folder.path() + "/silent.pt");
+    struct Row {
+        std::string path;
+        std::string message;
+    };
+    const Row rows[] = {
+        {folder.path() + "/absent.pt", "No such file or directory"},
+        {folder.path(), "is a folder, not a TorchScript archive"},
+        {write("empty.pt", ""), "is not a TorchScript archive"},
+        {write("garbage.pt", std::string(5000, '\x5a')), "is not a TorchScript archive"},
+        {write("text.pt", "import torch\n"), "is not a TorchScript archive"},
+        {write("truncated.pt", archive.substr(0, archive.size() / 2)),
+         "is not a TorchScript archive"},
+        {write("cut-end.pt", archive.substr(0, archive.size() - 10)),
+         "is not a TorchScript archive"},
+        {folder.path() + "/silent.pt", "has no forward method"},
+    };
+    for (const Row& row : rows) {
+        const std::string message = load_error(row.path);
+        INFO(message);
+        CHECK(message.find(row.message) != std::string::npos);
+        CHECK(message.find(row.path) != std::string::npos);
+        CHECK(message.find('\n') == std::string::npos);
+    }
+}
+
+TEST_CASE(
+    "an archive with any one of its bytes cut off is refused or loads whole, and never crashes") {
+    const test::TemporaryFolder folder;
+    const std::string archive = bytes_of(test::fixture_path("models/mlp.pt"));
+    for (size_t length = 0; length < archive.size(); length += archive.size() / 23) {
+        const std::string path = folder.path() + "/cut.pt";
+        std::ofstream(path, std::ios::binary | std::ios::trunc) << archive.substr(0, length);
+        CHECK(load_error(path).find("cut.pt") != std::string::npos);
+    }
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,151 @@
+// Every fixture model cut into every number of segments against itself run whole, bit for bit, and against the numbers that
+// stock PyTorch wrote down.
+#include "graph/segment.h"
+
+#include <ATen/Parallel.h>
+
+#include <cmath>
+#include <set>
+
+#include "support/catch.h"
+#include "support/fixtures.h"
+#include "support/whole_run.h"
+
+namespace dslaunch {
+namespace {
+
+using test::Fixture;
+using test::MutableState;
+using test::run_module;
+using test::run_segments;
+using test::RunResult;
+
+constexpr DrawKey kKey{7, 3, 5};
+
+// All counts of models with few places, Fibonacci numbers and the largest of the others.
+std::vector<int64_t> segment_counts(int64_t places) {
+    std::vector<int64_t> counts;
+    if (places <= 60) {
+        for (int64_t count = 1; count <= places + 1; ++count) counts.push_back(count);
+        return counts;
+    }
+    for (int64_t a = 1, b = 2; a <= places; b += std::exchange(a, b)) counts.push_back(a);
+    counts.push_back(places + 1);
+    return counts;
+}
+
+// The whole run that a model's cuts are held against: its own forward, or the one-segment graph where it draws.
+RunResult whole_run(const Fixture& fixture, const SegmentedModel& one,
+                    const std::vector<c10::IValue>& arguments) {
+    if (fixture.facts.at("random") == true) return run_segments(one, arguments, kKey, false);
+    return run_module(one, arguments, fixture.options.loss);
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a model cut into any number of segments has the loss and gradients of the model run whole") {
+    at::set_num_threads(1);
+    const auto names = test::fixture_names();
+    REQUIRE(names.size() >= 18);
+    for (const std::string& name : names) {
+        Fixture fixture = Fixture::load(name);
+        const SegmentedModel one = fixture.cut(1);
+        REQUIRE(one.segments().size() == 1);
+        REQUIRE(one.cut_places() > 0);
+        const MutableState before(one);
+        const auto arguments = fixture.batch(one);
+        const RunResult whole = whole_run(fixture, one, arguments);
+        REQUIRE(!whole.gradients.empty());
+        for (const int64_t count : segment_counts(one.cut_places())) {
+            const SegmentedModel cut = fixture.cut(count);
+            CHECK(static_cast<int64_t>(cut.segments().size()) == count);
+            for (const bool recompute : {false, true}) {
+                before.restore();
+                INFO(name << " in " << count << " segments" << (recompute ? ", recomputed" : ""));
+                CHECK(difference(run_segments(cut, arguments, kKey, recompute), whole) == "");
+            }
+        }
+    }
+}
+
+TEST_CASE("losses and gradients are those that stock PyTorch computed") {
+    for (const std::string& name : test::fixture_names()) {
+        const nlohmann::json facts = test::fixture_facts(name);
+        const nlohmann::json& step = facts.at("step");
+        if (step.is_null()) continue;
+        Fixture fixture = Fixture::load(name, step.at("mode") == "train");
+        const SegmentedModel cut = fixture.cut(3);
+        const RunResult run = run_segments(cut, fixture.batch(cut), kKey, false);
+        INFO(name);
+        // Another processor sums in another order: tests/fixtures/README.md allows 1e-5 of the loss and of a gradient's sum.
+        const double loss = step.at("loss").get<double>();
+        CHECK(std::abs(run.loss - loss) <= 1e-5 * std::abs(loss));
+        CHECK(run.gradients.size() == step.at("gradients").size());
+        for (const auto& [parameter, reference] : step.at("gradients").items()) {
+            INFO(parameter);
+            REQUIRE(run.gradients.count(parameter) == 1);
+            const at::Tensor gradient = run.gradients.at(parameter).to(at::kDouble).flatten();
+            const double abs_sum = reference.at("abs_sum").get<double>();
+            CHECK(std::abs(gradient.abs().sum().item<double>() - abs_sum) <= 1e-5 * abs_sum);
+            CHECK(std::abs(gradient.sum().item<double>() - reference.at("sum").get<double>()) <=
+                  1e-5 * abs_sum);
+            for (size_t i = 0; i < reference.at("first").size(); ++i)
+                CHECK(std::abs(gradient[static_cast<int64_t>(i)].item<double>() -
+                               reference.at("first")[i].get<double>()) <= 1e-5 * abs_sum);
+        }
+        for (const auto& parameter : step.at("without_gradient"))
+            CHECK(run.gradients.count(parameter.get<std::string>()) == 0);
+    }
+}
+
+TEST_CASE("dropout depends on seed, step and micro batch, and on nothing else") {
+    for (const std::string name : {"gpt-dropout", "bert-dropout"}) {
+        Fixture fixture = Fixture::load(name);
+        const SegmentedModel cut = fixture.cut(4);
+        const auto arguments = fixture.batch(cut);
+        const auto loss_with = [&](const DrawKey& key) {
+            return run_segments(cut, arguments, key, false).loss;
+        };
+        std::set<double> losses;
+        for (const DrawKey& key : {DrawKey{1, 0, 0}, DrawKey{2, 0, 0}, DrawKey{1, 1, 0},
+                                   DrawKey{1, 0, 1}, DrawKey{1, 1, 1}})
+            losses.insert(loss_with(key));
+        INFO(name);
+        CHECK(losses.size() == 5);
+        // What the generator was used for before does not matter.
+        const double first = loss_with({1, 0, 0});
+        at::manual_seed(99);
+        static_cast<void>(at::rand({17}));
+        CHECK(loss_with({1, 0, 0}) == first);
+    }
+}
+
+TEST_CASE("evaluation of a model with dropout does not depend on the key") {
+    Fixture fixture = Fixture::load("gpt-dropout", /*training=*/false);
+    const SegmentedModel cut = fixture.cut(2);
+    const auto arguments = fixture.batch(cut);
+    CHECK(run_segments(cut, arguments, {1, 0, 0}, false).loss ==
+          run_segments(cut, arguments, {2, 5, 9}, false).loss);
+}
+
+TEST_CASE("equal layers share one compiled graph") {
+    Fixture fixture = Fixture::load("gpt");
+    const SegmentedModel cut = fixture.cut(0);
+    std::set<const torch::jit::Code*> codes;
+    for (const Segment& segment : cut.segments()) codes.insert(segment.code.get());
+    // Three equal blocks; what is before and after them differs.
+    CHECK(cut.segments().size() >= 4);
+    CHECK(codes.size() + 2 <= cut.segments().size());
+}
+
+TEST_CASE("segments read every parameter that forward reads, and name the others") {
+    Fixture fixture = Fixture::load("tied-frozen-unused");
+    const SegmentedModel cut = fixture.cut(5);
+    std::set<std::string> unused;
+    for (const int index : cut.unused_parameters())
+        unused.insert(fixture.model.parameters()[static_cast<size_t>(index)].name);
+    CHECK(unused == std::set<std::string>{"unused.weight", "unused.bias"});
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,132 @@
+// The hooks that move gradients into buckets, and the states of the flat optimizer.
+#include "zero/gradient_collector.h"
+
+#include <ATen/ATen.h>
+
+#include "support/catch.h"
+#include "support/script_module.h"
+#include "zero/flat_optimizer_state.h"
+
+namespace dslaunch {
+namespace {
+
+// Two parameters of 3 and 2 elements in one bucket; the first is read by segments 0 and 1.
+struct Collected {
+    Model model = test::script_model(
+        "def forward(self, x: Tensor) -> Tensor:\n    return (self.a.sum() + self.b.sum()) * x\n",
+        {{"a", test::ramp(3)}, {"b", test::ramp(2)}});
+    FlatLayout layout;
+    at::Tensor bucket = at::full({32}, 77.0F);
+    std::unique_ptr<GradientCollector> collector;
+
+    explicit Collected(int last_segment_of_a) {
+        layout.slices = {{0, 0, 3, 0, last_segment_of_a}, {1, 16, 2, 1, 1}};
+        layout.buckets = {{0, 32, 0, 0, 2}};
+        layout.numel = 32;
+        layout.slice_of_parameter = {0, 1};
+        collector = std::make_unique<GradientCollector>(
+            model, layout, std::vector<at::Tensor>{bucket.slice(0, 0, 3), bucket.slice(0, 16, 18)});
+    }
+    [[nodiscard]] at::Tensor a() const { return model.parameters()[0].tensor; }
+    [[nodiscard]] at::Tensor b() const { return model.parameters()[1].tensor; }
+    [[nodiscard]] std::vector<float> part(int64_t begin, int64_t end) const {
+        const at::Tensor slice = bucket.slice(0, begin, end).contiguous();
+        return {slice.const_data_ptr<float>(), slice.const_data_ptr<float>() + slice.numel()};
+    }
+};
+
+}  // namespace
+
+TEST_CASE("the first gradient of a generation overwrites, the next add, and .grad is let go") {
+    Collected job(0);
+    for (int generation = 0; generation < 2; ++generation) {
+        job.collector->claim(job.layout.buckets[0]);
+        (job.a() * at::tensor({1.0F, 2.0F, 3.0F})).sum().backward();
+        CHECK(job.part(0, 3) == std::vector<float>{1, 2, 3});
+        CHECK_FALSE(job.a().grad().defined());
+        (job.a() * 10.0).sum().backward();
+        CHECK(job.part(0, 3) == std::vector<float>{11, 12, 13});
+    }
+}
+
+TEST_CASE("a slice without a gradient is zeroed and flagged when its bucket is complete") {
+    Collected job(0);
+    job.collector->claim(job.layout.buckets[0]);
+    job.a().sum().backward();
+    std::vector<float> used(2, -1);
+    job.collector->complete(job.layout.buckets[0], used);
+    CHECK(used == std::vector<float>{1, 0});
+    CHECK(job.part(0, 3) == std::vector<float>{1, 1, 1});
+    CHECK(job.part(16, 18) == std::vector<float>{0, 0});
+    // What lies between the slices is nobody's.
+    CHECK(job.part(3, 16) == std::vector<float>(13, 77));
+}
+
+TEST_CASE("a parameter of several segments sums one micro step before it is added") {
+    Collected job(1);
+    job.collector->claim(job.layout.buckets[0]);
+    // In fp32, 2^24 + 1 + 1 is 2^24 when added one by one and 2^24 + 2 when the micro step is summed first.
+    const double big = 16777216.0;
+    (job.a() * big).sum().backward();
+    job.collector->end_segment(1);
+    CHECK(job.part(0, 3) == std::vector<float>(3, 77));
+    job.collector->end_segment(0);
+    CHECK(job.part(0, 3) == std::vector<float>(3, 16777216.0F));
+    job.a().sum().backward();
+    job.collector->end_segment(1);
+    job.a().sum().backward();
+    job.collector->end_segment(0);
+    CHECK(job.part(0, 3) == std::vector<float>(3, 16777218.0F));
+}
+
+TEST_CASE("a collector that is gone leaves the parameters' gradients to autograd") {
+    Collected job(0);
+    job.collector.reset();
+    job.a().sum().backward();
+    REQUIRE(job.a().grad().defined());
+    CHECK(at::equal(job.a().grad(), at::ones({3})));
+}
+
+TEST_CASE("an optimizer holds as many fp32 states per parameter as its kind needs") {
+    FlatLayout layout;
+    layout.numel = 48;
+    struct Row {
+        OptimizerKind kind;
+        double momentum;
+        int64_t states;
+    };
+    for (const Row& row : {Row{OptimizerKind::kAdam, 0, 2}, Row{OptimizerKind::kAdamW, 0, 2},
+                           Row{OptimizerKind::kSgd, 0, 0}, Row{OptimizerKind::kSgd, 0.9, 1}}) {
+        OptimizerConfig config;
+        config.kind = row.kind;
+        config.momentum = row.momentum;
+        CHECK(FlatOptimizerState::states_per_parameter(config) == row.states);
+        CHECK(FlatOptimizerState(config, layout).bytes() == row.states * 48 * 4);
+    }
+}
+
+TEST_CASE("an update of a piece moves that piece and its states alone") {
+    OptimizerConfig config;
+    config.kind = OptimizerKind::kAdamW;
+    config.lr = 0.5;
+    FlatLayout layout;
+    layout.numel = 48;
+    FlatOptimizerState state(config, layout);
+    std::vector<float> parameters(48, 1.0F), gradients(48, 4.0F);
+    const float* const source = gradients.data() + 16;
+    FlatOptimizerState::Piece piece;
+    piece.offset_numel = 16;
+    piece.range.numel = 16;
+    piece.range.gradients = {&source, 1};
+    piece.range.parameters = parameters.data() + 16;
+    state.update(piece, config.lr, 1);
+    for (size_t i = 0; i < 48; ++i) {
+        const bool inside = i >= 16 && i < 32;
+        // The first Adam step moves by lr against the gradient's sign; first and second moments are 0.1 g and 0.001 g^2.
+        CHECK(parameters[i] == Approx(inside ? 0.5 : 1.0).epsilon(1e-6));
+        CHECK(state.first()[i] == Approx(inside ? 0.4 : 0.0).epsilon(1e-6));
+        CHECK(state.second()[i] == Approx(inside ? 0.016 : 0.0).epsilon(1e-6));
+    }
+}
+
+}  // namespace dslaunch

@@ -236,8 +236,8 @@ int train_main(int argc, char** argv) {
         message = error.what();
     }
     role.poison(fmt::format("rank {} failed: {}", environment.rank, message));
+    reporter->failure(code, message);  // before the line, which the launcher need not repeat then
     log_error("train", "{}", message);
-    reporter->failure(code, message);
     // Lanes may be stuck in what nothing can end: no destructor is waited for.
     std::fflush(nullptr);
     ::_exit(static_cast<int>(code));

@@ -22,6 +22,8 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr auto kNever = steady_clock::time_point::max();
+// A program that complains of a taken address later than this speaks of another one.
+constexpr std::chrono::seconds kPortClashMax{60};
 
 }  // namespace
 
@@ -150,7 +152,8 @@ void Supervisor::choose_devices() {
 }
 
 void Supervisor::check_files() {
-    if (end_now_ || spec_.transport == TransportKind::kLocal || spec_.required_files.empty())
+    if (end_now_ || spec_.transport == TransportKind::kLocal || spec_.required_files.empty() ||
+        !spec_.check_hosts)
         return;
     send_all(FrameKind::kCheck, encode(CheckRequest{spec_.required_files, spec_.verify_all_bytes}));
     std::vector<FileFacts> own;
@@ -229,6 +232,7 @@ StartRequest Supervisor::start_request(size_t node, int restart_count) const {
 
 void Supervisor::start_workers(int restart_count) {
     starting_ = true;
+    started_at_ = steady_clock::now();
     for (size_t i = 0; i < nodes_.size(); ++i) {
         send(i, FrameKind::kStart, encode(start_request(i, restart_count)));
     }
@@ -273,11 +277,29 @@ void Supervisor::stop_all() {
     }
 }
 
+bool Supervisor::port_was_taken() const {
+    if (spec_.target_kind == TargetKind::kTorchScript || spec_.master_port != 0) return false;
+    if (!ranks_.front().failed() || steady_clock::now() - started_at_ > kPortClashMax) return false;
+    for (const std::string& line : output_.last_lines(0)) {
+        if (line.find("EADDRINUSE") != std::string::npos ||
+            line.find("ddress already in use") != std::string::npos) {
+            return true;
+        }
+    }
+    return false;
+}
+
 AttemptResult Supervisor::conclude() {
     AttemptResult result;
     if (interrupts_ > 0) {
         result.exit_code = static_cast<int>(ExitCode::kInterrupted);
         result.report = "dslaunch: interrupted; every rank has ended\n";
+        const auto failed = find_culprit(ranks_);
+        // It was asked to save and could not: not what Ctrl-C wanted.
+        if (failed && ranks_[*failed].failure && !ranks_[*failed].told_to_end) {
+            result.report +=
+                describe_failure(ranks_, *failed, output_.last_lines(ranks_[*failed].rank));
+        }
         return result;
     }
     result.exit_code = job_exit_code(spec_.target_kind, ranks_);
@@ -290,6 +312,7 @@ AttemptResult Supervisor::conclude() {
     }
     if (!culprit) return result;
     result.may_restart = lost_node_.empty();
+    result.port_was_taken = result.may_restart && port_was_taken();
     result.report = describe_failure(ranks_, *culprit, output_.last_lines(ranks_[*culprit].rank));
     return result;
 }

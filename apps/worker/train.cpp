@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstdio>
 #include <filesystem>
 
@@ -216,6 +217,7 @@ int train_main(int argc, char** argv) {
     if (help) return 0;
     keep_freed_memory();
     const WorkerEnvironment environment = WorkerEnvironment::from_process();
+    if (const char* level = std::getenv(kLogLevelVariable)) set_log_level(parse_log_level(level));
     set_log_speaker(fmt::format("r{}@{}", environment.rank, host_name()));
     const int threads = at::get_num_threads();
     const std::string pinned = pin_to_processors(environment, threads);

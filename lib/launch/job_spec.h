@@ -77,9 +77,8 @@ struct JobSpec {
     int max_restarts = 0;
     std::vector<std::string> required_files;  // absolute paths every node must hold equal:
                                               // dsworker, target, config, data
-    bool push_files = false;                  // --push: send what is missing or differs
     bool verify_all_bytes = false;  // --verify: hash data over 1 GiB whole instead of sampling
-    bool check_hosts = true;        // false: --no_ssh_check
+    bool check_hosts = true;        // false: required_files are not compared
     LogSettings log;
 };
 

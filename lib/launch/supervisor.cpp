@@ -129,7 +129,7 @@ void Supervisor::check_versions() {
                                      printable(node.hello.version), DSL_VERSION);
         }
     }
-    fail_if_bad_nodes("the programs are not the same (run `dslaunch push`) on");
+    fail_if_bad_nodes("the programs are not the same (copy this one to the same path) on");
 }
 
 void Supervisor::choose_devices() {

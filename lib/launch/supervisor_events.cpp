@@ -185,8 +185,8 @@ void Supervisor::handle_node_end(const TransportEvent& event) {
     std::string cause = node.error.empty() ? printable_lines(event.text, 6) : node.error;
     if (!node.greeted && event.exit_status == kNotFound) {
         cause = fmt::format(
-            "there is no dslaunch at {} (exit 127{}{}); install it there, or run "
-            "`dslaunch push`",
+            "there is no dslaunch at {} (exit 127{}{}); copy the folder it stands in to the same "
+            "path there (`dslaunch push` will do that; it is not available yet)",
             launcher_path(), cause.empty() ? "" : ": ", cause);
     } else if (cause.empty()) {
         cause = fmt::format("its agent ended with {}", event.exit_status);

@@ -11,6 +11,9 @@ namespace dslaunch {
 
 using EnvironmentList = std::vector<std::pair<std::string, std::string>>;
 
+// The level of dsworker's log, as parse_log_level() reads it; not set: info.
+inline constexpr const char* kLogLevelVariable = "DSL_LOG_LEVEL";
+
 struct WorkerEnvironment {
     int rank = 0;
     int world_size = 1;

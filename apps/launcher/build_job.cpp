@@ -137,8 +137,7 @@ void Builder::note_unused_options() {
     if (options_.verify) unused.emplace_back("--verify");
     if (unused.empty()) return;
     note(fmt::format("{} without effect: every host is this machine, no ssh is used{}",
-                     join(unused, ", "),
-                     from_hostfile_ ? " (--force_multi would use it)" : ""));
+                     join(unused, ", "), from_hostfile_ ? " (--force_multi would use it)" : ""));
 }
 
 void Builder::choose_device(PlanRequest& request) {

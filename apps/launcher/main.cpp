@@ -51,7 +51,8 @@ constexpr const char* kHelp =
     "  --help, --version\n";
 
 constexpr const char* kWorkerMissing =
-    "it is built together with dslaunch when LibTorch is found (`make build`), and stands beside it";
+    "it is built together with dslaunch when LibTorch is found (`make build`), and stands beside "
+    "it";
 
 void require_worker(const std::string& path) {
     if (access(path.c_str(), X_OK) == 0) return;

@@ -87,6 +87,7 @@ std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culpri
     }
     if (!lines.empty()) text += "  its last lines:\n" + lines;
     text += other_messages(ranks, culprit);
+    if (ranks.size() == 1) return text;
     return text + "all ranks:\n" + describe_ranks(ranks);
 }
 

@@ -74,6 +74,8 @@ struct JobSpec {
     std::string
         master_address;  // empty: decided at start (loopback for one node, else node 0's address)
     std::chrono::milliseconds grace{30'000};  // time to save after the first Ctrl-C
+    // From the start of a connection until its agent has said hello.
+    std::chrono::milliseconds connect_max{30'000};
     int max_restarts = 0;
     std::vector<std::string> required_files;  // absolute paths every node must hold equal:
                                               // dsworker, target, config, data

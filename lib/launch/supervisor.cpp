@@ -101,13 +101,11 @@ void Supervisor::connect() {
         send(i, FrameKind::kHello, encode(hello));
     }
     const auto decided = [](const Node& node) { return node.greeted || node.ended; };
-    if (!pump([&] { return all_nodes(decided); }, now + kConnectMax)) {
+    if (!pump([&] { return all_nodes(decided); }, now + spec_.connect_max)) {
         for (size_t i = 0; i < nodes_.size(); ++i) {
             if (decided(nodes_[i])) continue;
-            lose_node(
-                i,
-                fmt::format("no agent said hello within {} s",
-                            std::chrono::duration_cast<std::chrono::seconds>(kConnectMax).count()));
+            lose_node(i, fmt::format("no agent said hello within {} s",
+                                     std::chrono::duration<double>(spec_.connect_max).count()));
         }
     }
     fail_if_bad_nodes("cannot start an agent on");
@@ -156,18 +154,23 @@ void Supervisor::check_files() {
         !spec_.check_hosts)
         return;
     send_all(FrameKind::kCheck, encode(CheckRequest{spec_.required_files, spec_.verify_all_bytes}));
+    HashCache cache(HashCache::default_path());
     std::vector<FileFacts> own;
     auto last = steady_clock::now();
     for (const std::string& path : spec_.required_files) {
-        own.push_back(look_at_file(path, spec_.verify_all_bytes, [&] {
-            if (steady_clock::now() - last < milliseconds(100)) return;
-            last = steady_clock::now();
-            pump([] { return true; }, last);
-        }));
+        own.push_back(look_at_file(
+            path, spec_.verify_all_bytes,
+            [&] {
+                if (steady_clock::now() - last < milliseconds(100)) return;
+                last = steady_clock::now();
+                pump([] { return true; }, last);
+            },
+            &cache));
         if (!own.back().error.empty()) {
             fail(ExitCode::kInput, "{}: {} (on this machine)", path, own.back().error);
         }
     }
+    cache.save();
     pump([&] { return end_now_ || all_nodes([](const Node& n) { return n.checked || n.ended; }); },
          kNever);
     if (end_now_) return;
@@ -198,7 +201,7 @@ void Supervisor::prepare() {
     request.loopback_only = spec_.nodes.size() == 1 || spec_.transport == TransportKind::kLocal;
     send(0, FrameKind::kPrepare, encode(request));
     pump([&] { return end_now_ || nodes_[0].prepared || nodes_[0].ended; },
-         steady_clock::now() + kConnectMax);
+         steady_clock::now() + spec_.connect_max);
     if (end_now_) return;
     if (!nodes_[0].prepared && nodes_[0].error.empty()) lose_node(0, "no answer");
     fail_if_bad_nodes("no place for the ranks to meet on");
@@ -242,7 +245,7 @@ void Supervisor::start_workers(int restart_count) {
                    std::all_of(ranks_.begin(), ranks_.end(),
                                [](const auto& r) { return r.started || r.ended; });
         },
-        steady_clock::now() + kConnectMax);
+        steady_clock::now() + spec_.connect_max);
     output_.write_run_file(-1);
 }
 

@@ -12,6 +12,7 @@ namespace {
 // More ranks than this are told in groups.
 constexpr size_t kSingleRanksMax = 16;
 constexpr size_t kOtherMessagesMax = 4;
+constexpr size_t kLinesBesideMessage = 5;
 
 // LINE is one of MESSAGE's, perhaps behind the prefix of a log line.
 bool repeats(std::string_view line, std::string_view message) {
@@ -79,13 +80,16 @@ std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culpri
     text += "\n";
     if (record.failure) text += "  it says: " + printable_lines(record.failure->message, 4) + "\n";
     if (!record.last_instruction.empty()) text += "  it was at: " + record.last_instruction + "\n";
-    std::string lines;
+    std::vector<std::string> lines;
     for (const std::string& line : last_lines) {
-        if (!record.failure || !repeats(line, record.failure->message)) {
-            lines += "    " + line + "\n";
-        }
+        if (!record.failure || !repeats(line, record.failure->message)) lines.push_back(line);
     }
-    if (!lines.empty()) text += "  its last lines:\n" + lines;
+    // Beside a message of its own the lines before it say little.
+    const size_t kept = record.failure ? kLinesBesideMessage : lines.size();
+    if (!lines.empty()) text += "  its last lines:\n";
+    for (size_t i = lines.size() - std::min(kept, lines.size()); i < lines.size(); ++i) {
+        text += "    " + lines[i] + "\n";
+    }
     text += other_messages(ranks, culprit);
     if (ranks.size() == 1) return text;
     return text + "all ranks:\n" + describe_ranks(ranks);

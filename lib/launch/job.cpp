@@ -83,7 +83,13 @@ int run_job(const JobSpec& spec) {
             output.note(fmt::format("dslaunch: restart {} of {}", restarts, spec.max_restarts));
             continue;
         }
-        output.write_run_file(result.exit_code);
+        try {
+            output.write_run_file(result.exit_code);
+        } catch (const Error& error) {
+            // The job has ended: what it ended with counts before the report about it.
+            output.note(fmt::format("dslaunch: error: {}", error.what()));
+            if (result.exit_code == 0) return static_cast<int>(error.code());
+        }
         return result.exit_code;
     }
 }

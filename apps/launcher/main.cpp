@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "launch/agent.h"
 #include "launch/job.h"
 #include "launcher/build_job.h"
@@ -61,6 +63,32 @@ void require_worker(const std::string& path) {
          kWorkerMissing);
 }
 
+bool is_in_path(const std::string& program) {
+    const char* path = std::getenv("PATH");
+    for (const std::string& folder : split(path == nullptr ? "" : path, ':')) {
+        if (access((folder + "/" + program).c_str(), X_OK) == 0) return true;
+    }
+    return false;
+}
+
+// `dslaunch genrate m.pt` means no program of that name.
+void refuse_mistyped_subcommand(const JobSpec& spec) {
+    const std::string& target = spec.target;
+    const bool here = spec.transport == TransportKind::kLocal && spec.environment.set.empty();
+    if (!here || spec.target_kind != TargetKind::kProgram || target.find('/') != target.npos ||
+        is_in_path(target)) {
+        return;
+    }
+    static const std::vector<std::string> kSubcommands = {"run",   "config", "plan",
+                                                          "model", "pack",   "generate"};
+    const auto guess = nearest(target, kSubcommands);
+    if (!guess) return;
+    fail(ExitCode::kUsage,
+         "no program `{}` is in PATH; did you mean the subcommand `{}`? A program that is not in "
+         "PATH needs its path: ./{}",
+         printable(target), *guess, printable(target));
+}
+
 int run(const Arguments& arguments) {
     const RunOptions options = parse_run_options(arguments);
     if (options.help) {
@@ -80,6 +108,7 @@ int run(const Arguments& arguments) {
         fmt::print("{}", options.json ? dry_run_json(job.spec) : dry_run_text(job.spec));
         return 0;
     }
+    refuse_mistyped_subcommand(job.spec);
     if (job.spec.target_kind == TargetKind::kTorchScript) {
         require_worker(job.spec.required_files.front());
         look_into_training_job(options, job.spec);

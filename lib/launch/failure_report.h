@@ -10,8 +10,8 @@
 
 namespace dslaunch {
 
-// TEXT, which a worker or an agent wrote, safe for a terminal; lines after the first are indented by
-// INDENT columns. Without a newline at the end.
+// TEXT, which a worker or an agent wrote, safe for a terminal; lines after the first are indented
+// by INDENT columns. Without a newline at the end.
 [[nodiscard]] std::string printable_lines(std::string_view text, size_t indent);
 
 // The culprit with host, pid, end and its own message, its last lines, what other ranks say that

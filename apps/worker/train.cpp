@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include "base/error.h"
@@ -221,6 +222,7 @@ int train_main(int argc, char** argv) {
     ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
     c10::initLogging();
     const WorkerEnvironment environment = WorkerEnvironment::from_process();
+    if (const char* level = std::getenv(kLogLevelVariable)) set_log_level(parse_log_level(level));
     set_log_speaker(fmt::format("r{}@{}", environment.rank, host_name()));
     const int threads = at::get_num_threads();
     const std::string pinned = pin_to_processors(environment, threads);
@@ -241,8 +243,8 @@ int train_main(int argc, char** argv) {
         message = error.what();
     }
     role.poison(fmt::format("rank {} failed: {}", environment.rank, message));
+    reporter->failure(code, message);  // before the line, which the launcher need not repeat then
     log_error("train", "{}", message);
-    reporter->failure(code, message);
     // Lanes may be stuck in what nothing can end: no destructor is waited for.
     std::fflush(nullptr);
     ::_exit(static_cast<int>(code));

@@ -51,8 +51,12 @@ TrainArguments parse(int argc, char** argv, bool& help) {
     return arguments;
 }
 
+// What loading takes goes back to the system when it is freed: large blocks stay mappings of their own.
+void return_freed_memory() { ::mallopt(M_MMAP_THRESHOLD, 256 << 10); }
+
 // Activations come and go each step: freed memory is kept, so that no page is faulted in twice.
 void keep_freed_memory() {
+    ::malloc_trim(0);
     ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
     ::mallopt(M_TRIM_THRESHOLD, -1);
     ::mallopt(M_TOP_PAD, 64 << 20);
@@ -154,7 +158,6 @@ class TrainRole {
         const bool accumulates = plan.reduce_each_micro_step && plan.accumulation_steps > 1;
         ReplicatedState state(*setup_.model, setup_.layout, slices, *comm_.arena, *comm_.group, *comm_.collectives,
                               {config.optimizer, config.gradient_clipping, plan.fused_update, accumulates});
-        // From here on: what loading held has gone back to the system.
         keep_freed_memory();
         BatchLoader loader(setup_.data->train,
                            {config.batch, environment_.rank, config.seed, config.data.shuffle});
@@ -218,6 +221,7 @@ int train_main(int argc, char** argv) {
     bool help = false;
     TrainArguments arguments = parse(argc, argv, help);
     if (help) return 0;
+    return_freed_memory();
     // c10d warns of every address without a name; its errors reach the user as ours.
     ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
     c10::initLogging();

@@ -23,13 +23,13 @@ cd "$folder"
 if [ ! -s kjv.tokens ]; then
     say "King James text -> byte tokens"
     bible -f gen1:1-rev22:21 >kjv.txt
-    "$bin/dsworker" tokens bytes kjv.txt -o kjv.tokens
+    "$bin/dslaunch" tokens bytes kjv.txt -o kjv.tokens
 fi
 say "a new GPT, with the config and the data reference inside its archive"
-"$bin/dsworker" model new gpt --size tiny --vocab 256 --width 192 --heads 6 --layers 4 \
+"$bin/dslaunch" model new gpt --size small --vocab 256 --width 192 --heads 6 --layers 4 \
     --context 64 -o train.pt
-"$bin/dsworker" pack train.pt --config "$example/ds_config.json" --data kjv.tokens
+"$bin/dslaunch" pack train.pt --config "$example/ds_config.json" --data kjv.tokens
 say "training on two ranks"
 "$bin/dslaunch" --hostfile "$here/hostfiles/localhost-2" --output run train.pt
 say "what it writes"
-"$bin/dsworker" generate run/model.pt --prompt "In the beginning" --tokens 400 --seed 1
+"$bin/dslaunch" generate run/model.pt --prompt "In the beginning" --tokens 400 --seed 1

@@ -42,6 +42,7 @@ constexpr const char* kHelp =
     "  model      write or look into a model archive\n"
     "  pack       put config and data reference into a model archive\n"
     "  generate   let a trained model write text\n"
+    "  tokens     turn a text file into a token file\n"
     "  agent      used by dslaunch itself on each host\n"
     "\n"
     "examples:\n"
@@ -80,7 +81,7 @@ void refuse_mistyped_subcommand(const JobSpec& spec) {
         return;
     }
     static const std::vector<std::string> kSubcommands = {"run",   "config", "plan",
-                                                          "model", "pack",   "generate"};
+                                                          "model", "pack",   "generate", "tokens"};
     const auto guess = nearest(target, kSubcommands);
     if (!guess) return;
     fail(ExitCode::kUsage,
@@ -157,7 +158,7 @@ int dispatch(int argc, char** argv) {
         return arguments.empty() ? static_cast<int>(ExitCode::kUsage) : 0;
     }
     const std::string& command = arguments[0];
-    for (const char* role : {"plan", "model", "pack", "generate"}) {
+    for (const char* role : {"plan", "model", "pack", "generate", "tokens"}) {
         if (command == role) become_worker(arguments);
     }
     if (command == "config") return config(argc, argv);

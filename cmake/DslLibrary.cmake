@@ -1,5 +1,6 @@
 # dsl_library(NAME [TORCH] [SOURCES files...] [DEPS targets...]): the static library dsl_NAME made of the folder's *.cpp.
-# dsl_test(NAME [TORCH] [DEPS targets...]): one Catch2 program test_NAME made of the folder's *_test.cpp.
+# dsl_test(NAME [TORCH] [LABELS labels...] [DEPS targets...]): one Catch2 program test_NAME made of the folder's *_test.cpp.
+# Label "long": minutes, so only `make test-long` runs it. Test cases tagged [.long] get a second test NAME_long with that label.
 # Warnings, sanitizers and the LibTorch precompiled header are applied here and nowhere else.
 find_program(DSL_CCACHE ccache)
 if(DSL_CCACHE)
@@ -16,14 +17,26 @@ target_compile_definitions(dsl_flags INTERFACE DSL_VERSION="${PROJECT_VERSION}")
 if(DSL_LLD)
     target_link_options(dsl_flags INTERFACE -fuse-ld=lld)
 endif()
+if(DSL_FUZZ)
+    target_compile_options(dsl_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
 if(DSL_SANITIZE)
     target_compile_options(dsl_flags INTERFACE -fsanitize=${DSL_SANITIZE} -fno-sanitize-recover=all)
     target_link_options(dsl_flags INTERFACE -fsanitize=${DSL_SANITIZE})
 endif()
 
-# A file compiled with LibTorch costs about 20 s; the common headers are precompiled once and reused by every target.
+# A file compiled with LibTorch takes up to 2 GiB: as many at once as the free memory holds.
+cmake_host_system_information(RESULT _free_mib QUERY AVAILABLE_PHYSICAL_MEMORY)
+math(EXPR _torch_jobs "${_free_mib} / 2048")
+if(_torch_jobs LESS 1)
+    set(_torch_jobs 1)
+endif()
+set_property(GLOBAL APPEND PROPERTY JOB_POOLS torch=${_torch_jobs})
+
+# It also costs about 20 s; the common headers are precompiled once and reused by every target.
 function(dsl_use_torch target)
     target_link_libraries(${target} PUBLIC dsl_torch)
+    set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch JOB_POOL_PRECOMPILE_HEADER torch)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
         target_compile_options(${target} PRIVATE -fpch-preprocess)
     endif()
@@ -56,7 +69,7 @@ function(dsl_library name)
 endfunction()
 
 function(dsl_test name)
-    cmake_parse_arguments(ARG "TORCH" "" "DEPS" ${ARGN})
+    cmake_parse_arguments(ARG "TORCH" "" "DEPS;LABELS" ${ARGN})
     file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_test.cpp)
     if(NOT sources)
         return()
@@ -69,4 +82,12 @@ function(dsl_test name)
         dsl_use_torch(test_${name})
     endif()
     add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+    set_tests_properties(${name} PROPERTIES TIMEOUT 900 LABELS "${ARG_LABELS}")
+    foreach(source ${sources})
+        file(STRINGS ${source} long_cases REGEX "\\[\\.long\\]")
+        if(long_cases AND NOT TEST ${name}_long)
+            add_test(NAME ${name}_long COMMAND test_${name} [.long] WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+            set_tests_properties(${name}_long PROPERTIES TIMEOUT 3600 LABELS long)
+        endif()
+    endforeach()
 endfunction()

@@ -1,6 +1,9 @@
 # LibTorch as our own imported targets. TorchConfig.cmake insists on CUDA and fails where there is no GPU, so it is not used.
 # DSL_TORCH_DIR is the folder that holds include/ and lib/ (tools/setup.sh finds or fetches it).
 set(DSL_TORCH_DIR "" CACHE PATH "Folder with LibTorch's include/ and lib/")
+if(NOT DSL_TORCH_DIR AND EXISTS ${CMAKE_SOURCE_DIR}/build/torch-dir)
+    file(STRINGS ${CMAKE_SOURCE_DIR}/build/torch-dir DSL_TORCH_DIR)
+endif()
 if(NOT DSL_TORCH_DIR)
     set(_root $ENV{DSLAUNCH_CACHE})
     if(NOT _root)

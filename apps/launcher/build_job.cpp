@@ -12,6 +12,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/text.h"
 #include "launch/environment_file.h"
 #include "launch/launch_plan.h"
 
@@ -57,6 +58,7 @@ class Builder {
   private:
     void choose_hosts();
     void choose_transport();
+    void note_unused_options();
     void choose_device(PlanRequest& request);
     void write_command(PlanRequest& request);
     void write_environment();
@@ -115,9 +117,27 @@ void Builder::choose_transport() {
     job_.spec.transport = local                            ? TransportKind::kLocal
                           : options_.launcher == "openssh" ? TransportKind::kOpenSsh
                                                            : TransportKind::kSsh;
+    if (!from_hostfile_ && !options_.launcher.empty() && options_.launcher != "local") {
+        fail(ExitCode::kUsage, "--launcher {} needs a --hostfile", options_.launcher);
+    }
+    if (local) note_unused_options();
     for (HostSlots& entry : hosts_) {
         if (entry.host.port == 0) entry.host.port = options_.ssh_port;
     }
+}
+
+// What only matters on the way to other hosts is no mistake here, yet nobody should rely on it.
+void Builder::note_unused_options() {
+    std::vector<std::string> unused;
+    if (!options_.launcher.empty() && options_.launcher != "local")
+        unused.push_back("--launcher " + options_.launcher);
+    if (options_.ssh_port != 0) unused.emplace_back("--ssh_port");
+    if (!options_.ssh_config.empty()) unused.emplace_back("--ssh_config");
+    if (!options_.check_hosts) unused.emplace_back("--no_ssh_check");
+    if (options_.verify) unused.emplace_back("--verify");
+    if (unused.empty()) return;
+    note(fmt::format("{} without effect: every host is this machine, no ssh is used{}",
+                     join(unused, ", "), from_hostfile_ ? " (--force_multi would use it)" : ""));
 }
 
 void Builder::choose_device(PlanRequest& request) {
@@ -161,11 +181,6 @@ void Builder::write_command(PlanRequest& request) {
                                options_.device == DeviceRequest::kCpu ? "cpu" : "cuda"));
     }
     add("output", job_.spec.output_directory);
-    if (options_.resume) {
-        request.command_tail.emplace_back("--resume");
-        if (!options_.resume_directory.empty())
-            request.command_tail.back() += "=" + options_.resume_directory;
-    }
     add("expect-sha256", options_.expect_sha256);
     job_.spec.required_files = {worker, absolute(options_.target, job_.spec.working_directory)};
     if (!options_.config.empty()) {
@@ -188,6 +203,10 @@ void Builder::append_file(const std::string& path) {
 void Builder::write_environment() {
     EnvironmentRules& rules = job_.spec.environment;
     rules.inherit_all = job_.spec.transport == TransportKind::kLocal;
+    const std::string level = options_.log.quiet ? "warn" : options_.log.level;
+    if (job_.spec.target_kind == TargetKind::kTorchScript && level != "info") {
+        rules.set.emplace_back(kLogLevelVariable, level);
+    }
     if (!rules.inherit_all) {
         for (const auto& [name, value] : machine_.environment) {
             if (has_forwarded_prefix(name)) rules.set.emplace_back(name, value);
@@ -233,7 +252,6 @@ BuiltJob Builder::build() {
     spec.job_id = options_.job_id.empty() ? new_job_id() : options_.job_id;
     spec.master_port = options_.master_port;
     spec.master_address = options_.master_address;
-    spec.push_files = options_.push;
     spec.verify_all_bytes = options_.verify;
     spec.check_hosts = options_.check_hosts;
     choose_hosts();

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <exception>
 #include <string>
 #include <vector>
@@ -11,12 +12,15 @@
 #include <CLI/CLI.hpp>
 
 #include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
 #include "launch/agent.h"
 #include "launch/job.h"
 #include "launcher/build_job.h"
 #include "launcher/config_command.h"
 #include "launcher/dry_run.h"
 #include "launcher/run_options.h"
+#include "launcher/training_job.h"
 
 namespace dslaunch {
 namespace {
@@ -48,6 +52,43 @@ constexpr const char* kHelp =
     "\n"
     "  --help, --version\n";
 
+constexpr const char* kWorkerMissing =
+    "it is built together with dslaunch when LibTorch is found (`make build`), and stands beside "
+    "it";
+
+void require_worker(const std::string& path) {
+    if (access(path.c_str(), X_OK) == 0) return;
+    const int error_number = errno;
+    fail(ExitCode::kSetup, "cannot start {}: {}; {}", path, errno_text(error_number),
+         kWorkerMissing);
+}
+
+bool is_in_path(const std::string& program) {
+    const char* path = std::getenv("PATH");
+    for (const std::string& folder : split(path == nullptr ? "" : path, ':')) {
+        if (access((folder + "/" + program).c_str(), X_OK) == 0) return true;
+    }
+    return false;
+}
+
+// `dslaunch genrate m.pt` means no program of that name.
+void refuse_mistyped_subcommand(const JobSpec& spec) {
+    const std::string& target = spec.target;
+    const bool here = spec.transport == TransportKind::kLocal && spec.environment.set.empty();
+    if (!here || spec.target_kind != TargetKind::kProgram || target.find('/') != target.npos ||
+        is_in_path(target)) {
+        return;
+    }
+    static const std::vector<std::string> kSubcommands = {"run",   "config", "plan",
+                                                          "model", "pack",   "generate"};
+    const auto guess = nearest(target, kSubcommands);
+    if (!guess) return;
+    fail(ExitCode::kUsage,
+         "no program `{}` is in PATH; did you mean the subcommand `{}`? A program that is not in "
+         "PATH needs its path: ./{}",
+         printable(target), *guess, printable(target));
+}
+
 int run(const Arguments& arguments) {
     const RunOptions options = parse_run_options(arguments);
     if (options.help) {
@@ -58,7 +99,8 @@ int run(const Arguments& arguments) {
         fmt::print("dslaunch {}\n", DSL_VERSION);
         return 0;
     }
-    const BuiltJob job = build_job(options, Machine::this_one());
+    set_log_level(options.log.quiet ? LogLevel::kWarn : parse_log_level(options.log.level));
+    BuiltJob job = build_job(options, Machine::this_one());
     if (!options.log.quiet) {
         for (const std::string& note : job.notes) fmt::print(stderr, "dslaunch: {}\n", note);
     }
@@ -66,9 +108,10 @@ int run(const Arguments& arguments) {
         fmt::print("{}", options.json ? dry_run_json(job.spec) : dry_run_text(job.spec));
         return 0;
     }
-    if (job.spec.target_kind == TargetKind::kTorchScript &&
-        access(job.spec.required_files[1].c_str(), R_OK) != 0) {
-        fail(ExitCode::kInput, "model {}: {}", job.spec.required_files[1], errno_text(errno));
+    refuse_mistyped_subcommand(job.spec);
+    if (job.spec.target_kind == TargetKind::kTorchScript) {
+        require_worker(job.spec.required_files.front());
+        look_into_training_job(options, job.spec);
     }
     return run_job(job.spec);
 }
@@ -82,9 +125,8 @@ int run(const Arguments& arguments) {
     words.push_back(nullptr);
     execv(worker.c_str(), words.data());
     const int error_number = errno;
-    fail(ExitCode::kSetup,
-         "cannot start {}: {}; it is built together with dslaunch when LibTorch is found", worker,
-         errno_text(error_number));
+    fail(ExitCode::kSetup, "cannot start {}: {}; {}", worker, errno_text(error_number),
+         kWorkerMissing);
 }
 
 int config(int argc, char** argv) {
@@ -120,6 +162,12 @@ int dispatch(int argc, char** argv) {
     }
     if (command == "config") return config(argc, argv);
     if (command == "agent") return agent(arguments);
+    if (command == "push") {
+        fail(ExitCode::kUsage,
+             "`push` is not available yet; copy the folder {} to the same path on each host, as "
+             "`rsync -a`",
+             Machine::this_one().binary_directory);
+    }
     if (command == "run") arguments.erase(arguments.begin());
     return run(arguments);
 }

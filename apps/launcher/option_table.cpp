@@ -164,10 +164,9 @@ constexpr OptionRow kRows[] = {
     {"force-multi", kNothing, Group::kHosts, "", "use ssh even when every host is this machine", [](O& o, V&) { o.force_multi = true; }},
     {"ssh-port", kValue, Group::kHosts, "PORT", "sshd's port on hosts whose line gives no port=", [](O& o, V& v) { o.ssh_port = port(v); }},
     {"ssh-config", kValue, Group::kHosts, "FILE", "the ssh configuration, for every transport (also DSLAUNCH_SSH_CONFIG)", [](O& o, V& v) { o.ssh_config = v; }},
-    {"no-ssh-check", kNothing, Group::kHosts, "", "do not compare files on the hosts before the start", [](O& o, V&) { o.check_hosts = false; }},
+    {"no-ssh-check", kNothing, Group::kHosts, "", "do not compare the files that a .pt job needs on the hosts (dslaunch itself always is)", [](O& o, V&) { o.check_hosts = false; }},
     {"master-addr", kValue, Group::kHosts, "ADDRESS", "where ranks meet; default: the first host", set_master_address},
     {"master-port", kValue, Group::kHosts, "PORT", "where ranks meet; default: a free one", [](O& o, V& v) { o.master_port = port(v); }},
-    {"push", kNothing, Group::kHosts, "", "send files that a host lacks or holds differently", [](O& o, V&) { o.push = true; }},
     {"verify", kNothing, Group::kHosts, "", "compare data over 1 GiB byte by byte, not by samples", [](O& o, V&) { o.verify = true; }},
 
     {"device", kValue, Group::kTarget, "NAME", "auto (default), cpu or cuda", set_device},
@@ -191,7 +190,6 @@ constexpr OptionRow kRows[] = {
     {"output,o", kValue, Group::kReport, "DIR", "run.json and logs; for a .pt also metrics.jsonl, checkpoints, the trained weights", [](O& o, V& v) { o.output = v; }},
     {"save-interval", kValue, Group::kTraining, "N", "steps between checkpoints, 0: only at the end", [](O& o, V& v) { set_number(o, "dslaunch.save.interval", v, 0); }},
     {"keep", kValue, Group::kTraining, "N", "checkpoints kept, 0: all", [](O& o, V& v) { set_number(o, "dslaunch.save.keep", v, 0); }},
-    {"resume", kMaybe, Group::kTraining, "DIR", "go on from the newest checkpoint (of DIR)", [](O& o, V& v) { o.resume = true; o.resume_directory = v; }},
     {"expect-sha256", kValue, Group::kTraining, "HASH", "refuse a TARGET with another SHA-256: a .pt is a program", set_sha256},
 
     {"env", kValue, Group::kEnvironment, "NAME[=VALUE]", "give workers a variable: copied, or with a value; repeatable", [](O& o, V& v) { o.env.push_back(v); }, true},
@@ -217,14 +215,16 @@ constexpr OptionRow kRows[] = {
     {"rdzv-endpoint", kValue, Group::kTorchrun, "HOST[:PORT]", "as --master_addr and --master_port", set_endpoint},
     {"rdzv-id,job-id", kValue, Group::kTorchrun, "NAME", "the job's name, TORCHELASTIC_RUN_ID", set_job_id},
     {"max-restarts", kValue, Group::kTorchrun, "0", "only 0 until restarts are available", [](O& o, V& v) {
-         if (number(v, 0, 1'000'000) > 0) fail(ExitCode::kUsage, "restarting a failed job is not available yet; give 0 and start again with --resume");
+         if (number(v, 0, 1'000'000) > 0) fail(ExitCode::kUsage, "restarting a failed job is not available yet; give 0");
          o.no_local_rank = true; }},
 
     {"no-ssh", kNothing, Group::kRefused, "", "starting by hand on each node is not available yet; run dslaunch once, it reaches the hosts by ssh"},
+    {"push", kNothing, Group::kRefused, "", "sending files is not available yet; copy what differs to the same path on each host (rsync), or put it on a shared file system"},
     {"launcher-args", kValue, Group::kRefused, "", "there is no backend to hand them to; put ssh options into a file and name it with --ssh-config"},
     {"elastic-training", kNothing, Group::kRefused, "", "elastic training is not available yet; give fixed --num_nodes and --num_gpus"},
     {"min-elastic-nodes", kValue, Group::kRefused, "", "elastic training is not available yet; give --num_nodes"},
     {"max-elastic-nodes", kValue, Group::kRefused, "", "elastic training is not available yet; give --num_nodes"},
+    {"resume", kMaybe, Group::kRefused, "DIR", "checkpoints are not available yet: this version writes the weights at the end"},
     {"save-pid", kNothing, Group::kRefused, "", "no file of process ids is needed: end the job by ending dslaunch, its workers end with it"},
     {"autotuning", kValue, Group::kRefused, "", "autotuning is not available yet; see `dslaunch plan` for memory and costs"},
     {"bind-cores-to-rank", kNothing, Group::kRefused, "", "binding cores is not available yet; set OMP_NUM_THREADS by --env"},

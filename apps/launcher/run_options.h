@@ -38,14 +38,11 @@ struct RunOptions {
     std::vector<std::string> env_files;
     std::string working_directory;  // empty: the launcher's
     std::string output;
-    bool push = false;
     bool verify = false;
     // Training, for a .pt target only
     std::string config;
     std::vector<std::string>
         set;  // a.b=c; the shorthands are written here too: --steps 5 is dslaunch.steps=5
-    bool resume = false;
-    std::string resume_directory;       // empty: the newest in --output
     std::string expect_sha256;          // lower case
     std::string first_training_option;  // as typed; empty: none was given
     // Reporting and end

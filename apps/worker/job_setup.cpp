@@ -1,5 +1,6 @@
 #include "worker/job_setup.h"
 
+#include <ATen/ATen.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -57,10 +58,6 @@ void place_path(std::string& path, const std::string& folder) {
 void check_supported(const RunConfig& config) {
     if (config.device == DeviceChoice::kCuda)
         fail(ExitCode::kConfig, "dslaunch.device: cuda: this version trains on the CPU; use \"cpu\" or \"auto\"");
-    if (config.loss.mean == LossMean::kToken)
-        fail(ExitCode::kConfig,
-             "dslaunch.loss.mean: \"token\" is not available in this version; \"micro_batch\" weighs every micro batch "
-             "equally");
     if (config.save.interval > 0)
         fail(ExitCode::kConfig,
              "dslaunch.save.interval: checkpoints are not available in this version; weights are written at the end");
@@ -72,8 +69,7 @@ LowerOptions lower_options(const RunConfig& config) {
     return options;
 }
 
-void check_indices(const JobSetup& setup, bool whole_file) {
-    if (!whole_file) return;
+void check_indices(const JobSetup& setup) {
     for (const ArgumentLimit& limit : argument_limits(setup.segmented->lowered(), *setup.model)) {
         if (setup.data->train.tokens_per_sample() > 0) {
             setup.data->check_vocabulary(limit.rows);
@@ -81,6 +77,33 @@ void check_indices(const JobSetup& setup, bool whole_file) {
             setup.data->check_indices(limit.argument, {limit.rows, std::nullopt, "row of " + limit.table});
         }
     }
+}
+
+std::vector<c10::IValue> token_zeros(const JobSetup& setup) {
+    const BatchConfig& batch = setup.config().batch;
+    const at::Tensor tokens = at::zeros({batch.micro_rows, setup.config().data.context}, at::kLong);
+    return std::vector<c10::IValue>(setup.segmented->arguments().size(), tokens);
+}
+
+// Opens the data, checks what can be checked before a step, and returns a first micro batch.
+std::vector<c10::IValue> open_and_check_data(JobSetup& setup, const RankPlace& place) {
+    const RunConfig& config = setup.config();
+    const DataRequest request{config.data, config.loss, setup.segmented->arguments(), setup.segmented->argument_types()};
+    setup.data = open_data(request);
+    std::vector<int64_t> samples(static_cast<size_t>(std::min(config.batch.micro_rows, setup.data->train.rows())));
+    std::iota(samples.begin(), samples.end(), 0);
+    std::vector<c10::IValue> batch = setup.data->train.batch(samples);
+    if (place.local_rank != 0) return batch;
+    // One rank of a host reads the files whole.
+    check_indices(setup);
+    if (config.loss.kind == LossKind::kCrossEntropy) {
+        // How many classes there are is known once the model has run: with class 0 everywhere it runs on any labels.
+        std::vector<c10::IValue> probe = batch;
+        probe.back() = at::zeros_like(batch.back().toTensor());
+        const int64_t classes = measure(*setup.segmented, probe).loss_classes;
+        if (classes > 0) setup.data->check_labels(request, classes);
+    }
+    return batch;
 }
 
 StepPlanOptions plan_options(const RunConfig& config, const RankPlace& place) {
@@ -118,19 +141,17 @@ JobSetup set_up_job(const JobArguments& arguments, const RankPlace& place) {
     setup.model = std::make_unique<Model>(Model::load(arguments.model_path));
     setup.segmented = std::make_unique<SegmentedModel>(
         SegmentedModel::make(*setup.model, lower_options(setup.config()), arguments.segments));
-    setup.data = open_data({setup.config().data, setup.config().loss, setup.segmented->arguments(),
-                            setup.segmented->argument_types()});
-    check_indices(setup, place.local_rank == 0);
-
     const RunConfig& config = setup.config();
-    const int64_t rows = std::min(config.batch.micro_rows, setup.data->train.rows());
-    std::vector<int64_t> samples(static_cast<size_t>(rows));
-    std::iota(samples.begin(), samples.end(), 0);
+    // A plan needs shapes, not samples: tokens of the context's length will do where no data are named.
+    const bool assume_tokens =
+        arguments.plan_only && config.data.train_path.empty() && config.data.context > 0;
+    const std::vector<c10::IValue> batch =
+        assume_tokens ? token_zeros(setup) : open_and_check_data(setup, place);
     try {
-        setup.info = measure(*setup.segmented, setup.data->train.batch(samples));
+        setup.info = measure(*setup.segmented, batch);
     } catch (const Error& error) {
         fail(error.code(), "{}: the first batch does not pass through the model: {}",
-             printable(setup.data->train.path()), error.what());
+             setup.data ? printable(setup.data->train.path()) : "assumed tokens", error.what());
     }
     setup.layout = make_flat_layout(setup.info, {.bucket_numel_max = config.zero.reduce_bucket_numel});
     setup.plan_options = plan_options(config, place);

@@ -15,6 +15,8 @@ struct PlanArguments {
     JobArguments job;
     int world_size = 1;
     int ranks_per_node = 0;  // 0: all on one host
+    std::string data;
+    int64_t context = 0;
     bool json = false;
 };
 
@@ -54,17 +56,24 @@ void print_json(const JobSetup& setup, const PlanArguments& arguments) {
 
 int plan_main(int argc, char** argv) {
     PlanArguments arguments;
-    CLI::App app("Prints segments, instructions, waits, bytes moved and memory by tier of a training step.", "dslaunch plan");
+    CLI::App app("Prints segments, instructions, waits, bytes moved and memory by tier of a training step.", "plan");
     app.add_option("model", arguments.job.model_path, "TorchScript archive")->required();
     app.add_option("--world-size", arguments.world_size, "ranks of the job")->check(CLI::Range(1, 65536));
     app.add_option("--ranks-per-node", arguments.ranks_per_node, "ranks on each host (default: all on one)")
         ->check(CLI::Range(1, 65536));
     app.add_option("--config,--deepspeed_config", arguments.job.config_path, "ds_config.json");
     app.add_option("--set", arguments.job.overrides, "override one key: a.b=c")->allow_extra_args(false);
+    app.add_option("--data", arguments.data, "training data, where the config names none");
+    app.add_option("--context", arguments.context, "tokens per sample; without data, tokens of this length are assumed")
+        ->check(CLI::PositiveNumber);
     app.add_option("--segments", arguments.job.segments, "pieces to cut the model into, 0: by whole layers");
     app.add_flag("--json", arguments.json, "for machines");
     if (!parse_arguments(app, argc, argv)) return 0;
     arguments.job.plan_only = true;
+    if (!arguments.data.empty())
+        arguments.job.overrides.push_back("dslaunch.data.train=" + json_quote(arguments.data));
+    if (arguments.context > 0)
+        arguments.job.overrides.push_back(fmt::format("dslaunch.data.context={}", arguments.context));
     const RankPlace place = place_of(arguments, 0);
     const JobSetup setup = set_up_job(arguments.job, place);
     check_host_plans(setup, place);

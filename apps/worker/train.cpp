@@ -1,11 +1,13 @@
 // dsworker train MODEL.pt: one rank of a training job. Reads its place from the environment, builds what a step needs, trains,
 // and writes the trained weights as rank 0.
 #include <ATen/Parallel.h>
+#include <c10/util/Logging.h>
 #include <malloc.h>
 #include <sched.h>
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 
 #include "base/error.h"
@@ -38,7 +40,7 @@ struct TrainArguments {
 
 TrainArguments parse(int argc, char** argv, bool& help) {
     TrainArguments arguments;
-    CLI::App app("Trains one rank of a job; dslaunch starts it.", "dsworker train");
+    CLI::App app("Trains one rank of a job; dslaunch starts it.", "train");
     app.add_option("model", arguments.job.model_path, "TorchScript archive")->required();
     app.add_option("--config", arguments.job.config_path, "ds_config.json");
     app.add_option("--set", arguments.job.overrides, "override one key: a.b=c")->allow_extra_args(false);
@@ -49,8 +51,12 @@ TrainArguments parse(int argc, char** argv, bool& help) {
     return arguments;
 }
 
+// What loading takes goes back to the system when it is freed: large blocks stay mappings of their own.
+void return_freed_memory() { ::mallopt(M_MMAP_THRESHOLD, 256 << 10); }
+
 // Activations come and go each step: freed memory is kept, so that no page is faulted in twice.
 void keep_freed_memory() {
+    ::malloc_trim(0);
     ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
     ::mallopt(M_TRIM_THRESHOLD, -1);
     ::mallopt(M_TOP_PAD, 64 << 20);
@@ -152,6 +158,7 @@ class TrainRole {
         const bool accumulates = plan.reduce_each_micro_step && plan.accumulation_steps > 1;
         ReplicatedState state(*setup_.model, setup_.layout, slices, *comm_.arena, *comm_.group, *comm_.collectives,
                               {config.optimizer, config.gradient_clipping, plan.fused_update, accumulates});
+        keep_freed_memory();
         BatchLoader loader(setup_.data->train,
                            {config.batch, environment_.rank, config.seed, config.data.shuffle});
         SegmentRunner segments(
@@ -214,8 +221,12 @@ int train_main(int argc, char** argv) {
     bool help = false;
     TrainArguments arguments = parse(argc, argv, help);
     if (help) return 0;
-    keep_freed_memory();
+    return_freed_memory();
+    // c10d warns of every address without a name; its errors reach the user as ours.
+    ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+    c10::initLogging();
     const WorkerEnvironment environment = WorkerEnvironment::from_process();
+    if (const char* level = std::getenv(kLogLevelVariable)) set_log_level(parse_log_level(level));
     set_log_speaker(fmt::format("r{}@{}", environment.rank, host_name()));
     const int threads = at::get_num_threads();
     const std::string pinned = pin_to_processors(environment, threads);
@@ -236,8 +247,8 @@ int train_main(int argc, char** argv) {
         message = error.what();
     }
     role.poison(fmt::format("rank {} failed: {}", environment.rank, message));
+    reporter->failure(code, message);  // before the line, which the launcher need not repeat then
     log_error("train", "{}", message);
-    reporter->failure(code, message);
     // Lanes may be stuck in what nothing can end: no destructor is waited for.
     std::fflush(nullptr);
     ::_exit(static_cast<int>(code));

@@ -1,4 +1,5 @@
-// Bytes crosses every API where memory or traffic is meant, so that it is never mixed with an element count.
+// Bytes crosses every API where memory or traffic is meant, so that it is never mixed with an
+// element count.
 #pragma once
 
 #include <compare>
@@ -21,12 +22,24 @@ struct Bytes {
     }
 };
 
-[[nodiscard]] constexpr Bytes operator+(Bytes a, Bytes b) { return {a.value + b.value}; }
-[[nodiscard]] constexpr Bytes operator-(Bytes a, Bytes b) { return {a.value - b.value}; }
-[[nodiscard]] constexpr Bytes operator*(Bytes a, int64_t factor) { return {a.value * factor}; }
-[[nodiscard]] constexpr Bytes kib(int64_t n) { return {n << 10}; }
-[[nodiscard]] constexpr Bytes mib(int64_t n) { return {n << 20}; }
-[[nodiscard]] constexpr Bytes gib(int64_t n) { return {n << 30}; }
+[[nodiscard]] constexpr Bytes operator+(Bytes a, Bytes b) {
+    return {a.value + b.value};
+}
+[[nodiscard]] constexpr Bytes operator-(Bytes a, Bytes b) {
+    return {a.value - b.value};
+}
+[[nodiscard]] constexpr Bytes operator*(Bytes a, int64_t factor) {
+    return {a.value * factor};
+}
+[[nodiscard]] constexpr Bytes kib(int64_t n) {
+    return {n << 10};
+}
+[[nodiscard]] constexpr Bytes mib(int64_t n) {
+    return {n << 20};
+}
+[[nodiscard]] constexpr Bytes gib(int64_t n) {
+    return {n << 30};
+}
 
 // "1.50 GiB", "12.0 KiB", "37 B".
 [[nodiscard]] std::string to_text(Bytes bytes);

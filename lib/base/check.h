@@ -12,10 +12,9 @@ namespace dslaunch::detail {
 
 }  // namespace dslaunch::detail
 
-// DSL_CHECK(condition, "format", args...)
-#define DSL_CHECK(condition, ...)                                                          \
-    do {                                                                                   \
-        if (!(condition)) [[unlikely]]                                                     \
-            ::dslaunch::detail::check_failed(__FILE__, __LINE__, #condition,               \
-                                             ::fmt::format(__VA_ARGS__));                  \
-    } while (false)
+// DSL_CHECK(condition, "format", args...). An expression, so that compilers see that
+// DSL_CHECK(false, ...) does not come back, without optimization too.
+#define DSL_CHECK(condition, ...)                                                   \
+    ((condition) ? static_cast<void>(0)                                             \
+                 : ::dslaunch::detail::check_failed(__FILE__, __LINE__, #condition, \
+                                                    ::fmt::format(__VA_ARGS__)))

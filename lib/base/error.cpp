@@ -6,20 +6,34 @@ namespace dslaunch {
 
 const char* exit_code_name(ExitCode code) {
     switch (code) {
-        case ExitCode::kOk: return "ok";
-        case ExitCode::kUsage: return "usage";
-        case ExitCode::kConfig: return "config";
-        case ExitCode::kInput: return "input";
-        case ExitCode::kHosts: return "hosts";
-        case ExitCode::kRankFailed: return "rank-failed";
-        case ExitCode::kHang: return "hang";
-        case ExitCode::kInternal: return "internal";
-        case ExitCode::kSetup: return "setup";
-        case ExitCode::kDisk: return "disk";
-        case ExitCode::kCheckpoint: return "checkpoint";
-        case ExitCode::kDiverged: return "diverged";
-        case ExitCode::kPeerLost: return "peer-lost";
-        case ExitCode::kInterrupted: return "interrupted";
+        case ExitCode::kOk:
+            return "ok";
+        case ExitCode::kUsage:
+            return "usage";
+        case ExitCode::kConfig:
+            return "config";
+        case ExitCode::kInput:
+            return "input";
+        case ExitCode::kHosts:
+            return "hosts";
+        case ExitCode::kRankFailed:
+            return "rank-failed";
+        case ExitCode::kHang:
+            return "hang";
+        case ExitCode::kInternal:
+            return "internal";
+        case ExitCode::kSetup:
+            return "setup";
+        case ExitCode::kDisk:
+            return "disk";
+        case ExitCode::kCheckpoint:
+            return "checkpoint";
+        case ExitCode::kDiverged:
+            return "diverged";
+        case ExitCode::kPeerLost:
+            return "peer-lost";
+        case ExitCode::kInterrupted:
+            return "interrupted";
     }
     return "unknown";
 }

@@ -62,11 +62,13 @@ std::string read_file(const std::string& path, size_t bytes_max) {
     for (;;) {
         const ssize_t n = read_full(file.get(), block);
         if (n < 0)
-            fail(ExitCode::kInput, "{}: cannot be read: {}", path, errno_text(static_cast<int>(-n)));
+            fail(ExitCode::kInput, "{}: cannot be read: {}", path,
+                 errno_text(static_cast<int>(-n)));
         if (n == 0) return content;
         content.append(reinterpret_cast<const char*>(block), static_cast<size_t>(n));
         if (content.size() > bytes_max)
-            fail(ExitCode::kInput, "{}: is larger than {} bytes, the most that is read here", path, bytes_max);
+            fail(ExitCode::kInput, "{}: is larger than {} bytes, the most that is read here", path,
+                 bytes_max);
     }
 }
 
@@ -77,9 +79,11 @@ void write_file_atomically(const std::string& path, std::string_view content) {
         fail(ExitCode::kDisk, "{}: {} of {} bytes failed: {}", path, what, content.size(),
              errno_text(error_number));
     };
-    UniqueFd file(::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
+    UniqueFd file(
+        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
     if (!file.valid()) give_up("creating", errno);
-    if (const int status = write_full(file.get(), content); status != 0) give_up("writing", -status);
+    if (const int status = write_full(file.get(), content); status != 0)
+        give_up("writing", -status);
     if (::fsync(file.get()) != 0) give_up("fsync", errno);
     file.reset();
     if (::rename(temporary.c_str(), path.c_str()) != 0) give_up("renaming", errno);

@@ -1,4 +1,5 @@
-// File descriptors with an owner, and reads and writes that finish or say why not. EINTR is retried everywhere.
+// File descriptors with an owner, and reads and writes that finish or say why not. EINTR is retried
+// everywhere.
 #pragma once
 
 #include <cstddef>
@@ -45,11 +46,12 @@ struct Pipe {
 [[nodiscard]] int write_full(int fd, std::span<const std::byte> from);
 [[nodiscard]] int write_full(int fd, std::string_view from);
 
-// The whole file. Throws Error{kInput} naming the path when it cannot be read or is larger than BYTES_MAX.
+// The whole file. Throws Error{kInput} naming the path when it cannot be read or is larger than
+// BYTES_MAX.
 [[nodiscard]] std::string read_file(const std::string& path, size_t bytes_max);
 
-// Writes through PATH.tmp-<pid>, fsync and rename: PATH holds the old content or the new one, never a part.
-// Throws Error{kDisk} with path, cause and bytes needed.
+// Writes through PATH.tmp-<pid>, fsync and rename: PATH holds the old content or the new one, never
+// a part. Throws Error{kDisk} with path, cause and bytes needed.
 void write_file_atomically(const std::string& path, std::string_view content);
 
 }  // namespace dslaunch

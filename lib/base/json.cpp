@@ -109,8 +109,12 @@ JsonWriter& JsonWriter::key(std::string_view name) {
     return *this;
 }
 
-JsonWriter& JsonWriter::value(std::string_view text) { return raw(json_quote(text)); }
-JsonWriter& JsonWriter::value(bool flag) { return raw(flag ? "true" : "false"); }
+JsonWriter& JsonWriter::value(std::string_view text) {
+    return raw(json_quote(text));
+}
+JsonWriter& JsonWriter::value(bool flag) {
+    return raw(flag ? "true" : "false");
+}
 
 JsonWriter& JsonWriter::value(double number) {
     if (!std::isfinite(number)) return null();

@@ -1,4 +1,5 @@
-// JSON output, streamed into a string: run.json, metrics.jsonl, --json. Reading is done elsewhere by libraries.
+// JSON output, streamed into a string: run.json, metrics.jsonl, --json. Reading is done elsewhere
+// by libraries.
 #pragma once
 
 #include <concepts>
@@ -9,8 +10,9 @@
 
 namespace dslaunch {
 
-// Keys and values in the order written; nesting is checked (a bug aborts). Doubles print the shortest text that
-// reads back equal; NaN and infinities become null. Bytes that are not UTF-8 become U+FFFD.
+// Keys and values in the order written; nesting is checked (a bug aborts). Doubles print the
+// shortest text that reads back equal; NaN and infinities become null. Bytes that are not UTF-8
+// become U+FFFD.
 class JsonWriter {
   public:
     JsonWriter& begin_object();
@@ -23,8 +25,7 @@ class JsonWriter {
     JsonWriter& value(bool flag);
     JsonWriter& value(double number);
     template <std::integral Integer>
-        requires(!std::same_as<Integer, bool>)
-    JsonWriter& value(Integer number) {
+    requires(!std::same_as<Integer, bool>) JsonWriter& value(Integer number) {
         return raw(std::to_string(number));
     }
     JsonWriter& null() { return raw("null"); }

@@ -42,28 +42,39 @@ std::string& speaker() {
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
     switch (level) {
-        case LogLevel::kError: return spdlog::level::err;
-        case LogLevel::kWarn: return spdlog::level::warn;
-        case LogLevel::kInfo: return spdlog::level::info;
-        case LogLevel::kDebug: return spdlog::level::debug;
+        case LogLevel::kError:
+            return spdlog::level::err;
+        case LogLevel::kWarn:
+            return spdlog::level::warn;
+        case LogLevel::kInfo:
+            return spdlog::level::info;
+        case LogLevel::kDebug:
+            return spdlog::level::debug;
     }
     return spdlog::level::info;
 }
 
 }  // namespace
 
-void set_log_speaker(const std::string& name) { speaker() = name; }
-void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
+void set_log_speaker(const std::string& name) {
+    speaker() = name;
+}
+void set_log_level(LogLevel level) {
+    logger().set_level(to_spdlog(level));
+}
 
 LogLevel parse_log_level(std::string_view name) {
     if (name == "error" || name == "critical") return LogLevel::kError;
     if (name == "warn" || name == "warning") return LogLevel::kWarn;
     if (name == "info") return LogLevel::kInfo;
     if (name == "debug") return LogLevel::kDebug;
-    fail(ExitCode::kUsage, "log level '{}' is unknown; use error, warn, info or debug", printable(name));
+    fail(ExitCode::kUsage, "log level '{}' is unknown; use error, warn, info or debug",
+         printable(name));
 }
 
-bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
+bool log_enabled(LogLevel level) {
+    return logger().should_log(to_spdlog(level));
+}
 
 void log_line(LogLevel level, std::string_view component, std::string_view message) {
     const std::string who = speaker().empty() ? std::string() : speaker() + " ";

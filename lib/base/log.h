@@ -1,5 +1,5 @@
-// Log lines on stderr: one line is one write, `time level r<rank>@host component: message key=value`.
-// Callable from any thread. stdout is for results only and is never touched here.
+// Log lines on stderr: one line is one write, `time level r<rank>@host component: message
+// key=value`. Callable from any thread. stdout is for results only and is never touched here.
 #pragma once
 
 #include <fmt/core.h>

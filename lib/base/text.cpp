@@ -46,8 +46,12 @@ std::optional<Number> parse_number(std::string_view text) {
 
 }  // namespace
 
-std::optional<int64_t> parse_int(std::string_view text) { return parse_number<int64_t>(text); }
-std::optional<double> parse_double(std::string_view text) { return parse_number<double>(text); }
+std::optional<int64_t> parse_int(std::string_view text) {
+    return parse_number<int64_t>(text);
+}
+std::optional<double> parse_double(std::string_view text) {
+    return parse_number<double>(text);
+}
 
 size_t edit_distance(std::string_view a, std::string_view b) {
     std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
@@ -82,7 +86,8 @@ std::string printable(std::string_view text) {
     safe.reserve(text.size());
     for (size_t i = 0; i < text.size(); ++i) {
         const auto byte = static_cast<unsigned char>(text[i]);
-        const bool c1 = byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+        const bool c1 =
+            byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
         if (c1) {
             safe += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[++i]));
         } else if ((byte < 0x20 && byte != '\t') || byte == 0x7F) {

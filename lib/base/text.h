@@ -19,14 +19,17 @@ namespace dslaunch {
 [[nodiscard]] std::optional<int64_t> parse_int(std::string_view text);
 [[nodiscard]] std::optional<double> parse_double(std::string_view text);
 
-// Number of single-character insertions, deletions, replacements and neighbour swaps between the two.
+// Number of single-character insertions, deletions, replacements and neighbour swaps between the
+// two.
 [[nodiscard]] size_t edit_distance(std::string_view a, std::string_view b);
 
-// The candidate nearest to WORD by edit distance, if it is near enough (a third of the length, at least 2) to be meant.
-[[nodiscard]] std::optional<std::string> nearest(std::string_view word, std::span<const std::string> candidates);
+// The candidate nearest to WORD by edit distance, if it is near enough (a third of the length, at
+// least 2) to be meant.
+[[nodiscard]] std::optional<std::string> nearest(std::string_view word,
+                                                 std::span<const std::string> candidates);
 
-// C0 and C1 control characters (escape sequences with them) as visible \xNN, tabs kept: text from elsewhere must not
-// drive a terminal.
+// C0 and C1 control characters (escape sequences with them) as visible \xNN, tabs kept: text from
+// elsewhere must not drive a terminal.
 [[nodiscard]] std::string printable(std::string_view text);
 
 }  // namespace dslaunch

@@ -44,7 +44,8 @@ WireWriter& WireWriter::u64(uint64_t value) {
 }
 
 WireWriter& WireWriter::string(std::string_view text) {
-    DSL_CHECK(text.size() <= UINT32_MAX, "a string of {} bytes is too long for the wire", text.size());
+    DSL_CHECK(text.size() <= UINT32_MAX, "a string of {} bytes is too long for the wire",
+              text.size());
     u32(static_cast<uint32_t>(text.size()));
     bytes_.append(text);
     return *this;
@@ -52,16 +53,25 @@ WireWriter& WireWriter::string(std::string_view text) {
 
 std::string_view WireReader::take(size_t length) {
     if (length > bytes_.size())
-        fail(ExitCode::kInternal, "{}: {} bytes are missing from a frame; the other side may be another version",
-             what_, length - bytes_.size());
+        fail(ExitCode::kInternal,
+             "{}: {} bytes are missing from a frame; the other side may be another version", what_,
+             length - bytes_.size());
     const std::string_view taken = bytes_.substr(0, length);
     bytes_.remove_prefix(length);
     return taken;
 }
 
-uint8_t WireReader::u8() { return load<uint8_t>(take(1)); }
-uint32_t WireReader::u32() { return load<uint32_t>(take(4)); }
-uint64_t WireReader::u64() { return load<uint64_t>(take(8)); }
-std::string WireReader::string() { return std::string(take(u32())); }
+uint8_t WireReader::u8() {
+    return load<uint8_t>(take(1));
+}
+uint32_t WireReader::u32() {
+    return load<uint32_t>(take(4));
+}
+uint64_t WireReader::u64() {
+    return load<uint64_t>(take(8));
+}
+std::string WireReader::string() {
+    return std::string(take(u32()));
+}
 
 }  // namespace dslaunch

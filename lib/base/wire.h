@@ -1,5 +1,6 @@
-// A plain binary encoding for what crosses pipes between launcher, agent and worker: little-endian integers and
-// length-prefixed strings that may hold any bytes. Reading checks every length and never allocates more than is there.
+// A plain binary encoding for what crosses pipes between launcher, agent and worker: little-endian
+// integers and length-prefixed strings that may hold any bytes. Reading checks every length and
+// never allocates more than is there.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +24,8 @@ class WireWriter {
     std::string bytes_;
 };
 
-// Reads what WireWriter wrote. Throws Error{kInternal} with WHAT in the message when bytes are missing; done() says
-// whether all were used.
+// Reads what WireWriter wrote. Throws Error{kInternal} with WHAT in the message when bytes are
+// missing; done() says whether all were used.
 class WireReader {
   public:
     // BYTES must outlive the reader.

@@ -1,5 +1,6 @@
 #include "graph/loss.h"
 
+#include <ATen/ATen.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/core/interned_strings.h>
 #include <torch/csrc/jit/ir/constants.h>
@@ -17,9 +18,11 @@ namespace {
 
 constexpr int64_t kIgnoreIndex = -100;  // PyTorch's default: such targets count for nothing
 
-Value* loss_value(Graph& graph, LossKind kind, Value* output, Value* target) {
-    Value* mean = graph.insertConstant(static_cast<int64_t>(at::Reduction::Mean));
-    switch (kind) {
+Value* loss_value(Graph& graph, const LossConfig& loss, Value* output, Value* target) {
+    // A mean over all tokens of the global batch is a sum here; the step divides by their number.
+    const auto reduction = loss.mean == LossMean::kToken ? at::Reduction::Sum : at::Reduction::Mean;
+    Value* mean = graph.insertConstant(static_cast<int64_t>(reduction));
+    switch (loss.kind) {
         case LossKind::kCrossEntropy: {
             // [.., classes] rows against [..] targets; a 2-d output is already that.
             Value* rows = graph.insert(c10::aten::flatten, {output, 0, -2});
@@ -41,11 +44,21 @@ Value* loss_value(Graph& graph, LossKind kind, Value* output, Value* target) {
 
 }  // namespace
 
+int64_t counted_targets(const LossConfig& loss, const c10::IValue& target) {
+    const at::Tensor& values = target.toTensor();
+    if (loss.kind != LossKind::kCrossEntropy) return values.numel();
+    return values.ne(kIgnoreIndex).sum().item<int64_t>();
+}
+
 void append_loss(const LossConfig& loss, LoweredGraph& lowered) {
     Graph& graph = *lowered.graph;
     Value* output = graph.outputs()[0];
     const bool is_tensor = output->type()->isSubtypeOf(*c10::TensorType::get());
     if (loss.kind == LossKind::kModel) {
+        if (loss.mean == LossMean::kToken)
+            fail(ExitCode::kConfig,
+                 "dslaunch.loss.mean: \"token\" needs a loss that the config names (dslaunch.loss.name): this model "
+                 "computes its own mean");
         if (is_tensor) return;
         fail(ExitCode::kInput,
              "forward returns {}, not a loss; return the loss alone, or name one in the config: "
@@ -59,7 +72,7 @@ void append_loss(const LossConfig& loss, LoweredGraph& lowered) {
     lowered.arguments.push_back(loss.target);
     lowered.argument_types.push_back(c10::TensorType::get());
     torch::jit::WithInsertPoint at_end(graph.return_node());
-    graph.block()->replaceOutput(0, loss_value(graph, loss.kind, output, target));
+    graph.block()->replaceOutput(0, loss_value(graph, loss, output, target));
 }
 
 }  // namespace dslaunch

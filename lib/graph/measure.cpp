@@ -49,6 +49,8 @@ class OperatorTrace {
         storages_.clear();
         return kept;
     }
+    // Classes of the last cross entropy, 0 when there was none.
+    [[nodiscard]] int64_t classes() const { return classes_; }
     [[nodiscard]] int64_t take_flops() { return std::exchange(flops_, 0); }
 
   private:
@@ -68,6 +70,7 @@ class OperatorTrace {
         if (name == "aten::addmm") flops_ += product_flops(call.inputs(), 1, 2);
         if (name == "aten::bmm") flops_ += product_flops(call.inputs(), 0, 1);
         if (name == "aten::baddbmm") flops_ += product_flops(call.inputs(), 1, 2);
+        if (name == "aten::cross_entropy_loss") classes_ = class_count(call.inputs());
         // The inputs are gone when the operator ends, the output is not there yet when it begins.
         if (name == "aten::convolution") kernel_flops_ = kernel_flops(call.inputs());
     }
@@ -97,6 +100,12 @@ class OperatorTrace {
         return 2 * query.numel() * keys + 2 * query.numel() / query.size(-1) * keys * inputs[2].toTensor().size(-1);
     }
 
+    static int64_t class_count(c10::ArrayRef<const IValue> inputs) {
+        if (inputs.empty() || !inputs[0].isTensor()) return 0;
+        const at::Tensor& rows = inputs[0].toTensor();
+        return rows.dim() > 1 ? rows.size(1) : rows.numel();
+    }
+
     // Of one output element: 2 for each weight that it sees.
     static int64_t kernel_flops(c10::ArrayRef<const IValue> inputs) {
         if (inputs.size() < 2 || !inputs[1].isTensor()) return 0;
@@ -107,6 +116,7 @@ class OperatorTrace {
     at::CallbackHandle handle_ = 0;
     int64_t flops_ = 0;
     int attention_depth_ = 0;
+    int64_t classes_ = 0;
     int64_t kernel_flops_ = 0;  // of the convolution under way
     std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;  // held, so that no address comes twice
     std::unordered_map<const c10::StorageImpl*, c10::Storage> ignored_;
@@ -159,6 +169,7 @@ void trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs,
         const int64_t kept = trace.take_kept_bytes();
         segment.activation_bytes = Bytes{segment.backward ? kept : 0};
     }
+    info.loss_classes = trace.classes();
 }
 
 }  // namespace

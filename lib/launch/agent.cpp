@@ -164,14 +164,19 @@ void Agent::handle(const Frame& frame) {
 
 void Agent::check_files(const CheckRequest& request) {
     CheckReply reply;
+    HashCache cache(HashCache::default_path());
     auto last_sign = steady_clock::now();
     for (const std::string& path : request.paths) {
-        reply.files.push_back(look_at_file(path, request.all_bytes, [&] {
-            if (steady_clock::now() - last_sign < kPingInterval) return;
-            last_sign = steady_clock::now();
-            send(FrameKind::kPong);
-        }));
+        reply.files.push_back(look_at_file(
+            path, request.all_bytes,
+            [&] {
+                if (steady_clock::now() - last_sign < kPingInterval) return;
+                last_sign = steady_clock::now();
+                send(FrameKind::kPong);
+            },
+            &cache));
     }
+    cache.save();
     send(FrameKind::kChecked, encode(reply));
 }
 
@@ -213,6 +218,7 @@ void Agent::start_worker(const StartRequest& request, const StartRequest::Worker
 
 void Agent::read_output(AgentWorker& worker, OutputStream stream, bool to_the_end) {
     const bool is_stdout = stream == OutputStream::kStdout;
+    read_control(worker);  // what a worker said there before it printed arrives before it
     UniqueFd& pipe = is_stdout ? worker.stdout_pipe : worker.stderr_pipe;
     LineSplitter& splitter = is_stdout ? worker.stdout_lines : worker.stderr_lines;
     char block[kReadBytes];
@@ -349,9 +355,9 @@ void Agent::check_time() {
             pids += fmt::format(" {}", process.pid);
         }
         send(FrameKind::kProblem,
-             encode(
-                 AgentProblem{static_cast<uint32_t>(ExitCode::kSetup),
-                         "these processes do not die, they wait for a disk or a driver:" + pids}));
+             encode(AgentProblem{
+                 static_cast<uint32_t>(ExitCode::kSetup),
+                 "these processes do not die, they wait for a disk or a driver:" + pids}));
         state_ = State::kDone;
     }
 }

@@ -7,14 +7,66 @@
 #include "base/text.h"
 
 namespace dslaunch {
+namespace {
+
+// More ranks than this are told in groups.
+constexpr size_t kSingleRanksMax = 16;
+constexpr size_t kOtherMessagesMax = 4;
+constexpr size_t kLinesBesideMessage = 5;
+
+// LINE is one of MESSAGE's, perhaps behind the prefix of a log line.
+bool repeats(std::string_view line, std::string_view message) {
+    const std::vector<std::string> told = split(message, '\n');
+    return std::any_of(told.begin(), told.end(), [&](const std::string& one) {
+        return !one.empty() && (line == one || line.ends_with(": " + one));
+    });
+}
+
+std::string other_messages(const std::vector<RankRecord>& ranks, size_t culprit) {
+    std::string text;
+    std::vector<std::string> told;
+    if (ranks[culprit].failure) told.push_back(ranks[culprit].failure->message);
+    for (size_t i = 0; i < ranks.size() && told.size() <= kOtherMessagesMax; ++i) {
+        const RankRecord& rank = ranks[i];
+        if (i == culprit || !rank.failure || rank.only_lost_a_peer()) continue;
+        if (std::find(told.begin(), told.end(), rank.failure->message) != told.end()) continue;
+        told.push_back(rank.failure->message);
+        text += fmt::format("  rank {} says: {}\n", rank.rank,
+                            printable_lines(rank.failure->message, 4));
+    }
+    return text;
+}
+
+}  // namespace
+
+std::string printable_lines(std::string_view text, size_t indent) {
+    while (text.ends_with('\n')) text.remove_suffix(1);
+    std::string result;
+    for (const std::string& line : split(text, '\n')) {
+        if (!result.empty()) result.append(1, '\n').append(indent, ' ');
+        result += printable(line.ends_with('\r') ? line.substr(0, line.size() - 1) : line);
+    }
+    return result;
+}
 
 std::string describe_ranks(const std::vector<RankRecord>& ranks) {
     size_t width = 4;
     for (const RankRecord& rank : ranks) width = std::max(width, rank.host.size());
     std::string text = fmt::format("  {:>5}  {:<{}}  {:>8}  end\n", "rank", "host", width, "pid");
-    for (const RankRecord& rank : ranks) {
-        text += fmt::format("  {:>5}  {:<{}}  {:>8}  {}\n", rank.rank, rank.host, width,
-                            rank.pid > 0 ? std::to_string(rank.pid) : "-", describe_end(rank));
+    for (size_t i = 0; i < ranks.size();) {
+        const RankRecord& rank = ranks[i];
+        const std::string end = describe_end(rank);
+        size_t next = i + 1;
+        while (ranks.size() > kSingleRanksMax && next < ranks.size() &&
+               ranks[next].host == rank.host && describe_end(ranks[next]) == end) {
+            ++next;
+        }
+        const bool single = next == i + 1;
+        text += fmt::format(
+            "  {:>5}  {:<{}}  {:>8}  {}\n",
+            single ? std::to_string(rank.rank) : fmt::format("{}-{}", rank.rank, next - 1),
+            rank.host, width, single && rank.pid > 0 ? std::to_string(rank.pid) : "-", end);
+        i = next;
     }
     return text;
 }
@@ -26,17 +78,20 @@ std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culpri
                                    record.host, describe_end(record));
     if (record.pid > 0) text += fmt::format(" (pid {})", record.pid);
     text += "\n";
-    if (record.failure) {
-        // All problems of a config are one message of several lines.
-        const char* lead = "  it says: ";
-        for (const std::string& line : split(record.failure->message, '\n')) {
-            text += lead + printable(line) + "\n";
-            lead = "           ";
-        }
-    }
+    if (record.failure) text += "  it says: " + printable_lines(record.failure->message, 4) + "\n";
     if (!record.last_instruction.empty()) text += "  it was at: " + record.last_instruction + "\n";
-    if (!last_lines.empty()) text += "  its last lines:\n";
-    for (const std::string& line : last_lines) text += "    " + line + "\n";
+    std::vector<std::string> lines;
+    for (const std::string& line : last_lines) {
+        if (!record.failure || !repeats(line, record.failure->message)) lines.push_back(line);
+    }
+    // Beside a message of its own the lines before it say little.
+    const size_t kept = record.failure ? kLinesBesideMessage : lines.size();
+    if (!lines.empty()) text += "  its last lines:\n";
+    for (size_t i = lines.size() - std::min(kept, lines.size()); i < lines.size(); ++i) {
+        text += "    " + lines[i] + "\n";
+    }
+    text += other_messages(ranks, culprit);
+    if (ranks.size() == 1) return text;
     return text + "all ranks:\n" + describe_ranks(ranks);
 }
 

@@ -3,18 +3,24 @@
 
 #include <deque>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launch/rank_record.h"
 
 namespace dslaunch {
 
-// The culprit with host, pid, end and its own message, its last lines, then the table of all ranks.
-// Ends with a newline.
+// TEXT, which a worker or an agent wrote, safe for a terminal; lines after the first are indented
+// by INDENT columns. Without a newline at the end.
+[[nodiscard]] std::string printable_lines(std::string_view text, size_t indent);
+
+// The culprit with host, pid, end and its own message, its last lines, what other ranks say that
+// did not only lose a peer, then the table of all ranks. Ends with a newline.
 [[nodiscard]] std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culprit,
                                            const std::deque<std::string>& last_lines);
 
-// One line per rank: rank, host, pid, how it ended.
+// One line per rank: rank, host, pid, how it ended; many ranks of one host that ended alike share a
+// line.
 [[nodiscard]] std::string describe_ranks(const std::vector<RankRecord>& ranks);
 
 }  // namespace dslaunch

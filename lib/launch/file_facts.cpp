@@ -65,8 +65,8 @@ int add_range(int fd, int64_t offset, int64_t length, Sha256& hash,
 
 }  // namespace
 
-FileFacts look_at_file(const std::string& path, bool all_bytes,
-                       const std::function<void()>& alive) {
+FileFacts look_at_file(const std::string& path, bool all_bytes, const std::function<void()>& alive,
+                       HashCache* cache) {
     FileFacts facts{path, 0, {}, {}};
     // Non-blocking, so that a pipe of that name does not hold us.
     const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -80,9 +80,12 @@ FileFacts look_at_file(const std::string& path, bool all_bytes,
         return facts;
     }
     facts.bytes = status.st_size;
+    const bool sampled = !all_bytes && facts.bytes > kSampledFrom.value;
+    if (cache != nullptr && !all_bytes) facts.hash = cache->find(status, sampled);
+    if (!facts.hash.empty()) return facts;
     Sha256 hash;
     int failure = 0;
-    if (all_bytes || facts.bytes <= kSampledFrom.value) {
+    if (!sampled) {
         failure = add_range(file.get(), 0, facts.bytes, hash, alive);
     } else {
         const int64_t last = facts.bytes - kBlock.value;
@@ -92,6 +95,7 @@ FileFacts look_at_file(const std::string& path, bool all_bytes,
     }
     if (failure != 0) facts.error = errno_text(failure);
     if (failure == 0) facts.hash = hash.hex();
+    if (failure == 0 && cache != nullptr) cache->add(status, sampled, facts.hash);
     return facts;
 }
 

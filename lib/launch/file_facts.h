@@ -4,15 +4,18 @@
 #include <functional>
 #include <string>
 
+#include "launch/hash_cache.h"
 #include "launch/messages.h"
 
 namespace dslaunch {
 
 // Size and SHA-256 of PATH; over 1 GiB, unless ALL_BYTES, of 64 evenly spread blocks of 1 MiB.
 // ALIVE is called every few megabytes. Blocks while it reads; a failure is told in
-// FileFacts::error.
+// FileFacts::error. With a CACHE (not owned, may be null) a file that it knows is not read, unless
+// ALL_BYTES, and what was read is added.
 [[nodiscard]] FileFacts look_at_file(const std::string& path, bool all_bytes,
-                                     const std::function<void()>& alive);
+                                     const std::function<void()>& alive,
+                                     HashCache* cache = nullptr);
 
 // SHA-256 in hex of this process's executable. Throws Error{kSetup} when it cannot be read.
 [[nodiscard]] std::string own_binary_hash();

@@ -60,19 +60,36 @@ int run_job(const JobSpec& spec) {
     if (adopts) ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     const EndSignals signals;
     JobOutput output(spec);
-    for (int attempt = 0;; ++attempt) {
-        AttemptResult result = run_attempt(spec, output, signals.fd(), attempt);
+    int restarts = 0;
+    bool changed_port = false;
+    for (;;) {
+        output.begin_attempt();
+        AttemptResult result = run_attempt(spec, output, signals.fd(), restarts);
         if (adopts) kill_descendants(static_cast<int>(kUnkillableMax.count()));
         output.finish();
         if (!result.report.empty()) {
             result.report.pop_back();
             output.note(result.report);
         }
-        if (result.may_restart && attempt < spec.max_restarts) {
-            output.note(fmt::format("dslaunch: restart {} of {}", attempt + 1, spec.max_restarts));
+        if (result.port_was_taken && !changed_port) {
+            changed_port = true;
+            output.note(
+                "dslaunch: MASTER_PORT was taken by somebody else before rank 0 could listen; "
+                "starting once more with another");
             continue;
         }
-        output.write_run_file(result.exit_code);
+        if (result.may_restart && restarts < spec.max_restarts) {
+            ++restarts;
+            output.note(fmt::format("dslaunch: restart {} of {}", restarts, spec.max_restarts));
+            continue;
+        }
+        try {
+            output.write_run_file(result.exit_code);
+        } catch (const Error& error) {
+            // The job has ended: what it ended with counts before the report about it.
+            output.note(fmt::format("dslaunch: error: {}", error.what()));
+            if (result.exit_code == 0) return static_cast<int>(error.code());
+        }
         return result.exit_code;
     }
 }

@@ -117,6 +117,36 @@ void JobOutput::note(std::string_view line) {
     print(2, std::string(line) + "\n");
 }
 
+void JobOutput::begin_attempt() {
+    nodes_.clear();
+    node_names_.clear();
+    run_info_.clear();
+    for (Rank& rank : ranks_) {
+        rank.last_lines.clear();
+        rank.told_lines.clear();
+        rank.started = {};
+    }
+}
+
+void JobOutput::expect_failure_text(int rank, std::string_view message) {
+    while (message.ends_with('\n')) message.remove_suffix(1);
+    const std::vector<std::string> lines = split(message, '\n');
+    ranks_.at(static_cast<size_t>(rank)).told_lines.assign(lines.begin(), lines.end());
+}
+
+// The first line of a message follows the log's prefix, the others stand alone.
+bool JobOutput::is_told(Rank& rank, std::string_view line) {
+    if (rank.told_lines.empty()) return false;
+    const std::string& told = rank.told_lines.front();
+    if (line != told && !line.ends_with(": " + told)) return false;
+    rank.told_lines.pop_front();
+    return true;
+}
+
+void JobOutput::show_hidden_progress() {
+    if (!hidden_progress_.empty()) note(std::exchange(hidden_progress_, {}));
+}
+
 void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
     Rank& from = ranks_.at(static_cast<size_t>(rank));
     append(from.log, lines);
@@ -131,9 +161,11 @@ void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
         std::string_view line = lines.substr(0, newline);
         lines.remove_prefix(std::min(newline + 1, lines.size()));
         if (line.ends_with('\r')) line.remove_suffix(1);
+        if (is_told(from, line)) continue;
         from.last_lines.push_back(printable(line));
         if (from.last_lines.size() > kLastLines) from.last_lines.pop_front();
         if (is_result) {
+            show_hidden_progress();  // it is older than the result
             print(1, (stdout_is_terminal_ ? printable(line) : std::string(line)) + "\n");
         } else {
             print(is_stdout && !is_training ? 1 : 2, prefix + printable(line) + "\n");
@@ -165,7 +197,7 @@ void JobOutput::progress(std::string_view line) {
 void JobOutput::finish() {
     if (!progress_line_.empty()) static_cast<void>(write_full(2, std::string_view("\n")));
     progress_line_.clear();
-    if (!hidden_progress_.empty()) note(std::exchange(hidden_progress_, {}));
+    show_hidden_progress();
 }
 
 void JobOutput::add_node(const AgentHello& hello, const std::string& name) {

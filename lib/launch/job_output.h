@@ -19,6 +19,11 @@ class JobOutput {
     // Opens the files. Throws Error{kDisk} naming the path that cannot be written.
     explicit JobOutput(const JobSpec& spec);
 
+    // A new attempt: what the last one left in the memory of this object is forgotten.
+    void begin_attempt();
+    // RANK told MESSAGE as the reason of its failure; the report will say it. The same text among
+    // the lines that come goes to the log files only.
+    void expect_failure_text(int rank, std::string_view message);
     // LINES: whole lines of one rank.
     void lines(int rank, OutputStream stream, std::string_view lines);
     void metrics(std::string_view line);
@@ -42,9 +47,12 @@ class JobOutput {
         UniqueFd log;
         UniqueFd own_log;  // in each_rank_directory
         std::deque<std::string> last_lines;
+        std::deque<std::string> told_lines;  // of a failure's message, still to come
         WorkerStarted started;
     };
     void open_files();
+    [[nodiscard]] static bool is_told(Rank& rank, std::string_view line);
+    void show_hidden_progress();
     void print(int fd, const std::string& line);
     void append(const UniqueFd& file, std::string_view bytes);
 

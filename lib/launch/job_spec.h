@@ -74,12 +74,13 @@ struct JobSpec {
     std::string
         master_address;  // empty: decided at start (loopback for one node, else node 0's address)
     std::chrono::milliseconds grace{30'000};  // time to save after the first Ctrl-C
+    // From the start of a connection until its agent has said hello.
+    std::chrono::milliseconds connect_max{30'000};
     int max_restarts = 0;
     std::vector<std::string> required_files;  // absolute paths every node must hold equal:
                                               // dsworker, target, config, data
-    bool push_files = false;                  // --push: send what is missing or differs
     bool verify_all_bytes = false;  // --verify: hash data over 1 GiB whole instead of sampling
-    bool check_hosts = true;        // false: --no_ssh_check
+    bool check_hosts = true;        // false: required_files are not compared
     LogSettings log;
 };
 

@@ -149,7 +149,7 @@ Rendezvous open_rendezvous(const PrepareRequest& request, const std::string& arr
         ::listen(socket.get(), kBacklog) != 0) {
         fail(ExitCode::kSetup,
              "cannot listen on {}:{} where the ranks meet: {}; choose with --master_addr and "
-             "--master_port (0: any free port)",
+             "--master_port, or leave them out",
              printable(address), request.port, errno_text(errno));
     }
     const int64_t chosen = bound_port(socket.get());

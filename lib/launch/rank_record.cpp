@@ -17,23 +17,23 @@ bool is_own_code(uint32_t code) {
            code <= static_cast<uint32_t>(ExitCode::kInterrupted);
 }
 
-bool only_lost_a_peer(const RankRecord& record) {
-    const auto lost = static_cast<uint32_t>(ExitCode::kPeerLost);
-    if (record.failure) return record.failure->code == lost;
-    return record.exited.signal_number == 0 && record.exited.exit_status == static_cast<int>(lost);
-}
-
 // By a signal of ours, or because it heeded one.
 bool ended_on_request(const RankRecord& record) {
-    return record.told_to_end && !(record.failure && !only_lost_a_peer(record));
+    return record.told_to_end && !(record.failure && !record.only_lost_a_peer());
 }
 
 }  // namespace
 
+bool RankRecord::only_lost_a_peer() const {
+    const auto lost = static_cast<uint32_t>(ExitCode::kPeerLost);
+    if (failure) return failure->code == lost;
+    return exited.signal_number == 0 && exited.exit_status == static_cast<int>(lost);
+}
+
 std::optional<size_t> find_culprit(const std::vector<RankRecord>& ranks) {
     std::optional<size_t> culprit;
     const auto weight = [&](size_t i) {
-        return std::make_tuple(ended_on_request(ranks[i]), only_lost_a_peer(ranks[i]),
+        return std::make_tuple(ended_on_request(ranks[i]), ranks[i].only_lost_a_peer(),
                                ranks[i].order);
     };
     for (size_t i = 0; i < ranks.size(); ++i) {

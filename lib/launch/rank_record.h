@@ -16,15 +16,17 @@ struct RankRecord {
     int64_t pid = 0;
     bool started = false;
     bool ended = false;
-    WorkerExited exited;             // once ended
-    bool told_to_end = false;        // it ended after we had asked
-    int order = 0;                   // of the ends, from 1
+    WorkerExited exited;                  // once ended
+    bool told_to_end = false;             // it ended after we had asked
+    int order = 0;                        // of the ends, from 1
     std::optional<AgentProblem> failure;  // its last control frame
-    std::string last_instruction;    // of its heartbeat
+    std::string last_instruction;         // of its heartbeat
 
     [[nodiscard]] bool failed() const {
         return ended && (exited.signal_number != 0 || exited.exit_status != 0);
     }
+    // It says, or its exit code does, that another rank went away.
+    [[nodiscard]] bool only_lost_a_peer() const;
 };
 
 // The index of the rank to blame, or nothing when none failed. Ranks that only lost a peer or ended

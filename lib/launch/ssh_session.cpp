@@ -28,6 +28,13 @@ int refuse_passphrase(const char*, char*, size_t, int, int, void* locked) {
     return -1;
 }
 
+// What libssh 0.10 makes of ProxyJump: the ssh program, but with the user's own configuration
+// whatever --ssh-config says, and free to ask on the terminal.
+bool is_proxy_jump(std::string_view command) {
+    return command.starts_with("ssh ") && (command.find("-W '[%h]:%p'") != std::string::npos ||
+                                           command.find("-W [%h]:%p") != std::string::npos);
+}
+
 std::string take_string(char* text) {
     std::string copy = text == nullptr ? "" : text;
     ssh_string_free_char(text);
@@ -115,6 +122,11 @@ void SshSession::begin(SshResolver& resolver) {
     char* text = nullptr;
     if (ssh_options_get(session_, SSH_OPTIONS_PROXYCOMMAND, &text) == SSH_OK) {
         const std::string proxy = take_string(text);
+        if (is_proxy_jump(proxy)) {
+            return end(
+                "its ssh configuration says ProxyJump, which the built-in ssh does not do; give "
+                "--launcher openssh");
+        }
         if (!proxy.empty() && proxy != "none" && host_.address.empty()) {
             state_ = State::kHandshake;  // libssh starts the proxy itself
             deadline_ = steady_clock::now() + kHandshakeLimit;

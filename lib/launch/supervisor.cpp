@@ -22,6 +22,8 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr auto kNever = steady_clock::time_point::max();
+// A program that complains of a taken address later than this speaks of another one.
+constexpr std::chrono::seconds kPortClashMax{60};
 
 }  // namespace
 
@@ -99,13 +101,11 @@ void Supervisor::connect() {
         send(i, FrameKind::kHello, encode(hello));
     }
     const auto decided = [](const Node& node) { return node.greeted || node.ended; };
-    if (!pump([&] { return all_nodes(decided); }, now + kConnectMax)) {
+    if (!pump([&] { return all_nodes(decided); }, now + spec_.connect_max)) {
         for (size_t i = 0; i < nodes_.size(); ++i) {
             if (decided(nodes_[i])) continue;
-            lose_node(
-                i,
-                fmt::format("no agent said hello within {} s",
-                            std::chrono::duration_cast<std::chrono::seconds>(kConnectMax).count()));
+            lose_node(i, fmt::format("no agent said hello within {} s",
+                                     std::chrono::duration<double>(spec_.connect_max).count()));
         }
     }
     fail_if_bad_nodes("cannot start an agent on");
@@ -127,7 +127,7 @@ void Supervisor::check_versions() {
                                      printable(node.hello.version), DSL_VERSION);
         }
     }
-    fail_if_bad_nodes("the programs are not the same (run `dslaunch push`) on");
+    fail_if_bad_nodes("the programs are not the same (copy this one to the same path) on");
 }
 
 void Supervisor::choose_devices() {
@@ -150,21 +150,27 @@ void Supervisor::choose_devices() {
 }
 
 void Supervisor::check_files() {
-    if (end_now_ || spec_.transport == TransportKind::kLocal || spec_.required_files.empty())
+    if (end_now_ || spec_.transport == TransportKind::kLocal || spec_.required_files.empty() ||
+        !spec_.check_hosts)
         return;
     send_all(FrameKind::kCheck, encode(CheckRequest{spec_.required_files, spec_.verify_all_bytes}));
+    HashCache cache(HashCache::default_path());
     std::vector<FileFacts> own;
     auto last = steady_clock::now();
     for (const std::string& path : spec_.required_files) {
-        own.push_back(look_at_file(path, spec_.verify_all_bytes, [&] {
-            if (steady_clock::now() - last < milliseconds(100)) return;
-            last = steady_clock::now();
-            pump([] { return true; }, last);
-        }));
+        own.push_back(look_at_file(
+            path, spec_.verify_all_bytes,
+            [&] {
+                if (steady_clock::now() - last < milliseconds(100)) return;
+                last = steady_clock::now();
+                pump([] { return true; }, last);
+            },
+            &cache));
         if (!own.back().error.empty()) {
             fail(ExitCode::kInput, "{}: {} (on this machine)", path, own.back().error);
         }
     }
+    cache.save();
     pump([&] { return end_now_ || all_nodes([](const Node& n) { return n.checked || n.ended; }); },
          kNever);
     if (end_now_) return;
@@ -195,7 +201,7 @@ void Supervisor::prepare() {
     request.loopback_only = spec_.nodes.size() == 1 || spec_.transport == TransportKind::kLocal;
     send(0, FrameKind::kPrepare, encode(request));
     pump([&] { return end_now_ || nodes_[0].prepared || nodes_[0].ended; },
-         steady_clock::now() + kConnectMax);
+         steady_clock::now() + spec_.connect_max);
     if (end_now_) return;
     if (!nodes_[0].prepared && nodes_[0].error.empty()) lose_node(0, "no answer");
     fail_if_bad_nodes("no place for the ranks to meet on");
@@ -229,6 +235,7 @@ StartRequest Supervisor::start_request(size_t node, int restart_count) const {
 
 void Supervisor::start_workers(int restart_count) {
     starting_ = true;
+    started_at_ = steady_clock::now();
     for (size_t i = 0; i < nodes_.size(); ++i) {
         send(i, FrameKind::kStart, encode(start_request(i, restart_count)));
     }
@@ -238,7 +245,7 @@ void Supervisor::start_workers(int restart_count) {
                    std::all_of(ranks_.begin(), ranks_.end(),
                                [](const auto& r) { return r.started || r.ended; });
         },
-        steady_clock::now() + kConnectMax);
+        steady_clock::now() + spec_.connect_max);
     output_.write_run_file(-1);
 }
 
@@ -273,11 +280,29 @@ void Supervisor::stop_all() {
     }
 }
 
+bool Supervisor::port_was_taken() const {
+    if (spec_.target_kind == TargetKind::kTorchScript || spec_.master_port != 0) return false;
+    if (!ranks_.front().failed() || steady_clock::now() - started_at_ > kPortClashMax) return false;
+    for (const std::string& line : output_.last_lines(0)) {
+        if (line.find("EADDRINUSE") != std::string::npos ||
+            line.find("ddress already in use") != std::string::npos) {
+            return true;
+        }
+    }
+    return false;
+}
+
 AttemptResult Supervisor::conclude() {
     AttemptResult result;
     if (interrupts_ > 0) {
         result.exit_code = static_cast<int>(ExitCode::kInterrupted);
         result.report = "dslaunch: interrupted; every rank has ended\n";
+        const auto failed = find_culprit(ranks_);
+        // It was asked to save and could not: not what Ctrl-C wanted.
+        if (failed && ranks_[*failed].failure && !ranks_[*failed].told_to_end) {
+            result.report +=
+                describe_failure(ranks_, *failed, output_.last_lines(ranks_[*failed].rank));
+        }
         return result;
     }
     result.exit_code = job_exit_code(spec_.target_kind, ranks_);
@@ -290,6 +315,7 @@ AttemptResult Supervisor::conclude() {
     }
     if (!culprit) return result;
     result.may_restart = lost_node_.empty();
+    result.port_was_taken = result.may_restart && port_was_taken();
     result.report = describe_failure(ranks_, *culprit, output_.last_lines(ranks_[*culprit].rank));
     return result;
 }

@@ -20,7 +20,10 @@ namespace dslaunch {
 struct AttemptResult {
     int exit_code = 0;
     bool may_restart = false;  // a rank failed, nobody asked for the end, and no host was lost
-    std::string report;        // what went wrong, for stderr; empty when nothing did
+    // Rank 0, which is no dsworker, says soon after the start that an address is in use, and the
+    // port was our choice.
+    bool port_was_taken = false;
+    std::string report;  // what went wrong, for stderr; empty when nothing did
 };
 
 class Supervisor {
@@ -56,12 +59,14 @@ class Supervisor {
     void watch_workers();
     void stop_all();
     [[nodiscard]] AttemptResult conclude();
+    [[nodiscard]] bool port_was_taken() const;
 
     // Handles events until DONE() or until DEADLINE; false at the deadline.
     bool pump(const std::function<bool()>& done, Time deadline);
     void handle_event(const TransportEvent& event);
     void handle_frame(size_t node, const Frame& frame);
     void handle_control(const WorkerControl& control);
+    void tell_threads(const WorkerStarted& started) const;
     void handle_exit(const WorkerExited& exited);
     void handle_node_end(const TransportEvent& event);
     void handle_signals();
@@ -89,6 +94,7 @@ class Supervisor {
     bool end_now_ = false;   // a second signal, or the first one before the workers were started
     bool save_asked_ = false;
     int ends_ = 0;
+    Time started_at_;
     Time save_deadline_;
     std::optional<Time> stop_at_;  // something failed: all are ended then
     Time next_ping_;

@@ -6,12 +6,14 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/wire.h"
 #include "launch/control.h"
+#include "launch/failure_report.h"
 #include "launch/spawn.h"
 #include "launch/supervisor.h"
 #include "launch/timing.h"
@@ -89,8 +91,7 @@ void Supervisor::handle_frame(size_t index, const Frame& frame) {
             record(started.rank).started = true;
             record(started.rank).pid = started.pid;
             if (started.rank == 0 && spec_.target_kind == TargetKind::kTorchScript) {
-                const std::string* threads = find_variable(started.environment, "OMP_NUM_THREADS");
-                if (threads != nullptr) log_info("launch", "OMP_NUM_THREADS={}", *threads);
+                tell_threads(started);
             }
             return output_.add_rank(started);
         }
@@ -109,12 +110,25 @@ void Supervisor::handle_frame(size_t index, const Frame& frame) {
             return;
         case FrameKind::kProblem: {
             const auto problem = decode<AgentProblem>(frame.payload);
-            if (node.error.empty()) node.error = printable(problem.message);
+            if (node.error.empty()) node.error = printable_lines(problem.message, 6);
             return;
         }
         default:
             fail(ExitCode::kInternal, "a frame meant for an agent");
     }
+}
+
+// Said only when it is our choice.
+void Supervisor::tell_threads(const WorkerStarted& started) const {
+    static const std::string kName = "OMP_NUM_THREADS";
+    const std::string* threads = find_variable(started.environment, kName);
+    if (threads == nullptr || find_variable(spec_.environment.set, kName) != nullptr) return;
+    if (spec_.environment.inherit_all && std::getenv(kName.c_str()) != nullptr) return;
+    log_info("launch",
+             "OMP_NUM_THREADS={}: the {} processors of {} shared by its {} rank(s); set "
+             "OMP_NUM_THREADS for another number",
+             *threads, nodes_.front().hello.cores, spec_.nodes.front().name,
+             spec_.nodes.front().workers.size());
 }
 
 void Supervisor::handle_control(const WorkerControl& control) {
@@ -132,6 +146,7 @@ void Supervisor::handle_control(const WorkerControl& control) {
             WireReader reader(control.payload, "a failure");
             const uint32_t code = reader.u32();
             rank.failure = AgentProblem{code, control.payload.substr(sizeof code)};
+            output_.expect_failure_text(rank.rank, rank.failure->message);
             return;
         }
         case ControlKind::kHeartbeat:
@@ -167,11 +182,11 @@ void Supervisor::handle_node_end(const TransportEvent& event) {
         node.ended = true;
         return;
     }
-    std::string cause = node.error.empty() ? printable(event.text) : node.error;
+    std::string cause = node.error.empty() ? printable_lines(event.text, 6) : node.error;
     if (!node.greeted && event.exit_status == kNotFound) {
         cause = fmt::format(
-            "there is no dslaunch at {} (exit 127{}{}); install it there, or run "
-            "`dslaunch push`",
+            "there is no dslaunch at {} (exit 127{}{}); copy the folder it stands in to the same "
+            "path there (`dslaunch push` will do that; it is not available yet)",
             launcher_path(), cause.empty() ? "" : ": ", cause);
     } else if (cause.empty()) {
         cause = fmt::format("its agent ended with {}", event.exit_status);

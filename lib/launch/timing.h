@@ -15,8 +15,6 @@ inline constexpr std::chrono::milliseconds kPingInterval{3'000};
 inline constexpr std::chrono::milliseconds kSilenceMax{15'000};
 // For the last frames of an agent to leave.
 inline constexpr std::chrono::milliseconds kFarewellMax{1'000};
-// From the start of a connection until the agent has said hello.
-inline constexpr std::chrono::milliseconds kConnectMax{30'000};
 // After a rank that lost its peer: time for the lost one to be reported.
 inline constexpr std::chrono::milliseconds kCulpritWait{50};
 

@@ -11,6 +11,9 @@ namespace dslaunch {
 
 using EnvironmentList = std::vector<std::pair<std::string, std::string>>;
 
+// The level of dsworker's log, as parse_log_level() reads it; not set: info.
+inline constexpr const char* kLogLevelVariable = "DSL_LOG_LEVEL";
+
 struct WorkerEnvironment {
     int rank = 0;
     int world_size = 1;
@@ -20,10 +23,10 @@ struct WorkerEnvironment {
     std::vector<int> node_sizes = {1};  // DSL_NODE_SIZES "2,1": workers of each node, by node rank
     std::string master_address = "127.0.0.1";
     int master_port = 0;
-    std::string devices;     // CUDA_VISIBLE_DEVICES, empty on a CPU run
-    std::string job_id;      // DSL_JOB_ID; also TORCHELASTIC_RUN_ID
-    int restart_count = 0;   // TORCHELASTIC_RESTART_COUNT
-    int max_restarts = 0;    // TORCHELASTIC_MAX_RESTARTS
+    std::string devices;    // CUDA_VISIBLE_DEVICES, empty on a CPU run
+    std::string job_id;     // DSL_JOB_ID; also TORCHELASTIC_RUN_ID
+    int restart_count = 0;  // TORCHELASTIC_RESTART_COUNT
+    int max_restarts = 0;   // TORCHELASTIC_MAX_RESTARTS
 
     // Descriptors inherited by dsworker, -1: none. All others are close-on-exec.
     int arena_fd = -1;       // DSL_ARENA_FD: one memfd per job and node, shared by its ranks

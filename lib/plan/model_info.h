@@ -31,6 +31,7 @@ struct ModelInfo {
     std::vector<SegmentInfo> segments;
     Bytes buffer_bytes;
     Bytes batch_bytes;  // one micro batch
+    int64_t loss_classes = 0;  // of the cross entropy that gives the loss; 0: another loss
 
     [[nodiscard]] int64_t parameter_numel() const;
     [[nodiscard]] int64_t trainable_numel() const;

@@ -68,7 +68,7 @@ struct StepPlan {
     std::vector<PlanBuffer> buffers;
     std::vector<Instruction> instructions;  // in program order; each lane runs its own in this order
 
-    // FNV-1a over all that ranks of one data-parallel group must have in common.
+    // FNV-1a over what ranks of one data-parallel group must have in common: which instructions, in which order.
     [[nodiscard]] uint64_t hash() const;
 };
 

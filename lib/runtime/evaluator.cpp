@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "graph/compute_context.h"
+#include "graph/loss.h"
 #include "runtime/data/eval_plan.h"
 
 namespace dslaunch {
@@ -30,10 +31,15 @@ EvalShare Evaluator::run() {
         if (batch.rows == 0) continue;
         std::vector<int64_t> samples(static_cast<size_t>(batch.rows));
         std::iota(samples.begin(), samples.end(), batch.first);
-        const Boundary last = segmented_->forward(0, segmented_->first_inputs(held_out_.batch(samples)),
-                                                  {config_.seed, 0, batch.index});
-        share.loss_sum += loss_of(last) * static_cast<double>(batch.rows);
-        share.samples += static_cast<double>(batch.rows);
+        const std::vector<c10::IValue> arguments = held_out_.batch(samples);
+        const Boundary last =
+            segmented_->forward(0, segmented_->first_inputs(arguments), {config_.seed, 0, batch.index});
+        const bool by_token = config_.loss.mean == LossMean::kToken;
+        // A batch's mean counts for its samples; a sum over tokens is a sum already.
+        const auto rows = static_cast<double>(batch.rows);
+        share.loss_sum += by_token ? loss_of(last) : loss_of(last) * rows;
+        share.weight += by_token ? static_cast<double>(counted_targets(config_.loss, arguments.back())) : rows;
+        share.samples += rows;
     }
     buffers_.restore(own);
     model_.module().train();

@@ -84,6 +84,12 @@ void SegmentRunner::begin_step(int64_t step, double root_scale) {
     losses_.clear();
 }
 
+const std::vector<std::vector<IValue>>& SegmentRunner::look_ahead(int64_t step) {
+    ahead_.clear();
+    for (int64_t m = 0; m < options_.accumulation_steps; ++m) ahead_.push_back(take_batch_(step, m));
+    return ahead_;
+}
+
 void SegmentRunner::run(const Instruction& instruction) {
     const auto segment = static_cast<size_t>(instruction.segment);
     switch (instruction.op) {
@@ -109,7 +115,8 @@ void SegmentRunner::load(int64_t micro_step) {
     micro_step_ = micro_step;
     for (std::vector<IValue>& values : inputs_) values.clear();
     for (Boundary& boundary : boundaries_) boundary = {};
-    inputs_[0] = model_.first_inputs(take_batch_(step_, micro_step));
+    const auto m = static_cast<size_t>(micro_step);
+    inputs_[0] = model_.first_inputs(m < ahead_.size() ? std::move(ahead_[m]) : take_batch_(step_, micro_step));
 }
 
 void SegmentRunner::forward(size_t segment) {

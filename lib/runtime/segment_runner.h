@@ -29,6 +29,8 @@ class SegmentRunner {
 
     // STEP counts from 0. ROOT_SCALE multiplies the gradient of every micro step's loss (1 / accumulation steps for a mean).
     void begin_step(int64_t step, double root_scale);
+    // Takes all micro batches of STEP at once, for who must look into them before the step begins; Load then uses them.
+    [[nodiscard]] const std::vector<std::vector<c10::IValue>>& look_ahead(int64_t step);
     // REQUIRES: one of kLoad, kForward, kRecompute, kBackward. Throws Error{kInput} when a node fails or the loss does not
     // depend on a parameter, Error{kDiverged} on a loss that is not finite.
     void run(const Instruction& instruction);
@@ -55,6 +57,7 @@ class SegmentRunner {
     std::vector<std::vector<c10::IValue>> inputs_;  // values alive before each segment, empty when let go
     std::vector<Boundary> boundaries_;              // what came out of each segment, for its backward
     std::vector<std::vector<at::Tensor>> buffers_before_;  // of each segment that will be recomputed
+    std::vector<std::vector<c10::IValue>> ahead_;   // micro batches taken by look_ahead, by micro step
     std::vector<double> losses_;
 };
 

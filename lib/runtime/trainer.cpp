@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/wire.h"
 #include "config/learning_rate.h"
+#include "graph/loss.h"
 #include "plan/plan_check.h"
 #include "runtime/process_usage.h"
 
@@ -88,6 +89,8 @@ TrainResult Trainer::run() {
     const RunConfig& config = *parts_.config;
     TrainResult result;
     parts_.reporter->ready();
+    // The loss before training says what the later ones are worth.
+    if (config.eval_interval > 0) result.eval_loss = evaluate(0);
     train_begin_ = last_step_end_ = clock_.now();
     faults_before_ = process_usage().page_faults;
     for (int64_t step = 1; step <= config.steps && !result.asked_to_end; ++step) {
@@ -113,15 +116,29 @@ Trainer::StepFacts Trainer::run_step(int64_t step) {
     lr_ = learning_rate(config.scheduler, config.optimizer.lr, step - 1);
     parts_.before_step();
     parts_.state->begin_step(step, lr_);
-    parts_.segments->begin_step(step - 1, 1.0 / static_cast<double>(config.batch.accumulation_steps));
+    const double weight = loss_weight(step - 1);
+    parts_.segments->begin_step(step - 1, weight);
     executor_.run_step();
     double loss = 0;
     for (const double micro : parts_.segments->losses()) loss += micro;
-    StepFacts facts = gather(loss / static_cast<double>(config.batch.accumulation_steps));
+    StepFacts facts = gather(loss * weight);
     const TimePoint now = clock_.now();
     facts.step_ms = to_milliseconds(now - last_step_end_);
     last_step_end_ = now;
     return facts;
+}
+
+// What each micro step's loss counts for in the mean over micro steps; the mean over ranks comes on top.
+double Trainer::loss_weight(int64_t step) {
+    const RunConfig& config = *parts_.config;
+    if (config.loss.mean == LossMean::kMicroBatch) return 1.0 / static_cast<double>(config.batch.accumulation_steps);
+    double counted[1] = {0};
+    for (const std::vector<c10::IValue>& batch : parts_.segments->look_ahead(step))
+        counted[0] += static_cast<double>(counted_targets(config.loss, batch.back()));
+    parts_.collectives->sum_ordered(counted);
+    if (counted[0] == 0)
+        fail(ExitCode::kInput, "step {}: no target of the global batch counts (all are -100)", step + 1);
+    return static_cast<double>(parts_.collectives->topology().world_size()) / counted[0];
 }
 
 Trainer::StepFacts Trainer::gather(double loss) {
@@ -204,15 +221,15 @@ std::optional<double> Trainer::evaluate(int64_t step) {
     if (!parts_.evaluate) return std::nullopt;
     parts_.state->settle();
     const EvalShare share = parts_.evaluate();
-    double sums[2] = {share.loss_sum, share.samples};
+    double sums[3] = {share.loss_sum, share.weight, share.samples};
     parts_.collectives->sum_ordered(sums);
     eval_loss_ = sums[0] / sums[1];
     if (is_first_rank()) {
         JsonWriter json;
         json.begin_object().field("step", step).field("eval_loss", *eval_loss_);
-        json.field("eval_samples", static_cast<int64_t>(sums[1])).end_object();
+        json.field("eval_samples", static_cast<int64_t>(sums[2])).end_object();
         parts_.reporter->metrics(json.text());
-        parts_.reporter->progress(fmt::format("step {}: held-out loss {:.4f} over {:.0f} samples", step, *eval_loss_, sums[1]));
+        parts_.reporter->progress(fmt::format("step {}: held-out loss {:.4f} over {:.0f} samples", step, *eval_loss_, sums[2]));
     }
     // The time belongs to no step.
     last_step_end_ = clock_.now();

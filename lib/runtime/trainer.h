@@ -16,9 +16,10 @@
 
 namespace dslaunch {
 
-// Sum of the losses over this rank's share of the held-out samples, each batch's mean weighted by its samples.
+// This rank's share of an evaluation: the sum of the losses, and what it is divided by (samples, or tokens that count).
 struct EvalShare {
     double loss_sum = 0;
+    double weight = 0;
     double samples = 0;
 };
 
@@ -60,6 +61,7 @@ class Trainer final : private InstructionRunner {
     void run(const Instruction& instruction) override;
     void poison(const std::string& why) override { parts_.collectives->poison(why); }
     [[nodiscard]] StepFacts run_step(int64_t step);
+    [[nodiscard]] double loss_weight(int64_t step);
     [[nodiscard]] StepFacts gather(double loss);
     void report_step(int64_t step, const StepFacts& facts);
     void report_progress(int64_t step, const StepFacts& facts);

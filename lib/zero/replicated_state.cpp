@@ -75,13 +75,14 @@ ReplicatedState::ReplicatedState(Model& model, const FlatLayout& layout, const R
                                  const Arena& arena, HostGroup& group, Collectives& collectives,
                                  const ReplicatedOptions& options)
     : model_(model), layout_(layout), slices_(slices), arena_(arena), group_(group), collectives_(collectives),
-      options_(options), optimizer_(options.optimizer, layout), generations_(layout.buckets.size(), 0),
+      options_(options), generations_(layout.buckets.size(), 0),
       reduced_(layout.buckets.size()), sources_(layout.buckets.size()), used_(layout.buckets.size()),
       slice_steps_(layout.slices.size(), 0) {
     const std::span<std::byte> bytes = arena.shared(slices.parameters);
     parameters_ = {reinterpret_cast<float*>(bytes.data()), static_cast<size_t>(layout.numel)};
     if (options.accumulate) accumulated_.resize(static_cast<size_t>(layout.numel));
     adopt_parameters(model);
+    optimizer_.emplace(options.optimizer, layout);
     collector_ = std::make_unique<GradientCollector>(model, layout, gradient_views(model));
 }
 
@@ -315,7 +316,7 @@ void ReplicatedState::update_range(int b, const Run& run, const Range& range, bo
         update.range.gradient_scale = scale;
         update.range.parameters = own ? parameters : nullptr;
         update.range.decay_parameters = own ? nullptr : parameters;
-        optimizer_.update(update, lr_, run.step);
+        optimizer_->update(update, lr_, run.step);
     };
     if (options_.fused_update) {
         std::vector<const float*> gradients;

@@ -57,7 +57,7 @@ class ReplicatedState final : public ParameterState {
     // Only with clipping.
     [[nodiscard]] std::optional<double> gradient_norm() const override { return norm_; }
     void settle() override;
-    [[nodiscard]] int64_t optimizer_bytes() const override { return optimizer_.bytes(); }
+    [[nodiscard]] int64_t optimizer_bytes() const override { return optimizer_->bytes(); }
     // Optimizer updates that each slice has had.
     [[nodiscard]] const std::vector<int64_t>& slice_steps() const { return slice_steps_; }
 
@@ -87,7 +87,8 @@ class ReplicatedState final : public ParameterState {
     Collectives& collectives_;
     ReplicatedOptions options_;
     std::span<float> parameters_;  // [layout.numel], shared
-    FlatOptimizerState optimizer_;
+    // Made once the tensors that the archive was loaded into have given their memory back.
+    std::optional<FlatOptimizerState> optimizer_;
     std::unique_ptr<GradientCollector> collector_;
     std::vector<float> accumulated_;          // [layout.numel] when micro steps are added up
     std::vector<Generation> generations_;     // of each bucket's gradients

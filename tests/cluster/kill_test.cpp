@@ -1,5 +1,6 @@
 // Everything that can be killed is killed, with workers that do not want to go: nothing may be
 // left.
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -183,6 +184,25 @@ TEST_CASE("a job ends with the code that its ranks give") {
         INFO(row.script);
         CHECK(job.wait(10'000) == row.code);
         CHECK(job.err().find(row.message) != std::string::npos);
+    }
+}
+
+TEST_CASE("a program whose port was taken is started once more, and only once") {
+    TemporaryFolder folder;
+    const std::string counts = "echo $MASTER_PORT >> " + folder.path() + "/ports; ";
+    const std::string clash = "echo 'bind: Address already in use' >&2; exit 1";
+    SECTION("the second time it works") {
+        JobProcess job(folder, {kProbe, "--", "sh", "-c",
+                                counts + "[ $(wc -l < " + folder.path() +
+                                    "/ports) -gt 1 ] && exit 0; " + clash});
+        CHECK(job.wait(10'000) == 0);
+        CHECK(job.err().find("MASTER_PORT was taken") != std::string::npos);
+    }
+    SECTION("it never works") {
+        JobProcess job(folder, {kProbe, "--", "sh", "-c", counts + clash});
+        CHECK(job.wait(10'000) == 1);
+        const std::string ports = folder.read("ports");
+        CHECK(std::count(ports.begin(), ports.end(), '\n') == 2);
     }
 }
 

@@ -29,6 +29,10 @@ up() {
     config "$dir" user "$dir/known_hosts" 2 >"$dir/refused"
     sed "s| .*| $(cut -d' ' -f1,2 "$dir/other.pub")|" "$dir/known_hosts" >"$dir/changed_hosts"
     config "$dir" user "$dir/changed_hosts" 22 >"$dir/changed_host_key"
+    ssh-keygen -q -t ed25519 -N secret -f "$dir/locked"
+    cat "$dir/locked.pub" >>"$dir/authorized_keys"
+    config "$dir" locked "$dir/known_hosts" 22 >"$dir/locked_key"
+    { printf 'Host n2\n    ProxyJump n1\n'; cat "$dir/good"; } >"$dir/jump"
     for i in $(seq 0 "$count"); do node "$dir" "$prefix" "$i"; done
 }
 
@@ -50,7 +54,7 @@ node() {
     [ "$i" = 0 ] && return
     ip netns exec "$name" /usr/sbin/sshd -f /dev/null -E "$dir/$name.log" -o "PidFile=$dir/$name.pid" \
         -o "HostKey=$dir/host" -o "AuthorizedKeysFile=$dir/authorized_keys" -o StrictModes=no \
-        -o UsePAM=no -o PasswordAuthentication=no -o MaxStartups=10:30:100
+        -o UsePAM=no -o PasswordAuthentication=no -o "MaxStartups=${MAX_STARTUPS:-10:30:100}"
     local tries
     for tries in $(seq 100); do [ -s "$dir/$name.pid" ] && return; sleep 0.02; done
     echo "no sshd in $name after $tries tries" >&2

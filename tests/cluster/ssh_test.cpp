@@ -1,11 +1,13 @@
 // Both ssh transports against the same hosts and the same troubles: each names the host and the
 // cause, asks nobody anything, and comes back.
 #include <cstdio>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "support/catch.h"
 #include "support/job_process.h"
+#include "support/skip.h"
 
 using namespace dslaunch;
 using namespace dslaunch::test;
@@ -17,14 +19,15 @@ const std::string kRigScript = std::string(DSL_SOURCE_DIR) + "/tests/cluster/rig
 
 class Rig {
   public:
-    explicit Rig(int count)
+    explicit Rig(int count, const std::string& max_startups = "10:30:100")
         : prefix_("dt" + std::to_string(::getpid() % 1000) + "x"),
           folder_("/tmp/dslaunch-rig-" + prefix_) {
         TemporaryFolder folder;
-        JobProcess up(folder, {kRigScript, "up", folder_, prefix_, std::to_string(count)});
+        JobProcess up(folder, {"env", "MAX_STARTUPS=" + max_startups, kRigScript, "up", folder_,
+                               prefix_, std::to_string(count)});
         const int code = up.wait(30'000);
         usable_ = code == 0;
-        if (code == 77) std::printf("SKIPPED: %s", up.out().c_str());
+        if (code == 77) report_skipped("ssh to hosts made of network namespaces", up.out());
         if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
     }
     ~Rig() {
@@ -103,6 +106,10 @@ TEST_CASE("both ssh transports run a job, and say the same of the same troubles"
             {"refused", "n1", "onnection refused"},
             {"wrong_key", "n1", "ermission denied"},
             {"good", "nosuch.invalid", "nosuch.invalid"},
+            // ssh itself, with BatchMode, does not say why.
+            {"locked_key", "n1",
+             transport == "ssh" ? "one needs a passphrase: load it with ssh-add"
+                                : "ermission denied"},
         };
         for (const Row& row : rows) {
             DYNAMIC_SECTION(transport << " names host and cause: " << row.config << " "
@@ -126,6 +133,40 @@ TEST_CASE("both ssh transports run a job, and say the same of the same troubles"
             CHECK(mentions(job.err(), "no-b.invalid: "));
             CHECK(job.out().empty());
         }
+        DYNAMIC_SECTION(transport << " names the host of a killed agent and leaves nothing") {
+            TemporaryFolder folder;
+            JobProcess job(folder,
+                           rig.probe(transport, "good", "n1,n2",
+                                     "trap '' TERM HUP INT; echo $$ $PPID >> " + folder.path() +
+                                         "/both; echo $$ >> " + folder.path() +
+                                         "/pids; while :; do sleep 0.05; done"));
+            REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }, 10'000));
+            const auto workers = recorded_processes(folder);
+            std::istringstream both(folder.read("both"));
+            pid_t worker = 0;
+            pid_t agent = 0;
+            both >> worker >> agent;
+            REQUIRE(agent > 1);
+            REQUIRE(signal_process(name_process(agent), SIGKILL));
+            REQUIRE(wait_until([&] { return all_gone(workers); }, 5'000));
+            CHECK(job.wait(10'000) == 67);
+            INFO(job.err());
+            CHECK(mentions(job.err(), " is lost: "));
+        }
+        DYNAMIC_SECTION(transport << " and a way that leads over another host") {
+            TemporaryFolder folder;
+            JobProcess job(folder, rig.probe(transport, "jump", "n2", "echo ran"));
+            const int code = job.wait(20'000);
+            INFO(job.err());
+            if (transport == "ssh") {
+                CHECK(code == 67);
+                CHECK(mentions(job.err(), "n2: its ssh configuration says ProxyJump"));
+                CHECK(mentions(job.err(), "--launcher openssh"));
+            } else {
+                CHECK(code == 0);
+                CHECK(mentions(job.out(), "ran"));
+            }
+        }
         DYNAMIC_SECTION(transport << " names a host without dslaunch") {
             TemporaryFolder folder;
             // Only the launcher's own mount namespace has this program.
@@ -142,6 +183,26 @@ TEST_CASE("both ssh transports run a job, and say the same of the same troubles"
             INFO(job.err());
             CHECK(mentions(job.err(), "n1: there is no dslaunch at"));
             CHECK(mentions(job.err(), "exit 127"));
+        }
+    }
+}
+
+TEST_CASE("connections that a busy sshd drops at the door are tried again") {
+    const Rig rig(1, "2:50:4");
+    if (!rig.usable()) return;
+    std::string hosts = "n1";
+    for (int i = 1; i < 8; ++i) hosts += ",n1";
+    for (const std::string transport : {"ssh", "openssh"}) {
+        DYNAMIC_SECTION(transport) {
+            TemporaryFolder folder;
+            JobProcess job(folder, rig.probe(transport, "good", hosts, "echo ran"));
+            CHECK(job.wait(30'000) == 0);
+            INFO(job.err());
+            const std::string out = job.out();
+            size_t count = 0;
+            for (size_t at = out.find("ran"); at != std::string::npos; at = out.find("ran", at + 1))
+                ++count;
+            CHECK(count == 16);
         }
     }
 }

@@ -50,7 +50,7 @@ class ArenaLayout {
     // REQUIRES: local_world_size >= 1.
     explicit ArenaLayout(int local_world_size);
 
-    // One copy for the host (parameters). Aligned to 64 bytes, from 2 MiB on to 2 MiB.
+    // One copy for the host (parameters). Aligned to 64 bytes, from a page on to a page.
     SliceId add_shared(const std::string& name, Bytes bytes);
     // One copy in the part of each local rank.
     SliceId add_per_rank(const std::string& name, Bytes bytes);

@@ -1,10 +1,10 @@
 #include "runtime/data/collate.h"
 
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
-
 #include <cstring>
 #include <type_traits>
+
+#include <c10/util/BFloat16.h>
+#include <c10/util/Half.h>
 
 #include "base/check.h"
 

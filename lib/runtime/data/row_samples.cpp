@@ -1,13 +1,17 @@
 // Row files: row i of each column belongs to sample i.
+#include <filesystem>
+#include <utility>
+#include <variant>
+
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 
-#include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "runtime/data/collate.h"
 #include "runtime/data/column_match.h"
 #include "runtime/data/samples.h"
+#include "storage/npy.h"
 #include "storage/safetensors.h"
 
 namespace dslaunch {
@@ -50,15 +54,31 @@ int64_t checked_row_count(const std::string& path, const SafetensorsEntry& colum
     return column.shape.front();
 }
 
-// The columns of a .safetensors file.
+// The columns of a file: a .npy has one, named as the file is ("x" of data/x.npy).
 class RowFile {
   public:
-    explicit RowFile(const std::string& path) : file_(path) {}
+    explicit RowFile(const std::string& path) : file_(open(path)) {
+        if (const auto* npy = std::get_if<NpyFile>(&file_)) {
+            const NpyArray& array = npy->array();
+            columns_ = {
+                {std::filesystem::path(path).stem(), array.dtype, array.shape, array.bytes}};
+        } else {
+            columns_ = std::get<SafetensorsFile>(file_).entries();
+        }
+    }
 
-    [[nodiscard]] const std::vector<SafetensorsEntry>& columns() const { return file_.entries(); }
+    [[nodiscard]] const std::vector<SafetensorsEntry>& columns() const { return columns_; }
 
   private:
-    SafetensorsFile file_;
+    using File = std::variant<SafetensorsFile, NpyFile>;
+
+    static File open(const std::string& path) {
+        if (path.ends_with(".npy")) return NpyFile(path);
+        return SafetensorsFile(path);
+    }
+
+    File file_;
+    std::vector<SafetensorsEntry> columns_;  // views of file_
 };
 
 void check_fit(const std::string& path, const DataRequest& request) {

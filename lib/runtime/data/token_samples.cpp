@@ -1,4 +1,6 @@
 // Token files: sample i is tokens [iT, iT + T) and the same shifted by one.
+#include <utility>
+
 #include <ATen/ops/empty.h>
 
 #include "base/error.h"

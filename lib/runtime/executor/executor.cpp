@@ -45,7 +45,8 @@ void Executor::run_step() {
     const SystemClock clock;
     const TimePoint begin = clock.now();
     // After a failure the other lanes may be stuck in something that poison cannot end: they are not waited for.
-    changed_.wait(lock, [this] { return lanes_running_ == 0 || error_ != nullptr; });
+    // poison() has come back by then, so that the caller may destroy the runner.
+    changed_.wait(lock, [this] { return error_ != nullptr ? poisoned_ : lanes_running_ == 0; });
     compute_waited_ += clock.now() - begin;
     if (error_ != nullptr) std::rethrow_exception(error_);
 }
@@ -138,7 +139,11 @@ void Executor::fail_step(size_t index, std::exception_ptr error) {
         first = error_ == nullptr;
         if (first) error_ = error;
     }
-    if (first) runner_.poison(why);
+    if (first) {
+        runner_.poison(why);
+        const std::lock_guard lock(mutex_);
+        poisoned_ = true;
+    }
     changed_.notify_all();
 }
 

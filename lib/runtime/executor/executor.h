@@ -70,6 +70,7 @@ class Executor {
     int lanes_running_ = 0;
     bool stopping_ = false;
     std::exception_ptr error_;
+    bool poisoned_ = false;            // runner_.poison() has come back
 
     std::atomic<uint64_t> instructions_done_{0};
     std::array<std::atomic<int>, kLanes> current_{};

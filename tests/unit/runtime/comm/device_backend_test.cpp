@@ -2,10 +2,10 @@
 
 #include <unistd.h>
 
-#include <cstdio>
 
 #include "base/error.h"
 #include "support/catch.h"
+#include "support/skip.h"
 
 using namespace dslaunch;
 
@@ -24,7 +24,7 @@ TEST_CASE("A plugin that is missing or something else is a set-up error that nam
 TEST_CASE("The built plugin opens, and says so when there is no such GPU") {
     const std::string path = std::string(DSL_BINARY_DIR) + "/libdsl_cuda.so";
     if (::access(path.c_str(), R_OK) != 0) {
-        std::printf("SKIPPED: no CUDA plugin in this build: %s\n", path.c_str());
+        dslaunch::test::report_skipped("opening the CUDA plugin", "this build has none");
         return;
     }
     try {
@@ -34,8 +34,8 @@ TEST_CASE("The built plugin opens, and says so when there is no such GPU") {
         CHECK(error.code() == ExitCode::kSetup);
         const std::string text = error.what();
         if (text.find("cannot be opened") != std::string::npos) {
-            std::printf("SKIPPED: LibTorch's CUDA libraries are not complete here: %s\n",
-                        text.c_str());
+            dslaunch::test::report_skipped("opening the CUDA plugin",
+                                           "LibTorch's CUDA libraries are not complete here");
             return;
         }
         CHECK((text.find("GPU 4096") == 0 || text.find("CUDA device count") == 0));

@@ -105,7 +105,8 @@ TEST_CASE("a token outside the vocabulary is named with its position, in either 
     DataRequest request = token_request(folder.counting_tokens("t.bin", 300), 4);
     const DataSets one = open_data(request);
     REQUIRE(message_of(folder, [&] { one.check_vocabulary(256); }) ==
-            "DIR/t.bin: token 256 at position 256 is no token of the model (0 to 255); were these "
+            "DIR/t.bin: token 256 at position 256 is outside the model's vocabulary (0 to 255); "
+            "were these "
             "tokens made for this model, and is dslaunch.data.dtype right?");
     REQUIRE(message_of(folder, [&] { one.check_vocabulary(300); }).empty());
     REQUIRE_THAT(
@@ -227,6 +228,9 @@ TEST_CASE("keys of token files beside a row file are refused, and so is a damage
     const std::string cut = folder.bytes("cut.safetensors", "abc");
     REQUIRE_THAT(opening(folder, request_for(cut, {"x", "y"})),
                  Catch::Contains("DIR/cut.safetensors: 3 bytes are too few"));
+    const std::string npy = folder.bytes("bad.npy", "abc");
+    REQUIRE_THAT(opening(folder, request_for(npy, {"x"})),
+                 Catch::Contains("DIR/bad.npy: not a .npy file"));
     REQUIRE_THAT(opening(folder, request_for(folder / "no.safetensors", {"x", "y"})),
                  Catch::Contains("DIR/no.safetensors: cannot open"));
 }
@@ -247,8 +251,7 @@ TEST_CASE("labels and indices out of range are named with row and element") {
     const std::vector<uint8_t> ids{0, 1, 2, 3, 4, 50};
     const std::string path = folder.rows("i.safetensors", {column("ids", DType::kU8, {3, 2}, ids)});
     const DataSets indices = open_data(request_for(path, {"ids"}));
-    REQUIRE(
-        message_of(folder, [&] { indices.check_indices("ids", {.count = 50, .what = "row"}); }) ==
-        "DIR/i.safetensors: column 'ids', row 2, element 1: 50 is outside the 50 rows (0 to "
-        "49)");
+    REQUIRE(message_of(folder, [&] {
+                indices.check_indices("ids", {.count = 50, .what = "row"});
+            }) == "DIR/i.safetensors: column 'ids', row 2, element 1: 50 is no row (0 to 49)");
 }

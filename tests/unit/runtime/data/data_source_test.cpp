@@ -179,6 +179,32 @@ TEST_CASE("batches of several rows keep the columns' inner shapes") {
     REQUIRE(!batch[0].toTensor()[0].equal(batch[0].toTensor()[1]));
 }
 
+TEST_CASE("held-out rows are the last ones of the file") {
+    DataRequest request = request_for(kFixtures + "captions.safetensors", {"image", "text", "y"});
+    const DataSets whole = open_data(request);
+    request.data.eval_fraction = 0.25;
+    const DataSets split = open_data(request);
+    REQUIRE(split.train.rows() == 48);
+    REQUIRE(split.eval->rows() == 16);
+    const auto expected = whole.train.batch(Ints{48, 63});
+    const auto held = split.eval->batch(Ints{0, 15});
+    for (size_t i = 0; i < 3; ++i) REQUIRE(held[i].toTensor().equal(expected[i].toTensor()));
+}
+
+TEST_CASE("a .npy array is one column with the file's name, for a model of one argument") {
+    const DataFolder folder;
+    std::string header = "{'descr': '<i2', 'fortran_order': False, 'shape': (3, 2), }";
+    header.resize(117, ' ');
+    const std::string npy = std::string("\x93NUMPY\1\0\x76\0", 10) + header + "\n" +
+                            std::string("\0\0\1\0\2\0\xff\xff\4\0\5\0", 12);
+    DataRequest request = request_for(folder.bytes("image.npy", npy), {"input"});
+    const DataSets sets = open_data(request);
+    REQUIRE(sets.train.rows() == 3);
+    REQUIRE(values_of<int64_t>(sets.train.batch(Ints{1, 0})[0]) == Ints{2, -1, 0, 1});
+    request.data.columns = {{"input", "image"}};
+    REQUIRE(open_data(request).train.rows() == 3);
+}
+
 TEST_CASE("the digits and the King James text of the fixtures are read as they were written") {
     DataRequest digits = request_for(kFixtures + "digits.safetensors", {"input", "y"});
     digits.loss = {.kind = LossKind::kCrossEntropy, .target = "y"};

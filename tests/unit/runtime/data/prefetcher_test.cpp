@@ -48,22 +48,20 @@ TEST_CASE("items come in order, and the thread makes depth of them ahead and no 
 
 TEST_CASE("only a take that finds nothing ready adds to the time waited") {
     std::counting_semaphore<100> allowed{2};
-    std::atomic<int64_t> made{0};
+    std::atomic<int64_t> begun{0};
     Prefetcher<int64_t> items(
         [&](int64_t index) {
+            ++begun;
             allowed.acquire();
-            ++made;
             return index;
         },
-        0, 2);
-    REQUIRE(becomes([&] { return made == 2; }));
-    // `made` runs ahead of the queue by a moment, so let the second item arrive in it.
-    std::this_thread::sleep_for(20ms);
+        0, 3);
+    REQUIRE(becomes([&] { return begun == 3; }));  // so items 0 and 1 are ready
     REQUIRE(items.take(0) == 0);
     REQUIRE(items.take(1) == 1);
     REQUIRE(items.waited() == Duration::zero());
     std::thread later([&] {
-        std::this_thread::sleep_for(30ms);
+        std::this_thread::sleep_for(100ms);
         allowed.release(100 - 2);
     });
     REQUIRE(items.take(2) == 2);

@@ -1,0 +1,55 @@
+# What people run. Each target does the set-up it needs or finds it done.
+#   make demo        train a small GPT on the King James text, on two ranks, and let it write
+#   make test        build everything and run the tests
+#   make build       build the release programs into build/release/bin
+#   make test-long   also what takes minutes: long matrices, headers alone, sanitizers, fuzzers
+#   make sanitize    the tests without LibTorch, under address+undefined and thread sanitizers
+#   make fuzz        the fuzzers of tests/fuzz, FUZZ_SECONDS each (60)
+#   make bench       measure beside PyTorch and DeepSpeed (fetches both), write docs/measurements.md
+#   make format      format every file; make format-check only looks
+#   make tidy        clang-tidy over what differs from origin/main; TIDY=all over every file
+.PHONY: build setup demo test test-long sanitize fuzz bench format format-check tidy headers help
+.DEFAULT_GOAL := build
+
+FUZZ_SECONDS ?= 60
+
+help:
+	@sed -n 's/^#   //p' Makefile
+
+setup:
+	@tools/setup.sh
+
+build: setup
+	@tools/build.sh release
+
+demo: build
+	@tools/demo.sh
+
+test: build
+	@tools/test.sh release
+
+test-long: test headers
+	@tools/test.sh release -L long
+	@$(MAKE) --no-print-directory sanitize fuzz
+
+headers: setup
+	@tools/build.sh release check_headers
+
+sanitize: setup
+	@tools/build.sh asan && tools/test.sh asan
+	@tools/build.sh tsan && tools/test.sh tsan
+
+fuzz: setup
+	@tools/fuzz.sh $(FUZZ_SECONDS)
+
+bench: build
+	@tests/bench/run.sh
+
+format:
+	@tools/format.sh
+
+format-check:
+	@tools/format.sh --check
+
+tidy: setup
+	@tools/tidy.sh $(TIDY)

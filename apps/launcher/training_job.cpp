@@ -1,0 +1,81 @@
+#include "launcher/training_job.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "base/error.h"
+#include "config/resolve.h"
+#include "storage/zip_archive.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr const char* kConfigName = "ds_config.json";
+
+bool exists(const std::string& path) {
+    return access(path.c_str(), F_OK) == 0;
+}
+
+std::string placed(const std::string& path, const std::string& folder) {
+    return (std::filesystem::path(folder) / path).lexically_normal().string();
+}
+
+std::string folder_of(const std::string& path) {
+    return std::filesystem::path(path).parent_path().string();
+}
+
+// The config, the file it stands in (empty: packed, or none) and the folder where its relative
+// paths start: the worker's own rules.
+struct FoundConfig {
+    TrainConfig config;
+    std::string path;
+    std::string folder;
+};
+
+FoundConfig find_config(const RunOptions& options, const std::string& model,
+                        const std::string& directory) {
+    const auto load = [](const std::string& path) {
+        return FoundConfig{load_config(path), path, folder_of(path)};
+    };
+    const ZipArchive archive(model);
+    if (!options.config.empty()) return load(placed(options.config, directory));
+    if (const auto text = archive.extra(kConfigName)) {
+        const std::string name = options.target + ":" + kConfigName;
+        return {parse_config(*text, name), "", folder_of(model)};
+    }
+    const std::string beside = placed(kConfigName, folder_of(model));
+    if (exists(beside)) return load(beside);
+    return {empty_config(), "", directory};
+}
+
+std::string find_data(const std::string& path, const FoundConfig& found, const JobSpec& spec) {
+    const std::string beside = placed(path, found.folder);
+    if (exists(beside)) return beside;
+    const std::string here = placed(path, spec.working_directory);
+    if (access(here.c_str(), R_OK) == 0) return here;
+    const int error_number = errno;
+    const bool one_place = beside == here;
+    fail(ExitCode::kInput, "data file {}: {}{}; name it with --data FILE or dslaunch.data.train",
+         here, errno_text(error_number),
+         one_place ? "" : fmt::format(" (nor is there {})", beside));
+}
+
+}  // namespace
+
+void look_into_training_job(const RunOptions& options, JobSpec& spec) {
+    const std::string model = placed(options.target, spec.working_directory);
+    FoundConfig found = find_config(options, model, spec.working_directory);
+    for (const std::string& assignment : options.set) apply_override(found.config, assignment);
+    const Resolved resolved =
+        resolve(found.config, {.world_size = spec.world_size, .needs_steps = true});
+    require_valid(resolved);
+    if (!found.path.empty() && options.config.empty()) spec.required_files.push_back(found.path);
+    const DataConfig& data = resolved.config.data;
+    for (const std::string& path : {data.train_path, data.eval_path}) {
+        if (!path.empty()) spec.required_files.push_back(find_data(path, found, spec));
+    }
+}
+
+}  // namespace dslaunch

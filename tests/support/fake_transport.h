@@ -1,0 +1,86 @@
+// A Transport whose agents are functions of a test: what the launcher sends arrives as frames, what
+// they answer goes back in pieces of a chosen size. No process, no descriptor, no
+// waiting but a millisecond when nothing is said.
+#pragma once
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "launch/frame.h"
+#include "launch/messages.h"
+#include "launch/transport.h"
+
+namespace dslaunch::test {
+
+class FakeTransport final : public Transport {
+  public:
+    // Called for each frame that HOST gets; answers through say(), end().
+    using Agent = std::function<void(FakeTransport&, size_t host, const Frame& frame)>;
+
+    explicit FakeTransport(Agent agent, size_t piece_bytes = 1U << 20)
+        : agent_(std::move(agent)), piece_bytes_(piece_bytes) {}
+
+    void say(size_t host, FrameKind kind, std::string payload = {}) {
+        say_bytes(host, encode(Frame{kind, std::move(payload)}));
+    }
+    void say_bytes(size_t host, std::string bytes) {
+        for (size_t at = 0; at < bytes.size(); at += piece_bytes_) {
+            events_.push_back(
+                {TransportEvent::Kind::kBytes, host, bytes.substr(at, piece_bytes_), -1});
+        }
+    }
+    void complain(size_t host, std::string line) {
+        events_.push_back({TransportEvent::Kind::kDiagnostic, host, std::move(line), -1});
+    }
+    void end(size_t host, std::string cause, int exit_status) {
+        events_.push_back({TransportEvent::Kind::kEnded, host, std::move(cause), exit_status});
+    }
+
+    void start(const std::vector<HostAddress>& hosts) override {
+        for (const HostAddress& host : hosts) names.push_back(host.name);
+        for (size_t i = 0; i < hosts.size(); ++i) say_bytes(i, std::string(kAgentGreeting));
+    }
+    void send(size_t host, std::string_view bytes) override {
+        FrameDecoder& decoder = decoders_.try_emplace(host, false).first->second;
+        decoder.append(bytes);
+        while (const auto frame = decoder.next()) {
+            sent.emplace_back(host, frame->kind);
+            agent_(*this, host, *frame);
+        }
+    }
+    void close_input(size_t) override {}
+    void abandon(size_t host) override { abandoned.push_back(host); }
+    std::vector<TransportEvent> wait(std::chrono::milliseconds, int) override {
+        std::vector<TransportEvent> now;
+        if (events_.empty()) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+            return now;
+        }
+        now.push_back(std::move(events_.front()));
+        events_.pop_front();
+        return now;
+    }
+
+    [[nodiscard]] bool was_sent(FrameKind kind) const {
+        return std::any_of(sent.begin(), sent.end(),
+                           [&](const auto& entry) { return entry.second == kind; });
+    }
+
+    std::vector<std::string> names;
+    std::vector<std::pair<size_t, FrameKind>> sent;  // by whom it was got
+    std::vector<size_t> abandoned;
+
+  private:
+    Agent agent_;
+    size_t piece_bytes_;
+    std::deque<TransportEvent> events_;
+    std::map<size_t, FrameDecoder> decoders_;
+};
+
+}  // namespace dslaunch::test

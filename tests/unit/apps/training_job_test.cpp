@@ -1,0 +1,102 @@
+#include "launcher/training_job.h"
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "launcher/build_job.h"
+#include "storage/zip_archive.h"
+#include "support/catch.h"
+#include "support/job_process.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+using Words = std::vector<std::string>;
+
+namespace {
+
+const std::string kArchive = std::string(DSL_SOURCE_DIR) + "/tests/fixtures/models/mlp.pt";
+constexpr const char* kConfig =
+    R"({"train_micro_batch_size_per_gpu": 1, "dslaunch": {"steps": 3, "data": {"train": "text.bin", "context": 8}}})";
+
+void write(const std::string& path, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    std::ofstream(path) << text;
+}
+
+// What the nodes must hold equal, as paths below FOLDER, after dsworker and the model.
+Words looked_into(const TemporaryFolder& folder, Words options) {
+    Machine machine;
+    machine.host_name = "head";
+    machine.directory = folder.path();
+    machine.binary_directory = "/opt/bin";
+    options.insert(options.begin(), "models/m.pt");
+    const RunOptions parsed = parse_run_options(options);
+    JobSpec spec = build_job(parsed, machine).spec;
+    look_into_training_job(parsed, spec);
+    Words found;
+    for (size_t i = 2; i < spec.required_files.size(); ++i) {
+        found.push_back(std::filesystem::relative(spec.required_files[i], folder.path()));
+    }
+    return found;
+}
+
+std::string refusal(const TemporaryFolder& folder, const Words& options, ExitCode code) {
+    try {
+        return "accepted " + std::to_string(looked_into(folder, options).size());
+    } catch (const Error& error) {
+        CHECK(error.code() == code);
+        return error.what();
+    }
+}
+
+void copy_model(const TemporaryFolder& folder) {
+    std::filesystem::create_directories(folder.path() + "/models");
+    std::filesystem::copy_file(kArchive, folder.path() + "/models/m.pt");
+}
+
+}  // namespace
+
+TEST_CASE("config and data are found where the worker would find them") {
+    TemporaryFolder folder;
+    copy_model(folder);
+    write(folder.path() + "/text.bin", "tokens");
+    SECTION("beside the archive, data in the working directory") {
+        write(folder.path() + "/models/ds_config.json", kConfig);
+        CHECK(looked_into(folder, {}) == Words{"models/ds_config.json", "text.bin"});
+    }
+    SECTION("data beside the config come first") {
+        write(folder.path() + "/conf/c.json", kConfig);
+        write(folder.path() + "/conf/text.bin", "others");
+        CHECK(looked_into(folder, {"--config", "conf/c.json"}) ==
+              Words{"conf/c.json", "conf/text.bin"});
+    }
+    SECTION("packed in the archive") {
+        pack_archive(folder.path() + "/models/m.pt", folder.path() + "/models/m.pt",
+                     {{"ds_config.json", kConfig}});
+        CHECK(looked_into(folder, {}) == Words{"text.bin"});
+    }
+    SECTION("flags are enough, and go before the config") {
+        write(folder.path() + "/held.bin", "out");
+        CHECK(looked_into(folder, {"--steps=2", "--data", "text.bin", "--eval-data", "held.bin",
+                                   "--context", "4"}) == Words{"text.bin", "held.bin"});
+    }
+}
+
+TEST_CASE("what is wrong with model, config or data is said before anything starts") {
+    TemporaryFolder folder;
+    CHECK_THAT(refusal(folder, {}, ExitCode::kInput), Catch::Contains("/models/m.pt: cannot open"));
+    write(folder.path() + "/models/m.pt", "not a zip");
+    CHECK_THAT(refusal(folder, {}, ExitCode::kInput), Catch::Contains("not a usable archive"));
+    std::filesystem::remove(folder.path() + "/models/m.pt");
+    copy_model(folder);
+    CHECK_THAT(refusal(folder, {}, ExitCode::kConfig), Catch::Contains("dslaunch.steps"));
+    write(folder.path() + "/c.json", kConfig);
+    const Words with_config = {"--config", "c.json"};
+    const std::string missing = refusal(folder, with_config, ExitCode::kInput);
+    CHECK_THAT(missing, Catch::Contains("data file " + folder.path() + "/text.bin"));
+    CHECK_THAT(missing, Catch::Contains("--data FILE"));
+    write(folder.path() + "/c.json", R"({"train_bach_size": 4, "fp17": {}})");
+    const std::string both = refusal(folder, with_config, ExitCode::kConfig);
+    CHECK_THAT(both, Catch::Contains("train_bach_size: unknown key"));
+    CHECK_THAT(both, Catch::Contains("fp17: unknown key"));
+}

@@ -1,0 +1,201 @@
+#include "launch/job_output.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "support/catch.h"
+#include "support/job_process.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+
+namespace {
+
+JobSpec two_ranks(TargetKind kind, const std::string& output) {
+    JobSpec spec;
+    spec.target_kind = kind;
+    spec.world_size = 2;
+    spec.output_directory = output;
+    PlannedNode node;
+    node.name = "n0";
+    for (int rank = 0; rank < 2; ++rank) {
+        PlannedWorker worker;
+        worker.environment.rank = rank;
+        worker.environment.world_size = 2;
+        node.workers.push_back(worker);
+    }
+    spec.nodes = {node};
+    return spec;
+}
+
+// Descriptors 1 and 2 lead to files while this object lives.
+class Captured {
+  public:
+    Captured() {
+        for (const int fd : {1, 2}) {
+            saved_[fd - 1] = ::dup(fd);
+            const UniqueFd file(::open((folder_.path() + "/" + std::to_string(fd)).c_str(),
+                                       O_WRONLY | O_CREAT | O_APPEND, 0600));
+            ::dup2(file.get(), fd);
+        }
+    }
+    Captured(const Captured&) = delete;
+    Captured& operator=(const Captured&) = delete;
+    ~Captured() { restore(); }
+    void restore() {
+        for (const int fd : {1, 2}) {
+            if (saved_[fd - 1] < 0) continue;
+            ::dup2(saved_[fd - 1], fd);
+            ::close(saved_[fd - 1]);
+            saved_[fd - 1] = -1;
+        }
+    }
+    [[nodiscard]] std::string text(int fd) const { return folder_.read(std::to_string(fd)); }
+
+  private:
+    TemporaryFolder folder_;
+    int saved_[2] = {-1, -1};
+};
+
+}  // namespace
+
+TEST_CASE("half a line that a killed launcher left in the metrics is cut off, whole ones stay") {
+    const std::pair<std::string, std::string> rows[] = {
+        {"", ""},
+        {"{\"step\": 1}\n", "{\"step\": 1}\n"},
+        {"{\"step\": 1}\n{\"ste", "{\"step\": 1}\n"},
+        {"{\"ste", ""},
+        {"\n", "\n"},
+    };
+    for (const auto& [before, kept] : rows) {
+        TemporaryFolder folder;
+        std::ofstream(folder.path() + "/metrics.jsonl") << before;
+        JobSpec spec = two_ranks(TargetKind::kTorchScript, folder.path());
+        JobOutput output(spec);
+        output.metrics("{\"step\": 2}");
+        CHECK(folder.read("metrics.jsonl") == kept + "{\"step\": 2}\n");
+    }
+}
+
+TEST_CASE("results of a model's rank 0 are plain on stdout, all else carries its rank on stderr") {
+    Captured captured;
+    TemporaryFolder folder;
+    const JobSpec spec = two_ranks(TargetKind::kTorchScript, folder.path());
+    JobOutput output(spec);
+    output.lines(0, OutputStream::kStdout, "result\n");
+    output.lines(0, OutputStream::kStderr, "log\x1b[2J\r\n");
+    output.lines(1, OutputStream::kStdout, "other\n");
+    captured.restore();
+    CHECK(captured.text(1) == "result\n");
+    CHECK(captured.text(2) == "[0] log\\x1b[2J\n[1] other\n");
+    CHECK(folder.read("logs/rank-0.log") == "result\nlog\x1b[2J\r\n");
+    CHECK(folder.read("logs/rank-1.log") == "other\n");
+}
+
+TEST_CASE("a program keeps its two streams apart") {
+    Captured captured;
+    const JobSpec spec = two_ranks(TargetKind::kProgram, "");
+    JobOutput output(spec);
+    output.lines(1, OutputStream::kStdout, "out\n");
+    output.lines(1, OutputStream::kStderr, "err\n");
+    captured.restore();
+    CHECK(captured.text(1) == "[1] out\n");
+    CHECK(captured.text(2) == "[1] err\n");
+}
+
+TEST_CASE(
+    "into a pipe progress comes seldom and without control characters, the last is not lost") {
+    Captured captured;
+    const JobSpec spec = two_ranks(TargetKind::kTorchScript, "");
+    JobOutput output(spec);
+    output.progress("step 1");
+    output.progress("step 2");
+    output.progress("step 3");
+    output.lines(0, OutputStream::kStdout, "trained\n");
+    const std::string before_the_result = captured.text(2);
+    output.finish();
+    captured.restore();
+    CHECK(before_the_result == "step 1\nstep 3\n");
+    CHECK(captured.text(2) == "step 1\nstep 3\n");
+}
+
+TEST_CASE("quiet shows no progress") {
+    Captured captured;
+    JobSpec spec = two_ranks(TargetKind::kTorchScript, "");
+    spec.log.quiet = true;
+    JobOutput output(spec);
+    output.progress("step 1");
+    output.finish();
+    captured.restore();
+    CHECK(captured.text(2).empty());
+}
+
+TEST_CASE("on a terminal the progress line is wiped before a line and drawn again after it") {
+    const UniqueFd master(::posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK));
+    REQUIRE(master.valid());
+    REQUIRE(::grantpt(master.get()) == 0);
+    REQUIRE(::unlockpt(master.get()) == 0);
+    const UniqueFd terminal(::open(::ptsname(master.get()), O_RDWR | O_NOCTTY));
+    REQUIRE(terminal.valid());
+    ::setenv("TERM", "xterm", 1);
+    {
+        Captured captured;
+        ::dup2(terminal.get(), 2);
+        const JobSpec spec = two_ranks(TargetKind::kTorchScript, "");
+        JobOutput output(spec);
+        output.progress("step 1");
+        output.note("a note");
+        output.finish();
+    }
+    char bytes[256] = {};
+    const ssize_t n = ::read(master.get(), bytes, sizeof bytes - 1);
+    REQUIRE(n > 0);
+    CHECK(std::string(bytes) == "\r\x1b[Kstep 1\r\x1b[Ka note\r\nstep 1\r\n");
+}
+
+TEST_CASE("a failure's own text is told by the report, not by the terminal too; logs keep it") {
+    Captured captured;
+    TemporaryFolder folder;
+    const JobSpec spec = two_ranks(TargetKind::kTorchScript, folder.path());
+    JobOutput output(spec);
+    output.expect_failure_text(1, "two problems:\nfirst\n");
+    output.lines(1, OutputStream::kStderr, "12:00 error train: two problems:\nfirst\nfirst\n");
+    captured.restore();
+    CHECK(captured.text(2) == "[1] first\n");
+    CHECK(output.last_lines(1) == std::deque<std::string>{"first"});
+    CHECK(folder.read("logs/rank-1.log") == "12:00 error train: two problems:\nfirst\nfirst\n");
+}
+
+TEST_CASE("run.json tells environment and result, hides secrets, and knows one attempt only") {
+    TemporaryFolder folder;
+    const JobSpec spec = two_ranks(TargetKind::kProgram, folder.path());
+    JobOutput output(spec);
+    for (int attempt = 0; attempt < 2; ++attempt) {
+        output.begin_attempt();
+        output.add_node({}, "n0");
+        WorkerStarted started;
+        started.rank = 1;
+        started.pid = 4242 + attempt;
+        started.environment = {{"RANK", "1"}, {"HF_TOKEN", "hunter2"}, {"aws_secret_key", "x"}};
+        output.add_rank(started);
+    }
+    output.write_run_file(3);
+    const auto json = nlohmann::json::parse(folder.read("run.json"));
+    CHECK(json["exit_code"] == 3);
+    CHECK(json["nodes"].size() == 1);
+    CHECK(json["ranks"][1]["pid"] == 4243);
+    CHECK(json["ranks"][1]["environment"]["RANK"] == "1");
+    CHECK(folder.read("run.json").find("hunter2") == std::string::npos);
+    CHECK(json["ranks"][1]["environment"]["aws_secret_key"] == "(hidden)");
+}
+
+TEST_CASE("a folder that cannot be written is named before anything starts") {
+    TemporaryFolder folder;
+    std::ofstream(folder.path() + "/file") << "x";
+    const JobSpec spec = two_ranks(TargetKind::kProgram, folder.path() + "/file/out");
+    CHECK_THROWS_AS(JobOutput(spec), Error);
+}

@@ -1,0 +1,295 @@
+#include "launch/supervisor.h"
+
+#include <sys/signalfd.h>
+
+#include <csignal>
+
+#include "base/error.h"
+#include "base/wire.h"
+#include "launch/control.h"
+#include "launch/file_facts.h"
+#include "support/catch.h"
+#include "support/fake_transport.h"
+#include "support/job_process.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+
+namespace {
+
+// NODES hosts n0, n1, … with two ranks each.
+JobSpec two_per_node(size_t nodes, TargetKind kind = TargetKind::kProgram) {
+    JobSpec spec;
+    spec.target_kind = kind;
+    spec.transport = TransportKind::kSsh;
+    spec.world_size = static_cast<int>(2 * nodes);
+    spec.log.quiet = true;
+    for (size_t i = 0; i < nodes; ++i) {
+        PlannedNode node;
+        node.name = "n" + std::to_string(i);
+        for (int local = 0; local < 2; ++local) {
+            PlannedWorker worker;
+            worker.environment.rank = static_cast<int>(2 * i) + local;
+            worker.environment.world_size = spec.world_size;
+            worker.command = {"program"};
+            node.workers.push_back(worker);
+        }
+        spec.nodes.push_back(node);
+    }
+    return spec;
+}
+
+AgentHello good_hello() {
+    AgentHello hello;
+    hello.version = "0";
+    hello.binary_hash = own_binary_hash();
+    hello.cores = 4;
+    return hello;
+}
+
+WorkerExited exited(int64_t rank, int64_t status, int64_t signal_number = 0) {
+    WorkerExited message;
+    message.rank = rank;
+    message.pid = 100 + rank;
+    message.exit_status = status;
+    message.signal_number = signal_number;
+    return message;
+}
+
+// An agent that does everything right; its ranks start and then do what AFTER_START makes of them.
+FakeTransport::Agent good_agent(std::function<void(FakeTransport&, size_t)> after_start) {
+    return [after_start](FakeTransport& transport, size_t host, const Frame& frame) {
+        switch (frame.kind) {
+            case FrameKind::kHello:
+                return transport.say(host, FrameKind::kAgentHello, encode(good_hello()));
+            case FrameKind::kPrepare:
+                return transport.say(host, FrameKind::kPrepared,
+                                     encode(PrepareReply{"10.0.0.1", 4711}));
+            case FrameKind::kStart:
+                for (const auto& worker : decode<StartRequest>(frame.payload).workers) {
+                    WorkerStarted started;
+                    started.rank = worker.rank;
+                    started.pid = 100 + worker.rank;
+                    transport.say(host, FrameKind::kStarted, encode(started));
+                }
+                return after_start(transport, host);
+            case FrameKind::kStop:
+                return transport.say(host, FrameKind::kGone);
+            default:
+                return;
+        }
+    };
+}
+
+void all_end_well(FakeTransport& transport, size_t host) {
+    for (const int64_t local : {0, 1}) {
+        transport.say(host, FrameKind::kExited,
+                      encode(exited(static_cast<int64_t>(2 * host) + local, 0)));
+    }
+}
+
+int no_signals() {
+    sigset_t none;
+    sigemptyset(&none);
+    return ::signalfd(-1, &none, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+AttemptResult run(const JobSpec& spec, FakeTransport& transport) {
+    const UniqueFd signals(no_signals());
+    JobOutput output(spec);
+    return Supervisor(spec, transport, output, signals.get()).run(0);
+}
+
+std::string refusal(const JobSpec& spec, FakeTransport& transport, ExitCode code) {
+    try {
+        return "it ran: " + run(spec, transport).report;
+    } catch (const Error& error) {
+        CHECK(error.code() == code);
+        return error.what();
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a job whose ranks end well ends with 0, whatever pieces the frames come in") {
+    for (const size_t piece : {size_t{1}, size_t{7}, size_t{1} << 20}) {
+        FakeTransport transport(good_agent(all_end_well), piece);
+        const AttemptResult result = run(two_per_node(3), transport);
+        INFO(result.report);
+        CHECK(result.exit_code == 0);
+        CHECK(result.report.empty());
+        CHECK(transport.names == std::vector<std::string>{"n0", "n1", "n2"});
+    }
+}
+
+TEST_CASE("every bad host is named with its cause, and nothing starts") {
+    struct Row {
+        FakeTransport::Agent agent;
+        std::vector<std::string> words;
+    };
+    const auto is_hello = [](const Frame& frame) { return frame.kind == FrameKind::kHello; };
+    const Row rows[] = {
+        {[=](FakeTransport& t, size_t host, const Frame& frame) {
+             if (is_hello(frame)) t.end(host, "cannot connect: Connection refused", -1);
+         },
+         {"2 of 2 host(s)", "n0: cannot connect", "n1: cannot connect"}},
+        {[=](FakeTransport& t, size_t host, const Frame& frame) {
+             if (is_hello(frame)) t.end(host, "", 127);
+         },
+         {"n0: there is no dslaunch at /"}},
+        {[=](FakeTransport& t, size_t host, const Frame& frame) {
+             if (!is_hello(frame)) return;
+             t.complain(host, "disk quota \x1b[31mexceeded");
+             t.end(host, "", 3);
+         },
+         {"n1: its agent ended with 3: disk quota \\x1b[31mexceeded"}},
+        {[=](FakeTransport& t, size_t host, const Frame& frame) {
+             AgentHello hello = good_hello();
+             hello.version = "9.9";
+             if (host == 1) hello.binary_hash = std::string(64, '0');
+             if (is_hello(frame)) t.say(host, FrameKind::kAgentHello, encode(hello));
+         },
+         {"1 of 2 host(s)", "n1: its dslaunch (version 9.9) differs"}},
+        {[=](FakeTransport& t, size_t host, const Frame& frame) {
+             AgentHello hello = good_hello();
+             hello.protocol_version = kAgentProtocolVersion + 1;
+             if (is_hello(frame)) t.say(host, FrameKind::kAgentHello, encode(hello));
+         },
+         {"2 of 2 host(s)", "speaks protocol 2"}},
+        {[=](FakeTransport& t, size_t host, const Frame& frame) {
+             if (is_hello(frame)) t.say_bytes(host, std::string("\xff\xff\xff\x7f\x01\x00", 6));
+         },
+         {"n0: its agent speaks nonsense", "n1: its agent speaks nonsense"}},
+        {[=](FakeTransport& t, size_t host, const Frame& frame) {
+             if (is_hello(frame)) t.say(host, FrameKind::kStop);
+         },
+         {"its agent speaks nonsense"}},
+        {[=](FakeTransport& t, size_t host, const Frame& frame) {
+             // Half a frame, then the end of the connection.
+             if (!is_hello(frame)) return;
+             t.say_bytes(host,
+                         encode(Frame{FrameKind::kAgentHello, encode(good_hello())}).substr(0, 9));
+             t.end(host, "the connection was closed", -1);
+         },
+         {"n0: the connection was closed"}},
+    };
+    for (const Row& row : rows) {
+        FakeTransport transport([&row](FakeTransport& t, size_t host, const Frame& frame) {
+            if (frame.kind == FrameKind::kStop) return t.say(host, FrameKind::kGone);
+            row.agent(t, host, frame);
+        });
+        const std::string message = refusal(two_per_node(2), transport, ExitCode::kHosts);
+        for (const std::string& word : row.words) CHECK_THAT(message, Catch::Contains(word));
+        CHECK_FALSE(transport.was_sent(FrameKind::kStart));
+    }
+}
+
+TEST_CASE("an agent that never answers is given up after the time for it, and its host is named") {
+    JobSpec spec = two_per_node(2);
+    spec.connect_max = std::chrono::milliseconds(20);
+    FakeTransport transport([](FakeTransport& t, size_t host, const Frame& frame) {
+        if (host == 0) good_agent(all_end_well)(t, host, frame);
+    });
+    const std::string message = refusal(spec, transport, ExitCode::kHosts);
+    CHECK_THAT(message, Catch::Contains("1 of 2 host(s)"));
+    CHECK_THAT(message, Catch::Contains("n1: no agent said hello within 0.02 s"));
+    CHECK(transport.abandoned == std::vector<size_t>{1});
+}
+
+TEST_CASE("a file that differs on one host is named, and --no_ssh_check does not compare") {
+    TemporaryFolder folder;
+    const std::string path = folder.path() + "/config";
+    std::ofstream(path) << "here";
+    JobSpec spec = two_per_node(2);
+    spec.required_files = {path};
+    const auto agent = [&](FakeTransport& t, size_t host, const Frame& frame) {
+        if (frame.kind != FrameKind::kCheck) return good_agent(all_end_well)(t, host, frame);
+        FileFacts facts = look_at_file(path, true, [] {});
+        if (host == 1) facts.hash = std::string(64, 'a');
+        t.say(host, FrameKind::kChecked, encode(CheckReply{{facts}}));
+    };
+    FakeTransport differing(agent);
+    const std::string message = refusal(spec, differing, ExitCode::kHosts);
+    CHECK_THAT(message, Catch::Contains("1 of 2 host(s)"));
+    CHECK_THAT(message, Catch::Contains("n1: " + path + ": same size, other content"));
+    spec.check_hosts = false;
+    FakeTransport unasked(agent);
+    CHECK(run(spec, unasked).exit_code == 0);
+    CHECK_FALSE(unasked.was_sent(FrameKind::kCheck));
+}
+
+TEST_CASE("a rank that fails before others ends the job under its own code and name") {
+    FakeTransport transport(good_agent([](FakeTransport& t, size_t host) {
+        if (host != 1) return;
+        t.say(1, FrameKind::kOutput,
+              encode(WorkerOutput{3, OutputStream::kStderr, "about to fail\n"}));
+        t.say(1, FrameKind::kExited, encode(exited(3, 5)));
+    }));
+    const AttemptResult result = run(two_per_node(2), transport);
+    CHECK(result.exit_code == 5);
+    CHECK(result.may_restart);
+    CHECK_FALSE(result.port_was_taken);
+    CHECK_THAT(result.report, Catch::Contains("rank 3 on host n1 failed first: exit code 5"));
+    CHECK_THAT(result.report, Catch::Contains("    about to fail\n"));
+    CHECK(transport.was_sent(FrameKind::kStop));
+}
+
+TEST_CASE("a host that goes away while its ranks run is named with its cause") {
+    FakeTransport transport(good_agent([](FakeTransport& t, size_t host) {
+        if (host == 1) t.end(1, "the connection was reset", -1);
+    }));
+    const AttemptResult result = run(two_per_node(2), transport);
+    CHECK(result.exit_code == static_cast<int>(ExitCode::kHosts));
+    CHECK_FALSE(result.may_restart);
+    CHECK_THAT(result.report, Catch::Contains("host n1 is lost: the connection was reset"));
+}
+
+TEST_CASE("nonsense from an agent whose ranks run loses its host, not the launcher") {
+    FakeTransport transport(good_agent([](FakeTransport& t, size_t host) {
+        if (host == 0) t.say(0, FrameKind::kExited, encode(exited(77, 0)));  // there is no rank 77
+    }));
+    const AttemptResult result = run(two_per_node(2), transport);
+    CHECK(result.exit_code == static_cast<int>(ExitCode::kHosts));
+    CHECK_THAT(result.report, Catch::Contains("host n0 is lost: its agent speaks nonsense"));
+    CHECK(transport.abandoned == std::vector<size_t>{0});
+}
+
+TEST_CASE("a worker's own message decides the code of a training job and is shown in lines") {
+    FakeTransport transport(good_agent([](FakeTransport& t, size_t host) {
+        if (host != 0) return;
+        WireWriter failure;
+        failure.u32(static_cast<uint32_t>(ExitCode::kInput));
+        const std::string message = "2 problems:\na: \x1b missing\nb: too long";
+        t.say(0, FrameKind::kControl,
+              encode(WorkerControl{0, static_cast<uint32_t>(ControlKind::kFailure),
+                                   std::string(failure.bytes()) + message}));
+        t.say(0, FrameKind::kOutput,
+              encode(WorkerOutput{0, OutputStream::kStderr,
+                                  "12:00 error train: 2 problems:\na: \x1b missing\nb: too long\n"
+                                  "something else\n"}));
+        t.say(0, FrameKind::kExited, encode(exited(0, static_cast<int64_t>(ExitCode::kInput))));
+    }));
+    const AttemptResult result = run(two_per_node(1, TargetKind::kTorchScript), transport);
+    CHECK(result.exit_code == static_cast<int>(ExitCode::kInput));
+    CHECK_THAT(result.report, Catch::Contains("  it says: 2 problems:\n    a: \\x1b missing\n"
+                                              "    b: too long\n  its last lines:\n"
+                                              "    something else\nall ranks:"));
+}
+
+TEST_CASE("a program whose port was taken may be started again on another, dsworker has its own") {
+    const auto clash = [](FakeTransport& t, size_t host) {
+        if (host != 0) return;
+        t.say(0, FrameKind::kOutput,
+              encode(WorkerOutput{0, OutputStream::kStderr,
+                                  "OSError: [Errno 98] Address already in use\n"}));
+        t.say(0, FrameKind::kExited, encode(exited(0, 1)));
+    };
+    for (const bool chosen_by_user : {false, true}) {
+        JobSpec spec = two_per_node(1, TargetKind::kPython);
+        if (chosen_by_user) spec.master_port = 4711;
+        FakeTransport transport(good_agent(clash));
+        CHECK(run(spec, transport).port_was_taken == !chosen_by_user);
+    }
+    FakeTransport transport(good_agent(clash));
+    CHECK_FALSE(run(two_per_node(1, TargetKind::kTorchScript), transport).port_was_taken);
+}

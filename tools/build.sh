@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Configure and build one preset: tools/build.sh PRESET [TARGET...]
+set -euo pipefail
+cd "$(dirname "$0")/.."
+preset=${1:?usage: tools/build.sh PRESET [TARGET...]}
+shift
+
+# Configuring again is left to ninja, which sees when a CMake file has changed.
+settings=$(cat build/torch-dir) configured=build/$preset/configured-with
+options=()
+case $preset in
+dev | release | clang) options=(-DDSL_WITH_TORCH="$([ "$settings" = none ] && echo OFF || echo ON)") ;;
+esac
+if [ ! -e "build/$preset/build.ninja" ] || [ "$settings" != "$(cat "$configured" 2>/dev/null)" ]; then
+    cmake --preset "$preset" "${options[@]}"
+    echo "$settings" >"$configured"
+fi
+# DSL_JOBS bounds the compilers at once; files with LibTorch are bounded by memory besides.
+exec ninja -C "build/$preset" -j "${DSL_JOBS:-$(nproc)}" "$@"

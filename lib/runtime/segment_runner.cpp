@@ -46,12 +46,31 @@ std::vector<IValue> copied(const std::vector<IValue>& values) {
     return copies;
 }
 
+at::Tensor buffer_of(const SegmentedModel& model, size_t segment, size_t index) {
+    const int buffer = model.segments()[segment].buffers[index];
+    return model.model().buffers()[static_cast<size_t>(buffer)].tensor;
+}
+
+std::vector<at::Tensor> copied_buffers(const SegmentedModel& model, size_t segment) {
+    std::vector<at::Tensor> copies;
+    for (size_t i = 0; i < model.segments()[segment].buffers.size(); ++i)
+        copies.push_back(buffer_of(model, segment, i).clone());
+    return copies;
+}
+
+void put_buffers(const SegmentedModel& model, size_t segment, std::vector<at::Tensor>& values) {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < values.size(); ++i) buffer_of(model, segment, i).data().copy_(values[i]);
+    values.clear();
+}
+
 }  // namespace
 
 SegmentRunner::SegmentRunner(const SegmentedModel& model, const ModelInfo& info, std::vector<RecomputeGroup> groups,
                              TakeBatch take_batch, const SegmentRunnerOptions& options)
     : model_(model), info_(info), groups_(std::move(groups)), take_batch_(std::move(take_batch)), options_(options),
-      inputs_(model.segments().size() + 1), boundaries_(model.segments().size()) {
+      inputs_(model.segments().size() + 1), boundaries_(model.segments().size()),
+      buffers_before_(model.segments().size()) {
     if (!groups_.empty() && !model.states().empty())
         fail(ExitCode::kInput,
              "forward writes the attribute `{}`, which activation checkpointing would write twice; switch "
@@ -105,6 +124,7 @@ void SegmentRunner::forward(size_t segment) {
     // Forward may write its arguments in place, and a recompute must find them as they came. (What a
     // later segment writes is never alive at a cut before it.)
     const bool keep_arguments = segment == 0 && group != nullptr;
+    if (group != nullptr) buffers_before_[segment] = copied_buffers(model_, segment);
     Boundary boundary =
         model_.forward(segment, keep_arguments ? copied(inputs_[0]) : inputs_[segment], draw_key(),
                        options_.device);
@@ -139,6 +159,7 @@ void SegmentRunner::forward(size_t segment) {
 
 void SegmentRunner::recompute(size_t segment) {
     const BufferKeeper keeper(model_, model_.segments()[segment]);
+    put_buffers(model_, segment, buffers_before_[segment]);
     Boundary again = model_.forward(segment, inputs_[segment], draw_key(), options_.device);
     const RecomputeGroup* group = group_of(segment);
     DSL_CHECK(group != nullptr, "segment {} is recomputed but in no group", segment);

@@ -56,6 +56,7 @@ class SegmentRunner {
     double root_scale_ = 1;
     std::vector<std::vector<c10::IValue>> inputs_;  // values alive before each segment, empty when let go
     std::vector<Boundary> boundaries_;              // what came out of each segment, for its backward
+    std::vector<std::vector<at::Tensor>> buffers_before_;  // of each segment that will be recomputed
     std::vector<std::vector<c10::IValue>> ahead_;   // micro batches taken by look_ahead, by micro step
     std::vector<double> losses_;
 };

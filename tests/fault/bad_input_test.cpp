@@ -56,8 +56,8 @@ void check_row(const TemporaryFolder& folder, const Row& row) {
     CHECK(code == row.code);
     CHECK(process.err().find(placed(row.message, folder)) != std::string::npos);
     // A bad input is no crash, and what the ranks say is told once and without C++.
-    for (const char* noise :
-         {"terminate called", "Exception raised from", "frame #", "Segmentation fault", "what():"})
+    for (const char* noise : {"terminate called", "Exception raised from", "frame #",
+                              "Segmentation fault", "what():", "\\x0a"})
         CHECK(process.err().find(noise) == std::string::npos);
     CHECK(descendants(::getpid()).empty());
     CHECK_FALSE(std::filesystem::exists(folder.path() + "/out/model.safetensors"));
@@ -201,7 +201,7 @@ TEST_CASE("bad archives are refused by name") {
         folder,
         {
             {with_model("DIR/none.pt"), 66, "DIR/none.pt"},
-            {with_model("DIR/folder.pt"), 66, "is a folder, not a TorchScript archive"},
+            {with_model("DIR/folder.pt"), 66, "DIR/folder.pt: is "},
             {with_model("DIR/void.pt"), 66, "DIR/void.pt: is not a TorchScript archive"},
             {with_model("DIR/garbage.pt"), 66, "DIR/garbage.pt: is not a TorchScript archive"},
             {with_model("DIR/half.pt"), 66, "DIR/half.pt: is not a TorchScript archive"},
@@ -273,6 +273,23 @@ TEST_CASE("an output folder that cannot be written is an error before the first 
     std::vector<std::string> arguments = with_config("DIR/good.json");
     arguments.back() = "DIR/file/out";
     check_row(folder, {arguments, 72, "DIR/file"});
+}
+
+TEST_CASE("weights that cannot be written at the end are an error that names the file") {
+    adopt_orphans();
+    const TemporaryFolder folder;
+    write_good_config(folder);
+    std::filesystem::create_directories(folder.path() + "/out/model.safetensors/in the way");
+    std::vector<std::string> command = {kLauncher};
+    for (const std::string& argument : with_config("DIR/good.json"))
+        command.push_back(placed(argument, folder));
+    JobProcess process(folder, command);
+    const int code = process.wait(kLimitMs);
+    INFO(process.err());
+    CHECK(code == 72);
+    CHECK(process.err().find(folder.path() + "/out/model.safetensors") != std::string::npos);
+    CHECK(process.out().find("trained") == std::string::npos);
+    CHECK(descendants(::getpid()).empty());
 }
 
 }  // namespace dslaunch::test

@@ -153,6 +153,24 @@ TEST_CASE("a stopped worker that is killed later still ends the job") {
     check_gone(all, "one rank stopped, two Ctrl-C", 1'000);
 }
 
+TEST_CASE("a rank that cannot save in the grace time is ended with the rest") {
+    EndlessJob job({"--grace", "0.5"});
+    job.await_steps();
+    const auto all = descendants(job.process.pid());
+    const auto workers = job.processes("dsworker");
+    REQUIRE(workers.size() == 4);
+    REQUIRE(signal_process(workers[1], SIGSTOP));
+    const auto began = Steady::now();
+    job.process.signal(SIGTERM);
+    const int code = job.process.wait(10'000);
+    INFO(job.process.err());
+    CHECK(code == 76);
+    CHECK(elapsed_ms(began) >= 500);
+    CHECK(elapsed_ms(began) < 4'000);
+    check_gone(all, "one rank stopped, grace time over", 1'000);
+    CHECK_FALSE(std::filesystem::exists(job.folder.path() + "/out/model.safetensors"));
+}
+
 TEST_CASE("a killed agent ends the training job, and its host is named") {
     EndlessJob job;
     job.await_steps();

@@ -98,4 +98,20 @@ TEST_CASE(
     CHECK(plain.buffers[0].item<float>() == 1.0F);
 }
 
+TEST_CASE("a recompute reads buffers as the forward found them") {
+    const std::string text =
+        "def forward(self, x: Tensor) -> Tensor:\n"
+        "    y = x * self.w * (self.calls + 3.0)\n"
+        "    self.calls.add_(1.0)\n"
+        "    return (y * y).sum()\n";
+    for (const int64_t segments : {1, 2})
+        for (const int64_t groups : {0, 1}) {
+            const StepOutcome step = run_step(text, {{"calls", at::zeros({1})}}, segments, groups);
+            INFO(segments << " segments, " << groups << " groups");
+            // Two rows of (3 w)^2: the gradient is 36 w.
+            CHECK(at::allclose(step.gradient, 36 * test::ramp(4), 1e-6));
+            CHECK(step.buffers[0].item<float>() == 1.0F);
+        }
+}
+
 }  // namespace dslaunch

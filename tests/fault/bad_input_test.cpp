@@ -162,7 +162,8 @@ TEST_CASE("bad configs are refused with all their problems, once, before the fir
                R"({"zero_optimisation": {}, "dslaunch": {"stps": 3}})");
     write_file(folder.path() + "/fp16.json", R"({"fp16": {"enabled": true}})");
     write_file(folder.path() + "/cuda.json",
-               R"({"dslaunch": {"device": "cuda", "steps": 1, "data": {"train": "none.bin"}}})");
+               R"({"dslaunch": {"device": "cuda", "steps": 1, "data": {"context": 32, "train": ")" +
+                   fixture_file("data/kjv.u16.bin") + R"("}}})");
     write_file(folder.path() + "/batch.json", R"({"train_batch_size": 7})");
     check_rows(
         folder,

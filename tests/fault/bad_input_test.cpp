@@ -1,5 +1,5 @@
-// Bad hostfiles, configs, archives, data files and command lines through the real dslaunch: each gives its message and its
-// exit code, soon, and leaves neither a process nor half a job.
+// Bad hostfiles, configs, archives, data files and command lines through the real dslaunch: each
+// gives its message and its exit code, soon, and leaves neither a process nor half a job.
 #include <sys/prctl.h>
 
 #include <cstdio>
@@ -20,8 +20,8 @@ std::string bytes_of(const std::string& path) {
 }
 
 struct Row {
-    std::vector<std::string>
-        arguments;  // DIR stands for the test's folder, MODELS and DATA for the fixtures'
+    std::vector<std::string> arguments;  // DIR stands for the test's folder, MODELS and DATA for
+                                         // the fixtures'
     int code = 0;
     std::string message;
 };
@@ -162,7 +162,8 @@ TEST_CASE("bad configs are refused with all their problems, once, before the fir
                R"({"zero_optimisation": {}, "dslaunch": {"stps": 3}})");
     write_file(folder.path() + "/fp16.json", R"({"fp16": {"enabled": true}})");
     write_file(folder.path() + "/cuda.json",
-               R"({"dslaunch": {"device": "cuda", "steps": 1, "data": {"train": "none.bin"}}})");
+               R"({"dslaunch": {"device": "cuda", "steps": 1, "data": {"context": 32, "train": ")" +
+                   fixture_file("data/kjv.u16.bin") + R"("}}})");
     write_file(folder.path() + "/batch.json", R"({"train_batch_size": 7})");
     check_rows(
         folder,
@@ -197,20 +198,20 @@ TEST_CASE("bad archives are refused by name") {
     std::filesystem::create_directory(folder.path() + "/folder.pt");
     std::vector<std::string> other = with_model("MODELS/gpt.pt");
     other.insert(other.end(), {"--expect-sha256", std::string(64, 'a')});
-    check_rows(
-        folder,
-        {
-            {with_model("DIR/none.pt"), 66, "DIR/none.pt"},
-            {with_model("DIR/folder.pt"), 66, "DIR/folder.pt: is "},
-            {with_model("DIR/void.pt"), 66, "DIR/void.pt: is not a TorchScript archive"},
-            {with_model("DIR/garbage.pt"), 66, "DIR/garbage.pt: is not a TorchScript archive"},
-            {with_model("DIR/half.pt"), 66, "DIR/half.pt: is not a TorchScript archive"},
-            {with_model("DIR/end.pt"), 66, "DIR/end.pt: is not a TorchScript archive"},
-            {other, 66, "this is another file"},
-            // Its output is no loss, and none is named; its arguments are not those of the file.
-            {with_model("MODELS/mlp.pt"), 66, "mlp.pt"},
-            {with_model("MODELS/image-text.pt"), 66, "take 3"},
-        });
+    check_rows(folder,
+               {
+                   {with_model("DIR/none.pt"), 66, "DIR/none.pt"},
+                   {with_model("DIR/folder.pt"), 66, "DIR/folder.pt: not a regular file"},
+                   {with_model("DIR/void.pt"), 66, "DIR/void.pt: not a usable archive"},
+                   {with_model("DIR/garbage.pt"), 66, "DIR/garbage.pt: not a usable archive"},
+                   {with_model("DIR/half.pt"), 66, "DIR/half.pt: not a usable archive"},
+                   {with_model("DIR/end.pt"), 66, "DIR/end.pt: not a usable archive"},
+                   {other, 66, "this is another file"},
+                   // Its output is no loss, and none is named; its arguments are not those of the
+                   // file.
+                   {with_model("MODELS/mlp.pt"), 66, "mlp.pt"},
+                   {with_model("MODELS/image-text.pt"), 66, "take 3"},
+               });
 }
 
 TEST_CASE("bad data files are refused with file and place") {

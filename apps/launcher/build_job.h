@@ -26,8 +26,8 @@ struct Machine {
 
 struct BuiltJob {
     JobSpec spec;
-    std::vector<std::string>
-        notes;  // what was decided for the user and should be said, one line each
+    std::vector<std::string> notes;  // what was decided for the user and should be said, one line
+                                     // each
 };
 
 // REQUIRES: options with a target. Throws Error{kUsage, kSetup} as DESIGN section 3 says: a

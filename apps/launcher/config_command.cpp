@@ -49,8 +49,8 @@ void add_config_command(CLI::App& app, int& exit_code) {
     CLI::App* config = app.add_subcommand("config", "Check a config, list the keys");
     config->require_subcommand(1);
 
-    auto arguments =
-        std::make_shared<CheckArguments>();  // shared with the callback, which outlives this call
+    auto arguments = std::make_shared<CheckArguments>();  // shared with the callback, which
+                                                          // outlives this call
     CLI::App* check =
         config->add_subcommand("check", "Print what a config resolves to, or all its problems");
     check->add_option("FILE", arguments->file, "ds_config.json, or YAML by the same keys")

@@ -80,8 +80,8 @@ void refuse_mistyped_subcommand(const JobSpec& spec) {
         is_in_path(target)) {
         return;
     }
-    static const std::vector<std::string> kSubcommands = {"run",   "config", "plan",
-                                                          "model", "pack",   "generate", "tokens"};
+    static const std::vector<std::string> kSubcommands = {"run",  "config",   "plan",  "model",
+                                                          "pack", "generate", "tokens"};
     const auto guess = nearest(target, kSubcommands);
     if (!guess) return;
     fail(ExitCode::kUsage,

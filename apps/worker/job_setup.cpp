@@ -37,18 +37,20 @@ struct FoundConfig {
 
 FoundConfig find_config(const JobArguments& arguments) {
     if (!arguments.config_path.empty())
-        return {load_config(arguments.config_path), arguments.config_path, folder_of(arguments.config_path)};
+        return {load_config(arguments.config_path), arguments.config_path,
+                folder_of(arguments.config_path)};
     const std::string beside = folder_of(arguments.model_path) + "/" + kConfigName;
     if (const auto text = read_extra_file(arguments.model_path, kConfigName)) {
         const std::string name = arguments.model_path + ":" + kConfigName;
         return {parse_config(*text, name), name, folder_of(arguments.model_path)};
     }
-    if (::access(beside.c_str(), F_OK) == 0) return {load_config(beside), beside, folder_of(beside)};
+    if (::access(beside.c_str(), F_OK) == 0)
+        return {load_config(beside), beside, folder_of(beside)};
     return {empty_config(), "defaults", "."};
 }
 
-// A relative path of a config starts at the config's folder (the archive's for a packed one); one that is not there but
-// in the working directory is taken from there, as a flag's is.
+// A relative path of a config starts at the config's folder (the archive's for a packed one); one
+// that is not there but in the working directory is taken from there, as a flag's is.
 void place_path(std::string& path, const std::string& folder) {
     if (path.empty() || path.front() == '/') return;
     const std::string beside = folder + "/" + path;
@@ -57,10 +59,12 @@ void place_path(std::string& path, const std::string& folder) {
 
 void check_supported(const RunConfig& config) {
     if (config.device == DeviceChoice::kCuda)
-        fail(ExitCode::kConfig, "dslaunch.device: cuda: this version trains on the CPU; use \"cpu\" or \"auto\"");
+        fail(ExitCode::kConfig,
+             "dslaunch.device: cuda: this version trains on the CPU; use \"cpu\" or \"auto\"");
     if (config.save.interval > 0)
         fail(ExitCode::kConfig,
-             "dslaunch.save.interval: checkpoints are not available in this version; weights are written at the end");
+             "dslaunch.save.interval: checkpoints are not available in this version; weights are "
+             "written at the end");
 }
 
 LowerOptions lower_options(const RunConfig& config) {
@@ -74,7 +78,8 @@ void check_indices(const JobSetup& setup) {
         if (setup.data->train.tokens_per_sample() > 0) {
             setup.data->check_vocabulary(limit.rows);
         } else {
-            setup.data->check_indices(limit.argument, {limit.rows, std::nullopt, "row of " + limit.table});
+            setup.data->check_indices(limit.argument,
+                                      {limit.rows, std::nullopt, "row of " + limit.table});
         }
     }
 }
@@ -88,16 +93,19 @@ std::vector<c10::IValue> token_zeros(const JobSetup& setup) {
 // Opens the data, checks what can be checked before a step, and returns a first micro batch.
 std::vector<c10::IValue> open_and_check_data(JobSetup& setup, const RankPlace& place) {
     const RunConfig& config = setup.config();
-    const DataRequest request{config.data, config.loss, setup.segmented->arguments(), setup.segmented->argument_types()};
+    const DataRequest request{config.data, config.loss, setup.segmented->arguments(),
+                              setup.segmented->argument_types()};
     setup.data = open_data(request);
-    std::vector<int64_t> samples(static_cast<size_t>(std::min(config.batch.micro_rows, setup.data->train.rows())));
+    std::vector<int64_t> samples(
+        static_cast<size_t>(std::min(config.batch.micro_rows, setup.data->train.rows())));
     std::iota(samples.begin(), samples.end(), 0);
     std::vector<c10::IValue> batch = setup.data->train.batch(samples);
     if (place.local_rank != 0) return batch;
     // One rank of a host reads the files whole.
     check_indices(setup);
     if (config.loss.kind == LossKind::kCrossEntropy) {
-        // How many classes there are is known once the model has run: with class 0 everywhere it runs on any labels.
+        // How many classes there are is known once the model has run: with class 0 everywhere it
+        // runs on any labels.
         std::vector<c10::IValue> probe = batch;
         probe.back() = at::zeros_like(batch.back().toTensor());
         const int64_t classes = measure(*setup.segmented, probe).loss_classes;
@@ -117,10 +125,12 @@ StepPlanOptions plan_options(const RunConfig& config, const RankPlace& place) {
     options.clip = config.gradient_clipping > 0;
     options.reduce_each_micro_step = config.reduce == ReduceWhen::kMicroStep;
     options.optimizer_states = FlatOptimizerState::states_per_parameter(config.optimizer);
-    // Summing while updating reads every rank's gradients once; with more ranks a reduction by parts reads less.
+    // Summing while updating reads every rank's gradients once; with more ranks a reduction by
+    // parts reads less.
     constexpr int kFusedRanksMax = 2;
     const bool accumulates = options.reduce_each_micro_step && options.accumulation_steps > 1;
-    options.fused_update = !options.clip && !accumulates && place.local_world_size == place.world_size &&
+    options.fused_update = !options.clip && !accumulates &&
+                           place.local_world_size == place.world_size &&
                            place.local_world_size <= kFusedRanksMax;
     return options;
 }
@@ -131,8 +141,10 @@ JobSetup set_up_job(const JobArguments& arguments, const RankPlace& place) {
     JobSetup setup;
     FoundConfig found = find_config(arguments);
     setup.config_origin = found.origin;
-    for (const std::string& assignment : arguments.overrides) apply_override(found.config, assignment);
-    setup.resolved = resolve(found.config, {place.world_size, /*needs_steps=*/!arguments.plan_only});
+    for (const std::string& assignment : arguments.overrides)
+        apply_override(found.config, assignment);
+    setup.resolved =
+        resolve(found.config, {place.world_size, /*needs_steps=*/!arguments.plan_only});
     require_valid(setup.resolved);
     check_supported(setup.config());
     place_path(setup.resolved.config.data.train_path, found.folder);
@@ -142,7 +154,8 @@ JobSetup set_up_job(const JobArguments& arguments, const RankPlace& place) {
     setup.segmented = std::make_unique<SegmentedModel>(
         SegmentedModel::make(*setup.model, lower_options(setup.config()), arguments.segments));
     const RunConfig& config = setup.config();
-    // A plan needs shapes, not samples: tokens of the context's length will do where no data are named.
+    // A plan needs shapes, not samples: tokens of the context's length will do where no data are
+    // named.
     const bool assume_tokens =
         arguments.plan_only && config.data.train_path.empty() && config.data.context > 0;
     const std::vector<c10::IValue> batch =
@@ -153,7 +166,8 @@ JobSetup set_up_job(const JobArguments& arguments, const RankPlace& place) {
         fail(error.code(), "{}: the first batch does not pass through the model: {}",
              setup.data ? printable(setup.data->train.path()) : "assumed tokens", error.what());
     }
-    setup.layout = make_flat_layout(setup.info, {.bucket_numel_max = config.zero.reduce_bucket_numel});
+    setup.layout =
+        make_flat_layout(setup.info, {.bucket_numel_max = config.zero.reduce_bucket_numel});
     setup.plan_options = plan_options(config, place);
     setup.plan = make_step_plan(setup.info, setup.layout, setup.plan_options);
     return setup;
@@ -168,7 +182,8 @@ void check_host_plans(const JobSetup& setup, const RankPlace& place) {
         plans.push_back(make_step_plan(setup.info, setup.layout, options));
     }
     const std::vector<std::string> problems = check_plans(plans);
-    DSL_CHECK(problems.empty(), "the plans of this host's ranks do not fit together: {}", problems.front());
+    DSL_CHECK(problems.empty(), "the plans of this host's ranks do not fit together: {}",
+              problems.front());
 }
 
 }  // namespace dslaunch

@@ -1,4 +1,5 @@
-// What the roles train and plan have in common: config, model, segments, data and the step plan of a rank.
+// What the roles train and plan have in common: config, model, segments, data and the step plan of
+// a rank.
 #pragma once
 
 #include <memory>
@@ -15,7 +16,8 @@ namespace dslaunch {
 
 struct JobArguments {
     std::string model_path;
-    std::string config_path;             // --config; empty: in the archive, else ds_config.json beside it, else defaults
+    std::string config_path;  // --config; empty: in the archive, else ds_config.json beside it,
+                              // else defaults
     std::vector<std::string> overrides;  // --set a.b=c
     int64_t segments = 0;                // 0: by whole layers
     bool plan_only = false;              // nothing will be trained: steps need not be given
@@ -45,7 +47,8 @@ struct JobSetup {
 // Throws Error{kConfig} with all problems of the config, Error{kInput} for model and data.
 [[nodiscard]] JobSetup set_up_job(const JobArguments& arguments, const RankPlace& place);
 
-// The plans of all local ranks of PLACE's host, checked together; aborts on what is wrong (a bug of ours).
+// The plans of all local ranks of PLACE's host, checked together; aborts on what is wrong (a bug of
+// ours).
 void check_host_plans(const JobSetup& setup, const RankPlace& place);
 
 }  // namespace dslaunch

@@ -1,4 +1,5 @@
-// dsworker plan MODEL.pt: what a training step would do and hold, for any number of ranks, without starting anything.
+// dsworker plan MODEL.pt: what a training step would do and hold, for any number of ranks, without
+// starting anything.
 #include <fmt/core.h>
 
 #include "base/error.h"
@@ -21,22 +22,27 @@ struct PlanArguments {
 };
 
 RankPlace place_of(const PlanArguments& arguments, int rank) {
-    const int per_node = arguments.ranks_per_node > 0 ? arguments.ranks_per_node : arguments.world_size;
+    const int per_node =
+        arguments.ranks_per_node > 0 ? arguments.ranks_per_node : arguments.world_size;
     const int node = rank / per_node;
-    return {rank, arguments.world_size, rank % per_node, std::min(per_node, arguments.world_size - node * per_node)};
+    return {rank, arguments.world_size, rank % per_node,
+            std::min(per_node, arguments.world_size - node * per_node)};
 }
 
 void print_json(const JobSetup& setup, const PlanArguments& arguments) {
     JsonWriter json;
     json.begin_object().field("world_size", arguments.world_size);
-    json.field("parameters", setup.info.parameter_numel()).field("trainable_parameters", setup.info.trainable_numel());
+    json.field("parameters", setup.info.parameter_numel())
+        .field("trainable_parameters", setup.info.trainable_numel());
     json.key("segments").begin_array();
     for (const SegmentInfo& segment : setup.info.segments) {
         json.begin_object().field("name", segment.name).field("nodes", segment.nodes);
-        json.field("output_bytes", segment.output_bytes.value).field("activation_bytes", segment.activation_bytes.value);
+        json.field("output_bytes", segment.output_bytes.value)
+            .field("activation_bytes", segment.activation_bytes.value);
         json.field("forward_flops", segment.forward_flops).field("backward", segment.backward);
         json.key("parameters").begin_array();
-        for (const int parameter : segment.parameters) json.value(setup.info.parameters[static_cast<size_t>(parameter)].name);
+        for (const int parameter : segment.parameters)
+            json.value(setup.info.parameters[static_cast<size_t>(parameter)].name);
         json.end_array().end_object();
     }
     json.end_array().key("ranks").begin_array();
@@ -46,7 +52,8 @@ void print_json(const JobSetup& setup, const PlanArguments& arguments) {
         options.rank = place.rank;
         options.local_rank = place.local_rank;
         options.local_world_size = place.local_world_size;
-        plan_json(make_step_plan(setup.info, setup.layout, options), setup.info, setup.layout, json);
+        plan_json(make_step_plan(setup.info, setup.layout, options), setup.info, setup.layout,
+                  json);
     }
     json.end_array().end_object();
     fmt::print("{}\n", json.text());
@@ -56,24 +63,32 @@ void print_json(const JobSetup& setup, const PlanArguments& arguments) {
 
 int plan_main(int argc, char** argv) {
     PlanArguments arguments;
-    CLI::App app("Prints segments, instructions, waits, bytes moved and memory by tier of a training step.", "plan");
+    CLI::App app(
+        "Prints segments, instructions, waits, bytes moved and memory by tier of a training step.",
+        "plan");
     app.add_option("model", arguments.job.model_path, "TorchScript archive")->required();
-    app.add_option("--world-size", arguments.world_size, "ranks of the job")->check(CLI::Range(1, 65536));
-    app.add_option("--ranks-per-node", arguments.ranks_per_node, "ranks on each host (default: all on one)")
+    app.add_option("--world-size", arguments.world_size, "ranks of the job")
+        ->check(CLI::Range(1, 65536));
+    app.add_option("--ranks-per-node", arguments.ranks_per_node,
+                   "ranks on each host (default: all on one)")
         ->check(CLI::Range(1, 65536));
     app.add_option("--config,--deepspeed_config", arguments.job.config_path, "ds_config.json");
-    app.add_option("--set", arguments.job.overrides, "override one key: a.b=c")->allow_extra_args(false);
+    app.add_option("--set", arguments.job.overrides, "override one key: a.b=c")
+        ->allow_extra_args(false);
     app.add_option("--data", arguments.data, "training data, where the config names none");
-    app.add_option("--context", arguments.context, "tokens per sample; without data, tokens of this length are assumed")
+    app.add_option("--context", arguments.context,
+                   "tokens per sample; without data, tokens of this length are assumed")
         ->check(CLI::PositiveNumber);
-    app.add_option("--segments", arguments.job.segments, "pieces to cut the model into, 0: by whole layers");
+    app.add_option("--segments", arguments.job.segments,
+                   "pieces to cut the model into, 0: by whole layers");
     app.add_flag("--json", arguments.json, "for machines");
     if (!parse_arguments(app, argc, argv)) return 0;
     arguments.job.plan_only = true;
     if (!arguments.data.empty())
         arguments.job.overrides.push_back("dslaunch.data.train=" + json_quote(arguments.data));
     if (arguments.context > 0)
-        arguments.job.overrides.push_back(fmt::format("dslaunch.data.context={}", arguments.context));
+        arguments.job.overrides.push_back(
+            fmt::format("dslaunch.data.context={}", arguments.context));
     const RankPlace place = place_of(arguments, 0);
     const JobSetup setup = set_up_job(arguments.job, place);
     check_host_plans(setup, place);

@@ -1,5 +1,5 @@
-// dsworker train MODEL.pt: one rank of a training job. Reads its place from the environment, builds what a step needs, trains,
-// and writes the trained weights as rank 0.
+// dsworker train MODEL.pt: one rank of a training job. Reads its place from the environment, builds
+// what a step needs, trains, and writes the trained weights as rank 0.
 #include <ATen/Parallel.h>
 #include <c10/util/Logging.h>
 #include <malloc.h>
@@ -43,16 +43,21 @@ TrainArguments parse(int argc, char** argv, bool& help) {
     CLI::App app("Trains one rank of a job; dslaunch starts it.", "train");
     app.add_option("model", arguments.job.model_path, "TorchScript archive")->required();
     app.add_option("--config", arguments.job.config_path, "ds_config.json");
-    app.add_option("--set", arguments.job.overrides, "override one key: a.b=c")->allow_extra_args(false);
+    app.add_option("--set", arguments.job.overrides, "override one key: a.b=c")
+        ->allow_extra_args(false);
     app.add_option("--output", arguments.output, "folder for weights, metrics and logs");
     app.add_option("--expect-sha256", arguments.expected_sha256, "refuse any other archive");
-    app.add_option("--segments", arguments.job.segments, "pieces to cut the model into, 0: by whole layers");
+    app.add_option("--segments", arguments.job.segments,
+                   "pieces to cut the model into, 0: by whole layers");
     help = !parse_arguments(app, argc, argv);
     return arguments;
 }
 
-// What loading takes goes back to the system when it is freed: large blocks stay mappings of their own.
-void return_freed_memory() { ::mallopt(M_MMAP_THRESHOLD, 256 << 10); }
+// What loading takes goes back to the system when it is freed: large blocks stay mappings of their
+// own.
+void return_freed_memory() {
+    ::mallopt(M_MMAP_THRESHOLD, 256 << 10);
+}
 
 // Activations come and go each step: freed memory is kept, so that no page is faulted in twice.
 void keep_freed_memory() {
@@ -62,8 +67,8 @@ void keep_freed_memory() {
     ::mallopt(M_TOP_PAD, 64 << 20);
 }
 
-// Ranks that share this machine's processors out among them stay on their own; where other work may run beside, the
-// system decides. Returns what was done, in words.
+// Ranks that share this machine's processors out among them stay on their own; where other work may
+// run beside, the system decides. Returns what was done, in words.
 std::string pin_to_processors(const WorkerEnvironment& environment, int threads) {
     cpu_set_t allowed;
     if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return "not pinned";
@@ -84,26 +89,31 @@ std::string pin_to_processors(const WorkerEnvironment& environment, int threads)
 void check_archive_hash(const TrainArguments& arguments, bool say) {
     if (!say && arguments.expected_sha256.empty()) return;
     const FileFacts facts = look_at_file(arguments.job.model_path, /*all_bytes=*/true, [] {});
-    if (!facts.error.empty()) fail(ExitCode::kInput, "{}: {}", arguments.job.model_path, facts.error);
+    if (!facts.error.empty())
+        fail(ExitCode::kInput, "{}: {}", arguments.job.model_path, facts.error);
     if (say) log_info("train", "model {} sha256={}", arguments.job.model_path, facts.hash);
     if (!arguments.expected_sha256.empty() && facts.hash != arguments.expected_sha256)
-        fail(ExitCode::kInput, "{}: its SHA-256 is {}, not {} as --expect-sha256 says: this is another file",
+        fail(ExitCode::kInput,
+             "{}: its SHA-256 is {}, not {} as --expect-sha256 says: this is another file",
              arguments.job.model_path, facts.hash, printable(arguments.expected_sha256));
 }
 
 // Ranks whose plans differ would wait for each other for ever.
 void compare_plans(Collectives& collectives, const StepPlan& plan) {
-    const std::vector<std::string> hashes = collectives.all_gather(fmt::format("{:016x}", plan.hash()));
+    const std::vector<std::string> hashes =
+        collectives.all_gather(fmt::format("{:016x}", plan.hash()));
     for (size_t rank = 1; rank < hashes.size(); ++rank)
         if (hashes[rank] != hashes[0])
             fail(ExitCode::kDiverged,
-                 "rank {} has another step plan ({}) than rank 0 ({}): model, config or dsworker differ between the hosts",
+                 "rank {} has another step plan ({}) than rank 0 ({}): model, config or dsworker "
+                 "differ between the hosts",
                  rank, hashes[rank], hashes[0]);
 }
 
 void describe_run(const JobSetup& setup, const WorkerEnvironment& environment, Reporter& reporter) {
     log_info("config", "from {}\n{}", setup.config_origin, resolved_table(setup.resolved));
-    log_info("train", "{} parameters ({} trainable) in {} segments, {} buckets; {} instructions a step",
+    log_info("train",
+             "{} parameters ({} trainable) in {} segments, {} buckets; {} instructions a step",
              setup.info.parameter_numel(), setup.info.trainable_numel(), setup.info.segments.size(),
              setup.layout.buckets.size(), setup.plan.instructions.size());
     for (const int unused : setup.segmented->unused_parameters())
@@ -115,8 +125,10 @@ void describe_run(const JobSetup& setup, const WorkerEnvironment& environment, R
     JsonWriter json;
     json.begin_object().field("version", DSL_VERSION).field("config_origin", setup.config_origin);
     json.key("config").raw(resolved_json(setup.resolved));
-    json.field("world_size", environment.world_size).field("parameters", setup.info.parameter_numel());
-    json.field("segments", setup.info.segments.size()).field("plan_hash", fmt::format("{:016x}", setup.plan.hash()));
+    json.field("world_size", environment.world_size)
+        .field("parameters", setup.info.parameter_numel());
+    json.field("segments", setup.info.segments.size())
+        .field("plan_hash", fmt::format("{:016x}", setup.plan.hash()));
     json.end_object();
     reporter.run_info(json.text());
 }
@@ -124,8 +136,11 @@ void describe_run(const JobSetup& setup, const WorkerEnvironment& environment, R
 class TrainRole {
   public:
     TrainRole(TrainArguments arguments, WorkerEnvironment environment, Reporter& reporter)
-        : arguments_(std::move(arguments)), environment_(std::move(environment)), reporter_(reporter),
-          place_{environment_.rank, environment_.world_size, environment_.local_rank, environment_.local_world_size} {}
+        : arguments_(std::move(arguments)),
+          environment_(std::move(environment)),
+          reporter_(reporter),
+          place_{environment_.rank, environment_.world_size, environment_.local_rank,
+                 environment_.local_world_size} {}
 
     void run() {
         check_archive_hash(arguments_, first());
@@ -154,17 +169,22 @@ class TrainRole {
         ModelBuffers buffers(*setup_.model, *comm_.collectives);
         buffers.broadcast();
         if (first() && buffers.drift() && environment_.world_size > 1 && !config.broadcast_buffers)
-            log_info("train", "buffers (running averages) are each rank's own while training; rank 0's are evaluated and saved");
+            log_info("train",
+                     "buffers (running averages) are each rank's own while training; rank 0's are "
+                     "evaluated and saved");
         const bool accumulates = plan.reduce_each_micro_step && plan.accumulation_steps > 1;
-        ReplicatedState state(*setup_.model, setup_.layout, slices, *comm_.arena, *comm_.group, *comm_.collectives,
-                              {config.optimizer, config.gradient_clipping, plan.fused_update, accumulates});
+        ReplicatedState state(
+            *setup_.model, setup_.layout, slices, *comm_.arena, *comm_.group, *comm_.collectives,
+            {config.optimizer, config.gradient_clipping, plan.fused_update, accumulates});
         keep_freed_memory();
         BatchLoader loader(setup_.data->train,
                            {config.batch, environment_.rank, config.seed, config.data.shuffle});
         SegmentRunner segments(
-            *setup_.segmented, setup_.info, make_recompute_groups(setup_.info, plan.recompute_groups),
+            *setup_.segmented, setup_.info,
+            make_recompute_groups(setup_.info, plan.recompute_groups),
             [&](int64_t step, int64_t micro_step) { return loader.take(step, micro_step); },
-            {config.seed, config.batch.accumulation_steps, environment_.rank, environment_.world_size});
+            {config.seed, config.batch.accumulation_steps, environment_.rank,
+             environment_.world_size});
         std::optional<Evaluator> evaluator;
         TrainerParts parts;
         parts.config = &config;
@@ -178,7 +198,8 @@ class TrainRole {
             if (config.broadcast_buffers) buffers.broadcast();
         };
         if (setup_.data->eval) {
-            evaluator.emplace(*setup_.model, config, *setup_.data->eval, buffers, environment_.rank);
+            evaluator.emplace(*setup_.model, config, *setup_.data->eval, buffers,
+                              environment_.rank);
             parts.evaluate = [&] { return evaluator->run(); };
         }
         parts.data_waited = [&] { return loader.waited(); };
@@ -195,7 +216,8 @@ class TrainRole {
         if (result.eval_loss) text += fmt::format(", held-out loss {:.4f}", *result.eval_loss);
         if (!arguments_.output.empty()) {
             save_weights(*setup_.model, arguments_.output);
-            text += fmt::format(", weights in {0}/model.safetensors and {0}/model.pt", arguments_.output);
+            text += fmt::format(", weights in {0}/model.safetensors and {0}/model.pt",
+                                arguments_.output);
         }
         if (result.asked_to_end) text += " (ended early, as asked)";
         fmt::print("{}\n", text);
@@ -230,9 +252,10 @@ int train_main(int argc, char** argv) {
     set_log_speaker(fmt::format("r{}@{}", environment.rank, host_name()));
     const int threads = at::get_num_threads();
     const std::string pinned = pin_to_processors(environment, threads);
-    std::unique_ptr<Reporter> reporter = environment.control_fd >= 0
-                                             ? make_control_reporter(environment.control_fd)
-                                             : make_file_reporter(environment.rank == 0 ? arguments.output : "");
+    std::unique_ptr<Reporter> reporter =
+        environment.control_fd >= 0
+            ? make_control_reporter(environment.control_fd)
+            : make_file_reporter(environment.rank == 0 ? arguments.output : "");
     if (environment.rank == 0) log_info("train", "{} threads a rank, {}", threads, pinned);
     TrainRole role(std::move(arguments), environment, *reporter);
     ExitCode code = ExitCode::kInternal;

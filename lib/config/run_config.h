@@ -24,8 +24,8 @@ struct BatchConfig {
     int64_t train_rows = 1;          // samples per optimizer step over all ranks
     int64_t micro_rows = 1;          // samples per forward/backward of one rank
     int64_t accumulation_steps = 1;  // micro steps per optimizer step
-    int64_t data_parallel_size =
-        1;  // train_rows == micro_rows * accumulation_steps * data_parallel_size
+    int64_t data_parallel_size = 1;  // train_rows == micro_rows * accumulation_steps *
+                                     // data_parallel_size
 
     bool operator==(const BatchConfig&) const = default;
 };
@@ -107,9 +107,9 @@ struct RunConfig {
     SaveConfig save;
     ReduceWhen reduce = ReduceWhen::kOnce;  // dslaunch.communication.reduce
     double gradient_clipping = 0.0;         // global L2 norm, 0: off
-    int64_t recompute_groups =
-        0;              // activation_checkpointing.number_checkpoints; 0: keep every activation
-    int64_t steps = 0;  // optimizer steps to train
+    int64_t recompute_groups = 0;  // activation_checkpointing.number_checkpoints; 0: keep every
+                                   // activation
+    int64_t steps = 0;             // optimizer steps to train
     uint64_t seed = 1234;
     DeviceChoice device = DeviceChoice::kAuto;
     bool broadcast_buffers = false;

@@ -44,14 +44,16 @@ bool holds_tensor(const IValue& value) {
 
 class Lifter {
   public:
-    Lifter(const Model& model, LoweredGraph& lowered) : model_(model), lowered_(lowered), graph_(*lowered.graph) {}
+    Lifter(const Model& model, LoweredGraph& lowered)
+        : model_(model), lowered_(lowered), graph_(*lowered.graph) {}
 
     void run(const c10::intrusive_ptr<Object>& self, const std::function<void()>& simplify) {
         paths_[self.get()] = "";
         objects_[graph_.inputs()[0]] = self;
         find_written(*graph_.block());
         lift_block(*graph_.block(), /*nested=*/false);
-        // Branches on constants (`if self.training:`) go now; what is still written inside one is written at run time.
+        // Branches on constants (`if self.training:`) go now; what is still written inside one is
+        // written at run time.
         simplify();
         objects_.clear();
         written_.clear();
@@ -71,7 +73,8 @@ class Lifter {
         return found == objects_.end() ? nullptr : &found->second;
     }
 
-    // Objects are followed in the order of the nodes, so that chains of GetAttr resolve in one pass.
+    // Objects are followed in the order of the nodes, so that chains of GetAttr resolve in one
+    // pass.
     void follow(Node* node) {
         const auto* owner = object_of(node->input(0));
         if (owner == nullptr) return;
@@ -134,7 +137,8 @@ class Lifter {
         const std::string name = node->s(attr::name);
         if (nested)
             fail(ExitCode::kInput,
-                 "{}: attribute `{}` is written inside a loop or a branch, where it cannot travel with the graph; "
+                 "{}: attribute `{}` is written inside a loop or a branch, where it cannot travel "
+                 "with the graph; "
                  "return the value, or write it at the top of forward",
                  describe_node(*node), path_of(owner->get(), name));
         state(*owner, name, node->input(1)->type());
@@ -142,7 +146,8 @@ class Lifter {
         node->destroy();
     }
 
-    Value* state(const c10::intrusive_ptr<Object>& owner, const std::string& name, const c10::TypePtr& type) {
+    Value* state(const c10::intrusive_ptr<Object>& owner, const std::string& name,
+                 const c10::TypePtr& type) {
         const AttributeKey key{owner.get(), name};
         const auto found = current_.find(key);
         if (found != current_.end()) return found->second;
@@ -162,20 +167,24 @@ class Lifter {
         if (found != inputs.end()) return found->second;
         const size_t before_buffers =
             1 + lowered_.arguments.size() + lowered_.states.size() + lowered_.parameters.size();
-        Value* input = graph_.insertInput(parameter >= 0 ? before_buffers : before_buffers + lowered_.buffers.size());
+        Value* input = graph_.insertInput(
+            parameter >= 0 ? before_buffers : before_buffers + lowered_.buffers.size());
         input->setType(c10::TensorType::get());
         (parameter >= 0 ? lowered_.parameters : lowered_.buffers).push_back(index);
         return inputs[index] = input;
     }
 
-    // The attribute's value at the insert point; null when it can only be reached through the module.
+    // The attribute's value at the insert point; null when it can only be reached through the
+    // module.
     Value* materialize(const IValue& value, const c10::TypePtr& type) {
         if (value.isTensor() && value.toTensor().defined()) {
             if (Value* input = tensor_input(value.toTensor())) return input;
             // A tensor that is neither parameter nor buffer: a constant unless it wants a gradient.
-            return torch::jit::tryInsertConstant(graph_, value.toTensor().detach()).value_or(nullptr);
+            return torch::jit::tryInsertConstant(graph_, value.toTensor().detach())
+                .value_or(nullptr);
         }
-        if (!holds_tensor(value)) return torch::jit::tryInsertConstant(graph_, value).value_or(nullptr);
+        if (!holds_tensor(value))
+            return torch::jit::tryInsertConstant(graph_, value).value_or(nullptr);
         if (value.isList() || value.isTuple()) return materialize_sequence(value, type);
         return nullptr;
     }
@@ -183,15 +192,18 @@ class Lifter {
     Value* materialize_sequence(const IValue& value, const c10::TypePtr& type) {
         std::vector<Value*> elements;
         const auto element_type = [&](size_t i) {
-            return value.isList() ? type->expectRef<c10::ListType>().getElementType() : type->containedType(i);
+            return value.isList() ? type->expectRef<c10::ListType>().getElementType()
+                                  : type->containedType(i);
         };
         const c10::ArrayRef<IValue> items =
-            value.isList() ? value.toListRef() : c10::ArrayRef<IValue>(value.toTupleRef().elements().asArrayRef());
+            value.isList() ? value.toListRef()
+                           : c10::ArrayRef<IValue>(value.toTupleRef().elements().asArrayRef());
         for (size_t i = 0; i < items.size(); ++i) {
             elements.push_back(materialize(items[i], element_type(i)));
             if (elements.back() == nullptr) return nullptr;
         }
-        Node* made = value.isList() ? graph_.createList(element_type(0), elements) : graph_.createTuple(elements);
+        Node* made = value.isList() ? graph_.createList(element_type(0), elements)
+                                    : graph_.createTuple(elements);
         graph_.insertNode(made);
         made->output()->setType(type);
         return made->output();
@@ -204,7 +216,8 @@ class Lifter {
             graph_.eraseInput(0);
             return;
         }
-        // Whatever needs the object may read anything under it, so all of the module counts as read there.
+        // Whatever needs the object may read anything under it, so all of the module counts as read
+        // there.
         for (const auto& use : self->uses()) lowered_.opaque_node = describe_node(*use.user);
         for (size_t i = 0; i < model_.parameters().size(); ++i)
             if (parameter_inputs_.count(static_cast<int>(i)) == 0)

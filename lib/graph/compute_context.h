@@ -1,5 +1,6 @@
-// The thread state that segments need: grad mode, no autocast, plain execution, threads for operators. All of it is
-// thread-local in LibTorch, so every thread that runs a segment holds one of these.
+// The thread state that segments need: grad mode, no autocast, plain execution, threads for
+// operators. All of it is thread-local in LibTorch, so every thread that runs a segment holds one
+// of these.
 #pragma once
 
 #include <ATen/core/grad_mode.h>

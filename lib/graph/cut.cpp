@@ -26,7 +26,8 @@ bool is_construct(const Node& node) {
 bool may_write(const Node& node) {
     if (const c10::FunctionSchema* schema = node.maybeSchema()) {
         if (schema->is_mutable()) return true;
-    } else if (node.kind() == prim::CallMethod || node.kind() == prim::CallFunction || node.kind() == prim::SetAttr) {
+    } else if (node.kind() == prim::CallMethod || node.kind() == prim::CallFunction ||
+               node.kind() == prim::SetAttr) {
         return true;
     }
     for (const Block* block : node.blocks())
@@ -39,7 +40,8 @@ bool may_write(const Node& node) {
 struct Span {
     Value* value = nullptr;
     int64_t defined = -1;   // index of its node, -1 for an argument
-    int64_t last_use = -1;  // index of the last node that reads it, nodes.size() for the graph's outputs
+    int64_t last_use = -1;  // index of the last node that reads it, nodes.size() for the graph's
+                            // outputs
 };
 
 class CutFinder {
@@ -66,10 +68,12 @@ class CutFinder {
         for (Node* node : lowered_.graph->nodes()) {
             bool free = node->kind() == prim::Constant;
             if (is_construct(*node) && !node->inputs().empty()) {
-                free = std::all_of(node->inputs().begin(), node->inputs().end(), [&](const Value* input) {
-                    return is_lifted(input) || map_.everywhere.count(input) > 0;
-                });
-                // An empty or constant list may be appended to; only lists of parameters are shared freely.
+                free = std::all_of(node->inputs().begin(), node->inputs().end(),
+                                   [&](const Value* input) {
+                                       return is_lifted(input) || map_.everywhere.count(input) > 0;
+                                   });
+                // An empty or constant list may be appended to; only lists of parameters are shared
+                // freely.
                 free = free && std::any_of(node->inputs().begin(), node->inputs().end(),
                                            [&](const Value* input) { return is_lifted(input); });
             }
@@ -94,19 +98,22 @@ class CutFinder {
     void add_span(Value* value, int64_t defined) {
         if (is_lifted(value) || map_.everywhere.count(value) > 0) return;
         Span span{value, defined, -1};
-        for (const auto& use : value->uses()) span.last_use = std::max(span.last_use, top_index(use.user));
+        for (const auto& use : value->uses())
+            span.last_use = std::max(span.last_use, top_index(use.user));
         spans_.push_back(span);
     }
 
     void collect_spans() {
         for (Value* input : lowered_.graph->inputs()) add_span(input, -1);
         for (size_t i = 0; i < map_.nodes.size(); ++i)
-            for (Value* output : map_.nodes[i]->outputs()) add_span(output, static_cast<int64_t>(i));
+            for (Value* output : map_.nodes[i]->outputs())
+                add_span(output, static_cast<int64_t>(i));
         allowed_.assign(map_.nodes.size() + 1, true);
     }
 
-    // Alias analysis takes all inputs of a graph to be possibly the same tensor. Ours are distinct (parameters by
-    // identity, arguments by the data), so the analysis runs on a copy in which each is made by a node of its own.
+    // Alias analysis takes all inputs of a graph to be possibly the same tensor. Ours are distinct
+    // (parameters by identity, arguments by the data), so the analysis runs on a copy in which each
+    // is made by a node of its own.
     void forbid_written_values() {
         std::vector<int64_t> writers;
         for (size_t i = 0; i < map_.nodes.size(); ++i)
@@ -119,7 +126,8 @@ class CutFinder {
         auto it = scratch->nodes().begin();
         for (Node* node : lowered_.graph->nodes()) {
             node_twin[node] = *it;
-            for (size_t o = 0; o < node->outputs().size(); ++o) twin[node->output(o)] = (*it)->output(o);
+            for (size_t o = 0; o < node->outputs().size(); ++o)
+                twin[node->output(o)] = (*it)->output(o);
             ++it;
         }
         torch::jit::WithInsertPoint at_start(*scratch->nodes().begin());
@@ -138,7 +146,8 @@ class CutFinder {
                 if (span.defined >= writer || span.last_use < 0) continue;
                 if (!aliases.writesToAlias(node, {twin.at(span.value)})) continue;
                 const int64_t last = std::min(writer, span.last_use);
-                for (int64_t p = span.defined + 1; p <= last; ++p) allowed_[static_cast<size_t>(p)] = false;
+                for (int64_t p = span.defined + 1; p <= last; ++p)
+                    allowed_[static_cast<size_t>(p)] = false;
             }
         }
     }
@@ -195,7 +204,9 @@ class CutFinder {
 
 }  // namespace
 
-CutMap find_cuts(const LoweredGraph& lowered, const Model& model) { return CutFinder(lowered, model).run(); }
+CutMap find_cuts(const LoweredGraph& lowered, const Model& model) {
+    return CutFinder(lowered, model).run();
+}
 
 std::vector<Value*> CutMap::alive_at(int64_t position, const LoweredGraph& lowered) const {
     std::unordered_map<const Node*, int64_t> index;

@@ -1,5 +1,6 @@
-// Where a lowered graph may be cut: the values alive between two nodes, and whether a later node writes to one of them.
-// Third stop on the data way; plan/cut_choice.h picks among the places, segment.h builds the pieces.
+// Where a lowered graph may be cut: the values alive between two nodes, and whether a later node
+// writes to one of them. Third stop on the data way; plan/cut_choice.h picks among the places,
+// segment.h builds the pieces.
 #pragma once
 
 #include <torch/csrc/jit/ir/ir.h>
@@ -12,16 +13,19 @@
 
 namespace dslaunch {
 
-// The graph's top-level nodes that do work, in order, and what each value needs. Positions count these nodes: position p
-// is before nodes[p].
+// The graph's top-level nodes that do work, in order, and what each value needs. Positions count
+// these nodes: position p is before nodes[p].
 struct CutMap {
     std::vector<torch::jit::Node*> nodes;
-    // Constants, and lists of parameters: cloned into every segment that reads them, never alive at a cut.
+    // Constants, and lists of parameters: cloned into every segment that reads them, never alive at
+    // a cut.
     std::unordered_set<const torch::jit::Value*> everywhere;
-    std::vector<CutPlace> places;  // the legal ones, by position; 0 and nodes.size() are not among them
+    std::vector<CutPlace> places;  // the legal ones, by position; 0 and nodes.size() are not among
+                                   // them
 
     // Values alive at POSITION that a segment takes as inputs: arguments first, then by definition.
-    [[nodiscard]] std::vector<torch::jit::Value*> alive_at(int64_t position, const LoweredGraph& lowered) const;
+    [[nodiscard]] std::vector<torch::jit::Value*> alive_at(int64_t position,
+                                                           const LoweredGraph& lowered) const;
 };
 
 [[nodiscard]] CutMap find_cuts(const LoweredGraph& lowered, const Model& model);

@@ -41,14 +41,18 @@ void begin_draw(Stack& stack) {
     generator.set_current_seed(draw_seed(mine.key, mine.ordinal_first + ordinal, trip));
 }
 
-void end_draw(Stack& /*stack*/) { this_thread().lock = {}; }
+void end_draw(Stack& /*stack*/) {
+    this_thread().lock = {};
+}
 
-// TorchScript finds operators in a registry of its own; ours are added when the first segment needs them.
+// TorchScript finds operators in a registry of its own; ours are added when the first segment needs
+// them.
 void register_operators() {
     static const torch::jit::RegisterOperators operators({
         torch::jit::Operator("dslaunch::begin_draw(int ordinal, int trip) -> ()", begin_draw,
                              c10::AliasAnalysisKind::CONSERVATIVE),
-        torch::jit::Operator("dslaunch::end_draw() -> ()", end_draw, c10::AliasAnalysisKind::CONSERVATIVE),
+        torch::jit::Operator("dslaunch::end_draw() -> ()", end_draw,
+                             c10::AliasAnalysisKind::CONSERVATIVE),
     });
 }
 
@@ -69,7 +73,9 @@ DrawScope::DrawScope(const DrawKey& key, int64_t ordinal_first, c10::Device devi
     mine.device = device;
 }
 
-DrawScope::~DrawScope() { this_thread().lock = {}; }
+DrawScope::~DrawScope() {
+    this_thread().lock = {};
+}
 
 uint64_t draw_seed(const DrawKey& key, int64_t ordinal, int64_t trip) {
     uint64_t hash = mix(key.seed);
@@ -89,7 +95,8 @@ void insert_draw(Node* node, int64_t ordinal, Value* trip) {
     torch::jit::WithInsertPoint before(node);
     Value* ordinal_value = graph.insertConstant(ordinal);
     if (trip == nullptr) trip = graph.insertConstant(static_cast<int64_t>(0));
-    Node* begin = graph.create(c10::Symbol::fromQualString("dslaunch::begin_draw"), {ordinal_value, trip}, 0);
+    Node* begin =
+        graph.create(c10::Symbol::fromQualString("dslaunch::begin_draw"), {ordinal_value, trip}, 0);
     begin->insertBefore(node);
     Node* end = graph.create(c10::Symbol::fromQualString("dslaunch::end_draw"), {}, 0);
     end->insertAfter(node);

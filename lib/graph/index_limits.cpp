@@ -16,14 +16,15 @@ std::vector<ArgumentLimit> argument_limits(const LoweredGraph& lowered, const Mo
         if (table->node() != graph.param_node() || index->node() != graph.param_node()) continue;
         const bool is_argument =
             index->offset() >= lowered.first_argument() && index->offset() < lowered.first_state();
-        const bool is_parameter =
-            table->offset() >= lowered.first_parameter() && table->offset() < lowered.first_buffer();
+        const bool is_parameter = table->offset() >= lowered.first_parameter() &&
+                                  table->offset() < lowered.first_buffer();
         if (!is_argument || !is_parameter) continue;
         const int parameter = lowered.parameters[table->offset() - lowered.first_parameter()];
         const ModelParameter& owner = model.parameters()[static_cast<size_t>(parameter)];
         const std::string& argument = lowered.arguments[index->offset() - lowered.first_argument()];
-        const auto known = std::find_if(limits.begin(), limits.end(),
-                                        [&](const ArgumentLimit& limit) { return limit.argument == argument; });
+        const auto known =
+            std::find_if(limits.begin(), limits.end(),
+                         [&](const ArgumentLimit& limit) { return limit.argument == argument; });
         if (known == limits.end()) {
             limits.push_back({argument, owner.name, owner.tensor.size(0)});
         } else if (owner.tensor.size(0) < known->rows) {

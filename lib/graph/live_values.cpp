@@ -15,9 +15,11 @@ namespace {
 
 IValue map_tuple(const IValue& value, const TensorMap& map) {
     std::vector<IValue> elements;
-    for (const IValue& element : value.toTupleRef().elements()) elements.push_back(map_tensors(element, map));
+    for (const IValue& element : value.toTupleRef().elements())
+        elements.push_back(map_tensors(element, map));
     const std::shared_ptr<c10::TupleType> type = value.toTupleRef().type();
-    if (type->schema() != nullptr) return c10::ivalue::Tuple::createNamed(std::move(elements), type);
+    if (type->schema() != nullptr)
+        return c10::ivalue::Tuple::createNamed(std::move(elements), type);
     return c10::ivalue::Tuple::create(std::move(elements));
 }
 
@@ -48,7 +50,8 @@ IValue map_tensors(const IValue& value, const TensorMap& map) {
     return value;
 }
 
-Boundary make_boundary(std::vector<IValue> outputs, const std::vector<const c10::StorageImpl*>& lenders) {
+Boundary make_boundary(std::vector<IValue> outputs,
+                       const std::vector<const c10::StorageImpl*>& lenders) {
     Boundary boundary;
     std::unordered_map<const c10::TensorImpl*, at::Tensor> detached;
     // The producers are held until the end, so that no address is met twice.
@@ -56,8 +59,9 @@ Boundary make_boundary(std::vector<IValue> outputs, const std::vector<const c10:
     const TensorMap detach = [&](const at::Tensor& tensor) {
         const auto found = detached.find(tensor.unsafeGetTensorImpl());
         if (found != detached.end()) return found->second;
-        const bool borrowed = tensor.has_storage() && std::find(lenders.begin(), lenders.end(),
-                                                                tensor.storage().unsafeGetStorageImpl()) != lenders.end();
+        const bool borrowed = tensor.has_storage() &&
+                              std::find(lenders.begin(), lenders.end(),
+                                        tensor.storage().unsafeGetStorageImpl()) != lenders.end();
         const at::Tensor producer = borrowed ? tensor.clone() : tensor;
         at::Tensor leaf = producer.detach();
         if (producer.requires_grad()) {
@@ -78,7 +82,8 @@ int64_t Boundary::bytes() const {
     int64_t total = 0;
     for (const IValue& value : values) {
         static_cast<void>(map_tensors(value, [&](const at::Tensor& tensor) {
-            if (tensor.has_storage() && counted.insert(tensor.storage().unsafeGetStorageImpl()).second)
+            if (tensor.has_storage() &&
+                counted.insert(tensor.storage().unsafeGetStorageImpl()).second)
                 total += static_cast<int64_t>(tensor.storage().nbytes());
             return tensor;
         }));

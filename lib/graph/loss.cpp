@@ -28,15 +28,20 @@ Value* loss_value(Graph& graph, const LossConfig& loss, Value* output, Value* ta
             Value* rows = graph.insert(c10::aten::flatten, {output, 0, -2});
             Value* labels = graph.insert(c10::aten::flatten, {target});
             Value* none = graph.insertConstant(c10::IValue());
-            return graph.insert(c10::aten::cross_entropy_loss, {rows, labels, none, mean, kIgnoreIndex, 0.0});
+            return graph.insert(c10::aten::cross_entropy_loss,
+                                {rows, labels, none, mean, kIgnoreIndex, 0.0});
         }
-        case LossKind::kMse: return graph.insert(c10::aten::mse_loss, {output, target, mean});
-        case LossKind::kL1: return graph.insert(c10::aten::l1_loss, {output, target, mean});
+        case LossKind::kMse:
+            return graph.insert(c10::aten::mse_loss, {output, target, mean});
+        case LossKind::kL1:
+            return graph.insert(c10::aten::l1_loss, {output, target, mean});
         case LossKind::kBceWithLogits: {
             Value* none = graph.insertConstant(c10::IValue());
-            return graph.insert(c10::aten::binary_cross_entropy_with_logits, {output, target, none, none, mean});
+            return graph.insert(c10::aten::binary_cross_entropy_with_logits,
+                                {output, target, none, none, mean});
         }
-        case LossKind::kModel: break;
+        case LossKind::kModel:
+            break;
     }
     DSL_CHECK(false, "no such loss");
     return nullptr;
@@ -57,7 +62,8 @@ void append_loss(const LossConfig& loss, LoweredGraph& lowered) {
     if (loss.kind == LossKind::kModel) {
         if (loss.mean == LossMean::kToken)
             fail(ExitCode::kConfig,
-                 "dslaunch.loss.mean: \"token\" needs a loss that the config names (dslaunch.loss.name): this model "
+                 "dslaunch.loss.mean: \"token\" needs a loss that the config names "
+                 "(dslaunch.loss.name): this model "
                  "computes its own mean");
         if (is_tensor) return;
         fail(ExitCode::kInput,
@@ -66,7 +72,8 @@ void append_loss(const LossConfig& loss, LoweredGraph& lowered) {
              output->type()->repr_str());
     }
     if (!is_tensor)
-        fail(ExitCode::kInput, "forward returns {}; the config's loss needs one tensor", output->type()->repr_str());
+        fail(ExitCode::kInput, "forward returns {}; the config's loss needs one tensor",
+             output->type()->repr_str());
     Value* target = graph.insertInput(lowered.first_state());
     target->setType(c10::TensorType::get());
     lowered.arguments.push_back(loss.target);

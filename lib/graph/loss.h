@@ -5,12 +5,15 @@
 
 namespace dslaunch {
 
-// kModel: checks that output 0 can be a loss (its mean is the model's own: LossMean::kToken is an error). Otherwise adds the target as the last argument and the loss as output 0.
-// Shapes as in PyTorch: cross_entropy takes [*, classes] against [*] int64 (or [N, classes, …]), the others equal shapes.
-// Throws Error{kInput} when the output is a tuple or the target's name is already an argument that forward uses otherwise.
+// kModel: checks that output 0 can be a loss (its mean is the model's own: LossMean::kToken is an
+// error). Otherwise adds the target as the last argument and the loss as output 0. Shapes as in
+// PyTorch: cross_entropy takes [*, classes] against [*] int64 (or [N, classes, …]), the others
+// equal shapes. Throws Error{kInput} when the output is a tuple or the target's name is already an
+// argument that forward uses otherwise.
 void append_loss(const LossConfig& loss, LoweredGraph& lowered);
 
-// What a loss with LossMean::kToken is divided by: the targets that count. cross_entropy ignores -100, the others ignore none.
+// What a loss with LossMean::kToken is divided by: the targets that count. cross_entropy ignores
+// -100, the others ignore none.
 [[nodiscard]] int64_t counted_targets(const LossConfig& loss, const c10::IValue& target);
 
 }  // namespace dslaunch

@@ -37,7 +37,8 @@ int64_t count_calls(const Block& block) {
     return calls;
 }
 
-// Inline expands one level at a time when the optimiser is off, so it is repeated until nothing changes.
+// Inline expands one level at a time when the optimiser is off, so it is repeated until nothing
+// changes.
 void inline_to_fixpoint(Graph& graph) {
     constexpr int kDepthMax = 1000;  // recursion is not TorchScript; a deeper nest is a bug
     int64_t before = -1;
@@ -64,7 +65,9 @@ void simplify(std::shared_ptr<Graph>& graph) {
 void rewrite_devices(Block& block, c10::Device device) {
     for (Node* node : block.nodes()) {
         for (Block* inner : node->blocks()) rewrite_devices(*inner, device);
-        if (node->kind() != prim::Constant || node->output()->type()->kind() != c10::TypeKind::DeviceObjType) continue;
+        if (node->kind() != prim::Constant ||
+            node->output()->type()->kind() != c10::TypeKind::DeviceObjType)
+            continue;
         const auto value = torch::jit::toIValue(node->output());
         if (!value || !value->isDevice() || value->toDevice() == device) continue;
         torch::jit::WithInsertPoint here(node);
@@ -79,30 +82,36 @@ std::string list_names(const std::vector<c10::Argument>& arguments) {
 }
 
 // Removes the arguments that the data do not supply, putting their defaults in place.
-void bind_arguments(const std::vector<c10::Argument>& schema, const LowerOptions& options, LoweredGraph& lowered) {
+void bind_arguments(const std::vector<c10::Argument>& schema, const LowerOptions& options,
+                    LoweredGraph& lowered) {
     Graph& graph = *lowered.graph;
     for (const std::string& name : options.arguments) {
         bool known = false;
         for (size_t i = 1; i < schema.size(); ++i) known = known || schema[i].name() == name;
         if (!known)
-            fail(ExitCode::kInput, "forward has no argument `{}`; it takes: {}", printable(name), list_names(schema));
+            fail(ExitCode::kInput, "forward has no argument `{}`; it takes: {}", printable(name),
+                 list_names(schema));
     }
     torch::jit::WithInsertPoint at_start(*graph.nodes().begin());
     for (size_t i = schema.size(); i-- > 1;) {
         const c10::Argument& argument = schema[i];
         const auto& given = options.arguments;
-        const bool supplied = given.empty() ? !argument.default_value().has_value()
-                                            : std::find(given.begin(), given.end(), argument.name()) != given.end();
+        const bool supplied =
+            given.empty() ? !argument.default_value().has_value()
+                          : std::find(given.begin(), given.end(), argument.name()) != given.end();
         if (supplied) {
             lowered.arguments.insert(lowered.arguments.begin(), argument.name());
             lowered.argument_types.insert(lowered.argument_types.begin(), argument.type());
             continue;
         }
         if (!argument.default_value())
-            fail(ExitCode::kInput, "forward's argument `{}` has no default and the data give it nothing; forward takes: {}",
+            fail(ExitCode::kInput,
+                 "forward's argument `{}` has no default and the data give it nothing; forward "
+                 "takes: {}",
                  argument.name(), list_names(schema));
         const auto constant = torch::jit::tryInsertConstant(graph, *argument.default_value());
-        DSL_CHECK(constant.has_value(), "the default of argument {} is no constant", argument.name());
+        DSL_CHECK(constant.has_value(), "the default of argument {} is no constant",
+                  argument.name());
         graph.inputs()[i]->replaceAllUsesWith(*constant);
         graph.eraseInput(i);
     }
@@ -130,7 +139,8 @@ std::string module_path(const Node& node) {
     std::vector<std::string> parts;
     for (const auto& entry : (*node.callstack())->vec()) {
         const auto& instance = std::get<2>(entry);
-        if (instance.has_value() && instance->instance_name() != "SELF") parts.push_back(instance->instance_name());
+        if (instance.has_value() && instance->instance_name() != "SELF")
+            parts.push_back(instance->instance_name());
     }
     return join(parts, ".");
 }

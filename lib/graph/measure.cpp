@@ -13,7 +13,8 @@ using c10::IValue;
 
 namespace {
 
-// Counts what the operators of this thread do while it exists: storages they make, FLOPs of products.
+// Counts what the operators of this thread do while it exists: storages they make, FLOPs of
+// products.
 class OperatorTrace {
   public:
     OperatorTrace() {
@@ -38,14 +39,16 @@ class OperatorTrace {
 
     // Storages that were there before are not counted when an operator returns a view of them.
     void ignore(const at::Tensor& tensor) {
-        if (tensor.has_storage()) ignored_.emplace(tensor.storage().unsafeGetStorageImpl(), tensor.storage());
+        if (tensor.has_storage())
+            ignored_.emplace(tensor.storage().unsafeGetStorageImpl(), tensor.storage());
     }
 
     // Bytes of the storages made since the last call that something besides this trace still holds.
     [[nodiscard]] int64_t take_kept_bytes() {
         int64_t kept = 0;
         for (const auto& [pointer, storage] : storages_)
-            if (storage.use_count() > 1 && ignored_.count(pointer) == 0) kept += static_cast<int64_t>(storage.nbytes());
+            if (storage.use_count() > 1 && ignored_.count(pointer) == 0)
+                kept += static_cast<int64_t>(storage.nbytes());
         storages_.clear();
         return kept;
     }
@@ -79,12 +82,14 @@ class OperatorTrace {
         if (attention_depth_ > 0) --attention_depth_;
         for (const IValue& output : call.outputs()) {
             static_cast<void>(map_tensors(output, [&](const at::Tensor& tensor) {
-                if (tensor.has_storage()) storages_.emplace(tensor.storage().unsafeGetStorageImpl(), tensor.storage());
+                if (tensor.has_storage())
+                    storages_.emplace(tensor.storage().unsafeGetStorageImpl(), tensor.storage());
                 return tensor;
             }));
         }
         if (std::string_view(call.name()) == "aten::convolution" && !call.outputs().empty())
-            flops_ += kernel_flops_ * (call.outputs()[0].isTensor() ? call.outputs()[0].toTensor().numel() : 0);
+            flops_ += kernel_flops_ *
+                      (call.outputs()[0].isTensor() ? call.outputs()[0].toTensor().numel() : 0);
     }
 
     static int64_t product_flops(c10::ArrayRef<const IValue> inputs, size_t a, size_t b) {
@@ -97,7 +102,8 @@ class OperatorTrace {
         if (inputs.size() < 3 || !inputs[0].isTensor() || !inputs[2].isTensor()) return 0;
         const at::Tensor& query = inputs[0].toTensor();
         const int64_t keys = inputs[1].toTensor().size(-2);
-        return 2 * query.numel() * keys + 2 * query.numel() / query.size(-1) * keys * inputs[2].toTensor().size(-1);
+        return 2 * query.numel() * keys +
+               2 * query.numel() / query.size(-1) * keys * inputs[2].toTensor().size(-1);
     }
 
     static int64_t class_count(c10::ArrayRef<const IValue> inputs) {
@@ -118,7 +124,8 @@ class OperatorTrace {
     int attention_depth_ = 0;
     int64_t classes_ = 0;
     int64_t kernel_flops_ = 0;  // of the convolution under way
-    std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;  // held, so that no address comes twice
+    std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;  // held, so that no
+                                                                          // address comes twice
     std::unordered_map<const c10::StorageImpl*, c10::Storage> ignored_;
 };
 
@@ -126,7 +133,8 @@ ModelInfo describe_parameters(const SegmentedModel& segmented) {
     ModelInfo info;
     for (const ModelParameter& parameter : segmented.model().parameters())
         info.parameters.push_back({parameter.name, parameter.tensor.numel(),
-                                   static_cast<int64_t>(parameter.tensor.element_size()), parameter.tensor.requires_grad()});
+                                   static_cast<int64_t>(parameter.tensor.element_size()),
+                                   parameter.tensor.requires_grad()});
     for (const ModelBuffer& buffer : segmented.model().buffers())
         info.buffer_bytes += Bytes{static_cast<int64_t>(buffer.tensor.nbytes())};
     for (const Segment& segment : segmented.segments()) {
@@ -134,7 +142,8 @@ ModelInfo describe_parameters(const SegmentedModel& segmented) {
         made.name = segment.name;
         made.parameters = segment.parameters;
         if (segment.module_input)
-            for (const int opaque : segmented.lowered().opaque_parameters) made.parameters.push_back(opaque);
+            for (const int opaque : segmented.lowered().opaque_parameters)
+                made.parameters.push_back(opaque);
         made.nodes = segment.nodes;
         info.segments.push_back(std::move(made));
     }
@@ -181,10 +190,12 @@ ModelInfo measure(const SegmentedModel& segmented, const std::vector<IValue>& ar
     batch.values = arguments;
     info.batch_bytes = Bytes{batch.bytes()};
     std::vector<at::Tensor> before;
-    for (const ModelBuffer& buffer : segmented.model().buffers()) before.push_back(buffer.tensor.clone());
+    for (const ModelBuffer& buffer : segmented.model().buffers())
+        before.push_back(buffer.tensor.clone());
     trace_segments(segmented, segmented.first_inputs(arguments), info);
     const at::NoGradGuard no_grad;
-    for (size_t b = 0; b < before.size(); ++b) segmented.model().buffers()[b].tensor.copy_(before[b]);
+    for (size_t b = 0; b < before.size(); ++b)
+        segmented.model().buffers()[b].tensor.copy_(before[b]);
     return info;
 }
 

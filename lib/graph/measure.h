@@ -1,5 +1,5 @@
-// What a segmented model weighs: bytes alive at each cut, bytes that autograd keeps, FLOPs. Found by one forward pass over
-// a micro batch, before the first step. Feeds plan/model_info.h.
+// What a segmented model weighs: bytes alive at each cut, bytes that autograd keeps, FLOPs. Found
+// by one forward pass over a micro batch, before the first step. Feeds plan/model_info.h.
 #pragma once
 
 #include "graph/segment.h"
@@ -7,8 +7,10 @@
 
 namespace dslaunch {
 
-// ARGUMENTS: one micro batch of the run, as the data give it. Buffers are left as they were. (LibTorch's meta device would
-// do without memory and arithmetic, but half of the operators have their meta kernels in Python only.)
-[[nodiscard]] ModelInfo measure(const SegmentedModel& model, const std::vector<c10::IValue>& arguments);
+// ARGUMENTS: one micro batch of the run, as the data give it. Buffers are left as they were.
+// (LibTorch's meta device would do without memory and arithmetic, but half of the operators have
+// their meta kernels in Python only.)
+[[nodiscard]] ModelInfo measure(const SegmentedModel& model,
+                                const std::vector<c10::IValue>& arguments);
 
 }  // namespace dslaunch

@@ -1,8 +1,8 @@
 #include "graph/model.h"
 
 #include <ATen/ATen.h>
-#include <torch/csrc/autograd/grad_mode.h>
 #include <sys/stat.h>
+#include <torch/csrc/autograd/grad_mode.h>
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <map>
@@ -15,16 +15,19 @@ namespace dslaunch {
 
 namespace {
 
-// Two tensors with this key in common are the same parameter: an archive loses the identity of tied tensors but keeps
-// their storage.
+// Two tensors with this key in common are the same parameter: an archive loses the identity of tied
+// tensors but keeps their storage.
 using StorageKey = std::tuple<const void*, int64_t, std::vector<int64_t>, std::vector<int64_t>>;
 
 StorageKey storage_key(const at::Tensor& tensor) {
-    return {tensor.storage().data(), tensor.storage_offset(), tensor.sizes().vec(), tensor.strides().vec()};
+    return {tensor.storage().data(), tensor.storage_offset(), tensor.sizes().vec(),
+            tensor.strides().vec()};
 }
 
-// Replaces tensors inside lists, tuples and dicts (an LSTM's _flat_weights) by the one kept for their storage.
-c10::IValue unify(const c10::IValue& value, const std::map<StorageKey, at::Tensor>& kept, bool& changed) {
+// Replaces tensors inside lists, tuples and dicts (an LSTM's _flat_weights) by the one kept for
+// their storage.
+c10::IValue unify(const c10::IValue& value, const std::map<StorageKey, at::Tensor>& kept,
+                  bool& changed) {
     if (value.isTensor()) {
         if (!value.toTensor().defined() || !value.toTensor().has_storage()) return value;
         const auto found = kept.find(storage_key(value.toTensor()));
@@ -62,7 +65,9 @@ Model Model::load(const std::string& path) {
     if (::stat(path.c_str(), &status) != 0)
         fail(ExitCode::kInput, "{}: cannot be opened: {}", printable(path), errno_text(errno));
     if (S_ISDIR(status.st_mode))
-        fail(ExitCode::kInput, "{}: is a folder, not a TorchScript archive (torch.jit.save writes one)", printable(path));
+        fail(ExitCode::kInput,
+             "{}: is a folder, not a TorchScript archive (torch.jit.save writes one)",
+             printable(path));
     try {
         return adopt(torch::jit::load(path));
     } catch (const Error& error) {
@@ -70,14 +75,16 @@ Model Model::load(const std::string& path) {
     } catch (const std::exception& error) {
         const std::vector<std::string> lines = split(error.what(), '\n');
         fail(ExitCode::kInput,
-             "{}: is not a TorchScript archive that can be loaded: {}; write it with torch.jit.save or `dslaunch model new`",
+             "{}: is not a TorchScript archive that can be loaded: {}; write it with "
+             "torch.jit.save or `dslaunch model new`",
              printable(path), printable(lines.front()));
     }
 }
 
 Model Model::adopt(torch::jit::Module module) {
     if (!module.find_method("forward"))
-        fail(ExitCode::kInput, "the archive's module has no forward method; save the whole model, not a part of it");
+        fail(ExitCode::kInput,
+             "the archive's module has no forward method; save the whole model, not a part of it");
     Model model(std::move(module));
     model.collect();
     return model;
@@ -86,7 +93,8 @@ Model Model::adopt(torch::jit::Module module) {
 void Model::collect() {
     std::map<StorageKey, at::Tensor> kept;
     std::map<const void*, std::string> storage_owner;
-    const auto adopt_tensor = [&](const std::string& name, const at::Tensor& tensor, auto& list, auto& index_of) {
+    const auto adopt_tensor = [&](const std::string& name, const at::Tensor& tensor, auto& list,
+                                  auto& index_of) {
         const StorageKey key = storage_key(tensor);
         const auto found = kept.find(key);
         if (found != kept.end() && tensor.numel() > 0) {
@@ -99,7 +107,8 @@ void Model::collect() {
         kept.emplace(key, tensor);
         index_of.emplace(tensor.unsafeGetTensorImpl(), static_cast<int>(list.size()));
         list.push_back({name, {}, tensor});
-        // A view that overlaps another parameter without being it would be trained twice in the same memory.
+        // A view that overlaps another parameter without being it would be trained twice in the
+        // same memory.
         const auto [owner, is_first] = storage_owner.emplace(tensor.storage().data(), name);
         if (!is_first && tensor.numel() > 0) {
             torch::NoGradGuard no_grad;
@@ -111,7 +120,8 @@ void Model::collect() {
     };
     for (const auto& item : module_.named_parameters(true))
         adopt_tensor(item.name, item.value, parameters_, parameter_of_);
-    for (const auto& item : module_.named_buffers(true)) adopt_tensor(item.name, item.value, buffers_, buffer_of_);
+    for (const auto& item : module_.named_buffers(true))
+        adopt_tensor(item.name, item.value, buffers_, buffer_of_);
     unify_attributes(module_, kept);
 }
 

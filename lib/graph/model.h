@@ -1,5 +1,5 @@
-// A TorchScript archive in memory: its module, its parameters and buffers by name. First stop after the run config;
-// lower.h turns its forward into a plain graph. One thread at a time.
+// A TorchScript archive in memory: its module, its parameters and buffers by name. First stop after
+// the run config; lower.h turns its forward into a plain graph. One thread at a time.
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>
@@ -25,8 +25,9 @@ struct ModelBuffer {
 
 class Model {
   public:
-    // Loads PATH onto the CPU. Tied parameters become one tensor under all their names; views that overlap get a storage
-    // of their own. Throws Error{kInput} naming PATH when it is missing, no TorchScript archive, or has no forward.
+    // Loads PATH onto the CPU. Tied parameters become one tensor under all their names; views that
+    // overlap get a storage of their own. Throws Error{kInput} naming PATH when it is missing, no
+    // TorchScript archive, or has no forward.
     [[nodiscard]] static Model load(const std::string& path);
 
     // Takes a module that is already in memory (tests, models made here).

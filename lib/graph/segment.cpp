@@ -32,7 +32,8 @@ SegmentedModel SegmentedModel::make(Model& model, const LowerOptions& options, i
 void SegmentedModel::cut(const CutMap& map, const std::vector<int64_t>& positions) {
     std::vector<int64_t> ends = positions;
     ends.push_back(static_cast<int64_t>(map.nodes.size()));
-    // Segment 0 takes every argument and state, read or not, so that callers need not know which are.
+    // Segment 0 takes every argument and state, read or not, so that callers need not know which
+    // are.
     LiveRange live;
     for (size_t i = lowered_.first_argument(); i < lowered_.first_parameter(); ++i)
         live.in.push_back(lowered_.graph->inputs()[i]);
@@ -41,7 +42,8 @@ void SegmentedModel::cut(const CutMap& map, const std::vector<int64_t>& position
     for (const int64_t end : ends) {
         range.end = end;
         const auto outputs = lowered_.graph->outputs();
-        live.out = end == ends.back() ? std::vector<Value*>(outputs.begin(), outputs.end()) : map.alive_at(end, lowered_);
+        live.out = end == ends.back() ? std::vector<Value*>(outputs.begin(), outputs.end())
+                                      : map.alive_at(end, lowered_);
         Segment segment = build_segment(*model_, lowered_, map, range, live);
         const std::string text = torch::jit::Canonicalize(segment.graph, false)->toString(false);
         std::shared_ptr<torch::jit::Code>& code = codes[text];
@@ -57,7 +59,8 @@ void SegmentedModel::cut(const CutMap& map, const std::vector<int64_t>& position
 std::vector<int> SegmentedModel::unused_parameters() const {
     std::vector<bool> used(model_->parameters().size(), false);
     for (const int parameter : lowered_.parameters) used[static_cast<size_t>(parameter)] = true;
-    for (const int parameter : lowered_.opaque_parameters) used[static_cast<size_t>(parameter)] = true;
+    for (const int parameter : lowered_.opaque_parameters)
+        used[static_cast<size_t>(parameter)] = true;
     std::vector<int> unused;
     for (size_t i = 0; i < used.size(); ++i)
         if (!used[i]) unused.push_back(static_cast<int>(i));
@@ -77,8 +80,10 @@ std::vector<IValue> SegmentedModel::first_inputs(std::vector<IValue> arguments) 
 void SegmentedModel::store_states(const Boundary& last) const {
     for (size_t i = 0; i < lowered_.states.size(); ++i) {
         const ModelState& state = lowered_.states[i];
-        IValue value = map_tensors(last.values[1 + i], [](const at::Tensor& tensor) { return tensor.detach(); });
-        // A buffer stays the tensor that the model lists, so that it is evaluated, sent and saved as it is now.
+        IValue value = map_tensors(last.values[1 + i],
+                                   [](const at::Tensor& tensor) { return tensor.detach(); });
+        // A buffer stays the tensor that the model lists, so that it is evaluated, sent and saved
+        // as it is now.
         const IValue before = state.object->getAttr(state.attribute);
         if (before.isTensor() && value.isTensor() && model_->buffer_index(before.toTensor()) >= 0) {
             before.toTensor().set_data(value.toTensor());
@@ -88,8 +93,8 @@ void SegmentedModel::store_states(const Boundary& last) const {
     }
 }
 
-Boundary SegmentedModel::forward(size_t index, const std::vector<IValue>& inputs, const DrawKey& key,
-                                 c10::Device device) const {
+Boundary SegmentedModel::forward(size_t index, const std::vector<IValue>& inputs,
+                                 const DrawKey& key, c10::Device device) const {
     const Segment& segment = segments_[index];
     torch::jit::Stack stack;
     stack.reserve(inputs.size() + segment.parameters.size() + segment.buffers.size() + 1);
@@ -100,13 +105,16 @@ Boundary SegmentedModel::forward(size_t index, const std::vector<IValue>& inputs
         stack.emplace_back(tensor);
         lenders.push_back(tensor.storage().unsafeGetStorageImpl());
     };
-    for (const int parameter : segment.parameters) lend(model_->parameters()[static_cast<size_t>(parameter)].tensor);
-    for (const int buffer : segment.buffers) lend(model_->buffers()[static_cast<size_t>(buffer)].tensor);
+    for (const int parameter : segment.parameters)
+        lend(model_->parameters()[static_cast<size_t>(parameter)].tensor);
+    for (const int buffer : segment.buffers)
+        lend(model_->buffers()[static_cast<size_t>(buffer)].tensor);
     const DrawScope draws(key, segment.draw_ordinal_first, device);
     try {
         torch::jit::InterpreterState(*segment.code).run(stack);
     } catch (const std::exception& error) {
-        fail(ExitCode::kInput, "segment {} ({}) failed: {}", index, segment.name, torch_reason(error.what()));
+        fail(ExitCode::kInput, "segment {} ({}) failed: {}", index, segment.name,
+             torch_reason(error.what()));
     }
     return make_boundary(std::move(stack), lenders);
 }
@@ -126,7 +134,8 @@ void SegmentedModel::backward(Boundary& boundary) {
 
 void SegmentedModel::backward_loss(Boundary& boundary, double scale) {
     if (boundary.producers.empty())
-        fail(ExitCode::kInput, "the loss does not depend on any trainable parameter: nothing can be trained");
+        fail(ExitCode::kInput,
+             "the loss does not depend on any trainable parameter: nothing can be trained");
     // Only the loss is a root: the states behind it are values, not results.
     at::Tensor loss = boundary.producers.front();
     boundary = {};
@@ -138,7 +147,8 @@ double loss_of(const Boundary& last) {
     const at::Tensor& loss = last.values[0].toTensor();
     if (loss.numel() != 1)
         fail(ExitCode::kInput,
-             "forward returns a tensor of {} elements, not a loss; return a scalar, or name a loss in the config "
+             "forward returns a tensor of {} elements, not a loss; return a scalar, or name a loss "
+             "in the config "
              "(dslaunch.loss)",
              loss.numel());
     return loss.item<double>();

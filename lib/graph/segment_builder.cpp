@@ -20,15 +20,21 @@ namespace {
 
 class Builder {
   public:
-    Builder(const Model& model, const LoweredGraph& lowered, const CutMap& map, const SegmentRange& range)
-        : model_(model), lowered_(lowered), map_(map), range_(range), graph_(std::make_shared<Graph>()) {}
+    Builder(const Model& model, const LoweredGraph& lowered, const CutMap& map,
+            const SegmentRange& range)
+        : model_(model),
+          lowered_(lowered),
+          map_(map),
+          range_(range),
+          graph_(std::make_shared<Graph>()) {}
 
     Segment build(const std::vector<Value*>& live_in, const std::vector<Value*>& live_out) {
         segment_.draw_ordinal_first = range_.draw_ordinal_first;
         segment_.nodes = range_.end - range_.begin;
         for (Value* value : live_in) add_input(value);
         add_lifted_inputs(live_out);
-        for (int64_t i = range_.begin; i < range_.end; ++i) clone(*map_.nodes[static_cast<size_t>(i)]);
+        for (int64_t i = range_.begin; i < range_.end; ++i)
+            clone(*map_.nodes[static_cast<size_t>(i)]);
         for (Value* value : live_out) graph_->registerOutput(twin(value));
         segment_.name = name();
         segment_.graph = graph_;
@@ -48,7 +54,8 @@ class Builder {
     // Parameters and buffers in the order of the lowered graph's inputs.
     void add_lifted_inputs(const std::vector<Value*>& live_out) {
         std::unordered_map<const Value*, bool> read;
-        for (int64_t i = range_.begin; i < range_.end; ++i) mark(*map_.nodes[static_cast<size_t>(i)], read);
+        for (int64_t i = range_.begin; i < range_.end; ++i)
+            mark(*map_.nodes[static_cast<size_t>(i)], read);
         for (Value* value : live_out) mark_value(value, read);
         const Graph& graph = *lowered_.graph;
         if (lowered_.module_input && read.count(graph.inputs()[0]) > 0) {
@@ -58,12 +65,14 @@ class Builder {
             twins_[graph.inputs()[0]] = module;
         }
         for (size_t i = 0; i < lowered_.parameters.size(); ++i)
-            add_lifted(lowered_.first_parameter() + i, lowered_.parameters[i], read, segment_.parameters);
+            add_lifted(lowered_.first_parameter() + i, lowered_.parameters[i], read,
+                       segment_.parameters);
         for (size_t i = 0; i < lowered_.buffers.size(); ++i)
             add_lifted(lowered_.first_buffer() + i, lowered_.buffers[i], read, segment_.buffers);
     }
 
-    void add_lifted(size_t input, int owner, const std::unordered_map<const Value*, bool>& read, std::vector<int>& list) {
+    void add_lifted(size_t input, int owner, const std::unordered_map<const Value*, bool>& read,
+                    std::vector<int>& list) {
         Value* value = lowered_.graph->inputs()[input];
         if (read.count(value) == 0) return;
         add_input(value);
@@ -83,12 +92,13 @@ class Builder {
         }
     }
 
-    // The value that stands for VALUE here; constants and lists of parameters are cloned on demand, at the start.
+    // The value that stands for VALUE here; constants and lists of parameters are cloned on demand,
+    // at the start.
     Value* twin(Value* value) {
         const auto found = twins_.find(value);
         if (found != twins_.end()) return found->second;
-        DSL_CHECK(map_.everywhere.count(value) > 0, "value %{} is read in a segment that it does not reach",
-                  value->debugName());
+        DSL_CHECK(map_.everywhere.count(value) > 0,
+                  "value %{} is read in a segment that it does not reach", value->debugName());
         Node* from = value->node();
         Node* copy = graph_->createClone(from, [this](Value* v) { return twin(v); });
         if (prologue_end_ == nullptr) {
@@ -97,7 +107,8 @@ class Builder {
             copy->insertAfter(prologue_end_);
         }
         prologue_end_ = copy;
-        for (size_t o = 0; o < from->outputs().size(); ++o) twins_[from->output(o)] = copy->output(o);
+        for (size_t o = 0; o < from->outputs().size(); ++o)
+            twins_[from->output(o)] = copy->output(o);
         return twins_.at(value);
     }
 
@@ -146,14 +157,17 @@ class Builder {
         const std::vector<std::string> first = owner_path(segment_.parameters.front());
         const std::vector<std::string> last = owner_path(segment_.parameters.back());
         std::vector<std::string> common;
-        for (size_t i = 0; i < std::min(first.size(), last.size()) && first[i] == last[i]; ++i) common.push_back(first[i]);
+        for (size_t i = 0; i < std::min(first.size(), last.size()) && first[i] == last[i]; ++i)
+            common.push_back(first[i]);
         // "blocks" alone would name every block.
-        const bool says_which = !common.empty() && (common == first || common == last || common.size() > 1);
+        const bool says_which =
+            !common.empty() && (common == first || common == last || common.size() > 1);
         return says_which ? join(common, ".") : join(first, ".") + ".." + join(last, ".");
     }
 
     [[nodiscard]] std::vector<std::string> owner_path(int parameter) const {
-        std::vector<std::string> path = split(model_.parameters()[static_cast<size_t>(parameter)].name, '.');
+        std::vector<std::string> path =
+            split(model_.parameters()[static_cast<size_t>(parameter)].name, '.');
         if (path.size() > 1) path.pop_back();
         return path;
     }
@@ -170,8 +184,8 @@ class Builder {
 
 }  // namespace
 
-Segment build_segment(const Model& model, const LoweredGraph& lowered, const CutMap& map, const SegmentRange& range,
-                      const LiveRange& live) {
+Segment build_segment(const Model& model, const LoweredGraph& lowered, const CutMap& map,
+                      const SegmentRange& range, const LiveRange& live) {
     return Builder(model, lowered, map, range).build(live.in, live.out);
 }
 

@@ -12,12 +12,15 @@ struct SegmentRange {
 };
 
 struct LiveRange {
-    std::vector<torch::jit::Value*> in;   // the values alive at the range's begin: the segment's first inputs
-    std::vector<torch::jit::Value*> out;  // those alive at its end; the graph's outputs for the last segment
+    std::vector<torch::jit::Value*> in;   // the values alive at the range's begin: the segment's
+                                          // first inputs
+    std::vector<torch::jit::Value*> out;  // those alive at its end; the graph's outputs for the
+                                          // last segment
 };
 
 // The segment without its Code.
-[[nodiscard]] Segment build_segment(const Model& model, const LoweredGraph& lowered, const CutMap& map,
-                                    const SegmentRange& range, const LiveRange& live);
+[[nodiscard]] Segment build_segment(const Model& model, const LoweredGraph& lowered,
+                                    const CutMap& map, const SegmentRange& range,
+                                    const LiveRange& live);
 
 }  // namespace dslaunch

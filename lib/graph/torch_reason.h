@@ -1,4 +1,5 @@
-// LibTorch's exceptions are a page long: what went wrong and where in the model's source, in one line.
+// LibTorch's exceptions are a page long: what went wrong and where in the model's source, in one
+// line.
 #pragma once
 
 #include <string>

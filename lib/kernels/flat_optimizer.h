@@ -16,11 +16,11 @@ namespace dslaunch {
 // One call updates elements [0, numel) of every pointer below.
 struct FlatRange {
     int64_t numel = 0;
-    std::span<const float* const>
-        gradients;                // one per rank, summed in this order in fp32; at least one
+    std::span<const float* const> gradients;  // one per rank, summed in this order in fp32; at
+                                              // least one
     float gradient_scale = 1.0F;  // multiplies the sum (1 / ranks, the clip factor, 1 / loss scale)
-    float* parameters =
-        nullptr;  // read and written; null: only the states move (stage 0's private replicas)
+    float* parameters = nullptr;  // read and written; null: only the states move (stage 0's private
+                                  // replicas)
     // Read for L2 decay when `parameters` is null: a replica whose parameters another rank writes.
     // They must be the values from before the step.
     const float* decay_parameters = nullptr;

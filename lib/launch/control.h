@@ -16,8 +16,8 @@ enum class ControlKind : uint16_t {
     kMetrics = 1,   // one line of metrics.jsonl, without newline
     kRunInfo = 2,   // the JSON object of run.json's "run" member (rank 0, once)
     kProgress = 3,  // one line for the terminal's progress line (rank 0)
-    kFailure =
-        4,  // why this rank fails: exit code u32, then the message; the last frame before it ends
+    kFailure = 4,  // why this rank fails: exit code u32, then the message; the last frame before it
+                   // ends
     kHeartbeat = 5,  // u64 instructions done, then the current instruction in words
     kReady = 6,      // the first step has begun
     // launcher -> agent -> worker

@@ -30,9 +30,9 @@ enum class TargetKind {
 enum class DeviceRequest { kAuto, kCpu, kCuda };
 
 struct PlannedWorker {
-    WorkerEnvironment environment;  // descriptors -1, master_port 0 when it is chosen at start
-    std::vector<std::string>
-        command;  // argv; argv[0] is looked up in the worker's PATH unless it holds a slash
+    WorkerEnvironment environment;     // descriptors -1, master_port 0 when it is chosen at start
+    std::vector<std::string> command;  // argv; argv[0] is looked up in the worker's PATH unless it
+                                       // holds a slash
 };
 
 struct PlannedNode {
@@ -71,8 +71,8 @@ struct JobSpec {
     std::string output_directory;   // absolute; empty: none. Launcher's side
     std::string ssh_config_path;    // empty: the user's and the system's
     int master_port = 0;            // 0: free port chosen and bound by the agent of node rank 0
-    std::string
-        master_address;  // empty: decided at start (loopback for one node, else node 0's address)
+    std::string master_address;     // empty: decided at start (loopback for one node, else node 0's
+                                    // address)
     std::chrono::milliseconds grace{30'000};  // time to save after the first Ctrl-C
     // From the start of a connection until its agent has said hello.
     std::chrono::milliseconds connect_max{30'000};

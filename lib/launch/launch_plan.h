@@ -17,9 +17,9 @@ struct PlanRequest {
     std::vector<std::string> command_tail;  // the target's arguments
     bool append_local_rank = false;         // --local_rank=N between the two, as under deepspeed
     DeviceRequest device = DeviceRequest::kAuto;
-    std::string
-        master_address;   // empty: loopback when `local`, else the first host's address or name
-    int master_port = 0;  // 0: chosen at start
+    std::string master_address;  // empty: loopback when `local`, else the first host's address or
+                                 // name
+    int master_port = 0;         // 0: chosen at start
     std::string job_id;
     int max_restarts = 0;
     bool local = false;  // every node is this machine

@@ -12,11 +12,11 @@
 namespace dslaunch {
 
 struct SpawnRequest {
-    std::vector<std::string>
-        command;  // argv[0] is looked up in PATH of `environment` unless it holds a slash
-    EnvironmentList environment;    // all of it; nothing else is inherited
-    std::string working_directory;  // empty: the caller's
-    int stdin_fd = -1;              // -1: /dev/null
+    std::vector<std::string> command;  // argv[0] is looked up in PATH of `environment` unless it
+                                       // holds a slash
+    EnvironmentList environment;       // all of it; nothing else is inherited
+    std::string working_directory;     // empty: the caller's
+    int stdin_fd = -1;                 // -1: /dev/null
     int stdout_fd = -1;
     int stderr_fd = -1;
     std::vector<int> kept_fds;     // keep their numbers in the child; all others are close-on-exec

@@ -12,9 +12,9 @@ namespace dslaunch {
 
 struct Resolved {
     size_t host = 0;
-    std::shared_ptr<addrinfo>
-        addresses;      // shared only because the list's deleter is not a plain delete
-    std::string error;  // not empty: in words
+    std::shared_ptr<addrinfo> addresses;  // shared only because the list's deleter is not a plain
+                                          // delete
+    std::string error;                    // not empty: in words
 };
 
 class SshResolver {

@@ -1,5 +1,6 @@
-// The environment of one rank: the only place where its variable names are written and parsed. The launch plan fills it,
-// the agent adds the descriptors and starts the worker with it, dsworker reads it back.
+// The environment of one rank: the only place where its variable names are written and parsed. The
+// launch plan fills it, the agent adds the descriptors and starts the worker with it, dsworker
+// reads it back.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +37,8 @@ struct WorkerEnvironment {
     // Every variable of DESIGN's contract, in a fixed order, without the descriptors that are -1.
     [[nodiscard]] EnvironmentList variables() const;
 
-    // From this process's environment; without RANK a world of one. Throws Error{kSetup} naming the variable that is
-    // missing, malformed or contradicts another.
+    // From this process's environment; without RANK a world of one. Throws Error{kSetup} naming the
+    // variable that is missing, malformed or contradicts another.
     [[nodiscard]] static WorkerEnvironment from_process();
 };
 

@@ -8,7 +8,8 @@ namespace dslaunch {
 
 namespace {
 
-int64_t largest_gap(const std::vector<CutPlace>& places, int64_t live_max, int64_t parameter_numel) {
+int64_t largest_gap(const std::vector<CutPlace>& places, int64_t live_max,
+                    int64_t parameter_numel) {
     int64_t gap = 0;
     int64_t previous = 0;
     for (const CutPlace& place : places) {
@@ -19,7 +20,8 @@ int64_t largest_gap(const std::vector<CutPlace>& places, int64_t live_max, int64
     return std::max(gap, parameter_numel - previous);
 }
 
-// The fewest live values with which the pieces stay about as small as all places together would allow.
+// The fewest live values with which the pieces stay about as small as all places together would
+// allow.
 int64_t live_threshold(const std::vector<CutPlace>& places, int64_t parameter_numel) {
     std::vector<int64_t> levels;
     for (const CutPlace& place : places) levels.push_back(place.live_values);
@@ -32,7 +34,8 @@ int64_t live_threshold(const std::vector<CutPlace>& places, int64_t parameter_nu
     return levels.back();
 }
 
-// One place per group of places with the same parameters before them: the first with the fewest live values.
+// One place per group of places with the same parameters before them: the first with the fewest
+// live values.
 std::vector<CutPlace> best_of_groups(const std::vector<CutPlace>& places, int64_t live_max) {
     std::vector<CutPlace> best;
     for (const CutPlace& place : places) {
@@ -62,15 +65,16 @@ std::vector<int64_t> whole_layers(const std::vector<CutPlace>& places, int64_t p
 
 }  // namespace
 
-std::vector<int64_t> choose_cuts(const std::vector<CutPlace>& places, int64_t parameter_numel, int64_t segments) {
+std::vector<int64_t> choose_cuts(const std::vector<CutPlace>& places, int64_t parameter_numel,
+                                 int64_t segments) {
     DSL_CHECK(segments >= 0, "a model cannot have {} segments", segments);
     if (places.empty() || segments == 1) return {};
     if (segments == 0) return whole_layers(places, parameter_numel);
     const auto count = static_cast<int64_t>(places.size());
     const int64_t cuts_wanted = std::min(segments - 1, count);
     std::vector<int64_t> cuts;
-    // Cut c takes, among the places that leave enough for the cuts after it, the one nearest to its share of the
-    // parameters; of equally near ones the one with the fewest live values.
+    // Cut c takes, among the places that leave enough for the cuts after it, the one nearest to its
+    // share of the parameters; of equally near ones the one with the fewest live values.
     int64_t first = 0;
     for (int64_t cut = 0; cut < cuts_wanted; ++cut) {
         const int64_t last = count - (cuts_wanted - cut);
@@ -79,7 +83,8 @@ std::vector<int64_t> choose_cuts(const std::vector<CutPlace>& places, int64_t pa
         int64_t best = first;
         const auto cost = [&](int64_t i) {
             const CutPlace& place = places[static_cast<size_t>(i)];
-            const double distance = std::abs(static_cast<double>(place.parameter_numel_before) - share);
+            const double distance =
+                std::abs(static_cast<double>(place.parameter_numel_before) - share);
             return std::pair(distance, place.live_values);
         };
         for (int64_t i = first + 1; i <= last; ++i)

@@ -6,7 +6,9 @@
 
 namespace dslaunch {
 
-int FlatLayout::slice_of(int parameter) const { return slice_of_parameter[static_cast<size_t>(parameter)]; }
+int FlatLayout::slice_of(int parameter) const {
+    return slice_of_parameter[static_cast<size_t>(parameter)];
+}
 
 namespace {
 
@@ -22,11 +24,13 @@ void place_slices(const ModelInfo& model, FlatLayout& layout) {
     }
     for (size_t p = 0; p < model.parameters.size(); ++p) {
         if (first[p] < 0 || !model.parameters[p].trainable) continue;
-        layout.slices.push_back({static_cast<int>(p), 0, model.parameters[p].numel, first[p], last[p]});
+        layout.slices.push_back(
+            {static_cast<int>(p), 0, model.parameters[p].numel, first[p], last[p]});
     }
-    std::stable_sort(layout.slices.begin(), layout.slices.end(), [](const ParameterSlice& a, const ParameterSlice& b) {
-        return a.first_segment < b.first_segment;
-    });
+    std::stable_sort(layout.slices.begin(), layout.slices.end(),
+                     [](const ParameterSlice& a, const ParameterSlice& b) {
+                         return a.first_segment < b.first_segment;
+                     });
     layout.slice_of_parameter.assign(model.parameters.size(), -1);
     for (size_t i = 0; i < layout.slices.size(); ++i) {
         ParameterSlice& slice = layout.slices[i];
@@ -45,11 +49,15 @@ FlatLayout make_flat_layout(const ModelInfo& model, const FlatLayoutOptions& opt
     for (int i = 0; i < count; ++i) {
         const ParameterSlice& slice = layout.slices[static_cast<size_t>(i)];
         const int64_t numel = round_up(slice.numel, kSliceAlignmentNumel);
-        // A bucket takes whole segments, so that it is ready at one segment's backward, unless that makes it too large.
-        const bool fits = !layout.buckets.empty() && layout.buckets.back().numel + numel <= options.bucket_numel_max;
-        const bool same_segment = fits && layout.buckets.back().ready_segment == slice.first_segment;
+        // A bucket takes whole segments, so that it is ready at one segment's backward, unless that
+        // makes it too large.
+        const bool fits = !layout.buckets.empty() &&
+                          layout.buckets.back().numel + numel <= options.bucket_numel_max;
+        const bool same_segment =
+            fits && layout.buckets.back().ready_segment == slice.first_segment;
         const bool still_small = fits && layout.buckets.back().numel < options.bucket_numel_min;
-        if (!same_segment && !still_small) layout.buckets.push_back({slice.offset_numel, 0, slice.first_segment, i, i});
+        if (!same_segment && !still_small)
+            layout.buckets.push_back({slice.offset_numel, 0, slice.first_segment, i, i});
         Bucket& bucket = layout.buckets.back();
         bucket.numel += numel;
         bucket.end_slice = i + 1;

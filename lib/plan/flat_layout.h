@@ -1,5 +1,6 @@
-// Where each trainable parameter lives in the flat buffers (parameters, gradients, optimizer states), and the buckets in
-// which gradients are reduced. Pure; every rank computes the same. Slices start at cache lines so that ranks never share one.
+// Where each trainable parameter lives in the flat buffers (parameters, gradients, optimizer
+// states), and the buckets in which gradients are reduced. Pure; every rank computes the same.
+// Slices start at cache lines so that ranks never share one.
 #pragma once
 
 #include <cstdint>
@@ -16,16 +17,17 @@ struct ParameterSlice {
     int parameter = -1;        // index into ModelInfo::parameters
     int64_t offset_numel = 0;  // in the flat buffer, a multiple of kSliceAlignmentNumel
     int64_t numel = 0;
-    int first_segment = -1;    // first and last segment that read it
+    int first_segment = -1;  // first and last segment that read it
     int last_segment = -1;
 };
 
-// A contiguous range of the flat buffer, reduced as one: complete when the backward of `ready_segment` is done.
+// A contiguous range of the flat buffer, reduced as one: complete when the backward of
+// `ready_segment` is done.
 struct Bucket {
     int64_t offset_numel = 0;
-    int64_t numel = 0;        // padding included
-    int ready_segment = 0;    // the earliest segment that adds to it: the last whose backward runs
-    int first_slice = 0;      // slices [first_slice, end_slice)
+    int64_t numel = 0;      // padding included
+    int ready_segment = 0;  // the earliest segment that adds to it: the last whose backward runs
+    int first_slice = 0;    // slices [first_slice, end_slice)
     int end_slice = 0;
 };
 
@@ -40,16 +42,18 @@ struct FlatLayout {
 };
 
 struct FlatLayoutOptions {
-    int64_t bucket_numel_max = 500'000'000;  // a single larger parameter still gets a bucket of its own
+    int64_t bucket_numel_max = 500'000'000;  // a single larger parameter still gets a bucket of its
+                                             // own
     int64_t bucket_numel_min = 1 << 20;      // smaller neighbours are merged
 };
 
-// Trainable parameters that some segment reads; the others are left out. With OPAQUE parameters (read through the module
-// itself) a parameter may be read by every segment: the caller lists it in each segment's parameters.
+// Trainable parameters that some segment reads; the others are left out. With OPAQUE parameters
+// (read through the module itself) a parameter may be read by every segment: the caller lists it in
+// each segment's parameters.
 [[nodiscard]] FlatLayout make_flat_layout(const ModelInfo& model, const FlatLayoutOptions& options);
 
-// Part PART of PARTS of a range of NUMEL elements: {offset, numel}, tiles the range exactly, cuts at multiples of
-// kSliceAlignmentNumel; parts at the end may be empty.
+// Part PART of PARTS of a range of NUMEL elements: {offset, numel}, tiles the range exactly, cuts
+// at multiples of kSliceAlignmentNumel; parts at the end may be empty.
 [[nodiscard]] std::pair<int64_t, int64_t> part_of(int64_t numel, int64_t part, int64_t parts);
 
 }  // namespace dslaunch

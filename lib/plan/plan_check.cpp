@@ -11,11 +11,13 @@ namespace {
 
 std::string label(const StepPlan& plan, size_t i) {
     const Instruction& instruction = plan.instructions[i];
-    return fmt::format("instruction {} ({} segment {} bucket {} micro step {})", i, op_name(instruction.op),
-                       instruction.segment, instruction.bucket, instruction.micro_step);
+    return fmt::format("instruction {} ({} segment {} bucket {} micro step {})", i,
+                       op_name(instruction.op), instruction.segment, instruction.bucket,
+                       instruction.micro_step);
 }
 
-// before[i]: a bit for each instruction that is done before i starts, by lane order and waits alone.
+// before[i]: a bit for each instruction that is done before i starts, by lane order and waits
+// alone.
 class HappensBefore {
   public:
     explicit HappensBefore(const StepPlan& plan) : words_((plan.instructions.size() + 63) / 64) {
@@ -26,7 +28,8 @@ class HappensBefore {
             int& lane = previous[static_cast<size_t>(instruction.lane)];
             if (lane >= 0) include(i, static_cast<size_t>(lane));
             for (const int wait : instruction.waits)
-                if (wait >= 0 && static_cast<size_t>(wait) < i) include(i, static_cast<size_t>(wait));
+                if (wait >= 0 && static_cast<size_t>(wait) < i)
+                    include(i, static_cast<size_t>(wait));
             lane = static_cast<int>(i);
         }
     }
@@ -47,7 +50,8 @@ class HappensBefore {
 
 class Checker {
   public:
-    explicit Checker(const StepPlan& plan) : plan_(plan), order_(plan), uses_(plan.buffers.size()) {}
+    explicit Checker(const StepPlan& plan)
+        : plan_(plan), order_(plan), uses_(plan.buffers.size()) {}
 
     std::vector<std::string> run() {
         check_waits();
@@ -71,7 +75,8 @@ class Checker {
         for (size_t i = 0; i < plan_.instructions.size(); ++i)
             for (const int wait : plan_.instructions[i].waits)
                 if (wait < 0 || static_cast<size_t>(wait) >= i)
-                    problems_.push_back(fmt::format("{} waits for {}, which does not come before it", label(plan_, i), wait));
+                    problems_.push_back(fmt::format(
+                        "{} waits for {}, which does not come before it", label(plan_, i), wait));
     }
 
     void collect_uses() {
@@ -93,7 +98,8 @@ class Checker {
         bool freed = false;
         for (const Use& use : uses_[b]) {
             const auto problem = [&](const char* what) {
-                problems_.push_back(fmt::format("{} {} {}", label(plan_, use.instruction), what, buffer.name));
+                problems_.push_back(
+                    fmt::format("{} {} {}", label(plan_, use.instruction), what, buffer.name));
             };
             if (use.how == How::kCreate) {
                 if (exists || buffer.persistent) problem("creates again");
@@ -106,7 +112,8 @@ class Checker {
                 freed = true;
             }
         }
-        if (exists && !buffer.persistent) problems_.push_back(fmt::format("{} is never freed", buffer.name));
+        if (exists && !buffer.persistent)
+            problems_.push_back(fmt::format("{} is never freed", buffer.name));
     }
 
     // Every two uses of which one changes the buffer must be ordered.
@@ -118,8 +125,9 @@ class Checker {
                 const size_t first = uses[i].instruction;
                 const size_t second = uses[j].instruction;
                 if (first == second || order_.ordered(first, second)) continue;
-                problems_.push_back(fmt::format("{} and {} both touch {} and nothing orders them", label(plan_, first),
-                                                label(plan_, second), plan_.buffers[b].name));
+                problems_.push_back(fmt::format("{} and {} both touch {} and nothing orders them",
+                                                label(plan_, first), label(plan_, second),
+                                                plan_.buffers[b].name));
             }
         }
     }
@@ -129,14 +137,17 @@ class Checker {
         for (size_t i = 0; i < plan_.instructions.size(); ++i) {
             const Instruction& reduce = plan_.instructions[i];
             if (reduce.op != Op::kReduce && reduce.op != Op::kUpdate) continue;
-            const std::vector<int>& gradients = reduce.op == Op::kReduce ? reduce.writes : reduce.reads;
+            const std::vector<int>& gradients =
+                reduce.op == Op::kReduce ? reduce.writes : reduce.reads;
             for (size_t j = i + 1; j < plan_.instructions.size(); ++j) {
                 const Instruction& later = plan_.instructions[j];
                 const bool same = reduce.op == Op::kUpdate || later.micro_step == reduce.micro_step;
                 const bool adds = later.op == Op::kBackward && same &&
-                                  std::find(later.writes.begin(), later.writes.end(), gradients.front()) !=
-                                      later.writes.end();
-                if (adds) problems_.push_back(fmt::format("{} adds to a bucket after {}", label(plan_, j), label(plan_, i)));
+                                  std::find(later.writes.begin(), later.writes.end(),
+                                            gradients.front()) != later.writes.end();
+                if (adds)
+                    problems_.push_back(fmt::format("{} adds to a bucket after {}", label(plan_, j),
+                                                    label(plan_, i)));
             }
         }
     }
@@ -168,8 +179,8 @@ class Rehearsal {
         for (size_t r = 0; r < plans_.size(); ++r)
             for (size_t lane = 0; lane < kLanes; ++lane)
                 if (next_[r][lane] < lanes_[r][lane].size())
-                    stuck.push_back(fmt::format("rank {}'s {} lane never gets past {}", plans_[r].rank,
-                                                lane_name(static_cast<Lane>(lane)),
+                    stuck.push_back(fmt::format("rank {}'s {} lane never gets past {}",
+                                                plans_[r].rank, lane_name(static_cast<Lane>(lane)),
                                                 label(plans_[r], lanes_[r][lane][next_[r][lane]])));
         return stuck;
     }
@@ -179,7 +190,8 @@ class Rehearsal {
         bool moved = false;
         for (size_t r = 0; r < plans_.size(); ++r) {
             for (size_t lane = 0; lane < kLanes; ++lane) {
-                while (next_[r][lane] < lanes_[r][lane].size() && ready(r, lanes_[r][lane][next_[r][lane]])) {
+                while (next_[r][lane] < lanes_[r][lane].size() &&
+                       ready(r, lanes_[r][lane][next_[r][lane]])) {
                     done_[r][lanes_[r][lane][next_[r][lane]]] = true;
                     ++next_[r][lane];
                     moved = true;
@@ -194,12 +206,17 @@ class Rehearsal {
         for (const int wait : instruction.waits)
             if (!done_[r][static_cast<size_t>(wait)]) return false;
         switch (instruction.op) {
-            case Op::kReduce: return all_done(Op::kPost, instruction);
-            case Op::kAccumulate: return all_done(Op::kReduce, instruction);
-            case Op::kNorm: return all_reduced();
+            case Op::kReduce:
+                return all_done(Op::kPost, instruction);
+            case Op::kAccumulate:
+                return all_done(Op::kReduce, instruction);
+            case Op::kNorm:
+                return all_reduced();
             case Op::kUpdate:
-                return has(r, Op::kNorm) || all_done(has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction);
-            default: return true;
+                return has(r, Op::kNorm) ||
+                       all_done(has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction);
+            default:
+                return true;
         }
     }
 
@@ -236,11 +253,15 @@ class Rehearsal {
     std::vector<std::vector<size_t>> next_;
 };
 
-bool is_collective(Op op) { return op == Op::kReduce || op == Op::kNorm || op == Op::kAccumulate || op == Op::kUpdate; }
+bool is_collective(Op op) {
+    return op == Op::kReduce || op == Op::kNorm || op == Op::kAccumulate || op == Op::kUpdate;
+}
 
 }  // namespace
 
-std::vector<std::string> check_plan(const StepPlan& plan) { return Checker(plan).run(); }
+std::vector<std::string> check_plan(const StepPlan& plan) {
+    return Checker(plan).run();
+}
 
 std::vector<std::string> check_plans(std::span<const StepPlan> plans) {
     std::vector<std::string> problems;
@@ -259,9 +280,10 @@ std::vector<std::string> check_plans(std::span<const StepPlan> plans) {
                 const Instruction& b = plans[r].instructions[mine[k]];
                 if (a.op == b.op && a.bucket == b.bucket && a.micro_step == b.micro_step) continue;
             }
-            problems.push_back(fmt::format("collective {} differs: rank {} has {}, rank {} has {}", k, plans[0].rank,
-                                           k < first.size() ? label(plans[0], first[k]) : "none", plans[r].rank,
-                                           k < mine.size() ? label(plans[r], mine[k]) : "none"));
+            problems.push_back(
+                fmt::format("collective {} differs: rank {} has {}, rank {} has {}", k,
+                            plans[0].rank, k < first.size() ? label(plans[0], first[k]) : "none",
+                            plans[r].rank, k < mine.size() ? label(plans[r], mine[k]) : "none"));
             break;
         }
     }
@@ -272,19 +294,23 @@ std::vector<std::string> check_plans(std::span<const StepPlan> plans) {
 std::array<TierPeak, 2> peak_by_tier(const StepPlan& plan) {
     std::array<TierPeak, 2> tiers{};
     std::array<Bytes, 2> held{};
-    const auto tier_of = [&](int b) { return static_cast<size_t>(plan.buffers[static_cast<size_t>(b)].tier); };
+    const auto tier_of = [&](int b) {
+        return static_cast<size_t>(plan.buffers[static_cast<size_t>(b)].tier);
+    };
     for (const PlanBuffer& buffer : plan.buffers)
         if (buffer.persistent) tiers[static_cast<size_t>(buffer.tier)].persistent += buffer.bytes;
     for (size_t t = 0; t < tiers.size(); ++t) tiers[t].peak = held[t] = tiers[t].persistent;
     for (size_t i = 0; i < plan.instructions.size(); ++i) {
         const Instruction& instruction = plan.instructions[i];
-        for (const int b : instruction.creates) held[tier_of(b)] += plan.buffers[static_cast<size_t>(b)].bytes;
+        for (const int b : instruction.creates)
+            held[tier_of(b)] += plan.buffers[static_cast<size_t>(b)].bytes;
         for (size_t t = 0; t < tiers.size(); ++t) {
             if (held[t] <= tiers[t].peak) continue;
             tiers[t].peak = held[t];
             tiers[t].instruction = static_cast<int>(i);
         }
-        for (const int b : instruction.frees) held[tier_of(b)] -= plan.buffers[static_cast<size_t>(b)].bytes;
+        for (const int b : instruction.frees)
+            held[tier_of(b)] -= plan.buffers[static_cast<size_t>(b)].bytes;
     }
     return tiers;
 }

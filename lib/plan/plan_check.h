@@ -10,13 +10,15 @@
 
 namespace dslaunch {
 
-// Everything wrong with one rank's plan, empty when sound: uses before creation or after free, double frees, what is never
-// freed, two lanes touching a buffer without a wait between them (a happens-before analysis, independent of derive_waits),
-// a Reduce before the last Backward that adds to its bucket, waits on later instructions.
+// Everything wrong with one rank's plan, empty when sound: uses before creation or after free,
+// double frees, what is never freed, two lanes touching a buffer without a wait between them (a
+// happens-before analysis, independent of derive_waits), a Reduce before the last Backward that
+// adds to its bucket, waits on later instructions.
 [[nodiscard]] std::vector<std::string> check_plan(const StepPlan& plan);
 
-// What is wrong between the plans of a host's local ranks, taken together: different order of collectives, a Post without
-// its Reduce, and any deadlock of lanes and buckets (found by running the plans with every duration zero).
+// What is wrong between the plans of a host's local ranks, taken together: different order of
+// collectives, a Post without its Reduce, and any deadlock of lanes and buckets (found by running
+// the plans with every duration zero).
 [[nodiscard]] std::vector<std::string> check_plans(std::span<const StepPlan> plans);
 
 // Peak bytes of a plan by tier, in program order, and when it is reached.

@@ -12,7 +12,9 @@ namespace dslaunch {
 // One line: "Backward segment 3 (blocks.2), micro step 0 [compute]".
 [[nodiscard]] std::string describe(const Instruction& instruction, const ModelInfo& model);
 // Segments, instructions with their waits, bytes moved and memory by tier.
-[[nodiscard]] std::string plan_table(const StepPlan& plan, const ModelInfo& model, const FlatLayout& layout);
-void plan_json(const StepPlan& plan, const ModelInfo& model, const FlatLayout& layout, JsonWriter& json);
+[[nodiscard]] std::string plan_table(const StepPlan& plan, const ModelInfo& model,
+                                     const FlatLayout& layout);
+void plan_json(const StepPlan& plan, const ModelInfo& model, const FlatLayout& layout,
+               JsonWriter& json);
 
 }  // namespace dslaunch

@@ -11,8 +11,9 @@
 namespace dslaunch {
 
 std::string_view op_name(Op op) {
-    constexpr std::array<std::string_view, 11> kNames = {"Load",  "Await",  "Forward", "Recompute",  "Claim", "Backward",
-                                                         "Post",  "Reduce", "Accumulate", "Norm", "Update"};
+    constexpr std::array<std::string_view, 11> kNames = {
+        "Load", "Await",  "Forward",    "Recompute", "Claim", "Backward",
+        "Post", "Reduce", "Accumulate", "Norm",      "Update"};
     return kNames[static_cast<size_t>(op)];
 }
 
@@ -21,11 +22,13 @@ std::string_view lane_name(Lane lane) {
     return kNames[static_cast<size_t>(lane)];
 }
 
-std::string_view tier_name(Tier tier) { return tier == Tier::kMemory ? "memory" : "shared"; }
+std::string_view tier_name(Tier tier) {
+    return tier == Tier::kMemory ? "memory" : "shared";
+}
 
 std::string_view buffer_kind_name(BufferKind kind) {
-    constexpr std::array<std::string_view, 7> kNames = {"parameters",  "gradients", "optimizer", "activations",
-                                                        "live_values", "batch",     "scalars"};
+    constexpr std::array<std::string_view, 7> kNames = {
+        "parameters", "gradients", "optimizer", "activations", "live_values", "batch", "scalars"};
     return kNames[static_cast<size_t>(kind)];
 }
 
@@ -36,7 +39,8 @@ std::vector<RecomputeGroup> make_recompute_groups(const ModelInfo& model, int64_
     int begin = 0;
     while (begin < count && !model.segments[static_cast<size_t>(begin)].backward) ++begin;
     int64_t left = 0;
-    for (int s = begin; s < count; ++s) left += model.segments[static_cast<size_t>(s)].activation_bytes.value;
+    for (int s = begin; s < count; ++s)
+        left += model.segments[static_cast<size_t>(s)].activation_bytes.value;
     for (int64_t group = 0; group < groups && begin < count; ++group) {
         const int64_t share = left / (groups - group);
         int end = begin;
@@ -60,15 +64,21 @@ namespace {
 class StageZeroPlan {
   public:
     StageZeroPlan(const ModelInfo& model, const FlatLayout& layout, const StepPlanOptions& options)
-        : model_(model), layout_(layout), options_(options), segments_(static_cast<int>(model.segments.size())) {}
+        : model_(model),
+          layout_(layout),
+          options_(options),
+          segments_(static_cast<int>(model.segments.size())) {}
 
     StepPlan make() {
-        DSL_CHECK(!options_.fused_update || (updates_early() && options_.local_world_size == options_.world_size),
-                  "a fused update needs one host, no clipping and no accumulation after the reduction");
+        DSL_CHECK(
+            !options_.fused_update ||
+                (updates_early() && options_.local_world_size == options_.world_size),
+            "a fused update needs one host, no clipping and no accumulation after the reduction");
         plan_.rank = options_.rank;
         groups_ = make_recompute_groups(model_, options_.recompute_groups);
         add_persistent_buffers();
-        for (int64_t m = 0; m < options_.accumulation_steps; ++m) add_micro_step(static_cast<int>(m));
+        for (int64_t m = 0; m < options_.accumulation_steps; ++m)
+            add_micro_step(static_cast<int>(m));
         if (options_.clip) add_norm();
         for (int b = buckets(); b-- > 0;)
             if (options_.clip || !updates_early()) add_update(b);
@@ -81,7 +91,9 @@ class StageZeroPlan {
   private:
     [[nodiscard]] int buckets() const { return static_cast<int>(layout_.buckets.size()); }
     [[nodiscard]] bool last_micro_step(int m) const { return m + 1 == options_.accumulation_steps; }
-    [[nodiscard]] bool reduces(int m) const { return options_.reduce_each_micro_step || last_micro_step(m); }
+    [[nodiscard]] bool reduces(int m) const {
+        return options_.reduce_each_micro_step || last_micro_step(m);
+    }
     [[nodiscard]] bool accumulates() const {
         return options_.reduce_each_micro_step && options_.accumulation_steps > 1;
     }
@@ -102,15 +114,17 @@ class StageZeroPlan {
     void add_persistent_buffers() {
         for (int b = 0; b < buckets(); ++b) {
             const Bytes fp32{layout_.buckets[static_cast<size_t>(b)].numel * 4};
-            parameters_.push_back(add_buffer({fmt::format("parameters of bucket {}", b), BufferKind::kParameters,
-                                              Tier::kShared, fp32, true}));
-            gradients_.push_back(add_buffer(
-                {fmt::format("gradients of bucket {}", b), BufferKind::kGradients, Tier::kShared, fp32, true}));
-            optimizer_.push_back(add_buffer({fmt::format("optimizer states of bucket {}", b), BufferKind::kOptimizer,
-                                             Tier::kMemory, fp32 * options_.optimizer_states, true}));
+            parameters_.push_back(add_buffer({fmt::format("parameters of bucket {}", b),
+                                              BufferKind::kParameters, Tier::kShared, fp32, true}));
+            gradients_.push_back(add_buffer({fmt::format("gradients of bucket {}", b),
+                                             BufferKind::kGradients, Tier::kShared, fp32, true}));
+            optimizer_.push_back(
+                add_buffer({fmt::format("optimizer states of bucket {}", b), BufferKind::kOptimizer,
+                            Tier::kMemory, fp32 * options_.optimizer_states, true}));
             if (accumulates())
-                accumulated_.push_back(add_buffer({fmt::format("accumulated gradients of bucket {}", b),
-                                                   BufferKind::kGradients, Tier::kMemory, fp32, true}));
+                accumulated_.push_back(
+                    add_buffer({fmt::format("accumulated gradients of bucket {}", b),
+                                BufferKind::kGradients, Tier::kMemory, fp32, true}));
         }
         norm_ = add_buffer({"gradient norm", BufferKind::kScalars, Tier::kMemory, Bytes{8}, true});
     }
@@ -124,7 +138,8 @@ class StageZeroPlan {
             for (int b = 0; b < buckets(); ++b) {
                 const Bucket& bucket = layout_.buckets[static_cast<size_t>(b)];
                 const bool inside = slice >= bucket.first_slice && slice < bucket.end_slice;
-                if (inside && std::find(found.begin(), found.end(), b) == found.end()) found.push_back(b);
+                if (inside && std::find(found.begin(), found.end(), b) == found.end())
+                    found.push_back(b);
             }
         }
         std::sort(found.begin(), found.end());
@@ -132,10 +147,13 @@ class StageZeroPlan {
     }
 
     void read_parameters(int segment, Instruction& instruction) const {
-        for (const int b : buckets_of(segment)) instruction.reads.push_back(parameters_[static_cast<size_t>(b)]);
+        for (const int b : buckets_of(segment))
+            instruction.reads.push_back(parameters_[static_cast<size_t>(b)]);
     }
 
-    [[nodiscard]] const SegmentInfo& info(int segment) const { return model_.segments[static_cast<size_t>(segment)]; }
+    [[nodiscard]] const SegmentInfo& info(int segment) const {
+        return model_.segments[static_cast<size_t>(segment)];
+    }
 
     [[nodiscard]] const RecomputeGroup* group_of(int segment) const {
         for (const RecomputeGroup& group : groups_)
@@ -147,8 +165,8 @@ class StageZeroPlan {
         live_.assign(static_cast<size_t>(segments_) + 1, -1);
         live_gradient_.assign(static_cast<size_t>(segments_) + 1, -1);
         activations_.assign(static_cast<size_t>(segments_), -1);
-        live_[0] = add_buffer({fmt::format("batch of micro step {}", m), BufferKind::kBatch, Tier::kMemory,
-                               model_.batch_bytes, false});
+        live_[0] = add_buffer({fmt::format("batch of micro step {}", m), BufferKind::kBatch,
+                               Tier::kMemory, model_.batch_bytes, false});
         Instruction& load = add(Op::kLoad, Lane::kCompute);
         load.micro_step = m;
         load.creates = {live_[0]};
@@ -174,8 +192,9 @@ class StageZeroPlan {
 
     void add_forward(int s, int m) {
         const RecomputeGroup* group = group_of(s);
-        const int live = add_buffer({fmt::format("live values after segment {}, micro step {}", s, m),
-                                     BufferKind::kLiveValues, Tier::kMemory, info(s).output_bytes, false});
+        const int live =
+            add_buffer({fmt::format("live values after segment {}, micro step {}", s, m),
+                        BufferKind::kLiveValues, Tier::kMemory, info(s).output_bytes, false});
         Instruction& forward = add(Op::kForward, Lane::kCompute);
         forward.segment = s;
         forward.micro_step = m;
@@ -195,8 +214,9 @@ class StageZeroPlan {
     }
 
     int add_activations(int s, int m) {
-        return add_buffer({fmt::format("activations of segment {}, micro step {}", s, m), BufferKind::kActivations,
-                           Tier::kMemory, info(s).activation_bytes, false});
+        return add_buffer({fmt::format("activations of segment {}, micro step {}", s, m),
+                           BufferKind::kActivations, Tier::kMemory, info(s).activation_bytes,
+                           false});
     }
 
     // Lets INSTRUCTION free a held buffer.
@@ -226,8 +246,9 @@ class StageZeroPlan {
             activations_[static_cast<size_t>(s)] = add_activations(s, m);
             int live = -1;
             if (s + 1 < group.end)
-                live = add_buffer({fmt::format("live values after segment {}, micro step {}, again", s, m),
-                                   BufferKind::kLiveValues, Tier::kMemory, info(s).output_bytes, false});
+                live = add_buffer(
+                    {fmt::format("live values after segment {}, micro step {}, again", s, m),
+                     BufferKind::kLiveValues, Tier::kMemory, info(s).output_bytes, false});
             Instruction& again = add(Op::kRecompute, Lane::kCompute);
             again.segment = s;
             again.micro_step = m;
@@ -260,15 +281,17 @@ class StageZeroPlan {
         const bool has_upstream = s > 0 && info(s - 1).backward;
         int upstream = -1;
         if (has_upstream)
-            upstream = add_buffer({fmt::format("gradients of the live values before segment {}, micro step {}", s, m),
-                                   BufferKind::kLiveValues, Tier::kMemory, info(s - 1).output_bytes, false});
+            upstream = add_buffer(
+                {fmt::format("gradients of the live values before segment {}, micro step {}", s, m),
+                 BufferKind::kLiveValues, Tier::kMemory, info(s - 1).output_bytes, false});
         Instruction& backward = add(Op::kBackward, Lane::kCompute);
         backward.segment = s;
         backward.micro_step = m;
         backward.flops = 2 * info(s).forward_flops;
         backward.reads = {live_[static_cast<size_t>(s)]};
         read_parameters(s, backward);
-        for (const int b : buckets_of(s)) backward.writes.push_back(gradients_[static_cast<size_t>(b)]);
+        for (const int b : buckets_of(s))
+            backward.writes.push_back(gradients_[static_cast<size_t>(b)]);
         take_held(activations_[static_cast<size_t>(s)], backward);
         take_held(live_[static_cast<size_t>(s) + 1], backward);
         take_held(live_gradient_[static_cast<size_t>(s) + 1], backward);
@@ -318,7 +341,8 @@ class StageZeroPlan {
         update.bucket = b;
         update.reads = {accumulates() ? accumulated_[i] : gradients_[i], norm_};
         update.writes = {optimizer_[i], parameters_[i]};
-        update.bytes = options_.local_world_size > 1 ? Bytes{layout_.buckets[i].numel * 4} : Bytes{};
+        update.bytes =
+            options_.local_world_size > 1 ? Bytes{layout_.buckets[i].numel * 4} : Bytes{};
     }
 
     const ModelInfo& model_;
@@ -327,12 +351,12 @@ class StageZeroPlan {
     int segments_;
     StepPlan plan_;
     std::vector<RecomputeGroup> groups_;
-    std::vector<int> parameters_;   // buffer of each bucket
+    std::vector<int> parameters_;  // buffer of each bucket
     std::vector<int> gradients_;
     std::vector<int> optimizer_;
     std::vector<int> accumulated_;
     int norm_ = -1;
-    std::vector<int> live_;           // buffer alive before segment s in this micro step, -1: not held
+    std::vector<int> live_;  // buffer alive before segment s in this micro step, -1: not held
     std::vector<int> live_gradient_;  // gradients of the values before segment s
     std::vector<int> activations_;
     std::vector<char> awaited_;
@@ -341,7 +365,8 @@ class StageZeroPlan {
 
 }  // namespace
 
-StepPlan make_step_plan(const ModelInfo& model, const FlatLayout& layout, const StepPlanOptions& options) {
+StepPlan make_step_plan(const ModelInfo& model, const FlatLayout& layout,
+                        const StepPlanOptions& options) {
     return StageZeroPlan(model, layout, options).make();
 }
 
@@ -357,14 +382,16 @@ void derive_waits(StepPlan& plan) {
         newest.fill(-1);
         const auto wait_for = [&](int other) {
             if (other < 0) return;
-            int& slot = newest[static_cast<size_t>(plan.instructions[static_cast<size_t>(other)].lane)];
+            int& slot =
+                newest[static_cast<size_t>(plan.instructions[static_cast<size_t>(other)].lane)];
             slot = std::max(slot, other);
         };
         for (const int b : instruction.reads) {
             wait_for(last[static_cast<size_t>(b)].writer);
             last[static_cast<size_t>(b)].readers.push_back(static_cast<int>(i));
         }
-        for (const std::vector<int>* changed : {&instruction.writes, &instruction.creates, &instruction.frees}) {
+        for (const std::vector<int>* changed :
+             {&instruction.writes, &instruction.creates, &instruction.frees}) {
             for (const int b : *changed) {
                 Last& history = last[static_cast<size_t>(b)];
                 wait_for(history.writer);
@@ -376,7 +403,8 @@ void derive_waits(StepPlan& plan) {
         }
         instruction.waits.clear();
         for (int lane = 0; lane < kLanes; ++lane)
-            if (lane != static_cast<int>(instruction.lane) && newest[static_cast<size_t>(lane)] >= 0)
+            if (lane != static_cast<int>(instruction.lane) &&
+                newest[static_cast<size_t>(lane)] >= 0)
                 instruction.waits.push_back(newest[static_cast<size_t>(lane)]);
     }
 }
@@ -395,8 +423,8 @@ uint64_t StepPlan::hash() const {
         add(instruction.segment);
         add(instruction.bucket);
         add(instruction.micro_step);
-        // An update moves bytes inside its host, where a host of one rank moves none; ranks of a host
-        // compare the layout of their arena.
+        // An update moves bytes inside its host, where a host of one rank moves none; ranks of a
+        // host compare the layout of their arena.
         if (instruction.op != Op::kUpdate) add(instruction.bytes.value);
     }
     return hash;

@@ -1,4 +1,5 @@
-// The held-out loss: the model in eval mode, rank 0's buffers, every held-out sample once over all ranks. Compute lane.
+// The held-out loss: the model in eval mode, rank 0's buffers, every held-out sample once over all
+// ranks. Compute lane.
 #pragma once
 
 #include <optional>
@@ -14,7 +15,8 @@ namespace dslaunch {
 class Evaluator {
   public:
     // All references must outlive this.
-    Evaluator(Model& model, const RunConfig& config, DataSource held_out, ModelBuffers& buffers, int rank);
+    Evaluator(Model& model, const RunConfig& config, DataSource held_out, ModelBuffers& buffers,
+              int rank);
 
     // This rank's share. The model is in train mode again afterwards, its buffers as they were.
     [[nodiscard]] EvalShare run();

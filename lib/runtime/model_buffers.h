@@ -1,4 +1,5 @@
-// A model's buffers over the ranks: each rank's own while training, rank 0's where one set must be chosen. Compute lane.
+// A model's buffers over the ranks: each rank's own while training, rank 0's where one set must be
+// chosen. Compute lane.
 #pragma once
 
 #include <vector>
@@ -11,7 +12,8 @@ namespace dslaunch {
 class ModelBuffers {
   public:
     // Both must outlive this.
-    ModelBuffers(const Model& model, Collectives& collectives) : model_(model), collectives_(collectives) {}
+    ModelBuffers(const Model& model, Collectives& collectives)
+        : model_(model), collectives_(collectives) {}
 
     // Rank 0's values to all ranks. Nothing to do without buffers or in a world of one.
     void broadcast();

@@ -1,5 +1,6 @@
-// The seam between the trainer and ZeRO: who holds parameters, gradients and optimizer states, and carries out the
-// instructions of the plan that concern them. Implemented in lib/zero, one class per way of sharding.
+// The seam between the trainer and ZeRO: who holds parameters, gradients and optimizer states, and
+// carries out the instructions of the plan that concern them. Implemented in lib/zero, one class
+// per way of sharding.
 #pragma once
 
 #include <cstdint>

@@ -34,7 +34,9 @@ class ControlReporter final : public Reporter {
         frame.u32(static_cast<uint32_t>(code));
         send(ControlKind::kFailure, frame.bytes() + std::string(message));
     }
-    [[nodiscard]] bool asked_to_end() const override { return asked_to_end_.load(std::memory_order_relaxed); }
+    [[nodiscard]] bool asked_to_end() const override {
+        return asked_to_end_.load(std::memory_order_relaxed);
+    }
 
   private:
     void send(ControlKind kind, std::string_view payload) {
@@ -69,18 +71,22 @@ class FileReporter final : public Reporter {
         std::error_code error;
         std::filesystem::create_directories(output, error);
         const std::string path = output + "/metrics.jsonl";
-        metrics_.reset(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
-        if (!metrics_.valid()) fail(ExitCode::kDisk, "{}: cannot be written: {}", path, errno_text(errno));
+        metrics_.reset(
+            ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+        if (!metrics_.valid())
+            fail(ExitCode::kDisk, "{}: cannot be written: {}", path, errno_text(errno));
     }
 
     void metrics(std::string_view line) override {
         if (!metrics_.valid()) return;
         const std::string text = std::string(line) + "\n";
         if (const int status = write_full(metrics_.get(), text); status != 0)
-            fail(ExitCode::kDisk, "{}/metrics.jsonl: writing failed: {}", output_, errno_text(-status));
+            fail(ExitCode::kDisk, "{}/metrics.jsonl: writing failed: {}", output_,
+                 errno_text(-status));
     }
     void run_info(std::string_view json) override {
-        if (!output_.empty()) write_file_atomically(output_ + "/run.json", fmt::format("{{\"run\": {}}}\n", json));
+        if (!output_.empty())
+            write_file_atomically(output_ + "/run.json", fmt::format("{{\"run\": {}}}\n", json));
     }
     void progress(std::string_view line) override { log_info("train", "{}", line); }
     void ready() override {}
@@ -94,8 +100,12 @@ class FileReporter final : public Reporter {
 
 }  // namespace
 
-std::unique_ptr<Reporter> make_control_reporter(int control_fd) { return std::make_unique<ControlReporter>(control_fd); }
+std::unique_ptr<Reporter> make_control_reporter(int control_fd) {
+    return std::make_unique<ControlReporter>(control_fd);
+}
 
-std::unique_ptr<Reporter> make_file_reporter(const std::string& output) { return std::make_unique<FileReporter>(output); }
+std::unique_ptr<Reporter> make_file_reporter(const std::string& output) {
+    return std::make_unique<FileReporter>(output);
+}
 
 }  // namespace dslaunch

@@ -1,5 +1,6 @@
-// Where a rank's results go: through its agent to the launcher, or, started by hand, to files under --output. The reporter
-// also hears the one thing that comes the other way: save and end. Threads: any; one line is one frame or one write.
+// Where a rank's results go: through its agent to the launcher, or, started by hand, to files under
+// --output. The reporter also hears the one thing that comes the other way: save and end. Threads:
+// any; one line is one frame or one write.
 #pragma once
 
 #include <atomic>
@@ -33,8 +34,8 @@ class Reporter {
 // Frames on CONTROL_FD, which it takes over. A thread listens for frames from the agent.
 [[nodiscard]] std::unique_ptr<Reporter> make_control_reporter(int control_fd);
 
-// Without an agent: metrics and run.json under OUTPUT (empty: nowhere), progress as log lines. SIGTERM ends the process.
-// Throws Error{kDisk} when OUTPUT cannot be written.
+// Without an agent: metrics and run.json under OUTPUT (empty: nowhere), progress as log lines.
+// SIGTERM ends the process. Throws Error{kDisk} when OUTPUT cannot be written.
 [[nodiscard]] std::unique_ptr<Reporter> make_file_reporter(const std::string& output);
 
 }  // namespace dslaunch

@@ -15,16 +15,26 @@ namespace {
 
 DType dtype_of(const std::string& name, const at::Tensor& tensor) {
     switch (tensor.scalar_type()) {
-        case at::kFloat: return DType::kF32;
-        case at::kDouble: return DType::kF64;
-        case at::kHalf: return DType::kF16;
-        case at::kBFloat16: return DType::kBF16;
-        case at::kLong: return DType::kI64;
-        case at::kInt: return DType::kI32;
-        case at::kShort: return DType::kI16;
-        case at::kChar: return DType::kI8;
-        case at::kByte: return DType::kU8;
-        case at::kBool: return DType::kBool;
+        case at::kFloat:
+            return DType::kF32;
+        case at::kDouble:
+            return DType::kF64;
+        case at::kHalf:
+            return DType::kF16;
+        case at::kBFloat16:
+            return DType::kBF16;
+        case at::kLong:
+            return DType::kI64;
+        case at::kInt:
+            return DType::kI32;
+        case at::kShort:
+            return DType::kI16;
+        case at::kChar:
+            return DType::kI8;
+        case at::kByte:
+            return DType::kU8;
+        case at::kBool:
+            return DType::kBool;
         default:
             fail(ExitCode::kInput, "{} is {}, which safetensors cannot hold", name,
                  c10::toString(tensor.scalar_type()));
@@ -42,8 +52,11 @@ void save_weights(Model& model, const std::string& folder) {
     const auto add = [&](const std::string& name, const at::Tensor& tensor) {
         rows.push_back(tensor.detach().contiguous());
         const at::Tensor& values = rows.back();
-        entries.push_back({name, dtype_of(name, values), values.sizes().vec(),
-                           {static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes()}});
+        entries.push_back(
+            {name,
+             dtype_of(name, values),
+             values.sizes().vec(),
+             {static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes()}});
     };
     const auto add_all = [&](const auto& items) {
         for (const auto& item : items) {

@@ -1,4 +1,5 @@
-// The trained weights as files: model.safetensors with the module's own names, and model.pt, which stock PyTorch loads.
+// The trained weights as files: model.safetensors with the module's own names, and model.pt, which
+// stock PyTorch loads.
 #pragma once
 
 #include <string>
@@ -7,8 +8,8 @@
 
 namespace dslaunch {
 
-// Writes both into FOLDER, made if missing, each whole or not at all. A tied parameter is written under all its names.
-// Throws Error{kDisk} naming path, cause and bytes.
+// Writes both into FOLDER, made if missing, each whole or not at all. A tied parameter is written
+// under all its names. Throws Error{kDisk} naming path, cause and bytes.
 void save_weights(Model& model, const std::string& folder);
 
 }  // namespace dslaunch

@@ -13,17 +13,20 @@ using c10::IValue;
 
 namespace {
 
-// A segment that is run again would move its buffers twice (BatchNorm's averages); this puts them back.
+// A segment that is run again would move its buffers twice (BatchNorm's averages); this puts them
+// back.
 class BufferKeeper {
   public:
-    BufferKeeper(const SegmentedModel& model, const Segment& segment) : model_(model), segment_(segment) {
+    BufferKeeper(const SegmentedModel& model, const Segment& segment)
+        : model_(model), segment_(segment) {
         for (const int buffer : segment.buffers) before_.push_back(tensor(buffer).clone());
     }
     BufferKeeper(const BufferKeeper&) = delete;
     BufferKeeper& operator=(const BufferKeeper&) = delete;
     ~BufferKeeper() {
         const at::NoGradGuard no_grad;
-        // Through data(): autograd has just saved some of them and must not take them as overwritten.
+        // Through data(): autograd has just saved some of them and must not take them as
+        // overwritten.
         for (size_t i = 0; i < before_.size(); ++i)
             tensor(segment_.buffers[i]).data().copy_(before_[i]);
     }
@@ -66,14 +69,21 @@ void put_buffers(const SegmentedModel& model, size_t segment, std::vector<at::Te
 
 }  // namespace
 
-SegmentRunner::SegmentRunner(const SegmentedModel& model, const ModelInfo& info, std::vector<RecomputeGroup> groups,
-                             TakeBatch take_batch, const SegmentRunnerOptions& options)
-    : model_(model), info_(info), groups_(std::move(groups)), take_batch_(std::move(take_batch)), options_(options),
-      inputs_(model.segments().size() + 1), boundaries_(model.segments().size()),
+SegmentRunner::SegmentRunner(const SegmentedModel& model, const ModelInfo& info,
+                             std::vector<RecomputeGroup> groups, TakeBatch take_batch,
+                             const SegmentRunnerOptions& options)
+    : model_(model),
+      info_(info),
+      groups_(std::move(groups)),
+      take_batch_(std::move(take_batch)),
+      options_(options),
+      inputs_(model.segments().size() + 1),
+      boundaries_(model.segments().size()),
       buffers_before_(model.segments().size()) {
     if (!groups_.empty() && !model.states().empty())
         fail(ExitCode::kInput,
-             "forward writes the attribute `{}`, which activation checkpointing would write twice; switch "
+             "forward writes the attribute `{}`, which activation checkpointing would write twice; "
+             "switch "
              "activation_checkpointing.number_checkpoints off for this model",
              model.states().front().path);
 }
@@ -86,28 +96,36 @@ void SegmentRunner::begin_step(int64_t step, double root_scale) {
 
 const std::vector<std::vector<IValue>>& SegmentRunner::look_ahead(int64_t step) {
     ahead_.clear();
-    for (int64_t m = 0; m < options_.accumulation_steps; ++m) ahead_.push_back(take_batch_(step, m));
+    for (int64_t m = 0; m < options_.accumulation_steps; ++m)
+        ahead_.push_back(take_batch_(step, m));
     return ahead_;
 }
 
 void SegmentRunner::run(const Instruction& instruction) {
     const auto segment = static_cast<size_t>(instruction.segment);
     switch (instruction.op) {
-        case Op::kLoad: return load(instruction.micro_step);
-        case Op::kForward: return forward(segment);
-        case Op::kRecompute: return recompute(segment);
-        case Op::kBackward: return backward(segment);
-        default: DSL_CHECK(false, "{} is not for the segment runner", op_name(instruction.op));
+        case Op::kLoad:
+            return load(instruction.micro_step);
+        case Op::kForward:
+            return forward(segment);
+        case Op::kRecompute:
+            return recompute(segment);
+        case Op::kBackward:
+            return backward(segment);
+        default:
+            DSL_CHECK(false, "{} is not for the segment runner", op_name(instruction.op));
     }
 }
 
 DrawKey SegmentRunner::draw_key() const {
-    return {options_.seed, step_, micro_step_ * options_.data_parallel_size + options_.data_parallel_rank};
+    return {options_.seed, step_,
+            micro_step_ * options_.data_parallel_size + options_.data_parallel_rank};
 }
 
 const RecomputeGroup* SegmentRunner::group_of(size_t segment) const {
     for (const RecomputeGroup& group : groups_)
-        if (segment >= static_cast<size_t>(group.begin) && segment < static_cast<size_t>(group.end)) return &group;
+        if (segment >= static_cast<size_t>(group.begin) && segment < static_cast<size_t>(group.end))
+            return &group;
     return nullptr;
 }
 
@@ -116,13 +134,14 @@ void SegmentRunner::load(int64_t micro_step) {
     for (std::vector<IValue>& values : inputs_) values.clear();
     for (Boundary& boundary : boundaries_) boundary = {};
     const auto m = static_cast<size_t>(micro_step);
-    inputs_[0] = model_.first_inputs(m < ahead_.size() ? std::move(ahead_[m]) : take_batch_(step_, micro_step));
+    inputs_[0] = model_.first_inputs(m < ahead_.size() ? std::move(ahead_[m])
+                                                       : take_batch_(step_, micro_step));
 }
 
 void SegmentRunner::forward(size_t segment) {
     const RecomputeGroup* group = group_of(segment);
-    // Forward may write its arguments in place, and a recompute must find them as they came. (What a
-    // later segment writes is never alive at a cut before it.)
+    // Forward may write its arguments in place, and a recompute must find them as they came. (What
+    // a later segment writes is never alive at a cut before it.)
     const bool keep_arguments = segment == 0 && group != nullptr;
     if (group != nullptr) buffers_before_[segment] = copied_buffers(model_, segment);
     Boundary boundary =
@@ -131,14 +150,16 @@ void SegmentRunner::forward(size_t segment) {
     const bool backward = info_.segments[segment].backward;
     if (!backward && !boundary.producers.empty())
         fail(ExitCode::kInput,
-             "segment {} ({}) had no gradient to pass on in the first batch but has one now: a branch that depends on "
+             "segment {} ({}) had no gradient to pass on in the first batch but has one now: a "
+             "branch that depends on "
              "the data decides whether anything is trained there",
              segment, model_.segments()[segment].name);
     if (segment + 1 == inputs_.size() - 1) {
         losses_.push_back(loss_of(boundary));
         if (!std::isfinite(losses_.back()))
             fail(ExitCode::kDiverged,
-                 "the loss of step {}, micro step {} is {}: training has diverged; lower the learning rate, clip "
+                 "the loss of step {}, micro step {} is {}: training has diverged; lower the "
+                 "learning rate, clip "
                  "gradients (gradient_clipping), or look at the data of this step",
                  step_ + 1, micro_step_, losses_.back());
         model_.store_states(boundary);
@@ -148,7 +169,8 @@ void SegmentRunner::forward(size_t segment) {
     boundary.values.clear();
     if (group != nullptr) {
         boundary.producers.clear();
-        // Inside a group only its first inputs stay; its last outputs' leaves meet the next segment's gradients.
+        // Inside a group only its first inputs stay; its last outputs' leaves meet the next
+        // segment's gradients.
         if (segment > static_cast<size_t>(group->begin)) inputs_[segment].clear();
         if (segment + 1 < static_cast<size_t>(group->end)) boundary.leaves.clear();
     } else if (!backward && segment > 0) {

@@ -1,5 +1,6 @@
-// The compute half of a step: carries out Load, Forward, Recompute and Backward of the plan over a segmented model.
-// Holds what is alive in a micro step and lets go of it where the plan says. Used by the compute lane only.
+// The compute half of a step: carries out Load, Forward, Recompute and Backward of the plan over a
+// segmented model. Holds what is alive in a micro step and lets go of it where the plan says. Used
+// by the compute lane only.
 #pragma once
 
 #include <functional>
@@ -24,15 +25,19 @@ class SegmentRunner {
     using TakeBatch = std::function<std::vector<c10::IValue>(int64_t step, int64_t micro_step)>;
 
     // MODEL must outlive the runner. INFO and GROUPS are those of the plan.
-    SegmentRunner(const SegmentedModel& model, const ModelInfo& info, std::vector<RecomputeGroup> groups,
-                  TakeBatch take_batch, const SegmentRunnerOptions& options);
+    SegmentRunner(const SegmentedModel& model, const ModelInfo& info,
+                  std::vector<RecomputeGroup> groups, TakeBatch take_batch,
+                  const SegmentRunnerOptions& options);
 
-    // STEP counts from 0. ROOT_SCALE multiplies the gradient of every micro step's loss (1 / accumulation steps for a mean).
+    // STEP counts from 0. ROOT_SCALE multiplies the gradient of every micro step's loss (1 /
+    // accumulation steps for a mean).
     void begin_step(int64_t step, double root_scale);
-    // Takes all micro batches of STEP at once, for who must look into them before the step begins; Load then uses them.
+    // Takes all micro batches of STEP at once, for who must look into them before the step begins;
+    // Load then uses them.
     [[nodiscard]] const std::vector<std::vector<c10::IValue>>& look_ahead(int64_t step);
-    // REQUIRES: one of kLoad, kForward, kRecompute, kBackward. Throws Error{kInput} when a node fails or the loss does not
-    // depend on a parameter, Error{kDiverged} on a loss that is not finite.
+    // REQUIRES: one of kLoad, kForward, kRecompute, kBackward. Throws Error{kInput} when a node
+    // fails or the loss does not depend on a parameter, Error{kDiverged} on a loss that is not
+    // finite.
     void run(const Instruction& instruction);
 
     // The losses of the step's micro steps so far.
@@ -54,10 +59,13 @@ class SegmentRunner {
     int64_t step_ = 0;
     int64_t micro_step_ = 0;
     double root_scale_ = 1;
-    std::vector<std::vector<c10::IValue>> inputs_;  // values alive before each segment, empty when let go
-    std::vector<Boundary> boundaries_;              // what came out of each segment, for its backward
-    std::vector<std::vector<at::Tensor>> buffers_before_;  // of each segment that will be recomputed
-    std::vector<std::vector<c10::IValue>> ahead_;   // micro batches taken by look_ahead, by micro step
+    std::vector<std::vector<c10::IValue>> inputs_;  // values alive before each segment, empty when
+                                                    // let go
+    std::vector<Boundary> boundaries_;  // what came out of each segment, for its backward
+    std::vector<std::vector<at::Tensor>> buffers_before_;  // of each segment that will be
+                                                           // recomputed
+    std::vector<std::vector<c10::IValue>> ahead_;  // micro batches taken by look_ahead, by micro
+                                                   // step
     std::vector<double> losses_;
 };
 

@@ -18,8 +18,8 @@ namespace dslaunch {
 
 // One step over all ranks.
 struct Trainer::StepFacts {
-    double loss = 0;  // mean over all micro batches
-    int64_t rss_bytes = 0;       // the largest rank's, as the next two
+    double loss = 0;        // mean over all micro batches
+    int64_t rss_bytes = 0;  // the largest rank's, as the next two
     int64_t peak_rss_bytes = 0;
     int64_t page_faults = 0;
     double data_wait_ms = 0;
@@ -44,7 +44,10 @@ struct RankFacts {
 std::string encode_facts(const RankFacts& facts) {
     const auto bits = [](double value) { return std::bit_cast<uint64_t>(value); };
     WireWriter writer;
-    writer.u64(bits(facts.loss)).i64(facts.rss_bytes).i64(facts.peak_rss_bytes).i64(facts.page_faults);
+    writer.u64(bits(facts.loss))
+        .i64(facts.rss_bytes)
+        .i64(facts.peak_rss_bytes)
+        .i64(facts.page_faults);
     writer.u64(bits(facts.data_wait_ms)).u64(bits(facts.compute_wait_ms)).u8(facts.end ? 1 : 0);
     return writer.bytes();
 }
@@ -64,7 +67,8 @@ RankFacts decode_facts(const std::string& bytes) {
 
 std::string clock_text(double seconds) {
     const auto whole = static_cast<int64_t>(seconds);
-    if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+    if (whole >= 3600)
+        return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
     return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
@@ -77,11 +81,13 @@ void Trainer::run(const Instruction& instruction) {
     switch (instruction.op) {
         case Op::kLoad:
         case Op::kForward:
-        case Op::kRecompute: return parts_.segments->run(instruction);
+        case Op::kRecompute:
+            return parts_.segments->run(instruction);
         case Op::kBackward:
             parts_.segments->run(instruction);
             return parts_.state->end_segment(instruction.segment);
-        default: return parts_.state->run(instruction);
+        default:
+            return parts_.state->run(instruction);
     }
 }
 
@@ -100,7 +106,8 @@ TrainResult Trainer::run() {
         result.asked_to_end = facts.end;
         if (is_first_rank()) {
             report_step(step, facts);
-            const bool print = step == 1 || step == config.steps || step % std::max<int64_t>(1, config.print_interval) == 0;
+            const bool print = step == 1 || step == config.steps ||
+                               step % std::max<int64_t>(1, config.print_interval) == 0;
             if (print) report_progress(step, facts);
         }
         const bool due = config.eval_interval > 0 && step % config.eval_interval == 0;
@@ -128,16 +135,19 @@ Trainer::StepFacts Trainer::run_step(int64_t step) {
     return facts;
 }
 
-// What each micro step's loss counts for in the mean over micro steps; the mean over ranks comes on top.
+// What each micro step's loss counts for in the mean over micro steps; the mean over ranks comes on
+// top.
 double Trainer::loss_weight(int64_t step) {
     const RunConfig& config = *parts_.config;
-    if (config.loss.mean == LossMean::kMicroBatch) return 1.0 / static_cast<double>(config.batch.accumulation_steps);
+    if (config.loss.mean == LossMean::kMicroBatch)
+        return 1.0 / static_cast<double>(config.batch.accumulation_steps);
     double counted[1] = {0};
     for (const std::vector<c10::IValue>& batch : parts_.segments->look_ahead(step))
         counted[0] += static_cast<double>(counted_targets(config.loss, batch.back()));
     parts_.collectives->sum_ordered(counted);
     if (counted[0] == 0)
-        fail(ExitCode::kInput, "step {}: no target of the global batch counts (all are -100)", step + 1);
+        fail(ExitCode::kInput, "step {}: no target of the global batch counts (all are -100)",
+             step + 1);
     return static_cast<double>(parts_.collectives->topology().world_size()) / counted[0];
 }
 
@@ -187,17 +197,22 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
     }
     json.field("samples_per_s", rows / seconds);
     // Forward, and twice as much for backward; work done twice by recompute is not counted.
-    const auto flops = 3.0 * static_cast<double>(parts_.info->forward_flops() * config.batch.accumulation_steps);
+    const auto flops =
+        3.0 * static_cast<double>(parts_.info->forward_flops() * config.batch.accumulation_steps);
     json.field("tflops", flops / seconds / 1e12).key("mfu").null();
     json.field("rss_bytes", facts.rss_bytes).field("peak_rss_bytes", facts.peak_rss_bytes);
     json.field("page_faults", facts.page_faults);
     json.field("data_wait_ms", facts.data_wait_ms).field("lane_wait_ms", facts.compute_wait_ms);
     const auto peaks = peak_by_tier(*parts_.plan);
     json.key("tier_bytes").begin_object();
-    for (size_t t = 0; t < peaks.size(); ++t) json.field(tier_name(static_cast<Tier>(t)), peaks[t].peak.value);
+    for (size_t t = 0; t < peaks.size(); ++t)
+        json.field(tier_name(static_cast<Tier>(t)), peaks[t].peak.value);
     json.end_object();
     const Traffic traffic = parts_.collectives->traffic();
-    json.key("link_bytes").begin_object().field("sent", traffic.sent.value).field("received", traffic.received.value);
+    json.key("link_bytes")
+        .begin_object()
+        .field("sent", traffic.sent.value)
+        .field("received", traffic.received.value);
     json.end_object().end_object();
     parts_.reporter->metrics(json.text());
 }
@@ -205,16 +220,19 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
 void Trainer::report_progress(int64_t step, const StepFacts& facts) {
     const RunConfig& config = *parts_.config;
     const double elapsed = to_milliseconds(clock_.now() - train_begin_) / 1e3;
-    const double left = elapsed / static_cast<double>(step) * static_cast<double>(config.steps - step);
+    const double left =
+        elapsed / static_cast<double>(step) * static_cast<double>(config.steps - step);
     const double rows_per_s = static_cast<double>(config.batch.train_rows) / (facts.step_ms / 1e3);
     const std::string speed =
         parts_.tokens_per_sample > 0
-            ? fmt::format("{:.0f} tokens/s", rows_per_s * static_cast<double>(parts_.tokens_per_sample))
+            ? fmt::format("{:.0f} tokens/s",
+                          rows_per_s * static_cast<double>(parts_.tokens_per_sample))
             : fmt::format("{:.0f} samples/s", rows_per_s);
     const std::string held_out = eval_loss_ ? fmt::format("  held-out {:.4f}", *eval_loss_) : "";
-    parts_.reporter->progress(fmt::format("step {}/{}  loss {:.4f}{}  lr {:.3g}  {}  {:.1f} ms/step  {}  left {}", step,
-                                          config.steps, facts.loss, held_out, lr_, speed, facts.step_ms,
-                                          to_text(Bytes{facts.rss_bytes}), clock_text(left)));
+    parts_.reporter->progress(
+        fmt::format("step {}/{}  loss {:.4f}{}  lr {:.3g}  {}  {:.1f} ms/step  {}  left {}", step,
+                    config.steps, facts.loss, held_out, lr_, speed, facts.step_ms,
+                    to_text(Bytes{facts.rss_bytes}), clock_text(left)));
 }
 
 std::optional<double> Trainer::evaluate(int64_t step) {
@@ -229,7 +247,8 @@ std::optional<double> Trainer::evaluate(int64_t step) {
         json.begin_object().field("step", step).field("eval_loss", *eval_loss_);
         json.field("eval_samples", static_cast<int64_t>(sums[2])).end_object();
         parts_.reporter->metrics(json.text());
-        parts_.reporter->progress(fmt::format("step {}: held-out loss {:.4f} over {:.0f} samples", step, *eval_loss_, sums[2]));
+        parts_.reporter->progress(fmt::format("step {}: held-out loss {:.4f} over {:.0f} samples",
+                                              step, *eval_loss_, sums[2]));
     }
     // The time belongs to no step.
     last_step_end_ = clock_.now();

@@ -1,5 +1,6 @@
-// The training loop: steps of the plan, what is measured of each, evaluation, and the decision to stop, agreed by all ranks.
-// Everything it uses is built by the caller (apps/worker/train.cpp). Runs in the compute lane's thread.
+// The training loop: steps of the plan, what is measured of each, evaluation, and the decision to
+// stop, agreed by all ranks. Everything it uses is built by the caller (apps/worker/train.cpp).
+// Runs in the compute lane's thread.
 #pragma once
 
 #include <functional>
@@ -16,7 +17,8 @@
 
 namespace dslaunch {
 
-// This rank's share of an evaluation: the sum of the losses, and what it is divided by (samples, or tokens that count).
+// This rank's share of an evaluation: the sum of the losses, and what it is divided by (samples, or
+// tokens that count).
 struct EvalShare {
     double loss_sum = 0;
     double weight = 0;
@@ -31,10 +33,10 @@ struct TrainerParts {
     ParameterState* state = nullptr;
     Collectives* collectives = nullptr;
     Reporter* reporter = nullptr;
-    std::function<void()> before_step;             // on every rank, between the steps' instructions
-    std::function<EvalShare()> evaluate;           // empty: nothing is held out
-    std::function<Duration()> data_waited;         // time that Load has waited for the data thread, in all
-    int64_t tokens_per_sample = 0;                 // 0: samples are not tokens
+    std::function<void()> before_step;      // on every rank, between the steps' instructions
+    std::function<EvalShare()> evaluate;    // empty: nothing is held out
+    std::function<Duration()> data_waited;  // time that Load has waited for the data thread, in all
+    int64_t tokens_per_sample = 0;          // 0: samples are not tokens
     std::function<void(Lane)> on_lane_start;
 };
 
@@ -50,7 +52,8 @@ class Trainer final : private InstructionRunner {
     // What PARTS points to must outlive the trainer.
     explicit Trainer(TrainerParts parts);
 
-    // Trains config.steps steps. Throws the first error of any lane; after that the process must leave by _exit.
+    // Trains config.steps steps. Throws the first error of any lane; after that the process must
+    // leave by _exit.
     [[nodiscard]] TrainResult run();
 
     // For the heartbeat; any thread.

@@ -7,7 +7,8 @@ int64_t FlatOptimizerState::states_per_parameter(const OptimizerConfig& config) 
     return 2;
 }
 
-FlatOptimizerState::FlatOptimizerState(const OptimizerConfig& config, const FlatLayout& layout) : config_(config) {
+FlatOptimizerState::FlatOptimizerState(const OptimizerConfig& config, const FlatLayout& layout)
+    : config_(config) {
     const auto numel = static_cast<size_t>(layout.numel);
     if (states_per_parameter(config) >= 1) first_.resize(numel);
     if (states_per_parameter(config) >= 2) second_.resize(numel);
@@ -16,8 +17,9 @@ FlatOptimizerState::FlatOptimizerState(const OptimizerConfig& config, const Flat
 void FlatOptimizerState::update(const Piece& piece, double lr, int64_t step) {
     const auto offset = static_cast<size_t>(piece.offset_numel);
     if (config_.kind == OptimizerKind::kSgd) {
-        const SgdStep sgd{lr,           config_.momentum, config_.dampening, config_.weight_decay,
-                          config_.nesterov, step == 1};
+        const SgdStep sgd{
+            lr,       config_.momentum, config_.dampening, config_.weight_decay, config_.nesterov,
+            step == 1};
         sgd_step(piece.range, sgd, first_.empty() ? nullptr : first_.data() + offset);
         return;
     }

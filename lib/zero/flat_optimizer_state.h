@@ -1,5 +1,6 @@
-// Optimizer states over a range of the flat buffers, and the step that updates them: Adam, AdamW, SGD in fp32. Parameters
-// that got no gradient in a step are left alone, as PyTorch does, so each keeps its own step count.
+// Optimizer states over a range of the flat buffers, and the step that updates them: Adam, AdamW,
+// SGD in fp32. Parameters that got no gradient in a step are left alone, as PyTorch does, so each
+// keeps its own step count.
 #pragma once
 
 #include <cstdint>
@@ -25,10 +26,13 @@ class FlatOptimizerState {
         int64_t offset_numel = 0;  // in the flat buffer
         FlatRange range;           // pointers already at that offset
     };
-    // Updates one piece with the learning rate LR as the slice's STEP-th update (from 1). Thread-safe for disjoint pieces.
+    // Updates one piece with the learning rate LR as the slice's STEP-th update (from 1).
+    // Thread-safe for disjoint pieces.
     void update(const Piece& piece, double lr, int64_t step);
 
-    [[nodiscard]] int64_t bytes() const { return static_cast<int64_t>((first_.size() + second_.size()) * sizeof(float)); }
+    [[nodiscard]] int64_t bytes() const {
+        return static_cast<int64_t>((first_.size() + second_.size()) * sizeof(float));
+    }
     [[nodiscard]] std::span<const float> first() const { return first_; }
     [[nodiscard]] std::span<const float> second() const { return second_; }
 

@@ -23,13 +23,16 @@ class GradientCollector::Hook final : public torch::autograd::PostAccumulateGrad
     size_t slice_;
 };
 
-GradientCollector::GradientCollector(const Model& model, const FlatLayout& layout, std::vector<at::Tensor> views)
+GradientCollector::GradientCollector(const Model& model, const FlatLayout& layout,
+                                     std::vector<at::Tensor> views)
     : model_(model), layout_(layout) {
-    DSL_CHECK(views.size() == layout.slices.size(), "{} views for {} slices", views.size(), layout.slices.size());
+    DSL_CHECK(views.size() == layout.slices.size(), "{} views for {} slices", views.size(),
+              layout.slices.size());
     for (size_t i = 0; i < views.size(); ++i) {
         const ParameterSlice& slice = layout.slices[i];
         slices_.push_back({views[i], {}, slice.first_segment != slice.last_segment, true});
-        const at::Tensor& parameter = model.parameters()[static_cast<size_t>(slice.parameter)].tensor;
+        const at::Tensor& parameter =
+            model.parameters()[static_cast<size_t>(slice.parameter)].tensor;
         torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<Hook>(*this, i));
     }
 }
@@ -41,7 +44,8 @@ GradientCollector::~GradientCollector() {
 }
 
 void GradientCollector::claim(const Bucket& bucket) {
-    for (int i = bucket.first_slice; i < bucket.end_slice; ++i) slices_[static_cast<size_t>(i)].fresh = true;
+    for (int i = bucket.first_slice; i < bucket.end_slice; ++i)
+        slices_[static_cast<size_t>(i)].fresh = true;
 }
 
 void GradientCollector::add(Slice& slice, const at::Tensor& gradient) {

@@ -1,7 +1,8 @@
-// ZeRO stage 0: every rank has all parameters, gradients and optimizer states. On a host the parameters are one shared copy,
-// of which each local rank writes its part; gradients lie in shared buckets; optimizer states are each rank's own.
-// Carries out Await, Claim, Post, Reduce, Accumulate, Norm and Update of the plan.
-// Threads: claim and post by the compute lane, the rest by the communication lane, ordered by the plan's waits.
+// ZeRO stage 0: every rank has all parameters, gradients and optimizer states. On a host the
+// parameters are one shared copy, of which each local rank writes its part; gradients lie in shared
+// buckets; optimizer states are each rank's own. Carries out Await, Claim, Post, Reduce,
+// Accumulate, Norm and Update of the plan. Threads: claim and post by the compute lane, the rest by
+// the communication lane, ordered by the plan's waits.
 #pragma once
 
 #include <memory>
@@ -28,8 +29,10 @@ struct ReplicatedSlices {
     SliceId parameters;
     SliceId norm_partials;
     std::vector<BucketId> buckets;
-    std::vector<SignalId> updated;   // by bucket: this rank's part of the parameters is written, by step
-    std::vector<SignalId> replicas;  // by bucket: this rank needs the parameters of before the update no more
+    std::vector<SignalId> updated;   // by bucket: this rank's part of the parameters is written, by
+                                     // step
+    std::vector<SignalId> replicas;  // by bucket: this rank needs the parameters of before the
+                                     // update no more
     SignalId norm;
 };
 
@@ -45,13 +48,16 @@ class ReplicatedState final : public ParameterState {
     // Adds what stage 0 needs to ARENA.
     [[nodiscard]] static ReplicatedSlices add_slices(const FlatLayout& layout, ArenaLayout& arena);
 
-    // Moves the model's trainable parameters into the arena: every local rank copies its part, then their tensors point
-    // there. All references must outlive the state. Blocks until all ranks have come.
-    ReplicatedState(Model& model, const FlatLayout& layout, const ReplicatedSlices& slices, const Arena& arena,
-                    HostGroup& group, Collectives& collectives, const ReplicatedOptions& options);
+    // Moves the model's trainable parameters into the arena: every local rank copies its part, then
+    // their tensors point there. All references must outlive the state. Blocks until all ranks have
+    // come.
+    ReplicatedState(Model& model, const FlatLayout& layout, const ReplicatedSlices& slices,
+                    const Arena& arena, HostGroup& group, Collectives& collectives,
+                    const ReplicatedOptions& options);
 
     void begin_step(int64_t step, double lr) override;
-    // Throws what Collectives throws, and Error{kDiverged} naming the first parameter whose gradient is not finite.
+    // Throws what Collectives throws, and Error{kDiverged} naming the first parameter whose
+    // gradient is not finite.
     void run(const Instruction& instruction) override;
     void end_segment(int segment) override { collector_->end_segment(segment); }
     // Only with clipping.
@@ -76,7 +82,9 @@ class ReplicatedState final : public ParameterState {
     [[nodiscard]] std::vector<float> used_slices(int bucket, const ReducedParts& parts,
                                                  const std::vector<const float*>& sources) const;
     void update_range(int bucket, const Run& run, const Range& range, bool own);
-    [[nodiscard]] const Bucket& bucket(int index) const { return layout_.buckets[static_cast<size_t>(index)]; }
+    [[nodiscard]] const Bucket& bucket(int index) const {
+        return layout_.buckets[static_cast<size_t>(index)];
+    }
     [[nodiscard]] Range own_part(int bucket) const;
 
     const Model& model_;
@@ -90,13 +98,13 @@ class ReplicatedState final : public ParameterState {
     // Made once the tensors that the archive was loaded into have given their memory back.
     std::optional<FlatOptimizerState> optimizer_;
     std::unique_ptr<GradientCollector> collector_;
-    std::vector<float> accumulated_;          // [layout.numel] when micro steps are added up
-    std::vector<Generation> generations_;     // of each bucket's gradients
-    std::vector<ReducedParts> reduced_;       // views between reduction and release
+    std::vector<float> accumulated_;       // [layout.numel] when micro steps are added up
+    std::vector<Generation> generations_;  // of each bucket's gradients
+    std::vector<ReducedParts> reduced_;    // views between reduction and release
     std::vector<std::vector<const float*>> sources_;
-    std::vector<std::vector<float>> used_;    // by bucket, accumulated over micro steps
+    std::vector<std::vector<float>> used_;  // by bucket, accumulated over micro steps
     std::vector<int64_t> slice_steps_;
-    std::vector<float> block_;                // scratch for a norm block that spans two parts
+    std::vector<float> block_;  // scratch for a norm block that spans two parts
     int64_t step_ = 0;
     double lr_ = 0;
     float clip_factor_ = 1;

@@ -1,5 +1,5 @@
-// A training job that is interrupted, or whose worker, agent or launcher is killed: what was asked for is saved, the culprit
-// is named, and nothing is left running.
+// A training job that is interrupted, or whose worker, agent or launcher is killed: what was asked
+// for is saved, the culprit is named, and nothing is left running.
 #include <sys/prctl.h>
 
 #include <cstdio>

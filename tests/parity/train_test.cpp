@@ -1,4 +1,5 @@
-// Whole jobs: 50 steps against stock PyTorch's losses, equality between runs, worlds, hosts and settings, exported weights.
+// Whole jobs: 50 steps against stock PyTorch's losses, equality between runs, worlds, hosts and
+// settings, exported weights.
 #include <ATen/ATen.h>
 #include <torch/script.h>
 
@@ -52,7 +53,8 @@ double largest_difference(const std::vector<double>& a, const std::vector<double
     return largest;
 }
 
-// 50 steps within 1e-4 of the reference trace; what is left is the order of sums of another processor.
+// 50 steps within 1e-4 of the reference trace; what is left is the order of sums of another
+// processor.
 void check_traces(const std::vector<std::string>& names,
                   const std::set<std::pair<int, int>>& runs) {
     double largest = 0;
@@ -197,11 +199,12 @@ TEST_CASE("the same job twice gives equal bytes") {
 }
 
 TEST_CASE("1 to 5 ranks, and hosts of unequal size, train alike at the same global batch") {
-    // 60 samples a step, one a micro batch, so every sample's loss and gradient is computed by the same kernels: given equal
-    // parameters the losses of a step are equal but for the order of a sum of 60 doubles (1e-14). A gradient is a sum of 60
-    // fp32 terms in another order, so it errs by at most 60 * 2^-24 = 4e-6 of the sum of their magnitudes; with gradients
-    // below 1, SGD at 0.1 moves a parameter by at most 4e-7 of that a step, and 3 steps change a loss whose gradient has
-    // an L1 norm below 20 by less than 3 * 4e-7 * 20 = 2.4e-5.
+    // 60 samples a step, one a micro batch, so every sample's loss and gradient is computed by the
+    // same kernels: given equal parameters the losses of a step are equal but for the order of a
+    // sum of 60 doubles (1e-14). A gradient is a sum of 60 fp32 terms in another order, so it errs
+    // by at most 60 * 2^-24 = 4e-6 of the sum of their magnitudes; with gradients below 1, SGD at
+    // 0.1 moves a parameter by at most 4e-7 of that a step, and 3 steps change a loss whose
+    // gradient has an L1 norm below 20 by less than 3 * 4e-7 * 20 = 2.4e-5.
     constexpr int64_t kSamples = 60;
     const Json facts = facts_of("gpt");
     const auto config_of = [&](int64_t world_size) {

@@ -1,11 +1,14 @@
-// Catch2 v2 (Debian 12) and v3 (Ubuntu 24.04) behind one include. Write Catch::Approx as Approx, and Catch::Contains; a test name is a sentence.
+// Catch2 v2 (Debian 12) and v3 (Ubuntu 24.04) behind one include. Write Catch::Approx as Approx,
+// and Catch::Contains; a test name is a sentence.
 #pragma once
 
 #if __has_include(<catch2/catch_all.hpp>)
 #include <catch2/catch_all.hpp>
 using Catch::Approx;
 namespace Catch {
-inline auto Contains(const std::string& text) { return Matchers::ContainsSubstring(text); }
+inline auto Contains(const std::string& text) {
+    return Matchers::ContainsSubstring(text);
+}
 }  // namespace Catch
 #else
 #include <catch2/catch.hpp>

@@ -1,4 +1,5 @@
-// The archives of tests/fixtures with what stock PyTorch computed from them: model, loss, first batch, reference numbers.
+// The archives of tests/fixtures with what stock PyTorch computed from them: model, loss, first
+// batch, reference numbers.
 #pragma once
 
 #include <algorithm>
@@ -57,7 +58,8 @@ struct Fixture {
         return SegmentedModel::make(model, options, segments);
     }
 
-    // Samples FIRST, FIRST + 1, … of the data file as forward's arguments, and the target where the fixture names a loss.
+    // Samples FIRST, FIRST + 1, … of the data file as forward's arguments, and the target where the
+    // fixture names a loss.
     [[nodiscard]] std::vector<c10::IValue> batch(const SegmentedModel& segmented,
                                                  int64_t first = 0) const {
         DataRequest request;

@@ -56,7 +56,8 @@ struct TrainResult {
     }
 };
 
-// Runs dslaunch with WHERE (--num_gpus N, or a hostfile) on a model with CONFIG; --output is FOLDER/out.
+// Runs dslaunch with WHERE (--num_gpus N, or a hostfile) on a model with CONFIG; --output is
+// FOLDER/out.
 inline TrainResult train(const TemporaryFolder& folder, const std::vector<std::string>& where,
                          const std::string& model, const Json& config) {
     write_file(folder.path() + "/config.json", config.dump());

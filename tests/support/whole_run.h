@@ -1,5 +1,5 @@
-// The reference of the segment tests: a module run whole by LibTorch, and the same model cut, with every gradient, buffer
-// and attribute that forward writes.
+// The reference of the segment tests: a module run whole by LibTorch, and the same model cut, with
+// every gradient, buffer and attribute that forward writes.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -18,11 +18,12 @@ struct RunResult {
     double loss = 0;
     std::map<std::string, at::Tensor> gradients;  // by parameter name; undefined ones are left out
     std::map<std::string, at::Tensor> buffers;    // after the run
-    std::map<std::string, std::string>
-        states;  // attributes that forward writes, after the run, as text with all digits
+    std::map<std::string, std::string> states;  // attributes that forward writes, after the run, as
+                                                // text with all digits
 };
 
-// Buffers and written attributes of a model as they are now; restore() brings them back, so that runs start alike.
+// Buffers and written attributes of a model as they are now; restore() brings them back, so that
+// runs start alike.
 class MutableState {
   public:
     explicit MutableState(const SegmentedModel& segmented) : segmented_(segmented) {
@@ -103,7 +104,8 @@ inline at::Tensor named_loss(LossKind kind, const at::Tensor& output, const at::
     return output;
 }
 
-// The module's own forward, as LibTorch runs it. SEGMENTED names what is collected. ARGUMENTS: with the target, if any.
+// The module's own forward, as LibTorch runs it. SEGMENTED names what is collected. ARGUMENTS: with
+// the target, if any.
 inline RunResult run_module(const SegmentedModel& segmented, std::vector<c10::IValue> arguments,
                             const LossConfig& loss, bool training = true) {
     const ComputeContext context(true);
@@ -121,8 +123,8 @@ inline RunResult run_module(const SegmentedModel& segmented, std::vector<c10::IV
     return collect(segmented, value.item<double>());
 }
 
-// Segment by segment. RECOMPUTE: each segment keeps only its inputs and is run again before its backward; buffers are put
-// back after that, as the runtime does.
+// Segment by segment. RECOMPUTE: each segment keeps only its inputs and is run again before its
+// backward; buffers are put back after that, as the runtime does.
 inline RunResult run_segments(const SegmentedModel& segmented,
                               const std::vector<c10::IValue>& arguments, const DrawKey& key,
                               bool recompute) {

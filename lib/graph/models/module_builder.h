@@ -23,8 +23,8 @@ extern const char* const kMlpSource;
 struct ModuleParts {
     std::vector<std::pair<std::string, at::Tensor>> parameters;
     std::vector<std::pair<std::string, torch::jit::Module>> children;
-    std::vector<std::pair<std::string, c10::IValue>>
-        constants;  // of the class: equal in all its objects
+    std::vector<std::pair<std::string, c10::IValue>> constants;  // of the class: equal in all its
+                                                                 // objects
 };
 
 // SOURCE cut at its `class NAME:` lines, each body moved left by one level. `for x in self.LIST:`

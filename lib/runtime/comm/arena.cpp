@@ -25,8 +25,8 @@ constexpr int64_t kHugePageBytes = 2 << 20;
 constexpr int64_t kLineBytes = 64;
 constexpr auto kNap = std::chrono::milliseconds(1);  // between looks at what local rank 0 does
 
-// Slices follow each other by whole pages: rounding each to a huge page cost a third more memory than the
-// gradients of a small model take.
+// Slices follow each other by whole pages: rounding each to a huge page cost a third more memory
+// than the gradients of a small model take.
 int64_t alignment_of(Bytes bytes) {
     return bytes.value >= kPageBytes ? kPageBytes : kLineBytes;
 }

@@ -115,8 +115,8 @@ class HierarchicalCollectives final : public Collectives {
     // A wait for another host does not see this host's poison: a thread cuts the link when it
     // comes.
     void watch(const std::stop_token& stop) {
-        constexpr auto kSlice =
-            std::chrono::milliseconds(50);  // for a stop that came just before the sleep
+        constexpr auto kSlice = std::chrono::milliseconds(50);  // for a stop that came just before
+                                                                // the sleep
         while (!stop.stop_requested()) {
             if (!group_.wait_for_poison(kSlice)) continue;
             exchange_->abort(group_.poison_text());

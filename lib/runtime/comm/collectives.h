@@ -110,8 +110,8 @@ struct CollectivesParts {
     Topology topology;
     const Arena* arena = nullptr;  // must outlive the result
     HostGroup* group = nullptr;    // must outlive the result
-    std::unique_ptr<Link>
-        link;  // to the same bridge of the other hosts; null when this rank is no bridge
+    std::unique_ptr<Link> link;  // to the same bridge of the other hosts; null when this rank is no
+                                 // bridge
 };
 
 // Shared memory within a host, links between hosts. REQUIRES: link exactly where

@@ -82,8 +82,8 @@ class HostGroup {
     HostGroupOptions options_;
     const ArenaLayout& layout_;
     ControlBlock control_;
-    std::vector<UniqueFd>
-        process_fds_;  // of the other processes, by local rank; none for threads of this one
+    std::vector<UniqueFd> process_fds_;  // of the other processes, by local rank; none for threads
+                                         // of this one
     uint32_t barrier_generation_ = 0;
     uint32_t mailbox_generation_ = 0;
 };

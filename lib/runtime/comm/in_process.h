@@ -45,8 +45,8 @@ class InProcessHub {
     Duration time_limit_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::vector<Offer*>
-        offers_;  // of all senders that wait in run(), so as many as they have messages
+    std::vector<Offer*> offers_;  // of all senders that wait in run(), so as many as they have
+                                  // messages
     std::string aborted_;
 };
 

@@ -7,8 +7,12 @@
 
 namespace dslaunch {
 
-Executor::Executor(const StepPlan& plan, InstructionRunner& runner, std::function<void(Lane)> on_lane_start)
-    : plan_(plan), runner_(runner), on_lane_start_(std::move(on_lane_start)), done_(plan.instructions.size(), 0),
+Executor::Executor(const StepPlan& plan, InstructionRunner& runner,
+                   std::function<void(Lane)> on_lane_start)
+    : plan_(plan),
+      runner_(runner),
+      on_lane_start_(std::move(on_lane_start)),
+      done_(plan.instructions.size(), 0),
       awaited_(plan.instructions.size(), 0) {
     for (size_t i = 0; i < plan.instructions.size(); ++i) {
         lanes_[static_cast<size_t>(plan.instructions[i].lane)].push_back(i);
@@ -44,8 +48,8 @@ void Executor::run_step() {
     std::unique_lock lock(mutex_);
     const SystemClock clock;
     const TimePoint begin = clock.now();
-    // After a failure the other lanes may be stuck in something that poison cannot end: they are not waited for.
-    // poison() has come back by then, so that the caller may destroy the runner.
+    // After a failure the other lanes may be stuck in something that poison cannot end: they are
+    // not waited for. poison() has come back by then, so that the caller may destroy the runner.
     changed_.wait(lock, [this] { return error_ != nullptr ? poisoned_ : lanes_running_ == 0; });
     compute_waited_ += clock.now() - begin;
     if (error_ != nullptr) std::rethrow_exception(error_);

@@ -1,6 +1,7 @@
-// Runs a step plan: one thread per lane, each instruction starts when what it waits for is done. The compute lane is the
-// caller's thread. A failure in one lane stops all: nothing new starts, what blocks is poisoned, the first error is thrown.
-// No LibTorch, so that it is tested under tsan with a fake runner.
+// Runs a step plan: one thread per lane, each instruction starts when what it waits for is done.
+// The compute lane is the caller's thread. A failure in one lane stops all: nothing new starts,
+// what blocks is poisoned, the first error is thrown. No LibTorch, so that it is tested under tsan
+// with a fake runner.
 #pragma once
 
 #include <array>
@@ -18,8 +19,9 @@
 
 namespace dslaunch {
 
-// What carries instructions out. run() is called by the lane's thread, for one instruction of a lane at a time, and may
-// block; it throws on failure. poison() is called once, from any thread, must not block, and ends whatever run() waits for.
+// What carries instructions out. run() is called by the lane's thread, for one instruction of a
+// lane at a time, and may block; it throws on failure. poison() is called once, from any thread,
+// must not block, and ends whatever run() waits for.
 class InstructionRunner {
   public:
     virtual ~InstructionRunner() = default;
@@ -29,23 +31,28 @@ class InstructionRunner {
 
 class Executor {
   public:
-    // PLAN and RUNNER must outlive the executor. ON_LANE_START is called once in each lane's thread before its first
-    // instruction (names, thread state); the compute lane's in the constructor.
-    Executor(const StepPlan& plan, InstructionRunner& runner, std::function<void(Lane)> on_lane_start);
+    // PLAN and RUNNER must outlive the executor. ON_LANE_START is called once in each lane's thread
+    // before its first instruction (names, thread state); the compute lane's in the constructor.
+    Executor(const StepPlan& plan, InstructionRunner& runner,
+             std::function<void(Lane)> on_lane_start);
     Executor(const Executor&) = delete;
     Executor& operator=(const Executor&) = delete;
-    // Joins the lanes. REQUIRES: no step is running. A lane that is stuck in run() after a failure would be waited for:
-    // after an error the process is expected to leave by _exit.
+    // Joins the lanes. REQUIRES: no step is running. A lane that is stuck in run() after a failure
+    // would be waited for: after an error the process is expected to leave by _exit.
     ~Executor();
 
-    // One step, whole. Throws the first error of any lane; its message begins with the instruction. After an error the
-    // executor can only be destroyed.
+    // One step, whole. Throws the first error of any lane; its message begins with the instruction.
+    // After an error the executor can only be destroyed.
     void run_step();
 
     // Instructions done since the start, over all lanes; any thread. What a heartbeat reports.
-    [[nodiscard]] uint64_t instructions_done() const { return instructions_done_.load(std::memory_order_relaxed); }
+    [[nodiscard]] uint64_t instructions_done() const {
+        return instructions_done_.load(std::memory_order_relaxed);
+    }
     // The instruction that a lane is in, -1 between steps; any thread.
-    [[nodiscard]] int current(Lane lane) const { return current_[static_cast<size_t>(lane)].load(std::memory_order_relaxed); }
+    [[nodiscard]] int current(Lane lane) const {
+        return current_[static_cast<size_t>(lane)].load(std::memory_order_relaxed);
+    }
 
     // Time that the compute lane has waited for another lane in the last step.
     [[nodiscard]] Duration compute_waited() const { return compute_waited_; }
@@ -64,13 +71,13 @@ class Executor {
 
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::vector<char> done_;           // by instruction, in this step
-    std::vector<char> awaited_;        // whether another lane ever waits for it
-    uint64_t step_ = 0;                // steps begun
+    std::vector<char> done_;     // by instruction, in this step
+    std::vector<char> awaited_;  // whether another lane ever waits for it
+    uint64_t step_ = 0;          // steps begun
     int lanes_running_ = 0;
     bool stopping_ = false;
     std::exception_ptr error_;
-    bool poisoned_ = false;            // runner_.poison() has come back
+    bool poisoned_ = false;  // runner_.poison() has come back
 
     std::atomic<uint64_t> instructions_done_{0};
     std::array<std::atomic<int>, kLanes> current_{};

@@ -29,7 +29,8 @@ TEST_CASE("the nearest word is offered only when it is near") {
 TEST_CASE("text from elsewhere cannot drive a terminal") {
     CHECK(printable("a\x1b[31mb") == "a\\x1b[31mb");
     CHECK(printable("tab\tstays") == "tab\tstays");
-    CHECK(printable("\xc2\x9b" "31m") == "\\x9b31m");
+    CHECK(printable("\xc2\x9b"
+                    "31m") == "\\x9b31m");
     CHECK(printable("\xc3\xa9") == "\xc3\xa9");
 }
 

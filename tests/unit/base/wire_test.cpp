@@ -32,7 +32,13 @@ TEST_CASE("every prefix of a frame is an error and never a crash") {
 
 TEST_CASE("JSON output escapes, nests and keeps doubles exact") {
     JsonWriter json;
-    json.begin_object().field("a\"b", "x\n\x01").key("list").begin_array().value(1).value(true).null();
+    json.begin_object()
+        .field("a\"b", "x\n\x01")
+        .key("list")
+        .begin_array()
+        .value(1)
+        .value(true)
+        .null();
     json.value(0.1).end_array().field("bad", "\xff").end_object();
     CHECK(json.text() ==
           "{\"a\\\"b\": \"x\\n\\u0001\", \"list\": [1, true, null, 0.1], \"bad\": \"\\ufffd\"}");

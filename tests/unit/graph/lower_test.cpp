@@ -1,4 +1,5 @@
-// Lowering and cutting of modules written here: errors, defaults, states, and where a cut may not be.
+// Lowering and cutting of modules written here: errors, defaults, states, and where a cut may not
+// be.
 #include "graph/lower.h"
 
 #include <ATen/ATen.h>
@@ -114,7 +115,8 @@ TEST_CASE("an argument that the data do not supply keeps its default") {
 
 TEST_CASE("the losses that a config can name are those of PyTorch, in closed form") {
     const std::string text = "def forward(self, x: Tensor) -> Tensor:\n    return x * self.w\n";
-    // Output [0.25, 0.5, 0.75, 1], targets 0: means of squares, of absolute values, of log(1 + e^o).
+    // Output [0.25, 0.5, 0.75, 1], targets 0: means of squares, of absolute values, of log(1 +
+    // e^o).
     double softplus = 0;
     for (const double o : {0.25, 0.5, 0.75, 1.0}) softplus += std::log1p(std::exp(o)) / 4;
     const std::pair<LossKind, double> rows[] = {{LossKind::kMse, (0.0625 + 0.25 + 0.5625 + 1) / 4},
@@ -182,7 +184,8 @@ TEST_CASE("a written attribute goes on from run to run") {
         static_cast<void>(run_segments(cut, arguments, {}, false));
         CHECK(fixture.model.module().attr("calls").toInt() == run);
     }
-    // `mean` is a buffer too: the model's list, from which it is evaluated and saved, has what forward wrote.
+    // `mean` is a buffer too: the model's list, from which it is evaluated and saved, has what
+    // forward wrote.
     const at::Tensor mean = fixture.model.module().attr("mean").toTensor();
     CHECK(mean.abs().sum().item<float>() > 0);
     REQUIRE(fixture.model.buffers().size() == 1);

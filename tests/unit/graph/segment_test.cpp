@@ -1,5 +1,5 @@
-// Every fixture model cut into every number of segments against itself run whole, bit for bit, and against the numbers that
-// stock PyTorch wrote down.
+// Every fixture model cut into every number of segments against itself run whole, bit for bit, and
+// against the numbers that stock PyTorch wrote down.
 #include "graph/segment.h"
 
 #include <ATen/Parallel.h>
@@ -34,7 +34,8 @@ std::vector<int64_t> segment_counts(int64_t places) {
     return counts;
 }
 
-// The whole run that a model's cuts are held against: its own forward, or the one-segment graph where it draws.
+// The whole run that a model's cuts are held against: its own forward, or the one-segment graph
+// where it draws.
 RunResult whole_run(const Fixture& fixture, const SegmentedModel& one,
                     const std::vector<c10::IValue>& arguments) {
     if (fixture.facts.at("random") == true) return run_segments(one, arguments, kKey, false);
@@ -78,7 +79,8 @@ TEST_CASE("losses and gradients are those that stock PyTorch computed") {
         const SegmentedModel cut = fixture.cut(3);
         const RunResult run = run_segments(cut, fixture.batch(cut), kKey, false);
         INFO(name);
-        // Another processor sums in another order: tests/fixtures/README.md allows 1e-5 of the loss and of a gradient's sum.
+        // Another processor sums in another order: tests/fixtures/README.md allows 1e-5 of the loss
+        // and of a gradient's sum.
         const double loss = step.at("loss").get<double>();
         CHECK(std::abs(run.loss - loss) <= 1e-5 * std::abs(loss));
         CHECK(run.gradients.size() == step.at("gradients").size());

@@ -40,7 +40,8 @@ TEST_CASE("a model that cannot be cut is one segment") {
 }
 
 TEST_CASE("values that stay alive through the model do not keep it in one piece") {
-    // A mask, computed by the first nodes, is alive at every later cut: 2 between layers instead of 1.
+    // A mask, computed by the first nodes, is alive at every later cut: 2 between layers instead
+    // of 1.
     std::vector<CutPlace> places = {{1, 1, 0}};
     for (int64_t p = 2; p < 80; ++p) places.push_back({p, p % 10 == 0 ? 2 : 4, p / 10 * 1000});
     const std::vector<int64_t> cuts = choose_cuts(places, 8000, 0);

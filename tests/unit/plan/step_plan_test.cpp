@@ -8,7 +8,8 @@ namespace dslaunch {
 
 namespace {
 
-// SEGMENTS layers of 3 parameters each; the first and the last share parameter 0 (tied), one layer is frozen.
+// SEGMENTS layers of 3 parameters each; the first and the last share parameter 0 (tied), one layer
+// is frozen.
 ModelInfo layered_model(int segments) {
     ModelInfo model;
     model.batch_bytes = Bytes{100};
@@ -48,15 +49,17 @@ TEST_CASE("every plan of stage 0 is sound, alone and beside the other local rank
                         for (const int flags : {0, 1, 2, 3, 4}) {
                             std::vector<StepPlan> plans;
                             for (int rank = 0; rank < ranks; ++rank) {
-                                StepPlanOptions options{rank, ranks, rank, ranks, accumulation, groups};
+                                StepPlanOptions options{rank,  ranks,        rank,
+                                                        ranks, accumulation, groups};
                                 options.clip = (flags & 1) != 0;
                                 options.reduce_each_micro_step = (flags & 2) != 0;
                                 options.fused_update = (flags & 4) != 0;
                                 plans.push_back(make_step_plan(model, layout, options));
                                 CHECK(plans.back().hash() == plans.front().hash());
                             }
-                            INFO("segments " << segments << " ranks " << ranks << " accumulation " << accumulation
-                                             << " groups " << groups << " flags " << flags);
+                            INFO("segments " << segments << " ranks " << ranks << " accumulation "
+                                             << accumulation << " groups " << groups << " flags "
+                                             << flags);
                             CHECK(join(check_plan(plans.front()), "; ") == "");
                             CHECK(join(check_plans(plans), "; ") == "");
                         }
@@ -86,9 +89,11 @@ TEST_CASE("recompute trades activations for work and never loses a segment") {
     CHECK(count(kept, Op::kRecompute) == 0);
     CHECK(count(again, Op::kRecompute) == 8);
     CHECK(peak_by_tier(again)[0].peak < peak_by_tier(kept)[0].peak);
-    // Kept: all 8 activations (5000 + s each) and the 9 values alive between them, at the start of backward.
+    // Kept: all 8 activations (5000 + s each) and the 9 values alive between them, at the start of
+    // backward.
     const int64_t activations = 8 * 5000 + 28;
-    CHECK((peak_by_tier(kept)[0].peak - peak_by_tier(kept)[0].persistent).value >= activations + 8 * 1000 + 100);
+    CHECK((peak_by_tier(kept)[0].peak - peak_by_tier(kept)[0].persistent).value >=
+          activations + 8 * 1000 + 100);
     const std::vector<RecomputeGroup> groups = make_recompute_groups(model, 3);
     CHECK(groups.front().begin == 0);
     CHECK(groups.back().end == 8);
@@ -127,10 +132,12 @@ TEST_CASE("the checker finds what a broken plan does wrong") {
         size_t reduce = 0;
         for (size_t i = 0; i < plan.instructions.size(); ++i)
             if (plan.instructions[i].op == Op::kReduce) reduce = i;
-        std::rotate(plan.instructions.begin() + 6, plan.instructions.begin() + static_cast<long>(reduce),
+        std::rotate(plan.instructions.begin() + 6,
+                    plan.instructions.begin() + static_cast<long>(reduce),
                     plan.instructions.begin() + static_cast<long>(reduce) + 1);
         for (Instruction& instruction : plan.instructions) instruction.waits.clear();
-        CHECK_THAT(join(check_plan(plan), "; "), Catch::Matchers::Contains("adds to a bucket after"));
+        CHECK_THAT(join(check_plan(plan), "; "),
+                   Catch::Matchers::Contains("adds to a bucket after"));
     }
     SECTION("ranks that reduce in different orders") {
         StepPlan other = sound;
@@ -168,7 +175,8 @@ TEST_CASE("the flat layout holds each trainable parameter once, aligned, in buck
                     end = slice.offset_numel + round_up(slice.numel, kSliceAlignmentNumel);
                 }
                 CHECK(end == layout.numel);
-                for (size_t p = 0; p < seen.size(); ++p) CHECK(seen[p] == (model.parameters[p].trainable ? 1 : 0));
+                for (size_t p = 0; p < seen.size(); ++p)
+                    CHECK(seen[p] == (model.parameters[p].trainable ? 1 : 0));
                 int64_t covered = 0;
                 int slice = 0;
                 for (const Bucket& bucket : layout.buckets) {
@@ -207,7 +215,8 @@ TEST_CASE("hosts of unequal size have plans of one hash, other buckets another")
     const StepPlan together = make_step_plan(model, layout, {0, 3, 0, 2, 2, 0});
     const StepPlan alone = make_step_plan(model, layout, {2, 3, 0, 1, 2, 0});
     CHECK(together.hash() == alone.hash());
-    const StepPlan merged = make_step_plan(model, make_flat_layout(model, {1 << 20, 1 << 20}), {2, 3, 0, 1, 2, 0});
+    const StepPlan merged =
+        make_step_plan(model, make_flat_layout(model, {1 << 20, 1 << 20}), {2, 3, 0, 1, 2, 0});
     CHECK(merged.hash() != alone.hash());
 }
 

@@ -65,7 +65,8 @@ TEST_CASE("a slice without a gradient is zeroed and flagged when its bucket is c
 TEST_CASE("a parameter of several segments sums one micro step before it is added") {
     Collected job(1);
     job.collector->claim(job.layout.buckets[0]);
-    // In fp32, 2^24 + 1 + 1 is 2^24 when added one by one and 2^24 + 2 when the micro step is summed first.
+    // In fp32, 2^24 + 1 + 1 is 2^24 when added one by one and 2^24 + 2 when the micro step is
+    // summed first.
     const double big = 16777216.0;
     (job.a() * big).sum().backward();
     job.collector->end_segment(1);
@@ -122,7 +123,8 @@ TEST_CASE("an update of a piece moves that piece and its states alone") {
     state.update(piece, config.lr, 1);
     for (size_t i = 0; i < 48; ++i) {
         const bool inside = i >= 16 && i < 32;
-        // The first Adam step moves by lr against the gradient's sign; first and second moments are 0.1 g and 0.001 g^2.
+        // The first Adam step moves by lr against the gradient's sign; first and second moments are
+        // 0.1 g and 0.001 g^2.
         CHECK(parameters[i] == Approx(inside ? 0.5 : 1.0).epsilon(1e-6));
         CHECK(state.first()[i] == Approx(inside ? 0.4 : 0.0).epsilon(1e-6));
         CHECK(state.second()[i] == Approx(inside ? 0.016 : 0.0).epsilon(1e-6));

@@ -1,4 +1,5 @@
-// Stage 0 against torch::optim on the mean gradient, over world sizes, hosts, accumulation, clipping and optimizers.
+// Stage 0 against torch::optim on the mean gradient, over world sizes, hosts, accumulation,
+// clipping and optimizers.
 #include "zero/replicated_state.h"
 
 #include <cstdlib>
@@ -38,10 +39,11 @@ bool equal_bits(const RankOutcome& a, const RankOutcome& b) {
     return a.loss == b.loss && a.updates == b.updates && a.norm == b.norm;
 }
 
-// The ranks compute in fp32, the reference in fp64. A gradient's relative error is some 1e-6 (sums of at most 8 * 2 terms
-// and 20-term products), up to 1e-4 where terms cancel; an Adam update moves a parameter by at most about lr = 0.01 and errs
-// by 1e-4 of that, over 6 steps 6e-6. SGD moves by 0.1 * gradient with the gradient's absolute error of 1e-7 * 6 * 1 / (1 -
-// momentum). 2e-5 covers both; a wrong factor, decay or step count shows at 1e-4 and more.
+// The ranks compute in fp32, the reference in fp64. A gradient's relative error is some 1e-6 (sums
+// of at most 8 * 2 terms and 20-term products), up to 1e-4 where terms cancel; an Adam update moves
+// a parameter by at most about lr = 0.01 and errs by 1e-4 of that, over 6 steps 6e-6. SGD moves by
+// 0.1 * gradient with the gradient's absolute error of 1e-7 * 6 * 1 / (1 - momentum). 2e-5 covers
+// both; a wrong factor, decay or step count shows at 1e-4 and more.
 constexpr double kTolerance = 2e-5;
 
 void check_against_reference(const TrainingCase& job) {
@@ -138,7 +140,8 @@ TEST_CASE(
 }
 
 TEST_CASE("a parameter that no rank used in a step is left alone in that step") {
-    // sin(1 + 31 m) > 0.5 for m = 0 and 1, not for 2 and 3: with one rank the first two steps use `extra`.
+    // sin(1 + 31 m) > 0.5 for m = 0 and 1, not for 2 and 3: with one rank the first two steps use
+    // `extra`.
     TrainingCase job{"unused", {1}, kAdamW};
     job.steps = 4;
     const RankOutcome rank = train_world(job).front();

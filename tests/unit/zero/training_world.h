@@ -1,5 +1,6 @@
-// A small model trained by ranks as threads through the real trainer, executor, collectives and ReplicatedState, and the
-// same training in one process by torch::optim in fp64: what the ranks must come to.
+// A small model trained by ranks as threads through the real trainer, executor, collectives and
+// ReplicatedState, and the same training in one process by torch::optim in fp64: what the ranks
+// must come to.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -46,7 +47,8 @@ struct TrainingCase {
 
 using Parameters = std::map<std::string, at::Tensor>;
 
-// `extra` is read only by micro batches whose first number is above 0.5; `gain` has one element, fewer than there are ranks.
+// `extra` is read only by micro batches whose first number is above 0.5; `gain` has one element,
+// fewer than there are ranks.
 inline const char* const kSmallText =
     "def forward(self, x: Tensor, y: Tensor) -> Tensor:\n"
     "    h = torch.tanh(torch.matmul(x, self.w1) + self.b1)\n"
@@ -218,7 +220,8 @@ inline at::Tensor reference_loss(const Parameters& p, int64_t micro_batch) {
     return (z - y).square().mean();
 }
 
-// The mean gradient of all micro batches of a step, then one update: what any split over ranks must equal.
+// The mean gradient of all micro batches of a step, then one update: what any split over ranks must
+// equal.
 inline RankOutcome train_reference(const TrainingCase& job) {
     // Threads of matrices this small only wait for each other.
     at::set_num_threads(1);

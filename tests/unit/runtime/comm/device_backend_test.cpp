@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-
 #include "base/error.h"
 #include "support/catch.h"
 #include "support/skip.h"

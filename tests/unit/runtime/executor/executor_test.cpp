@@ -16,7 +16,8 @@ class FakeRunner final : public InstructionRunner {
         const auto index = static_cast<int>(&instruction - plan_.instructions.data());
         {
             const std::lock_guard lock(mutex_);
-            for (const int wait : instruction.waits) waits_kept_ = waits_kept_ && ended_.at(static_cast<size_t>(wait));
+            for (const int wait : instruction.waits)
+                waits_kept_ = waits_kept_ && ended_.at(static_cast<size_t>(wait));
             order_.push_back(index);
         }
         if (index == fail_at) fail(ExitCode::kDiverged, "boom");
@@ -106,18 +107,21 @@ TEST_CASE("an error in either lane ends the step, names the instruction and pois
             FAIL("the step ended well");
         } catch (const Error& error) {
             CHECK(error.code() == ExitCode::kDiverged);
-            CHECK_THAT(error.what(), Catch::Matchers::StartsWith(std::string(op_name(op)) + " (instruction"));
+            CHECK_THAT(error.what(),
+                       Catch::Matchers::StartsWith(std::string(op_name(op)) + " (instruction"));
             CHECK(runner.why_ == error.what());
         }
     }
 }
 
-TEST_CASE("a lane that blocks is freed by the failure of the other, whose error is the one reported") {
+TEST_CASE(
+    "a lane that blocks is freed by the failure of the other, whose error is the one reported") {
     const StepPlan plan = real_plan(1);
     FakeRunner runner(plan);
     runner.block_at = index_of(plan, Op::kReduce);
     runner.fail_at = static_cast<int>(plan.instructions.size()) - 1;
-    while (plan.instructions[static_cast<size_t>(runner.fail_at)].lane != Lane::kCompute) --runner.fail_at;
+    while (plan.instructions[static_cast<size_t>(runner.fail_at)].lane != Lane::kCompute)
+        --runner.fail_at;
     runner.begin_step();
     Executor executor(plan, runner, [](Lane) {});
     try {

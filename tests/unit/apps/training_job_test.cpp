@@ -16,7 +16,8 @@ namespace {
 
 const std::string kArchive = std::string(DSL_SOURCE_DIR) + "/tests/fixtures/models/mlp.pt";
 constexpr const char* kConfig =
-    R"({"train_micro_batch_size_per_gpu": 1, "dslaunch": {"steps": 3, "data": {"train": "text.bin", "context": 8}}})";
+    R"({"train_micro_batch_size_per_gpu": 1, "dslaunch": {"steps": 3,
+        "data": {"train": "text.bin", "context": 8}}})";
 
 void write(const std::string& path, const std::string& text) {
     std::filesystem::create_directories(std::filesystem::path(path).parent_path());

@@ -307,7 +307,9 @@ AttemptResult Supervisor::conclude() {
     }
     result.exit_code = job_exit_code(spec_.target_kind, ranks_);
     const auto culprit = find_culprit(ranks_);
-    const bool rank_is_to_blame = culprit && !ranks_[*culprit].told_to_end;
+    // A rank that only lost its peer may have been heard before the host that took the peer along.
+    const bool rank_is_to_blame =
+        culprit && !ranks_[*culprit].told_to_end && !ranks_[*culprit].only_lost_a_peer();
     if (!lost_node_.empty() && !rank_is_to_blame) {
         result.exit_code = static_cast<int>(ExitCode::kHosts);
         result.report = "dslaunch: " + lost_node_ + "\n" + describe_ranks(ranks_);

@@ -209,7 +209,7 @@ TEST_CASE("bad archives are refused by name") {
                    {other, 66, "this is another file"},
                    // Its output is no loss, and none is named; its arguments are not those of the
                    // file.
-                   {with_model("MODELS/mlp.pt"), 66, "mlp.pt"},
+                   {with_model("MODELS/mlp.pt"), 66, "take 1: input"},
                    {with_model("MODELS/image-text.pt"), 66, "take 3"},
                });
 }

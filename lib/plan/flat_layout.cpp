@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "base/check.h"
-
 namespace dslaunch {
 
 int FlatLayout::slice_of(int parameter) const {
@@ -64,13 +62,6 @@ FlatLayout make_flat_layout(const ModelInfo& model, const FlatLayoutOptions& opt
         bucket.ready_segment = std::min(bucket.ready_segment, slice.first_segment);
     }
     return layout;
-}
-
-std::pair<int64_t, int64_t> part_of(int64_t numel, int64_t part, int64_t parts) {
-    DSL_CHECK(parts > 0 && part >= 0 && part < parts && numel >= 0, "part {} of {}", part, parts);
-    const int64_t share = round_up((numel + parts - 1) / parts, kSliceAlignmentNumel);
-    const int64_t begin = std::min(numel, share * part);
-    return {begin, std::min(numel, share * (part + 1)) - begin};
 }
 
 }  // namespace dslaunch

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "plan/model_info.h"
@@ -51,9 +50,5 @@ struct FlatLayoutOptions {
 // (read through the module itself) a parameter may be read by every segment: the caller lists it in
 // each segment's parameters.
 [[nodiscard]] FlatLayout make_flat_layout(const ModelInfo& model, const FlatLayoutOptions& options);
-
-// Part PART of PARTS of a range of NUMEL elements: {offset, numel}, tiles the range exactly, cuts
-// at multiples of kSliceAlignmentNumel; parts at the end may be empty.
-[[nodiscard]] std::pair<int64_t, int64_t> part_of(int64_t numel, int64_t part, int64_t parts);
 
 }  // namespace dslaunch

@@ -194,30 +194,4 @@ TEST_CASE("the flat layout holds each trainable parameter once, aligned, in buck
     }
 }
 
-TEST_CASE("the parts of a range tile it for every number of ranks") {
-    for (int64_t parts = 1; parts <= 17; ++parts)
-        for (const int64_t numel : {0, 1, 15, 16, 17, 33, 160, 1000, 4099, 1 << 20}) {
-            int64_t end = 0;
-            for (int64_t part = 0; part < parts; ++part) {
-                const auto [offset, size] = part_of(numel, part, parts);
-                CHECK(offset == end);
-                CHECK((offset % kSliceAlignmentNumel == 0 || size == 0));
-                end = offset + size;
-            }
-            CHECK(end == numel);
-        }
-}
-
-TEST_CASE("hosts of unequal size have plans of one hash, other buckets another") {
-    const ModelInfo model = layered_model(3);
-    const FlatLayout layout = make_flat_layout(model, {1 << 20, 1});
-    // Three ranks: two on the first host, one on the second.
-    const StepPlan together = make_step_plan(model, layout, {0, 3, 0, 2, 2, 0});
-    const StepPlan alone = make_step_plan(model, layout, {2, 3, 0, 1, 2, 0});
-    CHECK(together.hash() == alone.hash());
-    const StepPlan merged =
-        make_step_plan(model, make_flat_layout(model, {1 << 20, 1 << 20}), {2, 3, 0, 1, 2, 0});
-    CHECK(merged.hash() != alone.hash());
-}
-
 }  // namespace dslaunch

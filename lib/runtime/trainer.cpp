@@ -75,7 +75,9 @@ std::string clock_text(double seconds) {
 }  // namespace
 
 Trainer::Trainer(TrainerParts parts)
-    : parts_(std::move(parts)), executor_(*parts_.plan, *this, parts_.on_lane_start) {}
+    : parts_(std::move(parts)),
+      executor_(*parts_.plan, *this, parts_.on_lane_start),
+      tier_peaks_(peak_by_tier(*parts_.plan)) {}
 
 void Trainer::run(const Instruction& instruction) {
     switch (instruction.op) {
@@ -203,10 +205,9 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
     json.field("rss_bytes", facts.rss_bytes).field("peak_rss_bytes", facts.peak_rss_bytes);
     json.field("page_faults", facts.page_faults);
     json.field("data_wait_ms", facts.data_wait_ms).field("lane_wait_ms", facts.compute_wait_ms);
-    const auto peaks = peak_by_tier(*parts_.plan);
     json.key("tier_bytes").begin_object();
-    for (size_t t = 0; t < peaks.size(); ++t)
-        json.field(tier_name(static_cast<Tier>(t)), peaks[t].peak.value);
+    for (size_t t = 0; t < tier_peaks_.size(); ++t)
+        json.field(tier_name(static_cast<Tier>(t)), tier_peaks_[t].peak.value);
     json.end_object();
     const Traffic traffic = parts_.collectives->traffic();
     json.key("link_bytes")

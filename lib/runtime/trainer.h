@@ -3,11 +3,13 @@
 // Runs in the compute lane's thread.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <vector>
 
 #include "config/run_config.h"
+#include "plan/plan_check.h"
 #include "plan/step_plan.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/executor/executor.h"
@@ -73,6 +75,7 @@ class Trainer final : private InstructionRunner {
 
     TrainerParts parts_;
     Executor executor_;
+    std::array<TierPeak, 2> tier_peaks_;  // the plan's, the same in every step
     SystemClock clock_;
     TimePoint last_step_end_{};
     TimePoint train_begin_{};

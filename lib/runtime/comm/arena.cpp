@@ -13,6 +13,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/range.h"
 #include "runtime/comm/control_block.h"
 #include "runtime/comm/topology.h"
 

@@ -28,6 +28,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/range.h"
 #include "runtime/comm/arena.h"
 #include "runtime/comm/topology.h"
 

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/range.h"
 #include "runtime/comm/link.h"
 #include "runtime/comm/topology.h"
 

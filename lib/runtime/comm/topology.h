@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
 namespace dslaunch {
@@ -30,26 +29,5 @@ struct Topology {
     [[nodiscard]] int bridge_count() const;
     [[nodiscard]] bool is_bridge() const { return local_rank < bridge_count(); }
 };
-
-// A range of elements [begin, begin + numel).
-struct Range {
-    int64_t begin = 0;
-    int64_t numel = 0;
-
-    [[nodiscard]] int64_t end() const { return begin + numel; }
-    bool operator==(const Range&) const = default;
-};
-
-// Part INDEX of NUMEL elements cut into PARTS neighbours that tile exactly; borders are multiples
-// of a cache line (16 fp32), so with few elements the last parts are empty. REQUIRES: 0 <= index <
-// parts, numel >= 0.
-struct PartOf {
-    int index = 0;
-    int parts = 1;
-};
-[[nodiscard]] Range part_range(int64_t numel, PartOf part);
-
-// The elements that both have (numel 0 when none).
-[[nodiscard]] Range intersect(const Range& a, const Range& b);
 
 }  // namespace dslaunch

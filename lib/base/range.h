@@ -1,0 +1,29 @@
+// Ranges of elements and how they are cut into parts: shards, stripes, blocks. Pure.
+#pragma once
+
+#include <cstdint>
+
+namespace dslaunch {
+
+// A range of elements [begin, begin + numel).
+struct Range {
+    int64_t begin = 0;
+    int64_t numel = 0;
+
+    [[nodiscard]] int64_t end() const { return begin + numel; }
+    bool operator==(const Range&) const = default;
+};
+
+// Part INDEX of NUMEL elements cut into PARTS neighbours that tile exactly; borders are multiples
+// of a cache line (16 fp32), so with few elements the last parts are empty. REQUIRES: 0 <= index <
+// parts, numel >= 0.
+struct PartOf {
+    int index = 0;
+    int parts = 1;
+};
+[[nodiscard]] Range part_range(int64_t numel, PartOf part);
+
+// The elements that both have (numel 0 when none).
+[[nodiscard]] Range intersect(const Range& a, const Range& b);
+
+}  // namespace dslaunch

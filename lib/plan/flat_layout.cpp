@@ -1,6 +1,7 @@
 #include "plan/flat_layout.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace dslaunch {
 
@@ -8,9 +9,22 @@ int FlatLayout::slice_of(int parameter) const {
     return slice_of_parameter[static_cast<size_t>(parameter)];
 }
 
+int FlatLayout::bucket_of(int slice) const {
+    const auto after =
+        std::upper_bound(buckets.begin(), buckets.end(), slice,
+                         [](int s, const Bucket& bucket) { return s < bucket.first_slice; });
+    return static_cast<int>(after - buckets.begin()) - 1;
+}
+
 namespace {
 
-void place_slices(const ModelInfo& model, FlatLayout& layout) {
+struct Placed {
+    ParameterSlice slice;
+    BucketKind kind;
+};
+
+// The parameters that get a slice, in the order of the flat buffer.
+std::vector<Placed> order_parameters(const ModelInfo& model, const FlatLayoutOptions& options) {
     std::vector<int> first(model.parameters.size(), -1);
     std::vector<int> last(model.parameters.size(), -1);
     for (size_t s = 0; s < model.segments.size(); ++s) {
@@ -20,48 +34,76 @@ void place_slices(const ModelInfo& model, FlatLayout& layout) {
             last[p] = static_cast<int>(s);
         }
     }
+    std::vector<Placed> placed;
     for (size_t p = 0; p < model.parameters.size(); ++p) {
-        if (first[p] < 0 || !model.parameters[p].trainable) continue;
-        layout.slices.push_back(
-            {static_cast<int>(p), 0, model.parameters[p].numel, first[p], last[p]});
+        const ParameterInfo& parameter = model.parameters[p];
+        if (first[p] < 0 || (!parameter.trainable && !options.frozen)) continue;
+        BucketKind kind = BucketKind::kTrained;
+        if (!parameter.trainable) {
+            kind = BucketKind::kFrozen;
+        } else if (parameter.numel <= options.persistent_numel_max) {
+            kind = BucketKind::kPersistent;
+        }
+        placed.push_back({{static_cast<int>(p), 0, parameter.numel, first[p], last[p]}, kind});
     }
-    std::stable_sort(layout.slices.begin(), layout.slices.end(),
-                     [](const ParameterSlice& a, const ParameterSlice& b) {
-                         return a.first_segment < b.first_segment;
-                     });
-    layout.slice_of_parameter.assign(model.parameters.size(), -1);
-    for (size_t i = 0; i < layout.slices.size(); ++i) {
-        ParameterSlice& slice = layout.slices[i];
-        slice.offset_numel = layout.numel;
-        layout.numel += round_up(slice.numel, kSliceAlignmentNumel);
-        layout.slice_of_parameter[static_cast<size_t>(slice.parameter)] = static_cast<int>(i);
-    }
+    std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
+        return std::tuple(a.kind, a.slice.first_segment) <
+               std::tuple(b.kind, b.slice.first_segment);
+    });
+    return placed;
+}
+
+// Appends the slice to the last bucket or opens a new one: a bucket takes whole segments, so that
+// it is ready at one segment's backward, unless that makes it too large.
+void add_to_bucket(const Placed& placed, const FlatLayoutOptions& options, FlatLayout& layout) {
+    const ParameterSlice& slice = placed.slice;
+    const auto index = static_cast<int>(layout.slices.size()) - 1;
+    const int64_t numel = round_up(slice.numel, kSliceAlignmentNumel);
+    const bool fits = !layout.buckets.empty() && layout.buckets.back().kind == placed.kind &&
+                      layout.buckets.back().numel + numel <= options.bucket_numel_max;
+    const bool same_segment = fits && layout.buckets.back().ready_segment == slice.first_segment;
+    const bool still_small = fits && layout.buckets.back().numel < options.bucket_numel_min;
+    if (!same_segment && !still_small)
+        layout.buckets.push_back(
+            {slice.offset_numel, 0, slice.first_segment, index, index, placed.kind});
+    Bucket& bucket = layout.buckets.back();
+    bucket.numel += numel;
+    bucket.end_slice = index + 1;
+    bucket.ready_segment = std::min(bucket.ready_segment, slice.first_segment);
 }
 
 }  // namespace
 
 FlatLayout make_flat_layout(const ModelInfo& model, const FlatLayoutOptions& options) {
     FlatLayout layout;
-    place_slices(model, layout);
-    const auto count = static_cast<int>(layout.slices.size());
-    for (int i = 0; i < count; ++i) {
-        const ParameterSlice& slice = layout.slices[static_cast<size_t>(i)];
-        const int64_t numel = round_up(slice.numel, kSliceAlignmentNumel);
-        // A bucket takes whole segments, so that it is ready at one segment's backward, unless that
-        // makes it too large.
-        const bool fits = !layout.buckets.empty() &&
-                          layout.buckets.back().numel + numel <= options.bucket_numel_max;
-        const bool same_segment =
-            fits && layout.buckets.back().ready_segment == slice.first_segment;
-        const bool still_small = fits && layout.buckets.back().numel < options.bucket_numel_min;
-        if (!same_segment && !still_small)
-            layout.buckets.push_back({slice.offset_numel, 0, slice.first_segment, i, i});
-        Bucket& bucket = layout.buckets.back();
-        bucket.numel += numel;
-        bucket.end_slice = i + 1;
-        bucket.ready_segment = std::min(bucket.ready_segment, slice.first_segment);
+    layout.block_numel = options.block_numel;
+    layout.slice_of_parameter.assign(model.parameters.size(), -1);
+    for (Placed& placed : order_parameters(model, options)) {
+        placed.slice.offset_numel = layout.numel;
+        layout.numel += round_up(placed.slice.numel, kSliceAlignmentNumel);
+        layout.slice_of_parameter[static_cast<size_t>(placed.slice.parameter)] =
+            static_cast<int>(layout.slices.size());
+        layout.slices.push_back(placed.slice);
+        add_to_bucket(placed, options, layout);
+        if (placed.kind == BucketKind::kFrozen) continue;
+        layout.trained_numel = layout.numel;
+        layout.trained_buckets = static_cast<int>(layout.buckets.size());
+        layout.trained_slices = static_cast<int>(layout.slices.size());
     }
     return layout;
+}
+
+std::vector<LayoutBlock> blocks_of(const FlatLayout& layout, int bucket) {
+    std::vector<LayoutBlock> blocks;
+    const Bucket& of = layout.buckets[static_cast<size_t>(bucket)];
+    for (int i = of.first_slice; i < of.end_slice; ++i) {
+        const ParameterSlice& slice = layout.slices[static_cast<size_t>(i)];
+        const int64_t start = slice.offset_numel - of.offset_numel;
+        for (int64_t at = 0; at < slice.numel; at += layout.block_numel)
+            blocks.push_back(
+                {bucket, i, start + at, std::min(layout.block_numel, slice.numel - at)});
+    }
+    return blocks;
 }
 
 }  // namespace dslaunch

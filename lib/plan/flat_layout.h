@@ -1,11 +1,12 @@
-// Where each trainable parameter lives in the flat buffers (parameters, gradients, optimizer
-// states), and the buckets in which gradients are reduced. Pure; every rank computes the same.
-// Slices start at cache lines so that ranks never share one.
+// Where each parameter lives in the flat buffers (parameters, gradients, optimizer states), and the
+// buckets in which gradients are reduced and parameters gathered. Pure; every rank computes the
+// same. Slices start at cache lines so that ranks never share one.
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
+#include "base/bytes.h"
 #include "plan/model_info.h"
 
 namespace dslaunch {
@@ -20,6 +21,12 @@ struct ParameterSlice {
     int last_segment = -1;
 };
 
+enum class BucketKind : uint8_t {
+    kTrained,
+    kPersistent,  // trained, but kept whole at stage 3: parameters too small to be worth a gather
+    kFrozen,      // no gradient, no optimizer state
+};
+
 // A contiguous range of the flat buffer, reduced as one: complete when the backward of
 // `ready_segment` is done.
 struct Bucket {
@@ -28,15 +35,29 @@ struct Bucket {
     int ready_segment = 0;  // the earliest segment that adds to it: the last whose backward runs
     int first_slice = 0;    // slices [first_slice, end_slice)
     int end_slice = 0;
+    BucketKind kind = BucketKind::kTrained;
 };
 
-struct FlatLayout {
-    std::vector<ParameterSlice> slices;  // by first_segment, then by parameter
-    std::vector<Bucket> buckets;         // by offset; the last is the first to be ready
-    int64_t numel = 0;                   // padding included
+// Behind the gradients of a bucket lies one flag per slice: 1 where the rank had a gradient. They
+// are summed with the rest, so a parameter that no rank used is known to all without a message.
+[[nodiscard]] inline int64_t flag_numel(const Bucket& bucket) {
+    return round_up(bucket.end_slice - bucket.first_slice, kSliceAlignmentNumel);
+}
 
-    // The slice of a model parameter, -1: frozen or unused.
+// Trained buckets come first, then persistent, then frozen ones; slices in the order of buckets.
+struct FlatLayout {
+    std::vector<ParameterSlice> slices;  // within a kind by first_segment, then by parameter
+    std::vector<Bucket> buckets;         // by offset
+    int64_t numel = 0;                   // padding included
+    int64_t trained_numel = 0;           // of the buckets that are not frozen, a prefix
+    int trained_buckets = 0;             // buckets that are not frozen, a prefix
+    int trained_slices = 0;              // slices that are not frozen, a prefix
+    int64_t block_numel = 16 * 1024;     // as FlatLayoutOptions
+
+    // The slice of a model parameter, -1: unused (and frozen, where those are left out).
     [[nodiscard]] int slice_of(int parameter) const;
+    // The bucket of a slice.
+    [[nodiscard]] int bucket_of(int slice) const;
     std::vector<int> slice_of_parameter;
 };
 
@@ -44,11 +65,26 @@ struct FlatLayoutOptions {
     int64_t bucket_numel_max = 500'000'000;  // a single larger parameter still gets a bucket of its
                                              // own
     int64_t bucket_numel_min = 1 << 20;      // smaller neighbours are merged
+    bool frozen = false;                     // frozen parameters have slices too
+    int64_t persistent_numel_max = 0;        // trained parameters of at most so many elements are
+                                             // persistent, 0: none
+    // Shards are cut, and the gradient norm is summed, in blocks of so many elements that start
+    // anew at each parameter: so the norm is the same however parameters are sharded.
+    int64_t block_numel = 16 * 1024;
 };
 
-// Trainable parameters that some segment reads; the others are left out. With OPAQUE parameters
-// (read through the module itself) a parameter may be read by every segment: the caller lists it in
-// each segment's parameters.
+// Parameters that some segment reads; the others are left out. With OPAQUE parameters (read through
+// the module itself) a parameter may be read by every segment: the caller lists it in each
+// segment's parameters.
 [[nodiscard]] FlatLayout make_flat_layout(const ModelInfo& model, const FlatLayoutOptions& options);
+
+// The blocks of a bucket, in order; padding belongs to none.
+struct LayoutBlock {
+    int bucket = 0;
+    int slice = 0;
+    int64_t begin = 0;  // within the bucket
+    int64_t numel = 0;
+};
+[[nodiscard]] std::vector<LayoutBlock> blocks_of(const FlatLayout& layout, int bucket);
 
 }  // namespace dslaunch

@@ -15,6 +15,7 @@ struct ParameterInfo {
     int64_t numel = 0;
     int64_t element_bytes = 4;
     bool trainable = true;
+    int64_t rows = 1;  // extent of the first dimension
 };
 
 struct SegmentInfo {

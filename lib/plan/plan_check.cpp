@@ -132,24 +132,38 @@ class Checker {
         }
     }
 
-    // After a bucket's Reduce, no Backward of the same micro step may add to its gradients.
+    // Once a bucket's gradients are summed, no Backward may add to that memory before it is claimed
+    // again: by whoever sums them, Reduce, or where there is none, Accumulate or Update.
     void check_reductions() {
         for (size_t i = 0; i < plan_.instructions.size(); ++i) {
-            const Instruction& reduce = plan_.instructions[i];
-            if (reduce.op != Op::kReduce && reduce.op != Op::kUpdate) continue;
-            const std::vector<int>& gradients =
-                reduce.op == Op::kReduce ? reduce.writes : reduce.reads;
+            const Instruction& sum = plan_.instructions[i];
+            if (sum.op != Op::kReduce && sum.op != Op::kAccumulate && sum.op != Op::kUpdate)
+                continue;
+            if (!is_posted_before(i))
+                problems_.push_back(
+                    fmt::format("{} sums a bucket that is not posted", label(plan_, i)));
+            const int memory = (sum.op == Op::kReduce ? sum.writes : sum.reads).front();
             for (size_t j = i + 1; j < plan_.instructions.size(); ++j) {
                 const Instruction& later = plan_.instructions[j];
-                const bool same = reduce.op == Op::kUpdate || later.micro_step == reduce.micro_step;
-                const bool adds = later.op == Op::kBackward && same &&
-                                  std::find(later.writes.begin(), later.writes.end(),
-                                            gradients.front()) != later.writes.end();
-                if (adds)
+                const bool writes = std::find(later.writes.begin(), later.writes.end(), memory) !=
+                                    later.writes.end();
+                if (writes && later.op == Op::kClaim) break;
+                if (writes && later.op == Op::kBackward)
                     problems_.push_back(fmt::format("{} adds to a bucket after {}", label(plan_, j),
                                                     label(plan_, i)));
             }
         }
+    }
+
+    [[nodiscard]] bool is_posted_before(size_t sum) const {
+        const Instruction& of = plan_.instructions[sum];
+        for (size_t i = 0; i < sum; ++i) {
+            const Instruction& post = plan_.instructions[i];
+            if (post.op == Op::kPost && post.bucket == of.bucket &&
+                (of.micro_step < 0 || post.micro_step == of.micro_step))
+                return true;
+        }
+        return false;
     }
 
     const StepPlan& plan_;
@@ -206,10 +220,14 @@ class Rehearsal {
         for (const int wait : instruction.waits)
             if (!done_[r][static_cast<size_t>(wait)]) return false;
         switch (instruction.op) {
+            case Op::kClaim:
+                return memory_is_free(i);
+            case Op::kGather:
+                return all_at(i);
             case Op::kReduce:
                 return all_done(Op::kPost, instruction);
             case Op::kAccumulate:
-                return all_done(Op::kReduce, instruction);
+                return all_done(has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction);
             case Op::kNorm:
                 return all_reduced();
             case Op::kUpdate:
@@ -218,6 +236,36 @@ class Rehearsal {
             default:
                 return true;
         }
+    }
+
+    // Whether every rank has read what the memory of a Claim held before.
+    bool memory_is_free(size_t claim) const {
+        for (size_t r = 0; r < plans_.size(); ++r) {
+            const std::vector<Instruction>& instructions = plans_[r].instructions;
+            const int memory = instructions[claim].writes.front();
+            for (size_t i = 0; i < claim; ++i) {
+                const Instruction& earlier = instructions[i];
+                if (earlier.lane != Lane::kCommunication || done_[r][i]) continue;
+                for (const std::vector<int>* touched : {&earlier.reads, &earlier.writes})
+                    if (std::find(touched->begin(), touched->end(), memory) != touched->end())
+                        return false;
+            }
+        }
+        return true;
+    }
+
+    // A gather ends once every rank has begun it.
+    bool all_at(size_t gather) const {
+        const auto lane = static_cast<size_t>(Lane::kCommunication);
+        for (size_t r = 0; r < plans_.size(); ++r) {
+            if (done_[r][gather]) continue;
+            if (next_[r][lane] >= lanes_[r][lane].size() ||
+                lanes_[r][lane][next_[r][lane]] != gather)
+                return false;
+            for (const int wait : plans_[r].instructions[gather].waits)
+                if (!done_[r][static_cast<size_t>(wait)]) return false;
+        }
+        return true;
     }
 
     // Whether every rank has done OP for the bucket of LIKE (in its micro step, where it has one).
@@ -254,7 +302,8 @@ class Rehearsal {
 };
 
 bool is_collective(Op op) {
-    return op == Op::kReduce || op == Op::kNorm || op == Op::kAccumulate || op == Op::kUpdate;
+    return op == Op::kReduce || op == Op::kNorm || op == Op::kAccumulate || op == Op::kUpdate ||
+           op == Op::kGather;
 }
 
 }  // namespace
@@ -278,7 +327,9 @@ std::vector<std::string> check_plans(std::span<const StepPlan> plans) {
             if (k < mine.size() && k < first.size()) {
                 const Instruction& a = plans[0].instructions[first[k]];
                 const Instruction& b = plans[r].instructions[mine[k]];
-                if (a.op == b.op && a.bucket == b.bucket && a.micro_step == b.micro_step) continue;
+                if (a.op == b.op && a.bucket == b.bucket && a.micro_step == b.micro_step &&
+                    a.slot == b.slot)
+                    continue;
             }
             problems.push_back(
                 fmt::format("collective {} differs: rank {} has {}, rank {} has {}", k,

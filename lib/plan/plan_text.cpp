@@ -38,7 +38,7 @@ void buffers_json(const StepPlan& plan, JsonWriter& json) {
             .field("peak_bytes", peaks[t].peak.value);
         json.field("peak_instruction", peaks[t].instruction);
         json.key("by_kind").begin_object();
-        for (int kind = 0; kind <= static_cast<int>(BufferKind::kScalars); ++kind) {
+        for (int kind = 0; kind < kBufferKinds; ++kind) {
             Bytes total;
             for (const PlanBuffer& buffer : plan.buffers)
                 if (buffer.persistent && buffer.kind == static_cast<BufferKind>(kind) &&

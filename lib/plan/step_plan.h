@@ -11,22 +11,25 @@
 #include "base/bytes.h"
 #include "plan/flat_layout.h"
 #include "plan/model_info.h"
+#include "plan/partition.h"
 
 namespace dslaunch {
 
 // Each names its segment, bucket and micro step where it has one.
 enum class Op : uint8_t {
-    kLoad,   // take the next micro batch from the data thread
-    kAwait,  // wait until every local rank has written its part of a bucket's parameters (the step
-             // before)
-    kForward,    // segment
-    kRecompute,  // segment, again, before its backward
-    kClaim,  // bucket: wait until every local rank has read the gradients of the generation before
+    kLoad,    // take the next micro batch from the data thread
+    kAwait,   // wait until every local rank has written its part of a bucket's parameters (the step
+              // before)
+    kGather,  // bucket: bring its parameters together on this host, in a slot or (after an
+              // update) in place
+    kForward,     // segment
+    kRecompute,   // segment, again, before its backward
+    kRelease,     // bucket: this rank reads its gathered parameters no more
+    kClaim,       // bucket: wait until every local rank has read what its gradient memory held
     kBackward,    // segment
     kPost,        // bucket: this rank's gradients are complete
-    kReduce,      // bucket: ordered sum over all ranks
-    kAccumulate,  // bucket: the reduced gradients of a micro step are added up
-                  // (reduce_each_micro_step)
+    kReduce,      // bucket: ordered sum over all ranks, to everybody or to its owners
+    kAccumulate,  // bucket: the reduced gradients of a micro step are kept or added up
     kNorm,        // global gradient norm, clip factor, non-finite check
     kUpdate,      // bucket: optimizer states and this rank's part of the parameters
 };
@@ -39,15 +42,20 @@ enum class Tier : uint8_t {
     kShared
 };  // private memory of the rank; the host's shared arena
 
+// What memory is for; the words of `dslaunch plan` and metrics.jsonl.
 enum class BufferKind : uint8_t {
     kParameters,
     kGradients,
-    kOptimizer,
+    kMaster,   // fp32 copies of 16-bit parameters
+    kMoments,  // optimizer states
     kActivations,
     kLiveValues,
+    kBuffers,  // the model's
+    kStaging,  // parameters gathered from other hosts
     kBatch,
     kScalars
 };
+inline constexpr int kBufferKinds = 10;
 
 [[nodiscard]] std::string_view op_name(Op op);
 [[nodiscard]] std::string_view lane_name(Lane lane);
@@ -69,11 +77,13 @@ struct Instruction {
     int segment = -1;
     int bucket = -1;
     int micro_step = -1;
+    int slot = -1;           // kGather, kRelease: of the gathered parameters; -1: in place
     std::vector<int> reads;  // indices into StepPlan::buffers
     std::vector<int> writes;
     std::vector<int> creates;
     std::vector<int> frees;
-    Bytes bytes;  // moved: between ranks for kPost…kUpdate, in memory otherwise 0
+    Bytes bytes;  // moved between ranks for kPost…kUpdate and kGather, in memory otherwise 0
+    Bytes sent;   // by this rank's host to other hosts
     int64_t flops = 0;
     std::vector<int> waits;  // instructions of other lanes that must be done first; derived
 };
@@ -83,10 +93,23 @@ struct StepPlan {
     std::vector<PlanBuffer> buffers;
     std::vector<Instruction> instructions;  // in program order; each lane runs its own in this
                                             // order
+    // Where gradient buckets share memory (stages 2, 3): the slot of each trained bucket, and how
+    // many fp32 elements each slot has, flags included. Empty: every bucket has its own.
+    std::vector<int> gradient_slot_of_bucket;
+    std::vector<int64_t> gradient_slot_numel;
+    std::vector<int64_t> gather_slot_numel;  // parameters gathered from other hosts
 
     // FNV-1a over what ranks of one data-parallel group must have in common: which instructions, in
     // which order.
     [[nodiscard]] uint64_t hash() const;
+    [[nodiscard]] Bytes sent() const;  // of all instructions
+};
+
+// Of stage 3's gathers, in elements; what lib/plan/gather_schedule.h makes of them.
+struct GatherLimits {
+    int64_t live_numel_max = 1'000'000'000;   // gathered at once
+    int64_t prefetch_numel_max = 50'000'000;  // ahead of their use; 0: only when needed
+    int64_t reuse_distance_numel_max = 0;     // of other parameters read in between, to be kept
 };
 
 struct StepPlanOptions {
@@ -95,16 +118,37 @@ struct StepPlanOptions {
     int local_rank = 0;
     int local_world_size = 1;
     int64_t accumulation_steps = 1;
-    int64_t recompute_groups = 0;  // 0: keep every activation
-    bool clip = false;             // kNorm must see every bucket before the first kUpdate
-    bool reduce_each_micro_step = false;
-    bool fused_update = false;     // kUpdate sums the local ranks' gradients itself: one host, no
-                                   // clip, no kReduce
+    int64_t recompute_groups = 0;         // 0: keep every activation
+    bool clip = false;                    // kNorm must see every bucket before the first kUpdate
+    bool reduce_each_micro_step = false;  // always so at stages 2 and 3
+    bool fused_update = false;     // stage 0: kUpdate sums the local ranks' gradients itself: one
+                                   // host, no clip, no kReduce
     int64_t optimizer_states = 2;  // fp32 values per parameter: Adam 2, SGD with momentum 1
+    int stage = 0;                 // of ZeRO
+    std::vector<int> node_sizes = {};      // ranks of each host; empty: all on one
+    int64_t parameter_bytes = 4;           // of an element as the segments read it
+    bool master = false;                   // an fp32 copy besides: 16-bit parameters
+    bool check_overflow = false;           // kNorm as with clip, for the loss scale
+    const Partition* partition = nullptr;  // who owns what. REQUIRES: given from stage 1 on
+    GatherLimits gather = {};
+
+    [[nodiscard]] int node_count() const {
+        return node_sizes.empty() ? 1 : static_cast<int>(node_sizes.size());
+    }
+    // Whether no update may begin before every gradient of the step has been seen.
+    [[nodiscard]] bool norm_first() const { return clip || check_overflow; }
+    // Whether the reduced gradients of a step are added up, or kept, in memory of their own.
+    [[nodiscard]] bool keeps_reduced() const {
+        return (reduces_each() && accumulation_steps > 1) || (stage >= 2 && norm_first());
+    }
+    [[nodiscard]] bool reduces_each() const { return reduce_each_micro_step || stage >= 2; }
 };
 
-// ZeRO stage 0: parameters in the host's shared arena, gradients per rank in it, optimizer states
-// private and whole. Waits are derived and the plan is checked before it is returned.
+// Stage 0: parameters in the host's shared arena, gradients per rank in it, optimizer states
+// private and whole. Stage 1: optimizer states and master copies only of what the partition gives
+// the rank. Stage 2: gradient buckets share slots, given back once they are reduced. Stage 3:
+// parameters too are kept by their owners only; on one host the others read them where they are,
+// over several they are gathered. Waits are derived and the plan is checked before it is returned.
 [[nodiscard]] StepPlan make_step_plan(const ModelInfo& model, const FlatLayout& layout,
                                       const StepPlanOptions& options);
 

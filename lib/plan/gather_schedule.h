@@ -1,0 +1,45 @@
+// When the parameters of each bucket are brought together and let go within a micro step, at stage
+// 3 over several hosts. Where it stands: model, flat layout -> gather schedule -> step plan. Pure.
+// The limits have the meaning of DeepSpeed's stage3_max_live_parameters,
+// stage3_prefetch_bucket_size and stage3_max_reuse_distance
+// (deepspeed/runtime/zero/partitioned_param_coordinator.py).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "plan/slots.h"
+#include "plan/step_plan.h"
+
+namespace dslaunch {
+
+// What the compute lane does in a micro step, in order: the segment of each position, forward,
+// recompute and backward alike.
+[[nodiscard]] std::vector<int> compute_positions(const ModelInfo& model,
+                                                 std::span<const RecomputeGroup> groups);
+
+struct GatherUse {
+    int bucket = 0;
+    int issue = 0;  // put on the communication lane before this position
+    int begin = 0;  // first and last position that reads it
+    int end = 0;
+    int slot = 0;
+};
+
+struct GatherSchedule {
+    std::vector<GatherUse> uses;  // by issue
+    std::vector<int64_t> slot_numel;
+    int64_t live_numel_max = 0;  // elements that are gathered or on their way at once, at most
+};
+
+// BUCKETS_OF[s]: the buckets that segment s reads and that are gathered; POSITIONS as above. A
+// bucket is kept between two readings where they are no farther apart than the reuse distance and
+// the limit of live elements is kept. A limit that is below what two neighbouring segments need is
+// overrun by them alone.
+[[nodiscard]] GatherSchedule make_gather_schedule(const FlatLayout& layout,
+                                                  std::span<const std::vector<int>> buckets_of,
+                                                  std::span<const int> positions,
+                                                  const GatherLimits& limits);
+
+}  // namespace dslaunch

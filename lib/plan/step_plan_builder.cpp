@@ -1,0 +1,471 @@
+// Writes the step plan of ZeRO stages 0 to 3: one walk over micro steps and segments.
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "plan/gather_schedule.h"
+#include "plan/link_bytes.h"
+#include "plan/plan_check.h"
+#include "plan/step_plan.h"
+
+namespace dslaunch {
+
+namespace {
+
+class PlanBuilder {
+  public:
+    PlanBuilder(const ModelInfo& model, const FlatLayout& layout, const StepPlanOptions& options)
+        : model_(model),
+          layout_(layout),
+          options_(options),
+          links_(layout, options),
+          segments_(static_cast<int>(model.segments.size())),
+          groups_(make_recompute_groups(model, options.recompute_groups)) {}
+
+    StepPlan make() {
+        check_options();
+        plan_.rank = options_.rank;
+        for (int s = 0; s < segments_; ++s) buckets_of_.push_back(find_buckets(s));
+        choose_gradient_slots();
+        choose_gathers();
+        add_persistent_buffers();
+        for (int64_t m = 0; m < options_.accumulation_steps; ++m)
+            add_micro_step(static_cast<int>(m));
+        if (options_.norm_first()) add_norm();
+        if (!updates_early())
+            for (int b = layout_.trained_buckets; b-- > 0;) add_update(b);
+        derive_waits(plan_);
+        const std::vector<std::string> problems = check_plan(plan_);
+        DSL_CHECK(problems.empty(), "the step plan is not sound: {}", problems.front());
+        return std::move(plan_);
+    }
+
+  private:
+    void check_options() const {
+        DSL_CHECK(options_.stage == 0 || options_.partition != nullptr,
+                  "stage {} without a partition", options_.stage);
+        DSL_CHECK(
+            !options_.fused_update || (updates_early() && options_.stage == 0 && !several_hosts()),
+            "a fused update needs one host, no clipping and no accumulation after the "
+            "reduction");
+    }
+
+    [[nodiscard]] const Bucket& bucket(int b) const {
+        return layout_.buckets[static_cast<size_t>(b)];
+    }
+    [[nodiscard]] const SegmentInfo& info(int segment) const {
+        return model_.segments[static_cast<size_t>(segment)];
+    }
+    [[nodiscard]] bool several_hosts() const { return options_.node_count() > 1; }
+    [[nodiscard]] bool last_micro_step(int m) const { return m + 1 == options_.accumulation_steps; }
+    [[nodiscard]] bool reduces(int m) const {
+        return options_.reduces_each() || last_micro_step(m);
+    }
+    [[nodiscard]] bool updates_early() const {
+        return !options_.norm_first() && !options_.keeps_reduced();
+    }
+    // Whether whoever needs the sums reads every local rank's gradients itself: no Reduce.
+    [[nodiscard]] bool sums_itself() const {
+        if (options_.stage == 0) return options_.fused_update;
+        return !several_hosts() && (updates_early() || options_.keeps_reduced());
+    }
+    // Elements of a bucket for which this rank keeps optimizer states.
+    [[nodiscard]] int64_t owned_numel(int b) const {
+        return options_.stage == 0 ? bucket(b).numel
+                                   : options_.partition->owned_numel(options_.rank, b);
+    }
+    // Whether the bucket's parameters are whole only while they are gathered.
+    [[nodiscard]] bool is_gathered(int b) const {
+        return options_.stage == 3 && several_hosts() && bucket(b).kind != BucketKind::kPersistent;
+    }
+
+    int add_buffer(PlanBuffer buffer) {
+        plan_.buffers.push_back(std::move(buffer));
+        return static_cast<int>(plan_.buffers.size()) - 1;
+    }
+
+    Instruction& add(Op op, Lane lane, int b = -1, int m = -1) {
+        plan_.instructions.push_back({});
+        Instruction& made = plan_.instructions.back();
+        made.op = op;
+        made.lane = lane;
+        made.bucket = b;
+        made.micro_step = m;
+        return made;
+    }
+
+    // Buckets that hold parameters of SEGMENT, each once, in order.
+    [[nodiscard]] std::vector<int> find_buckets(int segment) const {
+        std::vector<int> found;
+        for (const int parameter : info(segment).parameters) {
+            const int slice = layout_.slice_of(parameter);
+            if (slice >= 0) found.push_back(layout_.bucket_of(slice));
+        }
+        std::sort(found.begin(), found.end());
+        found.erase(std::unique(found.begin(), found.end()), found.end());
+        return found;
+    }
+    [[nodiscard]] const std::vector<int>& buckets_of(int segment) const {
+        return buckets_of_[static_cast<size_t>(segment)];
+    }
+
+    // From stage 2 on a bucket holds its slot from the first backward that adds to it to the last.
+    void choose_gradient_slots() {
+        if (options_.stage < 2) return;
+        struct Held {
+            int bucket;
+            SlotUse use;
+        };
+        std::vector<Held> held;
+        int position = 0;
+        std::vector<int> first(static_cast<size_t>(layout_.trained_buckets), -1);
+        for (int s = segments_; s-- > 0; ++position) {
+            if (!info(s).backward) continue;
+            for (const int b : buckets_of(s))
+                if (b < layout_.trained_buckets && first[static_cast<size_t>(b)] < 0)
+                    first[static_cast<size_t>(b)] = position;
+            for (int b = 0; b < layout_.trained_buckets; ++b)
+                if (bucket(b).ready_segment == s && first[static_cast<size_t>(b)] >= 0)
+                    held.push_back({b,
+                                    {bucket(b).numel + flag_numel(bucket(b)),
+                                     first[static_cast<size_t>(b)], position}});
+        }
+        std::stable_sort(held.begin(), held.end(),
+                         [](const Held& a, const Held& b) { return a.use.begin < b.use.begin; });
+        std::vector<SlotUse> uses;
+        for (const Held& one : held) uses.push_back(one.use);
+        Slots slots = assign_slots(uses);
+        plan_.gradient_slot_of_bucket.assign(static_cast<size_t>(layout_.trained_buckets), -1);
+        for (size_t u = 0; u < held.size(); ++u)
+            plan_.gradient_slot_of_bucket[static_cast<size_t>(held[u].bucket)] =
+                slots.slot_of_use[u];
+        plan_.gradient_slot_numel = std::move(slots.numel);
+    }
+
+    void choose_gathers() {
+        if (options_.stage < 3 || !several_hosts()) return;
+        std::vector<std::vector<int>> gathered(buckets_of_.size());
+        for (size_t s = 0; s < buckets_of_.size(); ++s)
+            for (const int b : buckets_of_[s])
+                if (is_gathered(b)) gathered[s].push_back(b);
+        gathers_ = make_gather_schedule(layout_, gathered, compute_positions(model_, groups_),
+                                        options_.gather);
+        plan_.gather_slot_numel = gathers_.slot_numel;
+    }
+
+    void add_persistent_buffers() {
+        const auto all = static_cast<int>(layout_.buckets.size());
+        for (int b = 0; b < all; ++b) {
+            const bool sharded = options_.stage == 3 && bucket(b).kind != BucketKind::kPersistent;
+            const int64_t numel =
+                sharded ? options_.partition->owned_numel(options_.rank, b) : bucket(b).numel;
+            parameters_.push_back(
+                add_buffer({fmt::format("parameters of bucket {}", b), BufferKind::kParameters,
+                            Tier::kShared, Bytes{numel * options_.parameter_bytes}, true}));
+        }
+        for (int b = 0; b < layout_.trained_buckets; ++b) add_states(b);
+        for (size_t k = 0; k < plan_.gradient_slot_numel.size(); ++k)
+            slots_.push_back(
+                add_buffer({fmt::format("gradient slot {}", k), BufferKind::kGradients,
+                            Tier::kShared, Bytes{plan_.gradient_slot_numel[k] * 4}, true}));
+        for (size_t k = 0; k < plan_.gather_slot_numel.size(); ++k)
+            staging_.push_back(add_buffer(
+                {fmt::format("gathered parameters {}", k), BufferKind::kStaging, Tier::kShared,
+                 Bytes{plan_.gather_slot_numel[k] * options_.parameter_bytes}, true}));
+        if (model_.buffer_bytes.value > 0)
+            add_buffer({"buffers of the model", BufferKind::kBuffers, Tier::kMemory,
+                        model_.buffer_bytes, true});
+        norm_ = add_buffer({"gradient norm", BufferKind::kScalars, Tier::kMemory, Bytes{8}, true});
+        slot_of_bucket_.assign(layout_.buckets.size(), -1);
+        claimed_.assign(layout_.buckets.size(), -1);
+        awaited_.assign(layout_.buckets.size(), 0);
+    }
+
+    void add_states(int b) {
+        const Bytes whole{bucket(b).numel * 4};
+        const Bytes owned{owned_numel(b) * 4};
+        if (options_.stage < 2)
+            gradients_.push_back(add_buffer({fmt::format("gradients of bucket {}", b),
+                                             BufferKind::kGradients, Tier::kShared, whole, true}));
+        if (options_.master)
+            add_buffer({fmt::format("master copy of bucket {}", b), BufferKind::kMaster,
+                        Tier::kMemory, owned, true});
+        moments_.push_back(add_buffer({fmt::format("moments of bucket {}", b), BufferKind::kMoments,
+                                       Tier::kMemory, owned * options_.optimizer_states, true}));
+        if (options_.keeps_reduced())
+            reduced_.push_back(add_buffer({fmt::format("reduced gradients of bucket {}", b),
+                                           BufferKind::kGradients, Tier::kMemory, owned, true}));
+    }
+
+    // The memory that holds a bucket's gradients.
+    [[nodiscard]] int gradients(int b) const {
+        const auto i = static_cast<size_t>(b);
+        return options_.stage < 2 ? gradients_[i]
+                                  : slots_[static_cast<size_t>(plan_.gradient_slot_of_bucket[i])];
+    }
+
+    // What a segment reads of its parameters: in place, or where they are gathered.
+    void read_parameters(int segment, Instruction& instruction) const {
+        for (const int b : buckets_of(segment))
+            instruction.reads.push_back(
+                is_gathered(b)
+                    ? staging_[static_cast<size_t>(slot_of_bucket_[static_cast<size_t>(b)])]
+                    : parameters_[static_cast<size_t>(b)]);
+    }
+
+    [[nodiscard]] const RecomputeGroup* group_of(int segment) const {
+        for (const RecomputeGroup& group : groups_)
+            if (segment >= group.begin && segment < group.end) return &group;
+        return nullptr;
+    }
+
+    void add_micro_step(int m) {
+        live_.assign(static_cast<size_t>(segments_) + 1, -1);
+        live_gradient_.assign(static_cast<size_t>(segments_) + 1, -1);
+        activations_.assign(static_cast<size_t>(segments_), -1);
+        position_ = 0;
+        live_[0] = add_buffer({fmt::format("batch of micro step {}", m), BufferKind::kBatch,
+                               Tier::kMemory, model_.batch_bytes, false});
+        add(Op::kLoad, Lane::kCompute, -1, m).creates = {live_[0]};
+        for (int s = 0; s < segments_; ++s) {
+            if (m == 0) add_awaits(s);
+            add_gathers(m);
+            add_forward(s, m);
+            end_position(m);
+        }
+        add_backwards(m);
+        for (int& live : live_) free_if_held(live);
+    }
+
+    // Before its first use in the step, a bucket's parameters must have come from every local rank.
+    void add_awaits(int segment) {
+        for (const int b : buckets_of(segment)) {
+            char& awaited = awaited_[static_cast<size_t>(b)];
+            if (awaited != 0 || is_gathered(b) || b >= layout_.trained_buckets) continue;
+            awaited = 1;
+            add(Op::kAwait, Lane::kCompute, b).writes = {parameters_[static_cast<size_t>(b)]};
+        }
+    }
+
+    // The gathers that are due before the compute instruction at hand.
+    void add_gathers(int m) {
+        for (const GatherUse& use : gathers_.uses) {
+            if (use.issue != position_) continue;
+            Instruction& gather = add(Op::kGather, Lane::kCommunication, use.bucket, m);
+            gather.slot = use.slot;
+            gather.reads = {parameters_[static_cast<size_t>(use.bucket)]};
+            gather.writes = {staging_[static_cast<size_t>(use.slot)]};
+            count_gather(gather);
+        }
+        // A bucket is never held twice, so its newest gather is the one to read.
+        for (const GatherUse& use : gathers_.uses)
+            if (use.begin == position_) slot_of_bucket_[static_cast<size_t>(use.bucket)] = use.slot;
+    }
+
+    void count_gather(Instruction& gather) const {
+        gather.bytes = Bytes{bucket(gather.bucket).numel * options_.parameter_bytes};
+        gather.sent = links_.sent_by_gather(gather.bucket);
+    }
+
+    void end_position(int m) {
+        for (const GatherUse& use : gathers_.uses) {
+            if (use.end != position_) continue;
+            Instruction& release = add(Op::kRelease, Lane::kCompute, use.bucket, m);
+            release.slot = use.slot;
+            release.writes = {staging_[static_cast<size_t>(use.slot)]};
+        }
+        ++position_;
+    }
+
+    void add_forward(int s, int m) {
+        const RecomputeGroup* group = group_of(s);
+        const int live =
+            add_buffer({fmt::format("live values after segment {}, micro step {}", s, m),
+                        BufferKind::kLiveValues, Tier::kMemory, info(s).output_bytes, false});
+        Instruction& forward = add(Op::kForward, Lane::kCompute, -1, m);
+        forward.segment = s;
+        forward.flops = info(s).forward_flops;
+        forward.reads = {live_[static_cast<size_t>(s)]};
+        read_parameters(s, forward);
+        forward.creates = {live};
+        live_[static_cast<size_t>(s) + 1] = live;
+        // Inside a group only its first inputs are kept; what lies between is made again.
+        const bool inner = group != nullptr && s > group->begin;
+        const bool dead = group == nullptr && !info(s).backward && s > 0;
+        if (inner || dead) take_held(live_[static_cast<size_t>(s)], forward);
+        if (info(s).backward && group == nullptr) {
+            const int activations = add_activations(s, m);
+            plan_.instructions.back().creates.push_back(activations);
+            activations_[static_cast<size_t>(s)] = activations;
+        }
+    }
+
+    int add_activations(int s, int m) {
+        return add_buffer({fmt::format("activations of segment {}, micro step {}", s, m),
+                           BufferKind::kActivations, Tier::kMemory, info(s).activation_bytes,
+                           false});
+    }
+
+    // Lets INSTRUCTION free a held buffer.
+    static void take_held(int& buffer, Instruction& instruction) {
+        if (buffer < 0) return;
+        instruction.frees.push_back(buffer);
+        buffer = -1;
+    }
+
+    // What is left at the end goes with the last compute instruction.
+    void free_if_held(int& buffer) {
+        if (buffer < 0) return;
+        for (size_t i = plan_.instructions.size(); i-- > 0;) {
+            if (plan_.instructions[i].lane != Lane::kCompute) continue;
+            return take_held(buffer, plan_.instructions[i]);
+        }
+    }
+
+    void add_backwards(int m) {
+        for (int s = segments_; s-- > 0;) {
+            if (!info(s).backward) continue;
+            const RecomputeGroup* group = group_of(s);
+            if (group != nullptr && s == group->end - 1) add_recompute(*group, m);
+            add_gathers(m);
+            add_claims(s, m);
+            add_backward(s, m);
+            add_reductions(s, m);
+            end_position(m);
+        }
+    }
+
+    void add_recompute(const RecomputeGroup& group, int m) {
+        for (int s = group.begin; s < group.end; ++s) {
+            add_gathers(m);
+            activations_[static_cast<size_t>(s)] = add_activations(s, m);
+            int live = -1;
+            if (s + 1 < group.end)
+                live = add_buffer(
+                    {fmt::format("live values after segment {}, micro step {}, again", s, m),
+                     BufferKind::kLiveValues, Tier::kMemory, info(s).output_bytes, false});
+            Instruction& again = add(Op::kRecompute, Lane::kCompute, -1, m);
+            again.segment = s;
+            again.flops = info(s).forward_flops;
+            again.reads = {live_[static_cast<size_t>(s)]};
+            read_parameters(s, again);
+            again.creates = {activations_[static_cast<size_t>(s)]};
+            if (live >= 0) {
+                again.creates.push_back(live);
+                live_[static_cast<size_t>(s) + 1] = live;
+            }
+            end_position(m);
+        }
+    }
+
+    void add_claims(int segment, int m) {
+        for (const int b : buckets_of(segment)) {
+            if (b >= layout_.trained_buckets) continue;
+            int& claimed = claimed_[static_cast<size_t>(b)];
+            const bool fresh = claimed < 0 || (options_.reduces_each() && claimed != m);
+            if (!fresh) continue;
+            claimed = m;
+            add(Op::kClaim, Lane::kCompute, b, m).writes = {gradients(b)};
+        }
+    }
+
+    void add_backward(int s, int m) {
+        const bool has_upstream = s > 0 && info(s - 1).backward;
+        int upstream = -1;
+        if (has_upstream)
+            upstream = add_buffer(
+                {fmt::format("gradients of the live values before segment {}, micro step {}", s, m),
+                 BufferKind::kLiveValues, Tier::kMemory, info(s - 1).output_bytes, false});
+        Instruction& backward = add(Op::kBackward, Lane::kCompute, -1, m);
+        backward.segment = s;
+        backward.flops = 2 * info(s).forward_flops;
+        backward.reads = {live_[static_cast<size_t>(s)]};
+        read_parameters(s, backward);
+        for (const int b : buckets_of(s))
+            if (b < layout_.trained_buckets) backward.writes.push_back(gradients(b));
+        take_held(activations_[static_cast<size_t>(s)], backward);
+        take_held(live_[static_cast<size_t>(s) + 1], backward);
+        take_held(live_gradient_[static_cast<size_t>(s) + 1], backward);
+        if (upstream >= 0) {
+            backward.creates = {upstream};
+            live_gradient_[static_cast<size_t>(s)] = upstream;
+        }
+    }
+
+    void add_reductions(int segment, int m) {
+        if (!reduces(m)) return;
+        for (int b = layout_.trained_buckets; b-- > 0;) {
+            if (bucket(b).ready_segment != segment) continue;
+            add(Op::kPost, Lane::kCompute, b, m).reads = {gradients(b)};
+            if (!sums_itself()) {
+                Instruction& reduce = add(Op::kReduce, Lane::kCommunication, b, m);
+                reduce.writes = {gradients(b)};
+                reduce.bytes = options_.world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
+                reduce.sent = links_.sent_by_reduce(b);
+            }
+            if (options_.keeps_reduced()) {
+                Instruction& accumulate = add(Op::kAccumulate, Lane::kCommunication, b, m);
+                accumulate.reads = {gradients(b)};
+                accumulate.writes = {reduced_[static_cast<size_t>(b)]};
+            }
+            if (updates_early()) add_update(b);
+        }
+    }
+
+    // The gradients that Norm and Update read.
+    [[nodiscard]] int summed(int b) const {
+        return options_.keeps_reduced() ? reduced_[static_cast<size_t>(b)] : gradients(b);
+    }
+
+    void add_norm() {
+        Instruction& norm = add(Op::kNorm, Lane::kCommunication);
+        for (int b = 0; b < layout_.trained_buckets; ++b) norm.reads.push_back(summed(b));
+        norm.writes = {norm_};
+    }
+
+    void add_update(int b) {
+        const auto i = static_cast<size_t>(b);
+        Instruction& update = add(Op::kUpdate, Lane::kCommunication, b);
+        update.reads = {summed(b), norm_};
+        update.writes = {moments_[i], parameters_[i]};
+        update.bytes = options_.local_world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
+        if (options_.stage == 0 || !several_hosts() || is_gathered(b)) return;
+        Instruction& gather = add(Op::kGather, Lane::kCommunication, b);
+        gather.writes = {parameters_[i]};
+        count_gather(gather);
+    }
+
+    const ModelInfo& model_;
+    const FlatLayout& layout_;
+    StepPlanOptions options_;
+    LinkBytes links_;
+    int segments_;
+    std::vector<RecomputeGroup> groups_;
+    StepPlan plan_;
+    std::vector<std::vector<int>> buckets_of_;  // by segment
+    GatherSchedule gathers_;
+    std::vector<int> parameters_;  // buffer of each bucket
+    std::vector<int> gradients_;   // below stage 2
+    std::vector<int> moments_;
+    std::vector<int> reduced_;
+    std::vector<int> slots_;           // buffer of each gradient slot
+    std::vector<int> staging_;         // buffer of each gather slot
+    std::vector<int> slot_of_bucket_;  // where a gathered bucket lies just now
+    int norm_ = -1;
+    std::vector<int> live_;  // buffer alive before segment s in this micro step, -1: not held
+    std::vector<int> live_gradient_;  // gradients of the values before segment s
+    std::vector<int> activations_;
+    std::vector<char> awaited_;
+    std::vector<int> claimed_;  // micro step in which a bucket was last claimed
+    int position_ = 0;          // of the compute lane in the micro step, as compute_positions
+};
+
+}  // namespace
+
+StepPlan make_step_plan(const ModelInfo& model, const FlatLayout& layout,
+                        const StepPlanOptions& options) {
+    return PlanBuilder(model, layout, options).make();
+}
+
+}  // namespace dslaunch

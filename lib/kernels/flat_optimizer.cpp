@@ -1,5 +1,9 @@
 #include "kernels/flat_optimizer.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <algorithm>
 #include <cmath>
 
@@ -8,6 +12,14 @@
 
 namespace dslaunch {
 namespace {
+
+#if defined(__x86_64__)
+// Asked of the processor: clang 14's __builtin_cpu_supports does not know the name.
+bool has_f16c() {
+    unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
 
 const kernels::FlatKernels& kernels_of(Isa isa) {
     DSL_CHECK(isa_available(isa), "this processor or build lacks {}", isa_name(isa));
@@ -25,21 +37,33 @@ kernels::Sources sources_of(std::span<const float* const> pointers) {
     return {pointers.data(), static_cast<int64_t>(pointers.size())};
 }
 
-kernels::AdamArrays arrays_of(const FlatRange& range, float* momentum, float* variance,
-                              bool decays) {
+kernels::ToHalf to_half_of(const kernels::FlatKernels& kernels, DType dtype) {
+    DSL_CHECK(dtype == DType::kBF16 || dtype == DType::kF16, "{} is no half", dtype_name(dtype));
+    return dtype == DType::kBF16 ? kernels.to_bf16 : kernels.to_fp16;
+}
+
+kernels::AdamArrays arrays_of(const FlatRange& range, const kernels::FlatKernels& kernels,
+                              float* momentum, float* variance, bool decays) {
     const float* read = range.parameters != nullptr ? range.parameters : range.decay_parameters;
     DSL_CHECK(!decays || read != nullptr, "L2 decay needs parameters to read");
-    return {range.parameters, read, momentum, variance};
+    kernels::HalfCopy half{range.half_parameters, nullptr};
+    if (half.out != nullptr) {
+        DSL_CHECK(range.parameters != nullptr, "a half copy needs parameters to follow");
+        half.convert = to_half_of(kernels, range.half_dtype);
+    }
+    return {range.parameters, read, momentum, variance, half};
 }
 
 }  // namespace
 
 bool isa_available(Isa isa) {
 #if defined(__x86_64__)
-    if (isa == Isa::kAvx2) return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    if (isa == Isa::kAvx2)
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     if (isa == Isa::kAvx512)
         return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+               has_f16c();
 #elif defined(__aarch64__)
     if (isa == Isa::kNeon) return true;
 #endif
@@ -87,8 +111,9 @@ void adam_step(const FlatRange& range, const AdamStep& step, float* momentum, fl
         .correction2_sqrt = static_cast<float>(std::sqrt(correction2)),
         .eps = static_cast<float>(step.eps),
         .step_size = static_cast<float>(step.lr / correction1)};
-    kernels_of(isa).adam(sources_of(range.gradients), arrays_of(range, momentum, variance, l2),
-                         range.numel, constants);
+    const kernels::FlatKernels& kernels = kernels_of(isa);
+    kernels.adam(sources_of(range.gradients), arrays_of(range, kernels, momentum, variance, l2),
+                 range.numel, constants);
 }
 
 void sgd_step(const FlatRange& range, const SgdStep& step, float* momentum, Isa isa) {
@@ -101,14 +126,30 @@ void sgd_step(const FlatRange& range, const SgdStep& step, float* momentum, Isa 
                                           .nesterov = step.nesterov,
                                           .first_step = step.first_step};
     float* buffer = step.momentum == 0 ? nullptr : momentum;
-    kernels_of(isa).sgd(sources_of(range.gradients),
-                        arrays_of(range, buffer, nullptr, step.weight_decay != 0), range.numel,
-                        constants);
+    const kernels::FlatKernels& kernels = kernels_of(isa);
+    kernels.sgd(sources_of(range.gradients),
+                arrays_of(range, kernels, buffer, nullptr, step.weight_decay != 0), range.numel,
+                constants);
 }
 
 void ordered_sum(std::span<const float* const> sources, float scale, float* out, int64_t numel,
                  Isa isa) {
     kernels_of(isa).sum(sources_of(sources), scale, out, numel);
+}
+
+void accumulate_sum(std::span<const float* const> sources, float scale, float* into, int64_t numel,
+                    Isa isa) {
+    kernels_of(isa).accumulate(sources_of(sources), scale, into, numel);
+}
+
+void to_half(const float* values, uint16_t* out, int64_t numel, DType dtype, Isa isa) {
+    to_half_of(kernels_of(isa), dtype)(values, out, numel);
+}
+
+void from_half(const uint16_t* values, float* out, int64_t numel, DType dtype, Isa isa) {
+    DSL_CHECK(dtype == DType::kBF16 || dtype == DType::kF16, "{} is no half", dtype_name(dtype));
+    const kernels::FlatKernels& kernels = kernels_of(isa);
+    (dtype == DType::kBF16 ? kernels.from_bf16 : kernels.from_fp16)(values, out, numel);
 }
 
 double sum_of_squares(const float* values, int64_t numel, Isa isa) {

@@ -11,6 +11,8 @@
 #include <span>
 #include <string_view>
 
+#include "base/dtype.h"
+
 namespace dslaunch {
 
 // One call updates elements [0, numel) of every pointer below.
@@ -24,6 +26,10 @@ struct FlatRange {
     // Read for L2 decay when `parameters` is null: a replica whose parameters another rank writes.
     // They must be the values from before the step.
     const float* decay_parameters = nullptr;
+    // Mixed precision: takes each element of `parameters` as the step leaves it, rounded to
+    // half_dtype as to_half does; null: no copy. With it `parameters` is the fp32 master copy.
+    uint16_t* half_parameters = nullptr;
+    DType half_dtype = DType::kBF16;  // kBF16 or kF16
 };
 
 struct AdamStep {
@@ -56,7 +62,7 @@ enum class Isa { kScalar, kAvx2, kAvx512, kNeon };
 
 // momentum, variance: [numel] fp32. REQUIRES: no range overlaps another; this processor has `isa`;
 // with L2 decay (weight_decay != 0, not decoupled) `parameters` or `decay_parameters` is given;
-// step >= 1.
+// `half_parameters` comes with `parameters`; step >= 1.
 void adam_step(const FlatRange& range, const AdamStep& step, float* momentum, float* variance,
                Isa isa = best_isa());
 
@@ -68,8 +74,22 @@ void sgd_step(const FlatRange& range, const SgdStep& step, float* momentum, Isa 
 void ordered_sum(std::span<const float* const> sources, float scale, float* out, int64_t numel,
                  Isa isa = best_isa());
 
+// into[i] = into[i] + (((sources[0][i] + sources[1][i]) + …) * scale): the bits of ordered_sum to a
+// temporary and an addition, in one pass. REQUIRES: `into` overlaps no source.
+void accumulate_sum(std::span<const float* const> sources, float scale, float* into, int64_t numel,
+                    Isa isa = best_isa());
+
+// out[i] = values[i] rounded to nearest even in DTYPE, kBF16 or kF16, as torch's `to`: past the
+// largest number to infinity, subnormal numbers kept. A NaN keeps its sign and its upper bits and
+// becomes quiet; torch keeps only that it is a NaN. REQUIRES: no overlap.
+void to_half(const float* values, uint16_t* out, int64_t numel, DType dtype, Isa isa = best_isa());
+
+// The same numbers in fp32, exactly; a signalling fp16 NaN becomes quiet. REQUIRES: no overlap.
+void from_half(const uint16_t* values, float* out, int64_t numel, DType dtype,
+               Isa isa = best_isa());
+
 // Sum of squares in fp64: partials of blocks of kNormBlockNumel elements that start at values[0],
-// added in block order.
+// added in block order. Not finite when an element is not.
 inline constexpr int64_t kNormBlockNumel = 16 * 1024;
 [[nodiscard]] double sum_of_squares(const float* values, int64_t numel, Isa isa = best_isa());
 

@@ -75,6 +75,15 @@ void bench(int threads, Isa isa) {
                              step, m.data + first, v.data + first, isa);
                });
     }
+    report("adam_step 1 source, bf16 out", threads, 30, [&](int64_t first, int64_t numel) {
+        const float* source[] = {g.data + first};
+        adam_step({.numel = numel,
+                   .gradients = source,
+                   .gradient_scale = 0.5F,
+                   .parameters = p.data + first,
+                   .half_parameters = reinterpret_cast<uint16_t*>(h.data) + first},
+                  step, m.data + first, v.data + first, isa);
+    });
     report("ordered_sum 2 sources", threads, 12, [&](int64_t first, int64_t numel) {
         const float* sources[] = {g.data + first, h.data + first};
         ordered_sum(sources, 0.5F, p.data + first, numel, isa);

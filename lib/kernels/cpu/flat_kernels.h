@@ -34,18 +34,33 @@ struct Sources {
     int64_t source_count;
 };
 
+using ToHalf = void (*)(const float* values, uint16_t* out, int64_t numel);
+using FromHalf = void (*)(const uint16_t* values, float* out, int64_t numel);
+
+// The 16-bit copy of the parameters that follows them.
+struct HalfCopy {
+    uint16_t* out;  // null: none
+    ToHalf convert;
+};
+
 struct AdamArrays {
     float* parameters;  // may be null
     const float* decay_parameters;
     float* momentum;
     float* variance;
+    HalfCopy half;  // none when `parameters` is null
 };
 
 struct FlatKernels {
     void (*adam)(Sources, AdamArrays, int64_t numel, const AdamConstants&);
     void (*sgd)(Sources, AdamArrays, int64_t numel, const SgdConstants&);
     void (*sum)(Sources, float scale, float* out, int64_t numel);
+    void (*accumulate)(Sources, float scale, float* into, int64_t numel);
     double (*block_squares)(const float* values, int64_t numel);
+    ToHalf to_bf16;
+    ToHalf to_fp16;
+    FromHalf from_bf16;
+    FromHalf from_fp16;
 };
 
 extern const FlatKernels kScalarKernels;

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels/cpu/flat_kernels.h"
+#include "kernels/cpu/half_loops.h"
 
 namespace dslaunch::kernels {
 namespace {
@@ -17,16 +18,23 @@ inline float fma(float a, float b, float c) {
     return __builtin_fmaf(a, b, c);
 }
 
-// The ordered sum of elements [first, first + n), scaled, in `out`.
+// Where a sum goes: over what `out` held, or added to it, rounded once more.
+template <bool kAdds>
+inline void put(float value, float& out) {
+    out = kAdds ? out + value : value;
+}
+
+// The ordered sum of elements [first, first + n), scaled, in `out` or added to it.
+template <bool kAdds>
 inline void sum_block(Sources sources, int64_t first, int64_t n, float scale, float* out) {
     const float* a = sources.pointers[0] + first;
     if (sources.source_count == 1) {
-        for (int64_t i = 0; i < n; ++i) out[i] = a[i] * scale;
+        for (int64_t i = 0; i < n; ++i) put<kAdds>(a[i] * scale, out[i]);
         return;
     }
     const float* b = sources.pointers[1] + first;
     if (sources.source_count == 2) {
-        for (int64_t i = 0; i < n; ++i) out[i] = (a[i] + b[i]) * scale;
+        for (int64_t i = 0; i < n; ++i) put<kAdds>((a[i] + b[i]) * scale, out[i]);
         return;
     }
     alignas(64) float total[kBlock];
@@ -35,7 +43,7 @@ inline void sum_block(Sources sources, int64_t first, int64_t n, float scale, fl
         const float* c = sources.pointers[s] + first;
         for (int64_t i = 0; i < n; ++i) total[i] += c[i];
     }
-    for (int64_t i = 0; i < n; ++i) out[i] = total[i] * scale;
+    for (int64_t i = 0; i < n; ++i) put<kAdds>(total[i] * scale, out[i]);
 }
 
 inline void add_decay(const float* __restrict parameters, float decay, int64_t n,
@@ -79,6 +87,12 @@ inline void adam_loop(Gradient gradient, float* __restrict p, float* __restrict 
     }
 }
 
+// The parameters of [first, first + n), just written, to their 16-bit copy.
+inline void copy_half(const AdamArrays& arrays, int64_t first, int64_t n) {
+    if (arrays.half.out != nullptr)
+        arrays.half.convert(arrays.parameters + first, arrays.half.out + first, n);
+}
+
 template <typename Gradient>
 inline void adam_block(Gradient gradient, const AdamArrays& arrays, int64_t first, int64_t n,
                        const AdamConstants& c) {
@@ -88,24 +102,30 @@ inline void adam_block(Gradient gradient, const AdamArrays& arrays, int64_t firs
         adam_loop<false>(gradient, nullptr, m, v, n, c);
     else
         adam_loop<true>(gradient, arrays.parameters + first, m, v, n, c);
+    copy_half(arrays, first, n);
 }
 
-// One or two sources are read where they lie; more of them, or L2 decay, go through a block.
+// One or two sources are read where they lie; more of them, or L2 decay, go through a block. A
+// 16-bit copy follows block by block, while the parameters are in the first-level cache.
 void adam(Sources sources, AdamArrays arrays, int64_t numel, const AdamConstants& constants) {
     const float scale = constants.gradient_scale;
-    if (sources.source_count <= 2 && constants.l2_decay == 0) {
-        const float* a = sources.pointers[0];
-        if (sources.source_count == 1)
-            return adam_block(OneSource{a, scale}, arrays, 0, numel, constants);
-        return adam_block(TwoSources{a, sources.pointers[1], scale}, arrays, 0, numel, constants);
-    }
+    const bool in_place = sources.source_count <= 2 && constants.l2_decay == 0;
+    const int64_t block = in_place && arrays.half.out == nullptr ? numel : kBlock;
     alignas(64) float gradient[kBlock];
-    for (int64_t first = 0; first < numel; first += kBlock) {
-        const int64_t n = numel - first < kBlock ? numel - first : kBlock;
-        sum_block(sources, first, n, scale, gradient);
-        if (constants.l2_decay != 0)
-            add_decay(arrays.decay_parameters + first, constants.l2_decay, n, gradient);
-        adam_block(Prepared{gradient}, arrays, first, n, constants);
+    for (int64_t first = 0; first < numel; first += block) {
+        const int64_t n = numel - first < block ? numel - first : block;
+        const float* a = sources.pointers[0] + first;
+        if (in_place && sources.source_count == 1) {
+            adam_block(OneSource{a, scale}, arrays, first, n, constants);
+        } else if (in_place) {
+            const float* b = sources.pointers[1] + first;
+            adam_block(TwoSources{a, b, scale}, arrays, first, n, constants);
+        } else {
+            sum_block<false>(sources, first, n, scale, gradient);
+            if (constants.l2_decay != 0)
+                add_decay(arrays.decay_parameters + first, constants.l2_decay, n, gradient);
+            adam_block(Prepared{gradient}, arrays, first, n, constants);
+        }
     }
 }
 
@@ -125,21 +145,31 @@ void sgd(Sources sources, AdamArrays arrays, int64_t numel, const SgdConstants& 
     alignas(64) float gradient[kBlock];
     for (int64_t first = 0; first < numel; first += kBlock) {
         const int64_t n = numel - first < kBlock ? numel - first : kBlock;
-        sum_block(sources, first, n, constants.gradient_scale, gradient);
+        sum_block<false>(sources, first, n, constants.gradient_scale, gradient);
         if (constants.decay != 0)
             add_decay(arrays.decay_parameters + first, constants.decay, n, gradient);
         if (arrays.momentum != nullptr)
             momentum_block(gradient, arrays.momentum + first, n, constants);
         if (arrays.parameters != nullptr)
             descend(gradient, constants.lr, n, arrays.parameters + first);
+        copy_half(arrays, first, n);
+    }
+}
+
+template <bool kAdds>
+inline void sum_blocks(Sources sources, float scale, float* out, int64_t numel) {
+    for (int64_t first = 0; first < numel; first += kBlock) {
+        const int64_t n = numel - first < kBlock ? numel - first : kBlock;
+        sum_block<kAdds>(sources, first, n, scale, out + first);
     }
 }
 
 void sum(Sources sources, float scale, float* out, int64_t numel) {
-    for (int64_t first = 0; first < numel; first += kBlock) {
-        const int64_t n = numel - first < kBlock ? numel - first : kBlock;
-        sum_block(sources, first, n, scale, out + first);
-    }
+    sum_blocks<false>(sources, scale, out, numel);
+}
+
+void accumulate(Sources sources, float scale, float* into, int64_t numel) {
+    sum_blocks<true>(sources, scale, into, numel);
 }
 
 // Element i goes to lane i mod 16; the lanes are added in order: one order of sums for every vector

@@ -4,6 +4,7 @@
 
 namespace dslaunch::kernels {
 
-const FlatKernels kScalarKernels{adam, sgd, sum, block_squares};
+const FlatKernels kScalarKernels{adam,    sgd,     sum,       accumulate, block_squares,
+                                 to_bf16, to_fp16, from_bf16, from_fp16};
 
 }  // namespace dslaunch::kernels

@@ -24,6 +24,7 @@ namespace {
 constexpr int64_t kPageBytes = 4096;
 constexpr int64_t kHugePageBytes = 2 << 20;
 constexpr int64_t kLineBytes = 64;
+constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
 constexpr auto kNap = std::chrono::milliseconds(1);  // between looks at what local rank 0 does
 
 // Slices follow each other by whole pages: rounding each to a huge page cost a third more memory
@@ -149,8 +150,18 @@ SignalId ArenaLayout::add_signal(const std::string& name) {
 
 BucketId ArenaLayout::add_bucket(const std::string& name, int64_t numel) {
     DSL_CHECK(numel >= 0, "bucket {} has {} elements", name, numel);
-    Bucket bucket{.name = name, .slice = {}, .numel = numel};
-    bucket.slice = add_per_rank(name, {numel * static_cast<int64_t>(sizeof(float))});
+    return add_bucket(name, numel, add_per_rank(name, {numel * kFloatBytes}), 0);
+}
+
+BucketId ArenaLayout::add_bucket(const std::string& name, int64_t numel, SliceId slice,
+                                 int64_t offset_numel) {
+    const Slice& memory = this->slice(slice);
+    DSL_CHECK(memory.per_rank, "bucket {} on slice {}, which is shared", name, memory.name);
+    DSL_CHECK(numel >= 0 && offset_numel >= 0 && offset_numel * kFloatBytes % kLineBytes == 0 &&
+                  (offset_numel + numel) * kFloatBytes <= memory.bytes.value,
+              "bucket {} has {} elements at {} of slice {}, which has {}", name, numel,
+              offset_numel, memory.name, to_text(memory.bytes));
+    Bucket bucket{.name = name, .slice = slice, .offset_numel = offset_numel, .numel = numel};
     bucket.posted = add_signal(name + " posted");
     bucket.summed = add_signal(name + " summed on the host");
     bucket.reduced = add_signal(name + " reduced");
@@ -201,6 +212,9 @@ uint64_t ArenaLayout::hash() const {
     for (const Slice& slice : slices_)
         hash = fnv1a(hash, fmt::format("{}:{}:{}:{};", slice.name, slice.bytes.value, slice.offset,
                                        slice.per_rank));
+    for (const Bucket& bucket : buckets_)
+        hash = fnv1a(hash, fmt::format("{}:{}:{}:{};", bucket.name, bucket.slice.index,
+                                       bucket.offset_numel, bucket.numel));
     for (const std::string& name : signals_) hash = fnv1a(hash, name + ";");
     return hash;
 }
@@ -271,8 +285,9 @@ std::span<std::byte> Arena::of_rank(SliceId id, int local_rank) const {
 
 std::span<float> Arena::bucket_of_rank(BucketId id, int local_rank) const {
     const ArenaLayout::Bucket& bucket = layout_.bucket(id);
-    const std::span<std::byte> bytes = of_rank(bucket.slice, local_rank);
-    return {reinterpret_cast<float*>(bytes.data()), static_cast<size_t>(bucket.numel)};
+    std::byte* const slice = of_rank(bucket.slice, local_rank).data();
+    return {reinterpret_cast<float*>(slice) + bucket.offset_numel,
+            static_cast<size_t>(bucket.numel)};
 }
 
 }  // namespace dslaunch

@@ -40,11 +40,12 @@ class ArenaLayout {
     struct Bucket {
         std::string name;
         SliceId slice;
-        int64_t numel = 0;    // fp32
-        SignalId posted{};    // this rank's gradients are complete
-        SignalId summed{};    // its part is summed over the host (several hosts only)
-        SignalId reduced{};   // what it reduces is done
-        SignalId released{};  // it reads no more
+        int64_t offset_numel = 0;  // within the slice
+        int64_t numel = 0;         // fp32
+        SignalId posted{};         // this rank's gradients are complete
+        SignalId summed{};         // its part is summed over the host (several hosts only)
+        SignalId reduced{};        // what it reduces is done
+        SignalId released{};       // it reads no more
     };
 
     // REQUIRES: local_world_size >= 1.
@@ -57,6 +58,12 @@ class ArenaLayout {
     SignalId add_signal(const std::string& name);
     // A gradient bucket: a slice of NUMEL fp32 per local rank and its four signals.
     BucketId add_bucket(const std::string& name, int64_t numel);
+    // A bucket on [offset_numel, offset_numel + numel) of SLICE, with signals of its own, so that
+    // several buckets use the same memory one after the other. Who writes next waits until the
+    // bucket before it is free (Collectives::await_free says how). REQUIRES: a slice of
+    // add_per_rank or add_bucket that holds them; offset_numel is a multiple of 16.
+    BucketId add_bucket(const std::string& name, int64_t numel, SliceId slice,
+                        int64_t offset_numel);
 
     [[nodiscard]] int local_world_size() const { return local_world_size_; }
     [[nodiscard]] const Slice& slice(SliceId id) const;
@@ -69,7 +76,7 @@ class ArenaLayout {
     [[nodiscard]] Bytes shared_bytes() const;
     [[nodiscard]] Bytes part_bytes() const;  // of one local rank
     [[nodiscard]] Bytes total_bytes() const;
-    // Of names, sizes and offsets: equal layouts have equal hashes.
+    // Of names, sizes and places: equal layouts have equal hashes.
     [[nodiscard]] uint64_t hash() const;
 
   private:

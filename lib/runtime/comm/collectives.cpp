@@ -73,12 +73,15 @@ class HierarchicalCollectives final : public Collectives {
     void release(BucketId bucket, Generation generation) override {
         group_.post(info(bucket).released, generation);
     }
-    void reduce(BucketId bucket, Generation generation, float scale) override;
+    void reduce(BucketId bucket, Generation generation, float scale,
+                std::span<const NodeRange> destinations) override;
     ReducedParts await_reduced(BucketId bucket, Generation generation) override;
     std::vector<const float*> await_sources(BucketId bucket, Generation generation) override;
 
     void broadcast(std::span<std::byte> bytes) override;
     void broadcast_shared(SliceId slice) override;
+    void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
+                       std::span<const NodeRange> owned) override;
     std::vector<std::string> all_gather(std::string_view mine) override;
     void sum_ordered(std::span<double> values) override;
     void barrier() override;
@@ -96,8 +99,14 @@ class HierarchicalCollectives final : public Collectives {
     [[nodiscard]] bool one_host() const { return topology_.node_count() == 1; }
     // Part PART of the bucket, where the host's sum of it lies.
     [[nodiscard]] ReducedParts::Part part_of(BucketId bucket, int part) const;
-    [[nodiscard]] std::vector<std::span<float>> pieces_of(BucketId bucket,
-                                                          const Range& wanted) const;
+    // Appends where the host's sums of WANTED lie.
+    void append_pieces(BucketId bucket, const Range& wanted, Pieces& pieces) const;
+    [[nodiscard]] std::vector<Pieces> streams_of(BucketId bucket,
+                                                 std::span<const NodeRange> destinations) const;
+    // What this bridge does of something that all bridges of a host share.
+    [[nodiscard]] PartOf bridge_part() const {
+        return {topology_.local_rank, topology_.bridge_count()};
+    }
     void sum_on_host(BucketId bucket, float scale);
     [[nodiscard]] std::vector<std::string> gather_over_hosts(const std::vector<std::string>& local);
 
@@ -139,9 +148,8 @@ ReducedParts::Part HierarchicalCollectives::part_of(BucketId bucket, int part) c
                 .subspan(static_cast<size_t>(range.begin), static_cast<size_t>(range.numel))};
 }
 
-std::vector<std::span<float>> HierarchicalCollectives::pieces_of(BucketId bucket,
-                                                                 const Range& wanted) const {
-    std::vector<std::span<float>> pieces;
+void HierarchicalCollectives::append_pieces(BucketId bucket, const Range& wanted,
+                                            Pieces& pieces) const {
     for (int part = 0; part < topology_.local_world_size(); ++part) {
         const Range both = intersect(part_of(bucket, part).range, wanted);
         if (both.numel > 0)
@@ -149,7 +157,19 @@ std::vector<std::span<float>> HierarchicalCollectives::pieces_of(BucketId bucket
                 arena_.bucket_of_rank(bucket, part)
                     .subspan(static_cast<size_t>(both.begin), static_cast<size_t>(both.numel)));
     }
-    return pieces;
+}
+
+// By node, what this bridge sends there. What every node needs stands first, so that it lies at the
+// same place of each stream: a chunk of it is summed in place only after it was sent to all.
+std::vector<Pieces> HierarchicalCollectives::streams_of(
+    BucketId bucket, std::span<const NodeRange> destinations) const {
+    std::vector<Pieces> streams(static_cast<size_t>(topology_.node_count()));
+    for (int node = 0; node < topology_.node_count(); ++node) {
+        for (const int owner : {kEveryNode, node})
+            for (const Range& range : stream_part(destinations, owner, bridge_part()))
+                append_pieces(bucket, range, streams[static_cast<size_t>(node)]);
+    }
+    return streams;
 }
 
 void HierarchicalCollectives::sum_on_host(BucketId bucket, float scale) {
@@ -165,8 +185,12 @@ void HierarchicalCollectives::sum_on_host(BucketId bucket, float scale) {
     ordered_sum(sources, scale, out, mine.numel);
 }
 
-void HierarchicalCollectives::reduce(BucketId bucket, Generation generation, float scale) {
+void HierarchicalCollectives::reduce(BucketId bucket, Generation generation, float scale,
+                                     std::span<const NodeRange> destinations) {
     const ArenaLayout::Bucket& words = info(bucket);
+    DSL_CHECK(
+        destinations.empty() || tiled_numel(destinations, topology_.node_count()) == words.numel,
+        "the destinations of bucket {} do not end at its {} elements", words.name, words.numel);
     DSL_CHECK(group_.is_posted(words.posted, topology_.local_rank, generation),
               "bucket {} is reduced before generation {} is posted", words.name, generation);
     group_.await_all(words.posted, generation);
@@ -180,8 +204,14 @@ void HierarchicalCollectives::reduce(BucketId bucket, Generation generation, flo
     if (!exchange_) return;
     const OneAtATime one(busy_);
     group_.await_all(words.summed, generation);
-    const Range stripe = part_range(words.numel, {topology_.local_rank, topology_.bridge_count()});
-    over_link([&] { exchange_->reduce(pieces_of(bucket, stripe), stripe.numel, scale); });
+    over_link([&] {
+        if (!destinations.empty())
+            return exchange_->reduce_to_owners(streams_of(bucket, destinations), scale);
+        const Range stripe = part_range(words.numel, bridge_part());
+        Pieces pieces;
+        append_pieces(bucket, stripe, pieces);
+        exchange_->reduce(pieces, stripe.numel, scale);
+    });
     group_.post(words.reduced, generation);
 }
 
@@ -219,14 +249,32 @@ void HierarchicalCollectives::broadcast_shared(SliceId slice) {
     if (one_host()) return;
     if (exchange_) {
         const std::span<std::byte> bytes = arena_.shared(slice);
-        const Range stripe =
-            part_range(std::ssize(bytes), {topology_.local_rank, topology_.bridge_count()});
+        const Range stripe = part_range(std::ssize(bytes), bridge_part());
         over_link([&] {
             exchange_->broadcast(bytes.subspan(static_cast<size_t>(stripe.begin),
                                                static_cast<size_t>(stripe.numel)));
         });
     }
     group_.barrier();
+}
+
+void HierarchicalCollectives::gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
+                                            std::span<const NodeRange> owned) {
+    const int64_t numel = tiled_numel(owned, topology_.node_count());
+    DSL_CHECK(element_bytes > 0 && numel * element_bytes == std::ssize(slice),
+              "{} elements of {} bytes are not the {} bytes of a slice", numel, element_bytes,
+              slice.size());
+    if (!exchange_) return;
+    const OneAtATime one(busy_);
+    std::vector<std::vector<std::span<std::byte>>> pieces(
+        static_cast<size_t>(topology_.node_count()));
+    for (int node = 0; node < topology_.node_count(); ++node) {
+        for (const Range& range : stream_part(owned, node, bridge_part()))
+            pieces[static_cast<size_t>(node)].push_back(
+                slice.subspan(static_cast<size_t>(range.begin * element_bytes),
+                              static_cast<size_t>(range.numel * element_bytes)));
+    }
+    over_link([&] { exchange_->gather(pieces); });
 }
 
 std::vector<std::string> HierarchicalCollectives::all_gather(std::string_view mine) {

@@ -1,6 +1,6 @@
-// What ranks do together: reduce gradient buckets, broadcast, gather small strings, wait for each
-// other. Where it stands: step plan -> executor -> Collectives -> shared arenas on a host, links
-// between hosts.
+// What ranks do together: reduce gradient buckets, gather shards, broadcast, gather small strings,
+// wait for each other. Where it stands: step plan -> executor -> Collectives -> shared arenas on a
+// host, links between hosts.
 //
 // Order of sums: the local ranks of a host in order, then the hosts by node rank, in fp32, scaled
 // once at the end; every rank reads the same bits. Every wait has a time limit and ends early when
@@ -8,11 +8,15 @@
 // come, and either poisons the group for all.
 //
 // The life of a bucket in generation g (1, 2, 3, … on every rank):
-//   await_free(b, g)     compute lane, before anything writes the slice: all local readers of g - 1
-//   are done post(b, g)           compute lane, after the last Backward that adds to it reduce(b,
-//   g, scale)  communication lane: waits for all local posts, sums this rank's part, exchanges with
-//   other hosts await_reduced(b, g)  whoever updates: views of the sums, which lie distributed over
-//   the local ranks' arenas release(b, g)        after the last read of those views
+// - await_free(b, g): compute lane, before anything writes the slice. All local readers of
+//   generation g - 1 are done.
+// - post(b, g): compute lane, after the last Backward that adds to it.
+// - reduce(b, g, …): communication lane. Waits for all local posts, sums this rank's part,
+//   exchanges with other hosts.
+// - await_reduced(b, g): whoever updates. Views of the sums, which lie distributed over the local
+//   ranks' arenas.
+// - release(b, g): after the last read of those views, by every local rank.
+//
 // Threads: these five may be called from any thread, each for one bucket at a time. Everything
 // below them, and reduce when there are several hosts, is called by one thread at a time (the
 // communication lane) and in one order on all ranks.
@@ -30,6 +34,7 @@
 #include "base/clock.h"
 #include "base/range.h"
 #include "runtime/comm/arena.h"
+#include "runtime/comm/node_ranges.h"
 #include "runtime/comm/topology.h"
 
 namespace dslaunch {
@@ -76,12 +81,23 @@ class Collectives {
     // This rank's slice of the bucket: [numel] fp32, where .grad views point.
     [[nodiscard]] virtual std::span<float> bucket(BucketId bucket) = 0;
 
+    // Every local rank has released GENERATION - 1. Before a bucket that shares its memory is
+    // written, also await_free(the bucket that used it last, its last generation + 1).
     virtual void await_free(BucketId bucket, Generation generation) = 0;
     virtual void post(BucketId bucket, Generation generation) = 0;
-    // sum over all ranks times SCALE (1 / world_size for the mean). REQUIRES: this rank has posted
-    // GENERATION.
-    virtual void reduce(BucketId bucket, Generation generation, float scale) = 0;
+    // sum over all ranks times SCALE (1 / world_size for the mean). Each host's sums are sent only
+    // to the node that owns them, and those of kEveryNode to all; no DESTINATIONS: all to all, with
+    // the same bits. REQUIRES: this rank has posted GENERATION; destinations tile the bucket and
+    // are equal on all ranks.
+    virtual void reduce(BucketId bucket, Generation generation, float scale,
+                        std::span<const NodeRange> destinations) = 0;
+    void reduce(BucketId bucket, Generation generation, float scale) {
+        reduce(bucket, generation, scale, {});
+    }
+    // Between hosts with destinations, values are the sums only where this node or every node is
+    // the destination.
     [[nodiscard]] virtual ReducedParts await_reduced(BucketId bucket, Generation generation) = 0;
+    // REQUIRES: this rank has come out of await_reduced or await_sources, read or not.
     virtual void release(BucketId bucket, Generation generation) = 0;
     // Instead of reduce and await_reduced, on one host only, for an update that sums as it goes:
     // waits for all local posts and gives each local rank's slice, in order, to be read only until
@@ -94,6 +110,13 @@ class Collectives {
     // A shared slice of node 0 to that slice of every host; nothing to do on one host but to wait.
     // All earlier writes to it on node 0 are seen by all afterwards.
     virtual void broadcast_shared(SliceId slice) = 0;
+    // In memory that the host's ranks share: what OWNED says lies valid on its node comes to all
+    // others; kEveryNode ranges stay as they are. Done by bridges, when all ranges are valid on
+    // return; a no-op for the others, and nobody waits for local ranks: the caller orders writers
+    // before and readers after, by signals. REQUIRES: owned (elements of element_bytes each) tiles
+    // SLICE and is equal on all ranks.
+    virtual void gather_ranges(std::span<std::byte> slice, int64_t element_bytes,
+                               std::span<const NodeRange> owned) = 0;
     // One string from each rank, by rank. Lengths may differ.
     [[nodiscard]] virtual std::vector<std::string> all_gather(std::string_view mine) = 0;
     // values[i] = the sum over ranks of values[i], added in rank order in fp64. REQUIRES: equal

@@ -10,6 +10,40 @@ namespace dslaunch {
 
 namespace {
 
+// Of each stream at once: bounds the memory for what comes and goes to this times the other hosts.
+constexpr int64_t kChunkNumel = 1 << 20;
+// A tag is used again only after its transfer has ended, and Gloo takes none beyond 2^31.
+constexpr uint32_t kTagMask = (1U << 30) - 1;
+
+int64_t numel_of(const Pieces& pieces) {
+    int64_t numel = 0;
+    for (const std::span<float>& piece : pieces) numel += std::ssize(piece);
+    return numel;
+}
+
+// What of the stream lies in WANTED.
+Pieces cut(const Pieces& stream, const Range& wanted) {
+    Pieces result;
+    int64_t begin = 0;
+    for (const std::span<float>& piece : stream) {
+        const Range both = intersect({begin, std::ssize(piece)}, wanted);
+        if (both.numel > 0)
+            result.push_back(piece.subspan(static_cast<size_t>(both.begin - begin),
+                                           static_cast<size_t>(both.numel)));
+        begin += std::ssize(piece);
+    }
+    return result;
+}
+
+// PIECES as one span: themselves, or a copy in STORAGE.
+std::span<const float> joined(const Pieces& pieces, std::vector<float>& storage) {
+    if (pieces.size() == 1) return pieces.front();
+    storage.clear();
+    for (const std::span<float>& piece : pieces)
+        storage.insert(storage.end(), piece.begin(), piece.end());
+    return storage;
+}
+
 std::span<float> at(std::vector<float>& values, const Range& range) {
     return std::span(values).subspan(static_cast<size_t>(range.begin),
                                      static_cast<size_t>(range.numel));
@@ -21,7 +55,8 @@ HostExchange::HostExchange(const Topology& topology, std::unique_ptr<Link> link)
     : node_count_(topology.node_count()),
       node_(topology.node_rank),
       link_(std::move(link)),
-      incoming_(static_cast<size_t>(topology.node_count())) {
+      incoming_(static_cast<size_t>(topology.node_count())),
+      outgoing_(static_cast<size_t>(topology.node_count())) {
     DSL_CHECK(node_count_ > 1, "an exchange over {} hosts", node_count_);
 }
 
@@ -30,19 +65,19 @@ Range HostExchange::sub_stripe(int64_t numel, int node) const {
 }
 
 void HostExchange::transfer(const std::vector<LinkSend>& sends,
-                            const std::vector<LinkReceive>& receives) {
-    ++tag_;
+                            const std::vector<LinkReceive>& receives, uint32_t tags_used) {
+    tag_ = (tag_ + tags_used) & kTagMask;
     if (!sends.empty() || !receives.empty()) link_->transfer(sends, receives);
 }
 
-void HostExchange::reduce(const std::vector<std::span<float>>& pieces, int64_t numel, float scale) {
+void HostExchange::reduce(const Pieces& pieces, int64_t numel, float scale) {
     if (std::ssize(stripe_) < numel) stripe_.resize(static_cast<size_t>(numel));
     float* into = stripe_.data();
     for (const std::span<float>& piece : pieces) into = std::copy(piece.begin(), piece.end(), into);
     DSL_CHECK(into == stripe_.data() + numel, "the pieces are not {} elements", numel);
     scatter(numel);
     sum(numel, scale);
-    gather(numel);
+    gather_sums(numel);
     const float* from = stripe_.data();
     for (const std::span<float>& piece : pieces) {
         std::copy(from, from + piece.size(), piece.begin());
@@ -78,7 +113,7 @@ void HostExchange::sum(int64_t numel, float scale) {
 }
 
 // Each host gets the sums of all others.
-void HostExchange::gather(int64_t numel) {
+void HostExchange::gather_sums(int64_t numel) {
     const Range own = sub_stripe(numel, node_);
     std::vector<LinkSend> sends;
     std::vector<LinkReceive> receives;
@@ -90,6 +125,62 @@ void HostExchange::gather(int64_t numel) {
             receives.push_back({node, tag_, std::as_writable_bytes(at(stripe_, theirs))});
     }
     transfer(sends, receives);
+}
+
+void HostExchange::reduce_to_owners(const std::vector<Pieces>& streams, float scale) {
+    DSL_CHECK(std::ssize(streams) == node_count_, "{} streams for {} hosts", streams.size(),
+              node_count_);
+    int64_t longest = 0;
+    for (const Pieces& stream : streams) longest = std::max(longest, numel_of(stream));
+    for (int64_t begin = 0; begin < longest; begin += kChunkNumel) {
+        const Range chunk{begin, kChunkNumel};
+        exchange_terms(streams, chunk);
+        add_terms(cut(streams[static_cast<size_t>(node_)], chunk), scale);
+    }
+}
+
+// Each host gets this chunk of its stream from all others.
+void HostExchange::exchange_terms(const std::vector<Pieces>& streams, const Range& chunk) {
+    const int64_t own_numel = numel_of(cut(streams[static_cast<size_t>(node_)], chunk));
+    std::vector<LinkSend> sends;
+    std::vector<LinkReceive> receives;
+    for (int node = 0; node < node_count_; ++node) {
+        if (node == node_) continue;
+        const auto index = static_cast<size_t>(node);
+        const std::span<const float> theirs = joined(cut(streams[index], chunk), outgoing_[index]);
+        if (!theirs.empty()) sends.push_back({node, tag_, std::as_bytes(theirs)});
+        incoming_[index].resize(static_cast<size_t>(own_numel));
+        if (own_numel > 0)
+            receives.push_back({node, tag_, std::as_writable_bytes(std::span(incoming_[index]))});
+    }
+    transfer(sends, receives);
+}
+
+void HostExchange::add_terms(const Pieces& own, float scale) {
+    int64_t begin = 0;
+    for (const std::span<float>& piece : own) {
+        std::vector<const float*> sources;
+        for (int node = 0; node < node_count_; ++node)
+            sources.push_back(node == node_ ? piece.data()
+                                            : incoming_[static_cast<size_t>(node)].data() + begin);
+        ordered_sum(sources, scale, piece.data(), std::ssize(piece));
+        begin += std::ssize(piece);
+    }
+}
+
+void HostExchange::gather(const std::vector<std::vector<std::span<std::byte>>>& pieces) {
+    std::vector<LinkSend> sends;
+    std::vector<LinkReceive> receives;
+    uint32_t tags_used = 0;
+    for (int owner = 0; owner < node_count_; ++owner) {
+        for (const std::span<std::byte>& piece : pieces[static_cast<size_t>(owner)]) {
+            const uint32_t tag = tag_ + tags_used++;
+            if (owner != node_) receives.push_back({owner, tag, piece});
+            for (int node = 0; node < node_count_ && owner == node_; ++node)
+                if (node != node_) sends.push_back({node, tag, piece});
+        }
+    }
+    transfer(sends, receives, tags_used);
 }
 
 void HostExchange::broadcast(std::span<std::byte> bytes) {

@@ -17,6 +17,9 @@
 
 namespace dslaunch {
 
+// fp32 elements that follow each other in a stream, as they lie in memory.
+using Pieces = std::vector<std::span<float>>;
+
 // Each call throws what Link::transfer throws, and is made by the same bridge of all hosts in the
 // same order.
 class HostExchange {
@@ -27,7 +30,15 @@ class HostExchange {
     // PIECES, one after the other [numel] fp32, become the sum over hosts by node rank, times
     // scale. Host q sums sub-stripe q of all and sends it back: each host sends 2 (H - 1) / H of
     // the stripe.
-    void reduce(const std::vector<std::span<float>>& pieces, int64_t numel, float scale);
+    void reduce(const Pieces& pieces, int64_t numel, float scale);
+    // STREAMS[q]: what host q gets of this host's sums, as it lies here; streams are equally long
+    // on all hosts. The pieces of this host's own stream become the sum over hosts by node rank,
+    // times scale; each other stream is sent to its host. REQUIRES: streams overlap only in a
+    // common beginning.
+    void reduce_to_owners(const std::vector<Pieces>& streams, float scale);
+    // PIECES[q]: what host q has and the others get, in place. REQUIRES: the same number of pieces
+    // of equal lengths on all hosts, none of them empty.
+    void gather(const std::vector<std::vector<std::span<std::byte>>>& pieces);
     // BYTES of node 0 to all.
     void broadcast(std::span<std::byte> bytes);
     // One string from each host, by node rank.
@@ -40,15 +51,20 @@ class HostExchange {
     [[nodiscard]] Range sub_stripe(int64_t numel, int node) const;
     void scatter(int64_t numel);
     void sum(int64_t numel, float scale);
-    void gather(int64_t numel);
-    void transfer(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives);
+    void gather_sums(int64_t numel);
+    void exchange_terms(const std::vector<Pieces>& streams, const Range& chunk);
+    void add_terms(const Pieces& own, float scale);
+    // The messages bear tag_ and the tags after it, TAGS_USED of them, equally many on all hosts.
+    void transfer(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives,
+                  uint32_t tags_used = 1);
 
     int node_count_;
     int node_;
     std::unique_ptr<Link> link_;
-    uint32_t tag_ = 0;           // grows by one with each transfer, equally on all hosts
+    uint32_t tag_ = 0;           // grows with each transfer, equally on all hosts
     std::vector<float> stripe_;  // this host's sums, then the result; grows to the largest stripe
-    std::vector<std::vector<float>> incoming_;  // by node: its terms of this host's sub-stripe
+    std::vector<std::vector<float>> incoming_;  // by node: its terms of what this host sums
+    std::vector<std::vector<float>> outgoing_;  // by node: a chunk of its stream, when in pieces
 };
 
 }  // namespace dslaunch

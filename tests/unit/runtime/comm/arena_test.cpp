@@ -76,6 +76,33 @@ TEST_CASE("Equal calls give equal hashes, and every difference another one") {
     CHECK(shared.hash() != per_rank.hash());
 }
 
+TEST_CASE("Buckets on one slice share its memory and have signals of their own") {
+    const auto describe = [](int64_t offset_numel, int64_t numel) {
+        ArenaLayout layout(2);
+        const SliceId slot = layout.add_per_rank("slot", {1000 * 4});
+        layout.add_bucket("first", 1000, slot, 0);
+        layout.add_bucket("second", numel, slot, offset_numel);
+        return layout;
+    };
+    const ArenaLayout layout = describe(32, 968);
+    const ArenaLayout::Bucket& first = layout.bucket({0});
+    const ArenaLayout::Bucket& second = layout.bucket({1});
+    CHECK(first.posted.index != second.posted.index);
+    CHECK(first.released.index != second.released.index);
+    CHECK(layout.part_bytes() == kib(4));
+    const Arena arena = Arena::anonymous(layout);
+    for (int rank = 0; rank < 2; ++rank) {
+        const std::span<float> whole = arena.bucket_of_rank({0}, rank);
+        const std::span<float> part = arena.bucket_of_rank({1}, rank);
+        CHECK(part.data() == whole.data() + 32);
+        CHECK(part.size() == 968);
+        CHECK(whole.size() == 1000);
+    }
+    CHECK(describe(32, 100).hash() == describe(32, 100).hash());
+    CHECK(describe(32, 100).hash() != describe(48, 100).hash());
+    CHECK(describe(32, 100).hash() != describe(32, 101).hash());
+}
+
 TEST_CASE("Populated pages are present before anybody touches them") {
     ArenaLayout layout(2);
     const BucketId bucket = layout.add_bucket("bucket", 1 << 20);

@@ -5,10 +5,10 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
-#include <numeric>
 #include <thread>
 
 #include "support/catch.h"
+#include "support/ordered_sums.h"
 #include "support/world.h"
 
 using namespace dslaunch;
@@ -20,43 +20,8 @@ namespace {
 const std::vector<std::vector<int>> kWorlds = {
     {1}, {2}, {3}, {5}, {8}, {2, 1}, {1, 2}, {2, 2}, {1, 1, 1}, {3, 1, 1}, {3, 2, 4}};
 
-// Magnitudes from 2^-12 to 2^12 and both signs, so that another order of sums gives other bits.
-float gradient(int rank, int64_t i, uint32_t generation) {
-    uint64_t x = static_cast<uint64_t>(rank) * 1'000'003 + static_cast<uint64_t>(i) * 7919 +
-                 uint64_t{generation} * 104'729 + 1;
-    x ^= x >> 12;
-    x *= 0x2545f4914f6cdd1d;
-    x ^= x >> 27;
-    const float mantissa = static_cast<float>(x >> 40) / static_cast<float>(1 << 24) + 0.5F;
-    const float value = std::ldexp(mantissa, static_cast<int>(x % 25) - 12);
-    return (x & 1024) != 0 ? value : -value;
-}
-
-// Rule 14 written out for one element: local ranks of a host in order, then hosts by node rank,
-// scaled once.
-float expected(const std::vector<int>& node_sizes, int64_t i, uint32_t generation, float scale) {
-    float sum = 0;
-    int rank = 0;
-    for (size_t node = 0; node < node_sizes.size(); ++node) {
-        float host = gradient(rank++, i, generation);
-        for (int local = 1; local < node_sizes[node]; ++local)
-            host += gradient(rank++, i, generation);
-        sum = node == 0 ? host : sum + host;
-    }
-    return sum * scale;
-}
-
 std::string world_name(const std::vector<int>& node_sizes) {
     return fmt::format("{}", fmt::join(node_sizes, "+"));
-}
-
-bool same_bits(float a, float b) {
-    return std::memcmp(&a, &b, sizeof a) == 0;
-}
-
-void fill(std::span<float> bucket, int rank, uint32_t generation) {
-    for (size_t i = 0; i < bucket.size(); ++i)
-        bucket[i] = gradient(rank, static_cast<int64_t>(i), generation);
 }
 
 }  // namespace

@@ -21,8 +21,10 @@
 #include "base/fd.h"
 #include "runtime/comm_gloo/address.h"
 #include "support/catch.h"
+#include "support/ordered_sums.h"
 
 using namespace dslaunch;
+using namespace dslaunch::testing;
 using namespace std::chrono_literals;
 
 namespace {
@@ -119,24 +121,6 @@ int sockets_of_this_process() {
     return sockets;
 }
 
-float gradient(int rank, int64_t i, uint32_t generation) {
-    // Thirds and sevenths: sums round, so their order shows.
-    return static_cast<float>(rank + 1) / 3.0F * static_cast<float>(i % 97 + 1) +
-           static_cast<float>(generation) / 7.0F * static_cast<float>(rank * rank);
-}
-
-float expected(const std::vector<int>& node_sizes, int64_t i, uint32_t generation, float scale) {
-    float sum = 0;
-    int rank = 0;
-    for (size_t node = 0; node < node_sizes.size(); ++node) {
-        float host = gradient(rank++, i, generation);
-        for (int local = 1; local < node_sizes[node]; ++local)
-            host += gradient(rank++, i, generation);
-        sum = node == 0 ? host : sum + host;
-    }
-    return sum * scale;
-}
-
 }  // namespace
 
 TEST_CASE("Processes on several hosts reduce to the bits of the stated order over Gloo") {
@@ -149,16 +133,15 @@ TEST_CASE("Processes on several hosts reduce to the bits of the stated order ove
             if (node_sizes.size() == 1 && sockets_of_this_process() != sockets_before) return 9;
             for (Generation g = 1; g <= 5; ++g) {
                 all.await_free(bucket, g);
-                for (int64_t i = 0; i < kNumel; ++i)
-                    all.bucket(bucket)[static_cast<size_t>(i)] = gradient(rank, i, g);
+                fill(all.bucket(bucket), rank, g);
                 all.post(bucket, g);
                 all.reduce(bucket, g, scale);
                 std::vector<float> whole(kNumel);
                 all.await_reduced(bucket, g).copy_to(whole);
                 all.release(bucket, g);
                 for (int64_t i = 0; i < kNumel; ++i) {
-                    const float want = expected(node_sizes, i, g, scale);
-                    if (std::memcmp(&whole[static_cast<size_t>(i)], &want, sizeof want) != 0)
+                    if (!same_bits(whole[static_cast<size_t>(i)],
+                                   expected(node_sizes, i, g, scale)))
                         return 1;
                 }
             }
@@ -173,6 +156,54 @@ TEST_CASE("Processes on several hosts reduce to the bits of the stated order ove
             return 0;
         });
         for (int rank = 0; rank < job.world_size(); ++rank) CHECK(job.exit_of(rank) == 0);
+    }
+}
+
+TEST_CASE("Processes on several hosts reduce to owners and gather over Gloo") {
+    for (const std::vector<int>& node_sizes :
+         std::vector<std::vector<int>>{{1}, {1, 1}, {3, 1}, {2, 1, 2}, {2, 2}, {1, 1, 1, 1}}) {
+        RunningJob job({node_sizes}, [&](JobComm& comm, BucketId bucket, int) {
+            const auto hosts = static_cast<int>(node_sizes.size());
+            for (Generation g = 1; g <= 8; ++g) {
+                const int64_t wrong =
+                    wrong_in_sharded_round({*comm.collectives, *comm.group, *comm.arena}, bucket, g,
+                                           random_owners(kNumel, hosts, g));
+                if (wrong != 0) return 1;
+            }
+            return 0;
+        });
+        for (int rank = 0; rank < job.world_size(); ++rank) CHECK(job.exit_of(rank) == 0);
+    }
+}
+
+TEST_CASE("A host killed in a gather or a reduction to owners ends the others, as peer lost") {
+    for (const bool gather : {false, true}) {
+        const Pipe ready = make_pipe();
+        RunningJob job({{1, 1, 1}}, [&](JobComm& comm, BucketId bucket, int rank) {
+            Collectives& all = *comm.collectives;
+            all.barrier();
+            if (rank == 1) {
+                if (write_full(ready.write_end.get(), std::string_view("r")) != 0) return 3;
+                ::pause();
+            }
+            const std::vector<NodeRange> owners = {{{0, 1000}, 1}, {{1000, kNumel - 1000}, 2}};
+            all.post(bucket, 1);
+            if (gather) {
+                all.gather_ranges(std::as_writable_bytes(all.bucket(bucket)), 4, owners);
+            } else {
+                all.reduce(bucket, 1, 1.0F, owners);
+            }
+            return 1;
+        });
+        std::byte byte{};
+        REQUIRE(read_full(ready.read_end.get(), std::span(&byte, 1)) == 1);
+        std::this_thread::sleep_for(20ms);
+        const TimePoint killed = SystemClock().now();
+        job.kill(1);
+        for (const int rank : {0, 2})
+            CHECK(job.exit_of(rank) == static_cast<int>(ExitCode::kPeerLost));
+        CHECK(SystemClock().now() - killed < 1s);
+        CHECK(job.exit_of(1) == 128 + SIGKILL);
     }
 }
 

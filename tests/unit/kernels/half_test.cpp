@@ -1,0 +1,305 @@
+// The 16-bit side of the flat kernels, on every instruction set that this processor has.
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+#include <random>
+#include <vector>
+
+#include "kernels/flat_optimizer.h"
+#include "support/catch.h"
+
+using namespace dslaunch;
+
+namespace {
+
+constexpr DType kHalves[] = {DType::kBF16, DType::kF16};
+
+std::vector<Isa> available() {
+    std::vector<Isa> out;
+    for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kNeon})
+        if (isa_available(isa)) out.push_back(isa);
+    return out;
+}
+
+float fp32(uint32_t bits) {
+    return std::bit_cast<float>(bits);
+}
+
+// The definition of the formats, in fp64: the multiple of the last place that is nearest, even when
+// two are; numbers are counted from 0 in steps of their last place.
+uint16_t rounded(float value, DType dtype) {
+    const int mantissa_bits = dtype == DType::kBF16 ? 7 : 10;
+    const int exponent_min = dtype == DType::kBF16 ? -126 : -14;
+    const int infinity = dtype == DType::kBF16 ? 0x7F80 : 0x7C00;
+    const int sign = std::signbit(value) ? 0x8000 : 0;
+    if (std::isnan(value)) {
+        const uint32_t upper = std::bit_cast<uint32_t>(value) >> (23 - mantissa_bits);
+        const uint32_t mantissa = upper & ((1U << mantissa_bits) - 1);
+        return static_cast<uint16_t>(sign | infinity | 1 << (mantissa_bits - 1) |
+                                     static_cast<int>(mantissa));
+    }
+    if (std::isinf(value)) return static_cast<uint16_t>(sign | infinity);
+    if (value == 0) return static_cast<uint16_t>(sign);
+    const double magnitude = std::abs(double{value});
+    const int exponent = std::max(std::ilogb(magnitude), exponent_min);
+    const auto places =
+        static_cast<int>(std::nearbyint(std::ldexp(magnitude, mantissa_bits - exponent)));
+    const int bits = ((exponent - exponent_min) << mantissa_bits) + places;
+    return static_cast<uint16_t>(sign | std::min(bits, infinity));
+}
+
+// What the 16 bits stand for, in fp64.
+double meaning(uint16_t half, DType dtype) {
+    const int mantissa_bits = dtype == DType::kBF16 ? 7 : 10;
+    const int exponent_min = dtype == DType::kBF16 ? -126 : -14;
+    const int field = (half & 0x7FFF) >> mantissa_bits;
+    const int mantissa = half & ((1 << mantissa_bits) - 1);
+    const double sign = (half & 0x8000) != 0 ? -1 : 1;
+    if (field == 0x7FFF >> mantissa_bits)
+        return mantissa == 0 ? sign * std::numeric_limits<double>::infinity()
+                             : std::numeric_limits<double>::quiet_NaN();
+    const int places = field == 0 ? mantissa : mantissa + (1 << mantissa_bits);
+    return sign * std::ldexp(places, exponent_min + std::max(field, 1) - 1 - mantissa_bits);
+}
+
+// Any bits, and for every second one an exponent in and around fp16's range.
+std::vector<float> random_bits(size_t numel) {
+    std::mt19937 random(7);
+    std::vector<float> out;
+    for (size_t i = 0; i < numel; ++i) {
+        const auto bits = static_cast<uint32_t>(random());
+        const auto exponent = static_cast<uint32_t>(100 + random() % 46);
+        const uint32_t near = (bits & 0x807FFFFFU) | exponent << 23;
+        out.push_back(fp32(i % 2 == 0 ? bits : near));
+    }
+    return out;
+}
+
+constexpr uint16_t kGuard = 0xA5A5;
+
+struct Hard {
+    uint32_t fp32;
+    uint16_t bf16;
+    uint16_t fp16;
+};
+
+// What torch 2.11's `to` gives, but for bf16's NaN (torch: 0xFFFF): there it is what the
+// processors' conversions give.
+constexpr Hard kHard[] = {
+    {0x00000000, 0x0000, 0x0000},  // 0
+    {0x80000000, 0x8000, 0x8000},  // -0
+    {0x00000001, 0x0000, 0x0000},  // smallest subnormal
+    {0x00008000, 0x0000, 0x0000},  // half of bf16's smallest: to even
+    {0x00008001, 0x0001, 0x0000},  // just over it
+    {0x00018000, 0x0002, 0x0000},  // tie to the even neighbour above
+    {0x807FFFFF, 0x8080, 0x8000},  // largest subnormal: to the smallest normal bf16
+    {0x33000000, 0x3300, 0x0000},  // 2^-25, half of fp16's smallest: to even
+    {0x33000001, 0x3300, 0x0001},  // just over it
+    {0x33800000, 0x3380, 0x0001},  // 2^-24, fp16's smallest
+    {0xB3C00000, 0xB3C0, 0x8002},  // -1.5 * 2^-24: tie to even
+    {0x387FC000, 0x3880, 0x03FF},  // largest subnormal fp16
+    {0x387FE000, 0x3880, 0x0400},  // tie between it and the smallest normal
+    {0x38800000, 0x3880, 0x0400},  // 2^-14
+    {0x3F800000, 0x3F80, 0x3C00},  // 1
+    {0x3F801000, 0x3F80, 0x3C00},  // fp16 tie to even below
+    {0x3F803000, 0x3F80, 0x3C02},  // fp16 tie to even above
+    {0x3F803001, 0x3F80, 0x3C02},  //
+    {0x3F808000, 0x3F80, 0x3C04},  // bf16 tie to even below
+    {0x3F808001, 0x3F81, 0x3C04},  //
+    {0x3F818000, 0x3F82, 0x3C0C},  // bf16 tie to even above
+    {0x3FFFFFFF, 0x4000, 0x4000},  // carry to the exponent
+    {0x477FE000, 0x4780, 0x7BFF},  // 65504, fp16's largest
+    {0x477FEFFF, 0x4780, 0x7BFF},  // last one that rounds to it
+    {0x477FF000, 0x4780, 0x7C00},  // 65520: infinity in fp16
+    {0xC7800000, 0xC780, 0xFC00},  // -65536
+    {0x7F7F0000, 0x7F7F, 0x7C00},  // bf16's largest
+    {0x7F7F7FFF, 0x7F7F, 0x7C00},  // last one that rounds to it
+    {0x7F7F8000, 0x7F80, 0x7C00},  // infinity in bf16
+    {0xFF7FFFFF, 0xFF80, 0xFC00},  // -largest fp32
+    {0x7F800000, 0x7F80, 0x7C00},  // infinity
+    {0xFF800000, 0xFF80, 0xFC00},  // -infinity
+    {0x7FC00000, 0x7FC0, 0x7E00},  // NaN
+    {0xFFFFFFFF, 0xFFFF, 0xFFFF},  // NaN with every bit
+    {0x7F800001, 0x7FC0, 0x7E00},  // signalling NaN whose payload is lost
+};
+
+}  // namespace
+
+TEST_CASE("hard cases round as in torch") {
+    for (const Isa isa : available())
+        for (const Hard& row : kHard) {
+            INFO(isa_name(isa) << std::hex << " 0x" << row.fp32);
+            // Nine elements: one whole vector of the conversion and a rest.
+            const std::vector<float> values(9, fp32(row.fp32));
+            std::vector<uint16_t> bf16(9), fp16(9);
+            to_half(values.data(), bf16.data(), 9, DType::kBF16, isa);
+            to_half(values.data(), fp16.data(), 9, DType::kF16, isa);
+            REQUIRE(bf16 == std::vector<uint16_t>(9, row.bf16));
+            REQUIRE(fp16 == std::vector<uint16_t>(9, row.fp16));
+        }
+}
+
+TEST_CASE("random bit patterns round to the nearest 16-bit number") {
+    constexpr size_t kNumel = 2'000'003;
+    const std::vector<float> values = random_bits(kNumel);
+    for (const DType dtype : kHalves) {
+        std::vector<uint16_t> expected;
+        for (const float value : values) expected.push_back(rounded(value, dtype));
+        for (const Isa isa : available()) {
+            std::vector<uint16_t> found(kNumel + 1, kGuard);
+            to_half(values.data(), found.data(), int64_t{kNumel}, dtype, isa);
+            INFO(isa_name(isa) << " " << dtype_name(dtype));
+            REQUIRE(found[kNumel] == kGuard);
+            for (size_t i = 0; i < kNumel; ++i)
+                if (found[i] != expected[i]) {
+                    INFO(std::hex << "0x" << std::bit_cast<uint32_t>(values[i]));
+                    REQUIRE(found[i] == expected[i]);
+                }
+        }
+    }
+}
+
+TEST_CASE("every 16-bit number widens exactly and comes back") {
+    constexpr size_t kAll = 65536;
+    std::vector<uint16_t> halves(kAll);
+    for (size_t i = 0; i < kAll; ++i) halves[i] = static_cast<uint16_t>(i);
+    for (const Isa isa : available())
+        for (const DType dtype : kHalves) {
+            INFO(isa_name(isa) << " " << dtype_name(dtype));
+            std::vector<float> wide(kAll);
+            // In two calls, so that the second one starts off a vector and both have a rest.
+            from_half(halves.data(), wide.data(), 1003, dtype, isa);
+            from_half(halves.data() + 1003, wide.data() + 1003, kAll - 1003, dtype, isa);
+            std::vector<uint16_t> back(kAll);
+            to_half(wide.data(), back.data(), kAll, dtype, isa);
+            const int quiet = dtype == DType::kBF16 ? 0x40 : 0x200;
+            for (size_t i = 0; i < kAll; ++i) {
+                const double expected = meaning(halves[i], dtype);
+                const bool nan = std::isnan(expected);
+                const bool right = nan ? std::isnan(wide[i]) : double{wide[i]} == expected;
+                const int bits = halves[i] | (nan ? quiet : 0);
+                if (right && back[i] == bits) continue;
+                INFO("bits " << i << ", " << wide[i] << " for " << expected);
+                REQUIRE(right);
+                REQUIRE(back[i] == bits);
+            }
+        }
+}
+
+namespace {
+
+struct Trained {
+    std::vector<float> parameters, momentum, variance;
+    std::vector<uint16_t> half;  // one more element before and behind, kGuard
+};
+
+enum class Rule { kAdam, kAdamL2, kSgd };
+
+// Two steps over NUMEL elements that are not aligned to a vector; a half copy when DTYPE is one.
+Trained train(Rule rule, int64_t numel, size_t source_count, DType dtype, Isa isa) {
+    const auto length = static_cast<size_t>(numel) + 1;
+    Trained t{random_bits(length), std::vector<float>(length), std::vector<float>(length),
+              std::vector<uint16_t>(length + 1, kGuard)};
+    std::mt19937 random(3);
+    std::normal_distribution<float> normal;
+    std::vector<std::vector<float>> gradients(source_count, std::vector<float>(length));
+    std::vector<const float*> sources;
+    for (std::vector<float>& gradient : gradients) {
+        for (float& x : gradient) x = normal(random);
+        sources.push_back(gradient.data() + 1);
+    }
+    const bool copies = dtype != DType::kF32;
+    const FlatRange range{.numel = numel,
+                          .gradients = sources,
+                          .gradient_scale = 0.3F,
+                          .parameters = t.parameters.data() + 1,
+                          .half_parameters = copies ? t.half.data() + 1 : nullptr,
+                          .half_dtype = dtype};
+    for (int64_t step = 1; step <= 2; ++step) {
+        if (rule == Rule::kSgd)
+            sgd_step(range, {.lr = 0.1, .momentum = 0.9, .first_step = step == 1},
+                     t.momentum.data() + 1, isa);
+        else
+            adam_step(range,
+                      {.lr = 1e-2,
+                       .weight_decay = 0.1,
+                       .decoupled_decay = rule == Rule::kAdam,
+                       .step = step},
+                      t.momentum.data() + 1, t.variance.data() + 1, isa);
+    }
+    return t;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+    for (size_t i = 0; i < a.size(); ++i)
+        if (std::bit_cast<uint32_t>(a[i]) != std::bit_cast<uint32_t>(b[i]) &&
+            !(std::isnan(a[i]) && std::isnan(b[i])))
+            return false;
+    return a.size() == b.size();
+}
+
+}  // namespace
+
+TEST_CASE("a half copy is the rounded parameter and changes nothing else") {
+    for (const Isa isa : available())
+        for (const Rule rule : {Rule::kAdam, Rule::kAdamL2, Rule::kSgd})
+            for (const int64_t numel : {0, 1, 7, 8, 33, 1023, 1024, 1025, 4099})
+                for (const size_t sources : {1, 2, 3, 5, 8}) {
+                    const Trained plain = train(rule, numel, sources, DType::kF32, isa);
+                    for (const DType dtype : kHalves) {
+                        const Trained found = train(rule, numel, sources, dtype, isa);
+                        INFO(isa_name(isa) << " " << dtype_name(dtype) << " numel=" << numel
+                                           << " sources=" << sources);
+                        REQUIRE(same_bits(plain.parameters, found.parameters));
+                        REQUIRE(same_bits(plain.momentum, found.momentum));
+                        REQUIRE(same_bits(plain.variance, found.variance));
+                        REQUIRE(found.half.front() == kGuard);
+                        REQUIRE(found.half.back() == kGuard);
+                        std::vector<uint16_t> expected{kGuard};
+                        for (size_t i = 1; i < found.parameters.size(); ++i)
+                            expected.push_back(rounded(found.parameters[i], dtype));
+                        expected.push_back(kGuard);
+                        REQUIRE(found.half == expected);
+                    }
+                }
+}
+
+// The scale is no power of two: a fused multiply-add would round elsewhere.
+TEST_CASE("an accumulated sum has the bits of a sum and an addition") {
+    for (const Isa isa : available())
+        for (const int64_t numel : {0, 1, 17, 1024, 1025, 4099})
+            for (size_t source_count = 1; source_count <= 8; ++source_count) {
+                const auto length = static_cast<size_t>(numel) + 1;
+                std::mt19937 random(static_cast<unsigned>(source_count));
+                std::normal_distribution<float> normal;
+                std::vector<std::vector<float>> values(source_count + 1,
+                                                       std::vector<float>(length));
+                for (std::vector<float>& buffer : values)
+                    for (float& x : buffer) x = normal(random);
+                std::vector<const float*> sources;
+                for (size_t s = 0; s < source_count; ++s) sources.push_back(values[s].data() + 1);
+                std::vector<float> into = values.back(), expected = into, sum(length);
+                ordered_sum(sources, 0.3F, sum.data() + 1, numel, Isa::kScalar);
+                for (size_t i = 1; i < length; ++i) expected[i] += sum[i];
+                accumulate_sum(sources, 0.3F, into.data() + 1, numel, isa);
+                INFO(isa_name(isa) << " numel=" << numel << " sources=" << source_count);
+                REQUIRE(same_bits(into, expected));
+            }
+}
+
+TEST_CASE("one overflowed fp16 gradient makes the sum of squares not finite") {
+    constexpr int64_t kNumel = 37;
+    for (const Isa isa : available())
+        for (int64_t where = 0; where < kNumel; ++where)
+            for (const uint16_t bad : std::to_array<uint16_t>({0x7C00, 0xFC00, 0x7E00})) {
+                std::vector<uint16_t> gradients(kNumel, 0x7BFF);  // 65504
+                std::vector<float> wide(kNumel);
+                from_half(gradients.data(), wide.data(), kNumel, DType::kF16, isa);
+                REQUIRE(sum_of_squares(wide.data(), kNumel, isa) == 37 * 65504.0 * 65504.0);
+                gradients[static_cast<size_t>(where)] = bad;
+                from_half(gradients.data(), wide.data(), kNumel, DType::kF16, isa);
+                REQUIRE_FALSE(std::isfinite(sum_of_squares(wide.data(), kNumel, isa)));
+            }
+}

@@ -1,31 +1,64 @@
 // The seam between the trainer and ZeRO: who holds parameters, gradients and optimizer states, and
-// carries out the instructions of the plan that concern them. Implemented in lib/zero, one class
-// per way of sharding.
+// carries out the instructions of the plan that concern them. Implemented in lib/zero.
 #pragma once
 
 #include <cstdint>
 #include <optional>
+#include <span>
 
+#include "base/bytes.h"
+#include "graph/model.h"
 #include "plan/step_plan.h"
 
 namespace dslaunch {
+
+struct StepSettings {
+    int64_t step = 1;  // counts from 1
+    double lr = 0;
+    double loss_scale = 1;  // the gradients are of the loss times this
+};
+
+// Gradients that were not finite, as all ranks agree.
+struct Overflow {
+    int parameter = -1;  // the first of the model's, -1: the sum of finite ones overflowed
+    int rank = -1;       // the first that had it, -1: none alone
+};
+
+// Bytes that a rank holds, by kind; shared memory counts for what the ZeRO stage gives the rank.
+struct MemoryAccount {
+    Bytes parameters;
+    Bytes gradients;
+    Bytes master;
+    Bytes moments;
+    Bytes staging;
+};
 
 class ParameterState {
   public:
     virtual ~ParameterState() = default;
 
-    // LR for the updates of this step, which counts from 1. Before any instruction of the step.
-    virtual void begin_step(int64_t step, double lr) = 0;
+    // Before any instruction of the step.
+    virtual void begin_step(const StepSettings& settings) = 0;
     // An instruction that is not the segment runner's. Called by the instruction's lane.
     virtual void run(const Instruction& instruction) = 0;
     // The backward of SEGMENT in one micro step is done. Compute lane.
     virtual void end_segment(int segment) = 0;
     // Global L2 norm of the last step's mean gradient before clipping, where it was computed.
     [[nodiscard]] virtual std::optional<double> gradient_norm() const = 0;
-    // Waits until the parameters of the last step can be read whole.
+    // Whether the last step was skipped because its gradients were not finite.
+    [[nodiscard]] virtual std::optional<Overflow> overflow() const = 0;
+    // Waits until the last step's updates are done on every rank.
     virtual void settle() = 0;
-    // Optimizer states held by this rank.
-    [[nodiscard]] virtual int64_t optimizer_bytes() const = 0;
+
+    // Outside of a step, by every rank: whoever says KEEP may read these parameters of the model,
+    // by index, through their tensors until let_go(). One hold at a time.
+    virtual void hold(std::span<const int> parameters, bool keep) = 0;
+    virtual void let_go() = 0;
+    // After the last step, by every rank: where training kept parameters in 16 bit or in shards,
+    // the tensors of whoever says KEEP become whole, and fp32 where the archive's were. No step may
+    // follow.
+    virtual void restore_precision(Model& model, bool keep) = 0;
+    [[nodiscard]] virtual MemoryAccount memory() const = 0;
 };
 
 }  // namespace dslaunch

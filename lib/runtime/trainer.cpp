@@ -124,7 +124,7 @@ Trainer::StepFacts Trainer::run_step(int64_t step) {
     const RunConfig& config = *parts_.config;
     lr_ = learning_rate(config.scheduler, config.optimizer.lr, step - 1);
     parts_.before_step();
-    parts_.state->begin_step(step, lr_);
+    parts_.state->begin_step({step, lr_, 1.0});
     const double weight = loss_weight(step - 1);
     parts_.segments->begin_step(step - 1, weight);
     executor_.run_step();

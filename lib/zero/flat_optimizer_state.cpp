@@ -7,11 +7,10 @@ int64_t FlatOptimizerState::states_per_parameter(const OptimizerConfig& config) 
     return 2;
 }
 
-FlatOptimizerState::FlatOptimizerState(const OptimizerConfig& config, const FlatLayout& layout)
+FlatOptimizerState::FlatOptimizerState(const OptimizerConfig& config, int64_t numel)
     : config_(config) {
-    const auto numel = static_cast<size_t>(layout.numel);
-    if (states_per_parameter(config) >= 1) first_.resize(numel);
-    if (states_per_parameter(config) >= 2) second_.resize(numel);
+    if (states_per_parameter(config) >= 1) first_.resize(static_cast<size_t>(numel));
+    if (states_per_parameter(config) >= 2) second_.resize(static_cast<size_t>(numel));
 }
 
 void FlatOptimizerState::update(const Piece& piece, double lr, int64_t step) {

@@ -9,21 +9,19 @@
 
 #include "config/run_config.h"
 #include "kernels/flat_optimizer.h"
-#include "plan/flat_layout.h"
 
 namespace dslaunch {
 
 class FlatOptimizerState {
   public:
-    // Zeroed states for all LAYOUT.numel elements, faulted in.
-    FlatOptimizerState(const OptimizerConfig& config, const FlatLayout& layout);
+    // Zeroed states for NUMEL elements, faulted in.
+    FlatOptimizerState(const OptimizerConfig& config, int64_t numel);
 
     // fp32 values per parameter that CONFIG needs: Adam 2, SGD with momentum 1, without 0.
     [[nodiscard]] static int64_t states_per_parameter(const OptimizerConfig& config);
 
     struct Piece {
-        int slice = 0;             // which parameter
-        int64_t offset_numel = 0;  // in the flat buffer
+        int64_t offset_numel = 0;  // in the flat states
         FlatRange range;           // pointers already at that offset
     };
     // Updates one piece with the learning rate LR as the slice's STEP-th update (from 1).

@@ -26,8 +26,8 @@ class GradientCollector::Hook final : public torch::autograd::PostAccumulateGrad
 GradientCollector::GradientCollector(const Model& model, const FlatLayout& layout,
                                      std::vector<at::Tensor> views)
     : model_(model), layout_(layout) {
-    DSL_CHECK(views.size() == layout.slices.size(), "{} views for {} slices", views.size(),
-              layout.slices.size());
+    DSL_CHECK(std::ssize(views) == layout.trained_slices, "{} views for {} slices", views.size(),
+              layout.trained_slices);
     for (size_t i = 0; i < views.size(); ++i) {
         const ParameterSlice& slice = layout.slices[i];
         slices_.push_back({views[i], {}, slice.first_segment != slice.last_segment, true});
@@ -38,9 +38,9 @@ GradientCollector::GradientCollector(const Model& model, const FlatLayout& layou
 }
 
 GradientCollector::~GradientCollector() {
-    for (const ParameterSlice& slice : layout_.slices)
+    for (size_t i = 0; i < slices_.size(); ++i)
         torch::autograd::impl::set_post_acc_grad_hooks(
-            model_.parameters()[static_cast<size_t>(slice.parameter)].tensor, nullptr);
+            model_.parameters()[static_cast<size_t>(layout_.slices[i].parameter)].tensor, nullptr);
 }
 
 void GradientCollector::claim(const Bucket& bucket) {

@@ -16,8 +16,8 @@ namespace dslaunch {
 
 class GradientCollector {
   public:
-    // VIEWS[i] is where the gradient of layout.slices[i] is summed: shaped and strided as the
-    // parameter, in the bucket.
+    // VIEWS[i] is where the gradient of layout.slices[i], a trained one, is summed: shaped and
+    // strided as the parameter, in the bucket.
     GradientCollector(const Model& model, const FlatLayout& layout, std::vector<at::Tensor> views);
     GradientCollector(const GradientCollector&) = delete;
     GradientCollector& operator=(const GradientCollector&) = delete;
@@ -33,6 +33,10 @@ class GradientCollector {
     // The generation of BUCKET is complete: slices that got nothing are zeroed. USED[i]: whether
     // slice first_slice + i got a gradient. REQUIRES: used.size() == end_slice - first_slice.
     void complete(const Bucket& bucket, std::span<float> used);
+    // Whether SLICE has got a gradient in this generation.
+    [[nodiscard]] bool has_gradient(int slice) const {
+        return !slices_[static_cast<size_t>(slice)].fresh;
+    }
 
   private:
     struct Slice {

@@ -1,5 +1,5 @@
 // A small model trained by ranks as threads through the real trainer, executor, collectives and
-// ReplicatedState, and the same training in one process by torch::optim in fp64: what the ranks
+// ZeroState, and the same training in one process by torch::optim in fp64: what the ranks
 // must come to.
 #pragma once
 
@@ -20,7 +20,7 @@
 #include "runtime/trainer.h"
 #include "support/script_module.h"
 #include "support/world.h"
-#include "zero/replicated_state.h"
+#include "zero/zero_state.h"
 
 namespace dslaunch::testing {
 
@@ -37,6 +37,12 @@ struct TrainingCase {
     int64_t segments = 3;
     int64_t recompute_groups = 0;
     int64_t steps = 6;
+    int stage = 0;
+    ShardBy shard = ShardBy::kFlat;
+    int64_t block_numel = 16;  // far below the real one, so that small parameters are cut
+    int64_t persistent_numel_max = 0;
+    DType dtype = DType::kF32;
+    GatherLimits gather = {};
 
     [[nodiscard]] int world_size() const {
         int ranks = 0;
@@ -98,12 +104,15 @@ struct SmallSetup {
     SegmentedModel segmented;
     ModelInfo info;
     FlatLayout layout;
+    Partition partition;
 
     explicit SmallSetup(const TrainingCase& job)
         : model(test::script_model(kSmallText, initial_parameters())),
           segmented(SegmentedModel::make(model, {}, job.segments)),
           info(measure(segmented, small_batch(0))),
-          layout(make_flat_layout(info, {job.bucket_numel_max, job.bucket_numel_min})) {}
+          layout(make_flat_layout(info, {job.bucket_numel_max, job.bucket_numel_min, true,
+                                         job.persistent_numel_max, job.block_numel})),
+          partition(make_partition(layout, info, job.shard, job.world_size())) {}
 };
 
 inline RunConfig run_config(const TrainingCase& job) {
@@ -114,7 +123,8 @@ inline RunConfig run_config(const TrainingCase& job) {
     return config;
 }
 
-inline StepPlanOptions plan_options(const TrainingCase& job, const Topology& topology) {
+inline StepPlanOptions plan_options(const TrainingCase& job, const Topology& topology,
+                                    const Partition& partition) {
     StepPlanOptions options;
     options.rank = topology.rank();
     options.world_size = topology.world_size();
@@ -126,18 +136,39 @@ inline StepPlanOptions plan_options(const TrainingCase& job, const Topology& top
     options.reduce_each_micro_step = job.micro_step;
     options.fused_update = job.fused;
     options.optimizer_states = FlatOptimizerState::states_per_parameter(job.optimizer);
+    options.stage = job.stage;
+    if (topology.node_count() > 1) options.node_sizes = topology.node_sizes;
+    options.parameter_bytes = dtype_bytes(job.dtype);
+    options.master = job.dtype != DType::kF32;
+    options.partition = &partition;
+    options.gather = job.gather;
     return options;
 }
 
-inline RankOutcome train_rank(const TrainingCase& job, const ReplicatedSlices& slices,
+// What every rank of a job plans.
+struct Planned {
+    StepPlanOptions options;
+    StepPlan plan;
+    ShardMap map;
+
+    Planned(const TrainingCase& job, const SmallSetup& setup, const Topology& topology)
+        : options(plan_options(job, topology, setup.partition)),
+          plan(make_step_plan(setup.info, setup.layout, options)),
+          map(setup.layout, &setup.partition, job.stage, topology) {}
+
+    [[nodiscard]] ZeroPlace place(const SmallSetup& setup) const {
+        return {&setup.layout, &setup.partition, &options, &plan, &map};
+    }
+};
+
+inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,
                               InProcessRank& self) {
     SmallSetup setup(job);
     const Topology& topology = self.collectives->topology();
     const RunConfig config = run_config(job);
-    const StepPlan plan = make_step_plan(setup.info, setup.layout, plan_options(job, topology));
-    ReplicatedState state(
-        setup.model, setup.layout, slices, *self.arena, *self.group, *self.collectives,
-        {job.optimizer, job.clipping, job.fused, job.micro_step && job.accumulation > 1});
+    const Planned planned(job, setup, topology);
+    ZeroState state(setup.model, planned.place(setup), slices, *self.arena, *self.group,
+                    *self.collectives, {job.optimizer, job.clipping, job.dtype});
     SegmentRunner runner(
         setup.segmented, setup.info, make_recompute_groups(setup.info, job.recompute_groups),
         [&](int64_t step, int64_t micro_step) {
@@ -149,7 +180,7 @@ inline RankOutcome train_rank(const TrainingCase& job, const ReplicatedSlices& s
     TrainerParts parts;
     parts.config = &config;
     parts.info = &setup.info;
-    parts.plan = &plan;
+    parts.plan = &planned.plan;
     parts.segments = &runner;
     parts.state = &state;
     parts.collectives = self.collectives.get();
@@ -161,7 +192,8 @@ inline RankOutcome train_rank(const TrainingCase& job, const ReplicatedSlices& s
     RankOutcome outcome;
     outcome.loss = Trainer(std::move(parts)).run().loss;
     outcome.norm = state.gradient_norm();
-    for (size_t i = 0; i < setup.layout.slices.size(); ++i) {
+    state.restore_precision(setup.model, /*keep=*/true);
+    for (size_t i = 0; i < static_cast<size_t>(setup.layout.trained_slices); ++i) {
         const ModelParameter& parameter =
             setup.model.parameters()[static_cast<size_t>(setup.layout.slices[i].parameter)];
         outcome.parameters[parameter.name] = parameter.tensor.detach().clone();
@@ -174,13 +206,16 @@ inline RankOutcome train_rank(const TrainingCase& job, const ReplicatedSlices& s
 // Every rank's outcome.
 inline std::vector<RankOutcome> train_world(const TrainingCase& job) {
     const SmallSetup setup(job);
-    ReplicatedSlices slices;
+    std::vector<ZeroSlices> slices;  // by host
     InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [&](ArenaLayout& arena) {
-        slices = ReplicatedState::add_slices(setup.layout, arena);
+        Topology topology{job.node_sizes, static_cast<int>(slices.size()), 0};
+        const Planned planned(job, setup, topology);
+        slices.push_back(ZeroState::add_slices(planned.place(setup), job.dtype, arena));
     });
     std::vector<RankOutcome> outcomes(static_cast<size_t>(world.world_size()));
     run_world(world, [&](InProcessRank& self, int rank) {
-        outcomes[static_cast<size_t>(rank)] = train_rank(job, slices, self);
+        const auto node = static_cast<size_t>(self.collectives->topology().node_rank);
+        outcomes[static_cast<size_t>(rank)] = train_rank(job, slices[node], self);
     });
     return outcomes;
 }

@@ -1,6 +1,6 @@
 // Stage 0 against torch::optim on the mean gradient, over world sizes, hosts, accumulation,
-// clipping and optimizers.
-#include "zero/replicated_state.h"
+// clipping and optimizers; stages 1 to 3 against stage 0, bit by bit.
+#include "zero/zero_state.h"
 
 #include <cstdlib>
 
@@ -150,6 +150,39 @@ TEST_CASE("a parameter that no rank used in a step is left alone in that step") 
     job.steps = 2;
     // Weight decay and momentum of a skipped step would move it.
     CHECK(at::equal(train_world(job).front().parameters.at("extra"), rank.parameters.at("extra")));
+}
+
+TEST_CASE("stages 1, 2 and 3 have the bits of stage 0") {
+    const std::vector<int> hosts[] = {{1},    {2},    {3},       {4},    {5},      {8},
+                                      {1, 1}, {2, 1}, {1, 1, 1}, {3, 2}, {1, 2, 1}};
+    for (const std::vector<int>& sizes : hosts) {
+        for (const int64_t accumulation : {1, 3}) {
+            for (const double clipping : {0.0, 0.05}) {
+                for (const int64_t groups : {0, 2}) {
+                    TrainingCase job{"stages", sizes, kAdamW, accumulation, clipping};
+                    job.micro_step = true;
+                    job.recompute_groups = groups;
+                    job.steps = 4;
+                    job.bucket_numel_max = 200;
+                    const RankOutcome replicated = train_world(job).front();
+                    for (const int stage : {1, 2, 3}) {
+                        job.stage = stage;
+                        INFO("stage " << stage << " on " << job.world_size() << " ranks of "
+                                      << sizes.size() << " hosts, accumulation " << accumulation
+                                      << ", clipping " << clipping << ", groups " << groups);
+                        for (const RankOutcome& rank : train_world(job)) {
+                            CHECK(rank.loss == replicated.loss);
+                            CHECK(rank.norm == replicated.norm);
+                            for (const auto& [name, tensor] : rank.parameters) {
+                                INFO(name);
+                                CHECK(at::equal(tensor, replicated.parameters.at(name)));
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
 }
 
 TEST_CASE("training twice gives equal bits") {

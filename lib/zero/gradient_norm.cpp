@@ -1,0 +1,131 @@
+#include "zero/gradient_norm.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <tuple>
+
+#include "base/check.h"
+
+namespace dslaunch {
+
+NormSlices GradientNorm::add_slices(const FlatLayout& layout, const ShardMap& map,
+                                    ArenaLayout& arena) {
+    int64_t blocks = 0;
+    for (int b = 0; b < layout.trained_buckets; ++b) {
+        blocks += std::ssize(blocks_of(layout, b));
+        // A shard that ends within a block cuts it.
+        if (map.stage() > 0) blocks += std::ssize(map.node_ranges(b));
+    }
+    // By row every parameter may be cut once for each rank.
+    blocks += static_cast<int64_t>(layout.trained_slices) * map.topology().world_size();
+    return {arena.add_per_rank("norm partials", Bytes{std::max<int64_t>(blocks, 1) * 8}),
+            arena.add_signal("norm partials")};
+}
+
+GradientNorm::GradientNorm(const ShardMap& map, const Partition* partition,
+                           const NormSlices& slices, const Arena& arena, HostGroup& group,
+                           Collectives& collectives)
+    : map_(map), slices_(slices), arena_(arena), group_(group), collectives_(collectives) {
+    const FlatLayout& layout = map.layout();
+    struct Block {
+        Order order;
+        int bucket;
+        Range range;
+    };
+    std::vector<Block> blocks;
+    for (int b = 0; b < layout.trained_buckets; ++b) {
+        for (const LayoutBlock& block : blocks_of(layout, b)) {
+            const ParameterSlice& slice = layout.slices[static_cast<size_t>(block.slice)];
+            const auto add = [&](const Range& range, int owner) {
+                if (range.numel > 0)
+                    blocks.push_back(
+                        {{slice.parameter, range.begin, block.slice, owner}, b, range});
+            };
+            const Range range{block.begin, block.numel};
+            if (map.stage() == 0) {
+                add(range, -1);
+                continue;
+            }
+            for (const ShardPiece& piece : partition->buckets[static_cast<size_t>(b)])
+                add(intersect(piece.range, range), piece.owner);
+        }
+    }
+    std::stable_sort(blocks.begin(), blocks.end(), [](const Block& a, const Block& b) {
+        return std::tuple(a.order.parameter, a.order.begin) <
+               std::tuple(b.order.parameter, b.order.begin);
+    });
+    const bool replicated = map.stage() == 0;
+    me_ = replicated ? group.local_rank() : map.topology().rank();
+    owners_ = replicated ? group.local_world_size() : map.topology().world_size();
+    for (size_t i = 0; i < blocks.size(); ++i) {
+        // At stage 0 the local ranks of every host share the work evenly.
+        if (replicated)
+            blocks[i].order.owner =
+                static_cast<int>(static_cast<int64_t>(i) * owners_ / std::ssize(blocks));
+        order_.push_back(blocks[i].order);
+        if (blocks[i].order.owner != me_) continue;
+        // At stage 0 a block may lie in two of the rank's pieces, whose states are one.
+        OwnedPiece whole;
+        for (const OwnedPiece& piece : map.pieces(blocks[i].bucket)) {
+            const bool inside = intersect(piece.range, blocks[i].range) == blocks[i].range;
+            if (inside || (replicated && whole.range.numel == 0)) whole = piece;
+            if (inside) break;
+        }
+        DSL_CHECK(whole.range.numel > 0, "block {} is in no piece of its owner", i);
+        mine_.push_back({blocks[i].order.slice, whole, blocks[i].range});
+    }
+}
+
+std::vector<double> GradientNorm::exchange(int64_t step, const std::vector<double>& mine) {
+    std::vector<std::vector<double>> by_owner(static_cast<size_t>(owners_));
+    const bool on_host = map_.stage() == 0 || !map_.several_hosts();
+    if (on_host) {
+        const std::span<std::byte> own = arena_.of_rank(slices_.partials, group_.local_rank());
+        DSL_CHECK(mine.size() * sizeof(double) <= own.size(), "{} norm partials", mine.size());
+        std::memcpy(own.data(), mine.data(), mine.size() * sizeof(double));
+        group_.post(slices_.done, static_cast<uint32_t>(step));
+        group_.await_all(slices_.done, static_cast<uint32_t>(step));
+    } else {
+        const std::vector<std::string> all = collectives_.all_gather(
+            {reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(double)});
+        for (size_t rank = 0; rank < all.size(); ++rank) {
+            by_owner[rank].resize(all[rank].size() / sizeof(double));
+            std::memcpy(by_owner[rank].data(), all[rank].data(), all[rank].size());
+        }
+    }
+    std::vector<double> partials;
+    std::vector<size_t> next(static_cast<size_t>(owners_), 0);
+    for (const Order& block : order_) {
+        const auto owner = static_cast<size_t>(block.owner);
+        const size_t index = next[owner]++;
+        if (on_host) {
+            double partial = 0;
+            std::memcpy(
+                &partial,
+                arena_.of_rank(slices_.partials, block.owner).data() + index * sizeof(double),
+                sizeof partial);
+            partials.push_back(partial);
+        } else {
+            DSL_CHECK(index < by_owner[owner].size(), "rank {} gave {} norm partials", owner,
+                      by_owner[owner].size());
+            partials.push_back(by_owner[owner][index]);
+        }
+    }
+    return partials;
+}
+
+GradientNorm::Result GradientNorm::compute(int64_t step,
+                                           const std::function<double(const NormBlock&)>& squares) {
+    std::vector<double> mine;
+    for (const NormBlock& block : mine_) mine.push_back(squares(block));
+    const std::vector<double> partials = exchange(step, mine);
+    Result result;
+    for (size_t i = 0; i < partials.size(); ++i) {
+        result.squares += partials[i];
+        if (!std::isfinite(partials[i]) && result.bad_slice < 0) result.bad_slice = order_[i].slice;
+    }
+    return result;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,64 @@
+// The global norm of the gradients: who sums which block's squares, and the order in which they are
+// added, which is the same at every ZeRO stage. Where it stands: shard map -> gradient norm -> ZeRO
+// state. Communication lane.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "runtime/comm/arena.h"
+#include "runtime/comm/collectives.h"
+#include "runtime/comm/host_group.h"
+#include "zero/shard_map.h"
+
+namespace dslaunch {
+
+struct NormBlock {
+    int slice = 0;
+    OwnedPiece piece;  // of the rank that sums it
+    Range range;       // within the piece's bucket
+};
+
+struct NormSlices {
+    SliceId partials;
+    SignalId done;
+};
+
+class GradientNorm {
+  public:
+    [[nodiscard]] static NormSlices add_slices(const FlatLayout& layout, const ShardMap& map,
+                                               ArenaLayout& arena);
+
+    GradientNorm(const ShardMap& map, const Partition* partition, const NormSlices& slices,
+                 const Arena& arena, HostGroup& group, Collectives& collectives);
+
+    struct Result {
+        double squares = 0;
+        int bad_slice = -1;  // the first parameter of the model whose gradient is not finite
+    };
+    // SQUARES gives the sum of squares of a block. STEP counts from 1. Every rank calls it.
+    [[nodiscard]] Result compute(int64_t step,
+                                 const std::function<double(const NormBlock&)>& squares);
+
+  private:
+    struct Order {
+        int parameter;  // in the model
+        int64_t begin;
+        int slice;
+        int owner;  // local rank or rank that sums it
+    };
+    [[nodiscard]] std::vector<double> exchange(int64_t step, const std::vector<double>& mine);
+
+    const ShardMap& map_;
+    NormSlices slices_;
+    const Arena& arena_;
+    HostGroup& group_;
+    Collectives& collectives_;
+    std::vector<Order> order_;     // all blocks, in the order in which they are added
+    std::vector<NormBlock> mine_;  // this rank's, in that order
+    int me_ = 0;
+    int owners_ = 1;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,224 @@
+#include "zero/gradient_sums.h"
+
+#include <ATen/ATen.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/flat_optimizer.h"
+
+namespace dslaunch {
+
+namespace {
+
+// A parameter's own strides where they fill its elements without gaps, else plain rows.
+at::Tensor view_like(const at::Tensor& tensor, float* data) {
+    const at::TensorOptions options = at::TensorOptions().dtype(at::kFloat);
+    if (tensor.is_non_overlapping_and_dense())
+        return at::from_blob(data, tensor.sizes(), tensor.strides(), options);
+    return at::from_blob(data, tensor.sizes(), options);
+}
+
+}  // namespace
+
+std::vector<BucketId> GradientSums::add_slices(const FlatLayout& layout,
+                                               std::span<const int> slot_of_bucket,
+                                               std::span<const int64_t> slot_numel,
+                                               ArenaLayout& arena) {
+    std::vector<SliceId> slots;
+    for (size_t k = 0; k < slot_numel.size(); ++k)
+        slots.push_back(
+            arena.add_per_rank(fmt::format("gradient slot {}", k), Bytes{slot_numel[k] * 4}));
+    std::vector<BucketId> buckets;
+    for (int b = 0; b < layout.trained_buckets; ++b) {
+        const auto i = static_cast<size_t>(b);
+        const int64_t numel = layout.buckets[i].numel + flag_numel(layout.buckets[i]);
+        const std::string name = fmt::format("gradients of bucket {}", b);
+        const int slot = slot_of_bucket.empty() ? -1 : slot_of_bucket[i];
+        buckets.push_back(slot < 0
+                              ? arena.add_bucket(name, numel)
+                              : arena.add_bucket(name, numel, slots[static_cast<size_t>(slot)], 0));
+    }
+    return buckets;
+}
+
+GradientSums::GradientSums(const Model& model, const ShardMap& map, std::vector<BucketId> buckets,
+                           std::span<const int> slot_of_bucket, Collectives& collectives,
+                           const GradientOptions& options)
+    : map_(map),
+      buckets_(std::move(buckets)),
+      slot_of_bucket_(slot_of_bucket.begin(), slot_of_bucket.end()),
+      collectives_(collectives),
+      options_(options),
+      generations_(buckets_.size(), 0),
+      parts_(buckets_.size()),
+      sources_(buckets_.size()),
+      used_(buckets_.size()) {
+    if (options.keep) kept_.resize(static_cast<size_t>(map.state_numel()));
+    int slots = 0;
+    for (const int slot : slot_of_bucket_) slots = std::max(slots, slot + 1);
+    bucket_in_slot_.assign(static_cast<size_t>(slots), -1);
+    collector_ = std::make_unique<GradientCollector>(model, map.layout(), views(model));
+}
+
+std::vector<at::Tensor> GradientSums::views(const Model& model) const {
+    std::vector<at::Tensor> views;
+    for (int b = 0; b < map_.layout().trained_buckets; ++b) {
+        float* data = own(b).data();
+        for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
+            const ParameterSlice& slice = map_.layout().slices[static_cast<size_t>(i)];
+            views.push_back(
+                view_like(model.parameters()[static_cast<size_t>(slice.parameter)].tensor,
+                          data + slice.offset_numel - bucket(b).offset_numel));
+        }
+    }
+    return views;
+}
+
+void GradientSums::begin_step() {
+    for (std::vector<float>& used : used_) used.clear();
+}
+
+// Waits until nobody reads what the bucket's memory holds.
+void GradientSums::begin_generation(int b) {
+    const auto i = static_cast<size_t>(b);
+    collectives_.await_free(buckets_[i], ++generations_[i]);
+    const int slot = slot_of_bucket_.empty() ? -1 : slot_of_bucket_[i];
+    if (slot < 0) return;
+    int& last = bucket_in_slot_[static_cast<size_t>(slot)];
+    if (last >= 0 && last != b)
+        collectives_.await_free(buckets_[static_cast<size_t>(last)],
+                                generations_[static_cast<size_t>(last)] + 1);
+    last = b;
+}
+
+void GradientSums::claim(int b) {
+    begin_generation(b);
+    collector_->claim(bucket(b));
+}
+
+void GradientSums::post(int b) {
+    const auto i = static_cast<size_t>(b);
+    const auto flags =
+        own(b).subspan(static_cast<size_t>(bucket(b).numel),
+                       static_cast<size_t>(bucket(b).end_slice - bucket(b).first_slice));
+    collector_->complete(bucket(b), flags);
+    collectives_.post(buckets_[i], generations_[i]);
+}
+
+void GradientSums::reduce(int b) {
+    const auto i = static_cast<size_t>(b);
+    if (!sums_in_place()) {
+        const std::vector<NodeRange> destinations = map_.gradient_destinations(b);
+        return collectives_.reduce(buckets_[i], generations_[i], mean(), destinations);
+    }
+    sources_[i] = collectives_.await_sources(buckets_[i], generations_[i]);
+    // Only their owner reads these elements of any rank.
+    for (const OwnedPiece& piece : map_.pieces(b)) {
+        std::vector<const float*> terms;
+        for (const float* source : sources_[i]) terms.push_back(source + piece.range.begin);
+        ordered_sum(terms, mean(), own(b).data() + piece.range.begin, piece.range.numel);
+    }
+}
+
+void GradientSums::open(int b) {
+    const auto i = static_cast<size_t>(b);
+    if (options_.keep) return;
+    if (options_.fused || sums_in_place()) {
+        sources_[i] = collectives_.await_sources(buckets_[i], generations_[i]);
+    } else if (parts_[i].parts.empty()) {
+        parts_[i] = collectives_.await_reduced(buckets_[i], generations_[i]);
+    }
+}
+
+std::vector<float> GradientSums::used(int b) const {
+    const auto i = static_cast<size_t>(b);
+    if (options_.keep && !used_[i].empty()) return used_[i];
+    const int64_t count = bucket(b).end_slice - bucket(b).first_slice;
+    std::vector<float> used(static_cast<size_t>(count), 0);
+    for (const float* source : sources_[i])
+        for (int64_t k = 0; k < count; ++k)
+            used[static_cast<size_t>(k)] += source[bucket(b).numel + k];
+    parts_[i].for_each_in(
+        {bucket(b).numel, count}, [&](const Range& range, std::span<const float> values) {
+            std::copy(values.begin(), values.end(), used.begin() + (range.begin - bucket(b).numel));
+        });
+    return used;
+}
+
+void GradientSums::close(int b) {
+    const auto i = static_cast<size_t>(b);
+    if (!options_.keep) collectives_.release(buckets_[i], generations_[i]);
+    parts_[i] = {};
+    sources_[i].clear();
+}
+
+void GradientSums::accumulate(int b) {
+    const auto i = static_cast<size_t>(b);
+    if (options_.fused) {
+        sources_[i] = collectives_.await_sources(buckets_[i], generations_[i]);
+    } else {
+        parts_[i] = collectives_.await_reduced(buckets_[i], generations_[i]);
+    }
+    const bool first = used_[i].empty();
+    std::vector<float> before = std::move(used_[i]);
+    used_[i].clear();
+    std::vector<float> mine = used(b);
+    if (!first)
+        for (size_t k = 0; k < mine.size(); ++k) mine[k] += before[k];
+    used_[i] = std::move(mine);
+    for (const OwnedPiece& piece : map_.pieces(b)) {
+        float* const kept = kept_.data() + piece.state_offset;
+        const auto add = [&](std::span<const float* const> terms, float scale, float* into,
+                             int64_t numel) {
+            if (first) {
+                ordered_sum(terms, scale, into, numel);
+            } else {
+                accumulate_sum(terms, scale, into, numel);
+            }
+        };
+        if (options_.fused) {
+            std::vector<const float*> terms;
+            for (const float* source : sources_[i]) terms.push_back(source + piece.range.begin);
+            add(terms, mean(), kept, piece.range.numel);
+            continue;
+        }
+        parts_[i].for_each_in(piece.range, [&](const Range& range, std::span<const float> values) {
+            const float* const term = values.data();
+            add({&term, 1}, 1.0F, kept + range.begin - piece.range.begin, range.numel);
+        });
+    }
+    collectives_.release(buckets_[i], generations_[i]);
+    parts_[i] = {};
+    sources_[i].clear();
+}
+
+// The sum over ranks of an element that one rank has and the others give as -0 is that element.
+void GradientSums::put_own(int b, std::span<const float> values) {
+    const auto i = static_cast<size_t>(b);
+    begin_generation(b);
+    const std::span<float> mine = own(b);
+    std::fill(mine.begin(), mine.end(), -0.0F);
+    for (const OwnedPiece& piece : map_.pieces(b))
+        if (piece.writes)
+            std::memcpy(mine.data() + piece.range.begin, values.data() + piece.state_offset,
+                        static_cast<size_t>(piece.range.numel) * sizeof(float));
+    // At stage 0 every host has every piece: one of them speaks.
+    if (map_.stage() == 0 && map_.topology().node_rank != 0)
+        std::fill(mine.begin(), mine.end(), -0.0F);
+    collectives_.post(buckets_[i], generations_[i]);
+}
+
+std::vector<float> GradientSums::take_whole(int b) {
+    const auto i = static_cast<size_t>(b);
+    collectives_.reduce(buckets_[i], generations_[i], 1.0F);
+    const ReducedParts parts = collectives_.await_reduced(buckets_[i], generations_[i]);
+    std::vector<float> whole(static_cast<size_t>(parts.numel));
+    parts.copy_to(whole);
+    whole.resize(static_cast<size_t>(bucket(b).numel));
+    collectives_.release(buckets_[i], generations_[i]);
+    return whole;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,135 @@
+// Gradients from autograd to whoever updates: collected into buckets of the arena, posted, summed
+// over all ranks in a fixed order, kept or added up over micro steps where the plan says so. Where
+// it stands: gradient collector -> gradient sums -> ZeRO state. Carries out Claim, Post, Reduce and
+// Accumulate. Threads: claim, post and end_segment by the compute lane, the rest by the
+// communication lane, ordered by the plan's waits.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "graph/model.h"
+#include "runtime/comm/arena.h"
+#include "runtime/comm/collectives.h"
+#include "zero/gradient_collector.h"
+#include "zero/shard_map.h"
+
+namespace dslaunch {
+
+struct GradientOptions {
+    // Whether the reduced gradients of this rank's pieces are kept, and added up over micro steps,
+    // in memory of their own (StepPlanOptions::keeps_reduced).
+    bool keep = false;
+    // One host: the update, or Accumulate, sums the ranks' gradients itself; no Reduce.
+    bool fused = false;
+};
+
+class GradientSums {
+  public:
+    // SLOT_OF_BUCKET, SLOT_NUMEL: of the StepPlan; empty: every bucket has its own memory.
+    [[nodiscard]] static std::vector<BucketId> add_slices(const FlatLayout& layout,
+                                                          std::span<const int> slot_of_bucket,
+                                                          std::span<const int64_t> slot_numel,
+                                                          ArenaLayout& arena);
+
+    GradientSums(const Model& model, const ShardMap& map, std::vector<BucketId> buckets,
+                 std::span<const int> slot_of_bucket, Collectives& collectives,
+                 const GradientOptions& options);
+
+    void begin_step();
+    void claim(int bucket);
+    void post(int bucket);
+    void reduce(int bucket);
+    void accumulate(int bucket);
+    [[nodiscard]] bool has_gradient(int slice) const { return collector_->has_gradient(slice); }
+    void end_segment(int segment) { collector_->end_segment(segment); }
+
+    // Makes the sums of a bucket readable: before for_each_in and used, once a step.
+    void open(int bucket);
+    // One flag for each slice of an open bucket: above 0 where any rank had a gradient this step.
+    [[nodiscard]] std::vector<float> used(int bucket) const;
+    // Calls use(range, gradients, scale) for pieces of RANGE, which lies in PIECE, in order:
+    // gradients are pointers to that range's elements, to be summed in order and multiplied by
+    // SCALE.
+    template <typename Use>
+    void for_each_in(const OwnedPiece& piece, const Range& range, Use&& use) const;
+    // The sums are read no more.
+    void close(int bucket);
+
+    // This rank's own gradients of a bucket that it has claimed, [numel] fp32.
+    [[nodiscard]] std::span<float> own(int bucket) const {
+        return collectives_.bucket(buckets_[static_cast<size_t>(bucket)]);
+    }
+
+    // Brings fp32 VALUES of this rank's pieces ([map.state_numel()]) together, bucket by bucket:
+    // calls use(bucket, values) with the whole bucket on every rank. Outside of a step; every rank
+    // calls it.
+    template <typename Use>
+    void collect(std::span<const float> values, Use&& use);
+
+    [[nodiscard]] int64_t kept_bytes() const {
+        return static_cast<int64_t>(kept_.size() * sizeof(float));
+    }
+
+  private:
+    [[nodiscard]] const Bucket& bucket(int b) const {
+        return map_.layout().buckets[static_cast<size_t>(b)];
+    }
+    [[nodiscard]] float mean() const {
+        return 1.0F / static_cast<float>(map_.topology().world_size());
+    }
+    [[nodiscard]] std::vector<at::Tensor> views(const Model& model) const;
+    void begin_generation(int bucket);
+    // At stage 1 on one host a Reduce leaves each owner's sums where its own gradients were.
+    [[nodiscard]] bool sums_in_place() const {
+        return map_.stage() > 0 && !map_.several_hosts() && !options_.fused;
+    }
+    void put_own(int bucket, std::span<const float> values);
+    [[nodiscard]] std::vector<float> take_whole(int bucket);
+
+    const ShardMap& map_;
+    std::vector<BucketId> buckets_;
+    std::vector<int> slot_of_bucket_;
+    std::vector<int> bucket_in_slot_;  // that used it last, -1: none
+    Collectives& collectives_;
+    GradientOptions options_;
+    std::unique_ptr<GradientCollector> collector_;
+    std::vector<float> kept_;              // [map.state_numel()]
+    std::vector<Generation> generations_;  // of each bucket
+    std::vector<ReducedParts> parts_;      // while open
+    std::vector<std::vector<const float*>> sources_;
+    std::vector<std::vector<float>> used_;  // by bucket, over the micro steps that are kept
+};
+
+template <typename Use>
+void GradientSums::for_each_in(const OwnedPiece& piece, const Range& range, Use&& use) const {
+    const auto b = static_cast<size_t>(piece.bucket);
+    if (options_.keep) {
+        const float* const sum =
+            kept_.data() + piece.state_offset + range.begin - piece.range.begin;
+        use(range, std::span<const float* const>(&sum, 1), 1.0F);
+    } else if (options_.fused) {
+        std::vector<const float*> gradients;
+        for (const float* source : sources_[b]) gradients.push_back(source + range.begin);
+        use(range, std::span<const float* const>(gradients), mean());
+    } else if (sums_in_place()) {
+        const float* const sum = own(piece.bucket).data() + range.begin;
+        use(range, std::span<const float* const>(&sum, 1), 1.0F);
+    } else {
+        parts_[b].for_each_in(range, [&](const Range& part, std::span<const float> values) {
+            const float* const sum = values.data();
+            use(part, std::span<const float* const>(&sum, 1), 1.0F);
+        });
+    }
+}
+
+template <typename Use>
+void GradientSums::collect(std::span<const float> values, Use&& use) {
+    for (int b = 0; b < map_.layout().trained_buckets; ++b) {
+        put_own(b, values);
+        use(b, std::span<const float>(take_whole(b)));
+    }
+}
+
+}  // namespace dslaunch

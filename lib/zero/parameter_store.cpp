@@ -1,0 +1,296 @@
+#include "zero/parameter_store.h"
+
+#include <ATen/ATen.h>
+#include <fmt/core.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace dslaunch {
+
+namespace {
+
+at::ScalarType scalar_type(DType dtype) {
+    switch (dtype) {
+        case DType::kF32:
+            return at::kFloat;
+        case DType::kBF16:
+            return at::kBFloat16;
+        case DType::kF16:
+            return at::kHalf;
+        default:
+            DSL_CHECK(false, "parameters in {}", dtype_name(dtype));
+    }
+}
+
+// A parameter's elements in the order in which they lie in memory, where that is without gaps.
+at::Tensor in_memory_order(const at::Tensor& tensor) {
+    const at::Tensor plain = tensor.detach();
+    if (plain.is_non_overlapping_and_dense())
+        return plain.as_strided({plain.numel()}, {1}, plain.storage_offset());
+    return plain.contiguous().view({-1});
+}
+
+// A parameter's own strides where they fill its elements without gaps, else plain rows.
+at::Tensor view_like(const at::Tensor& tensor, std::byte* data, at::ScalarType type) {
+    const at::TensorOptions options = at::TensorOptions().dtype(type);
+    if (tensor.is_non_overlapping_and_dense())
+        return at::from_blob(data, tensor.sizes(), tensor.strides(), options);
+    return at::from_blob(data, tensor.sizes(), options);
+}
+
+}  // namespace
+
+ParameterSlices ParameterStore::add_slices(const ShardMap& map, DType dtype,
+                                           std::span<const int64_t> slot_numel,
+                                           ArenaLayout& arena) {
+    const int64_t element = dtype_bytes(dtype);
+    ParameterSlices slices;
+    int64_t whole_numel = 0;
+    for (size_t b = 0; b < map.layout().buckets.size(); ++b) {
+        if (!map.is_gathered(static_cast<int>(b))) whole_numel += map.layout().buckets[b].numel;
+        slices.updated.push_back(arena.add_signal(fmt::format("parameters of bucket {}", b)));
+        slices.gathered.push_back(
+            arena.add_signal(fmt::format("parameters of bucket {} from other hosts", b)));
+    }
+    slices.whole =
+        arena.add_shared("parameters", Bytes{std::max<int64_t>(whole_numel, 1) * element});
+    if (map.shard_numel() > 0)
+        slices.shards = arena.add_shared("parameter shards", Bytes{map.shard_numel() * element});
+    for (size_t k = 0; k < slot_numel.size(); ++k) {
+        const std::string name = fmt::format("gathered parameters {}", k);
+        slices.slots.push_back(arena.add_shared(name, Bytes{slot_numel[k] * element}));
+        slices.copied.push_back(arena.add_signal(name + " copied"));
+        slices.filled.push_back(arena.add_signal(name + " filled"));
+        slices.released.push_back(arena.add_signal(name + " released"));
+    }
+    return slices;
+}
+
+ParameterStore::ParameterStore(Model& model, const ShardMap& map, const ParameterSlices& slices,
+                               DType dtype, const Arena& arena, HostGroup& group,
+                               Collectives& collectives, std::span<float> fp32_values)
+    : model_(model),
+      map_(map),
+      slices_(slices),
+      dtype_(dtype),
+      element_bytes_(dtype_bytes(dtype)),
+      arena_(arena),
+      group_(group),
+      collectives_(collectives),
+      slot_uses_(slices.slots.size(), 0) {
+    int64_t whole_numel = 0;
+    int64_t bytes_max = 0;
+    for (int b = 0; b < static_cast<int>(map.layout().buckets.size()); ++b) {
+        const int64_t numel = map.layout().buckets[static_cast<size_t>(b)].numel;
+        whole_offset_.push_back(whole_numel);
+        home_slot_.push_back(-1);
+        if (!map.is_gathered(b)) {
+            whole_numel += numel;
+            continue;
+        }
+        bytes_max = std::max(bytes_max, numel * element_bytes_);
+        for (size_t k = 0; k < slices.slots.size() && home_slot_.back() < 0; ++k)
+            if (std::ssize(arena.shared(slices.slots[k])) >= numel * element_bytes_)
+                home_slot_.back() = static_cast<int>(k);
+    }
+    if (bytes_max > 0) {
+        void* address = ::mmap(nullptr, static_cast<size_t>(bytes_max), PROT_NONE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (address == MAP_FAILED)
+            fail(ExitCode::kSetup, "no {} bytes of address space for released parameters",
+                 bytes_max);
+        tripwire_ = {static_cast<std::byte*>(address), static_cast<size_t>(bytes_max)};
+    }
+    adopt(model, fp32_values);
+}
+
+ParameterStore::~ParameterStore() {
+    if (!tripwire_.empty()) ::munmap(tripwire_.data(), tripwire_.size());
+}
+
+void ParameterStore::adopt(Model& model, std::span<float> fp32_values) {
+    const at::NoGradGuard no_grad;
+    const FlatLayout& layout = map_.layout();
+    std::vector<at::Tensor> values;  // by slice, as loaded
+    for (const ParameterSlice& slice : layout.slices) {
+        const ModelParameter& parameter = model.parameters()[static_cast<size_t>(slice.parameter)];
+        const at::ScalarType type = parameter.tensor.scalar_type();
+        const bool half = type == at::kBFloat16 || type == at::kHalf;
+        if (type != at::kFloat && !(half && dtype_ != DType::kF32))
+            fail(ExitCode::kInput,
+                 "parameter {} is {}, which cannot be trained in fp32; save the model with "
+                 ".float(), or enable bf16 or fp16 in the config",
+                 parameter.name, c10::toString(type));
+        values.push_back(in_memory_order(parameter.tensor));
+        tensors_.push_back(parameter.tensor);
+    }
+    for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) fill(b, values);
+    for (int b = 0; b < layout.trained_buckets && !fp32_values.empty(); ++b)
+        for (const OwnedPiece& piece : map_.pieces(b)) {
+            // Master copies are what the archive holds, not what the 16-bit copy keeps of it.
+            for (int i = layout.buckets[static_cast<size_t>(b)].first_slice;
+                 i < layout.buckets[static_cast<size_t>(b)].end_slice; ++i) {
+                const ParameterSlice& slice = layout.slices[static_cast<size_t>(i)];
+                const int64_t start =
+                    slice.offset_numel - layout.buckets[static_cast<size_t>(b)].offset_numel;
+                const Range both = intersect(piece.range, {start, slice.numel});
+                if (both.numel == 0) continue;
+                float* into =
+                    fp32_values.data() + piece.state_offset + both.begin - piece.range.begin;
+                at::from_blob(into, {both.numel}, at::kFloat)
+                    .copy_(
+                        values[static_cast<size_t>(i)].narrow(0, both.begin - start, both.numel));
+            }
+        }
+    // From here on nobody reads what the archive was loaded into.
+    for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
+        const Bucket& bucket = layout.buckets[static_cast<size_t>(b)];
+        std::byte* base = map_.is_gathered(b) ? tripwire_.data() : kept(b, 0);
+        for (int i = bucket.first_slice; i < bucket.end_slice; ++i) {
+            at::Tensor& tensor = tensors_[static_cast<size_t>(i)];
+            const int64_t offset =
+                layout.slices[static_cast<size_t>(i)].offset_numel - bucket.offset_numel;
+            tensor.set_data(view_like(tensor, base + offset * element_bytes_, scalar_type(dtype_)));
+        }
+    }
+    group_.barrier();
+}
+
+// Local ranks share the copying: of what is whole by even parts, of shards each its own.
+void ParameterStore::fill(int b, const std::vector<at::Tensor>& values) {
+    if (!map_.is_gathered(b)) {
+        const int64_t numel = map_.layout().buckets[static_cast<size_t>(b)].numel;
+        const Range part = part_range(numel, {group_.local_rank(), group_.local_world_size()});
+        if (part.numel > 0) copy_range(b, part, values, kept(b, part.begin));
+        return;
+    }
+    for (const Range& range : map_.own_ranges(b))
+        copy_range(b, range, values, kept(b, range.begin));
+}
+
+// Elements RANGE of a bucket, as loaded, to INTO, in the store's type.
+void ParameterStore::copy_range(int b, const Range& range, const std::vector<at::Tensor>& values,
+                                std::byte* into) const {
+    const Bucket& bucket = map_.layout().buckets[static_cast<size_t>(b)];
+    for (int i = bucket.first_slice; i < bucket.end_slice; ++i) {
+        const ParameterSlice& slice = map_.layout().slices[static_cast<size_t>(i)];
+        const int64_t start = slice.offset_numel - bucket.offset_numel;
+        const Range both = intersect(range, {start, slice.numel});
+        if (both.numel == 0) continue;
+        at::from_blob(into + (both.begin - range.begin) * element_bytes_, {both.numel},
+                      scalar_type(dtype_))
+            .copy_(values[static_cast<size_t>(i)].narrow(0, both.begin - start, both.numel));
+    }
+}
+
+std::byte* ParameterStore::kept(int b, int64_t element) const {
+    const int64_t offset = map_.is_gathered(b) ? map_.shard_offset(b, element)
+                                               : whole_offset_[static_cast<size_t>(b)] + element;
+    const SliceId slice = map_.is_gathered(b) ? slices_.shards : slices_.whole;
+    return arena_.shared(slice).data() + offset * element_bytes_;
+}
+
+void ParameterStore::point_to(int b, std::byte* base) {
+    const Bucket& bucket = map_.layout().buckets[static_cast<size_t>(b)];
+    for (int i = bucket.first_slice; i < bucket.end_slice; ++i) {
+        const int64_t offset =
+            map_.layout().slices[static_cast<size_t>(i)].offset_numel - bucket.offset_numel;
+        // What autograd has saved shares the storage and follows it.
+        tensors_[static_cast<size_t>(i)].storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
+            at::DataPtr(base + offset * element_bytes_, at::kCPU));
+    }
+}
+
+void ParameterStore::post_updated(int b, int64_t step) {
+    group_.post(slices_.updated[static_cast<size_t>(b)], static_cast<uint32_t>(step));
+}
+
+void ParameterStore::await_whole(int b, int64_t step) {
+    if (step == 0) return;
+    if (map_.stage() == 0 || !map_.several_hosts())
+        return group_.await_all(slices_.updated[static_cast<size_t>(b)],
+                                static_cast<uint32_t>(step));
+    for (int bridge = 0; bridge < map_.topology().bridge_count(); ++bridge)
+        group_.await(slices_.gathered[static_cast<size_t>(b)], bridge, static_cast<uint32_t>(step));
+}
+
+void ParameterStore::gather_in_place(int b, int64_t step) {
+    if (!map_.topology().is_bridge()) return;
+    group_.await_all(slices_.updated[static_cast<size_t>(b)], static_cast<uint32_t>(step));
+    const auto bytes =
+        static_cast<size_t>(map_.layout().buckets[static_cast<size_t>(b)].numel * element_bytes_);
+    collectives_.gather_ranges({kept(b, 0), bytes}, element_bytes_, map_.node_ranges(b));
+    group_.post(slices_.gathered[static_cast<size_t>(b)], static_cast<uint32_t>(step));
+}
+
+void ParameterStore::gather(int b, int slot, int64_t step) {
+    const auto k = static_cast<size_t>(slot);
+    const uint32_t use = ++slot_uses_[k];
+    group_.await_all(slices_.released[k], use - 1);
+    if (step > 0 && b < map_.layout().trained_buckets)
+        group_.await_all(slices_.updated[static_cast<size_t>(b)], static_cast<uint32_t>(step));
+    std::byte* base = arena_.shared(slices_.slots[k]).data();
+    for (const Range& range : map_.own_ranges(b))
+        std::memcpy(base + range.begin * element_bytes_, kept(b, range.begin),
+                    static_cast<size_t>(range.numel * element_bytes_));
+    group_.post(slices_.copied[k], use);
+    if (map_.topology().is_bridge()) {
+        group_.await_all(slices_.copied[k], use);
+        const auto bytes = static_cast<size_t>(map_.layout().buckets[static_cast<size_t>(b)].numel *
+                                               element_bytes_);
+        collectives_.gather_ranges({base, bytes}, element_bytes_, map_.node_ranges(b));
+        group_.post(slices_.filled[k], use);
+    }
+    for (int bridge = 0; bridge < map_.topology().bridge_count(); ++bridge)
+        group_.await(slices_.filled[k], bridge, use);
+    point_to(b, base);
+}
+
+void ParameterStore::release(int b, int slot) {
+    point_to(b, tripwire_.data());
+    group_.post(slices_.released[static_cast<size_t>(slot)], slot_uses_[static_cast<size_t>(slot)]);
+}
+
+std::vector<int> ParameterStore::buckets_of(std::span<const int> parameters) const {
+    std::vector<int> buckets;
+    for (const int parameter : parameters) {
+        const int slice = map_.layout().slice_of(parameter);
+        if (slice < 0) continue;
+        const int b = map_.layout().bucket_of(slice);
+        if (map_.is_gathered(b)) buckets.push_back(b);
+    }
+    std::sort(buckets.begin(), buckets.end());
+    buckets.erase(std::unique(buckets.begin(), buckets.end()), buckets.end());
+    return buckets;
+}
+
+void ParameterStore::hold(std::span<const int> parameters, int64_t step, bool keep) {
+    DSL_CHECK(held_.empty(), "parameters are held already");
+    for (const int b : buckets_of(parameters)) {
+        const int slot = home_slot_[static_cast<size_t>(b)];
+        gather(b, slot, step);
+        if (keep) {
+            const std::span<std::byte> gathered =
+                arena_.shared(slices_.slots[static_cast<size_t>(slot)])
+                    .first(static_cast<size_t>(map_.layout().buckets[static_cast<size_t>(b)].numel *
+                                               element_bytes_));
+            held_values_.emplace_back(gathered.begin(), gathered.end());
+            held_.push_back(b);
+        }
+        release(b, slot);
+        if (keep) point_to(b, held_values_.back().data());
+    }
+}
+
+void ParameterStore::let_go() {
+    for (const int b : held_) point_to(b, tripwire_.data());
+    held_.clear();
+    held_values_.clear();
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,98 @@
+// Where the parameters live: in the host's shared arena, whole (stages 0 to 2, and stage 3 on one
+// host, where every rank reads the others' shards in place), or as this host's shards with slots
+// into which buckets are gathered (stage 3 over several hosts). The model's tensors point there.
+// Threads: await, release, hold and let_go by the compute lane, gathers by the communication lane,
+// ordered by the plan's waits.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <span>
+#include <vector>
+
+#include "base/dtype.h"
+#include "graph/model.h"
+#include "runtime/comm/arena.h"
+#include "runtime/comm/collectives.h"
+#include "runtime/comm/host_group.h"
+#include "zero/shard_map.h"
+
+namespace dslaunch {
+
+// Places in the arena; the same on all ranks of a host.
+struct ParameterSlices {
+    SliceId whole;                   // buckets that are not gathered, one after the other
+    SliceId shards;                  // what this host keeps of the gathered ones
+    std::vector<SliceId> slots;      // where buckets are gathered
+    std::vector<SignalId> updated;   // by bucket: this rank's part is written, by step
+    std::vector<SignalId> gathered;  // by bucket: a bridge has brought the other hosts' parts
+    std::vector<SignalId> copied;    // by slot: this rank's part is there, by use
+    std::vector<SignalId> filled;    // by slot: a bridge has brought the rest
+    std::vector<SignalId> released;  // by slot: this rank reads it no more
+};
+
+class ParameterStore {
+  public:
+    // DTYPE: kF32, kBF16 or kF16. SLOT_NUMEL: StepPlan::gather_slot_numel.
+    [[nodiscard]] static ParameterSlices add_slices(const ShardMap& map, DType dtype,
+                                                    std::span<const int64_t> slot_numel,
+                                                    ArenaLayout& arena);
+
+    // Copies what this rank keeps of the model's parameters into the arena, in DTYPE, lets the
+    // model's tensors point there and gives back what it was loaded into. FP32_VALUES, where given
+    // ([map.state_numel()]), takes the rank's master copy. All references must outlive the store.
+    // Blocks until all local ranks have come. Throws Error{kInput} naming a parameter of another
+    // type.
+    ParameterStore(Model& model, const ShardMap& map, const ParameterSlices& slices, DType dtype,
+                   const Arena& arena, HostGroup& group, Collectives& collectives,
+                   std::span<float> fp32_values);
+    ParameterStore(const ParameterStore&) = delete;
+    ParameterStore& operator=(const ParameterStore&) = delete;
+    ~ParameterStore();
+
+    // Elements of a bucket that this host keeps, for its owner to write.
+    [[nodiscard]] std::byte* kept(int bucket, int64_t element) const;
+
+    // This rank has written its part of a bucket in STEP.
+    void post_updated(int bucket, int64_t step);
+    // Waits until a bucket that is not gathered is whole as STEP left it. Step 0: as loaded.
+    void await_whole(int bucket, int64_t step);
+    // In place, after the update of STEP: the other hosts' parts of a bucket that is kept whole.
+    void gather_in_place(int bucket, int64_t step);
+    // Into a slot, as STEP left them, and back.
+    void gather(int bucket, int slot, int64_t step);
+    void release(int bucket, int slot);
+
+    // Outside of a step: all ranks bring these parameters together as STEP left them, and whoever
+    // says KEEP reads them through the model's tensors until let_go(), from private memory. Where
+    // nothing is gathered they are always there.
+    void hold(std::span<const int> parameters, int64_t step, bool keep);
+    void let_go();
+
+  private:
+    void adopt(Model& model, std::span<float> fp32_values);
+    void fill(int bucket, const std::vector<at::Tensor>& values);
+    void copy_range(int bucket, const Range& range, const std::vector<at::Tensor>& values,
+                    std::byte* into) const;
+    void point_to(int bucket, std::byte* base);
+    [[nodiscard]] std::vector<int> buckets_of(std::span<const int> parameters) const;
+
+    const Model& model_;
+    const ShardMap& map_;
+    ParameterSlices slices_;
+    DType dtype_;
+    int64_t element_bytes_;
+    const Arena& arena_;
+    HostGroup& group_;
+    Collectives& collectives_;
+    std::vector<int64_t> whole_offset_;  // of each bucket that is not gathered, in elements
+    std::vector<int> home_slot_;         // of each gathered bucket: a slot that is large enough
+    std::vector<uint32_t> slot_uses_;
+    std::vector<at::Tensor> tensors_;  // by slice: the model's
+    std::vector<int> held_;            // buckets
+    std::vector<std::vector<std::byte>> held_values_;
+    std::span<std::byte> tripwire_;  // what released parameters point to: memory that no one may
+                                     // touch
+};
+
+}  // namespace dslaunch

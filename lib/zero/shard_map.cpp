@@ -1,0 +1,95 @@
+#include "zero/shard_map.h"
+
+#include "base/check.h"
+
+namespace dslaunch {
+
+ShardMap::ShardMap(const FlatLayout& layout, const Partition* partition, int stage,
+                   const Topology& topology)
+    : layout_(layout), partition_(partition), stage_(stage), topology_(topology) {
+    DSL_CHECK(stage == 0 || partition != nullptr, "stage {} without a partition", stage);
+    for (int node = 0; node < topology.node_count(); ++node)
+        node_of_rank_.insert(node_of_rank_.end(),
+                             static_cast<size_t>(topology.node_sizes[static_cast<size_t>(node)]),
+                             node);
+    for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
+        node_ranges_.emplace_back();
+        shard_base_.push_back(shard_numel_);
+        if (stage > 0) {
+            for (const ShardPiece& piece : partition->buckets[static_cast<size_t>(b)]) {
+                const int node = node_of_rank_[static_cast<size_t>(piece.owner)];
+                std::vector<NodeRange>& ranges = node_ranges_.back();
+                if (!ranges.empty() && ranges.back().node == node) {
+                    ranges.back().range.numel += piece.range.numel;
+                } else {
+                    ranges.push_back({piece.range, node});
+                }
+                if (is_gathered(b) && node == topology.node_rank) shard_numel_ += piece.range.numel;
+            }
+        }
+        if (b >= layout.trained_buckets) continue;
+        pieces_.emplace_back();
+        if (stage == 0) {
+            add_replicated_pieces(b);
+        } else {
+            add_sharded_pieces(b);
+        }
+    }
+}
+
+void ShardMap::add_replicated_pieces(int bucket) {
+    const int64_t numel = layout_.buckets[static_cast<size_t>(bucket)].numel;
+    const Range own = part_range(numel, {topology_.local_rank, topology_.local_world_size()});
+    const auto add = [&](const Range& range, bool writes) {
+        if (range.numel > 0)
+            pieces_.back().push_back({bucket, range, state_numel_ + range.begin, writes});
+    };
+    add({0, own.begin}, false);
+    add({own.end(), numel - own.end()}, false);
+    add(own, true);
+    state_numel_ += numel;
+}
+
+void ShardMap::add_sharded_pieces(int bucket) {
+    for (const ShardPiece& piece : partition_->buckets[static_cast<size_t>(bucket)]) {
+        if (piece.owner != topology_.rank()) continue;
+        pieces_.back().push_back({bucket, piece.range, state_numel_, true});
+        state_numel_ += round_up(piece.range.numel, kSliceAlignmentNumel);
+    }
+}
+
+bool ShardMap::is_gathered(int bucket) const {
+    return stage_ == 3 && several_hosts() &&
+           layout_.buckets[static_cast<size_t>(bucket)].kind != BucketKind::kPersistent;
+}
+
+std::vector<NodeRange> ShardMap::gradient_destinations(int bucket) const {
+    if (stage_ == 0 || !several_hosts()) return {};
+    std::vector<NodeRange> ranges = node_ranges(bucket);
+    const Bucket& of = layout_.buckets[static_cast<size_t>(bucket)];
+    ranges.push_back({{of.numel, flag_numel(of)}, kEveryNode});
+    return ranges;
+}
+
+int64_t ShardMap::shard_offset(int bucket, int64_t element) const {
+    int64_t offset = shard_base_[static_cast<size_t>(bucket)];
+    for (const NodeRange& kept : node_ranges(bucket)) {
+        if (kept.node != topology_.node_rank) continue;
+        if (element < kept.range.end()) {
+            DSL_CHECK(element >= kept.range.begin, "element {} of bucket {} is kept elsewhere",
+                      element, bucket);
+            return offset + element - kept.range.begin;
+        }
+        offset += kept.range.numel;
+    }
+    DSL_CHECK(false, "element {} of bucket {} is kept elsewhere", element, bucket);
+}
+
+std::vector<Range> ShardMap::own_ranges(int bucket) const {
+    std::vector<Range> ranges;
+    for (const ShardPiece& piece : partition_->buckets[static_cast<size_t>(bucket)])
+        if (piece.owner == topology_.rank()) ranges.push_back(piece.range);
+    return ranges;
+}
+
+}  // namespace dslaunch

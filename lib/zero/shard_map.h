@@ -1,0 +1,76 @@
+// What one rank of a job keeps and where: the pieces of each bucket whose optimizer states are its
+// own, what its host keeps of the parameters, and which host needs which gradients. Where it
+// stands: flat layout, partition, topology -> shard map -> parameter store, gradient sums, ZeRO
+// state. Pure; const after construction.
+#pragma once
+
+#include <vector>
+
+#include "plan/flat_layout.h"
+#include "plan/partition.h"
+#include "runtime/comm/node_ranges.h"
+#include "runtime/comm/topology.h"
+
+namespace dslaunch {
+
+// A piece of a trained bucket that this rank updates.
+struct OwnedPiece {
+    int bucket = 0;
+    Range range;               // within the bucket
+    int64_t state_offset = 0;  // where its states begin in the rank's flat states, in elements
+    // Whether this rank writes its parameters. At stage 0 every rank keeps all states, and local
+    // ranks share the writing.
+    bool writes = true;
+};
+
+class ShardMap {
+  public:
+    // PARTITION: from stage 1 on. LAYOUT and PARTITION must outlive the map.
+    ShardMap(const FlatLayout& layout, const Partition* partition, int stage,
+             const Topology& topology);
+
+    [[nodiscard]] const FlatLayout& layout() const { return layout_; }
+    [[nodiscard]] const Topology& topology() const { return topology_; }
+    [[nodiscard]] int stage() const { return stage_; }
+    [[nodiscard]] bool several_hosts() const { return topology_.node_count() > 1; }
+
+    // This rank's pieces of a trained bucket. At stage 0 those that others write come first.
+    [[nodiscard]] const std::vector<OwnedPiece>& pieces(int bucket) const {
+        return pieces_[static_cast<size_t>(bucket)];
+    }
+    [[nodiscard]] int64_t state_numel() const { return state_numel_; }
+
+    // Whether a bucket's parameters are whole on a host only while they are gathered.
+    [[nodiscard]] bool is_gathered(int bucket) const;
+    // Which host keeps which of a bucket's elements. REQUIRES: stage >= 1.
+    [[nodiscard]] const std::vector<NodeRange>& node_ranges(int bucket) const {
+        return node_ranges_[static_cast<size_t>(bucket)];
+    }
+    // The same with the flags behind them, which every host needs: where reduced gradients go.
+    // Empty: everything to everybody.
+    [[nodiscard]] std::vector<NodeRange> gradient_destinations(int bucket) const;
+
+    // Gathered buckets: elements that this host keeps, over all of them, and where an element that
+    // it keeps lies among them. REQUIRES: the element is kept here.
+    [[nodiscard]] int64_t shard_numel() const { return shard_numel_; }
+    [[nodiscard]] int64_t shard_offset(int bucket, int64_t element) const;
+    // Ranges of a gathered bucket that this rank copies into the gathered whole.
+    [[nodiscard]] std::vector<Range> own_ranges(int bucket) const;
+
+  private:
+    void add_replicated_pieces(int bucket);
+    void add_sharded_pieces(int bucket);
+
+    const FlatLayout& layout_;
+    const Partition* partition_;
+    int stage_;
+    Topology topology_;
+    std::vector<int> node_of_rank_;
+    std::vector<std::vector<OwnedPiece>> pieces_;
+    std::vector<std::vector<NodeRange>> node_ranges_;
+    std::vector<int64_t> shard_base_;  // of each bucket
+    int64_t state_numel_ = 0;
+    int64_t shard_numel_ = 0;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,286 @@
+#include "zero/zero_state.h"
+
+#include <ATen/ATen.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "kernels/flat_optimizer.h"
+
+namespace dslaunch {
+
+// Neighbouring slices of a bucket that got a gradient and have had equally many updates.
+struct ZeroState::Run {
+    Range range;  // within the bucket
+    int first_slice = 0;
+    int64_t step = 1;
+};
+
+ZeroSlices ZeroState::add_slices(const ZeroPlace& place, DType dtype, ArenaLayout& arena) {
+    ZeroSlices slices;
+    slices.parameters =
+        ParameterStore::add_slices(*place.map, dtype, place.plan->gather_slot_numel, arena);
+    slices.gradients = GradientSums::add_slices(*place.layout, place.plan->gradient_slot_of_bucket,
+                                                place.plan->gradient_slot_numel, arena);
+    slices.norm = GradientNorm::add_slices(*place.layout, *place.map, arena);
+    for (int b = 0; b < place.layout->trained_buckets; ++b)
+        slices.replicas.push_back(arena.add_signal(fmt::format("replicas of bucket {}", b)));
+    return slices;
+}
+
+ZeroState::ZeroState(Model& model, const ZeroPlace& place, const ZeroSlices& slices,
+                     const Arena& arena, HostGroup& group, Collectives& collectives,
+                     const ZeroOptions& options)
+    : model_(model),
+      place_(place),
+      slices_(slices),
+      group_(group),
+      collectives_(collectives),
+      options_(options),
+      slice_steps_(static_cast<size_t>(place.layout->trained_slices), 0) {
+    const StepPlanOptions& plan = *place.plan_options;
+    const ShardMap& map = *place.map;
+    if (half()) master_.resize(static_cast<size_t>(map.state_numel()));
+    parameters_.emplace(model, map, slices.parameters, options.dtype, arena, group, collectives,
+                        master_);
+    collectives.barrier();
+    optimizer_.emplace(options.optimizer, map.state_numel());
+    const bool sums_itself =
+        std::none_of(place.plan->instructions.begin(), place.plan->instructions.end(),
+                     [](const Instruction& instruction) { return instruction.op == Op::kReduce; });
+    gradients_.emplace(model, map, slices.gradients, place.plan->gradient_slot_of_bucket,
+                       collectives, GradientOptions{plan.keeps_reduced(), sums_itself});
+    norm_.emplace(map, place.partition, slices.norm, arena, group, collectives);
+}
+
+void ZeroState::begin_step(const StepSettings& settings) {
+    settings_ = settings;
+    step_ = settings.step;
+    clip_factor_ = static_cast<float>(1.0 / settings.loss_scale);
+    overflow_.reset();
+    own_bad_parameter_ = -1;
+    gradients_->begin_step();
+}
+
+void ZeroState::run(const Instruction& instruction) {
+    const int b = instruction.bucket;
+    switch (instruction.op) {
+        case Op::kAwait:
+            return parameters_->await_whole(b, step_ - 1);
+        case Op::kGather:
+            // In place it follows this step's update, into a slot it serves this step's reading.
+            if (instruction.slot < 0) return parameters_->gather_in_place(b, step_);
+            return parameters_->gather(b, instruction.slot, step_ - 1);
+        case Op::kRelease:
+            return parameters_->release(b, instruction.slot);
+        case Op::kClaim:
+            return gradients_->claim(b);
+        case Op::kPost:
+            return post(b);
+        case Op::kReduce:
+            return gradients_->reduce(b);
+        case Op::kAccumulate:
+            return gradients_->accumulate(b);
+        case Op::kNorm:
+            return compute_norm();
+        case Op::kUpdate:
+            return update(b);
+        default:
+            DSL_CHECK(false, "{} is not for the ZeRO state", op_name(instruction.op));
+    }
+}
+
+void ZeroState::settle() {
+    for (int b = 0; b < place_.layout->trained_buckets; ++b)
+        if (!place_.map->is_gathered(b)) parameters_->await_whole(b, step_);
+}
+
+void ZeroState::post(int b) {
+    // With a loss scale an overflow must be brought home to its rank, which later sums cannot tell.
+    if (options_.skip_overflow && own_bad_parameter_ < 0) {
+        for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
+            const ParameterSlice& slice = place_.layout->slices[static_cast<size_t>(i)];
+            const float* values =
+                gradients_->own(b).data() + slice.offset_numel - bucket(b).offset_numel;
+            const bool bad =
+                gradients_->has_gradient(i) && !std::isfinite(sum_of_squares(values, slice.numel));
+            if (bad && (own_bad_parameter_ < 0 || slice.parameter < own_bad_parameter_))
+                own_bad_parameter_ = slice.parameter;
+        }
+    }
+    gradients_->post(b);
+}
+
+void ZeroState::compute_norm() {
+    for (int b = 0; b < place_.layout->trained_buckets; ++b) gradients_->open(b);
+    std::vector<float> whole(static_cast<size_t>(place_.layout->block_numel));
+    const GradientNorm::Result result =
+        norm_->compute(step_, [&](const NormBlock& block) -> double {
+            // A block may lie in two parts of a reduced bucket; it is summed as one.
+            const float* values = whole.data();
+            gradients_->for_each_in(
+                block.piece, block.range,
+                [&](const Range& range, std::span<const float* const> terms, float) {
+                    if (range == block.range) {
+                        values = terms[0];
+                    } else {
+                        std::copy_n(terms[0], range.numel,
+                                    whole.begin() + (range.begin - block.range.begin));
+                    }
+                });
+            return sum_of_squares(values, block.range.numel);
+        });
+    const double norm = std::sqrt(result.squares) / settings_.loss_scale;
+    norm_value_ = norm;
+    if (!std::isfinite(result.squares)) return note_overflow(result.bad_slice);
+    if (options_.gradient_clipping <= 0) return;
+    // As torch.nn.utils.clip_grad_norm_.
+    const double factor = options_.gradient_clipping / (norm + 1e-6);
+    if (factor < 1) clip_factor_ = static_cast<float>(factor / settings_.loss_scale);
+}
+
+void ZeroState::note_overflow(int bad_slice) {
+    const int bad_parameter =
+        bad_slice < 0 ? -1 : place_.layout->slices[static_cast<size_t>(bad_slice)].parameter;
+    if (!options_.skip_overflow) {
+        fail(ExitCode::kDiverged,
+             "the gradient of {} is not finite in step {}: training has diverged; lower the "
+             "learning rate or look at the data of this step",
+             bad_parameter < 0 ? "the whole model"
+                               : model_.parameters()[static_cast<size_t>(bad_parameter)].name,
+             step_);
+    }
+    overflow_ = Overflow{bad_parameter, -1};
+    const std::vector<std::string> own =
+        collectives_.all_gather(std::to_string(own_bad_parameter_));
+    for (size_t rank = 0; rank < own.size(); ++rank) {
+        const int parameter = std::stoi(own[rank]);
+        const bool earlier =
+            parameter >= 0 && (overflow_->rank < 0 || parameter < overflow_->parameter);
+        if (earlier) overflow_ = Overflow{parameter, static_cast<int>(rank)};
+    }
+}
+
+std::vector<ZeroState::Run> ZeroState::find_runs(int b) {
+    const std::vector<float> used = gradients_->used(b);
+    std::vector<Run> runs;
+    for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
+        if (used[static_cast<size_t>(i - bucket(b).first_slice)] <= 0) continue;
+        const ParameterSlice& slice = place_.layout->slices[static_cast<size_t>(i)];
+        const int64_t step = ++slice_steps_[static_cast<size_t>(i)];
+        const Range range{slice.offset_numel - bucket(b).offset_numel,
+                          round_up(slice.numel, kSliceAlignmentNumel)};
+        if (!runs.empty() && runs.back().step == step && runs.back().range.end() == range.begin) {
+            runs.back().range.numel += range.numel;
+        } else {
+            runs.push_back({range, i, step});
+        }
+    }
+    return runs;
+}
+
+void ZeroState::update(int b) {
+    const auto i = static_cast<size_t>(b);
+    gradients_->open(b);
+    if (!overflow_) {
+        const std::vector<Run> runs = find_runs(b);
+        const auto update_pieces = [&](bool writes) {
+            for (const OwnedPiece& piece : place_.map->pieces(b))
+                if (piece.writes == writes)
+                    for (const Run& run : runs) update_piece(piece, run);
+        };
+        // The replicas of what other ranks write come first: L2 decay reads the parameters of
+        // before the step.
+        update_pieces(false);
+        const bool decoupled = options_.optimizer.kind == OptimizerKind::kAdamW;
+        const bool reads_replicas = place_.map->stage() == 0 && !half() &&
+                                    options_.optimizer.weight_decay != 0 && !decoupled;
+        if (reads_replicas) {
+            group_.post(slices_.replicas[i], static_cast<uint32_t>(step_));
+            group_.await_all(slices_.replicas[i], static_cast<uint32_t>(step_));
+        }
+        update_pieces(true);
+    }
+    parameters_->post_updated(b, step_);
+    gradients_->close(b);
+}
+
+void ZeroState::update_piece(const OwnedPiece& piece, const Run& run) {
+    const Range range = intersect(run.range, piece.range);
+    if (range.numel == 0) return;
+    gradients_->for_each_in(
+        piece, range, [&](const Range& part, std::span<const float* const> gradients, float scale) {
+            FlatOptimizerState::Piece update;
+            update.offset_numel = piece.state_offset + part.begin - piece.range.begin;
+            update.range.numel = part.numel;
+            update.range.gradients = gradients;
+            update.range.gradient_scale = scale * clip_factor_;
+            std::byte* values =
+                piece.writes || !half() ? parameters_->kept(piece.bucket, part.begin) : nullptr;
+            if (half()) {
+                update.range.parameters = master_.data() + update.offset_numel;
+                update.range.half_parameters = reinterpret_cast<uint16_t*>(values);
+                update.range.half_dtype = options_.dtype;
+            } else if (piece.writes) {
+                update.range.parameters = reinterpret_cast<float*>(values);
+            } else {
+                update.range.decay_parameters = reinterpret_cast<const float*>(values);
+            }
+            optimizer_->update(update, settings_.lr, run.step);
+        });
+}
+
+void ZeroState::restore_precision(Model& model, bool keep) {
+    settle();
+    const at::NoGradGuard no_grad;
+    const auto make_own = [&](int slice, const at::Tensor& values) {
+        at::Tensor tensor = model
+                                .parameters()[static_cast<size_t>(
+                                    place_.layout->slices[static_cast<size_t>(slice)].parameter)]
+                                .tensor;
+        at::Tensor own = at::empty_strided(tensor.sizes(), tensor.strides(),
+                                           tensor.options().dtype(values.scalar_type()));
+        own.as_strided({own.numel()}, {1}).copy_(values);
+        tensor.set_data(own);
+    };
+    if (half()) {
+        gradients_->collect(master_, [&](int b, std::span<const float> values) {
+            for (int i = bucket(b).first_slice; keep && i < bucket(b).end_slice; ++i) {
+                const ParameterSlice& slice = place_.layout->slices[static_cast<size_t>(i)];
+                const float* first = values.data() + slice.offset_numel - bucket(b).offset_numel;
+                make_own(i, at::from_blob(const_cast<float*>(first), {slice.numel}, at::kFloat));
+            }
+        });
+    }
+    for (int i = half() ? place_.layout->trained_slices : 0;
+         i < static_cast<int>(place_.layout->slices.size()); ++i) {
+        const int parameter = place_.layout->slices[static_cast<size_t>(i)].parameter;
+        const int b = place_.layout->bucket_of(i);
+        if (!half() && !place_.map->is_gathered(b)) continue;
+        hold({&parameter, 1}, keep);
+        if (keep) {
+            const at::Tensor& tensor = model.parameters()[static_cast<size_t>(parameter)].tensor;
+            make_own(i, tensor.as_strided({tensor.numel()}, {1}).to(at::kFloat).clone());
+        }
+        let_go();
+    }
+}
+
+MemoryAccount ZeroState::memory() const {
+    MemoryAccount account;
+    for (const PlanBuffer& buffer : place_.plan->buffers) {
+        if (!buffer.persistent || buffer.tier != Tier::kShared) continue;
+        if (buffer.kind == BufferKind::kParameters) account.parameters += buffer.bytes;
+        if (buffer.kind == BufferKind::kGradients) account.gradients += buffer.bytes;
+        if (buffer.kind == BufferKind::kStaging) account.staging += buffer.bytes;
+    }
+    account.gradients += Bytes{gradients_->kept_bytes()};
+    account.master = Bytes{static_cast<int64_t>(master_.size() * sizeof(float))};
+    account.moments = Bytes{optimizer_->bytes()};
+    return account;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,113 @@
+// The parameters, gradients and optimizer states of one rank at ZeRO stages 0 to 3, in fp32 or with
+// 16-bit parameters and fp32 master copies. Carries out every instruction of the plan that is not
+// the segment runner's. Where it stands: step plan -> executor -> ZeRO state -> parameter store,
+// gradient sums, flat optimizer. Threads: Await, Claim, Post and Release by the compute lane, the
+// rest by the communication lane, ordered by the plan's waits.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "config/run_config.h"
+#include "graph/model.h"
+#include "plan/step_plan.h"
+#include "runtime/parameter_state.h"
+#include "zero/flat_optimizer_state.h"
+#include "zero/gradient_norm.h"
+#include "zero/gradient_sums.h"
+#include "zero/parameter_store.h"
+#include "zero/shard_map.h"
+
+namespace dslaunch {
+
+// Places in the arena; the same on all ranks of a host.
+struct ZeroSlices {
+    ParameterSlices parameters;
+    std::vector<BucketId> gradients;
+    NormSlices norm;
+    std::vector<SignalId> replicas;  // by bucket: this rank needs the parameters of before the
+                                     // update no more (stage 0)
+};
+
+struct ZeroOptions {
+    OptimizerConfig optimizer;
+    double gradient_clipping = 0;  // 0: off
+    DType dtype = DType::kF32;     // of the parameters as segments read them
+    // Gradients that are not finite skip the step instead of ending the run: a loss scale is being
+    // looked for.
+    bool skip_overflow = false;
+};
+
+// What all parts of a state are built from; everything must outlive it.
+struct ZeroPlace {
+    const FlatLayout* layout = nullptr;
+    const Partition* partition = nullptr;  // null at stage 0
+    const StepPlanOptions* plan_options = nullptr;
+    const StepPlan* plan = nullptr;
+    const ShardMap* map = nullptr;
+};
+
+class ZeroState final : public ParameterState {
+  public:
+    // Adds what the state needs to ARENA.
+    [[nodiscard]] static ZeroSlices add_slices(const ZeroPlace& place, DType dtype,
+                                               ArenaLayout& arena);
+
+    // Moves the model's parameters into the arena. All references must outlive the state. Blocks
+    // until all ranks have come.
+    ZeroState(Model& model, const ZeroPlace& place, const ZeroSlices& slices, const Arena& arena,
+              HostGroup& group, Collectives& collectives, const ZeroOptions& options);
+
+    void begin_step(const StepSettings& settings) override;
+    // Throws what Collectives throws, and Error{kDiverged} naming the first parameter whose
+    // gradient is not finite.
+    void run(const Instruction& instruction) override;
+    void end_segment(int segment) override { gradients_->end_segment(segment); }
+    // Only where Norm ran: with clipping, or a loss scale.
+    [[nodiscard]] std::optional<double> gradient_norm() const override { return norm_value_; }
+    [[nodiscard]] std::optional<Overflow> overflow() const override { return overflow_; }
+    void settle() override;
+    void hold(std::span<const int> parameters, bool keep) override {
+        parameters_->hold(parameters, step_, keep);
+    }
+    void let_go() override { parameters_->let_go(); }
+    void restore_precision(Model& model, bool keep) override;
+    [[nodiscard]] MemoryAccount memory() const override;
+    // Optimizer updates that each slice has had.
+    [[nodiscard]] const std::vector<int64_t>& slice_steps() const { return slice_steps_; }
+
+  private:
+    struct Run;  // neighbouring slices that are updated alike
+    [[nodiscard]] bool half() const { return options_.dtype != DType::kF32; }
+    void post(int bucket);
+    void compute_norm();
+    void note_overflow(int bad_slice);
+    void update(int bucket);
+    [[nodiscard]] std::vector<Run> find_runs(int bucket);
+    void update_piece(const OwnedPiece& piece, const Run& run);
+    [[nodiscard]] const Bucket& bucket(int b) const {
+        return place_.layout->buckets[static_cast<size_t>(b)];
+    }
+
+    const Model& model_;
+    ZeroPlace place_;
+    ZeroSlices slices_;
+    HostGroup& group_;
+    Collectives& collectives_;
+    ZeroOptions options_;
+    std::vector<float> master_;  // [map.state_numel()] with 16-bit parameters
+    std::optional<ParameterStore> parameters_;
+    // Made once the tensors that the archive was loaded into have given their memory back.
+    std::optional<FlatOptimizerState> optimizer_;
+    std::optional<GradientSums> gradients_;
+    std::optional<GradientNorm> norm_;
+    std::vector<int64_t> slice_steps_;
+    int64_t step_ = 0;
+    StepSettings settings_;
+    float clip_factor_ = 1;  // times 1 / loss scale
+    std::optional<double> norm_value_;
+    std::optional<Overflow> overflow_;
+    int own_bad_parameter_ = -1;  // the first whose own gradient is not finite, in this step
+};
+
+}  // namespace dslaunch

@@ -37,19 +37,20 @@ kernels::Sources sources_of(std::span<const float* const> pointers) {
     return {pointers.data(), static_cast<int64_t>(pointers.size())};
 }
 
-kernels::ToHalf to_half_of(const kernels::FlatKernels& kernels, DType dtype) {
+void check_half(DType dtype) {
     DSL_CHECK(dtype == DType::kBF16 || dtype == DType::kF16, "{} is no half", dtype_name(dtype));
-    return dtype == DType::kBF16 ? kernels.to_bf16 : kernels.to_fp16;
 }
 
-kernels::AdamArrays arrays_of(const FlatRange& range, const kernels::FlatKernels& kernels,
-                              float* momentum, float* variance, bool decays) {
+kernels::AdamArrays arrays_of(const FlatRange& range, float* momentum, float* variance,
+                              bool decays) {
     const float* read = range.parameters != nullptr ? range.parameters : range.decay_parameters;
     DSL_CHECK(!decays || read != nullptr, "L2 decay needs parameters to read");
-    kernels::HalfCopy half{range.half_parameters, nullptr};
+    kernels::HalfCopy half{range.half_parameters, kernels::HalfKind::kNone};
     if (half.out != nullptr) {
         DSL_CHECK(range.parameters != nullptr, "a half copy needs parameters to follow");
-        half.convert = to_half_of(kernels, range.half_dtype);
+        check_half(range.half_dtype);
+        half.kind =
+            range.half_dtype == DType::kBF16 ? kernels::HalfKind::kBf16 : kernels::HalfKind::kFp16;
     }
     return {range.parameters, read, momentum, variance, half};
 }
@@ -111,9 +112,8 @@ void adam_step(const FlatRange& range, const AdamStep& step, float* momentum, fl
         .correction2_sqrt = static_cast<float>(std::sqrt(correction2)),
         .eps = static_cast<float>(step.eps),
         .step_size = static_cast<float>(step.lr / correction1)};
-    const kernels::FlatKernels& kernels = kernels_of(isa);
-    kernels.adam(sources_of(range.gradients), arrays_of(range, kernels, momentum, variance, l2),
-                 range.numel, constants);
+    kernels_of(isa).adam(sources_of(range.gradients), arrays_of(range, momentum, variance, l2),
+                         range.numel, constants);
 }
 
 void sgd_step(const FlatRange& range, const SgdStep& step, float* momentum, Isa isa) {
@@ -126,10 +126,9 @@ void sgd_step(const FlatRange& range, const SgdStep& step, float* momentum, Isa 
                                           .nesterov = step.nesterov,
                                           .first_step = step.first_step};
     float* buffer = step.momentum == 0 ? nullptr : momentum;
-    const kernels::FlatKernels& kernels = kernels_of(isa);
-    kernels.sgd(sources_of(range.gradients),
-                arrays_of(range, kernels, buffer, nullptr, step.weight_decay != 0), range.numel,
-                constants);
+    kernels_of(isa).sgd(sources_of(range.gradients),
+                        arrays_of(range, buffer, nullptr, step.weight_decay != 0), range.numel,
+                        constants);
 }
 
 void ordered_sum(std::span<const float* const> sources, float scale, float* out, int64_t numel,
@@ -143,11 +142,13 @@ void accumulate_sum(std::span<const float* const> sources, float scale, float* i
 }
 
 void to_half(const float* values, uint16_t* out, int64_t numel, DType dtype, Isa isa) {
-    to_half_of(kernels_of(isa), dtype)(values, out, numel);
+    check_half(dtype);
+    const kernels::FlatKernels& kernels = kernels_of(isa);
+    (dtype == DType::kBF16 ? kernels.to_bf16 : kernels.to_fp16)(values, out, numel);
 }
 
 void from_half(const uint16_t* values, float* out, int64_t numel, DType dtype, Isa isa) {
-    DSL_CHECK(dtype == DType::kBF16 || dtype == DType::kF16, "{} is no half", dtype_name(dtype));
+    check_half(dtype);
     const kernels::FlatKernels& kernels = kernels_of(isa);
     (dtype == DType::kBF16 ? kernels.from_bf16 : kernels.from_fp16)(values, out, numel);
 }

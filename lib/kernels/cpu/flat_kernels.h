@@ -38,9 +38,10 @@ using ToHalf = void (*)(const float* values, uint16_t* out, int64_t numel);
 using FromHalf = void (*)(const uint16_t* values, float* out, int64_t numel);
 
 // The 16-bit copy of the parameters that follows them.
+enum class HalfKind : uint8_t { kNone, kBf16, kFp16 };
 struct HalfCopy {
     uint16_t* out;  // null: none
-    ToHalf convert;
+    HalfKind kind;
 };
 
 struct AdamArrays {

@@ -11,6 +11,8 @@ namespace {
 
 // Elements summed at once into a buffer that stays in the first-level cache.
 constexpr int64_t kBlock = 1024;
+// Updated at once before their fp16 copy is made: few, so that the processor works on both.
+constexpr int64_t kFp16Block = 64;
 
 // Rounded once, on every processor. Written where PyTorch's build of its kernels has one; the
 // compiler adds none (-ffp-contract=off).
@@ -68,9 +70,9 @@ struct Prepared {
     float operator()(int64_t i) const { return gradient[i]; }
 };
 
-template <bool kUpdates, typename Gradient>
-inline void adam_loop(Gradient gradient, float* __restrict p, float* __restrict m,
-                      float* __restrict v, int64_t n, AdamConstants c) {
+template <bool kUpdates, bool kBf16, typename Gradient>
+inline void adam_loop(Gradient gradient, uint16_t* __restrict bf16, float* __restrict p,
+                      float* __restrict m, float* __restrict v, int64_t n, AdamConstants c) {
     for (int64_t i = 0; i < n; ++i) {
         const float g = gradient(i);
         // The two forms of a lerp: PyTorch takes the one that is exact at its nearer end.
@@ -82,15 +84,11 @@ inline void adam_loop(Gradient gradient, float* __restrict p, float* __restrict 
         v[i] = next_v;
         if constexpr (kUpdates) {
             const float denominator = std::sqrt(next_v) / c.correction2_sqrt + c.eps;
-            p[i] = p[i] * c.parameter_keep - c.step_size * next_m / denominator;
+            const float next_p = p[i] * c.parameter_keep - c.step_size * next_m / denominator;
+            p[i] = next_p;
+            if constexpr (kBf16) bf16[i] = bf16_of(next_p);
         }
     }
-}
-
-// The parameters of [first, first + n), just written, to their 16-bit copy.
-inline void copy_half(const AdamArrays& arrays, int64_t first, int64_t n) {
-    if (arrays.half.out != nullptr)
-        arrays.half.convert(arrays.parameters + first, arrays.half.out + first, n);
 }
 
 template <typename Gradient>
@@ -98,19 +96,25 @@ inline void adam_block(Gradient gradient, const AdamArrays& arrays, int64_t firs
                        const AdamConstants& c) {
     float* m = arrays.momentum + first;
     float* v = arrays.variance + first;
-    if (arrays.parameters == nullptr)
-        adam_loop<false>(gradient, nullptr, m, v, n, c);
+    float* p = arrays.parameters + (arrays.parameters == nullptr ? 0 : first);
+    uint16_t* half = arrays.half.out + (arrays.half.out == nullptr ? 0 : first);
+    if (p == nullptr)
+        adam_loop<false, false>(gradient, nullptr, nullptr, m, v, n, c);
+    else if (arrays.half.kind == HalfKind::kBf16)
+        adam_loop<true, true>(gradient, half, p, m, v, n, c);
     else
-        adam_loop<true>(gradient, arrays.parameters + first, m, v, n, c);
-    copy_half(arrays, first, n);
+        adam_loop<true, false>(gradient, nullptr, p, m, v, n, c);
+    if (arrays.half.kind == HalfKind::kFp16) to_fp16(p, half, n);
 }
 
 // One or two sources are read where they lie; more of them, or L2 decay, go through a block. A
-// 16-bit copy follows block by block, while the parameters are in the first-level cache.
+// bf16 copy is made in the loop of the update; fp16, whose conversion is an instruction that
+// compilers do not use by themselves, after each block.
 void adam(Sources sources, AdamArrays arrays, int64_t numel, const AdamConstants& constants) {
     const float scale = constants.gradient_scale;
     const bool in_place = sources.source_count <= 2 && constants.l2_decay == 0;
-    const int64_t block = in_place && arrays.half.out == nullptr ? numel : kBlock;
+    const int64_t whole = arrays.half.kind == HalfKind::kFp16 ? kFp16Block : numel;
+    const int64_t block = in_place ? whole : kBlock;
     alignas(64) float gradient[kBlock];
     for (int64_t first = 0; first < numel; first += block) {
         const int64_t n = numel - first < block ? numel - first : block;
@@ -152,7 +156,10 @@ void sgd(Sources sources, AdamArrays arrays, int64_t numel, const SgdConstants& 
             momentum_block(gradient, arrays.momentum + first, n, constants);
         if (arrays.parameters != nullptr)
             descend(gradient, constants.lr, n, arrays.parameters + first);
-        copy_half(arrays, first, n);
+        if (arrays.half.kind == HalfKind::kBf16)
+            to_bf16(arrays.parameters + first, arrays.half.out + first, n);
+        if (arrays.half.kind == HalfKind::kFp16)
+            to_fp16(arrays.parameters + first, arrays.half.out + first, n);
     }
 }
 

@@ -1,6 +1,8 @@
 // Conversions between fp32 and the 16-bit types, compiled like flat_loops.h, which includes this
 // file. Rounding is to nearest even. A NaN stays a NaN with its sign and its upper bits, made
 // quiet: what x86's and ARM's conversions do. Everything here has internal linkage.
+#pragma once
+
 #if defined(__F16C__)
 #include <immintrin.h>
 #endif

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <future>
+#include <utility>
 
 #include "base/check.h"
 #include "kernels/flat_optimizer.h"
@@ -10,8 +12,10 @@ namespace dslaunch {
 
 namespace {
 
-// Of each stream at once: bounds the memory for what comes and goes to this times the other hosts.
+// Of each stream at once: bounds the memory to three of these for each other host, one to send and
+// two to receive.
 constexpr int64_t kChunkNumel = 1 << 20;
+constexpr auto kThreadIfPossible = std::launch::async | std::launch::deferred;
 // A tag is used again only after its transfer has ended, and Gloo takes none beyond 2^31.
 constexpr uint32_t kTagMask = (1U << 30) - 1;
 
@@ -56,6 +60,7 @@ HostExchange::HostExchange(const Topology& topology, std::unique_ptr<Link> link)
       node_(topology.node_rank),
       link_(std::move(link)),
       incoming_(static_cast<size_t>(topology.node_count())),
+      next_incoming_(static_cast<size_t>(topology.node_count())),
       outgoing_(static_cast<size_t>(topology.node_count())) {
     DSL_CHECK(node_count_ > 1, "an exchange over {} hosts", node_count_);
 }
@@ -132,15 +137,25 @@ void HostExchange::reduce_to_owners(const std::vector<Pieces>& streams, float sc
               node_count_);
     int64_t longest = 0;
     for (const Pieces& stream : streams) longest = std::max(longest, numel_of(stream));
+    std::future<void> adding;  // of the chunk before, which has been sent to all
     for (int64_t begin = 0; begin < longest; begin += kChunkNumel) {
         const Range chunk{begin, kChunkNumel};
-        exchange_terms(streams, chunk);
-        add_terms(cut(streams[static_cast<size_t>(node_)], chunk), scale);
+        exchange_terms(streams, chunk, next_incoming_);
+        if (adding.valid()) adding.get();
+        std::swap(incoming_, next_incoming_);
+        // The last is added by this thread, in get(). So is any for which there is no thread.
+        const bool last = chunk.end() >= longest;
+        adding = std::async(last ? std::launch::deferred : kThreadIfPossible,
+                            [this, scale, own = cut(streams[static_cast<size_t>(node_)], chunk)] {
+                                add_terms(own, scale);
+                            });
     }
+    if (adding.valid()) adding.get();
 }
 
 // Each host gets this chunk of its stream from all others.
-void HostExchange::exchange_terms(const std::vector<Pieces>& streams, const Range& chunk) {
+void HostExchange::exchange_terms(const std::vector<Pieces>& streams, const Range& chunk,
+                                  Terms& incoming) {
     const int64_t own_numel = numel_of(cut(streams[static_cast<size_t>(node_)], chunk));
     std::vector<LinkSend> sends;
     std::vector<LinkReceive> receives;
@@ -149,14 +164,14 @@ void HostExchange::exchange_terms(const std::vector<Pieces>& streams, const Rang
         const auto index = static_cast<size_t>(node);
         const std::span<const float> theirs = joined(cut(streams[index], chunk), outgoing_[index]);
         if (!theirs.empty()) sends.push_back({node, tag_, std::as_bytes(theirs)});
-        incoming_[index].resize(static_cast<size_t>(own_numel));
+        incoming[index].resize(static_cast<size_t>(own_numel));
         if (own_numel > 0)
-            receives.push_back({node, tag_, std::as_writable_bytes(std::span(incoming_[index]))});
+            receives.push_back({node, tag_, std::as_writable_bytes(std::span(incoming[index]))});
     }
     transfer(sends, receives);
 }
 
-void HostExchange::add_terms(const Pieces& own, float scale) {
+void HostExchange::add_terms(const Pieces& own, float scale) const {
     int64_t begin = 0;
     for (const std::span<float>& piece : own) {
         std::vector<const float*> sources;

@@ -1,6 +1,6 @@
 // What one bridge does with the same bridge of the other hosts: ordered sums, broadcast and gather
 // over a Link. Where it stands: collectives -> host exchange -> link. Threads: one at a time, abort
-// from any.
+// from any; a reduction to owners adds one chunk in a thread of its own while the next travels.
 #pragma once
 
 #include <cstddef>
@@ -52,8 +52,9 @@ class HostExchange {
     void scatter(int64_t numel);
     void sum(int64_t numel, float scale);
     void gather_sums(int64_t numel);
-    void exchange_terms(const std::vector<Pieces>& streams, const Range& chunk);
-    void add_terms(const Pieces& own, float scale);
+    using Terms = std::vector<std::vector<float>>;  // by node; this host's stays empty
+    void exchange_terms(const std::vector<Pieces>& streams, const Range& chunk, Terms& incoming);
+    void add_terms(const Pieces& own, float scale) const;
     // The messages bear tag_ and the tags after it, TAGS_USED of them, equally many on all hosts.
     void transfer(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives,
                   uint32_t tags_used = 1);
@@ -63,8 +64,9 @@ class HostExchange {
     std::unique_ptr<Link> link_;
     uint32_t tag_ = 0;           // grows with each transfer, equally on all hosts
     std::vector<float> stripe_;  // this host's sums, then the result; grows to the largest stripe
-    std::vector<std::vector<float>> incoming_;  // by node: its terms of what this host sums
-    std::vector<std::vector<float>> outgoing_;  // by node: a chunk of its stream, when in pieces
+    Terms incoming_;             // of what this host sums
+    Terms next_incoming_;        // of the next chunk, while incoming_ is added
+    Terms outgoing_;             // a chunk of each node's stream, when it lies in pieces
 };
 
 }  // namespace dslaunch

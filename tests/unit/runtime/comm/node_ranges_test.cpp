@@ -1,5 +1,7 @@
 #include "runtime/comm/node_ranges.h"
 
+#include <algorithm>
+
 #include "support/catch.h"
 #include "support/ordered_sums.h"
 

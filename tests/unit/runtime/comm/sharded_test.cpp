@@ -2,10 +2,13 @@
 // share memory.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <thread>
 
 #include "runtime/comm/collectives.h"
+#include "runtime/comm/host_exchange.h"
 #include "support/catch.h"
 #include "support/ordered_sums.h"
 #include "support/world.h"
@@ -32,6 +35,22 @@ std::vector<int64_t> numel_by_node(const std::vector<NodeRange>& owners, size_t 
             owned.range.numel;
     return numel;
 }
+
+// Brings zeros, and is lost in its second transfer.
+class LostLink final : public Link {
+  public:
+    void abort(std::string_view) override {}
+
+  protected:
+    void run(const std::vector<LinkSend>&, const std::vector<LinkReceive>& receives) override {
+        if (++transfers_ == 2) throw Error(ExitCode::kPeerLost, "node 1 was lost");
+        for (const LinkReceive& receive : receives)
+            std::memset(receive.bytes.data(), 0, receive.bytes.size());
+    }
+
+  private:
+    int transfers_ = 0;
+};
 
 }  // namespace
 
@@ -302,4 +321,13 @@ TEST_CASE("A host that does not come to a gather or a reduction to owners ends t
                    ends[rank]->code() == ExitCode::kPeerLost));
         }
     }
+}
+
+TEST_CASE("A link that is lost between two chunks ends the reduction, after the first was added") {
+    constexpr size_t kChunkNumel = 1 << 20;
+    std::vector<float> own(kChunkNumel + 5, 1.0F), other(3, 1.0F);
+    HostExchange exchange(Topology::of_rank({1, 1}, 0), std::make_unique<LostLink>());
+    CHECK_THROWS_AS(exchange.reduce_to_owners({{std::span(own)}, {std::span(other)}}, 0.5F), Error);
+    CHECK(std::count(own.begin(), own.begin() + kChunkNumel, 0.5F) == kChunkNumel);
+    CHECK(std::count(own.begin() + kChunkNumel, own.end(), 1.0F) == 5);
 }

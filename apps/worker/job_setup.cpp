@@ -58,6 +58,14 @@ void place_path(std::string& path, const std::string& folder) {
 }
 
 void check_supported(const RunConfig& config) {
+    if (config.zero.stage > 0)
+        fail(ExitCode::kConfig,
+             "zero_optimization.stage: this version cannot run ZeRO stage {} yet: use 0",
+             config.zero.stage);
+    if (config.precision.compute != DType::kF32)
+        fail(ExitCode::kConfig,
+             "fp16.enabled, bf16.enabled: this version cannot run half precision yet: leave both "
+             "off");
     if (config.device == DeviceChoice::kCuda)
         fail(ExitCode::kConfig,
              "dslaunch.device: cuda: this version trains on the CPU; use \"cpu\" or \"auto\"");

@@ -1,23 +1,35 @@
-// How flat buffers are cut into the shards of ZeRO stages 1 to 3: `dslaunch.shard` of a config.
+// How a bucket's elements are dealt to ranks at ZeRO stages 1 to 3: one enum for the config, which
+// reads it (`dslaunch.shard`), and for plans, which follow it. Threads: pure functions.
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string_view>
 
 namespace dslaunch {
 
 enum class ShardBy : uint8_t {
-    kFlat,   // every bucket into equal neighbours, wherever parameters begin
+    kFlat,   // equal ranges of the bucket, whatever parameter they cut through
     kLayer,  // whole segments
-    kGroup,  // the parameters of one module (weight and bias) together
-    kRow,    // rows of every parameter, its first dimension
+    kGroup,  // whole parameters
+    kRow,    // rows of each parameter, so that a shard is a slice of the first dimension
 };
 
-inline constexpr std::array<std::string_view, 4> kShardNames = {"flat", "layer", "group", "row"};
+namespace detail {
+inline constexpr std::array<std::string_view, 4> kShardByNames{"flat", "layer", "group", "row"};
+}  // namespace detail
 
-[[nodiscard]] constexpr std::string_view shard_name(ShardBy by) {
-    return kShardNames[static_cast<size_t>(by)];
+// The word of the config.
+[[nodiscard]] constexpr std::string_view shard_by_name(ShardBy kind) {
+    return detail::kShardByNames[static_cast<size_t>(kind)];
+}
+
+// Nothing when no kind has that exact name.
+[[nodiscard]] constexpr std::optional<ShardBy> shard_by_from_name(std::string_view name) {
+    for (size_t i = 0; i < detail::kShardByNames.size(); ++i)
+        if (detail::kShardByNames[i] == name) return static_cast<ShardBy>(i);
+    return std::nullopt;
 }
 
 }  // namespace dslaunch

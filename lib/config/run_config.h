@@ -3,7 +3,11 @@
 // this and nothing else. No threads: a value type, const after resolve().
 #pragma once
 
+#include "base/shard_kind.h"
+#include "config/precision_config.h"
+
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <string>
@@ -62,10 +66,21 @@ struct SchedulerConfig {
     bool operator==(const SchedulerConfig&) const = default;
 };
 
+// Sizes are in elements, as DeepSpeed's are. What a stage does not read keeps its default.
 struct ZeroConfig {
     int64_t stage = 0;
-    int64_t reduce_bucket_numel = 500'000'000;  // zero_optimization.reduce_bucket_size
+    int64_t reduce_bucket_numel = 500'000'000;  // reduce_bucket_size: gradient in one reduction
     bool overlap_comm = true;                   // reduce a bucket while backward goes on
+    // Stages 1 to 3.
+    ShardBy shard = ShardBy::kFlat;                // dslaunch.shard
+    int64_t allgather_bucket_numel = 500'000'000;  // allgather_bucket_size: gathered at once
+    // Stage 3.
+    int64_t prefetch_bucket_numel = 50'000'000;        // gathered ahead of use, at most
+    int64_t live_numel_max = 1'000'000'000;            // gathered at one time, at most
+    int64_t reuse_distance_numel_max = 1'000'000'000;  // kept when used again within so many
+    int64_t persistent_parameter_numel = 100'000;      // parameters up to it are whole, ...
+    // ... as long as those together have no more than this.
+    int64_t persistent_numel_max = std::numeric_limits<int64_t>::max();
 
     bool operator==(const ZeroConfig&) const = default;
 };
@@ -101,11 +116,12 @@ struct RunConfig {
     BatchConfig batch;
     OptimizerConfig optimizer;
     SchedulerConfig scheduler;
+    PrecisionConfig precision;
     ZeroConfig zero;
     LossConfig loss;
     DataConfig data;
     SaveConfig save;
-    ReduceWhen reduce = ReduceWhen::kOnce;  // dslaunch.communication.reduce
+    ReduceWhen reduce = ReduceWhen::kOnce;  // kMicroStep at ZeRO stages 2 and 3
     double gradient_clipping = 0.0;         // global L2 norm, 0: off
     int64_t recompute_groups = 0;  // activation_checkpointing.number_checkpoints; 0: keep every
                                    // activation

@@ -204,7 +204,15 @@ class Checker {
             if (presence) report(path, key.note, value);
             quiet = presence || gate(key, path, value);
         }
-        section(path, value, quiet || owner_not_yet(path));
+        section(path, value, quiet || switched_off(key, path, value) || owner_not_yet(path));
+    }
+
+    // A section that is there and has a switch asks for nothing while the switch is not on.
+    static bool switched_off(const KeySpec& key, const std::string& path, const Value& value) {
+        if (key.status != KeyStatus::kSupported || find_key(path + ".enabled") == nullptr)
+            return false;
+        const Value* enabled = find_path(value, "enabled");
+        return enabled == nullptr || !enabled->is(Kind::kBool) || !enabled->boolean;
     }
 
     // True when the section has a switch: then it alone decides, and is reported here if it is on.

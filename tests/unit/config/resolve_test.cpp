@@ -68,6 +68,12 @@ std::vector<std::string> good_configs() {
                          "loss": {"name": "cross_entropy", "target": "y", "mean": "token"},
                          "save": {"interval": 3, "keep": 2},
                          "communication": {"reduce": "micro_step"}}})",
+        R"({"fp16": {"enabled": true, "initial_scale_power": 9, "min_loss_scale": 2},
+            "zero_optimization": {"stage": 3, "prefetch_bucket_size": "auto",
+                "param_persistence_threshold": 12, "allgather_bucket_size": 7e6},
+            "dslaunch": {"shard": "layer"}})",
+        R"({"bf16": {"enabled": true, "check_grad_overflow": false},
+            "zero_optimization": {"stage": 1}, "communication_data_type": "fp32"})",
         "train_batch_size: 4   # YAML by the same keys\noptimizer:\n  type: Adam\n  params: "
         "{adam_w_mode: false}\n",
     };

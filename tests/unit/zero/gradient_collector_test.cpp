@@ -89,8 +89,6 @@ TEST_CASE("a collector that is gone leaves the parameters' gradients to autograd
 }
 
 TEST_CASE("an optimizer holds as many fp32 states per parameter as its kind needs") {
-    FlatLayout layout;
-    layout.numel = 48;
     struct Row {
         OptimizerKind kind;
         double momentum;
@@ -102,7 +100,7 @@ TEST_CASE("an optimizer holds as many fp32 states per parameter as its kind need
         config.kind = row.kind;
         config.momentum = row.momentum;
         CHECK(FlatOptimizerState::states_per_parameter(config) == row.states);
-        CHECK(FlatOptimizerState(config, layout).bytes() == row.states * 48 * 4);
+        CHECK(FlatOptimizerState(config, 48).bytes() == row.states * 48 * 4);
     }
 }
 
@@ -110,9 +108,7 @@ TEST_CASE("an update of a piece moves that piece and its states alone") {
     OptimizerConfig config;
     config.kind = OptimizerKind::kAdamW;
     config.lr = 0.5;
-    FlatLayout layout;
-    layout.numel = 48;
-    FlatOptimizerState state(config, layout);
+    FlatOptimizerState state(config, 48);
     std::vector<float> parameters(48, 1.0F), gradients(48, 4.0F);
     const float* const source = gradients.data() + 16;
     FlatOptimizerState::Piece piece;

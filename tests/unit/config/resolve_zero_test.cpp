@@ -1,0 +1,175 @@
+// ZeRO stages and half precision, from their keys to the run config.
+#include "config/resolve.h"
+#include "support/catch.h"
+
+#include <fmt/core.h>
+
+#include <limits>
+#include <string>
+#include <vector>
+
+using namespace dslaunch;
+
+namespace {
+
+Resolved resolved(const std::string& text) {
+    ResolveOptions options;
+    options.world_size = 2;
+    Resolved result = resolve(parse_config(text, "c"), options);
+    for (const Problem& problem : result.problems) UNSCOPED_INFO(problem.text());
+    CHECK(result.problems.empty());
+    return result;
+}
+
+const ResolvedValue& value_at(const Resolved& result, const std::string& path) {
+    for (const ResolvedValue& value : result.values) {
+        if (value.path == path) return value;
+    }
+    FAIL(path << " is not among the values");
+    return result.values.front();
+}
+
+Resolved at_stage(int64_t stage, const std::string& more = "", const std::string& own = "") {
+    return resolved(fmt::format("{{zero_optimization: {{stage: {}, {}}}, dslaunch: {{{}}}}}", stage,
+                                more, own));
+}
+
+}  // namespace
+
+TEST_CASE("every ZeRO stage resolves, with DeepSpeed's defaults") {
+    for (int64_t stage : {0, 1, 2, 3}) {
+        CAPTURE(stage);
+        ZeroConfig expected;
+        expected.stage = stage;
+        const Resolved result = at_stage(stage);
+        CHECK(result.config.zero == expected);
+        CHECK(result.notes.empty());
+        CHECK(expected.prefetch_bucket_numel == 50'000'000);
+        CHECK(expected.persistent_numel_max == std::numeric_limits<int64_t>::max());
+    }
+}
+
+TEST_CASE(
+    "the numbers of stage 3 are read at stage 3, under either name, and said to be unread below") {
+    const std::string numbers =
+        "reduce_bucket_size: 1e6, allgather_bucket_size: 2e6, stage3_prefetch_bucket_size: 3e6, "
+        "max_live_parameters: 4e6, stage3_max_reuse_distance: 0, param_persistence_threshold: 6, "
+        "stage3_model_persistence_threshold: 7e6, sub_group_size: 1e9, reduce_scatter: true";
+    ZeroConfig expected;
+    expected.stage = 3;
+    expected.reduce_bucket_numel = 1'000'000;
+    expected.allgather_bucket_numel = 2'000'000;
+    expected.prefetch_bucket_numel = 3'000'000;
+    expected.live_numel_max = 4'000'000;
+    expected.reuse_distance_numel_max = 0;
+    expected.persistent_parameter_numel = 6;
+    expected.persistent_numel_max = 7'000'000;
+    const Resolved third = at_stage(3, numbers);
+    CHECK(third.config.zero == expected);
+    CHECK(third.notes.empty());
+    CHECK(value_at(third, "zero_optimization.stage3_max_live_parameters").value.integer ==
+          4'000'000);
+
+    const Resolved first = at_stage(1, numbers);
+    CHECK(first.config.zero.allgather_bucket_numel == 2'000'000);
+    CHECK(first.config.zero.live_numel_max == ZeroConfig{}.live_numel_max);
+    REQUIRE(first.notes.size() == 5);
+    CHECK(first.notes[1].ends_with(
+        "zero_optimization.max_live_parameters has no effect: read only at ZeRO stage 3"));
+    CHECK(at_stage(0, numbers).notes.size() == 6);
+}
+
+TEST_CASE("auto sizes of ZeRO become numbers that are printed") {
+    const Resolved result = at_stage(3,
+                                     "reduce_bucket_size: auto, stage3_prefetch_bucket_size: auto, "
+                                     "param_persistence_threshold: auto");
+    CHECK(result.config.zero.persistent_parameter_numel == 100'000);
+    const ResolvedValue& value =
+        value_at(result, "zero_optimization.stage3_param_persistence_threshold");
+    CHECK(value.value.integer == 100'000);
+    CHECK(value.origin == "derived: auto = DeepSpeed's default");
+}
+
+TEST_CASE("dslaunch.shard names how a bucket is dealt, from stage 1 on") {
+    const std::vector<std::pair<std::string, ShardBy>> words = {{"flat", ShardBy::kFlat},
+                                                                {"layer", ShardBy::kLayer},
+                                                                {"group", ShardBy::kGroup},
+                                                                {"row", ShardBy::kRow}};
+    for (const auto& [word, kind] : words) {
+        CAPTURE(word);
+        CHECK(shard_by_name(kind) == word);
+        for (int64_t stage : {1, 2, 3})
+            CHECK(at_stage(stage, "", "shard: " + word).config.zero.shard == kind);
+    }
+    const Resolved unread = at_stage(0, "", "shard: row");
+    CHECK(unread.config.zero.shard == ShardBy::kFlat);
+    CHECK(unread.notes ==
+          std::vector<std::string>{
+              "c:1:53: dslaunch.shard has no effect: read only at ZeRO stages 1 to 3"});
+}
+
+TEST_CASE("gradients are reduced once a step at stages 0 and 1, each micro step at 2 and 3") {
+    for (int64_t stage : {0, 1}) {
+        CHECK(at_stage(stage).config.reduce == ReduceWhen::kOnce);
+        CHECK(at_stage(stage, "", "communication: {reduce: micro_step}").config.reduce ==
+              ReduceWhen::kMicroStep);
+    }
+    for (int64_t stage : {2, 3}) {
+        const Resolved result = at_stage(stage);
+        CHECK(result.config.reduce == ReduceWhen::kMicroStep);
+        CHECK(value_at(result, "dslaunch.communication.reduce").origin ==
+              "derived: always at ZeRO stages 2 and 3");
+    }
+}
+
+TEST_CASE("fp16 takes DeepSpeed's defaults of the loss scale, or a fixed one") {
+    const PrecisionConfig dynamic = resolved("{fp16: {enabled: true}}").config.precision;
+    CHECK(dynamic.compute == DType::kF16);
+    CHECK(dynamic.skip_nonfinite_steps);
+    CHECK(dynamic.loss_scale == LossScaleConfig{.dynamic = true,
+                                                .initial = 65536,
+                                                .minimum = 1,
+                                                .window = 1000,
+                                                .hysteresis = 2,
+                                                .consecutive_hysteresis = false});
+
+    const Resolved fixed =
+        resolved("{fp16: {enabled: true, loss_scale: 128.5, loss_scale_window: 7}}");
+    CHECK_FALSE(fixed.config.precision.loss_scale.dynamic);
+    CHECK(fixed.config.precision.loss_scale.initial == 128.5);
+    CHECK(fixed.config.precision.skip_nonfinite_steps);
+    CHECK(fixed.notes ==
+          std::vector<std::string>{"c:1:62: fp16.loss_scale_window has no effect: fp16.loss_scale "
+                                   "fixes the scale"});
+}
+
+TEST_CASE("bf16 has a scale of one and skips steps that are not finite unless told otherwise") {
+    const PrecisionConfig plain = resolved("{bf16: {enabled: true}}").config.precision;
+    CHECK(plain.compute == DType::kBF16);
+    CHECK(plain.skip_nonfinite_steps);
+    CHECK(plain.loss_scale == LossScaleConfig{});
+    CHECK_FALSE(resolved("{bf16: {enabled: true, check_grad_overflow: false}}")
+                    .config.precision.skip_nonfinite_steps);
+}
+
+TEST_CASE("a section of half precision that is not enabled asks for nothing") {
+    for (const char* text :
+         {"{}", "{fp16: {enabled: auto}}", "{fp16: {}, bf16: {enabled: false}}",
+          "{fp16: {enabled: false, fp16_master_weights_and_grads: true, hysteresis: 0}}",
+          "{bf16: {bf16_optimizer_states: true, bf16_master_weights_and_grads: true}}",
+          "{torch_autocast: {enabled: false, dtype: float16}, amp: {enabled: false}}"}) {
+        CAPTURE(text);
+        CHECK(resolved(text).config.precision == PrecisionConfig{});
+    }
+}
+
+TEST_CASE("types that ask for what is done anyway are accepted") {
+    const Resolved result = resolved(
+        "{bf16: {enabled: true}, communication_data_type: fp32, data_types: {grad_accum_dtype: "
+        "fp32, param_dtype: bf16}}");
+    CHECK(result.config.precision.compute == DType::kBF16);
+    CHECK(value_at(resolved("{fp16: {enabled: true}}"), "communication_data_type").origin ==
+          "derived: gradients travel in fp32");
+    CHECK(value_at(resolved("{fp16: {enabled: true}}"), "data_types.param_dtype").value.text ==
+          "fp16");
+}

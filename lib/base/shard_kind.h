@@ -10,9 +10,9 @@
 namespace dslaunch {
 
 enum class ShardBy : uint8_t {
-    kFlat,   // equal ranges of the bucket, whatever parameter they cut through
+    kFlat,   // equal ranges of the bucket, wherever parameters begin
     kLayer,  // whole segments
-    kGroup,  // whole parameters
+    kGroup,  // the parameters of one module (weight and bias) together
     kRow,    // rows of each parameter, so that a shard is a slice of the first dimension
 };
 

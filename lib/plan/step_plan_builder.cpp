@@ -160,6 +160,12 @@ class PlanBuilder {
             const bool sharded = options_.stage == 3 && bucket(b).kind != BucketKind::kPersistent;
             const int64_t numel =
                 sharded ? options_.partition->owned_numel(options_.rank, b) : bucket(b).numel;
+            // Where its tensors point: a bucket is gathered again, into another slot, only once it
+            // was released.
+            places_.push_back(!is_gathered(b) ? -1
+                                              : add_buffer({fmt::format("place of bucket {}", b),
+                                                            BufferKind::kScalars, Tier::kMemory,
+                                                            Bytes{8}, true}));
             parameters_.push_back(
                 add_buffer({fmt::format("parameters of bucket {}", b), BufferKind::kParameters,
                             Tier::kShared, Bytes{numel * options_.parameter_bytes}, true}));
@@ -255,7 +261,8 @@ class PlanBuilder {
             Instruction& gather = add(Op::kGather, Lane::kCommunication, use.bucket, m);
             gather.slot = use.slot;
             gather.reads = {parameters_[static_cast<size_t>(use.bucket)]};
-            gather.writes = {staging_[static_cast<size_t>(use.slot)]};
+            gather.writes = {staging_[static_cast<size_t>(use.slot)],
+                             places_[static_cast<size_t>(use.bucket)]};
             count_gather(gather);
         }
         // A bucket is never held twice, so its newest gather is the one to read.
@@ -273,7 +280,8 @@ class PlanBuilder {
             if (use.end != position_) continue;
             Instruction& release = add(Op::kRelease, Lane::kCompute, use.bucket, m);
             release.slot = use.slot;
-            release.writes = {staging_[static_cast<size_t>(use.slot)]};
+            release.writes = {staging_[static_cast<size_t>(use.slot)],
+                              places_[static_cast<size_t>(use.bucket)]};
         }
         ++position_;
     }
@@ -446,6 +454,7 @@ class PlanBuilder {
     std::vector<std::vector<int>> buckets_of_;  // by segment
     GatherSchedule gathers_;
     std::vector<int> parameters_;  // buffer of each bucket
+    std::vector<int> places_;      // of each gathered bucket
     std::vector<int> gradients_;   // below stage 2
     std::vector<int> moments_;
     std::vector<int> reduced_;

@@ -127,35 +127,26 @@ void ParameterStore::adopt(Model& model, std::span<float> fp32_values) {
                  ".float(), or enable bf16 or fp16 in the config",
                  parameter.name, c10::toString(type));
         values.push_back(in_memory_order(parameter.tensor));
-        tensors_.push_back(parameter.tensor);
     }
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) fill(b, values);
+    // Master copies are what the archive holds, not what the 16-bit copy keeps of it.
     for (int b = 0; b < layout.trained_buckets && !fp32_values.empty(); ++b)
-        for (const OwnedPiece& piece : map_.pieces(b)) {
-            // Master copies are what the archive holds, not what the 16-bit copy keeps of it.
-            for (int i = layout.buckets[static_cast<size_t>(b)].first_slice;
-                 i < layout.buckets[static_cast<size_t>(b)].end_slice; ++i) {
-                const ParameterSlice& slice = layout.slices[static_cast<size_t>(i)];
-                const int64_t start =
-                    slice.offset_numel - layout.buckets[static_cast<size_t>(b)].offset_numel;
-                const Range both = intersect(piece.range, {start, slice.numel});
-                if (both.numel == 0) continue;
-                float* into =
-                    fp32_values.data() + piece.state_offset + both.begin - piece.range.begin;
-                at::from_blob(into, {both.numel}, at::kFloat)
-                    .copy_(
-                        values[static_cast<size_t>(i)].narrow(0, both.begin - start, both.numel));
-            }
-        }
+        for (const OwnedPiece& piece : map_.pieces(b))
+            copy_range(b, piece.range, values,
+                       reinterpret_cast<std::byte*>(fp32_values.data() + piece.state_offset),
+                       DType::kF32);
     // From here on nobody reads what the archive was loaded into.
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
         const Bucket& bucket = layout.buckets[static_cast<size_t>(b)];
         std::byte* base = map_.is_gathered(b) ? tripwire_.data() : kept(b, 0);
         for (int i = bucket.first_slice; i < bucket.end_slice; ++i) {
-            at::Tensor& tensor = tensors_[static_cast<size_t>(i)];
-            const int64_t offset =
-                layout.slices[static_cast<size_t>(i)].offset_numel - bucket.offset_numel;
-            tensor.set_data(view_like(tensor, base + offset * element_bytes_, scalar_type(dtype_)));
+            const ParameterSlice& slice = layout.slices[static_cast<size_t>(i)];
+            at::Tensor tensor = model.parameters()[static_cast<size_t>(slice.parameter)].tensor;
+            const int64_t offset = slice.offset_numel - bucket.offset_numel;
+            const at::Tensor view =
+                view_like(tensor, base + offset * element_bytes_, scalar_type(dtype_));
+            storages_.push_back(view.storage());
+            tensor.set_data(view);
         }
     }
     group_.barrier();
@@ -166,24 +157,24 @@ void ParameterStore::fill(int b, const std::vector<at::Tensor>& values) {
     if (!map_.is_gathered(b)) {
         const int64_t numel = map_.layout().buckets[static_cast<size_t>(b)].numel;
         const Range part = part_range(numel, {group_.local_rank(), group_.local_world_size()});
-        if (part.numel > 0) copy_range(b, part, values, kept(b, part.begin));
+        if (part.numel > 0) copy_range(b, part, values, kept(b, part.begin), dtype_);
         return;
     }
     for (const Range& range : map_.own_ranges(b))
-        copy_range(b, range, values, kept(b, range.begin));
+        copy_range(b, range, values, kept(b, range.begin), dtype_);
 }
 
-// Elements RANGE of a bucket, as loaded, to INTO, in the store's type.
+// Elements RANGE of a bucket, as loaded, to INTO.
 void ParameterStore::copy_range(int b, const Range& range, const std::vector<at::Tensor>& values,
-                                std::byte* into) const {
+                                std::byte* into, DType dtype) const {
     const Bucket& bucket = map_.layout().buckets[static_cast<size_t>(b)];
     for (int i = bucket.first_slice; i < bucket.end_slice; ++i) {
         const ParameterSlice& slice = map_.layout().slices[static_cast<size_t>(i)];
         const int64_t start = slice.offset_numel - bucket.offset_numel;
         const Range both = intersect(range, {start, slice.numel});
         if (both.numel == 0) continue;
-        at::from_blob(into + (both.begin - range.begin) * element_bytes_, {both.numel},
-                      scalar_type(dtype_))
+        at::from_blob(into + (both.begin - range.begin) * dtype_bytes(dtype), {both.numel},
+                      scalar_type(dtype))
             .copy_(values[static_cast<size_t>(i)].narrow(0, both.begin - start, both.numel));
     }
 }
@@ -201,7 +192,7 @@ void ParameterStore::point_to(int b, std::byte* base) {
         const int64_t offset =
             map_.layout().slices[static_cast<size_t>(i)].offset_numel - bucket.offset_numel;
         // What autograd has saved shares the storage and follows it.
-        tensors_[static_cast<size_t>(i)].storage().unsafeGetStorageImpl()->set_data_ptr_noswap(
+        storages_[static_cast<size_t>(i)].unsafeGetStorageImpl()->set_data_ptr_noswap(
             at::DataPtr(base + offset * element_bytes_, at::kCPU));
     }
 }

@@ -73,7 +73,7 @@ class ParameterStore {
     void adopt(Model& model, std::span<float> fp32_values);
     void fill(int bucket, const std::vector<at::Tensor>& values);
     void copy_range(int bucket, const Range& range, const std::vector<at::Tensor>& values,
-                    std::byte* into) const;
+                    std::byte* into, DType dtype) const;
     void point_to(int bucket, std::byte* base);
     [[nodiscard]] std::vector<int> buckets_of(std::span<const int> parameters) const;
 
@@ -88,8 +88,8 @@ class ParameterStore {
     std::vector<int64_t> whole_offset_;  // of each bucket that is not gathered, in elements
     std::vector<int> home_slot_;         // of each gathered bucket: a slot that is large enough
     std::vector<uint32_t> slot_uses_;
-    std::vector<at::Tensor> tensors_;  // by slice: the model's
-    std::vector<int> held_;            // buckets
+    std::vector<c10::Storage> storages_;  // by slice: what the model's tensors share
+    std::vector<int> held_;               // buckets
     std::vector<std::vector<std::byte>> held_values_;
     std::span<std::byte> tripwire_;  // what released parameters point to: memory that no one may
                                      // touch

@@ -22,7 +22,9 @@ struct Collected {
     explicit Collected(int last_segment_of_a) {
         layout.slices = {{0, 0, 3, 0, last_segment_of_a}, {1, 16, 2, 1, 1}};
         layout.buckets = {{0, 32, 0, 0, 2}};
-        layout.numel = 32;
+        layout.numel = layout.trained_numel = 32;
+        layout.trained_slices = 2;
+        layout.trained_buckets = 1;
         layout.slice_of_parameter = {0, 1};
         collector = std::make_unique<GradientCollector>(
             model, layout, std::vector<at::Tensor>{bucket.slice(0, 0, 3), bucket.slice(0, 16, 18)});

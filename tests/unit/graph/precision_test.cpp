@@ -308,6 +308,33 @@ TEST_CASE("a compute context sets its own thread's autocast and puts back what i
     CHECK(state(at::kCUDA) == cuda);
 }
 
+TEST_CASE(
+    "a live value in fp32 that several products read has the gradient of the model run whole") {
+    // Were casts of leaves cached, its gradients would be added in 16 bits at a cut only.
+    for (const at::ScalarType dtype : kHalfTypes) {
+        Model model = script_model(
+            "def forward(self, x: Tensor) -> Tensor:\n"
+            "    y = x * self.w\n"
+            "    a = torch.mm(y, self.u)\n"
+            "    b = torch.mm(y, self.v)\n"
+            "    return (a * x).sum() + b.sin().sum()\n",
+            {{"w", ramp(64).reshape({8, 8})},
+             {"u", ramp(64).reshape({8, 8}).sin()},
+             {"v", ramp(64).reshape({8, 8}).cos()}});
+        cast_parameters(model, dtype);
+        LowerOptions options;
+        options.compute_dtype = dtype;
+        const std::vector<c10::IValue> arguments = {ramp(64).reshape({8, 8}).mul(7).cos()};
+        const SegmentedModel one = SegmentedModel::make(model, options, 1);
+        const RunResult whole = run_module(one, arguments, {});
+        for (int64_t count = 1; count <= one.cut_places() + 1; ++count) {
+            const SegmentedModel cut = SegmentedModel::make(model, options, count);
+            INFO(count << " segments in " << c10::toString(dtype));
+            CHECK(difference(run_segments(cut, arguments, kKey, false), whole) == "");
+        }
+    }
+}
+
 TEST_CASE("backward keeps the dtypes of its forward") {
     // autocast inverts in fp32; the product in that backward must not be narrowed.
     for (const at::ScalarType dtype : kHalfTypes) {

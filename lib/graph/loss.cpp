@@ -7,6 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "graph/precision.h"
 
 namespace dslaunch {
 
@@ -65,7 +66,13 @@ void append_loss(const LossConfig& loss, LoweredGraph& lowered) {
                  "dslaunch.loss.mean: \"token\" needs a loss that the config names "
                  "(dslaunch.loss.name): this model "
                  "computes its own mean");
-        if (is_tensor) return;
+        if (is_tensor) {
+            if (lowered.compute_dtype != at::kFloat) {
+                torch::jit::WithInsertPoint at_end(graph.return_node());
+                graph.block()->replaceOutput(0, in_full_precision(output));
+            }
+            return;
+        }
         fail(ExitCode::kInput,
              "forward returns {}, not a loss; return the loss alone, or name one in the config: "
              "\"dslaunch\": {{\"loss\": {{\"name\": \"cross_entropy\", \"target\": …}}}}",

@@ -8,8 +8,10 @@ namespace dslaunch {
 // kModel: checks that output 0 can be a loss (its mean is the model's own: LossMean::kToken is an
 // error). Otherwise adds the target as the last argument and the loss as output 0. Shapes as in
 // PyTorch: cross_entropy takes [*, classes] against [*] int64 (or [N, classes, …]), the others
-// equal shapes. Throws Error{kInput} when the output is a tuple or the target's name is already an
-// argument that forward uses otherwise.
+// equal shapes. Under autocast all of them compute in fp32. The loss of a model
+// that computes its own leaves in fp32 (a loss scale is more than fp16 holds). Throws Error{kInput}
+// when the output is a tuple or the target's name is already an argument that forward uses
+// otherwise.
 void append_loss(const LossConfig& loss, LoweredGraph& lowered);
 
 // What a loss with LossMean::kToken is divided by: the targets that count. cross_entropy ignores

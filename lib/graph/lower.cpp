@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "graph/attribute_lifter.h"
 #include "graph/loss.h"
+#include "graph/precision.h"
 
 namespace dslaunch {
 
@@ -129,7 +130,10 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     lift_attributes(model, lowered, [&lowered] { simplify(lowered.graph); });
     rewrite_devices(*lowered.graph->block(), options.device);
     simplify(lowered.graph);
+    lowered.compute_dtype = options.compute_dtype;
     append_loss(options.loss, lowered);
+    if (lowered.compute_dtype != at::kFloat)
+        insert_precision_casts(*lowered.graph, lowered.compute_dtype);
     drop_unused_inputs(lowered);
     return lowered;
 }

@@ -29,6 +29,8 @@ struct LowerOptions {
                                          // without a default
     LossConfig loss;                     // kModel: forward's output is the loss
     c10::Device device = c10::kCPU;      // device constants of a traced graph are rewritten to this
+    at::ScalarType compute_dtype = at::kFloat;  // kBFloat16, kHalf: the graph is for 16-bit
+                                                // parameters under autocast (precision.h)
 };
 
 // Graph inputs, in this order: [module?] arguments… states… target? parameters… buffers…
@@ -43,8 +45,9 @@ struct LoweredGraph {
     std::vector<int> opaque_parameters;  // parameters that only the module input reaches (interface
                                          // calls)
     std::vector<int> opaque_buffers;
-    std::string opaque_node;    // what made the module an input, in words
-    bool module_input = false;  // input 0 is the module itself
+    std::string opaque_node;                    // what made the module an input, in words
+    bool module_input = false;                  // input 0 is the module itself
+    at::ScalarType compute_dtype = at::kFloat;  // what a ComputeContext that runs it must have
 
     [[nodiscard]] size_t first_argument() const { return module_input ? 1 : 0; }
     [[nodiscard]] size_t first_state() const { return first_argument() + arguments.size(); }

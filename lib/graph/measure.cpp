@@ -64,6 +64,10 @@ class OperatorTrace {
 
     void enter(const at::RecordFunction& call) {
         const std::string_view name = call.name();
+        // Under autocast an operator is called again by itself, with its inputs cast.
+        const bool again = !calls_.empty() && calls_.back() == name;
+        calls_.push_back(name);
+        if (again && attention_depth_ == 0) return;
         if (attention_depth_ > 0 || name == "aten::scaled_dot_product_attention") {
             // Attention is counted whole: its parts differ between kernels.
             if (attention_depth_++ == 0) flops_ += attention_flops(call.inputs());
@@ -79,6 +83,9 @@ class OperatorTrace {
     }
 
     void leave(const at::RecordFunction& call) {
+        const std::string_view name = call.name();
+        calls_.pop_back();
+        const bool again = !calls_.empty() && calls_.back() == name;
         if (attention_depth_ > 0) --attention_depth_;
         for (const IValue& output : call.outputs()) {
             static_cast<void>(map_tensors(output, [&](const at::Tensor& tensor) {
@@ -87,7 +94,7 @@ class OperatorTrace {
                 return tensor;
             }));
         }
-        if (std::string_view(call.name()) == "aten::convolution" && !call.outputs().empty())
+        if (name == "aten::convolution" && !again && !call.outputs().empty())
             flops_ += kernel_flops_ *
                       (call.outputs()[0].isTensor() ? call.outputs()[0].toTensor().numel() : 0);
     }
@@ -122,6 +129,7 @@ class OperatorTrace {
     at::CallbackHandle handle_ = 0;
     int64_t flops_ = 0;
     int attention_depth_ = 0;
+    std::vector<std::string_view> calls_;  // the operators under way, the outermost first
     int64_t classes_ = 0;
     int64_t kernel_flops_ = 0;  // of the convolution under way
     std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;  // held, so that no
@@ -184,7 +192,7 @@ void trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs,
 }  // namespace
 
 ModelInfo measure(const SegmentedModel& segmented, const std::vector<IValue>& arguments) {
-    const ComputeContext context(true);
+    const ComputeContext context(true, segmented.lowered().compute_dtype);
     ModelInfo info = describe_parameters(segmented);
     Boundary batch;
     batch.values = arguments;

@@ -8,6 +8,8 @@
 namespace dslaunch {
 
 // ARGUMENTS: one micro batch of the run, as the data give it. Buffers are left as they were.
+// Runs in the compute dtype that MODEL was lowered for; in half precision after cast_parameters,
+// so that elements of parameters have their bytes of the run.
 // (LibTorch's meta device would do without memory and arithmetic, but half of the operators have
 // their meta kernels in Python only.)
 [[nodiscard]] ModelInfo measure(const SegmentedModel& model,

@@ -9,6 +9,8 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/compute_context.h"
+#include "graph/precision.h"
 #include "graph/segment_builder.h"
 #include "graph/torch_reason.h"
 
@@ -113,8 +115,8 @@ Boundary SegmentedModel::forward(size_t index, const std::vector<IValue>& inputs
     try {
         torch::jit::InterpreterState(*segment.code).run(stack);
     } catch (const std::exception& error) {
-        fail(ExitCode::kInput, "segment {} ({}) failed: {}", index, segment.name,
-             torch_reason(error.what()));
+        fail(ExitCode::kInput, "segment {} ({}) failed{}: {}", index, segment.name,
+             precision_advice(lowered_.compute_dtype), torch_reason(error.what()));
     }
     return make_boundary(std::move(stack), lenders);
 }
@@ -129,6 +131,7 @@ void SegmentedModel::backward(Boundary& boundary) {
         boundary.leaves[i].mutable_grad().reset();
     }
     boundary = {};
+    const BackwardContext context;
     if (!roots.empty()) torch::autograd::backward(roots, gradients);
 }
 
@@ -139,6 +142,7 @@ void SegmentedModel::backward_loss(Boundary& boundary, double scale) {
     // Only the loss is a root: the states behind it are values, not results.
     at::Tensor loss = boundary.producers.front();
     boundary = {};
+    const BackwardContext context;
     torch::autograd::backward({loss}, {at::full_like(loss, scale)});
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "graph/segment.h"
@@ -39,6 +40,18 @@ inline LossConfig fixture_loss(const nlohmann::json& facts) {
     loss.kind = facts.at("loss") == "mse" ? LossKind::kMse : LossKind::kCrossEntropy;
     loss.target = facts.at("data").at("columns").back().get<std::string>();
     return loss;
+}
+
+// All counts of models with few places, Fibonacci numbers and the largest of the others.
+inline std::vector<int64_t> segment_counts(int64_t places) {
+    std::vector<int64_t> counts;
+    if (places <= 60) {
+        for (int64_t count = 1; count <= places + 1; ++count) counts.push_back(count);
+        return counts;
+    }
+    for (int64_t a = 1, b = 2; a <= places; b += std::exchange(a, b)) counts.push_back(a);
+    counts.push_back(places + 1);
+    return counts;
 }
 
 struct Fixture {

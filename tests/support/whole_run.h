@@ -104,11 +104,12 @@ inline at::Tensor named_loss(LossKind kind, const at::Tensor& output, const at::
     return output;
 }
 
-// The module's own forward, as LibTorch runs it. SEGMENTED names what is collected. ARGUMENTS: with
+// The module's own forward, as LibTorch runs it, under autocast where SEGMENTED computes in half
+// precision. SEGMENTED names what is collected. ARGUMENTS: with
 // the target, if any.
 inline RunResult run_module(const SegmentedModel& segmented, std::vector<c10::IValue> arguments,
                             const LossConfig& loss, bool training = true) {
-    const ComputeContext context(true);
+    const at::ScalarType dtype = segmented.lowered().compute_dtype;
     Model& model = segmented.model();
     clear_gradients(model);
     model.module().train(training);
@@ -117,8 +118,14 @@ inline RunResult run_module(const SegmentedModel& segmented, std::vector<c10::IV
         target = arguments.back().toTensor();
         arguments.pop_back();
     }
-    const at::Tensor value =
-        named_loss(loss.kind, model.module().forward(std::move(arguments)).toTensor(), target);
+    at::Tensor value;
+    {
+        const ComputeContext context(true, dtype);
+        at::Tensor output = model.module().forward(std::move(arguments)).toTensor();
+        if (dtype != at::kFloat) output = output.to(at::kFloat);
+        value = named_loss(loss.kind, output, target);
+    }
+    // Outside of autocast, as PyTorch's manual has it.
     value.backward();
     return collect(segmented, value.item<double>());
 }
@@ -128,7 +135,7 @@ inline RunResult run_module(const SegmentedModel& segmented, std::vector<c10::IV
 inline RunResult run_segments(const SegmentedModel& segmented,
                               const std::vector<c10::IValue>& arguments, const DrawKey& key,
                               bool recompute) {
-    const ComputeContext context(true);
+    const ComputeContext context(true, segmented.lowered().compute_dtype);
     clear_gradients(segmented.model());
     const size_t count = segmented.segments().size();
     std::vector<std::vector<c10::IValue>> inputs = {segmented.first_inputs(arguments)};

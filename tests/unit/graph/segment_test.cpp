@@ -19,20 +19,9 @@ using test::MutableState;
 using test::run_module;
 using test::run_segments;
 using test::RunResult;
+using test::segment_counts;
 
 constexpr DrawKey kKey{7, 3, 5};
-
-// All counts of models with few places, Fibonacci numbers and the largest of the others.
-std::vector<int64_t> segment_counts(int64_t places) {
-    std::vector<int64_t> counts;
-    if (places <= 60) {
-        for (int64_t count = 1; count <= places + 1; ++count) counts.push_back(count);
-        return counts;
-    }
-    for (int64_t a = 1, b = 2; a <= places; b += std::exchange(a, b)) counts.push_back(a);
-    counts.push_back(places + 1);
-    return counts;
-}
 
 // The whole run that a model's cuts are held against: its own forward, or the one-segment graph
 // where it draws.

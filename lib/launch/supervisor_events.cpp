@@ -150,9 +150,10 @@ void Supervisor::handle_control(const WorkerControl& control) {
             return;
         }
         case ControlKind::kHeartbeat:
-            if (control.payload.size() > 8) {
-                rank.last_instruction = printable(control.payload.substr(8));
-            }
+            // What a rank says while it is being ended tells nothing of why.
+            if (stop_at_ || stopping_) return;
+            rank.heartbeat = decode_heartbeat(control.payload);
+            rank.heard_at = steady_clock::now();
             return;
         default:
             return;

@@ -155,6 +155,8 @@ class TrainRole {
         check_archive_hash(arguments_, first());
         setup_ = set_up_job(arguments_.job, place_);
         if (place_.local_rank == 0) check_host_plans(setup_, place_);
+        if (first() && !arguments_.output.empty())
+            check_room_for_weights(*setup_.model, arguments_.output);
         if (first()) describe_run(setup_, environment_, reporter_);
         ArenaLayout arena(environment_.local_world_size);
         const ReplicatedSlices slices = ReplicatedState::add_slices(setup_.layout, arena);

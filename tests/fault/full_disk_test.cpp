@@ -62,6 +62,26 @@ TEST_CASE("a disk that cannot hold the weights is told before training") {
     CHECK(::umount(disk.c_str()) == 0);
 }
 
+TEST_CASE("a disk that is full at the last file of weights keeps the whole one and no half one") {
+    const TemporaryFolder folder;
+    const std::string disk = folder.path() + "/disk";
+    // Room for the weights twice, not for the archive's code beside them.
+    if (!mount_small_disk(disk, "size=400k"))
+        return report_skipped("a full disk under a job", "mounting a tmpfs needs root");
+    JobProcess process(folder, command(folder, 3));
+    const int code = process.wait(30'000);
+    INFO(process.err());
+    CHECK(code == 72);
+    CHECK(process.err().find(disk + "/out/model.pt: cannot write") != std::string::npos);
+    CHECK(process.err().find("are free there") != std::string::npos);
+    int weights = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(disk + "/out"))
+        weights += entry.path().filename().string().starts_with("model.") ? 1 : 0;
+    CHECK(weights == 1);
+    CHECK(std::filesystem::file_size(disk + "/out/model.safetensors") > 47392 * 4);
+    CHECK(::umount(disk.c_str()) == 0);
+}
+
 TEST_CASE("a disk that fills up while training ends the job, and no half weights stay") {
     const TemporaryFolder folder;
     const std::string disk = folder.path() + "/disk";

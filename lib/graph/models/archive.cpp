@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/serialization/export.h>
 
+#include <exception>
+
 #include "storage/atomic_file.h"
 
 namespace dslaunch {
@@ -14,10 +16,18 @@ void save_archive(const torch::jit::Module& module, const std::string& path) {
     for (const at::Tensor& tensor : module.buffers())
         need.value += static_cast<int64_t>(tensor.nbytes());
     AtomicFile file(path, need);
+    // LibTorch's writer ends the zip in its destructor, so an error must not pass through it: it
+    // waits until the writer is gone, and what is written after it goes nowhere.
+    std::exception_ptr error;
     torch::jit::ExportModule(module, [&](const void* data, size_t length) {
-        file.write({static_cast<const std::byte*>(data), length});
+        try {
+            if (error == nullptr) file.write({static_cast<const std::byte*>(data), length});
+        } catch (...) {
+            error = std::current_exception();
+        }
         return length;
     });
+    if (error != nullptr) std::rethrow_exception(error);
     file.commit();
 }
 

@@ -182,6 +182,7 @@ void Builder::write_command(PlanRequest& request) {
     }
     add("output", job_.spec.output_directory);
     add("expect-sha256", options_.expect_sha256);
+    if (options_.timeout_s) add("timeout", fmt::format("{}", *options_.timeout_s));
     job_.spec.required_files = {worker, absolute(options_.target, job_.spec.working_directory)};
     if (!options_.config.empty()) {
         job_.spec.required_files.push_back(absolute(options_.config, job_.spec.working_directory));

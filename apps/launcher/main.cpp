@@ -13,13 +13,16 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/option_name.h"
 #include "base/text.h"
 #include "launch/agent.h"
 #include "launch/job.h"
 #include "launcher/build_job.h"
 #include "launcher/config_command.h"
 #include "launcher/dry_run.h"
+#include "launcher/pack_command.h"
 #include "launcher/run_options.h"
+#include "launcher/tokens_command.h"
 #include "launcher/training_job.h"
 
 namespace dslaunch {
@@ -130,12 +133,17 @@ int run(const Arguments& arguments) {
          kWorkerMissing);
 }
 
-int config(int argc, char** argv) {
+// Those that end without a job: config, pack, tokens.
+int subcommand(const Arguments& arguments) {
     CLI::App app("dslaunch");
     int exit_code = 0;
     add_config_command(app, exit_code);
+    add_pack_command(app);
+    add_tokens_command(app);
+    Arguments words;  // CLI11 wants them last first
+    for (const std::string& word : arguments) words.insert(words.begin(), with_dashes(word));
     try {
-        app.parse(argc, argv);
+        app.parse(words);
     } catch (const CLI::ParseError& error) {
         return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
     }
@@ -158,10 +166,12 @@ int dispatch(int argc, char** argv) {
         return arguments.empty() ? static_cast<int>(ExitCode::kUsage) : 0;
     }
     const std::string& command = arguments[0];
-    for (const char* role : {"plan", "model", "pack", "generate", "tokens"}) {
+    for (const char* role : {"plan", "model", "generate"}) {
         if (command == role) become_worker(arguments);
     }
-    if (command == "config") return config(argc, argv);
+    for (const char* name : {"config", "pack", "tokens"}) {
+        if (command == name) return subcommand(arguments);
+    }
     if (command == "agent") return agent(arguments);
     if (command == "push") {
         fail(ExitCode::kUsage,

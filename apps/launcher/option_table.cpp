@@ -97,6 +97,15 @@ void set_grace(RunOptions& o, const std::string& value) {
     o.grace_s = *seconds;
 }
 
+void set_timeout(RunOptions& o, const std::string& value) {
+    const auto seconds = parse_double(value);
+    if (!seconds || !(*seconds >= 0.1 && *seconds <= 86'400.0)) {
+        fail(ExitCode::kUsage, "`{}` is not a number of seconds from 0.1 to 86400",
+             printable(value));
+    }
+    o.timeout_s = seconds;
+}
+
 void set_nproc(RunOptions& o, const std::string& value) {
     o.no_local_rank = true;
     if (value == "auto") return;
@@ -190,6 +199,7 @@ constexpr OptionRow kRows[] = {
     {"output,o", kValue, Group::kReport, "DIR", "run.json and logs; for a .pt also metrics.jsonl, checkpoints, the trained weights", [](O& o, V& v) { o.output = v; }},
     {"save-interval", kValue, Group::kTraining, "N", "steps between checkpoints, 0: only at the end", [](O& o, V& v) { set_number(o, "dslaunch.save.interval", v, 0); }},
     {"keep", kValue, Group::kTraining, "N", "checkpoints kept, 0: all", [](O& o, V& v) { set_number(o, "dslaunch.save.keep", v, 0); }},
+    {"timeout", kValue, Group::kTraining, "SECONDS", "the longest that a rank waits for another before the job ends as hung, default 300", set_timeout},
     {"expect-sha256", kValue, Group::kTraining, "HASH", "refuse a TARGET with another SHA-256: a .pt is a program", set_sha256},
 
     {"env", kValue, Group::kEnvironment, "NAME[=VALUE]", "give workers a variable: copied, or with a value; repeatable", [](O& o, V& v) { o.env.push_back(v); }, true},

@@ -41,9 +41,10 @@ struct RunOptions {
     bool verify = false;
     // Training, for a .pt target only
     std::string config;
-    std::vector<std::string> set;       // a.b=c; the shorthands are written here too: --steps 5 is
-                                        // dslaunch.steps=5
-    std::string expect_sha256;          // lower case
+    std::vector<std::string> set;     // a.b=c; the shorthands are written here too: --steps 5 is
+                                      // dslaunch.steps=5
+    std::optional<double> timeout_s;  // that a rank waits for another; nothing: dsworker's default
+    std::string expect_sha256;        // lower case
     std::string first_training_option;  // as typed; empty: none was given
     // Reporting and end
     bool dry_run = false;

@@ -13,8 +13,8 @@
 #include "config/train_config.h"
 #include "graph/index_limits.h"
 #include "graph/measure.h"
-#include "graph/models/archive.h"
 #include "plan/plan_check.h"
+#include "storage/zip_archive.h"
 #include "zero/flat_optimizer_state.h"
 
 namespace dslaunch {
@@ -40,7 +40,8 @@ FoundConfig find_config(const JobArguments& arguments) {
         return {load_config(arguments.config_path), arguments.config_path,
                 folder_of(arguments.config_path)};
     const std::string beside = folder_of(arguments.model_path) + "/" + kConfigName;
-    if (const auto text = read_extra_file(arguments.model_path, kConfigName)) {
+    const ZipArchive archive(arguments.model_path);
+    if (const auto text = archive.extra(kConfigName)) {
         const std::string name = arguments.model_path + ":" + kConfigName;
         return {parse_config(*text, name), name, folder_of(arguments.model_path)};
     }

@@ -22,9 +22,7 @@ struct Role {
 constexpr Role kRoles[] = {
     {"generate", generate_main, "continue a prompt with a trained language model"},
     {"model", model_main, "make a new model: model new gpt, model new mlp"},
-    {"pack", pack_main, "put a config and a data reference into a model archive"},
     {"plan", plan_main, "print segments, instructions and memory of a training step"},
-    {"tokens", tokens_main, "make a token file: tokens bytes"},
     {"train", train_main, "train one rank of a job (dslaunch starts it)"},
 };
 

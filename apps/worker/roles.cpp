@@ -1,25 +1,13 @@
 #include "worker/roles.h"
 
 #include "base/error.h"
+#include "base/option_name.h"
 
-#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <vector>
 
 namespace dslaunch {
-namespace {
-
-// "--top_k=4" -> "--top-k=4": options are declared with '-'.
-std::string with_dashes(std::string argument) {
-    if (argument.starts_with("--")) {
-        const auto end = std::ranges::find(argument, '=');
-        std::replace(argument.begin(), end, '_', '-');
-    }
-    return argument;
-}
-
-}  // namespace
 
 bool parse_arguments(CLI::App& app, int argc, char** argv) {
     std::vector<std::string> arguments;  // CLI11 wants them last first

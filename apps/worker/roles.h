@@ -11,8 +11,6 @@ namespace dslaunch {
 int generate_main(int argc, char** argv);
 int model_main(int argc, char** argv);
 int plan_main(int argc, char** argv);
-int pack_main(int argc, char** argv);
-int tokens_main(int argc, char** argv);
 int train_main(int argc, char** argv);
 
 // Parses with `-` and `_` alike in the names of options. False after --help, which is then printed

@@ -16,10 +16,12 @@
 #include "base/text.h"
 #include "graph/compute_context.h"
 #include "launch/file_facts.h"
+#include "launch/timing.h"
 #include "launch/worker_environment.h"
 #include "runtime/comm_gloo/job_comm.h"
 #include "runtime/data/batch_loader.h"
 #include "runtime/evaluator.h"
+#include "runtime/heartbeat.h"
 #include "runtime/model_buffers.h"
 #include "runtime/reporter.h"
 #include "runtime/save_weights.h"
@@ -36,6 +38,7 @@ struct TrainArguments {
     JobArguments job;
     std::string output;
     std::string expected_sha256;
+    double timeout_s = 300;
 };
 
 TrainArguments parse(int argc, char** argv, bool& help) {
@@ -49,6 +52,8 @@ TrainArguments parse(int argc, char** argv, bool& help) {
     app.add_option("--expect-sha256", arguments.expected_sha256, "refuse any other archive");
     app.add_option("--segments", arguments.job.segments,
                    "pieces to cut the model into, 0: by whole layers");
+    app.add_option("--timeout", arguments.timeout_s, "seconds that a rank waits for another one")
+        ->check(CLI::Range(0.1, 86'400.0));
     help = !parse_arguments(app, argc, argv);
     return arguments;
 }
@@ -143,15 +148,24 @@ class TrainRole {
                  environment_.local_world_size} {}
 
     void run() {
+        std::optional<HeartbeatSender> heartbeats;
+        heartbeats.emplace(reporter_, kHeartbeatInterval, [] {
+            return Heartbeat{0, 1, "setting up"};
+        });
         check_archive_hash(arguments_, first());
         setup_ = set_up_job(arguments_.job, place_);
         if (place_.local_rank == 0) check_host_plans(setup_, place_);
+        if (first() && !arguments_.output.empty())
+            check_room_for_weights(*setup_.model, arguments_.output);
         if (first()) describe_run(setup_, environment_, reporter_);
         ArenaLayout arena(environment_.local_world_size);
         const ReplicatedSlices slices = ReplicatedState::add_slices(setup_.layout, arena);
         // Members of comm_ are used until the end of run(): an error poisons them first.
-        comm_ = open_job_comm(environment_, std::move(arena), std::chrono::minutes(5));
+        comm_ = open_job_comm(
+            environment_, std::move(arena),
+            std::chrono::milliseconds(static_cast<int64_t>(arguments_.timeout_s * 1e3)));
         compare_plans(*comm_.collectives, setup_.plan);
+        heartbeats.reset();
         train(slices);
     }
 
@@ -207,6 +221,8 @@ class TrainRole {
         parts.on_lane_start = [](Lane) {};
         const ComputeContext context(true);
         Trainer trainer(std::move(parts));
+        const HeartbeatSender heartbeats(reporter_, kHeartbeatInterval,
+                                         [&] { return trainer.heartbeat(); });
         finish(trainer.run());
     }
 

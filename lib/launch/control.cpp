@@ -2,6 +2,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/wire.h"
 #include "launch/length_prefix.h"
 
 namespace dslaunch {
@@ -19,6 +20,23 @@ std::string encode(const ControlFrame& frame) {
     DSL_CHECK(frame.payload.size() <= kControlPayloadBytesMax, "a control frame of {} bytes",
               frame.payload.size());
     return add_length_prefix(static_cast<uint16_t>(frame.kind), frame.payload);
+}
+
+std::string encode(const Heartbeat& heartbeat) {
+    WireWriter writer;
+    writer.u64(heartbeat.instructions_done).u64(heartbeat.instructions_per_step);
+    return writer.bytes() + heartbeat.where;
+}
+
+Heartbeat decode_heartbeat(const std::string& payload) {
+    WireReader reader(payload, "a heartbeat");
+    Heartbeat heartbeat;
+    heartbeat.instructions_done = reader.u64();
+    heartbeat.instructions_per_step = reader.u64();
+    if (heartbeat.instructions_per_step == 0)
+        fail(ExitCode::kInternal, "a heartbeat of a plan without instructions");
+    heartbeat.where = payload.substr(2 * sizeof(uint64_t));
+    return heartbeat;
 }
 
 std::optional<ControlFrame> ControlDecoder::next() {

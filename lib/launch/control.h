@@ -18,7 +18,7 @@ enum class ControlKind : uint16_t {
     kProgress = 3,  // one line for the terminal's progress line (rank 0)
     kFailure = 4,  // why this rank fails: exit code u32, then the message; the last frame before it
                    // ends
-    kHeartbeat = 5,  // u64 instructions done, then the current instruction in words
+    kHeartbeat = 5,  // where this rank is, each second: a Heartbeat
     kReady = 6,      // the first step has begun
     // launcher -> agent -> worker
     kSaveAndEnd = 64,  // save, then end with kOk
@@ -28,6 +28,21 @@ struct ControlFrame {
     ControlKind kind = ControlKind::kHeartbeat;
     std::string payload;
 };
+
+// How far a rank has come.
+struct Heartbeat {
+    uint64_t instructions_done = 0;  // since its start, over all lanes
+    uint64_t instructions_per_step = 1;
+    std::string where;  // step and instruction of each lane, in words
+
+    // Comparable between ranks whose plans differ in length.
+    [[nodiscard]] double steps_done() const {
+        return static_cast<double>(instructions_done) / static_cast<double>(instructions_per_step);
+    }
+};
+[[nodiscard]] std::string encode(const Heartbeat& heartbeat);
+// Throws Error{kInternal} for a payload that is none.
+[[nodiscard]] Heartbeat decode_heartbeat(const std::string& payload);
 
 // The longest payload: a longer frame is an error on both sides.
 inline constexpr uint32_t kControlPayloadBytesMax = 16U << 20;

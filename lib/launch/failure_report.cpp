@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "base/error.h"
 #include "base/text.h"
+#include "launch/timing.h"
 
 namespace dslaunch {
 namespace {
@@ -20,6 +22,29 @@ bool repeats(std::string_view line, std::string_view message) {
     return std::any_of(told.begin(), told.end(), [&](const std::string& one) {
         return !one.empty() && (line == one || line.ends_with(": " + one));
     });
+}
+
+bool is_hang(const RankRecord& record) {
+    return record.failure && record.failure->code == static_cast<uint32_t>(ExitCode::kHang);
+}
+
+std::string describe_behind(const std::vector<RankRecord>& ranks) {
+    const auto behind = find_behind(ranks);
+    if (!behind) return {};
+    const RankRecord& rank = ranks[behind->index];
+    uint64_t least = UINT64_MAX, most = 0;
+    for (size_t i = 0; i < ranks.size(); ++i) {
+        if (i == behind->index || !ranks[i].heartbeat) continue;
+        least = std::min(least, ranks[i].heartbeat->instructions_done);
+        most = std::max(most, ranks[i].heartbeat->instructions_done);
+    }
+    std::string text =
+        fmt::format("  behind is rank {} on host {} (pid {})", rank.rank, rank.host, rank.pid);
+    if (behind->silence > kHeartbeatSilenceMax)
+        text += fmt::format(", silent for {:.1f} s", behind->silence.count());
+    return text + fmt::format(": {}; {} instructions done, the others {} to {}\n",
+                              printable(rank.heartbeat->where), rank.heartbeat->instructions_done,
+                              least, most);
 }
 
 std::string other_messages(const std::vector<RankRecord>& ranks, size_t culprit) {
@@ -79,7 +104,8 @@ std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culpri
     if (record.pid > 0) text += fmt::format(" (pid {})", record.pid);
     text += "\n";
     if (record.failure) text += "  it says: " + printable_lines(record.failure->message, 4) + "\n";
-    if (!record.last_instruction.empty()) text += "  it was at: " + record.last_instruction + "\n";
+    if (is_hang(record)) text += describe_behind(ranks);
+    if (record.heartbeat) text += "  it was at: " + printable(record.heartbeat->where) + "\n";
     std::vector<std::string> lines;
     for (const std::string& line : last_lines) {
         if (!record.failure || !repeats(line, record.failure->message)) lines.push_back(line);

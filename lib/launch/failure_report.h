@@ -14,8 +14,9 @@ namespace dslaunch {
 // by INDENT columns. Without a newline at the end.
 [[nodiscard]] std::string printable_lines(std::string_view text, size_t indent);
 
-// The culprit with host, pid, end and its own message, its last lines, what other ranks say that
-// did not only lose a peer, then the table of all ranks. Ends with a newline.
+// The culprit with host, pid, end and its own message, after a hang the rank for which all wait,
+// the culprit's last lines, what other ranks say that did not only lose a peer, then the table of
+// all ranks. Ends with a newline.
 [[nodiscard]] std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culprit,
                                            const std::deque<std::string>& last_lines);
 

@@ -17,6 +17,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "launch/port_owner.h"
 
 namespace dslaunch {
 namespace {
@@ -147,10 +148,15 @@ Rendezvous open_rendezvous(const PrepareRequest& request, const std::string& arr
     ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
     if (!socket.valid() || ::bind(socket.get(), list->ai_addr, list->ai_addrlen) != 0 ||
         ::listen(socket.get(), kBacklog) != 0) {
+        const int error_number = errno;
+        const std::string holder = error_number == EADDRINUSE
+                                       ? describe_port_owner(static_cast<int>(request.port))
+                                       : std::string();
         fail(ExitCode::kSetup,
-             "cannot listen on {}:{} where the ranks meet: {}; choose with --master_addr and "
+             "cannot listen on {}:{} where the ranks meet: {}{}; choose with --master_addr and "
              "--master_port, or leave them out",
-             printable(address), request.port, errno_text(errno));
+             printable(address), request.port, errno_text(error_number),
+             holder.empty() ? "" : ", by " + holder);
     }
     const int64_t chosen = bound_port(socket.get());
     return {std::move(socket), {address, chosen}};

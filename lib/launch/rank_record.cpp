@@ -2,12 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <tuple>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "launch/spawn.h"
+#include "launch/timing.h"
 
 namespace dslaunch {
 namespace {
@@ -41,6 +43,31 @@ std::optional<size_t> find_culprit(const std::vector<RankRecord>& ranks) {
         if (!culprit || weight(i) < weight(*culprit)) culprit = i;
     }
     return culprit;
+}
+
+std::optional<BehindRank> find_behind(const std::vector<RankRecord>& ranks) {
+    const RankRecord* newest = nullptr;
+    double steps_most = 0;
+    for (const RankRecord& rank : ranks) {
+        if (!rank.heartbeat) continue;
+        if (newest == nullptr || rank.heard_at > newest->heard_at) newest = &rank;
+        steps_most = std::max(steps_most, rank.heartbeat->steps_done());
+    }
+    if (newest == nullptr) return std::nullopt;
+    std::optional<BehindRank> behind;
+    const auto key = [&](size_t index, std::chrono::duration<double> silence) {
+        const bool silent = silence > kHeartbeatSilenceMax;
+        return std::make_tuple(!silent, ranks[index].heartbeat->steps_done());
+    };
+    for (size_t i = 0; i < ranks.size(); ++i) {
+        if (!ranks[i].heartbeat) continue;
+        const std::chrono::duration<double> silence = newest->heard_at - ranks[i].heard_at;
+        if (silence <= kHeartbeatSilenceMax && ranks[i].heartbeat->steps_done() >= steps_most)
+            continue;
+        if (!behind || key(i, silence) < key(behind->index, behind->silence))
+            behind = BehindRank{i, silence};
+    }
+    return behind;
 }
 
 int job_exit_code(TargetKind kind, const std::vector<RankRecord>& ranks) {

@@ -1,10 +1,12 @@
 // What the launcher knows of each rank, and what it concludes from all of them.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "launch/control.h"
 #include "launch/job_spec.h"
 #include "launch/messages.h"
 
@@ -16,11 +18,12 @@ struct RankRecord {
     int64_t pid = 0;
     bool started = false;
     bool ended = false;
-    WorkerExited exited;                  // once ended
-    bool told_to_end = false;             // it ended after we had asked
-    int order = 0;                        // of the ends, from 1
-    std::optional<AgentProblem> failure;  // its last control frame
-    std::string last_instruction;         // of its heartbeat
+    WorkerExited exited;                               // once ended
+    bool told_to_end = false;                          // it ended after we had asked
+    int order = 0;                                     // of the ends, from 1
+    std::optional<AgentProblem> failure;               // its last control frame
+    std::optional<Heartbeat> heartbeat;                // the newest
+    std::chrono::steady_clock::time_point heard_at{};  // when that one came
 
     [[nodiscard]] bool failed() const {
         return ended && (exited.signal_number != 0 || exited.exit_status != 0);
@@ -32,6 +35,14 @@ struct RankRecord {
 // The index of the rank to blame, or nothing when none failed. Ranks that only lost a peer or ended
 // because we asked come after all others; among equals the first that ended.
 [[nodiscard]] std::optional<size_t> find_culprit(const std::vector<RankRecord>& ranks);
+
+// The rank for which the others wait, by their heartbeats: one that has been silent for some
+// intervals while others spoke, else the one that has done least. Nothing when no rank stands out.
+struct BehindRank {
+    size_t index = 0;
+    std::chrono::duration<double> silence{};  // between its newest heartbeat and that of any rank
+};
+[[nodiscard]] std::optional<BehindRank> find_behind(const std::vector<RankRecord>& ranks);
 
 // The exit code of a job that was not interrupted, by DESIGN's table.
 [[nodiscard]] int job_exit_code(TargetKind kind, const std::vector<RankRecord>& ranks);

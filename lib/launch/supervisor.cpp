@@ -204,7 +204,10 @@ void Supervisor::prepare() {
          steady_clock::now() + spec_.connect_max);
     if (end_now_) return;
     if (!nodes_[0].prepared && nodes_[0].error.empty()) lose_node(0, "no answer");
-    fail_if_bad_nodes("no place for the ranks to meet on");
+    // The host was reached: what it lacks is a matter of its set-up.
+    const auto setup = static_cast<uint32_t>(ExitCode::kSetup);
+    fail_if_bad_nodes("no place for the ranks to meet on",
+                      nodes_[0].problem_code == setup ? ExitCode::kSetup : ExitCode::kHosts);
     rendezvous_ = *nodes_[0].prepared;
 }
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "launch/frame.h"
 #include "launch/job_output.h"
 #include "launch/job_spec.h"
@@ -41,8 +42,9 @@ class Supervisor {
         FrameDecoder frames{true};
         bool ended = false;  // its agent and everything it had are gone
         bool greeted = false;
-        bool gone = false;  // it said so
-        std::string error;  // why it is bad
+        bool gone = false;                     // it said so
+        std::string error;                     // why it is bad
+        std::optional<uint32_t> problem_code;  // an ExitCode, when its agent said why
         std::vector<std::string> diagnostics;
         AgentHello hello;
         std::optional<CheckReply> checked;
@@ -74,7 +76,8 @@ class Supervisor {
     void lose_node(size_t node, const std::string& cause);
     void send(size_t node, FrameKind kind, std::string payload = {});
     void send_all(FrameKind kind, const std::string& payload = {});
-    void fail_if_bad_nodes(const std::string& what);
+    // CODE: of the Error that it throws.
+    void fail_if_bad_nodes(const std::string& what, ExitCode code = ExitCode::kHosts);
     [[nodiscard]] RankRecord& record(int64_t rank);
     [[nodiscard]] bool all_nodes(const std::function<bool(const Node&)>& predicate) const;
     [[nodiscard]] bool all_ranks_ended() const;

@@ -111,6 +111,7 @@ void Supervisor::handle_frame(size_t index, const Frame& frame) {
         case FrameKind::kProblem: {
             const auto problem = decode<AgentProblem>(frame.payload);
             if (node.error.empty()) node.error = printable_lines(problem.message, 6);
+            if (!node.problem_code) node.problem_code = problem.code;
             return;
         }
         default:
@@ -150,9 +151,10 @@ void Supervisor::handle_control(const WorkerControl& control) {
             return;
         }
         case ControlKind::kHeartbeat:
-            if (control.payload.size() > 8) {
-                rank.last_instruction = printable(control.payload.substr(8));
-            }
+            // What a rank says while it is being ended tells nothing of why.
+            if (stop_at_ || stopping_) return;
+            rank.heartbeat = decode_heartbeat(control.payload);
+            rank.heard_at = steady_clock::now();
             return;
         default:
             return;
@@ -215,7 +217,7 @@ void Supervisor::lose_node(size_t index, const std::string& cause) {
     stop_at_ = steady_clock::now();
 }
 
-void Supervisor::fail_if_bad_nodes(const std::string& what) {
+void Supervisor::fail_if_bad_nodes(const std::string& what, ExitCode code) {
     if (end_now_) return;
     std::string message;
     int count = 0;
@@ -225,7 +227,7 @@ void Supervisor::fail_if_bad_nodes(const std::string& what) {
         message += fmt::format("\n  {}: {}", spec_.nodes[i].name, nodes_[i].error);
     }
     if (count > 0) {
-        fail(ExitCode::kHosts, "{} {} of {} host(s):{}", what, count, nodes_.size(), message);
+        fail(code, "{} {} of {} host(s):{}", what, count, nodes_.size(), message);
     }
 }
 

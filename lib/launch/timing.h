@@ -15,6 +15,10 @@ inline constexpr std::chrono::milliseconds kPingInterval{3'000};
 inline constexpr std::chrono::milliseconds kSilenceMax{15'000};
 // For the last frames of an agent to leave.
 inline constexpr std::chrono::milliseconds kFarewellMax{1'000};
+// A rank says this often where it is …
+inline constexpr std::chrono::milliseconds kHeartbeatInterval{1'000};
+// … and is called silent when it has not for so much longer than another one.
+inline constexpr std::chrono::milliseconds kHeartbeatSilenceMax{2'500};
 // After a rank that lost its peer: time for the lost one to be reported.
 inline constexpr std::chrono::milliseconds kCulpritWait{50};
 

@@ -29,6 +29,9 @@ class ControlReporter final : public Reporter {
     void run_info(std::string_view json) override { send(ControlKind::kRunInfo, json); }
     void progress(std::string_view line) override { send(ControlKind::kProgress, line); }
     void ready() override { send(ControlKind::kReady, {}); }
+    void heartbeat(const Heartbeat& heartbeat) override {
+        send(ControlKind::kHeartbeat, encode(heartbeat));
+    }
     void failure(ExitCode code, std::string_view message) override {
         WireWriter frame;
         frame.u32(static_cast<uint32_t>(code));
@@ -90,6 +93,7 @@ class FileReporter final : public Reporter {
     }
     void progress(std::string_view line) override { log_info("train", "{}", line); }
     void ready() override {}
+    void heartbeat(const Heartbeat&) override {}
     void failure(ExitCode, std::string_view) override {}
     [[nodiscard]] bool asked_to_end() const override { return false; }
 

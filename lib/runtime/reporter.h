@@ -14,6 +14,8 @@
 
 namespace dslaunch {
 
+struct Heartbeat;
+
 class Reporter {
   public:
     virtual ~Reporter() = default;
@@ -25,6 +27,8 @@ class Reporter {
     virtual void progress(std::string_view line) = 0;
     // The first step begins.
     virtual void ready() = 0;
+    // Where this rank is; each second.
+    virtual void heartbeat(const Heartbeat& heartbeat) = 0;
     // Why this rank ends; the last call.
     virtual void failure(ExitCode code, std::string_view message) = 0;
     // The launcher asked to save and end.

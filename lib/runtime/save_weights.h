@@ -12,4 +12,9 @@ namespace dslaunch {
 // under all its names. Throws Error{kDisk} naming path, cause and bytes.
 void save_weights(Model& model, const std::string& folder);
 
+// Makes FOLDER and throws Error{kDisk} naming it, need and free bytes when the weights will not fit
+// there: said before training, not after it. What else fills the disk meanwhile is found at the
+// write.
+void check_room_for_weights(Model& model, const std::string& folder);
+
 }  // namespace dslaunch

@@ -65,6 +65,17 @@ RankFacts decode_facts(const std::string& bytes) {
     return facts;
 }
 
+std::string describe_instruction(const ModelInfo& info, const Instruction& instruction) {
+    std::string text(op_name(instruction.op));
+    if (instruction.segment >= 0)
+        text += fmt::format(" of segment {} ({})", instruction.segment,
+                            info.segments[static_cast<size_t>(instruction.segment)].name);
+    if (instruction.bucket >= 0) text += fmt::format(" of bucket {}", instruction.bucket);
+    if (instruction.micro_step >= 0)
+        text += fmt::format(" in micro step {}", instruction.micro_step);
+    return text;
+}
+
 std::string clock_text(double seconds) {
     const auto whole = static_cast<int64_t>(seconds);
     if (whole >= 3600)
@@ -93,6 +104,24 @@ void Trainer::run(const Instruction& instruction) {
     }
 }
 
+Heartbeat Trainer::heartbeat() const {
+    Heartbeat heartbeat;
+    heartbeat.instructions_done = executor_.instructions_done();
+    heartbeat.instructions_per_step = parts_.plan->instructions.size();
+    const int64_t step = step_.load(std::memory_order_relaxed);
+    heartbeat.where = step == 0 ? "before the first step" : fmt::format("step {}", step);
+    if (evaluating_.load(std::memory_order_relaxed)) heartbeat.where += ", evaluating";
+    for (int l = 0; l < kLanes; ++l) {
+        const int current = executor_.current(static_cast<Lane>(l));
+        if (current < 0) continue;
+        heartbeat.where +=
+            fmt::format(", {}: {}", lane_name(static_cast<Lane>(l)),
+                        describe_instruction(
+                            *parts_.info, parts_.plan->instructions[static_cast<size_t>(current)]));
+    }
+    return heartbeat;
+}
+
 TrainResult Trainer::run() {
     const RunConfig& config = *parts_.config;
     TrainResult result;
@@ -102,6 +131,7 @@ TrainResult Trainer::run() {
     train_begin_ = last_step_end_ = clock_.now();
     faults_before_ = process_usage().page_faults;
     for (int64_t step = 1; step <= config.steps && !result.asked_to_end; ++step) {
+        step_ = step;
         const StepFacts facts = run_step(step);
         result.steps = step;
         result.loss = facts.loss;
@@ -238,10 +268,12 @@ void Trainer::report_progress(int64_t step, const StepFacts& facts) {
 
 std::optional<double> Trainer::evaluate(int64_t step) {
     if (!parts_.evaluate) return std::nullopt;
+    evaluating_ = true;
     parts_.state->settle();
     const EvalShare share = parts_.evaluate();
     double sums[3] = {share.loss_sum, share.weight, share.samples};
     parts_.collectives->sum_ordered(sums);
+    evaluating_ = false;
     eval_loss_ = sums[0] / sums[1];
     if (is_first_rank()) {
         JsonWriter json;

@@ -4,11 +4,13 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <functional>
 #include <optional>
 #include <vector>
 
 #include "config/run_config.h"
+#include "launch/control.h"
 #include "plan/plan_check.h"
 #include "plan/step_plan.h"
 #include "runtime/comm/collectives.h"
@@ -58,8 +60,8 @@ class Trainer final : private InstructionRunner {
     // leave by _exit.
     [[nodiscard]] TrainResult run();
 
-    // For the heartbeat; any thread.
-    [[nodiscard]] uint64_t instructions_done() const { return executor_.instructions_done(); }
+    // Where this rank is; any thread.
+    [[nodiscard]] Heartbeat heartbeat() const;
 
   private:
     struct StepFacts;
@@ -76,6 +78,8 @@ class Trainer final : private InstructionRunner {
     TrainerParts parts_;
     Executor executor_;
     std::array<TierPeak, 2> tier_peaks_;  // the plan's, the same in every step
+    std::atomic<int64_t> step_{0};        // under way, from 1
+    std::atomic<bool> evaluating_{false};
     SystemClock clock_;
     TimePoint last_step_end_{};
     TimePoint train_begin_{};

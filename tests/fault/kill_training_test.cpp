@@ -158,6 +158,29 @@ TEST_CASE("a stopped worker that is killed later still ends the job") {
     check_gone(all, "one rank stopped, two Ctrl-C", 1'000);
 }
 
+TEST_CASE("a rank that stops is named when the time limit is over, with where it was") {
+    EndlessJob job({"--timeout", "5"});
+    job.await_steps();
+    const auto all = descendants(job.process.pid());
+    const auto workers = job.processes("dsworker");
+    REQUIRE(workers.size() == 4);
+    const ProcessName victim = workers[3];
+    REQUIRE(signal_process(victim, SIGSTOP));
+    const auto began = Steady::now();
+    const int code = job.process.wait(20'000);
+    const std::string report = job.process.err();
+    INFO(report);
+    CHECK(code == 69);
+    CHECK(elapsed_ms(began) > 4'800);
+    CHECK(elapsed_ms(began) < 8'000);
+    const size_t at = report.find("behind is rank ");
+    REQUIRE(at != std::string::npos);
+    const std::string line = report.substr(at, report.find('\n', at) - at);
+    CHECK(line.find("(pid " + std::to_string(victim.pid) + "), silent for ") != std::string::npos);
+    CHECK(line.find("instructions done, the others") != std::string::npos);
+    check_gone(all, "one rank stopped, time limit over", 1'000);
+}
+
 TEST_CASE("a rank that cannot save in the grace time is ended with the rest") {
     EndlessJob job({"--grace", "0.5"});
     job.await_steps();

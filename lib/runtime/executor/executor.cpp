@@ -79,12 +79,12 @@ void Executor::run_lane(Lane lane) {
     for (const size_t index : lanes_[static_cast<size_t>(lane)]) {
         const Instruction& instruction = plan_.instructions[index];
         try {
+            current.store(static_cast<int>(index), std::memory_order_relaxed);
             wait_for(instruction);
             {
                 const std::lock_guard lock(mutex_);
                 if (error_ != nullptr) return;
             }
-            current.store(static_cast<int>(index), std::memory_order_relaxed);
             runner_.run(instruction);
         } catch (...) {
             fail_step(index, std::current_exception());

@@ -49,7 +49,7 @@ class Executor {
     [[nodiscard]] uint64_t instructions_done() const {
         return instructions_done_.load(std::memory_order_relaxed);
     }
-    // The instruction that a lane is in, -1 between steps; any thread.
+    // The instruction that a lane is in or waits to begin, -1 between steps; any thread.
     [[nodiscard]] int current(Lane lane) const {
         return current_[static_cast<size_t>(lane)].load(std::memory_order_relaxed);
     }

@@ -3,7 +3,7 @@
 #include "base/fd.h"
 #include "graph/models/archive.h"
 #include "graph/models/models.h"
-#include "graph/models/packed_config.h"
+#include "storage/zip_archive.h"
 #include "support/catch.h"
 
 #include <ATen/ATen.h>
@@ -103,14 +103,13 @@ TEST_CASE("byte tokens print as text that cannot drive a terminal") {
     for (const auto& [token, text] : table) CHECK(byte_token_text(token) == text);
 }
 
-TEST_CASE("extra files are added and replaced while every other record stays byte-equal") {
+TEST_CASE("LibTorch reads a packed archive, and every record but the extra files is byte-equal") {
     const std::string source = scratch("plain.pt"), packed = scratch("packed.pt");
     save_archive(make_mlp({.widths = {4, 3}}), source);
-    CHECK_FALSE(read_extra_file(source, "ds_config.json"));
-    write_with_extra_files(source, packed, {{"ds_config.json", "{}"}, {"notes/a.txt", "one"}});
-    write_with_extra_files(packed, packed, {{"ds_config.json", "{\"steps\": 1}"}});
-    CHECK(read_extra_file(packed, "ds_config.json") == "{\"steps\": 1}");
-    CHECK(read_extra_file(packed, "notes/a.txt") == "one");
+    pack_archive(source, packed, {{"ds_config.json", "{}"}, {"notes/a.txt", "one"}});
+    pack_archive(packed, packed, {{"ds_config.json", "{\"steps\": 1}"}});
+    CHECK(ZipArchive(packed).extra("ds_config.json") == "{\"steps\": 1}");
+    CHECK(ZipArchive(packed).extra("notes/a.txt") == "one");
     auto before = records_of(source), after = records_of(packed);
     after.erase("extra/ds_config.json");
     after.erase("extra/notes/a.txt");
@@ -119,43 +118,8 @@ TEST_CASE("extra files are added and replaced while every other record stays byt
     const at::Tensor x = at::ones({1, 4});
     CHECK(torch::jit::load(packed).forward({x}).toTensor().equal(
         torch::jit::load(source).forward({x}).toTensor()));
-
-    CHECK_THROWS_AS(write_with_extra_files(source, "/no/such/folder/x.pt", {{"a", "b"}}), Error);
-    CHECK_THROWS_AS(read_extra_file("/no/such/file.pt", "a"), Error);
-    write_file_atomically(packed, "no archive at all");
-    CHECK_THROWS_AS(read_extra_file(packed, "a"), Error);
     std::filesystem::remove(source);
     std::filesystem::remove(packed);
-}
-
-TEST_CASE("a data reference goes into the config and everything else keeps its order") {
-    CHECK(
-        with_data(
-            R"({"z": 1, "dslaunch": {"steps": 2, "data": {"train": "old", "context": 8}}, "a": 2})",
-            "c", {.train = "new", .eval = "held"}) ==
-        "{\n  \"z\": 1,\n  \"dslaunch\": {\n    \"steps\": 2,\n    \"data\": {\n      \"train\": "
-        "\"new\",\n"
-        "      \"context\": 8,\n      \"eval\": \"held\"\n    }\n  },\n  \"a\": 2\n}\n");
-    CHECK(with_data("{}", "c", {}) == "{}\n");
-    for (const char* bad :
-         {"", "[1]", "{\"a\": 1, \"a\": 2}", "{\"dslaunch\": 3}", "{\"dslaunch\": {\"data\": []}}",
-          "{\"x\": {\"a\": 1, \"a\": 2}}", "train: 1"}) {
-        INFO(bad);
-        try {
-            (void)with_data(bad, "conf.json", {.train = "t"});
-            FAIL("accepted");
-        } catch (const Error& error) {
-            CHECK(error.code() == ExitCode::kConfig);
-            CHECK(std::string(error.what()).starts_with("conf.json"));
-        }
-    }
-}
-
-TEST_CASE("a packed data path is relative to the archive's folder") {
-    CHECK(relative_to_archive("data/kjv.tokens", "train.pt") == "data/kjv.tokens");
-    CHECK(relative_to_archive("data/kjv.tokens", "data/train.pt") == "kjv.tokens");
-    CHECK(relative_to_archive("kjv.tokens", "out/train.pt") == "../kjv.tokens");
-    CHECK(relative_to_archive("/data/kjv.tokens", "out/train.pt") == "/data/kjv.tokens");
 }
 
 }  // namespace dslaunch

@@ -68,6 +68,71 @@ TEST_CASE("the rank to blame is the first that failed by itself") {
     }
 }
 
+TEST_CASE("behind is the rank that fell silent, else the one that has done least") {
+    using std::chrono::milliseconds;
+    struct Heard {
+        uint64_t done;
+        uint64_t per_step;
+        int at_ms;
+    };
+    struct Row {
+        std::vector<Heard> ranks;  // done 0: not heard of
+        std::optional<size_t> behind;
+    };
+    const Row rows[] = {
+        {{}, std::nullopt},
+        {{{0, 10, 0}, {0, 10, 0}}, std::nullopt},
+        {{{40, 10, 0}, {40, 10, 900}}, std::nullopt},
+        {{{41, 10, 0}, {40, 10, 900}, {41, 10, 500}}, 1},
+        {{{41, 10, 9'000}, {41, 10, 5'000}, {41, 10, 9'500}}, 1},
+        // Silence says more than progress; of two that are silent the one that has done less.
+        {{{41, 10, 5'000}, {40, 10, 9'000}}, 0},
+        {{{41, 10, 5'000}, {40, 10, 6'000}, {42, 10, 9'000}}, 1},
+        // A plan of twenty instructions at half its step is behind one of ten at its end.
+        {{{19, 10, 0}, {30, 20, 0}}, 1},
+    };
+    for (size_t i = 0; i < std::size(rows); ++i) {
+        INFO("row " << i);
+        std::vector<RankRecord> ranks;
+        for (const Heard& heard : rows[i].ranks) {
+            RankRecord record;
+            if (heard.done > 0) record.heartbeat = Heartbeat{heard.done, heard.per_step, "here"};
+            record.heard_at += milliseconds(heard.at_ms);
+            ranks.push_back(record);
+        }
+        const auto behind = find_behind(ranks);
+        REQUIRE(behind.has_value() == rows[i].behind.has_value());
+        if (behind) CHECK(behind->index == *rows[i].behind);
+    }
+}
+
+TEST_CASE("the report of a hang names the rank for which the others wait, and where it is") {
+    RankRecord waiting = says(ended(1, 69), ExitCode::kHang, "rank 1 did not answer");
+    waiting.heartbeat = Heartbeat{52, 10, "step 6, compute: Await of bucket 0"};
+    waiting.heard_at += std::chrono::milliseconds(8'000);
+    RankRecord stopped = told(ended(2, 0, SIGKILL));
+    stopped.rank = 1;
+    stopped.host = "right";
+    stopped.pid = 77;
+    stopped.heartbeat = Heartbeat{47, 10, "step 5, compute: Forward of segment 3 (layers.3)"};
+    stopped.heard_at += std::chrono::milliseconds(4'500);
+    CHECK_THAT(describe_failure({waiting, stopped}, 0, {}),
+               Catch::Contains("  behind is rank 1 on host right (pid 77), silent for 3.5 s: step "
+                               "5, compute: Forward of segment 3 (layers.3); 47 instructions done, "
+                               "the others 52 to 52\n"));
+    waiting.failure->code = static_cast<uint32_t>(ExitCode::kInput);
+    CHECK_THAT(describe_failure({waiting, stopped}, 0, {}), !Catch::Contains("behind is"));
+}
+
+TEST_CASE("a heartbeat is read back as it was written, a broken one is refused") {
+    const Heartbeat read = decode_heartbeat(encode(Heartbeat{7, 3, "step 1"}));
+    CHECK(read.instructions_done == 7);
+    CHECK(read.instructions_per_step == 3);
+    CHECK(read.where == "step 1");
+    CHECK_THROWS_AS(decode_heartbeat("short"), Error);
+    CHECK_THROWS_AS(decode_heartbeat(std::string(16, '\0')), Error);
+}
+
 TEST_CASE("an end is told in words") {
     CHECK(describe_end(RankRecord{}) == "not started");
     CHECK(describe_end(ended(1, 3)) == "exit code 3");

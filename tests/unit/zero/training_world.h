@@ -87,6 +87,7 @@ class QuietReporter final : public Reporter {
     void run_info(std::string_view) override {}
     void progress(std::string_view) override {}
     void ready() override {}
+    void heartbeat(const Heartbeat&) override {}
     void failure(ExitCode, std::string_view) override {}
     [[nodiscard]] bool asked_to_end() const override { return false; }
 };

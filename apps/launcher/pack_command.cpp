@@ -1,14 +1,15 @@
-// dsworker pack: a config, data references and other files go into the archive, so that it alone is
-// the job.
+#include "launcher/pack_command.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "graph/models/archive.h"
-#include "graph/models/packed_config.h"
-#include "worker/roles.h"
-
-#include <unistd.h>
-#include <cerrno>
+#include "launcher/packed_config.h"
+#include "storage/zip_archive.h"
 
 namespace dslaunch {
 namespace {
@@ -40,7 +41,8 @@ std::string config_of(const PackArguments& arguments, const std::string& out) {
     if (!arguments.config.empty()) {
         text = read_file(arguments.config, kExtraBytesMax);
         origin = arguments.config;
-    } else if (const auto packed = read_extra_file(arguments.archive, kConfigName)) {
+    } else if (const ZipArchive archive(arguments.archive);
+               const auto packed = archive.extra(kConfigName)) {
         text = *packed;
         origin = arguments.archive + ":" + kConfigName;
     }
@@ -55,14 +57,7 @@ std::string config_of(const PackArguments& arguments, const std::string& out) {
     return with_data(text, origin, references);
 }
 
-}  // namespace
-
-int pack_main(int argc, char** argv) {
-    CLI::App app("put a config and a data reference into a model archive", "pack");
-    PackArguments arguments;
-    declare(app, arguments);
-    if (!parse_arguments(app, argc, argv)) return 0;
-
+void run_pack(const PackArguments& arguments) {
     const std::string out = arguments.out.empty() ? arguments.archive : arguments.out;
     std::map<std::string, std::string> extra;
     for (const std::string& item : arguments.extra) {
@@ -75,10 +70,19 @@ int pack_main(int argc, char** argv) {
         extra[kConfigName] = config;
     if (extra.empty())
         fail(ExitCode::kUsage, "nothing to pack: give --config, --data, --eval-data or --extra");
-    write_with_extra_files(arguments.archive, out, extra);
+    pack_archive(arguments.archive, out, extra);
     for (const auto& [name, content] : extra)
         log_info("pack", "{}: {} bytes={}", out, name, content.length());
-    return 0;
+}
+
+}  // namespace
+
+void add_pack_command(CLI::App& app) {
+    CLI::App* pack = app.add_subcommand("pack", "put config and data reference into an archive");
+    // Lives as long as the callback, which runs in parse().
+    const auto arguments = std::make_shared<PackArguments>();
+    declare(*pack, *arguments);
+    pack->callback([arguments] { run_pack(*arguments); });
 }
 
 }  // namespace dslaunch

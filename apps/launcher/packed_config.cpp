@@ -1,4 +1,4 @@
-#include "graph/models/packed_config.h"
+#include "launcher/packed_config.h"
 
 #include "base/error.h"
 #include "base/text.h"

@@ -1,5 +1,4 @@
-// The config that goes into an archive: the user's JSON with references to the data put in. No
-// LibTorch.
+// The config that goes into an archive: the user's JSON with references to the data put in.
 #pragma once
 
 #include <string>

@@ -1,0 +1,19 @@
+// How the names of options are spelt: `-` and `_` are alike. Command lines of both programs. No
+// threads: pure.
+#pragma once
+
+#include <algorithm>
+#include <string>
+
+namespace dslaunch {
+
+// A word of a command line with the `_` in an option's name as `-`: "--top_k=a_b" -> "--top-k=a_b".
+[[nodiscard]] inline std::string with_dashes(std::string word) {
+    if (word.starts_with("--")) {
+        const auto end = std::find(word.begin(), word.end(), '=');
+        std::replace(word.begin(), end, '_', '-');
+    }
+    return word;
+}
+
+}  // namespace dslaunch

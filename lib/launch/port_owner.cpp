@@ -1,0 +1,76 @@
+#include "launch/port_owner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/text.h"
+
+namespace dslaunch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kTableBytesMax = 64U << 20;
+constexpr size_t kCommandBytesShown = 120;
+
+// Empty when it cannot be read: the process ended meanwhile, or belongs to somebody else.
+std::string text_of(const std::string& path) {
+    try {
+        return read_file(path, kTableBytesMax);
+    } catch (const Error&) {
+        return {};
+    }
+}
+
+// "socket:[INODE]" of every socket that listens on PORT. A line of the table: number, local
+// address:port in hexadecimal, remote one, state (0A listens), queues, timer, retransmits, user,
+// timeout, inode.
+std::set<std::string> listening_sockets(int port) {
+    const std::string ending = fmt::format(":{:04X}", port);
+    std::set<std::string> sockets;
+    for (const char* table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+        for (const std::string& line : split(text_of(table), '\n')) {
+            std::vector<std::string> fields = split(line, ' ');
+            std::erase(fields, "");
+            if (fields.size() < 10 || fields[3] != "0A" || !fields[1].ends_with(ending)) continue;
+            sockets.insert(fmt::format("socket:[{}]", fields[9]));
+        }
+    }
+    return sockets;
+}
+
+bool holds_one_of(const fs::path& process, const std::set<std::string>& sockets) {
+    std::error_code error;
+    for (fs::directory_iterator fd(process / "fd", error), end; !error && fd != end;
+         fd.increment(error)) {
+        std::error_code unread;  // closed meanwhile
+        if (sockets.contains(fs::read_symlink(fd->path(), unread).string())) return true;
+    }
+    return false;
+}
+
+}  // namespace
+
+std::string describe_port_owner(int port) {
+    const std::set<std::string> sockets = listening_sockets(port);
+    if (sockets.empty()) return {};
+    std::error_code error;
+    for (fs::directory_iterator process("/proc", error), end; !error && process != end;
+         process.increment(error)) {
+        const std::string pid = process->path().filename().string();
+        if (!parse_int(pid) || !holds_one_of(process->path(), sockets)) continue;
+        std::string command = text_of(process->path().string() + "/cmdline");
+        while (command.ends_with('\0')) command.pop_back();
+        std::replace(command.begin(), command.end(), '\0', ' ');
+        return fmt::format("process {} ({})", pid,
+                           printable(command.substr(0, kCommandBytesShown)));
+    }
+    return {};
+}
+
+}  // namespace dslaunch

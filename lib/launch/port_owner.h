@@ -1,0 +1,13 @@
+// Who holds a TCP port of this machine, for the message when the ranks cannot meet there. Reads
+// /proc; no threads.
+#pragma once
+
+#include <string>
+
+namespace dslaunch {
+
+// "process 4711 (python3 -m http.server 29500)" for a process that listens on PORT in this network
+// namespace; empty when there is none, or it is another user's and cannot be seen. Safe to print.
+[[nodiscard]] std::string describe_port_owner(int port);
+
+}  // namespace dslaunch

@@ -1,0 +1,108 @@
+// A job whose --output stands on a disk that is full, before training and at its end. The disk is a
+// tmpfs in a mount namespace of the job's own.
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/statvfs.h>
+
+#include <filesystem>
+
+#include "support/catch.h"
+#include "support/skip.h"
+#include "support/train_job.h"
+
+namespace dslaunch::test {
+namespace {
+
+// This thread's from here on, and its children's; they go with the test's process.
+bool mount_small_disk(const std::string& folder, const char* size) {
+    static const bool own = ::unshare(CLONE_NEWNS) == 0 &&
+                            ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+    std::filesystem::create_directories(folder);
+    return own && ::mount("none", folder.c_str(), "tmpfs", 0, size) == 0;
+}
+
+std::vector<std::string> command(const TemporaryFolder& folder, int64_t steps) {
+    std::ifstream facts(fixture_file("models/gpt.json"));
+    write_file(folder.path() + "/config.json", fixture_config(Json::parse(facts), 1, steps).dump());
+    return {kLauncher,
+            "--num_gpus",
+            "2",
+            "--device",
+            "cpu",
+            "--output",
+            folder.path() + "/disk/out",
+            fixture_file("models/gpt.pt"),
+            "--config",
+            folder.path() + "/config.json"};
+}
+
+void check_no_weights(const std::string& folder) {
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+        INFO(entry.path().string());
+        CHECK(entry.path().filename().string().find("model.") == std::string::npos);
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a disk that cannot hold the weights is told before training") {
+    const TemporaryFolder folder;
+    const std::string disk = folder.path() + "/disk";
+    // gpt.pt has 47392 fp32 parameters: 370 KiB are needed for both files.
+    if (!mount_small_disk(disk, "size=300k"))
+        return report_skipped("a full disk under a job", "mounting a tmpfs needs root");
+    JobProcess process(folder, command(folder, 3));
+    const int code = process.wait(30'000);
+    INFO(process.err());
+    CHECK(code == 72);
+    CHECK(process.err().find(disk + "/out: the trained weights need 37") != std::string::npos);
+    CHECK(process.err().find("KiB are free: make room") != std::string::npos);
+    CHECK(folder.read("disk/out/metrics.jsonl").empty());
+    check_no_weights(disk + "/out");
+    CHECK(::umount(disk.c_str()) == 0);
+}
+
+TEST_CASE("a disk that is full at the last file of weights keeps the whole one and no half one") {
+    const TemporaryFolder folder;
+    const std::string disk = folder.path() + "/disk";
+    // Room for the weights twice, not for the archive's code beside them.
+    if (!mount_small_disk(disk, "size=400k"))
+        return report_skipped("a full disk under a job", "mounting a tmpfs needs root");
+    JobProcess process(folder, command(folder, 3));
+    const int code = process.wait(30'000);
+    INFO(process.err());
+    CHECK(code == 72);
+    CHECK(process.err().find(disk + "/out/model.pt: cannot write") != std::string::npos);
+    CHECK(process.err().find("are free there") != std::string::npos);
+    int weights = 0;
+    for (const auto& entry : std::filesystem::directory_iterator(disk + "/out"))
+        weights += entry.path().filename().string().starts_with("model.") ? 1 : 0;
+    CHECK(weights == 1);
+    CHECK(std::filesystem::file_size(disk + "/out/model.safetensors") > 47392 * 4);
+    CHECK(::umount(disk.c_str()) == 0);
+}
+
+TEST_CASE("a disk that fills up while training ends the job, and no half weights stay") {
+    const TemporaryFolder folder;
+    const std::string disk = folder.path() + "/disk";
+    if (!mount_small_disk(disk, "size=4m"))
+        return report_skipped("a full disk under a job", "mounting a tmpfs needs root");
+    JobProcess process(folder, command(folder, 500));
+    const std::string metrics = disk + "/out/metrics.jsonl";
+    REQUIRE(wait_until(
+        [&] { return std::filesystem::exists(metrics) && std::filesystem::file_size(metrics) > 0; },
+        30'000));
+    {
+        std::ofstream filler(disk + "/filler", std::ios::binary);
+        filler << std::string(8 << 20, 'x');
+    }
+    const int code = process.wait(60'000);
+    INFO(process.err());
+    CHECK(code == 72);
+    CHECK(process.err().find(disk + "/out") != std::string::npos);
+    CHECK(process.err().find("No space left on device") != std::string::npos);
+    check_no_weights(disk + "/out");
+    CHECK(::umount(disk.c_str()) == 0);
+}
+
+}  // namespace dslaunch::test

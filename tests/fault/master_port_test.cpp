@@ -1,0 +1,42 @@
+// A port for the ranks to meet that somebody else holds.
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "support/catch.h"
+#include "support/train_job.h"
+
+namespace dslaunch::test {
+
+TEST_CASE("a master port that is taken ends with the set-up code and names who holds it") {
+    const UniqueFd holder(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    auto* const generic = reinterpret_cast<sockaddr*>(&address);
+    REQUIRE(::bind(holder.get(), generic, length) == 0);
+    REQUIRE(::listen(holder.get(), 1) == 0);
+    REQUIRE(::getsockname(holder.get(), generic, &length) == 0);
+    const std::string port = std::to_string(ntohs(address.sin_port));
+    const TemporaryFolder folder;
+    std::ifstream facts(fixture_file("models/gpt.json"));
+    write_file(folder.path() + "/config.json", fixture_config(Json::parse(facts), 1, 2).dump());
+    const std::vector<std::string> common = {kLauncher, "--num_gpus",    "2", "--device",
+                                             "cpu",     "--master_port", port};
+    for (const std::vector<std::string>& target :
+         {std::vector<std::string>{"/bin/true"},
+          {fixture_file("models/gpt.pt"), "--config", folder.path() + "/config.json"}}) {
+        std::vector<std::string> words = common;
+        words.insert(words.end(), target.begin(), target.end());
+        JobProcess process(folder, words);
+        const int code = process.wait(20'000);
+        INFO(process.err());
+        CHECK(code == 71);
+        CHECK(process.err().find(":" + port + " where the ranks meet") != std::string::npos);
+        CHECK(process.err().find("by process " + std::to_string(::getpid()) + " (") !=
+              std::string::npos);
+        CHECK(process.err().find("test_fault") != std::string::npos);
+    }
+}
+
+}  // namespace dslaunch::test

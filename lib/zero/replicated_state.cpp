@@ -121,7 +121,9 @@ void ReplicatedState::adopt_parameters(Model& model) {
                  c10::toString(parameter.scalar_type()));
         views.push_back(view_like(parameter, parameters_.data() + slice.offset_numel));
         // All ranks hold equal archives, so each parameter is copied once, by one of them.
-        if (static_cast<int64_t>(i) % local_world_size == local_rank) views.back().copy_(parameter);
+        if (static_cast<int64_t>(i) % local_world_size != local_rank) continue;
+        views.back().copy_(parameter);
+        static_cast<void>(model.release_pages(slice.parameter));
     }
     collectives_.barrier();
     collectives_.broadcast_shared(slices_.parameters);

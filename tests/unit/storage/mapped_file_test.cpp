@@ -45,10 +45,10 @@ char* writable(const MappedFile& file) {
     return reinterpret_cast<char*>(const_cast<std::byte*>(file.bytes().data()));
 }
 
-int64_t touch(const MappedFile& file) {
-    int64_t sum = 0;
-    for (const std::byte value : file.bytes()) sum += std::to_integer<int64_t>(value);
-    return sum;
+// Reads every page, which nobody may optimize away.
+void touch(const MappedFile& file) {
+    for (size_t at = 0; at < file.bytes().size(); at += page_bytes())
+        static_cast<void>(*static_cast<const volatile std::byte*>(file.bytes().data() + at));
 }
 
 }  // namespace
@@ -70,12 +70,12 @@ TEST_CASE("pages that were read are given back, pages that were written are kept
     const auto page = static_cast<int64_t>(page_bytes());
     touch(file);
     // The tail is no whole page.
-    CHECK(file.release_unwritten(file.bytes()) == Bytes{page} * static_cast<int64_t>(kPages));
-    CHECK(file.release_unwritten(file.bytes()) == Bytes{0});
+    CHECK(file.release_unwritten(file.bytes()).value == page * static_cast<int64_t>(kPages));
+    CHECK(file.release_unwritten(file.bytes()).value == 0);
     touch(file);
     writable(file)[3 * page_bytes() + 5] = 'Z';
     writable(file)[8 * page_bytes()] = 'Y';
-    CHECK(file.release_unwritten(file.bytes()) == Bytes{page} * 7);
+    CHECK(file.release_unwritten(file.bytes()).value == page * 7);
     CHECK(writable(file)[3 * page_bytes() + 5] == 'Z');
     CHECK(writable(file)[8 * page_bytes()] == 'Y');
     CHECK(writable(file)[4 * page_bytes()] == 'e');
@@ -86,9 +86,9 @@ TEST_CASE("a part gives back only the pages that lie in it whole") {
     const MappedFile file(pages.path(), MapMode::kCopyOnWrite);
     const auto page = static_cast<int64_t>(page_bytes());
     touch(file);
-    CHECK(file.release_unwritten(file.bytes().subspan(1, 3 * page_bytes())) == Bytes{page} * 2);
-    CHECK(file.release_unwritten(file.bytes().subspan(1, page_bytes() - 1)) == Bytes{0});
-    CHECK(file.release_unwritten(file.bytes().subspan(7, 0)) == Bytes{0});
+    CHECK(file.release_unwritten(file.bytes().subspan(1, 3 * page_bytes())).value == page * 2);
+    CHECK(file.release_unwritten(file.bytes().subspan(1, page_bytes() - 1)).value == 0);
+    CHECK(file.release_unwritten(file.bytes().subspan(7, 0)).value == 0);
 }
 
 TEST_CASE("discarded pages have the file's content again") {

@@ -99,28 +99,55 @@ std::vector<c10::IValue> token_zeros(const JobSetup& setup) {
     return std::vector<c10::IValue>(setup.segmented->arguments().size(), tokens);
 }
 
-// Opens the data, checks what can be checked before a step, and returns a first micro batch.
+DataRequest data_request(const JobSetup& setup) {
+    return {setup.config().data, setup.config().loss, setup.segmented->arguments(),
+            setup.segmented->argument_types()};
+}
+
+// Opens the data, checks what can be checked before the model runs, and returns a first micro
+// batch.
 std::vector<c10::IValue> open_and_check_data(JobSetup& setup, const RankPlace& place) {
-    const RunConfig& config = setup.config();
-    const DataRequest request{config.data, config.loss, setup.segmented->arguments(),
-                              setup.segmented->argument_types()};
-    setup.data = open_data(request);
+    setup.data = open_data(data_request(setup));
     std::vector<int64_t> samples(
-        static_cast<size_t>(std::min(config.batch.micro_rows, setup.data->train.rows())));
+        static_cast<size_t>(std::min(setup.config().batch.micro_rows, setup.data->train.rows())));
     std::iota(samples.begin(), samples.end(), 0);
-    std::vector<c10::IValue> batch = setup.data->train.batch(samples);
-    if (place.local_rank != 0) return batch;
     // One rank of a host reads the files whole.
-    check_indices(setup);
-    if (config.loss.kind == LossKind::kCrossEntropy) {
-        // How many classes there are is known once the model has run: with class 0 everywhere it
-        // runs on any labels.
-        std::vector<c10::IValue> probe = batch;
-        probe.back() = at::zeros_like(batch.back().toTensor());
-        const int64_t classes = measure(*setup.segmented, probe).loss_classes;
-        if (classes > 0) setup.data->check_labels(request, classes);
+    if (place.local_rank == 0) check_indices(setup);
+    return setup.data->train.batch(samples);
+}
+
+void check_labels(const JobSetup& setup, int64_t classes) {
+    if (classes > 0) setup.data->check_labels(data_request(setup), classes);
+}
+
+// A loss refuses labels out of range in words of its own. With class 0 everywhere the model runs on
+// any labels and shows how many classes there are, so that the check can name the bad one.
+void blame_labels(const JobSetup& setup, std::vector<c10::IValue> batch) {
+    batch.back() = at::zeros_like(batch.back().toTensor());
+    int64_t classes = 0;
+    try {
+        classes = measure(*setup.segmented, batch).loss_classes;
+    } catch (const Error&) {
+        return;  // it is not the labels
     }
-    return batch;
+    check_labels(setup, classes);
+}
+
+// Runs BATCH through the model: what the plan is made from.
+ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IValue>& batch,
+                        const RankPlace& place) {
+    const bool has_labels =
+        setup.data && place.local_rank == 0 && setup.config().loss.kind == LossKind::kCrossEntropy;
+    ModelInfo info;
+    try {
+        info = measure(*setup.segmented, batch);
+    } catch (const Error& error) {
+        if (has_labels) blame_labels(setup, batch);
+        fail(error.code(), "{}: the first batch does not pass through the model: {}",
+             setup.data ? printable(setup.data->train.path()) : "assumed tokens", error.what());
+    }
+    if (has_labels) check_labels(setup, info.loss_classes);
+    return info;
 }
 
 StepPlanOptions plan_options(const RunConfig& config, const RankPlace& place) {
@@ -169,12 +196,7 @@ JobSetup set_up_job(const JobArguments& arguments, const RankPlace& place) {
         arguments.plan_only && config.data.train_path.empty() && config.data.context > 0;
     const std::vector<c10::IValue> batch =
         assume_tokens ? token_zeros(setup) : open_and_check_data(setup, place);
-    try {
-        setup.info = measure(*setup.segmented, batch);
-    } catch (const Error& error) {
-        fail(error.code(), "{}: the first batch does not pass through the model: {}",
-             setup.data ? printable(setup.data->train.path()) : "assumed tokens", error.what());
-    }
+    setup.info = measure_batch(setup, batch, place);
     setup.layout =
         make_flat_layout(setup.info, {.bucket_numel_max = config.zero.reduce_bucket_numel});
     setup.plan_options = plan_options(config, place);

@@ -9,13 +9,13 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "graph/compute_context.h"
-#include "launch/file_facts.h"
 #include "launch/timing.h"
 #include "launch/worker_environment.h"
 #include "runtime/comm_gloo/job_comm.h"
@@ -26,6 +26,7 @@
 #include "runtime/reporter.h"
 #include "runtime/save_weights.h"
 #include "runtime/trainer.h"
+#include "worker/archive_hash.h"
 #include "worker/job_setup.h"
 #include "worker/roles.h"
 #include "zero/replicated_state.h"
@@ -91,18 +92,6 @@ std::string pin_to_processors(const WorkerEnvironment& environment, int threads)
     return "pinned to its own processors";
 }
 
-void check_archive_hash(const TrainArguments& arguments, bool say) {
-    if (!say && arguments.expected_sha256.empty()) return;
-    const FileFacts facts = look_at_file(arguments.job.model_path, /*all_bytes=*/true, [] {});
-    if (!facts.error.empty())
-        fail(ExitCode::kInput, "{}: {}", arguments.job.model_path, facts.error);
-    if (say) log_info("train", "model {} sha256={}", arguments.job.model_path, facts.hash);
-    if (!arguments.expected_sha256.empty() && facts.hash != arguments.expected_sha256)
-        fail(ExitCode::kInput,
-             "{}: its SHA-256 is {}, not {} as --expect-sha256 says: this is another file",
-             arguments.job.model_path, facts.hash, printable(arguments.expected_sha256));
-}
-
 // Ranks whose plans differ would wait for each other for ever.
 void compare_plans(Collectives& collectives, const StepPlan& plan) {
     const std::vector<std::string> hashes =
@@ -152,7 +141,7 @@ class TrainRole {
         heartbeats.emplace(reporter_, kHeartbeatInterval, [] {
             return Heartbeat{0, 1, "setting up"};
         });
-        check_archive_hash(arguments_, first());
+        identify_archive();
         setup_ = set_up_job(arguments_.job, place_);
         if (place_.local_rank == 0) check_host_plans(setup_, place_);
         if (first() && !arguments_.output.empty())
@@ -176,6 +165,18 @@ class TrainRole {
 
   private:
     [[nodiscard]] bool first() const { return environment_.rank == 0; }
+
+    // An archive is a program: one that the user did not expect must not run at all.
+    void identify_archive() {
+        const std::string& expected = arguments_.expected_sha256;
+        if (!expected.empty()) {
+            check_archive_hash(arguments_.job.model_path, expected);
+            if (first())
+                log_info("train", "model {} sha256={}", arguments_.job.model_path, expected);
+        } else if (first()) {
+            hash_log_ = log_archive_hash(arguments_.job.model_path);
+        }
+    }
 
     void train(const ReplicatedSlices& slices) {
         const RunConfig& config = setup_.config();
@@ -246,6 +247,7 @@ class TrainRole {
     RankPlace place_;
     JobSetup setup_;
     JobComm comm_;
+    std::jthread hash_log_;
 };
 
 std::string host_name() {

@@ -185,6 +185,10 @@ void trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs,
         boundary.leaves.clear();
         const int64_t kept = trace.take_kept_bytes();
         segment.activation_bytes = Bytes{segment.backward ? kept : 0};
+        // What this segment read of the archive is not needed soon: a rank's peak while it loads
+        // is one segment, not the model.
+        for (const int parameter : segment.parameters)
+            static_cast<void>(segmented.model().release_pages(parameter));
     }
     info.loss_classes = trace.classes();
 }

@@ -3,13 +3,15 @@
 #include <ATen/ATen.h>
 #include <sys/stat.h>
 #include <torch/csrc/autograd/grad_mode.h>
-#include <torch/csrc/jit/serialization/import.h>
 
+#include <functional>
 #include <map>
+#include <span>
 #include <tuple>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "graph/mapped_archive.h"
 
 namespace dslaunch {
 
@@ -69,7 +71,10 @@ Model Model::load(const std::string& path) {
              "{}: is a folder, not a TorchScript archive (torch.jit.save writes one)",
              printable(path));
     try {
-        return adopt(torch::jit::load(path));
+        LoadedArchive loaded = load_archive(path);
+        Model model = adopt(std::move(loaded.module));
+        model.file_ = std::move(loaded.file);
+        return model;
     } catch (const Error& error) {
         fail(error.code(), "{}: {}", printable(path), error.what());
     } catch (const std::exception& error) {
@@ -133,6 +138,17 @@ int Model::parameter_index(const at::Tensor& tensor) const {
 int Model::buffer_index(const at::Tensor& tensor) const {
     const auto found = buffer_of_.find(tensor.unsafeGetTensorImpl());
     return found == buffer_of_.end() ? -1 : found->second;
+}
+
+Bytes Model::release_pages(int index) const {
+    const at::Tensor& tensor = parameters_[static_cast<size_t>(index)].tensor;
+    if (file_ == nullptr || !tensor.has_storage() || tensor.storage().nbytes() == 0)
+        return Bytes{0};
+    const std::span<const std::byte> file = file_->bytes();
+    const auto* const begin = static_cast<const std::byte*>(tensor.storage().data());
+    const std::less<> before;
+    if (before(begin, file.data()) || !before(begin, file.data() + file.size())) return Bytes{0};
+    return file_->release_unwritten({begin, tensor.storage().nbytes()});
 }
 
 }  // namespace dslaunch

@@ -5,9 +5,13 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <unordered_map>
 #include <vector>
+
+#include "base/bytes.h"
+#include "storage/mapped_file.h"
 
 namespace dslaunch {
 
@@ -25,9 +29,12 @@ struct ModelBuffer {
 
 class Model {
   public:
-    // Loads PATH onto the CPU. Tied parameters become one tensor under all their names; views that
-    // overlap get a storage of their own. Throws Error{kInput} naming PATH when it is missing, no
-    // TorchScript archive, or has no forward.
+    // Loads PATH onto the CPU, as a mapping: memory is taken when a tensor is read, and what is
+    // never written is shared with the other ranks of the host (mapped_archive.h). PATH must not be
+    // written in place as long as the model lives; replacing it by rename is fine. Tied parameters
+    // become one tensor under all their names; views that overlap get a storage of their own.
+    // Throws Error{kInput} naming PATH when it is missing, no TorchScript archive, or has no
+    // forward.
     [[nodiscard]] static Model load(const std::string& path);
 
     // Takes a module that is already in memory (tests, models made here).
@@ -41,6 +48,12 @@ class Model {
     [[nodiscard]] int parameter_index(const at::Tensor& tensor) const;
     [[nodiscard]] int buffer_index(const at::Tensor& tensor) const;
 
+    // Gives the memory back that reading parameter INDEX took; its values stay, the next access
+    // reads the file again. Pages that were written, and parameters that do not lie in the archive
+    // (moved elsewhere, adopted), are left alone. Returns what was given back. REQUIRES: nobody is
+    // writing to the parameter.
+    Bytes release_pages(int index) const;
+
   private:
     explicit Model(torch::jit::Module module) : module_(std::move(module)) {}
     void collect();
@@ -50,6 +63,7 @@ class Model {
     std::vector<ModelBuffer> buffers_;
     std::unordered_map<const c10::TensorImpl*, int> parameter_of_;
     std::unordered_map<const c10::TensorImpl*, int> buffer_of_;
+    std::shared_ptr<const MappedFile> file_;  // shared with the tensors in it; null: none are
 };
 
 }  // namespace dslaunch

@@ -9,8 +9,8 @@ int64_t FlatOptimizerState::states_per_parameter(const OptimizerConfig& config) 
 
 FlatOptimizerState::FlatOptimizerState(const OptimizerConfig& config, int64_t numel)
     : config_(config) {
-    if (states_per_parameter(config) >= 1) first_.resize(static_cast<size_t>(numel));
-    if (states_per_parameter(config) >= 2) second_.resize(static_cast<size_t>(numel));
+    if (states_per_parameter(config) >= 1) first_ = ZeroedFloats(numel);
+    if (states_per_parameter(config) >= 2) second_ = ZeroedFloats(numel);
 }
 
 void FlatOptimizerState::update(const Piece& piece, double lr, int64_t step) {
@@ -19,7 +19,7 @@ void FlatOptimizerState::update(const Piece& piece, double lr, int64_t step) {
         const SgdStep sgd{
             lr,       config_.momentum, config_.dampening, config_.weight_decay, config_.nesterov,
             step == 1};
-        sgd_step(piece.range, sgd, first_.empty() ? nullptr : first_.data() + offset);
+        sgd_step(piece.range, sgd, first().empty() ? nullptr : first_.values().data() + offset);
         return;
     }
     AdamStep adam;
@@ -31,7 +31,7 @@ void FlatOptimizerState::update(const Piece& piece, double lr, int64_t step) {
     adam.decoupled_decay = config_.kind == OptimizerKind::kAdamW;
     adam.bias_correction = config_.bias_correction;
     adam.step = step;
-    adam_step(piece.range, adam, first_.data() + offset, second_.data() + offset);
+    adam_step(piece.range, adam, first_.values().data() + offset, second_.values().data() + offset);
 }
 
 }  // namespace dslaunch

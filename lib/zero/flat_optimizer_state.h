@@ -5,8 +5,8 @@
 
 #include <cstdint>
 #include <span>
-#include <vector>
 
+#include "base/zeroed_floats.h"
 #include "config/run_config.h"
 #include "kernels/flat_optimizer.h"
 
@@ -29,15 +29,15 @@ class FlatOptimizerState {
     void update(const Piece& piece, double lr, int64_t step);
 
     [[nodiscard]] int64_t bytes() const {
-        return static_cast<int64_t>((first_.size() + second_.size()) * sizeof(float));
+        return static_cast<int64_t>(first().size_bytes() + second().size_bytes());
     }
-    [[nodiscard]] std::span<const float> first() const { return first_; }
-    [[nodiscard]] std::span<const float> second() const { return second_; }
+    [[nodiscard]] std::span<const float> first() const { return first_.values(); }
+    [[nodiscard]] std::span<const float> second() const { return second_.values(); }
 
   private:
     OptimizerConfig config_;
-    std::vector<float> first_;   // Adam's momentum, SGD's momentum buffer
-    std::vector<float> second_;  // Adam's variance
+    ZeroedFloats first_;   // Adam's momentum, SGD's momentum buffer
+    ZeroedFloats second_;  // Adam's variance
 };
 
 }  // namespace dslaunch

@@ -1,0 +1,227 @@
+// The mapped loader against LibTorch's own, and whose memory the tensors lie in.
+#include "graph/mapped_archive.h"
+
+#include <ATen/ATen.h>
+#include <caffe2/serialize/inline_container.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <fstream>
+#include <functional>
+#include <map>
+
+#include "base/error.h"
+#include "graph/model.h"
+#include "graph/models/archive.h"
+#include "storage/crc32.h"
+#include "storage/zip_archive.h"
+#include "storage/zip_format.h"
+#include "support/catch.h"
+#include "support/fixtures.h"
+#include "support/job_process.h"
+
+namespace dslaunch {
+namespace {
+
+// A zip of stored records whose contents begin MISALIGNED bytes after a multiple of 64.
+class ZipText {
+  public:
+    explicit ZipText(size_t misaligned) : misaligned_(misaligned) {}
+
+    void add(const std::string& name, const std::string& content) {
+        const auto bytes = std::as_bytes(std::span(content));
+        std::string facts;  // the fields that the local header and the directory share
+        zip::append<4>(facts, crc32(bytes));
+        zip::append<4>(facts, content.size());
+        zip::append<4>(facts, content.size());
+        zip::append<2>(facts, name.size());
+        const size_t begin = text_.size();
+        size_t padding = 4;
+        while ((begin + zip::kLocalBytes + name.size() + padding) % 64 != misaligned_) ++padding;
+        zip::append<4>(text_, zip::kLocalMark);
+        text_ += std::string(10, '\0') + facts;
+        zip::append<2>(text_, padding);
+        text_ += name;
+        zip::append<2>(text_, zip::kPaddingField);
+        zip::append<2>(text_, padding - 4);
+        text_ += std::string(padding - 4, 'Z') + content;
+        zip::append<4>(directory_, zip::kCentralMark);
+        directory_ += std::string(12, '\0') + facts + std::string(12, '\0');
+        zip::append<4>(directory_, begin);
+        directory_ += name;
+        ++count_;
+    }
+
+    [[nodiscard]] std::string text() const {
+        std::string end;
+        zip::append<4>(end, zip::kEndMark);
+        zip::append<4>(end, 0);
+        zip::append<2>(end, count_);
+        zip::append<2>(end, count_);
+        zip::append<4>(end, directory_.size());
+        zip::append<4>(end, text_.size());
+        zip::append<2>(end, 0);
+        return text_ + directory_ + end;
+    }
+
+  private:
+    size_t misaligned_;
+    std::string text_;
+    std::string directory_;
+    size_t count_ = 0;
+};
+
+std::map<std::string, std::string> records_of(const std::string& path) {
+    caffe2::serialize::PyTorchStreamReader reader(path);
+    std::map<std::string, std::string> records;
+    for (const std::string& name : reader.getAllRecords()) {
+        const auto [data, bytes] = reader.getRecord(name);
+        records.emplace(name, std::string(static_cast<const char*>(data.get()), bytes));
+    }
+    return records;
+}
+
+void write(const std::string& path, const std::string& content) {
+    std::ofstream(path, std::ios::binary) << content;
+}
+
+bool lies_in(const at::Tensor& tensor, const MappedFile& file) {
+    const auto* const data = static_cast<const std::byte*>(tensor.storage().data());
+    return std::greater_equal<>()(data, file.bytes().data()) &&
+           std::less<>()(data, file.bytes().data() + file.bytes().size());
+}
+
+// File and line of each node of GRAPH, by the importer's and by the Python program's source.
+std::string places_of(const torch::jit::Graph& graph) {
+    std::string places;
+    for (const torch::jit::Node* node : graph.nodes()) {
+        places += node->sourceRange().str() + "|";
+        if (const auto origin = node->sourceRange().findSourceRangeThatGenerated())
+            places += origin->str();
+        places += "\n";
+    }
+    return places;
+}
+
+void check_equal(const torch::jit::Module& ours, const torch::jit::Module& theirs) {
+    const auto mine = ours.named_attributes(), other = theirs.named_attributes();
+    REQUIRE(mine.size() == other.size());
+    auto at_mine = mine.begin();
+    for (const auto& attribute : other) {
+        INFO(attribute.name);
+        CHECK((*at_mine).name == attribute.name);
+        if (attribute.value.isTensor()) {
+            const at::Tensor a = (*at_mine).value.toTensor(), b = attribute.value.toTensor();
+            CHECK(a.requires_grad() == b.requires_grad());
+            CHECK(a.strides() == b.strides());
+            CHECK(at::equal(a, b));
+        }
+        ++at_mine;
+    }
+    const auto ours_graph = ours.get_method("forward").graph();
+    const auto theirs_graph = theirs.get_method("forward").graph();
+    CHECK(ours_graph->toString(false) == theirs_graph->toString(false));
+    CHECK(places_of(*ours_graph) == places_of(*theirs_graph));
+}
+
+// One parameter of 16 pages, one buffer of one number.
+void save_large(const std::string& path) {
+    torch::jit::Module module("Large");
+    module.register_parameter("weight", at::arange(16 * 1024, at::kFloat), false);
+    module.register_buffer("count", at::zeros({1}));
+    module.define("def forward(self, x: Tensor) -> Tensor:\n    return (self.weight * x).sum()\n");
+    save_archive(module, path);
+}
+
+}  // namespace
+
+TEST_CASE("a mapped archive equals what torch::jit::load reads, down to its Python lines") {
+    for (const std::string& name : test::fixture_names()) {
+        INFO(name);
+        const std::string path = test::fixture_path("models/" + name + ".pt");
+        const LoadedArchive loaded = load_archive(path);
+        REQUIRE(loaded.file != nullptr);
+        check_equal(loaded.module, torch::jit::load(path));
+        for (const auto& parameter : loaded.module.named_parameters())
+            if (parameter.value.numel() > 0) CHECK(lies_in(parameter.value, *loaded.file));
+    }
+}
+
+TEST_CASE("a model's pages are given back when asked, but for those that were written") {
+    const test::TemporaryFolder folder;
+    const std::string path = folder.path() + "/large.pt";
+    save_large(path);
+    const Model model = Model::load(path);
+    const at::NoGradGuard no_grad;
+    at::Tensor weight = model.parameters()[0].tensor;
+    CHECK(weight.sum(at::kDouble).item<double>() == 16383.0 * 16384 / 2);
+    const int64_t all = model.release_pages(0).value;
+    CHECK(all >= 15 * 4096);  // the first and the last page are shared with other records
+    CHECK(model.release_pages(0).value == 0);
+    weight[8 * 1024].fill_(-1);
+    CHECK(weight.sum(at::kDouble).item<double>() == 16383.0 * 16384 / 2 - 8 * 1024 - 1);
+    CHECK(model.release_pages(0).value == all - 4096);
+    CHECK(weight[8 * 1024].item<float>() == -1);
+    CHECK(Model::load(path).parameters()[0].tensor[8 * 1024].item<float>() == 8 * 1024);
+    // A tensor that moved away has no pages of the archive to give back.
+    weight.set_data(weight.clone());
+    CHECK(model.release_pages(0).value == 0);
+    CHECK(weight[8 * 1024].item<float>() == -1);
+}
+
+TEST_CASE("a tensor outlives the model that it was loaded with") {
+    const test::TemporaryFolder folder;
+    save_large(folder.path() + "/large.pt");
+    at::Tensor weight = Model::load(folder.path() + "/large.pt").parameters()[0].tensor;
+    CHECK(weight[16383].item<float>() == 16383);
+}
+
+TEST_CASE("records that cannot be mapped are copied") {
+    const test::TemporaryFolder folder;
+    const std::string original = test::fixture_path("models/gpt-tied.pt");
+    const std::string compressed = folder.path() + "/compressed.pt";
+    const std::string misaligned = folder.path() + "/misaligned.pt";
+    ZipText zip(/*misaligned=*/36);
+    {
+        caffe2::serialize::PyTorchStreamWriter writer(compressed);
+        for (const auto& [name, content] : records_of(original)) {
+            if (name != "version" && name != ".data/serialization_id")
+                writer.writeRecord(name, content.data(), content.size(), /*compress=*/true);
+            zip.add("root/" + name, content);
+        }
+        writer.writeEndOfFile();
+    }
+    write(misaligned, zip.text());
+    for (const std::string& path : {compressed, misaligned}) {
+        INFO(path);
+        const LoadedArchive loaded = load_archive(path);
+        REQUIRE(loaded.file != nullptr);
+        check_equal(loaded.module, torch::jit::load(original));
+        for (const auto& parameter : loaded.module.named_parameters())
+            CHECK_FALSE(lies_in(parameter.value, *loaded.file));
+    }
+}
+
+TEST_CASE("an archive that only LibTorch accepts is read by it") {
+    const test::TemporaryFolder folder;
+    const std::string original = test::fixture_path("models/mlp.pt");
+    ZipText zip(/*misaligned=*/0);
+    for (const auto& [name, content] : records_of(original)) zip.add("root/" + name, content);
+    zip.add("beside/note", "a record under another root");
+    write(folder.path() + "/two-roots.pt", zip.text());
+    const LoadedArchive loaded = load_archive(folder.path() + "/two-roots.pt");
+    CHECK(loaded.file == nullptr);
+    check_equal(loaded.module, torch::jit::load(original));
+}
+
+TEST_CASE("a tensor that is larger than its record is refused") {
+    const test::TemporaryFolder folder;
+    ZipText zip(/*misaligned=*/0);
+    for (const auto& [name, content] : records_of(test::fixture_path("models/mlp.pt")))
+        zip.add("root/" + name, name == "data/0" ? content.substr(0, content.size() / 2) : content);
+    write(folder.path() + "/short.pt", zip.text());
+    CHECK_THROWS_WITH(Model::load(folder.path() + "/short.pt"),
+                      Catch::Contains("the archive is damaged") && Catch::Contains("short.pt"));
+}
+
+}  // namespace dslaunch

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "plan/step_plan.h"
+#include "runtime/lending_allocator.h"
 
 namespace dslaunch {
 
@@ -18,6 +19,8 @@ class ParameterState {
     virtual void begin_step(int64_t step, double lr) = 0;
     // An instruction that is not the segment runner's. Called by the instruction's lane.
     virtual void run(const Instruction& instruction) = 0;
+    // Gives the memory of gradients in a backward; nullptr: autograd's own will do. Compute lane.
+    [[nodiscard]] virtual MemoryLender* gradient_memory() { return nullptr; }
     // The backward of SEGMENT in one micro step is done. Compute lane.
     virtual void end_segment(int segment) = 0;
     // Global L2 norm of the last step's mean gradient before clipping, where it was computed.

@@ -59,6 +59,7 @@ class ReplicatedState final : public ParameterState {
     // Throws what Collectives throws, and Error{kDiverged} naming the first parameter whose
     // gradient is not finite.
     void run(const Instruction& instruction) override;
+    [[nodiscard]] MemoryLender* gradient_memory() override { return &collector_->lender(); }
     void end_segment(int segment) override { collector_->end_segment(segment); }
     // Only with clipping.
     [[nodiscard]] std::optional<double> gradient_norm() const override { return norm_; }

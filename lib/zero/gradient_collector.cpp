@@ -15,7 +15,8 @@ class GradientCollector::Hook final : public torch::autograd::PostAccumulateGrad
     void operator()(const torch::autograd::Variable& parameter) override {
         at::Tensor gradient = std::move(parameter.mutable_grad());
         parameter.mutable_grad().reset();
-        collector_.receive(slice_, std::move(gradient));
+        // Autograd calls the hook also where a node says that its result has no gradient.
+        if (gradient.defined()) collector_.receive(slice_, std::move(gradient));
     }
 
   private:

@@ -9,6 +9,7 @@
 #include "base/bytes.h"
 #include "graph/model.h"
 #include "plan/step_plan.h"
+#include "runtime/lending_allocator.h"
 
 namespace dslaunch {
 
@@ -41,6 +42,8 @@ class ParameterState {
     virtual void begin_step(const StepSettings& settings) = 0;
     // An instruction that is not the segment runner's. Called by the instruction's lane.
     virtual void run(const Instruction& instruction) = 0;
+    // Gives the memory of gradients in a backward; nullptr: autograd's own will do. Compute lane.
+    [[nodiscard]] virtual MemoryLender* gradient_memory() { return nullptr; }
     // The backward of SEGMENT in one micro step is done. Compute lane.
     virtual void end_segment(int segment) = 0;
     // Global L2 norm of the last step's mean gradient before clipping, where it was computed.

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "runtime/lending_allocator.h"
 
 namespace dslaunch {
 
@@ -199,6 +200,9 @@ void SegmentRunner::backward(size_t segment) {
         SegmentedModel::backward(boundaries_[segment]);
     }
     inputs_[segment + 1].clear();
+    if (segment == 0) return;
+    // What this segment passes on outlives its backward.
+    for (const at::Tensor& leaf : boundaries_[segment - 1].leaves) keep_in_own_memory(leaf.grad());
 }
 
 }  // namespace dslaunch

@@ -96,9 +96,13 @@ void Trainer::run(const Instruction& instruction) {
         case Op::kForward:
         case Op::kRecompute:
             return parts_.segments->run(instruction);
-        case Op::kBackward:
-            parts_.segments->run(instruction);
+        case Op::kBackward: {
+            {
+                const LendingScope lending(parts_.state->gradient_memory());
+                parts_.segments->run(instruction);
+            }
             return parts_.state->end_segment(instruction.segment);
+        }
         default:
             return parts_.state->run(instruction);
     }

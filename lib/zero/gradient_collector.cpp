@@ -15,7 +15,8 @@ class GradientCollector::Hook final : public torch::autograd::PostAccumulateGrad
     void operator()(const torch::autograd::Variable& parameter) override {
         at::Tensor gradient = std::move(parameter.mutable_grad());
         parameter.mutable_grad().reset();
-        collector_.receive(slice_, std::move(gradient));
+        // Autograd calls the hook also where a node says that its result has no gradient.
+        if (gradient.defined()) collector_.receive(slice_, std::move(gradient));
     }
 
   private:
@@ -33,6 +34,7 @@ GradientCollector::GradientCollector(const Model& model, const FlatLayout& layou
         slices_.push_back({views[i], {}, slice.first_segment != slice.last_segment, true});
         const at::Tensor& parameter =
             model.parameters()[static_cast<size_t>(slice.parameter)].tensor;
+        lender_.add_slice(parameter, views[i]);
         torch::autograd::impl::set_post_acc_grad_hooks(parameter, std::make_unique<Hook>(*this, i));
     }
 }
@@ -44,24 +46,35 @@ GradientCollector::~GradientCollector() {
 }
 
 void GradientCollector::claim(const Bucket& bucket) {
-    for (int i = bucket.first_slice; i < bucket.end_slice; ++i)
-        slices_[static_cast<size_t>(i)].fresh = true;
+    for (auto i = static_cast<size_t>(bucket.first_slice);
+         i < static_cast<size_t>(bucket.end_slice); ++i) {
+        slices_[i].fresh = true;
+        if (!slices_[i].shared_by_segments) lender_.open(i);
+    }
 }
 
-void GradientCollector::add(Slice& slice, const at::Tensor& gradient) {
+void GradientCollector::add(size_t index, const at::Tensor& gradient) {
+    Slice& slice = slices_[index];
+    DSL_CHECK(!lender_.is_out(index), "a gradient is written where another tensor lies");
     if (slice.fresh) {
         slice.view.copy_(gradient);
     } else {
         slice.view.add_(gradient);
     }
     slice.fresh = false;
+    lender_.close(index);
+    copied_bytes_ += static_cast<int64_t>(slice.view.nbytes());
 }
 
 void GradientCollector::receive(size_t index, at::Tensor gradient) {
     const at::NoGradGuard no_grad;
     Slice& slice = slices_[index];
-    if (!slice.shared_by_segments) {
-        add(slice, gradient);
+    const GradientLender::Arrival arrival = lender_.arrive(index, gradient);
+    if (arrival == GradientLender::Arrival::kInPlace) {
+        slice.fresh = false;
+        lender_.close(index);
+    } else if (arrival == GradientLender::Arrival::kElsewhere && !slice.shared_by_segments) {
+        add(index, gradient);
     } else if (slice.scratch.defined()) {
         slice.scratch = slice.scratch.add(gradient);
     } else {
@@ -71,10 +84,11 @@ void GradientCollector::receive(size_t index, at::Tensor gradient) {
 
 void GradientCollector::end_segment(int segment) {
     const at::NoGradGuard no_grad;
+    lender_.end_backward();
     for (size_t i = 0; i < slices_.size(); ++i) {
         Slice& slice = slices_[i];
         if (!slice.scratch.defined() || layout_.slices[i].first_segment != segment) continue;
-        add(slice, slice.scratch);
+        add(i, slice.scratch);
         slice.scratch.reset();
     }
 }
@@ -83,6 +97,8 @@ void GradientCollector::complete(const Bucket& bucket, std::span<float> used) {
     const at::NoGradGuard no_grad;
     for (int i = bucket.first_slice; i < bucket.end_slice; ++i) {
         Slice& slice = slices_[static_cast<size_t>(i)];
+        DSL_CHECK(!lender_.is_out(static_cast<size_t>(i)), "a tensor lies in a complete bucket");
+        lender_.close(static_cast<size_t>(i));
         if (slice.fresh) slice.view.zero_();
         used[static_cast<size_t>(i - bucket.first_slice)] = slice.fresh ? 0.0F : 1.0F;
     }

@@ -1,6 +1,7 @@
-// Brings the gradients that autograd makes into the bucket slices: a hook on every trainable
-// parameter moves its gradient there the moment it is complete, while it is still in the cache, and
-// frees it. Used by the compute lane only.
+// Brings the gradients that autograd makes into the bucket slices. Most are born there: the lender
+// gives autograd the slice's memory. A hook on every trainable parameter takes its gradient the
+// moment it is complete, copies it into the slice where it lies elsewhere, and frees it. Used by
+// the compute lane only.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,22 +12,29 @@
 
 #include "graph/model.h"
 #include "plan/flat_layout.h"
+#include "zero/gradient_lender.h"
 
 namespace dslaunch {
 
 class GradientCollector {
   public:
     // VIEWS[i] is where the gradient of layout.slices[i], a trained one, is summed: shaped and
-    // strided as the parameter, in the bucket.
+    // strided as the parameter, in the bucket. REQUIRES: aligned to 64 bytes, where the lender is
+    // used.
     GradientCollector(const Model& model, const FlatLayout& layout, std::vector<at::Tensor> views);
     GradientCollector(const GradientCollector&) = delete;
     GradientCollector& operator=(const GradientCollector&) = delete;
     ~GradientCollector();
 
+    // To be asked for memory in the backward of each segment (LendingScope), which end_segment must
+    // follow. Without it every gradient is copied.
+    [[nodiscard]] MemoryLender& lender() { return lender_; }
+
     // A generation of BUCKET begins: the next gradient of each of its slices overwrites instead of
     // adding.
     void claim(const Bucket& bucket);
-    // The backward of SEGMENT in one micro step is done: what parameters used in several segments
+    // The backward of SEGMENT in one micro step is done, and no gradient that it passes on lies in
+    // lent memory: what parameters used in several segments
     // have summed up in that micro step is added to their slice. (Added in place over several micro
     // steps the order of sums would be another.)
     void end_segment(int segment);
@@ -38,20 +46,27 @@ class GradientCollector {
         return !slices_[static_cast<size_t>(slice)].fresh;
     }
 
+    // How gradients came into their slices, in all: born there, or copied or added.
+    [[nodiscard]] int64_t lent_bytes() const { return lender_.lent_bytes(); }
+    [[nodiscard]] int64_t copied_bytes() const { return copied_bytes_; }
+
   private:
     struct Slice {
         at::Tensor view;
-        at::Tensor scratch;  // this micro step's sum, for a parameter of several segments
+        at::Tensor scratch;  // this micro step's sum, for a parameter of several segments, or what
+                             // waits for the slice's memory until the segment's end
         bool shared_by_segments = false;
         bool fresh = true;  // nothing has been written in this generation
     };
     class Hook;
     void receive(size_t slice, at::Tensor gradient);
-    static void add(Slice& slice, const at::Tensor& gradient);
+    void add(size_t slice, const at::Tensor& gradient);
 
     const Model& model_;
     const FlatLayout& layout_;
     std::vector<Slice> slices_;
+    GradientLender lender_;
+    int64_t copied_bytes_ = 0;
 };
 
 }  // namespace dslaunch

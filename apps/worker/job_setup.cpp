@@ -11,9 +11,11 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/train_config.h"
+#include "graph/device_rewrite.h"
 #include "graph/index_limits.h"
 #include "graph/measure.h"
 #include "graph/models/archive.h"
+#include "plan/device_plan.h"
 #include "plan/plan_check.h"
 #include "zero/flat_optimizer_state.h"
 
@@ -58,18 +60,16 @@ void place_path(std::string& path, const std::string& folder) {
 }
 
 void check_supported(const RunConfig& config) {
-    if (config.device == DeviceChoice::kCuda)
-        fail(ExitCode::kConfig,
-             "dslaunch.device: cuda: this version trains on the CPU; use \"cpu\" or \"auto\"");
     if (config.save.interval > 0)
         fail(ExitCode::kConfig,
              "dslaunch.save.interval: checkpoints are not available in this version; weights are "
              "written at the end");
 }
 
-LowerOptions lower_options(const RunConfig& config) {
+LowerOptions lower_options(const RunConfig& config, c10::Device device) {
     LowerOptions options;
     options.loss = config.loss;
+    options.device = device;
     return options;
 }
 
@@ -108,13 +108,15 @@ std::vector<c10::IValue> open_and_check_data(JobSetup& setup, const RankPlace& p
         // runs on any labels.
         std::vector<c10::IValue> probe = batch;
         probe.back() = at::zeros_like(batch.back().toTensor());
-        const int64_t classes = measure(*setup.segmented, probe).loss_classes;
+        const int64_t classes =
+            measure(*setup.segmented, on_device(std::move(probe), device_of(*setup.model)))
+                .loss_classes;
         if (classes > 0) setup.data->check_labels(request, classes);
     }
     return batch;
 }
 
-StepPlanOptions plan_options(const RunConfig& config, const RankPlace& place) {
+StepPlanOptions plan_options(const RunConfig& config, const RankPlace& place, bool on_gpu) {
     StepPlanOptions options;
     options.rank = place.rank;
     options.world_size = place.world_size;
@@ -129,7 +131,7 @@ StepPlanOptions plan_options(const RunConfig& config, const RankPlace& place) {
     // parts reads less.
     constexpr int kFusedRanksMax = 2;
     const bool accumulates = options.reduce_each_micro_step && options.accumulation_steps > 1;
-    options.fused_update = !options.clip && !accumulates &&
+    options.fused_update = !on_gpu && !options.clip && !accumulates &&
                            place.local_world_size == place.world_size &&
                            place.local_world_size <= kFusedRanksMax;
     return options;
@@ -150,9 +152,15 @@ JobSetup set_up_job(const JobArguments& arguments, const RankPlace& place) {
     place_path(setup.resolved.config.data.train_path, found.folder);
     place_path(setup.resolved.config.data.eval_path, found.folder);
 
+    const c10::Device device =
+        arguments.open_device ? arguments.open_device(setup.config()) : c10::Device(c10::kCPU);
+    setup.on_gpu =
+        device.is_cuda() || (arguments.plan_only && setup.config().device == DeviceChoice::kCuda);
+
     setup.model = std::make_unique<Model>(Model::load(arguments.model_path));
-    setup.segmented = std::make_unique<SegmentedModel>(
-        SegmentedModel::make(*setup.model, lower_options(setup.config()), arguments.segments));
+    move_to_device(*setup.model, device);
+    setup.segmented = std::make_unique<SegmentedModel>(SegmentedModel::make(
+        *setup.model, lower_options(setup.config(), device), arguments.segments));
     const RunConfig& config = setup.config();
     // A plan needs shapes, not samples: tokens of the context's length will do where no data are
     // named.
@@ -161,16 +169,21 @@ JobSetup set_up_job(const JobArguments& arguments, const RankPlace& place) {
     const std::vector<c10::IValue> batch =
         assume_tokens ? token_zeros(setup) : open_and_check_data(setup, place);
     try {
-        setup.info = measure(*setup.segmented, batch);
+        setup.info = measure(*setup.segmented, on_device(batch, device));
     } catch (const Error& error) {
         fail(error.code(), "{}: the first batch does not pass through the model: {}",
              setup.data ? printable(setup.data->train.path()) : "assumed tokens", error.what());
     }
     setup.layout =
         make_flat_layout(setup.info, {.bucket_numel_max = config.zero.reduce_bucket_numel});
-    setup.plan_options = plan_options(config, place);
-    setup.plan = make_step_plan(setup.info, setup.layout, setup.plan_options);
+    setup.plan_options = plan_options(config, place, setup.on_gpu);
+    setup.plan = make_plan(setup, setup.plan_options);
     return setup;
+}
+
+StepPlan make_plan(const JobSetup& setup, const StepPlanOptions& options) {
+    StepPlan plan = make_step_plan(setup.info, setup.layout, options);
+    return setup.on_gpu ? make_device_plan(std::move(plan)) : plan;
 }
 
 void check_host_plans(const JobSetup& setup, const RankPlace& place) {
@@ -179,7 +192,7 @@ void check_host_plans(const JobSetup& setup, const RankPlace& place) {
         StepPlanOptions options = setup.plan_options;
         options.rank = place.rank - place.local_rank + local;
         options.local_rank = local;
-        plans.push_back(make_step_plan(setup.info, setup.layout, options));
+        plans.push_back(make_plan(setup, options));
     }
     const std::vector<std::string> problems = check_plans(plans);
     DSL_CHECK(problems.empty(), "the plans of this host's ranks do not fit together: {}",

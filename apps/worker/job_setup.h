@@ -2,6 +2,9 @@
 // a rank.
 #pragma once
 
+#include <c10/core/Device.h>
+
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +24,8 @@ struct JobArguments {
     std::vector<std::string> overrides;  // --set a.b=c
     int64_t segments = 0;                // 0: by whole layers
     bool plan_only = false;              // nothing will be trained: steps need not be given
+    // Called when the config is known, before any tensor is made: where to compute. Empty: the CPU.
+    std::function<c10::Device(const RunConfig&)> open_device;
 };
 
 struct RankPlace {
@@ -39,6 +44,7 @@ struct JobSetup {
     ModelInfo info;
     FlatLayout layout;
     StepPlanOptions plan_options;  // of the rank asked for
+    bool on_gpu = false;           // the plan is a GPU's (plan/device_plan.h)
     StepPlan plan;
 
     [[nodiscard]] const RunConfig& config() const { return resolved.config; }
@@ -46,6 +52,9 @@ struct JobSetup {
 
 // Throws Error{kConfig} with all problems of the config, Error{kInput} for model and data.
 [[nodiscard]] JobSetup set_up_job(const JobArguments& arguments, const RankPlace& place);
+
+// The step plan of the rank that OPTIONS names.
+[[nodiscard]] StepPlan make_plan(const JobSetup& setup, const StepPlanOptions& options);
 
 // The plans of all local ranks of PLACE's host, checked together; aborts on what is wrong (a bug of
 // ours).

@@ -52,8 +52,7 @@ void print_json(const JobSetup& setup, const PlanArguments& arguments) {
         options.rank = place.rank;
         options.local_rank = place.local_rank;
         options.local_world_size = place.local_world_size;
-        plan_json(make_step_plan(setup.info, setup.layout, options), setup.info, setup.layout,
-                  json);
+        plan_json(make_plan(setup, options), setup.info, setup.layout, json);
     }
     json.end_array().end_object();
     fmt::print("{}\n", json.text());

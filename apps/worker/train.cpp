@@ -15,17 +15,20 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "graph/compute_context.h"
+#include "graph/device_rewrite.h"
 #include "launch/file_facts.h"
 #include "launch/worker_environment.h"
 #include "runtime/comm_gloo/job_comm.h"
 #include "runtime/data/batch_loader.h"
 #include "runtime/evaluator.h"
 #include "runtime/model_buffers.h"
+#include "runtime/rank_device.h"
 #include "runtime/reporter.h"
 #include "runtime/save_weights.h"
 #include "runtime/trainer.h"
 #include "worker/job_setup.h"
 #include "worker/roles.h"
+#include "zero/device_state.h"
 #include "zero/replicated_state.h"
 
 namespace dslaunch {
@@ -133,6 +136,10 @@ void describe_run(const JobSetup& setup, const WorkerEnvironment& environment, R
     reporter.run_info(json.text());
 }
 
+std::string beside_this_program(const std::string& name) {
+    return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / name).string();
+}
+
 class TrainRole {
   public:
     TrainRole(TrainArguments arguments, WorkerEnvironment environment, Reporter& reporter)
@@ -144,11 +151,17 @@ class TrainRole {
 
     void run() {
         check_archive_hash(arguments_, first());
+        arguments_.job.open_device = [this](const RunConfig& config) {
+            gpu_ = open_rank_device(config, environment_, beside_this_program("libdsl_cuda.so"));
+            if (gpu_.backend && first()) log_info("train", "GPU: {}", gpu_.backend->describe());
+            return gpu_.device;
+        };
         setup_ = set_up_job(arguments_.job, place_);
         if (place_.local_rank == 0) check_host_plans(setup_, place_);
         if (first()) describe_run(setup_, environment_, reporter_);
         ArenaLayout arena(environment_.local_world_size);
-        const ReplicatedSlices slices = ReplicatedState::add_slices(setup_.layout, arena);
+        ReplicatedSlices slices;
+        if (!gpu_.backend) slices = ReplicatedState::add_slices(setup_.layout, arena);
         // Members of comm_ are used until the end of run(): an error poisons them first.
         comm_ = open_job_comm(environment_, std::move(arena), std::chrono::minutes(5));
         compare_plans(*comm_.collectives, setup_.plan);
@@ -158,6 +171,7 @@ class TrainRole {
     // Frees ranks that wait for this one.
     void poison(const std::string& why) {
         if (comm_.collectives != nullptr) comm_.collectives->poison(why);
+        if (gpu_.backend) gpu_.backend->abort();
     }
 
   private:
@@ -173,9 +187,7 @@ class TrainRole {
                      "buffers (running averages) are each rank's own while training; rank 0's are "
                      "evaluated and saved");
         const bool accumulates = plan.reduce_each_micro_step && plan.accumulation_steps > 1;
-        ReplicatedState state(
-            *setup_.model, setup_.layout, slices, *comm_.arena, *comm_.group, *comm_.collectives,
-            {config.optimizer, config.gradient_clipping, plan.fused_update, accumulates});
+        const std::unique_ptr<ParameterState> state = make_state(slices, accumulates);
         keep_freed_memory();
         BatchLoader loader(setup_.data->train,
                            {config.batch, environment_.rank, config.seed, config.data.shuffle});
@@ -184,14 +196,14 @@ class TrainRole {
             make_recompute_groups(setup_.info, plan.recompute_groups),
             [&](int64_t step, int64_t micro_step) { return loader.take(step, micro_step); },
             {config.seed, config.batch.accumulation_steps, environment_.rank,
-             environment_.world_size});
+             environment_.world_size, gpu_.device, /*read_losses_late=*/gpu_.device.is_cuda()});
         std::optional<Evaluator> evaluator;
         TrainerParts parts;
         parts.config = &config;
         parts.info = &setup_.info;
         parts.plan = &setup_.plan;
         parts.segments = &segments;
-        parts.state = &state;
+        parts.state = state.get();
         parts.collectives = comm_.collectives.get();
         parts.reporter = &reporter_;
         parts.before_step = [&] {
@@ -204,14 +216,29 @@ class TrainRole {
         }
         parts.data_waited = [&] { return loader.waited(); };
         parts.tokens_per_sample = setup_.data->train.tokens_per_sample();
+        parts.peak_tflops = gpu_.peak_tflops;
         parts.on_lane_start = [](Lane) {};
         const ComputeContext context(true);
         Trainer trainer(std::move(parts));
         finish(trainer.run());
     }
 
+    std::unique_ptr<ParameterState> make_state(const ReplicatedSlices& slices, bool accumulates) {
+        const RunConfig& config = setup_.config();
+        if (gpu_.backend)
+            return std::make_unique<DeviceState>(
+                *setup_.model, setup_.layout, *gpu_.backend, *comm_.collectives,
+                DeviceStateOptions{config.optimizer, config.gradient_clipping, accumulates,
+                                   has_control_flow(setup_.segmented->lowered())});
+        return std::make_unique<ReplicatedState>(
+            *setup_.model, setup_.layout, slices, *comm_.arena, *comm_.group, *comm_.collectives,
+            ReplicatedOptions{config.optimizer, config.gradient_clipping,
+                              setup_.plan_options.fused_update, accumulates});
+    }
+
     void finish(const TrainResult& result) {
         if (!first()) return;
+        move_to_device(*setup_.model, c10::kCPU);  // so that any machine can load what is written
         std::string text = fmt::format("trained {} steps, loss {:.4f}", result.steps, result.loss);
         if (result.eval_loss) text += fmt::format(", held-out loss {:.4f}", *result.eval_loss);
         if (!arguments_.output.empty()) {
@@ -228,6 +255,7 @@ class TrainRole {
     WorkerEnvironment environment_;
     Reporter& reporter_;
     RankPlace place_;
+    RankDevice gpu_;  // ends after everything that lies on it
     JobSetup setup_;
     JobComm comm_;
 };

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "graph/attribute_lifter.h"
+#include "graph/device_rewrite.h"
 #include "graph/loss.h"
 
 namespace dslaunch {
@@ -60,19 +61,6 @@ void simplify(std::shared_ptr<Graph>& graph) {
     torch::jit::ConstantPropagation(graph);
     torch::jit::LowerSimpleTuples(graph);
     torch::jit::EliminateDeadCode(graph);
-}
-
-void rewrite_devices(Block& block, c10::Device device) {
-    for (Node* node : block.nodes()) {
-        for (Block* inner : node->blocks()) rewrite_devices(*inner, device);
-        if (node->kind() != prim::Constant ||
-            node->output()->type()->kind() != c10::TypeKind::DeviceObjType)
-            continue;
-        const auto value = torch::jit::toIValue(node->output());
-        if (!value || !value->isDevice() || value->toDevice() == device) continue;
-        torch::jit::WithInsertPoint here(node);
-        node->output()->replaceAllUsesWith(node->owningGraph()->insertConstant(device));
-    }
 }
 
 std::string list_names(const std::vector<c10::Argument>& arguments) {
@@ -129,6 +117,8 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     lift_attributes(model, lowered, [&lowered] { simplify(lowered.graph); });
     rewrite_devices(*lowered.graph->block(), options.device);
     simplify(lowered.graph);
+    // A tracer's types name its device too, and what was folded from them stands there now.
+    rewrite_devices(*lowered.graph->block(), options.device);
     append_loss(options.loss, lowered);
     drop_unused_inputs(lowered);
     return lowered;

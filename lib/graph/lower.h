@@ -28,7 +28,7 @@ struct LowerOptions {
     std::vector<std::string> arguments;  // forward's arguments that the data supply; empty: all
                                          // without a default
     LossConfig loss;                     // kModel: forward's output is the loss
-    c10::Device device = c10::kCPU;      // device constants of a traced graph are rewritten to this
+    c10::Device device = c10::kCPU;      // constants of the graph are rewritten to this
 };
 
 // Graph inputs, in this order: [module?] arguments… states… target? parameters… buffers…

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "graph/compute_context.h"
+#include "graph/device_rewrite.h"
 
 namespace dslaunch {
 
@@ -168,7 +169,7 @@ void trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs,
                 return tensor;
             }));
         }
-        Boundary boundary = segmented.forward(s, inputs, {});
+        Boundary boundary = segmented.forward(s, inputs, {}, device_of(segmented.model()));
         segment.forward_flops = trace.take_flops();
         segment.output_bytes = Bytes{boundary.bytes()};
         segment.backward = !boundary.producers.empty();

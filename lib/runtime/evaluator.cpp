@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "graph/compute_context.h"
+#include "graph/device_rewrite.h"
 #include "graph/loss.h"
 #include "runtime/data/eval_plan.h"
 
@@ -20,10 +21,12 @@ Evaluator::Evaluator(Model& model, const RunConfig& config, DataSource held_out,
 
 EvalShare Evaluator::run() {
     const ComputeContext context(false);
+    const c10::Device device = device_of(model_);
     if (!segmented_) {
         LowerOptions options;
         options.training = false;
         options.loss = config_.loss;
+        options.device = device;
         segmented_ = SegmentedModel::make(model_, options, 1);
     }
     model_.module().eval();
@@ -38,8 +41,9 @@ EvalShare Evaluator::run() {
         std::vector<int64_t> samples(static_cast<size_t>(batch.rows));
         std::iota(samples.begin(), samples.end(), batch.first);
         const std::vector<c10::IValue> arguments = held_out_.batch(samples);
-        const Boundary last = segmented_->forward(0, segmented_->first_inputs(arguments),
-                                                  {config_.seed, 0, batch.index});
+        const Boundary last =
+            segmented_->forward(0, segmented_->first_inputs(on_device(arguments, device)),
+                                {config_.seed, 0, batch.index}, device);
         const bool by_token = config_.loss.mean == LossMean::kToken;
         // A batch's mean counts for its samples; a sum over tokens is a sum already.
         const auto rows = static_cast<double>(batch.rows);

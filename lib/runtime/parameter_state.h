@@ -20,6 +20,9 @@ class ParameterState {
     virtual void run(const Instruction& instruction) = 0;
     // The backward of SEGMENT in one micro step is done. Compute lane.
     virtual void end_segment(int segment) = 0;
+    // All instructions of the step have run. Where they only started work, what went wrong in it is
+    // thrown here at the latest. Compute lane.
+    virtual void finish_step() {}
     // Global L2 norm of the last step's mean gradient before clipping, where it was computed.
     [[nodiscard]] virtual std::optional<double> gradient_norm() const = 0;
     // Waits until the parameters of the last step can be read whole.

@@ -128,6 +128,7 @@ Trainer::StepFacts Trainer::run_step(int64_t step) {
     const double weight = loss_weight(step - 1);
     parts_.segments->begin_step(step - 1, weight);
     executor_.run_step();
+    parts_.state->finish_step();
     double loss = 0;
     for (const double micro : parts_.segments->losses()) loss += micro;
     StepFacts facts = gather(loss * weight);
@@ -201,7 +202,13 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
     // Forward, and twice as much for backward; work done twice by recompute is not counted.
     const auto flops =
         3.0 * static_cast<double>(parts_.info->forward_flops() * config.batch.accumulation_steps);
-    json.field("tflops", flops / seconds / 1e12).key("mfu").null();
+    const double tflops = flops / seconds / 1e12;
+    json.field("tflops", tflops).key("mfu");
+    if (parts_.peak_tflops > 0) {
+        json.value(tflops / parts_.peak_tflops);
+    } else {
+        json.null();
+    }
     json.field("rss_bytes", facts.rss_bytes).field("peak_rss_bytes", facts.peak_rss_bytes);
     json.field("page_faults", facts.page_faults);
     json.field("data_wait_ms", facts.data_wait_ms).field("lane_wait_ms", facts.compute_wait_ms);

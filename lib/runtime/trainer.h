@@ -39,6 +39,7 @@ struct TrainerParts {
     std::function<EvalShare()> evaluate;    // empty: nothing is held out
     std::function<Duration()> data_waited;  // time that Load has waited for the data thread, in all
     int64_t tokens_per_sample = 0;          // 0: samples are not tokens
+    double peak_tflops = 0;                 // of this rank's device, 0: not known
     std::function<void(Lane)> on_lane_start;
 };
 

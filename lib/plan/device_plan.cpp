@@ -51,6 +51,7 @@ class DevicePlan {
             pass_on(std::exchange(instruction.frees, {}));
             if (place == Place::kLeftOut) return;
             instruction.lane = Lane::kCompute;
+            instruction.bytes = {};  // nothing is shared with another rank's memory
             put_off_.push_back(std::move(instruction));
             return;
         }

@@ -10,7 +10,8 @@ namespace dslaunch {
 
 // PLAN with Accumulate (before its bucket is claimed again), Norm and Update (after everything
 // else) on the compute lane, without Await (no other rank writes these parameters), and with every
-// buffer in the device's own memory. Waits are derived anew. REQUIRES: no fused update.
+// buffer in the device's own memory; only Reduce moves bytes between ranks. Waits are derived anew.
+// REQUIRES: no fused update.
 [[nodiscard]] StepPlan make_device_plan(StepPlan plan);
 
 }  // namespace dslaunch

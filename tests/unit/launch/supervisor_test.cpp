@@ -323,10 +323,11 @@ TEST_CASE("the hosts' GPUs decide, and the hosts that lack some are named") {
                 hello.gpus = row.gpus[host];
                 return t.say(host, FrameKind::kAgentHello, encode(hello));
             }
-            if (frame.kind == FrameKind::kStart)
-                for (const auto& [name, value] :
-                     decode<StartRequest>(frame.payload).workers[0].environment)
+            if (frame.kind == FrameKind::kStart) {
+                const auto request = decode<StartRequest>(frame.payload);
+                for (const auto& [name, value] : request.workers[0].environment)
                     if (name == "CUDA_VISIBLE_DEVICES") devices = value;
+            }
             good(t, host, frame);
         });
         INFO(static_cast<int>(row.device) << " " << row.gpus[0] << " " << row.gpus[1]);

@@ -75,9 +75,11 @@ TEST_CASE("a device's plan has the same work, sound, in its own memory") {
                         CHECK(peak_by_tier(device)[static_cast<size_t>(Tier::kShared)].peak.value ==
                               0);
                         CHECK(last(device, Op::kBackward) < first(device, Op::kUpdate));
-                        for (const Instruction& instruction : device.instructions)
-                            CHECK((instruction.lane == Lane::kCommunication) ==
-                                  (instruction.op == Op::kReduce));
+                        for (const Instruction& instruction : device.instructions) {
+                            const bool reduces = instruction.op == Op::kReduce;
+                            CHECK((instruction.lane == Lane::kCommunication) == reduces);
+                            CHECK((instruction.bytes.value > 0) == reduces);
+                        }
                     }
 }
 

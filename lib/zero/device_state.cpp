@@ -22,7 +22,10 @@ struct DeviceState::Run {
 namespace {
 
 c10::Device device_of_slices(const Model& model, const FlatLayout& layout) {
-    DSL_CHECK(!layout.slices.empty(), "nothing is trained");
+    if (layout.slices.empty())
+        fail(ExitCode::kInput,
+             "forward reads no trainable parameter: nothing can be trained; save the model with "
+             "requires_grad on what is to learn");
     return model.parameters()[static_cast<size_t>(layout.slices[0].parameter)].tensor.device();
 }
 

@@ -37,8 +37,8 @@ class DeviceState final : public ParameterState {
   public:
     // Moves the model's trainable parameters, which lie on BACKEND's device, into one flat buffer
     // with rank 0's values. Joins BACKEND's group in a world of several ranks: blocks until all
-    // have come. All references must outlive the state. Throws Error{kInput} naming a parameter
-    // that is not fp32, and what BACKEND throws.
+    // have come. All references must outlive the state. Throws Error{kInput} when nothing can
+    // be trained or a parameter is not fp32, and what BACKEND throws.
     DeviceState(Model& model, const FlatLayout& layout, DeviceBackend& backend,
                 Collectives& collectives, const DeviceStateOptions& options);
 

@@ -1,11 +1,9 @@
 #include "launcher/build_job.h"
 
-#include <dirent.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <climits>
 #include <filesystem>
 #include <random>
@@ -14,6 +12,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "launch/environment_file.h"
+#include "launch/gpu_count.h"
 #include "launch/launch_plan.h"
 
 extern char** environ;
@@ -22,22 +21,6 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kEnvironmentFileBytesMax = 1U << 20;
-
-int count_gpus() {
-    DIR* directory = opendir("/dev");
-    if (directory == nullptr) return 0;
-    int count = 0;
-    while (const dirent* entry = readdir(directory)) {
-        const std::string_view name = entry->d_name;
-        constexpr std::string_view kPrefix = "nvidia";
-        if (!name.starts_with(kPrefix) || name.size() == kPrefix.size()) continue;
-        const std::string_view number = name.substr(kPrefix.size());
-        if (std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; }))
-            ++count;
-    }
-    closedir(directory);
-    return count;
-}
 
 std::string absolute(const std::string& path, const std::string& directory) {
     return (std::filesystem::path(directory) / path).lexically_normal().string();
@@ -100,7 +83,8 @@ void Builder::choose_hosts() {
             host.slots = std::max(filter.num_gpus.value_or(1), largest_slot(filter.include) + 1);
         if (host.slots == 0)
             fail(ExitCode::kSetup,
-                 "--device cuda: this machine shows no GPU (/dev/nvidia0 is missing)");
+                 "--device cuda: this machine shows no GPU (looked for {}); use --device cpu",
+                 kGpuDevicePattern);
         hosts.push_back(host);
     }
     hosts_ = apply_filter(hosts, filter);
@@ -276,7 +260,7 @@ Machine Machine::this_one() {
     Machine machine;
     std::array<char, HOST_NAME_MAX + 1> name{};
     if (gethostname(name.data(), name.size() - 1) == 0) machine.host_name = name.data();
-    machine.gpu_count = count_gpus();
+    machine.gpu_count = static_cast<int>(count_gpus());
     std::error_code error;
     machine.directory = std::filesystem::current_path(error).string();
     if (error) fail(ExitCode::kSetup, "the current directory cannot be read: {}", error.message());

@@ -38,6 +38,7 @@ class Parser {
     std::string value_of(const OptionRow& row, const std::string& typed);
     void positional(const std::string& argument);
     void check() const;
+    void settle_device();
 
     std::span<const std::string> arguments_;
     size_t next_ = 0;
@@ -60,6 +61,7 @@ RunOptions Parser::parse() {
         }
     }
     check();
+    settle_device();
     return std::move(options_);
 }
 
@@ -123,6 +125,27 @@ void Parser::positional(const std::string& argument) {
     options_.arguments.assign(arguments_.begin() + static_cast<std::ptrdiff_t>(next_),
                               arguments_.end());
     next_ = arguments_.size();
+}
+
+// --device and --set dslaunch.device=… mean the same: one of them decides, and hosts are chosen
+// accordingly. Two that say different things are a mistake.
+void Parser::settle_device() {
+    constexpr std::string_view kKey = "dslaunch.device=";
+    for (const std::string& assignment : options_.set) {
+        if (!assignment.starts_with(kKey)) continue;
+        std::string value = assignment.substr(kKey.size());
+        std::erase(value, '"');
+        const DeviceRequest asked = value == "cpu"    ? DeviceRequest::kCpu
+                                    : value == "cuda" ? DeviceRequest::kCuda
+                                                      : DeviceRequest::kAuto;
+        if (asked == DeviceRequest::kAuto) continue;
+        if (options_.device != DeviceRequest::kAuto && options_.device != asked) {
+            fail(ExitCode::kUsage,
+                 "--set {} contradicts --device {} or another --set; give one of them",
+                 printable(assignment), options_.device == DeviceRequest::kCpu ? "cpu" : "cuda");
+        }
+        options_.device = asked;
+    }
 }
 
 void Parser::check() const {

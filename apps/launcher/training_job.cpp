@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "config/resolve.h"
+#include "launch/gpu_count.h"
 #include "storage/zip_archive.h"
 
 namespace dslaunch {
@@ -62,6 +63,19 @@ std::string find_data(const std::string& path, const FoundConfig& found, const J
          one_place ? "" : fmt::format(" (nor is there {})", beside));
 }
 
+// Without --device the config's own choice holds; what dslaunch found out must allow it.
+void settle_device(DeviceChoice choice, JobSpec& spec) {
+    if (choice == DeviceChoice::kCuda && spec.device == DeviceRequest::kCpu) {
+        fail(ExitCode::kSetup,
+             "dslaunch.device: cuda: this machine shows no GPU (looked for {}); run where there is "
+             "one, or use --device cpu",
+             kGpuDevicePattern);
+    }
+    if (spec.device != DeviceRequest::kAuto) return;
+    if (choice == DeviceChoice::kCpu) spec.device = DeviceRequest::kCpu;
+    if (choice == DeviceChoice::kCuda) spec.device = DeviceRequest::kCuda;
+}
+
 }  // namespace
 
 void look_into_training_job(const RunOptions& options, JobSpec& spec) {
@@ -71,6 +85,8 @@ void look_into_training_job(const RunOptions& options, JobSpec& spec) {
     const Resolved resolved =
         resolve(found.config, {.world_size = spec.world_size, .needs_steps = true});
     require_valid(resolved);
+    // --device goes before the config, as it does for the worker.
+    if (options.device == DeviceRequest::kAuto) settle_device(resolved.config.device, spec);
     if (!found.path.empty() && options.config.empty()) spec.required_files.push_back(found.path);
     const DataConfig& data = resolved.config.data;
     for (const std::string& path : {data.train_path, data.eval_path}) {

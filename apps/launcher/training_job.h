@@ -12,7 +12,8 @@
 namespace dslaunch {
 
 // Reads the archive's directory and the config (--config, packed, beside the archive, in this
-// order) and adds every file that the nodes must hold equal to SPEC.required_files. Throws
+// order), adds every file that the nodes must hold equal to SPEC.required_files and settles
+// SPEC.device where the config names one. Throws Error{kSetup}: a GPU without one here;
 // Error{kInput}: the model or the data cannot be read here; Error{kConfig}: all problems of the
 // config, as a worker would say them. REQUIRES: a .pt target, SPEC with nodes. Hashes nothing.
 void look_into_training_job(const RunOptions& options, JobSpec& spec);

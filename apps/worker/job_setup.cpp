@@ -11,8 +11,11 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "config/train_config.h"
+#include "graph/device_rewrite.h"
 #include "graph/index_limits.h"
 #include "graph/measure.h"
+#include "graph/precision.h"
+#include "plan/device_plan.h"
 #include "plan/plan_check.h"
 #include "storage/zip_archive.h"
 #include "zero/flat_optimizer_state.h"
@@ -59,26 +62,17 @@ void place_path(std::string& path, const std::string& folder) {
 }
 
 void check_supported(const RunConfig& config) {
-    if (config.zero.stage > 0)
-        fail(ExitCode::kConfig,
-             "zero_optimization.stage: this version cannot run ZeRO stage {} yet: use 0",
-             config.zero.stage);
-    if (config.precision.compute != DType::kF32)
-        fail(ExitCode::kConfig,
-             "fp16.enabled, bf16.enabled: this version cannot run half precision yet: leave both "
-             "off");
-    if (config.device == DeviceChoice::kCuda)
-        fail(ExitCode::kConfig,
-             "dslaunch.device: cuda: this version trains on the CPU; use \"cpu\" or \"auto\"");
     if (config.save.interval > 0)
         fail(ExitCode::kConfig,
              "dslaunch.save.interval: checkpoints are not available in this version; weights are "
              "written at the end");
 }
 
-LowerOptions lower_options(const RunConfig& config) {
+LowerOptions lower_options(const RunConfig& config, c10::Device device) {
     LowerOptions options;
     options.loss = config.loss;
+    options.device = device;
+    options.compute_dtype = scalar_type_of(config.precision.compute);
     return options;
 }
 
@@ -106,7 +100,7 @@ DataRequest data_request(const JobSetup& setup) {
 
 // Opens the data, checks what can be checked before the model runs, and returns a first micro
 // batch.
-std::vector<c10::IValue> open_and_check_data(JobSetup& setup, const RankPlace& place) {
+std::vector<c10::IValue> open_and_check_data(JobSetup& setup, const Topology& place) {
     setup.data = open_data(data_request(setup));
     std::vector<int64_t> samples(
         static_cast<size_t>(std::min(setup.config().batch.micro_rows, setup.data->train.rows())));
@@ -126,7 +120,8 @@ void blame_labels(const JobSetup& setup, std::vector<c10::IValue> batch) {
     batch.back() = at::zeros_like(batch.back().toTensor());
     int64_t classes = 0;
     try {
-        classes = measure(*setup.segmented, batch).loss_classes;
+        classes = measure(*setup.segmented, on_device(std::move(batch), device_of(*setup.model)))
+                      .loss_classes;
     } catch (const Error&) {
         return;  // it is not the labels
     }
@@ -135,7 +130,7 @@ void blame_labels(const JobSetup& setup, std::vector<c10::IValue> batch) {
 
 // Runs BATCH through the model: what the plan is made from.
 ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IValue>& batch,
-                        const RankPlace& place) {
+                        const Topology& place) {
     const bool has_labels =
         setup.data && place.local_rank == 0 && setup.config().loss.kind == LossKind::kCrossEntropy;
     ModelInfo info;
@@ -150,12 +145,32 @@ ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IValue>& b
     return info;
 }
 
-StepPlanOptions plan_options(const RunConfig& config, const RankPlace& place) {
-    StepPlanOptions options;
-    options.rank = place.rank;
-    options.world_size = place.world_size;
+void set_place(StepPlanOptions& options, const Topology& place) {
+    options.rank = place.rank();
+    options.world_size = place.world_size();
     options.local_rank = place.local_rank;
-    options.local_world_size = place.local_world_size;
+    options.local_world_size = place.local_world_size();
+    options.node_sizes = place.node_sizes;
+}
+
+FlatLayoutOptions layout_options(const RunConfig& config, bool on_gpu) {
+    FlatLayoutOptions options;
+    options.bucket_numel_max = config.zero.reduce_bucket_numel;
+    options.frozen = !on_gpu;
+    if (config.zero.stage == 3)
+        options.persistent_numel_max = config.zero.persistent_parameter_numel;
+    return options;
+}
+
+StepPlanOptions plan_options(const RunConfig& config, const Topology& place, bool on_gpu) {
+    StepPlanOptions options;
+    set_place(options, place);
+    options.stage = static_cast<int>(config.zero.stage);
+    options.parameter_bytes = dtype_bytes(config.precision.compute);
+    options.master = config.precision.compute != DType::kF32;
+    options.check_overflow = config.precision.skip_nonfinite_steps;
+    options.gather = {config.zero.live_numel_max, config.zero.prefetch_bucket_numel,
+                      config.zero.reuse_distance_numel_max};
     options.accumulation_steps = config.batch.accumulation_steps;
     options.recompute_groups = config.recompute_groups;
     options.clip = config.gradient_clipping > 0;
@@ -165,30 +180,35 @@ StepPlanOptions plan_options(const RunConfig& config, const RankPlace& place) {
     // parts reads less.
     constexpr int kFusedRanksMax = 2;
     const bool accumulates = options.reduce_each_micro_step && options.accumulation_steps > 1;
-    options.fused_update = !options.clip && !accumulates &&
-                           place.local_world_size == place.world_size &&
-                           place.local_world_size <= kFusedRanksMax;
+    options.fused_update = !on_gpu && options.stage == 0 && !options.norm_first() && !accumulates &&
+                           place.node_count() == 1 && place.local_world_size() <= kFusedRanksMax;
     return options;
 }
 
 }  // namespace
 
-JobSetup set_up_job(const JobArguments& arguments, const RankPlace& place) {
+JobSetup set_up_job(const JobArguments& arguments, const Topology& place) {
     JobSetup setup;
     FoundConfig found = find_config(arguments);
     setup.config_origin = found.origin;
     for (const std::string& assignment : arguments.overrides)
         apply_override(found.config, assignment);
     setup.resolved =
-        resolve(found.config, {place.world_size, /*needs_steps=*/!arguments.plan_only});
+        resolve(found.config, {place.world_size(), /*needs_steps=*/!arguments.plan_only});
     require_valid(setup.resolved);
     check_supported(setup.config());
     place_path(setup.resolved.config.data.train_path, found.folder);
     place_path(setup.resolved.config.data.eval_path, found.folder);
 
+    const c10::Device device =
+        arguments.open_device ? arguments.open_device(setup.config()) : c10::Device(c10::kCPU);
+    setup.on_gpu =
+        device.is_cuda() || (arguments.plan_only && setup.config().device == DeviceChoice::kCuda);
+
     setup.model = std::make_unique<Model>(Model::load(arguments.model_path));
-    setup.segmented = std::make_unique<SegmentedModel>(
-        SegmentedModel::make(*setup.model, lower_options(setup.config()), arguments.segments));
+    move_to_device(*setup.model, device);
+    setup.segmented = std::make_unique<SegmentedModel>(SegmentedModel::make(
+        *setup.model, lower_options(setup.config(), device), arguments.segments));
     const RunConfig& config = setup.config();
     // A plan needs shapes, not samples: tokens of the context's length will do where no data are
     // named.
@@ -196,21 +216,29 @@ JobSetup set_up_job(const JobArguments& arguments, const RankPlace& place) {
         arguments.plan_only && config.data.train_path.empty() && config.data.context > 0;
     const std::vector<c10::IValue> batch =
         assume_tokens ? token_zeros(setup) : open_and_check_data(setup, place);
-    setup.info = measure_batch(setup, batch, place);
-    setup.layout =
-        make_flat_layout(setup.info, {.bucket_numel_max = config.zero.reduce_bucket_numel});
-    setup.plan_options = plan_options(config, place);
-    setup.plan = make_step_plan(setup.info, setup.layout, setup.plan_options);
+    setup.info = measure_batch(setup, on_device(batch, device), place);
+    setup.layout = make_flat_layout(setup.info, layout_options(config, setup.on_gpu));
+    setup.partition = std::make_unique<Partition>(
+        make_partition(setup.layout, setup.info, config.zero.shard, place.world_size()));
+    setup.plan_options = plan_options(config, place, setup.on_gpu);
+    setup.plan_options.partition = setup.partition.get();
+    setup.plan = make_plan(setup, place);
     return setup;
 }
 
-void check_host_plans(const JobSetup& setup, const RankPlace& place) {
+StepPlan make_plan(const JobSetup& setup, const Topology& place) {
+    StepPlanOptions options = setup.plan_options;
+    set_place(options, place);
+    StepPlan plan = make_step_plan(setup.info, setup.layout, options);
+    return setup.on_gpu ? make_device_plan(std::move(plan)) : plan;
+}
+
+void check_host_plans(const JobSetup& setup, const Topology& place) {
     std::vector<StepPlan> plans;
-    for (int local = 0; local < place.local_world_size; ++local) {
-        StepPlanOptions options = setup.plan_options;
-        options.rank = place.rank - place.local_rank + local;
-        options.local_rank = local;
-        plans.push_back(make_step_plan(setup.info, setup.layout, options));
+    for (int local = 0; local < place.local_world_size(); ++local) {
+        Topology rank = place;
+        rank.local_rank = local;
+        plans.push_back(make_plan(setup, rank));
     }
     const std::vector<std::string> problems = check_plans(plans);
     DSL_CHECK(problems.empty(), "the plans of this host's ranks do not fit together: {}",

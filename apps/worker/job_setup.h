@@ -2,6 +2,9 @@
 // a rank.
 #pragma once
 
+#include <c10/core/Device.h>
+
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,6 +13,7 @@
 #include "config/resolve.h"
 #include "graph/segment.h"
 #include "plan/step_plan.h"
+#include "runtime/comm/topology.h"
 #include "runtime/data/data_source.h"
 
 namespace dslaunch {
@@ -21,13 +25,8 @@ struct JobArguments {
     std::vector<std::string> overrides;  // --set a.b=c
     int64_t segments = 0;                // 0: by whole layers
     bool plan_only = false;              // nothing will be trained: steps need not be given
-};
-
-struct RankPlace {
-    int rank = 0;
-    int world_size = 1;
-    int local_rank = 0;
-    int local_world_size = 1;
+    // Called when the config is known, before any tensor is made: where to compute. Empty: the CPU.
+    std::function<c10::Device(const RunConfig&)> open_device;
 };
 
 struct JobSetup {
@@ -38,17 +37,22 @@ struct JobSetup {
     std::optional<DataSets> data;
     ModelInfo info;
     FlatLayout layout;
-    StepPlanOptions plan_options;  // of the rank asked for
+    std::unique_ptr<Partition> partition;  // who owns what from ZeRO stage 1 on
+    StepPlanOptions plan_options;          // of the rank asked for
+    bool on_gpu = false;                   // the plan is a GPU's (plan/device_plan.h)
     StepPlan plan;
 
     [[nodiscard]] const RunConfig& config() const { return resolved.config; }
 };
 
 // Throws Error{kConfig} with all problems of the config, Error{kInput} for model and data.
-[[nodiscard]] JobSetup set_up_job(const JobArguments& arguments, const RankPlace& place);
+[[nodiscard]] JobSetup set_up_job(const JobArguments& arguments, const Topology& place);
+
+// The step plan of the rank that OPTIONS names.
+[[nodiscard]] StepPlan make_plan(const JobSetup& setup, const Topology& place);
 
 // The plans of all local ranks of PLACE's host, checked together; aborts on what is wrong (a bug of
 // ours).
-void check_host_plans(const JobSetup& setup, const RankPlace& place);
+void check_host_plans(const JobSetup& setup, const Topology& place);
 
 }  // namespace dslaunch

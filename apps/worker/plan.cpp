@@ -18,15 +18,40 @@ struct PlanArguments {
     int ranks_per_node = 0;  // 0: all on one host
     std::string data;
     int64_t context = 0;
+    std::string compare;  // "shard"
     bool json = false;
 };
 
-RankPlace place_of(const PlanArguments& arguments, int rank) {
+Topology place_of(const PlanArguments& arguments, int rank) {
     const int per_node =
         arguments.ranks_per_node > 0 ? arguments.ranks_per_node : arguments.world_size;
-    const int node = rank / per_node;
-    return {rank, arguments.world_size, rank % per_node,
-            std::min(per_node, arguments.world_size - node * per_node)};
+    std::vector<int> node_sizes;
+    for (int first = 0; first < arguments.world_size; first += per_node)
+        node_sizes.push_back(std::min(per_node, arguments.world_size - first));
+    return Topology::of_rank(std::move(node_sizes), rank);
+}
+
+// Ways of sharding side by side: what the busiest and the idlest rank own, and in how many pieces.
+void print_shards(const JobSetup& setup, const PlanArguments& arguments) {
+    JsonWriter json;
+    json.begin_object().field("world_size", arguments.world_size);
+    json.field("elements", setup.layout.numel).key("shards").begin_array();
+    std::string text = fmt::format("{} elements among {} ranks\n{:<8} {:>14} {:>14} {:>10} {:>8}\n",
+                                   setup.layout.numel, arguments.world_size, "shard",
+                                   "largest bytes", "smallest bytes", "imbalance", "pieces");
+    for (size_t kind = 0; kind < kShardKinds; ++kind) {
+        const auto by = static_cast<ShardBy>(kind);
+        const PartitionBalance balance =
+            balance_of(make_partition(setup.layout, setup.info, by, arguments.world_size));
+        text += fmt::format("{:<8} {:>14} {:>14} {:>10.3f} {:>8}\n", shard_by_name(by),
+                            balance.numel_max * 4, balance.numel_min * 4, balance.imbalance,
+                            balance.pieces);
+        json.begin_object().field("shard", shard_by_name(by));
+        json.field("bytes_max", balance.numel_max * 4).field("bytes_min", balance.numel_min * 4);
+        json.field("imbalance", balance.imbalance).field("pieces", balance.pieces).end_object();
+    }
+    json.end_array().end_object();
+    fmt::print("{}", arguments.json ? json.text() + "\n" : text);
 }
 
 void print_json(const JobSetup& setup, const PlanArguments& arguments) {
@@ -47,13 +72,7 @@ void print_json(const JobSetup& setup, const PlanArguments& arguments) {
     }
     json.end_array().key("ranks").begin_array();
     for (int rank = 0; rank < arguments.world_size; ++rank) {
-        StepPlanOptions options = setup.plan_options;
-        const RankPlace place = place_of(arguments, rank);
-        options.rank = place.rank;
-        options.local_rank = place.local_rank;
-        options.local_world_size = place.local_world_size;
-        plan_json(make_step_plan(setup.info, setup.layout, options), setup.info, setup.layout,
-                  json);
+        plan_json(make_plan(setup, place_of(arguments, rank)), setup.info, setup.layout, json);
     }
     json.end_array().end_object();
     fmt::print("{}\n", json.text());
@@ -81,6 +100,9 @@ int plan_main(int argc, char** argv) {
         ->check(CLI::PositiveNumber);
     app.add_option("--segments", arguments.job.segments,
                    "pieces to cut the model into, 0: by whole layers");
+    app.add_option("--compare", arguments.compare,
+                   "shard: bytes and balance of each way of sharding, instead of the plan")
+        ->check(CLI::IsMember({"shard"}));
     app.add_flag("--json", arguments.json, "for machines");
     if (!parse_arguments(app, argc, argv)) return 0;
     arguments.job.plan_only = true;
@@ -89,10 +111,12 @@ int plan_main(int argc, char** argv) {
     if (arguments.context > 0)
         arguments.job.overrides.push_back(
             fmt::format("dslaunch.data.context={}", arguments.context));
-    const RankPlace place = place_of(arguments, 0);
+    const Topology place = place_of(arguments, 0);
     const JobSetup setup = set_up_job(arguments.job, place);
     check_host_plans(setup, place);
-    if (arguments.json) {
+    if (!arguments.compare.empty()) {
+        print_shards(setup, arguments);
+    } else if (arguments.json) {
         print_json(setup, arguments);
     } else {
         fmt::print("{}", plan_table(setup.plan, setup.info, setup.layout));

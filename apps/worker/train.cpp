@@ -16,6 +16,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "graph/compute_context.h"
+#include "graph/device_rewrite.h"
+#include "graph/precision.h"
 #include "launch/timing.h"
 #include "launch/worker_environment.h"
 #include "runtime/comm_gloo/job_comm.h"
@@ -23,13 +25,15 @@
 #include "runtime/evaluator.h"
 #include "runtime/heartbeat.h"
 #include "runtime/model_buffers.h"
+#include "runtime/rank_device.h"
 #include "runtime/reporter.h"
 #include "runtime/save_weights.h"
 #include "runtime/trainer.h"
 #include "worker/archive_hash.h"
 #include "worker/job_setup.h"
 #include "worker/roles.h"
-#include "zero/replicated_state.h"
+#include "zero/device_state.h"
+#include "zero/zero_state.h"
 
 namespace dslaunch {
 
@@ -127,14 +131,17 @@ void describe_run(const JobSetup& setup, const WorkerEnvironment& environment, R
     reporter.run_info(json.text());
 }
 
+std::string beside_this_program(const std::string& name) {
+    return (std::filesystem::read_symlink("/proc/self/exe").parent_path() / name).string();
+}
+
 class TrainRole {
   public:
     TrainRole(TrainArguments arguments, WorkerEnvironment environment, Reporter& reporter)
         : arguments_(std::move(arguments)),
           environment_(std::move(environment)),
           reporter_(reporter),
-          place_{environment_.rank, environment_.world_size, environment_.local_rank,
-                 environment_.local_world_size} {}
+          place_(Topology::of_rank(environment_.node_sizes, environment_.rank)) {}
 
     void run() {
         std::optional<HeartbeatSender> heartbeats;
@@ -142,13 +149,21 @@ class TrainRole {
             return Heartbeat{0, 1, "setting up"};
         });
         identify_archive();
+        arguments_.job.open_device = [this](const RunConfig& config) {
+            gpu_ = open_rank_device(config, environment_, beside_this_program("libdsl_cuda.so"));
+            if (gpu_.backend && first()) log_info("train", "GPU: {}", gpu_.backend->describe());
+            return gpu_.device;
+        };
         setup_ = set_up_job(arguments_.job, place_);
         if (place_.local_rank == 0) check_host_plans(setup_, place_);
         if (first() && !arguments_.output.empty())
             check_room_for_weights(*setup_.model, arguments_.output);
         if (first()) describe_run(setup_, environment_, reporter_);
         ArenaLayout arena(environment_.local_world_size);
-        const ReplicatedSlices slices = ReplicatedState::add_slices(setup_.layout, arena);
+        ZeroSlices slices;
+        shards_.emplace(setup_.layout, setup_.partition.get(), setup_.plan_options.stage, place_);
+        const DType dtype = setup_.config().precision.compute;
+        if (!gpu_.backend) slices = ZeroState::add_slices(zero_place(), dtype, arena);
         // Members of comm_ are used until the end of run(): an error poisons them first.
         comm_ = open_job_comm(
             environment_, std::move(arena),
@@ -161,6 +176,7 @@ class TrainRole {
     // Frees ranks that wait for this one.
     void poison(const std::string& why) {
         if (comm_.collectives != nullptr) comm_.collectives->poison(why);
+        if (gpu_.backend) gpu_.backend->abort();
     }
 
   private:
@@ -178,7 +194,7 @@ class TrainRole {
         }
     }
 
-    void train(const ReplicatedSlices& slices) {
+    void train(const ZeroSlices& slices) {
         const RunConfig& config = setup_.config();
         const StepPlanOptions& plan = setup_.plan_options;
         ModelBuffers buffers(*setup_.model, *comm_.collectives);
@@ -187,10 +203,7 @@ class TrainRole {
             log_info("train",
                      "buffers (running averages) are each rank's own while training; rank 0's are "
                      "evaluated and saved");
-        const bool accumulates = plan.reduce_each_micro_step && plan.accumulation_steps > 1;
-        ReplicatedState state(
-            *setup_.model, setup_.layout, slices, *comm_.arena, *comm_.group, *comm_.collectives,
-            {config.optimizer, config.gradient_clipping, plan.fused_update, accumulates});
+        const std::unique_ptr<ParameterState> state = make_state(slices);
         keep_freed_memory();
         BatchLoader loader(setup_.data->train,
                            {config.batch, environment_.rank, config.seed, config.data.shuffle});
@@ -199,36 +212,61 @@ class TrainRole {
             make_recompute_groups(setup_.info, plan.recompute_groups),
             [&](int64_t step, int64_t micro_step) { return loader.take(step, micro_step); },
             {config.seed, config.batch.accumulation_steps, environment_.rank,
-             environment_.world_size});
+             environment_.world_size, gpu_.device, /*read_losses_late=*/gpu_.device.is_cuda(),
+             /*stop_on_nonfinite_loss=*/!config.precision.skip_nonfinite_steps});
         std::optional<Evaluator> evaluator;
         TrainerParts parts;
         parts.config = &config;
         parts.info = &setup_.info;
         parts.plan = &setup_.plan;
         parts.segments = &segments;
-        parts.state = &state;
+        parts.state = state.get();
         parts.collectives = comm_.collectives.get();
         parts.reporter = &reporter_;
         parts.before_step = [&] {
             if (config.broadcast_buffers) buffers.broadcast();
         };
         if (setup_.data->eval) {
-            evaluator.emplace(*setup_.model, config, *setup_.data->eval, buffers,
+            evaluator.emplace(*setup_.model, config, *setup_.data->eval, buffers, *state,
                               environment_.rank);
             parts.evaluate = [&] { return evaluator->run(); };
         }
         parts.data_waited = [&] { return loader.waited(); };
         parts.tokens_per_sample = setup_.data->train.tokens_per_sample();
+        parts.peak_tflops = gpu_.peak_tflops;
         parts.on_lane_start = [](Lane) {};
-        const ComputeContext context(true);
+        const ComputeContext context(true, scalar_type_of(config.precision.compute),
+                                     gpu_.device.type());
         Trainer trainer(std::move(parts));
         const HeartbeatSender heartbeats(reporter_, kHeartbeatInterval,
                                          [&] { return trainer.heartbeat(); });
-        finish(trainer.run());
+        const TrainResult result = trainer.run();
+        state->restore_precision(*setup_.model, first() && !arguments_.output.empty());
+        finish(result);
+    }
+
+    ZeroPlace zero_place() {
+        return {&setup_.layout, setup_.partition.get(), &setup_.plan_options, &setup_.plan,
+                &*shards_};
+    }
+
+    std::unique_ptr<ParameterState> make_state(const ZeroSlices& slices) {
+        const RunConfig& config = setup_.config();
+        if (gpu_.backend)
+            return std::make_unique<DeviceState>(
+                *setup_.model, setup_.layout, *gpu_.backend, *comm_.collectives,
+                DeviceStateOptions{config.optimizer, config.gradient_clipping,
+                                   setup_.plan_options.keeps_reduced(),
+                                   has_control_flow(setup_.segmented->lowered())});
+        return std::make_unique<ZeroState>(
+            *setup_.model, zero_place(), slices, *comm_.arena, *comm_.group, *comm_.collectives,
+            ZeroOptions{config.optimizer, config.gradient_clipping, config.precision.compute,
+                        config.precision.skip_nonfinite_steps});
     }
 
     void finish(const TrainResult& result) {
         if (!first()) return;
+        move_to_device(*setup_.model, c10::kCPU);  // so that any machine can load what is written
         std::string text = fmt::format("trained {} steps, loss {:.4f}", result.steps, result.loss);
         if (result.eval_loss) text += fmt::format(", held-out loss {:.4f}", *result.eval_loss);
         if (!arguments_.output.empty()) {
@@ -244,8 +282,10 @@ class TrainRole {
     TrainArguments arguments_;
     WorkerEnvironment environment_;
     Reporter& reporter_;
-    RankPlace place_;
+    Topology place_;
+    RankDevice gpu_;  // ends after everything that lies on it
     JobSetup setup_;
+    std::optional<ShardMap> shards_;
     JobComm comm_;
     std::jthread hash_log_;
 };

@@ -16,8 +16,10 @@ enum class ShardBy : uint8_t {
     kRow,    // rows of each parameter, so that a shard is a slice of the first dimension
 };
 
+inline constexpr size_t kShardKinds = 4;
+
 namespace detail {
-inline constexpr std::array<std::string_view, 4> kShardByNames{"flat", "layer", "group", "row"};
+inline constexpr std::array<std::string_view, kShardKinds> kShardByNames{"flat", "layer", "group", "row"};
 }  // namespace detail
 
 // The word of the config.

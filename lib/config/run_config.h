@@ -77,8 +77,8 @@ struct ZeroConfig {
     // Stage 3.
     int64_t prefetch_bucket_numel = 50'000'000;        // gathered ahead of use, at most
     int64_t live_numel_max = 1'000'000'000;            // gathered at one time, at most
-    int64_t reuse_distance_numel_max = 1'000'000'000;  // kept when used again within so many
-    int64_t persistent_parameter_numel = 100'000;      // parameters up to it are whole, ...
+    int64_t reuse_distance_numel_max = 0;  // kept when used again within so many
+    int64_t persistent_parameter_numel = 0;      // parameters up to it are whole, ...
     // ... as long as those together have no more than this.
     int64_t persistent_numel_max = std::numeric_limits<int64_t>::max();
 

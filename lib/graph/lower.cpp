@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "graph/attribute_lifter.h"
+#include "graph/device_rewrite.h"
 #include "graph/loss.h"
 #include "graph/precision.h"
 
@@ -61,19 +62,6 @@ void simplify(std::shared_ptr<Graph>& graph) {
     torch::jit::ConstantPropagation(graph);
     torch::jit::LowerSimpleTuples(graph);
     torch::jit::EliminateDeadCode(graph);
-}
-
-void rewrite_devices(Block& block, c10::Device device) {
-    for (Node* node : block.nodes()) {
-        for (Block* inner : node->blocks()) rewrite_devices(*inner, device);
-        if (node->kind() != prim::Constant ||
-            node->output()->type()->kind() != c10::TypeKind::DeviceObjType)
-            continue;
-        const auto value = torch::jit::toIValue(node->output());
-        if (!value || !value->isDevice() || value->toDevice() == device) continue;
-        torch::jit::WithInsertPoint here(node);
-        node->output()->replaceAllUsesWith(node->owningGraph()->insertConstant(device));
-    }
 }
 
 std::string list_names(const std::vector<c10::Argument>& arguments) {
@@ -131,6 +119,8 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     rewrite_devices(*lowered.graph->block(), options.device);
     simplify(lowered.graph);
     lowered.compute_dtype = options.compute_dtype;
+    // A tracer's types name its device too, and what was folded from them stands there now.
+    rewrite_devices(*lowered.graph->block(), options.device);
     append_loss(options.loss, lowered);
     if (lowered.compute_dtype != at::kFloat)
         insert_precision_casts(*lowered.graph, lowered.compute_dtype);

@@ -28,7 +28,7 @@ struct LowerOptions {
     std::vector<std::string> arguments;  // forward's arguments that the data supply; empty: all
                                          // without a default
     LossConfig loss;                     // kModel: forward's output is the loss
-    c10::Device device = c10::kCPU;      // device constants of a traced graph are rewritten to this
+    c10::Device device = c10::kCPU;      // constants of the graph are rewritten to this
     at::ScalarType compute_dtype = at::kFloat;  // kBFloat16, kHalf: the graph is for 16-bit
                                                 // parameters under autocast (precision.h)
 };

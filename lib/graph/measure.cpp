@@ -3,9 +3,13 @@
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 
+#include <optional>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "graph/compute_context.h"
+#include "graph/device_rewrite.h"
+#include "graph/precision.h"
 
 namespace dslaunch {
 
@@ -43,13 +47,20 @@ class OperatorTrace {
             ignored_.emplace(tensor.storage().unsafeGetStorageImpl(), tensor.storage());
     }
 
+    // As ignore, until the next take_kept_bytes.
+    void ignore_once(const at::Tensor& tensor) {
+        passing_.insert(tensor.storage().unsafeGetStorageImpl());
+    }
+
     // Bytes of the storages made since the last call that something besides this trace still holds.
     [[nodiscard]] int64_t take_kept_bytes() {
         int64_t kept = 0;
         for (const auto& [pointer, storage] : storages_)
-            if (storage.use_count() > 1 && ignored_.count(pointer) == 0)
+            if (storage.use_count() > 1 && ignored_.count(pointer) == 0 &&
+                passing_.count(pointer) == 0)
                 kept += static_cast<int64_t>(storage.nbytes());
         storages_.clear();
+        passing_.clear();
         return kept;
     }
     // Classes of the last cross entropy, 0 when there was none.
@@ -135,14 +146,22 @@ class OperatorTrace {
     std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;  // held, so that no
                                                                           // address comes twice
     std::unordered_map<const c10::StorageImpl*, c10::Storage> ignored_;
+    std::unordered_set<const c10::StorageImpl*> passing_;
 };
+
+// As segments read it.
+int64_t element_bytes(const at::Tensor& parameter, const LoweredGraph& lowered) {
+    const bool half = parameter.scalar_type() == at::kFloat && lowered.compute_dtype != at::kFloat;
+    return half ? 2 : static_cast<int64_t>(parameter.element_size());
+}
 
 ModelInfo describe_parameters(const SegmentedModel& segmented) {
     ModelInfo info;
     for (const ModelParameter& parameter : segmented.model().parameters())
         info.parameters.push_back({parameter.name, parameter.tensor.numel(),
-                                   static_cast<int64_t>(parameter.tensor.element_size()),
-                                   parameter.tensor.requires_grad()});
+                                   element_bytes(parameter.tensor, segmented.lowered()),
+                                   parameter.tensor.requires_grad(),
+                                   parameter.tensor.dim() > 0 ? parameter.tensor.size(0) : 1});
     for (const ModelBuffer& buffer : segmented.model().buffers())
         info.buffer_bytes += Bytes{static_cast<int64_t>(buffer.tensor.nbytes())};
     for (const Segment& segment : segmented.segments()) {
@@ -176,7 +195,11 @@ void trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs,
                 return tensor;
             }));
         }
-        Boundary boundary = segmented.forward(s, inputs, {});
+        // Cast for as long as the segment runs: no rank ever holds the whole model in 16 bit.
+        std::optional<ParametersAs> half(std::in_place, segmented.model(), segment.parameters,
+                                         segmented.lowered().compute_dtype);
+        for (const at::Tensor& tensor : half->cast()) trace.ignore_once(tensor);
+        Boundary boundary = segmented.forward(s, inputs, {}, device_of(segmented.model()));
         segment.forward_flops = trace.take_flops();
         segment.output_bytes = Bytes{boundary.bytes()};
         segment.backward = !boundary.producers.empty();
@@ -184,6 +207,7 @@ void trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs,
         inputs = std::move(boundary.values);
         boundary.leaves.clear();
         const int64_t kept = trace.take_kept_bytes();
+        half.reset();
         segment.activation_bytes = Bytes{segment.backward ? kept : 0};
         // What this segment read of the archive is not needed soon: a rank's peak while it loads
         // is one segment, not the model.

@@ -204,6 +204,36 @@ void cast_parameters(Model& model, at::ScalarType dtype) {
     }
 }
 
+at::ScalarType scalar_type_of(DType dtype) {
+    switch (dtype) {
+        case DType::kF32:
+            return at::kFloat;
+        case DType::kBF16:
+            return at::kBFloat16;
+        case DType::kF16:
+            return at::kHalf;
+        default:
+            DSL_CHECK(false, "parameters in {}", dtype_name(dtype));
+    }
+}
+
+ParametersAs::ParametersAs(const Model& model, std::span<const int> parameters,
+                           at::ScalarType dtype) {
+    const at::NoGradGuard no_grad;
+    for (const int parameter : parameters) {
+        at::Tensor tensor = model.parameters()[static_cast<size_t>(parameter)].tensor;
+        if (tensor.scalar_type() != at::kFloat || dtype == at::kFloat) continue;
+        tensors_.push_back(tensor);
+        before_.push_back(tensor.detach());
+        cast_.push_back(before_.back().to(dtype));
+        tensor.set_data(cast_.back());
+    }
+}
+
+ParametersAs::~ParametersAs() {
+    for (size_t i = 0; i < tensors_.size(); ++i) tensors_[i].set_data(before_[i]);
+}
+
 void insert_precision_casts(Graph& graph, at::ScalarType dtype) {
     register_operator();
     CastInserter(graph, dtype).visit(*graph.block());

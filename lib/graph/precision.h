@@ -3,17 +3,41 @@
 // shared state.
 #pragma once
 
+#include <span>
 #include <string>
+#include <vector>
 
+#include "base/dtype.h"
 #include "graph/lower.h"
 
 namespace dslaunch {
+
+// LibTorch's name of kF32, kBF16 or kF16.
+[[nodiscard]] at::ScalarType scalar_type_of(DType dtype);
 
 // Makes every parameter of MODEL that is fp32, bf16 or fp16 one of DTYPE (kBFloat16, kHalf; kFloat
 // widens). Tensors keep their identity, ties, requires_grad and strides, and lose their .grad;
 // their storages are new. fp64 and integers stay, and so do all buffers: running statistics are
 // sums that 16 bits would lose.
 void cast_parameters(Model& model, at::ScalarType dtype);
+
+// As long as it lives the fp32 parameters PARAMETERS of MODEL are of DTYPE; then they are what they
+// were. For a look at a model whose parameters are too large to be cast all at once.
+class ParametersAs {
+  public:
+    ParametersAs(const Model& model, std::span<const int> parameters, at::ScalarType dtype);
+    ParametersAs(const ParametersAs&) = delete;
+    ParametersAs& operator=(const ParametersAs&) = delete;
+    ~ParametersAs();
+
+    // The 16-bit tensors.
+    [[nodiscard]] const std::vector<at::Tensor>& cast() const { return cast_; }
+
+  private:
+    std::vector<at::Tensor> tensors_;  // the model's
+    std::vector<at::Tensor> before_;
+    std::vector<at::Tensor> cast_;
+};
 
 // Puts casts in front of the operators of GRAPH that autocast leaves alone and whose kernels take
 // no mix of 16-bit and fp32 tensors, or no 16-bit ones: the table in precision.cpp. Interface

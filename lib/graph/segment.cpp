@@ -146,7 +146,7 @@ void SegmentedModel::backward_loss(Boundary& boundary, double scale) {
     torch::autograd::backward({loss}, {at::full_like(loss, scale)});
 }
 
-double loss_of(const Boundary& last) {
+const at::Tensor& loss_tensor(const Boundary& last) {
     DSL_CHECK(!last.values.empty() && last.values[0].isTensor(), "the last segment gives no loss");
     const at::Tensor& loss = last.values[0].toTensor();
     if (loss.numel() != 1)
@@ -155,7 +155,11 @@ double loss_of(const Boundary& last) {
              "in the config "
              "(dslaunch.loss)",
              loss.numel());
-    return loss.item<double>();
+    return loss;
+}
+
+double loss_of(const Boundary& last) {
+    return loss_tensor(last).item<double>();
 }
 
 }  // namespace dslaunch

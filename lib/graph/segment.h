@@ -78,7 +78,9 @@ class SegmentedModel {
     int64_t cut_places_ = 0;
 };
 
-// The loss of the last boundary as a number.
+// The loss of the last boundary, of one element. Throws Error{kInput} when it has more.
+[[nodiscard]] const at::Tensor& loss_tensor(const Boundary& last);
+// The same as a number; waits for its device.
 [[nodiscard]] double loss_of(const Boundary& last);
 
 }  // namespace dslaunch

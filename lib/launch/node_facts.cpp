@@ -11,12 +11,12 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <filesystem>
 #include <memory>
 #include <optional>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "launch/gpu_count.h"
 #include "launch/port_owner.h"
 
 namespace dslaunch {
@@ -24,16 +24,6 @@ namespace {
 
 constexpr int kBacklog = 4096;
 constexpr size_t kProcFileBytesMax = 1U << 20;
-
-int64_t count_gpus() {
-    std::error_code ignored;
-    int64_t count = 0;
-    std::filesystem::directory_iterator folder("/proc/driver/nvidia/gpus", ignored);
-    for (; !ignored && folder != std::filesystem::directory_iterator(); folder.increment(ignored)) {
-        ++count;
-    }
-    return count;
-}
 
 // sshd sets SSH_CONNECTION to "client port server port".
 std::string arrival_address() {

@@ -13,6 +13,7 @@
 #include "launch/control.h"
 #include "launch/failure_report.h"
 #include "launch/file_facts.h"
+#include "launch/launch_plan.h"
 #include "launch/timing.h"
 
 namespace dslaunch {
@@ -131,22 +132,28 @@ void Supervisor::check_versions() {
 }
 
 void Supervisor::choose_devices() {
-    if (end_now_ || spec_.device != DeviceRequest::kAuto) return;
-    const auto enough = [&](const Node& node) {
-        const auto& workers = spec_.nodes[static_cast<size_t>(&node - nodes_.data())].workers;
-        return node.hello.gpus >= static_cast<int64_t>(workers.size());
-    };
-    if (all_nodes(enough)) return;
-    if (all_nodes([](const Node& node) { return node.hello.gpus == 0; })) {
+    // A local job was planned with this machine's own GPUs.
+    const bool asked = spec_.device == DeviceRequest::kCuda;
+    const bool open = spec_.device == DeviceRequest::kAuto;
+    if (end_now_ || spec_.transport == TransportKind::kLocal || (!asked && !open)) return;
+    if (open && all_nodes([](const Node& node) { return node.hello.gpus == 0; })) {
         drop_devices_ = true;
         if (!spec_.log.quiet) output_.note("dslaunch: no node has a GPU; the ranks run on CPUs");
         return;
     }
     for (size_t i = 0; i < nodes_.size(); ++i) {
-        nodes_[i].error = fmt::format("has {} GPU(s) for {} worker(s)", nodes_[i].hello.gpus,
-                                      spec_.nodes[i].workers.size());
+        const WorkerEnvironment& first = spec_.nodes[i].workers.front().environment;
+        int64_t missing = 0;
+        for (const std::string& device : visible_device_list(first.devices, 0)) {
+            const auto number = parse_int(device);
+            if (number && *number >= nodes_[i].hello.gpus) ++missing;
+        }
+        const auto wanted = static_cast<int64_t>(spec_.nodes[i].workers.size());
+        if (missing == 0 && nodes_[i].hello.gpus >= wanted) continue;
+        nodes_[i].error = fmt::format("has {} GPU(s) for {} worker(s) on {}", nodes_[i].hello.gpus,
+                                      wanted, printable(first.devices));
     }
-    fail_if_bad_nodes("GPUs are missing; choose with --device cpu or cuda:");
+    fail_if_bad_nodes("GPUs are missing; ask for fewer, leave hosts out, or give --device cpu:");
 }
 
 void Supervisor::check_files() {

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "launch/gpu_count.h"
 
 namespace dslaunch {
 namespace {
@@ -35,6 +36,13 @@ int read_int(const char* name, int least, std::optional<int> fallback = {}) {
              printable(*text), least);
     }
     return static_cast<int>(*number);
+}
+
+// What CUDA shows where nobody has chosen.
+std::string all_gpus() {
+    std::vector<int64_t> numbers(static_cast<size_t>(count_gpus()));
+    std::iota(numbers.begin(), numbers.end(), 0);
+    return fmt::format("{}", fmt::join(numbers, ","));
 }
 
 std::vector<int> read_node_sizes(const WorkerEnvironment& environment) {
@@ -128,7 +136,7 @@ EnvironmentList WorkerEnvironment::variables() const {
 
 WorkerEnvironment WorkerEnvironment::from_process() {
     WorkerEnvironment e;
-    e.devices = read("CUDA_VISIBLE_DEVICES").value_or("");
+    e.devices = read("CUDA_VISIBLE_DEVICES").value_or(all_gpus());
     e.arena_fd = read_int("DSL_ARENA_FD", 0, -1);
     e.rendezvous_fd = read_int("DSL_RENDEZVOUS_FD", 0, -1);
     e.control_fd = read_int("DSL_CONTROL_FD", 0, -1);

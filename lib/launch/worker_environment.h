@@ -24,7 +24,7 @@ struct WorkerEnvironment {
     std::vector<int> node_sizes = {1};  // DSL_NODE_SIZES "2,1": workers of each node, by node rank
     std::string master_address = "127.0.0.1";
     int master_port = 0;
-    std::string devices;    // CUDA_VISIBLE_DEVICES, empty on a CPU run
+    std::string devices;    // CUDA_VISIBLE_DEVICES, empty on a CPU run; read without it: all GPUs
     std::string job_id;     // DSL_JOB_ID; also TORCHELASTIC_RUN_ID
     int restart_count = 0;  // TORCHELASTIC_RESTART_COUNT
     int max_restarts = 0;   // TORCHELASTIC_MAX_RESTARTS

@@ -366,4 +366,23 @@ std::array<TierPeak, 2> peak_by_tier(const StepPlan& plan) {
     return tiers;
 }
 
+std::array<Bytes, kBufferKinds> peak_by_kind(const StepPlan& plan) {
+    std::array<Bytes, kBufferKinds> held{};
+    const auto buffer = [&](int b) -> const PlanBuffer& {
+        return plan.buffers[static_cast<size_t>(b)];
+    };
+    for (const PlanBuffer& one : plan.buffers)
+        if (one.persistent) held[static_cast<size_t>(one.kind)] += one.bytes;
+    std::array<Bytes, kBufferKinds> peak = held;
+    for (const Instruction& instruction : plan.instructions) {
+        for (const int b : instruction.creates)
+            held[static_cast<size_t>(buffer(b).kind)] += buffer(b).bytes;
+        for (size_t kind = 0; kind < peak.size(); ++kind)
+            peak[kind] = std::max(peak[kind], held[kind]);
+        for (const int b : instruction.frees)
+            held[static_cast<size_t>(buffer(b).kind)] -= buffer(b).bytes;
+    }
+    return peak;
+}
+
 }  // namespace dslaunch

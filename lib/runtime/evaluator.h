@@ -7,7 +7,9 @@
 #include "config/run_config.h"
 #include "graph/segment.h"
 #include "runtime/data/data_source.h"
+#include "runtime/data/eval_plan.h"
 #include "runtime/model_buffers.h"
+#include "runtime/parameter_state.h"
 #include "runtime/trainer.h"
 
 namespace dslaunch {
@@ -16,16 +18,21 @@ class Evaluator {
   public:
     // All references must outlive this.
     Evaluator(Model& model, const RunConfig& config, DataSource held_out, ModelBuffers& buffers,
-              int rank);
+              ParameterState& state, int rank);
 
-    // This rank's share. The model is in train mode again afterwards, its buffers as they were.
+    // This rank's share. Every rank calls it: parameters that lie in shards are brought together
+    // segment by segment. The model is in train mode again afterwards, its buffers as they were.
     [[nodiscard]] EvalShare run();
 
   private:
+    [[nodiscard]] Boundary forward(const EvalBatch& batch,
+                                   const std::vector<c10::IValue>& arguments) const;
+
     Model& model_;
     const RunConfig& config_;
     DataSource held_out_;
     ModelBuffers& buffers_;
+    ParameterState& state_;
     int rank_;
     std::optional<SegmentedModel> segmented_;  // made at the first evaluation
 };

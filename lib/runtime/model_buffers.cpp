@@ -8,7 +8,7 @@ void ModelBuffers::broadcast() {
     if (collectives_.topology().world_size() == 1) return;
     const at::NoGradGuard no_grad;
     for (const ModelBuffer& buffer : model_.buffers()) {
-        at::Tensor values = buffer.tensor.contiguous();
+        at::Tensor values = buffer.tensor.cpu().contiguous();
         if (values.nbytes() == 0) continue;
         collectives_.broadcast({static_cast<std::byte*>(values.data_ptr()), values.nbytes()});
         if (!values.is_same(buffer.tensor)) buffer.tensor.copy_(values);

@@ -46,21 +46,33 @@ class ParameterState {
     [[nodiscard]] virtual MemoryLender* gradient_memory() { return nullptr; }
     // The backward of SEGMENT in one micro step is done. Compute lane.
     virtual void end_segment(int segment) = 0;
+    // All instructions of the step have run. Where they only started work, what went wrong in it is
+    // thrown here at the latest. Compute lane.
+    virtual void finish_step() {}
     // Global L2 norm of the last step's mean gradient before clipping, where it was computed.
     [[nodiscard]] virtual std::optional<double> gradient_norm() const = 0;
     // Whether the last step was skipped because its gradients were not finite.
-    [[nodiscard]] virtual std::optional<Overflow> overflow() const = 0;
+    [[nodiscard]] virtual std::optional<Overflow> overflow() const { return std::nullopt; }
     // Waits until the last step's updates are done on every rank.
     virtual void settle() = 0;
 
     // Outside of a step, by every rank: whoever says KEEP may read these parameters of the model,
-    // by index, through their tensors until let_go(). One hold at a time.
-    virtual void hold(std::span<const int> parameters, bool keep) = 0;
-    virtual void let_go() = 0;
+    // by index, through their tensors until let_go(). One hold at a time. By default they are
+    // always there.
+    virtual void hold(std::span<const int> parameters, bool keep) {
+        static_cast<void>(parameters);
+        static_cast<void>(keep);
+    }
+    virtual void let_go() {}
+    // Whether parameters are whole only while they are held.
+    [[nodiscard]] virtual bool is_sharded() const { return false; }
     // After the last step, by every rank: where training kept parameters in 16 bit or in shards,
     // the tensors of whoever says KEEP become whole, and fp32 where the archive's were. No step may
-    // follow.
-    virtual void restore_precision(Model& model, bool keep) = 0;
+    // follow. By default they are so all the time.
+    virtual void restore_precision(Model& model, bool keep) {
+        static_cast<void>(model);
+        static_cast<void>(keep);
+    }
     [[nodiscard]] virtual MemoryAccount memory() const = 0;
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "graph/device_rewrite.h"
 #include "runtime/lending_allocator.h"
 
 namespace dslaunch {
@@ -93,6 +94,23 @@ void SegmentRunner::begin_step(int64_t step, double root_scale) {
     step_ = step;
     root_scale_ = root_scale;
     losses_.clear();
+    unread_losses_.clear();
+}
+
+void SegmentRunner::add_loss(double loss) {
+    if (options_.stop_on_nonfinite_loss && !std::isfinite(loss))
+        fail(ExitCode::kDiverged,
+             "the loss of step {}, micro step {} is {}: training has diverged; lower the "
+             "learning rate, clip gradients (gradient_clipping), or look at the data of this step",
+             step_ + 1, losses_.size(), loss);
+    losses_.push_back(loss);
+}
+
+const std::vector<double>& SegmentRunner::losses() {
+    if (unread_losses_.empty()) return losses_;
+    const at::Tensor all = at::stack(std::exchange(unread_losses_, {})).to(at::kCPU, at::kDouble);
+    for (int64_t m = 0; m < all.numel(); ++m) add_loss(all.const_data_ptr<double>()[m]);
+    return losses_;
 }
 
 const std::vector<std::vector<IValue>>& SegmentRunner::look_ahead(int64_t step) {
@@ -135,8 +153,9 @@ void SegmentRunner::load(int64_t micro_step) {
     for (std::vector<IValue>& values : inputs_) values.clear();
     for (Boundary& boundary : boundaries_) boundary = {};
     const auto m = static_cast<size_t>(micro_step);
-    inputs_[0] = model_.first_inputs(m < ahead_.size() ? std::move(ahead_[m])
-                                                       : take_batch_(step_, micro_step));
+    inputs_[0] = model_.first_inputs(
+        on_device(m < ahead_.size() ? std::move(ahead_[m]) : take_batch_(step_, micro_step),
+                  options_.device));
 }
 
 void SegmentRunner::forward(size_t segment) {
@@ -156,13 +175,11 @@ void SegmentRunner::forward(size_t segment) {
              "the data decides whether anything is trained there",
              segment, model_.segments()[segment].name);
     if (segment + 1 == inputs_.size() - 1) {
-        losses_.push_back(loss_of(boundary));
-        if (!std::isfinite(losses_.back()))
-            fail(ExitCode::kDiverged,
-                 "the loss of step {}, micro step {} is {}: training has diverged; lower the "
-                 "learning rate, clip "
-                 "gradients (gradient_clipping), or look at the data of this step",
-                 step_ + 1, micro_step_, losses_.back());
+        if (options_.read_losses_late) {
+            unread_losses_.push_back(loss_tensor(boundary).detach().reshape({}));
+        } else {
+            add_loss(loss_of(boundary));
+        }
         model_.store_states(boundary);
     } else {
         inputs_[segment + 1] = std::move(boundary.values);

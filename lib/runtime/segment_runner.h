@@ -16,7 +16,12 @@ struct SegmentRunnerOptions {
     int64_t accumulation_steps = 1;
     int data_parallel_rank = 0;
     int data_parallel_size = 1;
-    c10::Device device = c10::kCPU;
+    c10::Device device = c10::kCPU;  // batches are copied there
+    // Losses stay tensors until losses() is asked for, so that a device is not waited for in each
+    // micro step. One that is not finite is then found after the step.
+    bool read_losses_late = false;
+    // A loss that is not finite ends the run; else the gradients that it makes skip the step.
+    bool stop_on_nonfinite_loss = true;
 };
 
 class SegmentRunner {
@@ -40,14 +45,16 @@ class SegmentRunner {
     // finite.
     void run(const Instruction& instruction);
 
-    // The losses of the step's micro steps so far.
-    [[nodiscard]] const std::vector<double>& losses() const { return losses_; }
+    // The losses of the step's micro steps so far. Throws Error{kDiverged} on one that is not
+    // finite and was not read before; waits for the device then.
+    [[nodiscard]] const std::vector<double>& losses();
 
   private:
     void load(int64_t micro_step);
     void forward(size_t segment);
     void recompute(size_t segment);
     void backward(size_t segment);
+    void add_loss(double loss);
     [[nodiscard]] const RecomputeGroup* group_of(size_t segment) const;
     [[nodiscard]] DrawKey draw_key() const;
 
@@ -67,6 +74,7 @@ class SegmentRunner {
     std::vector<std::vector<c10::IValue>> ahead_;  // micro batches taken by look_ahead, by micro
                                                    // step
     std::vector<double> losses_;
+    std::vector<at::Tensor> unread_losses_;  // of the micro steps after those in losses_
 };
 
 }  // namespace dslaunch

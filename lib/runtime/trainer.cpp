@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/wire.h"
 #include "config/learning_rate.h"
 #include "graph/loss.h"
@@ -26,6 +27,8 @@ struct Trainer::StepFacts {
     double compute_wait_ms = 0;
     bool end = false;
     double step_ms = 0;
+    double loss_scale = 1;
+    bool skipped = false;
 };
 
 namespace {
@@ -88,7 +91,8 @@ std::string clock_text(double seconds) {
 Trainer::Trainer(TrainerParts parts)
     : parts_(std::move(parts)),
       executor_(*parts_.plan, *this, parts_.on_lane_start),
-      tier_peaks_(peak_by_tier(*parts_.plan)) {}
+      tier_peaks_(peak_by_tier(*parts_.plan)),
+      scaler_(parts_.config->precision.loss_scale) {}
 
 void Trainer::run(const Instruction& instruction) {
     switch (instruction.op) {
@@ -156,19 +160,41 @@ TrainResult Trainer::run() {
 
 Trainer::StepFacts Trainer::run_step(int64_t step) {
     const RunConfig& config = *parts_.config;
-    lr_ = learning_rate(config.scheduler, config.optimizer.lr, step - 1);
+    // A skipped step moves no schedule.
+    lr_ = learning_rate(config.scheduler, config.optimizer.lr, updates_);
     parts_.before_step();
-    parts_.state->begin_step({step, lr_, 1.0});
+    const double scale = scaler_.scale();
+    parts_.state->begin_step({step, lr_, scale});
     const double weight = loss_weight(step - 1);
-    parts_.segments->begin_step(step - 1, weight);
+    parts_.segments->begin_step(step - 1, weight * scale);
     executor_.run_step();
+    parts_.state->finish_step();
     double loss = 0;
     for (const double micro : parts_.segments->losses()) loss += micro;
     StepFacts facts = gather(loss * weight);
+    facts.loss_scale = scale;
+    settle_loss_scale(step, facts);
     const TimePoint now = clock_.now();
     facts.step_ms = to_milliseconds(now - last_step_end_);
     last_step_end_ = now;
     return facts;
+}
+
+// Every rank comes to the same scale: the state's verdict is one of all ranks.
+void Trainer::settle_loss_scale(int64_t step, StepFacts& facts) {
+    const std::optional<Overflow> overflow = parts_.state->overflow();
+    facts.skipped = overflow.has_value();
+    updates_ += facts.skipped ? 0 : 1;
+    const bool changed = scaler_.update(facts.skipped);
+    if (!facts.skipped || !is_first_rank()) return;
+    log_warn(
+        "train", "step {} is skipped: {}{}; loss scale {}{}", step,
+        overflow->parameter < 0
+            ? "the gradient norm overflows"
+            : fmt::format("the gradient of {} is not finite",
+                          parts_.info->parameters[static_cast<size_t>(overflow->parameter)].name),
+        overflow->rank < 0 ? "" : fmt::format(" on rank {}", overflow->rank), facts.loss_scale,
+        changed ? fmt::format(", from now on {}", scaler_.scale()) : "");
 }
 
 // What each micro step's loss counts for in the mean over micro steps; the mean over ranks comes on
@@ -224,7 +250,9 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
     } else {
         json.null();
     }
-    json.field("loss_scale", 1.0).field("step_ms", facts.step_ms);
+    json.field("loss_scale", facts.loss_scale);
+    if (facts.skipped) json.field("skipped", true);
+    json.field("step_ms", facts.step_ms);
     json.key("tokens_per_s");
     if (parts_.tokens_per_sample > 0) {
         json.value(rows * static_cast<double>(parts_.tokens_per_sample) / seconds);
@@ -235,7 +263,13 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
     // Forward, and twice as much for backward; work done twice by recompute is not counted.
     const auto flops =
         3.0 * static_cast<double>(parts_.info->forward_flops() * config.batch.accumulation_steps);
-    json.field("tflops", flops / seconds / 1e12).key("mfu").null();
+    const double tflops = flops / seconds / 1e12;
+    json.field("tflops", tflops).key("mfu");
+    if (parts_.peak_tflops > 0) {
+        json.value(tflops / parts_.peak_tflops);
+    } else {
+        json.null();
+    }
     json.field("rss_bytes", facts.rss_bytes).field("peak_rss_bytes", facts.peak_rss_bytes);
     json.field("page_faults", facts.page_faults);
     json.field("data_wait_ms", facts.data_wait_ms).field("lane_wait_ms", facts.compute_wait_ms);
@@ -243,6 +277,7 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
     for (size_t t = 0; t < tier_peaks_.size(); ++t)
         json.field(tier_name(static_cast<Tier>(t)), tier_peaks_[t].peak.value);
     json.end_object();
+    report_memory(json);
     const Traffic traffic = parts_.collectives->traffic();
     json.key("link_bytes")
         .begin_object()
@@ -250,6 +285,20 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
         .field("received", traffic.received.value);
     json.end_object().end_object();
     parts_.reporter->metrics(json.text());
+}
+
+// By the words of the plan: what the state holds as it says itself, the rest as planned.
+void Trainer::report_memory(JsonWriter& json) const {
+    const MemoryAccount account = parts_.state->memory();
+    const auto peaks = peak_by_kind(*parts_.plan);
+    const auto planned = [&](BufferKind kind) { return peaks[static_cast<size_t>(kind)].value; };
+    json.key("memory").begin_object();
+    json.field("parameters", account.parameters.value).field("gradients", account.gradients.value);
+    json.field("master", account.master.value).field("moments", account.moments.value);
+    json.field("staging", account.staging.value);
+    json.field("activations", planned(BufferKind::kActivations));
+    json.field("live_values", planned(BufferKind::kLiveValues));
+    json.field("buffers", planned(BufferKind::kBuffers)).end_object();
 }
 
 void Trainer::report_progress(int64_t step, const StepFacts& facts) {

@@ -9,6 +9,8 @@
 #include <optional>
 #include <vector>
 
+#include "base/json.h"
+#include "config/loss_scale.h"
 #include "config/run_config.h"
 #include "launch/control.h"
 #include "plan/plan_check.h"
@@ -41,6 +43,7 @@ struct TrainerParts {
     std::function<EvalShare()> evaluate;    // empty: nothing is held out
     std::function<Duration()> data_waited;  // time that Load has waited for the data thread, in all
     int64_t tokens_per_sample = 0;          // 0: samples are not tokens
+    double peak_tflops = 0;                 // of this rank's device, 0: not known
     std::function<void(Lane)> on_lane_start;
 };
 
@@ -68,6 +71,8 @@ class Trainer final : private InstructionRunner {
     void run(const Instruction& instruction) override;
     void poison(const std::string& why) override { parts_.collectives->poison(why); }
     [[nodiscard]] StepFacts run_step(int64_t step);
+    void settle_loss_scale(int64_t step, StepFacts& facts);
+    void report_memory(JsonWriter& json) const;
     [[nodiscard]] double loss_weight(int64_t step);
     [[nodiscard]] StepFacts gather(double loss);
     void report_step(int64_t step, const StepFacts& facts);
@@ -83,6 +88,8 @@ class Trainer final : private InstructionRunner {
     SystemClock clock_;
     TimePoint last_step_end_{};
     TimePoint train_begin_{};
+    LossScaler scaler_;
+    int64_t updates_ = 0;  // steps that were not skipped
     double lr_ = 0;
     int64_t faults_before_ = 0;
     Duration data_waited_before_{};

@@ -42,6 +42,8 @@ class GradientSums {
     void post(int bucket);
     void reduce(int bucket);
     void accumulate(int bucket);
+    // For the backwards of the compute lane.
+    [[nodiscard]] MemoryLender* memory() { return &collector_->lender(); }
     [[nodiscard]] bool has_gradient(int slice) const { return collector_->has_gradient(slice); }
     void end_segment(int segment) { collector_->end_segment(segment); }
 

@@ -9,23 +9,11 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "graph/precision.h"
 
 namespace dslaunch {
 
 namespace {
-
-at::ScalarType scalar_type(DType dtype) {
-    switch (dtype) {
-        case DType::kF32:
-            return at::kFloat;
-        case DType::kBF16:
-            return at::kBFloat16;
-        case DType::kF16:
-            return at::kHalf;
-        default:
-            DSL_CHECK(false, "parameters in {}", dtype_name(dtype));
-    }
-}
 
 // A parameter's elements in the order in which they lie in memory, where that is without gaps.
 at::Tensor in_memory_order(const at::Tensor& tensor) {
@@ -144,11 +132,14 @@ void ParameterStore::adopt(Model& model, std::span<float> fp32_values) {
             at::Tensor tensor = model.parameters()[static_cast<size_t>(slice.parameter)].tensor;
             const int64_t offset = slice.offset_numel - bucket.offset_numel;
             const at::Tensor view =
-                view_like(tensor, base + offset * element_bytes_, scalar_type(dtype_));
+                view_like(tensor, base + offset * element_bytes_, scalar_type_of(dtype_));
             storages_.push_back(view.storage());
             tensor.set_data(view);
         }
     }
+    // The archive's pages that were read for the copy are not read again.
+    for (const ParameterSlice& slice : layout.slices)
+        static_cast<void>(model.release_pages(slice.parameter));
     group_.barrier();
 }
 
@@ -174,7 +165,7 @@ void ParameterStore::copy_range(int b, const Range& range, const std::vector<at:
         const Range both = intersect(range, {start, slice.numel});
         if (both.numel == 0) continue;
         at::from_blob(into + (both.begin - range.begin) * dtype_bytes(dtype), {both.numel},
-                      scalar_type(dtype))
+                      scalar_type_of(dtype))
             .copy_(values[static_cast<size_t>(i)].narrow(0, both.begin - start, both.numel));
     }
 }

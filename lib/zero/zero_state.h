@@ -62,6 +62,7 @@ class ZeroState final : public ParameterState {
     // Throws what Collectives throws, and Error{kDiverged} naming the first parameter whose
     // gradient is not finite.
     void run(const Instruction& instruction) override;
+    [[nodiscard]] MemoryLender* gradient_memory() override { return gradients_->memory(); }
     void end_segment(int segment) override { gradients_->end_segment(segment); }
     // Only where Norm ran: with clipping, or a loss scale.
     [[nodiscard]] std::optional<double> gradient_norm() const override { return norm_value_; }
@@ -71,6 +72,7 @@ class ZeroState final : public ParameterState {
         parameters_->hold(parameters, step_, keep);
     }
     void let_go() override { parameters_->let_go(); }
+    [[nodiscard]] bool is_sharded() const override { return place_.map->shard_numel() > 0; }
     void restore_precision(Model& model, bool keep) override;
     [[nodiscard]] MemoryAccount memory() const override;
     // Optimizer updates that each slice has had.

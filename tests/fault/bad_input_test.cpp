@@ -183,7 +183,7 @@ TEST_CASE("bad configs are refused with all their problems, once, before the fir
             {with_set("gradient_clipping=-1"), 65, "must not be negative"},
             {with_set("no.such.key=1"), 65, "--set: no: unknown key"},
             {with_set("dslaunch.save.interval=5"), 65, "checkpoints are not available"},
-            {with_config("DIR/cuda.json", false), 65, "this version trains on the CPU"},
+            {with_config("DIR/cuda.json", false), 71, "this machine shows no GPU"},
         });
 }
 

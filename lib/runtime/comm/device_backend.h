@@ -1,7 +1,8 @@
 // What a GPU rank needs beyond LibTorch's CPU libraries: streams, collectives over NCCL, fused
 // AdamW. The implementation is a plugin (lib/runtime/cuda_plugin, libdsl_cuda.so) that is opened
 // only when the device is a GPU; neither CUDA's nor LibTorch's types appear here, pointers are
-// device memory. Where it stands: executor's lanes -> DeviceBackend -> streams of the device.
+// device memory. Where it stands: executor's lanes -> DeviceState -> DeviceBackend -> streams of
+// the device.
 // Threads: mark_compute, compute_waits_for and adam by the compute lane; join and the collectives
 // by the communication lane; check, is_done, finish and abort by any.
 #pragma once
@@ -34,21 +35,24 @@ struct DeviceGroup {
     Duration time_limit{};  // of joining, and of each finish()
 };
 
-// Flat fp32 buffers of equal length. The gradients are divided by gradient_divisor first.
+// Flat fp32 buffers of equal length on the device. The two scalars may be written by what stands
+// before on the compute stream, so that nobody waits for a norm.
 struct DeviceAdam {
     float* parameters = nullptr;
-    float* gradients = nullptr;
+    float* gradients = nullptr;  // left undefined where gradient_divisor is given
     float* momentum = nullptr;
     float* variance = nullptr;
     int64_t numel = 0;
-    float gradient_divisor = 1.0F;
+    float* gradient_divisor = nullptr;  // [1] of the device: gradients are divided by it; null: 1
+    float* skip = nullptr;              // [1] of the device: 1 leaves everything as it is; null: 0
     double lr = 0;
     double beta1 = 0.9;
     double beta2 = 0.999;
     double eps = 1e-8;
     double weight_decay = 0;
     bool decoupled_decay = true;  // AdamW
-    int64_t step = 1;             // from 1
+    bool bias_correction = true;
+    int64_t step = 1;  // from 1
 };
 
 // Failures throw Error: {kSetup} of the device or its libraries, {kPeerLost} of a communicator,
@@ -57,6 +61,8 @@ class DeviceBackend {
   public:
     virtual ~DeviceBackend() = default;
 
+    // "NVIDIA H200"
+    [[nodiscard]] virtual std::string device_name() = 0;
     // "NVIDIA H200, 140 GiB, CUDA 13.0, NCCL 2.28"
     [[nodiscard]] virtual std::string describe() = 0;
     [[nodiscard]] virtual std::string make_unique_id() = 0;
@@ -90,7 +96,7 @@ class DeviceBackend {
 
 // What the plugin exports as `dsl_device_plugin`. A worker refuses another version: both come from
 // one build.
-inline constexpr uint32_t kDevicePluginVersion = 1;
+inline constexpr uint32_t kDevicePluginVersion = 2;
 struct DevicePlugin {
     uint32_t version = 0;
     // Throws Error{kSetup} when there is no such device.

@@ -9,10 +9,6 @@
 //   communication_events_  recorded on communication after each collective; compute waits for them
 //   before it updates from
 //                          the result, and the host asks them in is_done and finish
-#include <ATen/ops/_fused_adam.h>
-#include <ATen/ops/_fused_adamw.h>
-#include <ATen/ops/from_blob.h>
-#include <ATen/ops/full.h>
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
@@ -20,12 +16,12 @@
 #include <array>
 #include <memory>
 #include <mutex>
-#include <optional>
 
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
 #include "runtime/comm/device_backend.h"
+#include "runtime/cuda_plugin/fused_adam.h"
 #include "runtime/cuda_plugin/nccl_communicator.h"
 
 namespace dslaunch {
@@ -98,6 +94,7 @@ class CudaBackend final : public DeviceBackend {
           compute_(compute_stream_.stream()),
           communication_(communication_stream_.stream()) {}
 
+    std::string device_name() override;
     std::string describe() override;
     std::string make_unique_id() override { return NcclCommunicator::make_unique_id(); }
     void join(const DeviceGroup& group) override {
@@ -140,6 +137,12 @@ class CudaBackend final : public DeviceBackend {
     NcclCommunicator communicator_;  // ends first: its kernels may still run on the stream
 };
 
+std::string CudaBackend::device_name() {
+    cudaDeviceProp properties{};
+    expect(cudaGetDeviceProperties(&properties, device_), "device properties");
+    return properties.name;
+}
+
 std::string CudaBackend::describe() {
     cudaDeviceProp properties{};
     expect(cudaGetDeviceProperties(&properties, device_), "device properties");
@@ -171,25 +174,7 @@ void CudaBackend::finish(DeviceMark mark) {
 void CudaBackend::adam(const DeviceAdam& adam) {
     const c10::cuda::CUDAGuard guard(device_);
     const c10::cuda::CUDAStreamGuard stream(compute_stream_);
-    const at::TensorOptions options =
-        at::TensorOptions().dtype(at::kFloat).device(at::kCUDA, device_);
-    const auto flat = [&](float* data) { return at::from_blob(data, {adam.numel}, options); };
-    const std::array<at::Tensor, 4> buffers = {flat(adam.parameters), flat(adam.gradients),
-                                               flat(adam.momentum), flat(adam.variance)};
-    const at::TensorList all(buffers);
-    const at::Tensor step = at::full({1}, static_cast<double>(adam.step), options);
-    std::optional<at::Tensor> divisor;
-    if (adam.gradient_divisor != 1.0F) divisor = at::full({1}, adam.gradient_divisor, options);
-    const auto update = [&](auto&& fused) {
-        fused(all.slice(0, 1), all.slice(1, 1), all.slice(2, 1), all.slice(3, 1), at::TensorList{},
-              at::TensorList(step), adam.lr, adam.beta1, adam.beta2, adam.weight_decay, adam.eps,
-              /*amsgrad=*/false, /*maximize=*/false, divisor, std::nullopt);
-    };
-    if (adam.decoupled_decay) {
-        update([](auto&&... arguments) { at::_fused_adamw_(arguments...); });
-    } else {
-        update([](auto&&... arguments) { at::_fused_adam_(arguments...); });
-    }
+    fused_adam(adam, c10::Device(c10::kCUDA, device_));
 }
 
 DeviceBackend* create(int device) {

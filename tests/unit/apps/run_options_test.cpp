@@ -89,6 +89,9 @@ TEST_CASE("a bad command line is refused with what to do") {
         {"--launcher slurm train.pt", "not available yet"},
         {"--launcher rsh train.pt", "none of ssh, openssh, local"},
         {"--device tpu train.pt", "none of auto, cpu, cuda"},
+        {"--device cpu --set dslaunch.device=cuda train.pt", "contradicts --device cpu"},
+        {"--set dslaunch.device=\"cpu\" train.pt --device cuda", "contradicts --device cuda"},
+        {"--set dslaunch.device=cpu --set dslaunch.device=cuda t.pt", "contradicts"},
         {"--nnodes 1:4 train.py", "elastic"},
         {"--node_rank 1 train.py", "run dslaunch once"},
         {"--max_restarts 3 train.py", "not available yet"},
@@ -202,6 +205,17 @@ TEST_CASE("without a hostfile the GPUs decide, and a machine without any takes C
     with_gpus.environment = {{"CUDA_VISIBLE_DEVICES", "2,3"}};
     CHECK(job("true", with_gpus).nodes[0].workers[1].environment.devices == "2,3");
     CHECK_THROWS_AS(job("--device cuda true"), Error);
+}
+
+TEST_CASE("a device that --set names decides as --device does") {
+    Machine with_gpus = machine();
+    with_gpus.gpu_count = 2;
+    CHECK(job("--set dslaunch.device=cuda t.pt", with_gpus).device == DeviceRequest::kCuda);
+    CHECK(job("--set dslaunch.device=cpu t.pt", with_gpus).device == DeviceRequest::kCpu);
+    CHECK(job("--set dslaunch.device=cpu --num_gpus 3 t.pt", with_gpus).world_size == 3);
+    CHECK(job("--set dslaunch.device=cpu --device cpu t.pt", with_gpus).device ==
+          DeviceRequest::kCpu);
+    CHECK_THROWS_AS(job("--set dslaunch.device=\"cuda\" t.pt"), Error);
 }
 
 TEST_CASE("remote workers get what was asked for and nothing else") {

@@ -101,3 +101,33 @@ TEST_CASE("what is wrong with model, config or data is said before anything star
     CHECK_THAT(both, Catch::Contains("train_bach_size: unknown key"));
     CHECK_THAT(both, Catch::Contains("fp17: unknown key"));
 }
+
+TEST_CASE("a config's device holds where the command line names none") {
+    TemporaryFolder folder;
+    copy_model(folder);
+    write(folder.path() + "/text.bin", "tokens");
+    std::string config = kConfig;
+    config.insert(config.find("\"steps\""), "\"device\": \"cuda\", ");
+    write(folder.path() + "/c.json", config);
+    CHECK_THAT(refusal(folder, {"--config", "c.json"}, ExitCode::kSetup),
+               Catch::Contains("looked for /dev/nvidia0"));
+    CHECK(looked_into(folder, {"--config", "c.json", "--device", "cpu"}) ==
+          Words{"c.json", "text.bin"});
+    // Over ssh nobody knows yet: what the config asks for is then asked of every host.
+    write(folder.path() + "/hosts", "te1 slots=1\n");
+    Machine machine;
+    machine.host_name = "head";
+    machine.directory = folder.path();
+    machine.binary_directory = "/opt/bin";
+    const auto device_of = [&](const Words& more) {
+        Words words = {"models/m.pt", "--config", "c.json", "--hostfile", "hosts"};
+        words.insert(words.end(), more.begin(), more.end());
+        const RunOptions options = parse_run_options(words);
+        JobSpec spec = build_job(options, machine).spec;
+        look_into_training_job(options, spec);
+        return spec.device;
+    };
+    CHECK(device_of({}) == DeviceRequest::kCuda);
+    CHECK(device_of({"--set", "dslaunch.device=cpu"}) == DeviceRequest::kCpu);
+    CHECK(device_of({"--set", "dslaunch.device=auto"}) == DeviceRequest::kAuto);
+}

@@ -293,3 +293,64 @@ TEST_CASE("a program whose port was taken may be started again on another, dswor
     FakeTransport transport(good_agent(clash));
     CHECK_FALSE(run(two_per_node(1, TargetKind::kTorchScript), transport).port_was_taken);
 }
+
+TEST_CASE("the hosts' GPUs decide, and the hosts that lack some are named") {
+    struct Row {
+        DeviceRequest device;
+        std::vector<int64_t> gpus;  // of each host; two workers on GPU 0 and 1 are planned
+        std::string words;          // of the refusal; empty: it runs
+        std::string devices;        // what the workers get then
+    };
+    const Row rows[] = {
+        {DeviceRequest::kAuto, {2, 3}, "", "0,1"},
+        {DeviceRequest::kAuto, {0, 0}, "", ""},
+        {DeviceRequest::kAuto, {2, 0}, "1 of 2 host(s):\n  n1: has 0 GPU(s) for 2 worker(s)", ""},
+        {DeviceRequest::kAuto, {1, 0}, "2 of 2 host(s):\n  n0: has 1 GPU(s)", ""},
+        {DeviceRequest::kCuda, {0, 0}, "2 of 2 host(s)", ""},
+        {DeviceRequest::kCuda, {4, 1}, "1 of 2 host(s):\n  n1: has 1 GPU(s)", ""},
+        {DeviceRequest::kCpu, {2, 0}, "", "0,1"},
+    };
+    for (const Row& row : rows) {
+        JobSpec spec = two_per_node(2);
+        spec.device = row.device;
+        for (PlannedNode& node : spec.nodes)
+            for (PlannedWorker& worker : node.workers) worker.environment.devices = "0,1";
+        std::string devices;
+        const FakeTransport::Agent good = good_agent(all_end_well);
+        FakeTransport transport([&](FakeTransport& t, size_t host, const Frame& frame) {
+            if (frame.kind == FrameKind::kHello) {
+                AgentHello hello = good_hello();
+                hello.gpus = row.gpus[host];
+                return t.say(host, FrameKind::kAgentHello, encode(hello));
+            }
+            if (frame.kind == FrameKind::kStart) {
+                const auto request = decode<StartRequest>(frame.payload);
+                for (const auto& [name, value] : request.workers[0].environment)
+                    if (name == "CUDA_VISIBLE_DEVICES") devices = value;
+            }
+            good(t, host, frame);
+        });
+        INFO(static_cast<int>(row.device) << " " << row.gpus[0] << " " << row.gpus[1]);
+        if (row.words.empty()) {
+            CHECK(run(spec, transport).exit_code == 0);
+            CHECK(devices == row.devices);
+        } else {
+            CHECK_THAT(refusal(spec, transport, ExitCode::kHosts), Catch::Contains(row.words));
+            CHECK_FALSE(transport.was_sent(FrameKind::kStart));
+        }
+    }
+}
+
+TEST_CASE("a GPU whose number a host does not have is missing there") {
+    JobSpec spec = two_per_node(1);
+    spec.device = DeviceRequest::kCuda;
+    for (PlannedWorker& worker : spec.nodes[0].workers) worker.environment.devices = "6,7";
+    FakeTransport transport([](FakeTransport& t, size_t host, const Frame& frame) {
+        if (frame.kind == FrameKind::kStop) return t.say(host, FrameKind::kGone);
+        AgentHello hello = good_hello();
+        hello.gpus = 4;
+        if (frame.kind == FrameKind::kHello) t.say(host, FrameKind::kAgentHello, encode(hello));
+    });
+    CHECK_THAT(refusal(spec, transport, ExitCode::kHosts),
+               Catch::Contains("has 4 GPU(s) for 2 worker(s) on 6,7"));
+}

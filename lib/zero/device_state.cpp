@@ -1,0 +1,304 @@
+#include "zero/device_state.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "zero/flat_optimizer_state.h"
+
+namespace dslaunch {
+
+// Neighbouring slices of a bucket that got a gradient and have had equally many updates.
+struct DeviceState::Run {
+    int64_t offset_numel = 0;  // in the flat buffers
+    int64_t numel = 0;
+    int64_t step = 1;
+};
+
+namespace {
+
+c10::Device device_of_slices(const Model& model, const FlatLayout& layout) {
+    if (layout.slices.empty())
+        fail(ExitCode::kInput,
+             "forward reads no trainable parameter: nothing can be trained; save the model with "
+             "requires_grad on what is to learn");
+    return model.parameters()[static_cast<size_t>(layout.slices[0].parameter)].tensor.device();
+}
+
+float* data_of(const at::Tensor& flat, int64_t offset_numel) {
+    return flat.mutable_data_ptr<float>() + offset_numel;
+}
+
+float* scalar_of(const at::Tensor& scalar) {
+    return scalar.defined() ? scalar.mutable_data_ptr<float>() : nullptr;
+}
+
+}  // namespace
+
+DeviceState::DeviceState(Model& model, const FlatLayout& layout, DeviceBackend& backend,
+                         Collectives& collectives, const DeviceStateOptions& options)
+    : model_(model),
+      layout_(layout),
+      backend_(backend),
+      collectives_(collectives),
+      options_(options),
+      posted_(layout.buckets.size(), 0),
+      reduced_(layout.buckets.size(), 0),
+      accumulates_(layout.buckets.size(), 0),
+      used_(layout.slices.size(), 0),
+      slice_steps_(layout.slices.size(), 0) {
+    const at::NoGradGuard no_grad;
+    join();
+    const auto flat = at::TensorOptions().dtype(at::kFloat).device(device_of_slices(model, layout));
+    parameters_ = at::zeros({layout.numel}, flat);
+    adopt_parameters(model);
+    gradients_ = at::zeros({layout.numel}, flat);
+    if (options.accumulate) accumulated_ = at::zeros({layout.numel}, flat);
+    const int64_t states = FlatOptimizerState::states_per_parameter(options.optimizer);
+    if (states >= 1) first_ = at::zeros({layout.numel}, flat);
+    if (states >= 2) second_ = at::zeros({layout.numel}, flat);
+    std::vector<at::Tensor> views;
+    for (const ParameterSlice& slice : layout.slices) views.push_back(view_of(gradients_, slice));
+    collector_ = std::make_unique<GradientCollector>(model, layout, std::move(views));
+}
+
+// Only one rank can make the id, and only the CPU's collectives are there to bring it to the rest.
+void DeviceState::join() {
+    const Topology& topology = collectives_.topology();
+    if (topology.world_size() == 1) return;
+    const std::vector<std::string> ids =
+        collectives_.all_gather(topology.rank() == 0 ? backend_.make_unique_id() : "");
+    backend_.join({ids.front(), topology.rank(), topology.world_size(), options_.time_limit});
+}
+
+// A parameter's own strides where they fill its elements without gaps, else plain rows.
+at::Tensor DeviceState::view_of(const at::Tensor& flat, const ParameterSlice& slice) const {
+    const at::Tensor& parameter = model_.parameters()[static_cast<size_t>(slice.parameter)].tensor;
+    if (parameter.is_non_overlapping_and_dense())
+        return flat.as_strided(parameter.sizes(), parameter.strides(), slice.offset_numel);
+    return flat.narrow(0, slice.offset_numel, slice.numel).view(parameter.sizes());
+}
+
+void DeviceState::adopt_parameters(Model& model) {
+    std::vector<at::Tensor> views;
+    for (const ParameterSlice& slice : layout_.slices) {
+        const ModelParameter& parameter = model.parameters()[static_cast<size_t>(slice.parameter)];
+        if (parameter.tensor.scalar_type() != at::kFloat)
+            fail(ExitCode::kInput,
+                 "parameter {} is {}, but this version trains fp32 models; save the model with "
+                 ".float()",
+                 parameter.name, c10::toString(parameter.tensor.scalar_type()));
+        views.push_back(view_of(parameters_, slice));
+        views.back().copy_(parameter.tensor);
+    }
+    if (collectives_.topology().world_size() > 1) {
+        const DeviceBuffer all{parameters_.mutable_data_ptr(), layout_.numel,
+                               DeviceDtype::kFloat32};
+        backend_.compute_waits_for(backend_.broadcast(all, 0, backend_.mark_compute()));
+    }
+    for (size_t i = 0; i < views.size(); ++i) {
+        at::Tensor parameter =
+            model.parameters()[static_cast<size_t>(layout_.slices[i].parameter)].tensor;
+        parameter.set_data(views[i]);
+    }
+}
+
+MemoryAccount DeviceState::memory() const {
+    const auto bytes_of = [](const at::Tensor& tensor) {
+        return Bytes{tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0};
+    };
+    MemoryAccount account;
+    account.parameters = bytes_of(parameters_);
+    account.gradients = bytes_of(gradients_) + bytes_of(accumulated_);
+    account.moments = bytes_of(first_) + bytes_of(second_);
+    return account;
+}
+
+void DeviceState::begin_step(const StepSettings& settings) {
+    step_ = settings.step;
+    lr_ = settings.lr;
+    usage_known_ = false;
+    std::fill(used_.begin(), used_.end(), 0);
+    std::fill(accumulates_.begin(), accumulates_.end(), 0);
+    for (at::Tensor* scalar : {&norm_on_device_, &divisor_, &skip_}) scalar->reset();
+}
+
+void DeviceState::run(const Instruction& instruction) {
+    const at::NoGradGuard no_grad;
+    const int b = instruction.bucket;
+    switch (instruction.op) {
+        case Op::kClaim:
+            return collector_->claim(bucket(b));
+        case Op::kPost:
+            return post(b);
+        case Op::kReduce:
+            return reduce(b);
+        case Op::kAccumulate:
+            return accumulate(b);
+        case Op::kNorm:
+            return compute_norm();
+        case Op::kUpdate:
+            return update(b);
+        default:
+            DSL_CHECK(false, "{} is not for the device's state", op_name(instruction.op));
+    }
+}
+
+void DeviceState::post(int b) {
+    const auto slices = static_cast<size_t>(bucket(b).end_slice - bucket(b).first_slice);
+    std::vector<float> used(slices);
+    collector_->complete(bucket(b), used);
+    for (size_t i = 0; i < slices; ++i) {
+        double& in_step = used_[static_cast<size_t>(bucket(b).first_slice) + i];
+        in_step = std::max(in_step, static_cast<double>(used[i]));
+    }
+    posted_[static_cast<size_t>(b)] = backend_.mark_compute();
+}
+
+void DeviceState::reduce(int b) {
+    const auto i = static_cast<size_t>(b);
+    if (collectives_.topology().world_size() == 1) return;
+    const DeviceBuffer buffer{data_of(gradients_, bucket(b).offset_numel), bucket(b).numel,
+                              DeviceDtype::kFloat32};
+    reduced_[i] = backend_.all_reduce(buffer, DeviceReduction::kMean, posted_[i]);
+}
+
+at::Tensor DeviceState::part(const at::Tensor& flat, const Bucket& bucket) const {
+    return flat.narrow(0, bucket.offset_numel, bucket.numel);
+}
+
+void DeviceState::accumulate(int b) {
+    const auto i = static_cast<size_t>(b);
+    backend_.compute_waits_for(reduced_[i]);
+    at::Tensor sum = part(accumulated_, bucket(b));
+    if (accumulates_[i] == 0) {
+        sum.copy_(part(gradients_, bucket(b)));
+    } else {
+        sum.add_(part(gradients_, bucket(b)));
+    }
+    accumulates_[i] = 1;
+}
+
+// The clip factor stays on the device: the updates behind it divide by it without anyone having
+// read it.
+void DeviceState::compute_norm() {
+    std::vector<at::Tensor> norms;
+    for (size_t b = 0; b < layout_.buckets.size(); ++b) {
+        if (!options_.accumulate) backend_.compute_waits_for(reduced_[b]);
+        norms.push_back(at::linalg_vector_norm(part(summed(), layout_.buckets[b])));
+    }
+    norm_on_device_ = at::linalg_vector_norm(at::stack(norms).to(at::kDouble)).reshape({1});
+    // As torch.nn.utils.clip_grad_norm_.
+    divisor_ = ((norm_on_device_ + 1e-6) / options_.gradient_clipping).clamp_min(1).to(at::kFloat);
+    skip_ = norm_on_device_.isfinite().logical_not().to(at::kFloat);
+}
+
+// A gradient that some rank had belongs to all: its parameter is updated everywhere.
+void DeviceState::agree_on_usage() {
+    if (usage_known_) return;
+    usage_known_ = true;
+    const bool first = used_before_.empty();
+    if (first || options_.usage_varies) {
+        ranks_used_ = used_;
+        collectives_.sum_ordered(ranks_used_);
+        if (first) used_before_ = used_;
+        return;
+    }
+    DSL_CHECK(used_ == used_before_,
+              "other parameters than in the first step got a gradient in step {}, though the model "
+              "has no branch",
+              step_);
+}
+
+std::vector<DeviceState::Run> DeviceState::find_runs(const Bucket& bucket) {
+    std::vector<Run> runs;
+    for (int i = bucket.first_slice; i < bucket.end_slice; ++i) {
+        if (ranks_used_[static_cast<size_t>(i)] <= 0) continue;
+        const ParameterSlice& slice = layout_.slices[static_cast<size_t>(i)];
+        const int64_t step = ++slice_steps_[static_cast<size_t>(i)];
+        const int64_t numel = round_up(slice.numel, kSliceAlignmentNumel);
+        if (!runs.empty() && runs.back().step == step &&
+            runs.back().offset_numel + runs.back().numel == slice.offset_numel) {
+            runs.back().numel += numel;
+        } else {
+            runs.push_back({slice.offset_numel, numel, step});
+        }
+    }
+    return runs;
+}
+
+void DeviceState::update(int b) {
+    agree_on_usage();
+    if (!options_.accumulate) backend_.compute_waits_for(reduced_[static_cast<size_t>(b)]);
+    for (const Run& run : find_runs(bucket(b)))
+        options_.optimizer.kind == OptimizerKind::kSgd ? sgd(run) : adam(run);
+}
+
+void DeviceState::adam(const Run& run) {
+    const OptimizerConfig& config = options_.optimizer;
+    DeviceAdam adam;
+    adam.parameters = data_of(parameters_, run.offset_numel);
+    adam.gradients = data_of(summed(), run.offset_numel);
+    adam.momentum = data_of(first_, run.offset_numel);
+    adam.variance = data_of(second_, run.offset_numel);
+    adam.numel = run.numel;
+    adam.gradient_divisor = scalar_of(divisor_);
+    adam.skip = scalar_of(skip_);
+    adam.lr = lr_;
+    adam.beta1 = config.beta1;
+    adam.beta2 = config.beta2;
+    adam.eps = config.eps;
+    adam.weight_decay = config.weight_decay;
+    adam.decoupled_decay = config.kind == OptimizerKind::kAdamW;
+    adam.bias_correction = config.bias_correction;
+    adam.step = run.step;
+    backend_.adam(adam);
+}
+
+// As torch.optim.SGD; the first update's momentum is the gradient itself.
+void DeviceState::sgd(const Run& run) {
+    const OptimizerConfig& config = options_.optimizer;
+    const auto range = [&](const at::Tensor& flat) {
+        return flat.narrow(0, run.offset_numel, run.numel);
+    };
+    at::Tensor parameters = range(parameters_);
+    at::Tensor gradient = range(summed());
+    if (divisor_.defined()) gradient = gradient.div(divisor_);
+    if (config.weight_decay != 0) gradient = gradient.add(parameters, config.weight_decay);
+    if (config.momentum != 0) {
+        at::Tensor momentum = range(first_);
+        if (run.step == 1) {
+            momentum.copy_(gradient);
+        } else {
+            momentum.mul_(config.momentum).add_(gradient, 1 - config.dampening);
+        }
+        gradient = config.nesterov ? gradient.add(momentum, config.momentum) : momentum;
+    }
+    parameters.add_(gradient, -lr_);
+}
+
+void DeviceState::finish_step() {
+    // Only here is anything of the device waited for: a peer that is gone ends it as an error.
+    if (collectives_.topology().world_size() > 1 && !reduced_.empty())
+        backend_.finish(*std::max_element(reduced_.begin(), reduced_.end()));
+    if (!norm_on_device_.defined()) return;
+    norm_ = norm_on_device_.item<double>();
+    if (!std::isfinite(*norm_)) name_bad_gradient();
+}
+
+void DeviceState::name_bad_gradient() const {
+    for (const ParameterSlice& slice : layout_.slices) {
+        if (view_of(summed(), slice).isfinite().all().item<bool>()) continue;
+        fail(ExitCode::kDiverged,
+             "the gradient of {} is not finite in step {}: training has diverged; lower the "
+             "learning rate or look at the data of this step",
+             model_.parameters()[static_cast<size_t>(slice.parameter)].name, step_);
+    }
+    fail(ExitCode::kDiverged, "the gradient norm overflows in step {}", step_);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,183 @@
+// A DeviceBackend of host memory for tests without a GPU. As on a real one, nothing of the
+// communication stream has happened until somebody waits for it: a collective is carried out in
+// compute_waits_for and finish, and not before. So whoever reads too early reads what was there.
+// The ranks of a world are threads; the order of all calls is recorded.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "kernels/flat_optimizer.h"
+#include "runtime/comm/device_backend.h"
+
+namespace dslaunch::test {
+
+// Where the ranks' collectives meet, by their place in the order.
+class FakeDeviceWorld {
+  public:
+    explicit FakeDeviceWorld(int world_size) : world_size_(world_size) {}
+    [[nodiscard]] int world_size() const { return world_size_; }
+
+    // Every rank's values, by rank, once all have brought theirs to collective PLACE.
+    std::vector<std::vector<float>> exchange(uint64_t place, int rank, std::vector<float> mine) {
+        std::unique_lock lock(mutex_);
+        std::map<int, std::vector<float>>& all = brought_[place];
+        all[rank] = std::move(mine);
+        changed_.notify_all();
+        const bool complete = changed_.wait_for(lock, std::chrono::seconds(60), [&] {
+            return static_cast<int>(all.size()) == world_size_;
+        });
+        if (!complete) fail(ExitCode::kHang, "collective {}: not all ranks came", place);
+        std::vector<std::vector<float>> values;
+        for (const auto& [other, theirs] : all) values.push_back(theirs);
+        return values;
+    }
+
+  private:
+    int world_size_;
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::map<uint64_t, std::map<int, std::vector<float>>> brought_;
+};
+
+class FakeDevice final : public DeviceBackend {
+  public:
+    explicit FakeDevice(FakeDeviceWorld& world) : world_(world) {}
+
+    std::string device_name() override { return "fake"; }
+    std::string describe() override { return "fake, host memory"; }
+    std::string make_unique_id() override { return "id of the world"; }
+    void join(const DeviceGroup& group) override {
+        if (group.unique_id != "id of the world" || group.world_size != world_.world_size())
+            fail(ExitCode::kPeerLost, "rank {} joined another world", group.rank);
+        rank_ = group.rank;
+        record("join");
+    }
+
+    DeviceMark mark_compute() override {
+        record("mark");
+        return ++compute_marks_;
+    }
+    DeviceMark all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction,
+                          DeviceMark after) override {
+        const float scale = reduction == DeviceReduction::kMean
+                                ? 1.0F / static_cast<float>(world_.world_size())
+                                : 1;
+        return enqueue("all_reduce", buffer, after, [scale](const auto& ranks, float* into) {
+            std::vector<const float*> sources;
+            for (const std::vector<float>& values : ranks) sources.push_back(values.data());
+            ordered_sum(sources, scale, into, static_cast<int64_t>(ranks[0].size()));
+        });
+    }
+    DeviceMark broadcast(const DeviceBuffer& buffer, int root, DeviceMark after) override {
+        return enqueue("broadcast", buffer, after, [root](const auto& ranks, float* into) {
+            const std::vector<float>& values = ranks[static_cast<size_t>(root)];
+            std::copy(values.begin(), values.end(), into);
+        });
+    }
+    void compute_waits_for(DeviceMark mark) override {
+        record("compute waits");
+        carry_out(mark);
+    }
+    bool is_done(DeviceMark mark) override {
+        const std::lock_guard lock(mutex_);
+        return done_ >= mark;
+    }
+    void finish(DeviceMark mark) override {
+        record("finish");
+        if (finish_error) throw *finish_error;
+        carry_out(mark);
+    }
+    void check() override {}
+    void abort() override { record("abort"); }
+
+    void adam(const DeviceAdam& adam) override {
+        record("adam");
+        if (adam.skip != nullptr && *adam.skip == 1) return;
+        FlatRange range;
+        const float* const gradients = adam.gradients;
+        range.numel = adam.numel;
+        range.gradients = {&gradients, 1};
+        range.gradient_scale = adam.gradient_divisor == nullptr ? 1 : 1 / *adam.gradient_divisor;
+        range.parameters = adam.parameters;
+        AdamStep step{adam.lr, adam.beta1, adam.beta2, adam.eps, adam.weight_decay};
+        step.decoupled_decay = adam.decoupled_decay;
+        step.bias_correction = adam.bias_correction;
+        step.step = adam.step;
+        adam_step(range, step, adam.momentum, adam.variance);
+    }
+
+    // By name, in the order of the calls of all lanes.
+    [[nodiscard]] std::vector<std::string> calls() {
+        const std::lock_guard lock(mutex_);
+        return calls_;
+    }
+    [[nodiscard]] int64_t count(const std::string& name) {
+        const std::vector<std::string> all = calls();
+        return std::count(all.begin(), all.end(), name);
+    }
+
+    std::optional<Error> finish_error;  // thrown by finish(), as of a lost peer
+
+  private:
+    using Combine = std::function<void(const std::vector<std::vector<float>>& ranks, float* into)>;
+    struct Pending {
+        DeviceMark mark;
+        DeviceBuffer buffer;
+        Combine combine;
+    };
+
+    void record(const std::string& name) {
+        const std::lock_guard lock(mutex_);
+        calls_.push_back(name);
+    }
+
+    DeviceMark enqueue(const std::string& name, const DeviceBuffer& buffer, DeviceMark after,
+                       Combine combine) {
+        record(name);
+        // Without a mark the collective would read what compute is still writing.
+        if (after == 0 || after > compute_marks_)
+            fail(ExitCode::kInternal, "{} after mark {} of {}", name, after, compute_marks_);
+        const std::lock_guard lock(mutex_);
+        pending_.push_back({++communication_marks_, buffer, std::move(combine)});
+        return communication_marks_;
+    }
+
+    // Called by one lane at a time.
+    void carry_out(DeviceMark mark) {
+        for (;;) {
+            Pending next;
+            {
+                const std::lock_guard lock(mutex_);
+                if (pending_.empty() || pending_.front().mark > mark) return;
+                next = std::move(pending_.front());
+                pending_.pop_front();
+            }
+            auto* const data = static_cast<float*>(next.buffer.data);
+            const auto ranks = world_.exchange(next.mark, rank_, {data, data + next.buffer.numel});
+            next.combine(ranks, data);
+            const std::lock_guard lock(mutex_);
+            done_ = next.mark;
+        }
+    }
+
+    FakeDeviceWorld& world_;
+    int rank_ = 0;
+    std::mutex mutex_;
+    std::vector<std::string> calls_;
+    std::deque<Pending> pending_;
+    std::atomic<DeviceMark> compute_marks_ = 0;
+    DeviceMark communication_marks_ = 0;
+    DeviceMark done_ = 0;
+};
+
+}  // namespace dslaunch::test

@@ -83,11 +83,14 @@ TEST_CASE("auto sizes of ZeRO become numbers that are printed") {
     const Resolved result = at_stage(3,
                                      "reduce_bucket_size: auto, stage3_prefetch_bucket_size: auto, "
                                      "param_persistence_threshold: auto");
-    CHECK(result.config.zero.persistent_parameter_numel == 100'000);
-    const ResolvedValue& value =
-        value_at(result, "zero_optimization.stage3_param_persistence_threshold");
-    CHECK(value.value.integer == 100'000);
-    CHECK(value.origin == "derived: auto = DeepSpeed's default");
+    CHECK(result.config.zero.prefetch_bucket_numel == 50'000'000);
+    CHECK(value_at(result, "zero_optimization.stage3_prefetch_bucket_size").origin ==
+          "derived: auto = DeepSpeed's default");
+    // Where DeepSpeed's default would keep small models whole, ours is 0 and says why.
+    CHECK(result.config.zero.persistent_parameter_numel == 0);
+    CHECK(value_at(result, "zero_optimization.stage3_param_persistence_threshold")
+              .origin.starts_with("derived: 0, small parameters"));
+    CHECK(result.config.zero.reuse_distance_numel_max == 0);
 }
 
 TEST_CASE("dslaunch.shard names how a bucket is dealt, from stage 1 on") {

@@ -174,7 +174,8 @@ struct Shifted {
     Shifted() {
         layout.slices = {{0, 0, kNumel, 0, 0}};
         layout.buckets = {{0, kNumel, 0, 0, 1}};
-        layout.numel = kNumel;
+        layout.numel = layout.trained_numel = kNumel;
+        layout.trained_buckets = layout.trained_slices = 1;
         layout.slice_of_parameter = {0};
         collector = std::make_unique<GradientCollector>(
             model, layout, std::vector<at::Tensor>{bucket.view({kNumel / 8, 8})});

@@ -1,55 +1,27 @@
-// A small model trained by ranks as threads through the real trainer, executor, collectives and
-// ZeroState, and the same training in one process by torch::optim in fp64: what the ranks
-// must come to.
+// A model trained by ranks as threads through the real trainer, executor, collectives and
+// ZeroState; by default a small one, which training_reference.h trains a second way.
 #pragma once
 
 #include <ATen/ATen.h>
-#include <ATen/Parallel.h>
-#include <torch/nn/utils/clip_grad.h>
-#include <torch/optim/adam.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/sgd.h>
 
+#include <cmath>
+#include <functional>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "graph/compute_context.h"
+#include "graph/device_rewrite.h"
 #include "graph/measure.h"
+#include "graph/precision.h"
 #include "runtime/trainer.h"
 #include "support/script_module.h"
 #include "support/world.h"
 #include "zero/zero_state.h"
 
 namespace dslaunch::testing {
-
-struct TrainingCase {
-    std::string name;
-    std::vector<int> node_sizes = {1};
-    OptimizerConfig optimizer = {};
-    int64_t accumulation = 1;
-    double clipping = 0;
-    bool micro_step = false;  // communication.reduce
-    bool fused = false;
-    int64_t bucket_numel_max = 1 << 20;
-    int64_t bucket_numel_min = 1;
-    int64_t segments = 3;
-    int64_t recompute_groups = 0;
-    int64_t steps = 6;
-    int stage = 0;
-    ShardBy shard = ShardBy::kFlat;
-    int64_t block_numel = 16;  // far below the real one, so that small parameters are cut
-    int64_t persistent_numel_max = 0;
-    DType dtype = DType::kF32;
-    GatherLimits gather = {};
-
-    [[nodiscard]] int world_size() const {
-        int ranks = 0;
-        for (const int size : node_sizes) ranks += size;
-        return ranks;
-    }
-};
 
 using Parameters = std::map<std::string, at::Tensor>;
 
@@ -81,39 +53,107 @@ inline std::vector<c10::IValue> small_batch(int64_t micro_batch) {
             wave({2, 3}, 2.0 + 17.0 * static_cast<double>(micro_batch))};
 }
 
-class QuietReporter final : public Reporter {
+// What a job trains: a model, how its graph is made, and its micro batches by number; micro step a
+// of A in step s has number (s * A + a) * ranks + rank.
+struct TrainedModel {
+    Model model;
+    LowerOptions lower;
+    std::function<std::vector<c10::IValue>(const SegmentedModel&, int64_t micro_batch)> batch;
+};
+
+inline TrainedModel small_model() {
+    return {test::script_model(kSmallText, initial_parameters()),
+            {},
+            [](const SegmentedModel&, int64_t micro_batch) { return small_batch(micro_batch); }};
+}
+
+struct TrainingCase {
+    std::string name;
+    std::vector<int> node_sizes = {1};
+    OptimizerConfig optimizer = {};
+    int64_t accumulation = 1;
+    double clipping = 0;
+    bool micro_step = false;  // communication.reduce
+    bool fused = false;
+    int64_t bucket_numel_max = 1 << 20;
+    int64_t bucket_numel_min = 1;
+    int64_t segments = 3;
+    int64_t recompute_groups = 0;
+    int64_t steps = 6;
+    int stage = 0;
+    ShardBy shard = ShardBy::kFlat;
+    int64_t block_numel = 16;  // far below the real one, so that small parameters are cut
+    int64_t persistent_numel_max = 0;
+    PrecisionConfig precision = {};
+    GatherLimits gather = {};
+    std::function<TrainedModel()> make_model = small_model;
+    bool losses_late = false;  // SegmentRunnerOptions::read_losses_late
+
+    [[nodiscard]] int world_size() const {
+        int ranks = 0;
+        for (const int size : node_sizes) ranks += size;
+        return ranks;
+    }
+};
+
+// Rank 0's lines of metrics.
+class MetricsKeeper final : public Reporter {
   public:
-    void metrics(std::string_view) override {}
+    void metrics(std::string_view line) override { lines.push_back(nlohmann::json::parse(line)); }
     void run_info(std::string_view) override {}
     void progress(std::string_view) override {}
     void ready() override {}
     void heartbeat(const Heartbeat&) override {}
     void failure(ExitCode, std::string_view) override {}
     [[nodiscard]] bool asked_to_end() const override { return false; }
+    std::vector<nlohmann::json> lines;
 };
 
 struct RankOutcome {
-    Parameters parameters;
+    Parameters parameters;  // all of the model's
+    Parameters buffers;
     double loss = 0;  // of the last step
     std::optional<double> norm;
-    std::map<std::string, int64_t> updates;  // of each parameter
+    std::vector<nlohmann::json> metrics;             // of rank 0
+    std::vector<std::optional<Overflow>> overflows;  // by step
+    std::map<std::string, int64_t> updates;          // of each parameter
+
+    // Of each step, NaN where it is not finite. REQUIRES: rank 0's.
+    [[nodiscard]] std::vector<double> losses() const {
+        std::vector<double> values;
+        for (const nlohmann::json& line : metrics)
+            values.push_back(line.at("loss").is_null() ? NAN : line.at("loss").get<double>());
+        return values;
+    }
 };
 
-// What every rank builds equally.
-struct SmallSetup {
-    Model model;
+// What every rank builds equally. On a device, frozen parameters have no place in the layout.
+struct TrainingSetup {
+    TrainedModel trained;
     SegmentedModel segmented;
     ModelInfo info;
     FlatLayout layout;
     Partition partition;
 
-    explicit SmallSetup(const TrainingCase& job)
-        : model(test::script_model(kSmallText, initial_parameters())),
-          segmented(SegmentedModel::make(model, {}, job.segments)),
-          info(measure(segmented, small_batch(0))),
-          layout(make_flat_layout(info, {job.bucket_numel_max, job.bucket_numel_min, true,
+    explicit TrainingSetup(const TrainingCase& job, bool frozen = true)
+        : trained(lowered_for(job)),
+          segmented(SegmentedModel::make(trained.model, trained.lower, job.segments)),
+          info(measure(segmented, on_device(batch(0), trained.lower.device))),
+          layout(make_flat_layout(info, {job.bucket_numel_max, job.bucket_numel_min, frozen,
                                          job.persistent_numel_max, job.block_numel})),
           partition(make_partition(layout, info, job.shard, job.world_size())) {}
+
+    [[nodiscard]] std::vector<c10::IValue> batch(int64_t micro_batch) const {
+        return trained.batch(segmented, micro_batch);
+    }
+    [[nodiscard]] Model& model() { return trained.model; }
+
+  private:
+    static TrainedModel lowered_for(const TrainingCase& job) {
+        TrainedModel trained = job.make_model();
+        trained.lower.compute_dtype = scalar_type_of(job.precision.compute);
+        return trained;
+    }
 };
 
 inline RunConfig run_config(const TrainingCase& job) {
@@ -121,6 +161,7 @@ inline RunConfig run_config(const TrainingCase& job) {
     config.steps = job.steps;
     config.optimizer = job.optimizer;
     config.batch.accumulation_steps = job.accumulation;
+    config.precision = job.precision;
     return config;
 }
 
@@ -139,8 +180,9 @@ inline StepPlanOptions plan_options(const TrainingCase& job, const Topology& top
     options.optimizer_states = FlatOptimizerState::states_per_parameter(job.optimizer);
     options.stage = job.stage;
     if (topology.node_count() > 1) options.node_sizes = topology.node_sizes;
-    options.parameter_bytes = dtype_bytes(job.dtype);
-    options.master = job.dtype != DType::kF32;
+    options.parameter_bytes = dtype_bytes(job.precision.compute);
+    options.master = job.precision.compute != DType::kF32;
+    options.check_overflow = job.precision.skip_nonfinite_steps;
     options.partition = &partition;
     options.gather = job.gather;
     return options;
@@ -152,66 +194,91 @@ struct Planned {
     StepPlan plan;
     ShardMap map;
 
-    Planned(const TrainingCase& job, const SmallSetup& setup, const Topology& topology)
+    Planned(const TrainingCase& job, const TrainingSetup& setup, const Topology& topology)
         : options(plan_options(job, topology, setup.partition)),
           plan(make_step_plan(setup.info, setup.layout, options)),
           map(setup.layout, &setup.partition, job.stage, topology) {}
 
-    [[nodiscard]] ZeroPlace place(const SmallSetup& setup) const {
+    [[nodiscard]] ZeroPlace place(const TrainingSetup& setup) const {
         return {&setup.layout, &setup.partition, &options, &plan, &map};
     }
 };
 
-inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,
-                              InProcessRank& self) {
-    SmallSetup setup(job);
-    const Topology& topology = self.collectives->topology();
+// Trains by STATE as PLAN says, and collects everything but the tensors.
+inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setup,
+                              const StepPlan& plan, ParameterState& state,
+                              Collectives& collectives) {
+    const Topology& topology = collectives.topology();
     const RunConfig config = run_config(job);
-    const Planned planned(job, setup, topology);
-    ZeroState state(setup.model, planned.place(setup), slices, *self.arena, *self.group,
-                    *self.collectives, {job.optimizer, job.clipping, job.dtype});
+    const c10::Device device = setup.trained.lower.device;
     SegmentRunner runner(
         setup.segmented, setup.info, make_recompute_groups(setup.info, job.recompute_groups),
         [&](int64_t step, int64_t micro_step) {
-            return small_batch((step * job.accumulation + micro_step) * topology.world_size() +
+            return setup.batch((step * job.accumulation + micro_step) * topology.world_size() +
                                topology.rank());
         },
-        {1, job.accumulation, topology.rank(), topology.world_size()});
-    QuietReporter reporter;
+        {1, job.accumulation, topology.rank(), topology.world_size(), device,
+         /*read_losses_late=*/job.losses_late,
+         /*stop_on_nonfinite_loss=*/!job.precision.skip_nonfinite_steps});
+    RankOutcome outcome;
+    MetricsKeeper reporter;
+    int64_t steps_begun = 0;
     TrainerParts parts;
     parts.config = &config;
     parts.info = &setup.info;
-    parts.plan = &planned.plan;
+    parts.plan = &plan;
     parts.segments = &runner;
     parts.state = &state;
-    parts.collectives = self.collectives.get();
+    parts.collectives = &collectives;
     parts.reporter = &reporter;
-    parts.before_step = [] {};
+    parts.before_step = [&] {
+        if (steps_begun++ > 0) outcome.overflows.push_back(state.overflow());
+    };
     parts.data_waited = [] { return Duration{}; };
     parts.on_lane_start = [](Lane) {};
-    const ComputeContext context(true);
-    RankOutcome outcome;
+    const ComputeContext context(true, scalar_type_of(job.precision.compute), device.type());
     outcome.loss = Trainer(std::move(parts)).run().loss;
+    outcome.overflows.push_back(state.overflow());
     outcome.norm = state.gradient_norm();
-    state.restore_precision(setup.model, /*keep=*/true);
-    for (size_t i = 0; i < static_cast<size_t>(setup.layout.trained_slices); ++i) {
-        const ModelParameter& parameter =
-            setup.model.parameters()[static_cast<size_t>(setup.layout.slices[i].parameter)];
+    outcome.metrics = std::move(reporter.lines);
+    return outcome;
+}
+
+inline void collect_tensors(TrainingSetup& setup, const std::vector<int64_t>& slice_steps,
+                            RankOutcome& outcome) {
+    move_to_device(setup.model(), c10::kCPU);
+    for (const ModelParameter& parameter : setup.model().parameters())
         outcome.parameters[parameter.name] = parameter.tensor.detach().clone();
-        outcome.updates[parameter.name] = state.slice_steps()[i];
+    for (const ModelBuffer& buffer : setup.model().buffers())
+        outcome.buffers[buffer.name] = buffer.tensor.clone();
+    for (size_t i = 0; i < static_cast<size_t>(setup.layout.trained_slices); ++i) {
+        const auto parameter = static_cast<size_t>(setup.layout.slices[i].parameter);
+        outcome.updates[setup.model().parameters()[parameter].name] = slice_steps[i];
     }
+}
+
+inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,
+                              InProcessRank& self) {
+    TrainingSetup setup(job);
+    const Planned planned(job, setup, self.collectives->topology());
+    ZeroState state(
+        setup.model(), planned.place(setup), slices, *self.arena, *self.group, *self.collectives,
+        {job.optimizer, job.clipping, job.precision.compute, job.precision.skip_nonfinite_steps});
+    RankOutcome outcome = train_with(job, setup, planned.plan, state, *self.collectives);
+    state.restore_precision(setup.model(), /*keep=*/true);
+    collect_tensors(setup, state.slice_steps(), outcome);
     self.collectives->barrier();
     return outcome;
 }
 
 // Every rank's outcome.
 inline std::vector<RankOutcome> train_world(const TrainingCase& job) {
-    const SmallSetup setup(job);
+    const TrainingSetup setup(job);
     std::vector<ZeroSlices> slices;  // by host
     InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [&](ArenaLayout& arena) {
         Topology topology{job.node_sizes, static_cast<int>(slices.size()), 0};
         const Planned planned(job, setup, topology);
-        slices.push_back(ZeroState::add_slices(planned.place(setup), job.dtype, arena));
+        slices.push_back(ZeroState::add_slices(planned.place(setup), job.precision.compute, arena));
     });
     std::vector<RankOutcome> outcomes(static_cast<size_t>(world.world_size()));
     run_world(world, [&](InProcessRank& self, int rank) {
@@ -219,77 +286,6 @@ inline std::vector<RankOutcome> train_world(const TrainingCase& job) {
         outcomes[static_cast<size_t>(rank)] = train_rank(job, slices[node], self);
     });
     return outcomes;
-}
-
-inline std::unique_ptr<torch::optim::Optimizer> reference_optimizer(
-    const OptimizerConfig& config, const std::vector<at::Tensor>& parameters) {
-    const std::tuple<double, double> betas{config.beta1, config.beta2};
-    if (config.kind == OptimizerKind::kSgd) {
-        return std::make_unique<torch::optim::SGD>(parameters,
-                                                   torch::optim::SGDOptions(config.lr)
-                                                       .momentum(config.momentum)
-                                                       .dampening(config.dampening)
-                                                       .weight_decay(config.weight_decay)
-                                                       .nesterov(config.nesterov));
-    }
-    if (config.kind == OptimizerKind::kAdamW) {
-        return std::make_unique<torch::optim::AdamW>(parameters,
-                                                     torch::optim::AdamWOptions(config.lr)
-                                                         .betas(betas)
-                                                         .eps(config.eps)
-                                                         .weight_decay(config.weight_decay));
-    }
-    return std::make_unique<torch::optim::Adam>(parameters, torch::optim::AdamOptions(config.lr)
-                                                                .betas(betas)
-                                                                .eps(config.eps)
-                                                                .weight_decay(config.weight_decay));
-}
-
-// The model written a second time, in ATen, fp64.
-inline at::Tensor reference_loss(const Parameters& p, int64_t micro_batch) {
-    const std::vector<c10::IValue> batch = small_batch(micro_batch);
-    const at::Tensor x = batch[0].toTensor().to(at::kDouble),
-                     y = batch[1].toTensor().to(at::kDouble);
-    at::Tensor h = at::tanh(at::matmul(x, p.at("w1")) + p.at("b1"));
-    if (x[0][0].item<double>() > 0.5) h = h + p.at("extra");
-    const at::Tensor z = at::matmul(at::tanh(at::matmul(h * p.at("gain"), p.at("w2"))), p.at("w3"));
-    return (z - y).square().mean();
-}
-
-// The mean gradient of all micro batches of a step, then one update: what any split over ranks must
-// equal.
-inline RankOutcome train_reference(const TrainingCase& job) {
-    // Threads of matrices this small only wait for each other.
-    at::set_num_threads(1);
-    Parameters parameters;
-    std::vector<at::Tensor> list;
-    for (const auto& [name, tensor] : initial_parameters()) {
-        parameters[name] = tensor.to(at::kDouble).set_requires_grad(true);
-        list.push_back(parameters[name]);
-    }
-    const auto optimizer = reference_optimizer(job.optimizer, list);
-    const int64_t micro_batches = job.accumulation * job.world_size();
-    RankOutcome outcome;
-    for (int64_t step = 0; step < job.steps; ++step) {
-        optimizer->zero_grad(/*set_to_none=*/true);
-        outcome.loss = 0;
-        for (int64_t m = 0; m < micro_batches; ++m) {
-            const at::Tensor loss = reference_loss(parameters, step * micro_batches + m);
-            outcome.loss += loss.item<double>() / static_cast<double>(micro_batches);
-            (loss / static_cast<double>(micro_batches)).backward();
-        }
-        for (const auto& [name, tensor] : parameters)
-            outcome.updates[name] += tensor.grad().defined() ? 1 : 0;
-        if (job.clipping > 0) {
-            std::vector<at::Tensor> with_gradient;
-            for (const at::Tensor& tensor : list)
-                if (tensor.grad().defined()) with_gradient.push_back(tensor);
-            outcome.norm = torch::nn::utils::clip_grad_norm_(with_gradient, job.clipping);
-        }
-        optimizer->step();
-    }
-    for (const auto& [name, tensor] : parameters) outcome.parameters[name] = tensor.detach();
-    return outcome;
 }
 
 }  // namespace dslaunch::testing

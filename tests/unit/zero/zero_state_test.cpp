@@ -5,7 +5,7 @@
 #include <cstdlib>
 
 #include "support/catch.h"
-#include "training_world.h"
+#include "training_reference.h"
 
 namespace dslaunch {
 namespace {
@@ -183,6 +183,52 @@ TEST_CASE("stages 1, 2 and 3 have the bits of stage 0") {
             }
         }
     }
+}
+
+TEST_CASE("in bf16 and fp16 stages 1, 2 and 3 have the bits of stage 0, their masters fp32") {
+    const std::vector<int> hosts[] = {{1}, {2}, {3}, {5}, {1, 1}, {2, 1}, {1, 2, 1}};
+    for (const DType dtype : {DType::kBF16, DType::kF16})
+        for (const std::vector<int>& sizes : hosts)
+            for (const double clipping : {0.0, 0.05}) {
+                TrainingCase job{"half", sizes, kAdamW, sizes.size() > 1 ? 3 : 1, clipping};
+                job.micro_step = true;
+                job.precision.compute = dtype;
+                job.recompute_groups = clipping > 0 ? 2 : 0;
+                job.bucket_numel_max = 200;
+                job.steps = 4;
+                const RankOutcome replicated = train_world(job).front();
+                for (const auto& [name, tensor] : replicated.parameters) {
+                    INFO(name);
+                    CHECK(tensor.scalar_type() == at::kFloat);
+                    // A master copy is more than what 16 bits hold of it.
+                    const at::Tensor rounded = tensor.to(scalar_type_of(dtype)).to(at::kFloat);
+                    CHECK((tensor.numel() == 1 || !at::equal(tensor, rounded)));
+                }
+                for (job.stage = 1; job.stage <= 3; ++job.stage) {
+                    INFO("stage " << job.stage << " on " << job.world_size() << " ranks of "
+                                  << sizes.size() << " hosts, clipping " << clipping);
+                    for (const RankOutcome& rank : train_world(job))
+                        CHECK(equal_bits(rank, replicated));
+                }
+            }
+}
+
+TEST_CASE("training in half precision stays near the fp64 reference") {
+    // Rounding a value to 8 (bf16) or 11 (fp16) bits errs by 2^-9 and 2^-12 of it; losses of about
+    // 1 through three products come to a few times that.
+    const auto check = [](DType dtype, double tolerance) {
+        TrainingCase job{"half", {2, 1}, optimizer(OptimizerKind::kSgd, 0.02)};
+        const RankOutcome reference = train_reference(job);
+        job.precision.compute = dtype;
+        for (job.stage = 0; job.stage <= 3; ++job.stage) {
+            job.micro_step = job.stage >= 2;
+            const RankOutcome rank = train_world(job).front();
+            CHECK(std::abs(rank.loss - reference.loss) < tolerance);
+            CHECK(std::abs(rank.loss - reference.loss) > 1e-8);
+        }
+    };
+    check(DType::kBF16, 0.02);
+    check(DType::kF16, 0.0025);
 }
 
 TEST_CASE("training twice gives equal bits") {

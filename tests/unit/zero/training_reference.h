@@ -1,0 +1,86 @@
+// The small model of training_world.h trained in one process by torch::optim in fp64: what the
+// ranks must come to.
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adam.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
+
+#include "training_world.h"
+
+namespace dslaunch::testing {
+
+inline std::unique_ptr<torch::optim::Optimizer> reference_optimizer(
+    const OptimizerConfig& config, const std::vector<at::Tensor>& parameters) {
+    const std::tuple<double, double> betas{config.beta1, config.beta2};
+    if (config.kind == OptimizerKind::kSgd) {
+        return std::make_unique<torch::optim::SGD>(parameters,
+                                                   torch::optim::SGDOptions(config.lr)
+                                                       .momentum(config.momentum)
+                                                       .dampening(config.dampening)
+                                                       .weight_decay(config.weight_decay)
+                                                       .nesterov(config.nesterov));
+    }
+    if (config.kind == OptimizerKind::kAdamW) {
+        return std::make_unique<torch::optim::AdamW>(parameters,
+                                                     torch::optim::AdamWOptions(config.lr)
+                                                         .betas(betas)
+                                                         .eps(config.eps)
+                                                         .weight_decay(config.weight_decay));
+    }
+    return std::make_unique<torch::optim::Adam>(parameters, torch::optim::AdamOptions(config.lr)
+                                                                .betas(betas)
+                                                                .eps(config.eps)
+                                                                .weight_decay(config.weight_decay));
+}
+
+// The model written a second time, in ATen, fp64.
+inline at::Tensor reference_loss(const Parameters& p, int64_t micro_batch) {
+    const std::vector<c10::IValue> batch = small_batch(micro_batch);
+    const at::Tensor x = batch[0].toTensor().to(at::kDouble),
+                     y = batch[1].toTensor().to(at::kDouble);
+    at::Tensor h = at::tanh(at::matmul(x, p.at("w1")) + p.at("b1"));
+    if (x[0][0].item<double>() > 0.5) h = h + p.at("extra");
+    const at::Tensor z = at::matmul(at::tanh(at::matmul(h * p.at("gain"), p.at("w2"))), p.at("w3"));
+    return (z - y).square().mean();
+}
+
+// The mean gradient of all micro batches of a step, then one update: what any split over ranks must
+// equal.
+inline RankOutcome train_reference(const TrainingCase& job) {
+    // Threads of matrices this small only wait for each other.
+    at::set_num_threads(1);
+    Parameters parameters;
+    std::vector<at::Tensor> list;
+    for (const auto& [name, tensor] : initial_parameters()) {
+        parameters[name] = tensor.to(at::kDouble).set_requires_grad(true);
+        list.push_back(parameters[name]);
+    }
+    const auto optimizer = reference_optimizer(job.optimizer, list);
+    const int64_t micro_batches = job.accumulation * job.world_size();
+    RankOutcome outcome;
+    for (int64_t step = 0; step < job.steps; ++step) {
+        optimizer->zero_grad(/*set_to_none=*/true);
+        outcome.loss = 0;
+        for (int64_t m = 0; m < micro_batches; ++m) {
+            const at::Tensor loss = reference_loss(parameters, step * micro_batches + m);
+            outcome.loss += loss.item<double>() / static_cast<double>(micro_batches);
+            (loss / static_cast<double>(micro_batches)).backward();
+        }
+        for (const auto& [name, tensor] : parameters)
+            outcome.updates[name] += tensor.grad().defined() ? 1 : 0;
+        if (job.clipping > 0) {
+            std::vector<at::Tensor> with_gradient;
+            for (const at::Tensor& tensor : list)
+                if (tensor.grad().defined()) with_gradient.push_back(tensor);
+            outcome.norm = torch::nn::utils::clip_grad_norm_(with_gradient, job.clipping);
+        }
+        optimizer->step();
+    }
+    for (const auto& [name, tensor] : parameters) outcome.parameters[name] = tensor.detach();
+    return outcome;
+}
+
+}  // namespace dslaunch::testing

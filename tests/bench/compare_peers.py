@@ -34,7 +34,7 @@ import time
 import rank_memory
 
 HERE = pathlib.Path(__file__).resolve().parent
-WORLD_SIZE, WARM_UP_STEPS, LIMIT_S = 2, 3, 600
+WORLD_SIZE, WARM_UP_STEPS, LIMIT_S = 2, 3, 1200
 DEEPSPEED = [f"deepspeed{stage}" for stage in range(4)]
 OURS = [f"dslaunch{stage}" for stage in range(4)]
 

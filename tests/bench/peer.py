@@ -1,11 +1,13 @@
-"""One rank of a Python peer, started by torchrun; rank 0 writes the figures to --result as JSON.
+"""One rank of a Python peer, started by torchrun; writes its figures to --result.RANK as JSON.
 
-Peers: compute (no communication: what the machine allows), ddp (gloo), deepspeed0 (ZeRO-0, gloo).
-Compiling and scripting of the peers is left off: they run as their documentation shows. One thread
-a rank.
+Peers: compute (no communication: what the machine allows), ddp, fsdp2, and deepspeed0 to deepspeed3
+(the ZeRO stages); all over gloo. With --dtype bf16, compute runs under autocast with fp32
+weights, and DeepSpeed by its own `bf16` section. Compiling and scripting of the peers is left
+off: they run as their documentation shows. One thread a rank.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import pathlib
@@ -20,24 +22,40 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "fixture
 import data_order
 import gpt
 
+DEEPSPEED_STAGES = {f"deepspeed{stage}": stage for stage in range(4)}
+WITH_BF16 = ["compute", *DEEPSPEED_STAGES]
+
 
 def arguments():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--peer", choices=["compute", "ddp", "deepspeed0"], required=True)
+    peers = ["compute", "ddp", "fsdp2", *DEEPSPEED_STAGES]
+    parser.add_argument("--peer", choices=peers, required=True)
+    parser.add_argument("--dtype", choices=["fp32", "bf16"], default="fp32")
     for name in ["archive", "tokens", "result"]:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--size", default="small")
     for name in ["batch", "context", "steps"]:
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--lr", type=float, default=1e-3)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.dtype == "bf16" and options.peer not in WITH_BF16:
+        parser.error(f"--dtype bf16 is there for {', '.join(WITH_BF16)}, not for {options.peer}")
+    return options
 
 
-def torch_step(model, wrapped, lr):
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.01, fused=True)
+def torch_step(model, wrapped, options):
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=options.lr, weight_decay=0.01, fused=True
+    )
+
+    def precision():
+        if options.dtype == "bf16":
+            return torch.autocast("cpu", torch.bfloat16)
+        return contextlib.nullcontext()
 
     def step(inputs):
-        loss = wrapped(*inputs)
+        with precision():
+            loss = wrapped(*inputs)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -46,13 +64,24 @@ def torch_step(model, wrapped, lr):
     return step
 
 
-def deepspeed_step(model, batch, lr):
+def fully_sharded(model):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    for block in model.blocks:
+        fully_shard(block, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+def deepspeed_step(model, options):
     import deepspeed
 
     config = {
-        "train_micro_batch_size_per_gpu": batch,
-        "zero_optimization": {"stage": 0},
-        "optimizer": {"type": "AdamW", "params": {"lr": lr, "weight_decay": 0.01}},
+        "train_micro_batch_size_per_gpu": options.batch,
+        "zero_optimization": {"stage": DEEPSPEED_STAGES[options.peer]},
+        "optimizer": {"type": "AdamW", "params": {"lr": options.lr, "weight_decay": 0.01}},
+        "bf16": {"enabled": options.dtype == "bf16"},
     }
     deepspeed.init_distributed("gloo")
     engine, *_ = deepspeed.initialize(
@@ -69,19 +98,18 @@ def deepspeed_step(model, batch, lr):
 
 
 def stepper(options, model):
-    if options.peer == "deepspeed0":
-        return deepspeed_step(model, options.batch, options.lr)
+    if options.peer in DEEPSPEED_STAGES:
+        return deepspeed_step(model, options)
     if options.peer == "compute":
-        return torch_step(model, model, options.lr)
+        return torch_step(model, model, options)
     dist.init_process_group("gloo")
-    return torch_step(model, torch.nn.parallel.DistributedDataParallel(model), options.lr)
+    if options.peer == "fsdp2":
+        return torch_step(model, fully_sharded(model), options)
+    return torch_step(model, torch.nn.parallel.DistributedDataParallel(model), options)
 
 
-def pss_bytes():
-    for line in open("/proc/self/smaps_rollup"):
-        if line.startswith("Pss:"):
-            return int(line.split()[1]) * 1024
-    raise SystemExit("/proc/self/smaps_rollup has no Pss line")
+def page_faults():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 
 
 def main():
@@ -91,9 +119,9 @@ def main():
     source = data_order.TokenFile(options.tokens, options.context)
     model = gpt.from_archive(options.archive, options.size)
     step = stepper(options, model)
-    step_ms, losses, first_step_done, faults = [], [], None, 0
+    step_ms, losses, faults, first_step_done = [], [], [], None
     for number in range(options.steps):
-        start = time.perf_counter()
+        start, faults_before = time.perf_counter(), page_faults()
         picked = data_order.sample_numbers(
             number,
             0,
@@ -105,20 +133,15 @@ def main():
         )
         losses.append(step(source.rows(picked)))
         step_ms.append((time.perf_counter() - start) * 1e3)
-        if number == 0:
-            first_step_done, faults = (
-                time.time(),
-                resource.getrusage(resource.RUSAGE_SELF).ru_minflt,
-            )
-    usage = resource.getrusage(resource.RUSAGE_SELF)
+        faults.append(page_faults() - faults_before)
+        first_step_done = first_step_done or time.time()
     figures = {
         "rank": rank,
         "step_ms": step_ms,
         "losses": losses,
         "first_step_done": first_step_done,
-        "peak_rss_bytes": usage.ru_maxrss * 1024,
-        "pss_bytes": pss_bytes(),
-        "page_faults": (usage.ru_minflt - faults) / max(1, options.steps - 1),
+        "peak_rss_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "page_faults": faults,
     }
     pathlib.Path(f"{options.result}.{rank}").write_text(json.dumps(figures))
     if dist.is_initialized():

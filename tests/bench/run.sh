@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Measure dslaunch beside compute alone, PyTorch DDP and DeepSpeed, and write
-# docs/measurements.md. `make bench` calls it.
+# Measure dslaunch's ZeRO stages beside compute alone, PyTorch DDP and FSDP2, and DeepSpeed's
+# stages, and write docs/measurements.md. `make bench` calls it. Arguments are compare_peers.py's:
+#   tests/bench/run.sh --shapes 1x64 --only compute,fsdp2,deepspeed3,dslaunch3 --turns 1
 # Variables: DSL_PEERS and DSL_INPUTS (folders; made when missing), DSL_COMMAND (dslaunch and its
 # options), DSL_BENCH_TURNS.
 set -euo pipefail

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "graph/compute_context.h"
 #include "plan/plan_text.h"
+#include "runtime/rank_device.h"
 #include "worker/job_setup.h"
 #include "worker/roles.h"
 
@@ -36,9 +37,11 @@ void print_shards(const JobSetup& setup, const PlanArguments& arguments) {
     JsonWriter json;
     json.begin_object().field("world_size", arguments.world_size);
     json.field("elements", setup.layout.numel).key("shards").begin_array();
-    std::string text = fmt::format("{} elements among {} ranks\n{:<8} {:>14} {:>14} {:>10} {:>8}\n",
-                                   setup.layout.numel, arguments.world_size, "shard",
-                                   "largest bytes", "smallest bytes", "imbalance", "pieces");
+    std::string text = fmt::format(
+        "{} elements, padding included, among {} ranks; bytes of one fp32 copy of a rank's part\n"
+        "{:<8} {:>14} {:>14} {:>10} {:>8}\n",
+        setup.layout.numel, arguments.world_size, "shard", "largest bytes", "smallest bytes",
+        "imbalance", "pieces");
     for (size_t kind = 0; kind < kShardKinds; ++kind) {
         const auto by = static_cast<ShardBy>(kind);
         const PartitionBalance balance =
@@ -83,7 +86,8 @@ void print_json(const JobSetup& setup, const PlanArguments& arguments) {
 int plan_main(int argc, char** argv) {
     PlanArguments arguments;
     CLI::App app(
-        "Prints segments, instructions, waits, bytes moved and memory by tier of a training step.",
+        "Prints a training step of rank 0 (with --json: of every rank): segments, instructions, "
+        "waits, bytes moved and sent, memory by kind and tier.",
         "plan");
     app.add_option("model", arguments.job.model_path, "TorchScript archive")->required();
     app.add_option("--world-size", arguments.world_size, "ranks of the job")
@@ -106,6 +110,11 @@ int plan_main(int argc, char** argv) {
     app.add_flag("--json", arguments.json, "for machines");
     if (!parse_arguments(app, argc, argv)) return 0;
     arguments.job.plan_only = true;
+    // A plan for a GPU is made on the CPU, and refused where a run would be.
+    arguments.job.open_device = [](const RunConfig& config) {
+        if (config.device == DeviceChoice::kCuda) check_gpu_support(config);
+        return c10::Device(c10::kCPU);
+    };
     if (!arguments.data.empty())
         arguments.job.overrides.push_back("dslaunch.data.train=" + json_quote(arguments.data));
     if (arguments.context > 0)

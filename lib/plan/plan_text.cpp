@@ -29,27 +29,48 @@ std::string segments_table(const ModelInfo& model) {
     return text;
 }
 
-void buffers_json(const StepPlan& plan, JsonWriter& json) {
+void memory_json(const StepPlan& plan, JsonWriter& json) {
     json.key("memory").begin_object();
     const auto peaks = peak_by_tier(plan);
     for (size_t t = 0; t < peaks.size(); ++t) {
         json.key(tier_name(static_cast<Tier>(t))).begin_object();
         json.field("persistent_bytes", peaks[t].persistent.value)
             .field("peak_bytes", peaks[t].peak.value);
-        json.field("peak_instruction", peaks[t].instruction);
-        json.key("by_kind").begin_object();
-        for (int kind = 0; kind < kBufferKinds; ++kind) {
-            Bytes total;
-            for (const PlanBuffer& buffer : plan.buffers)
-                if (buffer.persistent && buffer.kind == static_cast<BufferKind>(kind) &&
-                    buffer.tier == static_cast<Tier>(t))
-                    total += buffer.bytes;
-            if (total.value > 0)
-                json.field(buffer_kind_name(static_cast<BufferKind>(kind)), total.value);
-        }
-        json.end_object().end_object();
+        json.field("peak_instruction", peaks[t].instruction).end_object();
     }
-    json.end_object();
+    json.key("by_kind").begin_object();
+    const auto kinds = peak_by_kind(plan);
+    for (size_t kind = 0; kind < kinds.size(); ++kind)
+        json.field(buffer_kind_name(static_cast<BufferKind>(kind)), kinds[kind].value);
+    json.end_object().end_object();
+}
+
+std::string memory_table(const StepPlan& plan) {
+    std::string text = fmt::format("{:<14} {:>12}\n", "memory of", "at most");
+    const auto kinds = peak_by_kind(plan);
+    for (size_t kind = 0; kind < kinds.size(); ++kind)
+        if (kinds[kind].value > 0)
+            text += fmt::format("{:<14} {:>12}\n", buffer_kind_name(static_cast<BufferKind>(kind)),
+                                to_text(kinds[kind]));
+    text += fmt::format("\n{:<14} {:>12} {:>12}\n", "tier", "all the time", "at most");
+    const auto peaks = peak_by_tier(plan);
+    for (size_t t = 0; t < peaks.size(); ++t)
+        text += fmt::format("{:<14} {:>12} {:>12}{}\n", tier_name(static_cast<Tier>(t)),
+                            to_text(peaks[t].persistent), to_text(peaks[t].peak),
+                            peaks[t].instruction < 0
+                                ? ""
+                                : fmt::format(" at instruction {}", peaks[t].instruction));
+    return text;
+}
+
+std::string bytes_or_blank(Bytes bytes) {
+    return bytes.value > 0 ? to_text(bytes) : "";
+}
+
+Bytes moved(const StepPlan& plan) {
+    Bytes moved;
+    for (const Instruction& instruction : plan.instructions) moved += instruction.bytes;
+    return moved;
 }
 
 }  // namespace
@@ -60,6 +81,7 @@ std::string describe(const Instruction& instruction, const ModelInfo& model) {
         text += fmt::format(" segment {} ({})", instruction.segment,
                             model.segments[static_cast<size_t>(instruction.segment)].name);
     if (instruction.bucket >= 0) text += fmt::format(" bucket {}", instruction.bucket);
+    if (instruction.slot >= 0) text += fmt::format(" slot {}", instruction.slot);
     if (instruction.micro_step >= 0) text += fmt::format(", micro step {}", instruction.micro_step);
     return text;
 }
@@ -68,27 +90,20 @@ std::string plan_table(const StepPlan& plan, const ModelInfo& model, const FlatL
     std::string text = segments_table(model);
     text += fmt::format(
         "\nrank {}: {} instructions, {} buckets, {} trainable elements in the flat buffers\n",
-        plan.rank, plan.instructions.size(), layout.buckets.size(), layout.numel);
-    text += fmt::format("{:>5} {:<13} {:<60} {:>10} {}\n", "#", "lane", "instruction", "moves",
-                        "waits for");
-    Bytes moved;
+        plan.rank, plan.instructions.size(), layout.buckets.size(), layout.trained_numel);
+    text += fmt::format("{:>5} {:<13} {:<60} {:>10} {:>10} {}\n", "#", "lane", "instruction",
+                        "moves", "sends", "waits for");
     for (size_t i = 0; i < plan.instructions.size(); ++i) {
         const Instruction& instruction = plan.instructions[i];
-        moved += instruction.bytes;
-        text += fmt::format("{:>5} {:<13} {:<60} {:>10} {}\n", i, lane_name(instruction.lane),
-                            describe(instruction, model),
-                            instruction.bytes.value > 0 ? to_text(instruction.bytes) : "",
-                            join_numbers(instruction.waits));
+        text +=
+            fmt::format("{:>5} {:<13} {:<60} {:>10} {:>10} {}\n", i, lane_name(instruction.lane),
+                        describe(instruction, model), bytes_or_blank(instruction.bytes),
+                        bytes_or_blank(instruction.sent), join_numbers(instruction.waits));
     }
-    text += fmt::format("\nbytes moved between ranks, a step: {}\n", to_text(moved));
-    const auto peaks = peak_by_tier(plan);
-    for (size_t t = 0; t < peaks.size(); ++t)
-        text += fmt::format("{:<7} held {:>12}, peak {:>12}{}\n", tier_name(static_cast<Tier>(t)),
-                            to_text(peaks[t].persistent), to_text(peaks[t].peak),
-                            peaks[t].instruction < 0
-                                ? ""
-                                : fmt::format(" at instruction {}", peaks[t].instruction));
-    return text;
+    text += fmt::format("\nbytes moved between ranks, a step: {}\n", to_text(moved(plan)));
+    text += fmt::format("sent to other hosts by this rank's host, a step: {}\n\n",
+                        to_text(plan.sent()));
+    return text + memory_table(plan);
 }
 
 void plan_json(const StepPlan& plan, const ModelInfo& model, const FlatLayout& layout,
@@ -96,22 +111,22 @@ void plan_json(const StepPlan& plan, const ModelInfo& model, const FlatLayout& l
     json.begin_object().field("rank", plan.rank).field("flat_numel", layout.numel);
     json.field("hash", fmt::format("{:016x}", plan.hash()));
     json.key("instructions").begin_array();
-    Bytes moved;
     for (size_t i = 0; i < plan.instructions.size(); ++i) {
         const Instruction& instruction = plan.instructions[i];
-        moved += instruction.bytes;
         json.begin_object().field("index", i).field("op", op_name(instruction.op));
         json.field("lane", lane_name(instruction.lane)).field("text", describe(instruction, model));
         if (instruction.segment >= 0) json.field("segment", instruction.segment);
         if (instruction.bucket >= 0) json.field("bucket", instruction.bucket);
         if (instruction.micro_step >= 0) json.field("micro_step", instruction.micro_step);
-        json.field("bytes", instruction.bytes.value).field("flops", instruction.flops);
-        json.key("waits").begin_array();
+        if (instruction.slot >= 0) json.field("slot", instruction.slot);
+        json.field("bytes", instruction.bytes.value).field("sent_bytes", instruction.sent.value);
+        json.field("flops", instruction.flops).key("waits").begin_array();
         for (const int wait : instruction.waits) json.value(wait);
         json.end_array().end_object();
     }
-    json.end_array().field("bytes_moved", moved.value);
-    buffers_json(plan, json);
+    json.end_array().field("bytes_moved", moved(plan).value);
+    json.field("sent_bytes", plan.sent().value);
+    memory_json(plan, json);
     json.end_object();
 }
 

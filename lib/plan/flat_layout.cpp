@@ -23,28 +23,43 @@ struct Placed {
     BucketKind kind;
 };
 
+// The first and the last segment that something happens in, -1: none.
+struct SegmentSpan {
+    int first = -1;
+    int last = -1;
+    void include(int segment) {
+        if (first < 0) first = segment;
+        last = segment;
+    }
+};
+
 // The parameters that get a slice, in the order of the flat buffer.
 std::vector<Placed> order_parameters(const ModelInfo& model, const FlatLayoutOptions& options) {
-    std::vector<int> first(model.parameters.size(), -1);
-    std::vector<int> last(model.parameters.size(), -1);
+    std::vector<SegmentSpan> read(model.parameters.size());
+    std::vector<SegmentSpan> trained(model.parameters.size());
     for (size_t s = 0; s < model.segments.size(); ++s) {
         for (const int parameter : model.segments[s].parameters) {
             const auto p = static_cast<size_t>(parameter);
-            if (first[p] < 0) first[p] = static_cast<int>(s);
-            last[p] = static_cast<int>(s);
+            read[p].include(static_cast<int>(s));
+            if (model.parameters[p].trainable && model.segments[s].backward)
+                trained[p].include(static_cast<int>(s));
         }
     }
     std::vector<Placed> placed;
     for (size_t p = 0; p < model.parameters.size(); ++p) {
         const ParameterInfo& parameter = model.parameters[p];
-        if (first[p] < 0 || (!parameter.trainable && !options.frozen)) continue;
+        // Behind a detach even a trainable parameter gets no gradient, and no Backward would ever
+        // complete its bucket.
+        const bool is_frozen = trained[p].first < 0;
+        if (read[p].first < 0 || (is_frozen && !options.frozen)) continue;
         BucketKind kind = BucketKind::kTrained;
-        if (!parameter.trainable) {
+        if (is_frozen) {
             kind = BucketKind::kFrozen;
         } else if (parameter.numel <= options.persistent_numel_max) {
             kind = BucketKind::kPersistent;
         }
-        placed.push_back({{static_cast<int>(p), 0, parameter.numel, first[p], last[p]}, kind});
+        const SegmentSpan& span = is_frozen ? read[p] : trained[p];
+        placed.push_back({{static_cast<int>(p), 0, parameter.numel, span.first, span.last}, kind});
     }
     std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
         return std::tuple(a.kind, a.slice.first_segment) <

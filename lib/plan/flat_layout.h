@@ -17,14 +17,16 @@ struct ParameterSlice {
     int parameter = -1;        // index into ModelInfo::parameters
     int64_t offset_numel = 0;  // in the flat buffer, a multiple of kSliceAlignmentNumel
     int64_t numel = 0;
-    int first_segment = -1;  // first and last segment that read it
+    int first_segment = -1;  // first and last segment that read it and, unless it is frozen, have a
+                             // backward
     int last_segment = -1;
 };
 
 enum class BucketKind : uint8_t {
     kTrained,
     kPersistent,  // trained, but kept whole at stage 3: parameters too small to be worth a gather
-    kFrozen,      // no gradient, no optimizer state
+    kFrozen,  // no gradient, no optimizer state: not trainable, or read only by segments without
+              // a backward
 };
 
 // A contiguous range of the flat buffer, reduced as one: complete when the backward of

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <string_view>
 
 namespace dslaunch {
 
@@ -61,6 +63,7 @@ class Checker {
             check_order(b);
         }
         check_reductions();
+        check_gathers();
         return std::move(problems_);
     }
 
@@ -166,6 +169,61 @@ class Checker {
         return false;
     }
 
+    // What is gathered into a slot lies there from its Gather to its Release, alone; whoever reads
+    // its bucket, reads that slot.
+    void check_gathers() {
+        std::map<int, int> slot_of_place;  // buffers
+        for (const Instruction& gather : plan_.instructions)
+            if (gather.op == Op::kGather && gather.slot >= 0)
+                slot_of_place[gather.writes.back()] = kNotGathered;
+        for (size_t i = 0; i < plan_.instructions.size(); ++i) {
+            const Instruction& instruction = plan_.instructions[i];
+            const auto problem = [&](std::string_view what) {
+                problems_.push_back(fmt::format("{} {}", label(plan_, i), what));
+            };
+            const bool in_slot = instruction.slot >= 0;
+            if (in_slot && instruction.op == Op::kGather) {
+                int& slot = slot_of_place[instruction.writes.back()];
+                if (slot != kNotGathered) problem("gathers what was not released");
+                for (const auto& [place, held] : slot_of_place)
+                    if (held == instruction.writes.front())
+                        problem("gathers into a slot that holds " + name_of(place));
+                slot = instruction.writes.front();
+            } else if (in_slot && instruction.op == Op::kRelease) {
+                int& slot = slot_of_place[instruction.writes.back()];
+                if (slot != instruction.writes.front()) problem("releases what is not there");
+                slot = kNotGathered;
+            } else {
+                check_gathered_reads(instruction, slot_of_place, problem);
+            }
+        }
+        for (const auto& [place, slot] : slot_of_place)
+            if (slot != kNotGathered) problems_.push_back(name_of(place) + " is never released");
+    }
+
+    template <typename Problem>
+    void check_gathered_reads(const Instruction& instruction,
+                              const std::map<int, int>& slot_of_place,
+                              const Problem& problem) const {
+        const auto reads = [&](int buffer) {
+            return std::find(instruction.reads.begin(), instruction.reads.end(), buffer) !=
+                   instruction.reads.end();
+        };
+        for (const auto& [place, slot] : slot_of_place) {
+            if (!reads(place)) continue;
+            if (slot == kNotGathered) {
+                problem("reads what is not gathered: " + name_of(place));
+            } else if (!reads(slot)) {
+                problem("reads another slot than that of the " + name_of(place));
+            }
+        }
+    }
+
+    [[nodiscard]] const std::string& name_of(int buffer) const {
+        return plan_.buffers[static_cast<size_t>(buffer)].name;
+    }
+
+    static constexpr int kNotGathered = -1;
     const StepPlan& plan_;
     HappensBefore order_;
     std::vector<std::vector<Use>> uses_;

@@ -213,11 +213,15 @@ class PlanBuilder {
 
     // What a segment reads of its parameters: in place, or where they are gathered.
     void read_parameters(int segment, Instruction& instruction) const {
-        for (const int b : buckets_of(segment))
-            instruction.reads.push_back(
-                is_gathered(b)
-                    ? staging_[static_cast<size_t>(slot_of_bucket_[static_cast<size_t>(b)])]
-                    : parameters_[static_cast<size_t>(b)]);
+        for (const int b : buckets_of(segment)) {
+            const auto i = static_cast<size_t>(b);
+            if (!is_gathered(b)) {
+                instruction.reads.push_back(parameters_[i]);
+                continue;
+            }
+            instruction.reads.push_back(staging_[static_cast<size_t>(slot_of_bucket_[i])]);
+            instruction.reads.push_back(places_[i]);
+        }
     }
 
     [[nodiscard]] const RecomputeGroup* group_of(int segment) const {

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <algorithm>
-#include <deque>
 #include <functional>
 #include <map>
 #include <string>
@@ -57,14 +56,10 @@ class FakeTransport final : public Transport {
     void close_input(size_t) override {}
     void abandon(size_t host) override { abandoned.push_back(host); }
     std::vector<TransportEvent> wait(std::chrono::milliseconds, int) override {
-        std::vector<TransportEvent> now;
-        if (events_.empty()) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(1));
-            return now;
-        }
-        now.push_back(std::move(events_.front()));
-        events_.pop_front();
-        return now;
+        // All that has come, as the real ones: what was said before a time limit is heard before
+        // it.
+        if (events_.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        return std::exchange(events_, {});
     }
 
     [[nodiscard]] bool was_sent(FrameKind kind) const {
@@ -79,7 +74,7 @@ class FakeTransport final : public Transport {
   private:
     Agent agent_;
     size_t piece_bytes_;
-    std::deque<TransportEvent> events_;
+    std::vector<TransportEvent> events_;
     std::map<size_t, FrameDecoder> decoders_;
 };
 

@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <cstddef>
+
 #include "base/text.h"
 #include "plan/plan_check.h"
 #include "support/catch.h"
@@ -289,6 +291,80 @@ TEST_CASE("the checker finds what a broken plan does wrong") {
         const std::vector<StepPlan> plans = {sound, other};
         CHECK_THAT(join(check_plans(plans), "; "), Catch::Matchers::Contains("never gets past"));
     }
+}
+
+TEST_CASE("the checker finds a gathered bucket that is read where it is not") {
+    const ModelInfo model = layered_model(4);
+    const FlatLayout layout = make_flat_layout(model, {1 << 20, 1, true, 0, 64});
+    const StepPlan sound = Job{{1, 1}, 3, 2, 0, 0}.plans(model, layout).front();
+    REQUIRE(check_plan(sound).empty());
+    REQUIRE(sound.gather_slot_numel.size() >= 2);
+    StepPlan plan = sound;
+    const auto first_of = [&](Op op) {
+        for (size_t i = 0; i < plan.instructions.size(); ++i)
+            if (plan.instructions[i].op == op) return static_cast<std::ptrdiff_t>(i);
+        return std::ptrdiff_t{-1};
+    };
+    const auto problems = [&] { return join(check_plan(plan), "; "); };
+    const auto begin = plan.instructions.begin();
+
+    SECTION("a release before the last reading") {
+        const auto release = first_of(Op::kRelease);
+        REQUIRE(plan.instructions[static_cast<size_t>(release) - 1].op == Op::kForward);
+        std::swap(begin[release], begin[release - 1]);
+        derive_waits(plan);  // sound in all else
+        CHECK_THAT(problems(), Catch::Matchers::Contains("reads what is not gathered"));
+    }
+    SECTION("a gather after the first reading") {
+        const auto gather = first_of(Op::kGather);
+        const auto forward = first_of(Op::kForward);
+        REQUIRE(gather < forward);
+        std::rotate(begin + gather, begin + gather + 1, begin + forward + 1);
+        derive_waits(plan);
+        CHECK_THAT(problems(), Catch::Matchers::Contains("reads what is not gathered"));
+    }
+    SECTION("another bucket in the slot that is read") {
+        const auto gather = first_of(Op::kGather);
+        for (Instruction& instruction : plan.instructions)
+            for (int& read : instruction.reads)
+                if (read == begin[gather].writes.front()) ++read;  // the next slot's buffer
+        derive_waits(plan);
+        CHECK_THAT(problems(), Catch::Matchers::Contains("reads another slot"));
+    }
+    SECTION("a release that is missing") {
+        plan.instructions.erase(begin + first_of(Op::kRelease));
+        derive_waits(plan);
+        CHECK_THAT(problems(), Catch::Matchers::Contains("not released") ||
+                                   Catch::Matchers::Contains("never released"));
+    }
+}
+
+TEST_CASE("a trainable parameter behind a detach is frozen, and holds up no other's update") {
+    ModelInfo model = layered_model(4);
+    model.segments[0].backward = false;  // its output is detached; parameter 0 is tied to segment 3
+    for (const bool frozen : {false, true}) {
+        const FlatLayout layout = make_flat_layout(model, {1 << 20, 1 << 20, frozen});
+        for (const int parameter : {1, 2, 3}) {
+            const int slice = layout.slice_of(parameter);
+            CHECK((slice >= 0) == frozen);
+            if (slice >= 0) CHECK(slice >= layout.trained_slices);
+        }
+        const ParameterSlice& tied = layout.slices[static_cast<size_t>(layout.slice_of(0))];
+        CHECK(tied.first_segment == 3);
+        CHECK(tied.last_segment == 3);
+        REQUIRE(layout.trained_buckets == 1);
+        CHECK(layout.buckets[0].ready_segment == 1);
+    }
+    const FlatLayout layout = make_flat_layout(model, {1 << 20, 1 << 20, true});
+    for (const std::vector<int>& nodes : std::vector<std::vector<int>>{{1}, {3}, {2, 1}})
+        for (int stage = 0; stage <= 3; ++stage)
+            for (const int flags : {0, 1}) {
+                const std::vector<StepPlan> plans =
+                    Job{nodes, stage, 2, 0, flags}.plans(model, layout);
+                CAPTURE(nodes.size(), stage, flags);
+                CHECK(count(plans[0], Op::kUpdate) == 1);
+                CHECK(join(check_plans(plans), "; ") == "");
+            }
 }
 
 TEST_CASE("the flat layout holds each trainable parameter once, aligned, in buckets that tile it") {

@@ -62,6 +62,13 @@ void print_json(const JobSetup& setup, const PlanArguments& arguments) {
     json.begin_object().field("world_size", arguments.world_size);
     json.field("parameters", setup.info.parameter_numel())
         .field("trainable_parameters", setup.info.trainable_numel());
+    json.key("opaque_node");  // what keeps whatever it calls in one segment
+    const std::string& opaque = setup.segmented->lowered().opaque_node;
+    if (opaque.empty()) {
+        json.null();
+    } else {
+        json.value(opaque);
+    }
     json.key("segments").begin_array();
     for (const SegmentInfo& segment : setup.info.segments) {
         json.begin_object().field("name", segment.name).field("nodes", segment.nodes);
@@ -128,6 +135,10 @@ int plan_main(int argc, char** argv) {
     } else if (arguments.json) {
         print_json(setup, arguments);
     } else {
+        const std::string& opaque = setup.segmented->lowered().opaque_node;
+        if (!opaque.empty())
+            fmt::print("{} needs the module itself: what it calls stays in one segment\n\n",
+                       opaque);
         fmt::print("{}", plan_table(setup.plan, setup.info, setup.layout));
     }
     return 0;

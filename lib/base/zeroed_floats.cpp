@@ -19,8 +19,9 @@ ZeroedFloats::ZeroedFloats(int64_t numel) {
         ::mmap(nullptr, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     const auto give_up = [length] {
         fail(ExitCode::kSetup,
-             "{} of optimizer state cannot be had: {}; use a smaller model, more hosts, or raise "
-             "the memory limit of this job",
+             "{} of optimizer state cannot be had: {}; share it out by a higher "
+             "zero_optimization.stage, use a smaller model or more hosts, or raise the memory "
+             "limit of this job",
              to_text(Bytes{static_cast<int64_t>(length)}), errno_text(errno));
     };
     if (begin == MAP_FAILED) give_up();

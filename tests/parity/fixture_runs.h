@@ -1,0 +1,125 @@
+// Runs of the fixtures through the real dslaunch for the parity tests: where they run, what they
+// must have come to, and the weights that they wrote.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "support/catch.h"
+#include "support/train_job.h"
+
+namespace dslaunch::test {
+
+inline Json facts_of(const std::string& name) {
+    std::ifstream file(fixture_file("models/" + name + ".json"));
+    return Json::parse(file);
+}
+
+inline std::string archive_of(const std::string& name) {
+    return fixture_file("models/" + name + ".pt");
+}
+
+inline std::vector<std::string> ranks(int count) {
+    return {"--num_gpus", std::to_string(count)};
+}
+
+// Hosts pretended on this machine, with sockets between them.
+inline std::vector<std::string> hosts(const TemporaryFolder& folder,
+                                      const std::vector<int>& slots) {
+    std::string text;
+    for (size_t i = 0; i < slots.size(); ++i)
+        text += "node" + std::to_string(i) + " slots=" + std::to_string(slots[i]) + "\n";
+    write_file(folder.path() + "/hostfile", text);
+    return {"--hostfile", folder.path() + "/hostfile", "--launcher", "local"};
+}
+
+inline TrainResult train_well(const TemporaryFolder& folder, const std::vector<std::string>& where,
+                              const std::string& name, const Json& config) {
+    TrainResult result = train(folder, where, archive_of(name), config);
+    INFO(name << "\n" << result.err);
+    REQUIRE(result.code == 0);
+    return result;
+}
+
+inline double largest_difference(const std::vector<double>& a, const std::vector<double>& b) {
+    REQUIRE(a.size() == b.size());
+    double largest = 0;
+    for (size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
+    return largest;
+}
+
+inline std::vector<std::string> all_names() {
+    std::vector<std::string> names;
+    for (const auto& entry : std::filesystem::directory_iterator(fixture_file("models")))
+        if (entry.path().extension() == ".json") names.push_back(entry.path().stem().string());
+    std::sort(names.begin(), names.end());
+    return names;
+}
+
+inline std::string bytes_of(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// 50 steps within 1e-4 of the reference trace; what is left is the order of sums of another
+// processor. ZERO: the config's zero_optimization, or null.
+inline void check_traces(const std::vector<std::string>& names,
+                         const std::set<std::pair<int, int>>& runs, const Json& zero) {
+    double largest = 0;
+    int compared = 0;
+    for (const std::string& name : names) {
+        const Json facts = facts_of(name);
+        if (!facts.contains("training")) continue;
+        for (const Json& run : facts.at("training").at("runs")) {
+            const int world_size = run.at("world_size").get<int>(),
+                      accumulation = run.at("accumulation").get<int>();
+            if (runs.count({world_size, accumulation}) == 0) continue;
+            const TemporaryFolder folder;
+            Json config = fixture_config(facts, accumulation, 50);
+            if (!zero.is_null()) config["zero_optimization"] = zero;
+            const auto trained = train_well(folder, ranks(world_size), name, config);
+            const auto reference = run.at("losses").get<std::vector<double>>();
+            INFO(name << " on " << world_size << " ranks, " << accumulation << " micro steps, ZeRO "
+                      << zero.dump());
+            REQUIRE(trained.losses().size() == 50);
+            const double difference = largest_difference(trained.losses(), reference);
+            CHECK(difference < 1e-4);
+            largest = std::max(largest, difference);
+            ++compared;
+        }
+    }
+    std::printf("%d runs of 50 steps: losses differ from PyTorch's by at most %.2e\n", compared,
+                largest);
+    REQUIRE(compared > 0);
+}
+
+struct Stored {
+    std::string dtype;
+    std::vector<int64_t> shape;
+    std::string bytes;
+};
+
+// A safetensors file read by its published layout: 8 bytes of header length, JSON, data.
+inline std::map<std::string, Stored> read_safetensors(const std::string& path) {
+    const std::string bytes = bytes_of(path);
+    uint64_t header = 0;
+    REQUIRE(bytes.size() > sizeof header);
+    std::memcpy(&header, bytes.data(), sizeof header);
+    std::map<std::string, Stored> tensors;
+    const Json entries = Json::parse(bytes.substr(8, header));
+    for (const auto& [name, entry] : entries.items()) {
+        if (name == "__metadata__") continue;
+        const size_t begin = entry.at("data_offsets")[0], end = entry.at("data_offsets")[1];
+        tensors[name] = {entry.at("dtype"), entry.at("shape").get<std::vector<int64_t>>(),
+                         bytes.substr(8 + header + begin, end - begin)};
+    }
+    return tensors;
+}
+
+}  // namespace dslaunch::test

@@ -94,6 +94,7 @@ void refuse_mistyped_subcommand(const JobSpec& spec) {
 }
 
 int run(const Arguments& arguments) {
+    hold_end_signals();
     const RunOptions options = parse_run_options(arguments);
     if (options.help) {
         fmt::print("{}", run_options_help());

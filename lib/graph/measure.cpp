@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 
+#include <algorithm>
 #include <optional>
 #include <unordered_map>
 #include <unordered_set>
@@ -16,6 +17,18 @@ namespace dslaunch {
 using c10::IValue;
 
 namespace {
+
+// The interpreter shows an operator with its whole stack, values that wait for later operators
+// included: what belongs to the call is what its schema says, at the top.
+c10::ArrayRef<const IValue> own_inputs(const at::RecordFunction& call) {
+    const c10::ArrayRef<const IValue> shown = call.inputs();
+    return shown.slice(shown.size() - std::min(shown.size(), call.num_inputs()));
+}
+
+c10::ArrayRef<const IValue> own_outputs(const at::RecordFunction& call) {
+    const c10::ArrayRef<const IValue> shown(call.outputs().data(), call.outputs().size());
+    return shown.slice(shown.size() - std::min(shown.size(), call.num_outputs()));
+}
 
 // Counts what the operators of this thread do while it exists: storages they make, FLOPs of
 // products.
@@ -81,16 +94,16 @@ class OperatorTrace {
         if (again && attention_depth_ == 0) return;
         if (attention_depth_ > 0 || name == "aten::scaled_dot_product_attention") {
             // Attention is counted whole: its parts differ between kernels.
-            if (attention_depth_++ == 0) flops_ += attention_flops(call.inputs());
+            if (attention_depth_++ == 0) flops_ += attention_flops(own_inputs(call));
             return;
         }
-        if (name == "aten::mm") flops_ += product_flops(call.inputs(), 0, 1);
-        if (name == "aten::addmm") flops_ += product_flops(call.inputs(), 1, 2);
-        if (name == "aten::bmm") flops_ += product_flops(call.inputs(), 0, 1);
-        if (name == "aten::baddbmm") flops_ += product_flops(call.inputs(), 1, 2);
-        if (name == "aten::cross_entropy_loss") classes_ = class_count(call.inputs());
+        if (name == "aten::mm") flops_ += product_flops(own_inputs(call), 0, 1);
+        if (name == "aten::addmm") flops_ += product_flops(own_inputs(call), 1, 2);
+        if (name == "aten::bmm") flops_ += product_flops(own_inputs(call), 0, 1);
+        if (name == "aten::baddbmm") flops_ += product_flops(own_inputs(call), 1, 2);
+        if (name == "aten::cross_entropy_loss") classes_ = class_count(own_inputs(call));
         // The inputs are gone when the operator ends, the output is not there yet when it begins.
-        if (name == "aten::convolution") kernel_flops_ = kernel_flops(call.inputs());
+        if (name == "aten::convolution") kernel_flops_ = kernel_flops(own_inputs(call));
     }
 
     void leave(const at::RecordFunction& call) {
@@ -98,16 +111,16 @@ class OperatorTrace {
         calls_.pop_back();
         const bool again = !calls_.empty() && calls_.back() == name;
         if (attention_depth_ > 0) --attention_depth_;
-        for (const IValue& output : call.outputs()) {
+        const c10::ArrayRef<const IValue> outputs = own_outputs(call);
+        for (const IValue& output : outputs) {
             static_cast<void>(map_tensors(output, [&](const at::Tensor& tensor) {
                 if (tensor.has_storage())
                     storages_.emplace(tensor.storage().unsafeGetStorageImpl(), tensor.storage());
                 return tensor;
             }));
         }
-        if (name == "aten::convolution" && !again && !call.outputs().empty())
-            flops_ += kernel_flops_ *
-                      (call.outputs()[0].isTensor() ? call.outputs()[0].toTensor().numel() : 0);
+        if (name == "aten::convolution" && !again && !outputs.empty())
+            flops_ += kernel_flops_ * (outputs[0].isTensor() ? outputs[0].toTensor().numel() : 0);
     }
 
     static int64_t product_flops(c10::ArrayRef<const IValue> inputs, size_t a, size_t b) {

@@ -18,32 +18,16 @@
 namespace dslaunch {
 namespace {
 
-// The signals that end a job arrive at a descriptor while this object lives. Those that whoever
-// started us had ignored (nohup) stay ignored.
-class EndSignals {
-  public:
-    EndSignals() {
-        ::sigemptyset(&set_);
-        for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) {
-            struct sigaction action {};
-            ::sigaction(number, nullptr, &action);
-            if (action.sa_handler != SIG_IGN) ::sigaddset(&set_, number);
-        }
-        ::sigprocmask(SIG_BLOCK, &set_, &before_);
-        ::signal(SIGPIPE, SIG_IGN);
-        fd_ = UniqueFd(::signalfd(-1, &set_, SFD_CLOEXEC | SFD_NONBLOCK));
-        if (!fd_.valid()) fail(ExitCode::kSetup, "signalfd: {}", errno_text(errno));
+sigset_t end_signals() {
+    sigset_t set;
+    ::sigemptyset(&set);
+    for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) {
+        struct sigaction action {};
+        ::sigaction(number, nullptr, &action);
+        if (action.sa_handler != SIG_IGN) ::sigaddset(&set, number);
     }
-    EndSignals(const EndSignals&) = delete;
-    EndSignals& operator=(const EndSignals&) = delete;
-    ~EndSignals() { ::sigprocmask(SIG_SETMASK, &before_, nullptr); }
-    [[nodiscard]] int fd() const { return fd_.get(); }
-
-  private:
-    sigset_t set_{};
-    sigset_t before_{};
-    UniqueFd fd_;
-};
+    return set;
+}
 
 AttemptResult run_attempt(const JobSpec& spec, JobOutput& output, int signal_fd, int attempt) {
     const auto transport = make_transport(spec.transport, spec.ssh_config_path);
@@ -53,18 +37,27 @@ AttemptResult run_attempt(const JobSpec& spec, JobOutput& output, int signal_fd,
 
 }  // namespace
 
+void hold_end_signals() {
+    const sigset_t set = end_signals();
+    ::sigprocmask(SIG_BLOCK, &set, nullptr);
+}
+
 int run_job(const JobSpec& spec) {
     // What an agent on this machine leaves when it and its guardian are killed comes to us, and
     // goes. Not over ssh: a connection that the ssh program keeps for later is nobody's to end.
     const bool adopts = spec.transport == TransportKind::kLocal;
     if (adopts) ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    const EndSignals signals;
+    hold_end_signals();
+    ::signal(SIGPIPE, SIG_IGN);
+    const sigset_t set = end_signals();
+    const UniqueFd signals(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!signals.valid()) fail(ExitCode::kSetup, "signalfd: {}", errno_text(errno));
     JobOutput output(spec);
     int restarts = 0;
     bool changed_port = false;
     for (;;) {
         output.begin_attempt();
-        AttemptResult result = run_attempt(spec, output, signals.fd(), restarts);
+        AttemptResult result = run_attempt(spec, output, signals.get(), restarts);
         if (adopts) kill_descendants(static_cast<int>(kUnkillableMax.count()));
         output.finish();
         if (!result.report.empty()) {

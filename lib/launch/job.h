@@ -5,11 +5,17 @@
 
 namespace dslaunch {
 
+// SIGINT, SIGTERM, SIGUSR1 and SIGHUP wait from here on until a job takes them, for the rest of the
+// process: one that comes before the job has begun ends it as one that comes later does, and one
+// that comes when the job is over changes nothing. What whoever started us had ignored (nohup)
+// stays ignored. REQUIRES: no other thread yet.
+void hold_end_signals();
+
 // Starts agents on every node, checks all of them, starts the workers, forwards what they say, and
 // ends everything when one fails or the user asks. The result is the exit code of the process
 // (DESIGN "Exit codes"); what went wrong is on stderr by then. Throws Error for what concerns no
-// rank: kHosts with every bad host and its cause, kSetup, kDisk. SIGINT, SIGTERM, SIGUSR1 and
-// SIGHUP are taken over while it runs. REQUIRES: called from the main thread.
+// rank: kHosts with every bad host and its cause, kSetup, kDisk. Takes
+// the signals that hold_end_signals names, from its call on. REQUIRES: called from the main thread.
 [[nodiscard]] int run_job(const JobSpec& spec);
 
 }  // namespace dslaunch

@@ -19,7 +19,8 @@ enum class ShardBy : uint8_t {
 inline constexpr size_t kShardKinds = 4;
 
 namespace detail {
-inline constexpr std::array<std::string_view, kShardKinds> kShardByNames{"flat", "layer", "group", "row"};
+inline constexpr std::array<std::string_view, kShardKinds> kShardByNames{"flat", "layer", "group",
+                                                                         "row"};
 }  // namespace detail
 
 // The word of the config.

@@ -160,8 +160,9 @@ TEST_CASE("bad configs are refused with all their problems, once, before the fir
     write_file(folder.path() + "/list.json", "[1, 2]");
     write_file(folder.path() + "/typo.json",
                R"({"zero_optimisation": {}, "dslaunch": {"stps": 3}})");
-    write_file(folder.path() + "/fp16.json",
-               R"({"fp16": {"enabled": true}, "dslaunch": {"steps": 1}})");
+    write_file(
+        folder.path() + "/fp16.json",
+        R"({"fp16": {"enabled": true}, "bf16": {"enabled": true}, "dslaunch": {"steps": 1}})");
     write_file(folder.path() + "/cuda.json",
                R"({"dslaunch": {"device": "cuda", "steps": 1, "data": {"context": 32, "train": ")" +
                    fixture_file("data/kjv.u16.bin") + R"("}}})");
@@ -174,10 +175,10 @@ TEST_CASE("bad configs are refused with all their problems, once, before the fir
             {with_config("DIR/list.json"), 65, "must be an object"},
             {with_config("DIR/typo.json"), 65, "did you mean `zero_optimization`?"},
             {with_config("DIR/typo.json"), 65, "did you mean `steps`?"},
-            {with_config("DIR/fp16.json"), 65, "cannot run half precision yet"},
+            {with_config("DIR/fp16.json"), 65, "bf16"},
             {with_config("DIR/batch.json"), 65, "7 is no multiple of 1 micro steps x 2 ranks"},
             {with_config("DIR/empty.json"), 65, "steps"},
-            {with_set("zero_optimization.stage=3"), 65, "cannot run ZeRO stage 3 yet"},
+            {with_set("zero_optimization.stage=4"), 65, "zero_optimization.stage"},
             {with_set("optimizer.type=Adm"), 65, "Adm"},
             {with_set("dslaunch.steps=0"), 65, "dslaunch.steps"},
             {with_set("gradient_clipping=-1"), 65, "must not be negative"},

@@ -157,8 +157,10 @@ FlatLayoutOptions layout_options(const RunConfig& config, bool on_gpu) {
     FlatLayoutOptions options;
     options.bucket_numel_max = config.zero.reduce_bucket_numel;
     options.frozen = !on_gpu;
-    if (config.zero.stage == 3)
+    if (config.zero.stage == 3) {
         options.persistent_numel_max = config.zero.persistent_parameter_numel;
+        options.persistent_total_numel_max = config.zero.persistent_numel_max;
+    }
     return options;
 }
 

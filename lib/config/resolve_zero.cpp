@@ -37,18 +37,6 @@ void Resolver::zero() {
     ZeroConfig& zero = run_config().zero;
     zero.stage = take_integer("zero_optimization.stage");
     zero.reduce_bucket_numel = take_integer("zero_optimization.reduce_bucket_size");
-    const std::string overlap = "zero_optimization.overlap_comm";
-    if (given(overlap) != nullptr) {
-        zero.overlap_comm = take_bool(overlap);
-    } else {
-        derive(overlap, make_value(true), "true, reduction overlaps backward unless set to false");
-    }
-    const std::string allgather = "zero_optimization.allgather_bucket_size";
-    if (zero.stage == 0) {
-        unread(allgather, "read only at ZeRO stages 1 to 3");
-    } else {
-        zero.allgather_bucket_numel = take_integer(allgather);
-    }
     stage_3_numbers();
     shard_kind();
     reduce_when();

@@ -70,14 +70,12 @@ struct SchedulerConfig {
 struct ZeroConfig {
     int64_t stage = 0;
     int64_t reduce_bucket_numel = 500'000'000;  // reduce_bucket_size: gradient in one reduction
-    bool overlap_comm = true;                   // reduce a bucket while backward goes on
     // Stages 1 to 3.
-    ShardBy shard = ShardBy::kFlat;                // dslaunch.shard
-    int64_t allgather_bucket_numel = 500'000'000;  // allgather_bucket_size: gathered at once
+    ShardBy shard = ShardBy::kFlat;  // dslaunch.shard
     // Stage 3.
-    int64_t prefetch_bucket_numel = 50'000'000;        // gathered ahead of use, at most
-    int64_t live_numel_max = 1'000'000'000;            // gathered at one time, at most
-    int64_t reuse_distance_numel_max = 0;  // kept when used again within so many
+    int64_t prefetch_bucket_numel = 50'000'000;  // gathered ahead of use, at most
+    int64_t live_numel_max = 1'000'000'000;      // gathered at one time, at most
+    int64_t reuse_distance_numel_max = 0;        // kept when used again within so many
     int64_t persistent_parameter_numel = 0;      // parameters up to it are whole, ...
     // ... as long as those together have no more than this.
     int64_t persistent_numel_max = std::numeric_limits<int64_t>::max();

@@ -46,6 +46,7 @@ std::vector<Placed> order_parameters(const ModelInfo& model, const FlatLayoutOpt
         }
     }
     std::vector<Placed> placed;
+    int64_t persistent_numel = 0;
     for (size_t p = 0; p < model.parameters.size(); ++p) {
         const ParameterInfo& parameter = model.parameters[p];
         // Behind a detach even a trainable parameter gets no gradient, and no Backward would ever
@@ -55,8 +56,10 @@ std::vector<Placed> order_parameters(const ModelInfo& model, const FlatLayoutOpt
         BucketKind kind = BucketKind::kTrained;
         if (is_frozen) {
             kind = BucketKind::kFrozen;
-        } else if (parameter.numel <= options.persistent_numel_max) {
+        } else if (parameter.numel <= options.persistent_numel_max &&
+                   parameter.numel <= options.persistent_total_numel_max - persistent_numel) {
             kind = BucketKind::kPersistent;
+            persistent_numel += parameter.numel;
         }
         const SegmentSpan& span = is_frozen ? read[p] : trained[p];
         placed.push_back({{static_cast<int>(p), 0, parameter.numel, span.first, span.last}, kind});

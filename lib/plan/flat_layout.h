@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "base/bytes.h"
@@ -73,6 +74,8 @@ struct FlatLayoutOptions {
     // Shards are cut, and the gradient norm is summed, in blocks of so many elements that start
     // anew at each parameter: so the norm is the same however parameters are sharded.
     int64_t block_numel = 16 * 1024;
+    // Persistent ones together have at most so many elements, first come in the model's order.
+    int64_t persistent_total_numel_max = std::numeric_limits<int64_t>::max();
 };
 
 // Parameters that some segment reads; the others are left out. With OPAQUE parameters (read through

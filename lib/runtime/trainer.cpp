@@ -327,6 +327,9 @@ std::optional<double> Trainer::evaluate(int64_t step) {
     double sums[3] = {share.loss_sum, share.weight, share.samples};
     parts_.collectives->sum_ordered(sums);
     evaluating_ = false;
+    if (sums[1] == 0)
+        fail(ExitCode::kInput,
+             "held-out data: no target counts (all are -100), so there is no held-out loss");
     eval_loss_ = sums[0] / sums[1];
     if (is_first_rank()) {
         JsonWriter json;

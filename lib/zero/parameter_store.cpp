@@ -244,7 +244,8 @@ std::vector<int> ParameterStore::buckets_of(std::span<const int> parameters) con
         const int slice = map_.layout().slice_of(parameter);
         if (slice < 0) continue;
         const int b = map_.layout().bucket_of(slice);
-        if (map_.is_gathered(b)) buckets.push_back(b);
+        // A bucket of parameters without elements has no slot, and nothing to be brought.
+        if (map_.is_gathered(b) && home_slot_[static_cast<size_t>(b)] >= 0) buckets.push_back(b);
     }
     std::sort(buckets.begin(), buckets.end());
     buckets.erase(std::unique(buckets.begin(), buckets.end()), buckets.end());

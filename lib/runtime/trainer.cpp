@@ -92,6 +92,7 @@ Trainer::Trainer(TrainerParts parts)
     : parts_(std::move(parts)),
       executor_(*parts_.plan, *this, parts_.on_lane_start),
       tier_peaks_(peak_by_tier(*parts_.plan)),
+      kind_peaks_(peak_by_kind(*parts_.plan)),
       scaler_(parts_.config->precision.loss_scale) {}
 
 void Trainer::run(const Instruction& instruction) {
@@ -290,8 +291,9 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
 // By the words of the plan: what the state holds as it says itself, the rest as planned.
 void Trainer::report_memory(JsonWriter& json) const {
     const MemoryAccount account = parts_.state->memory();
-    const auto peaks = peak_by_kind(*parts_.plan);
-    const auto planned = [&](BufferKind kind) { return peaks[static_cast<size_t>(kind)].value; };
+    const auto planned = [&](BufferKind kind) {
+        return kind_peaks_[static_cast<size_t>(kind)].value;
+    };
     json.key("memory").begin_object();
     json.field("parameters", account.parameters.value).field("gradients", account.gradients.value);
     json.field("master", account.master.value).field("moments", account.moments.value);

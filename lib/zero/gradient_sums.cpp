@@ -7,20 +7,9 @@
 #include <cstring>
 
 #include "kernels/flat_optimizer.h"
+#include "zero/flat_view.h"
 
 namespace dslaunch {
-
-namespace {
-
-// A parameter's own strides where they fill its elements without gaps, else plain rows.
-at::Tensor view_like(const at::Tensor& tensor, float* data) {
-    const at::TensorOptions options = at::TensorOptions().dtype(at::kFloat);
-    if (tensor.is_non_overlapping_and_dense())
-        return at::from_blob(data, tensor.sizes(), tensor.strides(), options);
-    return at::from_blob(data, tensor.sizes(), options);
-}
-
-}  // namespace
 
 std::vector<BucketId> GradientSums::add_slices(const FlatLayout& layout,
                                                std::span<const int> slot_of_bucket,
@@ -70,7 +59,7 @@ std::vector<at::Tensor> GradientSums::views(const Model& model) const {
             const ParameterSlice& slice = map_.layout().slices[static_cast<size_t>(i)];
             views.push_back(
                 view_like(model.parameters()[static_cast<size_t>(slice.parameter)].tensor,
-                          data + slice.offset_numel - bucket(b).offset_numel));
+                          data + slice.offset_numel - bucket(b).offset_numel, at::kFloat));
         }
     }
     return views;

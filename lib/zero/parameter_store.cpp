@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "graph/precision.h"
+#include "zero/flat_view.h"
 
 namespace dslaunch {
 
@@ -21,14 +22,6 @@ at::Tensor in_memory_order(const at::Tensor& tensor) {
     if (plain.is_non_overlapping_and_dense())
         return plain.as_strided({plain.numel()}, {1}, plain.storage_offset());
     return plain.contiguous().view({-1});
-}
-
-// A parameter's own strides where they fill its elements without gaps, else plain rows.
-at::Tensor view_like(const at::Tensor& tensor, std::byte* data, at::ScalarType type) {
-    const at::TensorOptions options = at::TensorOptions().dtype(type);
-    if (tensor.is_non_overlapping_and_dense())
-        return at::from_blob(data, tensor.sizes(), tensor.strides(), options);
-    return at::from_blob(data, tensor.sizes(), options);
 }
 
 }  // namespace

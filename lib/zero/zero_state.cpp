@@ -15,7 +15,6 @@ namespace dslaunch {
 // Neighbouring slices of a bucket that got a gradient and have had equally many updates.
 struct ZeroState::Run {
     Range range;  // within the bucket
-    int first_slice = 0;
     int64_t step = 1;
 };
 
@@ -176,7 +175,7 @@ std::vector<ZeroState::Run> ZeroState::find_runs(int b) {
         if (!runs.empty() && runs.back().step == step && runs.back().range.end() == range.begin) {
             runs.back().range.numel += range.numel;
         } else {
-            runs.push_back({range, i, step});
+            runs.push_back({range, step});
         }
     }
     return runs;

@@ -14,6 +14,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/memory_shortage.h"
 #include "base/text.h"
 #include "graph/compute_context.h"
 #include "graph/device_rewrite.h"
@@ -325,7 +326,8 @@ int train_main(int argc, char** argv) {
         code = error.code();
         message = error.what();
     } catch (const std::exception& error) {
-        message = error.what();
+        if (is_memory_shortage(error)) code = ExitCode::kSetup;
+        message = code == ExitCode::kSetup ? memory_shortage_text(error.what()) : error.what();
     }
     role.poison(fmt::format("rank {} failed: {}", environment.rank, message));
     reporter->failure(code, message);  // before the line, which the launcher need not repeat then

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "base/error.h"
+#include "base/memory_shortage.h"
 #include "base/text.h"
 #include "graph/mapped_archive.h"
 
@@ -78,6 +79,8 @@ Model Model::load(const std::string& path) {
     } catch (const Error& error) {
         fail(error.code(), "{}: {}", printable(path), error.what());
     } catch (const std::exception& error) {
+        if (is_memory_shortage(error))
+            fail(ExitCode::kSetup, "{}: {}", printable(path), memory_shortage_text(error.what()));
         const std::vector<std::string> lines = split(error.what(), '\n');
         fail(ExitCode::kInput,
              "{}: is not a TorchScript archive that can be loaded: {}; write it with "

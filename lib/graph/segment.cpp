@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/memory_shortage.h"
 #include "base/text.h"
 #include "graph/compute_context.h"
 #include "graph/precision.h"
@@ -115,6 +116,9 @@ Boundary SegmentedModel::forward(size_t index, const std::vector<IValue>& inputs
     try {
         torch::jit::InterpreterState(*segment.code).run(stack);
     } catch (const std::exception& error) {
+        if (is_memory_shortage(error))
+            fail(ExitCode::kSetup, "segment {} ({}): {}", index, segment.name,
+                 memory_shortage_text(torch_reason(error.what())));
         fail(ExitCode::kInput, "segment {} ({}) failed{}: {}", index, segment.name,
              precision_advice(lowered_.compute_dtype), torch_reason(error.what()));
     }

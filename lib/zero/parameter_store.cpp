@@ -116,7 +116,11 @@ void ParameterStore::adopt(Model& model, std::span<float> fp32_values) {
             copy_range(b, piece.range, values,
                        reinterpret_cast<std::byte*>(fp32_values.data() + piece.state_offset),
                        DType::kF32);
-    // From here on nobody reads what the archive was loaded into.
+    // The archive's pages that were read for the copy are not read again in training.
+    for (const ParameterSlice& slice : layout.slices)
+        static_cast<void>(model.release_pages(slice.parameter));
+    if (dtype_ != DType::kF32)
+        frozen_as_read_.assign(values.begin() + layout.trained_slices, values.end());
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
         const Bucket& bucket = layout.buckets[static_cast<size_t>(b)];
         std::byte* base = map_.is_gathered(b) ? tripwire_.data() : kept(b, 0);
@@ -130,10 +134,11 @@ void ParameterStore::adopt(Model& model, std::span<float> fp32_values) {
             tensor.set_data(view);
         }
     }
-    // The archive's pages that were read for the copy are not read again.
-    for (const ParameterSlice& slice : layout.slices)
-        static_cast<void>(model.release_pages(slice.parameter));
     group_.barrier();
+}
+
+at::Tensor ParameterStore::frozen_as_read(int slice) const {
+    return frozen_as_read_.at(static_cast<size_t>(slice - map_.layout().trained_slices));
 }
 
 // Local ranks share the copying: of what is whole by even parts, of shards each its own.

@@ -69,6 +69,11 @@ class ParameterStore {
     void hold(std::span<const int> parameters, int64_t step, bool keep);
     void let_go();
 
+    // Elements of a slice that is not trained, in memory order, as the archive holds them and not
+    // as the 16-bit copy keeps them. REQUIRES: DTYPE is not kF32. In a mapped archive they take no
+    // memory until they are read.
+    [[nodiscard]] at::Tensor frozen_as_read(int slice) const;
+
   private:
     void adopt(Model& model, std::span<float> fp32_values);
     void fill(int bucket, const std::vector<at::Tensor>& values);
@@ -88,6 +93,7 @@ class ParameterStore {
     std::vector<int64_t> whole_offset_;  // of each bucket that is not gathered, in elements
     std::vector<int> home_slot_;         // of each gathered bucket: a slot that is large enough
     std::vector<uint32_t> slot_uses_;
+    std::vector<at::Tensor> frozen_as_read_;
     std::vector<c10::Storage> storages_;  // by slice: what the model's tensors share
     std::vector<int> held_;               // buckets
     std::vector<std::vector<std::byte>> held_values_;

@@ -254,15 +254,16 @@ void ZeroState::restore_precision(Model& model, bool keep) {
             }
         });
     }
-    for (int i = half() ? place_.layout->trained_slices : 0;
-         i < static_cast<int>(place_.layout->slices.size()); ++i) {
+    const int slices = static_cast<int>(place_.layout->slices.size());
+    for (int i = place_.layout->trained_slices; keep && half() && i < slices; ++i)
+        make_own(i, parameters_->frozen_as_read(i).to(at::kFloat));
+    for (int i = 0; !half() && i < slices; ++i) {
+        if (!place_.map->is_gathered(place_.layout->bucket_of(i))) continue;
         const int parameter = place_.layout->slices[static_cast<size_t>(i)].parameter;
-        const int b = place_.layout->bucket_of(i);
-        if (!half() && !place_.map->is_gathered(b)) continue;
         hold({&parameter, 1}, keep);
         if (keep) {
             const at::Tensor& tensor = model.parameters()[static_cast<size_t>(parameter)].tensor;
-            make_own(i, tensor.as_strided({tensor.numel()}, {1}).to(at::kFloat).clone());
+            make_own(i, tensor.as_strided({tensor.numel()}, {1}).clone());
         }
         let_go();
     }

@@ -1,5 +1,7 @@
 // What ZeRO saves, measured on real ranks: the bytes that each says it holds against the formula,
 // the memory of all processes as the system counts it, shared pages once.
+#include "base/bytes.h"
+#include "base/error.h"
 #include "fixture_runs.h"
 
 namespace dslaunch::test {
@@ -8,6 +10,9 @@ namespace {
 constexpr int kRanks = 4;
 constexpr int64_t kContext = 32;
 constexpr int64_t kBucketNumel = 1 << 20;
+// Private data of a rank: enough at stage 3, and not at stage 0, which has 8 bytes of moments for
+// each of 9.6 M parameters more than a quarter of them.
+constexpr Bytes kLimit{210 << 20};
 // Of the gradients, in slots at stages 2 and 3: one of three layers is under way at a time, with
 // the largest parameters of its neighbour.
 constexpr double kSlotsMax = 0.6;
@@ -64,12 +69,16 @@ void look_at_workers(pid_t launcher, MemoryRun& run) {
     run.pss_bytes = std::max(run.pss_bytes, pss_kib << 10);
 }
 
-MemoryRun train_gpt(const std::string& model, const Json& config) {
+// LIMIT_KIB: what each process may hold of private data (RLIMIT_DATA), "unlimited" or a number.
+MemoryRun train_gpt(const std::string& model, const Json& config,
+                    const std::string& limit_kib = "unlimited") {
     const TemporaryFolder folder;
     write_file(folder.path() + "/config.json", config.dump());
     JobProcess process(
-        folder, {kLauncher, "--num_gpus", std::to_string(kRanks), "--device", "cpu", model,
-                 "--config", folder.path() + "/config.json", "--output", folder.path() + "/out"});
+        folder,
+        {"/bin/sh", "-c", "ulimit -d \"$1\" && shift && OMP_NUM_THREADS=1 exec \"$@\"", "sh",
+         limit_kib, kLauncher, "--num_gpus", std::to_string(kRanks), "--device", "cpu", model,
+         "--config", folder.path() + "/config.json", "--output", folder.path() + "/out"});
     MemoryRun run;
     const pid_t launcher = process.pid();
     const bool ended = wait_until(
@@ -147,6 +156,19 @@ TEST_CASE("all processes of a job together hold less at stage 3 by what the stag
     // at.
     const int64_t saved = sharded.parameters * (8 * (kRanks - 1) + 4 * kRanks / 2);
     CHECK(replicated.pss_bytes - sharded.pss_bytes > saved * 9 / 10);
+}
+
+TEST_CASE("a job that a limit on memory ends at stage 0 trains at stage 3 under the same limit") {
+    const TemporaryFolder folder;
+    const std::string model = make_gpt(folder);
+    const std::string limit_kib = std::to_string(kLimit.value >> 10);
+    const MemoryRun replicated = train_gpt(model, gpt_config(0), limit_kib);
+    INFO(replicated.err);
+    CHECK(replicated.code == static_cast<int>(ExitCode::kSetup));
+    CHECK(replicated.err.find("raise the memory limit of this job") != std::string::npos);
+    const MemoryRun sharded = train_gpt(model, gpt_config(3), limit_kib);
+    INFO(sharded.err);
+    CHECK(sharded.code == 0);
 }
 
 }  // namespace dslaunch::test

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/memory_shortage.h"
 
 namespace dslaunch {
 
@@ -134,8 +135,11 @@ void Executor::fail_step(size_t index, std::exception_ptr error) {
         why = fmt::format("{}: {}", where, known.what());
         error = std::make_exception_ptr(Error(known.code(), why));
     } catch (const std::exception& other) {
-        why = fmt::format("{}: {}", where, other.what());
-        error = std::make_exception_ptr(Error(ExitCode::kRankFailed, why));
+        const bool shortage = is_memory_shortage(other);
+        why = fmt::format("{}: {}", where,
+                          shortage ? memory_shortage_text(other.what()) : other.what());
+        error = std::make_exception_ptr(
+            Error(shortage ? ExitCode::kSetup : ExitCode::kRankFailed, why));
     }
     bool first = false;
     {

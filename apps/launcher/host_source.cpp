@@ -54,12 +54,6 @@ HostSource choose_host_source(const RunOptions& options, const Machine& machine)
         check_no_ssh(options);
         return HostSource::kJoin;
     }
-    if (options.node_rank.value_or(0) > 0) {
-        fail(ExitCode::kUsage,
-             "--node_rank {}: run dslaunch once, on one machine: it starts every node itself; or "
-             "give --no_ssh on every node",
-             *options.node_rank);
-    }
     const bool join = options.launcher == "join";
     if (join && options.listen.empty()) {
         fail(ExitCode::kUsage,

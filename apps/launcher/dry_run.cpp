@@ -18,6 +18,10 @@ const char* name_of(TransportKind kind) {
             return "ssh";
         case TransportKind::kOpenSsh:
             return "openssh";
+        case TransportKind::kJoin:
+            return "join";
+        case TransportKind::kSlurm:
+            return "slurm";
     }
     return "unknown";
 }
@@ -117,7 +121,10 @@ std::string dry_run_text(const JobSpec& spec) {
     }
     text += "\nenvironment of rank 0 (each rank has its own RANK, LOCAL_RANK, …):\n";
     for (const auto& [name, value] : first) text += fmt::format("  {}={}\n", name, quoted(value));
-    if (spec.environment.inherit_all) text += "  and everything in the environment of dslaunch\n";
+    if (spec.environment.inherit_all) {
+        text += fmt::format("  and everything in the environment of {}\n",
+                            spec.transport == TransportKind::kJoin ? "its agent" : "dslaunch");
+    }
     return text;
 }
 

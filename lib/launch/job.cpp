@@ -30,7 +30,7 @@ sigset_t end_signals() {
 }
 
 AttemptResult run_attempt(const JobSpec& spec, JobOutput& output, int signal_fd, int attempt) {
-    const auto transport = make_transport(spec.transport, spec.ssh_config_path);
+    const auto transport = make_transport(spec);
     Supervisor supervisor(spec, *transport, output, signal_fd);
     return supervisor.run(attempt);
 }
@@ -40,6 +40,11 @@ AttemptResult run_attempt(const JobSpec& spec, JobOutput& output, int signal_fd,
 void hold_end_signals() {
     const sigset_t set = end_signals();
     ::sigprocmask(SIG_BLOCK, &set, nullptr);
+}
+
+void release_end_signals() {
+    const sigset_t set = end_signals();
+    ::sigprocmask(SIG_UNBLOCK, &set, nullptr);
 }
 
 int run_job(const JobSpec& spec) {

@@ -18,6 +18,10 @@ const char* name_of(TransportKind kind) {
             return "ssh";
         case TransportKind::kOpenSsh:
             return "openssh";
+        case TransportKind::kJoin:
+            return "join";
+        case TransportKind::kSlurm:
+            return "slurm";
     }
     return "unknown";
 }

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -15,7 +16,7 @@
 #include "base/log.h"
 #include "base/option_name.h"
 #include "base/text.h"
-#include "launch/agent.h"
+#include "launch/agent_command.h"
 #include "launch/job.h"
 #include "launcher/build_job.h"
 #include "launcher/config_command.h"
@@ -46,7 +47,8 @@ constexpr const char* kHelp =
     "  pack       put config and data reference into a model archive\n"
     "  generate   let a trained model write text\n"
     "  tokens     turn a text file into a token file\n"
-    "  agent      used by dslaunch itself on each host\n"
+    "  agent      serve one node of a job that waits for it (`dslaunch agent --help`); dslaunch\n"
+    "             itself starts one on each host\n"
     "\n"
     "examples:\n"
     "  dslaunch train.pt --data king_james.bin --context 64 --steps 100 --output run1\n"
@@ -151,14 +153,6 @@ int subcommand(const Arguments& arguments) {
     return exit_code;
 }
 
-int agent(const Arguments& arguments) {
-    if (arguments.size() != 2 || arguments[1] != "--stdio") {
-        fail(ExitCode::kUsage,
-             "usage: dslaunch agent --stdio (dslaunch itself starts it on each host)");
-    }
-    return run_agent(STDIN_FILENO, STDOUT_FILENO);
-}
-
 int dispatch(int argc, char** argv) {
     Arguments arguments(argv + 1, argv + argc);
     if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
@@ -173,7 +167,7 @@ int dispatch(int argc, char** argv) {
     for (const char* name : {"config", "pack", "tokens"}) {
         if (command == name) return subcommand(arguments);
     }
-    if (command == "agent") return agent(arguments);
+    if (command == "agent") return run_agent_command(std::span(arguments).subspan(1));
     if (command == "push") {
         fail(ExitCode::kUsage,
              "`push` is not available yet; copy the folder {} to the same path on each host, as "

@@ -38,11 +38,18 @@ using std::chrono::steady_clock;
 // Above this many bytes for the launcher the workers' output waits in its pipes.
 constexpr size_t kOutboxBytesMax = 4U << 20;
 constexpr size_t kReadBytes = 64U << 10;
+// Signals nearer to each other than this are one wish to end.
+constexpr milliseconds kSameSignalMax{1'000};
 
 class Agent {
   public:
-    Agent(int in_fd, int out_fd, int signal_fd)
-        : in_fd_(in_fd), out_fd_(out_fd), signal_fd_(signal_fd), frames_(false) {}
+    Agent(int in_fd, int out_fd, int signal_fd, AgentSettings settings)
+        : settings_(std::move(settings)),
+          guardian_(::getppid()),
+          in_fd_(in_fd),
+          out_fd_(out_fd),
+          signal_fd_(signal_fd),
+          frames_(false) {}
 
     int run();
 
@@ -66,6 +73,7 @@ class Agent {
     void read_output(AgentWorker& worker, OutputStream stream, bool to_the_end);
     void read_control(AgentWorker& worker);
     void take_signals();
+    [[nodiscard]] bool asks_first(int signal_number);
     void reap();
     void report_exit(AgentWorker& worker, int status);
     void signal_workers(int signal_number);
@@ -76,7 +84,10 @@ class Agent {
     void flush();
     void flush_before_leaving();
 
-    int in_fd_;  // -1: closed
+    AgentSettings settings_;
+    pid_t guardian_;
+    std::optional<steady_clock::time_point> asked_at_;  // the launcher was asked to end the job
+    int in_fd_;                                         // -1: closed
     int out_fd_;
     int signal_fd_;
     FrameDecoder frames_;
@@ -137,6 +148,9 @@ void Agent::handle(const Frame& frame) {
             const auto hello = decode<Hello>(frame.payload);
             greeted_ = true;
             node_ = look_at_node();
+            if (!settings_.arrival_address.empty()) {
+                node_.arrival_address = settings_.arrival_address;
+            }
             if (hello.want_binary_hash) node_.binary_hash = own_binary_hash();
             return send(FrameKind::kAgentHello, encode(node_));
         }
@@ -265,9 +279,25 @@ void Agent::read_control(AgentWorker& worker) {
 void Agent::take_signals() {
     signalfd_siginfo info{};
     while (::read(signal_fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-        if (info.ssi_signo != SIGCHLD) begin_end();
+        if (info.ssi_signo == SIGCHLD || asks_first(static_cast<int>(info.ssi_signo))) continue;
+        begin_end();
     }
     reap();
+}
+
+// Whether the launcher decides what a signal means. Not when the guardian is gone: nobody would
+// clean up after this process.
+bool Agent::asks_first(int signal_number) {
+    if (!settings_.asks_before_ending || !greeted_ || state_ != State::kServing ||
+        ::getppid() != guardian_) {
+        return false;
+    }
+    const auto now = steady_clock::now();
+    // A signal to the whole group comes twice: directly and through the guardian.
+    if (asked_at_) return now - *asked_at_ < kSameSignalMax;
+    asked_at_ = now;
+    send(FrameKind::kAskedToEnd, encode(SignalRequest{signal_number}));
+    return true;
 }
 
 void Agent::reap() {
@@ -441,12 +471,12 @@ int Agent::run() {
 
 }  // namespace
 
-int run_agent(int in_fd, int out_fd) {
+int run_agent(int in_fd, int out_fd, const AgentSettings& settings) {
     return run_guarded([=](int signal_fd) {
         ::fcntl(in_fd, F_SETFD, FD_CLOEXEC);
         ::fcntl(out_fd, F_SETFD, FD_CLOEXEC);
         ::fcntl(out_fd, F_SETFL, ::fcntl(out_fd, F_GETFL) | O_NONBLOCK);
-        return Agent(in_fd, out_fd, signal_fd).run();
+        return Agent(in_fd, out_fd, signal_fd, settings).run();
     });
 }
 

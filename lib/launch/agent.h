@@ -4,11 +4,21 @@
 // forks only from there.
 #pragma once
 
+#include <string>
+
 namespace dslaunch {
+
+struct AgentSettings {
+    // Where the launcher reached this machine, when the way here does not say; empty: sshd's word.
+    std::string arrival_address;
+    // A signal from outside (a scheduler that ends the job, a pod that is removed) is passed to the
+    // launcher, which lets the ranks save; only a second one ends the workers here.
+    bool asks_before_ending = false;
+};
 
 // Serves one launcher over the two descriptors and returns the exit code of the process. A guardian
 // process stays above the agent and ends what is left should the agent itself be killed. REQUIRES:
 // called before any thread starts.
-[[nodiscard]] int run_agent(int in_fd, int out_fd);
+[[nodiscard]] int run_agent(int in_fd, int out_fd, const AgentSettings& settings = {});
 
 }  // namespace dslaunch

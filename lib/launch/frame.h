@@ -31,6 +31,8 @@ enum class FrameKind : uint16_t {
     kPong = 71,        // empty
     kGone = 72,        // empty: every process of the job on this node is gone; the last frame
     kProblem = 73,     // text: why the agent gives up; ExitCode u32, then the message
+    // 100 to 109: agents that called back
+    kAskedToEnd = 100,  // SignalRequest: a scheduler sent this agent a signal
 };
 
 struct Frame {

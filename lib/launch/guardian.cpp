@@ -21,7 +21,7 @@ namespace {
 sigset_t guarded_signals() {
     sigset_t set;
     ::sigemptyset(&set);
-    for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP}) ::sigaddset(&set, number);
+    for (const int number : {SIGCHLD, SIGTERM, SIGINT, SIGHUP, SIGUSR1}) ::sigaddset(&set, number);
     return set;
 }
 

@@ -7,7 +7,7 @@
 
 namespace dslaunch {
 
-// Forks: BODY runs in the child, with SIGCHLD, SIGTERM, SIGINT and SIGHUP arriving at the
+// Forks: BODY runs in the child, with SIGCHLD, SIGTERM, SIGINT, SIGHUP and SIGUSR1 arriving at the
 // descriptor it is given; this process waits for it, passes those signals on, and kills every
 // descendant once the child is gone. The result is the child's exit code, 128+n for a signal. The
 // child is told by SIGTERM when this process is killed.

@@ -30,7 +30,7 @@ sigset_t end_signals() {
 }
 
 AttemptResult run_attempt(const JobSpec& spec, JobOutput& output, int signal_fd, int attempt) {
-    const auto transport = make_transport(spec.transport, spec.ssh_config_path);
+    const auto transport = make_transport(spec);
     Supervisor supervisor(spec, *transport, output, signal_fd);
     return supervisor.run(attempt);
 }

@@ -16,6 +16,8 @@ enum class TransportKind {
                // machine
     kSsh,      // libssh
     kOpenSsh,  // the ssh program
+    kJoin,     // agents that come by themselves
+    kSlurm,    // agents started by one srun, inside an allocation
 };
 
 enum class TargetKind {
@@ -70,9 +72,14 @@ struct JobSpec {
     std::string working_directory;  // absolute; workers start here, on every node
     std::string output_directory;   // absolute; empty: none. Launcher's side
     std::string ssh_config_path;    // empty: the user's and the system's
-    int master_port = 0;            // 0: free port chosen and bound by the agent of node rank 0
-    std::string master_address;     // empty: decided at start (loopback for one node, else node 0's
-                                    // address)
+    // kJoin: where to wait for agents, HOST:PORT, and the token by which they are known. The token
+    // is never printed, logged or given to a worker.
+    std::string listen;
+    std::string token;
+    bool serves_node_0 = false;  // kJoin: this machine is node 0, its agent a child of the launcher
+    int master_port = 0;         // 0: free port chosen and bound by the agent of node rank 0
+    std::string master_address;  // empty: decided at start (loopback for one node, else node 0's
+                                 // address)
     std::chrono::milliseconds grace{30'000};  // time to save after the first Ctrl-C
     // From the start of a connection until its agent has said hello.
     std::chrono::milliseconds connect_max{30'000};

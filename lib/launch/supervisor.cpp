@@ -307,6 +307,8 @@ AttemptResult Supervisor::conclude() {
     if (interrupts_ > 0) {
         result.exit_code = static_cast<int>(ExitCode::kInterrupted);
         result.report = "dslaunch: interrupted; every rank has ended\n";
+        // Losing a node is why a scheduler ends the others.
+        if (!lost_node_.empty()) result.report += "dslaunch: " + lost_node_ + "\n";
         const auto failed = find_culprit(ranks_);
         // It was asked to save and could not: not what Ctrl-C wanted.
         if (failed && ranks_[*failed].failure && !ranks_[*failed].told_to_end) {

@@ -72,6 +72,7 @@ class Supervisor {
     void handle_exit(const WorkerExited& exited);
     void handle_node_end(const TransportEvent& event);
     void handle_signals();
+    void ask_to_end(const std::string& cause);
     void keep_in_touch();
     void lose_node(size_t node, const std::string& cause);
     void send(size_t node, FrameKind kind, std::string payload = {});
@@ -91,10 +92,11 @@ class Supervisor {
     std::vector<RankRecord> ranks_;
     PrepareReply rendezvous_;
     bool drop_devices_ = false;
-    bool starting_ = false;  // workers may exist
-    bool stopping_ = false;  // kStop was sent
-    int interrupts_ = 0;     // signals so far
-    bool end_now_ = false;   // a second signal, or the first one before the workers were started
+    bool starting_ = false;               // workers may exist
+    bool stopping_ = false;               // kStop was sent
+    int interrupts_ = 0;                  // wishes to end so far
+    std::optional<Time> agent_asked_at_;  // the first came from an agent
+    bool end_now_ = false;  // a second signal, or the first one before the workers were started
     bool save_asked_ = false;
     int ends_ = 0;
     Time started_at_;

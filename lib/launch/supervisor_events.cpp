@@ -27,6 +27,7 @@ using std::chrono::steady_clock;
 constexpr int kNotFound = 127;
 constexpr size_t kKeptDiagnostics = 20;
 constexpr milliseconds kTick{500};
+constexpr milliseconds kSameWishMax{3'000};
 
 }  // namespace
 
@@ -113,6 +114,14 @@ void Supervisor::handle_frame(size_t index, const Frame& frame) {
             if (node.error.empty()) node.error = printable_lines(problem.message, 6);
             if (!node.problem_code) node.problem_code = problem.code;
             return;
+        }
+        case FrameKind::kAskedToEnd: {
+            // A scheduler signals every node and the launcher: it is one wish.
+            if (interrupts_ > 0) return;
+            const auto request = decode<SignalRequest>(frame.payload);
+            agent_asked_at_ = steady_clock::now();
+            return ask_to_end(fmt::format("host {} was asked to end by {}", spec_.nodes[index].name,
+                                          signal_text(static_cast<int>(request.signal_number))));
         }
         default:
             fail(ExitCode::kInternal, "a frame meant for an agent");
@@ -234,24 +243,33 @@ void Supervisor::fail_if_bad_nodes(const std::string& what, ExitCode code) {
 void Supervisor::handle_signals() {
     signalfd_siginfo info{};
     while (::read(signal_fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-        ++interrupts_;
-        if (!starting_ || interrupts_ > 1 || stopping_) {
-            end_now_ = true;
+        const bool by_hand = info.ssi_signo == SIGINT;
+        // The scheduler that asked through an agent signals this process a moment later.
+        if (!by_hand && interrupts_ == 1 && agent_asked_at_ &&
+            steady_clock::now() - *agent_asked_at_ < kSameWishMax) {
             continue;
         }
-        save_asked_ = true;
-        save_deadline_ = steady_clock::now() + spec_.grace;
-        const bool trains = spec_.target_kind == TargetKind::kTorchScript;
-        output_.note(fmt::format(
-            "dslaunch: {}; the ranks have {} s to {}, a second Ctrl-C ends them at once",
-            info.ssi_signo == SIGINT ? "Ctrl-C" : "asked to end",
-            std::chrono::duration_cast<std::chrono::seconds>(spec_.grace).count(),
-            trains ? "save" : "end"));
-        if (trains) {
-            send_all(FrameKind::kSave);
-        } else {
-            send_all(FrameKind::kSignal, encode(SignalRequest{SIGTERM}));
-        }
+        ask_to_end(by_hand ? "Ctrl-C" : "asked to end");
+    }
+}
+
+void Supervisor::ask_to_end(const std::string& cause) {
+    ++interrupts_;
+    if (!starting_ || interrupts_ > 1 || stopping_) {
+        end_now_ = true;
+        return;
+    }
+    save_asked_ = true;
+    save_deadline_ = steady_clock::now() + spec_.grace;
+    const bool trains = spec_.target_kind == TargetKind::kTorchScript;
+    output_.note(
+        fmt::format("dslaunch: {}; the ranks have {} s to {}, a second Ctrl-C ends them at once",
+                    cause, std::chrono::duration_cast<std::chrono::seconds>(spec_.grace).count(),
+                    trains ? "save" : "end"));
+    if (trains) {
+        send_all(FrameKind::kSave);
+    } else {
+        send_all(FrameKind::kSignal, encode(SignalRequest{SIGTERM}));
     }
 }
 

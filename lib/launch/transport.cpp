@@ -31,14 +31,18 @@ std::string launcher_path() {
     return path;
 }
 
-std::unique_ptr<Transport> make_transport(TransportKind kind, const std::string& ssh_config_path) {
-    switch (kind) {
+std::unique_ptr<Transport> make_transport(const JobSpec& spec) {
+    switch (spec.transport) {
         case TransportKind::kLocal:
             return make_local_transport();
         case TransportKind::kSsh:
-            return make_ssh_transport(ssh_config_path);
+            return make_ssh_transport(spec.ssh_config_path);
         case TransportKind::kOpenSsh:
-            return make_openssh_transport(ssh_config_path);
+            return make_openssh_transport(spec.ssh_config_path);
+        case TransportKind::kJoin:
+            return make_joining_transport(spec);
+        case TransportKind::kSlurm:
+            return make_slurm_transport(spec);
     }
     DSL_CHECK(false, "an unknown transport");
 }

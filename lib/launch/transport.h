@@ -60,7 +60,12 @@ class Transport {
 // libssh, all sessions in one loop.
 [[nodiscard]] std::unique_ptr<Transport> make_ssh_transport(const std::string& ssh_config_path);
 
-[[nodiscard]] std::unique_ptr<Transport> make_transport(TransportKind kind,
-                                                        const std::string& ssh_config_path);
+// Agents that come by themselves, or with SPEC.serves_node_0 all but this machine's, to
+// SPEC.listen.
+[[nodiscard]] std::unique_ptr<Transport> make_joining_transport(const JobSpec& spec);
+// One srun inside a Slurm allocation starts all agents, which call back.
+[[nodiscard]] std::unique_ptr<Transport> make_slurm_transport(const JobSpec& spec);
+
+[[nodiscard]] std::unique_ptr<Transport> make_transport(const JobSpec& spec);
 
 }  // namespace dslaunch

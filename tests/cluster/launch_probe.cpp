@@ -1,18 +1,21 @@
 // The launcher's process half without its command line: builds a JobSpec from plain words, so that
 // tests need neither hostfiles nor dsworker. `launch_probe agent --stdio` is the agent.
-//   launch_probe [kind=program|train] [transport=local|ssh|openssh] [hosts=a,b] [workers=N]
-//   [grace_ms=N]
-//                [output=DIR] [ssh_config=FILE] [cwd=DIR] [files=a,b] [restarts=N] -- command…
+//   launch_probe [kind=program|train] [transport=local|ssh|openssh|join|slurm] [hosts=a,b]
+//   [workers=N] [grace_ms=N]
+//                [output=DIR] [ssh_config=FILE] [cwd=DIR] [files=a,b] [restarts=N]
+//                [listen=HOST:PORT] [connect_ms=N] -- command…
 #include <unistd.h>
 
 #include <cstdio>
+#include <span>
 #include <string>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
-#include "launch/agent.h"
+#include "launch/agent_command.h"
 #include "launch/job.h"
+#include "launch/join_token.h"
 
 using namespace dslaunch;
 
@@ -28,6 +31,8 @@ void apply(JobSpec& spec, std::vector<std::string>& hosts, int& workers, const s
     } else if (name == "transport") {
         spec.transport = value == "ssh"       ? TransportKind::kSsh
                          : value == "openssh" ? TransportKind::kOpenSsh
+                         : value == "join"    ? TransportKind::kJoin
+                         : value == "slurm"   ? TransportKind::kSlurm
                                               : TransportKind::kLocal;
     } else if (name == "hosts") {
         hosts = split(value, ',');
@@ -39,6 +44,11 @@ void apply(JobSpec& spec, std::vector<std::string>& hosts, int& workers, const s
         spec.max_restarts = number;
     } else if (name == "output") {
         spec.output_directory = value;
+    } else if (name == "listen") {
+        spec.listen = value;
+        spec.token = take_token_variable();
+    } else if (name == "connect_ms") {
+        spec.connect_max = std::chrono::milliseconds(number);
     } else if (name == "ssh_config") {
         spec.ssh_config_path = value;
     } else if (name == "cwd") {
@@ -85,7 +95,10 @@ JobSpec parse(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     try {
-        if (argc == 3 && std::string(argv[1]) == "agent") return run_agent(0, 1);
+        const std::vector<std::string> words(argv + 1, argv + argc);
+        if (!words.empty() && words[0] == "agent") {
+            return run_agent_command(std::span(words).subspan(1));
+        }
         return run_job(parse(argc, argv));
     } catch (const Error& error) {
         const std::string line = std::string("launch_probe: ") + error.what() + "\n";

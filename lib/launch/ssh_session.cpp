@@ -255,8 +255,11 @@ bool SshSession::handshake() {
     if (status != SSH_OK) {
         // An sshd with too many connections at the door drops some before it says who it is.
         std::string cause = session_error();
-        if (way_ != nullptr && !way_->failure().empty()) cause = way_->failure();
-        if (ssh_get_serverbanner(session_) == nullptr && attempts_ < kConnectAttempts) {
+        const bool way_failed = way_ != nullptr && !way_->failure().empty();
+        if (way_failed) cause = way_->failure();
+        const bool may_retry = !way_failed || way_->may_retry();
+        if (may_retry && ssh_get_serverbanner(session_) == nullptr &&
+            attempts_ < kConnectAttempts) {
             drop();
             state_ = State::kWaiting;
             deadline_ = steady_clock::now() + backoff_delay(attempts_);

@@ -112,6 +112,7 @@ void SshWay::advance() {
     for (TransportEvent& event : events) {
         if (event.kind == TransportEvent::Kind::kBytes) output_ += event.text;
         if (event.kind != TransportEvent::Kind::kEnded) continue;
+        may_retry_ = event.text.empty();
         failure_ = fmt::format("over {}: {}", jump_name_,
                                event.text.empty() ? "it closed the connection" : event.text);
     }
@@ -149,6 +150,7 @@ std::string SshWay::failure() {
         int status = 0;
         if (::waitpid(command_, &status, WNOHANG) == command_) {
             command_ = -1;
+            may_retry_ = status == 0;
             const std::string words(trim(last_words_));
             failure_ = fmt::format(
                 "its ProxyCommand ended{}",

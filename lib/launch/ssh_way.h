@@ -36,6 +36,8 @@ class SshWay {
     [[nodiscard]] UniqueFd take_connection();
     // Why there is no way, or no more; empty: none of this is known.
     [[nodiscard]] std::string failure();
+    // After a failure: whether it may only be that the host closed the connection.
+    [[nodiscard]] bool may_retry() const { return may_retry_; }
 
     [[nodiscard]] bool waits_for_retry() const;
     void add_polls(std::vector<pollfd>& entries) const;
@@ -51,6 +53,7 @@ class SshWay {
     std::string config_path_;
     int depth_;
     std::string failure_;
+    bool may_retry_ = false;
     UniqueFd connection_;  // the session's end
     // ProxyCommand
     pid_t command_ = -1;

@@ -62,12 +62,13 @@ node() {
     [ "$i" != 1 ] || server "$dir" "${name}p" -p 2222 -o PubkeyAuthentication=no
 }
 
+# SHLVL: bash would read ~/.bashrc for each session, which may take longer than all the rest.
 server() { # DIR NAME OPTIONS...
     local dir=$1 name=$2 tries
     shift 2
     ip netns exec "${name%p}" /usr/sbin/sshd -f /dev/null -E "$dir/$name.log" -o "PidFile=$dir/$name.pid" \
         -o "HostKey=$dir/host" -o "AuthorizedKeysFile=$dir/authorized_keys" -o StrictModes=no \
-        -o "TrustedUserCAKeys=$dir/authority.pub" -o UsePAM=no "$@"
+        -o "TrustedUserCAKeys=$dir/authority.pub" -o UsePAM=no -o SetEnv=SHLVL=1 "$@"
     for tries in $(seq 100); do [ -s "$dir/$name.pid" ] && return; sleep 0.02; done
     echo "no sshd in $name after $tries tries" >&2
     exit 1

@@ -13,7 +13,9 @@
 #include "base/text.h"
 #include "launch/environment_file.h"
 #include "launch/gpu_count.h"
+#include "launch/join_token.h"
 #include "launch/launch_plan.h"
+#include "launcher/host_source.h"
 
 extern char** environ;
 
@@ -21,6 +23,9 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kEnvironmentFileBytesMax = 1U << 20;
+// srun may wait for a busy controller; pods and people come when they come.
+constexpr std::chrono::seconds kSrunMax{60};
+constexpr std::chrono::seconds kJoinMax{300};
 
 std::string absolute(const std::string& path, const std::string& directory) {
     return (std::filesystem::path(directory) / path).lexically_normal().string();
@@ -40,6 +45,7 @@ class Builder {
 
   private:
     void choose_hosts();
+    [[nodiscard]] Host this_machine() const;
     void choose_transport();
     void note_unused_options();
     void choose_device(PlanRequest& request);
@@ -52,59 +58,77 @@ class Builder {
     const Machine& machine_;
     BuiltJob job_;
     std::vector<HostSlots> hosts_;
-    bool from_hostfile_ = false;
+    HostSource source_ = HostSource::kThisMachine;
 };
 
 void Builder::choose_hosts() {
-    std::string path = options_.hostfile;
-    if (path.empty() && !options_.standalone && !machine_.default_hostfile.empty()) {
-        path = machine_.default_hostfile;
-        note(fmt::format("using {}, as deepspeed does; give --standalone for this machine alone",
-                         path));
-    }
+    source_ = choose_host_source(options_, machine_);
     std::vector<Host> hosts;
-    HostFilter filter = options_.filter;
-    if (!path.empty()) {
-        from_hostfile_ = true;
-        hosts =
-            read_hostfile(options_.hostfile.empty() ? path : absolute(path, machine_.directory));
+    if (source_ == HostSource::kSlurm) {
+        hosts = slurm_hosts(options_, machine_, job_.notes);
+    } else if (source_ == HostSource::kThisMachine) {
+        hosts.push_back(this_machine());
+    } else if (source_ == HostSource::kJoin && options_.hostfile.empty()) {
+        hosts = joining_hosts(options_, job_.notes);
+    } else if (options_.hostfile.empty()) {
+        note(fmt::format("using {}, as deepspeed does; give --standalone for this machine alone",
+                         machine_.default_hostfile));
+        hosts = read_hostfile(machine_.default_hostfile);
     } else {
-        if (filter.num_nodes.value_or(1) != 1) {
-            fail(ExitCode::kUsage, "--num_nodes {} needs a --hostfile that names the hosts",
-                 *filter.num_nodes);
-        }
-        const auto visible = machine_.variable("CUDA_VISIBLE_DEVICES");
-        const bool cpu = resolve_local_device(options_.device, machine_.gpu_count, visible) ==
-                         DeviceRequest::kCpu;
-        Host host;
-        host.name = "localhost";
-        host.slots = static_cast<int>(visible_device_list(visible, machine_.gpu_count).size());
-        if (cpu)
-            host.slots = std::max(filter.num_gpus.value_or(1), largest_slot(filter.include) + 1);
-        if (host.slots == 0)
-            fail(ExitCode::kSetup,
-                 "--device cuda: this machine shows no GPU (looked for {}); use --device cpu",
-                 kGpuDevicePattern);
-        hosts.push_back(host);
+        hosts = read_hostfile(absolute(options_.hostfile, machine_.directory));
     }
-    hosts_ = apply_filter(hosts, filter);
+    hosts_ = apply_filter(hosts, options_.filter);
+}
+
+Host Builder::this_machine() const {
+    const HostFilter& filter = options_.filter;
+    if (filter.num_nodes.value_or(1) != 1) {
+        fail(ExitCode::kUsage, "--num_nodes {} needs a --hostfile that names the hosts",
+             *filter.num_nodes);
+    }
+    const auto visible = machine_.variable("CUDA_VISIBLE_DEVICES");
+    const bool cpu =
+        resolve_local_device(options_.device, machine_.gpu_count, visible) == DeviceRequest::kCpu;
+    Host host;
+    host.name = "localhost";
+    host.slots = static_cast<int>(visible_device_list(visible, machine_.gpu_count).size());
+    if (cpu) host.slots = std::max(filter.num_gpus.value_or(1), largest_slot(filter.include) + 1);
+    if (host.slots == 0)
+        fail(ExitCode::kSetup,
+             "--device cuda: this machine shows no GPU (looked for {}); use --device cpu",
+             kGpuDevicePattern);
+    return host;
 }
 
 void Builder::choose_transport() {
+    const std::string& launcher = options_.launcher;
+    const bool named = source_ != HostSource::kThisMachine;
     const bool all_local = std::all_of(hosts_.begin(), hosts_.end(), [&](const HostSlots& entry) {
         return is_this_machine(entry.host.name, machine_.host_name);
     });
-    const bool local =
-        options_.launcher == "local" || !from_hostfile_ || (all_local && !options_.force_multi);
-    if (!from_hostfile_ && options_.force_multi)
-        fail(ExitCode::kUsage, "--force_multi needs a --hostfile");
-    job_.spec.transport = local                            ? TransportKind::kLocal
-                          : options_.launcher == "openssh" ? TransportKind::kOpenSsh
-                                                           : TransportKind::kSsh;
-    if (!from_hostfile_ && !options_.launcher.empty() && options_.launcher != "local") {
-        fail(ExitCode::kUsage, "--launcher {} needs a --hostfile", options_.launcher);
+    if (!named && options_.force_multi) fail(ExitCode::kUsage, "--force_multi needs a --hostfile");
+    if (!named && !launcher.empty() && launcher != "local") {
+        fail(ExitCode::kUsage, "--launcher {} needs a --hostfile", launcher);
     }
-    if (local) note_unused_options();
+    const bool stays = all_local && !options_.force_multi && launcher != "slurm";
+    const bool local = launcher == "local" || !named || (stays && source_ != HostSource::kJoin);
+    JobSpec& spec = job_.spec;
+    spec.connect_max = options_.connect_timeout.value_or(spec.connect_max);
+    if (source_ == HostSource::kJoin) {
+        spec.transport = TransportKind::kJoin;
+        spec.listen = listen_text(options_);
+        spec.serves_node_0 = options_.no_ssh;
+        if (options_.no_ssh) spec.master_port = 0;  // the agents come to the one that was named
+        spec.connect_max = options_.connect_timeout.value_or(kJoinMax);
+    } else if (local) {
+        spec.transport = TransportKind::kLocal;
+        note_unused_options();
+    } else if (launcher == "slurm" || (launcher.empty() && source_ == HostSource::kSlurm)) {
+        spec.transport = TransportKind::kSlurm;
+        spec.connect_max = options_.connect_timeout.value_or(kSrunMax);
+    } else {
+        spec.transport = launcher == "openssh" ? TransportKind::kOpenSsh : TransportKind::kSsh;
+    }
     for (HostSlots& entry : hosts_) {
         if (entry.host.port == 0) entry.host.port = options_.ssh_port;
     }
@@ -121,7 +145,8 @@ void Builder::note_unused_options() {
     if (options_.verify) unused.emplace_back("--verify");
     if (unused.empty()) return;
     note(fmt::format("{} without effect: every host is this machine, no ssh is used{}",
-                     join(unused, ", "), from_hostfile_ ? " (--force_multi would use it)" : ""));
+                     join(unused, ", "),
+                     source_ == HostSource::kThisMachine ? "" : " (--force_multi would use it)"));
 }
 
 void Builder::choose_device(PlanRequest& request) {
@@ -187,13 +212,18 @@ void Builder::append_file(const std::string& path) {
 
 void Builder::write_environment() {
     EnvironmentRules& rules = job_.spec.environment;
-    rules.inherit_all = job_.spec.transport == TransportKind::kLocal;
+    const TransportKind transport = job_.spec.transport;
+    // An agent that srun started has all of this environment; one that came by itself has that of
+    // its container, which is meant for the workers.
+    rules.inherit_all = transport == TransportKind::kLocal || transport == TransportKind::kSlurm ||
+                        transport == TransportKind::kJoin;
     const std::string level = options_.log.quiet ? "warn" : options_.log.level;
     if (job_.spec.target_kind == TargetKind::kTorchScript && level != "info") {
         rules.set.emplace_back(kLogLevelVariable, level);
     }
-    if (!rules.inherit_all) {
+    if (transport != TransportKind::kLocal) {
         for (const auto& [name, value] : machine_.environment) {
+            if (transport == TransportKind::kSlurm) break;  // srun hands them over
             if (has_forwarded_prefix(name)) rules.set.emplace_back(name, value);
         }
         for (const std::string& directory :
@@ -209,6 +239,9 @@ void Builder::write_environment() {
         const std::string name = entry.substr(0, equals);
         if (!is_variable_name(name))
             fail(ExitCode::kUsage, "--env: `{}` is not a variable name", name);
+        if (name == kTokenVariable)
+            fail(ExitCode::kUsage, "--env: {} is dslaunch's own secret and goes to no worker",
+                 name);
         if (is_rank_variable(name))
             fail(ExitCode::kUsage, "--env: {} is set by dslaunch for each rank", name);
         const auto value =
@@ -244,7 +277,7 @@ BuiltJob Builder::build() {
     PlanRequest request;
     request.hosts = hosts_;
     request.master_address = options_.master_address;
-    request.master_port = options_.master_port;
+    request.master_port = spec.master_port;
     request.job_id = spec.job_id;
     choose_device(request);
     write_command(request);

@@ -125,7 +125,10 @@ std::string dry_run_text(const JobSpec& spec) {
     }
     text += "\nenvironment of rank 0 (each rank has its own RANK, LOCAL_RANK, …):\n";
     for (const auto& [name, value] : first) text += fmt::format("  {}={}\n", name, quoted(value));
-    if (spec.environment.inherit_all) text += "  and everything in the environment of dslaunch\n";
+    if (spec.environment.inherit_all) {
+        text += fmt::format("  and everything in the environment of {}\n",
+                            spec.transport == TransportKind::kJoin ? "its agent" : "dslaunch");
+    }
     return text;
 }
 

@@ -18,9 +18,11 @@
 #include "base/text.h"
 #include "launch/agent_command.h"
 #include "launch/job.h"
+#include "launch/join_token.h"
 #include "launcher/build_job.h"
 #include "launcher/config_command.h"
 #include "launcher/dry_run.h"
+#include "launcher/host_source.h"
 #include "launcher/pack_command.h"
 #include "launcher/run_options.h"
 #include "launcher/tokens_command.h"
@@ -95,8 +97,26 @@ void refuse_mistyped_subcommand(const JobSpec& spec) {
          printable(target), *guess, printable(target));
 }
 
+// A job whose agents come by themselves is known to them by its token.
+void give_token(const RunOptions& options, const std::string& variable, JobSpec& spec) {
+    if (spec.transport != TransportKind::kJoin) return;
+    spec.token = choose_token(variable, options.token_file);
+    if (spec.token.empty()) {
+        fail(ExitCode::kUsage, "agents that join over a network are known by a token; {}",
+             kTokenAdvice);
+    }
+}
+
+// `--no_ssh` on a node that is not the first.
+int join_by_hand(const RunOptions& options, const std::string& variable, JoinRequest request) {
+    release_end_signals();
+    request.token = choose_token(variable, options.token_file);
+    return run_joining_agent(std::move(request));
+}
+
 int run(const Arguments& arguments) {
     hold_end_signals();
+    const std::string token = take_token_variable();  // no worker inherits it
     const RunOptions options = parse_run_options(arguments);
     if (options.help) {
         fmt::print("{}", run_options_help());
@@ -107,7 +127,15 @@ int run(const Arguments& arguments) {
         return 0;
     }
     set_log_level(options.log.quiet ? LogLevel::kWarn : parse_log_level(options.log.level));
-    BuiltJob job = build_job(options, Machine::this_one());
+    const Machine machine = Machine::this_one();
+    if (is_other_copy(options, machine)) {
+        log_debug("launch", "process 0 of this Slurm step launches the job; this one ends");
+        return 0;
+    }
+    if (auto request = agent_by_hand(options); request && !options.dry_run) {
+        return join_by_hand(options, token, *std::move(request));
+    }
+    BuiltJob job = build_job(options, machine);
     if (!options.log.quiet) {
         for (const std::string& note : job.notes) fmt::print(stderr, "dslaunch: {}\n", note);
     }
@@ -115,6 +143,7 @@ int run(const Arguments& arguments) {
         fmt::print("{}", options.json ? dry_run_json(job.spec) : dry_run_text(job.spec));
         return 0;
     }
+    give_token(options, token, job.spec);
     refuse_mistyped_subcommand(job.spec);
     if (job.spec.target_kind == TargetKind::kTorchScript) {
         require_worker(job.spec.required_files.front());

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "launch/join_endpoint.h"
 
 namespace dslaunch {
 namespace {
@@ -50,15 +51,37 @@ void set_device(RunOptions& o, const std::string& value) {
 }
 
 void set_launcher(RunOptions& o, const std::string& value) {
-    static constexpr std::array<std::string_view, 6> kLater = {"pdsh",  "slurm", "openmpi",
-                                                               "mpich", "impi",  "mvapich"};
+    static constexpr std::array<std::string_view, 5> kLater = {"pdsh", "openmpi", "mpich", "impi",
+                                                               "mvapich"};
+    static constexpr std::array<std::string_view, 5> kKnown = {"ssh", "openssh", "slurm", "join",
+                                                               "local"};
     if (std::find(kLater.begin(), kLater.end(), value) != kLater.end()) {
         fail(ExitCode::kUsage, "`{}` is not available yet, use ssh or openssh", value);
     }
-    if (value != "ssh" && value != "openssh" && value != "local") {
-        fail(ExitCode::kUsage, "`{}` is none of ssh, openssh, local", printable(value));
+    if (std::find(kKnown.begin(), kKnown.end(), value) == kKnown.end()) {
+        fail(ExitCode::kUsage, "`{}` is none of ssh, openssh, slurm, join, local",
+             printable(value));
     }
     o.launcher = value;
+}
+
+void set_listen(RunOptions& o, const std::string& value) {
+    o.listen = parse_join_endpoint(value).text();
+}
+
+void set_connect_timeout(RunOptions& o, const std::string& value) {
+    const auto seconds = parse_double(value);
+    if (!seconds || !(*seconds >= 0.1 && *seconds <= 604'800.0)) {
+        fail(ExitCode::kUsage, "`{}` is not a number of seconds from 0.1 to 604800",
+             printable(value));
+    }
+    o.connect_timeout = std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000.0));
+}
+
+void set_node_rank(RunOptions& o, const std::string& value) {
+    o.no_local_rank = true;
+    const int64_t rank = number(value, -1, kHostsMax - 1);
+    if (rank >= 0) o.node_rank = static_cast<int>(rank);
 }
 
 void set_log_level(RunOptions& o, const std::string& value) {
@@ -169,7 +192,11 @@ constexpr OptionRow kRows[] = {
     {"exclude,e", kValue, Group::kHosts, "SPEC", "all but these, written as --include", [](O& o, V& v) { o.filter.exclude = v; }},
     {"num-nodes", kValue, Group::kHosts, "N", "the first N hosts of the hostfile", [](O& o, V& v) { o.filter.num_nodes = count_or_all(v); }},
     {"num-gpus,num-accelerators", kValue, Group::kHosts, "N", "the first N slots of each host; without GPUs N CPU workers", [](O& o, V& v) { o.filter.num_gpus = count_or_all(v); }},
-    {"launcher", kValue, Group::kHosts, "NAME", "ssh (built in, default), openssh (the ssh program), local (all hosts pretended on this machine)", set_launcher},
+    {"launcher", kValue, Group::kHosts, "NAME", "ssh (built in, default), openssh (the ssh program), slurm (srun; default in an allocation), join (agents come by themselves), local (all hosts pretended on this machine)", set_launcher},
+    {"listen", kValue, Group::kHosts, "ADDRESS:PORT", "with --launcher join: where agents (`dslaunch agent --join ADDRESS:PORT`) find this job", set_listen},
+    {"token-file", kValue, Group::kHosts, "FILE", "the secret by which agents that join are known, mode 600; default: the variable DSLAUNCH_TOKEN", [](O& o, V& v) { o.token_file = v; }},
+    {"connect-timeout", kValue, Group::kHosts, "SECONDS", "until every host's agent is there, default 30; 60 with srun, 300 for agents that come", set_connect_timeout},
+    {"no-ssh", kNothing, Group::kHosts, "", "this command runs on every node with its --node_rank; node 0 starts the job at --master_addr and --master_port, the others join it; needs a token", [](O& o, V&) { o.no_ssh = true; }},
     {"force-multi", kNothing, Group::kHosts, "", "use ssh even when every host is this machine", [](O& o, V&) { o.force_multi = true; }},
     {"ssh-port", kValue, Group::kHosts, "PORT", "sshd's port on hosts whose line gives no port=", [](O& o, V& v) { o.ssh_port = port(v); }},
     {"ssh-config", kValue, Group::kHosts, "FILE", "the ssh configuration, for every transport (also DSLAUNCH_SSH_CONFIG)", [](O& o, V& v) { o.ssh_config = v; }},
@@ -215,9 +242,7 @@ constexpr OptionRow kRows[] = {
 
     {"nproc-per-node", kValue, Group::kTorchrun, "N", "as --num_gpus; also gpu or auto", set_nproc},
     {"nnodes", kValue, Group::kTorchrun, "N", "as --num_nodes", set_nnodes},
-    {"node-rank", kValue, Group::kTorchrun, "0", "only 0: run dslaunch once, it starts every node itself", [](O& o, V& v) {
-         if (number(v, -1, kHostsMax) > 0) fail(ExitCode::kUsage, "run dslaunch once, on one machine: it starts every node of the hostfile itself");
-         o.no_local_rank = true; }},
+    {"node-rank", kValue, Group::kTorchrun, "N", "which node this is, for --no_ssh; else only 0: run dslaunch once, it starts every node itself", set_node_rank},
     {"standalone", kNothing, Group::kTorchrun, "", "this machine alone (the default without a hostfile)", [](O& o, V&) { o.standalone = true; o.no_local_rank = true; }},
     {"rdzv-backend", kValue, Group::kTorchrun, "NAME", "c10d or static: dslaunch's own rendezvous serves both", [](O& o, V& v) {
          if (v != "c10d" && v != "static") fail(ExitCode::kUsage, "`{}` is not available; leave it out, dslaunch brings its own rendezvous", printable(v));
@@ -228,7 +253,6 @@ constexpr OptionRow kRows[] = {
          if (number(v, 0, 1'000'000) > 0) fail(ExitCode::kUsage, "restarting a failed job is not available yet; give 0");
          o.no_local_rank = true; }},
 
-    {"no-ssh", kNothing, Group::kRefused, "", "starting by hand on each node is not available yet; run dslaunch once, it reaches the hosts by ssh"},
     {"push", kNothing, Group::kRefused, "", "sending files is not available yet; copy what differs to the same path on each host (rsync), or put it on a shared file system"},
     {"launcher-args", kValue, Group::kRefused, "", "there is no backend to hand them to; put ssh options into a file and name it with --ssh-config"},
     {"elastic-training", kNothing, Group::kRefused, "", "elastic training is not available yet; give fixed --num_nodes and --num_gpus"},

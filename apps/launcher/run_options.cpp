@@ -173,6 +173,12 @@ void Parser::check() const {
     if (o.json && !o.dry_run) fail(ExitCode::kUsage, "--json needs --dry-run");
     if (o.standalone && !o.hostfile.empty())
         fail(ExitCode::kUsage, "--standalone and --hostfile exclude each other");
+    if (o.node_rank.value_or(0) > 0 && !o.no_ssh) {
+        fail(ExitCode::kUsage,
+             "--node_rank {}: run dslaunch once, on one machine: it starts every node itself; or "
+             "give --no_ssh on every node",
+             *o.node_rank);
+    }
     if (o.force_multi && o.launcher == "local") {
         fail(ExitCode::kUsage, "--force_multi and --launcher local exclude each other");
     }

@@ -2,6 +2,7 @@
 // text from the same table. Pure: reads no file and no environment.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,7 +18,12 @@ struct RunOptions {
     // Where
     std::string hostfile;  // empty: not given
     HostFilter filter;
-    std::string launcher;  // ssh, openssh, local; empty: not given
+    std::string launcher;  // ssh, openssh, slurm, join, local; empty: not given
+    bool no_ssh = false;   // every node runs this command line, node 0 launches
+    std::optional<int> node_rank;
+    std::string listen;      // HOST:PORT for --launcher join; empty: not given
+    std::string token_file;  // empty: not given
+    std::optional<std::chrono::milliseconds> connect_timeout;  // until every agent is there
     bool force_multi = false;
     int ssh_port = 0;
     std::string ssh_config;

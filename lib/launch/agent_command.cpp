@@ -167,12 +167,9 @@ int run_agent_command(std::span<const std::string> arguments) {
         fmt::print("{}", agent_help());
         return 0;
     }
-    // Whatever the way: no worker inherits it.
-    if (parsed.stdio) {
-        static_cast<void>(take_token_variable());
-        return run_agent(STDIN_FILENO, STDOUT_FILENO);
-    }
-    parsed.join.token = take_token(parsed.token_file);
+    const std::string variable = take_token_variable();  // whatever the way: no worker inherits it
+    if (parsed.stdio) return run_agent(STDIN_FILENO, STDOUT_FILENO);
+    parsed.join.token = choose_token(variable, parsed.token_file);
     return run_joining_agent(std::move(parsed.join));
 }
 

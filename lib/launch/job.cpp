@@ -42,6 +42,11 @@ void hold_end_signals() {
     ::sigprocmask(SIG_BLOCK, &set, nullptr);
 }
 
+void release_end_signals() {
+    const sigset_t set = end_signals();
+    ::sigprocmask(SIG_UNBLOCK, &set, nullptr);
+}
+
 int run_job(const JobSpec& spec) {
     // What an agent on this machine leaves when it and its guardian are killed comes to us, and
     // goes. Not over ssh: a connection that the ssh program keeps for later is nobody's to end.

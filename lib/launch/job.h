@@ -11,6 +11,9 @@ namespace dslaunch {
 // stays ignored. REQUIRES: no other thread yet.
 void hold_end_signals();
 
+// They end this process again: it is to be no job after all.
+void release_end_signals();
+
 // Starts agents on every node, checks all of them, starts the workers, forwards what they say, and
 // ends everything when one fails or the user asks. The result is the exit code of the process
 // (DESIGN "Exit codes"); what went wrong is on stderr by then. Throws Error for what concerns no

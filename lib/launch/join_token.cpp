@@ -74,11 +74,10 @@ std::string take_token_variable() {
     return token;
 }
 
-std::string take_token(const std::string& file) {
-    std::string token = take_token_variable();
+std::string choose_token(const std::string& variable, const std::string& file) {
     if (!file.empty()) return read_token_file(file);
-    if (!token.empty()) check_length(token, kTokenVariable);
-    return token;
+    if (!variable.empty()) check_length(variable, kTokenVariable);
+    return variable;
 }
 
 }  // namespace dslaunch

@@ -27,8 +27,8 @@ inline constexpr std::string_view kTokenAdvice =
 // yet.
 [[nodiscard]] std::string take_token_variable();
 
-// take_token_variable() or, when FILE is not empty, the token in FILE; the variable is wiped either
-// way. Throws as read_token_file, and Error{kUsage} for a variable of a wrong length.
-[[nodiscard]] std::string take_token(const std::string& file);
+// The token in FILE, or without one VARIABLE (what take_token_variable gave): empty when there is
+// neither. Throws as read_token_file, and Error{kUsage} for a variable of a wrong length.
+[[nodiscard]] std::string choose_token(const std::string& variable, const std::string& file);
 
 }  // namespace dslaunch

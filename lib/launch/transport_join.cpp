@@ -190,7 +190,7 @@ void JoinTransport::accept_all() {
                              LauncherHandshake(settings_.token, make_join_nonce()),
                              peer,
                              {},
-                             steady_clock::now() + kProofMax});
+                             steady_clock::now() + settings_.proof_max});
     }
 }
 
@@ -317,7 +317,11 @@ void JoinTransport::read_from(size_t host, Events& events) {
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
     std::string cause = n == 0 ? "its agent closed the connection"
                                : "the connection to its agent broke: " + errno_text(errno);
-    if (!member.last_words.empty()) cause += "; " + member.last_words;
+    if (!member.last_words.empty()) {
+        cause += "; " + member.last_words;
+    } else if (starter_ && starter_->ended().value_or(0) != 0) {
+        cause += "; " + settings_.starter->describe_end(*starter_->ended(), {});
+    }
     end_host(host, std::move(cause), events);
 }
 

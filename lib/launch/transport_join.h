@@ -17,7 +17,6 @@ namespace dslaunch {
 // Connections that have not yet proven themselves: a newer one takes the oldest one's place, none
 // lasts longer than the time, and none is read further than a handshake is long.
 inline constexpr size_t kUnprovenConnectionsMax = 128;
-inline constexpr std::chrono::milliseconds kProofMax{5'000};
 
 struct JoinSettings {
     // Where to listen. Nothing given: a Unix socket in a private folder, without token; a host
@@ -26,8 +25,9 @@ struct JoinSettings {
     std::string token;  // not empty over TCP
     // From start() until a host that has not joined is given up.
     std::chrono::milliseconds join_max{30'000};
-    std::unique_ptr<AgentStarter> starter;  // null: every agent comes by itself
-    bool announce = false;                  // a log line for each agent that joins
+    std::unique_ptr<AgentStarter> starter;       // null: every agent comes by itself
+    bool announce = false;                       // a log line for each agent that joins
+    std::chrono::milliseconds proof_max{5'000};  // of a connection, to say who it is
 };
 
 // Over TCP, strangers, garbage and wrong tokens cost their own connection and nothing else. An

@@ -244,6 +244,26 @@ TEST_CASE("a host that goes away while its ranks run is named with its cause") {
     CHECK_THAT(result.report, Catch::Contains("host n1 is lost: the connection was reset"));
 }
 
+TEST_CASE("a scheduler that signals every agent asks once: the ranks may end by themselves") {
+    int asked = 0;
+    const auto agent = [&](FakeTransport& transport, size_t host, const Frame& frame) {
+        if (frame.kind == FrameKind::kSignal) {
+            ++asked;
+            // The scheduler's signal reaches this agent only now.
+            transport.say(host, FrameKind::kAskedToEnd, encode(SignalRequest{SIGTERM}));
+            all_end_well(transport, host);
+        }
+        good_agent([](FakeTransport& t, size_t at) {
+            t.say(at, FrameKind::kAskedToEnd, encode(SignalRequest{SIGTERM}));
+        })(transport, host, frame);
+    };
+    FakeTransport transport(agent);
+    const AttemptResult result = run(two_per_node(3), transport);
+    CHECK(asked == 3);  // one request for each host, and none was cut short
+    CHECK(result.exit_code == static_cast<int>(ExitCode::kInterrupted));
+    CHECK_FALSE(result.may_restart);
+}
+
 TEST_CASE("nonsense from an agent whose ranks run loses its host, not the launcher") {
     FakeTransport transport(good_agent([](FakeTransport& t, size_t host) {
         if (host == 0) t.say(0, FrameKind::kExited, encode(exited(77, 0)));  // there is no rank 77

@@ -22,6 +22,10 @@ const char* name_of(TransportKind kind) {
             return "join";
         case TransportKind::kSlurm:
             return "slurm";
+        case TransportKind::kPdsh:
+            return "pdsh";
+        case TransportKind::kOpenMpi:
+            return "openmpi";
     }
     return "unknown";
 }

@@ -32,6 +32,7 @@ constexpr const char* kHelp =
     "                                 SLURMD_NODENAME\n"
     "  --token-file FILE              the token that both share, mode 600; default: the variable\n"
     "                                 DSLAUNCH_TOKEN\n"
+    "  --remove-socket                remove the socket of unix:PATH when joined\n"
     "  --connect-timeout SECONDS      how long to wait for the launcher, default 300\n"
     "  --stdio                        the launcher is at the other end of stdin and stdout\n";
 
@@ -112,6 +113,8 @@ AgentArguments parse_agent_arguments(
         }
         if (name == "--stdio") {
             parsed.stdio = true;
+        } else if (name == "--remove-socket") {
+            parsed.join.removes_socket = true;
         } else if (name == "--join") {
             parsed.join.endpoint = parse_join_endpoint(value());
         } else if (name == "--node") {

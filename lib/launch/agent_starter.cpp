@@ -51,6 +51,11 @@ std::string AgentStarter::describe_end(int status, const std::deque<std::string>
     return text;
 }
 
+StarterLine AgentStarter::read_line(const std::string& line,
+                                    const std::vector<HostAddress>& hosts) const {
+    return {host_named_in(line, hosts), line};
+}
+
 StarterProcess::StarterProcess(const AgentStarter& starter, const std::vector<HostAddress>& hosts,
                                const std::string& endpoint, const std::string& token) {
     Pipe out = make_pipe();

@@ -14,6 +14,11 @@
 
 namespace dslaunch {
 
+struct StarterLine {
+    std::optional<size_t> host;  // that it speaks of
+    std::string text;            // without what only says so
+};
+
 class AgentStarter {
   public:
     virtual ~AgentStarter() = default;
@@ -33,9 +38,16 @@ class AgentStarter {
         static_cast<void>(host);
         return true;
     }
-    // A line that the program wrote: whether it says that a host which it names is lost. Which host
-    // a line speaks of is found by its name.
+    // What a line that the program wrote speaks of; by default the first host whose name is in it.
+    [[nodiscard]] virtual StarterLine read_line(const std::string& line,
+                                                const std::vector<HostAddress>& hosts) const;
+    // A line about a host: whether it says that it is lost.
     [[nodiscard]] virtual bool says_host_is_lost(const std::string& line) const = 0;
+    // What such a line says its agent ended with, -1: nothing.
+    [[nodiscard]] virtual int exit_status_in(const std::string& line) const {
+        static_cast<void>(line);
+        return -1;
+    }
     // Why hosts have no agent when the program ended with STATUS (128+n for a signal), having
     // written LINES last.
     [[nodiscard]] virtual std::string describe_end(int status,

@@ -18,6 +18,8 @@ enum class TransportKind {
     kOpenSsh,  // the ssh program
     kJoin,     // agents that come by themselves
     kSlurm,    // agents started by one srun, inside an allocation
+    kPdsh,     // by one pdsh
+    kOpenMpi,  // by one mpirun of Open MPI
 };
 
 enum class TargetKind {
@@ -72,6 +74,7 @@ struct JobSpec {
     std::string working_directory;  // absolute; workers start here, on every node
     std::string output_directory;   // absolute; empty: none. Launcher's side
     std::string ssh_config_path;    // empty: the user's and the system's
+    std::vector<std::string> launcher_args;  // for srun, pdsh, mpirun or ssh, as the user gave them
     // kJoin: where to wait for agents, HOST:PORT, and the token by which they are known. The token
     // is never printed, logged or given to a worker.
     std::string listen;

@@ -133,7 +133,27 @@ std::string shake_hands(int socket, const JoinRequest& request) {
 
 }  // namespace
 
+namespace {
+
+// Also when there is no joining: nobody else would come for it.
+class SocketRemoval {
+  public:
+    explicit SocketRemoval(const JoinRequest& request)
+        : path_(request.removes_socket ? request.endpoint.unix_path : std::string()) {}
+    SocketRemoval(const SocketRemoval&) = delete;
+    SocketRemoval& operator=(const SocketRemoval&) = delete;
+    ~SocketRemoval() {
+        if (!path_.empty()) ::unlink(path_.c_str());
+    }
+
+  private:
+    std::string path_;
+};
+
+}  // namespace
+
 JoinedLauncher join_launcher(const JoinRequest& request) {
+    const SocketRemoval removal(request);
     const auto deadline = steady_clock::now() + request.connect_max;
     auto say_at = steady_clock::now();
     for (int number = 1;; ++number) {

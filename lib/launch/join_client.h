@@ -15,6 +15,7 @@ struct JoinRequest {
     JoinEndpoint endpoint;
     std::string token;  // empty only over a Unix socket
     JoinIdentity identity;
+    bool removes_socket = false;  // a Unix socket that nobody else is to use: gone when joined
     // Nobody listens there yet: tried again, 50 ms to 2 s apart, for so long.
     std::chrono::milliseconds connect_max{300'000};
 };

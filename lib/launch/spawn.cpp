@@ -88,7 +88,7 @@ void place_standard_fds(const SpawnRequest& request, int report_fd) {
 
 [[noreturn]] void run_child(const SpawnRequest& request, const Prepared& prepared, int report_fd,
                             pid_t parent) {
-    ::setpgid(0, 0);
+    request.new_session ? ::setsid() : ::setpgid(0, 0);
     reset_signals();
     if (request.die_with_parent) {
         // The parent may have ended before the request took effect.
@@ -155,7 +155,8 @@ SpawnResult spawn(const SpawnRequest& request) {
     const pid_t pid = ::fork();
     if (pid < 0) return {-1, fmt::format("cannot fork: {}", errno_text(errno))};
     if (pid == 0) run_child(request, prepared, report.write_end.get(), parent);
-    ::setpgid(pid, pid);  // both sides do it, so that a signal to the group never comes too early
+    // Both sides do it, so that a signal to the group never comes too early.
+    if (!request.new_session) ::setpgid(pid, pid);
     report.write_end.reset();
     Failure failure{};
     const auto bytes = std::as_writable_bytes(std::span(&failure, 1));

@@ -21,6 +21,7 @@ struct SpawnRequest {
     int stderr_fd = -1;
     std::vector<int> kept_fds;     // keep their numbers in the child; all others are close-on-exec
     bool die_with_parent = false;  // SIGKILL when the calling thread ends
+    bool new_session = false;      // without a terminal: it cannot ask anybody anything
 };
 
 struct SpawnResult {

@@ -17,16 +17,18 @@
 namespace dslaunch {
 namespace {
 
-constexpr int kThreadsMax = 8;
+constexpr int kThreadsMax = 32;
 
 struct Question {
     size_t host;
     std::string name;
     int port;
+    int family;
 };
 
 Resolved look_up(const Question& question) {
     addrinfo hints{};
+    hints.ai_family = question.family;
     hints.ai_socktype = SOCK_STREAM;
     hints.ai_flags = AI_NUMERICSERV;
     addrinfo* list = nullptr;
@@ -76,9 +78,9 @@ SshResolver::SshResolver() : state_(std::make_shared<State>()) {
     if (!state_->wake.valid()) fail(ExitCode::kSetup, "eventfd: {}", errno_text(errno));
 }
 
-void SshResolver::ask(size_t host, const std::string& name, int port) {
+void SshResolver::ask(size_t host, const std::string& name, int port, int family) {
     const std::lock_guard lock(state_->mutex);
-    state_->questions.push_back({host, name, port});
+    state_->questions.push_back({host, name, port, family});
     if (state_->threads == kThreadsMax) return;
     ++state_->threads;
     std::thread([state = state_] { State::serve(state); }).detach();

@@ -20,8 +20,9 @@ struct Resolved {
 class SshResolver {
   public:
     SshResolver();
-    // Asks for NAME; the answer carries HOST. At most 8 lookups run at a time, the others wait.
-    void ask(size_t host, const std::string& name, int port);
+    // Asks for NAME; the answer carries HOST. FAMILY: AF_UNSPEC, AF_INET or AF_INET6. At most 32
+    // lookups run at a time, the others wait.
+    void ask(size_t host, const std::string& name, int port, int family);
     // Readable when answers wait.
     [[nodiscard]] int fd() const;
     [[nodiscard]] std::vector<Resolved> take();

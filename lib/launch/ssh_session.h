@@ -1,11 +1,9 @@
-// One libssh session as a state machine: connect, check the host's key, authenticate, start the
-// agent, carry bytes. Never blocks and never asks the user for anything.
+// One libssh session as a state machine: connect, check the host's key, authenticate, open a
+// channel, carry bytes. Never blocks on the network and never asks the user for anything.
 #pragma once
 
 #include <libssh/libssh.h>
 #include <netdb.h>
-
-#include <libssh/callbacks.h>
 
 #include <chrono>
 #include <memory>
@@ -15,31 +13,49 @@
 
 #include "base/fd.h"
 #include "launch/line_splitter.h"
+#include "launch/ssh_authentication.h"
+#include "launch/ssh_known_hosts.h"
 #include "launch/ssh_resolver.h"
+#include "launch/ssh_target.h"
+#include "launch/ssh_way.h"
 #include "launch/transport.h"
 
 namespace dslaunch {
 
+// What a session's channel is for: a command, or a way to another host (ProxyJump).
+struct SshPurpose {
+    std::string command;
+    std::string forward_host;  // not empty: no command, but a connection to there
+    int forward_port = 0;
+    std::vector<HostAddress> jumps;  // not empty: go over these, whatever the configuration says
+};
+
 class SshSession {
   public:
-    SshSession(size_t index, HostAddress host, std::string config_path, std::string command);
+    SshSession(size_t index, HostAddress host, std::string config_path, SshPurpose purpose,
+               int depth = 0);
     SshSession(const SshSession&) = delete;
     SshSession& operator=(const SshSession&) = delete;
     ~SshSession();  // closes the socket without a farewell; does not block
 
-    // Begins (or begins again); may ask the resolver.
+    // Begins, or begins again whatever waits for another attempt; may ask the resolver.
     void begin(SshResolver& resolver);
     void take_addresses(const Resolved& resolved);
     // Goes as far as is possible now and adds what happened.
     void advance(std::vector<TransportEvent>& events);
     void send(std::string_view bytes) { outbox_.append(bytes); }
     void close_input() { close_when_sent_ = true; }
+    // While held, what the other side writes stays with libssh, which then lets it wait.
+    void hold(bool held) { held_ = held; }
+    void flush();  // sends what can be sent now
+    [[nodiscard]] size_t unsent_bytes() const { return outbox_.size(); }
+    [[nodiscard]] bool is_open() const { return state_ == State::kRunning; }
     void abandon();
 
     [[nodiscard]] bool ended() const { return state_ == State::kEnded; }
-    [[nodiscard]] bool waits_for_retry() const { return state_ == State::kWaiting; }
-    [[nodiscard]] int fd() const;        // -1: nothing to poll now
-    [[nodiscard]] short events() const;  // for poll
+    [[nodiscard]] bool waits_for_retry() const;
+    // What is to be polled now; any number of entries.
+    void add_polls(std::vector<pollfd>& entries) const;
     // When advance() is to be called even if nothing arrived.
     [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> deadline() const;
 
@@ -47,6 +63,7 @@ class SshSession {
     enum class State {
         kResolving,
         kConnecting,
+        kTunnel,  // the way over other hosts is not open yet
         kHandshake,
         kAuthentication,
         kOpening,
@@ -56,10 +73,14 @@ class SshSession {
         kEnded
     };
 
+    bool read_configuration();
     bool configure();
+    bool set_algorithms();
+    void shake_hands_over(UniqueFd connection);
     void connect_next();
     bool step();  // false: wait for the socket
     bool finish_connect();
+    bool enter_tunnel();
     bool handshake();
     bool check_host_key();
     bool authenticate();
@@ -68,6 +89,7 @@ class SshSession {
     void carry(std::vector<TransportEvent>& events);
     bool read_stream(bool is_stderr, std::vector<TransportEvent>& events);
     void write_outbox();
+    void check_deadline();
     void end(const std::string& cause, int exit_status = -1);
     void drop();
     [[nodiscard]] std::string session_error() const;
@@ -75,11 +97,15 @@ class SshSession {
     size_t index_;
     HostAddress host_;
     std::string config_path_;
-    std::string command_;
+    SshPurpose purpose_;
+    int depth_;  // of jumps
+    std::optional<SshTarget> target_;
+    std::optional<KnownHosts> known_hosts_;
     State state_ = State::kResolving;
     ssh_session session_ = nullptr;
     ssh_channel channel_ = nullptr;
-    ssh_callbacks_struct callbacks_{};
+    std::unique_ptr<SshAuthentication> authentication_;
+    std::unique_ptr<SshWay> way_;          // over a ProxyCommand or other hosts; null: direct
     UniqueFd socket_;                      // while connecting; then the session's
     std::shared_ptr<addrinfo> addresses_;  // as in Resolved
     const addrinfo* next_address_ = nullptr;
@@ -87,7 +113,7 @@ class SshSession {
     std::string outbox_;
     bool close_when_sent_ = false;
     bool input_closed_ = false;
-    bool key_locked_ = false;  // a key needs a passphrase, which nobody is asked for
+    bool held_ = false;
     LineSplitter stderr_lines_;
     int attempts_ = 0;
     std::chrono::steady_clock::time_point deadline_;

@@ -279,7 +279,11 @@ void Supervisor::watch_workers() {
 void Supervisor::stop_all() {
     stopping_ = true;
     send_all(FrameKind::kStop);
-    for (size_t i = 0; i < nodes_.size(); ++i) transport_.close_input(i);
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+        transport_.close_input(i);
+        // Nothing of the job is on a host that is still being reached.
+        if (!nodes_[i].greeted && !nodes_[i].ended) lose_node(i, "it was not reached yet");
+    }
     const auto limit =
         steady_clock::now() + (starting_ ? kUnkillableMax + kFarewellMax : kFarewellMax);
     const auto over = [](const Node& node) { return node.ended || node.gone; };

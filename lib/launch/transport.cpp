@@ -43,6 +43,10 @@ std::unique_ptr<Transport> make_transport(const JobSpec& spec) {
             return make_joining_transport(spec);
         case TransportKind::kSlurm:
             return make_slurm_transport(spec);
+        case TransportKind::kPdsh:
+            return make_pdsh_transport(spec);
+        case TransportKind::kOpenMpi:
+            return make_openmpi_transport(spec);
     }
     DSL_CHECK(false, "an unknown transport");
 }

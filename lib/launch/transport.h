@@ -66,6 +66,10 @@ class Transport {
 // One srun inside a Slurm allocation starts all agents, which call back.
 [[nodiscard]] std::unique_ptr<Transport> make_slurm_transport(const JobSpec& spec);
 
+// One pdsh, or one mpirun, starts all agents, which call back.
+[[nodiscard]] std::unique_ptr<Transport> make_pdsh_transport(const JobSpec& spec);
+[[nodiscard]] std::unique_ptr<Transport> make_openmpi_transport(const JobSpec& spec);
+
 [[nodiscard]] std::unique_ptr<Transport> make_transport(const JobSpec& spec);
 
 }  // namespace dslaunch

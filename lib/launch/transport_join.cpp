@@ -76,7 +76,7 @@ class JoinTransport final : public Transport {
     void take_starter_lines(Events& events);
     void look_after_starter(Events& events);
     void give_up_late_hosts(Events& events);
-    void end_host(size_t host, std::string cause, Events& events);
+    void end_host(size_t host, std::string cause, Events& events, int exit_status = -1);
     void close_when_complete();
     [[nodiscard]] bool is_missing(size_t host) const;
     [[nodiscard]] std::string who_came() const;
@@ -329,26 +329,28 @@ bool JoinTransport::is_missing(size_t host) const {
     return !members_[host].ended && members_[host].came_from.empty();
 }
 
-void JoinTransport::end_host(size_t host, std::string cause, Events& events) {
+void JoinTransport::end_host(size_t host, std::string cause, Events& events, int exit_status) {
     members_[host].ended = true;
     members_[host].socket.reset();
-    events.push_back({TransportEvent::Kind::kEnded, host, std::move(cause), -1});
+    events.push_back({TransportEvent::Kind::kEnded, host, std::move(cause), exit_status});
 }
 
 void JoinTransport::take_starter_lines(Events& events) {
     if (!starter_) return;
-    for (const std::string& line : starter_->take_lines()) {
-        const auto host = host_named_in(line, hosts_);
+    for (const std::string& raw : starter_->take_lines()) {
+        const auto [host, line] = settings_.starter->read_line(raw, hosts_);
         if (!host) {
             log_debug("launch", "{}: {}", settings_.starter->name(), printable(line));
             continue;
         }
         Member& member = members_[*host];
         if (member.ended) continue;
-        member.last_words = printable(trim(line));
-        events.push_back({TransportEvent::Kind::kDiagnostic, *host, line, -1});
-        if (settings_.starter->says_host_is_lost(line)) {
-            end_host(*host, member.last_words, events);
+        const bool is_lost = settings_.starter->says_host_is_lost(line);
+        // That it is lost says less than what was said before it.
+        if (!is_lost || member.last_words.empty()) member.last_words = printable(trim(line));
+        if (!is_lost) events.push_back({TransportEvent::Kind::kDiagnostic, *host, line, -1});
+        if (is_lost) {
+            end_host(*host, member.last_words, events, settings_.starter->exit_status_in(line));
         }
     }
 }

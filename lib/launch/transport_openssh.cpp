@@ -23,7 +23,7 @@ class OpenSshTransport final : public ProcessTransport {
         for (const char* option :
              {"BatchMode=yes", "StrictHostKeyChecking=yes", "ConnectTimeout=10",
               "ServerAliveInterval=5", "ServerAliveCountMax=3", "ForwardAgent=no",
-              "ClearAllForwardings=yes", "LogLevel=ERROR"}) {
+              "ClearAllForwardings=yes", "RemoteCommand=none", "RequestTTY=no", "LogLevel=ERROR"}) {
             words.insert(words.end(), {"-o", option});
         }
         if (host.port != 0) words.insert(words.end(), {"-p", std::to_string(host.port)});
@@ -55,6 +55,9 @@ class OpenSshTransport final : public ProcessTransport {
         }
         return event;
     }
+
+    // BatchMode does not reach the ssh of a ProxyJump or a ProxyCommand.
+    bool leaves_terminal() const override { return true; }
 
     bool may_retry(int status, const std::deque<std::string>& lines) const override {
         if (status != kSshFailed) return false;

@@ -52,6 +52,8 @@ void ProcessTransport::spawn_child(size_t index, std::vector<TransportEvent>& ev
     SpawnRequest request;
     request.command = command(child.host);
     request.environment = own_environment();
+    request.new_session = leaves_terminal();
+    if (request.new_session) set_variable(request.environment, "SSH_ASKPASS_REQUIRE", "never");
     request.stdin_fd = in.read_end.get();
     request.stdout_fd = out.write_end.get();
     request.stderr_fd = err.write_end.get();

@@ -31,6 +31,8 @@ class ProcessTransport : public Transport {
     // status.
     [[nodiscard]] virtual TransportEvent describe_end(
         size_t host, int status, const std::deque<std::string>& stderr_lines) const = 0;
+    // Whether the child gets no terminal, on which it could ask.
+    [[nodiscard]] virtual bool leaves_terminal() const { return false; }
     // Whether this end is worth another attempt (before the first byte arrived).
     [[nodiscard]] virtual bool may_retry(int status,
                                          const std::deque<std::string>& stderr_lines) const = 0;

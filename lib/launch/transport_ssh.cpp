@@ -21,7 +21,8 @@ class SshTransport final : public Transport {
 
     void start(const std::vector<HostAddress>& hosts) override {
         for (size_t i = 0; i < hosts.size(); ++i) {
-            sessions_.push_back(std::make_unique<SshSession>(i, hosts[i], config_path_, command_));
+            sessions_.push_back(std::make_unique<SshSession>(i, hosts[i], config_path_,
+                                                             SshPurpose{command_, {}, 0, {}}));
             sessions_.back()->begin(resolver_);
         }
         touched_.assign(hosts.size(), true);
@@ -43,10 +44,12 @@ class SshTransport final : public Transport {
         advance_touched(events);
         if (!events.empty()) timeout = milliseconds(0);
         std::vector<pollfd> entries = {{wake_fd, POLLIN, 0}, {resolver_.fd(), POLLIN, 0}};
+        std::vector<size_t> first_entry;  // of each session, and the end
         for (const auto& session : sessions_) {
-            const int fd = session->fd();
-            entries.push_back({fd, fd >= 0 ? session->events() : short{0}, 0});
+            first_entry.push_back(entries.size());
+            session->add_polls(entries);
         }
+        first_entry.push_back(entries.size());
         if (::poll(entries.data(), entries.size(), poll_timeout(timeout)) < 0) {
             if (errno == EINTR) return events;
             fail(ExitCode::kInternal, "poll failed: {}", errno_text(errno));
@@ -58,7 +61,10 @@ class SshTransport final : public Transport {
             }
         }
         for (size_t i = 0; i < sessions_.size(); ++i) {
-            if (entries[2 + i].revents != 0 || is_due(*sessions_[i])) touched_[i] = true;
+            for (size_t e = first_entry[i]; e < first_entry[i + 1]; ++e) {
+                if (entries[e].revents != 0) touched_[i] = true;
+            }
+            if (is_due(*sessions_[i])) touched_[i] = true;
         }
         advance_touched(events);
         return events;

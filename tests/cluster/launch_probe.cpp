@@ -1,6 +1,6 @@
 // The launcher's process half without its command line: builds a JobSpec from plain words, so that
 // tests need neither hostfiles nor dsworker. `launch_probe agent --stdio` is the agent.
-//   launch_probe [kind=program|train] [transport=local|ssh|openssh|join|slurm] [hosts=a,b]
+//   launch_probe [kind=program|train] [transport=local|ssh|openssh|join|slurm|pdsh|openmpi] [hosts=a,b]
 //   [workers=N] [grace_ms=N]
 //                [output=DIR] [ssh_config=FILE] [cwd=DIR] [files=a,b] [restarts=N]
 //                [listen=HOST:PORT] [connect_ms=N] -- command…
@@ -33,6 +33,8 @@ void apply(JobSpec& spec, std::vector<std::string>& hosts, int& workers, const s
                          : value == "openssh" ? TransportKind::kOpenSsh
                          : value == "join"    ? TransportKind::kJoin
                          : value == "slurm"   ? TransportKind::kSlurm
+                         : value == "pdsh"    ? TransportKind::kPdsh
+                         : value == "openmpi" ? TransportKind::kOpenMpi
                                               : TransportKind::kLocal;
     } else if (name == "hosts") {
         hosts = split(value, ',');

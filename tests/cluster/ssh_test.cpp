@@ -156,16 +156,9 @@ TEST_CASE("both ssh transports run a job, and say the same of the same troubles"
         DYNAMIC_SECTION(transport << " and a way that leads over another host") {
             TemporaryFolder folder;
             JobProcess job(folder, rig.probe(transport, "jump", "n2", "echo ran"));
-            const int code = job.wait(20'000);
+            CHECK(job.wait(20'000) == 0);
             INFO(job.err());
-            if (transport == "ssh") {
-                CHECK(code == 67);
-                CHECK(mentions(job.err(), "n2: its ssh configuration says ProxyJump"));
-                CHECK(mentions(job.err(), "--launcher openssh"));
-            } else {
-                CHECK(code == 0);
-                CHECK(mentions(job.out(), "ran"));
-            }
+            CHECK(mentions(job.out(), "ran"));
         }
         DYNAMIC_SECTION(transport << " names a host without dslaunch") {
             TemporaryFolder folder;

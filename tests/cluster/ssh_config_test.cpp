@@ -1,0 +1,239 @@
+// Each directive of the user's ssh configuration on real hosts: the built-in ssh does it, or
+// refuses it by name. Nobody is ever asked anything.
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/catch.h"
+#include "support/job_process.h"
+#include "support/pty_process.h"
+#include "support/rig_hosts.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+
+namespace {
+
+const std::string kProbe = std::string(DSL_BINARY_DIR) + "/launch_probe";
+// A public key on a FIDO device: bytes 0..31 as its point.
+const std::string kHardwareKey =
+    "sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAIAABAgMEBQYHCAkKCwwN"
+    "Dg8QERITFBUWFxgZGhscHR4fAAAABHNzaDo= rig\n";
+
+bool mentions(const std::string& text, const std::string& word) {
+    return text.find(word) != std::string::npos;
+}
+
+void write(const std::string& path, const std::string& text) {
+    std::ofstream(path) << text;
+}
+
+std::string read(const std::string& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::string replaced(std::string text, const std::string& what, const std::string& with) {
+    for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += with.size()) {
+        text.replace(at, what.size(), with);
+    }
+    return text;
+}
+
+struct Row {
+    std::string host;
+    std::string lines;  // before those of the rig's working configuration; RIG: its folder
+    std::string cause;  // empty: the job runs
+};
+
+std::vector<std::string> probe(const RigHosts& rig, const std::string& transport,
+                               const std::string& config, const std::string& host) {
+    return rig.on(0, {kProbe, "transport=" + transport, "ssh_config=" + config, "hosts=" + host,
+                      "--", "echo", "ran"});
+}
+
+// The files that rows name.
+void prepare(const RigHosts& rig) {
+    const std::string& folder = rig.folder();
+    const std::string key = read(folder + "/host.pub");
+    const std::string bare = key.substr(0, key.find(' ', key.find(' ') + 1));
+    write(folder + "/farm_hosts", "farm " + bare + "\n");
+    write(folder + "/authority_hosts", "# one line\n@cert-authority n* " + bare + "\n");
+    write(folder + "/revoked_hosts", read(folder + "/known_hosts") + "@revoked * " + bare + "\n");
+    write(folder + "/hashed_hosts", read(folder + "/known_hosts"));
+    REQUIRE(std::system(("ssh-keygen -q -H -f " + folder + "/hashed_hosts 2>/dev/null >&2").c_str()) ==
+            0);
+    REQUIRE_FALSE(mentions(read(folder + "/hashed_hosts"), "n1 "));
+    REQUIRE(std::system(("cp " + folder + "/user " + folder + "/user-n1-root").c_str()) == 0);
+    write(folder + "/hardware", "a handle that only the device can use\n");
+    write(folder + "/hardware.pub", kHardwareKey);
+    write(folder + "/included", read(folder + "/good"));
+}
+
+// The rig's working configuration; its key only for rows that name none.
+std::string rest(const RigHosts& rig, const Row& row) {
+    std::string text = read(rig.folder() + "/good");
+    if (!mentions(row.lines, "IdentityFile")) return text;
+    const size_t at = text.find("    IdentityFile ");
+    return text.erase(at, text.find('\n', at) + 1 - at);
+}
+
+const std::string kNoKey = "Host n1\n IdentityFile RIG/other\n";
+
+const std::vector<Row> kRows = {
+    {"n1", "Include RIG/included\nHost *\n IdentityFile /nonexistent\n", ""},
+    {"web", "Match originalhost web exec \"test %n = web\"\n HostName n1\n", ""},
+    {"web", "Match final host n1\n IdentityFile RIG/user\nHost web\n HostName n1\n"
+            " IdentityFile /nonexistent\n", ""},
+    {"n1", "Host n1\n HostKeyAlias farm\n UserKnownHostsFile RIG/farm_hosts\n", ""},
+    {"n1", "Host n1\n UserKnownHostsFile RIG/farm_hosts\n", "is in no known_hosts file"},
+    {"n1", "Host n1\n UserKnownHostsFile /dev/null RIG/known_hosts\n", ""},
+    {"n1", "Host n1\n UserKnownHostsFile RIG/hashed_hosts\n HashKnownHosts yes\n", ""},
+    {"n1", "Host n1\n UserKnownHostsFile RIG/revoked_hosts\n", "is revoked at RIG/revoked_hosts:4"},
+    {"n1", "Host n1\n UserKnownHostsFile RIG/authority_hosts\n",
+     "RIG/authority_hosts:2: `@cert-authority` is not done by the built-in ssh"},
+    {"n1", "Host n1\n GlobalKnownHostsFile RIG/known_hosts\n UserKnownHostsFile /dev/null\n", ""},
+    {"n1", "Host n1\n IdentityFile RIG/certified\n CertificateFile RIG/certificate.pub\n", ""},
+    {"n1", "Host n1\n IdentityFile RIG/user-%n-%r\nHost *\n IdentityFile /nonexistent\n", ""},
+    {"n1", "Host n1\n ControlMaster auto\n ControlPath RIG/%C\n ControlPersist yes\n", ""},
+    {"n1", "Host n1\n AddressFamily inet\n BindAddress 10.91.7.1\n", ""},
+    {"n1", "Host n1\n AddressFamily inet6\n", "the name `n1` does not resolve"},
+    {"n1", "Host n1\n BindAddress 10.91.7.99\n", "(BindAddress 10.91.7.99)"},
+    {"n1", "Host n1\n RemoteCommand false\n RequestTTY force\n SendEnv LANG LC_*\n"
+           " SetEnv A=b\n BatchMode no\n StrictHostKeyChecking no\n ForwardAgent yes\n", ""},
+    {"n1", "Host n1\n Ciphers aes128-ctr\n MACs hmac-sha2-256\n KexAlgorithms curve25519-sha256\n"
+           " HostKeyAlgorithms ssh-ed25519\n PubkeyAcceptedAlgorithms ssh-ed25519\n"
+           " Compression yes\n RekeyLimit 1G 1h\n", ""},
+    {"n1", "Host n1\n Ciphers rot13\n", "libssh knows nothing of `ciphers rot13`"},
+    {"n2", "Host n2\n ProxyJump n1\n", ""},
+    {"n3", "Host n3\n ProxyJump n1,root@n2:22\n", ""},
+    {"n3", "Host n3\n ProxyJump n2\nHost n2\n ProxyJump n1\n", ""},
+    {"n2", "Host n2\n ProxyJump none\n ProxyCommand false\n", ""},
+    {"n2", "Host n2\n ProxyJump n1\nHost n1\n IdentityFile RIG/other\n",
+     "over n1: Permission denied"},
+    {"n2", "Host n2\n ProxyJump n1\n Port 23\n", "over n1: it does not reach n2:23"},
+    {"n2", "Host n2\n ProxyCommand ssh -F RIG/good -W %h:%p n1\n", ""},
+    {"n2", "Host n2\n ProxyCommand echo no way there >&2; exit 1\n",
+     "its ProxyCommand ended: no way there"},
+    {"n1", "Host n1\n CanonicalizeHostname yes\n", "config:2: `canonicalizehostname yes` is not"},
+    {"n1", "Host n1\n PKCS11Provider /lib/p11.so\n", "config:2: `pkcs11provider /lib/p11.so` is"},
+    {"n1", kNoKey + " GSSAPIAuthentication yes\n",
+     "gssapiauthentication (RIG/config:3) is only done with --launcher openssh"},
+    {"n1", kNoKey, "Permission denied: it accepts none of your keys; put one there with"},
+    {"n1", "Host n1\n IdentityFile RIG/locked\n",
+     "one needs a passphrase: load it with ssh-add RIG/locked"},
+    {"n1", "Host n1\n IdentityFile RIG/hardware\n", "RIG/hardware is on a FIDO device"},
+    {"n1", "Host n1\n Port 2222\n", "it takes no keys, only a password or the like"},
+    {"10.91.7.77", "Host *\n ConnectTimeout 1\n", "cannot connect: no answer within 1 s"},
+};
+
+}  // namespace
+
+TEST_CASE("each directive of an ssh configuration works or is refused by name, and soon") {
+    const RigHosts rig(3, "ssh configurations on hosts made of network namespaces");
+    if (!rig.usable()) return;
+    prepare(rig);
+    const std::string config = rig.folder() + "/config";
+    double slowest_ms = 0;
+    for (const Row& row : kRows) {
+        write(config, replaced(row.lines, "RIG", rig.folder()) + rest(rig, row));
+        const TemporaryFolder folder;
+        const auto began = Steady::now();
+        JobProcess job(folder, probe(rig, "ssh", config, row.host));
+        const int code = job.wait(20'000);
+        const double ms =
+            std::chrono::duration<double, std::milli>(Steady::now() - began).count();
+        INFO(row.lines << "\n" << job.err());
+        if (row.cause.empty()) {
+            CHECK(code == 0);
+            CHECK(mentions(job.out(), "ran"));
+            continue;
+        }
+        slowest_ms = std::max(slowest_ms, ms);
+        CHECK(code == 67);
+        CHECK(mentions(job.err(), row.host + ": "));
+        CHECK(mentions(job.err(), replaced(row.cause, "RIG", rig.folder())));
+        CHECK(job.out().empty());
+        CHECK(ms < 12'000);
+    }
+    std::printf("ssh configurations: the slowest of the refusals after %.0f ms\n", slowest_ms);
+}
+
+TEST_CASE("with a terminal at hand neither ssh transport asks anything on it") {
+    const RigHosts rig(1, "ssh without questions on a terminal");
+    if (!rig.usable()) return;
+    const std::string& folder = rig.folder();
+    write(folder + "/password_only", "Host n1\n Port 2222\n" + read(folder + "/good"));
+    write(folder + "/asking_way", "Host n1\n ProxyCommand ssh -F " + folder +
+                                      "/unknown_host_key -W %h:%p n1\n" + read(folder + "/good"));
+    write(folder + "/asking_jump", "Host n1\n HostName n1\nHost n9\n HostName n1\n ProxyJump n1\n" +
+                                       read(folder + "/locked_key"));
+    for (const std::string transport : {"ssh", "openssh"}) {
+        for (const std::string config : {"unknown_host_key", "changed_host_key", "locked_key",
+                                         "wrong_key", "password_only", "asking_way",
+                                         "asking_jump"}) {
+            const std::string host = config == "asking_jump" ? "n9" : "n1";
+            PtyProcess job(probe(rig, transport, folder + "/" + config, host));
+            const auto began = Steady::now();
+            CHECK(job.wait(20'000) == 67);
+            const double ms =
+                std::chrono::duration<double, std::milli>(Steady::now() - began).count();
+            INFO(transport << " " << config << ": " << job.shown());
+            CHECK(mentions(job.shown(), host + ": "));
+            for (const char* question : {"yes/no", "assword:", "assphrase for"}) {
+                CHECK_FALSE(mentions(job.shown(), question));
+            }
+            CHECK(ms < 12'000);
+            std::printf("%s %s on a terminal: error after %.0f ms\n", transport.c_str(),
+                        config.c_str(), ms);
+        }
+    }
+}
+
+TEST_CASE("a slow name server delays only the hosts that it is asked for") {
+    const RigHosts rig(1, "names looked up beside the connections");
+    if (!rig.usable()) return;
+    // Nobody has this address: each look-up takes the kernel's seconds to find out.
+    const std::string name_space = rig.on(0, {})[3];
+    write("/etc/netns/" + name_space + "/resolv.conf",
+          "nameserver 10.91.7.77\noptions timeout:2 attempts:1\n");
+    std::string hosts = "n1";
+    for (int i = 0; i < 24; ++i) hosts += ",slow" + std::to_string(i) + ".invalid";
+    const std::string config = rig.folder() + "/good";
+    const TemporaryFolder folder;
+    const auto began = Steady::now();
+    JobProcess job(folder, probe(rig, "ssh", config, hosts));
+    CHECK(job.wait(20'000) == 67);
+    const double ms = std::chrono::duration<double, std::milli>(Steady::now() - began).count();
+    std::printf("24 names on a dead name server: error after %.0f ms\n", ms);
+    CHECK(ms > 1'000);
+    CHECK(ms < 8'000);
+    CHECK(mentions(job.err(), "24 of 25 host(s)"));
+    const TemporaryFolder second;
+    JobProcess interrupted(second, probe(rig, "ssh", config, "n1,slow.invalid"));
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    const auto signalled = Steady::now();
+    interrupted.signal(SIGINT);
+    CHECK(interrupted.wait(5'000) == 76);
+    CHECK(std::chrono::duration<double, std::milli>(Steady::now() - signalled).count() < 1'000);
+}
+
+TEST_CASE("64 hosts behind one sshd as it is set up by default start") {
+    const RigHosts rig(1, "64 sessions with one sshd", "10:30:100");
+    if (!rig.usable()) return;
+    std::string hosts = "n1";
+    for (int i = 1; i < 64; ++i) hosts += ",n1";
+    for (const std::string transport : {"ssh", "openssh"}) {
+        const TemporaryFolder folder;
+        const auto began = Steady::now();
+        JobProcess job(folder, probe(rig, transport, rig.folder() + "/good", hosts));
+        CHECK(job.wait(120'000) == 0);
+        INFO(job.err());
+        std::printf("%s: 64 hosts behind one sshd (MaxStartups 10:30:100) in %.0f ms\n",
+                    transport.c_str(),
+                    std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+    }
+}

@@ -20,13 +20,15 @@ constexpr const char* kAppendVariable = "PDSH_SSH_ARGS_APPEND";
 constexpr std::string_view kUnixPrefix = "unix:";
 constexpr std::string_view kExitMark = "ssh exited with exit code ";
 constexpr size_t kFanOutMax = 1024;
+// On the other hosts: what every system has and everybody may write to.
+constexpr std::string_view kSocketFolder = "/tmp";
 
 std::string random_name() {
     unsigned char bytes[16] = {};
     if (::getrandom(bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes)) {
         fail(ExitCode::kSetup, "no random bytes: {}", errno_text(errno));
     }
-    std::string text = "/tmp/dslaunch-";
+    std::string text = fmt::format("{}/dslaunch-", kSocketFolder);
     for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
     return text;
 }

@@ -47,6 +47,7 @@ class Builder {
     void choose_hosts();
     [[nodiscard]] Host this_machine() const;
     void choose_transport();
+    void check_launcher_args() const;
     void note_unused_options();
     void choose_device(PlanRequest& request);
     void write_command(PlanRequest& request);
@@ -127,10 +128,38 @@ void Builder::choose_transport() {
         spec.transport = TransportKind::kSlurm;
         spec.connect_max = options_.connect_timeout.value_or(kSrunMax);
     } else {
-        spec.transport = launcher == "openssh" ? TransportKind::kOpenSsh : TransportKind::kSsh;
+        spec.transport = launcher == "openssh"   ? TransportKind::kOpenSsh
+                         : launcher == "pdsh"    ? TransportKind::kPdsh
+                         : launcher == "openmpi" ? TransportKind::kOpenMpi
+                                                 : TransportKind::kSsh;
     }
+    spec.launcher_args = options_.launcher_args;
+    check_launcher_args();
     for (HostSlots& entry : hosts_) {
         if (entry.host.port == 0) entry.host.port = options_.ssh_port;
+    }
+}
+
+// Nobody reads them on some ways; ssh itself may only get what is no forwarding, host or command.
+void Builder::check_launcher_args() const {
+    const std::vector<std::string>& words = options_.launcher_args;
+    const TransportKind transport = job_.spec.transport;
+    if (words.empty() || transport == TransportKind::kLocal) return;
+    if (transport == TransportKind::kSsh || transport == TransportKind::kJoin) {
+        fail(ExitCode::kUsage,
+             "--launcher_args: {}; give --launcher openssh, pdsh, openmpi or slurm with it, or put "
+             "ssh options into a file and name it with --ssh_config",
+             transport == TransportKind::kSsh ? "the built-in ssh takes no arguments"
+                                              : "agents that join are started by others");
+    }
+    if (transport != TransportKind::kOpenSsh) return;
+    for (size_t i = 0; i < words.size(); ++i) {
+        const bool pair = words[i] == "-o" && i + 1 < words.size();
+        const std::string option = pair ? words[++i] : words[i].starts_with("-o") ? words[i].substr(2)
+                                                                                  : "";
+        if (option.find('=') != std::string::npos) continue;
+        fail(ExitCode::kUsage, "--launcher_args: `{}` is not `-o NAME=VALUE`, all that ssh is given",
+             printable(words[i]));
     }
 }
 
@@ -139,6 +168,7 @@ void Builder::note_unused_options() {
     std::vector<std::string> unused;
     if (!options_.launcher.empty() && options_.launcher != "local")
         unused.push_back("--launcher " + options_.launcher);
+    if (!options_.launcher_args.empty()) unused.emplace_back("--launcher_args");
     if (options_.ssh_port != 0) unused.emplace_back("--ssh_port");
     if (!options_.ssh_config.empty()) unused.emplace_back("--ssh_config");
     if (!options_.check_hosts) unused.emplace_back("--no_ssh_check");

@@ -23,7 +23,7 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kEnvironmentFileBytesMax = 1U << 20;
-// srun may wait for a busy controller; pods and people come when they come.
+// srun and mpirun may wait for a busy controller; pods and people come when they come.
 constexpr std::chrono::seconds kSrunMax{60};
 constexpr std::chrono::seconds kJoinMax{300};
 
@@ -67,6 +67,11 @@ void Builder::choose_hosts() {
     std::vector<Host> hosts;
     if (source_ == HostSource::kSlurm) {
         hosts = slurm_hosts(options_, machine_, job_.notes);
+    } else if (source_ == HostSource::kMpi) {
+        hosts = machine_.joining.hosts;
+        int slots = 0;
+        for (const Host& host : hosts) slots += host.slots;
+        note(fmt::format("mpirun: {} hosts, {} slots", hosts.size(), slots));
     } else if (source_ == HostSource::kThisMachine) {
         hosts.push_back(this_machine());
     } else if (source_ == HostSource::kJoin && options_.hostfile.empty()) {
@@ -112,7 +117,7 @@ void Builder::choose_transport() {
         fail(ExitCode::kUsage, "--launcher {} needs a --hostfile", launcher);
     }
     const bool stays = all_local && !options_.force_multi && launcher != "slurm";
-    const bool local = launcher == "local" || !named || (stays && source_ != HostSource::kJoin);
+    const bool local = launcher == "local" || !named || (stays && source_ != HostSource::kJoin && source_ != HostSource::kMpi);
     JobSpec& spec = job_.spec;
     spec.connect_max = options_.connect_timeout.value_or(spec.connect_max);
     if (source_ == HostSource::kJoin) {
@@ -121,6 +126,11 @@ void Builder::choose_transport() {
         spec.serves_node_0 = options_.no_ssh;
         if (options_.no_ssh) spec.master_port = 0;  // the agents come to the one that was named
         spec.connect_max = options_.connect_timeout.value_or(kJoinMax);
+    } else if (source_ == HostSource::kMpi) {
+        spec.transport = TransportKind::kJoin;
+        spec.listen = machine_.joining.listen;
+        spec.serves_node_0 = true;
+        spec.connect_max = options_.connect_timeout.value_or(kSrunMax);
     } else if (local) {
         spec.transport = TransportKind::kLocal;
         note_unused_options();

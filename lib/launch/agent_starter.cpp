@@ -41,7 +41,9 @@ struct StarterProcess::Stream {
 };
 
 std::string AgentStarter::describe_end(int status, const std::deque<std::string>& lines) const {
-    std::string text = status > 128
+    // Programs end with 255 as well.
+    constexpr int kSignalsMax = 128 + 64;
+    std::string text = status > 128 && status <= kSignalsMax
                            ? fmt::format("{} was ended by {}", name(), signal_text(status - 128))
                            : fmt::format("{} ended with {}", name(), status);
     const size_t first = lines.size() - std::min(lines.size(), kShownLines);

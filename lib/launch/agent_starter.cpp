@@ -40,6 +40,11 @@ struct StarterProcess::Stream {
     LineSplitter lines;
 };
 
+std::optional<size_t> AgentStarter::host_of(const std::string& line,
+                                            const std::vector<HostAddress>& hosts) const {
+    return host_named_in(line, hosts);
+}
+
 std::string AgentStarter::describe_end(int status, const std::deque<std::string>& lines) const {
     std::string text = status > 128
                            ? fmt::format("{} was ended by {}", name(), signal_text(status - 128))

@@ -33,8 +33,11 @@ class AgentStarter {
         static_cast<void>(host);
         return true;
     }
-    // A line that the program wrote: whether it says that a host which it names is lost. Which host
-    // a line speaks of is found by its name.
+    // Which of HOSTS a line speaks of that the program wrote; default: the first whose name stands
+    // in it as a word of its own.
+    [[nodiscard]] virtual std::optional<size_t> host_of(
+        const std::string& line, const std::vector<HostAddress>& hosts) const;
+    // Whether a line that speaks of a host says that this host is lost.
     [[nodiscard]] virtual bool says_host_is_lost(const std::string& line) const = 0;
     // Why hosts have no agent when the program ended with STATUS (128+n for a signal), having
     // written LINES last.

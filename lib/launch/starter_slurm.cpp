@@ -67,6 +67,11 @@ class SlurmStarter final : public AgentStarter {
                       [](const auto& variable) { return steers_srun(variable.first); });
         set_variable(environment, kTokenVariable, token);
     }
+    std::optional<size_t> host_of(const std::string& line,
+                                  const std::vector<HostAddress>& hosts) const override {
+        static constexpr std::string_view kDaemon = "slurmstepd-";
+        return host_named_in(line.starts_with(kDaemon) ? line.substr(kDaemon.size()) : line, hosts);
+    }
     bool says_host_is_lost(const std::string& line) const override {
         return line.find("Node failure on") != std::string::npos;
     }

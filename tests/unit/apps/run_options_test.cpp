@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "launcher/build_job.h"
 #include "launcher/dry_run.h"
+#include "launcher/host_source.h"
 #include "launcher/option_table.h"
 #include "support/catch.h"
 
@@ -259,4 +260,98 @@ TEST_CASE("a dry run as JSON holds each worker's place, environment and command"
     CHECK(last["env"]["LOCAL_RANK"] == "2");
     CHECK(last["env"]["NCCL_DEBUG"] == "INFO");
     CHECK(last["command"] == nlohmann::json::array({"prog", "x"}));
+}
+
+TEST_CASE("inside a Slurm allocation its hosts are the job's, unless other hosts are named") {
+    Machine node = machine();
+    node.environment.insert(node.environment.end(), {{"SLURM_JOB_ID", "12"},
+                                                     {"SLURM_JOB_NODELIST", "ts[1-4]"},
+                                                     {"SLURM_NTASKS", "8"},
+                                                     {"SLURM_TASKS_PER_NODE", "2(x4)"}});
+    const BuiltJob built = build_job(parse("--exclude ts2 true"), node);
+    CHECK(built.notes.front() == "Slurm job 12: 4 hosts, 8 slots");
+    CHECK(built.spec.transport == TransportKind::kSlurm);
+    CHECK(built.spec.world_size == 6);
+    CHECK(built.spec.nodes[1].name == "ts3");
+    CHECK(built.spec.environment.inherit_all);
+    CHECK(job("--num_nodes 2 --num_gpus 1 true", node).world_size == 2);
+    CHECK(job("--launcher ssh true", node).transport == TransportKind::kSsh);
+    CHECK(job("--standalone true", node).transport == TransportKind::kLocal);
+    CHECK(job("--hostfile " + kHostfiles + "cluster-4 true", node).transport ==
+          TransportKind::kSsh);
+    CHECK(job("--launcher slurm --hostfile " + kHostfiles + "cluster-4 true", node).transport ==
+          TransportKind::kSlurm);
+    CHECK_THROWS_WITH(job("--include ts9 true", node), Catch::Contains("ts9"));
+    CHECK_THROWS_WITH(job("--launcher slurm true"), Catch::Contains("inside an allocation"));
+    // One node, and it is this one: no srun is needed.
+    node.host_name = "ts1";
+    CHECK(job("--num_nodes 1 true", node).transport == TransportKind::kLocal);
+    CHECK(job("--num_nodes 1 --launcher slurm true", node).transport == TransportKind::kSlurm);
+}
+
+TEST_CASE("without tasks and GPUs Slurm's hosts get one worker each, or --num_gpus of them") {
+    Machine node = machine();
+    node.environment = {{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NODELIST", "a,b"}};
+    const BuiltJob one = build_job(parse("true"), node);
+    CHECK(one.spec.world_size == 2);
+    CHECK_THAT(one.notes[1], Catch::Contains("one worker per host"));
+    CHECK(job("--num_gpus 3 true", node).world_size == 6);
+}
+
+TEST_CASE(
+    "of the copies that srun starts only the first launches, unless they are told otherwise") {
+    Machine copy = machine();
+    copy.environment = {{"SLURM_JOB_ID", "7"},
+                        {"SLURM_JOB_NODELIST", "a,b"},
+                        {"SLURM_STEP_NUM_TASKS", "2"},
+                        {"SLURM_PROCID", "1"}};
+    CHECK(is_other_copy(parse("true"), copy));
+    CHECK_FALSE(is_other_copy(parse("--standalone true"), copy));
+    CHECK_FALSE(is_other_copy(parse("--hostfile h true"), copy));
+    CHECK_FALSE(is_other_copy(parse("true"), machine()));
+}
+
+TEST_CASE("agents that come by themselves are counted by --nnodes or named by a hostfile") {
+    const JobSpec spec =
+        job("--launcher join --listen 10.0.0.1:29400 --nnodes 3 --num_gpus 2 true");
+    CHECK(spec.transport == TransportKind::kJoin);
+    CHECK(spec.listen == "10.0.0.1:29400");
+    CHECK(spec.world_size == 6);
+    CHECK(spec.nodes[2].name == "node2");
+    CHECK(spec.connect_max == std::chrono::seconds(300));
+    CHECK_FALSE(spec.serves_node_0);
+    CHECK(job("--launcher join --listen a:1 --hostfile " + kHostfiles + "cluster-4 true")
+              .nodes.size() == 4);
+    CHECK(job("--connect_timeout 5 --hostfile " + kHostfiles + "cluster-4 true").connect_max ==
+          std::chrono::seconds(5));
+    for (const auto& [line, message] : std::vector<std::pair<std::string, std::string>>{
+             {"--launcher join --nnodes 2 true", "needs --listen"},
+             {"--launcher join --listen a:1 true", "--nnodes"},
+             {"--listen a:1 true", "is for --launcher join"},
+             {"--token_file t true", "is for --launcher join"},
+             {"--env DSLAUNCH_TOKEN=x true", "goes to no worker"},
+             {"--no_ssh --nnodes 2 --master_addr a true", "needs --node_rank"},
+             {"--no_ssh --nnodes 2 --node_rank 0 true", "needs --master_addr"},
+             {"--no_ssh --nnodes 2 --node_rank 0 --master_addr a --launcher ssh true",
+              "exclude"}}) {
+        INFO(line);
+        CHECK_THROWS_WITH(job(line), Catch::Contains(message));
+    }
+}
+
+TEST_CASE("--no_ssh makes node 0 the launcher and every other node its agent") {
+    const std::string line = "--no_ssh --nnodes 2 --master_addr a.site --master_port 29400 ";
+    const JobSpec first = job(line + "--node_rank 0 true");
+    CHECK(first.serves_node_0);
+    CHECK(first.listen == "a.site:29400");
+    CHECK(first.master_port == 0);  // the ranks meet elsewhere
+    CHECK(first.nodes[0].workers[0].environment.master_port == 0);
+    CHECK_FALSE(agent_by_hand(parse(line + "--node_rank 0 true")));
+    const auto agent = agent_by_hand(parse(line + "--node_rank 1 --connect_timeout 9 true"));
+    REQUIRE(agent);
+    CHECK(agent->endpoint.text() == "a.site:29400");
+    CHECK(agent->identity.node == 1U);
+    CHECK(agent->connect_max == std::chrono::seconds(9));
+    const auto usual = agent_by_hand(parse("--no_ssh --node_rank 1 --master_addr a true"));
+    CHECK(usual->endpoint.port == 29500);  // deepspeed's default
 }

@@ -23,7 +23,7 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kEnvironmentFileBytesMax = 1U << 20;
-// srun may wait for a busy controller; pods and people come when they come.
+// srun and mpirun may wait for a busy controller; pods and people come when they come.
 constexpr std::chrono::seconds kSrunMax{60};
 constexpr std::chrono::seconds kJoinMax{300};
 
@@ -47,6 +47,7 @@ class Builder {
     void choose_hosts();
     [[nodiscard]] Host this_machine() const;
     void choose_transport();
+    void check_launcher_args() const;
     void note_unused_options();
     void choose_device(PlanRequest& request);
     void write_command(PlanRequest& request);
@@ -66,6 +67,11 @@ void Builder::choose_hosts() {
     std::vector<Host> hosts;
     if (source_ == HostSource::kSlurm) {
         hosts = slurm_hosts(options_, machine_, job_.notes);
+    } else if (source_ == HostSource::kMpi) {
+        hosts = machine_.joining.hosts;
+        int slots = 0;
+        for (const Host& host : hosts) slots += host.slots;
+        note(fmt::format("mpirun: {} hosts, {} slots", hosts.size(), slots));
     } else if (source_ == HostSource::kThisMachine) {
         hosts.push_back(this_machine());
     } else if (source_ == HostSource::kJoin && options_.hostfile.empty()) {
@@ -111,7 +117,8 @@ void Builder::choose_transport() {
         fail(ExitCode::kUsage, "--launcher {} needs a --hostfile", launcher);
     }
     const bool stays = all_local && !options_.force_multi && launcher != "slurm";
-    const bool local = launcher == "local" || !named || (stays && source_ != HostSource::kJoin);
+    const bool local = launcher == "local" || !named ||
+                       (stays && source_ != HostSource::kJoin && source_ != HostSource::kMpi);
     JobSpec& spec = job_.spec;
     spec.connect_max = options_.connect_timeout.value_or(spec.connect_max);
     if (source_ == HostSource::kJoin) {
@@ -120,6 +127,11 @@ void Builder::choose_transport() {
         spec.serves_node_0 = options_.no_ssh;
         if (options_.no_ssh) spec.master_port = 0;  // the agents come to the one that was named
         spec.connect_max = options_.connect_timeout.value_or(kJoinMax);
+    } else if (source_ == HostSource::kMpi) {
+        spec.transport = TransportKind::kJoin;
+        spec.listen = machine_.joining.listen;
+        spec.serves_node_0 = true;
+        spec.connect_max = options_.connect_timeout.value_or(kSrunMax);
     } else if (local) {
         spec.transport = TransportKind::kLocal;
         note_unused_options();
@@ -127,10 +139,40 @@ void Builder::choose_transport() {
         spec.transport = TransportKind::kSlurm;
         spec.connect_max = options_.connect_timeout.value_or(kSrunMax);
     } else {
-        spec.transport = launcher == "openssh" ? TransportKind::kOpenSsh : TransportKind::kSsh;
+        spec.transport = launcher == "openssh"   ? TransportKind::kOpenSsh
+                         : launcher == "pdsh"    ? TransportKind::kPdsh
+                         : launcher == "openmpi" ? TransportKind::kOpenMpi
+                                                 : TransportKind::kSsh;
     }
+    spec.launcher_args = options_.launcher_args;
+    check_launcher_args();
     for (HostSlots& entry : hosts_) {
         if (entry.host.port == 0) entry.host.port = options_.ssh_port;
+    }
+}
+
+// Nobody reads them on some ways; ssh itself may only get what is no forwarding, host or command.
+void Builder::check_launcher_args() const {
+    const std::vector<std::string>& words = options_.launcher_args;
+    const TransportKind transport = job_.spec.transport;
+    if (words.empty() || transport == TransportKind::kLocal) return;
+    if (transport == TransportKind::kSsh || transport == TransportKind::kJoin) {
+        fail(ExitCode::kUsage,
+             "--launcher_args: {}; give --launcher openssh, pdsh, openmpi or slurm with it, or put "
+             "ssh options into a file and name it with --ssh_config",
+             transport == TransportKind::kSsh ? "the built-in ssh takes no arguments"
+                                              : "agents that join are started by others");
+    }
+    if (transport != TransportKind::kOpenSsh) return;
+    for (size_t i = 0; i < words.size(); ++i) {
+        const bool pair = words[i] == "-o" && i + 1 < words.size();
+        const std::string option = pair                         ? words[++i]
+                                   : words[i].starts_with("-o") ? words[i].substr(2)
+                                                                : "";
+        if (option.find('=') != std::string::npos) continue;
+        fail(ExitCode::kUsage,
+             "--launcher_args: `{}` is not `-o NAME=VALUE`, all that ssh is given",
+             printable(words[i]));
     }
 }
 
@@ -139,6 +181,7 @@ void Builder::note_unused_options() {
     std::vector<std::string> unused;
     if (!options_.launcher.empty() && options_.launcher != "local")
         unused.push_back("--launcher " + options_.launcher);
+    if (!options_.launcher_args.empty()) unused.emplace_back("--launcher_args");
     if (options_.ssh_port != 0) unused.emplace_back("--ssh_port");
     if (!options_.ssh_config.empty()) unused.emplace_back("--ssh_config");
     if (!options_.check_hosts) unused.emplace_back("--no_ssh_check");

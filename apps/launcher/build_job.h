@@ -6,10 +6,17 @@
 #include <string>
 #include <vector>
 
+#include "launch/hostfile.h"
 #include "launch/job_spec.h"
 #include "launcher/run_options.h"
 
 namespace dslaunch {
+
+// Hosts whose agents come by themselves to where this machine listens, found without any option.
+struct JoiningHosts {
+    std::vector<Host> hosts;  // empty: none; the first is this machine
+    std::string listen;       // HOST:PORT
+};
 
 // The facts about this machine that decide a job; a test writes its own.
 struct Machine {
@@ -19,6 +26,7 @@ struct Machine {
     std::string binary_directory;  // of dslaunch, absolute; dsworker stands beside it
     std::string default_hostfile;  // deepspeed's /job/hostfile; empty: it does not exist
     EnvironmentList environment;
+    JoiningHosts joining;  // under mpirun
 
     [[nodiscard]] static Machine this_one();
     [[nodiscard]] std::optional<std::string> variable(std::string_view name) const;

@@ -50,6 +50,7 @@ void check_no_ssh(const RunOptions& options) {
 }  // namespace
 
 HostSource choose_host_source(const RunOptions& options, const Machine& machine) {
+    if (!machine.joining.hosts.empty()) return HostSource::kMpi;
     if (options.no_ssh) {
         check_no_ssh(options);
         return HostSource::kJoin;

@@ -19,6 +19,7 @@ enum class HostSource {
     kThisMachine,
     kHostfile,  // --hostfile, or deepspeed's default one
     kSlurm,     // the allocation that dslaunch runs in
+    kMpi,       // copies of dslaunch that mpirun started
     kJoin,      // --launcher join and --no_ssh: agents come; with a hostfile they are its hosts
 };
 

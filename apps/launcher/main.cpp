@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "launcher/config_command.h"
 #include "launcher/dry_run.h"
 #include "launcher/host_source.h"
+#include "launcher/mpi_copies.h"
 #include "launcher/pack_command.h"
 #include "launcher/run_options.h"
 #include "launcher/tokens_command.h"
@@ -127,7 +129,17 @@ int run(const Arguments& arguments) {
         return 0;
     }
     set_log_level(options.log.quiet ? LogLevel::kWarn : parse_log_level(options.log.level));
-    const Machine machine = Machine::this_one();
+    Machine machine = Machine::this_one();
+    std::optional<MpiCopies> copies;
+    if (MpiCopies::is_one(options, machine)) {
+        copies.emplace(machine);
+        if (!copies->launches()) {
+            release_end_signals();
+            return copies->serve();
+        }
+        machine = Machine::this_one();
+        machine.joining = copies->joining();
+    }
     if (is_other_copy(options, machine)) {
         log_debug("launch", "process 0 of this Slurm step launches the job; this one ends");
         return 0;
@@ -143,13 +155,15 @@ int run(const Arguments& arguments) {
         fmt::print("{}", options.json ? dry_run_json(job.spec) : dry_run_text(job.spec));
         return 0;
     }
-    give_token(options, token, job.spec);
+    give_token(options, copies ? copies->token() : token, job.spec);
     refuse_mistyped_subcommand(job.spec);
     if (job.spec.target_kind == TargetKind::kTorchScript) {
         require_worker(job.spec.required_files.front());
         look_into_training_job(options, job.spec);
     }
-    return run_job(job.spec);
+    const int code = run_job(job.spec);
+    if (copies && code == 0) copies->finish();
+    return code;
 }
 
 // Becomes `dsworker ROLE arguments…`, which reads models; never returns.

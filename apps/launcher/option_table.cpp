@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "base/words.h"
 #include "launch/join_endpoint.h"
 
 namespace dslaunch {
@@ -51,18 +52,23 @@ void set_device(RunOptions& o, const std::string& value) {
 }
 
 void set_launcher(RunOptions& o, const std::string& value) {
-    static constexpr std::array<std::string_view, 5> kLater = {"pdsh", "openmpi", "mpich", "impi",
-                                                               "mvapich"};
-    static constexpr std::array<std::string_view, 5> kKnown = {"ssh", "openssh", "slurm", "join",
-                                                               "local"};
+    static constexpr std::array<std::string_view, 3> kLater = {"mpich", "impi", "mvapich"};
+    static constexpr std::array<std::string_view, 7> kKnown = {
+        "ssh", "openssh", "pdsh", "openmpi", "slurm", "join", "local"};
     if (std::find(kLater.begin(), kLater.end(), value) != kLater.end()) {
-        fail(ExitCode::kUsage, "`{}` is not available yet, use ssh or openssh", value);
+        fail(ExitCode::kUsage, "`{}` is not available; use ssh, openssh or openmpi", value);
     }
     if (std::find(kKnown.begin(), kKnown.end(), value) == kKnown.end()) {
-        fail(ExitCode::kUsage, "`{}` is none of ssh, openssh, slurm, join, local",
+        fail(ExitCode::kUsage, "`{}` is none of ssh, openssh, pdsh, openmpi, slurm, join, local",
              printable(value));
     }
     o.launcher = value;
+}
+
+void set_launcher_args(RunOptions& o, const std::string& value) {
+    const auto words = split_words(value, Comments::kAreWords);
+    if (!words) fail(ExitCode::kUsage, "a quote is not closed in `{}`", printable(value));
+    o.launcher_args.insert(o.launcher_args.end(), words->begin(), words->end());
 }
 
 void set_listen(RunOptions& o, const std::string& value) {
@@ -192,7 +198,8 @@ constexpr OptionRow kRows[] = {
     {"exclude,e", kValue, Group::kHosts, "SPEC", "all but these, written as --include", [](O& o, V& v) { o.filter.exclude = v; }},
     {"num-nodes", kValue, Group::kHosts, "N", "the first N hosts of the hostfile", [](O& o, V& v) { o.filter.num_nodes = count_or_all(v); }},
     {"num-gpus,num-accelerators", kValue, Group::kHosts, "N", "the first N slots of each host; without GPUs N CPU workers", [](O& o, V& v) { o.filter.num_gpus = count_or_all(v); }},
-    {"launcher", kValue, Group::kHosts, "NAME", "ssh (built in, default), openssh, slurm (default in an allocation), join (agents come by themselves), local (all on this machine)", set_launcher},
+    {"launcher", kValue, Group::kHosts, "NAME", "ssh (built in, default), openssh, pdsh, openmpi, slurm (default in an allocation), join (agents come by themselves), local (all on this machine)", set_launcher},
+    {"launcher-args", kValue, Group::kHosts, "WORDS", "options for pdsh, mpirun or srun, or `-o X=Y` for openssh's ssh; quotes group, no shell reads them; repeatable", set_launcher_args, true},
     {"listen", kValue, Group::kHosts, "ADDRESS:PORT", "with --launcher join: where agents (`dslaunch agent --join ADDRESS:PORT`) find this job", set_listen},
     {"token-file", kValue, Group::kHosts, "FILE", "the secret by which agents that join are known, mode 600; default: the variable DSLAUNCH_TOKEN", [](O& o, V& v) { o.token_file = v; }},
     {"connect-timeout", kValue, Group::kHosts, "SECONDS", "until every host's agent is there, default 30; 60 with srun, 300 for agents that come", set_connect_timeout},
@@ -254,7 +261,6 @@ constexpr OptionRow kRows[] = {
          o.no_local_rank = true; }},
 
     {"push", kNothing, Group::kRefused, "", "sending files is not available yet; copy what differs to the same path on each host (rsync), or put it on a shared file system"},
-    {"launcher-args", kValue, Group::kRefused, "", "there is no backend to hand them to; put ssh options into a file and name it with --ssh-config"},
     {"elastic-training", kNothing, Group::kRefused, "", "elastic training is not available yet; give fixed --num_nodes and --num_gpus"},
     {"min-elastic-nodes", kValue, Group::kRefused, "", "elastic training is not available yet; give --num_nodes"},
     {"max-elastic-nodes", kValue, Group::kRefused, "", "elastic training is not available yet; give --num_nodes"},

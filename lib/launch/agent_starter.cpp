@@ -40,8 +40,15 @@ struct StarterProcess::Stream {
     LineSplitter lines;
 };
 
+std::optional<size_t> AgentStarter::host_of(const std::string& line,
+                                            const std::vector<HostAddress>& hosts) const {
+    return host_named_in(line, hosts);
+}
+
 std::string AgentStarter::describe_end(int status, const std::deque<std::string>& lines) const {
-    std::string text = status > 128
+    // Programs end with 255 as well.
+    constexpr int kSignalsMax = 128 + 64;
+    std::string text = status > 128 && status <= kSignalsMax
                            ? fmt::format("{} was ended by {}", name(), signal_text(status - 128))
                            : fmt::format("{} ended with {}", name(), status);
     const size_t first = lines.size() - std::min(lines.size(), kShownLines);
@@ -53,7 +60,7 @@ std::string AgentStarter::describe_end(int status, const std::deque<std::string>
 
 StarterLine AgentStarter::read_line(const std::string& line,
                                     const std::vector<HostAddress>& hosts) const {
-    return {host_named_in(line, hosts), line};
+    return {host_of(line, hosts), line};
 }
 
 StarterProcess::StarterProcess(const AgentStarter& starter, const std::vector<HostAddress>& hosts,

@@ -38,10 +38,14 @@ class AgentStarter {
         static_cast<void>(host);
         return true;
     }
-    // What a line that the program wrote speaks of; by default the first host whose name is in it.
+    // Which of HOSTS a line speaks of that the program wrote; default: the first whose name stands
+    // in it as a word of its own.
+    [[nodiscard]] virtual std::optional<size_t> host_of(
+        const std::string& line, const std::vector<HostAddress>& hosts) const;
+    // A line that the program wrote, taken apart; default: host_of() and the whole line.
     [[nodiscard]] virtual StarterLine read_line(const std::string& line,
                                                 const std::vector<HostAddress>& hosts) const;
-    // A line about a host: whether it says that it is lost.
+    // Whether a line that speaks of a host says that this host is lost.
     [[nodiscard]] virtual bool says_host_is_lost(const std::string& line) const = 0;
     // What such a line says its agent ended with, -1: nothing.
     [[nodiscard]] virtual int exit_status_in(const std::string& line) const {

@@ -18,6 +18,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/words.h"
 #include "launch/spawn.h"
 #include "launch/ssh_keywords.h"
 
@@ -45,38 +46,6 @@ bool matches_list(std::string_view text, std::string_view list) {
         found = true;
     }
     return found;
-}
-
-// What follows the keyword as words: quotes group, a backslash takes a quote, a backslash or a
-// space for itself, `#` at a word's begin ends the line. Nothing: a quote is not closed.
-std::optional<std::vector<std::string>> split_words(std::string_view text) {
-    std::vector<std::string> words;
-    size_t at = 0;
-    for (;;) {
-        while (at < text.size() && (text[at] == ' ' || text[at] == '\t')) ++at;
-        if (at == text.size() || text[at] == '#') return words;
-        std::string word;
-        char quote = 0;
-        for (; at < text.size(); ++at) {
-            const char c = text[at];
-            const char next = at + 1 < text.size() ? text[at + 1] : '\0';
-            if (c == '\\' &&
-                (next == '"' || next == '\'' || next == '\\' || (quote == 0 && next == ' '))) {
-                word += next;
-                ++at;
-            } else if (quote == 0 && (c == ' ' || c == '\t')) {
-                break;
-            } else if (quote == 0 && (c == '"' || c == '\'')) {
-                quote = c;
-            } else if (quote != 0 && c == quote) {
-                quote = 0;
-            } else {
-                word += c;
-            }
-        }
-        if (quote != 0) return std::nullopt;
-        words.push_back(std::move(word));
-    }
 }
 
 bool takes_rest_of_line(std::string_view keyword) {
@@ -161,7 +130,7 @@ class Reader {
                                       "--launcher openssh if yours does",
                                       printable(keyword)));
         }
-        const auto words = split_words(rest);
+        const auto words = split_words(rest, Comments::kEndTheLine);
         if (!words) refuse(place, "a quote is not closed");
         if (words->empty()) refuse(place, fmt::format("`{}` has no value", keyword));
         if (keyword == "host") {

@@ -39,8 +39,10 @@ class OpenMpiStarter final : public AgentStarter {
         std::vector<std::string> words = {"mpirun"};
         if (::geteuid() == 0) words.emplace_back("--allow-run-as-root");
         // Each host is reached from here: the options file is on no other machine.
-        words.insert(words.end(), {"--mca", "plm_rsh_no_tree_spawn", "1", "--mca", "plm_rsh_args",
-                                   "-F " + options_->path()});
+        // And is called by its whole name.
+        words.insert(words.end(),
+                     {"--mca", "plm_rsh_no_tree_spawn", "1", "--mca", "orte_keep_fqdn_hostnames",
+                      "1", "--mca", "plm_rsh_args", "-F " + options_->path()});
         words.insert(words.end(), arguments_.begin(), arguments_.end());
         // One context per host, so that each agent knows its name whatever order mpirun prefers.
         for (size_t i = 0; i < hosts.size(); ++i) {
@@ -59,12 +61,22 @@ class OpenMpiStarter final : public AgentStarter {
         set_variable(environment, kTokenVariable, token);
         set_variable(environment, "SSH_ASKPASS_REQUIRE", "never");
     }
+    // Its own boxes of advice name hosts that are not to blame, in lines that are indented.
+    StarterLine read_line(const std::string& line,
+                          const std::vector<HostAddress>& hosts) const override {
+        if (line.starts_with(' ')) return {std::nullopt, line};
+        return AgentStarter::read_line(line, hosts);
+    }
     bool says_host_is_lost(const std::string&) const override { return false; }
     std::string describe_end(int status, const std::deque<std::string>& lines) const override {
         constexpr int kNotStarted = 127;
         if (status == kNotStarted) {
             return "mpirun cannot be started here: install Open MPI (package openmpi-bin), or "
                    "leave --launcher openmpi out: dslaunch brings its own ssh";
+        }
+        for (const std::string& line : lines) {
+            if (line.find("reported to the developers") == std::string::npos) continue;
+            return fmt::format("mpirun ended with {} since it does not reach every host", status);
         }
         return AgentStarter::describe_end(status, lines);
     }

@@ -79,10 +79,8 @@ class PdshStarter final : public AgentStarter {
             text.erase(0, end == std::string::npos ? text.size() : end + 2);
         }
         const size_t colon = text.find(": ");
-        for (size_t i = 0; colon != std::string::npos && i < hosts.size(); ++i) {
-            if (text.compare(0, colon, hosts[i].name) == 0) return {i, text.substr(colon + 2)};
-        }
-        return {std::nullopt, text};
+        if (colon == std::string::npos) return {std::nullopt, text};
+        return {find_host(text.substr(0, colon), hosts), text.substr(colon + 2)};
     }
     bool says_host_is_lost(const std::string& line) const override {
         return line.starts_with(kExitMark);
@@ -103,6 +101,19 @@ class PdshStarter final : public AgentStarter {
     }
 
   private:
+    // pdsh leaves a domain out that all hosts share.
+    static std::optional<size_t> find_host(const std::string& label,
+                                           const std::vector<HostAddress>& hosts) {
+        std::optional<size_t> found;
+        for (size_t i = 0; i < hosts.size(); ++i) {
+            if (hosts[i].name == label) return i;
+            if (!hosts[i].name.starts_with(label + ".")) continue;
+            if (found) return std::nullopt;
+            found = i;
+        }
+        return found;
+    }
+
     std::string launcher_path_;
     std::string ssh_config_path_;
     std::vector<std::string> arguments_;

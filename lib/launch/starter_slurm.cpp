@@ -31,7 +31,8 @@ bool steers_srun(const std::string& name) {
 
 class SlurmStarter final : public AgentStarter {
   public:
-    SlurmStarter() : launcher_path_(launcher_path()) {}
+    explicit SlurmStarter(const std::vector<std::string>& arguments)
+        : launcher_path_(launcher_path()), arguments_(arguments) {}
 
     std::string name() const override { return "srun"; }
     std::vector<std::string> command(const std::vector<HostAddress>& hosts,
@@ -40,29 +41,25 @@ class SlurmStarter final : public AgentStarter {
         for (const HostAddress& host : hosts) names.push_back(host.name);
         std::string list = names.front();
         for (size_t i = 1; i < names.size(); ++i) list += "," + names[i];
-        return {"srun",
-                fmt::format("--nodes={}", hosts.size()),
-                fmt::format("--ntasks={}", hosts.size()),
-                "--ntasks-per-node=1",
-                "--nodelist=" + list,
-                "--overlap",
-                "--export=ALL",
-                "--input=none",
-                "--mpi=none",
-                "--cpu-bind=none",
-                "--mem=0",
-                "--wait=0",
-                "--kill-on-bad-exit=0",
-                "--chdir=/",
-                "--job-name=dslaunch-agents",
-                launcher_path_,
-                "agent",
-                "--join",
-                endpoint,
-                "--node-name-from",
-                "SLURMD_NODENAME",
-                "--connect-timeout",
-                "20"};
+        std::vector<std::string> words = {"srun",
+                                          fmt::format("--nodes={}", hosts.size()),
+                                          fmt::format("--ntasks={}", hosts.size()),
+                                          "--ntasks-per-node=1",
+                                          "--nodelist=" + list,
+                                          "--overlap",
+                                          "--export=ALL",
+                                          "--input=none",
+                                          "--mpi=none",
+                                          "--cpu-bind=none",
+                                          "--mem=0",
+                                          "--wait=0",
+                                          "--kill-on-bad-exit=0",
+                                          "--chdir=/",
+                                          "--job-name=dslaunch-agents"};
+        words.insert(words.end(), arguments_.begin(), arguments_.end());
+        words.insert(words.end(), {launcher_path_, "agent", "--join", endpoint, "--node-name-from",
+                                   "SLURMD_NODENAME", "--connect-timeout", "20"});
+        return words;
     }
     void prepare_environment(EnvironmentList& environment,
                              const std::string& token) const override {
@@ -70,12 +67,18 @@ class SlurmStarter final : public AgentStarter {
                       [](const auto& variable) { return steers_srun(variable.first); });
         set_variable(environment, kTokenVariable, token);
     }
+    std::optional<size_t> host_of(const std::string& line,
+                                  const std::vector<HostAddress>& hosts) const override {
+        static constexpr std::string_view kDaemon = "slurmstepd-";
+        return host_named_in(line.starts_with(kDaemon) ? line.substr(kDaemon.size()) : line, hosts);
+    }
     bool says_host_is_lost(const std::string& line) const override {
         return line.find("Node failure on") != std::string::npos;
     }
 
   private:
     std::string launcher_path_;
+    std::vector<std::string> arguments_;
 };
 
 }  // namespace
@@ -89,7 +92,7 @@ std::unique_ptr<Transport> make_slurm_transport(const JobSpec& spec) {
     settings.endpoint.host = address_facing(hosts);
     settings.token = make_token();
     settings.join_max = spec.connect_max;
-    settings.starter = std::make_unique<SlurmStarter>();
+    settings.starter = std::make_unique<SlurmStarter>(spec.launcher_args);
     return make_join_transport(std::move(settings));
 }
 

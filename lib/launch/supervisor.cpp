@@ -102,7 +102,7 @@ void Supervisor::connect() {
         send(i, FrameKind::kHello, encode(hello));
     }
     const auto decided = [](const Node& node) { return node.greeted || node.ended; };
-    if (!pump([&] { return all_nodes(decided); }, now + spec_.connect_max)) {
+    if (!pump([&] { return end_now_ || all_nodes(decided); }, now + spec_.connect_max)) {
         for (size_t i = 0; i < nodes_.size(); ++i) {
             if (decided(nodes_[i])) continue;
             lose_node(i, fmt::format("no agent said hello within {} s",
@@ -110,6 +110,7 @@ void Supervisor::connect() {
         }
     }
     fail_if_bad_nodes("cannot start an agent on");
+    if (end_now_) return;
     for (size_t i = 0; i < nodes_.size(); ++i) {
         output_.add_node(nodes_[i].hello, spec_.nodes[i].name);
     }

@@ -38,7 +38,7 @@ std::unique_ptr<Transport> make_transport(const JobSpec& spec) {
         case TransportKind::kSsh:
             return make_ssh_transport(spec.ssh_config_path);
         case TransportKind::kOpenSsh:
-            return make_openssh_transport(spec.ssh_config_path);
+            return make_openssh_transport(spec.ssh_config_path, spec.launcher_args);
         case TransportKind::kJoin:
             return make_joining_transport(spec);
         case TransportKind::kSlurm:

@@ -56,7 +56,9 @@ class Transport {
 // Agents as children of this process, any number of hosts pretended.
 [[nodiscard]] std::unique_ptr<Transport> make_local_transport();
 // The ssh program, one per host. SSH_CONFIG_PATH empty: the user's and the system's configuration.
-[[nodiscard]] std::unique_ptr<Transport> make_openssh_transport(const std::string& ssh_config_path);
+// ARGUMENTS: further `-o NAME=VALUE` for it.
+[[nodiscard]] std::unique_ptr<Transport> make_openssh_transport(
+    const std::string& ssh_config_path, const std::vector<std::string>& arguments = {});
 // libssh, all sessions in one loop.
 [[nodiscard]] std::unique_ptr<Transport> make_ssh_transport(const std::string& ssh_config_path);
 

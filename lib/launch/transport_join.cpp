@@ -29,6 +29,7 @@ using std::chrono::steady_clock;
 constexpr size_t kReadBytes = 64U << 10;
 constexpr size_t kKeptRefusals = 4;
 constexpr size_t kShownNames = 8;
+constexpr size_t kLinesOfHost = 3;
 // The starter has closed its pipes and ends at once; it is polled for until it has.
 constexpr milliseconds kReapPoll{5};
 constexpr milliseconds kCountOfRefusalsPause{1'000};
@@ -45,11 +46,17 @@ struct Member {
     HostAddress host;
     UniqueFd socket;  // invalid before it joined and after it ended
     std::string outbox;
-    std::string came_from;   // "10.0.0.2:41712 (pod-a)"; empty: not yet
-    std::string last_words;  // of the starter, about this host
+    std::string came_from;                  // "10.0.0.2:41712 (pod-a)"; empty: not yet
+    std::deque<std::string> starter_lines;  // the last about this host
     bool close_when_sent = false;
     bool ended = false;
 };
+
+// What the starter said of a host, the first line first.
+std::string last_words(const Member& member) {
+    return join(std::vector<std::string>(member.starter_lines.begin(), member.starter_lines.end()),
+                "; ");
+}
 
 class JoinTransport final : public Transport {
   public:
@@ -317,8 +324,8 @@ void JoinTransport::read_from(size_t host, Events& events) {
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
     std::string cause = n == 0 ? "its agent closed the connection"
                                : "the connection to its agent broke: " + errno_text(errno);
-    if (!member.last_words.empty()) {
-        cause += "; " + member.last_words;
+    if (!member.starter_lines.empty()) {
+        cause += "; " + last_words(member);
     } else if (starter_ && starter_->ended().value_or(0) != 0) {
         cause += "; " + settings_.starter->describe_end(*starter_->ended(), {});
     }
@@ -347,10 +354,15 @@ void JoinTransport::take_starter_lines(Events& events) {
         if (member.ended) continue;
         const bool is_lost = settings_.starter->says_host_is_lost(line);
         // That it is lost says less than what was said before it.
-        if (!is_lost || member.last_words.empty()) member.last_words = printable(trim(line));
-        if (!is_lost) events.push_back({TransportEvent::Kind::kDiagnostic, *host, line, -1});
+        if (!is_lost || member.starter_lines.empty()) {
+            member.starter_lines.push_back(printable(trim(line)));
+            if (member.starter_lines.size() > kLinesOfHost) member.starter_lines.pop_front();
+        }
         if (is_lost) {
-            end_host(*host, member.last_words, events, settings_.starter->exit_status_in(line));
+            end_host(*host, member.starter_lines.back(), events,
+                     settings_.starter->exit_status_in(line));
+        } else {
+            events.push_back({TransportEvent::Kind::kDiagnostic, *host, line, -1});
         }
     }
 }
@@ -364,7 +376,7 @@ void JoinTransport::look_after_starter(Events& events) {
     const std::string cause = settings_.starter->describe_end(*status, starter_->last_lines());
     for (size_t i = 0; i < members_.size(); ++i) {
         if (!is_missing(i) || !settings_.starter->starts(i)) continue;
-        end_host(i, members_[i].last_words.empty() ? cause : members_[i].last_words, events);
+        end_host(i, members_[i].starter_lines.empty() ? cause : last_words(members_[i]), events);
     }
 }
 
@@ -396,7 +408,7 @@ void JoinTransport::give_up_late_hosts(Events& events) {
         if (!is_missing(i)) continue;
         std::string cause = fmt::format("no agent joined as node {} within {} s", i,
                                         std::chrono::duration<double>(settings_.join_max).count());
-        if (!members_[i].last_words.empty()) cause += ": " + members_[i].last_words;
+        if (!members_[i].starter_lines.empty()) cause += ": " + last_words(members_[i]);
         if (std::exchange(first, false)) cause += " (" + who_came() + ")";
         end_host(i, cause, events);
     }

@@ -13,17 +13,24 @@ constexpr int kNotFound = 127;
 
 class OpenSshTransport final : public ProcessTransport {
   public:
-    explicit OpenSshTransport(const std::string& ssh_config_path)
-        : ssh_config_path_(ssh_config_path), launcher_path_(launcher_path()) {}
+    OpenSshTransport(const std::string& ssh_config_path, const std::vector<std::string>& arguments)
+        : ssh_config_path_(ssh_config_path),
+          arguments_(arguments),
+          launcher_path_(launcher_path()) {}
 
   protected:
     std::vector<std::string> command(const HostAddress& host) const override {
         std::vector<std::string> words = {"ssh", "-T"};
         if (!ssh_config_path_.empty()) words.insert(words.end(), {"-F", ssh_config_path_});
+        // Of several values ssh takes the first.
+        for (const char* option : {"BatchMode=yes", "StrictHostKeyChecking=yes"}) {
+            words.insert(words.end(), {"-o", option});
+        }
+        words.insert(words.end(), arguments_.begin(), arguments_.end());
         for (const char* option :
-             {"BatchMode=yes", "StrictHostKeyChecking=yes", "ConnectTimeout=10",
-              "ServerAliveInterval=5", "ServerAliveCountMax=3", "ForwardAgent=no",
-              "ClearAllForwardings=yes", "RemoteCommand=none", "RequestTTY=no", "LogLevel=ERROR"}) {
+             {"ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3",
+              "ForwardAgent=no", "ClearAllForwardings=yes", "RemoteCommand=none", "RequestTTY=no",
+              "LogLevel=ERROR"}) {
             words.insert(words.end(), {"-o", option});
         }
         if (host.port != 0) words.insert(words.end(), {"-p", std::to_string(host.port)});
@@ -73,13 +80,15 @@ class OpenSshTransport final : public ProcessTransport {
 
   private:
     std::string ssh_config_path_;
+    std::vector<std::string> arguments_;
     std::string launcher_path_;
 };
 
 }  // namespace
 
-std::unique_ptr<Transport> make_openssh_transport(const std::string& ssh_config_path) {
-    return std::make_unique<OpenSshTransport>(ssh_config_path);
+std::unique_ptr<Transport> make_openssh_transport(const std::string& ssh_config_path,
+                                                  const std::vector<std::string>& arguments) {
+    return std::make_unique<OpenSshTransport>(ssh_config_path, arguments);
 }
 
 }  // namespace dslaunch

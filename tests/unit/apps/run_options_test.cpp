@@ -86,9 +86,9 @@ TEST_CASE("a bad command line is refused with what to do") {
         {"train.pt --resume", "checkpoints are not available yet"},
         {"-m train.pt", "cannot be given for a .pt"},
         {"--json train.pt", "--json needs --dry-run"},
-        {"--launcher pdsh train.pt", "not available yet, use ssh or openssh"},
-        {"--launcher mpich train.pt", "not available yet"},
-        {"--launcher rsh train.pt", "none of ssh, openssh, slurm, join, local"},
+        {"--launcher mpich train.pt", "not available; use ssh, openssh or openmpi"},
+        {"--launcher rsh train.pt", "none of ssh, openssh, pdsh, openmpi, slurm, join, local"},
+        {"--launcher_args '-a train.pt", "a quote is not closed"},
         {"--device tpu train.pt", "none of auto, cpu, cuda"},
         {"--device cpu --set dslaunch.device=cuda train.pt", "contradicts --device cpu"},
         {"--set dslaunch.device=\"cpu\" train.pt --device cuda", "contradicts --device cuda"},
@@ -173,6 +173,18 @@ TEST_CASE("a job runs here unless a hostfile names another machine") {
     CHECK(job("--hostfile " + kHostfiles + "cluster-4 true").transport == TransportKind::kSsh);
     CHECK(job("--launcher openssh --hostfile " + kHostfiles + "cluster-4 true").transport ==
           TransportKind::kOpenSsh);
+    CHECK(job("--launcher pdsh --hostfile " + kHostfiles + "cluster-4 true").transport ==
+          TransportKind::kPdsh);
+    CHECK(job("--launcher openmpi --launcher_args -v --hostfile " + kHostfiles + "cluster-4 true")
+              .launcher_args == Words{"-v"});
+    CHECK(
+        job("--launcher openssh --launcher_args=-oA=b --hostfile " + kHostfiles + "cluster-4 true")
+            .launcher_args == Words{"-oA=b"});
+    CHECK_THROWS_WITH(
+        job("--launcher openssh --launcher_args=-v --hostfile " + kHostfiles + "cluster-4 true"),
+        Catch::Contains("`-v` is not `-o NAME=VALUE`"));
+    CHECK_THROWS_WITH(job("--launcher_args -v --hostfile " + kHostfiles + "cluster-4 true"),
+                      Catch::Contains("the built-in ssh takes no arguments"));
     CHECK(job("--launcher local --hostfile " + kHostfiles + "cluster-4 true").transport ==
           TransportKind::kLocal);
     CHECK(job("--ssh_port 2200 --hostfile " + kHostfiles + "addresses true").nodes[1].port == 2200);

@@ -1,0 +1,205 @@
+// Agents that come by themselves, each in its own network namespace, without sshd's help: the whole
+// command line of launcher and agents, the token's way, and strangers at the door.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "base/text.h"
+#include "support/catch.h"
+#include "support/job_process.h"
+#include "support/skip.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+const std::string kDslaunch = std::string(DSL_BINARY_DIR) + "/dslaunch";
+const std::string kRigScript = std::string(DSL_SOURCE_DIR) + "/tests/cluster/rig.sh";
+const std::string kToken = "canary-5f3a9b0c7d1e2468ace0";
+
+class Hosts {
+  public:
+    explicit Hosts(int count)
+        : prefix_(fmt::format("dj{}x", ::getpid() % 1000)),
+          folder_("/tmp/dslaunch-join-" + prefix_) {
+        const TemporaryFolder folder;
+        JobProcess up(folder, {kRigScript, "up", folder_, prefix_, std::to_string(count)});
+        const int code = up.wait(30'000);
+        usable_ = code == 0;
+        if (code == 77) report_skipped("agents that join from network namespaces", up.out());
+        if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
+    }
+    Hosts(const Hosts&) = delete;
+    Hosts& operator=(const Hosts&) = delete;
+    ~Hosts() {
+        const TemporaryFolder folder;
+        JobProcess down(folder, {kRigScript, "down", folder_, prefix_});
+        down.wait(30'000);
+    }
+    [[nodiscard]] bool usable() const { return usable_; }
+    [[nodiscard]] Words on(int node, const Words& command) const {
+        Words words = {"ip", "netns", "exec", prefix_ + std::to_string(node)};
+        words.insert(words.end(), command.begin(), command.end());
+        return words;
+    }
+
+  private:
+    std::string prefix_;
+    std::string folder_;
+    bool usable_ = false;
+};
+
+bool mentions(const std::string& text, const std::string& word) {
+    return text.find(word) != std::string::npos;
+}
+
+std::string token_file(const TemporaryFolder& folder, const std::string& token) {
+    const std::string path = folder.path() + "/token";
+    std::ofstream(path) << token << "\n";
+    ::chmod(path.c_str(), 0600);
+    return path;
+}
+
+// Processes, this one apart, whose FILE in /proc holds the token.
+int processes_that_show(const std::string& file) {
+    int count = 0;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+        const auto pid = parse_int(entry.path().filename().string());
+        if (!pid || *pid == ::getpid()) continue;
+        std::ifstream in(entry.path() / file);
+        if (mentions({std::istreambuf_iterator<char>(in), {}}, kToken)) ++count;
+    }
+    return count;
+}
+
+}  // namespace
+
+TEST_CASE("agents join a job from other hosts, and its token reaches nobody else") {
+    const Hosts hosts(2);
+    if (!hosts.usable()) return;
+    const TemporaryFolder folder;
+    const std::string token = token_file(folder, kToken);
+    const Words listening = {kDslaunch,
+                             "--launcher",
+                             "join",
+                             "--listen",
+                             "10.91.7.1:29400",
+                             "--token-file",
+                             token,
+                             "--nnodes",
+                             "2",
+                             "--num_gpus",
+                             "2"};
+    const auto agent = [&](int node, const Words& more, const std::string& file) {
+        Words words = {kDslaunch, "agent", "--join", "10.91.7.1:29400", "--token-file", file};
+        words.insert(words.end(), more.begin(), more.end());
+        return hosts.on(node, words);
+    };
+    SECTION("whoever starts first, and a scan in between disturbs nothing") {
+        const TemporaryFolder a, b, c;
+        JobProcess second(b, agent(2, {"--node", "1"}, token));  // before the launcher
+        Words words = listening;
+        const std::string output = folder.path() + "/run";
+        words.insert(words.end(),
+                     {"--output", output, "--env", "MINE=yes", "sh", "-c",
+                      "echo $RANK $MASTER_ADDR $MINE ${DSLAUNCH_TOKEN-none}; sleep 1"});
+        JobProcess job(folder, hosts.on(0, words));
+        JobProcess scan(c, hosts.on(1, {"sh", "-c",
+                                        "for i in $(seq 60); do (echo GET / >/dev/tcp/10.91.7.1/"
+                                        "29400) 2>/dev/null || true; done"}));
+        REQUIRE(wait_until([&] { return mentions(job.err(), "agent 1 of 2: node1 is 10.91.7.3"); },
+                           10'000));
+        CHECK(processes_that_show("cmdline") == 0);
+        JobProcess first(a, agent(1, {"--node", "0"}, token));
+        REQUIRE(wait_until([&] { return mentions(job.out(), "[node1:3] 3"); }, 10'000));
+        CHECK(processes_that_show("cmdline") == 0);
+        CHECK(processes_that_show("environ") == 0);
+        CHECK(job.wait(15'000) == 0);
+        INFO(job.err());
+        for (const char* line : {"[node0:0] 0 10.91.7.2 yes none\n", "[node0:1] 1 10.91.7.2",
+                                 "[node1:2] 2 10.91.7.2", "[node1:3] 3 10.91.7.2"}) {
+            CHECK(mentions(job.out(), line));
+        }
+        CHECK(first.wait(5'000) == 0);
+        CHECK(second.wait(5'000) == 0);
+        scan.wait(5'000);
+        const std::string record = folder.read("run/run.json");
+        CHECK_FALSE(record.empty());
+        CHECK_FALSE(mentions(record, kToken));
+        CHECK_FALSE(mentions(job.err(), kToken));
+    }
+    SECTION("an agent with another token is turned away, and the launcher says so in the end") {
+        const TemporaryFolder a, b;
+        Words words = listening;
+        words.insert(words.end(), {"--connect-timeout", "3", "true"});
+        JobProcess job(folder, hosts.on(0, words));
+        const TemporaryFolder other;
+        JobProcess wrong(a, agent(1, {}, token_file(other, "another token, long enough")));
+        CHECK(wrong.wait(10'000) == 67);
+        CHECK(mentions(wrong.err(), "its token is not this job's"));
+        JobProcess right(b, agent(2, {}, token));
+        CHECK(job.wait(10'000) == 67);
+        INFO(job.err());
+        CHECK(
+            mentions(job.err(), "node1: no agent joined as node 1 within 3 s (1 of 2 agents came"));
+        CHECK(mentions(job.err(), "node0 from 10.91.7.3:"));
+        CHECK(mentions(job.err(), "10.91.7.2:"));
+        CHECK(right.wait(10'000) == 0);
+    }
+    SECTION("a launcher that is killed ends its agents and their ranks") {
+        const TemporaryFolder a, b;
+        Words words = listening;
+        words.insert(words.end(), {"sh", "-c",
+                                   "trap '' TERM HUP INT; echo $$ >> " + folder.path() +
+                                       "/pids; while :; do sleep 0.05; done"});
+        JobProcess job(folder, hosts.on(0, words));
+        JobProcess first(a, agent(1, {}, token));
+        JobProcess second(b, agent(2, {}, token));
+        REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }, 10'000));
+        const auto workers = recorded_processes(folder);
+        const auto began = Steady::now();
+        job.signal(SIGKILL);
+        REQUIRE(wait_until([&] { return all_gone(workers); }, 5'000));
+        std::printf("join: launcher killed, all gone after %.0f ms\n",
+                    std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+        CHECK(first.wait(5'000) >= 0);
+        CHECK(second.wait(5'000) >= 0);
+    }
+    SECTION("without a token nothing listens, and the message says how to make one") {
+        Words words = {kDslaunch,         "--launcher", "join", "--listen",
+                       "10.91.7.1:29400", "--nnodes",   "2",    "true"};
+        JobProcess job(folder, hosts.on(0, words));
+        CHECK(job.wait(5'000) == 64);
+        CHECK(mentions(job.err(), "openssl rand -hex 32"));
+    }
+}
+
+TEST_CASE("--no_ssh runs one command line on every node, and node 0's own code is the job's") {
+    const Hosts hosts(2);
+    if (!hosts.usable()) return;
+    const TemporaryFolder folder, other;
+    const auto node = [&](int rank, const Words& target) {
+        Words words = {"env",           "DSLAUNCH_TOKEN=" + kToken,
+                       kDslaunch,       "--no_ssh",
+                       "--nnodes",      "2",
+                       "--node_rank",   std::to_string(rank),
+                       "--master_addr", "10.91.7.2",
+                       "--master_port", "29511"};
+        words.insert(words.end(), target.begin(), target.end());
+        return hosts.on(rank + 1, words);
+    };
+    const Words target = {"sh", "-c", "echo $RANK $MASTER_ADDR ${DSLAUNCH_TOKEN-none}; exit $RANK"};
+    JobProcess second(other, node(1, target));
+    JobProcess first(folder, node(0, target));
+    CHECK(first.wait(20'000) == 1);
+    INFO(first.err());
+    CHECK(mentions(first.out(), "[node0:0] 0 10.91.7.2 none\n"));
+    CHECK(mentions(first.out(), "[node1:1] 1 10.91.7.2 none\n"));
+    CHECK(mentions(first.err(), "rank 1 on host node1 failed first"));
+    CHECK(second.wait(5'000) == 0);
+}

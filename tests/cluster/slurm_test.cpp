@@ -1,0 +1,266 @@
+// dslaunch inside allocations of a real Slurm whose nodes are network namespaces: hosts and slots
+// without a hostfile, signals that let ranks save, lost nodes, nothing left behind.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "support/catch.h"
+#include "support/job_process.h"
+#include "support/skip.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+
+namespace {
+
+using Words = std::vector<std::string>;
+
+const std::string kDslaunch = std::string(DSL_BINARY_DIR) + "/dslaunch";
+const std::string kRigScript = std::string(DSL_SOURCE_DIR) + "/tests/cluster/slurm_rig.sh";
+
+class SlurmRig {
+  public:
+    explicit SlurmRig(int count)
+        : prefix_(fmt::format("ds{}s", ::getpid() % 1000)),
+          folder_("/tmp/dslaunch-slurm-" + prefix_) {
+        const TemporaryFolder folder;
+        JobProcess up(folder, {kRigScript, "up", folder_, prefix_, std::to_string(count)});
+        const int code = up.wait(60'000);
+        usable_ = code == 0;
+        if (code == 77) report_skipped("jobs inside a Slurm allocation", up.out());
+        if (code != 0 && code != 77) FAIL("Slurm does not stand: " + up.err());
+    }
+    SlurmRig(const SlurmRig&) = delete;
+    SlurmRig& operator=(const SlurmRig&) = delete;
+    ~SlurmRig() {
+        const TemporaryFolder folder;
+        JobProcess down(folder, {kRigScript, "down", folder_, prefix_});
+        down.wait(30'000);
+    }
+    [[nodiscard]] bool usable() const { return usable_; }
+    [[nodiscard]] std::string node(int number) const { return prefix_ + std::to_string(number); }
+    [[nodiscard]] Words on_head(const Words& command) const {
+        Words words = {kRigScript, "exec", folder_, prefix_};
+        words.insert(words.end(), command.begin(), command.end());
+        return words;
+    }
+    // salloc with OPTIONS runs dslaunch with ARGUMENTS on the head node.
+    [[nodiscard]] Words allocated(const Words& options, const Words& arguments) const {
+        Words words = {"salloc", "-Q"};
+        words.insert(words.end(), options.begin(), options.end());
+        words.push_back(kDslaunch);
+        words.insert(words.end(), arguments.begin(), arguments.end());
+        return on_head(words);
+    }
+    void run(const Words& command) const {
+        const TemporaryFolder folder;
+        JobProcess process(folder, command);
+        CHECK(process.wait(30'000) == 0);
+    }
+    void lose(int number) const {
+        run({kRigScript, "lose", folder_, prefix_, std::to_string(number)});
+    }
+
+  private:
+    std::string prefix_;
+    std::string folder_;
+    bool usable_ = false;
+};
+
+bool mentions(const std::string& text, const std::string& word) {
+    return text.find(word) != std::string::npos;
+}
+
+std::multiset<std::string> lines_of(const std::string& text) {
+    std::multiset<std::string> lines;
+    for (const std::string& line : split(text, '\n')) {
+        if (!line.empty()) lines.insert(line);
+    }
+    return lines;
+}
+
+// Writes its id, is deaf to everything but TERM, on which it takes a moment to save.
+std::string saving_rank(const TemporaryFolder& folder) {
+    return fmt::format(
+        "trap 'sleep 0.3; echo saved $RANK; exit 0' TERM; trap '' USR1 HUP INT; echo $$ >> "
+        "{}/pids; "
+        "while :; do sleep 0.05; done",
+        folder.path());
+}
+
+std::string deaf_rank(const TemporaryFolder& folder) {
+    return fmt::format("trap '' TERM HUP INT; echo $$ >> {}/pids; while :; do sleep 0.05; done",
+                       folder.path());
+}
+
+bool all_up(const TemporaryFolder& folder, size_t count) {
+    return wait_until([&] { return recorded_processes(folder).size() == count; }, 20'000);
+}
+
+// The process of this name whose command line holds WORD; 0: none.
+pid_t find_process(const std::string& name, const std::string& word) {
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+        const auto pid = parse_int(entry.path().filename().string());
+        if (!pid) continue;
+        std::ifstream comm(entry.path() / "comm");
+        std::string found;
+        std::getline(comm, found);
+        std::ifstream file(entry.path() / "cmdline");
+        const std::string line{std::istreambuf_iterator<char>(file), {}};
+        if (found == name && mentions(line, word)) return static_cast<pid_t>(*pid);
+    }
+    return 0;
+}
+
+}  // namespace
+
+TEST_CASE("inside a Slurm allocation a job needs no hostfile and no ssh") {
+    const SlurmRig rig(4);
+    if (!rig.usable()) return;
+    SECTION("hosts, slots and filters come from the allocation, and every rank runs on its node") {
+        const TemporaryFolder folder;
+        const auto began = Steady::now();
+        JobProcess job(folder, rig.allocated({"-N4", "--ntasks-per-node=2"},
+                                             {"--exclude", rig.node(2), "sh", "-c",
+                                              "echo $RANK $(hostname) ${DSLAUNCH_TOKEN-none}"}));
+        CHECK(job.wait(30'000) == 0);
+        std::printf("slurm: salloc, 3 hosts, 6 ranks in %.0f ms\n",
+                    std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+        INFO(job.err());
+        CHECK(mentions(job.err(), ": 4 hosts, 8 slots"));
+        std::multiset<std::string> expected;
+        for (const int rank : {0, 1, 2, 3, 4, 5}) {
+            const std::string host = rig.node(rank < 2 ? 1 : rank < 4 ? 3 : 4);
+            expected.insert(fmt::format("[{}:{}] {} {} none", host, rank, rank, host));
+        }
+        CHECK(lines_of(job.out()) == expected);
+    }
+    SECTION("of the copies that srun starts the first launches and the others end") {
+        const TemporaryFolder folder;
+        JobProcess job(folder,
+                       rig.on_head({"salloc", "-Q", "-N2", "--ntasks-per-node=2", "srun",
+                                    "--ntasks-per-node=2", kDslaunch, "sh", "-c", "echo $RANK"}));
+        CHECK(job.wait(30'000) == 0);
+        INFO(job.err());
+        std::multiset<std::string> expected;
+        for (const int rank : {0, 1, 2, 3}) {
+            expected.insert(fmt::format("[{}:{}] {}", rig.node(1 + rank / 2), rank, rank));
+        }
+        CHECK(lines_of(job.out()) == expected);
+    }
+    SECTION("a rank that fails ends the job with its code, and is named") {
+        const TemporaryFolder folder;
+        JobProcess job(folder,
+                       rig.allocated({"-N3"}, {"sh", "-c", "[ $RANK = 1 ] && exit 3; sleep 30"}));
+        CHECK(job.wait(15'000) == 3);
+        CHECK(mentions(job.err(), "rank 1 on host " + rig.node(2) + " failed first: exit code 3"));
+    }
+    SECTION("a node without dslaunch is named with the cause") {
+        const TemporaryFolder folder;
+        // Only the launcher's own mount namespace has this program.
+        const std::string mount = fmt::format(
+            "mkdir {0}/m && mount -t tmpfs tmpfs {0}/m && cp {1} {0}/m/dslaunch && "
+            "exec salloc -Q -N2 {0}/m/dslaunch true",
+            folder.path(), kDslaunch);
+        JobProcess job(folder, rig.on_head({"unshare", "--mount", "sh", "-c", mount}));
+        CHECK(job.wait(20'000) == 67);
+        INFO(job.err());
+        CHECK(mentions(job.err(), "cannot start an agent on 2 of 2 host(s)"));
+        CHECK(mentions(job.err(), "No such file or directory"));
+    }
+}
+
+TEST_CASE("Slurm's signals let the ranks save, and killed launchers leave nothing") {
+    const SlurmRig rig(3);
+    if (!rig.usable()) return;
+    const TemporaryFolder folder;
+    // A batch script that becomes dslaunch: a shell in between would die of the signal, and Slurm
+    // then kills what it has started.
+    const auto submit = [&] {
+        const std::string script = fmt::format(
+            "trap 'sleep 0.3; echo saved \\$RANK; exit 0' TERM; echo \\$\\$ >> {}/pids; "
+            "while :; do sleep 0.05; done",
+            folder.path());
+        const std::string line = fmt::format("exec {} --grace 8 sh -c \"{}\"", kDslaunch, script);
+        const TemporaryFolder own;
+        JobProcess process(own, rig.on_head({"sbatch", "--parsable", "-N3", "-o",
+                                             folder.path() + "/out", "--wrap", line}));
+        REQUIRE(process.wait(20'000) == 0);
+        REQUIRE(all_up(folder, 3));
+        return std::string(trim(process.out()));
+    };
+    const auto all_have_saved = [&] {
+        CHECK(wait_until([&] { return mentions(folder.read("out"), "every rank has ended"); },
+                         10'000));
+        INFO(folder.read("out"));
+        for (const char* line : {"saved 0", "saved 1", "saved 2"}) {
+            CHECK(mentions(folder.read("out"), line));
+        }
+    };
+    SECTION("scancel --signal=USR1 reaches the agents, which ask the launcher") {
+        rig.run(rig.on_head({"scancel", "--signal=USR1", submit()}));
+        all_have_saved();
+        CHECK(mentions(folder.read("out"), "was asked to end by SIGUSR1"));
+    }
+    SECTION("scancel --batch --signal=USR1 reaches the launcher alone") {
+        rig.run(rig.on_head({"scancel", "--batch", "--signal=USR1", submit()}));
+        all_have_saved();
+        CHECK(mentions(folder.read("out"), "dslaunch: asked to end; the ranks have 8 s"));
+    }
+    SECTION("scancel: every agent and the launcher get TERM, which is one wish") {
+        const std::string id = submit();
+        const auto workers = recorded_processes(folder);
+        rig.run(rig.on_head({"scancel", id}));
+        all_have_saved();
+        CHECK(wait_until([&] { return all_gone(workers); }, 5'000));
+    }
+    SECTION("a launcher that is killed takes every rank on every node along") {
+        JobProcess job(folder, rig.allocated({"-N3"}, {"sh", "-c", deaf_rank(folder)}));
+        REQUIRE(all_up(folder, 3));
+        const auto workers = recorded_processes(folder);
+        const pid_t launcher =
+            find_process("dslaunch", "trap '' TERM HUP INT; echo $$ >> " + folder.path());
+        REQUIRE(launcher > 0);
+        const auto began = Steady::now();
+        REQUIRE(::kill(launcher, SIGKILL) == 0);
+        CHECK(wait_until([&] { return all_gone(workers); }, 5'000));
+        std::printf("slurm: launcher killed, all gone after %.0f ms\n",
+                    std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+    }
+    SECTION("an srun that is killed ends the job and is named") {
+        JobProcess job(folder, rig.allocated({"-N3"}, {"sh", "-c", deaf_rank(folder)}));
+        REQUIRE(all_up(folder, 3));
+        const auto workers = recorded_processes(folder);
+        const pid_t srun = find_process("srun", "--join");
+        REQUIRE(srun > 0);
+        REQUIRE(::kill(srun, SIGKILL) == 0);
+        CHECK(job.wait(20'000) == 67);
+        INFO(job.err());
+        CHECK(mentions(job.err(), " is lost: "));
+        CHECK(wait_until([&] { return all_gone(workers); }, 5'000));
+    }
+}
+
+TEST_CASE("a Slurm node whose plug is pulled is named", "[.long]") {
+    const SlurmRig rig(3);
+    if (!rig.usable()) return;
+    const TemporaryFolder folder;
+    JobProcess job(folder, rig.allocated({"-N3"}, {"sh", "-c", saving_rank(folder)}));
+    REQUIRE(all_up(folder, 3));
+    const auto workers = recorded_processes(folder);
+    const auto began = Steady::now();
+    rig.lose(3);
+    CHECK(job.wait(40'000) == 67);
+    std::printf("slurm: node lost, job over after %.1f s\n",
+                std::chrono::duration<double>(Steady::now() - began).count());
+    INFO(job.err());
+    CHECK(mentions(job.err(), "host " + rig.node(3) + " is lost: "));
+    CHECK(wait_until([&] { return all_gone(workers); }, 5'000));
+}

@@ -1,0 +1,192 @@
+// Agents started by pdsh and by Open MPI's mpirun on hosts made of network namespaces: the job
+// runs, troubles are named by host, no secret is seen, nothing is left.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "support/catch.h"
+#include "support/job_process.h"
+#include "support/rig_hosts.h"
+#include "support/skip.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+
+namespace {
+
+const std::string kProbe = std::string(DSL_BINARY_DIR) + "/launch_probe";
+
+bool mentions(const std::string& text, const std::string& word) {
+    return text.find(word) != std::string::npos;
+}
+
+bool has_program(const std::string& name) {
+    return std::system(("command -v " + name + " >/dev/null").c_str()) == 0;
+}
+
+std::vector<std::string> probe(const RigHosts& rig, const std::string& transport,
+                               const std::string& config, const std::string& hosts,
+                               const std::string& script) {
+    return rig.on(0, {kProbe, "transport=" + transport, "ssh_config=" + config, "hosts=" + hosts,
+                      "workers=2", "--", "sh", "-c", script});
+}
+
+// Sockets and folders of ours below /tmp, but those of the tests.
+std::vector<std::string> left_behind() {
+    std::vector<std::string> found;
+    for (const auto& entry : std::filesystem::directory_iterator("/tmp")) {
+        const std::string name = entry.path().filename();
+        const bool is_socket = name.starts_with("dslaunch-") && name.size() > 9 + 32;
+        if (is_socket) found.push_back(name);
+    }
+    return found;
+}
+
+// Programs with NAME that run in the rig's launching place.
+std::vector<ProcessName> running(const RigHosts& rig, const std::string& name) {
+    const TemporaryFolder folder;
+    JobProcess list(folder, {"ip", "netns", "pids", rig.on(0, {})[3]});
+    list.wait(5'000);
+    std::vector<ProcessName> found;
+    std::istringstream pids(list.out());
+    for (pid_t pid = 0; pids >> pid;) {
+        std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
+        std::string comm;
+        if (std::getline(file, comm) && comm == name) found.push_back(name_process(pid));
+    }
+    return found;
+}
+
+std::string all_arguments() {
+    std::string text;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+        std::ifstream file(entry.path() / "cmdline");
+        text += std::string(std::istreambuf_iterator<char>(file), {});
+    }
+    return text;
+}
+
+struct Starter {
+    std::string transport;
+    std::string program;
+    std::string package;
+};
+
+const Starter kStarters[] = {{"pdsh", "pdsh", "pdsh"}, {"openmpi", "mpirun", "openmpi-bin"}};
+
+bool is_missing(const Starter& starter) {
+    if (has_program(starter.program)) return false;
+    report_skipped("--launcher " + starter.transport, "package " + starter.package + " is missing");
+    return true;
+}
+
+}  // namespace
+
+TEST_CASE("agents started by pdsh and mpirun run a job and leave nothing") {
+    const RigHosts rig(3, "pdsh and mpirun to hosts made of network namespaces");
+    if (!rig.usable()) return;
+    const std::string good = rig.folder() + "/good";
+    for (const Starter& starter : kStarters) {
+        if (is_missing(starter)) continue;
+        INFO(starter.transport);
+        const size_t before = left_behind().size();
+        {
+            const TemporaryFolder folder;
+            const auto began = Steady::now();
+            JobProcess job(folder, probe(rig, starter.transport, good, "n3,n1,n2",
+                                         "echo $RANK $MASTER_ADDR; env | grep TOKEN; true"));
+            CHECK(job.wait(60'000) == 0);
+            INFO(job.err());
+            std::printf("%s: three hosts in %.0f ms\n", starter.transport.c_str(),
+                        std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+            CHECK(mentions(job.out(), "[n3:0] 0 10.91.7.4\n"));
+            CHECK(mentions(job.out(), "[n2:5] 5 10.91.7.4\n"));
+            CHECK_FALSE(mentions(job.out(), "TOKEN"));
+        }
+        CHECK(left_behind().size() == before);
+        {
+            const TemporaryFolder folder;
+            JobProcess job(folder, probe(rig, starter.transport, good, "n1,n2",
+                                         "test $RANK = 3 && exit 9; sleep 30"));
+            CHECK(job.wait(30'000) == 9);
+            CHECK(mentions(job.err(), "n2"));
+        }
+        const std::string victims[] = {"launcher", starter.program};
+        for (const std::string& victim : victims) {
+            const TemporaryFolder folder;
+            JobProcess job(folder, probe(rig, starter.transport, good, "n1,n2",
+                                         "trap '' TERM HUP INT; echo $$ >> " + folder.path() +
+                                             "/pids; while :; do sleep 0.05; done"));
+            REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }, 30'000));
+            const auto workers = recorded_processes(folder);
+            const std::string arguments = all_arguments();
+            CHECK_FALSE(mentions(arguments, "DSLAUNCH_TOKEN="));
+            const auto program = running(rig, starter.program);
+            REQUIRE(program.size() == 1);
+            const auto began = Steady::now();
+            if (victim == "launcher") {
+                job.signal(SIGKILL);
+            } else {
+                REQUIRE(signal_process(program.front(), SIGKILL));
+                // pdsh carries nothing: the job goes on until it is ended.
+                if (starter.program == "pdsh") job.signal(SIGTERM);
+                if (starter.program == "pdsh") job.signal(SIGTERM);
+            }
+            REQUIRE(wait_until([&] { return all_gone(workers); }, 15'000));
+            std::printf("%s: %s killed, all gone after %.0f ms\n", starter.transport.c_str(),
+                        victim.c_str(),
+                        std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+            CHECK(wait_until([&] { return all_gone(program); }, 15'000));
+            CHECK(wait_until([&] { return running(rig, "ssh").empty(); }, 15'000));
+        }
+        CHECK(left_behind().size() == before);
+    }
+}
+
+TEST_CASE("what pdsh and mpirun say of a host is said of that host") {
+    const RigHosts rig(2, "troubles of pdsh and mpirun");
+    if (!rig.usable()) return;
+    struct Row {
+        std::string config, hosts, host, cause;
+    };
+    const Row rows[] = {
+        {"refused", "n1", "n1", "onnection refused"},
+        {"wrong_key", "n1", "n1", "ermission denied"},
+        {"unknown_host_key", "n1", "n1", "ost key"},
+        {"good", "n1,nosuch.invalid", "nosuch.invalid", "ould not resolve hostname"},
+    };
+    for (const Starter& starter : kStarters) {
+        if (is_missing(starter)) continue;
+        for (const Row& row : rows) {
+            const TemporaryFolder folder;
+            const auto began = Steady::now();
+            JobProcess job(folder, probe(rig, starter.transport, rig.folder() + "/" + row.config,
+                                         row.hosts, "echo ran"));
+            CHECK(job.wait(40'000) == 67);
+            INFO(starter.transport << " " << row.config << "\n" << job.err());
+            CHECK(mentions(job.err(), row.host + ": "));
+            CHECK(mentions(job.err(), row.cause));
+            CHECK(job.out().empty());
+            CHECK(Steady::now() - began < std::chrono::seconds(15));
+        }
+    }
+}
+
+TEST_CASE("a missing pdsh or mpirun is said with what to do instead") {
+    for (const Starter& starter : kStarters) {
+        const TemporaryFolder folder;
+        JobProcess job(folder,
+                       {"env", "PATH=" + folder.path(), kProbe, "transport=" + starter.transport,
+                        "hosts=n1.invalid", "--", "true"});
+        CHECK(job.wait(20'000) == 67);
+        INFO(job.err());
+        CHECK(mentions(job.err(), starter.program + " cannot be started here: install"));
+        CHECK(mentions(job.err(), "package " + starter.package));
+        CHECK(mentions(job.err(), "dslaunch brings its own ssh"));
+    }
+}

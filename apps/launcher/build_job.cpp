@@ -104,6 +104,8 @@ void Builder::choose_transport() {
     if (!from_hostfile_ && !options_.launcher.empty() && options_.launcher != "local") {
         fail(ExitCode::kUsage, "--launcher {} needs a --hostfile", options_.launcher);
     }
+    // Pretended hosts are no farther from each other than from here.
+    job_.spec.fanout = options_.fanout.value_or(local ? 0 : kDefaultFanout);
     if (local) note_unused_options();
     for (HostSlots& entry : hosts_) {
         if (entry.host.port == 0) entry.host.port = options_.ssh_port;

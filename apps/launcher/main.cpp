@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "launch/agent.h"
 #include "launch/job.h"
+#include "launch/relay.h"
 #include "launcher/build_job.h"
 #include "launcher/config_command.h"
 #include "launcher/dry_run.h"
@@ -46,7 +47,7 @@ constexpr const char* kHelp =
     "  pack       put config and data reference into a model archive\n"
     "  generate   let a trained model write text\n"
     "  tokens     turn a text file into a token file\n"
-    "  agent      used by dslaunch itself on each host\n"
+    "  agent      used by dslaunch itself on each host; relay: on some of many\n"
     "\n"
     "examples:\n"
     "  dslaunch train.pt --data king_james.bin --context 64 --steps 100 --output run1\n"
@@ -159,6 +160,14 @@ int agent(const Arguments& arguments) {
     return run_agent(STDIN_FILENO, STDOUT_FILENO);
 }
 
+int relay(const Arguments& arguments) {
+    if (arguments.size() != 2 || arguments[1] != "--stdio") {
+        fail(ExitCode::kUsage,
+             "usage: dslaunch relay --stdio (dslaunch itself starts it on some of many hosts)");
+    }
+    return run_relay(STDIN_FILENO, STDOUT_FILENO);
+}
+
 int dispatch(int argc, char** argv) {
     Arguments arguments(argv + 1, argv + argc);
     if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
@@ -174,6 +183,7 @@ int dispatch(int argc, char** argv) {
         if (command == name) return subcommand(arguments);
     }
     if (command == "agent") return agent(arguments);
+    if (command == "relay") return relay(arguments);
     if (command == "push") {
         fail(ExitCode::kUsage,
              "`push` is not available yet; copy the folder {} to the same path on each host, as "

@@ -18,6 +18,9 @@ enum class TransportKind {
     kOpenSsh,  // the ssh program
 };
 
+// Above so many hosts over ssh, agents are reached through a tree unless --fanout says otherwise.
+inline constexpr size_t kDefaultFanout = 64;
+
 enum class TargetKind {
     kTorchScript,  // dsworker train TARGET; the job ends with our ExitCode
     kPython,       // the job ends with the first failing rank's own code, 128+n for a signal
@@ -70,6 +73,8 @@ struct JobSpec {
     std::string working_directory;  // absolute; workers start here, on every node
     std::string output_directory;   // absolute; empty: none. Launcher's side
     std::string ssh_config_path;    // empty: the user's and the system's
+    size_t fanout = 0;              // hosts that one launcher or relay connects to, at least 2; with
+                                    // more hosts some start agents on others. 0: no tree
     int master_port = 0;            // 0: free port chosen and bound by the agent of node rank 0
     std::string master_address;     // empty: decided at start (loopback for one node, else node 0's
                                     // address)

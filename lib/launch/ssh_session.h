@@ -34,6 +34,8 @@ class SshSession {
     void advance(std::vector<TransportEvent>& events);
     void send(std::string_view bytes) { outbox_.append(bytes); }
     void close_input() { close_when_sent_ = true; }
+    // While held, what the agent writes stays with libssh, which then lets the host wait.
+    void hold(bool held) { held_ = held; }
     void abandon();
 
     [[nodiscard]] bool ended() const { return state_ == State::kEnded; }
@@ -66,7 +68,10 @@ class SshSession {
     bool open_channel();
     bool start_agent();
     void carry(std::vector<TransportEvent>& events);
+    // Whether anything was there; takes no more than some blocks.
     bool read_stream(bool is_stderr, std::vector<TransportEvent>& events);
+    // False: there may be more.
+    bool read_all(std::vector<TransportEvent>& events);
     void write_outbox();
     void end(const std::string& cause, int exit_status = -1);
     void drop();
@@ -87,6 +92,8 @@ class SshSession {
     std::string outbox_;
     bool close_when_sent_ = false;
     bool input_closed_ = false;
+    bool held_ = false;
+    bool has_more_ = false;  // was not read to the end, so that other sessions have their turn
     bool key_locked_ = false;  // a key needs a passphrase, which nobody is asked for
     LineSplitter stderr_lines_;
     int attempts_ = 0;

@@ -1,8 +1,9 @@
 // The launcher's process half without its command line: builds a JobSpec from plain words, so that
-// tests need neither hostfiles nor dsworker. `launch_probe agent --stdio` is the agent.
+// tests need neither hostfiles nor dsworker. `launch_probe agent --stdio` is the agent,
+// `launch_probe relay --stdio` the relay.
 //   launch_probe [kind=program|train] [transport=local|ssh|openssh] [hosts=a,b] [workers=N]
 //   [grace_ms=N]
-//                [output=DIR] [ssh_config=FILE] [cwd=DIR] [files=a,b] [restarts=N] -- command…
+//                [output=DIR] [ssh_config=FILE] [cwd=DIR] [files=a,b] [restarts=N] [fanout=N] -- command…
 #include <unistd.h>
 
 #include <cstdio>
@@ -13,6 +14,7 @@
 #include "base/text.h"
 #include "launch/agent.h"
 #include "launch/job.h"
+#include "launch/relay.h"
 
 using namespace dslaunch;
 
@@ -37,6 +39,8 @@ void apply(JobSpec& spec, std::vector<std::string>& hosts, int& workers, const s
         spec.grace = std::chrono::milliseconds(number);
     } else if (name == "restarts") {
         spec.max_restarts = number;
+    } else if (name == "fanout") {
+        spec.fanout = static_cast<size_t>(number);
     } else if (name == "output") {
         spec.output_directory = value;
     } else if (name == "ssh_config") {
@@ -86,6 +90,7 @@ JobSpec parse(int argc, char** argv) {
 int main(int argc, char** argv) {
     try {
         if (argc == 3 && std::string(argv[1]) == "agent") return run_agent(0, 1);
+        if (argc == 3 && std::string(argv[1]) == "relay") return run_relay(0, 1);
         return run_job(parse(argc, argv));
     } catch (const Error& error) {
         const std::string line = std::string("launch_probe: ") + error.what() + "\n";

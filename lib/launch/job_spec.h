@@ -73,11 +73,11 @@ struct JobSpec {
     std::string working_directory;  // absolute; workers start here, on every node
     std::string output_directory;   // absolute; empty: none. Launcher's side
     std::string ssh_config_path;    // empty: the user's and the system's
-    size_t fanout = 0;              // hosts that one launcher or relay connects to, at least 2; with
-                                    // more hosts some start agents on others. 0: no tree
-    int master_port = 0;            // 0: free port chosen and bound by the agent of node rank 0
-    std::string master_address;     // empty: decided at start (loopback for one node, else node 0's
-                                    // address)
+    size_t fanout = 0;           // hosts that one launcher or relay connects to, at least 2; with
+                                 // more hosts some start agents on others. 0: no tree
+    int master_port = 0;         // 0: free port chosen and bound by the agent of node rank 0
+    std::string master_address;  // empty: decided at start (loopback for one node, else node 0's
+                                 // address)
     std::chrono::milliseconds grace{30'000};  // time to save after the first Ctrl-C
     // From the start of a connection until its agent has said hello.
     std::chrono::milliseconds connect_max{30'000};

@@ -128,8 +128,7 @@ void Relay::begin(const RelayHosts& hosts) {
     options.ssh_config_path = hosts.ssh_config_path;
     options.fanout = hosts.fanout;
     options.tried_from = hosts.hosts.front().name;
-    below_ =
-        make_tree_transport(make_transport(hosts.transport, hosts.ssh_config_path), options);
+    below_ = make_tree_transport(make_transport(hosts.transport, hosts.ssh_config_path), options);
     below_->start({hosts.hosts.begin() + 1, hosts.hosts.end()});
 }
 

@@ -7,9 +7,9 @@
 namespace dslaunch {
 
 // Frames in on IN_FD, frames out on OUT_FD, both pipes or sockets. Returns the process's exit code
-// when IN_FD is closed, or when nothing has come for kSilenceMax: every agent behind it sees its own
-// stdin close then, and ends what it has. At most kRelayWindowBytes of each agent wait here to be
-// sent on. Throws Error when it cannot do what it is told.
+// when IN_FD is closed, or when nothing has come for kSilenceMax: every agent behind it sees its
+// own stdin close then, and ends what it has. At most kRelayWindowBytes of each agent wait here to
+// be sent on. Throws Error when it cannot do what it is told.
 [[nodiscard]] int run_relay(int in_fd, int out_fd);
 
 }  // namespace dslaunch

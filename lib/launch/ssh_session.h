@@ -93,7 +93,7 @@ class SshSession {
     bool close_when_sent_ = false;
     bool input_closed_ = false;
     bool held_ = false;
-    bool has_more_ = false;  // was not read to the end, so that other sessions have their turn
+    bool has_more_ = false;    // was not read to the end, so that other sessions have their turn
     bool key_locked_ = false;  // a key needs a passphrase, which nobody is asked for
     LineSplitter stderr_lines_;
     int attempts_ = 0;

@@ -65,7 +65,7 @@ class TreeTransport final : public Transport {
         enum class Trying { kNotYet, kNow, kDone } trying = Trying::kNotYet;
         std::vector<TransportEvent> undecided;
         std::string verdict;
-        int relays_tried = 0;                   // before it, of this subtree
+        int relays_tried = 0;  // before it, of this subtree
         Time greeting_until = kNever;
         Time last_byte;
         Time next_ping = kNever;
@@ -336,8 +336,8 @@ void TreeTransport::begin_serving(size_t index, const RelayHello& hello) {
     relay.serves = true;
     relay.greeting_until = kNever;
     relay.next_ping = relay.last_byte + kRelayPingInterval;
-    RelayHosts hosts{options_.transport, options_.ssh_config_path,
-                     static_cast<uint32_t>(options_.fanout), {}};
+    RelayHosts hosts{
+        options_.transport, options_.ssh_config_path, static_cast<uint32_t>(options_.fanout), {}};
     for (const size_t host : relay.hosts) hosts.hosts.push_back(hosts_[host].address);
     tell_relay(relay, RelayFrameKind::kHosts, encode(hosts));
     for (const size_t h : relay.hosts) {
@@ -468,8 +468,7 @@ milliseconds TreeTransport::until_next(milliseconds timeout) const {
     for (const Trial& trial : trials_) {
         if (!trial.ended) next = std::min(next, trial.until);
     }
-    return std::max(milliseconds(0),
-                    std::chrono::ceil<milliseconds>(next - steady_clock::now()));
+    return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(next - steady_clock::now()));
 }
 
 std::vector<TransportEvent> TreeTransport::wait(milliseconds timeout, int wake_fd) {

@@ -1,6 +1,6 @@
-// A transport for many hosts: it connects to a few of them, and relays there (launch/relay.h) to the
-// rest, each in the same way. What it is asked and what it tells is that of any transport: neither
-// the supervisor nor an agent knows of the tree. One thread, as every transport.
+// A transport for many hosts: it connects to a few of them, and relays there (launch/relay.h) to
+// the rest, each in the same way. What it is asked and what it tells is that of any transport:
+// neither the supervisor nor an agent knows of the tree. One thread, as every transport.
 #pragma once
 
 #include <chrono>

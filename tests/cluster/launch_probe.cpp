@@ -3,7 +3,8 @@
 // `launch_probe relay --stdio` the relay.
 //   launch_probe [kind=program|train] [transport=local|ssh|openssh] [hosts=a,b] [workers=N]
 //   [grace_ms=N]
-//                [output=DIR] [ssh_config=FILE] [cwd=DIR] [files=a,b] [restarts=N] [fanout=N] -- command…
+//                [output=DIR] [ssh_config=FILE] [cwd=DIR] [files=a,b] [restarts=N] [fanout=N] --
+//                command…
 #include <unistd.h>
 
 #include <cstdio>

@@ -13,7 +13,7 @@ up() {
     [ -x /usr/sbin/sshd ] || missing "the ssh tests need openssh-server"
     command -v ssh-keygen >/dev/null || missing "the ssh tests need openssh-client"
     ip netns add "${prefix}0" 2>/dev/null || missing "the ssh tests need the right to make network namespaces"
-    mkdir -p "$dir" /run/sshd
+    mkdir -p "$dir/home" /run/sshd
     chmod 700 "$dir"
     local key
     for key in user other host; do ssh-keygen -q -t ed25519 -N '' -f "$dir/$key"; done
@@ -51,6 +51,8 @@ node() {
     ip -n "$name" link set lo up
     mkdir -p "/etc/netns/$name"
     cp "$dir/hosts" "/etc/netns/$name/hosts"
+    # A plain shell and an empty home: what a login script does would be measured, or waited for.
+    sed "s|^root:.*|root:x:0:0:root:$dir/home:/bin/sh|" /etc/passwd >"/etc/netns/$name/passwd"
     [ "$i" = 0 ] && return
     ip netns exec "$name" /usr/sbin/sshd -f /dev/null -E "$dir/$name.log" -o "PidFile=$dir/$name.pid" \
         -o "HostKey=$dir/host" -o "AuthorizedKeysFile=$dir/authorized_keys" -o StrictModes=no \

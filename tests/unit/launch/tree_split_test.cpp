@@ -35,8 +35,8 @@ size_t walk(size_t first, size_t hosts_count, size_t fanout, std::vector<int>& r
         smallest = std::min(smallest, range.hosts_count);
         largest = std::max(largest, range.hosts_count);
         ++reached.at(first + range.first);
-        deepest = std::max(
-            deepest, walk(first + range.first + 1, range.hosts_count - 1, fanout, reached));
+        deepest = std::max(deepest,
+                           walk(first + range.first + 1, range.hosts_count - 1, fanout, reached));
     }
     REQUIRE(next == hosts_count);
     REQUIRE(largest - smallest <= 1);

@@ -74,8 +74,8 @@ class ScriptedBase final : public Transport {
 
 std::string greeting() {
     return std::string(kRelayGreeting)
-        .append(relay_frame(RelayFrameKind::kHello,
-                            encode(RelayHello{kRelayProtocolVersion, "0"})));
+        .append(
+            relay_frame(RelayFrameKind::kHello, encode(RelayHello{kRelayProtocolVersion, "0"})));
 }
 
 std::string output(uint32_t place, std::string bytes) {
@@ -197,8 +197,7 @@ TEST_CASE("a host that cannot be a relay hides no other: the next one is, then n
     REQUIRE(deep.opened() == Names{"r h0", "r h7"});
     static_cast<void>(deep.end(0, "no"));
     static_cast<void>(deep.end(2, "no"));
-    CHECK(deep.opened() ==
-          Names{"r h0", "r h7", "r h1", "a h2", "a h3", "a h4", "a h5", "a h6"});
+    CHECK(deep.opened() == Names{"r h0", "r h7", "r h1", "a h2", "a h3", "a h4", "a h5", "a h6"});
 }
 
 TEST_CASE("a relay that does not greet in time keeps its own host alone") {

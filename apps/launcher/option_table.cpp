@@ -182,7 +182,7 @@ constexpr OptionRow kRows[] = {
     {"force-multi", kNothing, Group::kHosts, "", "use ssh even when every host is this machine", [](O& o, V&) { o.force_multi = true; }},
     {"ssh-port", kValue, Group::kHosts, "PORT", "sshd's port on hosts whose line gives no port=", [](O& o, V& v) { o.ssh_port = port(v); }},
     {"ssh-config", kValue, Group::kHosts, "FILE", "the ssh configuration, for every transport (also DSLAUNCH_SSH_CONFIG)", [](O& o, V& v) { o.ssh_config = v; }},
-    {"fanout", kValue, Group::kHosts, "N", "connect to N hosts at most, which start agents on the rest and need ssh keys for them. Default 64; 0: reach all from here", set_fanout},
+    {"fanout", kValue, Group::kHosts, "N", "connect to N hosts at most, which start agents on the rest and need ssh keys for them. Default 256; 0: reach all from here", set_fanout},
     {"no-ssh-check", kNothing, Group::kHosts, "", "do not compare the files that a .pt job needs on the hosts (dslaunch itself always is)", [](O& o, V&) { o.check_hosts = false; }},
     {"master-addr", kValue, Group::kHosts, "ADDRESS", "where ranks meet; default: the first host", set_master_address},
     {"master-port", kValue, Group::kHosts, "PORT", "where ranks meet; default: a free one", [](O& o, V& v) { o.master_port = port(v); }},

@@ -178,7 +178,7 @@ TEST_CASE("a job runs here unless a hostfile names another machine") {
 
 TEST_CASE("a tree is asked for by --fanout, and only hosts over ssh get one unasked") {
     const std::string cluster = "--hostfile " + kHostfiles + "cluster-4 ";
-    CHECK(job(cluster + "true").fanout == 64);
+    CHECK(job(cluster + "true").fanout == 256);
     CHECK(job(cluster + "--fanout 0 true").fanout == 0);
     CHECK(job(cluster + "--fanout 2 true").fanout == 2);
     CHECK(job(cluster + "--launcher local true").fanout == 0);

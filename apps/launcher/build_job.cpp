@@ -146,6 +146,8 @@ void Builder::choose_transport() {
     }
     spec.launcher_args = options_.launcher_args;
     check_launcher_args();
+    // Pretended hosts are no farther from each other than from here.
+    spec.fanout = options_.fanout.value_or(local ? 0 : kDefaultFanout);
     for (HostSlots& entry : hosts_) {
         if (entry.host.port == 0) entry.host.port = options_.ssh_port;
     }

@@ -20,6 +20,7 @@
 #include "launch/agent_command.h"
 #include "launch/job.h"
 #include "launch/join_token.h"
+#include "launch/relay.h"
 #include "launcher/build_job.h"
 #include "launcher/config_command.h"
 #include "launcher/dry_run.h"
@@ -53,6 +54,7 @@ constexpr const char* kHelp =
     "  tokens     turn a text file into a token file\n"
     "  agent      serve one node of a job that waits for it (`dslaunch agent --help`); dslaunch\n"
     "             itself starts one on each host\n"
+    "  relay      used by dslaunch itself on some of many hosts\n"
     "\n"
     "examples:\n"
     "  dslaunch train.pt --data king_james.bin --context 64 --steps 100 --output run1\n"
@@ -196,6 +198,14 @@ int subcommand(const Arguments& arguments) {
     return exit_code;
 }
 
+int relay(const Arguments& arguments) {
+    if (arguments.size() != 2 || arguments[1] != "--stdio") {
+        fail(ExitCode::kUsage,
+             "usage: dslaunch relay --stdio (dslaunch itself starts it on some of many hosts)");
+    }
+    return run_relay(STDIN_FILENO, STDOUT_FILENO);
+}
+
 int dispatch(int argc, char** argv) {
     Arguments arguments(argv + 1, argv + argc);
     if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
@@ -211,6 +221,7 @@ int dispatch(int argc, char** argv) {
         if (command == name) return subcommand(arguments);
     }
     if (command == "agent") return run_agent_command(std::span(arguments).subspan(1));
+    if (command == "relay") return relay(arguments);
     if (command == "push") {
         fail(ExitCode::kUsage,
              "`push` is not available yet; copy the folder {} to the same path on each host, as "

@@ -118,6 +118,15 @@ void set_sha256(RunOptions& o, const std::string& value) {
     }
 }
 
+void set_fanout(RunOptions& o, const std::string& value) {
+    const auto hosts = parse_int(value);
+    if (!hosts || *hosts < 0 || *hosts == 1 || *hosts > kHostsMax) {
+        fail(ExitCode::kUsage, "`{}` is neither 0 (no tree) nor a number of hosts from 2 to {}",
+             printable(value), kHostsMax);
+    }
+    o.fanout = static_cast<size_t>(*hosts);
+}
+
 void set_grace(RunOptions& o, const std::string& value) {
     const auto seconds = parse_double(value);
     if (!seconds || !(*seconds >= 0.0 && *seconds <= 86'400.0)) {
@@ -207,6 +216,7 @@ constexpr OptionRow kRows[] = {
     {"force-multi", kNothing, Group::kHosts, "", "use ssh even when every host is this machine", [](O& o, V&) { o.force_multi = true; }},
     {"ssh-port", kValue, Group::kHosts, "PORT", "sshd's port on hosts whose line gives no port=", [](O& o, V& v) { o.ssh_port = port(v); }},
     {"ssh-config", kValue, Group::kHosts, "FILE", "the ssh configuration, for every transport (also DSLAUNCH_SSH_CONFIG)", [](O& o, V& v) { o.ssh_config = v; }},
+    {"fanout", kValue, Group::kHosts, "N", "connect to N hosts at most, which start agents on the rest and need ssh keys for them. Default 256; 0: reach all from here", set_fanout},
     {"no-ssh-check", kNothing, Group::kHosts, "", "do not compare the files that a .pt job needs on the hosts (dslaunch itself always is)", [](O& o, V&) { o.check_hosts = false; }},
     {"master-addr", kValue, Group::kHosts, "ADDRESS", "where ranks meet; default: the first host", set_master_address},
     {"master-port", kValue, Group::kHosts, "PORT", "where ranks meet; default: a free one", [](O& o, V& v) { o.master_port = port(v); }},

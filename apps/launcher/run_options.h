@@ -29,6 +29,7 @@ struct RunOptions {
     int ssh_port = 0;
     std::string ssh_config;
     bool check_hosts = true;
+    std::optional<size_t> fanout;  // JobSpec::fanout
     std::string master_address;
     int master_port = 0;
     bool standalone = false;

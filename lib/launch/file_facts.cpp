@@ -100,8 +100,11 @@ FileFacts look_at_file(const std::string& path, bool all_bytes, const std::funct
 }
 
 std::string own_binary_hash() {
-    const FileFacts facts = look_at_file("/proc/self/exe", true, [] {});
+    HashCache cache(HashCache::default_path());
+    const FileFacts facts = look_at_file(
+        "/proc/self/exe", false, [] {}, &cache);
     if (!facts.error.empty()) fail(ExitCode::kSetup, "/proc/self/exe: {}", facts.error);
+    cache.save();
     return facts.hash;
 }
 

@@ -6,6 +6,8 @@
 
 #include <cerrno>
 #include <csignal>
+#include <memory>
+#include <utility>
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -14,6 +16,7 @@
 #include "launch/supervisor.h"
 #include "launch/timing.h"
 #include "launch/transport.h"
+#include "launch/tree_transport.h"
 
 namespace dslaunch {
 namespace {
@@ -29,8 +32,29 @@ sigset_t end_signals() {
     return set;
 }
 
+// Whether hosts may be reached over others: their transport must be one that a relay can use too,
+// with nothing that was given to this launcher alone.
+bool can_be_tree(const JobSpec& spec) {
+    const TransportKind kind = spec.transport;
+    return kind == TransportKind::kLocal || kind == TransportKind::kSsh ||
+           (kind == TransportKind::kOpenSsh && spec.launcher_args.empty());
+}
+
+std::unique_ptr<Transport> transport_of(const JobSpec& spec) {
+    auto transport = make_transport(spec);
+    if (spec.fanout == 0 || spec.nodes.size() <= spec.fanout || !can_be_tree(spec)) {
+        return transport;
+    }
+    TreeOptions options;
+    options.transport = spec.transport;
+    options.ssh_config_path = spec.ssh_config_path;
+    options.fanout = spec.fanout;
+    options.tries_itself = spec.transport != TransportKind::kLocal;
+    return make_tree_transport(std::move(transport), options);
+}
+
 AttemptResult run_attempt(const JobSpec& spec, JobOutput& output, int signal_fd, int attempt) {
-    const auto transport = make_transport(spec);
+    const auto transport = transport_of(spec);
     Supervisor supervisor(spec, *transport, output, signal_fd);
     return supervisor.run(attempt);
 }

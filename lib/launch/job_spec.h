@@ -22,6 +22,11 @@ enum class TransportKind {
     kOpenMpi,  // by one mpirun of Open MPI
 };
 
+// Above so many hosts over ssh, agents are reached through a tree unless --fanout says otherwise. A
+// session costs the launcher 1.5 ms of its processor, a level of a tree 0.2 s or more; and three
+// pipes to each of so many ssh programs still fit below the usual limit of 1,024 descriptors.
+inline constexpr size_t kDefaultFanout = 256;
+
 enum class TargetKind {
     kTorchScript,  // dsworker train TARGET; the job ends with our ExitCode
     kPython,       // the job ends with the first failing rank's own code, 128+n for a signal
@@ -80,6 +85,8 @@ struct JobSpec {
     std::string listen;
     std::string token;
     bool serves_node_0 = false;  // kJoin: this machine is node 0, its agent a child of the launcher
+    size_t fanout = 0;           // hosts that one launcher or relay connects to, at least 2; with
+                                 // more hosts some start agents on others. 0: no tree
     int master_port = 0;         // 0: free port chosen and bound by the agent of node rank 0
     std::string master_address;  // empty: decided at start (loopback for one node, else node 0's
                                  // address)

@@ -20,6 +20,9 @@ using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kStatusLimit{1};
 constexpr size_t kReadBytes = 64U << 10;
+// One session reads at most so much in a row.
+constexpr int kBlocksPerRound = 4;
+constexpr int kRoundsMax = 4;
 
 // Binds to ADDRESS before connecting; false with errno set.
 bool bind_to(int fd, const std::string& address, int family) {
@@ -374,9 +377,9 @@ bool SshSession::step() {
 bool SshSession::read_stream(bool is_stderr, std::vector<TransportEvent>& events) {
     char block[kReadBytes];
     bool any = false;
-    while (!held_) {
+    for (int i = 0; i < kBlocksPerRound; ++i) {
         const int n = ssh_channel_read_nonblocking(channel_, block, sizeof block, is_stderr);
-        if (n <= 0) return any;
+        if (n <= 0) break;
         any = true;
         const std::string_view bytes(block, static_cast<size_t>(n));
         if (!is_stderr) {
@@ -388,6 +391,15 @@ bool SshSession::read_stream(bool is_stderr, std::vector<TransportEvent>& events
                 events.push_back({TransportEvent::Kind::kDiagnostic, index_, std::move(line), -1});
             }
         }
+    }
+    return any;
+}
+
+bool SshSession::read_all(std::vector<TransportEvent>& events) {
+    for (int round = 0; round < kRoundsMax; ++round) {
+        // Reading either stream takes packets of both from the socket.
+        const bool any_output = !held_ && read_stream(false, events);
+        if (!read_stream(true, events) && !any_output) return true;
     }
     return false;
 }
@@ -411,8 +423,8 @@ void SshSession::flush() {
 
 void SshSession::carry(std::vector<TransportEvent>& events) {
     write_outbox();
-    while (read_stream(false, events) || read_stream(true, events)) {
-    }
+    has_more_ = !read_all(events);
+    if (has_more_ || held_) return;
     // libssh tells of a close late when data came with it: the end of the output and an exit status
     // are enough, and without a status the end of the output is after a second.
     const int exit_status = ssh_channel_get_exit_status(channel_);
@@ -423,7 +435,10 @@ void SshSession::carry(std::vector<TransportEvent>& events) {
     if (!closed && ssh_is_connected(session_) != 0) return;
     if (exit_status >= 0) return end({}, exit_status);
     if (closed && !purpose_.forward_host.empty()) return end({});
-    end(closed ? "its agent ended without an exit status" : "the ssh connection was lost");
+    const bool is_relay = host_.program == RemoteProgram::kRelay;
+    end(!closed    ? "the ssh connection was lost"
+        : is_relay ? "its relay ended without an exit status"
+                   : "its agent ended without an exit status");
 }
 
 void SshSession::check_deadline() {
@@ -469,7 +484,7 @@ void SshSession::add_polls(std::vector<pollfd>& entries) const {
 }
 
 std::optional<steady_clock::time_point> SshSession::deadline() const {
-    if (last_event_) return steady_clock::now();
+    if (last_event_ || (state_ == State::kRunning && has_more_)) return steady_clock::now();
     if (state_ == State::kTunnel) return way_->deadline();
     if (state_ == State::kRunning && output_ended_) return *output_ended_ + kStatusLimit;
     if (state_ == State::kEnded || state_ == State::kRunning) return std::nullopt;

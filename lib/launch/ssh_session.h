@@ -87,7 +87,10 @@ class SshSession {
     bool open_channel();
     bool start_agent();
     void carry(std::vector<TransportEvent>& events);
+    // Whether anything was there; takes no more than some blocks.
     bool read_stream(bool is_stderr, std::vector<TransportEvent>& events);
+    // False: there may be more.
+    bool read_all(std::vector<TransportEvent>& events);
     void write_outbox();
     void check_deadline();
     void end(const std::string& cause, int exit_status = -1);
@@ -114,6 +117,7 @@ class SshSession {
     bool close_when_sent_ = false;
     bool input_closed_ = false;
     bool held_ = false;
+    bool has_more_ = false;  // was not read to the end, so that other sessions have their turn
     LineSplitter stderr_lines_;
     int attempts_ = 0;
     std::chrono::steady_clock::time_point deadline_;

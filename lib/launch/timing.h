@@ -13,6 +13,9 @@ inline constexpr std::chrono::milliseconds kUnkillableMax{10'000};
 inline constexpr std::chrono::milliseconds kPingInterval{3'000};
 // … and believes the other gone after this long without a byte.
 inline constexpr std::chrono::milliseconds kSilenceMax{15'000};
+// A relay is asked this often, and believed gone after this long: before the agents behind it are.
+inline constexpr std::chrono::milliseconds kRelayPingInterval{1'000};
+inline constexpr std::chrono::milliseconds kRelaySilenceMax{11'000};
 // For the last frames of an agent to leave.
 inline constexpr std::chrono::milliseconds kFarewellMax{1'000};
 // A rank says this often where it is …

@@ -31,6 +31,18 @@ std::string launcher_path() {
     return path;
 }
 
+std::string remote_command(const std::string& path, RemoteProgram program) {
+    return "exec " + path + (program == RemoteProgram::kRelay ? " relay" : " agent") + " --stdio";
+}
+
+size_t Transport::add(const HostAddress& host) {
+    DSL_CHECK(false, "this transport adds no host, asked for {}", host.name);
+}
+
+void Transport::hold(size_t host, bool held) {
+    DSL_CHECK(false, "this transport holds no host, asked for {} {}", host, held);
+}
+
 std::unique_ptr<Transport> make_transport(const JobSpec& spec) {
     switch (spec.transport) {
         case TransportKind::kLocal:

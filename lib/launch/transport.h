@@ -12,11 +12,18 @@
 
 namespace dslaunch {
 
+// Which of this program's subcommands runs on a host.
+enum class RemoteProgram {
+    kAgent,
+    kRelay,  // launch/relay.h: starts agents on further hosts
+};
+
 struct HostAddress {
     std::string name;     // for messages
     std::string user;     // empty: as the ssh configuration says
     int port = 0;         // 0: as the ssh configuration says
     std::string address;  // empty: `name`
+    RemoteProgram program = RemoteProgram::kAgent;
 };
 
 struct TransportEvent {
@@ -43,6 +50,11 @@ class Transport {
     virtual void close_input(size_t host) = 0;
     // Ends the connection at once, whatever state it is in; no further event of this host.
     virtual void abandon(size_t host) = 0;
+    // Begins to start one more host, after start(); its index is the number of hosts before. A
+    // transport that can carry a tree (launch/tree_transport.h) has this and hold().
+    [[nodiscard]] virtual size_t add(const HostAddress& host);
+    // While held, nothing more of this host's stdout is read: what it writes waits there.
+    virtual void hold(size_t host, bool held);
     // Whatever happened, in order, per host; waits for it at most TIMEOUT, and only until WAKE_FD
     // is readable (-1: none).
     [[nodiscard]] virtual std::vector<TransportEvent> wait(std::chrono::milliseconds timeout,
@@ -52,6 +64,8 @@ class Transport {
 // This program's path as it is sent to other hosts. Throws Error{kUsage} when it holds a character
 // that a shell could take for its own.
 [[nodiscard]] std::string launcher_path();
+// What a remote shell is told to run: nothing in it varies but launcher_path(), which is PATH.
+[[nodiscard]] std::string remote_command(const std::string& path, RemoteProgram program);
 
 // Agents as children of this process, any number of hosts pretended.
 [[nodiscard]] std::unique_ptr<Transport> make_local_transport();

@@ -7,8 +7,9 @@ namespace {
 
 class LocalTransport final : public ProcessTransport {
   protected:
-    std::vector<std::string> command(const HostAddress&) const override {
-        return {"/proc/self/exe", "agent", "--stdio"};
+    std::vector<std::string> command(const HostAddress& host) const override {
+        const bool is_relay = host.program == RemoteProgram::kRelay;
+        return {"/proc/self/exe", is_relay ? "relay" : "agent", "--stdio"};
     }
     TransportEvent describe_end(size_t host, int status,
                                 const std::deque<std::string>& lines) const override {

@@ -40,7 +40,7 @@ class OpenSshTransport final : public ProcessTransport {
             words.insert(words.end(),
                          {"-o", "HostName=" + host.address, "-o", "HostKeyAlias=" + host.name});
         }
-        words.insert(words.end(), {"--", host.name, "exec " + launcher_path_ + " agent --stdio"});
+        words.insert(words.end(), {"--", host.name, remote_command(launcher_path_, host.program)});
         return words;
     }
 

@@ -37,11 +37,14 @@ ProcessTransport::~ProcessTransport() {
 }
 
 void ProcessTransport::start(const std::vector<HostAddress>& hosts) {
-    children_.resize(hosts.size());
-    for (size_t i = 0; i < hosts.size(); ++i) {
-        children_[i].host = hosts[i];
-        spawn_child(i, early_events_);
-    }
+    for (const HostAddress& host : hosts) static_cast<void>(add(host));
+}
+
+size_t ProcessTransport::add(const HostAddress& host) {
+    children_.emplace_back();
+    children_.back().host = host;
+    spawn_child(children_.size() - 1, early_events_);
+    return children_.size() - 1;
 }
 
 void ProcessTransport::spawn_child(size_t index, std::vector<TransportEvent>& events) {
@@ -211,7 +214,7 @@ std::vector<TransportEvent> ProcessTransport::wait(milliseconds timeout, int wak
     for (const Child& child : children_) {
         const short writing = child.outbox.empty() ? 0 : POLLOUT;
         entries.push_back({writing != 0 ? child.input.get() : -1, writing, 0});
-        entries.push_back({child.output.get(), POLLIN, 0});
+        entries.push_back({child.held ? -1 : child.output.get(), POLLIN, 0});
         entries.push_back({child.diagnostics.get(), POLLIN, 0});
     }
     if (::poll(entries.data(), entries.size(), poll_timeout(timeout)) < 0) {

@@ -21,6 +21,8 @@ class ProcessTransport : public Transport {
     void send(size_t host, std::string_view bytes) override;
     void close_input(size_t host) override;
     void abandon(size_t host) override;
+    [[nodiscard]] size_t add(const HostAddress& host) override;
+    void hold(size_t host, bool held) override { children_[host].held = held; }
     [[nodiscard]] std::vector<TransportEvent> wait(std::chrono::milliseconds timeout,
                                                    int wake_fd) override;
 
@@ -49,6 +51,7 @@ class ProcessTransport : public Transport {
         bool abandoned = false;
         bool ended = false;
         bool spoke = false;  // bytes arrived
+        bool held = false;
         int attempts = 0;
         std::optional<std::chrono::steady_clock::time_point> retry_at;
         std::string sent_before;  // to be sent again after a retry

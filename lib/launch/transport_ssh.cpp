@@ -17,15 +17,23 @@ using std::chrono::steady_clock;
 class SshTransport final : public Transport {
   public:
     explicit SshTransport(const std::string& config_path)
-        : config_path_(config_path), command_("exec " + launcher_path() + " agent --stdio") {}
+        : config_path_(config_path), launcher_path_(launcher_path()) {}
 
     void start(const std::vector<HostAddress>& hosts) override {
-        for (size_t i = 0; i < hosts.size(); ++i) {
-            sessions_.push_back(std::make_unique<SshSession>(i, hosts[i], config_path_,
-                                                             SshPurpose{command_, {}, 0, {}}));
-            sessions_.back()->begin(resolver_);
-        }
-        touched_.assign(hosts.size(), true);
+        for (const HostAddress& host : hosts) static_cast<void>(add(host));
+    }
+    size_t add(const HostAddress& host) override {
+        const size_t index = sessions_.size();
+        sessions_.push_back(std::make_unique<SshSession>(
+            index, host, config_path_,
+            SshPurpose{remote_command(launcher_path_, host.program), {}, 0, {}}));
+        sessions_.back()->begin(resolver_);
+        touched_.push_back(true);
+        return index;
+    }
+    void hold(size_t host, bool held) override {
+        sessions_[host]->hold(held);
+        touched_[host] = true;
     }
     void send(size_t host, std::string_view bytes) override {
         if (sessions_[host]->ended()) return;
@@ -99,7 +107,7 @@ class SshTransport final : public Transport {
     }
 
     std::string config_path_;
-    std::string command_;
+    std::string launcher_path_;
     SshResolver resolver_;
     std::vector<std::unique_ptr<SshSession>> sessions_;
     std::vector<bool> touched_;

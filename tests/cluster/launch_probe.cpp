@@ -1,9 +1,10 @@
 // The launcher's process half without its command line: builds a JobSpec from plain words, so that
-// tests need neither hostfiles nor dsworker. `launch_probe agent --stdio` is the agent.
+// tests need neither hostfiles nor dsworker. `launch_probe agent --stdio` is the agent,
+// `launch_probe relay --stdio` the relay.
 //   launch_probe [kind=program|train] [transport=local|ssh|openssh|join|slurm|pdsh|openmpi]
 //   [hosts=a,b] [workers=N] [grace_ms=N]
 //                [output=DIR] [ssh_config=FILE] [cwd=DIR] [files=a,b] [restarts=N]
-//                [listen=HOST:PORT] [connect_ms=N] -- command…
+//                [listen=HOST:PORT] [connect_ms=N] [fanout=N] -- command…
 #include <unistd.h>
 
 #include <cstdio>
@@ -16,6 +17,7 @@
 #include "launch/agent_command.h"
 #include "launch/job.h"
 #include "launch/join_token.h"
+#include "launch/relay.h"
 
 using namespace dslaunch;
 
@@ -44,6 +46,8 @@ void apply(JobSpec& spec, std::vector<std::string>& hosts, int& workers, const s
         spec.grace = std::chrono::milliseconds(number);
     } else if (name == "restarts") {
         spec.max_restarts = number;
+    } else if (name == "fanout") {
+        spec.fanout = static_cast<size_t>(number);
     } else if (name == "output") {
         spec.output_directory = value;
     } else if (name == "listen") {
@@ -101,6 +105,7 @@ int main(int argc, char** argv) {
         if (!words.empty() && words[0] == "agent") {
             return run_agent_command(std::span(words).subspan(1));
         }
+        if (argc == 3 && std::string(argv[1]) == "relay") return run_relay(0, 1);
         return run_job(parse(argc, argv));
     } catch (const Error& error) {
         const std::string line = std::string("launch_probe: ") + error.what() + "\n";

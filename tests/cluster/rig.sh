@@ -1,19 +1,20 @@
 #!/usr/bin/env bash
 # Hosts for the ssh tests: network namespaces on one bridge, each with an sshd of its own. Nothing leaves the machine.
-#   rig.sh up DIR PREFIX COUNT    namespaces PREFIX0 (where the launcher runs) to PREFIX<COUNT>; files in DIR
+#   rig.sh up DIR PREFIX COUNT [NAMES]  namespaces PREFIX0 (where the launcher runs) to PREFIX<COUNT>; files in DIR. With
+#                                 NAMES there are so many host names n1, n2, ..., in turn for these namespaces
 #   rig.sh down DIR PREFIX        ends what it started and removes the namespaces
 # Exit code 77: something needed is missing, and the last line says what. PREFIX: at most 6 letters.
 set -euo pipefail
 missing() { echo "$*"; exit 77; }
 
 up() {
-    local dir=$1 prefix=$2 count=$3 i
+    local dir=$1 prefix=$2 count=$3 names=${4:-$3} i
     [ "$(id -u)" = 0 ] || missing "the ssh tests need root"
     command -v ip >/dev/null || missing "the ssh tests need iproute2"
     [ -x /usr/sbin/sshd ] || missing "the ssh tests need openssh-server"
     command -v ssh-keygen >/dev/null || missing "the ssh tests need openssh-client"
     ip netns add "${prefix}0" 2>/dev/null || missing "the ssh tests need the right to make network namespaces"
-    mkdir -p "$dir" /run/sshd
+    mkdir -p "$dir/home" /run/sshd
     chmod 700 "$dir"
     local key
     for key in user other host; do ssh-keygen -q -t ed25519 -N '' -f "$dir/$key"; done
@@ -22,7 +23,8 @@ up() {
     ip link set "${prefix}br" up
     echo "127.0.0.1 localhost" >"$dir/hosts"
     for i in $(seq 0 "$count"); do echo "10.91.7.$((i + 1)) n$i" >>"$dir/hosts"; done
-    for i in $(seq 1 "$count"); do echo "n$i $(cut -d' ' -f1,2 "$dir/host.pub")"; done >"$dir/known_hosts"
+    for i in $(seq $((count + 1)) "$names"); do echo "10.91.7.$(((i - 1) % count + 2)) n$i" >>"$dir/hosts"; done
+    for i in $(seq 1 "$names"); do echo "n$i $(cut -d' ' -f1,2 "$dir/host.pub")"; done >"$dir/known_hosts"
     config "$dir" user "$dir/known_hosts" 22 >"$dir/good"
     config "$dir" other "$dir/known_hosts" 22 >"$dir/wrong_key"
     config "$dir" user /dev/null 22 >"$dir/unknown_host_key"
@@ -56,6 +58,8 @@ node() {
     ip -n "$name" link set lo up
     mkdir -p "/etc/netns/$name"
     cp "$dir/hosts" "/etc/netns/$name/hosts"
+    # A plain shell and an empty home: what a login script does would be measured, or waited for.
+    sed "s|^root:.*|root:x:0:0:root:$dir/home:/bin/sh|" /etc/passwd >"/etc/netns/$name/passwd"
     [ "$i" = 0 ] && return
     server "$dir" "$name" -o PasswordAuthentication=no -o "MaxStartups=${MAX_STARTUPS:-10:30:100}"
     # One that takes passwords only, at another port.
@@ -86,7 +90,7 @@ down() {
 }
 
 case ${1:-} in
-    up) up "$2" "$3" "$4" ;;
+    up) up "$2" "$3" "$4" "${5:-$4}" ;;
     down) down "$2" "$3" ;;
-    *) sed -n '2,6p' "$0" | cut -c3-; exit 2 ;;
+    *) sed -n '2,7p' "$0" | cut -c3-; exit 2 ;;
 esac

@@ -1,7 +1,7 @@
 // libFuzzer target: whatever bytes an agent sends, decoding them throws Error or succeeds. The
 // first byte says how the rest is cut. Build: clang++ -std=c++20
 // -fsanitize=fuzzer,address,undefined -Ilib tests/fuzz/frame_fuzz.cpp
-// lib/launch/{frame,length_prefix,messages,control,line_splitter}.cpp
+// lib/launch/{frame,length_prefix,messages,relay_messages,control,line_splitter}.cpp
 // lib/base/{wire,error,check,text}.cpp -lfmt
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include "launch/frame.h"
 #include "launch/line_splitter.h"
 #include "launch/messages.h"
+#include "launch/relay_messages.h"
 
 namespace {
 
@@ -25,7 +26,18 @@ void try_decode(std::string_view bytes) {
     }
 }
 
+template <typename Message>
+void try_decode_relay(std::string_view bytes) {
+    try {
+        static_cast<void>(encode(decode_relay<Message>(bytes)));
+    } catch (const Error&) {
+    }
+}
+
 void decode_all(std::string_view bytes) {
+    try_decode_relay<RelayHello>(bytes), try_decode_relay<RelayHosts>(bytes);
+    try_decode_relay<RelayPlace>(bytes), try_decode_relay<RelayBytes>(bytes);
+    try_decode_relay<RelayCredit>(bytes), try_decode_relay<RelayEnded>(bytes);
     try_decode<Hello>(bytes), try_decode<AgentHello>(bytes), try_decode<CheckRequest>(bytes);
     try_decode<CheckReply>(bytes), try_decode<PrepareRequest>(bytes);
     try_decode<PrepareReply>(bytes), try_decode<StartRequest>(bytes);
@@ -54,6 +66,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     feed(FrameDecoder(false), bytes, piece);
     feed(FrameDecoder(true), bytes, piece);
     feed(ControlDecoder(), bytes, piece);
+    feed(RelayDecoder(false), bytes, piece);
+    feed(RelayDecoder(true), bytes, piece);
     decode_all(bytes);
     LineSplitter splitter;
     static_cast<void>(splitter.add(bytes));

@@ -193,6 +193,18 @@ TEST_CASE("a job runs here unless a hostfile names another machine") {
     CHECK_THROWS_WITH(job("--num_nodes 2 true"), Catch::Contains("--hostfile"));
 }
 
+TEST_CASE("a tree is asked for by --fanout, and only hosts over ssh get one unasked") {
+    const std::string cluster = "--hostfile " + kHostfiles + "cluster-4 ";
+    CHECK(job(cluster + "true").fanout == 256);
+    CHECK(job(cluster + "--fanout 0 true").fanout == 0);
+    CHECK(job(cluster + "--fanout 2 true").fanout == 2);
+    CHECK(job(cluster + "--launcher local true").fanout == 0);
+    CHECK(job(cluster + "--launcher local --fanout 3 true").fanout == 3);
+    for (const char* bad : {"1", "-1", "x"}) {
+        CHECK_THAT(refusal(std::string("--fanout ") + bad + " true"), Catch::Contains("fanout"));
+    }
+}
+
 TEST_CASE("each kind of target gets its command") {
     CHECK(job("t.py a").nodes[0].workers[0].command ==
           Words{"python3", "-u", "t.py", "--local_rank=0", "a"});

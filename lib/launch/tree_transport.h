@@ -1,0 +1,37 @@
+// A transport for many hosts: it connects to a few of them, and relays there (launch/relay.h) to
+// the rest, each in the same way. What it is asked and what it tells is that of any transport:
+// neither the supervisor nor an agent knows of the tree. One thread, as every transport.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "launch/timing.h"
+#include "launch/transport.h"
+
+namespace dslaunch {
+
+struct TreeOptions {
+    TransportKind transport = TransportKind::kSsh;  // what BASE is, for the relays
+    std::string ssh_config_path;                    // as JobSpec's
+    size_t fanout = 0;                              // at least 2
+    // A relay that has not greeted by then keeps its own host alone; the next host of its subtree
+    // is relay of the rest.
+    std::chrono::milliseconds greeting_max{4'000};
+    std::chrono::milliseconds silence_max = kRelaySilenceMax;
+    // The launcher's: where a relay does not reach a host, it tries itself, to tell what is wrong.
+    bool tries_itself = false;
+    std::string tried_from;  // a relay's own name: connection errors say who met them
+};
+
+// BASE: not started, with add() and hold().
+//
+// A relay that cannot be reached hides no other host: the next of its subtree takes its place, and
+// after two such the rest is reached without one. A relay that ends when it serves takes its
+// subtree along: each host of it ends with the relay named, its own host first. So does one that
+// says nothing for silence_max.
+[[nodiscard]] std::unique_ptr<Transport> make_tree_transport(std::unique_ptr<Transport> base,
+                                                             const TreeOptions& options);
+
+}  // namespace dslaunch

@@ -117,7 +117,8 @@ void Builder::choose_transport() {
         fail(ExitCode::kUsage, "--launcher {} needs a --hostfile", launcher);
     }
     const bool stays = all_local && !options_.force_multi && launcher != "slurm";
-    const bool local = launcher == "local" || !named || (stays && source_ != HostSource::kJoin && source_ != HostSource::kMpi);
+    const bool local = launcher == "local" || !named ||
+                       (stays && source_ != HostSource::kJoin && source_ != HostSource::kMpi);
     JobSpec& spec = job_.spec;
     spec.connect_max = options_.connect_timeout.value_or(spec.connect_max);
     if (source_ == HostSource::kJoin) {
@@ -165,10 +166,12 @@ void Builder::check_launcher_args() const {
     if (transport != TransportKind::kOpenSsh) return;
     for (size_t i = 0; i < words.size(); ++i) {
         const bool pair = words[i] == "-o" && i + 1 < words.size();
-        const std::string option = pair ? words[++i] : words[i].starts_with("-o") ? words[i].substr(2)
-                                                                                  : "";
+        const std::string option = pair                         ? words[++i]
+                                   : words[i].starts_with("-o") ? words[i].substr(2)
+                                                                : "";
         if (option.find('=') != std::string::npos) continue;
-        fail(ExitCode::kUsage, "--launcher_args: `{}` is not `-o NAME=VALUE`, all that ssh is given",
+        fail(ExitCode::kUsage,
+             "--launcher_args: `{}` is not `-o NAME=VALUE`, all that ssh is given",
              printable(words[i]));
     }
 }

@@ -50,8 +50,8 @@ std::vector<std::string> own_addresses() {
         if (family != AF_INET && family != AF_INET6) continue;
         const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
         char text[NI_MAXHOST] = {};
-        if (::getnameinfo(entry->ifa_addr, length, text, sizeof text, nullptr, 0,
-                          NI_NUMERICHOST) != 0) {
+        if (::getnameinfo(entry->ifa_addr, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) !=
+            0) {
             continue;
         }
         const std::string address = text;
@@ -86,8 +86,11 @@ int hold_port(const std::string& address, UniqueFd& socket) {
                                              : reinterpret_cast<sockaddr_in&>(there).sin_port);
 }
 
-PmixSession open_session() {
+PmixSession open_session(const Machine& machine) {
     try {
+        if (!machine.variable("PMIX_NAMESPACE")) {
+            fail(ExitCode::kSetup, "no PMIx server (PMIX_NAMESPACE is not set)");
+        }
         return PmixSession();
     } catch (const Error& error) {
         fail(ExitCode::kSetup,
@@ -104,7 +107,7 @@ bool MpiCopies::is_one(const RunOptions& options, const Machine& machine) {
            options.launcher.empty() && !options.no_ssh && !options.standalone && !options.dry_run;
 }
 
-MpiCopies::MpiCopies(const Machine& machine) : session_(open_session()) {
+MpiCopies::MpiCopies(const Machine& machine) : session_(open_session(machine)) {
     const auto copies = static_cast<uint32_t>(number(machine, "OMPI_COMM_WORLD_SIZE"));
     const int64_t local_rank = number(machine, "OMPI_COMM_WORLD_LOCAL_RANK");
     session_.put(kCopyKey, fmt::format("{} {} {} {}", local_rank,
@@ -118,8 +121,8 @@ MpiCopies::MpiCopies(const Machine& machine) : session_(open_session()) {
         if (words.size() < 3) fail(ExitCode::kInternal, "copy 0 does not say where it waits");
         joining_.listen = words[0];
         token_ = words[1];
-        const auto first = std::find(words.begin() + 2, words.end(),
-                                     std::to_string(session_.rank()));
+        const auto first =
+            std::find(words.begin() + 2, words.end(), std::to_string(session_.rank()));
         if (first != words.end()) node_ = static_cast<uint32_t>(first - words.begin() - 2);
     }
     forget_mpi();
@@ -134,8 +137,8 @@ void MpiCopies::choose_place(uint32_t copies) {
         if (words[0] != "0") continue;
         Host host;
         host.name = words[2];
-        const auto same = std::count_if(
-            joining_.hosts.begin(), joining_.hosts.end(), [&](const Host& known) {
+        const auto same =
+            std::count_if(joining_.hosts.begin(), joining_.hosts.end(), [&](const Host& known) {
                 return known.name == words[2] || known.name.starts_with(words[2] + "-copy");
             });
         if (same > 0) host.name += fmt::format("-copy{}", rank);
@@ -169,8 +172,9 @@ int MpiCopies::serve() {
     int code = 0;
     if (node_) {
         SpawnRequest agent;
-        agent.command = {"/proc/self/exe", "agent", "--join", joining_.listen, "--node",
-                         std::to_string(*node_), "--connect-timeout", "60"};
+        agent.command = {"/proc/self/exe",    "agent",  "--join",
+                         joining_.listen,     "--node", std::to_string(*node_),
+                         "--connect-timeout", "60"};
         agent.environment = own_environment();
         set_variable(agent.environment, kTokenVariable, token_);
         agent.stdout_fd = STDOUT_FILENO;

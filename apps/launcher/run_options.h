@@ -20,7 +20,7 @@ struct RunOptions {
     HostFilter filter;
     std::string launcher;  // ssh, openssh, pdsh, openmpi, slurm, join, local; empty: not given
     std::vector<std::string> launcher_args;
-    bool no_ssh = false;   // every node runs this command line, node 0 launches
+    bool no_ssh = false;  // every node runs this command line, node 0 launches
     std::optional<int> node_rank;
     std::string listen;      // HOST:PORT for --launcher join; empty: not given
     std::string token_file;  // empty: not given

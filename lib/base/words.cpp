@@ -15,8 +15,8 @@ std::optional<std::vector<std::string>> split_words(std::string_view text, Comme
         for (; at < text.size(); ++at) {
             const char c = text[at];
             const char next = at + 1 < text.size() ? text[at + 1] : '\0';
-            if (c == '\\' && (next == '"' || next == '\'' || next == '\\' ||
-                              (quote == 0 && next == ' '))) {
+            if (c == '\\' &&
+                (next == '"' || next == '\'' || next == '\\' || (quote == 0 && next == ' '))) {
                 word += next;
                 ++at;
             } else if (quote == 0 && is_blank(c)) {

@@ -70,10 +70,10 @@ struct JobSpec {
     TransportKind transport = TransportKind::kLocal;
     DeviceRequest device = DeviceRequest::kCpu;
     EnvironmentRules environment;
-    std::string job_id;             // printable, no spaces, unique per start
-    std::string working_directory;  // absolute; workers start here, on every node
-    std::string output_directory;   // absolute; empty: none. Launcher's side
-    std::string ssh_config_path;    // empty: the user's and the system's
+    std::string job_id;                      // printable, no spaces, unique per start
+    std::string working_directory;           // absolute; workers start here, on every node
+    std::string output_directory;            // absolute; empty: none. Launcher's side
+    std::string ssh_config_path;             // empty: the user's and the system's
     std::vector<std::string> launcher_args;  // for srun, pdsh, mpirun or ssh, as the user gave them
     // kJoin: where to wait for agents, HOST:PORT, and the token by which they are known. The token
     // is never printed, logged or given to a worker.

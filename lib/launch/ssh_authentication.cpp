@@ -135,23 +135,25 @@ std::string SshAuthentication::cause() const {
     const int methods = ssh_userauth_list(session_, nullptr);
     std::string text = "Permission denied: it accepts none of your keys";
     if (methods != 0 && (methods & SSH_AUTH_METHOD_PUBLICKEY) == 0) {
-        text = "Permission denied: it takes no keys, only a password or the like, which is never "
-               "asked for; let its sshd accept public keys";
+        text =
+            "Permission denied: it takes no keys, only a password or the like, which is never "
+            "asked for; let its sshd accept public keys";
     } else if (!locked_file_.empty()) {
         text += fmt::format(" (one needs a passphrase: load it with ssh-add {})",
                             printable(locked_file_));
     } else if (!hardware_file_.empty()) {
-        text += fmt::format(" ({} is on a FIDO device: load it with ssh-add, or give --launcher "
-                            "openssh)",
-                            printable(hardware_file_));
+        text += fmt::format(
+            " ({} is on a FIDO device: load it with ssh-add, or give --launcher "
+            "openssh)",
+            printable(hardware_file_));
     } else if (agent_refused_) {
         text += " (the ssh-agent refuses to sign)";
     } else {
         text += fmt::format("; put one there with `ssh-copy-id {}`", target_.name);
     }
     if (!target_.unused_credentials.empty()) {
-        text += fmt::format("; {} is only done with --launcher openssh",
-                            target_.unused_credentials);
+        text +=
+            fmt::format("; {} is only done with --launcher openssh", target_.unused_credentials);
     }
     return text;
 }

@@ -43,8 +43,8 @@ class SshAuthentication {
     const SshTarget& target_;
     std::vector<Candidate> candidates_;
     size_t at_ = 0;
-    Key offered_;     // the public half, or the certificate
-    Key private_;     // null until the server takes the offered one, unless it had to be read
+    Key offered_;  // the public half, or the certificate
+    Key private_;  // null until the server takes the offered one, unless it had to be read
     bool taken_ = false;
     bool loaded_ = false;
     bool partial_ = false;

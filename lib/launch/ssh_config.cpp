@@ -171,8 +171,7 @@ class Reader {
         return found;
     }
 
-    bool matches_conditions(const std::vector<std::string>& words, const Place& place,
-                            bool outer) {
+    bool matches_conditions(const std::vector<std::string>& words, const Place& place, bool outer) {
         bool result = true;
         for (size_t i = 0; i < words.size(); ++i) {
             const size_t equals = words[i].find('=');
@@ -238,13 +237,27 @@ class Reader {
                 continue;
             }
             switch (command[++i]) {
-                case '%': text += '%'; break;
-                case 'h': text += host_name(); break;
-                case 'n': text += request_.name; break;
-                case 'p': text += first("port", "22"); break;
-                case 'r': text += first("user", request_.local_user); break;
-                case 'u': text += request_.local_user; break;
-                case 'd': text += request_.home; break;
+                case '%':
+                    text += '%';
+                    break;
+                case 'h':
+                    text += host_name();
+                    break;
+                case 'n':
+                    text += request_.name;
+                    break;
+                case 'p':
+                    text += first("port", "22");
+                    break;
+                case 'r':
+                    text += first("user", request_.local_user);
+                    break;
+                case 'u':
+                    text += request_.local_user;
+                    break;
+                case 'd':
+                    text += request_.home;
+                    break;
                 default:
                     refuse(place, fmt::format("Match exec with %{} is not done by the built-in "
                                               "ssh; give --launcher openssh",

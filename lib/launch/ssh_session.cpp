@@ -108,7 +108,8 @@ bool SshSession::read_configuration() {
     }
     known_hosts_.emplace(target_->known_hosts_files, target_->key_name);
     if (const std::string where = known_hosts_->only_authority(); !where.empty()) {
-        end(fmt::format("{}: `@cert-authority` is not done by the built-in ssh, and no other line "
+        end(
+            fmt::format("{}: `@cert-authority` is not done by the built-in ssh, and no other line "
                         "has its key; give --launcher openssh",
                         where));
         return false;
@@ -148,7 +149,8 @@ bool SshSession::set_algorithms() {
     // A server shows the key that is asked for first: ask for those that known_hosts has.
     std::vector<std::string> known = known_hosts_->algorithms();
     if (!known.empty()) {
-        ssh_options_set(session_, SSH_OPTIONS_HOSTKEYS, fmt::format("^{}", join(known, ",")).c_str());
+        ssh_options_set(session_, SSH_OPTIONS_HOSTKEYS,
+                        fmt::format("^{}", join(known, ",")).c_str());
     }
     for (const SshTarget::Algorithms& entry : target_->algorithms) {
         std::vector<ssh_options_e> options;
@@ -291,14 +293,16 @@ bool SshSession::check_host_key() {
                             known_hosts_->where()));
             return false;
         case KnownHosts::Verdict::kChanged:
-            end(fmt::format("host key verification failed: its key {} is not the one at {}; if the "
+            end(
+                fmt::format("host key verification failed: its key {} is not the one at {}; if the "
                             "host was set up anew, remove the old key with `ssh-keygen -R {}`",
                             print, known_hosts_->where(), target_->key_name));
             return false;
         case KnownHosts::Verdict::kUnknown:
             break;
     }
-    end(fmt::format("host key verification failed: its key {} is in no known_hosts file ({}); "
+    end(
+        fmt::format("host key verification failed: its key {} is in no known_hosts file ({}); "
                     "connect once with `ssh {}` and compare it",
                     print, printable(join(target_->known_hosts_files, ", ")), host_.name));
     return false;

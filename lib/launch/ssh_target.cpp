@@ -221,8 +221,8 @@ class Resolver {
 
     void choose_identities() {
         target_.identities_only = yes("identitiesonly");
-        target_.identity_files = paths(
-            "identityfile", {"~/.ssh/id_rsa", "~/.ssh/id_ecdsa", "~/.ssh/id_ed25519"});
+        target_.identity_files =
+            paths("identityfile", {"~/.ssh/id_rsa", "~/.ssh/id_ecdsa", "~/.ssh/id_ed25519"});
         target_.certificate_files = paths("certificatefile", {});
         for (const std::string& file : target_.identity_files) {
             if (!file.starts_with("pkcs11:")) continue;
@@ -262,8 +262,7 @@ class Resolver {
     void choose_limits() {
         const std::string limit = lower(text("connecttimeout", "none"));
         if (limit != "none") {
-            target_.connect_max =
-                std::chrono::seconds(number("connecttimeout", 0, 1, 86'400));
+            target_.connect_max = std::chrono::seconds(number("connecttimeout", 0, 1, 86'400));
         }
         target_.compression = yes("compression");
         target_.rsa_bits_min = static_cast<int>(number("requiredrsasize", 0, 1024, 16'384));

@@ -31,9 +31,9 @@ struct SshTarget {
     std::string bind_address;        // empty: any
     std::chrono::seconds connect_max{10};
     bool compression = false;
-    int rsa_bits_min = 0;            // 0: libssh's own limit
-    uint64_t rekey_bytes = 0;        // 0: libssh's own limit
-    uint32_t rekey_s = 0;            // 0: none
+    int rsa_bits_min = 0;      // 0: libssh's own limit
+    uint64_t rekey_bytes = 0;  // 0: libssh's own limit
+    uint32_t rekey_s = 0;      // 0: none
     struct Algorithms {
         std::string keyword;
         std::string list;

@@ -34,8 +34,8 @@ class OpenMpiStarter final : public AgentStarter {
 
     std::vector<std::string> command(const std::vector<HostAddress>& hosts,
                                      const std::string& endpoint) const override {
-        options_ = std::make_unique<SshOptionsFile>(hosts, ssh_config_path_,
-                                                    SshOptionsFile::Forward{});
+        options_ =
+            std::make_unique<SshOptionsFile>(hosts, ssh_config_path_, SshOptionsFile::Forward{});
         std::vector<std::string> words = {"mpirun"};
         if (::geteuid() == 0) words.emplace_back("--allow-run-as-root");
         // Each host is reached from here: the options file is on no other machine.

@@ -42,20 +42,20 @@ class SlurmStarter final : public AgentStarter {
         std::string list = names.front();
         for (size_t i = 1; i < names.size(); ++i) list += "," + names[i];
         std::vector<std::string> words = {"srun",
-                fmt::format("--nodes={}", hosts.size()),
-                fmt::format("--ntasks={}", hosts.size()),
-                "--ntasks-per-node=1",
-                "--nodelist=" + list,
-                "--overlap",
-                "--export=ALL",
-                "--input=none",
-                "--mpi=none",
-                "--cpu-bind=none",
-                "--mem=0",
-                "--wait=0",
-                "--kill-on-bad-exit=0",
-                "--chdir=/",
-                "--job-name=dslaunch-agents"};
+                                          fmt::format("--nodes={}", hosts.size()),
+                                          fmt::format("--ntasks={}", hosts.size()),
+                                          "--ntasks-per-node=1",
+                                          "--nodelist=" + list,
+                                          "--overlap",
+                                          "--export=ALL",
+                                          "--input=none",
+                                          "--mpi=none",
+                                          "--cpu-bind=none",
+                                          "--mem=0",
+                                          "--wait=0",
+                                          "--kill-on-bad-exit=0",
+                                          "--chdir=/",
+                                          "--job-name=dslaunch-agents"};
         words.insert(words.end(), arguments_.begin(), arguments_.end());
         words.insert(words.end(), {launcher_path_, "agent", "--join", endpoint, "--node-name-from",
                                    "SLURMD_NODENAME", "--connect-timeout", "20"});

@@ -28,9 +28,9 @@ class OpenSshTransport final : public ProcessTransport {
         }
         words.insert(words.end(), arguments_.begin(), arguments_.end());
         for (const char* option :
-             {"ConnectTimeout=10",
-              "ServerAliveInterval=5", "ServerAliveCountMax=3", "ForwardAgent=no",
-              "ClearAllForwardings=yes", "RemoteCommand=none", "RequestTTY=no", "LogLevel=ERROR"}) {
+             {"ConnectTimeout=10", "ServerAliveInterval=5", "ServerAliveCountMax=3",
+              "ForwardAgent=no", "ClearAllForwardings=yes", "RemoteCommand=none", "RequestTTY=no",
+              "LogLevel=ERROR"}) {
             words.insert(words.end(), {"-o", option});
         }
         if (host.port != 0) words.insert(words.end(), {"-p", std::to_string(host.port)});

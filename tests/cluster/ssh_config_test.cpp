@@ -64,8 +64,8 @@ void prepare(const RigHosts& rig) {
     write(folder + "/authority_hosts", "# one line\n@cert-authority n* " + bare + "\n");
     write(folder + "/revoked_hosts", read(folder + "/known_hosts") + "@revoked * " + bare + "\n");
     write(folder + "/hashed_hosts", read(folder + "/known_hosts"));
-    REQUIRE(std::system(("ssh-keygen -q -H -f " + folder + "/hashed_hosts 2>/dev/null >&2").c_str()) ==
-            0);
+    REQUIRE(std::system(
+                ("ssh-keygen -q -H -f " + folder + "/hashed_hosts 2>/dev/null >&2").c_str()) == 0);
     REQUIRE_FALSE(mentions(read(folder + "/hashed_hosts"), "n1 "));
     REQUIRE(std::system(("cp " + folder + "/user " + folder + "/user-n1-root").c_str()) == 0);
     write(folder + "/hardware", "a handle that only the device can use\n");
@@ -86,8 +86,10 @@ const std::string kNoKey = "Host n1\n IdentityFile RIG/other\n";
 const std::vector<Row> kRows = {
     {"n1", "Include RIG/included\nHost *\n IdentityFile /nonexistent\n", ""},
     {"web", "Match originalhost web exec \"test %n = web\"\n HostName n1\n", ""},
-    {"web", "Match final host n1\n IdentityFile RIG/user\nHost web\n HostName n1\n"
-            " IdentityFile /nonexistent\n", ""},
+    {"web",
+     "Match final host n1\n IdentityFile RIG/user\nHost web\n HostName n1\n"
+     " IdentityFile /nonexistent\n",
+     ""},
     {"n1", "Host n1\n HostKeyAlias farm\n UserKnownHostsFile RIG/farm_hosts\n", ""},
     {"n1", "Host n1\n UserKnownHostsFile RIG/farm_hosts\n", "is in no known_hosts file"},
     {"n1", "Host n1\n UserKnownHostsFile /dev/null RIG/known_hosts\n", ""},
@@ -102,11 +104,15 @@ const std::vector<Row> kRows = {
     {"n1", "Host n1\n AddressFamily inet\n BindAddress 10.91.7.1\n", ""},
     {"n1", "Host n1\n AddressFamily inet6\n", "the name `n1` does not resolve"},
     {"n1", "Host n1\n BindAddress 10.91.7.99\n", "(BindAddress 10.91.7.99)"},
-    {"n1", "Host n1\n RemoteCommand false\n RequestTTY force\n SendEnv LANG LC_*\n"
-           " SetEnv A=b\n BatchMode no\n StrictHostKeyChecking no\n ForwardAgent yes\n", ""},
-    {"n1", "Host n1\n Ciphers aes128-ctr\n MACs hmac-sha2-256\n KexAlgorithms curve25519-sha256\n"
-           " HostKeyAlgorithms ssh-ed25519\n PubkeyAcceptedAlgorithms ssh-ed25519\n"
-           " Compression yes\n RekeyLimit 1G 1h\n", ""},
+    {"n1",
+     "Host n1\n RemoteCommand false\n RequestTTY force\n SendEnv LANG LC_*\n"
+     " SetEnv A=b\n BatchMode no\n StrictHostKeyChecking no\n ForwardAgent yes\n",
+     ""},
+    {"n1",
+     "Host n1\n Ciphers aes128-ctr\n MACs hmac-sha2-256\n KexAlgorithms curve25519-sha256\n"
+     " HostKeyAlgorithms ssh-ed25519\n PubkeyAcceptedAlgorithms ssh-ed25519\n"
+     " Compression yes\n RekeyLimit 1G 1h\n",
+     ""},
     {"n1", "Host n1\n Ciphers rot13\n", "libssh knows nothing of `ciphers rot13`"},
     {"n2", "Host n2\n ProxyJump n1\n", ""},
     {"n3", "Host n3\n ProxyJump n1,root@n2:22\n", ""},
@@ -144,8 +150,7 @@ TEST_CASE("each directive of an ssh configuration works or is refused by name, a
         const auto began = Steady::now();
         JobProcess job(folder, probe(rig, "ssh", config, row.host));
         const int code = job.wait(20'000);
-        const double ms =
-            std::chrono::duration<double, std::milli>(Steady::now() - began).count();
+        const double ms = std::chrono::duration<double, std::milli>(Steady::now() - began).count();
         INFO(row.lines << "\n" << job.err());
         if (row.cause.empty()) {
             CHECK(code == 0);
@@ -172,9 +177,9 @@ TEST_CASE("with a terminal at hand neither ssh transport asks anything on it") {
     write(folder + "/asking_jump", "Host n1\n HostName n1\nHost n9\n HostName n1\n ProxyJump n1\n" +
                                        read(folder + "/locked_key"));
     for (const std::string transport : {"ssh", "openssh"}) {
-        for (const std::string config : {"unknown_host_key", "changed_host_key", "locked_key",
-                                         "wrong_key", "password_only", "asking_way",
-                                         "asking_jump"}) {
+        for (const std::string config :
+             {"unknown_host_key", "changed_host_key", "locked_key", "wrong_key", "password_only",
+              "asking_way", "asking_jump"}) {
             const std::string host = config == "asking_jump" ? "n9" : "n1";
             PtyProcess job(probe(rig, transport, folder + "/" + config, host));
             const auto began = Steady::now();

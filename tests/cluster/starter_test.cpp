@@ -180,12 +180,59 @@ TEST_CASE("what pdsh and mpirun say of a host is said of that host") {
 TEST_CASE("a missing pdsh or mpirun is said with what to do instead") {
     for (const Starter& starter : kStarters) {
         const TemporaryFolder folder;
-        JobProcess job(folder, {"env", "PATH=" + folder.path(), kProbe,
-                                "transport=" + starter.transport, "hosts=n1.invalid", "--", "true"});
+        JobProcess job(folder,
+                       {"env", "PATH=" + folder.path(), kProbe, "transport=" + starter.transport,
+                        "hosts=n1.invalid", "--", "true"});
         CHECK(job.wait(20'000) == 67);
         INFO(job.err());
         CHECK(mentions(job.err(), starter.program + " cannot be started here: install"));
         CHECK(mentions(job.err(), "package " + starter.package));
         CHECK(mentions(job.err(), "dslaunch brings its own ssh"));
     }
+}
+
+TEST_CASE("copies of dslaunch that mpirun started become one job without a hostfile") {
+    if (is_missing(kStarters[1])) return;
+    const RigHosts rig(2, "dslaunch under mpirun");
+    if (!rig.usable()) return;
+    const std::string dslaunch = std::string(DSL_BINARY_DIR) + "/dslaunch";
+    const auto under_mpirun = [&](const std::string& script) {
+        return rig.on(0, {"mpirun", "--allow-run-as-root", "--mca", "plm_rsh_args",
+                          "-F " + rig.folder() + "/good", "-np", "5", "--host", "n1:2,n2:3",
+                          "--bind-to", "none", dslaunch, "sh", "-c", script});
+    };
+    {
+        const TemporaryFolder folder;
+        const auto began = Steady::now();
+        JobProcess job(folder, under_mpirun("echo $RANK $LOCAL_RANK $LOCAL_WORLD_SIZE "
+                                            "$WORLD_SIZE $MASTER_ADDR $(env | grep -c OMPI_)"));
+        CHECK(job.wait(60'000) == 0);
+        INFO(job.err());
+        std::printf("mpirun dslaunch: 5 copies on two hosts in %.0f ms\n",
+                    std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+        for (const char* line :
+             {"0 0 2 5 10.91.7.2 0\n", "1 1 2 5 10.91.7.2 0\n", "2 0 3 5 10.91.7.2 0\n",
+              "3 1 3 5 10.91.7.2 0\n", "4 2 3 5 10.91.7.2 0\n"})
+            CHECK(mentions(job.out(), line));
+        CHECK(mentions(job.err(), "mpirun: 2 hosts, 5 slots"));
+    }
+    {
+        const TemporaryFolder folder;
+        JobProcess job(folder, under_mpirun("test $RANK = 4 && exit 9; sleep 30"));
+        CHECK(job.wait(30'000) == 9);
+    }
+    {
+        const TemporaryFolder folder;
+        JobProcess job(folder, under_mpirun("trap '' TERM HUP INT; echo $$ >> " + folder.path() +
+                                            "/pids; while :; do sleep 0.05; done"));
+        REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 5; }, 30'000));
+        const auto workers = recorded_processes(folder);
+        job.signal(SIGKILL);
+        CHECK(wait_until([&] { return all_gone(workers); }, 15'000));
+    }
+    const TemporaryFolder folder;
+    JobProcess alone(folder,
+                     {"env", "-u", "PMIX_NAMESPACE", "OMPI_COMM_WORLD_SIZE=2", dslaunch, "true"});
+    CHECK(alone.wait(10'000) == 71);
+    CHECK(mentions(alone.err(), "start one copy with --hostfile"));
 }

@@ -177,9 +177,9 @@ TEST_CASE("a job runs here unless a hostfile names another machine") {
           TransportKind::kPdsh);
     CHECK(job("--launcher openmpi --launcher_args -v --hostfile " + kHostfiles + "cluster-4 true")
               .launcher_args == Words{"-v"});
-    CHECK(job("--launcher openssh --launcher_args=-oA=b --hostfile " + kHostfiles +
-              "cluster-4 true")
-              .launcher_args == Words{"-oA=b"});
+    CHECK(
+        job("--launcher openssh --launcher_args=-oA=b --hostfile " + kHostfiles + "cluster-4 true")
+            .launcher_args == Words{"-oA=b"});
     CHECK_THROWS_WITH(
         job("--launcher openssh --launcher_args=-v --hostfile " + kHostfiles + "cluster-4 true"),
         Catch::Contains("`-v` is not `-o NAME=VALUE`"));

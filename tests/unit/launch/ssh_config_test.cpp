@@ -97,7 +97,8 @@ TEST_CASE("an ssh configuration means to the built-in ssh what it means to ssh i
         CHECK(ours.compression == (theirs.at("compression") == "yes"));
         CHECK(ours.jumps.empty() == !theirs.contains("proxyjump"));
         CHECK(ours.proxy_command.empty() == !theirs.contains("proxycommand"));
-        CHECK(ours.bind_address == (theirs.contains("bindaddress") ? theirs.at("bindaddress") : ""));
+        CHECK(ours.bind_address ==
+              (theirs.contains("bindaddress") ? theirs.at("bindaddress") : ""));
     }
 }
 
@@ -107,7 +108,8 @@ TEST_CASE("tokens, folders and lists of an ssh configuration are filled in") {
         folder,
         "Host n1\n HostName %h.lan\n Port 2222\n User ada\n IdentityFile /k/%n-%r-%p-%%-%h\n"
         " UserKnownHostsFile /one /two\n"
-        " GlobalKnownHostsFile none\n RekeyLimit 2M 3h\n ProxyJump u@a:2022,[fd00::1]:24,ssh://b\n");
+        " GlobalKnownHostsFile none\n RekeyLimit 2M 3h\n ProxyJump "
+        "u@a:2022,[fd00::1]:24,ssh://b\n");
     CHECK(target.host_name == "n1.lan");
     CHECK(target.key_name == "[n1.lan]:2222");
     CHECK(target.identity_files == std::vector<std::string>{"/k/n1-ada-2222-%-n1.lan"});

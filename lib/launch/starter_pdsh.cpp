@@ -26,7 +26,8 @@ std::string random_name() {
     if (::getrandom(bytes, sizeof bytes, 0) != static_cast<ssize_t>(sizeof bytes)) {
         fail(ExitCode::kSetup, "no random bytes: {}", errno_text(errno));
     }
-    std::string text = "/tmp/dslaunch-";
+    std::string text = "/tmp";  // on every host
+    text += "/dslaunch-";
     for (const unsigned char byte : bytes) text += fmt::format("{:02x}", byte);
     return text;
 }

@@ -86,8 +86,11 @@ int hold_port(const std::string& address, UniqueFd& socket) {
                                              : reinterpret_cast<sockaddr_in&>(there).sin_port);
 }
 
-PmixSession open_session() {
+PmixSession open_session(const Machine& machine) {
     try {
+        if (!machine.variable("PMIX_NAMESPACE")) {
+            fail(ExitCode::kSetup, "no PMIx server (PMIX_NAMESPACE is not set)");
+        }
         return PmixSession();
     } catch (const Error& error) {
         fail(ExitCode::kSetup,
@@ -104,7 +107,7 @@ bool MpiCopies::is_one(const RunOptions& options, const Machine& machine) {
            options.launcher.empty() && !options.no_ssh && !options.standalone && !options.dry_run;
 }
 
-MpiCopies::MpiCopies(const Machine& machine) : session_(open_session()) {
+MpiCopies::MpiCopies(const Machine& machine) : session_(open_session(machine)) {
     const auto copies = static_cast<uint32_t>(number(machine, "OMPI_COMM_WORLD_SIZE"));
     const int64_t local_rank = number(machine, "OMPI_COMM_WORLD_LOCAL_RANK");
     session_.put(kCopyKey, fmt::format("{} {} {} {}", local_rank,

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/fd.h"
 #include "launch/hostfile.h"
 #include "launch/pmix.h"
 #include "launcher/build_job.h"

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <csignal>
 #include <functional>
+#include <iterator>
 #include <optional>
 #include <vector>
 
@@ -24,6 +25,7 @@
 #include "launch/file_facts.h"
 #include "launch/frame.h"
 #include "launch/guardian.h"
+#include "launch/launch_plan.h"
 #include "launch/messages.h"
 #include "launch/node_facts.h"
 #include "launch/process_tree.h"
@@ -151,6 +153,9 @@ void Agent::handle(const Frame& frame) {
             if (!settings_.arrival_address.empty()) {
                 node_.arrival_address = settings_.arrival_address;
             }
+            if (settings_.visible_devices && node_.gpus > 0) {
+                node_.gpus = std::ssize(visible_device_list(settings_.visible_devices, 0));
+            }
             if (hello.want_binary_hash) node_.binary_hash = own_binary_hash();
             return send(FrameKind::kAgentHello, encode(node_));
         }
@@ -209,7 +214,14 @@ void Agent::start_workers(const StartRequest& request) {
     const SharedDescriptors shared{arena_.get(), rendezvous_.socket.get(), node_.cores};
     for (const StartRequest::Worker& wanted : request.workers) {
         if (wanted.command.empty()) fail(ExitCode::kInternal, "a worker without a command");
-        start_worker(request, wanted, shared);
+        StartRequest::Worker worker = wanted;
+        if (settings_.visible_devices) {
+            const auto visible = visible_device_list(settings_.visible_devices, 0);
+            for (auto& [name, value] : worker.environment) {
+                if (name == "CUDA_VISIBLE_DEVICES") value = devices_seen_through(value, visible);
+            }
+        }
+        start_worker(request, worker, shared);
     }
     // From here on only the workers hold them.
     rendezvous_.socket.reset();

@@ -4,6 +4,7 @@
 // forks only from there.
 #pragma once
 
+#include <optional>
 #include <string>
 
 namespace dslaunch {
@@ -14,6 +15,8 @@ struct AgentSettings {
     // A signal from outside (a scheduler that ends the job, a pod that is removed) is passed to the
     // launcher, which lets the ranks save; only a second one ends the workers here.
     bool asks_before_ending = false;
+    // CUDA_VISIBLE_DEVICES as a scheduler set it: the job's device numbers are places in this list.
+    std::optional<std::string> visible_devices;
 };
 
 // Serves one launcher over the two descriptors and returns the exit code of the process. A guardian

@@ -153,6 +153,9 @@ int run_joining_agent(JoinRequest request) {
     AgentSettings settings;
     settings.arrival_address = launcher.arrival_address;
     settings.asks_before_ending = true;
+    if (const char* devices = std::getenv("CUDA_VISIBLE_DEVICES")) {
+        settings.visible_devices = devices;
+    }
     return run_agent(launcher.socket.get(), out_fd, settings);
 }
 

@@ -7,8 +7,9 @@
 
 namespace dslaunch {
 
-// An sshd with MaxStartups 10:30:100 drops about a third of many connections that come at once.
-inline constexpr int kConnectAttempts = 7;
+// An sshd with MaxStartups 10:30:100 drops a third of ten connections that come at once and two
+// thirds of sixty. The pauses are 9 s together at most.
+inline constexpr int kConnectAttempts = 10;
 
 // After the ATTEMPT-th attempt (from 1): 50 ms doubled each time up to 2 s, each time between half
 // of it and all.

@@ -111,4 +111,17 @@ std::vector<std::string> visible_device_list(const std::optional<std::string>& v
     return list;
 }
 
+std::string devices_seen_through(const std::string& devices,
+                                 const std::vector<std::string>& visible) {
+    if (devices.empty()) return devices;
+    std::vector<std::string> names = split(devices, ',');
+    for (std::string& name : names) {
+        const auto place = parse_int(name);
+        if (place && *place >= 0 && *place < static_cast<int64_t>(visible.size())) {
+            name = visible[static_cast<size_t>(*place)];
+        }
+    }
+    return join(names, ",");
+}
+
 }  // namespace dslaunch

@@ -45,4 +45,9 @@ struct PlanRequest {
 [[nodiscard]] std::vector<std::string> visible_device_list(
     const std::optional<std::string>& visible_devices, int gpu_count);
 
+// DEVICES ("0,2", places among what an agent sees) by the names in VISIBLE, the agent's own list: a
+// scheduler gave it some of the machine's GPUs. What is no place there is kept.
+[[nodiscard]] std::string devices_seen_through(const std::string& devices,
+                                               const std::vector<std::string>& visible);
+
 }  // namespace dslaunch

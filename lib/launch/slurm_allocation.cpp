@@ -14,6 +14,7 @@ namespace {
 
 constexpr size_t kNodelistBytesMax = 1U << 20;
 constexpr size_t kDigitsMax = 9;
+constexpr size_t kNameBytesMax = 253;  // of a host, so that a list of many stays small
 
 bool is_digit(char c) {
     return c >= '0' && c <= '9';
@@ -44,6 +45,7 @@ class NodelistReader {
             } else if (text_[at_] == ']') {
                 bad("a `]` without `[`");
             } else {
+                if (names.front().size() > kNameBytesMax) bad("too long a name");
                 for (std::string& prefix : names) prefix += text_[at_];
                 ++at_;
             }

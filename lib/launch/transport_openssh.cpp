@@ -2,6 +2,8 @@
 // libssh transport.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "launch/transport_process.h"
 
@@ -68,14 +70,12 @@ class OpenSshTransport final : public ProcessTransport {
 
     bool may_retry(int status, const std::deque<std::string>& lines) const override {
         if (status != kSshFailed) return false;
-        for (const std::string& line : lines) {
-            if (line.find("kex_exchange_identification") != std::string::npos ||
-                line.find("Connection reset by") != std::string::npos ||
-                line.find("Connection closed by") != std::string::npos) {
-                return true;
-            }
-        }
-        return false;
+        // Only when nothing else was said: the ssh of a ProxyJump tells its own trouble first.
+        return !lines.empty() && std::all_of(lines.begin(), lines.end(), [](const auto& line) {
+            return line.find("kex_exchange_identification") != std::string::npos ||
+                   line.find("Connection reset by") != std::string::npos ||
+                   line.find("Connection closed by") != std::string::npos;
+        });
     }
 
   private:

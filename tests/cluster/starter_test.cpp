@@ -1,6 +1,6 @@
 // Agents started by pdsh and by Open MPI's mpirun on hosts made of network namespaces: the job
 // runs, troubles are named by host, no secret is seen, nothing is left.
-#include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -57,18 +57,35 @@ std::vector<ProcessName> running(const RigHosts& rig, const std::string& name) {
     for (pid_t pid = 0; pids >> pid;) {
         std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
         std::string comm;
-        if (std::getline(file, comm) && comm == name) found.push_back(name_process(pid));
+        if (std::getline(file, comm) && comm.starts_with(name)) found.push_back(name_process(pid));
     }
     return found;
 }
 
-std::string all_arguments() {
+// Of all processes on the rig's hosts.
+std::string all_arguments(const RigHosts& rig, int hosts) {
     std::string text;
-    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
-        std::ifstream file(entry.path() / "cmdline");
-        text += std::string(std::istreambuf_iterator<char>(file), {});
+    for (int host = 0; host <= hosts; ++host) {
+        const TemporaryFolder folder;
+        JobProcess list(folder, {"ip", "netns", "pids", rig.on(host, {})[3]});
+        list.wait(5'000);
+        std::istringstream pids(list.out());
+        for (std::string pid; pids >> pid;) {
+            std::ifstream file("/proc/" + pid + "/cmdline");
+            text += std::string(std::istreambuf_iterator<char>(file), {});
+        }
     }
     return text;
+}
+
+// A token is 64 hexadecimal digits.
+bool shows_a_token(const std::string& text) {
+    size_t digits = 0;
+    for (const char c : text) {
+        digits = std::isxdigit(static_cast<unsigned char>(c)) != 0 ? digits + 1 : 0;
+        if (digits == 64) return true;
+    }
+    return false;
 }
 
 struct Starter {
@@ -124,8 +141,9 @@ TEST_CASE("agents started by pdsh and mpirun run a job and leave nothing") {
                                              "/pids; while :; do sleep 0.05; done"));
             REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }, 30'000));
             const auto workers = recorded_processes(folder);
-            const std::string arguments = all_arguments();
-            CHECK_FALSE(mentions(arguments, "DSLAUNCH_TOKEN="));
+            const std::string arguments = all_arguments(rig, 3);
+            CHECK(mentions(arguments, "--node-name"));
+            CHECK_FALSE(shows_a_token(arguments));
             const auto program = running(rig, starter.program);
             REQUIRE(program.size() == 1);
             const auto began = Steady::now();
@@ -134,8 +152,11 @@ TEST_CASE("agents started by pdsh and mpirun run a job and leave nothing") {
             } else {
                 REQUIRE(signal_process(program.front(), SIGKILL));
                 // pdsh carries nothing: the job goes on until it is ended.
-                if (starter.program == "pdsh") job.signal(SIGTERM);
-                if (starter.program == "pdsh") job.signal(SIGTERM);
+                if (starter.program == "pdsh") {
+                    CHECK_FALSE(wait_until([&] { return all_gone(workers); }, 500));
+                    job.signal(SIGINT);
+                    job.signal(SIGTERM);
+                }
             }
             REQUIRE(wait_until([&] { return all_gone(workers); }, 15'000));
             std::printf("%s: %s killed, all gone after %.0f ms\n", starter.transport.c_str(),
@@ -189,4 +210,50 @@ TEST_CASE("a missing pdsh or mpirun is said with what to do instead") {
         CHECK(mentions(job.err(), "package " + starter.package));
         CHECK(mentions(job.err(), "dslaunch brings its own ssh"));
     }
+}
+
+TEST_CASE("copies of dslaunch that mpirun started become one job without a hostfile") {
+    if (is_missing(kStarters[1])) return;
+    const RigHosts rig(2, "dslaunch under mpirun");
+    if (!rig.usable()) return;
+    const std::string dslaunch = std::string(DSL_BINARY_DIR) + "/dslaunch";
+    const auto under_mpirun = [&](const std::string& script) {
+        return rig.on(0, {"mpirun", "--allow-run-as-root", "--mca", "plm_rsh_args",
+                          "-F " + rig.folder() + "/good", "-np", "5", "--host", "n1:2,n2:3",
+                          "--bind-to", "none", dslaunch, "sh", "-c", script});
+    };
+    {
+        const TemporaryFolder folder;
+        const auto began = Steady::now();
+        JobProcess job(folder, under_mpirun("echo $RANK $LOCAL_RANK $LOCAL_WORLD_SIZE "
+                                            "$WORLD_SIZE $MASTER_ADDR $(env | grep -c OMPI_)"));
+        CHECK(job.wait(60'000) == 0);
+        INFO(job.err());
+        std::printf("mpirun dslaunch: 5 copies on two hosts in %.0f ms\n",
+                    std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+        for (const char* line :
+             {"0 0 2 5 10.91.7.2 0\n", "1 1 2 5 10.91.7.2 0\n", "2 0 3 5 10.91.7.2 0\n",
+              "3 1 3 5 10.91.7.2 0\n", "4 2 3 5 10.91.7.2 0\n"})
+            CHECK(mentions(job.out(), line));
+        CHECK(mentions(job.err(), "mpirun: 2 hosts, 5 slots"));
+    }
+    {
+        const TemporaryFolder folder;
+        JobProcess job(folder, under_mpirun("test $RANK = 4 && exit 9; sleep 30"));
+        CHECK(job.wait(30'000) == 9);
+    }
+    {
+        const TemporaryFolder folder;
+        JobProcess job(folder, under_mpirun("trap '' TERM HUP INT; echo $$ >> " + folder.path() +
+                                            "/pids; while :; do sleep 0.05; done"));
+        REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 5; }, 30'000));
+        const auto workers = recorded_processes(folder);
+        job.signal(SIGKILL);
+        CHECK(wait_until([&] { return all_gone(workers); }, 15'000));
+    }
+    const TemporaryFolder folder;
+    JobProcess alone(folder,
+                     {"env", "-u", "PMIX_NAMESPACE", "OMPI_COMM_WORLD_SIZE=2", dslaunch, "true"});
+    CHECK(alone.wait(10'000) == 71);
+    CHECK(mentions(alone.err(), "start one copy with --hostfile"));
 }

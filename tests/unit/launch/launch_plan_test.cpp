@@ -102,3 +102,12 @@ TEST_CASE("ranks meet at the address of the first host") {
     request.local = true;
     CHECK(make_launch_plan(request)[0].workers[0].environment.master_address == "127.0.0.1");
 }
+
+TEST_CASE("an agent that was given some GPUs of its machine counts among those") {
+    const std::vector<std::string> visible = {"4", "GPU-7f", "6"};
+    CHECK(devices_seen_through("0,2", visible) == "4,6");
+    CHECK(devices_seen_through("1", visible) == "GPU-7f");
+    CHECK(devices_seen_through("5", visible) == "5");
+    CHECK(devices_seen_through("GPU-1", visible) == "GPU-1");
+    CHECK(devices_seen_through("", visible).empty());
+}

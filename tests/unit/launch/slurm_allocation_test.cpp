@@ -67,6 +67,7 @@ TEST_CASE("a node list that is none is refused with its column") {
         {"$(rm)", "column 1: no host name"},
         {"-oProxyCommand=x", "no host name"},
         {"a[1-4096]b[1-4096]", "too many hosts"},
+        {"a[1-4096]" + std::string(1'000'000, 'x'), "too long a name"},
         {"a\x1b[1]", "column 1: no host name"},
     };
     for (const Row& row : rows) {

@@ -173,6 +173,9 @@ void Parser::check() const {
     if (o.json && !o.dry_run) fail(ExitCode::kUsage, "--json needs --dry-run");
     if (o.standalone && !o.hostfile.empty())
         fail(ExitCode::kUsage, "--standalone and --hostfile exclude each other");
+    if (o.binding.mode == BindMode::kNone && !o.binding.core_list.empty()) {
+        fail(ExitCode::kUsage, "--bind none and --bind_core_list exclude each other");
+    }
     if (o.force_multi && o.launcher == "local") {
         fail(ExitCode::kUsage, "--force_multi and --launcher local exclude each other");
     }

@@ -31,6 +31,13 @@ enum class FrameKind : uint16_t {
     kPong = 71,        // empty
     kGone = 72,        // empty: every process of the job on this node is gone; the last frame
     kProblem = 73,     // text: why the agent gives up; ExitCode u32, then the message
+    // where the ranks meet (launch/network_messages.h), launcher -> agent and back
+    kListen = 170,         // ListenRequest, to every host
+    kListening = 171,      // ListenReply
+    kProbe = 172,          // ProbeRequest
+    kProbed = 173,         // ProbeReply
+    kChooseNetwork = 174,  // ChooseRequest; no answer
+    kMachineFacts = 175,   // MachineFacts, an agent's first frame; AgentHello follows it
 };
 
 struct Frame {

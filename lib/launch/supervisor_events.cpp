@@ -107,6 +107,8 @@ void Supervisor::handle_frame(size_t index, const Frame& frame) {
             return;
         case FrameKind::kGone:
             node.gone = true;
+            // It gave up by itself, and its ranks with it.
+            if (starting_ && !stopping_ && !node.error.empty()) lose_node(index, node.error);
             return;
         case FrameKind::kProblem: {
             const auto problem = decode<AgentProblem>(frame.payload);
@@ -115,7 +117,7 @@ void Supervisor::handle_frame(size_t index, const Frame& frame) {
             return;
         }
         default:
-            fail(ExitCode::kInternal, "a frame meant for an agent");
+            return handle_network_frame(node, frame);
     }
 }
 

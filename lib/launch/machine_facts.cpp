@@ -16,6 +16,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "launch/elf_needs.h"
 #include "launch/field_visitor.h"
@@ -195,6 +196,25 @@ std::string encode(const MachineFacts& facts) {
 
 MachineFacts decode_machine_facts(std::string_view bytes) {
     return read_fields<MachineFacts>(bytes, "the facts about a machine");
+}
+
+std::string machine_json(const MachineFacts& facts) {
+    JsonWriter json;
+    json.begin_object().field("cpu_model", facts.cpu_model);
+    json.field("x86_64_level", facts.isa_level).field("glibc", facts.glibc);
+    json.field("driver_version", facts.driver_version).key("gpu_names").begin_array();
+    for (const std::string& name : facts.gpu_names) json.value(name);
+    json.end_array().field("page_bytes", facts.page_bytes);
+    json.field("huge_pages_bytes", facts.huge_pages_bytes);
+    json.field("memlock_bytes_max", facts.memlock_bytes_max);
+    json.field("open_files_max", facts.open_files_max);
+    json.field("shared_memory_bytes", facts.shared_memory_bytes).key("addresses").begin_array();
+    for (const InterfaceAddress& entry : facts.addresses) {
+        json.begin_object().field("interface", entry.interface).field("address", entry.address);
+        json.field("up", entry.up).field("speed_mbit", entry.speed_mbit).end_object();
+    }
+    json.end_array().end_object();
+    return json.text();
 }
 
 WorkerNeeds needs_of_worker(const std::string& worker, bool cuda) {

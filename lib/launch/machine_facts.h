@@ -40,6 +40,9 @@ struct MachineFacts {
 // Throws Error{kInternal} on malformed bytes.
 [[nodiscard]] MachineFacts decode_machine_facts(std::string_view bytes);
 
+// One JSON object with every member, for run.json and --json.
+[[nodiscard]] std::string machine_json(const MachineFacts& facts);
+
 // What dsworker needs of a machine.
 struct WorkerNeeds {
     IsaLevel isa_level = 0;

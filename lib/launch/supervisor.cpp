@@ -112,7 +112,8 @@ void Supervisor::connect() {
     }
     fail_if_bad_nodes("cannot start an agent on");
     for (size_t i = 0; i < nodes_.size(); ++i) {
-        output_.add_node(nodes_[i].hello, spec_.nodes[i].name);
+        output_.add_node(nodes_[i].hello, spec_.nodes[i].name,
+                         nodes_[i].facts ? &*nodes_[i].facts : nullptr);
     }
 }
 

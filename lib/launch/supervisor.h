@@ -87,6 +87,7 @@ class Supervisor {
     void handle_frame(size_t node, const Frame& frame);
     void handle_control(const WorkerControl& control);
     void tell_threads(const WorkerStarted& started) const;
+    void tell_binding(const WorkerStarted& started) const;
     void handle_exit(const WorkerExited& exited);
     void handle_node_end(const TransportEvent& event);
     void handle_signals();

@@ -90,7 +90,9 @@ void Supervisor::handle_frame(size_t index, const Frame& frame) {
             const auto started = decode<WorkerStarted>(frame.payload);
             record(started.rank).started = true;
             record(started.rank).pid = started.pid;
-            if (started.rank == 0 && spec_.target_kind == TargetKind::kTorchScript) {
+            if (started.rank == 0 && spec_.binding.mode != BindMode::kAuto) {
+                tell_binding(started);
+            } else if (started.rank == 0 && spec_.target_kind == TargetKind::kTorchScript) {
                 tell_threads(started);
             }
             return output_.add_rank(started);

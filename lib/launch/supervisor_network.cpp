@@ -67,6 +67,17 @@ void Supervisor::check_machine_facts() {
     fail_if_bad_nodes("dsworker cannot run, or not together with the others, on");
 }
 
+void Supervisor::tell_binding(const WorkerStarted& started) const {
+    const std::string* places = find_variable(started.environment, kBindingVariable);
+    const std::string* threads = find_variable(started.environment, "OMP_NUM_THREADS");
+    if (spec_.binding.mode == BindMode::kNone || places == nullptr || threads == nullptr) return;
+    log_info("launch",
+             "binding {}: rank 0 has processors {} of {} and OMP_NUM_THREADS={}; DSL_BINDING of "
+             "each rank says where it runs",
+             bind_mode_name(spec_.binding.mode), printable(*places), spec_.nodes.front().name,
+             printable(*threads));
+}
+
 bool Supervisor::hosts_tell_addresses() const {
     return spec_.transport != TransportKind::kLocal &&
            all_nodes([](const Node& node) { return node.facts && !node.facts->addresses.empty(); });

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "base/error.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
@@ -162,4 +163,41 @@ TEST_CASE("up to 16 hosts all pairs are tried, beyond that node 0 and a ring") {
         CHECK(ring.contains({0, host}));
         CHECK(ring.contains({host, (host + 1) % 17}));
     }
+}
+
+TEST_CASE(
+    "what agents and launcher tell each other arrives as it was sent, and nothing else does") {
+    ListenRequest listen;
+    listen.addresses = {"10.0.0.1", "n1"};
+    listen.port = 4711;
+    listen.node = 3;
+    listen.key = "key";
+    const ListenRequest listen_again = decode_listen_request(encode(listen));
+    CHECK(listen_again.addresses == listen.addresses);
+    CHECK(listen_again.port == 4711);
+    CHECK(listen_again.node == 3);
+    CHECK(listen_again.key == "key");
+    ListenReply places;
+    places.places = {{"n1", "10.0.0.1", "eth0", 4711, ""}, {"x", "", "", 0, "no such address"}};
+    places.clock_ns = -5;
+    const ListenReply places_again = decode_listen_reply(encode(places));
+    REQUIRE(places_again.places.size() == 2);
+    CHECK(places_again.places[0].interface == "eth0");
+    CHECK(places_again.places[1].error == "no such address");
+    CHECK(places_again.clock_ns == -5);
+    ProbeRequest probe;
+    probe.targets = {{1, "10.0.0.2", 9}};
+    probe.time_max_ms = 3000;
+    CHECK(decode_probe_request(encode(probe)).targets.at(0).address == "10.0.0.2");
+    ProbeReply reply;
+    reply.results = {{1, "10.0.0.2", "10.0.0.1", "eth0", "refused"}};
+    CHECK(decode_probe_reply(encode(reply)).results.at(0).error == "refused");
+    CHECK(decode_choose_request(encode(ChooseRequest{"n1"})).address == "n1");
+    // Cut off, longer, or with a count that lies.
+    const std::string bytes = encode(places);
+    for (size_t length = 0; length < bytes.size(); ++length) {
+        CHECK_THROWS_AS(decode_listen_reply(bytes.substr(0, length)), Error);
+    }
+    CHECK_THROWS_AS(decode_listen_reply(bytes + "x"), Error);
+    CHECK_THROWS_AS(decode_probe_reply("\xff\xff\xff\xff"), Error);
 }

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "launch/elf_needs.h"
 #include "launch/environment_file.h"
 #include "launch/gpu_count.h"
 #include "launch/join_token.h"
@@ -51,6 +52,7 @@ class Builder {
     void note_unused_options();
     void choose_device(PlanRequest& request);
     void write_command(PlanRequest& request);
+    void require_libraries();
     void write_environment();
     void append_file(const std::string& path);
     void note(std::string text) { job_.notes.push_back(std::move(text)); }
@@ -238,8 +240,27 @@ void Builder::write_command(PlanRequest& request) {
     add("expect-sha256", options_.expect_sha256);
     if (options_.timeout_s) add("timeout", fmt::format("{}", *options_.timeout_s));
     job_.spec.required_files = {worker, absolute(options_.target, job_.spec.working_directory)};
+    if (job_.spec.transport != TransportKind::kLocal && options_.check_hosts) require_libraries();
     if (!options_.config.empty()) {
         job_.spec.required_files.push_back(absolute(options_.config, job_.spec.working_directory));
+    }
+}
+
+// LibTorch is as much a part of the program as dsworker itself.
+void Builder::require_libraries() {
+    auto& files = job_.spec.required_files;
+    const std::string plugin = machine_.binary_directory + "/libdsl_cuda.so";
+    std::vector<std::string> programs = {files.front()};
+    const bool cuda = options_.device != DeviceRequest::kCpu;
+    if (cuda && access(plugin.c_str(), F_OK) == 0) programs.push_back(plugin);
+    for (const std::string& program : programs) {
+        if (access(program.c_str(), R_OK) != 0) continue;  // told by whoever starts it
+        if (program == plugin) files.push_back(plugin);
+        for (const std::string& library : own_libraries(program)) {
+            if (std::find(files.begin(), files.end(), library) == files.end()) {
+                files.push_back(library);
+            }
+        }
     }
 }
 
@@ -317,6 +338,10 @@ BuiltJob Builder::build() {
     spec.master_address = options_.master_address;
     spec.verify_all_bytes = options_.verify;
     spec.check_hosts = options_.check_hosts;
+    spec.binding = options_.binding;
+    if (spec.binding.mode == BindMode::kAuto && !spec.binding.core_list.empty()) {
+        spec.binding.mode = BindMode::kCore;
+    }
     choose_hosts();
     choose_transport();
     PlanRequest request;

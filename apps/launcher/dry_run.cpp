@@ -71,9 +71,57 @@ void write_devices(JsonWriter& json, const std::string& devices) {
     json.end_array();
 }
 
+bool network_is_open(const JobSpec& spec) {
+    return spec.nodes.size() > 1 && spec.transport != TransportKind::kLocal &&
+           spec.master_address.empty();
+}
+
+void write_place(JsonWriter& json, const RankPlace& place) {
+    json.key("processors").begin_array();
+    for (const int number : place.processors) json.value(number);
+    json.end_array().field("threads", place.threads).key("memory_node");
+    if (place.memory_node < 0) {
+        json.null();
+    } else {
+        json.value(place.memory_node);
+    }
+}
+
+std::string binding_text(const JobSpec& spec, const std::vector<RankPlace>& places) {
+    if (spec.binding.mode == BindMode::kAuto) return {};
+    std::string text = fmt::format("binding {}", bind_mode_name(spec.binding.mode));
+    if (!spec.binding.core_list.empty()) text += ", processors " + spec.binding.core_list;
+    if (spec.binding.mode == BindMode::kNone) return text + "\n";
+    if (places.empty()) return text + ": chosen on each host\n";
+    text += ":\n";
+    for (size_t rank = 0; rank < places.size(); ++rank) {
+        const RankPlace& place = places[rank];
+        text += fmt::format("{:>5}  processors {}, {} thread(s)", rank,
+                            processor_list_text(place.processors), place.threads);
+        if (place.memory_node >= 0) text += fmt::format(", memory of node {}", place.memory_node);
+        text += "\n";
+    }
+    return text;
+}
+
 }  // namespace
 
-std::string dry_run_json(const JobSpec& spec) {
+std::vector<RankPlace> places_here(const JobSpec& spec) {
+    const bool binds = spec.binding.mode != BindMode::kAuto && spec.binding.mode != BindMode::kNone;
+    if (!binds || spec.transport != TransportKind::kLocal) return {};
+    const Topology topology = read_topology("", allowed_processors());
+    std::vector<RankPlace> places;
+    for (const PlannedNode& node : spec.nodes) {
+        const std::string& devices = node.workers.front().environment.devices;
+        for (RankPlace& place :
+             place_ranks(topology, {spec.binding, rank_gpus(devices, node.workers.size())})) {
+            places.push_back(std::move(place));
+        }
+    }
+    return places;
+}
+
+std::string dry_run_json(const JobSpec& spec, const std::vector<RankPlace>& places) {
     JsonWriter json;
     json.begin_object().field("world_size", spec.world_size);
     json.key("workers").begin_array();
@@ -87,10 +135,14 @@ std::string dry_run_json(const JobSpec& spec) {
             for (const auto& [name, value] : environment_of(spec, worker)) json.field(name, value);
             json.end_object().key("command").begin_array();
             for (const std::string& word : worker.command) json.value(word);
-            json.end_array().end_object();
+            json.end_array();
+            if (!places.empty()) write_place(json, places.at(static_cast<size_t>(place.rank)));
+            json.end_object();
         }
     }
-    json.end_array().field("transport", name_of(spec.transport));
+    json.end_array().field("bind", bind_mode_name(spec.binding.mode));
+    json.field("network_chosen_at_start", network_is_open(spec));
+    json.field("transport", name_of(spec.transport));
     json.field("working_directory", spec.working_directory);
     json.key("hosts").begin_array();
     for (const PlannedNode& node : spec.nodes) {
@@ -104,12 +156,19 @@ std::string dry_run_json(const JobSpec& spec) {
     return json.text() + "\n";
 }
 
-std::string dry_run_text(const JobSpec& spec) {
+std::string dry_run_text(const JobSpec& spec, const std::vector<RankPlace>& places) {
     std::string text =
         fmt::format("{} workers on {} hosts, transport {}, in {}\n", spec.world_size,
                     spec.nodes.size(), name_of(spec.transport), quoted(spec.working_directory));
     if (spec.master_port == 0)
         text += "MASTER_PORT 0 stands for a free port, chosen at the start\n";
+    if (network_is_open(spec)) {
+        text +=
+            "MASTER_ADDR stands for an address of the first host that every host reaches; it is "
+            "found at the start,\n  and NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME with it unless "
+            "they are given\n";
+    }
+    text += binding_text(spec, places);
     const EnvironmentList first = environment_of(spec, spec.nodes.front().workers.front());
     text += fmt::format("\n{:>5}  {:<20} {:>4}  {:>5}  {:<10} {}\n", "rank", "host", "node",
                         "local", "devices", "command");

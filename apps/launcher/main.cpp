@@ -154,7 +154,9 @@ int run(const Arguments& arguments) {
         for (const std::string& note : job.notes) fmt::print(stderr, "dslaunch: {}\n", note);
     }
     if (options.dry_run) {
-        fmt::print("{}", options.json ? dry_run_json(job.spec) : dry_run_text(job.spec));
+        const auto places = places_here(job.spec);
+        fmt::print("{}",
+                   options.json ? dry_run_json(job.spec, places) : dry_run_text(job.spec, places));
         return 0;
     }
     give_token(options, copies ? copies->token() : token, job.spec);

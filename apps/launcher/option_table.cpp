@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/words.h"
 #include "launch/join_endpoint.h"
+#include "launch/topology.h"
 
 namespace dslaunch {
 namespace {
@@ -194,6 +195,37 @@ void set_master_address(RunOptions& o, const std::string& value) {
     o.master_address = value;
 }
 
+using BindName = std::pair<std::string_view, BindMode>;
+constexpr std::array<BindName, 3> kBindNames = {
+    {{"none", BindMode::kNone}, {"core", BindMode::kCore}, {"numa", BindMode::kNuma}}};
+constexpr std::array<BindName, 4> kNumaBindingNames = {{{"node", BindMode::kNuma},
+                                                        {"socket", BindMode::kSocket},
+                                                        {"exclusive", BindMode::kExclusive},
+                                                        {"core-complex", BindMode::kCoreComplex}}};
+
+void set_binding(RunOptions& o, const std::string& value, std::span<const BindName> names) {
+    const auto found = std::find_if(names.begin(), names.end(),
+                                    [&](const BindName& name) { return name.first == value; });
+    if (found == names.end()) {
+        std::vector<std::string> known;
+        for (const BindName& name : names) known.emplace_back(name.first);
+        fail(ExitCode::kUsage, "`{}` is none of {}", printable(value), join(known, ", "));
+    }
+    if (o.binding.mode != BindMode::kAuto && o.binding.mode != found->second) {
+        fail(ExitCode::kUsage, "`{}` contradicts another option that binds ranks ({}); give one",
+             value, bind_mode_name(o.binding.mode));
+    }
+    o.binding.mode = found->second;
+}
+
+void set_core_list(RunOptions& o, const std::string& value) {
+    const auto list = parse_processor_list(value);
+    if (!list) {
+        fail(ExitCode::kUsage, "`{}` is not a list of processors as 0-3,8", printable(value));
+    }
+    o.binding.core_list = processor_list_text(*list);
+}
+
 using O = RunOptions;
 using V = const std::string;
 constexpr Takes kNothing = Takes::kNothing;
@@ -246,6 +278,10 @@ constexpr OptionRow kRows[] = {
     {"timeout", kValue, Group::kTraining, "SECONDS", "the longest that a rank waits for another before the job ends as hung, default 300", set_timeout},
     {"expect-sha256", kValue, Group::kTraining, "HASH", "refuse a TARGET with another SHA-256: a .pt is a program", set_sha256},
 
+    {"bind", kValue, Group::kEnvironment, "HOW", "bind ranks to processors: none, core (own cores each) or numa (a NUMA node each)", [](O& o, V& v) { set_binding(o, v, kBindNames); }},
+    {"bind-cores-to-rank", kNothing, Group::kEnvironment, "", "as --bind core", [](O& o, V&) { set_binding(o, "core", kBindNames); }},
+    {"bind-core-list", kValue, Group::kEnvironment, "LIST", "bind to these processors of each host only, as 0-3,8", set_core_list},
+
     {"env", kValue, Group::kEnvironment, "NAME[=VALUE]", "give workers a variable: copied, or with a value; repeatable", [](O& o, V& v) { o.env.push_back(v); }, true},
     {"env-file", kValue, Group::kEnvironment, "FILE", "one NAME=VALUE a line, as .deepspeed_env; repeatable", [](O& o, V& v) { o.env_files.push_back(v); }, true},
 
@@ -266,6 +302,7 @@ constexpr OptionRow kRows[] = {
          o.no_local_rank = true; }},
     {"rdzv-endpoint", kValue, Group::kTorchrun, "HOST[:PORT]", "as --master_addr and --master_port", set_endpoint},
     {"rdzv-id,job-id", kValue, Group::kTorchrun, "NAME", "the job's name, TORCHELASTIC_RUN_ID", set_job_id},
+    {"numa-binding", kValue, Group::kTorchrun, "HOW", "node, socket, exclusive or core-complex, by GPU", [](O& o, V& v) { set_binding(o, v, kNumaBindingNames); o.no_local_rank = true; }},
     {"max-restarts", kValue, Group::kTorchrun, "0", "only 0 until restarts are available", [](O& o, V& v) {
          if (number(v, 0, 1'000'000) > 0) fail(ExitCode::kUsage, "restarting a failed job is not available yet; give 0");
          o.no_local_rank = true; }},
@@ -277,9 +314,6 @@ constexpr OptionRow kRows[] = {
     {"resume", kMaybe, Group::kRefused, "DIR", "checkpoints are not available yet: this version writes the weights at the end"},
     {"save-pid", kNothing, Group::kRefused, "", "no file of process ids is needed: end the job by ending dslaunch, its workers end with it"},
     {"autotuning", kValue, Group::kRefused, "", "autotuning is not available yet; see `dslaunch plan` for memory and costs"},
-    {"bind-cores-to-rank", kNothing, Group::kRefused, "", "binding cores is not available yet; set OMP_NUM_THREADS by --env"},
-    {"bind-core-list", kValue, Group::kRefused, "", "binding cores is not available yet; set OMP_NUM_THREADS by --env"},
-    {"numa-binding", kValue, Group::kRefused, "", "binding cores is not available yet; set OMP_NUM_THREADS by --env"},
     {"venv-script", kValue, Group::kRefused, "", "no shell runs on the hosts; give --env PATH=... or name the environment's python as TARGET"},
     {"save-via", kValue, Group::kRefused, "", "saving through rank 0 is not available yet; put --output on a file system that all nodes share"},
     {"rdzv-conf", kValue, Group::kRefused, "", "dslaunch brings its own rendezvous, which has no such settings"},

@@ -179,6 +179,9 @@ void Parser::check() const {
              "give --no_ssh on every node",
              *o.node_rank);
     }
+    if (o.binding.mode == BindMode::kNone && !o.binding.core_list.empty()) {
+        fail(ExitCode::kUsage, "--bind none and --bind_core_list exclude each other");
+    }
     if (o.force_multi && o.launcher == "local") {
         fail(ExitCode::kUsage, "--force_multi and --launcher local exclude each other");
     }

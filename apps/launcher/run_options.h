@@ -41,6 +41,7 @@ struct RunOptions {
     bool no_local_rank = false;  // also after any torchrun flag
     std::string target;
     std::vector<std::string> arguments;  // the target's own
+    BindingRequest binding;              // --bind_core_list alone means --bind core
     // Environment and files
     std::vector<std::string> env;  // NAME or NAME=VALUE, in order
     std::vector<std::string> env_files;

@@ -81,6 +81,11 @@ void keep_freed_memory() {
 // Ranks that share this machine's processors out among them stay on their own; where other work may
 // run beside, the system decides. Returns what was done, in words.
 std::string pin_to_processors(const WorkerEnvironment& environment, int threads) {
+    // The agent has done what was asked for.
+    if (const char* given = std::getenv(kBindingVariable)) {
+        return std::string_view(given) == "none" ? "not pinned"
+                                                 : fmt::format("bound to processors {}", given);
+    }
     cpu_set_t allowed;
     if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return "not pinned";
     const int count = CPU_COUNT(&allowed);

@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -26,7 +27,9 @@
 #include "launch/frame.h"
 #include "launch/guardian.h"
 #include "launch/launch_plan.h"
+#include "launch/machine_facts.h"
 #include "launch/messages.h"
+#include "launch/network_probe.h"
 #include "launch/node_facts.h"
 #include "launch/process_tree.h"
 #include "launch/timing.h"
@@ -72,6 +75,7 @@ class Agent {
     void start_workers(const StartRequest& request);
     void start_worker(const StartRequest& request, const StartRequest::Worker& wanted,
                       const SharedDescriptors& shared);
+    void report_not_started(int64_t rank, const std::string& cause);
     void read_output(AgentWorker& worker, OutputStream stream, bool to_the_end);
     void read_control(AgentWorker& worker);
     void take_signals();
@@ -96,6 +100,7 @@ class Agent {
     std::string outbox_;
     std::vector<AgentWorker> workers_;
     Rendezvous rendezvous_;
+    NetworkProbe network_;
     UniqueFd arena_;
     AgentHello node_;
     OomCount oom_before_;
@@ -157,6 +162,10 @@ void Agent::handle(const Frame& frame) {
                 node_.gpus = std::ssize(visible_device_list(settings_.visible_devices, 0));
             }
             if (hello.want_binary_hash) node_.binary_hash = own_binary_hash();
+            // A launcher of another version learns that from the hello and reads no further.
+            if (hello.protocol_version == kAgentProtocolVersion && hello.want_binary_hash) {
+                send(FrameKind::kMachineFacts, encode(look_at_machine("")));
+            }
             return send(FrameKind::kAgentHello, encode(node_));
         }
         case FrameKind::kCheck:
@@ -165,6 +174,14 @@ void Agent::handle(const Frame& frame) {
             rendezvous_ =
                 open_rendezvous(decode<PrepareRequest>(frame.payload), node_.arrival_address);
             return send(FrameKind::kPrepared, encode(rendezvous_.where));
+        case FrameKind::kListen:
+            return send(FrameKind::kListening,
+                        encode(network_.listen(decode_listen_request(frame.payload))));
+        case FrameKind::kProbe:
+            return network_.begin(decode_probe_request(frame.payload), steady_clock::now());
+        case FrameKind::kChooseNetwork:
+            rendezvous_ = network_.keep(decode_choose_request(frame.payload).address);
+            return;
         case FrameKind::kStart:
             return start_workers(decode<StartRequest>(frame.payload));
         case FrameKind::kSignal:
@@ -211,8 +228,19 @@ void Agent::start_workers(const StartRequest& request) {
         rendezvous_.socket.reset();  // these programs bind the port themselves
     }
     oom_before_ = count_oom_kills();
-    const SharedDescriptors shared{arena_.get(), rendezvous_.socket.get(), node_.cores};
+    std::vector<RankPlace> places;
+    try {
+        places = place_workers(request);
+    } catch (const Error& error) {
+        for (const StartRequest::Worker& wanted : request.workers) {
+            report_not_started(wanted.rank, error.what());
+        }
+        return;
+    }
+    SharedDescriptors shared{arena_.get(), rendezvous_.socket.get(), node_.cores, nullptr};
     for (const StartRequest::Worker& wanted : request.workers) {
+        const auto local_rank = static_cast<size_t>(&wanted - request.workers.data());
+        if (!places.empty()) shared.place = &places[local_rank];
         if (wanted.command.empty()) fail(ExitCode::kInternal, "a worker without a command");
         StartRequest::Worker worker = wanted;
         if (settings_.visible_devices) {
@@ -228,16 +256,18 @@ void Agent::start_workers(const StartRequest& request) {
     arena_.reset();
 }
 
+void Agent::report_not_started(int64_t rank, const std::string& cause) {
+    WorkerExited exited;
+    exited.rank = rank;
+    exited.exit_status = 127;
+    exited.start_error = cause;
+    send(FrameKind::kExited, encode(exited));
+}
+
 void Agent::start_worker(const StartRequest& request, const StartRequest::Worker& wanted,
                          const SharedDescriptors& shared) {
     WorkerLaunch launch = launch_worker(request, wanted, shared);
-    if (!launch.error.empty()) {
-        WorkerExited exited;
-        exited.rank = wanted.rank;
-        exited.exit_status = 127;
-        exited.start_error = launch.error;
-        return send(FrameKind::kExited, encode(exited));
-    }
+    if (!launch.error.empty()) return report_not_started(wanted.rank, launch.error);
     workers_.push_back(std::move(launch.worker));
     send(FrameKind::kStarted, encode(launch.started));
 }
@@ -379,6 +409,7 @@ void Agent::kill_the_rest() {
 
 void Agent::check_time() {
     const auto now = steady_clock::now();
+    if (const auto reply = network_.take_reply(now)) send(FrameKind::kProbed, encode(*reply));
     if (state_ == State::kServing && now - last_input_ > kSilenceMax) {
         log_error("agent", "nothing from the launcher for {} s; ending the workers",
                   std::chrono::duration_cast<std::chrono::seconds>(kSilenceMax).count());
@@ -405,7 +436,12 @@ void Agent::check_time() {
 }
 
 int Agent::poll_timeout() const {
-    if (state_ == State::kServing) return 1000;
+    if (state_ == State::kServing) {
+        const auto deadline = network_.deadline().value_or(steady_clock::time_point::max());
+        const auto limit = std::min(deadline, steady_clock::now() + milliseconds(1000));
+        const auto left = std::chrono::ceil<milliseconds>(limit - steady_clock::now());
+        return static_cast<int>(std::max<int64_t>(0, left.count()));
+    }
     if (state_ == State::kKill) return 5;
     const auto left = end_began_ + kTermToKill - steady_clock::now();
     return static_cast<int>(
@@ -427,6 +463,9 @@ std::vector<Agent::Watched> Agent::watch() {
                                }
                                flush();
                            }});
+    }
+    for (const NetworkProbe::Watch& entry : network_.watch()) {
+        watched.push_back({entry.fd, entry.events, [=, this] { network_.ready(entry.fd); }});
     }
     if (outbox_.size() > kOutboxBytesMax) return watched;
     for (AgentWorker& worker : workers_) {

@@ -2,13 +2,18 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <linux/mempolicy.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 
 #include "base/error.h"
+#include "base/log.h"
 #include "launch/spawn.h"
+#include "launch/topology.h"
 
 namespace dslaunch {
 namespace {
@@ -34,11 +39,45 @@ EnvironmentList worker_environment(const StartRequest& request,
     return environment;
 }
 
+void set_threads(const StartRequest& request, const SharedDescriptors& shared,
+                 EnvironmentList& environment) {
+    static const std::string kName = "OMP_NUM_THREADS";
+    if (find_variable(environment, kName) != nullptr) return;
+    if (shared.place != nullptr) {
+        set_variable(environment, kName, std::to_string(shared.place->threads));
+    } else if (request.target_kind == TargetKind::kTorchScript) {
+        const auto ranks = static_cast<int64_t>(request.workers.size());
+        set_variable(environment, kName,
+                     std::to_string(std::max<int64_t>(1, shared.cores / ranks)));
+    }
+}
+
 void make_non_blocking(int fd) {
     ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
 }  // namespace
+
+std::vector<RankPlace> place_workers(const StartRequest& request) {
+    const BindMode mode = request.binding.mode;
+    if (mode == BindMode::kAuto || mode == BindMode::kNone) return {};
+    const std::string* devices =
+        find_variable(request.workers.front().environment, "CUDA_VISIBLE_DEVICES");
+    const auto gpus = rank_gpus(devices == nullptr ? "" : *devices, request.workers.size());
+    std::vector<RankPlace> places =
+        place_ranks(read_topology("", allowed_processors()), {request.binding, gpus});
+    const bool binds_memory = std::any_of(places.begin(), places.end(), [](const RankPlace& place) {
+        return place.memory_node >= 0;
+    });
+    // This policy is the one that we have; only a kernel that allows none refuses it.
+    if (binds_memory && ::syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0) != 0) {
+        log_warn("agent",
+                 "memory stays on any NUMA node: set_mempolicy: {} (a container without "
+                 "CAP_SYS_NICE?)",
+                 errno_text(errno));
+    }
+    return places;
+}
 
 WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Worker& wanted,
                            const SharedDescriptors& shared) {
@@ -72,11 +111,19 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
         if (wanted.takes_rendezvous && shared.rendezvous_fd >= 0) {
             hand_over("DSL_RENDEZVOUS_FD", shared.rendezvous_fd);
         }
-        if (find_variable(spawn_request.environment, "OMP_NUM_THREADS") == nullptr) {
-            const auto ranks = static_cast<int64_t>(request.workers.size());
-            set_variable(spawn_request.environment, "OMP_NUM_THREADS",
-                         std::to_string(std::max<int64_t>(1, shared.cores / ranks)));
-        }
+    }
+    set_threads(request, shared, spawn_request.environment);
+    if (shared.place != nullptr) {
+        spawn_request.processors = shared.place->processors;
+        spawn_request.memory_node = shared.place->memory_node;
+        set_variable(spawn_request.environment, kBindingVariable,
+                     processor_list_text(shared.place->processors));
+    } else if (request.binding.mode == BindMode::kNone) {
+        set_variable(spawn_request.environment, kBindingVariable, "none");
+    } else {
+        // That of a job which this one is part of.
+        std::erase_if(spawn_request.environment,
+                      [](const auto& variable) { return variable.first == kBindingVariable; });
     }
     const SpawnResult result = spawn(spawn_request);
     launch.error = result.error;

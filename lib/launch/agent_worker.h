@@ -9,6 +9,7 @@
 #include "launch/control.h"
 #include "launch/line_splitter.h"
 #include "launch/messages.h"
+#include "launch/placement.h"
 
 namespace dslaunch {
 
@@ -29,6 +30,7 @@ struct SharedDescriptors {
     int arena_fd = -1;
     int rendezvous_fd = -1;  // for the worker that takes it
     int64_t cores = 1;
+    const RankPlace* place = nullptr;  // where this worker runs; null: anywhere
 };
 
 struct WorkerLaunch {
@@ -36,6 +38,11 @@ struct WorkerLaunch {
     WorkerStarted started;
     std::string error;  // not empty: it does not run
 };
+
+// Where each worker runs, by its place in the request; empty: nobody is bound. Reads the topology
+// of this machine when it must, and says on stderr when memory cannot be bound. Throws
+// Error{kUsage} as place_ranks() does.
+[[nodiscard]] std::vector<RankPlace> place_workers(const StartRequest& request);
 
 // Starts one worker in a process group of its own.
 [[nodiscard]] WorkerLaunch launch_worker(const StartRequest& request,

@@ -8,11 +8,13 @@ namespace dslaunch {
 namespace {
 
 bool is_known(uint16_t kind) {
-    return (kind >= static_cast<uint16_t>(FrameKind::kHello) &&
-            kind <= static_cast<uint16_t>(FrameKind::kPing)) ||
-           (kind >= static_cast<uint16_t>(FrameKind::kAgentHello) &&
-            kind <= static_cast<uint16_t>(FrameKind::kProblem)) ||
-           kind == static_cast<uint16_t>(FrameKind::kAskedToEnd);
+    const auto within = [kind](FrameKind first, FrameKind last) {
+        return kind >= static_cast<uint16_t>(first) && kind <= static_cast<uint16_t>(last);
+    };
+    return within(FrameKind::kHello, FrameKind::kPing) ||
+           within(FrameKind::kAgentHello, FrameKind::kProblem) ||
+           within(FrameKind::kAskedToEnd, FrameKind::kAskedToEnd) ||
+           within(FrameKind::kListen, FrameKind::kMachineFacts);
 }
 
 }  // namespace

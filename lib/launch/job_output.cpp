@@ -119,6 +119,7 @@ void JobOutput::note(std::string_view line) {
 
 void JobOutput::begin_attempt() {
     nodes_.clear();
+    machines_.clear();
     node_names_.clear();
     run_info_.clear();
     for (Rank& rank : ranks_) {
@@ -200,8 +201,10 @@ void JobOutput::finish() {
     show_hidden_progress();
 }
 
-void JobOutput::add_node(const AgentHello& hello, const std::string& name) {
+void JobOutput::add_node(const AgentHello& hello, const std::string& name,
+                         const MachineFacts* facts) {
     nodes_.push_back(hello);
+    machines_.push_back(facts == nullptr ? std::nullopt : std::optional(*facts));
     node_names_.push_back(name);
 }
 
@@ -223,7 +226,9 @@ void JobOutput::write_run_file(int exit_code) {
         json.begin_object().field("name", node_names_[i]).field("host_name", nodes_[i].host_name);
         json.field("version", nodes_[i].version).field("binary_sha256", nodes_[i].binary_hash);
         json.field("kernel", nodes_[i].kernel).field("cores", nodes_[i].cores);
-        json.field("gpus", nodes_[i].gpus).end_object();
+        json.field("gpus", nodes_[i].gpus);
+        if (machines_[i]) json.key("machine").raw(machine_json(*machines_[i]));
+        json.end_object();
     }
     json.end_array().key("ranks").begin_array();
     for (const PlannedNode& node : spec_.nodes) {

@@ -4,12 +4,14 @@
 
 #include <chrono>
 #include <deque>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/fd.h"
 #include "launch/job_spec.h"
+#include "launch/machine_facts.h"
 #include "launch/messages.h"
 
 namespace dslaunch {
@@ -31,7 +33,9 @@ class JobOutput {
     void progress(std::string_view line);
     // One line of ours on stderr.
     void note(std::string_view line);
-    void add_node(const AgentHello& hello, const std::string& name);
+    // FACTS: null where the agent is on this machine.
+    void add_node(const AgentHello& hello, const std::string& name,
+                  const MachineFacts* facts = nullptr);
     void add_rank(const WorkerStarted& started);
     // Writes run.json; EXIT_CODE -1: still running.
     void write_run_file(int exit_code);
@@ -60,6 +64,7 @@ class JobOutput {
     std::vector<Rank> ranks_;
     std::vector<std::string> node_names_;
     std::vector<AgentHello> nodes_;
+    std::vector<std::optional<MachineFacts>> machines_;
     std::string run_info_;
     UniqueFd metrics_;
     bool stderr_is_terminal_;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "launch/binding.h"
 #include "launch/worker_environment.h"
 
 namespace dslaunch {
@@ -98,6 +99,7 @@ struct JobSpec {
                                               // dsworker, target, config, data
     bool verify_all_bytes = false;  // --verify: hash data over 1 GiB whole instead of sampling
     bool check_hosts = true;        // false: required_files are not compared
+    BindingRequest binding;
     LogSettings log;
 };
 

@@ -67,6 +67,7 @@ class Reader {
 
   private:
     static bool is_valid(TargetKind kind) { return kind <= TargetKind::kProgram; }
+    static bool is_valid(BindMode mode) { return mode <= BindMode::kCoreComplex; }
     static bool is_valid(OutputStream stream) {
         return stream == OutputStream::kStdout || stream == OutputStream::kStderr;
     }
@@ -120,6 +121,7 @@ void fields(Visitor& visit, M& m) {
 template <typename Visitor, Is<StartRequest> M>
 void fields(Visitor& visit, M& m) {
     visit(m.target_kind), visit(m.inherit_all), visit(m.working_directory), visit(m.workers);
+    visit(m.binding.mode), visit(m.binding.core_list);
 }
 template <typename Visitor, Is<SignalRequest> M>
 void fields(Visitor& visit, M& m) {

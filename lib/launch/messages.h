@@ -65,6 +65,7 @@ struct StartRequest {
     TargetKind target_kind = TargetKind::kProgram;
     bool inherit_all = true;
     std::string working_directory;
+    BindingRequest binding;
     struct Worker {
         int64_t rank = 0;
         bool takes_rendezvous = false;  // gets the socket of PrepareRequest

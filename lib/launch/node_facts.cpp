@@ -4,26 +4,26 @@
 #include <fmt/format.h>
 #include <ifaddrs.h>
 #include <netdb.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <memory>
-#include <optional>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "launch/control_group.h"
 #include "launch/gpu_count.h"
 #include "launch/port_owner.h"
+#include "launch/topology.h"
 
 namespace dslaunch {
 namespace {
 
 constexpr int kBacklog = 4096;
-constexpr size_t kProcFileBytesMax = 1U << 20;
 
 // sshd sets SSH_CONNECTION to "client port server port".
 std::string arrival_address() {
@@ -73,33 +73,6 @@ int64_t bound_port(int socket) {
                : ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
 }
 
-// The number behind NAME in a file of "name number" lines.
-std::optional<int64_t> read_counter(const std::string& path, std::string_view name) {
-    std::string text;
-    try {
-        text = read_file(path, kProcFileBytesMax);
-    } catch (const Error&) {
-        return std::nullopt;  // not on this kernel, or not for us
-    }
-    for (const std::string& line : split(text, '\n')) {
-        const auto words = split(line, ' ');
-        if (words.size() == 2 && words[0] == name) return parse_int(words[1]);
-    }
-    return std::nullopt;
-}
-
-std::string own_group_folder() {
-    try {
-        for (const std::string& line :
-             split(read_file("/proc/self/cgroup", kProcFileBytesMax), '\n')) {
-            if (line.starts_with("0::")) return "/sys/fs/cgroup" + line.substr(3);
-        }
-    } catch (const Error&) {
-        return {};
-    }
-    return {};
-}
-
 }  // namespace
 
 AgentHello look_at_node() {
@@ -110,11 +83,11 @@ AgentHello look_at_node() {
     hello.host_name = names.nodename;
     hello.kernel = names.release;
     hello.pid = ::getpid();
-    cpu_set_t cores;
-    CPU_ZERO(&cores);
-    hello.cores = ::sched_getaffinity(0, sizeof cores, &cores) == 0
-                      ? CPU_COUNT(&cores)
-                      : ::sysconf(_SC_NPROCESSORS_ONLN);
+    hello.cores = static_cast<int64_t>(allowed_processors().size());
+    if (hello.cores == 0) hello.cores = ::sysconf(_SC_NPROCESSORS_ONLN);
+    if (const int granted = processors_granted(""); granted > 0) {
+        hello.cores = std::min<int64_t>(hello.cores, granted);
+    }
     hello.gpus = count_gpus();
     hello.arrival_address = arrival_address();
     return hello;
@@ -152,13 +125,8 @@ Rendezvous open_rendezvous(const PrepareRequest& request, const std::string& arr
     return {std::move(socket), {address, chosen}};
 }
 
-OomCount count_oom_kills() {
-    OomCount count;
-    count.machine = read_counter("/proc/vmstat", "oom_kill").value_or(-1);
-    const std::string group = own_group_folder();
-    if (!group.empty())
-        count.group = read_counter(group + "/memory.events", "oom_kill").value_or(-1);
-    return count;
+OomCount count_oom_kills(const std::string& root) {
+    return {read_counter(root + "/proc/vmstat", "oom_kill"), group_oom_kills(root)};
 }
 
 std::string describe_oom(const OomCount& before, const OomCount& now) {

@@ -27,7 +27,8 @@ struct OomCount {
     int64_t machine = -1;
     int64_t group = -1;
 };
-[[nodiscard]] OomCount count_oom_kills();
+// ROOT: "" for this machine, else the folder of a test that holds proc/ and sys/.
+[[nodiscard]] OomCount count_oom_kills(const std::string& root = "");
 // In words, empty when nothing was added between the two.
 [[nodiscard]] std::string describe_oom(const OomCount& before, const OomCount& now);
 

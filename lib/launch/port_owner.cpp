@@ -1,10 +1,12 @@
 #include "launch/port_owner.h"
 
 #include <fmt/format.h>
+#include <pwd.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <set>
+#include <map>
+#include <vector>
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -27,24 +29,24 @@ std::string text_of(const std::string& path) {
     }
 }
 
-// "socket:[INODE]" of every socket that listens on PORT. A line of the table: number, local
-// address:port in hexadecimal, remote one, state (0A listens), queues, timer, retransmits, user,
-// timeout, inode.
-std::set<std::string> listening_sockets(int port) {
+// Every socket that listens on PORT, as "socket:[INODE]", with its user. A line of the table:
+// number, local address:port in hexadecimal, remote one, state (0A listens), queues, timer,
+// retransmits, user, timeout, inode.
+std::map<std::string, std::string> listening_sockets(int port) {
     const std::string ending = fmt::format(":{:04X}", port);
-    std::set<std::string> sockets;
+    std::map<std::string, std::string> sockets;
     for (const char* table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
         for (const std::string& line : split(text_of(table), '\n')) {
             std::vector<std::string> fields = split(line, ' ');
             std::erase(fields, "");
             if (fields.size() < 10 || fields[3] != "0A" || !fields[1].ends_with(ending)) continue;
-            sockets.insert(fmt::format("socket:[{}]", fields[9]));
+            sockets[fmt::format("socket:[{}]", fields[9])] = fields[7];
         }
     }
     return sockets;
 }
 
-bool holds_one_of(const fs::path& process, const std::set<std::string>& sockets) {
+bool holds_one_of(const fs::path& process, const std::map<std::string, std::string>& sockets) {
     std::error_code error;
     for (fs::directory_iterator fd(process / "fd", error), end; !error && fd != end;
          fd.increment(error)) {
@@ -54,10 +56,25 @@ bool holds_one_of(const fs::path& process, const std::set<std::string>& sockets)
     return false;
 }
 
+std::string user_name(const std::string& number) {
+    constexpr size_t kEntryBytes = 16'384;
+    const auto uid = parse_int(number);
+    passwd entry{};
+    passwd* found = nullptr;
+    std::vector<char> strings(kEntryBytes);
+    if (uid &&
+        ::getpwuid_r(static_cast<uid_t>(*uid), &entry, strings.data(), strings.size(), &found) ==
+            0 &&
+        found != nullptr) {
+        return printable(entry.pw_name);
+    }
+    return printable(number);
+}
+
 }  // namespace
 
 std::string describe_port_owner(int port) {
-    const std::set<std::string> sockets = listening_sockets(port);
+    const std::map<std::string, std::string> sockets = listening_sockets(port);
     if (sockets.empty()) return {};
     std::error_code error;
     for (fs::directory_iterator process("/proc", error), end; !error && process != end;
@@ -70,7 +87,7 @@ std::string describe_port_owner(int port) {
         return fmt::format("process {} ({})", pid,
                            printable(command.substr(0, kCommandBytesShown)));
     }
-    return {};
+    return "a process of user " + user_name(sockets.begin()->second);
 }
 
 }  // namespace dslaunch

@@ -7,7 +7,8 @@
 namespace dslaunch {
 
 // "process 4711 (python3 -m http.server 29500)" for a process that listens on PORT in this network
-// namespace; empty when there is none, or it is another user's and cannot be seen. Safe to print.
+// namespace; "a process of user alice" when it is another user's, whose number only root sees;
+// empty when there is none. Safe to print.
 [[nodiscard]] std::string describe_port_owner(int port);
 
 }  // namespace dslaunch

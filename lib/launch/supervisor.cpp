@@ -72,6 +72,7 @@ AttemptResult Supervisor::run(int restart_count) {
         connect();
         check_versions();
         choose_devices();
+        check_machine_facts();
         check_files();
         prepare();
         if (!end_now_) {
@@ -112,7 +113,8 @@ void Supervisor::connect() {
     fail_if_bad_nodes("cannot start an agent on");
     if (end_now_) return;
     for (size_t i = 0; i < nodes_.size(); ++i) {
-        output_.add_node(nodes_[i].hello, spec_.nodes[i].name);
+        output_.add_node(nodes_[i].hello, spec_.nodes[i].name,
+                         nodes_[i].facts ? &*nodes_[i].facts : nullptr);
     }
 }
 
@@ -203,6 +205,7 @@ void Supervisor::check_files() {
 
 void Supervisor::prepare() {
     if (end_now_) return;
+    if (hosts_tell_addresses()) return choose_meeting_place();
     PrepareRequest request;
     request.address = spec_.master_address;
     request.port = spec_.master_port;
@@ -224,6 +227,7 @@ StartRequest Supervisor::start_request(size_t node, int restart_count) const {
     request.target_kind = spec_.target_kind;
     request.inherit_all = spec_.environment.inherit_all;
     request.working_directory = spec_.working_directory;
+    request.binding = spec_.binding;
     for (const PlannedWorker& planned : spec_.nodes[node].workers) {
         WorkerEnvironment environment = planned.environment;
         environment.master_address = rendezvous_.address;
@@ -235,7 +239,8 @@ StartRequest Supervisor::start_request(size_t node, int restart_count) const {
         worker.rank = environment.rank;
         worker.takes_rendezvous = environment.rank == 0;
         worker.command = planned.command;
-        worker.environment = spec_.environment.set;
+        worker.environment = nodes_[node].network;
+        for (const auto& variable : spec_.environment.set) worker.environment.push_back(variable);
         for (auto& variable : environment.variables()) {
             worker.environment.push_back(std::move(variable));
         }

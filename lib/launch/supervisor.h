@@ -12,7 +12,9 @@
 #include "launch/frame.h"
 #include "launch/job_output.h"
 #include "launch/job_spec.h"
+#include "launch/machine_facts.h"
 #include "launch/messages.h"
+#include "launch/network.h"
 #include "launch/rank_record.h"
 #include "launch/transport.h"
 
@@ -49,6 +51,11 @@ class Supervisor {
         AgentHello hello;
         std::optional<CheckReply> checked;
         std::optional<PrepareReply> prepared;
+        std::optional<MachineFacts> facts;  // from other machines only
+        std::optional<ListenReply> listening;
+        std::optional<ProbeReply> probed;
+        ClockReading clock;
+        EnvironmentList network;  // NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME, where not given
         Time last_byte;
     };
 
@@ -56,7 +63,18 @@ class Supervisor {
     void check_versions();
     void check_files();
     void choose_devices();
+    void check_machine_facts();
     void prepare();
+    // In supervisor_network.cpp: the same over several hosts.
+    [[nodiscard]] bool hosts_tell_addresses() const;
+    void choose_meeting_place();
+    [[nodiscard]] std::vector<NetworkHost> network_hosts() const;
+    void ask_to_listen(const std::vector<std::vector<NetworkCandidate>>& candidates,
+                       const std::string& key);
+    [[nodiscard]] std::vector<NetworkProbeResult> probe(const std::vector<NetworkProbePlan>& plan,
+                                                        const std::string& key);
+    void meet_at(const NetworkChoice& choice);
+    void handle_network_frame(Node& node, const Frame& frame);
     void start_workers(int restart_count);
     void watch_workers();
     void stop_all();
@@ -69,6 +87,7 @@ class Supervisor {
     void handle_frame(size_t node, const Frame& frame);
     void handle_control(const WorkerControl& control);
     void tell_threads(const WorkerStarted& started) const;
+    void tell_binding(const WorkerStarted& started) const;
     void handle_exit(const WorkerExited& exited);
     void handle_node_end(const TransportEvent& event);
     void handle_signals();

@@ -91,7 +91,9 @@ void Supervisor::handle_frame(size_t index, const Frame& frame) {
             const auto started = decode<WorkerStarted>(frame.payload);
             record(started.rank).started = true;
             record(started.rank).pid = started.pid;
-            if (started.rank == 0 && spec_.target_kind == TargetKind::kTorchScript) {
+            if (started.rank == 0 && spec_.binding.mode != BindMode::kAuto) {
+                tell_binding(started);
+            } else if (started.rank == 0 && spec_.target_kind == TargetKind::kTorchScript) {
                 tell_threads(started);
             }
             return output_.add_rank(started);
@@ -108,6 +110,8 @@ void Supervisor::handle_frame(size_t index, const Frame& frame) {
             return;
         case FrameKind::kGone:
             node.gone = true;
+            // It gave up by itself, and its ranks with it.
+            if (starting_ && !stopping_ && !node.error.empty()) lose_node(index, node.error);
             return;
         case FrameKind::kProblem: {
             const auto problem = decode<AgentProblem>(frame.payload);
@@ -124,7 +128,7 @@ void Supervisor::handle_frame(size_t index, const Frame& frame) {
                                           signal_text(static_cast<int>(request.signal_number))));
         }
         default:
-            fail(ExitCode::kInternal, "a frame meant for an agent");
+            return handle_network_frame(node, frame);
     }
 }
 

@@ -14,6 +14,9 @@ using EnvironmentList = std::vector<std::pair<std::string, std::string>>;
 
 // The level of dsworker's log, as parse_log_level() reads it; not set: info.
 inline constexpr const char* kLogLevelVariable = "DSL_LOG_LEVEL";
+// The processors that a rank was bound to, as "0-3,8", or "none" for --bind none; not set: a
+// dsworker pins itself when the ranks of its host use up all processors.
+inline constexpr const char* kBindingVariable = "DSL_BINDING";
 
 struct WorkerEnvironment {
     int rank = 0;

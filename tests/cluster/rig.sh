@@ -2,6 +2,8 @@
 # Hosts for the ssh tests: network namespaces on one bridge, each with an sshd of its own. Nothing leaves the machine.
 #   rig.sh up DIR PREFIX COUNT [NAMES]  namespaces PREFIX0 (where the launcher runs) to PREFIX<COUNT>; files in DIR. With
 #                                 NAMES there are so many host names n1, n2, ..., in turn for these namespaces
+#   rig.sh more-networks DIR COUNT    beside eth0: docker0 with one address on all hosts, and eth1, faster by name and
+#                                     speed, which reaches from host to host only among the first two
 #   rig.sh down DIR PREFIX        ends what it started and removes the namespaces
 # Exit code 77: something needed is missing, and the last line says what. PREFIX: at most 6 letters.
 set -euo pipefail
@@ -16,6 +18,7 @@ up() {
     ip netns add "${prefix}0" 2>/dev/null || missing "the ssh tests need the right to make network namespaces"
     mkdir -p "$dir/home" /run/sshd
     chmod 700 "$dir"
+    echo "$prefix" >"$dir/prefix"
     local key
     for key in user other host; do ssh-keygen -q -t ed25519 -N '' -f "$dir/$key"; done
     install -m 600 "$dir/user.pub" "$dir/authorized_keys"
@@ -78,6 +81,24 @@ server() { # DIR NAME OPTIONS...
     exit 1
 }
 
+more_networks() {
+    local prefix count=$2 i name
+    prefix=$(cat "$1/prefix")
+    ip link add "${prefix}b2" type bridge
+    ip link set "${prefix}b2" up
+    for i in $(seq 0 "$count"); do
+        name=$prefix$i
+        ip -n "$name" link add docker0 type bridge
+        ip -n "$name" addr add 172.17.0.1/16 dev docker0
+        ip -n "$name" link set docker0 up
+        ip link add "${name}w" type veth peer name eth1 netns "$name"
+        ip link set "${name}w" up
+        [ "$i" -gt 2 ] || ip link set "${name}w" master "${prefix}b2"
+        ip -n "$name" addr add "10.92.7.$((i + 1))/24" dev eth1
+        ip -n "$name" link set eth1 up
+    done
+}
+
 down() {
     local dir=$1 prefix=$2 name pid
     for name in $(ip netns list | cut -d' ' -f1 | grep -E "^$prefix[0-9]+\$" || true); do
@@ -86,11 +107,13 @@ down() {
         rm -rf "/etc/netns/$name"
     done
     ip link del "${prefix}br" 2>/dev/null || true
+    ip link del "${prefix}b2" 2>/dev/null || true
     rm -rf "$dir"
 }
 
 case ${1:-} in
     up) up "$2" "$3" "$4" "${5:-$4}" ;;
+    more-networks) more_networks "$2" "$3" ;;
     down) down "$2" "$3" ;;
-    *) sed -n '2,7p' "$0" | cut -c3-; exit 2 ;;
+    *) sed -n '2,9p' "$0" | cut -c3-; exit 2 ;;
 esac

@@ -1,0 +1,247 @@
+// Where the ranks of several hosts meet, on hosts with more than one network: eth0, where ssh
+// arrives, eth1, which connects only some, and docker0, which has the same address everywhere.
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/text.h"
+#include "support/catch.h"
+#include "support/rig_hosts.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+
+namespace {
+
+const std::string kLauncher = std::string(DSL_BINARY_DIR) + "/dslaunch";
+const std::string kProbe = std::string(DSL_BINARY_DIR) + "/launch_probe";
+const std::string kRigScript = std::string(DSL_SOURCE_DIR) + "/tests/cluster/rig.sh";
+const std::string kSayNetwork = "echo $RANK $MASTER_ADDR $NCCL_SOCKET_IFNAME $GLOO_SOCKET_IFNAME";
+
+struct Outcome {
+    int code = -1;
+    std::string out;
+    std::string err;
+};
+
+class Networks {
+  public:
+    explicit Networks(int count)
+        : rig_(count, "the choice of a network between hosts made of network namespaces") {
+        if (!rig_.usable()) return;
+        const TemporaryFolder folder;
+        JobProcess more(folder,
+                        {kRigScript, "more-networks", rig_.folder(), std::to_string(count)});
+        if (more.wait(30'000) != 0) FAIL("no more networks: " + more.err());
+    }
+    [[nodiscard]] const RigHosts& rig() const { return rig_; }
+    // dslaunch over HOSTS ("n1,n2"), one rank each.
+    [[nodiscard]] Outcome run(const std::string& hosts, const std::vector<std::string>& options,
+                              const std::string& script) const {
+        const TemporaryFolder folder;
+        std::ofstream file(folder.path() + "/hostfile");
+        for (const std::string& host : split(hosts, ',')) file << host << " slots=1\n";
+        file.close();
+        std::vector<std::string> words = {
+            kLauncher,      "--hostfile",        folder.path() + "/hostfile",
+            "--ssh-config", rig_.config("good"), "--device",
+            "cpu"};
+        words.insert(words.end(), options.begin(), options.end());
+        words.insert(words.end(), {"sh", "-c", script});
+        JobProcess job(folder, rig_.on(0, words));
+        Outcome outcome;
+        outcome.code = job.wait(60'000);
+        outcome.out = job.out();
+        outcome.err = job.err();
+        return outcome;
+    }
+
+  private:
+    RigHosts rig_;
+};
+
+bool mentions(const std::string& text, const std::string& word) {
+    return text.find(word) != std::string::npos;
+}
+
+// "10.91.7.2:4711" of every socket that listens on host NUMBER, but sshd's.
+std::set<std::string> listeners(const RigHosts& rig, int number) {
+    const TemporaryFolder folder;
+    JobProcess cat(folder, rig.on(number, {"cat", "/proc/net/tcp", "/proc/net/tcp6"}));
+    REQUIRE(cat.wait(10'000) == 0);
+    std::set<std::string> found;
+    for (const std::string& line : split(cat.out(), '\n')) {
+        std::vector<std::string> fields = split(line, ' ');
+        std::erase(fields, "");
+        if (fields.size() < 4 || fields[3] != "0A") continue;
+        const auto port = std::stoul(fields[1].substr(fields[1].rfind(':') + 1), nullptr, 16);
+        if (port != 22 && port != 2222) found.insert(fields[1]);
+    }
+    return found;
+}
+
+// A process of another user that listens on PORT of ADDRESS on host NUMBER until it is killed.
+class Holder {
+  public:
+    Holder(const RigHosts& rig, int number, uint32_t address, uint16_t port) {
+        const std::string space = "/run/netns/" + rig.on(number, {}).back();
+        const Pipe ready = make_pipe();
+        pid_ = ::fork();
+        if (pid_ == 0) {
+            const int fd = ::open(space.c_str(), O_RDONLY | O_CLOEXEC);
+            const bool moved = ::setns(fd, CLONE_NEWNET) == 0 && ::setuid(65'534) == 0;
+            const int holder = ::socket(AF_INET, SOCK_STREAM, 0);
+            sockaddr_in where{};
+            where.sin_family = AF_INET;
+            where.sin_port = htons(port);
+            where.sin_addr.s_addr = htonl(address);
+            const bool listens =
+                moved && ::bind(holder, reinterpret_cast<sockaddr*>(&where), sizeof where) == 0 &&
+                ::listen(holder, 1) == 0;
+            static_cast<void>(write_full(ready.write_end.get(), listens ? "y" : "n"));
+            ::pause();
+            ::_exit(0);
+        }
+        char answer = 'n';
+        static_cast<void>(
+            read_full(ready.read_end.get(), std::as_writable_bytes(std::span(&answer, 1))));
+        REQUIRE(answer == 'y');
+    }
+    ~Holder() {
+        ::kill(pid_, SIGKILL);
+        ::waitpid(pid_, nullptr, 0);
+    }
+    [[nodiscard]] pid_t pid() const { return pid_; }
+
+  private:
+    pid_t pid_ = -1;
+};
+
+}  // namespace
+
+TEST_CASE("ranks meet on the network that connects all hosts, whatever else they have") {
+    const Networks networks(3);
+    if (!networks.rig().usable()) return;
+    const RigHosts& rig = networks.rig();
+    // Another name of the same network's interface.
+    REQUIRE(rig.run(3, {"sh", "-c",
+                        "ip link set eth0 down && ip link set eth0 name ens7 && ip link set ens7 "
+                        "up"}) == 0);
+    SECTION("where ssh arrived, with each host's own name for it") {
+        const Outcome job = networks.run("n1,n2,n3", {}, kSayNetwork);
+        INFO(job.err);
+        CHECK(job.code == 0);
+        for (const char* line :
+             {"[n1:0] 0 10.91.7.2 =eth0 eth0\n", "[n2:1] 1 10.91.7.2 =eth0 eth0\n",
+              "[n3:2] 2 10.91.7.2 =ens7 ens7\n"})
+            CHECK(mentions(job.out, line));
+        CHECK(mentions(job.err, ", eth0 of n1: ssh arrived there; 3 hosts reach each other there"));
+    }
+    SECTION("what the user has set stays") {
+        const Outcome job = networks.run(
+            "n1,n2", {"--env", "NCCL_SOCKET_IFNAME=eth", "--env", "GLOO_SOCKET_IFNAME=eth1"},
+            kSayNetwork);
+        CHECK(job.code == 0);
+        CHECK(mentions(job.out, " 0 10.91.7.2 eth eth1\n"));
+    }
+    SECTION("--master_addr decides the interfaces") {
+        const Outcome job =
+            networks.run("n1,n2", {"--master_addr", "10.92.7.2", "--master_port", "4711"},
+                         kSayNetwork + " $MASTER_PORT");
+        INFO(job.err);
+        CHECK(job.code == 0);
+        CHECK(mentions(job.out, " 1 10.92.7.2 =eth1 eth1 4711\n"));
+        CHECK(mentions(job.err, "--master_addr says so"));
+    }
+    SECTION("a --master_addr that not all hosts reach is told, way by way") {
+        const Outcome job = networks.run("n1,n2,n3", {"--master_addr", "10.92.7.2"}, "echo ran");
+        CHECK(job.code == 67);
+        CHECK(job.out.empty());
+        INFO(job.err);
+        CHECK(mentions(job.err, "no network connects the hosts by way of --master_addr"));
+        CHECK(mentions(job.err, "n3 (from eth1) cannot reach n1's 10.92.7.2: "));
+        CHECK_FALSE(mentions(job.err, "n2 (from"));
+    }
+    SECTION("where ssh's network is closed between the hosts, another one is found") {
+        REQUIRE(rig.run(1, {"ip", "route", "add", "blackhole", "10.91.7.3/32"}) == 0);
+        const Outcome open = networks.run("n1,n2", {}, kSayNetwork);
+        INFO(open.err);
+        CHECK(open.code == 0);
+        CHECK(mentions(open.out, " 1 10.92.7.2 =eth1 eth1\n"));
+        // The third host has no part in that one.
+        const Outcome closed = networks.run("n1,n2,n3", {}, "echo ran");
+        CHECK(closed.code == 67);
+        CHECK(closed.out.empty());
+        INFO(closed.err);
+        CHECK(mentions(closed.err, "no network connects the hosts;"));
+        CHECK(mentions(closed.err,
+                       "n2 (from eth0) cannot reach n1's 10.91.7.2: no answer within 3 s"));
+        CHECK(mentions(closed.err, "n3 (from eth1) cannot reach n1's 10.92.7.2: "));
+    }
+    SECTION("a port that is taken is named with its holder, on another host too") {
+        const Holder holder(rig, 1, INADDR_ANY, 4711);
+        const Outcome job = networks.run("n1,n2", {"--master_port", "4711"}, "echo ran");
+        INFO(job.err);
+        CHECK(job.code == 71);
+        CHECK(job.out.empty());
+        CHECK(mentions(job.err, "n1: cannot listen on 10.91.7.2:4711 where the ranks meet"));
+        CHECK(mentions(job.err, "by process " + std::to_string(holder.pid()) + " ("));
+    }
+    SECTION("while ranks run nothing of ours listens but at the chosen place") {
+        for (const std::string kind : {"program", "train"}) {
+            const TemporaryFolder folder;
+            JobProcess job(
+                folder, rig.on(0, {kProbe, "transport=ssh", "hosts=n1,n2",
+                                   "ssh_config=" + rig.config("good"), "kind=" + kind, "--", "sh",
+                                   "-c", "echo $$ >>" + folder.path() + "/pids; sleep 30"}));
+            REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 2; }, 30'000));
+            for (int snapshot = 0; snapshot < 5; ++snapshot) {
+                const std::set<std::string> first = listeners(rig, 1);
+                // 10.91.7.2 in the byte order of /proc/net/tcp; sleep holds dsworker's socket.
+                const auto is_chosen = [](const std::string& place) {
+                    return place.starts_with("02075B0A:");
+                };
+                CHECK(first.size() == (kind == "train" ? 1U : 0U));
+                CHECK(std::all_of(first.begin(), first.end(), is_chosen));
+                CHECK(listeners(rig, 2).empty());
+            }
+            job.signal(SIGKILL);
+        }
+    }
+}
+
+TEST_CASE("200 launches at once never stumble over a port", "[.long]") {
+    constexpr int kLaunches = 200;
+    struct Row {
+        const char* what;
+        std::vector<std::string> target;
+    };
+    const Row rows[] = {{"do nothing", {"/bin/true"}},
+                        {"bind MASTER_PORT",
+                         {"--no_python", "python3", "-c",
+                          "import os,socket,time; s=socket.socket(); s.bind(('127.0.0.1', "
+                          "int(os.environ['MASTER_PORT']))); s.listen(); time.sleep(0.2)"}}};
+    for (const Row& row : rows) {
+        std::vector<std::unique_ptr<TemporaryFolder>> folders;
+        std::vector<std::unique_ptr<JobProcess>> jobs;
+        for (int i = 0; i < kLaunches; ++i) {
+            folders.push_back(std::make_unique<TemporaryFolder>());
+            std::vector<std::string> words = {kLauncher, "--standalone", "--device", "cpu"};
+            words.insert(words.end(), row.target.begin(), row.target.end());
+            jobs.push_back(std::make_unique<JobProcess>(*folders.back(), words));
+        }
+        int failures = 0;
+        for (auto& job : jobs) {
+            const int code = job->wait(120'000);
+            if (code == 0) continue;
+            ++failures;
+            UNSCOPED_INFO("code " << code << ": " << job->err());
+        }
+        std::printf("%d launches that %s: %d failures\n", kLaunches, row.what, failures);
+        CHECK(failures == 0);
+    }
+}

@@ -1,0 +1,26 @@
+// A folder that stands for / in tests of what is read from /sys and /proc.
+#pragma once
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "support/job_process.h"
+
+namespace dslaunch::test {
+
+class FakeRoot {
+  public:
+    [[nodiscard]] const std::string& path() const { return folder_.path(); }
+    // NAME begins with a slash; its folders are made.
+    void write(const std::string& name, const std::string& text) const {
+        const std::filesystem::path file = folder_.path() + name;
+        std::filesystem::create_directories(file.parent_path());
+        std::ofstream(file) << text;
+    }
+
+  private:
+    TemporaryFolder folder_;
+};
+
+}  // namespace dslaunch::test

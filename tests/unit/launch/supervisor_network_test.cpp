@@ -1,0 +1,245 @@
+// The supervisor with agents that tell what their machines are: who must be refused, where the
+// ranks meet, what they are told.
+#include <sys/signalfd.h>
+
+#include <csignal>
+
+#include "base/error.h"
+#include "launch/file_facts.h"
+#include "launch/supervisor.h"
+#include "support/catch.h"
+#include "support/fake_transport.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+
+namespace {
+
+JobSpec job_on(size_t nodes, TargetKind kind = TargetKind::kProgram) {
+    JobSpec spec;
+    spec.target_kind = kind;
+    spec.transport = TransportKind::kSsh;
+    spec.world_size = static_cast<int>(nodes);
+    spec.log.quiet = true;
+    for (size_t i = 0; i < nodes; ++i) {
+        PlannedNode node;
+        node.name = "n" + std::to_string(i);
+        PlannedWorker worker;
+        worker.environment.rank = static_cast<int>(i);
+        worker.environment.world_size = spec.world_size;
+        worker.command = {"program"};
+        node.workers.push_back(worker);
+        spec.nodes.push_back(node);
+    }
+    return spec;
+}
+
+// Host i: eth0 10.0.0.(i+1), eth1 10.1.0.(i+1).
+MachineFacts facts_of(size_t host) {
+    MachineFacts facts;
+    facts.machine_id = "machine " + std::to_string(host);
+    facts.glibc = "9.9";
+    facts.driver_version = "550.1";
+    for (const int network : {0, 1}) {
+        InterfaceAddress entry;
+        entry.interface = "eth" + std::to_string(network);
+        entry.address = "10." + std::to_string(network) + ".0." + std::to_string(host + 1);
+        entry.up = true;
+        facts.addresses.push_back(entry);
+    }
+    return facts;
+}
+
+// Hosts whose networks and facts a test chooses.
+class Cluster {
+  public:
+    std::function<MachineFacts(size_t)> facts = facts_of;
+    // Empty: FROM reaches ADDRESS.
+    std::function<std::string(size_t from, const std::string& address)> error =
+        [](size_t, const std::string&) { return std::string(); };
+    int64_t clock_offset_ns = 0;
+    std::vector<EnvironmentList> environments = std::vector<EnvironmentList>(8);
+    std::string chosen;  // by node 0
+    int probes = 0;      // requests that node 0 got
+
+    FakeTransport::Agent agent() {
+        return
+            [this](FakeTransport& t, size_t host, const Frame& frame) { answer(t, host, frame); };
+    }
+
+  private:
+    void answer(FakeTransport& t, size_t host, const Frame& frame) {
+        switch (frame.kind) {
+            case FrameKind::kHello: {
+                AgentHello hello;
+                hello.binary_hash = own_binary_hash();
+                hello.arrival_address = facts(host).addresses.at(0).address;
+                t.say(host, FrameKind::kMachineFacts, encode(facts(host)));
+                return t.say(host, FrameKind::kAgentHello, encode(hello));
+            }
+            case FrameKind::kListen: {
+                ListenReply reply;
+                const auto request = decode_listen_request(frame.payload);
+                for (const std::string& address : request.addresses) {
+                    const std::string interface = address.starts_with("10.1.") ? "eth1" : "eth0";
+                    reply.places.push_back({address, address, interface, 4711, ""});
+                }
+                reply.clock_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                     std::chrono::system_clock::now().time_since_epoch())
+                                     .count() +
+                                 (host == 1 ? clock_offset_ns : 0);
+                return t.say(host, FrameKind::kListening, encode(reply));
+            }
+            case FrameKind::kProbe: {
+                if (host == 0) ++probes;
+                ProbeReply reply;
+                for (const auto& target : decode_probe_request(frame.payload).targets) {
+                    const size_t network = target.address.starts_with("10.1.") ? 1 : 0;
+                    const InterfaceAddress own = facts(host).addresses.at(network);
+                    reply.results.push_back({target.node, target.address, own.address,
+                                             own.interface, error(host, target.address)});
+                }
+                return t.say(host, FrameKind::kProbed, encode(reply));
+            }
+            case FrameKind::kChooseNetwork:
+                if (host == 0) chosen = decode_choose_request(frame.payload).address;
+                return;
+            case FrameKind::kStart: {
+                const auto request = decode<StartRequest>(frame.payload);
+                environments.at(host) = request.workers.at(0).environment;
+                WorkerExited exited;
+                exited.rank = request.workers[0].rank;
+                return t.say(host, FrameKind::kExited, encode(exited));
+            }
+            case FrameKind::kStop:
+                return t.say(host, FrameKind::kGone);
+            default:
+                return;
+        }
+    }
+};
+
+AttemptResult run(const JobSpec& spec, FakeTransport& transport) {
+    sigset_t none;
+    sigemptyset(&none);
+    const UniqueFd signals(::signalfd(-1, &none, SFD_CLOEXEC | SFD_NONBLOCK));
+    JobOutput output(spec);
+    return Supervisor(spec, transport, output, signals.get()).run(0);
+}
+
+std::string refusal(const JobSpec& spec, Cluster& cluster, ExitCode code) {
+    FakeTransport transport(cluster.agent());
+    try {
+        return "it ran: " + run(spec, transport).report;
+    } catch (const Error& error) {
+        CHECK(error.code() == code);
+        CHECK_FALSE(transport.was_sent(FrameKind::kStart));
+        return error.what();
+    }
+}
+
+// The last one wins, as it does for the worker.
+std::string value_of(const EnvironmentList& environment, const std::string& name) {
+    std::string value = "(unset)";
+    for (const auto& [known, text] : environment) {
+        if (known == name) value = text;
+    }
+    return value;
+}
+
+}  // namespace
+
+TEST_CASE("ranks are told the address and the interface of the network that was found") {
+    struct Row {
+        const char* closed;  // network between hosts 1 and 2
+        const char* address;
+        const char* interface;
+        int probes;  // of everything only when the likely network fails
+    };
+    const Row rows[] = {{"none", "10.0.0.1", "eth0", 1}, {"10.0.", "10.1.0.1", "eth1", 2}};
+    for (const Row& row : rows) {
+        Cluster cluster;
+        cluster.error = [&](size_t from, const std::string& address) {
+            return from == 2 && address.starts_with(row.closed) && address.ends_with(".2")
+                       ? "Connection refused"
+                       : "";
+        };
+        FakeTransport transport(cluster.agent());
+        JobSpec spec = job_on(3);
+        spec.environment.set = {{"GLOO_SOCKET_IFNAME", "mine"}};
+        CHECK(run(spec, transport).exit_code == 0);
+        CHECK(cluster.chosen == row.address);
+        CHECK(cluster.probes == row.probes);
+        for (const size_t host : {0, 1, 2}) {
+            const EnvironmentList& environment = cluster.environments[host];
+            CHECK(value_of(environment, "MASTER_ADDR") == row.address);
+            CHECK(value_of(environment, "MASTER_PORT") == "4711");
+            CHECK(value_of(environment, "NCCL_SOCKET_IFNAME") == std::string("=") + row.interface);
+            CHECK(value_of(environment, "GLOO_SOCKET_IFNAME") == "mine");
+        }
+    }
+}
+
+TEST_CASE("one host tries nothing and is told no interface") {
+    Cluster cluster;
+    FakeTransport transport(cluster.agent());
+    CHECK(run(job_on(1), transport).exit_code == 0);
+    CHECK(cluster.chosen == "127.0.0.1");
+    CHECK(cluster.probes == 0);
+    CHECK(value_of(cluster.environments[0], "NCCL_SOCKET_IFNAME") == "(unset)");
+}
+
+TEST_CASE("hosts without a common network are told apart before anything starts") {
+    Cluster cluster;
+    cluster.error = [](size_t from, const std::string&) {
+        return from == 1 ? "No route to host" : "";
+    };
+    const std::string message = refusal(job_on(3), cluster, ExitCode::kHosts);
+    CHECK_THAT(message,
+               Catch::Contains("no network connects the hosts") &&
+                   Catch::Contains("--master_addr") &&
+                   Catch::Contains("n1 (from eth0) cannot reach n0's 10.0.0.1: No route") &&
+                   Catch::Contains("n1 (from eth1) cannot reach n0's 10.1.0.1: No route"));
+    cluster.facts = [](size_t host) {
+        MachineFacts facts = facts_of(host);
+        if (host == 2) facts.addresses.resize(1), facts.addresses[0].up = false;
+        if (host == 2) facts.addresses[0].address = "127.0.0.1", facts.addresses[0].loopback = true;
+        return facts;
+    };
+    CHECK_THAT(refusal(job_on(3), cluster, ExitCode::kSetup),
+               Catch::Contains("1 of 3 host(s)") &&
+                   Catch::Contains("n2: none of its addresses can be reached"));
+}
+
+TEST_CASE("machines that cannot run dsworker together are named, for a .pt target only") {
+    Cluster cluster;
+    cluster.facts = [](size_t host) {
+        MachineFacts facts = facts_of(host);
+        if (host == 1) facts.driver_version = "535.7";
+        if (host == 2) facts.glibc = "2.1";
+        return facts;
+    };
+    JobSpec spec = job_on(4, TargetKind::kTorchScript);
+    spec.required_files = {"/proc/self/exe"};  // stands for dsworker
+    const std::string message = refusal(spec, cluster, ExitCode::kHosts);
+    CHECK_THAT(message, Catch::Contains("1 of 4 host(s)") &&
+                            Catch::Contains("n2: its C library is 2.1, dsworker needs 2."));
+    // Ranks on CPUs need no driver; a program is its own affair.
+    CHECK_THAT(message, !Catch::Contains("535.7"));
+    FakeTransport transport(cluster.agent());
+    CHECK(run(job_on(4), transport).exit_code == 0);
+}
+
+TEST_CASE("an agent that gives up while its workers start ends the job") {
+    Cluster cluster;
+    const FakeTransport::Agent good = cluster.agent();
+    FakeTransport transport([&](FakeTransport& t, size_t host, const Frame& frame) {
+        if (frame.kind != FrameKind::kStart || host != 1) return good(t, host, frame);
+        t.say(1, FrameKind::kProblem,
+              encode(AgentProblem{static_cast<uint32_t>(ExitCode::kSetup), "no memory for it"}));
+        t.say(1, FrameKind::kGone);
+    });
+    const AttemptResult result = run(job_on(2), transport);
+    CHECK(result.exit_code == static_cast<int>(ExitCode::kHosts));
+    CHECK_THAT(result.report, Catch::Contains("host n1 is lost: no memory for it"));
+}

@@ -352,7 +352,7 @@ void Agent::check_time() {
         // nobody.
         std::string pids;
         for (const ProcessName& process : descendants(::getpid())) {
-            pids += fmt::format(" {}", process.pid);
+            pids += (pids.empty() ? " " : ", ") + describe_process(process.pid);
         }
         send(FrameKind::kProblem,
              encode(AgentProblem{

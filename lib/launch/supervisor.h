@@ -24,7 +24,8 @@ struct AttemptResult {
     // Rank 0, which is no dsworker, says soon after the start that an address is in use, and the
     // port was our choice.
     bool port_was_taken = false;
-    std::string report;  // what went wrong, for stderr; empty when nothing did
+    bool left_processes = false;  // some could not be ended; the report names them
+    std::string report;           // what went wrong, for stderr; empty when nothing did
 };
 
 class Supervisor {
@@ -53,7 +54,7 @@ class Supervisor {
     };
 
     void connect();
-    void check_versions();
+    void compare_versions();
     void check_files();
     void choose_devices();
     void prepare();
@@ -101,6 +102,7 @@ class Supervisor {
     Time save_deadline_;
     std::optional<Time> stop_at_;  // something failed: all are ended then
     Time next_ping_;
+    std::string leftovers_;  // processes that could not be ended, one line a node
     std::string lost_node_;  // the first node that went away, with its cause
 };
 

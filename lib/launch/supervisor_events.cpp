@@ -27,6 +27,8 @@ using std::chrono::steady_clock;
 constexpr int kNotFound = 127;
 constexpr size_t kKeptDiagnostics = 20;
 constexpr milliseconds kTick{500};
+// While terminal or pipe have not taken all that was written.
+constexpr milliseconds kCongestedTick{20};
 
 }  // namespace
 
@@ -36,9 +38,16 @@ bool Supervisor::pump(const std::function<bool()>& done, Time deadline) {
         const auto left = deadline - now;
         const auto timeout =
             left > kTick ? kTick : std::chrono::ceil<milliseconds>(std::max(left, left.zero()));
-        for (const TransportEvent& event :
-             transport_.wait(done() ? milliseconds(0) : timeout, signal_fd_)) {
-            handle_event(event);
+        output_.streams().flush();
+        if (output_.streams().is_congested() && !stopping_ && now < next_ping_) {
+            // Nobody reads what the ranks say: they wait in their pipes, yet all stay in touch.
+            output_.streams().wait(std::min(timeout, kCongestedTick), signal_fd_);
+        } else {
+            const auto limit = output_.streams().has_kept() ? kCongestedTick : kTick;
+            for (const TransportEvent& event :
+                 transport_.wait(done() ? milliseconds(0) : std::min(timeout, limit), signal_fd_)) {
+                handle_event(event);
+            }
         }
         handle_signals();
         keep_in_touch();
@@ -111,6 +120,10 @@ void Supervisor::handle_frame(size_t index, const Frame& frame) {
         case FrameKind::kProblem: {
             const auto problem = decode<AgentProblem>(frame.payload);
             if (node.error.empty()) node.error = printable_lines(problem.message, 6);
+            if (stopping_) {
+                leftovers_ += fmt::format("dslaunch: host {}: {}\n", spec_.nodes[index].name,
+                                          printable_lines(problem.message, 6));
+            }
             if (!node.problem_code) node.problem_code = problem.code;
             return;
         }
@@ -237,6 +250,7 @@ void Supervisor::handle_signals() {
         ++interrupts_;
         if (!starting_ || interrupts_ > 1 || stopping_) {
             end_now_ = true;
+            output_.streams().hurry();
             continue;
         }
         save_asked_ = true;

@@ -15,6 +15,7 @@ up() {
     ip netns add "${prefix}0" 2>/dev/null || missing "the ssh tests need the right to make network namespaces"
     mkdir -p "$dir" /run/sshd
     chmod 700 "$dir"
+    mkdir "$dir/home" # what the user's own shell does at start-up must not decide about tests
     local key
     for key in user other host; do ssh-keygen -q -t ed25519 -N '' -f "$dir/$key"; done
     install -m 600 "$dir/user.pub" "$dir/authorized_keys"
@@ -54,7 +55,7 @@ node() {
     [ "$i" = 0 ] && return
     ip netns exec "$name" /usr/sbin/sshd -f /dev/null -E "$dir/$name.log" -o "PidFile=$dir/$name.pid" \
         -o "HostKey=$dir/host" -o "AuthorizedKeysFile=$dir/authorized_keys" -o StrictModes=no \
-        -o UsePAM=no -o PasswordAuthentication=no -o "MaxStartups=${MAX_STARTUPS:-10:30:100}"
+        -o "SetEnv=HOME=$dir/home" -o UsePAM=no -o PasswordAuthentication=no -o "MaxStartups=${MAX_STARTUPS:-10:30:100}"
     local tries
     for tries in $(seq 100); do [ -s "$dir/$name.pid" ] && return; sleep 0.02; done
     echo "no sshd in $name after $tries tries" >&2

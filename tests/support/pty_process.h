@@ -1,0 +1,87 @@
+// A program on a terminal of its own (a pseudo terminal that is its controlling one): all that it
+// shows there, and its end.
+#pragma once
+
+#include <fcntl.h>
+#include <poll.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "support/job_process.h"
+
+namespace dslaunch::test {
+
+class PtyProcess {
+  public:
+    explicit PtyProcess(const std::vector<std::string>& command) {
+        pid_ = ::forkpty(&terminal_, nullptr, nullptr, nullptr);
+        if (pid_ == 0) {
+            ::setenv("TERM", "xterm", 1);
+            std::vector<char*> argv;
+            for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+            argv.push_back(nullptr);
+            ::execvp(argv[0], argv.data());
+            ::_exit(126);
+        }
+    }
+    PtyProcess(const PtyProcess&) = delete;
+    PtyProcess& operator=(const PtyProcess&) = delete;
+    ~PtyProcess() {
+        if (pid_ > 0) {
+            ::kill(pid_, SIGKILL);
+            ::waitpid(pid_, nullptr, 0);
+        }
+        ::close(terminal_);
+    }
+    // Reads what is shown until the program ends: its exit code, 128+n for a signal, -1 when it
+    // does not end in time.
+    int wait(int limit_ms) {
+        const auto limit = Steady::now() + std::chrono::milliseconds(limit_ms);
+        int status = 0;
+        for (;;) {
+            const bool ended = ::waitpid(pid_, &status, WNOHANG) == pid_;
+            read_all(ended ? 0 : 5);
+            if (ended) break;
+            if (Steady::now() > limit) return -1;
+        }
+        pid_ = -1;
+        return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    }
+    // The same without reading what is shown: as if Ctrl-S was pressed.
+    int wait_without_reading(int limit_ms) {
+        int status = 0;
+        if (!wait_until([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; }, limit_ms))
+            return -1;
+        pid_ = -1;
+        return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    }
+    [[nodiscard]] const std::string& shown() const { return shown_; }
+    [[nodiscard]] pid_t pid() const { return pid_; }
+    void type(const std::string& keys) const {
+        const ssize_t n = ::write(terminal_, keys.data(), keys.size());
+        static_cast<void>(n);
+    }
+
+  private:
+    void read_all(int wait_ms) {
+        pollfd entry{terminal_, POLLIN, 0};
+        char block[4096];
+        while (::poll(&entry, 1, wait_ms) > 0 && (entry.revents & POLLIN) != 0) {
+            const ssize_t n = ::read(terminal_, block, sizeof block);
+            if (n <= 0) return;
+            shown_.append(block, static_cast<size_t>(n));
+            wait_ms = 0;
+        }
+    }
+
+    pid_t pid_ = -1;
+    int terminal_ = -1;
+    std::string shown_;
+};
+
+}  // namespace dslaunch::test

@@ -1,0 +1,65 @@
+// Hosts n1, n2, … made of network namespaces with an sshd each (tests/cluster/rig.sh), n0 where the
+// launcher runs. Gone when the object is.
+#pragma once
+
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/catch.h"
+#include "support/job_process.h"
+#include "support/skip.h"
+
+namespace dslaunch::test {
+
+class RigHosts {
+  public:
+    // WHAT goes unproved where the rig cannot stand: usable() is false then, and it was said.
+    RigHosts(int count, const std::string& what, const std::string& max_startups = "200:30:400")
+        : prefix_("dp" + std::to_string(::getpid() % 1000) + "x"),
+          folder_("/tmp/dslaunch-rig-" + prefix_) {
+        const TemporaryFolder folder;
+        JobProcess up(folder, {"env", "MAX_STARTUPS=" + max_startups, script(), "up", folder_,
+                               prefix_, std::to_string(count)});
+        const int code = up.wait(60'000);
+        usable_ = code == 0;
+        if (code == 77) report_skipped(what, up.out());
+        if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
+    }
+    RigHosts(const RigHosts&) = delete;
+    RigHosts& operator=(const RigHosts&) = delete;
+    ~RigHosts() {
+        const TemporaryFolder folder;
+        JobProcess down(folder, {script(), "down", folder_, prefix_});
+        down.wait(60'000);
+    }
+    [[nodiscard]] bool usable() const { return usable_; }
+    [[nodiscard]] const std::string& folder() const { return folder_; }
+    [[nodiscard]] std::string config(const std::string& name) const { return folder_ + "/" + name; }
+    // COMMAND as it runs on host n<NUMBER>.
+    [[nodiscard]] std::vector<std::string> on(int number, std::vector<std::string> command) const {
+        command.insert(command.begin(), {"ip", "netns", "exec", prefix_ + std::to_string(number)});
+        return command;
+    }
+    // Runs COMMAND on a host; its exit code.
+    int run(int number, const std::vector<std::string>& command) const {
+        const TemporaryFolder folder;
+        return JobProcess(folder, on(number, command)).wait(20'000);
+    }
+    // As if the cable of host n<NUMBER> was pulled: nobody is told.
+    void cut(int number) const {
+        const TemporaryFolder folder;
+        JobProcess process(
+            folder, {"ip", "link", "set", prefix_ + std::to_string(number) + "v", "nomaster"});
+        REQUIRE(process.wait(5'000) == 0);
+    }
+
+  private:
+    static std::string script() { return std::string(DSL_SOURCE_DIR) + "/tests/cluster/rig.sh"; }
+    std::string prefix_;
+    std::string folder_;
+    bool usable_ = false;
+};
+
+}  // namespace dslaunch::test

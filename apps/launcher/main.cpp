@@ -16,6 +16,7 @@
 #include "base/option_name.h"
 #include "base/text.h"
 #include "launch/agent.h"
+#include "launch/failure_report.h"
 #include "launch/job.h"
 #include "launcher/build_job.h"
 #include "launcher/config_command.h"
@@ -107,7 +108,8 @@ int run(const Arguments& arguments) {
     set_log_level(options.log.quiet ? LogLevel::kWarn : parse_log_level(options.log.level));
     BuiltJob job = build_job(options, Machine::this_one());
     if (!options.log.quiet) {
-        for (const std::string& note : job.notes) fmt::print(stderr, "dslaunch: {}\n", note);
+        for (const std::string& note : job.notes)
+            fmt::print(stderr, "dslaunch: {}\n", printable_lines(note, 0));
     }
     if (options.dry_run) {
         fmt::print("{}", options.json ? dry_run_json(job.spec) : dry_run_text(job.spec));
@@ -191,7 +193,8 @@ int main(int argc, char** argv) {
     try {
         return dslaunch::dispatch(argc, argv);
     } catch (const dslaunch::Error& error) {
-        fmt::print(stderr, "dslaunch: error: {}\n", error.what());
+        // It may quote names and files that somebody else chose.
+        fmt::print(stderr, "dslaunch: error: {}\n", dslaunch::printable_lines(error.what(), 0));
         return static_cast<int>(error.code());
     } catch (const std::exception& error) {
         fmt::print(stderr, "dslaunch: internal error: {}\n", error.what());

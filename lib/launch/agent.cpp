@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -400,10 +401,14 @@ std::vector<Agent::Watched> Agent::watch() {
 }
 
 void Agent::flush_before_leaving() {
-    const auto limit = steady_clock::now() + kFarewellMax;
-    while (out_fd_ >= 0 && !outbox_.empty() && steady_clock::now() < limit) {
+    // The last lines of killed ranks are in it: as long as the launcher reads, it gets them.
+    const auto last = steady_clock::now() + kUnkillableMax;
+    auto limit = steady_clock::now() + kFarewellMax;
+    while (out_fd_ >= 0 && !outbox_.empty() && steady_clock::now() < std::min(limit, last)) {
         pollfd entry{out_fd_, POLLOUT, 0};
+        const size_t before = outbox_.size();
         if (::poll(&entry, 1, 100) > 0) flush();
+        if (outbox_.size() < before) limit = steady_clock::now() + kFarewellMax;
     }
 }
 

@@ -102,6 +102,7 @@ class Supervisor {
     Time save_deadline_;
     std::optional<Time> stop_at_;  // something failed: all are ended then
     Time next_ping_;
+    Time next_look_;         // at the agents, while nobody reads what we write
     std::string leftovers_;  // processes that could not be ended, one line a node
     std::string lost_node_;  // the first node that went away, with its cause
 };

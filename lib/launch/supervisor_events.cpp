@@ -26,9 +26,13 @@ using std::chrono::steady_clock;
 
 constexpr int kNotFound = 127;
 constexpr size_t kKeptDiagnostics = 20;
+constexpr size_t kSaidMax = 300;
 constexpr milliseconds kTick{500};
 // While terminal or pipe have not taken all that was written.
 constexpr milliseconds kCongestedTick{20};
+// While they have not taken so much that the ranks must wait: often enough to hear that agents
+// live.
+constexpr milliseconds kCongestedLook{1'000};
 
 }  // namespace
 
@@ -39,10 +43,11 @@ bool Supervisor::pump(const std::function<bool()>& done, Time deadline) {
         const auto timeout =
             left > kTick ? kTick : std::chrono::ceil<milliseconds>(std::max(left, left.zero()));
         output_.streams().flush();
-        if (output_.streams().is_congested() && !stopping_ && now < next_ping_) {
+        if (output_.streams().is_congested() && !stopping_ && now < next_look_) {
             // Nobody reads what the ranks say: they wait in their pipes, yet all stay in touch.
             output_.streams().wait(std::min(timeout, kCongestedTick), signal_fd_);
         } else {
+            next_look_ = now + kCongestedLook;
             const auto limit = output_.streams().has_kept() ? kCongestedTick : kTick;
             for (const TransportEvent& event :
                  transport_.wait(done() ? milliseconds(0) : std::min(timeout, limit), signal_fd_)) {
@@ -206,6 +211,11 @@ void Supervisor::handle_node_end(const TransportEvent& event) {
     } else if (cause.empty()) {
         cause = fmt::format("its agent ended with {}", event.exit_status);
         if (!node.diagnostics.empty()) cause += ": " + node.diagnostics.back();
+    }
+    // Another program may have answered, or a login shell that says why it does not run ours.
+    const std::string_view said = trim(std::string_view(node.frames.noise()).substr(0, kSaidMax));
+    if (!node.greeted && !said.empty()) {
+        cause += fmt::format("; it said: {}", printable_lines(said, 6));
     }
     lose_node(event.host, cause);
 }

@@ -59,7 +59,8 @@ Words hostile_texts(const std::string& canary) {
                    "@",
                    "a@",
                    "user;id@host",
-                   "\xe2\x80\xae" "moc",
+                   "\xe2\x80\xae"
+                   "moc",
                    "a=b",
                    "host slots=1 slots=2",
                    "#",
@@ -112,8 +113,8 @@ struct Outcome {
 void try_text(const Field& field, const std::string& text, const TemporaryFolder& folder,
               Outcome& outcome) {
     const std::string second = field.hostfile == nullptr ? "h2 slots=1\n" : field.hostfile;
-    std::ofstream(folder.path() + "/hostfile", std::ios::binary)
-        << "h1 slots=1\n" << filled(second, text);
+    std::ofstream(folder.path() + "/hostfile", std::ios::binary) << "h1 slots=1\n"
+                                                                 << filled(second, text);
     Words words = {kDslaunch, "--hostfile", folder.path() + "/hostfile", "--dry-run"};
     for (const std::string& word : field.words) words.push_back(filled(word, text));
     JobProcess job(folder, words + Words{"/bin/true"});
@@ -124,12 +125,16 @@ void try_text(const Field& field, const std::string& text, const TemporaryFolder
     outcome.refused += code == 64 ? 1 : 0;
     if (field.hostfile == nullptr || code == 0) return;
     ++outcome.hostfiles;
-    outcome.with_place += mentions(job.err(), "/hostfile:2:") ? 1 : 0;
+    // A text with a newline may be fine up to there.
+    const bool told = mentions(job.err(), "/hostfile:2:") || mentions(job.err(), "/hostfile:3:");
+    CHECK(told);
+    outcome.with_place += told ? 1 : 0;
 }
 
 }  // namespace
 
-TEST_CASE("P14: 850 hostile texts in 17 fields execute nothing, and a hostfile's are told with place") {
+TEST_CASE(
+    "P14: 850 hostile texts in 17 fields execute nothing, and a hostfile's are told with place") {
     const TemporaryFolder folder;
     const std::string canary = folder.path() + "/canary";
     Outcome outcome;
@@ -139,9 +144,10 @@ TEST_CASE("P14: 850 hostile texts in 17 fields execute nothing, and a hostfile's
             if (std::filesystem::exists(canary)) FAIL(field.name << " executed `" << text << "`");
         }
     }
-    std::printf("P14 %d hostile texts: 0 executed, %d refused; of the %d that a hostfile refuses %d "
-                "with line and column\n",
-                outcome.tried, outcome.refused, outcome.hostfiles, outcome.with_place);
+    std::printf(
+        "P14 %d hostile texts: 0 executed, %d refused; of the %d that a hostfile refuses %d "
+        "with line and column\n",
+        outcome.tried, outcome.refused, outcome.hostfiles, outcome.with_place);
     CHECK(outcome.tried >= 500);
     CHECK(outcome.with_place == outcome.hostfiles);
 }

@@ -119,24 +119,25 @@ void write_broken_hosts(const RigHosts& rig, int good) {
     other_file >> other_type >> other_key;
     std::ofstream known(rig.folder() + "/known_many");
     std::ofstream config(rig.folder() + "/many");
-    config << "Host denied\n    IdentityFile " << rig.folder() << "/other\n    IdentitiesOnly yes\n"
-           << "    UserKnownHostsFile " << rig.folder() << "/known_many\n    User root\n"
-           << "Host *\n    User root\n    IdentityFile " << rig.folder()
+    config << "Host *\n    User root\n    IdentityFile " << rig.folder()
            << "/user\n    IdentitiesOnly yes\n    UserKnownHostsFile " << rig.folder()
            << "/known_many\n    GlobalKnownHostsFile /dev/null\n";
     for (int i = 1; i <= good; ++i) known << "g" << i << " " << type << " " << key << "\n";
     for (const char* name : {"refused", "denied", "silent", "other", "chatter"})
         known << name << " " << type << " " << key << "\n";
-    for (const char* name : {"[other]:24", "[chatter]:25", "[silent]:26", "[refused]:2"})
+    for (const char* name :
+         {"[other]:24", "[chatter]:25", "[silent]:26", "[refused]:2", "[denied]:27"})
         known << name << " " << type << " " << key << "\n";
     known << "changed " << other_type << " " << other_key << "\n";
 }
 
-void start_sshd(const RigHosts& rig, int port, const std::string& force) {
+void start_sshd(const RigHosts& rig, int port, const std::string& force,
+                const std::string& keys = "authorized_keys") {
     REQUIRE(rig.run(1, {"/usr/sbin/sshd", "-f", "/dev/null", "-p", std::to_string(port), "-o",
                         "PidFile=none", "-o", "HostKey=" + rig.folder() + "/host", "-o",
-                        "AuthorizedKeysFile=" + rig.folder() + "/authorized_keys", "-o",
-                        "StrictModes=no", "-o", "UsePAM=no", "-o", "ForceCommand=" + force}) == 0);
+                        "AuthorizedKeysFile=" + rig.folder() + "/" + keys, "-o", "StrictModes=no",
+                        "-o", "UsePAM=no", "-o", "SetEnv=HOME=" + rig.folder() + "/home", "-o",
+                        "ForceCommand=" + force}) == 0);
 }
 
 }  // namespace
@@ -153,17 +154,16 @@ TEST_CASE("P9: of 64 hosts 7 are broken in 7 ways, and all 7 are named in one me
                             folder.path() + "/other"}) == 0);
     start_sshd(rig, 24, folder.path() + "/other agent --stdio");
     start_sshd(rig, 25, "/bin/echo what is this");
+    start_sshd(rig, 27, "/bin/true", "no_keys");
     const TemporaryFolder listener_folder;
-    JobProcess silent(listener_folder,
-                      rig.on(1, {"python3", "-c",
-                                 "import socket,time; s=socket.socket(); "
-                                 "s.bind(('10.91.7.2',26)); s.listen(); time.sleep(60)"}));
+    JobProcess silent(listener_folder, rig.on(1, {kStub, "listen", "26"}));
+    REQUIRE(wait_until([&] { return mentions(silent.out(), "ready"); }, 10'000));
     std::string hosts;
     for (int i = 1; i <= kGood; ++i)
         hosts += fmt::format("g{} slots=1 addr=10.91.7.{}\n", i, 2 + i % 2);
     hosts +=
         "nosuch.invalid slots=1\nrefused slots=1 addr=10.91.7.2 port=2\n"
-        "changed slots=1 addr=10.91.7.2\ndenied slots=1 addr=10.91.7.2\n"
+        "changed slots=1 addr=10.91.7.2\ndenied slots=1 addr=10.91.7.2 port=27\n"
         "silent slots=1 addr=10.91.7.2 port=26\nother slots=1 addr=10.91.7.2 port=24\n"
         "chatter slots=1 addr=10.91.7.2 port=25\n";
     for (const std::string launcher : {"ssh", "openssh"}) {

@@ -99,11 +99,12 @@ int obeyed_bytes(std::string text) {
         // The terminal itself puts \r before each \n.
         const bool line_end = byte == '\r' && i + 1 < text.size() && text[i + 1] == '\n';
         const bool plain = (byte >= 0x20 && byte < 0x7f) || byte == '\n' || byte == '\t';
-        // Beyond ASCII only the two letters of the last line are text.
-        const bool letter =
-            text.compare(i, 2, "\xc3\xa9") == 0 || text.compare(i, 3, "\xe6\x97\xa5") == 0;
-        if (letter) i += byte == 0xc3 ? 1 : 2;
-        count += plain || line_end || letter ? 0 : 1;
+        // Beyond ASCII only the two letters of the last line and our own ellipsis are text.
+        size_t letter = 0;
+        for (const std::string known : {"\xc3\xa9", "\xe6\x97\xa5", "\xe2\x80\xa6"})
+            if (text.compare(i, known.size(), known) == 0) letter = known.size();
+        if (letter > 0) i += letter - 1;
+        count += plain || line_end || letter > 0 ? 0 : 1;
     }
     return count;
 }

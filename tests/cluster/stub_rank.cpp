@@ -9,9 +9,12 @@
 //   it stub_rank lines COUNT HOW FILE       numbered lines on stdout and stderr, then ends as for
 //                                        `die`; FILE.<rank> holds how many lines it has written
 //   stub_rank stat FILE IDS              asks for FILE, on a file system that may never answer
+//   stub_rank listen PORT                takes connections on every address and never says a word
 //   stub_rank write FILE                 copies FILE to stdout and stderr, then ends with 3
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -132,6 +135,17 @@ int write_lines(int count, const std::string& how, const std::string& path) {
     return 126;
 }
 
+int listen_silently(int port) {
+    const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    if (::bind(socket, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) return 1;
+    if (::listen(socket, 16) != 0) return 1;
+    write_all(1, "ready\n");
+    wait_for_ever();
+}
+
 int copy_out(const char* path) {
     std::string text(1U << 20, '\0');
     const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
@@ -155,6 +169,7 @@ int main(int argc, char** argv) {
         struct stat status {};
         return ::stat(argv[2], &status);
     }
+    if (what == "listen" && argc == 3) return listen_silently(std::atoi(argv[2]));
     if (what == "write" && argc == 3) return copy_out(argv[2]);
     return 126;
 }

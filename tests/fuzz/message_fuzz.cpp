@@ -2,7 +2,8 @@
 // Error, or mean a message that is read back the same after it was written. One decoder a run, so
 // that each is met more often than by frame_fuzz.
 //   clang++ -std=c++20 -g -fsanitize=fuzzer,address,undefined -Ilib tests/fuzz/message_fuzz.cpp
-//   lib/launch/{frame,length_prefix,messages,control}.cpp lib/base/{wire,error,check,text,fd}.cpp -lfmt
+//   lib/launch/{frame,length_prefix,messages,control}.cpp lib/base/{wire,error,check,text,fd}.cpp
+//   -lfmt
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -38,12 +39,21 @@ void try_heartbeat(std::string_view bytes) {
 }
 
 using Decoder = void (*)(std::string_view);
-constexpr Decoder kDecoders[] = {
-    try_message<Hello>,         try_message<AgentHello>,    try_message<CheckRequest>,
-    try_message<CheckReply>,    try_message<PrepareRequest>, try_message<PrepareReply>,
-    try_message<StartRequest>,  try_message<SignalRequest>, try_message<WorkerStarted>,
-    try_message<WorkerOutput>,  try_message<WorkerExited>,  try_message<WorkerControl>,
-    try_message<AgentProblem>,  try_control,                try_heartbeat};
+constexpr Decoder kDecoders[] = {try_message<Hello>,
+                                 try_message<AgentHello>,
+                                 try_message<CheckRequest>,
+                                 try_message<CheckReply>,
+                                 try_message<PrepareRequest>,
+                                 try_message<PrepareReply>,
+                                 try_message<StartRequest>,
+                                 try_message<SignalRequest>,
+                                 try_message<WorkerStarted>,
+                                 try_message<WorkerOutput>,
+                                 try_message<WorkerExited>,
+                                 try_message<WorkerControl>,
+                                 try_message<AgentProblem>,
+                                 try_control,
+                                 try_heartbeat};
 
 }  // namespace
 

@@ -195,7 +195,7 @@ void name_broken_hosts(int good) {
             named += right ? 1 : 0;
         }
         std::printf(
-            "P9 %s: 64 hosts, broken ones named with their cause in one message: %d of 7, "
+            "P9 %s: %d hosts, broken ones named with their cause in one message: %d of 7, "
             "after %.1f s\n",
             launcher.c_str(), good + 7, named, wall_ms / 1000);
     }

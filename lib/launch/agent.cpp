@@ -37,7 +37,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 // Above this many bytes for the launcher the workers' output waits in its pipes.
-constexpr size_t kOutboxBytesMax = 4U << 20;
+constexpr size_t kOutboxBytesMax = 1U << 20;
 constexpr size_t kReadBytes = 64U << 10;
 
 class Agent {

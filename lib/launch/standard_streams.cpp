@@ -18,6 +18,8 @@ using std::chrono::steady_clock;
 
 namespace {
 
+constexpr size_t kPieceBytesMax = 64U << 10;
+
 // They are held back (hold_end_signals); outside a job they end the program themselves.
 bool end_is_pending() {
     sigset_t pending;
@@ -56,17 +58,20 @@ ssize_t StandardStreams::try_write(int fd, std::string_view text) const {
 }
 
 void StandardStreams::keep(int fd, std::string_view text) {
-    if (kept_bytes_ + text.size() > kKeptBytesMax) {
+    const size_t most = hurry_ ? kCongestedBytes : kKeptBytesMax;
+    if (kept_bytes_ + text.size() > most) {
         dropped_bytes_ += static_cast<int64_t>(text.size());
         return;
     }
-    kept_.push_back({fd, std::string(text)});
+    // Lines are gathered: each by itself would cost a call of the system when it is tried again.
+    if (kept_.empty() || kept_.back().fd != fd || kept_.back().text.size() > kPieceBytesMax)
+        kept_.push_back({fd, {}});
+    kept_.back().text += text;
     kept_bytes_ += text.size();
 }
 
 void StandardStreams::write(int fd, std::string_view text) {
-    flush();
-    if (!kept_.empty()) return keep(fd, text);
+    if (!kept_.empty()) return keep(fd, text);  // flush() finds out when there is room again
     while (!text.empty()) {
         const ssize_t n = try_write(fd, text);
         if (n == -EAGAIN) return keep(fd, text);

@@ -27,8 +27,8 @@ class StandardStreams {
     // programs is pending, or kHurry is over after hurry().
     ~StandardStreams();
 
-    // FD: 1 or 2. Never waits. Text beyond kKeptBytesMax is dropped, whole calls at a time, and
-    // one line tells how much as soon as there is room.
+    // FD: 1 or 2. Never waits. Text beyond kKeptBytesMax (kCongestedBytes after hurry()) is
+    // dropped, whole calls at a time, and one line tells how much as soon as there is room.
     void write(int fd, std::string_view text);
     // Writes what it can of what was kept; never waits.
     void flush();

@@ -18,6 +18,7 @@
 #include "base/option_name.h"
 #include "base/text.h"
 #include "launch/agent_command.h"
+#include "launch/failure_report.h"
 #include "launch/job.h"
 #include "launch/join_token.h"
 #include "launch/relay.h"
@@ -151,7 +152,8 @@ int run(const Arguments& arguments) {
     }
     BuiltJob job = build_job(options, machine);
     if (!options.log.quiet) {
-        for (const std::string& note : job.notes) fmt::print(stderr, "dslaunch: {}\n", note);
+        for (const std::string& note : job.notes)
+            fmt::print(stderr, "dslaunch: {}\n", printable_lines(note, 0));
     }
     if (options.dry_run) {
         const auto places = places_here(job.spec);
@@ -241,7 +243,8 @@ int main(int argc, char** argv) {
     try {
         return dslaunch::dispatch(argc, argv);
     } catch (const dslaunch::Error& error) {
-        fmt::print(stderr, "dslaunch: error: {}\n", error.what());
+        // It may quote names and files that somebody else chose.
+        fmt::print(stderr, "dslaunch: error: {}\n", dslaunch::printable_lines(error.what(), 0));
         return static_cast<int>(error.code());
     } catch (const std::exception& error) {
         fmt::print(stderr, "dslaunch: internal error: {}\n", error.what());

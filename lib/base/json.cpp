@@ -5,29 +5,9 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "base/text.h"
 
 namespace dslaunch {
-
-namespace {
-
-// Length of the valid UTF-8 sequence that starts at I, 0 if there is none.
-size_t utf8_length(std::string_view text, size_t i) {
-    const auto at = [&](size_t k) {
-        return k < text.size() ? static_cast<unsigned char>(text[k]) : 0U;
-    };
-    const unsigned lead = at(i);
-    if (lead < 0x80) return 1;
-    const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
-    if (lead < 0xC2 || lead > 0xF4) return 0;
-    for (size_t k = 1; k < length; ++k)
-        if ((at(i + k) & 0xC0) != 0x80) return 0;
-    const unsigned second = at(i + 1);
-    const bool overlong = (lead == 0xE0 && second < 0xA0) || (lead == 0xF0 && second < 0x90);
-    const bool beyond = (lead == 0xED && second >= 0xA0) || (lead == 0xF4 && second >= 0x90);
-    return overlong || beyond ? 0 : length;
-}
-
-}  // namespace
 
 std::string json_quote(std::string_view text) {
     std::string quoted = "\"";

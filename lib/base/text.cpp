@@ -81,20 +81,53 @@ std::optional<std::string> nearest(std::string_view word, std::span<const std::s
     return best;
 }
 
+size_t utf8_length(std::string_view text, size_t i) {
+    const auto at = [&](size_t k) {
+        return k < text.size() ? static_cast<unsigned char>(text[k]) : 0U;
+    };
+    const unsigned lead = at(i);
+    if (lead < 0x80) return 1;
+    const size_t length = lead >= 0xF0 ? 4 : lead >= 0xE0 ? 3 : 2;
+    if (lead < 0xC2 || lead > 0xF4) return 0;
+    for (size_t k = 1; k < length; ++k)
+        if ((at(i + k) & 0xC0) != 0x80) return 0;
+    const unsigned second = at(i + 1);
+    const bool overlong = (lead == 0xE0 && second < 0xA0) || (lead == 0xF0 && second < 0x90);
+    const bool beyond = (lead == 0xED && second >= 0xA0) || (lead == 0xF4 && second >= 0x90);
+    return overlong || beyond ? 0 : length;
+}
+
+namespace {
+
+// Two bytes of C1 controls, which a terminal obeys as ESC sequences; marks that turn the direction
+// of what follows, or end a line, where none is seen.
+bool misleads(std::string_view letter) {
+    if (letter.size() == 2)
+        return letter[0] == '\xC2' && static_cast<unsigned char>(letter[1]) < 0xA0;
+    if (letter.size() != 3 || letter[0] != '\xE2') return false;
+    const auto second = static_cast<unsigned char>(letter[1]);
+    const auto third = static_cast<unsigned char>(letter[2]);
+    if (second == 0x81) return third >= 0xA6 && third <= 0xA9;
+    return second == 0x80 && (third == 0x8E || third == 0x8F || (third >= 0xA8 && third <= 0xAE));
+}
+
+}  // namespace
+
 std::string printable(std::string_view text) {
     std::string safe;
     safe.reserve(text.size());
-    for (size_t i = 0; i < text.size(); ++i) {
-        const auto byte = static_cast<unsigned char>(text[i]);
-        const bool c1 =
-            byte == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
-        if (c1) {
-            safe += fmt::format("\\x{:02x}", static_cast<unsigned char>(text[++i]));
-        } else if ((byte < 0x20 && byte != '\t') || byte == 0x7F) {
-            safe += fmt::format("\\x{:02x}", byte);
-        } else {
-            safe += text[i];
+    for (size_t i = 0; i < text.size();) {
+        const size_t length = utf8_length(text, i);
+        const std::string_view letter = text.substr(i, std::max<size_t>(1, length));
+        i += letter.size();
+        const auto byte = static_cast<unsigned char>(letter[0]);
+        const bool control = (byte < 0x20 && byte != '\t') || byte == 0x7F;
+        if (length > 0 && !control && !misleads(letter)) {
+            safe += letter;
+            continue;
         }
+        for (const char c : letter)
+            safe += fmt::format("\\x{:02x}", static_cast<unsigned>(static_cast<unsigned char>(c)));
     }
     return safe;
 }

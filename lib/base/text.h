@@ -28,8 +28,12 @@ namespace dslaunch {
 [[nodiscard]] std::optional<std::string> nearest(std::string_view word,
                                                  std::span<const std::string> candidates);
 
-// C0 and C1 control characters (escape sequences with them) as visible \xNN, tabs kept: text from
-// elsewhere must not drive a terminal.
+// Length of the valid UTF-8 sequence that starts at I, 0 if there is none.
+[[nodiscard]] size_t utf8_length(std::string_view text, size_t i);
+
+// C0 and C1 control characters (escape sequences with them), bytes that are no UTF-8 (C1 to a
+// terminal of 8 bits) and marks that turn the direction of writing as visible \xNN, tabs kept: text
+// from elsewhere must not drive a terminal, nor read otherwise than it is.
 [[nodiscard]] std::string printable(std::string_view text);
 
 }  // namespace dslaunch

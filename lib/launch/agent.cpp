@@ -41,7 +41,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 // Above this many bytes for the launcher the workers' output waits in its pipes.
-constexpr size_t kOutboxBytesMax = 4U << 20;
+constexpr size_t kOutboxBytesMax = 1U << 20;
 constexpr size_t kReadBytes = 64U << 10;
 // Signals nearer to each other than this are one wish to end.
 constexpr milliseconds kSameSignalMax{1'000};
@@ -425,7 +425,7 @@ void Agent::check_time() {
         // nobody.
         std::string pids;
         for (const ProcessName& process : descendants(::getpid())) {
-            pids += fmt::format(" {}", process.pid);
+            pids += (pids.empty() ? " " : ", ") + describe_process(process.pid);
         }
         send(FrameKind::kProblem,
              encode(AgentProblem{
@@ -481,10 +481,14 @@ std::vector<Agent::Watched> Agent::watch() {
 }
 
 void Agent::flush_before_leaving() {
-    const auto limit = steady_clock::now() + kFarewellMax;
-    while (out_fd_ >= 0 && !outbox_.empty() && steady_clock::now() < limit) {
+    // The last lines of killed ranks are in it: as long as the launcher reads, it gets them.
+    const auto last = steady_clock::now() + kUnkillableMax;
+    auto limit = steady_clock::now() + kFarewellMax;
+    while (out_fd_ >= 0 && !outbox_.empty() && steady_clock::now() < std::min(limit, last)) {
         pollfd entry{out_fd_, POLLOUT, 0};
+        const size_t before = outbox_.size();
         if (::poll(&entry, 1, 100) > 0) flush();
+        if (outbox_.size() < before) limit = steady_clock::now() + kFarewellMax;
     }
 }
 

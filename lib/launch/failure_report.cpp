@@ -102,6 +102,7 @@ std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culpri
     std::string text = fmt::format("dslaunch: rank {} on host {} failed first: {}", record.rank,
                                    record.host, describe_end(record));
     if (record.pid > 0) text += fmt::format(" (pid {})", record.pid);
+    if (!record.failed()) text += ", before the others, which still needed it, were done";
     text += "\n";
     if (record.failure) text += "  it says: " + printable_lines(record.failure->message, 4) + "\n";
     if (is_hang(record)) text += describe_behind(ranks);

@@ -62,14 +62,15 @@ inline constexpr size_t kGreetingNoiseBytesMax = 64U << 10;
 // used again.
 class FrameDecoder {
   public:
-    // With_greeting: everything up to and including kAgentGreeting is skipped and kept in noise().
+    // With_greeting: everything up to and including kAgentGreeting is skipped. What stood before
+    // it, or all that has come as long as it has not, is in noise().
     explicit FrameDecoder(bool with_greeting) : greeted_(!with_greeting) {}
 
     void append(std::string_view bytes);
     // The next whole frame. Throws Error{kInternal} on a length over the limit, an unknown kind, or
     // more noise than allowed before the greeting.
     [[nodiscard]] std::optional<Frame> next();
-    [[nodiscard]] const std::string& noise() const { return noise_; }
+    [[nodiscard]] const std::string& noise() const { return greeted_ ? noise_ : buffer_; }
     [[nodiscard]] bool greeted() const { return greeted_; }
 
   private:

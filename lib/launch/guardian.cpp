@@ -73,7 +73,9 @@ int run_guarded(const std::function<int(int signal_fd)>& body) {
     if (child < 0) fail(ExitCode::kSetup, "cannot fork the agent: {}", errno_text(errno));
     if (child == 0) ::_exit(run_child(body, guardian));
     const int code = wait_for(child);
-    kill_descendants(static_cast<int>(kUnkillableMax.count()));
+    // An agent that ended by itself has waited long enough for what does not die.
+    const auto limit = code > 128 ? kUnkillableMax : kFarewellMax;
+    kill_descendants(static_cast<int>(limit.count()));
     return code;
 }
 

@@ -87,7 +87,9 @@ int run_job(const JobSpec& spec) {
     for (;;) {
         output.begin_attempt();
         AttemptResult result = run_attempt(spec, output, signals.get(), restarts);
-        if (adopts) kill_descendants(static_cast<int>(kUnkillableMax.count()));
+        // What an agent could not end in that time is not waited for once more.
+        const auto limit = result.left_processes ? kFarewellMax : kUnkillableMax;
+        if (adopts) kill_descendants(static_cast<int>(limit.count()));
         output.finish();
         if (!result.report.empty()) {
             result.report.pop_back();

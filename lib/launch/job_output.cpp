@@ -46,11 +46,22 @@ void cut_torn_line(const UniqueFd& file, const std::string& path) {
 bool is_secret(std::string name) {
     std::transform(name.begin(), name.end(), name.begin(),
                    [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-    for (const char* word : {"TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY",
-                             "ACCESS_KEY", "PRIVATE_KEY"}) {
-        if (name.find(word) != std::string::npos) return true;
+    for (const char* word : {"TOKEN", "SECRET", "PASSW", "PASSPHRASE", "PGPASS", "_PWD",
+                             "CREDENTIAL", "AUTH", "APIKEY", "_KEY"}) {
+        if (name.find(word) != std::string::npos) return name != "SSH_AUTH_SOCK";
     }
     return false;
+}
+
+// A URL with a password, as scheme://user:password@host.
+bool holds_password(std::string_view value) {
+    const size_t scheme = value.find("://");
+    if (scheme == std::string_view::npos) return false;
+    const std::string_view authority =
+        value.substr(scheme + 3, value.find('/', scheme + 3) - scheme - 3);
+    const size_t at = authority.find('@');
+    return at != std::string_view::npos &&
+           authority.substr(0, at).find(':') != std::string_view::npos;
 }
 
 }  // namespace
@@ -105,12 +116,11 @@ void JobOutput::print(int fd, const std::string& line) {
     text += line;
     if (shown && fd == 2) text += progress_line_;
     if (shown && fd != 2) {
-        static_cast<void>(write_full(2, std::string_view("\r\x1b[K")));
+        streams_.write(2, "\r\x1b[K");
         text = line;
     }
-    // Whoever reads our output may be gone; the job goes on.
-    static_cast<void>(write_full(fd, text));
-    if (shown && fd != 2) static_cast<void>(write_full(2, progress_line_));
+    streams_.write(fd, text);
+    if (shown && fd != 2) streams_.write(2, progress_line_);
 }
 
 void JobOutput::note(std::string_view line) {
@@ -182,7 +192,8 @@ void JobOutput::progress(std::string_view line) {
     if (spec_.log.quiet) return;
     if (stderr_is_terminal_) {
         progress_line_ = printable(line);
-        static_cast<void>(write_full(2, "\r\x1b[K" + progress_line_));
+        // One that stands still has no use for each of them.
+        if (!streams_.has_kept()) streams_.write(2, "\r\x1b[K" + progress_line_);
         return;
     }
     const auto now = std::chrono::steady_clock::now();
@@ -196,7 +207,7 @@ void JobOutput::progress(std::string_view line) {
 }
 
 void JobOutput::finish() {
-    if (!progress_line_.empty()) static_cast<void>(write_full(2, std::string_view("\n")));
+    if (!progress_line_.empty()) streams_.write(2, "\n");
     progress_line_.clear();
     show_hidden_progress();
 }
@@ -239,7 +250,8 @@ void JobOutput::write_run_file(int exit_code) {
             for (const std::string& word : worker.command) json.value(word);
             json.end_array().key("environment").begin_object();
             for (const auto& [name, value] : rank.started.environment) {
-                json.field(name, is_secret(name) ? std::string("(hidden)") : value);
+                json.field(name, is_secret(name) || holds_password(value) ? std::string("(hidden)")
+                                                                          : value);
             }
             json.end_object().end_object();
         }

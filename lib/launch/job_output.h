@@ -13,6 +13,7 @@
 #include "launch/job_spec.h"
 #include "launch/machine_facts.h"
 #include "launch/messages.h"
+#include "launch/standard_streams.h"
 
 namespace dslaunch {
 
@@ -41,6 +42,8 @@ class JobOutput {
     void write_run_file(int exit_code);
     // Ends the progress line.
     void finish();
+    // Terminal and pipes; what they do not take now is kept there.
+    [[nodiscard]] StandardStreams& streams() { return streams_; }
 
     // The last lines that a rank wrote, the oldest first.
     [[nodiscard]] const std::deque<std::string>& last_lines(int rank) const;
@@ -61,6 +64,7 @@ class JobOutput {
     void append(const UniqueFd& file, std::string_view bytes);
 
     const JobSpec& spec_;
+    StandardStreams streams_;
     std::vector<Rank> ranks_;
     std::vector<std::string> node_names_;
     std::vector<AgentHello> nodes_;

@@ -81,6 +81,23 @@ ProcessName name_process(pid_t pid) {
     return stat ? stat->name : ProcessName{pid, 0};
 }
 
+std::string describe_process(pid_t pid) {
+    const auto read = [&](const char* name) {
+        try {
+            return read_file(fmt::format("/proc/{}/{}", pid, name), 64U << 10);
+        } catch (const Error&) {
+            return std::string();
+        }
+    };
+    const std::string stat = read("stat");
+    const size_t end = stat.rfind(')');
+    const std::string name(trim(read("comm")));
+    const char state = end != std::string::npos && end + 2 < stat.size() ? stat[end + 2] : '?';
+    const std::string place(trim(read("wchan")));
+    return fmt::format("{} ({}, state {}{})", pid, printable(name), state,
+                       place.empty() || place == "0" ? "" : " in " + printable(place));
+}
+
 bool signal_process(const ProcessName& process, int signal_number) {
     const UniqueFd handle(static_cast<int>(::syscall(SYS_pidfd_open, process.pid, 0)));
     if (!handle.valid() || name_process(process.pid) != process) return false;

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace dslaunch {
@@ -24,5 +25,8 @@ struct ProcessName {
 
 // Sends SIGNAL_NUMBER through a pidfd if the process is still the same one; false when it is gone.
 bool signal_process(const ProcessName& process, int signal_number);
+
+// "PID (NAME, state D in WCHAN)": what it does, or why it does not die.
+[[nodiscard]] std::string describe_process(pid_t pid);
 
 }  // namespace dslaunch

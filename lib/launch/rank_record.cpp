@@ -32,7 +32,7 @@ bool RankRecord::only_lost_a_peer() const {
     return exited.signal_number == 0 && exited.exit_status == static_cast<int>(lost);
 }
 
-std::optional<size_t> find_culprit(const std::vector<RankRecord>& ranks) {
+std::optional<size_t> find_culprit(TargetKind kind, const std::vector<RankRecord>& ranks) {
     std::optional<size_t> culprit;
     const auto weight = [&](size_t i) {
         return std::make_tuple(ended_on_request(ranks[i]), ranks[i].only_lost_a_peer(),
@@ -41,6 +41,13 @@ std::optional<size_t> find_culprit(const std::vector<RankRecord>& ranks) {
     for (size_t i = 0; i < ranks.size(); ++i) {
         if (!ranks[i].failed()) continue;
         if (!culprit || weight(i) < weight(*culprit)) culprit = i;
+    }
+    if (!culprit || kind != TargetKind::kTorchScript || !ranks[*culprit].only_lost_a_peer())
+        return culprit;
+    const int lost_at = ranks[*culprit].order;
+    for (size_t i = 0; i < ranks.size(); ++i) {
+        const bool left = ranks[i].ended && !ranks[i].failed() && !ranks[i].told_to_end;
+        if (left && ranks[i].order < lost_at) return i;
     }
     return culprit;
 }
@@ -71,7 +78,7 @@ std::optional<BehindRank> find_behind(const std::vector<RankRecord>& ranks) {
 }
 
 int job_exit_code(TargetKind kind, const std::vector<RankRecord>& ranks) {
-    const auto culprit = find_culprit(ranks);
+    const auto culprit = find_culprit(kind, ranks);
     if (!culprit) return static_cast<int>(ExitCode::kOk);
     const RankRecord& record = ranks[*culprit];
     if (kind != TargetKind::kTorchScript) {

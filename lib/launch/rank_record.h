@@ -33,8 +33,10 @@ struct RankRecord {
 };
 
 // The index of the rank to blame, or nothing when none failed. Ranks that only lost a peer or ended
-// because we asked come after all others; among equals the first that ended.
-[[nodiscard]] std::optional<size_t> find_culprit(const std::vector<RankRecord>& ranks);
+// because we asked come after all others; among equals the first that ended. Where the ranks of a
+// training job only lost a peer, it is the one that had ended with 0 before they were done.
+[[nodiscard]] std::optional<size_t> find_culprit(TargetKind kind,
+                                                 const std::vector<RankRecord>& ranks);
 
 // The rank for which the others wait, by their heartbeats: one that has been silent for some
 // intervals while others spoke, else the one that has done least. Nothing when no rank stands out.

@@ -70,7 +70,6 @@ bool Supervisor::all_ranks_ended() const {
 AttemptResult Supervisor::run(int restart_count) {
     try {
         connect();
-        check_versions();
         choose_devices();
         check_machine_facts();
         check_files();
@@ -84,7 +83,11 @@ AttemptResult Supervisor::run(int restart_count) {
         throw;
     }
     stop_all();
-    return conclude();
+    AttemptResult result = conclude();
+    result.left_processes = !leftovers_.empty();
+    if (result.left_processes) result.may_restart = false;
+    result.report += leftovers_;
+    return result;
 }
 
 void Supervisor::connect() {
@@ -110,6 +113,7 @@ void Supervisor::connect() {
                                      std::chrono::duration<double>(spec_.connect_max).count()));
         }
     }
+    compare_versions();  // bad hosts of every kind in one message
     fail_if_bad_nodes("cannot start an agent on");
     if (end_now_) return;
     for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -118,20 +122,22 @@ void Supervisor::connect() {
     }
 }
 
-void Supervisor::check_versions() {
+void Supervisor::compare_versions() {
     if (end_now_ || spec_.transport == TransportKind::kLocal) return;
     const std::string hash = own_binary_hash();
     for (Node& node : nodes_) {
+        if (!node.greeted || node.ended) continue;
         if (node.hello.protocol_version != kAgentProtocolVersion) {
             node.error = fmt::format("its dslaunch {} speaks protocol {}, this one {} speaks {}",
                                      printable(node.hello.version), node.hello.protocol_version,
                                      DSL_VERSION, kAgentProtocolVersion);
         } else if (node.hello.binary_hash != hash) {
-            node.error = fmt::format("its dslaunch (version {}) differs from this one ({})",
-                                     printable(node.hello.version), DSL_VERSION);
+            node.error = fmt::format(
+                "its dslaunch (version {}) differs from this one ({}): copy this one to the same "
+                "path there",
+                printable(node.hello.version), DSL_VERSION);
         }
     }
-    fail_if_bad_nodes("the programs are not the same (copy this one to the same path) on");
 }
 
 void Supervisor::choose_devices() {
@@ -319,7 +325,7 @@ AttemptResult Supervisor::conclude() {
         result.report = "dslaunch: interrupted; every rank has ended\n";
         // Losing a node is why a scheduler ends the others.
         if (!lost_node_.empty()) result.report += "dslaunch: " + lost_node_ + "\n";
-        const auto failed = find_culprit(ranks_);
+        const auto failed = find_culprit(spec_.target_kind, ranks_);
         // It was asked to save and could not: not what Ctrl-C wanted.
         if (failed && ranks_[*failed].failure && !ranks_[*failed].told_to_end) {
             result.report +=
@@ -328,7 +334,7 @@ AttemptResult Supervisor::conclude() {
         return result;
     }
     result.exit_code = job_exit_code(spec_.target_kind, ranks_);
-    const auto culprit = find_culprit(ranks_);
+    const auto culprit = find_culprit(spec_.target_kind, ranks_);
     // A rank that only lost its peer may have been heard before the host that took the peer along.
     const bool rank_is_to_blame =
         culprit && !ranks_[*culprit].told_to_end && !ranks_[*culprit].only_lost_a_peer();

@@ -26,7 +26,8 @@ struct AttemptResult {
     // Rank 0, which is no dsworker, says soon after the start that an address is in use, and the
     // port was our choice.
     bool port_was_taken = false;
-    std::string report;  // what went wrong, for stderr; empty when nothing did
+    bool left_processes = false;  // some could not be ended; the report names them
+    std::string report;           // what went wrong, for stderr; empty when nothing did
 };
 
 class Supervisor {
@@ -60,7 +61,7 @@ class Supervisor {
     };
 
     void connect();
-    void check_versions();
+    void compare_versions();
     void check_files();
     void choose_devices();
     void check_machine_facts();
@@ -122,6 +123,8 @@ class Supervisor {
     Time save_deadline_;
     std::optional<Time> stop_at_;  // something failed: all are ended then
     Time next_ping_;
+    Time next_look_;         // at the agents, while nobody reads what we write
+    std::string leftovers_;  // processes that could not be ended, one line a node
     std::string lost_node_;  // the first node that went away, with its cause
 };
 

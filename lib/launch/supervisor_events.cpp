@@ -26,8 +26,14 @@ using std::chrono::steady_clock;
 
 constexpr int kNotFound = 127;
 constexpr size_t kKeptDiagnostics = 20;
+constexpr size_t kSaidMax = 300;
 constexpr milliseconds kTick{500};
 constexpr milliseconds kSameWishMax{3'000};
+// While terminal or pipe have not taken all that was written.
+constexpr milliseconds kCongestedTick{20};
+// While they have not taken so much that the ranks must wait: often enough to hear that agents
+// live.
+constexpr milliseconds kCongestedLook{1'000};
 
 }  // namespace
 
@@ -37,9 +43,17 @@ bool Supervisor::pump(const std::function<bool()>& done, Time deadline) {
         const auto left = deadline - now;
         const auto timeout =
             left > kTick ? kTick : std::chrono::ceil<milliseconds>(std::max(left, left.zero()));
-        for (const TransportEvent& event :
-             transport_.wait(done() ? milliseconds(0) : timeout, signal_fd_)) {
-            handle_event(event);
+        output_.streams().flush();
+        if (output_.streams().is_congested() && !stopping_ && now < next_look_) {
+            // Nobody reads what the ranks say: they wait in their pipes, yet all stay in touch.
+            output_.streams().wait(std::min(timeout, kCongestedTick), signal_fd_);
+        } else {
+            next_look_ = now + kCongestedLook;
+            const auto limit = output_.streams().has_kept() ? kCongestedTick : kTick;
+            for (const TransportEvent& event :
+                 transport_.wait(done() ? milliseconds(0) : std::min(timeout, limit), signal_fd_)) {
+                handle_event(event);
+            }
         }
         handle_signals();
         keep_in_touch();
@@ -116,6 +130,10 @@ void Supervisor::handle_frame(size_t index, const Frame& frame) {
         case FrameKind::kProblem: {
             const auto problem = decode<AgentProblem>(frame.payload);
             if (node.error.empty()) node.error = printable_lines(problem.message, 6);
+            if (stopping_) {
+                leftovers_ += fmt::format("dslaunch: host {}: {}\n", spec_.nodes[index].name,
+                                          printable_lines(problem.message, 6));
+            }
             if (!node.problem_code) node.problem_code = problem.code;
             return;
         }
@@ -207,6 +225,11 @@ void Supervisor::handle_node_end(const TransportEvent& event) {
         cause = fmt::format("its agent ended with {}", event.exit_status);
         if (!node.diagnostics.empty()) cause += ": " + node.diagnostics.back();
     }
+    // Another program may have answered, or a login shell that says why it does not run ours.
+    const std::string_view said = trim(std::string_view(node.frames.noise()).substr(0, kSaidMax));
+    if (!node.greeted && !said.empty()) {
+        cause += fmt::format("; it said: {}", printable_lines(said, 6));
+    }
     lose_node(event.host, cause);
 }
 
@@ -261,6 +284,7 @@ void Supervisor::ask_to_end(const std::string& cause) {
     ++interrupts_;
     if (!starting_ || interrupts_ > 1 || stopping_) {
         end_now_ = true;
+        output_.streams().hurry();
         return;
     }
     save_asked_ = true;

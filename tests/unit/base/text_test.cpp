@@ -30,7 +30,12 @@ TEST_CASE("text from elsewhere cannot drive a terminal") {
     CHECK(printable("a\x1b[31mb") == "a\\x1b[31mb");
     CHECK(printable("tab\tstays") == "tab\tstays");
     CHECK(printable("\xc2\x9b"
+                    "31m") == "\\xc2\\x9b31m");
+    CHECK(printable("\x9b"
                     "31m") == "\\x9b31m");
+    CHECK(printable("\xe2\x82") == "\\xe2\\x82");
+    CHECK(printable("\xe2\x80\xae") == "\\xe2\\x80\\xae");
+    CHECK(printable("\xe2\x82\xac") == "\xe2\x82\xac");
     CHECK(printable("\xc3\xa9") == "\xc3\xa9");
 }
 

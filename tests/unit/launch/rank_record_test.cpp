@@ -62,7 +62,7 @@ TEST_CASE("the rank to blame is the first that failed by itself") {
     };
     for (size_t i = 0; i < std::size(rows); ++i) {
         INFO("row " << i);
-        CHECK(find_culprit(rows[i].ranks) == rows[i].culprit);
+        CHECK(find_culprit(TargetKind::kProgram, rows[i].ranks) == rows[i].culprit);
         CHECK(job_exit_code(TargetKind::kTorchScript, rows[i].ranks) == rows[i].train_code);
         CHECK(job_exit_code(TargetKind::kProgram, rows[i].ranks) == rows[i].program_code);
     }

@@ -1,0 +1,70 @@
+// What the promise tests share: the real dslaunch over pretended hosts, stub_rank as its ranks, and
+// nothing left at the end.
+#pragma once
+
+#include <sys/prctl.h>
+
+#include <fstream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "support/catch.h"
+#include "support/figures.h"
+#include "support/job_process.h"
+
+namespace dslaunch::test {
+
+inline const std::string kDslaunch = std::string(DSL_BINARY_DIR) + "/dslaunch";
+inline const std::string kStub = std::string(DSL_BINARY_DIR) + "/stub_rank";
+
+using Words = std::vector<std::string>;
+
+inline Words operator+(Words first, const Words& second) {
+    first.insert(first.end(), second.begin(), second.end());
+    return first;
+}
+
+// dslaunch over HOSTS (a hostfile's text), all of them pretended on this machine.
+inline Words on_pretended_hosts(const TemporaryFolder& folder, const std::string& hosts) {
+    std::ofstream(folder.path() + "/hostfile") << hosts;
+    return {kDslaunch, "--hostfile", folder.path() + "/hostfile", "--launcher", "local", "--quiet"};
+}
+
+inline bool mentions(const std::string& text, const std::string& word) {
+    return text.find(word) != std::string::npos;
+}
+
+// From here on what a killed parent leaves comes to this process, where it is seen.
+inline void adopt_orphans() {
+    REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+}
+
+// True when this process has no living descendant any more; the dead ones are buried.
+inline bool nothing_left(int limit_ms) {
+    const bool gone = wait_until([] { return descendants(::getpid()).empty(); }, limit_ms);
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) {
+    }
+    return gone;
+}
+
+// Lines in a file that may not be there yet.
+inline size_t lines_in(const std::string& path) {
+    std::ifstream file(path);
+    size_t count = 0;
+    for (std::string line; std::getline(file, line);) ++count;
+    return count;
+}
+
+// The same numbers in every run.
+class Dice {
+  public:
+    int between(int least, int most) {
+        return std::uniform_int_distribution<int>(least, most)(engine_);
+    }
+
+  private:
+    std::mt19937 engine_{20261121};
+};
+
+}  // namespace dslaunch::test

@@ -1,0 +1,260 @@
+// P15, P16: each rank gets the environment that was asked for, byte for byte, and nothing else; a
+// secret in it is seen nowhere. Negative controls, done by hand: with a value cut at its first
+// newline in agent_worker.cpp the first tests count mismatches; with the remote agent's whole
+// environment inherited the names of sshd leak; with `--env NAME=canary` in argv P16 finds it.
+#include <atomic>
+#include <filesystem>
+#include <set>
+
+#include "cluster/promise.h"
+#include "launch/worker_environment.h"
+#include "support/random_environment.h"
+#include "support/rig_hosts.h"
+
+namespace dslaunch::test {
+namespace {
+
+const std::string kCanary = "canary-7f3a91c2";
+
+// One job of a rank on each host; how many of VARIABLES came changed or not at all.
+int send_variables(const TemporaryFolder& folder, const Words& launch, const Variables& variables,
+                   int ranks) {
+    Words words = launch;
+    for (const auto& [name, value] : variables) words.insert(words.end(), {"--env", name});
+    words.insert(words.end(), {kStub, "environment", folder.path() + "/seen"});
+    const EnvironmentScope scope(variables);
+    JobProcess job(folder, words);
+    const int code = job.wait(60'000);
+    INFO(job.err());
+    REQUIRE(code == 0);
+    int wrong = 0;
+    for (int rank = 0; rank < ranks; ++rank)
+        wrong +=
+            mismatches(variables, read_variables(folder.path() + "/seen." + std::to_string(rank)));
+    return wrong;
+}
+
+// The same by a file, where a value stands in quotes.
+int send_by_file(const TemporaryFolder& folder, const Words& launch, const Variables& variables,
+                 int ranks) {
+    std::ofstream file(folder.path() + "/env", std::ios::binary);
+    file << "# a comment\n\n";
+    for (const auto& [name, value] : variables)
+        file << "export " << name << "=" << quoted_for_file(value) << "\n";
+    file.close();
+    JobProcess job(folder, launch + Words{"--env-file", folder.path() + "/env", kStub,
+                                          "environment", folder.path() + "/seen"});
+    const int code = job.wait(60'000);
+    INFO(job.err());
+    REQUIRE(code == 0);
+    int wrong = 0;
+    for (int rank = 0; rank < ranks; ++rank)
+        wrong +=
+            mismatches(variables, read_variables(folder.path() + "/seen." + std::to_string(rank)));
+    return wrong;
+}
+
+Words over_rig(const RigHosts& rig, const TemporaryFolder& folder, const std::string& launcher) {
+    std::ofstream(folder.path() + "/hostfile") << "n1 slots=1\nn2 slots=1\n";
+    return rig.on(0, {kDslaunch, "--hostfile", folder.path() + "/hostfile", "--launcher", launcher,
+                      "--ssh-config", rig.config("good"), "--quiet"});
+}
+
+void send_here(int variables, int rounds) {
+    std::mt19937 engine(15);
+    int wrong = 0;
+    for (int round = 0; round < rounds; ++round) {
+        const TemporaryFolder folder;
+        const Variables sent = random_variables(variables, engine);
+        const Words launch = on_pretended_hosts(folder, "h[1-2] slots=1\n");
+        wrong += send_variables(folder, launch, sent, 2);
+        wrong += send_by_file(folder, launch, sent, 2);
+    }
+    std::printf(
+        "P15 local: %d values of any bytes by --env and by --env-file to 2 ranks: %d "
+        "mismatches\n",
+        variables * rounds, wrong);
+    CHECK(wrong == 0);
+}
+
+void send_by_ssh(int variables, int rounds) {
+    const RigHosts rig(2, "P15: an environment over ssh");
+    if (!rig.usable()) return;
+    for (const std::string launcher : {"ssh", "openssh"}) {
+        std::mt19937 engine(16);
+        int wrong = 0;
+        for (int round = 0; round < rounds; ++round) {
+            const TemporaryFolder folder;
+            const Variables sent = random_variables(variables, engine);
+            const Words launch = over_rig(rig, folder, launcher);
+            wrong += send_variables(folder, launch, sent, 2);
+            wrong += send_by_file(folder, launch, sent, 2);
+        }
+        std::printf(
+            "P15 %s: %d values of any bytes by --env and by --env-file to 2 hosts: %d "
+            "mismatches\n",
+            launcher.c_str(), variables * rounds, wrong);
+        CHECK(wrong == 0);
+    }
+}
+
+// As the README promises them, written down once more.
+bool is_promised_prefix(const std::string& name) {
+    for (const char* prefix :
+         {"NCCL_", "GLOO_", "TORCH_", "OMP_", "MKL_", "KMP_", "PYTHON", "UCX_", "HF_"})
+        if (name.rfind(prefix, 0) == 0) return true;
+    return false;
+}
+
+// Reads every command line of the machine each 10 ms, from its making to its end.
+class ArgvWatch {
+  public:
+    ArgvWatch() : thread_([this] { watch(); }) {}
+    ArgvWatch(const ArgvWatch&) = delete;
+    ArgvWatch& operator=(const ArgvWatch&) = delete;
+    ~ArgvWatch() {
+        ended_ = true;
+        thread_.join();
+    }
+    [[nodiscard]] int hits() const { return hits_; }
+    [[nodiscard]] int looks() const { return looks_; }
+
+  private:
+    void watch() {
+        while (!ended_) {
+            std::error_code error;
+            for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+                std::ifstream file(entry.path() / "cmdline", std::ios::binary);
+                const std::string line{std::istreambuf_iterator<char>(file), {}};
+                hits_ += line.find(kCanary) != std::string::npos ? 1 : 0;
+            }
+            ++looks_;
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+    }
+    std::atomic<bool> ended_ = false;
+    std::atomic<int> hits_ = 0;
+    std::atomic<int> looks_ = 0;
+    std::thread thread_;
+};
+
+int files_with_canary(const std::string& folder) {
+    int count = 0;
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(folder)) {
+        if (!entry.is_regular_file()) continue;
+        std::ifstream file(entry.path(), std::ios::binary);
+        const std::string text{std::istreambuf_iterator<char>(file), {}};
+        const bool found = text.find(kCanary) != std::string::npos;
+        if (found) std::printf("the canary stands in %s\n", entry.path().c_str());
+        count += found ? 1 : 0;
+    }
+    return count;
+}
+
+// A job that fails after a while, with the secret under names as people choose them.
+void hide_canary(const TemporaryFolder& folder, const Words& launch, const std::string& how) {
+    const Variables secrets = {{"HF_TOKEN", kCanary},
+                               {"WANDB_API_KEY", kCanary},
+                               {"AWS_SECRET_ACCESS_KEY", kCanary},
+                               {"MLFLOW_TRACKING_PASSWORD", kCanary},
+                               {"OPENAI_KEY", kCanary},
+                               {"PGPASSWORD", kCanary},
+                               {"MYSQL_PWD", kCanary},
+                               {"SSH_PASSPHRASE", kCanary},
+                               {"GOOGLE_CREDENTIALS", kCanary},
+                               {"PYTHON_AUTH", "Bearer " + kCanary},
+                               {"DATABASE_URL", "postgres://me:" + kCanary + "@db:5432/x"}};
+    const EnvironmentScope scope(secrets);
+    Words words = launch;
+    for (const auto& [name, value] : secrets) words.insert(words.end(), {"--env", name});
+    words.insert(words.end(), {"--log-level", "debug", "--output", folder.path() + "/out",
+                               "--enable_each_rank_log", folder.path() + "/each", kStub, "die",
+                               "segv", "1", "300", folder.path() + "/pids"});
+    const ArgvWatch watch;
+    JobProcess job(folder, words);
+    const int code = job.wait(20'000);
+    INFO(job.err());
+    CHECK(code == 128 + SIGSEGV);
+    const int files = files_with_canary(folder.path());
+    std::printf(
+        "P16 %s: %d looks at every command line: %d hits; files of the job with the "
+        "secret: %d\n",
+        how.c_str(), watch.looks(), watch.hits(), files);
+    CHECK(watch.looks() > 3);
+    CHECK(watch.hits() == 0);
+    CHECK(files == 0);
+    CHECK(mentions(folder.read("out/run.json"), "\"HF_TOKEN\": \"(hidden)\""));
+}
+
+}  // namespace
+
+TEST_CASE("P15: every value reaches the ranks byte for byte on this machine") {
+    send_here(500, 1);
+}
+TEST_CASE("P15: every value reaches the ranks byte for byte over ssh") {
+    send_by_ssh(500, 1);
+}
+TEST_CASE("P15, 100000 values each way", "[.long]") {
+    send_here(1'000, 100);
+    send_by_ssh(1'000, 100);
+}
+
+TEST_CASE("P15: a remote rank has no variable that nobody asked for") {
+    const RigHosts rig(2, "P15: names that leak over ssh");
+    if (!rig.usable()) return;
+    std::set<std::string> allowed = {"PATH", "HOME",   "USER",  "LOGNAME",    "SHELL",
+                                     "LANG", "TMPDIR", "ASKED", "NCCL_DEBUG", "PYTHONPATH"};
+    WorkerEnvironment any;
+    any.node_sizes = {1};
+    for (const auto& [name, value] : any.variables()) allowed.insert(name);
+    for (const std::string launcher : {"ssh", "openssh"}) {
+        const TemporaryFolder folder;
+        const EnvironmentScope scope({{"NOT_ASKED", "1"},
+                                      {"ASKED", "2"},
+                                      {"NCCL_DEBUG", "INFO"},
+                                      {"PYTHONPATH", "/x"},
+                                      {"SSH_AUTH_SOCK", "/nowhere"},
+                                      {"LC_ALL", "C"},
+                                      {"DSL_FOO", "1"}});
+        JobProcess job(folder,
+                       over_rig(rig, folder, launcher) +
+                           Words{"--env", "ASKED", kStub, "environment", folder.path() + "/seen"});
+        const int code = job.wait(20'000);
+        INFO(job.err());
+        REQUIRE(code == 0);
+        int leaked = 0;
+        const Variables seen = read_variables(folder.path() + "/seen.1");
+        for (const auto& [name, value] : seen) {
+            INFO(name);
+            const bool fine = allowed.count(name) == 1 || is_promised_prefix(name);
+            CHECK(fine);
+            leaked += fine ? 0 : 1;
+        }
+        CHECK(seen.at("ASKED") == "2");
+        CHECK(seen.at("NCCL_DEBUG") == "INFO");
+        std::printf("P15 %s: %zu variables arrive, %d that nobody asked for\n", launcher.c_str(),
+                    seen.size(), leaked);
+    }
+}
+
+TEST_CASE("P16: a secret is in no command line, no log and no file of the job") {
+    {
+        const TemporaryFolder folder;
+        std::ofstream(folder.path() + "/hostfile") << "h[1-2] slots=2\n";
+        hide_canary(folder,
+                    {kDslaunch, "--hostfile", folder.path() + "/hostfile", "--launcher", "local"},
+                    "local");
+    }
+    const RigHosts rig(2, "P16: a secret over ssh");
+    if (!rig.usable()) return;
+    for (const std::string launcher : {"ssh", "openssh"}) {
+        const TemporaryFolder folder;
+        std::ofstream(folder.path() + "/hostfile") << "n[1-2] slots=2\n";
+        hide_canary(folder,
+                    rig.on(0, {kDslaunch, "--hostfile", folder.path() + "/hostfile", "--launcher",
+                               launcher, "--ssh-config", rig.config("good")}),
+                    launcher);
+    }
+}
+
+}  // namespace dslaunch::test

@@ -1,0 +1,44 @@
+// libFuzzer: any bytes as a .deepspeed_env are variables that a rank may have, or a usage error;
+// and what was read comes back when it is written in quotes.
+//   clang++ -std=c++20 -g -fsanitize=fuzzer,address,undefined -Ilib tests/fuzz/environment_fuzz.cpp
+//   lib/launch/{environment_file,worker_environment,gpu_count}.cpp
+//   lib/base/{error,text,fd,check}.cpp -lfmt
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "launch/environment_file.h"
+
+namespace {
+
+std::string in_quotes(const std::string& value) {
+    std::string text = "\"";
+    for (const char c : value) {
+        if (c == '"' || c == '\\') text += '\\';
+        text += c == '\n' ? std::string("\\n") : std::string(1, c);
+    }
+    return text + "\"";
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
+    using namespace dslaunch;
+    const std::string_view text(reinterpret_cast<const char*>(data), size_bytes);
+    try {
+        const EnvironmentList list = parse_environment_file(text, "file");
+        std::string written;
+        for (const auto& [name, value] : list) {
+            DSL_CHECK(is_variable_name(name), "a name is one");
+            DSL_CHECK(!is_rank_variable(name), "no rank's own variable is set");
+            DSL_CHECK(value.find('\0') == std::string::npos, "no value holds a NUL");
+            written += name + "=" + in_quotes(value) + "\n";
+        }
+        DSL_CHECK(parse_environment_file(written, "again") == list, "what is written is read back");
+    } catch (const Error& error) {
+        DSL_CHECK(error.code() == ExitCode::kUsage, "a bad file is a usage error");
+    }
+    return 0;
+}

@@ -1,0 +1,65 @@
+// libFuzzer: any text as --include or --exclude over some hosts either chooses slots that there
+// are, in the hostfile's order, or is a usage error; never a crash or a hang. The first byte says
+// which option the rest is, or both, cut at the first newline.
+//   clang++ -std=c++20 -g -fsanitize=fuzzer,address,undefined -Ilib tests/fuzz/filter_fuzz.cpp
+//   lib/launch/{filter,hostfile}.cpp lib/base/{error,text,fd,check}.cpp -lfmt
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "launch/filter.h"
+
+namespace {
+
+using namespace dslaunch;
+
+const std::vector<Host>& some_hosts() {
+    static const std::vector<Host> hosts = parse_hostfile(
+        "a slots=2\nb slots=1\nte[1-4] slots=4\n[fe80::1] slots=1\ng gpus=5,2,7\n", "hostfile");
+    return hosts;
+}
+
+void check_choice(const std::vector<HostSlots>& chosen) {
+    DSL_CHECK(!chosen.empty(), "an accepted filter leaves a host");
+    int line_before = 0;
+    for (const HostSlots& entry : chosen) {
+        DSL_CHECK(entry.host.line >= line_before, "hosts stand in the hostfile's order");
+        line_before = entry.host.line;
+        DSL_CHECK(!entry.slots.empty(), "a chosen host has a slot");
+        for (size_t i = 0; i < entry.slots.size(); ++i) {
+            DSL_CHECK(i == 0 || entry.slots[i - 1] < entry.slots[i], "slots ascend");
+            const std::vector<int>& gpus = entry.host.gpus;
+            const bool there =
+                gpus.empty() ? entry.slots[i] >= 0 && entry.slots[i] < entry.host.slots
+                             : std::find(gpus.begin(), gpus.end(), entry.slots[i]) != gpus.end();
+            DSL_CHECK(there, "a chosen slot is there");
+        }
+    }
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
+    if (size_bytes == 0) return 0;
+    const std::string_view text(reinterpret_cast<const char*>(data) + 1, size_bytes - 1);
+    const size_t cut = std::min(text.find('\n'), text.size());
+    HostFilter filter;
+    if (data[0] % 3 != 1) filter.include = text.substr(0, data[0] % 3 == 2 ? cut : text.size());
+    if (data[0] % 3 == 1) filter.exclude = text;
+    if (data[0] % 3 == 2) filter.exclude = text.substr(std::min(cut + 1, text.size()));
+    if ((data[0] & 0x40) != 0) filter.num_gpus = data[0] % 7;
+    try {
+        check_choice(apply_filter(some_hosts(), filter));
+    } catch (const Error& error) {
+        DSL_CHECK(error.code() == ExitCode::kUsage, "a bad filter is a usage error");
+    }
+    try {
+        static_cast<void>(largest_slot(filter.include));
+    } catch (const Error& error) {
+        DSL_CHECK(error.code() == ExitCode::kUsage, "a bad filter is a usage error");
+    }
+    return 0;
+}

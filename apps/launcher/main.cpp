@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,7 +21,10 @@
 #include "launcher/build_job.h"
 #include "launcher/config_command.h"
 #include "launcher/dry_run.h"
+#include "launcher/exec_command.h"
+#include "launcher/hosts_command.h"
 #include "launcher/pack_command.h"
+#include "launcher/push_command.h"
 #include "launcher/run_options.h"
 #include "launcher/tokens_command.h"
 #include "launcher/training_job.h"
@@ -46,6 +50,9 @@ constexpr const char* kHelp =
     "  pack       put config and data reference into a model archive\n"
     "  generate   let a trained model write text\n"
     "  tokens     turn a text file into a token file\n"
+    "  hosts      hosts check: what state all hosts are in\n"
+    "  exec       run a command on all hosts, equal output shown once\n"
+    "  push       send dslaunch, its libraries, models and data to all hosts\n"
     "  agent      used by dslaunch itself on each host\n"
     "\n"
     "examples:\n"
@@ -83,8 +90,8 @@ void refuse_mistyped_subcommand(const JobSpec& spec) {
         is_in_path(target)) {
         return;
     }
-    static const std::vector<std::string> kSubcommands = {"run",  "config",   "plan",  "model",
-                                                          "pack", "generate", "tokens"};
+    static const std::vector<std::string> kSubcommands = {
+        "run", "config", "plan", "model", "pack", "generate", "tokens", "hosts", "exec", "push"};
     const auto guess = nearest(target, kSubcommands);
     if (!guess) return;
     fail(ExitCode::kUsage,
@@ -118,6 +125,7 @@ int run(const Arguments& arguments) {
         require_worker(job.spec.required_files.front());
         look_into_training_job(options, job.spec);
     }
+    if (options.push && job.spec.transport != TransportKind::kLocal) push_for_job(job.spec);
     return run_job(job.spec);
 }
 
@@ -174,12 +182,10 @@ int dispatch(int argc, char** argv) {
         if (command == name) return subcommand(arguments);
     }
     if (command == "agent") return agent(arguments);
-    if (command == "push") {
-        fail(ExitCode::kUsage,
-             "`push` is not available yet; copy the folder {} to the same path on each host, as "
-             "`rsync -a`",
-             Machine::this_one().binary_directory);
-    }
+    const std::span<const std::string> rest = std::span(arguments).subspan(1);
+    if (command == "exec") return exec_command(rest);
+    if (command == "hosts") return hosts_command(rest);
+    if (command == "push") return push_command(rest);
     if (command == "run") arguments.erase(arguments.begin());
     return run(arguments);
 }

@@ -174,6 +174,7 @@ constexpr OptionRow kRows[] = {
     {"ssh-port", kValue, Group::kHosts, "PORT", "sshd's port on hosts whose line gives no port=", [](O& o, V& v) { o.ssh_port = port(v); }},
     {"ssh-config", kValue, Group::kHosts, "FILE", "the ssh configuration, for every transport (also DSLAUNCH_SSH_CONFIG)", [](O& o, V& v) { o.ssh_config = v; }},
     {"no-ssh-check", kNothing, Group::kHosts, "", "do not compare the files that a .pt job needs on the hosts (dslaunch itself always is)", [](O& o, V&) { o.check_hosts = false; }},
+    {"push", kNothing, Group::kHosts, "", "send what the hosts lack or have otherwise before the start: of a .pt job the model, config, data, dslaunch and its libraries; of others dslaunch", [](O& o, V&) { o.push = true; }},
     {"master-addr", kValue, Group::kHosts, "ADDRESS", "where ranks meet; default: the first host", set_master_address},
     {"master-port", kValue, Group::kHosts, "PORT", "where ranks meet; default: a free one", [](O& o, V& v) { o.master_port = port(v); }},
     {"verify", kNothing, Group::kHosts, "", "compare data over 1 GiB byte by byte, not by samples", [](O& o, V&) { o.verify = true; }},
@@ -229,7 +230,6 @@ constexpr OptionRow kRows[] = {
          o.no_local_rank = true; }},
 
     {"no-ssh", kNothing, Group::kRefused, "", "starting by hand on each node is not available yet; run dslaunch once, it reaches the hosts by ssh"},
-    {"push", kNothing, Group::kRefused, "", "sending files is not available yet; copy what differs to the same path on each host (rsync), or put it on a shared file system"},
     {"launcher-args", kValue, Group::kRefused, "", "there is no backend to hand them to; put ssh options into a file and name it with --ssh-config"},
     {"elastic-training", kNothing, Group::kRefused, "", "elastic training is not available yet; give fixed --num_nodes and --num_gpus"},
     {"min-elastic-nodes", kValue, Group::kRefused, "", "elastic training is not available yet; give --num_nodes"},

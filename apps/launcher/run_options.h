@@ -22,6 +22,7 @@ struct RunOptions {
     int ssh_port = 0;
     std::string ssh_config;
     bool check_hosts = true;
+    bool push = false;  // send what the hosts lack first
     std::string master_address;
     int master_port = 0;
     bool standalone = false;

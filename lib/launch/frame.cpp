@@ -11,7 +11,11 @@ bool is_known(uint16_t kind) {
     return (kind >= static_cast<uint16_t>(FrameKind::kHello) &&
             kind <= static_cast<uint16_t>(FrameKind::kPing)) ||
            (kind >= static_cast<uint16_t>(FrameKind::kAgentHello) &&
-            kind <= static_cast<uint16_t>(FrameKind::kProblem));
+            kind <= static_cast<uint16_t>(FrameKind::kProblem)) ||
+           (kind >= static_cast<uint16_t>(FrameKind::kReportRequest) &&
+            kind <= static_cast<uint16_t>(FrameKind::kPushPiece)) ||
+           (kind >= static_cast<uint16_t>(FrameKind::kNodeReport) &&
+            kind <= static_cast<uint16_t>(FrameKind::kPushAnswer));
 }
 
 }  // namespace

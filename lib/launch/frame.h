@@ -31,6 +31,14 @@ enum class FrameKind : uint16_t {
     kPong = 71,        // empty
     kGone = 72,        // empty: every process of the job on this node is gone; the last frame
     kProblem = 73,     // text: why the agent gives up; ExitCode u32, then the message
+    // launcher -> agent, of commands on hosts
+    kReportRequest = 150,  // ReportRequest
+    kPushOffer = 151,      // PushOffer
+    kPushChunks = 152,     // PushChunks
+    kPushPiece = 153,      // PushPiece
+    // agent -> launcher
+    kNodeReport = 160,  // NodeReport
+    kPushAnswer = 161,  // PushAnswer
 };
 
 struct Frame {

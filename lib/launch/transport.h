@@ -17,6 +17,9 @@ struct HostAddress {
     std::string user;     // empty: as the ssh configuration says
     int port = 0;         // 0: as the ssh configuration says
     std::string address;  // empty: `name`
+    // Not empty: what the host's shell is given instead of the agent's command. REQUIRES: it holds
+    // nothing that varies but what launcher_path() allows.
+    std::string command;
 };
 
 struct TransportEvent {

@@ -33,7 +33,10 @@ class OpenSshTransport final : public ProcessTransport {
             words.insert(words.end(),
                          {"-o", "HostName=" + host.address, "-o", "HostKeyAlias=" + host.name});
         }
-        words.insert(words.end(), {"--", host.name, "exec " + launcher_path_ + " agent --stdio"});
+        words.insert(
+            words.end(),
+            {"--", host.name,
+             host.command.empty() ? "exec " + launcher_path_ + " agent --stdio" : host.command});
         return words;
     }
 

@@ -21,7 +21,8 @@ class SshTransport final : public Transport {
 
     void start(const std::vector<HostAddress>& hosts) override {
         for (size_t i = 0; i < hosts.size(); ++i) {
-            sessions_.push_back(std::make_unique<SshSession>(i, hosts[i], config_path_, command_));
+            sessions_.push_back(std::make_unique<SshSession>(
+                i, hosts[i], config_path_, hosts[i].command.empty() ? command_ : hosts[i].command));
             sessions_.back()->begin(resolver_);
         }
         touched_.assign(hosts.size(), true);

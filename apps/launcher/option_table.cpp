@@ -174,7 +174,7 @@ constexpr OptionRow kRows[] = {
     {"ssh-port", kValue, Group::kHosts, "PORT", "sshd's port on hosts whose line gives no port=", [](O& o, V& v) { o.ssh_port = port(v); }},
     {"ssh-config", kValue, Group::kHosts, "FILE", "the ssh configuration, for every transport (also DSLAUNCH_SSH_CONFIG)", [](O& o, V& v) { o.ssh_config = v; }},
     {"no-ssh-check", kNothing, Group::kHosts, "", "do not compare the files that a .pt job needs on the hosts (dslaunch itself always is)", [](O& o, V&) { o.check_hosts = false; }},
-    {"push", kNothing, Group::kHosts, "", "send what the hosts lack or have otherwise before the start: of a .pt job the model, config, data, dslaunch and its libraries; of others dslaunch", [](O& o, V&) { o.push = true; }},
+    {"push", kNothing, Group::kHosts, "", "first send what the hosts lack: dslaunch, and for a .pt the model, config, worker, libraries", [](O& o, V&) { o.push = true; }},
     {"master-addr", kValue, Group::kHosts, "ADDRESS", "where ranks meet; default: the first host", set_master_address},
     {"master-port", kValue, Group::kHosts, "PORT", "where ranks meet; default: a free one", [](O& o, V& v) { o.master_port = port(v); }},
     {"verify", kNothing, Group::kHosts, "", "compare data over 1 GiB byte by byte, not by samples", [](O& o, V&) { o.verify = true; }},

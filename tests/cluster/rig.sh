@@ -52,9 +52,12 @@ node() {
     mkdir -p "/etc/netns/$name"
     cp "$dir/hosts" "/etc/netns/$name/hosts"
     [ "$i" = 0 ] && return
-    ip netns exec "$name" /usr/sbin/sshd -f /dev/null -E "$dir/$name.log" -o "PidFile=$dir/$name.pid" \
+    # SHLVL: bash then reads no ~/.bashrc, whose pace and locks (pyenv) are not what is tested here.
+    # With PRIVATE=DIR each host has an empty DIR of its own.
+    ip netns exec "$name" sh -c '[ -z "$1" ] || { mkdir -p "$1" "$2" && mount --bind "$2" "$1"; }
+        shift 2; exec "$@"' host "${PRIVATE:-}" "$dir/private/$name" /usr/sbin/sshd -f /dev/null -E "$dir/$name.log" -o "PidFile=$dir/$name.pid" \
         -o "HostKey=$dir/host" -o "AuthorizedKeysFile=$dir/authorized_keys" -o StrictModes=no \
-        -o UsePAM=no -o PasswordAuthentication=no -o "MaxStartups=${MAX_STARTUPS:-10:30:100}"
+        -o UsePAM=no -o PasswordAuthentication=no -o SetEnv=SHLVL=1 -o "MaxStartups=${MAX_STARTUPS:-10:30:100}"
     local tries
     for tries in $(seq 100); do [ -s "$dir/$name.pid" ] && return; sleep 0.02; done
     echo "no sshd in $name after $tries tries" >&2

@@ -117,7 +117,9 @@ TEST_CASE("hosts without dslaunch are named, get it by push, and serve from then
     CHECK(mentions(again.out, "(2 hosts): 0 file(s) sent, 0 B;"));
 
     // Another version of it is replaced as one that is missing.
-    shell("printf x >>" + hosts.inside(1) + "/bin/dslaunch");
+    const std::string program = hosts.inside(1) + "/bin/dslaunch";
+    shell("cp " + program + " " + program + ".x && printf x >>" + program + ".x && mv " + program +
+          ".x " + program);
     const Ran different = run(hosts.command({"hosts", "check"}));
     CHECK(different.code == 67);
     CHECK(mentions(different.err, "1 of 2 host(s) are bad:\n  n1: its dslaunch"));

@@ -14,12 +14,14 @@
 #include "launch/job.h"
 #include "launch/text_table.h"
 #include "launcher/host_command.h"
+#include "launcher/trust_command.h"
 
 namespace dslaunch {
 namespace {
 
 constexpr std::string_view kUsage =
-    "usage: dslaunch hosts check [options]\n\n"
+    "usage: dslaunch hosts check [options]\n"
+    "       dslaunch hosts trust [options]      keys and known_hosts; see hosts trust --help\n\n"
     "Contacts all hosts at once and prints what state each is in: time until it answered, "
     "address,\n"
     "kernel, cores, GPUs, dslaunch, free memory, free disk in the current directory, clock, "
@@ -159,7 +161,8 @@ int hosts_command(std::span<const std::string> arguments) {
         return arguments.empty() ? static_cast<int>(ExitCode::kUsage) : 0;
     }
     if (arguments[0] == "check") return check(arguments.subspan(1));
-    fail(ExitCode::kUsage, "`hosts {}` is unknown; there is `hosts check`",
+    if (arguments[0] == "trust") return trust_command(arguments.subspan(1));
+    fail(ExitCode::kUsage, "`hosts {}` is unknown; there are `hosts check` and `hosts trust`",
          printable(arguments[0]));
 }
 

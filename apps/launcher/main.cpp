@@ -19,6 +19,7 @@
 #include "launch/agent.h"
 #include "launch/job.h"
 #include "launcher/build_job.h"
+#include "launcher/bundle_command.h"
 #include "launcher/config_command.h"
 #include "launcher/dry_run.h"
 #include "launcher/exec_command.h"
@@ -50,9 +51,10 @@ constexpr const char* kHelp =
     "  pack       put config and data reference into a model archive\n"
     "  generate   let a trained model write text\n"
     "  tokens     turn a text file into a token file\n"
-    "  hosts      hosts check: what state all hosts are in\n"
+    "  hosts      check: what state all hosts are in; trust: keys and known_hosts for all\n"
     "  exec       run a command on all hosts, equal output shown once\n"
     "  push       send dslaunch, its libraries, models and data to all hosts\n"
+    "  bundle     write the installation and files into one archive\n"
     "  agent      used by dslaunch itself on each host\n"
     "\n"
     "examples:\n"
@@ -90,8 +92,9 @@ void refuse_mistyped_subcommand(const JobSpec& spec) {
         is_in_path(target)) {
         return;
     }
-    static const std::vector<std::string> kSubcommands = {
-        "run", "config", "plan", "model", "pack", "generate", "tokens", "hosts", "exec", "push"};
+    static const std::vector<std::string> kSubcommands = {"run",  "config",   "plan",   "model",
+                                                          "pack", "generate", "tokens", "hosts",
+                                                          "exec", "push",     "bundle"};
     const auto guess = nearest(target, kSubcommands);
     if (!guess) return;
     fail(ExitCode::kUsage,
@@ -186,6 +189,7 @@ int dispatch(int argc, char** argv) {
     if (command == "exec") return exec_command(rest);
     if (command == "hosts") return hosts_command(rest);
     if (command == "push") return push_command(rest);
+    if (command == "bundle") return bundle_command(rest);
     if (command == "run") arguments.erase(arguments.begin());
     return run(arguments);
 }

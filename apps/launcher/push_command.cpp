@@ -5,64 +5,33 @@
 
 #include <algorithm>
 #include <csignal>
-#include <filesystem>
 #include <set>
 
 #include "base/bytes.h"
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "launch/file_facts.h"
 #include "launch/installation.h"
 #include "launch/job.h"
 #include "launch/output_groups.h"
 #include "launch/push_job.h"
+#include "launcher/bundle_archive.h"
 #include "launcher/host_command.h"
+#include "launcher/push_files.h"
 
 namespace dslaunch {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr std::string_view kUsage =
     "usage: dslaunch push [options]                 dslaunch, dsworker and their libraries\n"
-    "       dslaunch push [options] [--to DIR] FILE...   models, data; folders with all in them\n\n"
+    "       dslaunch push [options] [--to DIR] FILE...   models, data; folders with all in them\n"
+    "       dslaunch push [options] --bundle FILE        what `dslaunch bundle` wrote\n\n"
     "Sends what differs to all hosts at once, by content: a file that a host has is not sent, of\n"
     "one that changed only the parts that did, and what was cut off goes on where it was. Files "
     "go\n"
     "to the path that they have here, or below DIR. A host needs nothing but sshd, sh and tar:\n"
     "dslaunch itself comes first where it is missing or another one.\n";
-
-std::string absolute(const std::string& path) {
-    return fs::absolute(path).lexically_normal().string();
-}
-
-// FILE, or every file below it; at their own paths or below TO.
-void add_files(const std::string& file, const std::string& to, std::vector<PushFile>& files) {
-    std::string path = absolute(file);
-    if (path.size() > 1 && path.ends_with('/')) path.pop_back();
-    const std::string target = to.empty() ? path : to + "/" + fs::path(path).filename().string();
-    std::error_code error;
-    if (!fs::is_directory(path, error)) {
-        if (!fs::is_regular_file(path, error)) {
-            fail(ExitCode::kInput, "{}: {}", path, error ? error.message() : "is no plain file");
-        }
-        return files.push_back({path, target, {}, false});
-    }
-    std::vector<std::string> found;
-    for (const auto& entry : fs::recursive_directory_iterator(path, error)) {
-        if (entry.is_directory()) continue;
-        if (!entry.is_regular_file()) {
-            fail(ExitCode::kInput, "{}: is no plain file; leave it out of the folder",
-                 entry.path().string());
-        }
-        found.push_back(entry.path().string());
-    }
-    if (error) fail(ExitCode::kInput, "{}: {}", path, error.message());
-    std::sort(found.begin(), found.end());
-    for (const std::string& one : found) {
-        files.push_back({one, target + one.substr(path.size()), {}, false});
-    }
-}
 
 PushJob job_for(const JobSpec& spec, const std::vector<HostAddress>& hosts, int signal_fd) {
     PushJob job;
@@ -74,11 +43,30 @@ PushJob job_for(const JobSpec& spec, const std::vector<HostAddress>& hosts, int 
 }
 
 void add_installation(PushJob& job) {
-    std::string note;
-    for (PushFile& file : installation_files(note)) job.files.push_back(std::move(file));
-    if (!note.empty()) fmt::print(stderr, "dslaunch: {}\n", note);
+    for (PushFile& file : list_installation()) job.files.push_back(std::move(file));
     const std::string worker = installation_paths().programs + "/dsworker";
     if (::access(worker.c_str(), X_OK) == 0) job.check_program = worker;
+}
+
+// What BUNDLE holds, unpacked into FOLDER: programs and libraries to their places beside this
+// dslaunch's, files below TO (empty: files/ beside the programs' folder).
+void add_bundle(const std::string& bundle, const std::string& folder, const std::string& to,
+                PushJob& job) {
+    const InstallationPaths paths = installation_paths();
+    for (const BundleEntry& entry : unpack_bundle(bundle, folder)) {
+        const std::string local = folder + "/" + entry.name;
+        std::string target = paths.prefix + "/" + entry.name;
+        if (entry.name.starts_with("bin/")) target = paths.programs + entry.name.substr(3);
+        if (!to.empty() && entry.name.starts_with("files/")) target = to + entry.name.substr(5);
+        if (entry.name == "bin/dslaunch" && entry.sha256 != own_binary_hash()) {
+            fail(ExitCode::kUsage,
+                 "{} holds another dslaunch than this one: unpack it (tar --zstd -xf) and start "
+                 "its bin/dslaunch",
+                 bundle);
+        }
+        if (entry.name == "bin/dsworker") job.check_program = target;
+        job.files.push_back({local, target, {}, entry.name == "bin/libdsl_cuda.so"});
+    }
 }
 
 std::string describe(const PushedHost& host) {
@@ -132,20 +120,22 @@ size_t count_bad(const std::vector<PushedHost>& hosts) {
 }  // namespace
 
 int push_command(std::span<const std::string> arguments) {
-    std::string to;
+    std::string to, bundle;
     bool json = false;
     const HostCommand syntax{
         kUsage,
         {{"to", "DIR", "put FILEs below this folder of the hosts, made if it is missing",
-          [&](const std::string& value) {
-              to = absolute(value);
-              if (to.size() > 1 && to.ends_with('/')) to.pop_back();
-          }},
+          [&](const std::string& value) { to = absolute_path(value); }},
+         {"bundle", "FILE", "send what `dslaunch bundle` wrote",
+          [&](const std::string& value) { bundle = value; }},
          {"json", "", "one JSON object with what each host got",
           [&](const std::string&) { json = true; }}}};
     const ParsedCommand parsed = parse_host_command(arguments, syntax);
     if (parsed.help) return 0;
-    if (!to.empty() && parsed.words.empty()) {
+    if (!bundle.empty() && !parsed.words.empty()) {
+        fail(ExitCode::kUsage, "--bundle and FILEs exclude each other");
+    }
+    if (!to.empty() && bundle.empty() && parsed.words.empty()) {
         fail(ExitCode::kUsage, "--to is for FILEs; dslaunch itself goes to the path it has here");
     }
     const UniqueFd signals = open_end_signals();
@@ -156,8 +146,15 @@ int push_command(std::span<const std::string> arguments) {
              "every host is this machine: nothing to send; name others with --hostfile");
     }
     PushJob job = job_for(targets.spec, targets.hosts, signals.get());
-    for (const std::string& file : parsed.words) add_files(file, to, job.files);
-    if (parsed.words.empty()) add_installation(job);
+    const ScratchFolder scratch;
+    for (const std::string& word : parsed.words) {
+        for (const NamedFile& file : list_files(word)) {
+            const std::string target = to.empty() ? file.local_path : to + "/" + file.below;
+            job.files.push_back({file.local_path, target, {}, false});
+        }
+    }
+    if (!bundle.empty()) add_bundle(bundle, scratch.path(), to, job);
+    if (parsed.words.empty() && bundle.empty()) add_installation(job);
     const std::vector<PushedHost> hosts = run_push(job);
     fmt::print("{}", json ? as_json(job, hosts) : summary(job, hosts, false));
     std::fflush(stdout);

@@ -53,11 +53,15 @@ node() {
     cp "$dir/hosts" "/etc/netns/$name/hosts"
     [ "$i" = 0 ] && return
     # SHLVL: bash then reads no ~/.bashrc, whose pace and locks (pyenv) are not what is tested here.
-    # With PRIVATE=DIR each host has an empty DIR of its own.
+    # With PRIVATE=DIR each host has an empty DIR of its own. With PASSWORDS=FILE that is its /etc/shadow, and its
+    # sshd takes passwords, and keys from the home's .ssh/authorized_keys.
+    local options=(-o "AuthorizedKeysFile=$dir/authorized_keys" -o PasswordAuthentication=no)
+    [ -z "${PASSWORDS:-}" ] || options=(-o PasswordAuthentication=yes -o PermitRootLogin=yes)
     ip netns exec "$name" sh -c '[ -z "$1" ] || { mkdir -p "$1" "$2" && mount --bind "$2" "$1"; }
-        shift 2; exec "$@"' host "${PRIVATE:-}" "$dir/private/$name" /usr/sbin/sshd -f /dev/null -E "$dir/$name.log" -o "PidFile=$dir/$name.pid" \
-        -o "HostKey=$dir/host" -o "AuthorizedKeysFile=$dir/authorized_keys" -o StrictModes=no \
-        -o UsePAM=no -o PasswordAuthentication=no -o SetEnv=SHLVL=1 -o "MaxStartups=${MAX_STARTUPS:-10:30:100}"
+        [ -z "$3" ] || mount --bind "$3" /etc/shadow
+        shift 3; exec "$@"' host "${PRIVATE:-}" "$dir/private/$name" "${PASSWORDS:-}" /usr/sbin/sshd -f /dev/null \
+        -E "$dir/$name.log" -o "PidFile=$dir/$name.pid" -o "HostKey=$dir/host" "${options[@]}" -o StrictModes=no \
+        -o UsePAM=no -o SetEnv=SHLVL=1 -o "MaxStartups=${MAX_STARTUPS:-10:30:100}"
     local tries
     for tries in $(seq 100); do [ -s "$dir/$name.pid" ] && return; sleep 0.02; done
     echo "no sshd in $name after $tries tries" >&2

@@ -59,6 +59,10 @@ void PushReceiver::reply(PushState state, int64_t offset) {
 }
 
 void PushReceiver::give_up(const std::string& cause) {
+    struct stat status {};
+    const bool is_empty =
+        part_.valid() && ::fstat(part_.get(), &status) == 0 && status.st_size == 0;
+    if (is_empty) ::unlinkat(folder_.get(), part_name_.c_str(), 0);  // nothing to go on with
     part_.reset();
     folder_.reset();
     wants_chunks_ = false;

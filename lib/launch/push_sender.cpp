@@ -21,6 +21,7 @@ using std::chrono::steady_clock;
 
 constexpr auto kNever = steady_clock::time_point::max();
 constexpr milliseconds kBusyWait{200};
+constexpr std::chrono::minutes kBusyMax{30};  // for a large file that another job pushes
 constexpr milliseconds kAlive{100};
 constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
 
@@ -158,7 +159,14 @@ void PushSender::begin(size_t index) {
 
 void PushSender::next_file(size_t index) {
     ++hosts_[index].file;
+    hosts_[index].busy_since.reset();
     begin(index);
+}
+
+void PushSender::fail_file(size_t index, const std::string& cause) {
+    Host& host = hosts_[index];
+    if (!host.result.error.empty()) host.result.error += "; ";
+    host.result.error += printable(locals_[host.file].offer.path) + ": " + cause;
 }
 
 void PushSender::take(size_t host, const Frame& frame) {
@@ -193,12 +201,16 @@ void PushSender::handle(size_t index, const PushAnswer& answer) {
             ++host.result.files_sent;
             return next_file(index);
         case PushState::kBusy:
+            if (!host.busy_since) host.busy_since = steady_clock::now();
+            if (steady_clock::now() - *host.busy_since > kBusyMax) {
+                fail_file(index, "another push of it has not ended for 30 minutes");
+                return next_file(index);
+            }
             host.phase = Phase::kWaiting;
             host.again_at = steady_clock::now() + kBusyWait;
             return;
         case PushState::kFailed:
-            host.result.error += fmt::format("{}{}: {}", host.result.error.empty() ? "" : "; ",
-                                             printable(local.offer.path), printable(answer.error));
+            fail_file(index, printable(answer.error));
             return next_file(index);
     }
 }

@@ -51,9 +51,10 @@ class PushSender {
         size_t file = 0;
         std::vector<uint32_t> missing;
         size_t next_missing = 0;
-        int64_t next_offset = 0;   // in that chunk
-        int64_t window_bytes = 0;  // sent and not answered
-        Fleet::Time again_at;      // kWaiting
+        int64_t next_offset = 0;                // in that chunk
+        int64_t window_bytes = 0;               // sent and not answered
+        Fleet::Time again_at;                   // kWaiting
+        std::optional<Fleet::Time> busy_since;  // of this file
         PushResult result;
     };
 
@@ -64,6 +65,7 @@ class PushSender {
     void handle(size_t host, const PushAnswer& answer);
     void begin(size_t host);
     void next_file(size_t host);
+    void fail_file(size_t host, const std::string& cause);
     void send_pieces(size_t host);
     void admit();
     [[nodiscard]] bool over();

@@ -24,8 +24,8 @@ add_library(dsl_torch INTERFACE)
 target_include_directories(dsl_torch SYSTEM BEFORE INTERFACE ${_shadow} ${DSL_TORCH_DIR}/include
     ${DSL_TORCH_DIR}/include/torch/csrc/api/include)
 target_compile_definitions(dsl_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
-target_link_options(dsl_torch INTERFACE -Wl,-rpath,${DSL_TORCH_DIR}/lib -Wl,--as-needed
-    -Wl,--allow-shlib-undefined -Wl,-rpath-link,${DSL_TORCH_DIR}/lib)
+# CMake adds LibTorch's folder to the rpath by itself, behind a target's own BUILD_RPATH.
+target_link_options(dsl_torch INTERFACE -Wl,--as-needed -Wl,--allow-shlib-undefined -Wl,-rpath-link,${DSL_TORCH_DIR}/lib)
 target_link_libraries(dsl_torch INTERFACE fmt::fmt spdlog::spdlog Threads::Threads ${DSL_TORCH_DIR}/lib/libtorch_cpu.so ${DSL_TORCH_DIR}/lib/libc10.so)
 
 file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cpp "// Owner of the precompiled LibTorch headers.\n")

@@ -190,6 +190,7 @@ void Builder::note_unused_options() {
     if (!options_.ssh_config.empty()) unused.emplace_back("--ssh_config");
     if (!options_.check_hosts) unused.emplace_back("--no_ssh_check");
     if (options_.verify) unused.emplace_back("--verify");
+    if (options_.push) unused.emplace_back("--push");
     if (unused.empty()) return;
     note(fmt::format("{} without effect: every host is this machine, no ssh is used{}",
                      join(unused, ", "),

@@ -23,11 +23,15 @@
 #include "launch/join_token.h"
 #include "launch/relay.h"
 #include "launcher/build_job.h"
+#include "launcher/bundle_command.h"
 #include "launcher/config_command.h"
 #include "launcher/dry_run.h"
+#include "launcher/exec_command.h"
 #include "launcher/host_source.h"
+#include "launcher/hosts_command.h"
 #include "launcher/mpi_copies.h"
 #include "launcher/pack_command.h"
+#include "launcher/push_command.h"
 #include "launcher/run_options.h"
 #include "launcher/tokens_command.h"
 #include "launcher/training_job.h"
@@ -56,6 +60,11 @@ constexpr const char* kHelp =
     "  agent      serve one node of a job that waits for it (`dslaunch agent --help`); dslaunch\n"
     "             itself starts one on each host\n"
     "  relay      used by dslaunch itself on some of many hosts\n"
+    "  hosts      check: what state all hosts are in; trust: keys and known_hosts for all\n"
+    "  exec       run a command on all hosts, equal output shown once\n"
+    "  push       send dslaunch, its libraries, models and data to all hosts\n"
+    "  bundle     write the installation and files into one archive\n"
+    "  agent      used by dslaunch itself on each host\n"
     "\n"
     "examples:\n"
     "  dslaunch train.pt --data king_james.bin --context 64 --steps 100 --output run1\n"
@@ -92,8 +101,9 @@ void refuse_mistyped_subcommand(const JobSpec& spec) {
         is_in_path(target)) {
         return;
     }
-    static const std::vector<std::string> kSubcommands = {"run",  "config",   "plan",  "model",
-                                                          "pack", "generate", "tokens"};
+    static const std::vector<std::string> kSubcommands = {"run",  "config",   "plan",   "model",
+                                                          "pack", "generate", "tokens", "hosts",
+                                                          "exec", "push",     "bundle"};
     const auto guess = nearest(target, kSubcommands);
     if (!guess) return;
     fail(ExitCode::kUsage,
@@ -167,6 +177,7 @@ int run(const Arguments& arguments) {
         require_worker(job.spec.required_files.front());
         look_into_training_job(options, job.spec);
     }
+    if (options.push && job.spec.transport != TransportKind::kLocal) push_for_job(job.spec);
     const int code = run_job(job.spec);
     if (copies && code == 0) copies->finish();
     return code;
@@ -224,14 +235,13 @@ int dispatch(int argc, char** argv) {
     for (const char* name : {"config", "pack", "tokens"}) {
         if (command == name) return subcommand(arguments);
     }
-    if (command == "agent") return run_agent_command(std::span(arguments).subspan(1));
+    const std::span<const std::string> rest = std::span(arguments).subspan(1);
+    if (command == "agent") return run_agent_command(rest);
     if (command == "relay") return relay(arguments);
-    if (command == "push") {
-        fail(ExitCode::kUsage,
-             "`push` is not available yet; copy the folder {} to the same path on each host, as "
-             "`rsync -a`",
-             Machine::this_one().binary_directory);
-    }
+    if (command == "exec") return exec_command(rest);
+    if (command == "hosts") return hosts_command(rest);
+    if (command == "push") return push_command(rest);
+    if (command == "bundle") return bundle_command(rest);
     if (command == "run") arguments.erase(arguments.begin());
     return run(arguments);
 }

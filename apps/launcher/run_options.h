@@ -30,6 +30,7 @@ struct RunOptions {
     std::string ssh_config;
     bool check_hosts = true;
     std::optional<size_t> fanout;  // JobSpec::fanout
+    bool push = false;             // send what the hosts lack first
     std::string master_address;
     int master_port = 0;
     bool standalone = false;

@@ -31,7 +31,9 @@
 #include "launch/messages.h"
 #include "launch/network_probe.h"
 #include "launch/node_facts.h"
+#include "launch/node_report.h"
 #include "launch/process_tree.h"
+#include "launch/push_receiver.h"
 #include "launch/timing.h"
 
 namespace dslaunch {
@@ -71,6 +73,7 @@ class Agent {
     void check_time();
     void read_input();
     void handle(const Frame& frame);
+    void say_alive();
     void check_files(const CheckRequest& request);
     void start_workers(const StartRequest& request);
     void start_worker(const StartRequest& request, const StartRequest::Worker& wanted,
@@ -104,6 +107,10 @@ class Agent {
     UniqueFd arena_;
     AgentHello node_;
     OomCount oom_before_;
+    PushReceiver push_{
+        [this](const PushAnswer& answer) { send(FrameKind::kPushAnswer, encode(answer)); },
+        [this] { say_alive(); }};
+    steady_clock::time_point last_sign_ = steady_clock::now();
     State state_ = State::kServing;
     bool greeted_ = false;
     int exit_code_ = 0;
@@ -144,6 +151,7 @@ void Agent::read_input() {
     last_input_ = steady_clock::now();
     frames_.append(std::string_view(block, static_cast<size_t>(n)));
     while (const auto frame = frames_.next()) handle(*frame);
+    last_input_ = steady_clock::now();  // hashing a large file is not the launcher's silence
 }
 
 void Agent::handle(const Frame& frame) {
@@ -193,24 +201,33 @@ void Agent::handle(const Frame& frame) {
             return begin_end();
         case FrameKind::kPing:
             return send(FrameKind::kPong);
+        case FrameKind::kReportRequest:
+            return send(FrameKind::kNodeReport,
+                        encode(report_node(decode_report_request(frame.payload))));
+        case FrameKind::kPushOffer:
+            return push_.offer(decode_push_offer(frame.payload));
+        case FrameKind::kPushChunks:
+            return push_.take_chunks(decode_push_chunks(frame.payload));
+        case FrameKind::kPushPiece:
+            return push_.take_piece(decode_push_piece(frame.payload));
         default:
             fail(ExitCode::kInternal, "a frame meant for the launcher arrived at an agent");
     }
 }
 
+// Called while a large file is read: the launcher hears us meanwhile.
+void Agent::say_alive() {
+    if (steady_clock::now() - last_sign_ < kPingInterval) return;
+    last_sign_ = steady_clock::now();
+    send(FrameKind::kPong);
+}
+
 void Agent::check_files(const CheckRequest& request) {
     CheckReply reply;
     HashCache cache(HashCache::default_path());
-    auto last_sign = steady_clock::now();
     for (const std::string& path : request.paths) {
         reply.files.push_back(look_at_file(
-            path, request.all_bytes,
-            [&] {
-                if (steady_clock::now() - last_sign < kPingInterval) return;
-                last_sign = steady_clock::now();
-                send(FrameKind::kPong);
-            },
-            &cache));
+            path, request.all_bytes, [this] { say_alive(); }, &cache));
     }
     cache.save();
     send(FrameKind::kChecked, encode(reply));

@@ -1,20 +1,16 @@
 #include "launch/file_facts.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
-#include <openssl/evp.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <memory>
 
 #include "base/bytes.h"
-#include "base/check.h"
 #include "base/error.h"
 #include "base/fd.h"
+#include "launch/sha256.h"
 
 namespace dslaunch {
 namespace {
@@ -22,28 +18,6 @@ namespace {
 constexpr Bytes kSampledFrom = gib(1);
 constexpr Bytes kBlock = mib(1);
 constexpr int64_t kSamples = 64;
-
-class Sha256 {
-  public:
-    Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-        DSL_CHECK(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1,
-                  "libcrypto has no SHA-256");
-    }
-    void add(const void* data, size_t length) {
-        DSL_CHECK(EVP_DigestUpdate(context_.get(), data, length) == 1, "SHA-256 failed");
-    }
-    [[nodiscard]] std::string hex() {
-        std::array<unsigned char, 32> digest{};
-        DSL_CHECK(EVP_DigestFinal_ex(context_.get(), digest.data(), nullptr) == 1,
-                  "SHA-256 failed");
-        std::string text;
-        for (const unsigned char byte : digest) text += fmt::format("{:02x}", byte);
-        return text;
-    }
-
-  private:
-    std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context_;
-};
 
 // Bytes of the file from OFFSET on, at most LENGTH; empty or an errno.
 int add_range(int fd, int64_t offset, int64_t length, Sha256& hash,
@@ -97,6 +71,17 @@ FileFacts look_at_file(const std::string& path, bool all_bytes, const std::funct
     if (failure == 0) facts.hash = hash.hex();
     if (failure == 0 && cache != nullptr) cache->add(status, sampled, facts.hash);
     return facts;
+}
+
+std::string hash_whole_file(const std::string& path, HashCache& cache,
+                            const std::function<void()>& alive) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0) return {};
+    std::string known = cache.find(status, false);
+    if (!known.empty()) return known;
+    const FileFacts facts = look_at_file(path, true, alive);
+    if (facts.error.empty()) cache.add(status, false, facts.hash);
+    return facts.hash;
 }
 
 std::string own_binary_hash() {

@@ -17,6 +17,11 @@ namespace dslaunch {
                                      const std::function<void()>& alive,
                                      HashCache* cache = nullptr);
 
+// SHA-256 in hex of all bytes of PATH, from CACHE when it knows the file as it is now; empty when
+// it cannot be read. ALIVE as above.
+[[nodiscard]] std::string hash_whole_file(const std::string& path, HashCache& cache,
+                                          const std::function<void()>& alive);
+
 // SHA-256 in hex of this process's executable. Throws Error{kSetup} when it cannot be read.
 [[nodiscard]] std::string own_binary_hash();
 

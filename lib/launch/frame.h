@@ -40,6 +40,14 @@ enum class FrameKind : uint16_t {
     kProbed = 173,         // ProbeReply
     kChooseNetwork = 174,  // ChooseRequest; no answer
     kMachineFacts = 175,   // MachineFacts, an agent's first frame; AgentHello follows it
+    // launcher -> agent, of commands on hosts
+    kReportRequest = 150,  // ReportRequest
+    kPushOffer = 151,      // PushOffer
+    kPushChunks = 152,     // PushChunks
+    kPushPiece = 153,      // PushPiece
+    // agent -> launcher
+    kNodeReport = 160,  // NodeReport
+    kPushAnswer = 161,  // PushAnswer
 };
 
 struct Frame {

@@ -71,16 +71,21 @@ void release_end_signals() {
     ::sigprocmask(SIG_UNBLOCK, &set, nullptr);
 }
 
+UniqueFd open_end_signals() {
+    hold_end_signals();
+    const sigset_t set = end_signals();
+    UniqueFd signals(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!signals.valid()) fail(ExitCode::kSetup, "signalfd: {}", errno_text(errno));
+    return signals;
+}
+
 int run_job(const JobSpec& spec) {
     // What an agent on this machine leaves when it and its guardian are killed comes to us, and
     // goes. Not over ssh: a connection that the ssh program keeps for later is nobody's to end.
     const bool adopts = spec.transport == TransportKind::kLocal;
     if (adopts) ::prctl(PR_SET_CHILD_SUBREAPER, 1);
-    hold_end_signals();
+    const UniqueFd signals = open_end_signals();
     ::signal(SIGPIPE, SIG_IGN);
-    const sigset_t set = end_signals();
-    const UniqueFd signals(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
-    if (!signals.valid()) fail(ExitCode::kSetup, "signalfd: {}", errno_text(errno));
     JobOutput output(spec);
     int restarts = 0;
     bool changed_port = false;

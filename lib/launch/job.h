@@ -1,6 +1,7 @@
 // A job from its JobSpec to its exit code: the entry of the process half of the launcher.
 #pragma once
 
+#include "base/fd.h"
 #include "launch/job_spec.h"
 
 namespace dslaunch {
@@ -13,6 +14,8 @@ void hold_end_signals();
 
 // They end this process again: it is to be no job after all.
 void release_end_signals();
+// Those signals, held from now on, as a descriptor to read them from. Throws Error{kSetup}.
+[[nodiscard]] UniqueFd open_end_signals();
 
 // Starts agents on every node, checks all of them, starts the workers, forwards what they say, and
 // ends everything when one fails or the user asks. The result is the exit code of the process

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/wire.h"
+#include "launch/agent_end.h"
 #include "launch/control.h"
 #include "launch/failure_report.h"
 #include "launch/spawn.h"
@@ -24,7 +25,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr int kNotFound = 127;
 constexpr size_t kKeptDiagnostics = 20;
 constexpr size_t kSaidMax = 300;
 constexpr milliseconds kTick{500};
@@ -215,16 +215,8 @@ void Supervisor::handle_node_end(const TransportEvent& event) {
         node.ended = true;
         return;
     }
-    std::string cause = node.error.empty() ? printable_lines(event.text, 6) : node.error;
-    if (!node.greeted && event.exit_status == kNotFound) {
-        cause = fmt::format(
-            "there is no dslaunch at {} (exit 127{}{}); copy the folder it stands in to the same "
-            "path there (`dslaunch push` will do that; it is not available yet)",
-            launcher_path(), cause.empty() ? "" : ": ", cause);
-    } else if (cause.empty()) {
-        cause = fmt::format("its agent ended with {}", event.exit_status);
-        if (!node.diagnostics.empty()) cause += ": " + node.diagnostics.back();
-    }
+    std::string cause =
+        node.error.empty() ? describe_agent_end(event, node.greeted, node.diagnostics) : node.error;
     // Another program may have answered, or a login shell that says why it does not run ours.
     const std::string_view said = trim(std::string_view(node.frames.noise()).substr(0, kSaidMax));
     if (!node.greeted && !said.empty()) {

@@ -31,8 +31,10 @@ std::string launcher_path() {
     return path;
 }
 
-std::string remote_command(const std::string& path, RemoteProgram program) {
-    return "exec " + path + (program == RemoteProgram::kRelay ? " relay" : " agent") + " --stdio";
+std::string remote_command(const std::string& path, const HostAddress& host) {
+    if (!host.command.empty()) return host.command;
+    const bool is_relay = host.program == RemoteProgram::kRelay;
+    return "exec " + path + (is_relay ? " relay" : " agent") + " --stdio";
 }
 
 size_t Transport::add(const HostAddress& host) {

@@ -24,6 +24,9 @@ struct HostAddress {
     int port = 0;         // 0: as the ssh configuration says
     std::string address;  // empty: `name`
     RemoteProgram program = RemoteProgram::kAgent;
+    // Not empty: what the host's shell is given instead of the agent's command. REQUIRES: it holds
+    // nothing that varies but what launcher_path() allows.
+    std::string command;
 };
 
 struct TransportEvent {
@@ -64,8 +67,8 @@ class Transport {
 // This program's path as it is sent to other hosts. Throws Error{kUsage} when it holds a character
 // that a shell could take for its own.
 [[nodiscard]] std::string launcher_path();
-// What a remote shell is told to run: nothing in it varies but launcher_path(), which is PATH.
-[[nodiscard]] std::string remote_command(const std::string& path, RemoteProgram program);
+// What HOST's shell is told to run: nothing in it varies but launcher_path(), which is PATH.
+[[nodiscard]] std::string remote_command(const std::string& path, const HostAddress& host);
 
 // Agents as children of this process, any number of hosts pretended.
 [[nodiscard]] std::unique_ptr<Transport> make_local_transport();

@@ -42,7 +42,7 @@ class OpenSshTransport final : public ProcessTransport {
             words.insert(words.end(),
                          {"-o", "HostName=" + host.address, "-o", "HostKeyAlias=" + host.name});
         }
-        words.insert(words.end(), {"--", host.name, remote_command(launcher_path_, host.program)});
+        words.insert(words.end(), {"--", host.name, remote_command(launcher_path_, host)});
         return words;
     }
 

@@ -26,7 +26,7 @@ class SshTransport final : public Transport {
         const size_t index = sessions_.size();
         sessions_.push_back(std::make_unique<SshSession>(
             index, host, config_path_,
-            SshPurpose{remote_command(launcher_path_, host.program), {}, 0, {}}));
+            SshPurpose{remote_command(launcher_path_, host), {}, 0, {}}));
         sessions_.back()->begin(resolver_);
         touched_.push_back(true);
         return index;

@@ -62,9 +62,13 @@ node() {
     mkdir -p "/etc/netns/$name"
     cp "$dir/hosts" "/etc/netns/$name/hosts"
     # A plain shell and an empty home: what a login script does would be measured, or waited for.
-    sed "s|^root:.*|root:x:0:0:root:$dir/home:/bin/sh|" /etc/passwd >"/etc/netns/$name/passwd"
+    # With PRIVATE=DIR each host has an empty DIR of its own. With PASSWORDS=FILE that is its /etc/shadow, DIR its
+    # home, and its sshd takes passwords, and keys from the home's .ssh/authorized_keys.
+    local home=$dir/home options=(-o "AuthorizedKeysFile=$dir/authorized_keys" -o PasswordAuthentication=no)
+    [ -z "${PASSWORDS:-}" ] || { home=$PRIVATE; options=(-o PasswordAuthentication=yes -o PermitRootLogin=yes); }
+    sed "s|^root:.*|root:x:0:0:root:$home:/bin/sh|" /etc/passwd >"/etc/netns/$name/passwd"
     [ "$i" = 0 ] && return
-    server "$dir" "$name" -o PasswordAuthentication=no -o "MaxStartups=${MAX_STARTUPS:-10:30:100}"
+    server "$dir" "$name" "${options[@]}" -o "MaxStartups=${MAX_STARTUPS:-10:30:100}"
     # One that takes passwords only, at another port.
     [ "$i" != 1 ] || server "$dir" "${name}p" -p 2222 -o PubkeyAuthentication=no
 }
@@ -73,8 +77,10 @@ node() {
 server() { # DIR NAME OPTIONS...
     local dir=$1 name=$2 tries
     shift 2
-    ip netns exec "${name%p}" /usr/sbin/sshd -f /dev/null -E "$dir/$name.log" -o "PidFile=$dir/$name.pid" \
-        -o "HostKey=$dir/host" -o "AuthorizedKeysFile=$dir/authorized_keys" -o StrictModes=no \
+    ip netns exec "${name%p}" sh -c '[ -z "$1" ] || { mkdir -p "$1" "$2" && mount --bind "$2" "$1"; }
+        [ -z "$3" ] || mount --bind "$3" /etc/shadow
+        shift 3; exec "$@"' host "${PRIVATE:-}" "$dir/private/${name%p}" "${PASSWORDS:-}" /usr/sbin/sshd -f /dev/null \
+        -E "$dir/$name.log" -o "PidFile=$dir/$name.pid" -o "HostKey=$dir/host" -o StrictModes=no \
         -o "TrustedUserCAKeys=$dir/authority.pub" -o UsePAM=no -o SetEnv=SHLVL=1 "$@"
     for tries in $(seq 100); do [ -s "$dir/$name.pid" ] && return; sleep 0.02; done
     echo "no sshd in $name after $tries tries" >&2

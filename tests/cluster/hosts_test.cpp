@@ -1,0 +1,184 @@
+// The commands on hosts, as a user types them, against hosts that have nothing of dslaunch: each
+// has an empty folder of its own where dslaunch stands on the launcher's machine.
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "support/catch.h"
+#include "support/job_process.h"
+#include "support/skip.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+
+namespace {
+
+const std::string kRigScript = std::string(DSL_SOURCE_DIR) + "/tests/cluster/rig.sh";
+
+void shell(const std::string& line) {
+    INFO(line);
+    REQUIRE(std::system(line.c_str()) == 0);
+}
+
+// Hosts n1, n2 without dslaunch; n0 has it at place()/bin/dslaunch.
+class BareHosts {
+  public:
+    BareHosts()
+        : prefix_("dh" + std::to_string(::getpid() % 1000) + "x"),
+          folder_("/tmp/dslaunch-rig-" + prefix_),
+          place_("/opt/dslaunch-test-" + prefix_) {
+        TemporaryFolder folder;
+        JobProcess up(folder,
+                      {"env", "PRIVATE=" + place_, kRigScript, "up", folder_, prefix_, "2"});
+        const int code = up.wait(60'000);
+        usable_ = code == 0;
+        if (code == 77) report_skipped("commands on hosts made of network namespaces", up.out());
+        if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
+        if (!usable_) return;
+        shell("mkdir -p " + place_ + "/bin && cp " + DSL_BINARY_DIR + "/dslaunch " + place_ +
+              "/bin/ && printf 'n[1-2] slots=1\n' >" + folder_ + "/hostfile");
+    }
+    ~BareHosts() {
+        TemporaryFolder folder;
+        JobProcess down(folder, {kRigScript, "down", folder_, prefix_});
+        down.wait(60'000);
+        const int status = std::system(("rm -rf '" + place_ + "'").c_str());
+        static_cast<void>(status);
+    }
+    [[nodiscard]] bool usable() const { return usable_; }
+    [[nodiscard]] const std::string& place() const { return place_; }
+    // What a host has in its own PLACE, seen from outside.
+    [[nodiscard]] std::string inside(int host) const {
+        return folder_ + "/private/" + prefix_ + std::to_string(host);
+    }
+    // dslaunch WORDS, with the hosts after the first word (two for `hosts check`).
+    [[nodiscard]] std::vector<std::string> command(std::vector<std::string> words) const {
+        std::vector<std::string> all = {
+            "ip", "netns", "exec", prefix_ + "0", "env", "--chdir=/", place_ + "/bin/dslaunch"};
+        const size_t head = words.front() == "hosts" ? 2 : 1;
+        const std::vector<std::string> hosts = {"--hostfile", folder_ + "/hostfile", "--ssh-config",
+                                                folder_ + "/good"};
+        words.insert(words.begin() + static_cast<std::ptrdiff_t>(head), hosts.begin(), hosts.end());
+        all.insert(all.end(), words.begin(), words.end());
+        return all;
+    }
+
+  private:
+    std::string prefix_, folder_, place_;
+    bool usable_ = false;
+};
+
+struct Ran {
+    int code;
+    std::string out, err;
+};
+
+Ran run(const std::vector<std::string>& command) {
+    TemporaryFolder folder;
+    JobProcess process(folder, command);
+    const int code = process.wait(120'000);
+    return {code, process.out(), process.err()};
+}
+
+bool mentions(const std::string& text, const std::string& word) {
+    return text.find(word) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("hosts without dslaunch are named, get it by push, and serve from then on") {
+    const BareHosts hosts;
+    if (!hosts.usable()) return;
+    const Ran before = run(hosts.command({"exec", "--", "hostname"}));
+    CHECK(before.code == 67);
+    CHECK(mentions(before.err, "n[1-2] (2 hosts): there is no dslaunch at " + hosts.place()));
+    CHECK(mentions(before.err, "dslaunch push"));
+
+    for (const std::string launcher : {"ssh", "openssh"}) {
+        shell("rm -rf " + hosts.inside(1) + "/* " + hosts.inside(2) + "/*");
+        const auto began = Steady::now();
+        const Ran pushed = run(hosts.command({"push", "--launcher", launcher}));
+        INFO(pushed.err);
+        CHECK(pushed.code == 0);
+        CHECK(mentions(pushed.out, "n[1-2] (2 hosts): dslaunch installed; "));
+        std::printf("%s: dslaunch on two bare hosts in %.0f ms\n", launcher.c_str(),
+                    std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+        // Nothing but what belongs there.
+        shell("test \"$(ls -A " + hosts.inside(1) + " | tr '\n' ' ')\" = 'bin lib '");
+        shell("cmp " + hosts.place() + "/bin/dslaunch " + hosts.inside(2) + "/bin/dslaunch");
+    }
+    const Ran checked = run(hosts.command({"hosts", "check"}));
+    INFO(checked.out << checked.err);
+    CHECK(checked.code == 0);
+    CHECK(mentions(checked.out, "10.91.7.3"));
+    const Ran again = run(hosts.command({"push"}));
+    CHECK(mentions(again.out, "(2 hosts): 0 file(s) sent, 0 B;"));
+
+    // Another version of it is replaced as one that is missing.
+    const std::string program = hosts.inside(1) + "/bin/dslaunch";
+    shell("cp " + program + " " + program + ".x && printf x >>" + program + ".x && mv " + program +
+          ".x " + program);
+    const Ran different = run(hosts.command({"hosts", "check"}));
+    CHECK(different.code == 67);
+    CHECK(mentions(different.err, "1 of 2 host(s) are bad:\n  n1: its dslaunch"));
+    CHECK(mentions(run(hosts.command({"push"})).out, "n1: dslaunch installed; "));
+    CHECK(run(hosts.command({"hosts", "check"})).code == 0);
+}
+
+TEST_CASE("push brings files and folders to all hosts, and names what stands in the way") {
+    const BareHosts hosts;
+    if (!hosts.usable()) return;
+    TemporaryFolder folder;
+    shell("mkdir -p " + folder.path() + "/m/sub && seq 3000000 >" + folder.path() +
+          "/m/weights && echo two >" + folder.path() + "/m/sub/two && chmod 750 " + folder.path() +
+          "/m/sub/two");
+    const std::string to = hosts.place() + "/data";
+    const Ran pushed = run(hosts.command({"push", "--to", to, folder.path() + "/m"}));
+    INFO(pushed.err);
+    CHECK(pushed.code == 0);
+    for (const int host : {1, 2}) {
+        shell("diff -r " + folder.path() + "/m " + hosts.inside(host) + "/data/m");
+        shell("test $(stat -c %a " + hosts.inside(host) + "/data/m/sub/two) = 750");
+    }
+    // n2's place is taken by a folder and a link: the other file, and n1, are not held up.
+    shell("echo changed >>" + folder.path() + "/m/weights; echo changed >>" + folder.path() +
+          "/m/sub/two; rm -rf " + hosts.inside(2) + "/data/m/weights; mkdir " + hosts.inside(2) +
+          "/data/m/weights; ln -sf /etc/passwd " + hosts.inside(2) + "/data/m/sub/two");
+    const Ran blocked = run(hosts.command({"push", "--to", to, folder.path() + "/m"}));
+    CHECK(blocked.code == 67);
+    CHECK(mentions(blocked.err, "n2: " + to + "/m/sub/two: there is a symbolic link"));
+    CHECK(mentions(blocked.err, to + "/m/weights: there is a folder of that name"));
+    CHECK(mentions(blocked.out, "n1: 2 file(s) sent"));
+    shell("diff -r " + folder.path() + "/m " + hosts.inside(1) + "/data/m");
+}
+
+TEST_CASE("exec groups equal output, tells the codes apart, and leaves nothing behind") {
+    const BareHosts hosts;
+    if (!hosts.usable()) return;
+    REQUIRE(run(hosts.command({"push"})).code == 0);
+    const Ran same = run(hosts.command({"exec", "echo", "one;", "$HOME"}));
+    CHECK(same.code == 0);
+    CHECK(same.out == "n[1-2] (2 hosts):\none; $HOME\n");
+    // What a host alone can know: its own folder.
+    shell("touch " + hosts.inside(2) + "/mark");
+    const std::string place = hosts.place();
+    const Ran apart = run(hosts.command({"exec", "--", "test", "!", "-e", place + "/mark"}));
+    CHECK(apart.code == 1);
+    CHECK(mentions(apart.err, "failed on 1 of 2 host(s):\n  n2: exit code 1\n"));
+    const Ran killed =
+        run(hosts.command({"exec", "--stream", "--", "sh", "-c", "echo a; kill $$"}));
+    CHECK(killed.code == 128 + SIGTERM);
+    CHECK(mentions(killed.out, "n1: a\n"));
+    CHECK(mentions(killed.out, "n2: a\n"));
+    TemporaryFolder folder;
+    JobProcess job(folder, hosts.command({"exec", "--timeout", "100", "sh", "-c",
+                                          "trap '' TERM; echo $$ >>" + folder.path() +
+                                              "/pids; while :; do sleep 0.05; done"}));
+    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 2; }, 30'000));
+    const auto workers = recorded_processes(folder);
+    job.signal(SIGINT);
+    CHECK(job.wait(20'000) == 76);
+    CHECK(wait_until([&] { return all_gone(workers); }, 5'000));
+}

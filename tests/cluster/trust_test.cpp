@@ -1,0 +1,217 @@
+// `dslaunch hosts trust` as a user types it, with a terminal and without, against hosts that know
+// only a password.
+#include <poll.h>
+#include <pty.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+#include "support/catch.h"
+#include "support/job_process.h"
+#include "support/skip.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+
+namespace {
+
+const std::string kRigScript = std::string(DSL_SOURCE_DIR) + "/tests/cluster/rig.sh";
+const std::string kPassword = "open sesame";
+const std::string kPasswordHash =
+    "$6$dslaunchtest$"
+    "GKJ0LGm4bw4ucXScD9eZ0Xb1dTCn8vTmWNvEmSXINz1EPZtfuPHN6WppxGBfPlcgF3vztterMS18ctEsKA0jj0";
+
+bool mentions(const std::string& text, const std::string& word) {
+    return text.find(word) != std::string::npos;
+}
+
+void write(const std::string& path, const std::string& text) {
+    std::ofstream(path, std::ios::trunc) << text;
+}
+
+// Hosts n1, n2 whose root has kPassword, no keys, and a home of its own.
+class LockedHosts {
+  public:
+    LockedHosts()
+        : prefix_("dp" + std::to_string(::getpid() % 1000) + "x"),
+          folder_("/tmp/dslaunch-rig-" + prefix_) {
+        write(mine_.path() + "/shadow", "root:" + kPasswordHash + ":19000:0:99999:7:::\n");
+        const char* home = std::getenv("HOME");
+        TemporaryFolder folder;
+        JobProcess up(folder, {"env", "PASSWORDS=" + mine_.path() + "/shadow",
+                               "PRIVATE=" + std::string(home == nullptr ? "/root" : home),
+                               kRigScript, "up", folder_, prefix_, "2"});
+        const int code = up.wait(60'000);
+        usable_ = code == 0;
+        if (code == 77) report_skipped("hosts trust on hosts made of network namespaces", up.out());
+        if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
+        write(file("config"), "Host *\n  User root\n  IdentityFile " + file("key") +
+                                  "\n  IdentitiesOnly yes\n  UserKnownHostsFile " +
+                                  file("known_hosts") + "\n  GlobalKnownHostsFile /dev/null\n");
+        write(file("hostfile"), "n[1-2] slots=1\n");
+    }
+    ~LockedHosts() {
+        TemporaryFolder folder;
+        JobProcess down(folder, {kRigScript, "down", folder_, prefix_});
+        down.wait(60'000);
+    }
+    [[nodiscard]] bool usable() const { return usable_; }
+    [[nodiscard]] std::string file(const std::string& name) const {
+        return mine_.path() + "/" + name;
+    }
+    [[nodiscard]] std::string read(const std::string& name) const { return mine_.read(name); }
+    [[nodiscard]] std::string authorized_keys(int host) const {
+        std::ifstream in(folder_ + "/private/" + prefix_ + std::to_string(host) +
+                         "/.ssh/authorized_keys");
+        return {std::istreambuf_iterator<char>(in), {}};
+    }
+    [[nodiscard]] std::string rig_file(const std::string& name) const {
+        return folder_ + "/" + name;
+    }
+    [[nodiscard]] std::vector<std::string> command(const std::vector<std::string>& options) const {
+        std::vector<std::string> words = {"ip",
+                                          "netns",
+                                          "exec",
+                                          prefix_ + "0",
+                                          std::string(DSL_BINARY_DIR) + "/dslaunch",
+                                          "hosts",
+                                          "trust",
+                                          "--hostfile",
+                                          file("hostfile"),
+                                          "--ssh-config",
+                                          file("config")};
+        words.insert(words.end(), options.begin(), options.end());
+        return words;
+    }
+
+  private:
+    TemporaryFolder mine_;
+    std::string prefix_, folder_;
+    bool usable_ = false;
+};
+
+struct Ran {
+    int code = -1;
+    std::string text;
+};
+
+// Without any terminal.
+Ran run(const std::vector<std::string>& command) {
+    std::vector<std::string> words = {"setsid", "-w"};
+    words.insert(words.end(), command.begin(), command.end());
+    TemporaryFolder folder;
+    JobProcess process(folder, words);
+    const int code = process.wait(60'000);
+    return {code, process.out() + process.err()};
+}
+
+// At a terminal, where somebody answers each question that ends in ": ".
+Ran run_at_terminal(const std::vector<std::string>& command, std::vector<std::string> answers) {
+    Ran ran;
+    int terminal = -1;
+    const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
+    REQUIRE(child >= 0);
+    if (child == 0) {
+        std::vector<char*> argv;
+        for (const std::string& word : command) argv.push_back(const_cast<char*>(word.c_str()));
+        argv.push_back(nullptr);
+        ::execvp(argv[0], argv.data());
+        ::_exit(126);
+    }
+    const auto limit = Steady::now() + std::chrono::seconds(60);
+    while (Steady::now() < limit) {
+        pollfd entry{terminal, POLLIN, 0};
+        if (::poll(&entry, 1, 200) > 0) {
+            char block[1024];
+            const ssize_t n = ::read(terminal, block, sizeof block);
+            if (n <= 0) break;
+            ran.text.append(block, static_cast<size_t>(n));
+        } else if (!answers.empty() && ran.text.ends_with(": ")) {
+            const std::string line = answers.front() + "\n";
+            answers.erase(answers.begin());
+            REQUIRE(::write(terminal, line.data(), line.size()) ==
+                    static_cast<ssize_t>(line.size()));
+        }
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ::close(terminal);
+    ran.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    CHECK(answers.empty());
+    return ran;
+}
+
+}  // namespace
+
+TEST_CASE("hosts trust asks once for keys and once for the password, and not again") {
+    const LockedHosts hosts;
+    if (!hosts.usable()) return;
+    const Ran nobody = run(hosts.command({}));
+    CHECK(nobody.code == 64);
+    CHECK(mentions(nobody.text, "no terminal"));
+    CHECK(hosts.read("known_hosts").empty());
+
+    const Ran refused = run_at_terminal(hosts.command({}), {"y"});
+    CHECK(refused.code == 76);
+    CHECK(hosts.read("known_hosts").empty());
+
+    const Ran wrong = run_at_terminal(hosts.command({}), {"yes", "not it"});
+    CHECK(wrong.code == 67);
+    CHECK(mentions(wrong.text, "n2: it does not accept the password"));
+    CHECK_FALSE(mentions(wrong.text, "not it"));
+
+    const Ran right = run_at_terminal(hosts.command({}), {kPassword});
+    INFO(right.text);
+    CHECK(right.code == 0);
+    CHECK_FALSE(mentions(right.text, kPassword));
+    CHECK(mentions(right.text, "2 of 2 host(s) are reached without a password"));
+    CHECK(hosts.authorized_keys(1) == hosts.read("key.pub"));
+
+    const Ran again = run(hosts.command({}));
+    CHECK(again.code == 0);
+    CHECK(hosts.authorized_keys(1) == hosts.read("key.pub"));
+}
+
+TEST_CASE("a host key that changed is named, and replaced only when it is asked for and right") {
+    const LockedHosts hosts;
+    if (!hosts.usable()) return;
+    std::ifstream other(hosts.rig_file("other.pub"));
+    std::string type, key;
+    other >> type >> key;
+    const std::string before = "n1 " + type + " " + key + "\n# mine\n";
+    write(hosts.file("known_hosts"), before);
+    const Ran changed = run_at_terminal(hosts.command({"--include", "n1"}), {});
+    CHECK(changed.code == 67);
+    CHECK(mentions(changed.text, "is NOT the one in"));
+    CHECK(mentions(changed.text, "--replace n1"));
+    CHECK(hosts.read("known_hosts") == before);
+
+    write(hosts.file("fingerprints"), "n1 SHA256:AAAA\n");
+    const std::vector<std::string> options = {"--include",
+                                              "n1",
+                                              "--replace",
+                                              "n1",
+                                              "--yes",
+                                              "--fingerprints",
+                                              hosts.file("fingerprints")};
+    const Ran wrong = run(hosts.command(options));
+    CHECK(wrong.code == 67);
+    CHECK(hosts.read("known_hosts") == before);
+
+    TemporaryFolder folder;
+    JobProcess keygen(folder, {"ssh-keygen", "-lf", hosts.rig_file("host.pub")});
+    REQUIRE(keygen.wait(10'000) == 0);
+    std::istringstream words(keygen.out());
+    std::string bits, fingerprint;
+    words >> bits >> fingerprint;
+    write(hosts.file("fingerprints"), "n1 " + fingerprint + "\n");
+    const Ran right = run_at_terminal(hosts.command(options), {kPassword});
+    INFO(right.text);
+    CHECK(right.code == 0);
+    CHECK(mentions(right.text, "REPLACES ANOTHER"));
+    CHECK_FALSE(mentions(hosts.read("known_hosts"), key));
+    CHECK(mentions(hosts.read("known_hosts"), "# mine"));
+}

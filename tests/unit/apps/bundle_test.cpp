@@ -1,0 +1,172 @@
+// Bundles: written equal from equal files, read back only when they are what they say.
+#include <zstd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include "base/error.h"
+#include "launch/sha256.h"
+#include "launch/ustar.h"
+#include "launcher/bundle_archive.h"
+#include "launcher/host_command.h"
+#include "launcher/push_files.h"
+#include "support/catch.h"
+#include "support/job_process.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+
+namespace {
+
+void write(const std::string& path, const std::string& content) {
+    std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
+}
+
+void write_zstd(const std::string& path, const std::string& content) {
+    std::string out(ZSTD_compressBound(content.size()), '\0');
+    out.resize(ZSTD_compress(out.data(), out.size(), content.data(), content.size(), 1));
+    write(path, out);
+}
+
+std::string entry(const std::string& name, const std::string& content) {
+    const auto bytes = static_cast<int64_t>(content.size());
+    return ustar_header({name, bytes, 0644, 0}) + content + std::string(ustar_padding(bytes), '\0');
+}
+
+std::string manifest(const std::string& name, const std::string& content) {
+    Sha256 hash;
+    hash.add(content);
+    return entry("manifest.json", R"({"format":"dslaunch-bundle-1","files":[{"name":")" + name +
+                                      R"(","bytes":)" + std::to_string(content.size()) +
+                                      R"(,"mode":420,"sha256":")" + hash.hex() + "\"}]}");
+}
+
+std::string refusal(const TemporaryFolder& folder, const std::string& tar) {
+    write_zstd(folder.path() + "/b", tar);
+    const ScratchFolder scratch;
+    try {
+        static_cast<void>(unpack_bundle(folder.path() + "/b", scratch.path()));
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "accepted";
+}
+
+}  // namespace
+
+TEST_CASE("a bundle reads back, tar reads it too, and equal files make equal bundles") {
+    TemporaryFolder folder;
+    const std::string at = folder.path() + "/";
+    write(at + "one", std::string(3'000'000, 'x') + "end");
+    write(at + "two", "");
+    ::chmod((at + "one").c_str(), 0755);
+    const std::vector<BundleFile> files = {{at + "two", "files/two"}, {at + "one", "bin/one"}};
+    write_bundle(at + "b1", files);
+    REQUIRE(std::system(("touch -d 2001-01-01 " + at + "one").c_str()) == 0);
+    write_bundle(at + "b2", {files.rbegin(), files.rend()});
+    CHECK(folder.read("b1") == folder.read("b2"));
+    const ScratchFolder scratch;
+    const auto entries = unpack_bundle(at + "b1", scratch.path());
+    REQUIRE(entries.size() == 2);
+    CHECK(entries[0].name == "bin/one");
+    CHECK(entries[0].mode == 0755);
+    CHECK(std::system(("cmp " + at + "one " + scratch.path() + "/bin/one").c_str()) == 0);
+    if (std::system("command -v zstd >/dev/null") == 0) {
+        CHECK(std::system(("mkdir " + at + "t && zstd -qdc " + at + "b1 | tar -xf - -C " + at +
+                           "t && cmp " + at + "t/bin/one " + at + "one && test -e " + at +
+                           "t/files/two")
+                              .c_str()) == 0);
+    }
+    // Every cut and a flipped bit is noticed.
+    const std::string whole = folder.read("b1");
+    for (const size_t length : {size_t{0}, size_t{10}, whole.size() / 2, whole.size() - 5}) {
+        write(at + "cut", whole.substr(0, length));
+        const ScratchFolder other;
+        CHECK_THROWS_AS(unpack_bundle(at + "cut", other.path()), Error);
+    }
+    std::string flipped = whole;
+    flipped[whole.size() / 2] = static_cast<char>(flipped[whole.size() / 2] ^ 1);
+    write(at + "flipped", flipped);
+    const ScratchFolder other;
+    CHECK_THROWS_AS(unpack_bundle(at + "flipped", other.path()), Error);
+}
+
+TEST_CASE("a hostile bundle is refused, with the reason") {
+    TemporaryFolder folder;
+    const std::string end = ustar_end();
+    CHECK(refusal(folder, manifest("a", "x") + entry("a", "x") + end) == "accepted");
+    struct Row {
+        std::string tar, cause;
+    };
+    std::string link = entry("a", "x");
+    link[156] = '2';  // a symbolic link; the checksum is made right again
+    int64_t sum = 0;
+    for (size_t i = 0; i < 512; ++i)
+        sum += i >= 148 && i < 156 ? ' ' : static_cast<unsigned char>(link[i]);
+    char digits[8];
+    std::snprintf(digits, sizeof digits, "%06o", static_cast<unsigned>(sum));
+    link.replace(148, 7, digits, 7);
+    const Row rows[] = {
+        {manifest("../a", "x") + entry("../a", "x") + end, "outside"},
+        {manifest("/a", "x") + entry("/a", "x") + end, "outside"},
+        {manifest("a", "x") + link + end, "no plain file"},
+        {manifest("a", "x") + entry("a", "y") + end, "not what its manifest says"},
+        {manifest("a", "x") + entry("b", "x") + end, "not in its manifest"},
+        {manifest("a", "x") + entry("a", "xx") + end, "not in its manifest"},
+        {manifest("a", "x") + entry("a", "x") + entry("a", "x") + end, "twice"},
+        {manifest("a", "x") + end, "missing"},
+        {entry("a", "x") + end, "does not begin with manifest.json"},
+        {entry("manifest.json", "{") + end, "damaged"},
+        {entry("manifest.json", "{\"format\":\"other\"}") + end, "another format"},
+        {"", "cut off"},
+        {manifest("a", "x") + entry("a", "x").substr(0, 512), "cut off"},
+    };
+    for (const Row& row : rows) {
+        const std::string cause = refusal(folder, row.tar);
+        INFO(row.cause << " / " << cause);
+        CHECK(cause.find(row.cause) != std::string::npos);
+    }
+}
+
+TEST_CASE("folders are listed with all in them, and what is no file is refused by name") {
+    TemporaryFolder folder;
+    const std::string at = folder.path() + "/m";
+    REQUIRE(std::system(
+                ("mkdir -p " + at + "/sub && touch " + at + "/b " + at + "/sub/a").c_str()) == 0);
+    const auto files = list_files(at + "/");
+    REQUIRE(files.size() == 2);
+    CHECK(files[0].below == "m/b");
+    CHECK(files[1].below == "m/sub/a");
+    CHECK(files[1].local_path == at + "/sub/a");
+    CHECK(list_files(at + "/b")[0].below == "b");
+    REQUIRE(std::system(("mkfifo " + at + "/pipe").c_str()) == 0);
+    CHECK_THROWS_WITH(list_files(at), Catch::Contains(at + "/pipe: is no plain file"));
+    CHECK_THROWS_AS(list_files(at + "/none"), Error);
+}
+
+TEST_CASE("commands on hosts take the host options of run, their own, and a program's words") {
+    std::string own;
+    HostCommand syntax{"usage\n",
+                       {{"own-option", "VALUE", "help", [&](const std::string& v) { own = v; }}}};
+    using Words = std::vector<std::string>;
+    ParsedCommand parsed = parse_host_command(
+        Words{"--hostfile", "h", "a", "--own_option=x=y", "--num_nodes", "2", "b"}, syntax);
+    CHECK(parsed.hosts.hostfile == "h");
+    CHECK(parsed.hosts.filter.num_nodes == 2);
+    CHECK(own == "x=y");
+    CHECK(parsed.words == Words{"a", "b"});
+    syntax.runs_program = true;
+    parsed =
+        parse_host_command(Words{"-H", "h", "--env", "A=1", "ls", "--own-option", "-l"}, syntax);
+    CHECK(parsed.words == Words{"ls", "--own-option", "-l"});
+    CHECK(parsed.hosts.env == Words{"A=1"});
+    parsed = parse_host_command(Words{"--", "--own-option"}, syntax);
+    CHECK(parsed.words == Words{"--own-option"});
+    for (const Words& bad :
+         {Words{"--hostfil", "h"}, Words{"--own-option"}, Words{"--steps", "3"},
+          Words{"--force-multi=1"}, Words{"-H", "a", "-H", "b"}, Words{"--ssh-port", "x"}}) {
+        INFO(bad.front());
+        CHECK_THROWS_AS(parse_host_command(bad, syntax), Error);
+    }
+}

@@ -1,0 +1,94 @@
+// Names folded, equal outputs together, tables, archives, what the loader lists.
+#include "launch/output_groups.h"
+
+#include "base/error.h"
+#include "launch/bootstrap.h"
+#include "launch/shared_libraries.h"
+#include "launch/text_table.h"
+#include "launch/ustar.h"
+#include "support/catch.h"
+
+using namespace dslaunch;
+
+TEST_CASE("names that count up share a bracket, others stand alone") {
+    struct Row {
+        std::vector<std::string> names;
+        std::string folded;
+    };
+    const Row rows[] = {{{}, ""},
+                        {{"te1"}, "te1"},
+                        {{"te1", "te2", "te3"}, "te[1-3]"},
+                        {{"te1", "te3"}, "te1,te3"},
+                        {{"te9", "te10", "te11"}, "te[9-11]"},
+                        {{"te09", "te10"}, "te[09-10]"},
+                        {{"te9", "te010"}, "te9,te010"},
+                        {{"te1", "gw", "te2"}, "te1,gw,te2"},
+                        {{"r1n1.x", "r1n2.x", "r2n3.x"}, "r1n[1-2].x,r2n3.x"},
+                        {{"a", "b"}, "a,b"},
+                        {{"n99999999999999999999", "n1"}, "n99999999999999999999,n1"}};
+    for (const Row& row : rows) CHECK(fold_names(row.names) == row.folded);
+}
+
+TEST_CASE("equal texts form a group, in the order of their first host") {
+    const auto groups = group_equal({"x", "y", "x", "", "y"});
+    REQUIRE(groups.size() == 3);
+    CHECK(groups[0].hosts == std::vector<size_t>{0, 2});
+    CHECK(groups[1].hosts == std::vector<size_t>{1, 4});
+    CHECK(groups[2].hosts == std::vector<size_t>{3});
+}
+
+TEST_CASE("a table's columns are as wide as what is in them") {
+    CHECK(text_table({{"a", "bb"}, {"ccc", "±"}, {"", "d"}}) == "a    bb\nccc  ±\n     d\n");
+}
+
+TEST_CASE("an archive's header reads back, and a hostile one is refused") {
+    const std::string long_name = std::string(100, 'd') + "/" + std::string(99, 'f');
+    for (const std::string& name : {std::string("bin/dslaunch"), long_name}) {
+        const auto entry = parse_ustar_header(ustar_header({name, 123456, 0755, 42}));
+        REQUIRE(entry);
+        CHECK(entry->name == name);
+        CHECK(entry->bytes == 123456);
+        CHECK(entry->mode == 0755);
+        CHECK(entry->modified_s == 42);
+    }
+    CHECK_FALSE(parse_ustar_header(std::string(512, '\0')));
+    for (const std::string name : {"../x", "/x", "a/../../x", "a//b", "./a", "a/.", ".."}) {
+        INFO(name);
+        CHECK_THROWS_AS(parse_ustar_header(ustar_header({name, 0, 0644, 0})), Error);
+    }
+    std::string header = ustar_header({"x", 0, 0644, 0});
+    header[0] = 'y';
+    CHECK_THROWS_AS(parse_ustar_header(header), Error);  // the checksum
+    CHECK_THROWS_AS(ustar_header({std::string(300, 'x'), 0, 0644, 0}), Error);
+    CHECK_THROWS_AS(ustar_header({"x", int64_t{1} << 33, 0644, 0}), Error);
+}
+
+TEST_CASE("the loader's list gives what has to be sent, without the C library and the driver") {
+    const auto libraries = parse_library_list(
+        "\tlinux-vdso.so.1 (0x0)\n\tlibssh.so.4 => /lib/libssh.so.4 (0x1)\n"
+        "\tlibc.so.6 => /lib/libc.so.6 (0x2)\n\t/lib64/ld-linux-x86-64.so.2 (0x3)\n"
+        "\tlibcuda.so.1 => not found\n\tlibgone.so.1 => not found\n"
+        "\tlibstdc++.so.6 => /usr/lib/x (y)/libstdc++.so.6 (0x4)\n");
+    REQUIRE(libraries.size() == 3);
+    CHECK(libraries[0].path == "/lib/libssh.so.4");
+    CHECK(libraries[1].name == "libgone.so.1");
+    CHECK(libraries[1].path.empty());
+    CHECK(libraries[2].path == "/usr/lib/x (y)/libstdc++.so.6");
+}
+
+TEST_CASE("the programs of this machine have libraries, and the C library is none of them") {
+    const auto libraries = list_libraries("/proc/self/exe");
+    CHECK_FALSE(libraries.empty());
+    for (const SharedLibrary& library : libraries) CHECK(library.name != "libc.so.6");
+    CHECK_THROWS_AS(list_libraries("/etc/hostname"), Error);
+}
+
+TEST_CASE("the command that brings dslaunch holds nothing that a shell would take for its own") {
+    const std::string command = bootstrap_command(installation_paths(), "0123abcd");
+    CHECK(command.starts_with("exec sh -c '"));
+    const std::string inside = command.substr(12, command.size() - 13);
+    // `$s`, `$?`, `*`, `;` and `&&` are its own; there are no others.
+    CHECK(inside.find('\'') == std::string::npos);
+    CHECK(inside.find('`') == std::string::npos);
+    CHECK(inside.find("$(") == std::string::npos);
+}

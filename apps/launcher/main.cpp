@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "launcher/build_job.h"
 #include "launcher/config_command.h"
 #include "launcher/dry_run.h"
+#include "launcher/health_command.h"
 #include "launcher/pack_command.h"
 #include "launcher/run_options.h"
 #include "launcher/tokens_command.h"
@@ -43,6 +45,7 @@ constexpr const char* kHelp =
     "  config     check a ds_config.json and print what it means\n"
     "  plan       print segments, instructions, memory and bytes moved, without starting anything\n"
     "  model      write or look into a model archive\n"
+    "  health     measure links and collectives between the hosts, name the slow or broken one\n"
     "  pack       put config and data reference into a model archive\n"
     "  generate   let a trained model write text\n"
     "  tokens     turn a text file into a token file\n"
@@ -83,8 +86,8 @@ void refuse_mistyped_subcommand(const JobSpec& spec) {
         is_in_path(target)) {
         return;
     }
-    static const std::vector<std::string> kSubcommands = {"run",  "config",   "plan",  "model",
-                                                          "pack", "generate", "tokens"};
+    static const std::vector<std::string> kSubcommands = {"run",  "config",   "plan",   "model",
+                                                          "pack", "generate", "tokens", "health"};
     const auto guess = nearest(target, kSubcommands);
     if (!guess) return;
     fail(ExitCode::kUsage,
@@ -174,6 +177,7 @@ int dispatch(int argc, char** argv) {
         if (command == name) return subcommand(arguments);
     }
     if (command == "agent") return agent(arguments);
+    if (command == "health") return run_health(std::span(arguments).subspan(1));
     if (command == "push") {
         fail(ExitCode::kUsage,
              "`push` is not available yet; copy the folder {} to the same path on each host, as "

@@ -42,7 +42,7 @@ void hold_end_signals() {
     ::sigprocmask(SIG_BLOCK, &set, nullptr);
 }
 
-int run_job(const JobSpec& spec) {
+int run_job(const JobSpec& spec, HealthSink health) {
     // What an agent on this machine leaves when it and its guardian are killed comes to us, and
     // goes. Not over ssh: a connection that the ssh program keeps for later is nobody's to end.
     const bool adopts = spec.transport == TransportKind::kLocal;
@@ -52,7 +52,7 @@ int run_job(const JobSpec& spec) {
     const sigset_t set = end_signals();
     const UniqueFd signals(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     if (!signals.valid()) fail(ExitCode::kSetup, "signalfd: {}", errno_text(errno));
-    JobOutput output(spec);
+    JobOutput output(spec, std::move(health));
     int restarts = 0;
     bool changed_port = false;
     for (;;) {

@@ -55,8 +55,9 @@ bool is_secret(std::string name) {
 
 }  // namespace
 
-JobOutput::JobOutput(const JobSpec& spec)
+JobOutput::JobOutput(const JobSpec& spec, HealthSink health)
     : spec_(spec),
+      health_(std::move(health)),
       stderr_is_terminal_(
           ::isatty(2) == 1 &&
           std::string_view(std::getenv("TERM") == nullptr ? "dumb" : std::getenv("TERM")) !=

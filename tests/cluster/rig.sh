@@ -32,6 +32,11 @@ up() {
     ssh-keygen -q -t ed25519 -N secret -f "$dir/locked"
     cat "$dir/locked.pub" >>"$dir/authorized_keys"
     config "$dir" locked "$dir/known_hosts" 22 >"$dir/locked_key"
+    # A key that no authorized_keys lists, with a certificate of an authority that every sshd trusts.
+    ssh-keygen -q -t ed25519 -N '' -f "$dir/authority"
+    ssh-keygen -q -t ed25519 -N '' -f "$dir/certified"
+    ssh-keygen -q -s "$dir/authority" -I rig -n root "$dir/certified.pub"
+    mv "$dir/certified-cert.pub" "$dir/certificate.pub"
     { printf 'Host n2\n    ProxyJump n1\n'; cat "$dir/good"; } >"$dir/jump"
     for i in $(seq 0 "$count"); do node "$dir" "$prefix" "$i"; done
 }
@@ -52,10 +57,18 @@ node() {
     mkdir -p "/etc/netns/$name"
     cp "$dir/hosts" "/etc/netns/$name/hosts"
     [ "$i" = 0 ] && return
-    ip netns exec "$name" /usr/sbin/sshd -f /dev/null -E "$dir/$name.log" -o "PidFile=$dir/$name.pid" \
+    server "$dir" "$name" -o PasswordAuthentication=no -o "MaxStartups=${MAX_STARTUPS:-10:30:100}"
+    # One that takes passwords only, at another port.
+    [ "$i" != 1 ] || server "$dir" "${name}p" -p 2222 -o PubkeyAuthentication=no
+}
+
+# SHLVL: bash would read ~/.bashrc for each session, which may take longer than all the rest.
+server() { # DIR NAME OPTIONS...
+    local dir=$1 name=$2 tries
+    shift 2
+    ip netns exec "${name%p}" /usr/sbin/sshd -f /dev/null -E "$dir/$name.log" -o "PidFile=$dir/$name.pid" \
         -o "HostKey=$dir/host" -o "AuthorizedKeysFile=$dir/authorized_keys" -o StrictModes=no \
-        -o UsePAM=no -o PasswordAuthentication=no -o "MaxStartups=${MAX_STARTUPS:-10:30:100}"
-    local tries
+        -o "TrustedUserCAKeys=$dir/authority.pub" -o UsePAM=no -o SetEnv=SHLVL=1 "$@"
     for tries in $(seq 100); do [ -s "$dir/$name.pid" ] && return; sleep 0.02; done
     echo "no sshd in $name after $tries tries" >&2
     exit 1

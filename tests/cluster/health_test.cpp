@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "support/catch.h"
@@ -160,7 +161,7 @@ struct Row {
     std::string named;               // in the report
 };
 
-// 14 faults of the network; the others follow below.
+// 16 faults of the network; the others follow below.
 const std::vector<Row> kRows = {
     {"rate of a host, both ways", {"set 3 * rate=2e6", "set * 3 rate=2e6"}, "host n3"},
     {"rate of a host, sending", {"set 2 * rate=2e6"}, "host n2, in what it sends"},
@@ -249,6 +250,30 @@ TEST_CASE("health names the rank that is stopped, killed or cut off while it run
             CHECK(code > 0);
         }
     }
+}
+
+TEST_CASE("health names the host whose processor is mostly taken away", "[health]") {
+    if (!has_worker()) return;
+    Hosts hosts;
+    if (!hosts.usable()) return;
+    TemporaryFolder folder;
+    JobProcess job(folder, hosts.command());
+    const auto worker = hosts.worker_of(3, 20'000);
+    REQUIRE(worker);
+    // 4 of 100 ms are left to it, as a tight quota of its control group would leave.
+    std::jthread throttle([&](const std::stop_token& stop) {
+        while (!stop.stop_requested()) {
+            signal_process(*worker, SIGSTOP);
+            std::this_thread::sleep_for(std::chrono::milliseconds(96));
+            signal_process(*worker, SIGCONT);
+            std::this_thread::sleep_for(std::chrono::milliseconds(4));
+        }
+    });
+    const int code = job.wait(150'000);
+    std::printf("processor taken away: code %d: %s\n", code, blamed(job.out()).c_str());
+    INFO(job.out() << job.err());
+    CHECK(code == 71);
+    CHECK(blamed(job.out()).find("host n3") != std::string::npos);
 }
 
 TEST_CASE("healthy hosts are called healthy, also beside other work", "[health]") {

@@ -27,6 +27,7 @@
 #include "launcher/config_command.h"
 #include "launcher/dry_run.h"
 #include "launcher/exec_command.h"
+#include "launcher/health_command.h"
 #include "launcher/host_source.h"
 #include "launcher/hosts_command.h"
 #include "launcher/mpi_copies.h"
@@ -54,6 +55,7 @@ constexpr const char* kHelp =
     "  config     check a ds_config.json and print what it means\n"
     "  plan       print segments, instructions, memory and bytes moved, without starting anything\n"
     "  model      write or look into a model archive\n"
+    "  health     measure links and collectives between the hosts, name the slow or broken one\n"
     "  pack       put config and data reference into a model archive\n"
     "  generate   let a trained model write text\n"
     "  tokens     turn a text file into a token file\n"
@@ -103,7 +105,7 @@ void refuse_mistyped_subcommand(const JobSpec& spec) {
     }
     static const std::vector<std::string> kSubcommands = {"run",  "config",   "plan",   "model",
                                                           "pack", "generate", "tokens", "hosts",
-                                                          "exec", "push",     "bundle"};
+                                                          "exec", "push",     "bundle", "health"};
     const auto guess = nearest(target, kSubcommands);
     if (!guess) return;
     fail(ExitCode::kUsage,
@@ -239,6 +241,7 @@ int dispatch(int argc, char** argv) {
     if (command == "agent") return run_agent_command(rest);
     if (command == "relay") return relay(arguments);
     if (command == "exec") return exec_command(rest);
+    if (command == "health") return run_health(rest);
     if (command == "hosts") return hosts_command(rest);
     if (command == "push") return push_command(rest);
     if (command == "bundle") return bundle_command(rest);

@@ -21,6 +21,7 @@ struct Role {
 
 constexpr Role kRoles[] = {
     {"generate", generate_main, "continue a prompt with a trained language model"},
+    {"health", health_main, "one rank of a health check (dslaunch health starts it)"},
     {"model", model_main, "make a new model: model new gpt, model new mlp"},
     {"plan", plan_main, "print segments, instructions and memory of a training step"},
     {"train", train_main, "train one rank of a job (dslaunch starts it)"},

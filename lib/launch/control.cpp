@@ -10,7 +10,7 @@ namespace {
 
 bool is_known(uint16_t kind) {
     return (kind >= static_cast<uint16_t>(ControlKind::kMetrics) &&
-            kind <= static_cast<uint16_t>(ControlKind::kReady)) ||
+            kind <= static_cast<uint16_t>(ControlKind::kHealth)) ||
            kind == static_cast<uint16_t>(ControlKind::kSaveAndEnd);
 }
 

@@ -20,6 +20,7 @@ enum class ControlKind : uint16_t {
                    // ends
     kHeartbeat = 5,  // where this rank is, each second: a Heartbeat
     kReady = 6,      // the first step has begun
+    kHealth = 7,     // one record of `dslaunch health` (launch/health_record.h)
     // launcher -> agent -> worker
     kSaveAndEnd = 64,  // save, then end with kOk
 };

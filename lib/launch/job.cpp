@@ -79,14 +79,14 @@ UniqueFd open_end_signals() {
     return signals;
 }
 
-int run_job(const JobSpec& spec) {
+int run_job(const JobSpec& spec, HealthSink health) {
     // What an agent on this machine leaves when it and its guardian are killed comes to us, and
     // goes. Not over ssh: a connection that the ssh program keeps for later is nobody's to end.
     const bool adopts = spec.transport == TransportKind::kLocal;
     if (adopts) ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     const UniqueFd signals = open_end_signals();
     ::signal(SIGPIPE, SIG_IGN);
-    JobOutput output(spec);
+    JobOutput output(spec, std::move(health));
     int restarts = 0;
     bool changed_port = false;
     for (;;) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "base/fd.h"
+#include "launch/job_output.h"
 #include "launch/job_spec.h"
 
 namespace dslaunch {
@@ -21,7 +22,8 @@ void release_end_signals();
 // ends everything when one fails or the user asks. The result is the exit code of the process
 // (DESIGN "Exit codes"); what went wrong is on stderr by then. Throws Error for what concerns no
 // rank: kHosts with every bad host and its cause, kSetup, kDisk. Takes
-// the signals that hold_end_signals names, from its call on. REQUIRES: called from the main thread.
-[[nodiscard]] int run_job(const JobSpec& spec);
+// the signals that hold_end_signals names, from its call on. HEALTH gets what a health check's
+// ranks tell, in this thread. REQUIRES: called from the main thread.
+[[nodiscard]] int run_job(const JobSpec& spec, HealthSink health = {});
 
 }  // namespace dslaunch

@@ -66,8 +66,9 @@ bool holds_password(std::string_view value) {
 
 }  // namespace
 
-JobOutput::JobOutput(const JobSpec& spec)
+JobOutput::JobOutput(const JobSpec& spec, HealthSink health)
     : spec_(spec),
+      health_(std::move(health)),
       stderr_is_terminal_(
           ::isatty(2) == 1 &&
           std::string_view(std::getenv("TERM") == nullptr ? "dumb" : std::getenv("TERM")) !=

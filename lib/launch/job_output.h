@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,10 +18,13 @@
 
 namespace dslaunch {
 
+// Takes the records of `dslaunch health` as they come, by rank.
+using HealthSink = std::function<void(int rank, std::string_view record)>;
+
 class JobOutput {
   public:
     // Opens the files. Throws Error{kDisk} naming the path that cannot be written.
-    explicit JobOutput(const JobSpec& spec);
+    explicit JobOutput(const JobSpec& spec, HealthSink health = {});
 
     // A new attempt: what the last one left in the memory of this object is forgotten.
     void begin_attempt();
@@ -32,6 +36,9 @@ class JobOutput {
     void metrics(std::string_view line);
     void run_info(std::string_view json) { run_info_ = json; }
     void progress(std::string_view line);
+    void health(int rank, std::string_view record) const {
+        if (health_) health_(rank, record);
+    }
     // One line of ours on stderr.
     void note(std::string_view line);
     // FACTS: null where the agent is on this machine.
@@ -65,6 +72,7 @@ class JobOutput {
 
     const JobSpec& spec_;
     StandardStreams streams_;
+    HealthSink health_;
     std::vector<Rank> ranks_;
     std::vector<std::string> node_names_;
     std::vector<AgentHello> nodes_;

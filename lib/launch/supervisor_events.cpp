@@ -174,6 +174,8 @@ void Supervisor::handle_control(const WorkerControl& control) {
         case ControlKind::kProgress:
             if (rank.rank == 0) output_.progress(control.payload);
             return;
+        case ControlKind::kHealth:
+            return output_.health(rank.rank, control.payload);
         case ControlKind::kFailure: {
             WireReader reader(control.payload, "a failure");
             const uint32_t code = reader.u32();

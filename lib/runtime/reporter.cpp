@@ -32,6 +32,7 @@ class ControlReporter final : public Reporter {
     void heartbeat(const Heartbeat& heartbeat) override {
         send(ControlKind::kHeartbeat, encode(heartbeat));
     }
+    void health(std::string_view record) override { send(ControlKind::kHealth, record); }
     void failure(ExitCode code, std::string_view message) override {
         WireWriter frame;
         frame.u32(static_cast<uint32_t>(code));
@@ -94,6 +95,7 @@ class FileReporter final : public Reporter {
     void progress(std::string_view line) override { log_info("train", "{}", line); }
     void ready() override {}
     void heartbeat(const Heartbeat&) override {}
+    void health(std::string_view) override {}
     void failure(ExitCode, std::string_view) override {}
     [[nodiscard]] bool asked_to_end() const override { return false; }
 

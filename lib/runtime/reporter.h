@@ -29,6 +29,8 @@ class Reporter {
     virtual void ready() = 0;
     // Where this rank is; each second.
     virtual void heartbeat(const Heartbeat& heartbeat) = 0;
+    // One record of `dslaunch health` (launch/health_record.h).
+    virtual void health(std::string_view record) = 0;
     // Why this rank ends; the last call.
     virtual void failure(ExitCode code, std::string_view message) = 0;
     // The launcher asked to save and end.

@@ -84,6 +84,12 @@ class FakeDevice final : public DeviceBackend {
             std::copy(values.begin(), values.end(), into);
         });
     }
+    DeviceMark exchange(DeviceExchange kind, const DeviceBuffer& send, const DeviceBuffer& receive,
+                        DeviceMark after) override {
+        return enqueue("exchange", send, after, [this, kind, receive](const auto& ranks, float*) {
+            exchange_into(kind, ranks, receive);
+        });
+    }
     void compute_waits_for(DeviceMark mark) override {
         record("compute waits");
         carry_out(mark);
@@ -150,6 +156,33 @@ class FakeDevice final : public DeviceBackend {
         const std::lock_guard lock(mutex_);
         pending_.push_back({++communication_marks_, buffer, std::move(combine)});
         return communication_marks_;
+    }
+
+    void exchange_into(DeviceExchange kind, const std::vector<std::vector<float>>& ranks,
+                       const DeviceBuffer& receive) const {
+        const auto world = static_cast<size_t>(world_.world_size());
+        const auto own = static_cast<size_t>(rank_);
+        const auto numel = static_cast<size_t>(receive.numel);
+        const size_t part = numel / world;
+        auto* const into = static_cast<float*>(receive.data);
+        for (size_t i = 0; i < numel; ++i) {
+            switch (kind) {
+                case DeviceExchange::kSendReceive:
+                    into[i] = ranks[(own + world - 1) % world][i];
+                    break;
+                case DeviceExchange::kAllGather:
+                    into[i] = ranks[i / part][i % part];
+                    break;
+                case DeviceExchange::kAllToAll:
+                    into[i] = ranks[i / part][own * part + i % part];
+                    break;
+                case DeviceExchange::kReduceScatter:
+                    into[i] = 0;
+                    for (const std::vector<float>& values : ranks)
+                        into[i] += values[own * numel + i];
+                    break;
+            }
+        }
     }
 
     // Called by one lane at a time.

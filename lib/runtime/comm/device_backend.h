@@ -17,6 +17,8 @@ namespace dslaunch {
 
 enum class DeviceDtype : int { kFloat32, kFloat16, kBfloat16, kByte };
 enum class DeviceReduction : int { kSum, kMean };
+// From one buffer into another: of SHAPE as HealthCollectives has them (health_collectives.h).
+enum class DeviceExchange : int { kSendReceive, kAllGather, kReduceScatter, kAllToAll };
 
 // [numel] of DTYPE, contiguous, on the backend's device; stays until what was asked of it is done.
 struct DeviceBuffer {
@@ -76,6 +78,9 @@ class DeviceBackend {
     virtual DeviceMark all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction,
                                   DeviceMark after) = 0;
     virtual DeviceMark broadcast(const DeviceBuffer& buffer, int root, DeviceMark after) = 0;
+    // fp32 SEND into RECEIVE of every rank; else as all_reduce.
+    virtual DeviceMark exchange(DeviceExchange kind, const DeviceBuffer& send,
+                                const DeviceBuffer& receive, DeviceMark after) = 0;
     // What is put on the compute stream from now on runs after MARK of the communication stream;
     // does not block.
     virtual void compute_waits_for(DeviceMark mark) = 0;
@@ -96,7 +101,7 @@ class DeviceBackend {
 
 // What the plugin exports as `dsl_device_plugin`. A worker refuses another version: both come from
 // one build.
-inline constexpr uint32_t kDevicePluginVersion = 2;
+inline constexpr uint32_t kDevicePluginVersion = 3;
 struct DevicePlugin {
     uint32_t version = 0;
     // Throws Error{kSetup} when there is no such device.

@@ -118,6 +118,13 @@ class CudaBackend final : public DeviceBackend {
         communicator_.broadcast(buffer, root, communication_.stream());
         return communication_.mark();
     }
+    DeviceMark exchange(DeviceExchange kind, const DeviceBuffer& send, const DeviceBuffer& receive,
+                        DeviceMark after) override {
+        const c10::cuda::CUDAGuard guard(device_);
+        compute_.hold(communication_.stream(), after);
+        communicator_.exchange(kind, send, receive, communication_.stream());
+        return communication_.mark();
+    }
     void compute_waits_for(DeviceMark mark) override {
         const c10::cuda::CUDAGuard guard(device_);
         communication_.hold(compute_.stream(), mark);

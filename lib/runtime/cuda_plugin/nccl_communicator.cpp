@@ -104,6 +104,53 @@ void NcclCommunicator::broadcast(const DeviceBuffer& buffer, int root, cudaStrea
     wait_until_started("broadcast");
 }
 
+// Round the ring to the next rank, or part r to rank r: one group, so that no order can block.
+void NcclCommunicator::send_parts(DeviceExchange kind, const DeviceBuffer& send,
+                                  const DeviceBuffer& receive, cudaStream_t stream) {
+    const int world_size = group_.world_size;
+    const bool ring = kind == DeviceExchange::kSendReceive;
+    const auto part = static_cast<size_t>(ring ? send.numel : send.numel / world_size);
+    const ncclDataType_t type = nccl_type(send.dtype);
+    ncclComm_t made = communicator();
+    expect_started(ncclGroupStart(), "group");
+    for (int i = 0; i < (ring ? 1 : world_size); ++i) {
+        const int to = ring ? (group_.rank + 1) % world_size : i;
+        const int from = ring ? (group_.rank + world_size - 1) % world_size : i;
+        const size_t offset = ring ? 0 : static_cast<size_t>(i) * part;
+        expect_started(
+            ncclSend(static_cast<const float*>(send.data) + offset, part, type, to, made, stream),
+            "send");
+        expect_started(
+            ncclRecv(static_cast<float*>(receive.data) + offset, part, type, from, made, stream),
+            "receive");
+    }
+    expect_started(ncclGroupEnd(), "group");
+}
+
+void NcclCommunicator::exchange(DeviceExchange kind, const DeviceBuffer& send,
+                                const DeviceBuffer& receive, cudaStream_t stream) {
+    DSL_CHECK(send.dtype == DeviceDtype::kFloat32 && receive.dtype == DeviceDtype::kFloat32,
+              "an exchange of dtype {}", static_cast<int>(send.dtype));
+    switch (kind) {
+        case DeviceExchange::kSendReceive:
+        case DeviceExchange::kAllToAll:
+            send_parts(kind, send, receive, stream);
+            break;
+        case DeviceExchange::kAllGather:
+            expect_started(ncclAllGather(send.data, receive.data, static_cast<size_t>(send.numel),
+                                         ncclFloat32, communicator(), stream),
+                           "all-gather");
+            break;
+        case DeviceExchange::kReduceScatter:
+            expect_started(
+                ncclReduceScatter(send.data, receive.data, static_cast<size_t>(receive.numel),
+                                  ncclFloat32, ncclSum, communicator(), stream),
+                "reduce-scatter");
+            break;
+    }
+    wait_until_started("exchange");
+}
+
 void NcclCommunicator::check() {
     ncclResult_t state = ncclSuccess;
     expect_started(ncclCommGetAsyncError(communicator(), &state), "check");

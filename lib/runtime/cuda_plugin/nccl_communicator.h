@@ -28,6 +28,8 @@ class NcclCommunicator {
     // Enqueue on STREAM. REQUIRES: joined.
     void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction, cudaStream_t stream);
     void broadcast(const DeviceBuffer& buffer, int root, cudaStream_t stream);
+    void exchange(DeviceExchange kind, const DeviceBuffer& send, const DeviceBuffer& receive,
+                  cudaStream_t stream);
     // Throws Error{kPeerLost} when NCCL has met an error, or abort() was called. Does not block.
     void check();
     // Does not block: a thread of its own ends the communicator, and may be left behind by _exit.
@@ -38,6 +40,8 @@ class NcclCommunicator {
   private:
     [[nodiscard]] ncclComm_t communicator();
     void wait_until_started(const char* what);
+    void send_parts(DeviceExchange kind, const DeviceBuffer& send, const DeviceBuffer& receive,
+                    cudaStream_t stream);
 
     DeviceGroup group_;
     std::mutex mutex_;  // guards communicator_

@@ -48,7 +48,7 @@ TEST_CASE("a frame too long or of an unknown kind is refused as soon as its head
         CHECK_THROWS_AS(unknown.next(), Error);
     }
     ControlDecoder control;
-    control.append(std::string("\0\0\0\0\x07\0", 6));
+    control.append(std::string("\0\0\0\0\x3f\0", 6));
     CHECK_THROWS_AS(control.next(), Error);
 }
 

@@ -104,6 +104,7 @@ class MetricsKeeper final : public Reporter {
     void progress(std::string_view) override {}
     void ready() override {}
     void heartbeat(const Heartbeat&) override {}
+    void health(std::string_view) override {}
     void failure(ExitCode, std::string_view) override {}
     [[nodiscard]] bool asked_to_end() const override { return false; }
     std::vector<nlohmann::json> lines;

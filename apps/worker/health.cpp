@@ -1,0 +1,274 @@
+// dsworker health: one rank of `dslaunch health`. Meets the others, searches for slow and broken
+// links between the hosts, then tries every operation; what it measures goes to the launcher record
+// by record, so that a check that ends early is judged by what had come.
+#include <c10/util/Logging.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "config/run_config.h"
+#include "launch/gpu_count.h"
+#include "launch/timing.h"
+#include "launch/worker_environment.h"
+#include "runtime/comm/pair_search.h"
+#include "runtime/comm_gloo/world_group.h"
+#include "runtime/health_device.h"
+#include "runtime/health_sweep.h"
+#include "runtime/health_watch.h"
+#include "runtime/heartbeat.h"
+#include "runtime/rank_device.h"
+#include "runtime/reporter.h"
+#include "worker/roles.h"
+
+namespace dslaunch {
+
+namespace {
+
+constexpr Duration kJoinMax = std::chrono::seconds(20);
+constexpr Duration kOperationMax = std::chrono::seconds(15);
+constexpr Duration kAliveMax = std::chrono::seconds(4);
+
+struct HealthArguments {
+    std::string backend;
+    double timeout_s = 120;
+    std::vector<int64_t> sizes;
+};
+
+HealthArguments parse(int argc, char** argv, bool& help) {
+    HealthArguments arguments;
+    CLI::App app("One rank of a health check; dslaunch health starts it.", "health");
+    app.add_option("--backend", arguments.backend, "gloo or nccl; default: by the device")
+        ->check(CLI::IsMember({"gloo", "nccl"}));
+    app.add_option("--timeout", arguments.timeout_s, "seconds for everything")
+        ->check(CLI::Range(1.0, 86'400.0));
+    app.add_option("--sizes", arguments.sizes, "bytes of each operation")
+        ->delimiter(',')
+        ->check(CLI::Range(int64_t{4}, int64_t{1} << 34));
+    help = !parse_arguments(app, argc, argv);
+    return arguments;
+}
+
+Duration in_seconds(double seconds) {
+    return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
+}
+
+std::string host_name() {
+    char name[256] = {};
+    return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
+}
+
+class HealthRole {
+  public:
+    HealthRole(HealthArguments arguments, WorkerEnvironment environment, Reporter& reporter,
+               HealthWatch& watch)
+        : arguments_(std::move(arguments)),
+          environment_(std::move(environment)),
+          reporter_(reporter),
+          watch_(watch),
+          place_(Topology::of_rank(environment_.node_sizes, environment_.rank)) {}
+
+    void run() {
+        open_device();
+        enter("meeting the other ranks", 2 * kJoinMax);
+        group_ = std::make_unique<WorldGroup>(environment_, std::min(kJoinMax, left()));
+        report(HealthMember{device_name_, group_->address(), uses_gpu_ ? "nccl" : "gloo"});
+        come_together("the beginning", kJoinMax);
+        const PairSearchResult result = search();
+        if (result == PairSearchResult::kBroken) {
+            if (first())
+                report(
+                    HealthNote{"the operations were not tried: they would wait for the way "
+                               "that does not work"});
+        } else {
+            try_operations(result);
+        }
+        say_goodbye();
+    }
+
+  private:
+    [[nodiscard]] bool first() const { return environment_.rank == 0; }
+    [[nodiscard]] Duration left() const {
+        return std::max<Duration>(watch_.deadline() - SystemClock().now(),
+                                  std::chrono::milliseconds(1));
+    }
+    void report(const HealthRecord& record) { reporter_.health(encode(record)); }
+    void enter(const std::string& where, Duration limit) { watch_.enter(where, limit); }
+
+    void open_device();
+    void come_together(const std::string& name, Duration limit);
+    PairSearchResult search();
+    void try_operations(PairSearchResult search);
+    std::unique_ptr<HealthCollectives> open_collectives();
+    [[noreturn]] void explain(const Error& error);
+    void say_goodbye();
+
+    HealthArguments arguments_;
+    WorkerEnvironment environment_;
+    Reporter& reporter_;
+    HealthWatch& watch_;
+    Topology place_;
+    bool uses_gpu_ = false;
+    std::string device_name_ = "cpu";
+    DeviceBackendPtr device_;
+    std::unique_ptr<WorldGroup> group_;
+};
+
+// As in training: LibTorch learns of its CUDA library before the first tensor is made.
+void HealthRole::open_device() {
+    const int64_t gpus = count_gpus();
+    uses_gpu_ = arguments_.backend == "nccl" ||
+                (arguments_.backend.empty() && wants_gpu(DeviceChoice::kAuto, environment_, gpus));
+    if (!uses_gpu_) return;
+    if (gpus == 0)
+        fail(ExitCode::kSetup,
+             "--backend nccl: host {} shows no GPU (looked for {}); use --backend gloo",
+             host_name(), kGpuDevicePattern);
+    ::setenv("CUDA_VISIBLE_DEVICES", own_gpu(environment_).c_str(), /*overwrite=*/1);
+    const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe");
+    device_ = open_device_backend((here.parent_path() / "libdsl_cuda.so").string(), 0);
+    device_name_ = device_->device_name();
+}
+
+void HealthRole::come_together(const std::string& name, Duration limit) {
+    enter(name, limit + std::chrono::seconds(4));
+    std::vector<int> all(static_cast<size_t>(environment_.world_size));
+    for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
+    const std::vector<int> missing = meet(*group_, {name, all, environment_.rank, limit});
+    if (missing.empty()) return;
+    const std::string text =
+        fmt::format("rank {} does not answer: it did not come to {}", missing.front(), name);
+    report(HealthFault{missing.front(), text});
+    fail(ExitCode::kHang, "{} within {:.0f} s", text, to_milliseconds(limit) / 1000);
+}
+
+PairSearchResult HealthRole::search() {
+    if (place_.local_rank != 0) {
+        enter("waiting for the search", left());
+        const auto result = group_->get("search/result", left());
+        return static_cast<PairSearchResult>(parse_int(result.value_or("0")).value_or(0));
+    }
+    PairSearchOptions options;
+    options.topology = place_;
+    options.address = group_->address();
+    return search_pairs(
+        options, {*group_, [this](const HealthRecord& record) { report(record); },
+                  [this](const std::string& where, Duration limit) { enter(where, limit); }});
+}
+
+std::unique_ptr<HealthCollectives> HealthRole::open_collectives() {
+    const Duration limit = std::min(kOperationMax, left());
+    enter("connecting all ranks", limit + std::chrono::seconds(4));
+    if (!uses_gpu_) return group_->open_gloo(limit);
+    if (first()) group_->set("nccl", device_->make_unique_id());
+    const auto id = group_->get("nccl", limit);
+    if (!id) fail(ExitCode::kHang, "rank 0 did not tell NCCL's id");
+    device_->join({*id, environment_.rank, environment_.world_size, limit});
+    return make_device_collectives(*device_, c10::Device(c10::kCUDA, 0));
+}
+
+// What fails where links are known to be bad is no news; otherwise somebody is to be named.
+void HealthRole::try_operations(PairSearchResult search) {
+    try {
+        const auto collectives = open_collectives();
+        SweepOptions options;
+        options.rank = environment_.rank;
+        options.world_size = environment_.world_size;
+        options.host = host_name();
+        options.limit = kOperationMax;
+        options.deadline = watch_.deadline();
+        if (!arguments_.sizes.empty()) options.sizes_bytes = arguments_.sizes;
+        sweep_operations(
+            options, {*collectives, *group_, [this](const HealthRecord& record) { report(record); },
+                      [this](const std::string& where, Duration limit) { enter(where, limit); }});
+    } catch (const Error& error) {
+        if (error.code() == ExitCode::kHang && search == PairSearchResult::kFound) {
+            if (first())
+                report(HealthNote{fmt::format("the operations were given up: {}", error.what())});
+            return;
+        }
+        explain(error);
+    }
+}
+
+// Who still answers says so; the others are named.
+void HealthRole::explain(const Error& error) {
+    if (error.code() != ExitCode::kHang) throw error;
+    const std::string place = watch_.where();
+    enter("looking who still answers", 2 * kAliveMax + std::chrono::seconds(4));
+    group_->set(fmt::format("alive/{}", environment_.rank), "1");
+    Duration limit = kAliveMax;
+    std::string silent;
+    for (int rank = 0; rank < environment_.world_size; ++rank) {
+        if (group_->get(fmt::format("alive/{}", rank), limit)) continue;
+        limit = std::chrono::milliseconds(100);  // the others had the same time
+        const std::string text =
+            fmt::format("rank {} does not answer: it was lost in {}", rank, place);
+        report(HealthFault{rank, text});
+        silent += fmt::format("{}{}", silent.empty() ? "" : ", ", rank);
+    }
+    throw Error(error.code(),
+                fmt::format("{}; {}", error.what(),
+                            silent.empty() ? "every rank still answers: a link is stuck"
+                                           : fmt::format("no sign of rank {}", silent)));
+}
+
+// Rank 0 serves the board, so it goes last.
+void HealthRole::say_goodbye() {
+    enter("the end", kOperationMax + std::chrono::seconds(4));
+    if (!first()) return group_->set(fmt::format("bye/{}", environment_.rank), "1");
+    for (int rank = 1; rank < environment_.world_size; ++rank) {
+        if (group_->get(fmt::format("bye/{}", rank), kOperationMax)) continue;
+        const std::string text =
+            fmt::format("rank {} does not answer: it did not come to the end", rank);
+        report(HealthFault{rank, text});
+        fail(ExitCode::kHang, "{}", text);
+    }
+}
+
+[[noreturn]] void end_with(Reporter& reporter, ExitCode code, const std::string& message) {
+    reporter.failure(code, message);  // before the line, which the launcher need not repeat then
+    log_error("health", "{}", message);
+    // A library may be stuck in what nothing can end: no destructor is waited for.
+    std::fflush(nullptr);
+    ::_exit(static_cast<int>(code));
+}
+
+}  // namespace
+
+int health_main(int argc, char** argv) {
+    bool help = false;
+    HealthArguments arguments = parse(argc, argv, help);
+    if (help) return 0;
+    ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+    c10::initLogging();
+    const WorkerEnvironment environment = WorkerEnvironment::from_process();
+    if (environment.control_fd < 0)
+        fail(ExitCode::kUsage, "dsworker health is started by `dslaunch health`");
+    if (const char* level = std::getenv(kLogLevelVariable)) set_log_level(parse_log_level(level));
+    set_log_speaker(fmt::format("r{}@{}", environment.rank, host_name()));
+    const std::unique_ptr<Reporter> reporter = make_control_reporter(environment.control_fd);
+    HealthWatch watch(in_seconds(arguments.timeout_s),
+                      [&](const std::string& why) { end_with(*reporter, ExitCode::kHang, why); });
+    HeartbeatSender heartbeats(*reporter, kHeartbeatInterval, [&watch] {
+        return Heartbeat{watch.steps_done(), 1, watch.where()};
+    });
+    HealthRole role(std::move(arguments), environment, *reporter, watch);
+    try {
+        role.run();
+    } catch (const Error& error) {
+        end_with(*reporter, error.code(), error.what());
+    } catch (const std::exception& error) {
+        end_with(*reporter, ExitCode::kInternal, error.what());
+    }
+    // Peers may be gone by now: Gloo's and NCCL's destructors would speak to them.
+    std::fflush(nullptr);
+    ::_exit(0);
+}
+
+}  // namespace dslaunch

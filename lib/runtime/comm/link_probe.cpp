@@ -1,0 +1,488 @@
+#include "runtime/comm/link_probe.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/tcp.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <span>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kConnectionsMax = 64;
+constexpr int kIdleMaxMilliseconds = 30'000;
+constexpr size_t kChunkWords = 32 << 10;
+// Of a burst: if fewer of its bytes come through while small messages do, large packets are lost.
+constexpr int64_t kStuckBytes = 4096;
+constexpr int kLargeBursts = 3;
+// A burst is never called more than so many times faster than it was.
+constexpr int64_t kBusyPartMost = 8;
+
+enum class Kind : uint64_t { kExchange = 1, kBurst = 2, kMangled = 3 };
+
+uint64_t mix(uint64_t value) {
+    value = (value ^ (value >> 31)) * 0x9e3779b97f4a7c15;
+    return value ^ (value >> 29);
+}
+
+// Little-endian, as all machines of a job are.
+struct Message {
+    Kind kind = Kind::kExchange;
+    uint64_t seed = 0;   // a burst's answer: nanoseconds that its receiver waited for a processor
+    uint64_t value = 0;  // a burst: its words; its answer: how many of them were wrong
+    uint64_t check = 0;
+
+    [[nodiscard]] uint64_t expected_check() const {
+        return mix(mix(static_cast<uint64_t>(kind)) ^ mix(seed + 1) ^ mix(value + 2));
+    }
+    void seal() { check = expected_check(); }
+    [[nodiscard]] bool is_whole() const { return check == expected_check(); }
+};
+
+uint64_t word_of(uint64_t seed, uint64_t index) {
+    return (seed * 0x9e3779b97f4a7c15) ^ ((index + 1) * 0xc2b2ae3d27d4eb4f);
+}
+
+enum class Outcome { kDone, kLate, kClosed };
+
+int milliseconds_until(TimePoint deadline) {
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(deadline - SystemClock().now()).count();
+    return static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30));
+}
+
+// Sends or receives all of BYTES on a socket that does not block.
+template <typename Byte, typename Transfer>
+Outcome move_all(int fd, std::span<Byte> bytes, TimePoint deadline, short event,
+                 const Transfer& transfer) {
+    while (!bytes.empty()) {
+        const ssize_t count = transfer(bytes);
+        if (count > 0) {
+            bytes = bytes.subspan(static_cast<size_t>(count));
+            continue;
+        }
+        if (count == 0) return Outcome::kClosed;
+        if (errno == EINTR) continue;
+        if (errno != EAGAIN && errno != EWOULDBLOCK) return Outcome::kClosed;
+        pollfd wanted{fd, event, 0};
+        const int left = milliseconds_until(deadline);
+        if (left == 0 || ::poll(&wanted, 1, left) == 0) return Outcome::kLate;
+    }
+    return Outcome::kDone;
+}
+
+Outcome send_all(int fd, std::span<const std::byte> bytes, TimePoint deadline) {
+    return move_all(fd, bytes, deadline, POLLOUT, [fd](std::span<const std::byte> rest) {
+        const ssize_t count = ::send(fd, rest.data(), rest.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+        return count;
+    });
+}
+
+Outcome receive_all(int fd, std::span<std::byte> bytes, TimePoint deadline) {
+    return move_all(fd, bytes, deadline, POLLIN, [fd](std::span<std::byte> rest) {
+        return ::recv(fd, rest.data(), rest.size(), MSG_DONTWAIT);
+    });
+}
+
+template <typename Value>
+Outcome send_value(int fd, const Value& value, TimePoint deadline) {
+    return send_all(fd, std::as_bytes(std::span(&value, 1)), deadline);
+}
+template <typename Value>
+Outcome receive_value(int fd, Value& value, TimePoint deadline) {
+    return receive_all(fd, std::as_writable_bytes(std::span(&value, 1)), deadline);
+}
+
+struct Endpoint {
+    sockaddr_storage address{};
+    socklen_t length = 0;
+};
+
+Endpoint endpoint(const std::string& digits, int port) {
+    addrinfo wanted{};
+    wanted.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+    wanted.ai_socktype = SOCK_STREAM;
+    addrinfo* found = nullptr;
+    if (::getaddrinfo(digits.c_str(), std::to_string(port).c_str(), &wanted, &found) != 0)
+        fail(ExitCode::kSetup, "`{}` is not an address in digits", digits);
+    const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> owner(found, &::freeaddrinfo);
+    Endpoint result;
+    result.length = found->ai_addrlen;
+    std::memcpy(&result.address, found->ai_addr, found->ai_addrlen);
+    return result;
+}
+
+const sockaddr* generic(const Endpoint& endpoint) {
+    return reinterpret_cast<const sockaddr*>(&endpoint.address);
+}
+
+void answer_at_once(int fd) {
+    const int on = 1;
+    (void)::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+}
+
+// The other half of a burst: counts the words that are not what they should be.
+Outcome take_burst(int fd, const Message& request, uint64_t& wrong, TimePoint deadline) {
+    std::vector<uint64_t> chunk(kChunkWords);
+    for (uint64_t done = 0; done < request.value;) {
+        const auto count =
+            static_cast<size_t>(std::min<uint64_t>(request.value - done, kChunkWords));
+        const std::span<uint64_t> words(chunk.data(), count);
+        const Outcome outcome = receive_all(fd, std::as_writable_bytes(words), deadline);
+        if (outcome != Outcome::kDone) return outcome;
+        for (size_t i = 0; i < count; ++i)
+            wrong += words[i] != word_of(request.seed, done + i) ? 1 : 0;
+        done += count;
+    }
+    return Outcome::kDone;
+}
+
+// How long this thread has waited for a processor in all; 0 where the system does not count it.
+int64_t waited_nanoseconds() {
+    std::array<char, 128> text{};
+    const UniqueFd file(::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC));
+    if (!file.valid() || ::read(file.get(), text.data(), text.size() - 1) <= 0) return 0;
+    const std::vector<std::string> words = split(text.data(), ' ');
+    return words.size() < 2 ? 0 : parse_int(words[1]).value_or(0);
+}
+
+TimePoint idle_deadline() {
+    return SystemClock().now() + std::chrono::milliseconds(kIdleMaxMilliseconds);
+}
+
+void serve(int fd, const ProbeToken& token) {
+    answer_at_once(fd);
+    ProbeToken theirs{};
+    if (receive_value(fd, theirs, idle_deadline()) != Outcome::kDone || theirs != token) return;
+    if (send_value(fd, token[0], idle_deadline()) != Outcome::kDone) return;
+    for (;;) {
+        Message message;
+        if (receive_value(fd, message, idle_deadline()) != Outcome::kDone) return;
+        if (!message.is_whole()) {
+            message.kind = Kind::kMangled;
+        } else if (message.kind == Kind::kBurst) {
+            uint64_t wrong = 0;
+            const int64_t waited = waited_nanoseconds();
+            if (take_burst(fd, message, wrong, idle_deadline()) != Outcome::kDone) return;
+            message.value = wrong;
+            message.seed = static_cast<uint64_t>(waited_nanoseconds() - waited);
+        }
+        message.seal();
+        if (send_value(fd, message, idle_deadline()) != Outcome::kDone) return;
+    }
+}
+
+struct Counters {
+    int64_t sent_again = 0;
+    int64_t came_twice = 0;
+    int64_t acknowledged_bytes = 0;
+};
+
+Counters counters_of(int fd) {
+    tcp_info info{};
+    socklen_t length = sizeof info;
+    (void)::getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &length);
+    return {info.tcpi_total_retrans, info.tcpi_dsack_dups,
+            static_cast<int64_t>(info.tcpi_bytes_acked)};
+}
+
+std::string limit_text(Duration limit) {
+    return fmt::format("{:.1f} s", to_milliseconds(limit) / 1000);
+}
+
+// One probe, from the connection to its end.
+class Prober {
+  public:
+    Prober(const ProbePlace& place, const ProbeToken& token, const ProbeLimits& limits)
+        : place_(place), token_(token), limits_(limits) {}
+
+    LinkSample run() {
+        if (!connect() || !greet()) return sample_;
+        if (exchange()) grow_bursts();
+        return sample_;
+    }
+
+  private:
+    bool fail_with(std::string error) {
+        sample_.error = std::move(error);
+        return false;
+    }
+    bool connect();
+    bool greet();
+    bool exchange();
+    bool exchange_once(uint64_t seed, TimePoint deadline, Outcome& outcome);
+    void count_packets();
+    void grow_bursts();
+    bool burst(int64_t words, uint64_t seed);
+    bool send_burst(const Message& request, TimePoint deadline, Message& answer, Outcome& outcome);
+    void note_rate(int64_t bytes, Duration took, int64_t waited);
+    void judge_unfinished(int64_t words, Duration took);
+
+    const ProbePlace& place_;
+    const ProbeToken& token_;
+    const ProbeLimits& limits_;
+    UniqueFd fd_;
+    LinkSample sample_;
+    Counters before_;
+    std::vector<int64_t> times_;
+};
+
+bool Prober::connect() {
+    const TimePoint deadline = SystemClock().now() + limits_.connect;
+    const Endpoint to = endpoint(place_.to, place_.port);
+    fd_.reset(::socket(to.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!fd_.valid()) return fail_with("no socket: " + errno_text(errno));
+    if (!place_.from.empty()) {
+        const Endpoint from = endpoint(place_.from, 0);
+        if (::bind(fd_.get(), generic(from), from.length) != 0)
+            return fail_with(
+                fmt::format("cannot send from {}: {}", place_.from, errno_text(errno)));
+    }
+    answer_at_once(fd_.get());
+    if (::connect(fd_.get(), generic(to), to.length) == 0) return true;
+    int error = errno;
+    if (error == EINPROGRESS) {
+        pollfd wanted{fd_.get(), POLLOUT, 0};
+        if (::poll(&wanted, 1, milliseconds_until(deadline)) == 0)
+            return fail_with(fmt::format(
+                "no connection to {} within {}: the host is down, a cable is, or a firewall drops "
+                "packets",
+                place_.to, limit_text(limits_.connect)));
+        socklen_t length = sizeof error;
+        (void)::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+    }
+    if (error == 0) return true;
+    return fail_with(fmt::format("no connection to {}: {}", place_.to, errno_text(error)));
+}
+
+bool Prober::greet() {
+    const TimePoint deadline = SystemClock().now() + limits_.connect;
+    uint64_t answer = 0;
+    Outcome outcome = send_value(fd_.get(), token_, deadline);
+    if (outcome == Outcome::kDone) outcome = receive_value(fd_.get(), answer, deadline);
+    if (outcome == Outcome::kLate)
+        return fail_with(fmt::format(
+            "{} takes the connection but its rank does not answer within {}: it is stopped, or "
+            "packets are lost",
+            place_.to, limit_text(limits_.connect)));
+    if (outcome == Outcome::kClosed)
+        return fail_with(fmt::format("{} closed the connection at once", place_.to));
+    before_ = counters_of(fd_.get());
+    return true;
+}
+
+bool Prober::exchange_once(uint64_t seed, TimePoint deadline, Outcome& outcome) {
+    Message message{Kind::kExchange, seed, mix(seed), 0};
+    message.seal();
+    Message answer;
+    outcome = send_value(fd_.get(), message, deadline);
+    if (outcome == Outcome::kDone) outcome = receive_value(fd_.get(), answer, deadline);
+    if (outcome != Outcome::kDone) return false;
+    // The peer found our message changed. An answer that is changed itself speaks of the way back,
+    // whose own probe counts it.
+    if (answer.is_whole() && answer.kind == Kind::kMangled) ++sample_.wrong;
+    return true;
+}
+
+bool Prober::exchange() {
+    SystemClock clock;
+    const TimePoint begun = clock.now();
+    // An answer that a lost packet holds up may take all of the next phase's time too.
+    const TimePoint deadline = begun + limits_.latency + limits_.burst;
+    Outcome outcome = Outcome::kDone;
+    for (int64_t i = 0; i < limits_.exchanges_max; ++i) {
+        const TimePoint sent = clock.now();
+        if (sent - begun > limits_.latency) break;
+        if (!exchange_once(static_cast<uint64_t>(i), deadline, outcome)) break;
+        times_.push_back((clock.now() - sent).count());
+    }
+    count_packets();
+    if (outcome == Outcome::kDone) return true;
+    return fail_with(outcome == Outcome::kLate
+                         ? fmt::format("{} stopped answering after {} small messages, for {}",
+                                       place_.to, sample_.exchanges, limit_text(limits_.burst))
+                         : fmt::format("{} closed the connection after {} small messages",
+                                       place_.to, sample_.exchanges));
+}
+
+// A segment that the peer got twice, though it came at once, was sent again in vain; one that it
+// got twice and that was sent once was doubled on the way.
+void Prober::count_packets() {
+    sample_.exchanges = static_cast<int64_t>(times_.size());
+    const Counters now = counters_of(fd_.get());
+    const int64_t again = now.sent_again - before_.sent_again;
+    const int64_t twice = now.came_twice - before_.came_twice;
+    sample_.lost = std::max<int64_t>(again - twice, 0);
+    sample_.duplicated = std::max<int64_t>(twice - again, 0);
+    if (times_.empty()) return;
+    std::sort(times_.begin(), times_.end());
+    sample_.rtt_p50 = times_[times_.size() / 2];
+    sample_.rtt_p99 = times_[times_.size() * 99 / 100];
+}
+
+void Prober::grow_bursts() {
+    uint64_t seed = 1'000'003;
+    int64_t bytes = limits_.burst_bytes_min;
+    for (;;) {
+        sample_.bytes_per_second = sample_.free_bytes_per_second = 0;
+        const TimePoint begun = SystemClock().now();
+        if (!burst(bytes / 8, ++seed)) return;
+        if (SystemClock().now() - begun >= limits_.burst_enough) break;
+        if (bytes * 2 > limits_.burst_bytes_max) break;
+        bytes *= 2;
+    }
+    // What disturbs one burst may spare another: the best one counts.
+    const TimePoint late = SystemClock().now() + limits_.burst;
+    for (int large = 1; large < kLargeBursts && SystemClock().now() < late; ++large)
+        if (!burst(bytes / 8, ++seed)) return;
+}
+
+void Prober::note_rate(int64_t bytes, Duration took, int64_t waited) {
+    const auto per_second = [&](int64_t nanoseconds) {
+        return static_cast<int64_t>(static_cast<double>(bytes) * 1e9 /
+                                    static_cast<double>(std::max<int64_t>(nanoseconds, 1)));
+    };
+    const int64_t free = std::max(took.count() - waited, took.count() / kBusyPartMost);
+    sample_.bytes_per_second = std::max(sample_.bytes_per_second, per_second(took.count()));
+    sample_.free_bytes_per_second = std::max(sample_.free_bytes_per_second, per_second(free));
+}
+
+bool Prober::send_burst(const Message& request, TimePoint deadline, Message& answer,
+                        Outcome& outcome) {
+    outcome = send_value(fd_.get(), request, deadline);
+    std::vector<uint64_t> chunk(kChunkWords);
+    for (uint64_t done = 0; done < request.value && outcome == Outcome::kDone;) {
+        const auto count =
+            static_cast<size_t>(std::min<uint64_t>(request.value - done, kChunkWords));
+        for (size_t i = 0; i < count; ++i) chunk[i] = word_of(request.seed, done + i);
+        outcome = send_all(fd_.get(), std::as_bytes(std::span(chunk.data(), count)), deadline);
+        done += count;
+    }
+    if (outcome == Outcome::kDone) outcome = receive_value(fd_.get(), answer, deadline);
+    return outcome == Outcome::kDone;
+}
+
+bool Prober::burst(int64_t words, uint64_t seed) {
+    const TimePoint begun = SystemClock().now();
+    const int64_t waited = waited_nanoseconds();
+    before_ = counters_of(fd_.get());
+    Message request{Kind::kBurst, seed, static_cast<uint64_t>(words), 0};
+    request.seal();
+    Message answer;
+    Outcome outcome = Outcome::kDone;
+    const bool done = send_burst(request, begun + limits_.burst, answer, outcome);
+    const Duration took = SystemClock().now() - begun;
+    if (outcome == Outcome::kLate) judge_unfinished(words, took);
+    if (outcome == Outcome::kClosed)
+        return fail_with(fmt::format("{} closed the connection in a burst of {} KiB", place_.to,
+                                     words * 8 / 1024));
+    if (!done) return false;
+    if (!answer.is_whole()) return true;
+    if (answer.kind != Kind::kBurst) {
+        ++sample_.wrong;
+        return false;
+    }
+    sample_.wrong += static_cast<int64_t>(answer.value);
+    // Both ends may wait at once: the one that waited longer tells what was lost at least.
+    note_rate(words * 8, took,
+              std::max(waited_nanoseconds() - waited, static_cast<int64_t>(answer.seed)));
+    return true;
+}
+
+// Slow, or stuck: what the peer's system has acknowledged tells.
+void Prober::judge_unfinished(int64_t words, Duration took) {
+    const int64_t bytes = counters_of(fd_.get()).acknowledged_bytes - before_.acknowledged_bytes;
+    if (bytes >= kStuckBytes) {
+        note_rate(bytes, took, 0);
+        return;
+    }
+    fail_with(fmt::format(
+        "small messages pass, but of {} KiB in large packets only {} bytes came to {} within {}: "
+        "a smaller MTU on the way (`ip link` on both hosts and the switch), or the link went down",
+        words * 8 / 1024, bytes, place_.to, limit_text(limits_.burst)));
+}
+
+}  // namespace
+
+ProbeServer::ProbeServer(const std::string& address, const ProbeToken& token)
+    : token_(token), wake_(make_pipe()) {
+    const Endpoint here = endpoint(address, 0);
+    listener_.reset(::socket(here.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    Endpoint bound;
+    bound.length = sizeof bound.address;
+    const bool listens = listener_.valid() &&
+                         ::bind(listener_.get(), generic(here), here.length) == 0 &&
+                         ::listen(listener_.get(), static_cast<int>(kConnectionsMax)) == 0 &&
+                         ::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&bound.address),
+                                       &bound.length) == 0;
+    if (!listens)
+        fail(ExitCode::kSetup, "cannot listen on address {}: {}", address, errno_text(errno));
+    port_ = ntohs(bound.address.ss_family == AF_INET6
+                      ? reinterpret_cast<const sockaddr_in6&>(bound.address).sin6_port
+                      : reinterpret_cast<const sockaddr_in&>(bound.address).sin_port);
+    thread_ = std::thread([this] { accept_until_stopped(); });
+}
+
+ProbeServer::~ProbeServer() {
+    wake_.write_end.reset();
+    thread_.join();
+    for (const auto& connection : connections_) (void)::shutdown(connection->fd.get(), SHUT_RDWR);
+    for (const auto& connection : connections_) connection->thread.join();
+}
+
+void ProbeServer::drop_finished() {
+    std::erase_if(connections_, [](const std::unique_ptr<Connection>& connection) {
+        if (!connection->done) return false;
+        connection->thread.join();
+        return true;
+    });
+}
+
+void ProbeServer::accept_until_stopped() {
+    for (;;) {
+        pollfd wanted[2] = {{listener_.get(), POLLIN, 0}, {wake_.read_end.get(), POLLIN, 0}};
+        if (::poll(wanted, 2, -1) < 0 && errno != EINTR) return;
+        if (wanted[1].revents != 0) return;
+        UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        drop_finished();
+        // Beyond the limit a connection is closed: in a search each host has one partner at a time.
+        if (!fd.valid() || connections_.size() >= kConnectionsMax) continue;
+        auto connection = std::make_unique<Connection>();
+        connection->fd = std::move(fd);
+        Connection& one = *connection;
+        one.thread = std::thread([this, &one] {
+            serve(one.fd.get(), token_);
+            (void)::shutdown(one.fd.get(), SHUT_RDWR);
+            one.done = true;
+        });
+        connections_.push_back(std::move(connection));
+    }
+}
+
+LinkSample probe_link(const ProbePlace& place, const ProbeToken& token, const ProbeLimits& limits) {
+    return Prober(place, token, limits).run();
+}
+
+Duration time_processor() {
+    constexpr uint64_t kRounds = 10'000'000;
+    const TimePoint begun = SystemClock().now();
+    uint64_t value = 1;
+    for (uint64_t i = 0; i < kRounds; ++i) value = mix(value + i);
+    // The value must be used, or the loop is none.
+    volatile uint64_t sink = value;
+    (void)sink;
+    return SystemClock().now() - begun;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,83 @@
+// Measures the way from one host to another over plain TCP sockets: round trips of small messages,
+// packets that had to be sent again, and the rate of growing bursts, every word verified where it
+// arrives. Where it stands: pair search -> link probe -> health record. Nothing of Gloo or NCCL is
+// in it, so that what it finds is the network's.
+// Threads: a server has one thread of its own and one for each connection; probe_link blocks its
+// caller.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "launch/health_record.h"
+
+namespace dslaunch {
+
+// What only the ranks of one job know: a server speaks with nobody else.
+using ProbeToken = std::array<uint64_t, 2>;
+
+struct ProbeLimits {
+    // Two lost packets of the handshake are made good after 1 and 3 s.
+    Duration connect = std::chrono::milliseconds(3'500);
+    Duration latency = std::chrono::seconds(1);
+    Duration burst = std::chrono::seconds(3);
+    int64_t exchanges_max = 1000;
+    int64_t burst_bytes_min = 64 << 10;
+    int64_t burst_bytes_max = 64 << 20;
+    // A burst that took so long tells the rate.
+    Duration burst_enough = std::chrono::milliseconds(20);
+};
+
+// Answers probes at an address of this machine until it is destroyed.
+class ProbeServer {
+  public:
+    // Listens on a free port of ADDRESS (digits). Throws Error{kSetup} naming it.
+    ProbeServer(const std::string& address, const ProbeToken& token);
+    ProbeServer(const ProbeServer&) = delete;
+    ProbeServer& operator=(const ProbeServer&) = delete;
+    // Cuts what is under way. Does not wait for peers.
+    ~ProbeServer();
+
+    [[nodiscard]] int port() const { return port_; }
+
+  private:
+    struct Connection {
+        UniqueFd fd;
+        std::thread thread;
+        std::atomic<bool> done{false};
+    };
+
+    void accept_until_stopped();
+    void drop_finished();
+
+    ProbeToken token_;
+    UniqueFd listener_;
+    Pipe wake_;
+    int port_ = 0;
+    std::vector<std::unique_ptr<Connection>> connections_;  // of the accepting thread
+    std::thread thread_;                                    // begins last
+};
+
+struct ProbePlace {
+    std::string from;  // own address to send from, digits; empty: the system's choice
+    std::string to;
+    int port = 0;
+};
+
+// Fills rates, times, counts or `error`; from, to and pass are the caller's. Never throws for what
+// the network does. Blocks at most the sum of LIMITS.
+[[nodiscard]] LinkSample probe_link(const ProbePlace& place, const ProbeToken& token,
+                                    const ProbeLimits& limits);
+
+// How long a fixed piece of integer work takes this processor, about 30 ms when it is free.
+[[nodiscard]] Duration time_processor();
+
+}  // namespace dslaunch

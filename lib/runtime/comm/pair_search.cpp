@@ -1,0 +1,221 @@
+#include "runtime/comm/pair_search.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "launch/health_schedule.h"
+#include "launch/health_verdict.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr Duration kSlack = std::chrono::seconds(2);
+
+ProbeToken new_token() {
+    std::random_device device;
+    ProbeToken token{};
+    for (uint64_t& word : token) word = (static_cast<uint64_t>(device()) << 32) | device();
+    return token;
+}
+
+std::string links_text(const std::vector<NodeLink>& links) {
+    std::string text;
+    for (const NodeLink& link : links)
+        text += fmt::format("{}{}>{}", text.empty() ? "" : ",", link.from, link.to);
+    return text;
+}
+
+std::vector<NodeLink> parse_links(const std::string& text) {
+    std::vector<NodeLink> links;
+    if (text.empty()) return links;
+    for (const std::string& word : split(text, ',')) {
+        const std::vector<std::string> ends = split(word, '>');
+        DSL_CHECK(ends.size() == 2, "a link {}", word);
+        links.push_back({static_cast<int>(parse_int(ends[0]).value_or(0)),
+                         static_cast<int>(parse_int(ends[1]).value_or(0))});
+    }
+    return links;
+}
+
+class Search {
+  public:
+    Search(const PairSearchOptions& options, const PairSearchSeams& seams)
+        : options_(options), seams_(seams) {
+        const Topology& topology = options.topology;
+        for (int node = 0; node < topology.node_count(); ++node)
+            leaders_.push_back(topology.first_rank(node));
+        samples_.host_names.resize(static_cast<size_t>(topology.node_count()));
+        const ProbeLimits& limits = options.limits;
+        round_limit_ = 2 * limits.connect + limits.latency + limits.burst + kSlack;
+    }
+
+    PairSearchResult run();
+
+  private:
+    [[nodiscard]] int node() const { return options_.topology.node_rank; }
+    [[nodiscard]] int node_count() const { return options_.topology.node_count(); }
+    [[nodiscard]] std::string must_get(const std::string& key, int from_node);
+    [[noreturn]] void blame(int rank, const std::string& what);
+    void come_together(const std::string& name);
+    void introduce();
+    void run_round(const LinkRound& round, int pass, int number);
+    void measure(const NodeLink& link, int pass);
+    void measure_itself(const std::vector<NodeLink>& links, int pass);
+    void share(int pass);
+    std::vector<NodeLink> next_links(int pass);
+
+    const PairSearchOptions& options_;
+    const PairSearchSeams& seams_;
+    std::vector<int> leaders_;
+    Duration round_limit_{};
+    ProbeToken token_{};
+    std::unique_ptr<ProbeServer> server_;
+    std::map<int, ProbePlace> places_;  // by node
+    std::vector<HealthRecord> own_;     // of the pass under way
+    HealthSamples samples_;             // node 0: of everybody
+};
+
+void Search::blame(int rank, const std::string& what) {
+    const std::string text =
+        fmt::format("rank {} does not answer: it did not come to {}", rank, what);
+    seams_.report(HealthFault{rank, text});
+    fail(ExitCode::kHang, "{}; it is stopped or cut off from rank 0, or its host is too slow",
+         text);
+}
+
+std::string Search::must_get(const std::string& key, int from_node) {
+    auto value = seams_.board.get(key, round_limit_);
+    if (!value) blame(options_.topology.first_rank(from_node), key);
+    return std::move(*value);
+}
+
+void Search::come_together(const std::string& name) {
+    seams_.enter(name, round_limit_ + 2 * kSlack);
+    const std::vector<int> missing =
+        meet(seams_.board, {name, leaders_, options_.topology.rank(), round_limit_});
+    if (!missing.empty()) blame(missing.front(), name);
+}
+
+// Everybody tells where it listens; node 0 also what the servers ask for.
+void Search::introduce() {
+    seams_.enter("the beginning of the search", round_limit_ + 2 * kSlack);
+    if (node() == 0) {
+        token_ = new_token();
+        seams_.board.set("search/token", fmt::format("{} {}", token_[0], token_[1]));
+    } else {
+        const std::vector<std::string> words = split(must_get("search/token", 0), ' ');
+        DSL_CHECK(words.size() == 2, "a token of {} words", words.size());
+        for (size_t i = 0; i < 2; ++i) token_[i] = std::stoull(words[i]);
+    }
+    server_ = std::make_unique<ProbeServer>(options_.address, token_);
+    seams_.board.set(fmt::format("search/place/{}", node()),
+                     fmt::format("{} {}", options_.address, server_->port()));
+    come_together("the search for slow links");
+    for (int other = 0; other < node_count(); ++other) {
+        const std::vector<std::string> words =
+            split(must_get(fmt::format("search/place/{}", other), other), ' ');
+        DSL_CHECK(words.size() == 2, "a place of {} words", words.size());
+        places_[other] = {options_.address, words[0],
+                          static_cast<int>(parse_int(words[1]).value_or(0))};
+    }
+}
+
+void Search::measure(const NodeLink& link, int pass) {
+    LinkSample sample = probe_link(places_.at(link.to), token_, options_.limits);
+    sample.from = link.from;
+    sample.to = link.to;
+    sample.pass = pass;
+    own_.emplace_back(sample);
+    seams_.report(sample);
+}
+
+void Search::measure_itself(const std::vector<NodeLink>& links, int pass) {
+    const bool wanted = std::any_of(links.begin(), links.end(), [&](const NodeLink& link) {
+        return link.from == node() && link.to == node();
+    });
+    if (wanted) {
+        const HostSample host{node(), pass, time_processor().count()};
+        own_.emplace_back(host);
+        seams_.report(host);
+        measure({node(), node()}, pass);
+    }
+    come_together(fmt::format("pass {} of the search, inside each host", pass));
+}
+
+void Search::run_round(const LinkRound& round, int pass, int number) {
+    for (const NodeLink& link : round) {
+        if (link.from != node()) continue;
+        seams_.enter(fmt::format("pass {} of the search, to node {}", pass, link.to),
+                     round_limit_ + 2 * kSlack);
+        measure(link, pass);
+    }
+    come_together(fmt::format("pass {} of the search, round {}", pass, number));
+}
+
+void Search::share(int pass) {
+    seams_.board.set(fmt::format("search/pass/{}/{}", pass, node()), encode_all(own_));
+    own_.clear();
+}
+
+std::vector<NodeLink> Search::next_links(int pass) {
+    const std::string key = fmt::format("search/again/{}", pass);
+    if (node() != 0) return parse_links(must_get(key, 0));
+    for (int other = 0; other < node_count(); ++other) {
+        const std::string text = must_get(fmt::format("search/pass/{}/{}", pass, other), other);
+        for (const HealthRecord& record : decode_all_health(text)) {
+            if (const auto* link = std::get_if<LinkSample>(&record))
+                samples_.links.push_back(*link);
+            if (const auto* host = std::get_if<HostSample>(&record))
+                samples_.hosts.push_back(*host);
+        }
+    }
+    std::vector<NodeLink> links;
+    if (pass < kHealthPasses) links = links_to_repeat(samples_, pass);
+    seams_.board.set(key, links_text(links));
+    return links;
+}
+
+PairSearchResult Search::run() {
+    introduce();
+    std::vector<NodeLink> inside;
+    for (int other = 0; other < node_count(); ++other) inside.push_back({other, other});
+    std::vector<LinkRound> rounds = all_link_rounds(node_count());
+    for (int pass = 1;; ++pass) {
+        measure_itself(inside, pass);
+        for (size_t i = 0; i < rounds.size(); ++i)
+            run_round(rounds[i], pass, static_cast<int>(i) + 1);
+        share(pass);
+        const std::vector<NodeLink> again = next_links(pass);
+        if (again.empty()) break;
+        inside.clear();
+        std::vector<NodeLink> between;
+        for (const NodeLink& link : again)
+            (link.from == link.to ? inside : between).push_back(link);
+        rounds = rounds_of(between);
+    }
+    if (node() != 0) {
+        const std::string result = must_get("search/result", 0);
+        return static_cast<PairSearchResult>(parse_int(result).value_or(0));
+    }
+    PairSearchResult result = PairSearchResult::kHealthy;
+    if (!judge(samples_).empty()) result = PairSearchResult::kFound;
+    if (any_broken(samples_)) result = PairSearchResult::kBroken;
+    seams_.board.set("search/result", std::to_string(static_cast<int>(result)));
+    return result;
+}
+
+}  // namespace
+
+PairSearchResult search_pairs(const PairSearchOptions& options, const PairSearchSeams& seams) {
+    DSL_CHECK(options.topology.local_rank == 0, "local rank {} searches",
+              options.topology.local_rank);
+    return Search(options, seams).run();
+}
+
+}  // namespace dslaunch

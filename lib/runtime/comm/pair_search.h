@@ -1,0 +1,38 @@
+// The search of `dslaunch health`: one rank of each host measures the ways to all others, round by
+// round, and what looks bad once more. launch/health_schedule.h says who with whom,
+// launch/health_verdict.h what looks bad. Blocks its caller; one thread.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "launch/health_record.h"
+#include "runtime/comm/board.h"
+#include "runtime/comm/link_probe.h"
+#include "runtime/comm/topology.h"
+
+namespace dslaunch {
+
+struct PairSearchOptions {
+    Topology topology;
+    std::string address;  // own, digits: where to listen and to send from
+    ProbeLimits limits;
+};
+
+struct PairSearchSeams {
+    Board& board;
+    std::function<void(const HealthRecord&)> report;
+    // Where this rank is, and how long that may take at most.
+    std::function<void(const std::string& where, Duration limit)> enter;
+};
+
+enum class PairSearchResult { kHealthy, kFound, kBroken };
+
+// What node 0 concludes; broken: some way does not work at all, and collectives would wait for it.
+// Throws Error{kHang} naming the rank that does not come to a round (and reports it as a fault),
+// {kSetup} when this host cannot listen. REQUIRES: local rank 0.
+[[nodiscard]] PairSearchResult search_pairs(const PairSearchOptions& options,
+                                            const PairSearchSeams& seams);
+
+}  // namespace dslaunch

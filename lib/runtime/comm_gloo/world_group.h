@@ -1,0 +1,46 @@
+// All ranks of a job as one group of c10d: the store that rank 0 serves on the socket its agent
+// bound, as a board, and Gloo's collectives over it. Used by `dslaunch health`; training joins
+// hosts by bridges (rendezvous.h) instead. worker environment -> [here] -> pair search, sweep.
+// Threads: the board any, the collectives one.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/clock.h"
+#include "launch/worker_environment.h"
+#include "runtime/comm/board.h"
+#include "runtime/comm/health_collectives.h"
+
+namespace dslaunch {
+
+class WorldGroup final : public Board {
+  public:
+    // Rank 0 serves, the others connect. Throws Error{kHosts} naming address and port when it
+    // cannot be reached within LIMIT, {kSetup} when rank 0 cannot serve. Takes over the
+    // environment's rendezvous descriptor.
+    WorldGroup(const WorkerEnvironment& environment, Duration limit);
+    WorldGroup(const WorldGroup&) = delete;
+    WorldGroup& operator=(const WorldGroup&) = delete;
+    ~WorldGroup() override;
+
+    void set(const std::string& key, const std::string& value) override;
+    [[nodiscard]] std::optional<std::string> get(const std::string& key, Duration limit) override;
+
+    // The address of this host by which it reaches rank 0's, digits.
+    [[nodiscard]] const std::string& address() const { return address_; }
+
+    // Connects every rank to every other. LIMIT: of this and of each operation. Throws Error{kHang}
+    // or {kPeerLost}. Binds the interface that GLOO_SOCKET_IFNAME names, else address(). The group
+    // must outlive it.
+    [[nodiscard]] std::unique_ptr<HealthCollectives> open_gloo(Duration limit);
+
+  private:
+    struct Store;
+    int rank_;
+    int world_size_;
+    std::string address_;
+    std::unique_ptr<Store> store_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,304 @@
+// `dslaunch health` on four hosts with one thing wrong at a time, by a wire that delays, drops and
+// changes frames: the right host, link or direction is named. And on hosts with nothing wrong,
+// under load too: nobody is.
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "support/catch.h"
+#include "support/job_process.h"
+#include "support/skip.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+
+namespace {
+
+const std::string kFolder = DSL_BINARY_DIR;
+const std::string kRigScript = std::string(DSL_SOURCE_DIR) + "/tests/cluster/rig.sh";
+constexpr int kHosts = 4;
+
+// A process that reads lines and answers each.
+class WireProcess {
+  public:
+    explicit WireProcess(const std::string& prefix) : input_(make_pipe()), output_(make_pipe()) {
+        pid_ = ::fork();
+        if (pid_ == 0) {
+            ::dup2(input_.read_end.get(), 0);
+            ::dup2(output_.write_end.get(), 1);
+            const std::string program = kFolder + "/wire";
+            ::execl(program.c_str(), "wire", prefix.c_str(), std::to_string(kHosts).c_str(),
+                    static_cast<char*>(nullptr));
+            ::_exit(126);
+        }
+        output_.write_end.reset();
+        REQUIRE(answers());
+    }
+    WireProcess(const WireProcess&) = delete;
+    WireProcess& operator=(const WireProcess&) = delete;
+    ~WireProcess() {
+        input_.write_end.reset();
+        ::kill(pid_, SIGKILL);
+        ::waitpid(pid_, nullptr, 0);
+    }
+    void tell(const std::string& line) {
+        REQUIRE(write_full(input_.write_end.get(), line + "\n") == 0);
+        REQUIRE(answers());
+    }
+
+  private:
+    bool answers() {
+        std::array<std::byte, 3> ok{};
+        return read_full(output_.read_end.get(), ok) == 3;
+    }
+    Pipe input_;
+    Pipe output_;
+    pid_t pid_ = -1;
+};
+
+// Hosts of rig.sh whose bridge is replaced by a wire.
+class Hosts {
+  public:
+    Hosts()
+        : prefix_("dh" + std::to_string(::getpid() % 1000) + "h"),
+          folder_("/tmp/dslaunch-rig-" + prefix_) {
+        TemporaryFolder folder;
+        JobProcess up(folder, {"env", "MAX_STARTUPS=50:30:100", kRigScript, "up", folder_, prefix_,
+                               std::to_string(kHosts)});
+        const int code = up.wait(60'000);
+        usable_ = code == 0;
+        if (code == 77) report_skipped("health over hosts made of network namespaces", up.out());
+        if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
+        if (!usable_) return;
+        for (int host = 0; host <= kHosts; ++host)
+            shell("ip link set " + prefix_ + std::to_string(host) + "v nomaster promisc on");
+        shell("for i in 1 2 3 4; do echo n$i slots=1; done >" + folder_ + "/hostfile");
+        wire_ = std::make_unique<WireProcess>(prefix_);
+    }
+    ~Hosts() {
+        wire_.reset();
+        TemporaryFolder folder;
+        JobProcess down(folder, {kRigScript, "down", folder_, prefix_});
+        down.wait(30'000);
+    }
+    [[nodiscard]] bool usable() const { return usable_; }
+    [[nodiscard]] WireProcess& wire() { return *wire_; }
+    [[nodiscard]] std::string name(int host) const { return prefix_ + std::to_string(host); }
+    [[nodiscard]] std::vector<std::string> command(std::vector<std::string> more = {}) const {
+        std::vector<std::string> words = {"ip",
+                                          "netns",
+                                          "exec",
+                                          name(0),
+                                          kFolder + "/dslaunch",
+                                          "health",
+                                          "--hostfile",
+                                          folder_ + "/hostfile",
+                                          "--ssh_config",
+                                          folder_ + "/good",
+                                          "--sizes",
+                                          "4K,1M",
+                                          "--env",
+                                          "OMP_NUM_THREADS=1"};
+        words.insert(words.end(), more.begin(), more.end());
+        return words;
+    }
+    static void shell(const std::string& line) {
+        TemporaryFolder folder;
+        JobProcess process(folder, {"sh", "-c", line});
+        if (process.wait(20'000) != 0) FAIL(line + ": " + process.err());
+    }
+    // The dsworker of HOST, once there is one.
+    [[nodiscard]] std::optional<ProcessName> worker_of(int host, int limit_ms) const {
+        std::optional<ProcessName> found;
+        (void)wait_until([&] { return (found = look_for_worker(host)).has_value(); }, limit_ms);
+        return found;
+    }
+
+  private:
+    [[nodiscard]] std::optional<ProcessName> look_for_worker(int host) const {
+        TemporaryFolder folder;
+        JobProcess process(folder, {"ip", "netns", "pids", name(host)});
+        process.wait(10'000);
+        std::istringstream pids(process.out());
+        for (pid_t pid = 0; pids >> pid;) {
+            std::ifstream file("/proc/" + std::to_string(pid) + "/comm");
+            std::string comm;
+            std::getline(file, comm);
+            if (comm == "dsworker") return name_process(pid);
+        }
+        return std::nullopt;
+    }
+
+    std::string prefix_;
+    std::string folder_;
+    bool usable_ = false;
+    std::unique_ptr<WireProcess> wire_;
+};
+
+bool has_worker() {
+    if (std::filesystem::exists(kFolder + "/dsworker")) return true;
+    report_skipped("health over several hosts", "dsworker is not built (it needs LibTorch)");
+    return false;
+}
+
+// The line of the report that names who is to blame.
+std::string blamed(const std::string& out) {
+    const size_t at = out.find("UNHEALTHY ");
+    return at == std::string::npos ? "" : out.substr(at, out.find('\n', at) - at);
+}
+
+struct Row {
+    std::string fault;               // in words
+    std::vector<std::string> rules;  // of the wire
+    std::string named;               // in the report
+};
+
+// 16 faults of the network; the others follow below.
+const std::vector<Row> kRows = {
+    {"rate of a host, both ways", {"set 3 * rate=2e6", "set * 3 rate=2e6"}, "host n3"},
+    {"rate of a host, sending", {"set 2 * rate=2e6"}, "host n2, in what it sends"},
+    {"rate of a host, receiving", {"set * 4 rate=2e6"}, "host n4, in what it receives"},
+    {"rate of one link", {"set 1 3 rate=2e6", "set 3 1 rate=2e6"}, "between n1 and n3"},
+    {"rate of one direction", {"set 4 2 rate=2e6"}, "from n4 to n2"},
+    {"delay of a host", {"set 3 * delay_ms=10"}, "host n3"},
+    {"delay of one link", {"set 2 4 delay_ms=10"}, "between n2 and n4"},
+    {"jitter of a host", {"set 2 * jitter_ms=40"}, "host n2"},
+    {"1 % loss of a host, sending", {"set 3 * loss=0.01"}, "host n3"},
+    {"5 % loss of one direction", {"set 2 3 loss=0.05"}, "from n2 to n3"},
+    {"30 % loss of a host", {"set 4 * loss=0.3"}, "host n4"},
+    {"corruption that checksums see", {"set 2 * corrupt=0.02"}, "host n2"},
+    {"duplicates of a host", {"set 3 * twice=0.05"}, "host n3"},
+    {"large packets dropped on one link",
+     {"set 2 4 larger=1000", "set 4 2 larger=1000"},
+     "between n2 and n4"},
+    {"one link cut", {"set 2 3 loss=1", "set 3 2 loss=1"}, "between n2 and n3"},
+    {"changed bytes that no checksum sees", {"set 4 3 change=0.05"}, "from n4 to n3"},
+};
+
+}  // namespace
+
+TEST_CASE("health names the host, link or direction that the wire spoils", "[health]") {
+    if (!has_worker()) return;
+    Hosts hosts;
+    if (!hosts.usable()) return;
+    int found = 0;
+    for (const Row& row : kRows) {
+        hosts.wire().tell("clear");
+        for (const std::string& rule : row.rules) hosts.wire().tell(rule);
+        TemporaryFolder folder;
+        const auto began = Steady::now();
+        JobProcess job(folder, hosts.command());
+        const int code = job.wait(150'000);
+        const std::string blame = blamed(job.out());
+        const bool right = blame.find(row.named) != std::string::npos;
+        std::printf("%-38s %s code %d, %.1f s: %s\n", row.fault.c_str(), right ? "ok" : "NOT FOUND",
+                    code, std::chrono::duration<double>(Steady::now() - began).count(),
+                    blame.c_str());
+        std::fflush(stdout);
+        INFO(row.fault << "\n" << job.out() << job.err());
+        CHECK(right);
+        CHECK(code == 71);
+        found += right ? 1 : 0;
+    }
+    std::printf("%d of %zu faults of the wire found\n", found, kRows.size());
+}
+
+TEST_CASE("health names the rank that is stopped, killed or cut off while it runs", "[health]") {
+    if (!has_worker()) return;
+    Hosts hosts;
+    if (!hosts.usable()) return;
+    struct End {
+        std::string fault;
+        std::function<void(const ProcessName&)> act;
+        int code;
+        std::string named;
+    };
+    const std::string cut = "ip -n " + hosts.name(3) + " link set eth0 down";
+    const End ends[] = {
+        {"rank stopped", [](const ProcessName& p) { signal_process(p, SIGSTOP); }, 69, "rank 2"},
+        {"rank killed", [](const ProcessName& p) { signal_process(p, SIGKILL); }, 68,
+         "rank 2 on host n3 failed first: killed by SIGKILL"},
+        {"link down", [&](const ProcessName&) { Hosts::shell(cut); }, -1, "n3"},
+    };
+    for (const End& end : ends) {
+        TemporaryFolder folder;
+        const auto began = Steady::now();
+        JobProcess job(folder, hosts.command());
+        const auto worker = hosts.worker_of(3, 20'000);
+        REQUIRE(worker);
+        std::this_thread::sleep_for(std::chrono::milliseconds(700));
+        end.act(*worker);
+        const int code = job.wait(90'000);
+        const std::string all = job.out() + job.err();
+        const bool right = all.find(end.named) != std::string::npos;
+        std::printf("%-38s %s code %d, %.1f s\n", end.fault.c_str(), right ? "ok" : "NOT FOUND",
+                    code, std::chrono::duration<double>(Steady::now() - began).count());
+        std::fflush(stdout);
+        INFO(end.fault << "\n" << all);
+        CHECK(right);
+        if (end.code > 0) {
+            CHECK(code == end.code);
+        } else {
+            CHECK(code > 0);
+        }
+    }
+}
+
+TEST_CASE("health names the host whose processor is mostly taken away", "[health]") {
+    if (!has_worker()) return;
+    Hosts hosts;
+    if (!hosts.usable()) return;
+    TemporaryFolder folder;
+    JobProcess job(folder, hosts.command());
+    const auto worker = hosts.worker_of(3, 20'000);
+    REQUIRE(worker);
+    // 4 of 100 ms are left to it, as a tight quota of its control group would leave.
+    std::jthread throttle([&](const std::stop_token& stop) {
+        while (!stop.stop_requested()) {
+            signal_process(*worker, SIGSTOP);
+            std::this_thread::sleep_for(std::chrono::milliseconds(96));
+            signal_process(*worker, SIGCONT);
+            std::this_thread::sleep_for(std::chrono::milliseconds(4));
+        }
+    });
+    const int code = job.wait(150'000);
+    std::printf("processor taken away: code %d: %s\n", code, blamed(job.out()).c_str());
+    INFO(job.out() << job.err());
+    CHECK(code == 71);
+    CHECK(blamed(job.out()).find("host n3") != std::string::npos);
+}
+
+TEST_CASE("healthy hosts are called healthy, also beside other work", "[health]") {
+    if (!has_worker()) return;
+    Hosts hosts;
+    if (!hosts.usable()) return;
+    for (int run = 0; run < 10; ++run) {
+        TemporaryFolder folder;
+        // From the sixth run on, four busy processes compete for the processors.
+        std::vector<std::unique_ptr<TemporaryFolder>> folders;
+        std::vector<std::unique_ptr<JobProcess>> load;
+        for (int i = 0; i < (run < 5 ? 0 : 4); ++i) {
+            folders.push_back(std::make_unique<TemporaryFolder>());
+            load.push_back(std::make_unique<JobProcess>(
+                *folders.back(), std::vector<std::string>{"sh", "-c", "while :; do :; done"}));
+        }
+        const auto began = Steady::now();
+        JobProcess job(folder, hosts.command());
+        const int code = job.wait(150'000);
+        std::printf("healthy run %d%s: code %d, %.1f s %s\n", run, load.empty() ? "" : ", loaded",
+                    code, std::chrono::duration<double>(Steady::now() - began).count(),
+                    blamed(job.out()).c_str());
+        std::fflush(stdout);
+        INFO(job.out() << job.err());
+        CHECK(code == 0);
+        CHECK(blamed(job.out()).empty());
+    }
+}

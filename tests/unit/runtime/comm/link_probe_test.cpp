@@ -1,0 +1,192 @@
+// Probes over loopback: against a good server, none, one that is silent, one of another job, and a
+// way that changes bytes; and the search that puts probes together.
+#include "runtime/comm/link_probe.h"
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "base/error.h"
+#include "launch/health_schedule.h"
+#include "runtime/comm/pair_search.h"
+#include "support/catch.h"
+#include "support/map_board.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+using namespace std::chrono_literals;
+
+namespace {
+
+constexpr ProbeToken kToken = {17, 4};
+
+ProbeLimits quick() {
+    ProbeLimits limits;
+    limits.connect = 400ms;
+    limits.exchanges_max = 50;
+    limits.burst_bytes_max = 1 << 20;
+    return limits;
+}
+
+struct Listener {
+    UniqueFd fd;
+    int port = 0;
+};
+
+Listener listen_on_loopback() {
+    Listener result{UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), 0};
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    REQUIRE(::bind(result.fd.get(), any, length) == 0);
+    REQUIRE(::listen(result.fd.get(), 16) == 0);
+    REQUIRE(::getsockname(result.fd.get(), any, &length) == 0);
+    result.port = ntohs(address.sin_port);
+    return result;
+}
+
+// Passes bytes on between a probe and a server, and flips one bit of what the probe sends, past the
+// greeting and the small messages.
+class BadWay {
+  public:
+    explicit BadWay(int to_port)
+        : here_(listen_on_loopback()), thread_([this, to_port] {
+              const UniqueFd probe(::accept(here_.fd.get(), nullptr, nullptr));
+              const UniqueFd server(::socket(AF_INET, SOCK_STREAM, 0));
+              sockaddr_in address{};
+              address.sin_family = AF_INET;
+              address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+              address.sin_port = htons(static_cast<uint16_t>(to_port));
+              if (::connect(server.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) !=
+                  0)
+                  return;
+              std::thread back([&] { carry(server.get(), probe.get(), -1); });
+              carry(probe.get(), server.get(), 30'000);
+              back.join();
+          }) {}
+    ~BadWay() { thread_.join(); }
+    [[nodiscard]] int port() const { return here_.port; }
+
+  private:
+    static void carry(int from, int to, int64_t flip_at) {
+        std::vector<std::byte> bytes(4096);
+        int64_t passed = 0;
+        for (ssize_t count; (count = ::read(from, bytes.data(), bytes.size())) > 0;) {
+            if (flip_at >= passed && flip_at < passed + count)
+                bytes[static_cast<size_t>(flip_at - passed)] ^= std::byte{4};
+            passed += count;
+            if (write_full(to, std::span(bytes).first(static_cast<size_t>(count))) != 0) break;
+        }
+        ::shutdown(to, SHUT_WR);
+    }
+
+    Listener here_;
+    std::thread thread_;
+};
+
+}  // namespace
+
+TEST_CASE("a probe of a good way finds every word right, a rate and round trips") {
+    const ProbeServer server("127.0.0.1", kToken);
+    const LinkSample sample =
+        probe_link({"127.0.0.1", "127.0.0.1", server.port()}, kToken, quick());
+    INFO(sample.error);
+    CHECK(sample.error.empty());
+    CHECK(sample.exchanges == 50);
+    CHECK(sample.wrong == 0);
+    CHECK(sample.rtt_p50 > 0);
+    CHECK(sample.rtt_p99 >= sample.rtt_p50);
+    CHECK(sample.bytes_per_second > 0);
+    CHECK(sample.free_bytes_per_second >= sample.bytes_per_second);
+}
+
+TEST_CASE("one bit changed on the way is one wrong word") {
+    const ProbeServer server("127.0.0.1", kToken);
+    const BadWay way(server.port());
+    const LinkSample sample = probe_link({"", "127.0.0.1", way.port()}, kToken, quick());
+    CHECK(sample.wrong == 1);
+}
+
+TEST_CASE("a server of another job, none, and one that is silent are told apart") {
+    const ProbeServer server("127.0.0.1", kToken);
+    const ProbePlace good{"", "127.0.0.1", server.port()};
+    CHECK_THAT(probe_link(good, {1, 2}, quick()).error, Catch::Contains("closed the connection"));
+    int free_port = 0;
+    { free_port = listen_on_loopback().port; }
+    CHECK_THAT(probe_link({"", "127.0.0.1", free_port}, kToken, quick()).error,
+               Catch::Contains("refused"));
+    const Listener silent = listen_on_loopback();
+    const TimePoint begun = SystemClock().now();
+    CHECK_THAT(probe_link({"", "127.0.0.1", silent.port}, kToken, quick()).error,
+               Catch::Contains("does not answer"));
+    CHECK(SystemClock().now() - begun < 10s);
+}
+
+TEST_CASE("a server ends while a probe is under way, and names an address it cannot use") {
+    auto server = std::make_unique<ProbeServer>("127.0.0.1", kToken);
+    ProbeLimits endless = quick();
+    endless.exchanges_max = 1 << 30;
+    endless.latency = 30s;
+    const ProbePlace place{"", "127.0.0.1", server->port()};
+    std::string error;
+    std::thread probe([&] { error = probe_link(place, kToken, endless).error; });
+    std::this_thread::sleep_for(50ms);
+    server.reset();
+    probe.join();
+    CHECK_FALSE(error.empty());
+    CHECK_THROWS_AS(ProbeServer("192.0.2.1", kToken), Error);
+    CHECK_THROWS_AS(ProbeServer("localhost", kToken), Error);
+}
+
+TEST_CASE("a meeting names who does not come, and its first member when that one is missing") {
+    MapBoard board;
+    std::vector<int> seen;
+    std::thread second([&] { seen = meet(board, {"m", {0, 1, 2}, 1, 300ms}); });
+    CHECK(meet(board, {"m", {0, 1, 2}, 0, 300ms}) == std::vector<int>{2});
+    second.join();
+    CHECK(seen == std::vector<int>{2});
+    CHECK(meet(board, {"other", {0, 1}, 1, 10ms}) == std::vector<int>{0});
+    CHECK(meet(board, {"alone", {0}, 0, 10ms}).empty());
+}
+
+TEST_CASE("a search measures every way once each, and blames the rank that does not come") {
+    for (const int missing : {-1, 2}) {
+        MapBoard board;
+        std::mutex mutex;
+        std::set<NodeLink> measured;
+        std::atomic<int> hung = 0;
+        std::vector<std::thread> nodes;
+        for (int node = 0; node < 3; ++node) {
+            if (node == missing) continue;
+            nodes.emplace_back([&, node] {
+                PairSearchOptions options;
+                options.topology = {{1, 2, 1}, node, 0};
+                options.address = "127.0.0.1";
+                options.limits = quick();
+                options.limits.latency = options.limits.burst = 500ms;
+                const auto keep = [&](const HealthRecord& record) {
+                    const std::lock_guard lock(mutex);
+                    if (const auto* link = std::get_if<LinkSample>(&record))
+                        measured.insert({static_cast<int>(link->from), static_cast<int>(link->to)});
+                };
+                try {
+                    (void)search_pairs(options, {board, keep, [](const std::string&, Duration) {}});
+                } catch (const Error& error) {
+                    // Node 2 is rank 3: node 1 has two.
+                    const bool named = std::string(error.what()).find("rank 3") == 0;
+                    hung += error.code() == ExitCode::kHang && named ? 1 : 0;
+                }
+            });
+        }
+        for (std::thread& node : nodes) node.join();
+        CHECK(hung == (missing < 0 ? 0 : 2));
+        CHECK(measured.size() == (missing < 0 ? 9U : 0U));
+    }
+}

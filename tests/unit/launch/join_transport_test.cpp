@@ -197,6 +197,10 @@ TEST_CASE("a stranger can neither join nor disturb: garbage, wrong tokens, silen
         return std::all_of(crowd.begin(), crowd.end(),
                            [](const UniqueFd& s) { return is_closed(s); });
     }));
+    // One that is alone and says half of it has no more time than the others.
+    const UniqueFd slow = stranger(served, "dslaunch-join 1\n");
+    CHECK_FALSE(served.pump([&] { return is_closed(slow); }, 100));
+    CHECK(served.pump([&] { return is_closed(slow); }, 2'000));
     CHECK(served.bytes.empty());
     CHECK(served.ended.empty());
     // The first agent's connection never noticed, and the second comes as if nothing had been.

@@ -33,6 +33,11 @@ void make_non_blocking(int fd) {
 }  // namespace
 
 ProcessTransport::~ProcessTransport() {
+    // All are told before the first is waited for.
+    for (Child& child : children_) {
+        child.input.reset();
+        if (child.pid >= 0) ::kill(child.pid, SIGTERM);
+    }
     for (size_t i = 0; i < children_.size(); ++i) abandon(i);
 }
 

@@ -34,6 +34,13 @@ constexpr size_t kReadBytes = 64U << 10;
 constexpr size_t kCompactBytes = 1U << 20;
 constexpr milliseconds kTick{500};
 
+// The kinds that decode_relay<RelayHosts>() lets through.
+std::unique_ptr<Transport> transport_below(const RelayHosts& hosts) {
+    if (hosts.transport == TransportKind::kLocal) return make_local_transport();
+    if (hosts.transport == TransportKind::kSsh) return make_ssh_transport(hosts.ssh_config_path);
+    return make_openssh_transport(hosts.ssh_config_path);
+}
+
 // Place 0 is the agent of this host, place i > 0 host i - 1 of below_.
 class Relay {
   public:
@@ -128,10 +135,7 @@ void Relay::begin(const RelayHosts& hosts) {
     options.ssh_config_path = hosts.ssh_config_path;
     options.fanout = hosts.fanout;
     options.tried_from = hosts.hosts.front().name;
-    JobSpec spec;
-    spec.transport = hosts.transport;
-    spec.ssh_config_path = hosts.ssh_config_path;
-    below_ = make_tree_transport(make_transport(spec), options);
+    below_ = make_tree_transport(transport_below(hosts), options);
     below_->start({hosts.hosts.begin() + 1, hosts.hosts.end()});
 }
 

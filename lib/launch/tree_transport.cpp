@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -25,6 +26,8 @@ using Kind = TransportEvent::Kind;
 constexpr auto kNever = Time::max();
 // After so many hosts in a row that cannot be relays, the rest of their subtree gets none.
 constexpr int kRelaysTriedMax = 2;
+// Starting a program may take a while on a busy machine: relays are answered in between.
+constexpr int kStartsInARow = 4;
 // How long the launcher itself tries a host that a relay did not reach.
 constexpr milliseconds kTrialMax{5'000};
 
@@ -86,7 +89,7 @@ class TreeTransport final : public Transport {
 
     size_t add_to_base(HostAddress address, Owner owner);
     void reach(std::vector<size_t> hosts, int relays_tried);
-    void reach_directly(size_t host);
+    void start_some();
     void open_relay(std::vector<size_t> hosts, int relays_tried);
     void take(TransportEvent& event);
     void take_direct(size_t host, TransportEvent& event);
@@ -113,7 +116,8 @@ class TreeTransport final : public Transport {
     std::vector<Host> hosts_;
     std::vector<Relay> relays_;
     std::vector<Trial> trials_;
-    std::vector<Owner> owners_;  // by index in the base
+    std::vector<Owner> owners_;     // by index in the base
+    std::deque<size_t> unreached_;  // hosts to be reached directly
     std::vector<TransportEvent> events_;
 };
 
@@ -129,6 +133,7 @@ void TreeTransport::start(const std::vector<HostAddress>& hosts) {
         std::iota(part.begin(), part.end(), range.first);
         reach(std::move(part), 0);
     }
+    start_some();
 }
 
 size_t TreeTransport::add_to_base(HostAddress address, Owner owner) {
@@ -143,17 +148,23 @@ void TreeTransport::reach(std::vector<size_t> hosts, int relays_tried) {
     if (hosts.size() > 1 && relays_tried < kRelaysTriedMax) {
         return open_relay(std::move(hosts), relays_tried);
     }
-    for (const size_t host : hosts) reach_directly(host);
+    for (const size_t host : hosts) {
+        hosts_[host].relay.reset();
+        unreached_.push_back(host);
+    }
 }
 
-void TreeTransport::reach_directly(size_t index) {
-    Host& host = hosts_[index];
-    host.relay.reset();
-    if (host.ended) return;
-    host.base = add_to_base(host.address, {Owner::Use::kHost, index});
-    if (host.held) base_->hold(*host.base, true);
-    base_->send(*host.base, std::exchange(host.pending, {}));
-    if (host.close_pending) base_->close_input(*host.base);
+void TreeTransport::start_some() {
+    for (int started = 0; started < kStartsInARow && !unreached_.empty(); ++started) {
+        const size_t index = unreached_.front();
+        unreached_.pop_front();
+        Host& host = hosts_[index];
+        if (host.ended) continue;
+        host.base = add_to_base(host.address, {Owner::Use::kHost, index});
+        if (host.held) base_->hold(*host.base, true);
+        base_->send(*host.base, std::exchange(host.pending, {}));
+        if (host.close_pending) base_->close_input(*host.base);
+    }
 }
 
 void TreeTransport::open_relay(std::vector<size_t> hosts, int relays_tried) {
@@ -213,7 +224,7 @@ void TreeTransport::hold(size_t index, bool held) {
     host.held = held;
     if (host.ended) return;
     if (host.base) return base_->hold(*host.base, held);
-    give_credit(host);
+    if (host.relay) give_credit(host);
 }
 
 // Not for each frame: a quarter of the window at once.
@@ -472,9 +483,11 @@ milliseconds TreeTransport::until_next(milliseconds timeout) const {
 }
 
 std::vector<TransportEvent> TreeTransport::wait(milliseconds timeout, int wake_fd) {
-    const auto limit = events_.empty() ? until_next(timeout) : milliseconds(0);
+    const auto limit =
+        events_.empty() && unreached_.empty() ? until_next(timeout) : milliseconds(0);
     for (TransportEvent& event : base_->wait(limit, wake_fd)) take(event);
     check_time();
+    start_some();
     return std::exchange(events_, {});
 }
 

@@ -197,6 +197,7 @@ TEST_CASE("a host that cannot be a relay hides no other: the next one is, then n
     REQUIRE(deep.opened() == Names{"r h0", "r h7"});
     static_cast<void>(deep.end(0, "no"));
     static_cast<void>(deep.end(2, "no"));
+    static_cast<void>(deep.wait());  // not all at once
     CHECK(deep.opened() == Names{"r h0", "r h7", "r h1", "a h2", "a h3", "a h4", "a h5", "a h6"});
 }
 
@@ -206,7 +207,7 @@ TEST_CASE("a relay that does not greet in time keeps its own host alone") {
     Tree tree(5, options);
     std::this_thread::sleep_for(milliseconds(2));
     CHECK(tree.wait().empty());
-    CHECK(tree.opened() == Names{"r h0", "r h2", "a h1", "r h3"});
+    CHECK(tree.opened() == Names{"r h0", "r h2", "r h3", "a h1"});
     CHECK_FALSE(tree.base->connections[1].abandoned);
     static_cast<void>(tree.say(1, greeting()));
     CHECK(decode_relay<RelayHosts>(tree.base->connections[1].told[0].payload).hosts.size() == 1);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <optional>
 #include <set>
 
 #include "base/bytes.h"
@@ -146,14 +147,17 @@ int push_command(std::span<const std::string> arguments) {
              "every host is this machine: nothing to send; name others with --hostfile");
     }
     PushJob job = job_for(targets.spec, targets.hosts, signals.get());
-    const ScratchFolder scratch;
+    std::optional<ScratchFolder> scratch;  // until everything is sent
     for (const std::string& word : parsed.words) {
         for (const NamedFile& file : list_files(word)) {
             const std::string target = to.empty() ? file.local_path : to + "/" + file.below;
             job.files.push_back({file.local_path, target, {}, false});
         }
     }
-    if (!bundle.empty()) add_bundle(bundle, scratch.path(), to, job);
+    if (!bundle.empty()) {
+        scratch.emplace();
+        add_bundle(bundle, scratch->path(), to, job);
+    }
     if (parsed.words.empty() && bundle.empty()) add_installation(job);
     const std::vector<PushedHost> hosts = run_push(job);
     fmt::print("{}", json ? as_json(job, hosts) : summary(job, hosts, false));

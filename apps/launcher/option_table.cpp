@@ -251,7 +251,7 @@ constexpr OptionRow kRows[] = {
     {"fanout", kValue, Group::kHosts, "N", "connect to N hosts at most, which start agents on the rest and need ssh keys for them. Default 256; 0: reach all from here", set_fanout},
     {"no-ssh-check", kNothing, Group::kHosts, "", "do not compare the files that a .pt job needs on the hosts (dslaunch itself always is)", [](O& o, V&) { o.check_hosts = false; }},
     {"push", kNothing, Group::kHosts, "", "first send what the hosts lack: dslaunch, and for a .pt the model, config, worker, libraries", [](O& o, V&) { o.push = true; }},
-    {"master-addr", kValue, Group::kHosts, "ADDRESS", "where ranks meet; default: the first host", set_master_address},
+    {"master-addr", kValue, Group::kHosts, "ADDRESS", "where ranks meet; default: an address of the first host that all hosts reach", set_master_address},
     {"master-port", kValue, Group::kHosts, "PORT", "where ranks meet; default: a free one", [](O& o, V& v) { o.master_port = port(v); }},
     {"verify", kNothing, Group::kHosts, "", "compare data over 1 GiB byte by byte, not by samples", [](O& o, V&) { o.verify = true; }},
 

@@ -55,8 +55,9 @@ TEST_CASE("a bound rank runs on its processors and no other") {
     // Nobody is bound without being asked, and nested jobs do not inherit it.
     const Outcome free = run({}, {"env", "DSL_BINDING=7"});
     CHECK(free.code == 0);
-    CHECK(free.lines == std::vector<std::string>{"[0] none none Cpus_allowed_list: " + all,
-                                                 "[1] none none Cpus_allowed_list: " + all});
+    CHECK(free.lines ==
+          std::vector<std::string>{fmt::format("[0] none none Cpus_allowed_list: {}", all),
+                                   fmt::format("[1] none none Cpus_allowed_list: {}", all)});
 }
 
 TEST_CASE("a given number of threads is obeyed, and so is who bound the launcher") {

@@ -1,6 +1,5 @@
 // P14: no text in a hostfile, a filter, the environment or an option is ever executed, and what is
-// wrong with it is told with its place. Negative control, done by hand: with the transport's
-// command given to `sh -c` the canary files appear.
+// wrong with it is told with its place.
 #include <fmt/core.h>
 
 #include <filesystem>

@@ -1,6 +1,7 @@
 // P1 to P3: whatever is killed, nothing stays, and who died first is named. Negative controls, done
-// by hand: without the agent's end at the close of its stdin (Agent::read_input) the first test
-// finds 128 survivors; without PR_SET_CHILD_SUBREAPER in guardian.cpp the grandchildren stay.
+// by hand: with an agent that takes neither the end of its stdin nor the loss of its stdout as the
+// end (Agent::read_input, Agent::watch) the first test finds living workers; without the last loop
+// of find_culprit() the last one blames rank 1.
 #include <csignal>
 #include <filesystem>
 
@@ -187,21 +188,21 @@ std::string memory_group(const std::string& limit) {
 TEST_CASE("P1: a launcher that is killed at any moment leaves no worker and no grandchild") {
     kill_launchers(5);
 }
-TEST_CASE("P1, 200 times", "[.long]") {
+TEST_CASE("P1 at 200 random moments", "[.long]") {
     kill_launchers(200);
 }
 
 TEST_CASE("P2: a killed agent's host is named, and nothing stays on any host") {
     kill_agents(3);
 }
-TEST_CASE("P2, 200 times", "[.long]") {
+TEST_CASE("P2 with 200 agents", "[.long]") {
     kill_agents(200);
 }
 
 TEST_CASE("P3: the rank that dies is named, whatever it dies of, and the code is never 0") {
     let_ranks_die(3);
 }
-TEST_CASE("P3, 100 times each", "[.long]") {
+TEST_CASE("P3 100 times in each way", "[.long]") {
     let_ranks_die(100);
 }
 

@@ -1,7 +1,7 @@
 // P6: stopping never blocks, neither on a process that cannot die nor on a terminal that stands
-// still. Negative controls, done by hand: with the agent waiting for ECHILD without kUnkillableMax
-// the first test never ends; with the launcher's writes going straight to the terminal, neither
-// does the second.
+// still. Negative controls, done by hand: without what agents say at the end in the report
+// (Supervisor::run) 0 of 2 are named; with a launcher that never looks at its agents while the
+// terminal stands still the last test loses its host.
 #include <fcntl.h>
 #include <linux/fuse.h>
 #include <sys/mount.h>

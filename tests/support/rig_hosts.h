@@ -17,7 +17,7 @@ class RigHosts {
   public:
     // WHAT goes unproved where the rig cannot stand: usable() is false then, and it was said.
     RigHosts(int count, const std::string& what, const std::string& max_startups = "200:30:400")
-        : prefix_("dp" + std::to_string(::getpid() % 1000) + "x"),
+        : prefix_("dp" + std::to_string(::getpid() % 1000) + letter()),
           folder_("/tmp/dslaunch-rig-" + prefix_) {
         const TemporaryFolder folder;
         JobProcess up(folder, {"env", "MAX_STARTUPS=" + max_startups, script(), "up", folder_,
@@ -56,6 +56,11 @@ class RigHosts {
     }
 
   private:
+    // The kernel may still be taking the last rig's links away.
+    static char letter() {
+        static int rigs = 0;
+        return static_cast<char>('a' + rigs++ % 26);
+    }
     static std::string script() { return std::string(DSL_SOURCE_DIR) + "/tests/cluster/rig.sh"; }
     std::string prefix_;
     std::string folder_;

@@ -2,6 +2,8 @@
 // named by rank, operation, index and value; sizes and closed forms by hand.
 #include "runtime/health_sweep.h"
 
+#include <fmt/format.h>
+
 #include <mutex>
 #include <thread>
 
@@ -53,7 +55,7 @@ std::vector<HealthRecord> sweep_world(int world_size, std::optional<HealthOp> li
             SweepOptions options;
             options.rank = rank;
             options.world_size = world_size;
-            options.host = "n" + std::string(1, static_cast<char>('0' + rank));
+            options.host = fmt::format("n{}", rank);
             options.sizes_bytes = {64, 4096};
             options.iterations_max = 3;
             HealthCollectives& used =

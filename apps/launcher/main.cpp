@@ -20,8 +20,13 @@
 #include "launcher/build_job.h"
 #include "launcher/config_command.h"
 #include "launcher/dry_run.h"
+#include "launcher/known_jobs.h"
+#include "launcher/logs_command.h"
 #include "launcher/pack_command.h"
+#include "launcher/ps_command.h"
+#include "launcher/report_command.h"
 #include "launcher/run_options.h"
+#include "launcher/stop_command.h"
 #include "launcher/tokens_command.h"
 #include "launcher/training_job.h"
 
@@ -46,6 +51,10 @@ constexpr const char* kHelp =
     "  pack       put config and data reference into a model archive\n"
     "  generate   let a trained model write text\n"
     "  tokens     turn a text file into a token file\n"
+    "  ps         list the running jobs, `ps --all` also those that ended\n"
+    "  logs       show what the ranks of a job wrote\n"
+    "  stop       end a job, and what a dead one has left on its hosts\n"
+    "  report     print what to paste into a bug report, secrets hidden\n"
     "  agent      used by dslaunch itself on each host\n"
     "\n"
     "examples:\n"
@@ -83,8 +92,9 @@ void refuse_mistyped_subcommand(const JobSpec& spec) {
         is_in_path(target)) {
         return;
     }
-    static const std::vector<std::string> kSubcommands = {"run",  "config",   "plan",  "model",
-                                                          "pack", "generate", "tokens"};
+    static const std::vector<std::string> kSubcommands = {"run",  "config",   "plan",   "model",
+                                                          "pack", "generate", "tokens", "ps",
+                                                          "logs", "stop",     "report"};
     const auto guess = nearest(target, kSubcommands);
     if (!guess) return;
     fail(ExitCode::kUsage,
@@ -118,7 +128,9 @@ int run(const Arguments& arguments) {
         require_worker(job.spec.required_files.front());
         look_into_training_job(options, job.spec);
     }
-    return run_job(job.spec);
+    const int code = run_job(job.spec);
+    remove_old_jobs(job.spec.state_directory);
+    return code;
 }
 
 // Becomes `dsworker ROLE arguments…`, which reads models; never returns.
@@ -134,13 +146,17 @@ int run(const Arguments& arguments) {
          kWorkerMissing);
 }
 
-// Those that end without a job: config, pack, tokens.
+// Those that start no job.
 int subcommand(const Arguments& arguments) {
     CLI::App app("dslaunch");
     int exit_code = 0;
     add_config_command(app, exit_code);
     add_pack_command(app);
     add_tokens_command(app);
+    add_ps_command(app, exit_code);
+    add_logs_command(app, exit_code);
+    add_stop_command(app, exit_code);
+    add_report_command(app, exit_code);
     Arguments words;  // CLI11 wants them last first
     for (const std::string& word : arguments) words.insert(words.begin(), with_dashes(word));
     try {
@@ -170,7 +186,7 @@ int dispatch(int argc, char** argv) {
     for (const char* role : {"plan", "model", "generate"}) {
         if (command == role) become_worker(arguments);
     }
-    for (const char* name : {"config", "pack", "tokens"}) {
+    for (const char* name : {"config", "pack", "tokens", "ps", "logs", "stop", "report"}) {
         if (command == name) return subcommand(arguments);
     }
     if (command == "agent") return agent(arguments);

@@ -119,12 +119,22 @@ void set_nproc(RunOptions& o, const std::string& value) {
 void set_nnodes(RunOptions& o, const std::string& value) {
     o.no_local_rank = true;
     const std::vector<std::string> ends = split(value, ':');
-    if (ends.size() > 2 || ends.front() != ends.back()) {
-        fail(ExitCode::kUsage,
-             "an elastic number of nodes (`{}`) is not available yet; give one number",
-             printable(value));
+    if (ends.size() > 2)
+        fail(ExitCode::kUsage, "`{}` is neither N nor MIN:MAX, as 2:8", printable(value));
+    const NodeRange range{static_cast<int>(number(ends.front(), 1, kHostsMax)),
+                          static_cast<int>(number(ends.back(), 1, kHostsMax))};
+    if (range.min > range.max)
+        fail(ExitCode::kUsage, "`{}` begins with more than it ends with", printable(value));
+    if (ends.size() == 1) {
+        o.filter.num_nodes = range.min;
+    } else {
+        o.nodes = range;
     }
-    o.filter.num_nodes = static_cast<int>(number(ends.front(), 1, kHostsMax));
+}
+
+void set_max_restarts(RunOptions& o, const std::string& value) {
+    o.no_local_rank = true;
+    o.max_restarts = static_cast<int>(number(value, 0, 1'000'000));
 }
 
 void set_endpoint(RunOptions& o, const std::string& value) {
@@ -171,6 +181,9 @@ constexpr OptionRow kRows[] = {
     {"num-gpus,num-accelerators", kValue, Group::kHosts, "N", "the first N slots of each host; without GPUs N CPU workers", [](O& o, V& v) { o.filter.num_gpus = count_or_all(v); }},
     {"launcher", kValue, Group::kHosts, "NAME", "ssh (built in, default), openssh (the ssh program), local (all hosts pretended on this machine)", set_launcher},
     {"force-multi", kNothing, Group::kHosts, "", "use ssh even when every host is this machine", [](O& o, V&) { o.force_multi = true; }},
+    {"elastic-training", kNothing, Group::kHosts, "", "use the hosts that answer, and start again after a failure (--max_restarts, default 100)", [](O& o, V&) { o.elastic_training = true; }},
+    {"min-elastic-nodes", kValue, Group::kHosts, "N", "with --elastic_training: hosts that must answer, default 1", [](O& o, V& v) { o.elastic_nodes_min = count_or_all(v); }},
+    {"max-elastic-nodes", kValue, Group::kHosts, "N", "with --elastic_training: hosts used at most, default all", [](O& o, V& v) { o.elastic_nodes_max = count_or_all(v); }},
     {"ssh-port", kValue, Group::kHosts, "PORT", "sshd's port on hosts whose line gives no port=", [](O& o, V& v) { o.ssh_port = port(v); }},
     {"ssh-config", kValue, Group::kHosts, "FILE", "the ssh configuration, for every transport (also DSLAUNCH_SSH_CONFIG)", [](O& o, V& v) { o.ssh_config = v; }},
     {"no-ssh-check", kNothing, Group::kHosts, "", "do not compare the files that a .pt job needs on the hosts (dslaunch itself always is)", [](O& o, V&) { o.check_hosts = false; }},
@@ -208,13 +221,14 @@ constexpr OptionRow kRows[] = {
     {"dry-run", kNothing, Group::kReport, "", "print hosts, ranks, devices, environment and commands; contact nobody", [](O& o, V&) { o.dry_run = true; }},
     {"json", kNothing, Group::kReport, "", "with --dry-run: as JSON", [](O& o, V&) { o.json = true; }},
     {"log-level", kValue, Group::kReport, "LEVEL", "debug, info (default), warning, error, critical", set_log_level},
+    {"save-pid", kNothing, Group::kReport, "", "accepted: every job is recorded, see `dslaunch ps`", [](O&, V&) {}},
     {"quiet,q", kNothing, Group::kReport, "", "no progress line, only warnings and errors", [](O& o, V&) { o.log.quiet = true; }},
     {"enable-each-rank-log,log-dir", kValue, Group::kReport, "DIR", "also write each rank's output to a file in DIR", [](O& o, V& v) { o.log.each_rank_directory = v; }},
     {"help,h", kNothing, Group::kReport, "", "this text", [](O& o, V&) { o.help = true; }},
     {"version", kNothing, Group::kReport, "", "print the version", [](O& o, V&) { o.version = true; }},
 
     {"nproc-per-node", kValue, Group::kTorchrun, "N", "as --num_gpus; also gpu or auto", set_nproc},
-    {"nnodes", kValue, Group::kTorchrun, "N", "as --num_nodes", set_nnodes},
+    {"nnodes", kValue, Group::kTorchrun, "N|MIN:MAX", "as --num_nodes; MIN:MAX: every attempt uses those of the hostfile that answer, at least MIN, at most MAX", set_nnodes},
     {"node-rank", kValue, Group::kTorchrun, "0", "only 0: run dslaunch once, it starts every node itself", [](O& o, V& v) {
          if (number(v, -1, kHostsMax) > 0) fail(ExitCode::kUsage, "run dslaunch once, on one machine: it starts every node of the hostfile itself");
          o.no_local_rank = true; }},
@@ -224,18 +238,12 @@ constexpr OptionRow kRows[] = {
          o.no_local_rank = true; }},
     {"rdzv-endpoint", kValue, Group::kTorchrun, "HOST[:PORT]", "as --master_addr and --master_port", set_endpoint},
     {"rdzv-id,job-id", kValue, Group::kTorchrun, "NAME", "the job's name, TORCHELASTIC_RUN_ID", set_job_id},
-    {"max-restarts", kValue, Group::kTorchrun, "0", "only 0 until restarts are available", [](O& o, V& v) {
-         if (number(v, 0, 1'000'000) > 0) fail(ExitCode::kUsage, "restarting a failed job is not available yet; give 0");
-         o.no_local_rank = true; }},
+    {"max-restarts", kValue, Group::kTorchrun, "N", "after a failure start the job again, at most N times; default 0, with --elastic_training 100", set_max_restarts},
 
     {"no-ssh", kNothing, Group::kRefused, "", "starting by hand on each node is not available yet; run dslaunch once, it reaches the hosts by ssh"},
     {"push", kNothing, Group::kRefused, "", "sending files is not available yet; copy what differs to the same path on each host (rsync), or put it on a shared file system"},
     {"launcher-args", kValue, Group::kRefused, "", "there is no backend to hand them to; put ssh options into a file and name it with --ssh-config"},
-    {"elastic-training", kNothing, Group::kRefused, "", "elastic training is not available yet; give fixed --num_nodes and --num_gpus"},
-    {"min-elastic-nodes", kValue, Group::kRefused, "", "elastic training is not available yet; give --num_nodes"},
-    {"max-elastic-nodes", kValue, Group::kRefused, "", "elastic training is not available yet; give --num_nodes"},
     {"resume", kMaybe, Group::kRefused, "DIR", "checkpoints are not available yet: this version writes the weights at the end"},
-    {"save-pid", kNothing, Group::kRefused, "", "no file of process ids is needed: end the job by ending dslaunch, its workers end with it"},
     {"autotuning", kValue, Group::kRefused, "", "autotuning is not available yet; see `dslaunch plan` for memory and costs"},
     {"bind-cores-to-rank", kNothing, Group::kRefused, "", "binding cores is not available yet; set OMP_NUM_THREADS by --env"},
     {"bind-core-list", kValue, Group::kRefused, "", "binding cores is not available yet; set OMP_NUM_THREADS by --env"},

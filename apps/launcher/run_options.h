@@ -17,6 +17,11 @@ struct RunOptions {
     // Where
     std::string hostfile;  // empty: not given
     HostFilter filter;
+    std::optional<NodeRange> nodes;  // --nnodes MIN:MAX
+    bool elastic_training = false;   // and its two limits
+    std::optional<int> elastic_nodes_min;
+    std::optional<int> elastic_nodes_max;
+    std::optional<int> max_restarts;
     std::string launcher;  // ssh, openssh, local; empty: not given
     bool force_multi = false;
     int ssh_port = 0;

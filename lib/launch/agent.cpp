@@ -24,6 +24,7 @@
 #include "launch/file_facts.h"
 #include "launch/frame.h"
 #include "launch/guardian.h"
+#include "launch/leftovers.h"
 #include "launch/messages.h"
 #include "launch/node_facts.h"
 #include "launch/process_tree.h"
@@ -157,6 +158,9 @@ void Agent::handle(const Frame& frame) {
             return begin_end();
         case FrameKind::kPing:
             return send(FrameKind::kPong);
+        case FrameKind::kStopJob:
+            return send(FrameKind::kJobStopped, encode(StopJobReply{end_processes_of_job(
+                                                    decode_stop_request(frame.payload).job_id)}));
         default:
             fail(ExitCode::kInternal, "a frame meant for the launcher arrived at an agent");
     }

@@ -11,7 +11,9 @@ bool is_known(uint16_t kind) {
     return (kind >= static_cast<uint16_t>(FrameKind::kHello) &&
             kind <= static_cast<uint16_t>(FrameKind::kPing)) ||
            (kind >= static_cast<uint16_t>(FrameKind::kAgentHello) &&
-            kind <= static_cast<uint16_t>(FrameKind::kProblem));
+            kind <= static_cast<uint16_t>(FrameKind::kProblem)) ||
+           kind == static_cast<uint16_t>(FrameKind::kStopJob) ||
+           kind == static_cast<uint16_t>(FrameKind::kJobStopped);
 }
 
 }  // namespace

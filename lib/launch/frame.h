@@ -31,6 +31,9 @@ enum class FrameKind : uint16_t {
     kPong = 71,        // empty
     kGone = 72,        // empty: every process of the job on this node is gone; the last frame
     kProblem = 73,     // text: why the agent gives up; ExitCode u32, then the message
+    // `dslaunch stop`, for a job whose launcher is dead (launch/leftovers.h)
+    kStopJob = 140,     // StopJobRequest, launcher -> agent
+    kJobStopped = 141,  // StopJobReply, agent -> launcher
 };
 
 struct Frame {

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -14,6 +13,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "launch/secrets.h"
 
 namespace dslaunch {
 namespace {
@@ -43,20 +43,11 @@ void cut_torn_line(const UniqueFd& file, const std::string& path) {
     }
 }
 
-bool is_secret(std::string name) {
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-    for (const char* word : {"TOKEN", "SECRET", "PASSWORD", "PASSWD", "CREDENTIAL", "API_KEY",
-                             "ACCESS_KEY", "PRIVATE_KEY"}) {
-        if (name.find(word) != std::string::npos) return true;
-    }
-    return false;
-}
-
 }  // namespace
 
-JobOutput::JobOutput(const JobSpec& spec)
+JobOutput::JobOutput(const JobSpec& spec, JobRecord* record)
     : spec_(spec),
+      record_(record),
       stderr_is_terminal_(
           ::isatty(2) == 1 &&
           std::string_view(std::getenv("TERM") == nullptr ? "dumb" : std::getenv("TERM")) !=
@@ -114,17 +105,14 @@ void JobOutput::print(int fd, const std::string& line) {
 }
 
 void JobOutput::note(std::string_view line) {
+    if (record_ != nullptr) record_->note(line);
     print(2, std::string(line) + "\n");
 }
 
-void JobOutput::begin_attempt() {
-    nodes_.clear();
-    node_names_.clear();
-    run_info_.clear();
-    for (Rank& rank : ranks_) {
-        rank.last_lines.clear();
-        rank.told_lines.clear();
-        rank.started = {};
+void JobOutput::mark_logs(std::string_view line) {
+    for (const Rank& rank : ranks_) {
+        append(rank.log, std::string(line) + "\n");
+        append(rank.own_log, std::string(line) + "\n");
     }
 }
 
@@ -151,6 +139,7 @@ void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
     Rank& from = ranks_.at(static_cast<size_t>(rank));
     append(from.log, lines);
     append(from.own_log, lines);
+    if (record_ != nullptr) record_->lines(rank, from.host, lines);
     const bool is_stdout = stream == OutputStream::kStdout;
     const bool is_training = spec_.target_kind == TargetKind::kTorchScript;
     const bool is_result = is_training && is_stdout && rank == 0;
@@ -175,6 +164,7 @@ void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
 
 void JobOutput::metrics(std::string_view line) {
     append(metrics_, std::string(line) + "\n");
+    if (record_ != nullptr) record_->metrics(line);
 }
 
 void JobOutput::progress(std::string_view line) {
@@ -215,7 +205,7 @@ void JobOutput::write_run_file(int exit_code) {
     json.begin_object();
     json.field("dslaunch", DSL_VERSION).field("job_id", spec_.job_id);
     json.field("target", spec_.target).field("working_directory", spec_.working_directory);
-    json.field("world_size", spec_.world_size);
+    json.field("world_size", spec_.world_size).field("restarts", restarts_);
     json.key("exit_code");
     exit_code < 0 ? json.null() : json.value(exit_code);
     json.key("nodes").begin_array();
@@ -234,7 +224,7 @@ void JobOutput::write_run_file(int exit_code) {
             for (const std::string& word : worker.command) json.value(word);
             json.end_array().key("environment").begin_object();
             for (const auto& [name, value] : rank.started.environment) {
-                json.field(name, is_secret(name) ? std::string("(hidden)") : value);
+                json.field(name, is_secret_name(name) ? kHiddenValue : std::string_view(value));
             }
             json.end_object().end_object();
         }

@@ -1,5 +1,5 @@
 // Where the words of the ranks go: terminal, log files, metrics.jsonl, run.json. One line is one
-// write. One thread.
+// write. Of one attempt at a job. One thread.
 #pragma once
 
 #include <chrono>
@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "launch/job_record.h"
 #include "launch/job_spec.h"
 #include "launch/messages.h"
 
@@ -16,11 +17,14 @@ namespace dslaunch {
 
 class JobOutput {
   public:
-    // Opens the files. Throws Error{kDisk} naming the path that cannot be written.
-    explicit JobOutput(const JobSpec& spec);
+    // Opens the files and appends to what they hold. Throws Error{kDisk} naming the path that
+    // cannot be written. RECORD, which may be null, is told what happens. Both must outlive this
+    // object.
+    explicit JobOutput(const JobSpec& spec, JobRecord* record = nullptr);
 
-    // A new attempt: what the last one left in the memory of this object is forgotten.
-    void begin_attempt();
+    // One line of ours at the end of every rank's log file.
+    void mark_logs(std::string_view line);
+    void set_restarts(int restarts) { restarts_ = restarts; }
     // RANK told MESSAGE as the reason of its failure; the report will say it. The same text among
     // the lines that come goes to the log files only.
     void expect_failure_text(int rank, std::string_view message);
@@ -57,6 +61,8 @@ class JobOutput {
     void append(const UniqueFd& file, std::string_view bytes);
 
     const JobSpec& spec_;
+    JobRecord* record_;
+    int restarts_ = 0;
     std::vector<Rank> ranks_;
     std::vector<std::string> node_names_;
     std::vector<AgentHello> nodes_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -58,6 +59,22 @@ struct LogSettings {
                                       // `output_directory` logs are written anyhow
 };
 
+struct NodeRange {
+    int min = 1;
+    int max = 1;
+};
+
+// A job that may run on fewer hosts than it knows, and on others after a failure.
+struct ElasticRules {
+    NodeRange nodes;                 // that an attempt needs, and uses at most
+    std::vector<std::string> hosts;  // all that may be used, in order; empty: not elastic, every
+                                     // attempt needs all of JobSpec::nodes
+    // Nodes and ranks for the chosen ones of `hosts`, by index in ascending order.
+    std::function<std::vector<PlannedNode>(const std::vector<size_t>& chosen)> plan;
+
+    [[nodiscard]] bool on() const { return !hosts.empty(); }
+};
+
 struct JobSpec {
     TargetKind target_kind = TargetKind::kProgram;
     std::string target;              // as given on the command line
@@ -69,6 +86,7 @@ struct JobSpec {
     std::string job_id;             // printable, no spaces, unique per start
     std::string working_directory;  // absolute; workers start here, on every node
     std::string output_directory;   // absolute; empty: none. Launcher's side
+    std::string state_directory;    // of this user, where jobs are recorded; empty: they are not
     std::string ssh_config_path;    // empty: the user's and the system's
     int master_port = 0;            // 0: free port chosen and bound by the agent of node rank 0
     std::string master_address;     // empty: decided at start (loopback for one node, else node 0's
@@ -77,6 +95,7 @@ struct JobSpec {
     // From the start of a connection until its agent has said hello.
     std::chrono::milliseconds connect_max{30'000};
     int max_restarts = 0;
+    ElasticRules elastic;
     std::vector<std::string> required_files;  // absolute paths every node must hold equal:
                                               // dsworker, target, config, data
     bool verify_all_bytes = false;  // --verify: hash data over 1 GiB whole instead of sampling

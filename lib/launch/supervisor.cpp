@@ -322,12 +322,14 @@ AttemptResult Supervisor::conclude() {
         culprit && !ranks_[*culprit].told_to_end && !ranks_[*culprit].only_lost_a_peer();
     if (!lost_node_.empty() && !rank_is_to_blame) {
         result.exit_code = static_cast<int>(ExitCode::kHosts);
+        result.may_restart = true;
         result.report = "dslaunch: " + lost_node_ + "\n" + describe_ranks(ranks_);
         return result;
     }
     if (!culprit) return result;
-    result.may_restart = lost_node_.empty();
-    result.port_was_taken = result.may_restart && port_was_taken();
+    // A program that could not be started will not be startable a moment later.
+    result.may_restart = ranks_[*culprit].exited.start_error.empty();
+    result.port_was_taken = lost_node_.empty() && port_was_taken();
     result.report = describe_failure(ranks_, *culprit, output_.last_lines(ranks_[*culprit].rank));
     return result;
 }

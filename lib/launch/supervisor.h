@@ -20,7 +20,7 @@ namespace dslaunch {
 
 struct AttemptResult {
     int exit_code = 0;
-    bool may_restart = false;  // a rank failed, nobody asked for the end, and no host was lost
+    bool may_restart = false;  // a rank failed or a host was lost, and nobody asked for the end
     // Rank 0, which is no dsworker, says soon after the start that an address is in use, and the
     // port was our choice.
     bool port_was_taken = false;
@@ -35,6 +35,8 @@ class Supervisor {
 
     // Throws Error when the job cannot begin: nothing of it is running then.
     [[nodiscard]] AttemptResult run(int restart_count);
+    // After run() has thrown: the hosts for which it did, by name; empty: for another reason.
+    [[nodiscard]] const std::vector<std::string>& bad_hosts() const { return bad_hosts_; }
 
   private:
     using Time = std::chrono::steady_clock::time_point;
@@ -101,6 +103,7 @@ class Supervisor {
     Time save_deadline_;
     std::optional<Time> stop_at_;  // something failed: all are ended then
     Time next_ping_;
+    std::vector<std::string> bad_hosts_;
     std::string lost_node_;  // the first node that went away, with its cause
 };
 

@@ -224,6 +224,7 @@ void Supervisor::fail_if_bad_nodes(const std::string& what, ExitCode code) {
     for (size_t i = 0; i < nodes_.size(); ++i) {
         if (nodes_[i].error.empty()) continue;
         ++count;
+        bad_hosts_.push_back(spec_.nodes[i].name);
         message += fmt::format("\n  {}: {}", spec_.nodes[i].name, nodes_[i].error);
     }
     if (count > 0) {

@@ -52,9 +52,10 @@ node() {
     mkdir -p "/etc/netns/$name"
     cp "$dir/hosts" "/etc/netns/$name/hosts"
     [ "$i" = 0 ] && return
+    # A home of their own: what the login files of this machine's user do is no part of the tests.
     ip netns exec "$name" /usr/sbin/sshd -f /dev/null -E "$dir/$name.log" -o "PidFile=$dir/$name.pid" \
         -o "HostKey=$dir/host" -o "AuthorizedKeysFile=$dir/authorized_keys" -o StrictModes=no \
-        -o UsePAM=no -o PasswordAuthentication=no -o "MaxStartups=${MAX_STARTUPS:-10:30:100}"
+        -o UsePAM=no -o "SetEnv=HOME=$dir" -o PasswordAuthentication=no -o "MaxStartups=${MAX_STARTUPS:-10:30:100}"
     local tries
     for tries in $(seq 100); do [ -s "$dir/$name.pid" ] && return; sleep 0.02; done
     echo "no sshd in $name after $tries tries" >&2

@@ -84,6 +84,15 @@ std::string dry_run_json(const JobSpec& spec) {
     }
     json.end_array().field("transport", name_of(spec.transport));
     json.field("working_directory", spec.working_directory);
+    json.field("max_restarts", spec.max_restarts).key("elastic");
+    if (spec.elastic.on()) {
+        json.begin_object().field("min", spec.elastic.nodes.min);
+        json.field("max", spec.elastic.nodes.max).key("hosts").begin_array();
+        for (const std::string& host : spec.elastic.hosts) json.value(host);
+        json.end_array().end_object();
+    } else {
+        json.null();
+    }
     json.key("hosts").begin_array();
     for (const PlannedNode& node : spec.nodes) {
         json.begin_object()
@@ -100,6 +109,12 @@ std::string dry_run_text(const JobSpec& spec) {
     std::string text =
         fmt::format("{} workers on {} hosts, transport {}, in {}\n", spec.world_size,
                     spec.nodes.size(), name_of(spec.transport), quoted(spec.working_directory));
+    if (spec.elastic.on())
+        text +=
+            fmt::format("each attempt uses those of {} hosts that answer, {} to {} of them\n",
+                        spec.elastic.hosts.size(), spec.elastic.nodes.min, spec.elastic.nodes.max);
+    if (spec.max_restarts > 0)
+        text += fmt::format("at most {} restarts after a failure\n", spec.max_restarts);
     if (spec.master_port == 0)
         text += "MASTER_PORT 0 stands for a free port, chosen at the start\n";
     const EnvironmentList first = environment_of(spec, spec.nodes.front().workers.front());

@@ -132,6 +132,10 @@ void set_nnodes(RunOptions& o, const std::string& value) {
     }
 }
 
+void set_straggler_interval(RunOptions& o, const std::string& value) {
+    o.log.straggler_interval_steps = static_cast<int>(number(value, 0, 1'000'000'000));
+}
+
 void set_max_restarts(RunOptions& o, const std::string& value) {
     o.no_local_rank = true;
     o.max_restarts = static_cast<int>(number(value, 0, 1'000'000));
@@ -218,6 +222,8 @@ constexpr OptionRow kRows[] = {
     {"env", kValue, Group::kEnvironment, "NAME[=VALUE]", "give workers a variable: copied, or with a value; repeatable", [](O& o, V& v) { o.env.push_back(v); }, true},
     {"env-file", kValue, Group::kEnvironment, "FILE", "one NAME=VALUE a line, as .deepspeed_env; repeatable", [](O& o, V& v) { o.env_files.push_back(v); }, true},
 
+    {"print-env", kNothing, Group::kReport, "", "after the start show the environment that the ranks really got", [](O& o, V&) { o.log.print_environment = true; }},
+    {"straggler-interval", kValue, Group::kTraining, "STEPS", "how often to look for a rank that the others wait for, default 100, 0: never", set_straggler_interval},
     {"dry-run", kNothing, Group::kReport, "", "print hosts, ranks, devices, environment and commands; contact nobody", [](O& o, V&) { o.dry_run = true; }},
     {"json", kNothing, Group::kReport, "", "with --dry-run: as JSON", [](O& o, V&) { o.json = true; }},
     {"log-level", kValue, Group::kReport, "LEVEL", "debug, info (default), warning, error, critical", set_log_level},

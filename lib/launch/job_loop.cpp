@@ -14,6 +14,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+constexpr int kHostsCode = static_cast<int>(ExitCode::kHosts);
+
 }  // namespace
 
 JobLoop::JobLoop(const JobSpec& spec, JobRecord& record, Attempt attempt, int signal_fd,
@@ -142,8 +144,10 @@ int JobLoop::run() {
         const AttemptOutcome outcome = attempt_(spec, output, restarts_);
         output.finish();
         if (!outcome.bad_hosts.empty()) {
-            if (!leave_out_bad_hosts(outcome, output))
+            if (!leave_out_bad_hosts(outcome, output)) {
+                if (restarts_ > 0) static_cast<void>(end(kHostsCode, output));
                 fail(ExitCode::kHosts, "{}", outcome.refusal);
+            }
             const bool waits = told_of_waiting_;
             if (interrupted_within(waits ? times_.gather_pause : milliseconds(0)))
                 return end_interrupted(output);

@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "launch/environment_report.h"
 #include "launch/secrets.h"
 
 namespace dslaunch {
@@ -197,6 +198,18 @@ void JobOutput::add_node(const AgentHello& hello, const std::string& name) {
 
 void JobOutput::add_rank(const WorkerStarted& started) {
     ranks_.at(static_cast<size_t>(started.rank)).started = started;
+}
+
+void JobOutput::print_environments() {
+    std::vector<RankVariables> got;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+        if (ranks_[rank].started.pid == 0) continue;
+        got.push_back(
+            {static_cast<int>(rank), ranks_[rank].host, ranks_[rank].started.environment});
+    }
+    std::string text = describe_environments(got);
+    text.pop_back();
+    note(text);
 }
 
 void JobOutput::write_run_file(int exit_code) {

@@ -37,6 +37,8 @@ class JobOutput {
     void note(std::string_view line);
     void add_node(const AgentHello& hello, const std::string& name);
     void add_rank(const WorkerStarted& started);
+    // What the ranks that were started really got, on stderr (launch/environment_report.h).
+    void print_environments();
     // Writes run.json; EXIT_CODE -1: still running.
     void write_run_file(int exit_code);
     // Ends the progress line.

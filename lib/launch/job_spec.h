@@ -53,10 +53,12 @@ struct EnvironmentRules {
 };
 
 struct LogSettings {
-    std::string level = "info";       // error, warn, info, debug
-    bool quiet = false;               // no progress line and nothing below warn of our own
-    std::string each_rank_directory;  // --enable_each_rank_log; empty: none. Below
-                                      // `output_directory` logs are written anyhow
+    std::string level = "info";          // error, warn, info, debug
+    bool quiet = false;                  // no progress line and nothing below warn of our own
+    bool print_environment = false;      // show, after the start, what each rank really got
+    int straggler_interval_steps = 100;  // 0: never; steps between two looks for a straggler
+    std::string each_rank_directory;     // --enable_each_rank_log; empty: none. Below
+                                         // `output_directory` logs are written anyhow
 };
 
 struct NodeRange {

@@ -34,7 +34,8 @@ Supervisor::Supervisor(const JobSpec& spec, Transport& transport, JobOutput& out
       output_(output),
       signal_fd_(signal_fd),
       nodes_(spec.nodes.size()),
-      ranks_(static_cast<size_t>(spec.world_size)) {
+      ranks_(static_cast<size_t>(spec.world_size)),
+      stragglers_(spec.log.straggler_interval_steps) {
     for (const PlannedNode& node : spec.nodes) {
         for (const PlannedWorker& worker : node.workers) {
             RankRecord& rank = record(worker.environment.rank);
@@ -257,6 +258,7 @@ void Supervisor::start_workers(int restart_count) {
         },
         steady_clock::now() + spec_.connect_max);
     output_.write_run_file(-1);
+    if (spec_.log.print_environment && !end_now_ && !stop_at_) output_.print_environments();
 }
 
 void Supervisor::watch_workers() {

@@ -14,6 +14,7 @@
 #include "launch/job_spec.h"
 #include "launch/messages.h"
 #include "launch/rank_record.h"
+#include "launch/straggler.h"
 #include "launch/transport.h"
 
 namespace dslaunch {
@@ -91,6 +92,7 @@ class Supervisor {
     int signal_fd_;
     std::vector<Node> nodes_;
     std::vector<RankRecord> ranks_;
+    StragglerWatch stragglers_;
     PrepareReply rendezvous_;
     bool drop_devices_ = false;
     bool starting_ = false;  // workers may exist

@@ -155,6 +155,7 @@ void Supervisor::handle_control(const WorkerControl& control) {
             if (stop_at_ || stopping_) return;
             rank.heartbeat = decode_heartbeat(control.payload);
             rank.heard_at = steady_clock::now();
+            if (const auto line = stragglers_.look(ranks_)) output_.note(*line);
             return;
         default:
             return;

@@ -14,6 +14,7 @@
 #include "launch/elf_needs.h"
 #include "launch/environment_file.h"
 #include "launch/gpu_count.h"
+#include "launch/job_record.h"
 #include "launch/join_token.h"
 #include "launch/launch_plan.h"
 #include "launcher/host_source.h"
@@ -54,6 +55,8 @@ class Builder {
     void write_command(PlanRequest& request);
     void require_libraries();
     void write_environment();
+    void plan_nodes(PlanRequest request);
+    [[nodiscard]] std::optional<NodeRange> elastic_range() const;
     void append_file(const std::string& path);
     void note(std::string text) { job_.notes.push_back(std::move(text)); }
 
@@ -319,6 +322,54 @@ void Builder::write_environment() {
     }
 }
 
+// How many of the chosen hosts an attempt needs and may use; nothing: all of them.
+std::optional<NodeRange> Builder::elastic_range() const {
+    const bool deepspeed = options_.elastic_training;
+    const auto hosts = static_cast<int>(hosts_.size());
+    if (!deepspeed && (options_.elastic_nodes_min || options_.elastic_nodes_max))
+        fail(ExitCode::kUsage,
+             "--min_elastic_nodes and --max_elastic_nodes need --elastic_training");
+    if (deepspeed && options_.nodes)
+        fail(ExitCode::kUsage, "--elastic_training and --nnodes MIN:MAX exclude each other");
+    if (!deepspeed && !options_.nodes) return std::nullopt;
+    if (options_.filter.num_nodes)
+        fail(ExitCode::kUsage, "--num_nodes and an elastic number of nodes exclude each other");
+    const NodeRange wanted = deepspeed
+                                 ? NodeRange{options_.elastic_nodes_min.value_or(1),
+                                             options_.elastic_nodes_max.value_or(std::max(
+                                                 hosts, options_.elastic_nodes_min.value_or(1)))}
+                                 : *options_.nodes;
+    if (wanted.min > wanted.max)
+        fail(ExitCode::kUsage, "--min_elastic_nodes {} is more than --max_elastic_nodes {}",
+             wanted.min, wanted.max);
+    if (wanted.max > 1 && !from_hostfile_)
+        fail(ExitCode::kUsage,
+             "an elastic number of nodes up to {} needs a --hostfile that names "
+             "the hosts",
+             wanted.max);
+    if (wanted.min > hosts)
+        fail(ExitCode::kUsage, "at least {} hosts are asked for, there are {}", wanted.min, hosts);
+    return NodeRange{wanted.min, std::min(wanted.max, hosts)};
+}
+
+void Builder::plan_nodes(PlanRequest request) {
+    JobSpec& spec = job_.spec;
+    request.max_restarts = spec.max_restarts;
+    if (const auto range = elastic_range()) {
+        spec.elastic.nodes = *range;
+        for (const HostSlots& entry : hosts_) spec.elastic.hosts.push_back(entry.host.name);
+        spec.elastic.plan = [request](const std::vector<size_t>& chosen) {
+            PlanRequest smaller = request;
+            smaller.hosts.clear();
+            for (const size_t index : chosen) smaller.hosts.push_back(request.hosts.at(index));
+            return make_launch_plan(smaller);
+        };
+        request.hosts.resize(static_cast<size_t>(range->max));
+    }
+    spec.nodes = make_launch_plan(request);
+    spec.world_size = spec.nodes.front().workers.front().environment.world_size;
+}
+
 BuiltJob Builder::build() {
     JobSpec& spec = job_.spec;
     spec.working_directory = options_.working_directory.empty()
@@ -335,6 +386,11 @@ BuiltJob Builder::build() {
                                ? machine_.variable("DSLAUNCH_SSH_CONFIG").value_or("")
                                : absolute(options_.ssh_config, machine_.directory);
     spec.job_id = options_.job_id.empty() ? new_job_id() : options_.job_id;
+    // As many as deepspeed's elastic agent makes.
+    constexpr int kElasticRestarts = 100;
+    spec.max_restarts =
+        options_.max_restarts.value_or(options_.elastic_training ? kElasticRestarts : 0);
+    spec.state_directory = state_directory(machine_.environment);
     spec.master_port = options_.master_port;
     spec.master_address = options_.master_address;
     spec.verify_all_bytes = options_.verify;
@@ -353,8 +409,7 @@ BuiltJob Builder::build() {
     choose_device(request);
     write_command(request);
     write_environment();
-    spec.nodes = make_launch_plan(request);
-    spec.world_size = spec.nodes.front().workers.front().environment.world_size;
+    plan_nodes(std::move(request));
     return std::move(job_);
 }
 

@@ -144,6 +144,15 @@ std::string dry_run_json(const JobSpec& spec, const std::vector<RankPlace>& plac
     json.field("network_chosen_at_start", network_is_open(spec));
     json.field("transport", name_of(spec.transport));
     json.field("working_directory", spec.working_directory);
+    json.field("max_restarts", spec.max_restarts).key("elastic");
+    if (spec.elastic.on()) {
+        json.begin_object().field("min", spec.elastic.nodes.min);
+        json.field("max", spec.elastic.nodes.max).key("hosts").begin_array();
+        for (const std::string& host : spec.elastic.hosts) json.value(host);
+        json.end_array().end_object();
+    } else {
+        json.null();
+    }
     json.key("hosts").begin_array();
     for (const PlannedNode& node : spec.nodes) {
         json.begin_object()
@@ -160,6 +169,12 @@ std::string dry_run_text(const JobSpec& spec, const std::vector<RankPlace>& plac
     std::string text =
         fmt::format("{} workers on {} hosts, transport {}, in {}\n", spec.world_size,
                     spec.nodes.size(), name_of(spec.transport), quoted(spec.working_directory));
+    if (spec.elastic.on())
+        text +=
+            fmt::format("each attempt uses those of {} hosts that answer, {} to {} of them\n",
+                        spec.elastic.hosts.size(), spec.elastic.nodes.min, spec.elastic.nodes.max);
+    if (spec.max_restarts > 0)
+        text += fmt::format("at most {} restarts after a failure\n", spec.max_restarts);
     if (spec.master_port == 0)
         text += "MASTER_PORT 0 stands for a free port, chosen at the start\n";
     if (network_is_open(spec)) {

@@ -30,10 +30,15 @@
 #include "launcher/health_command.h"
 #include "launcher/host_source.h"
 #include "launcher/hosts_command.h"
+#include "launcher/known_jobs.h"
+#include "launcher/logs_command.h"
 #include "launcher/mpi_copies.h"
 #include "launcher/pack_command.h"
+#include "launcher/ps_command.h"
 #include "launcher/push_command.h"
+#include "launcher/report_command.h"
 #include "launcher/run_options.h"
+#include "launcher/stop_command.h"
 #include "launcher/tokens_command.h"
 #include "launcher/training_job.h"
 
@@ -59,14 +64,17 @@ constexpr const char* kHelp =
     "  pack       put config and data reference into a model archive\n"
     "  generate   let a trained model write text\n"
     "  tokens     turn a text file into a token file\n"
-    "  agent      serve one node of a job that waits for it (`dslaunch agent --help`); dslaunch\n"
-    "             itself starts one on each host\n"
-    "  relay      used by dslaunch itself on some of many hosts\n"
     "  hosts      check: what state all hosts are in; trust: keys and known_hosts for all\n"
     "  exec       run a command on all hosts, equal output shown once\n"
     "  push       send dslaunch, its libraries, models and data to all hosts\n"
     "  bundle     write the installation and files into one archive\n"
-    "  agent      used by dslaunch itself on each host\n"
+    "  ps         list the running jobs, `ps --all` also those that ended\n"
+    "  logs       show what the ranks of a job wrote\n"
+    "  stop       end a job, and what a dead one has left on its hosts\n"
+    "  report     print what to paste into a bug report, secrets hidden\n"
+    "  agent      serve one node of a job that waits for it (`dslaunch agent --help`); dslaunch\n"
+    "             itself starts one on each host\n"
+    "  relay      used by dslaunch itself on some of many hosts\n"
     "\n"
     "examples:\n"
     "  dslaunch train.pt --data king_james.bin --context 64 --steps 100 --output run1\n"
@@ -103,9 +111,9 @@ void refuse_mistyped_subcommand(const JobSpec& spec) {
         is_in_path(target)) {
         return;
     }
-    static const std::vector<std::string> kSubcommands = {"run",  "config",   "plan",   "model",
-                                                          "pack", "generate", "tokens", "hosts",
-                                                          "exec", "push",     "bundle", "health"};
+    static const std::vector<std::string> kSubcommands = {
+        "run",  "config", "plan",   "model",  "pack", "generate", "tokens", "hosts",
+        "exec", "push",   "bundle", "health", "ps",   "logs",     "stop",   "report"};
     const auto guess = nearest(target, kSubcommands);
     if (!guess) return;
     fail(ExitCode::kUsage,
@@ -182,6 +190,7 @@ int run(const Arguments& arguments) {
     if (options.push && job.spec.transport != TransportKind::kLocal) push_for_job(job.spec);
     const int code = run_job(job.spec);
     if (copies && code == 0) copies->finish();
+    remove_old_jobs(job.spec.state_directory);
     return code;
 }
 
@@ -198,13 +207,17 @@ int run(const Arguments& arguments) {
          kWorkerMissing);
 }
 
-// Those that end without a job: config, pack, tokens.
+// Those that start no job.
 int subcommand(const Arguments& arguments) {
     CLI::App app("dslaunch");
     int exit_code = 0;
     add_config_command(app, exit_code);
     add_pack_command(app);
     add_tokens_command(app);
+    add_ps_command(app, exit_code);
+    add_logs_command(app, exit_code);
+    add_stop_command(app, exit_code);
+    add_report_command(app, exit_code);
     Arguments words;  // CLI11 wants them last first
     for (const std::string& word : arguments) words.insert(words.begin(), with_dashes(word));
     try {
@@ -234,7 +247,7 @@ int dispatch(int argc, char** argv) {
     for (const char* role : {"plan", "model", "generate"}) {
         if (command == role) become_worker(arguments);
     }
-    for (const char* name : {"config", "pack", "tokens"}) {
+    for (const char* name : {"config", "pack", "tokens", "ps", "logs", "stop", "report"}) {
         if (command == name) return subcommand(arguments);
     }
     const std::span<const std::string> rest = std::span(arguments).subspan(1);

@@ -158,12 +158,26 @@ void set_nproc(RunOptions& o, const std::string& value) {
 void set_nnodes(RunOptions& o, const std::string& value) {
     o.no_local_rank = true;
     const std::vector<std::string> ends = split(value, ':');
-    if (ends.size() > 2 || ends.front() != ends.back()) {
-        fail(ExitCode::kUsage,
-             "an elastic number of nodes (`{}`) is not available yet; give one number",
-             printable(value));
+    if (ends.size() > 2)
+        fail(ExitCode::kUsage, "`{}` is neither N nor MIN:MAX, as 2:8", printable(value));
+    const NodeRange range{static_cast<int>(number(ends.front(), 1, kHostsMax)),
+                          static_cast<int>(number(ends.back(), 1, kHostsMax))};
+    if (range.min > range.max)
+        fail(ExitCode::kUsage, "`{}` begins with more than it ends with", printable(value));
+    if (ends.size() == 1) {
+        o.filter.num_nodes = range.min;
+    } else {
+        o.nodes = range;
     }
-    o.filter.num_nodes = static_cast<int>(number(ends.front(), 1, kHostsMax));
+}
+
+void set_straggler_interval(RunOptions& o, const std::string& value) {
+    o.log.straggler_interval_steps = static_cast<int>(number(value, 0, 1'000'000'000));
+}
+
+void set_max_restarts(RunOptions& o, const std::string& value) {
+    o.no_local_rank = true;
+    o.max_restarts = static_cast<int>(number(value, 0, 1'000'000));
 }
 
 void set_endpoint(RunOptions& o, const std::string& value) {
@@ -246,6 +260,9 @@ constexpr OptionRow kRows[] = {
     {"connect-timeout", kValue, Group::kHosts, "SECONDS", "until every host's agent is there, default 30; 60 with srun, 300 for agents that come", set_connect_timeout},
     {"no-ssh", kNothing, Group::kHosts, "", "this command runs on every node with its --node_rank; node 0 launches at --master_addr, the others join it", [](O& o, V&) { o.no_ssh = true; }},
     {"force-multi", kNothing, Group::kHosts, "", "use ssh even when every host is this machine", [](O& o, V&) { o.force_multi = true; }},
+    {"elastic-training", kNothing, Group::kHosts, "", "use the hosts that answer, and start again after a failure (--max_restarts, default 100)", [](O& o, V&) { o.elastic_training = true; }},
+    {"min-elastic-nodes", kValue, Group::kHosts, "N", "with --elastic_training: hosts that must answer, default 1", [](O& o, V& v) { o.elastic_nodes_min = count_or_all(v); }},
+    {"max-elastic-nodes", kValue, Group::kHosts, "N", "with --elastic_training: hosts used at most, default all", [](O& o, V& v) { o.elastic_nodes_max = count_or_all(v); }},
     {"ssh-port", kValue, Group::kHosts, "PORT", "sshd's port on hosts whose line gives no port=", [](O& o, V& v) { o.ssh_port = port(v); }},
     {"ssh-config", kValue, Group::kHosts, "FILE", "the ssh configuration, for every transport (also DSLAUNCH_SSH_CONFIG)", [](O& o, V& v) { o.ssh_config = v; }},
     {"fanout", kValue, Group::kHosts, "N", "connect to N hosts at most, which start agents on the rest and need ssh keys for them. Default 256; 0: reach all from here", set_fanout},
@@ -286,17 +303,20 @@ constexpr OptionRow kRows[] = {
     {"env", kValue, Group::kEnvironment, "NAME[=VALUE]", "give workers a variable: copied, or with a value; repeatable", [](O& o, V& v) { o.env.push_back(v); }, true},
     {"env-file", kValue, Group::kEnvironment, "FILE", "one NAME=VALUE a line, as .deepspeed_env; repeatable", [](O& o, V& v) { o.env_files.push_back(v); }, true},
 
+    {"print-env", kNothing, Group::kReport, "", "after the start show the environment that the ranks really got", [](O& o, V&) { o.log.print_environment = true; }},
+    {"straggler-interval", kValue, Group::kTraining, "STEPS", "how often to look for a rank that the others wait for, default 100, 0: never", set_straggler_interval},
     {"dry-run", kNothing, Group::kReport, "", "print hosts, ranks, devices, environment and commands; contact nobody", [](O& o, V&) { o.dry_run = true; }},
     {"json", kNothing, Group::kReport, "", "with --dry-run: as JSON", [](O& o, V&) { o.json = true; }},
     {"log-level", kValue, Group::kReport, "LEVEL", "debug, info (default), warning, error, critical", set_log_level},
+    {"save-pid", kNothing, Group::kReport, "", "accepted: every job is recorded, see `dslaunch ps`", [](O&, V&) {}},
     {"quiet,q", kNothing, Group::kReport, "", "no progress line, only warnings and errors", [](O& o, V&) { o.log.quiet = true; }},
     {"enable-each-rank-log,log-dir", kValue, Group::kReport, "DIR", "also write each rank's output to a file in DIR", [](O& o, V& v) { o.log.each_rank_directory = v; }},
     {"help,h", kNothing, Group::kReport, "", "this text", [](O& o, V&) { o.help = true; }},
     {"version", kNothing, Group::kReport, "", "print the version", [](O& o, V&) { o.version = true; }},
 
     {"nproc-per-node", kValue, Group::kTorchrun, "N", "as --num_gpus; also gpu or auto", set_nproc},
-    {"nnodes", kValue, Group::kTorchrun, "N", "as --num_nodes", set_nnodes},
     {"node-rank", kValue, Group::kTorchrun, "N", "which node this is, for --no_ssh; else only 0: run dslaunch once, it starts every node itself", set_node_rank},
+    {"nnodes", kValue, Group::kTorchrun, "N|MIN:MAX", "as --num_nodes; MIN:MAX: every attempt uses those of the hostfile that answer, at least MIN, at most MAX", set_nnodes},
     {"standalone", kNothing, Group::kTorchrun, "", "this machine alone (the default without a hostfile)", [](O& o, V&) { o.standalone = true; o.no_local_rank = true; }},
     {"rdzv-backend", kValue, Group::kTorchrun, "NAME", "c10d or static: dslaunch's own rendezvous serves both", [](O& o, V& v) {
          if (v != "c10d" && v != "static") fail(ExitCode::kUsage, "`{}` is not available; leave it out, dslaunch brings its own rendezvous", printable(v));
@@ -307,13 +327,9 @@ constexpr OptionRow kRows[] = {
     {"max-restarts", kValue, Group::kTorchrun, "0", "only 0 until restarts are available", [](O& o, V& v) {
          if (number(v, 0, 1'000'000) > 0) fail(ExitCode::kUsage, "restarting a failed job is not available yet; give 0");
          o.no_local_rank = true; }},
+    {"max-restarts", kValue, Group::kTorchrun, "N", "after a failure start the job again, at most N times; default 0, with --elastic_training 100", set_max_restarts},
 
-    {"push", kNothing, Group::kRefused, "", "sending files is not available yet; copy what differs to the same path on each host (rsync), or put it on a shared file system"},
-    {"elastic-training", kNothing, Group::kRefused, "", "elastic training is not available yet; give fixed --num_nodes and --num_gpus"},
-    {"min-elastic-nodes", kValue, Group::kRefused, "", "elastic training is not available yet; give --num_nodes"},
-    {"max-elastic-nodes", kValue, Group::kRefused, "", "elastic training is not available yet; give --num_nodes"},
     {"resume", kMaybe, Group::kRefused, "DIR", "checkpoints are not available yet: this version writes the weights at the end"},
-    {"save-pid", kNothing, Group::kRefused, "", "no file of process ids is needed: end the job by ending dslaunch, its workers end with it"},
     {"autotuning", kValue, Group::kRefused, "", "autotuning is not available yet; see `dslaunch plan` for memory and costs"},
     {"venv-script", kValue, Group::kRefused, "", "no shell runs on the hosts; give --env PATH=... or name the environment's python as TARGET"},
     {"save-via", kValue, Group::kRefused, "", "saving through rank 0 is not available yet; put --output on a file system that all nodes share"},

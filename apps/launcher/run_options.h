@@ -18,6 +18,11 @@ struct RunOptions {
     // Where
     std::string hostfile;  // empty: not given
     HostFilter filter;
+    std::optional<NodeRange> nodes;  // --nnodes MIN:MAX
+    bool elastic_training = false;   // and its two limits
+    std::optional<int> elastic_nodes_min;
+    std::optional<int> elastic_nodes_max;
+    std::optional<int> max_restarts;
     std::string launcher;  // ssh, openssh, pdsh, openmpi, slurm, join, local; empty: not given
     std::vector<std::string> launcher_args;
     bool no_ssh = false;  // every node runs this command line, node 0 launches

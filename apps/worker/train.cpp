@@ -244,8 +244,11 @@ class TrainRole {
         const ComputeContext context(true, scalar_type_of(config.precision.compute),
                                      gpu_.device.type());
         Trainer trainer(std::move(parts));
-        const HeartbeatSender heartbeats(reporter_, kHeartbeatInterval,
-                                         [&] { return trainer.heartbeat(); });
+        const HeartbeatSender heartbeats(reporter_, kHeartbeatInterval, [&] {
+            Heartbeat heartbeat = trainer.heartbeat();
+            if (gpu_.backend) heartbeat.lanes.clear();  // a GPU works on its own, unmeasured
+            return heartbeat;
+        });
         const TrainResult result = trainer.run();
         state->restore_precision(*setup_.model, first() && !arguments_.output.empty());
         finish(result);

@@ -27,6 +27,7 @@
 #include "launch/frame.h"
 #include "launch/guardian.h"
 #include "launch/launch_plan.h"
+#include "launch/leftovers.h"
 #include "launch/machine_facts.h"
 #include "launch/messages.h"
 #include "launch/network_probe.h"
@@ -210,6 +211,9 @@ void Agent::handle(const Frame& frame) {
             return push_.take_chunks(decode_push_chunks(frame.payload));
         case FrameKind::kPushPiece:
             return push_.take_piece(decode_push_piece(frame.payload));
+        case FrameKind::kStopJob:
+            return send(FrameKind::kJobStopped, encode(StopJobReply{end_processes_of_job(
+                                                    decode_stop_request(frame.payload).job_id)}));
         default:
             fail(ExitCode::kInternal, "a frame meant for the launcher arrived at an agent");
     }

@@ -25,7 +25,13 @@ std::string encode(const ControlFrame& frame) {
 std::string encode(const Heartbeat& heartbeat) {
     WireWriter writer;
     writer.u64(heartbeat.instructions_done).u64(heartbeat.instructions_per_step);
-    return writer.bytes() + heartbeat.where;
+    std::string bytes = writer.bytes() + heartbeat.where;
+    if (heartbeat.lanes.empty()) return bytes;
+    // Behind a NUL, where a reader that knows no lanes takes it for a part of the words.
+    WireWriter lanes;
+    lanes.u8(0).u32(static_cast<uint32_t>(heartbeat.lanes.size()));
+    for (const LaneTime& lane : heartbeat.lanes) lanes.string(lane.lane).i64(lane.busy.count());
+    return bytes + lanes.bytes();
 }
 
 Heartbeat decode_heartbeat(const std::string& payload) {
@@ -36,6 +42,17 @@ Heartbeat decode_heartbeat(const std::string& payload) {
     if (heartbeat.instructions_per_step == 0)
         fail(ExitCode::kInternal, "a heartbeat of a plan without instructions");
     heartbeat.where = payload.substr(2 * sizeof(uint64_t));
+    const size_t end = heartbeat.where.find('\0');
+    if (end == std::string::npos) return heartbeat;
+    WireReader lanes(std::string_view(heartbeat.where).substr(end + 1), "a heartbeat's lanes");
+    for (uint32_t left = lanes.u32(); left > 0; --left) {
+        LaneTime lane;
+        lane.lane = lanes.string();
+        lane.busy = std::chrono::nanoseconds(lanes.i64());
+        heartbeat.lanes.push_back(std::move(lane));
+    }
+    if (!lanes.done()) fail(ExitCode::kInternal, "a heartbeat: bytes are left over");
+    heartbeat.where.resize(end);
     return heartbeat;
 }
 

@@ -2,10 +2,12 @@
 // kind u16, payload. A worker without one (started by hand) writes metrics and results itself.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/fd.h"
 
@@ -30,11 +32,18 @@ struct ControlFrame {
     std::string payload;
 };
 
+// How long a lane of a rank has worked since its start, waits for other ranks not counted.
+struct LaneTime {
+    std::string lane;
+    std::chrono::nanoseconds busy{0};
+};
+
 // How far a rank has come.
 struct Heartbeat {
     uint64_t instructions_done = 0;  // since its start, over all lanes
     uint64_t instructions_per_step = 1;
-    std::string where;  // step and instruction of each lane, in words
+    std::string where;              // step and instruction of each lane, in words; no NUL
+    std::vector<LaneTime> lanes{};  // empty: not measured
 
     // Comparable between ranks whose plans differ in length.
     [[nodiscard]] double steps_done() const {

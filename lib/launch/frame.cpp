@@ -14,6 +14,7 @@ bool is_known(uint16_t kind) {
     return within(FrameKind::kHello, FrameKind::kPing) ||
            within(FrameKind::kAgentHello, FrameKind::kProblem) ||
            within(FrameKind::kAskedToEnd, FrameKind::kAskedToEnd) ||
+           within(FrameKind::kStopJob, FrameKind::kJobStopped) ||
            within(FrameKind::kReportRequest, FrameKind::kPushPiece) ||
            within(FrameKind::kNodeReport, FrameKind::kPushAnswer) ||
            within(FrameKind::kListen, FrameKind::kMachineFacts);

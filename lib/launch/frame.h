@@ -48,6 +48,9 @@ enum class FrameKind : uint16_t {
     // agent -> launcher
     kNodeReport = 160,  // NodeReport
     kPushAnswer = 161,  // PushAnswer
+    // `dslaunch stop`, for a job whose launcher is dead (launch/leftovers.h)
+    kStopJob = 140,     // StopJobRequest, launcher -> agent
+    kJobStopped = 141,  // StopJobReply, agent -> launcher
 };
 
 struct Frame {

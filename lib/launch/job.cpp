@@ -12,7 +12,9 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "launch/guardian.h"
+#include "launch/job_loop.h"
 #include "launch/job_output.h"
+#include "launch/job_record.h"
 #include "launch/supervisor.h"
 #include "launch/timing.h"
 #include "launch/transport.h"
@@ -53,10 +55,15 @@ std::unique_ptr<Transport> transport_of(const JobSpec& spec) {
     return make_tree_transport(std::move(transport), options);
 }
 
-AttemptResult run_attempt(const JobSpec& spec, JobOutput& output, int signal_fd, int attempt) {
+AttemptOutcome run_attempt(const JobSpec& spec, JobOutput& output, int signal_fd, int restarts) {
     const auto transport = transport_of(spec);
     Supervisor supervisor(spec, *transport, output, signal_fd);
-    return supervisor.run(attempt);
+    try {
+        return {supervisor.run(restarts), {}, {}};
+    } catch (const Error& error) {
+        if (error.code() != ExitCode::kHosts || supervisor.bad_hosts().empty()) throw;
+        return {{}, supervisor.bad_hosts(), error.what()};
+    }
 }
 
 }  // namespace
@@ -86,40 +93,25 @@ int run_job(const JobSpec& spec, HealthSink health) {
     if (adopts) ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     const UniqueFd signals = open_end_signals();
     ::signal(SIGPIPE, SIG_IGN);
-    JobOutput output(spec, std::move(health));
-    int restarts = 0;
-    bool changed_port = false;
-    for (;;) {
-        output.begin_attempt();
-        AttemptResult result = run_attempt(spec, output, signals.get(), restarts);
+    JobRecord record(spec, [](std::string_view line) {
+        static_cast<void>(write_full(2, std::string(line) + "\n"));
+    });
+    const auto attempt = [&](const JobSpec& wanted, JobOutput& output, int restarts) {
+        output.tell_health_to(health);
+        AttemptOutcome outcome = run_attempt(wanted, output, signals.get(), restarts);
         // What an agent could not end in that time is not waited for once more.
-        const auto limit = result.left_processes ? kFarewellMax : kUnkillableMax;
+        const auto limit = outcome.result.left_processes ? kFarewellMax : kUnkillableMax;
         if (adopts) kill_descendants(static_cast<int>(limit.count()));
-        output.finish();
-        if (!result.report.empty()) {
-            result.report.pop_back();
-            output.note(result.report);
-        }
-        if (result.port_was_taken && !changed_port) {
-            changed_port = true;
-            output.note(
-                "dslaunch: MASTER_PORT was taken by somebody else before rank 0 could listen; "
-                "starting once more with another");
-            continue;
-        }
-        if (result.may_restart && restarts < spec.max_restarts) {
-            ++restarts;
-            output.note(fmt::format("dslaunch: restart {} of {}", restarts, spec.max_restarts));
-            continue;
-        }
-        try {
-            output.write_run_file(result.exit_code);
-        } catch (const Error& error) {
-            // The job has ended: what it ended with counts before the report about it.
-            output.note(fmt::format("dslaunch: error: {}", error.what()));
-            if (result.exit_code == 0) return static_cast<int>(error.code());
-        }
-        return result.exit_code;
+        return outcome;
+    };
+    try {
+        const int code = JobLoop(spec, record, attempt, signals.get()).run();
+        record.end(code);
+        return code;
+    } catch (const Error& error) {
+        record.note(fmt::format("dslaunch: error: {}", error.what()));
+        record.end(static_cast<int>(error.code()));
+        throw;
     }
 }
 

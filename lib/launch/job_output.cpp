@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -14,6 +13,8 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "launch/environment_report.h"
+#include "launch/secrets.h"
 
 namespace dslaunch {
 namespace {
@@ -43,32 +44,11 @@ void cut_torn_line(const UniqueFd& file, const std::string& path) {
     }
 }
 
-bool is_secret(std::string name) {
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
-    for (const char* word : {"TOKEN", "SECRET", "PASSW", "PASSPHRASE", "PGPASS", "_PWD",
-                             "CREDENTIAL", "AUTH", "APIKEY", "_KEY"}) {
-        if (name.find(word) != std::string::npos) return name != "SSH_AUTH_SOCK";
-    }
-    return false;
-}
-
-// A URL with a password, as scheme://user:password@host.
-bool holds_password(std::string_view value) {
-    const size_t scheme = value.find("://");
-    if (scheme == std::string_view::npos) return false;
-    const std::string_view authority =
-        value.substr(scheme + 3, value.find('/', scheme + 3) - scheme - 3);
-    const size_t at = authority.find('@');
-    return at != std::string_view::npos &&
-           authority.substr(0, at).find(':') != std::string_view::npos;
-}
-
 }  // namespace
 
-JobOutput::JobOutput(const JobSpec& spec, HealthSink health)
+JobOutput::JobOutput(const JobSpec& spec, JobRecord* record)
     : spec_(spec),
-      health_(std::move(health)),
+      record_(record),
       stderr_is_terminal_(
           ::isatty(2) == 1 &&
           std::string_view(std::getenv("TERM") == nullptr ? "dumb" : std::getenv("TERM")) !=
@@ -125,6 +105,7 @@ void JobOutput::print(int fd, const std::string& line) {
 }
 
 void JobOutput::note(std::string_view line) {
+    if (record_ != nullptr) record_->note(line);
     print(2, std::string(line) + "\n");
 }
 
@@ -163,6 +144,7 @@ void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
     Rank& from = ranks_.at(static_cast<size_t>(rank));
     append(from.log, lines);
     append(from.own_log, lines);
+    if (record_ != nullptr) record_->lines(rank, from.host, lines);
     const bool is_stdout = stream == OutputStream::kStdout;
     const bool is_training = spec_.target_kind == TargetKind::kTorchScript;
     const bool is_result = is_training && is_stdout && rank == 0;
@@ -187,6 +169,7 @@ void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
 
 void JobOutput::metrics(std::string_view line) {
     append(metrics_, std::string(line) + "\n");
+    if (record_ != nullptr) record_->metrics(line);
 }
 
 void JobOutput::progress(std::string_view line) {
@@ -224,13 +207,25 @@ void JobOutput::add_rank(const WorkerStarted& started) {
     ranks_.at(static_cast<size_t>(started.rank)).started = started;
 }
 
+void JobOutput::print_environments() {
+    std::vector<RankVariables> got;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+        if (ranks_[rank].started.pid == 0) continue;
+        got.push_back(
+            {static_cast<int>(rank), ranks_[rank].host, ranks_[rank].started.environment});
+    }
+    std::string text = describe_environments(got);
+    text.pop_back();
+    note(text);
+}
+
 void JobOutput::write_run_file(int exit_code) {
     if (spec_.output_directory.empty()) return;
     JsonWriter json;
     json.begin_object();
     json.field("dslaunch", DSL_VERSION).field("job_id", spec_.job_id);
     json.field("target", spec_.target).field("working_directory", spec_.working_directory);
-    json.field("world_size", spec_.world_size);
+    json.field("world_size", spec_.world_size).field("restarts", restarts_);
     json.key("exit_code");
     exit_code < 0 ? json.null() : json.value(exit_code);
     json.key("nodes").begin_array();
@@ -251,8 +246,9 @@ void JobOutput::write_run_file(int exit_code) {
             for (const std::string& word : worker.command) json.value(word);
             json.end_array().key("environment").begin_object();
             for (const auto& [name, value] : rank.started.environment) {
-                json.field(name, is_secret(name) || holds_password(value) ? std::string("(hidden)")
-                                                                          : value);
+                json.field(name, is_secret_name(name) || holds_password(value)
+                                     ? kHiddenValue
+                                     : std::string_view(value));
             }
             json.end_object().end_object();
         }

@@ -1,5 +1,5 @@
 // Where the words of the ranks go: terminal, log files, metrics.jsonl, run.json. One line is one
-// write. One thread.
+// write. Of one attempt at a job. One thread.
 #pragma once
 
 #include <chrono>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "launch/job_record.h"
 #include "launch/job_spec.h"
 #include "launch/machine_facts.h"
 #include "launch/messages.h"
@@ -23,11 +24,14 @@ using HealthSink = std::function<void(int rank, std::string_view record)>;
 
 class JobOutput {
   public:
-    // Opens the files. Throws Error{kDisk} naming the path that cannot be written.
-    explicit JobOutput(const JobSpec& spec, HealthSink health = {});
+    // Opens the files and appends to what they hold. Throws Error{kDisk} naming the path that
+    // cannot be written. RECORD, which may be null, is told what happens. Both must outlive this
+    // object.
+    explicit JobOutput(const JobSpec& spec, JobRecord* record = nullptr);
 
-    // A new attempt: what the last one left in the memory of this object is forgotten.
-    void begin_attempt();
+    // One line of ours at the end of every rank's log file.
+    void mark_logs(std::string_view line);
+    void set_restarts(int restarts) { restarts_ = restarts; }
     // RANK told MESSAGE as the reason of its failure; the report will say it. The same text among
     // the lines that come goes to the log files only.
     void expect_failure_text(int rank, std::string_view message);
@@ -36,6 +40,8 @@ class JobOutput {
     void metrics(std::string_view line);
     void run_info(std::string_view json) { run_info_ = json; }
     void progress(std::string_view line);
+    // Who is told the records of a health check.
+    void tell_health_to(HealthSink sink) { health_ = std::move(sink); }
     void health(int rank, std::string_view record) const {
         if (health_) health_(rank, record);
     }
@@ -45,6 +51,8 @@ class JobOutput {
     void add_node(const AgentHello& hello, const std::string& name,
                   const MachineFacts* facts = nullptr);
     void add_rank(const WorkerStarted& started);
+    // What the ranks that were started really got, on stderr (launch/environment_report.h).
+    void print_environments();
     // Writes run.json; EXIT_CODE -1: still running.
     void write_run_file(int exit_code);
     // Ends the progress line.
@@ -73,6 +81,8 @@ class JobOutput {
     const JobSpec& spec_;
     StandardStreams streams_;
     HealthSink health_;
+    JobRecord* record_;
+    int restarts_ = 0;
     std::vector<Rank> ranks_;
     std::vector<std::string> node_names_;
     std::vector<AgentHello> nodes_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -62,10 +63,28 @@ struct EnvironmentRules {
 };
 
 struct LogSettings {
-    std::string level = "info";       // error, warn, info, debug
-    bool quiet = false;               // no progress line and nothing below warn of our own
-    std::string each_rank_directory;  // --enable_each_rank_log; empty: none. Below
-                                      // `output_directory` logs are written anyhow
+    std::string level = "info";          // error, warn, info, debug
+    bool quiet = false;                  // no progress line and nothing below warn of our own
+    bool print_environment = false;      // show, after the start, what each rank really got
+    int straggler_interval_steps = 100;  // 0: never; steps between two looks for a straggler
+    std::string each_rank_directory;     // --enable_each_rank_log; empty: none. Below
+                                         // `output_directory` logs are written anyhow
+};
+
+struct NodeRange {
+    int min = 1;
+    int max = 1;
+};
+
+// A job that may run on fewer hosts than it knows, and on others after a failure.
+struct ElasticRules {
+    NodeRange nodes;                 // that an attempt needs, and uses at most
+    std::vector<std::string> hosts;  // all that may be used, in order; empty: not elastic, every
+                                     // attempt needs all of JobSpec::nodes
+    // Nodes and ranks for the chosen ones of `hosts`, by index in ascending order.
+    std::function<std::vector<PlannedNode>(const std::vector<size_t>& chosen)> plan;
+
+    [[nodiscard]] bool on() const { return !hosts.empty(); }
 };
 
 struct JobSpec {
@@ -79,6 +98,7 @@ struct JobSpec {
     std::string job_id;                      // printable, no spaces, unique per start
     std::string working_directory;           // absolute; workers start here, on every node
     std::string output_directory;            // absolute; empty: none. Launcher's side
+    std::string state_directory;             // of this user, where jobs are recorded; empty: none
     std::string ssh_config_path;             // empty: the user's and the system's
     std::vector<std::string> launcher_args;  // for srun, pdsh, mpirun or ssh, as the user gave them
     // kJoin: where to wait for agents, HOST:PORT, and the token by which they are known. The token
@@ -95,6 +115,7 @@ struct JobSpec {
     // From the start of a connection until its agent has said hello.
     std::chrono::milliseconds connect_max{30'000};
     int max_restarts = 0;
+    ElasticRules elastic;
     std::vector<std::string> required_files;  // absolute paths every node must hold equal:
                                               // dsworker, target, config, data
     bool verify_all_bytes = false;  // --verify: hash data over 1 GiB whole instead of sampling

@@ -34,7 +34,8 @@ Supervisor::Supervisor(const JobSpec& spec, Transport& transport, JobOutput& out
       output_(output),
       signal_fd_(signal_fd),
       nodes_(spec.nodes.size()),
-      ranks_(static_cast<size_t>(spec.world_size)) {
+      ranks_(static_cast<size_t>(spec.world_size)),
+      stragglers_(spec.log.straggler_interval_steps) {
     for (const PlannedNode& node : spec.nodes) {
         for (const PlannedWorker& worker : node.workers) {
             RankRecord& rank = record(worker.environment.rank);
@@ -269,6 +270,7 @@ void Supervisor::start_workers(int restart_count) {
         },
         steady_clock::now() + spec_.connect_max);
     output_.write_run_file(-1);
+    if (spec_.log.print_environment && !end_now_ && !stop_at_) output_.print_environments();
 }
 
 void Supervisor::watch_workers() {
@@ -340,12 +342,14 @@ AttemptResult Supervisor::conclude() {
         culprit && !ranks_[*culprit].told_to_end && !ranks_[*culprit].only_lost_a_peer();
     if (!lost_node_.empty() && !rank_is_to_blame) {
         result.exit_code = static_cast<int>(ExitCode::kHosts);
+        result.may_restart = true;
         result.report = "dslaunch: " + lost_node_ + "\n" + describe_ranks(ranks_);
         return result;
     }
     if (!culprit) return result;
-    result.may_restart = lost_node_.empty();
-    result.port_was_taken = result.may_restart && port_was_taken();
+    // A program that could not be started will not be startable a moment later.
+    result.may_restart = ranks_[*culprit].exited.start_error.empty();
+    result.port_was_taken = lost_node_.empty() && port_was_taken();
     result.report = describe_failure(ranks_, *culprit, output_.last_lines(ranks_[*culprit].rank));
     return result;
 }

@@ -16,13 +16,14 @@
 #include "launch/messages.h"
 #include "launch/network.h"
 #include "launch/rank_record.h"
+#include "launch/straggler.h"
 #include "launch/transport.h"
 
 namespace dslaunch {
 
 struct AttemptResult {
     int exit_code = 0;
-    bool may_restart = false;  // a rank failed, nobody asked for the end, and no host was lost
+    bool may_restart = false;  // a rank failed or a host was lost, and nobody asked for the end
     // Rank 0, which is no dsworker, says soon after the start that an address is in use, and the
     // port was our choice.
     bool port_was_taken = false;
@@ -38,6 +39,8 @@ class Supervisor {
 
     // Throws Error when the job cannot begin: nothing of it is running then.
     [[nodiscard]] AttemptResult run(int restart_count);
+    // After run() has thrown: the hosts for which it did, by name; empty: for another reason.
+    [[nodiscard]] const std::vector<std::string>& bad_hosts() const { return bad_hosts_; }
 
   private:
     using Time = std::chrono::steady_clock::time_point;
@@ -110,6 +113,7 @@ class Supervisor {
     int signal_fd_;
     std::vector<Node> nodes_;
     std::vector<RankRecord> ranks_;
+    StragglerWatch stragglers_;
     PrepareReply rendezvous_;
     bool drop_devices_ = false;
     bool starting_ = false;               // workers may exist
@@ -125,6 +129,7 @@ class Supervisor {
     Time next_ping_;
     Time next_look_;         // at the agents, while nobody reads what we write
     std::string leftovers_;  // processes that could not be ended, one line a node
+    std::vector<std::string> bad_hosts_;
     std::string lost_node_;  // the first node that went away, with its cause
 };
 

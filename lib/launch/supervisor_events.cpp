@@ -188,6 +188,7 @@ void Supervisor::handle_control(const WorkerControl& control) {
             if (stop_at_ || stopping_) return;
             rank.heartbeat = decode_heartbeat(control.payload);
             rank.heard_at = steady_clock::now();
+            if (const auto line = stragglers_.look(ranks_)) output_.note(*line);
             return;
         default:
             return;
@@ -254,6 +255,7 @@ void Supervisor::fail_if_bad_nodes(const std::string& what, ExitCode code) {
     for (size_t i = 0; i < nodes_.size(); ++i) {
         if (nodes_[i].error.empty()) continue;
         ++count;
+        bad_hosts_.push_back(spec_.nodes[i].name);
         message += fmt::format("\n  {}: {}", spec_.nodes[i].name, nodes_[i].error);
     }
     if (count > 0) {

@@ -128,6 +128,8 @@ Heartbeat Trainer::heartbeat() const {
                         describe_instruction(
                             *parts_.info, parts_.plan->instructions[static_cast<size_t>(current)]));
     }
+    heartbeat.lanes.push_back(
+        {std::string(lane_name(Lane::kCompute)), executor_.worked(Lane::kCompute)});
     return heartbeat;
 }
 

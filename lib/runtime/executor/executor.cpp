@@ -86,7 +86,7 @@ void Executor::run_lane(Lane lane) {
                 const std::lock_guard lock(mutex_);
                 if (error_ != nullptr) return;
             }
-            runner_.run(instruction);
+            run_timed(instruction);
         } catch (...) {
             fail_step(index, std::current_exception());
             return;
@@ -94,6 +94,17 @@ void Executor::run_lane(Lane lane) {
         finish(index);
     }
     current.store(-1, std::memory_order_relaxed);
+}
+
+void Executor::run_timed(const Instruction& instruction) {
+    const SystemClock clock;
+    const TimePoint begin = clock.now();
+    runner_.run(instruction);
+    const bool alone = instruction.op == Op::kLoad || instruction.op == Op::kForward ||
+                       instruction.op == Op::kRecompute || instruction.op == Op::kBackward;
+    if (!alone) return;
+    const auto ns = std::chrono::nanoseconds(clock.now() - begin).count();
+    worked_ns_[static_cast<size_t>(instruction.lane)].fetch_add(ns, std::memory_order_relaxed);
 }
 
 void Executor::wait_for(const Instruction& instruction) {

@@ -54,12 +54,18 @@ class Executor {
         return current_[static_cast<size_t>(lane)].load(std::memory_order_relaxed);
     }
 
+    // Time since the start in instructions of LANE that never wait for another rank; any thread.
+    [[nodiscard]] Duration worked(Lane lane) const {
+        return Duration(worked_ns_[static_cast<size_t>(lane)].load(std::memory_order_relaxed));
+    }
+
     // Time that the compute lane has waited for another lane in the last step.
     [[nodiscard]] Duration compute_waited() const { return compute_waited_; }
 
   private:
     void lane_main(Lane lane);
     void run_lane(Lane lane);
+    void run_timed(const Instruction& instruction);
     void wait_for(const Instruction& instruction);
     void finish(size_t index);
     void fail_step(size_t index, std::exception_ptr error);
@@ -81,6 +87,7 @@ class Executor {
 
     std::atomic<uint64_t> instructions_done_{0};
     std::array<std::atomic<int>, kLanes> current_{};
+    std::array<std::atomic<int64_t>, kLanes> worked_ns_{};
     Duration compute_waited_{};
     std::vector<std::thread> threads_;
 };

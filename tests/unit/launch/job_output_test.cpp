@@ -173,19 +173,20 @@ TEST_CASE("a failure's own text is told by the report, not by the terminal too; 
 TEST_CASE("run.json tells environment and result, hides secrets, and knows one attempt only") {
     TemporaryFolder folder;
     const JobSpec spec = two_ranks(TargetKind::kProgram, folder.path());
-    JobOutput output(spec);
     for (int attempt = 0; attempt < 2; ++attempt) {
-        output.begin_attempt();
+        JobOutput output(spec);
+        output.set_restarts(attempt);
         output.add_node({}, "n0");
         WorkerStarted started;
         started.rank = 1;
         started.pid = 4242 + attempt;
         started.environment = {{"RANK", "1"}, {"HF_TOKEN", "hunter2"}, {"aws_secret_key", "x"}};
         output.add_rank(started);
+        output.write_run_file(3);
     }
-    output.write_run_file(3);
     const auto json = nlohmann::json::parse(folder.read("run.json"));
     CHECK(json["exit_code"] == 3);
+    CHECK(json["restarts"] == 1);
     CHECK(json["nodes"].size() == 1);
     CHECK(json["ranks"][1]["pid"] == 4243);
     CHECK(json["ranks"][1]["environment"]["RANK"] == "1");

@@ -129,6 +129,15 @@ TEST_CASE("a heartbeat is read back as it was written, a broken one is refused")
     CHECK(read.instructions_done == 7);
     CHECK(read.instructions_per_step == 3);
     CHECK(read.where == "step 1");
+    CHECK(read.lanes.empty());
+    Heartbeat timed{7, 3, "step 1", {{"compute", std::chrono::nanoseconds(5)}, {"", {}}}};
+    const Heartbeat lanes = decode_heartbeat(encode(timed));
+    CHECK(lanes.where == "step 1");
+    REQUIRE(lanes.lanes.size() == 2);
+    CHECK(lanes.lanes[0].lane == "compute");
+    CHECK(lanes.lanes[0].busy == std::chrono::nanoseconds(5));
+    CHECK_THROWS_AS(decode_heartbeat(encode(timed) + "x"), Error);
+    CHECK_THROWS_AS(decode_heartbeat(encode(timed).substr(0, encode(timed).size() - 1)), Error);
     CHECK_THROWS_AS(decode_heartbeat("short"), Error);
     CHECK_THROWS_AS(decode_heartbeat(std::string(16, '\0')), Error);
 }

@@ -1,0 +1,33 @@
+// What follows a failed attempt at a job: whether another one is made, after which wait, and on
+// which hosts. Pure functions; job_loop.cpp acts on them.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <vector>
+
+#include "launch/job_spec.h"
+
+namespace dslaunch {
+
+// An attempt that lived this long is no failure "in a row": the next one begins at once.
+inline constexpr std::chrono::seconds kSteadyAttempt{60};
+// Of an elastic restart: a host that has not answered by then is left out until the next restart.
+inline constexpr std::chrono::seconds kAnswerMax{15};
+// Too few hosts answer after a failure: they are tried again and again this long.
+inline constexpr std::chrono::seconds kGatherMax{60};
+
+// The wait before a restart: nothing after a steady attempt, else 1 s, doubled with each quick
+// failure in a row up to 30 s. FAILURES_IN_A_ROW: quick ones, from 1; 0: the attempt was steady.
+[[nodiscard]] std::chrono::milliseconds restart_delay(int failures_in_a_row);
+
+// False for what the same start would only meet again: usage, config and input errors of a training
+// job. A program's codes are its own; they say nothing here.
+[[nodiscard]] bool may_help(TargetKind kind, int exit_code);
+
+// The hosts of an attempt, by place in the hostfile: the first MAX that are not bad, or nothing
+// when fewer than MIN are left. REQUIRES: 1 <= nodes_min <= nodes_max.
+[[nodiscard]] std::optional<std::vector<size_t>> choose_hosts(const std::vector<bool>& is_bad,
+                                                              const NodeRange& range);
+
+}  // namespace dslaunch

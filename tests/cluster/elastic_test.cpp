@@ -1,0 +1,151 @@
+// Jobs that go on with fewer hosts: hosts that are away are left out, hosts that came back join at
+// the next restart. On real sshd in network namespaces.
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "support/catch.h"
+#include "support/job_process.h"
+#include "support/skip.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+
+namespace {
+
+const std::string kLauncher = std::string(DSL_BINARY_DIR) + "/dslaunch";
+const std::string kRigScript = std::string(DSL_SOURCE_DIR) + "/tests/cluster/rig.sh";
+
+// Hosts n1, n2, n3 of two slots each; their links can be cut.
+class Hosts {
+  public:
+    Hosts()
+        : prefix_("de" + std::to_string(::getpid() % 1000) + "x"),
+          folder_("/tmp/dslaunch-rig-" + prefix_) {
+        TemporaryFolder output;
+        JobProcess up(output, {kRigScript, "up", folder_, prefix_, "3"});
+        const int code = up.wait(30'000);
+        usable_ = code == 0;
+        if (code == 77) report_skipped("elastic jobs over network namespaces", up.out());
+        if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
+        if (usable_) std::ofstream(folder_ + "/hostfile") << "n[1-3] slots=2\n";
+    }
+    Hosts(const Hosts&) = delete;
+    Hosts& operator=(const Hosts&) = delete;
+    ~Hosts() {
+        TemporaryFolder output;
+        JobProcess down(output, {kRigScript, "down", folder_, prefix_});
+        down.wait(30'000);
+    }
+    [[nodiscard]] bool usable() const { return usable_; }
+
+    void set_link(int host, bool up) const {
+        TemporaryFolder output;
+        JobProcess ip(output, {"ip", "link", "set", prefix_ + std::to_string(host) + "v",
+                               up ? "up" : "down"});
+        REQUIRE(ip.wait(5'000) == 0);
+    }
+    // OPTIONS, then the target; a state folder of its own below STATE.
+    [[nodiscard]] std::vector<std::string> job(const std::string& state,
+                                               const std::vector<std::string>& options) const {
+        std::vector<std::string> words = {"env",
+                                          "XDG_STATE_HOME=" + state,
+                                          "ip",
+                                          "netns",
+                                          "exec",
+                                          prefix_ + "0",
+                                          kLauncher,
+                                          "--ssh-config",
+                                          folder_ + "/good",
+                                          "--hostfile",
+                                          folder_ + "/hostfile"};
+        words.insert(words.end(), options.begin(), options.end());
+        return words;
+    }
+
+  private:
+    std::string prefix_;
+    std::string folder_;
+    bool usable_ = false;
+};
+
+size_t count_of(const std::string& text, const std::string& word) {
+    size_t count = 0;
+    for (size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1))
+        ++count;
+    return count;
+}
+
+double seconds_since(Steady::time_point from) {
+    return std::chrono::duration<double>(Steady::now() - from).count();
+}
+
+}  // namespace
+
+TEST_CASE("an elastic job begins without a host that is away, and says so") {
+    const Hosts hosts;
+    if (!hosts.usable()) return;
+    hosts.set_link(2, false);
+    TemporaryFolder folder;
+    const std::vector<std::string> target = {"sh", "-c",
+                                             "echo $RANK of $WORLD_SIZE at $MASTER_ADDR"};
+    auto options = std::vector<std::string>{"--nnodes", "2:3"};
+    options.insert(options.end(), target.begin(), target.end());
+    JobProcess job(folder, hosts.job(folder.path(), options));
+    CHECK(job.wait(30'000) == 0);
+    INFO(job.err());
+    CHECK(count_of(job.out(), " of 4 at 10.91.7.2") == 4);
+    CHECK(count_of(job.err(), "going on without 1 host(s)") == 1);
+    CHECK(count_of(job.err(), "n2: ") == 1);
+
+    TemporaryFolder other;
+    options[1] = "3:3";
+    JobProcess refused(other, hosts.job(other.path(), options));
+    CHECK(refused.wait(30'000) == 67);
+    CHECK(refused.out().empty());
+}
+
+TEST_CASE("a lost host is left out of the next attempt and joins again when it is back") {
+    const Hosts hosts;
+    if (!hosts.usable()) return;
+    TemporaryFolder folder;
+    // Rank 0 of each attempt writes its size. The second attempt fails when the test says so, the
+    // third ends well.
+    const std::string script = "cd " + folder.path() +
+                               "; [ $RANK = 0 ] && echo $TORCHELASTIC_RESTART_COUNT "
+                               "$TORCHELASTIC_MAX_RESTARTS $WORLD_SIZE $MASTER_PORT >> attempts; "
+                               "case $TORCHELASTIC_RESTART_COUNT in "
+                               "0) exec sleep 600;; "
+                               "1) while [ ! -e go ]; do sleep 0.05; done; exit 4;; "
+                               "2) exit 0;; esac";
+    JobProcess job(folder, hosts.job(folder.path(), {"--nnodes", "2:3", "--max-restarts", "3", "sh",
+                                                     "-c", script}));
+    const auto attempts = [&] { return count_of(folder.read("attempts"), "\n"); };
+    REQUIRE(wait_until([&] { return attempts() == 1; }, 20'000));
+    const auto cut = Steady::now();
+    hosts.set_link(3, false);
+    REQUIRE(wait_until([&] { return attempts() == 2; }, 60'000));
+    std::printf("host cut off: running without it after %.1f s\n", seconds_since(cut));
+    hosts.set_link(3, true);
+    // The address must be resolved again behind the link.
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    const auto failed = Steady::now();
+    std::ofstream(folder.path() + "/go") << "x";
+    CHECK(job.wait(60'000) == 0);
+    std::printf("rank failed: all three hosts ended their next attempt after %.1f s\n",
+                seconds_since(failed));
+    INFO(job.err());
+    std::ifstream file(folder.path() + "/attempts");
+    int count = 0, max = 0, world = 0, port = 0;
+    const int expected_world[] = {6, 4, 6};
+    for (int i = 0; i < 3; ++i) {
+        REQUIRE(file >> count >> max >> world >> port);
+        CHECK(count == i);
+        CHECK(max == 3);
+        CHECK(world == expected_world[i]);
+        CHECK(port > 0);
+    }
+    CHECK(count_of(job.err(), "host n3 is lost") == 1);
+    CHECK(count_of(job.err(), "restart 1 of 3") == 1);
+    CHECK(count_of(job.err(), "restart 2 of 3") == 1);
+}

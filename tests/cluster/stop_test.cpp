@@ -1,0 +1,131 @@
+// The commands over jobs, run as a user runs them: a living job is asked, a dead one's processes
+// are ended, and another job is never touched.
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "support/catch.h"
+#include "support/job_process.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+
+namespace {
+
+const std::string kLauncher = std::string(DSL_BINARY_DIR) + "/dslaunch";
+
+std::vector<std::string> command(const TemporaryFolder& state,
+                                 const std::vector<std::string>& words) {
+    std::vector<std::string> all = {"env", "XDG_STATE_HOME=" + state.path(), kLauncher};
+    all.insert(all.end(), words.begin(), words.end());
+    return all;
+}
+
+struct Result {
+    int code;
+    std::string out, err;
+};
+
+Result run(const TemporaryFolder& state, const std::vector<std::string>& words) {
+    TemporaryFolder output;
+    JobProcess process(output, command(state, words));
+    const int code = process.wait(60'000);
+    return {code, process.out(), process.err()};
+}
+
+// A job of two ranks named NAME that records its processes; SCRIPT goes on after that.
+struct Job {
+    TemporaryFolder folder;
+    JobProcess process;
+    std::vector<ProcessName> workers;
+
+    Job(const TemporaryFolder& state, const std::string& name, const std::string& script)
+        : process(folder, command(state, {"--num_gpus", "2", "--device", "cpu", "--grace", "20",
+                                          "--rdzv-id", name, "sh", "-c",
+                                          "echo $$ >> " + folder.path() + "/pids; " + script})) {
+        REQUIRE(wait_until(
+            [&] {
+                workers = recorded_processes(folder);
+                return workers.size() == 2;
+            },
+            10'000));
+    }
+};
+
+const std::string kWilling = "echo rank $RANK; exec sleep 600";
+const std::string kStubborn = "trap '' TERM; while :; do sleep 0.05; done";
+
+}  // namespace
+
+TEST_CASE("a running job is listed, its words are shown, and it ends when asked") {
+    TemporaryFolder state;
+    Job job(state, "run-a", kWilling);
+    Job other(state, "run-b", kWilling);
+    const auto jobs = nlohmann::json::parse(run(state, {"ps", "--json"}).out);
+    REQUIRE(jobs.size() == 2);
+    for (const auto& one : jobs) {
+        CHECK(one["state"] == "running");
+        CHECK(one["ranks"] == 2);
+    }
+    CHECK(run(state, {"logs", "run-a", "--rank", "1"}).out == "rank 1\n");
+    const Result ambiguous = run(state, {"stop", "run"});
+    CHECK(ambiguous.code == 64);
+    CHECK_THAT(ambiguous.err, Catch::Contains("may mean 2 jobs"));
+    const Result stopped = run(state, {"stop", "run-a"});
+    CHECK(stopped.code == 0);
+    CHECK_THAT(stopped.out, Catch::Contains("its launcher ended as asked"));
+    CHECK(job.process.wait(1'000) == 76);
+    CHECK(all_gone(job.workers));
+    for (const ProcessName& worker : other.workers) CHECK(name_process(worker.pid) == worker);
+    CHECK(nlohmann::json::parse(run(state, {"ps", "--json"}).out).size() == 1);
+    CHECK_THAT(run(state, {"ps", "--all"}).out, Catch::Contains("ended 76"));
+}
+
+TEST_CASE("a job whose ranks do not want to end is ended at once with --now") {
+    TemporaryFolder state;
+    Job job(state, "stubborn", kStubborn);
+    const auto began = Steady::now();
+    const Result stopped = run(state, {"stop", "stubborn", "--now", "--json"});
+    CHECK(stopped.code == 0);
+    CHECK(Steady::now() - began < std::chrono::seconds(10));  // of 20 s of grace
+    CHECK(nlohmann::json::parse(stopped.out)["launcher"] == "ended at once");
+    CHECK(job.process.wait(1'000) == 76);
+    CHECK(all_gone(job.workers));
+}
+
+TEST_CASE("what a dead job left is found by its id and ended, and who asks is spared") {
+    TemporaryFolder state;
+    Job job(state, "dead", kWilling);
+    Job other(state, "dead-2", kWilling);
+    job.process.signal(SIGKILL);
+    REQUIRE(wait_until([&] { return all_gone(job.workers); }, 5'000));
+    TemporaryFolder folder;
+    JobProcess left(folder, {"env", "TORCHELASTIC_RUN_ID=dead", "sh", "-c",
+                             "echo $$ >> " + folder.path() + "/pids; " + kStubborn});
+    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 1; }, 5'000));
+    CHECK_THAT(run(state, {"ps", "--all"}).out, Catch::Contains("lost"));
+    // Its own environment has the id too.
+    TemporaryFolder output;
+    auto words = command(state, {"stop", "dead", "--json"});
+    words.insert(words.begin() + 1, "DSL_JOB_ID=dead");
+    JobProcess stop(output, words);
+    REQUIRE(stop.wait(20'000) == 0);
+    const auto json = nlohmann::json::parse(stop.out());
+    CHECK(json["launcher"] == "was dead already");
+    const auto& processes = json["hosts"][0]["processes"];
+    REQUIRE(processes.size() >= 1);
+    for (const auto& process : processes) CHECK(process["ended"] == true);
+    CHECK(left.wait(1'000) == 128 + SIGKILL);
+    for (const ProcessName& worker : other.workers) CHECK(name_process(worker.pid) == worker);
+    CHECK_THAT(run(state, {"stop", "dead"}).out, Catch::Contains("nothing of it was left"));
+}
+
+TEST_CASE("hostile job ids reach no file and no process") {
+    TemporaryFolder state;
+    for (const char* id : {"..", "../../etc", "/", "a b", "$(touch x)", "-x", "\x1b[2J"}) {
+        for (const char* verb : {"stop", "logs"}) {
+            INFO(verb << " " << id);
+            CHECK(run(state, {verb, "--", id}).code == 64);
+        }
+    }
+}

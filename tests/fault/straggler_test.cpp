@@ -1,0 +1,83 @@
+// A rank that is slow makes all others wait: the launcher names it, whichever it is.
+#include <fmt/format.h>
+
+#include <atomic>
+#include <cstdio>
+#include <thread>
+
+#include "support/catch.h"
+#include "support/train_job.h"
+
+namespace dslaunch::test {
+namespace {
+
+// Lets a process run for a fifth of the time while this object lives.
+class Brake {
+  public:
+    explicit Brake(pid_t pid)
+        : thread_([this, name = name_process(pid)] {
+              while (!released_) {
+                  signal_process(name, SIGSTOP);
+                  std::this_thread::sleep_for(std::chrono::milliseconds(40));
+                  signal_process(name, SIGCONT);
+                  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+              }
+          }) {}
+    Brake(const Brake&) = delete;
+    Brake& operator=(const Brake&) = delete;
+    ~Brake() {
+        released_ = true;
+        thread_.join();
+    }
+
+  private:
+    std::atomic<bool> released_{false};
+    std::thread thread_;
+};
+
+// The last line about a straggler, empty when there is none.
+std::string last_straggler(const std::string& text) {
+    const size_t at = text.rfind("straggler: ");
+    return at == std::string::npos ? "" : text.substr(at, text.find('\n', at) - at);
+}
+
+}  // namespace
+
+TEST_CASE("the rank for which the others wait is named with its host and its lane") {
+    for (const int slow : {0, 2}) {
+        // One thread a rank: both pretended hosts count the same processors as theirs, and a rank
+        // whose threads take turns on one would be the slowest by itself.
+        TemporaryFolder folder;
+        std::ifstream facts(fixture_file("models/gpt.json"));
+        write_file(folder.path() + "/config.json",
+                   fixture_config(Json::parse(facts), 1, 10'000'000).dump());
+        write_file(folder.path() + "/hostfile", "left slots=2\nright slots=1\n");
+        JobProcess job(
+            folder, {kLauncher, "--hostfile", folder.path() + "/hostfile", "--launcher", "local",
+                     "--device", "cpu", "--env", "OMP_NUM_THREADS=1", "--straggler-interval", "20",
+                     "--output", folder.path() + "/out", fixture_file("models/gpt.pt"), "--config",
+                     folder.path() + "/config.json"});
+        std::ifstream metrics;
+        REQUIRE(wait_until(
+            [&] {
+                metrics.open(folder.path() + "/out/metrics.jsonl");
+                std::string line;
+                const bool began = static_cast<bool>(std::getline(metrics, line));
+                metrics.close();
+                return began;
+            },
+            60'000));
+        const Json run = Json::parse(folder.read("out/run.json"));
+        const Brake brake(run.at("ranks").at(static_cast<size_t>(slow)).at("pid").get<pid_t>());
+        const std::string words =
+            fmt::format("straggler: rank {} on {} works ", slow, slow < 2 ? "left" : "right");
+        const bool named =
+            wait_until([&] { return last_straggler(job.err()).find(words) == 0; }, 30'000);
+        INFO(job.err());
+        CHECK(named);
+        std::printf("%s\n", last_straggler(job.err()).c_str());
+        CHECK(last_straggler(job.err()).find("compute lane") != std::string::npos);
+    }
+}
+
+}  // namespace dslaunch::test

@@ -1,0 +1,124 @@
+#include "launcher/known_jobs.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "launch/job_record.h"
+#include "support/catch.h"
+#include "support/job_process.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+
+namespace {
+
+// Records a job as its launcher would; EXIT_CODE -1: it still runs.
+void record_job(const std::string& state, const std::string& id, int exit_code) {
+    JobSpec spec;
+    spec.job_id = id;
+    spec.state_directory = state;
+    spec.target = "train.pt";
+    PlannedNode node;
+    node.name = "n0";
+    node.workers.resize(2);
+    spec.nodes = {node};
+    spec.world_size = 2;
+    JobRecord record(spec, [](std::string_view line) { FAIL(std::string(line)); });
+    record.begin_attempt(spec, 0);
+    record.metrics("{\"step\": 7, \"loss\": 2.5}");
+    if (exit_code >= 0) record.end(exit_code);
+}
+
+// In a child, which then dies as a killed launcher does.
+void record_lost_job(const std::string& state, const std::string& id) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+        record_job(state, id, -1);
+        ::_exit(0);
+    }
+    ::waitpid(child, nullptr, 0);
+}
+
+std::string refusal(const std::string& state, const std::string& text) {
+    try {
+        return "found " + find_job(state, text).id;
+    } catch (const Error& error) {
+        CHECK(error.code() == ExitCode::kUsage);
+        return error.what();
+    }
+}
+
+}  // namespace
+
+TEST_CASE("a running, an ended and a lost job are told apart") {
+    TemporaryFolder folder;
+    record_job(folder.path(), "running-1", -1);
+    record_job(folder.path(), "ended-1", 69);
+    record_lost_job(folder.path(), "lost-1");
+    const KnownJob running = find_job(folder.path(), "running-1");
+    CHECK(running.lives);
+    CHECK(running.state == "running");
+    CHECK(running.step == 7);
+    CHECK(running.loss == 2.5);
+    CHECK(running.world_size == 2);
+    CHECK(running.hosts_in_use() == 1);
+    CHECK(running.launcher == name_process(::getpid()));
+    const KnownJob ended = find_job(folder.path(), "ended-1");
+    CHECK(ended.state == "ended");
+    CHECK(ended.exit_code == 69);
+    const KnownJob lost = find_job(folder.path(), "lost-1");
+    CHECK_FALSE(lost.lives);
+    CHECK(lost.state == "lost");
+    CHECK_FALSE(lost.exit_code);
+}
+
+TEST_CASE("an id may be shortened while it is one job's, and is never a path") {
+    TemporaryFolder folder;
+    for (const char* id : {"abc1", "abc2", "abc", "xyz"}) record_job(folder.path(), id, 0);
+    CHECK(find_job(folder.path(), "x").id == "xyz");
+    CHECK(find_job(folder.path(), "abc").id == "abc");
+    CHECK(find_job(folder.path(), "abc2").id == "abc2");
+    CHECK_THAT(refusal(folder.path(), "ab"), Catch::Contains("may mean 3 jobs"));
+    CHECK_THAT(refusal(folder.path(), "q"), Catch::Contains("no job `q` is known"));
+    for (const char* hostile :
+         {"", "..", "../jobs", "/etc", "a/b", "x\n", "\x1b[31m", "$(id)", "*"})
+        CHECK_THAT(refusal(folder.path(), hostile), Catch::Contains("is no job's id"));
+}
+
+TEST_CASE("damaged records are passed over, and a record cannot speak for another job") {
+    TemporaryFolder folder;
+    record_job(folder.path(), "good", 0);
+    const std::string jobs = folder.path() + "/jobs/";
+    for (const char* id : {"empty", "torn", "types", "liar", "nothing"}) {
+        std::filesystem::create_directory(jobs + id);
+    }
+    std::ofstream(jobs + "empty/job.json") << "";
+    std::ofstream(jobs + "torn/job.json") << "{\"job_id\": \"torn\", ";
+    std::ofstream(jobs + "types/job.json") << "{\"job_id\": 7}";
+    std::filesystem::copy(jobs + "good/job.json", jobs + "liar/job.json");
+    const auto found = read_jobs(folder.path());
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].id == "good");
+    CHECK(read_jobs(folder.path() + "/nowhere").empty());
+}
+
+TEST_CASE("the newest hundred jobs that are over are kept, and every running one") {
+    TemporaryFolder folder;
+    record_job(folder.path(), "running", -1);
+    for (int i = 0; i < 103; ++i) record_job(folder.path(), fmt::format("job-{}", i), 0);
+    remove_old_jobs(folder.path());
+    CHECK(read_jobs(folder.path()).size() == kKeptJobs + 1);
+    CHECK(find_job(folder.path(), "running").lives);
+}
+
+TEST_CASE("ages are told in two units at most") {
+    const std::vector<std::pair<int64_t, std::string>> rows = {
+        {-5, "0 s"},         {119, "119 s"},      {120, "2 min"},       {7199, "119 min"},
+        {7200, "2 h 0 min"}, {7325, "2 h 2 min"}, {172'800, "2 d 0 h"}, {180'000, "2 d 2 h"},
+    };
+    for (const auto& [seconds, text] : rows) CHECK(age_text(seconds) == text);
+}

@@ -1,0 +1,54 @@
+#include "launch/secrets.h"
+
+#include "support/catch.h"
+
+using namespace dslaunch;
+
+TEST_CASE("names of secrets are known, and words that only look like them are not") {
+    for (const char* name : {"HF_TOKEN", "WANDB_API_KEY", "aws_secret_access_key", "PGPASSWORD",
+                             "MYSQL_PASS", "GOOGLE_APPLICATION_CREDENTIALS", "--auth", "sshKey",
+                             "MLFLOW_TRACKING_PASSWORD", "DSLAUNCH_TOKEN"}) {
+        INFO(name);
+        CHECK(is_secret_name(name));
+    }
+    for (const char* name : {"PATH", "TOKENIZERS_PARALLELISM", "tokens_per_s", "KeyError", "RANK",
+                             "AUTHOR", "max_tokens", "HOME", ""}) {
+        INFO(name);
+        CHECK_FALSE(is_secret_name(name));
+    }
+}
+
+TEST_CASE("a canary is hidden in every form in which secrets are written, and the rest stays") {
+    const std::string canary = "c4nary-9876543210abcdef";
+    const std::vector<std::pair<std::string, std::string>> rows = {
+        {"HF_TOKEN=" + canary + " python x.py", "HF_TOKEN=(hidden) python x.py"},
+        {"export API_KEY='" + canary + " with blanks'; ls", "export API_KEY=(hidden); ls"},
+        {"\"wandb_api_key\": \"" + canary + "\\\" more\", \"lr\": 1",
+         "\"wandb_api_key\": (hidden), \"lr\": 1"},
+        {"password: " + canary, "password: (hidden)"},
+        {"run --api-key " + canary + " --lr 1", "run --api-key (hidden) --lr 1"},
+        {"run --api-key=" + canary, "run --api-key=(hidden)"},
+        {"https://me:" + canary + "@host/path", "https://me:(hidden)@host/path"},
+        {"s3://" + canary + "/b", "s3://" + canary + "/b"},  // no password: a bucket's name
+        {"got hf_abcdefghijklmnopqrstu today", "got (hidden) today"},
+        {"id AKIAIOSFODNN7EXAMPLE.", "id (hidden)"},
+        {"Authorization: Bearer " + canary, "Authorization: (hidden)"},
+        {"curl says Bearer " + canary, "curl says Bearer (hidden)"},
+        {"a\n-----BEGIN OPENSSH PRIVATE KEY-----\n" + canary + "\n-----END X-----\nb",
+         "a\n(hidden) private key\nb"},
+        {"KeyError: 'layer.0'", "KeyError: 'layer.0'"},
+        {"tokens_per_s: 12", "tokens_per_s: 12"},
+        {"", ""},
+        {"a\n\nb\n", "a\n\nb\n"},
+    };
+    for (const auto& [text, hidden] : rows) {
+        INFO(text);
+        CHECK(hide_secrets(text) == hidden);
+    }
+}
+
+TEST_CASE("a line without end is cut, not matched for minutes") {
+    const std::string text = hide_secrets("x=" + std::string(1U << 20, 'a') + "\nnext");
+    CHECK(text.size() < 5'000);
+    CHECK_THAT(text, Catch::EndsWith(" (cut)\nnext"));
+}

@@ -144,7 +144,7 @@ int exec_command(std::span<const std::string> arguments) {
     const UniqueFd signals = open_end_signals();
     ::signal(SIGPIPE, SIG_IGN);
     const HostTargets targets = find_hosts(parsed.hosts);
-    const auto transport = make_transport(targets.spec.transport, targets.spec.ssh_config_path);
+    const auto transport = make_transport(targets.spec);
     Fleet fleet(targets.hosts, *transport, signals.get());
     fleet.connect(targets.spec.connect_max, false);
     ExecRequest request;

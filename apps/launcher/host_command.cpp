@@ -158,7 +158,7 @@ HostTargets find_hosts(const RunOptions& options) {
     for (const std::string& note : built.notes) fmt::print(stderr, "dslaunch: {}\n", note);
     HostTargets targets{std::move(built.spec), {}};
     for (const PlannedNode& node : targets.spec.nodes) {
-        targets.hosts.push_back({node.name, node.user, node.port, node.address, {}});
+        targets.hosts.push_back({node.name, node.user, node.port, node.address});
     }
     return targets;
 }

@@ -37,7 +37,7 @@ constexpr std::string_view kUsage =
 PushJob job_for(const JobSpec& spec, const std::vector<HostAddress>& hosts, int signal_fd) {
     PushJob job;
     job.hosts = hosts;
-    job.make_transport = [&spec] { return make_transport(spec.transport, spec.ssh_config_path); };
+    job.make_transport = [&spec] { return make_transport(spec); };
     job.connect_max = spec.connect_max;
     job.signal_fd = signal_fd;
     return job;
@@ -174,7 +174,7 @@ void push_for_job(const JobSpec& spec) {
     ::signal(SIGPIPE, SIG_IGN);
     std::vector<HostAddress> addresses;
     for (const PlannedNode& node : spec.nodes) {
-        addresses.push_back({node.name, node.user, node.port, node.address, {}});
+        addresses.push_back({node.name, node.user, node.port, node.address});
     }
     PushJob job = job_for(spec, addresses, signals.get());
     if (spec.target_kind == TargetKind::kTorchScript) add_installation(job);

@@ -94,7 +94,7 @@ AttemptResult Supervisor::run(int restart_count) {
 void Supervisor::connect() {
     std::vector<HostAddress> hosts;
     for (const PlannedNode& node : spec_.nodes) {
-        hosts.push_back({node.name, node.user, node.port, node.address, {}});
+        hosts.push_back({node.name, node.user, node.port, node.address});
     }
     transport_.start(hosts);
     const auto now = steady_clock::now();

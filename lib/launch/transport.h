@@ -26,7 +26,7 @@ struct HostAddress {
     RemoteProgram program = RemoteProgram::kAgent;
     // Not empty: what the host's shell is given instead of the agent's command. REQUIRES: it holds
     // nothing that varies but what launcher_path() allows.
-    std::string command;
+    std::string command = {};
 };
 
 struct TransportEvent {

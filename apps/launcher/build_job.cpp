@@ -342,10 +342,11 @@ std::optional<NodeRange> Builder::elastic_range() const {
     if (wanted.min > wanted.max)
         fail(ExitCode::kUsage, "--min_elastic_nodes {} is more than --max_elastic_nodes {}",
              wanted.min, wanted.max);
-    if (wanted.max > 1 && !from_hostfile_)
+    const bool named = source_ == HostSource::kHostfile || source_ == HostSource::kSlurm;
+    if (wanted.max > 1 && !named)
         fail(ExitCode::kUsage,
-             "an elastic number of nodes up to {} needs a --hostfile that names "
-             "the hosts",
+             "an elastic number of nodes up to {} needs a --hostfile or a Slurm allocation that "
+             "names the hosts",
              wanted.max);
     if (wanted.min > hosts)
         fail(ExitCode::kUsage, "at least {} hosts are asked for, there are {}", wanted.min, hosts);

@@ -73,13 +73,15 @@ std::string end_launcher(const KnownJob& job, bool now) {
 
 std::vector<LeftOnHost> end_leftovers(const KnownJob& job) {
     std::vector<HostAddress> hosts = job.hosts;
-    TransportKind kind = TransportKind::kSsh;
-    if (job.transport == "openssh") kind = TransportKind::kOpenSsh;
+    JobSpec way;
+    way.transport = TransportKind::kSsh;
+    way.ssh_config_path = job.ssh_config;
+    if (job.transport == "openssh") way.transport = TransportKind::kOpenSsh;
     if (job.transport == "local" || hosts.empty()) {
-        kind = TransportKind::kLocal;
+        way.transport = TransportKind::kLocal;
         hosts = {{"localhost", "", 0, ""}};  // one machine, however many hosts it pretended to be
     }
-    const auto transport = make_transport(kind, job.ssh_config);
+    const auto transport = make_transport(way);
     const Frame question{FrameKind::kStopJob, encode(StopJobRequest{job.id})};
     std::vector<LeftOnHost> left;
     for (const HostAnswer& answer :

@@ -109,15 +109,10 @@ void JobOutput::note(std::string_view line) {
     print(2, std::string(line) + "\n");
 }
 
-void JobOutput::begin_attempt() {
-    nodes_.clear();
-    machines_.clear();
-    node_names_.clear();
-    run_info_.clear();
-    for (Rank& rank : ranks_) {
-        rank.last_lines.clear();
-        rank.told_lines.clear();
-        rank.started = {};
+void JobOutput::mark_logs(std::string_view line) {
+    for (const Rank& rank : ranks_) {
+        append(rank.log, std::string(line) + "\n");
+        append(rank.own_log, std::string(line) + "\n");
     }
 }
 

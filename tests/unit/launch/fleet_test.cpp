@@ -42,8 +42,7 @@ FakeTransport::Agent agent(FakeTransport::Agent rest) {
     };
 }
 
-const std::vector<HostAddress> kThree = {
-    {"n0", "", 0, "", ""}, {"n1", "", 0, "", ""}, {"n2", "", 0, "", ""}};
+const std::vector<HostAddress> kThree = {{"n0", "", 0, ""}, {"n1", "", 0, ""}, {"n2", "", 0, ""}};
 
 void exit_with(FakeTransport& transport, size_t host, int64_t status, int64_t signal_number) {
     WorkerExited exited;

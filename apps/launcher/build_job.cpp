@@ -56,6 +56,7 @@ class Builder {
     void require_libraries();
     void write_environment();
     void plan_nodes(PlanRequest request);
+    void check_way() const;
     [[nodiscard]] std::optional<NodeRange> elastic_range() const;
     void append_file(const std::string& path);
     void note(std::string text) { job_.notes.push_back(std::move(text)); }
@@ -293,7 +294,8 @@ void Builder::write_environment() {
     }
     if (transport != TransportKind::kLocal) {
         for (const auto& [name, value] : machine_.environment) {
-            if (transport == TransportKind::kSlurm) break;  // srun hands them over
+            // srun hands them over; what the user says of the network must be known here.
+            if (transport == TransportKind::kSlurm && !name.ends_with("_SOCKET_IFNAME")) continue;
             if (has_forwarded_prefix(name)) rules.set.emplace_back(name, value);
         }
         for (const std::string& directory :
@@ -371,6 +373,28 @@ void Builder::plan_nodes(PlanRequest request) {
     spec.world_size = spec.nodes.front().workers.front().environment.world_size;
 }
 
+// What a way to the hosts cannot do is refused before anything is started on it.
+void Builder::check_way() const {
+    const TransportKind transport = job_.spec.transport;
+    const bool comes = transport == TransportKind::kJoin;
+    const bool by_ssh = transport == TransportKind::kSsh || transport == TransportKind::kOpenSsh;
+    if (comes && job_.spec.max_restarts > 0) {
+        fail(ExitCode::kUsage,
+             "--max_restarts: agents that came by themselves end with the attempt; let whatever "
+             "started them start the job again");
+    }
+    if (job_.spec.elastic.on() &&
+        (transport == TransportKind::kSlurm || transport == TransportKind::kOpenMpi)) {
+        fail(ExitCode::kUsage,
+             "an elastic number of nodes needs agents that start one by one, and srun and mpirun "
+             "start all or none; give --launcher ssh and a --hostfile");
+    }
+    if (options_.push && !by_ssh && transport != TransportKind::kLocal) {
+        fail(ExitCode::kUsage,
+             "--push goes over ssh: give --launcher ssh or openssh, or run `dslaunch push` before");
+    }
+}
+
 BuiltJob Builder::build() {
     JobSpec& spec = job_.spec;
     spec.working_directory = options_.working_directory.empty()
@@ -411,6 +435,7 @@ BuiltJob Builder::build() {
     write_command(request);
     write_environment();
     plan_nodes(std::move(request));
+    check_way();
     return std::move(job_);
 }
 

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "launch/secrets.h"
 
 namespace dslaunch {
 namespace {
@@ -132,7 +133,8 @@ std::string dry_run_json(const JobSpec& spec, const std::vector<RankPlace>& plac
             json.field("node_rank", place.node_rank).field("local_rank", place.local_rank);
             write_devices(json, place.devices);
             json.key("env").begin_object();
-            for (const auto& [name, value] : environment_of(spec, worker)) json.field(name, value);
+            for (const auto& [name, value] : environment_of(spec, worker))
+                json.field(name, shown_value(name, value));
             json.end_object().key("command").begin_array();
             for (const std::string& word : worker.command) json.value(word);
             json.end_array();
@@ -198,7 +200,8 @@ std::string dry_run_text(const JobSpec& spec, const std::vector<RankPlace>& plac
         }
     }
     text += "\nenvironment of rank 0 (each rank has its own RANK, LOCAL_RANK, …):\n";
-    for (const auto& [name, value] : first) text += fmt::format("  {}={}\n", name, quoted(value));
+    for (const auto& [name, value] : first)
+        text += fmt::format("  {}={}\n", name, quoted(shown_value(name, value)));
     if (spec.environment.inherit_all) {
         text += fmt::format("  and everything in the environment of {}\n",
                             spec.transport == TransportKind::kJoin ? "its agent" : "dslaunch");

@@ -16,6 +16,8 @@
 #include "launch/job.h"
 #include "launcher/build_job.h"
 #include "launcher/dry_run.h"
+#include "launcher/host_source.h"
+#include "launcher/mpi_copies.h"
 #include "launcher/run_options.h"
 
 namespace dslaunch {
@@ -155,6 +157,23 @@ RunOptions where_to_run(const HealthOptions& health) {
     return options;
 }
 
+// One check of hosts that are there: nothing is sent to them, started again or left out.
+void refuse_for_health(const RunOptions& options, const Machine& machine) {
+    const auto refuse = [](bool given, const char* what) {
+        if (given) fail(ExitCode::kUsage, "dslaunch health takes no {}", what);
+    };
+    refuse(options.launcher == "join", "--launcher join");
+    refuse(options.no_ssh, "--no_ssh");
+    refuse(options.push, "--push; run `dslaunch push` before");
+    refuse(options.max_restarts.value_or(0) > 0, "--max_restarts");
+    refuse(options.nodes.has_value() || options.elastic_training, "elastic number of nodes");
+    if (MpiCopies::is_one(options, machine)) {
+        fail(ExitCode::kUsage,
+             "start dslaunch health once, not under mpirun; `--launcher openmpi --hostfile FILE` "
+             "reaches the hosts by mpirun");
+    }
+}
+
 void make_health_job(const HealthOptions& health, const std::string& binary_directory,
                      JobSpec& spec) {
     const std::string worker = binary_directory + "/dsworker";
@@ -168,6 +187,7 @@ void make_health_job(const HealthOptions& health, const std::string& binary_dire
     // A dsworker is handed its sockets and ends with our exit codes only as such a target.
     spec.target_kind = TargetKind::kTorchScript;
     spec.required_files = {worker};
+    spec.grace = {};  // there is nothing to save
     std::vector<std::string> command = {worker, "health",
                                         fmt::format("--timeout={}", health.timeout_s)};
     if (!health.backend.empty()) command.push_back("--backend=" + health.backend);
@@ -233,6 +253,8 @@ int run_health(std::span<const std::string> arguments) {
     const RunOptions options = where_to_run(health);
     set_log_level(options.log.quiet ? LogLevel::kWarn : parse_log_level(options.log.level));
     const Machine machine = Machine::this_one();
+    refuse_for_health(options, machine);
+    if (is_other_copy(options, machine)) return 0;
     BuiltJob job = build_job(options, machine);
     make_health_job(health, machine.binary_directory, job.spec);
     if (!options.log.quiet && !health.json)

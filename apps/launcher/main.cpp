@@ -3,12 +3,14 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <optional>
 #include <span>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -59,7 +61,7 @@ constexpr const char* kHelp =
     "options)\n"
     "  config     check a ds_config.json and print what it means\n"
     "  plan       print segments, instructions, memory and bytes moved, without starting anything\n"
-    "  model      write or look into a model archive\n"
+    "  model      write a new model archive\n"
     "  health     measure links and collectives between the hosts, name the slow or broken one\n"
     "  pack       put config and data reference into a model archive\n"
     "  generate   let a trained model write text\n"
@@ -74,7 +76,6 @@ constexpr const char* kHelp =
     "  report     print what to paste into a bug report, secrets hidden\n"
     "  agent      serve one node of a job that waits for it (`dslaunch agent --help`); dslaunch\n"
     "             itself starts one on each host\n"
-    "  relay      used by dslaunch itself on some of many hosts\n"
     "\n"
     "examples:\n"
     "  dslaunch train.pt --data king_james.bin --context 64 --steps 100 --output run1\n"
@@ -181,7 +182,11 @@ int run(const Arguments& arguments) {
                    options.json ? dry_run_json(job.spec, places) : dry_run_text(job.spec, places));
         return 0;
     }
-    give_token(options, copies ? copies->token() : token, job.spec);
+    if (copies) {
+        job.spec.token = copies->token();
+    } else {
+        give_token(options, token, job.spec);
+    }
     refuse_mistyped_subcommand(job.spec);
     if (job.spec.target_kind == TargetKind::kTorchScript) {
         require_worker(job.spec.required_files.front());
@@ -251,6 +256,10 @@ int dispatch(int argc, char** argv) {
         if (command == name) return subcommand(arguments);
     }
     const std::span<const std::string> rest = std::span(arguments).subspan(1);
+    for (const char* name : {"exec", "health", "hosts", "push"}) {
+        // Neither ssh nor a command on a host inherits it.
+        if (command == name) static_cast<void>(take_token_variable());
+    }
     if (command == "agent") return run_agent_command(rest);
     if (command == "relay") return relay(arguments);
     if (command == "exec") return exec_command(rest);
@@ -267,11 +276,19 @@ int dispatch(int argc, char** argv) {
 
 int main(int argc, char** argv) {
     try {
-        return dslaunch::dispatch(argc, argv);
+        const int code = dslaunch::dispatch(argc, argv);
+        // Results that nobody got are no success.
+        if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category());
+        return code;
     } catch (const dslaunch::Error& error) {
         // It may quote names and files that somebody else chose.
         fmt::print(stderr, "dslaunch: error: {}\n", dslaunch::printable_lines(error.what(), 0));
         return static_cast<int>(error.code());
+    } catch (const std::system_error& error) {
+        // Whoever read our output went away: as a program that SIGPIPE ends.
+        if (error.code() == std::errc::broken_pipe) return 128 + SIGPIPE;
+        fmt::print(stderr, "dslaunch: error: the output cannot be written: {}\n", error.what());
+        return static_cast<int>(dslaunch::ExitCode::kDisk);
     } catch (const std::exception& error) {
         fmt::print(stderr, "dslaunch: internal error: {}\n", error.what());
         return static_cast<int>(dslaunch::ExitCode::kInternal);

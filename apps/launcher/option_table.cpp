@@ -277,7 +277,7 @@ constexpr OptionRow kRows[] = {
     {"no-python", kNothing, Group::kTarget, "", "run TARGET itself, even if it ends in .py", [](O& o, V&) { o.no_python = true; }},
     {"no-local-rank", kNothing, Group::kTarget, "", "no --local_rank=N for a Python target", [](O& o, V&) { o.no_local_rank = true; }},
     {"chdir", kValue, Group::kTarget, "DIR", "workers start here; default: the current directory", [](O& o, V& v) { o.working_directory = v; }},
-    {"grace", kValue, Group::kTarget, "SECONDS", "time to save after Ctrl-C, default 30; a second Ctrl-C ends at once", set_grace},
+    {"grace", kValue, Group::kTarget, "SECONDS", "time to save after Ctrl-C, default 30; 0, or a second Ctrl-C, ends at once", set_grace},
 
     {"config,deepspeed-config", kValue, Group::kTraining, "FILE", "ds_config.json; default: the one packed in TARGET, or beside it", [](O& o, V& v) { o.config = v; }},
     {"deepspeed", kNothing, Group::kTraining, "", "accepted, nothing to switch on", [](O&, V&) {}},

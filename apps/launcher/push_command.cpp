@@ -159,6 +159,10 @@ int push_command(std::span<const std::string> arguments) {
         add_bundle(bundle, scratch->path(), to, job);
     }
     if (parsed.words.empty() && bundle.empty()) add_installation(job);
+    const TransportKind way = targets.spec.transport;
+    if (way != TransportKind::kSsh && way != TransportKind::kOpenSsh &&
+        way != TransportKind::kLocal)
+        fail(ExitCode::kUsage, "dslaunch push goes over ssh: give --launcher ssh or openssh");
     const std::vector<PushedHost> hosts = run_push(job);
     fmt::print("{}", json ? as_json(job, hosts) : summary(job, hosts, false));
     std::fflush(stdout);

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "launch/join_token.h"
 
 namespace dslaunch {
 namespace {
@@ -64,6 +65,10 @@ EnvironmentList parse_environment_file(std::string_view text, const std::string&
         } else if (!is_variable_name(name)) {
             problems.push_back(fmt::format("{}:{}: `{}` is not a variable name", file_name, number,
                                            printable(name)));
+        } else if (name == kTokenVariable) {
+            problems.push_back(
+                fmt::format("{}:{}: {} is dslaunch's own secret, no worker may have it", file_name,
+                            number, name));
         } else if (is_rank_variable(name)) {
             problems.push_back(
                 fmt::format("{}:{}: {} is set by dslaunch for each rank", file_name, number, name));

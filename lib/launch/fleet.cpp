@@ -131,6 +131,9 @@ void Fleet::handle_frame(size_t host, const Frame& frame) {
                                        DSL_VERSION, kAgentProtocolVersion));
             }
             return;
+        case FrameKind::kAskedToEnd:  // a scheduler's signal to the agent, which is meant for us
+            ++interrupts_;
+            return;
         case FrameKind::kPong:
             return;
         case FrameKind::kGone:

@@ -61,6 +61,7 @@ AttemptOutcome run_attempt(const JobSpec& spec, JobOutput& output, int signal_fd
     try {
         return {supervisor.run(restarts), {}, {}};
     } catch (const Error& error) {
+        if (supervisor.interrupted()) fail(ExitCode::kInterrupted, "interrupted");
         if (error.code() != ExitCode::kHosts || supervisor.bad_hosts().empty()) throw;
         return {{}, supervisor.bad_hosts(), error.what()};
     }

@@ -88,7 +88,8 @@ std::string JobLoop::describe_restart() const {
 }
 
 bool JobLoop::begin_restart(const AttemptResult& result, JobOutput& output) {
-    if (result.port_was_taken && !changed_port_) {
+    const bool can_start_again = spec_.transport != TransportKind::kJoin;
+    if (result.port_was_taken && !changed_port_ && can_start_again) {
         changed_port_ = true;
         output.note(
             "dslaunch: MASTER_PORT was taken by somebody else before rank 0 could listen; "
@@ -130,6 +131,17 @@ int JobLoop::end_interrupted(JobOutput& output) {
     return end(static_cast<int>(ExitCode::kInterrupted), output);
 }
 
+// What ends the job is written into run.json before it is thrown on.
+AttemptOutcome JobLoop::make_attempt(const JobSpec& spec, JobOutput& output) {
+    try {
+        return attempt_(spec, output, restarts_);
+    } catch (const Error& error) {
+        output.finish();
+        if (restarts_ > 0) static_cast<void>(end(static_cast<int>(error.code()), output));
+        throw;
+    }
+}
+
 int JobLoop::run() {
     for (;;) {
         const JobSpec spec = next_spec();
@@ -141,7 +153,7 @@ int JobLoop::run() {
         output.set_restarts(restarts_);
         record_.begin_attempt(spec, restarts_);
         attempt_began_ = steady_clock::now();
-        const AttemptOutcome outcome = attempt_(spec, output, restarts_);
+        const AttemptOutcome outcome = make_attempt(spec, output);
         output.finish();
         if (!outcome.bad_hosts.empty()) {
             if (!leave_out_bad_hosts(outcome, output)) {

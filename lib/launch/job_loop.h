@@ -49,6 +49,7 @@ class JobLoop {
     using Time = std::chrono::steady_clock::time_point;
 
     [[nodiscard]] JobSpec next_spec() const;
+    [[nodiscard]] AttemptOutcome make_attempt(const JobSpec& spec, JobOutput& output);
     [[nodiscard]] bool leave_out_bad_hosts(const AttemptOutcome& outcome, JobOutput& output);
     [[nodiscard]] bool begin_restart(const AttemptResult& result, JobOutput& output);
     [[nodiscard]] std::string describe_restart() const;

@@ -241,9 +241,7 @@ void JobOutput::write_run_file(int exit_code) {
             for (const std::string& word : worker.command) json.value(word);
             json.end_array().key("environment").begin_object();
             for (const auto& [name, value] : rank.started.environment) {
-                json.field(name, is_secret_name(name) || holds_password(value)
-                                     ? kHiddenValue
-                                     : std::string_view(value));
+                json.field(name, shown_value(name, value));
             }
             json.end_object().end_object();
         }

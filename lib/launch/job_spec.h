@@ -111,7 +111,8 @@ struct JobSpec {
     int master_port = 0;         // 0: free port chosen and bound by the agent of node rank 0
     std::string master_address;  // empty: decided at start (loopback for one node, else node 0's
                                  // address)
-    std::chrono::milliseconds grace{30'000};  // time to save after the first Ctrl-C
+    std::chrono::milliseconds grace{30'000};  // time to save after the first Ctrl-C;
+                                              // 0: it ends the job at once
     // From the start of a connection until its agent has said hello.
     std::chrono::milliseconds connect_max{30'000};
     int max_restarts = 0;

@@ -121,6 +121,10 @@ bool holds_password(std::string_view value) {
     return at != std::string_view::npos && contains(authority.substr(0, at), ":");
 }
 
+std::string shown_value(std::string_view name, std::string_view value) {
+    return std::string(is_secret_name(name) || holds_password(value) ? kHiddenValue : value);
+}
+
 std::string hide_secrets(std::string_view text) {
     constexpr size_t kLineMax = 4096;  // of what is matched by patterns; longer ones are cut
     std::string result;

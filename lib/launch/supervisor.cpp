@@ -181,6 +181,7 @@ void Supervisor::check_files() {
                 if (steady_clock::now() - last < milliseconds(100)) return;
                 last = steady_clock::now();
                 pump([] { return true; }, last);
+                if (end_now_) fail(ExitCode::kInterrupted, "interrupted");
             },
             &cache));
         if (!own.back().error.empty()) {

@@ -39,6 +39,8 @@ class Supervisor {
 
     // Throws Error when the job cannot begin: nothing of it is running then.
     [[nodiscard]] AttemptResult run(int restart_count);
+    // Whether somebody asked for the end.
+    [[nodiscard]] bool interrupted() const { return interrupts_ > 0; }
     // After run() has thrown: the hosts for which it did, by name; empty: for another reason.
     [[nodiscard]] const std::vector<std::string>& bad_hosts() const { return bad_hosts_; }
 
@@ -75,6 +77,7 @@ class Supervisor {
     [[nodiscard]] std::vector<NetworkHost> network_hosts() const;
     void ask_to_listen(const std::vector<std::vector<NetworkCandidate>>& candidates,
                        const std::string& key);
+    void name_cut_off(const std::vector<NetworkProbeResult>& results);
     [[nodiscard]] std::vector<NetworkProbeResult> probe(const std::vector<NetworkProbePlan>& plan,
                                                         const std::string& key);
     void meet_at(const NetworkChoice& choice);

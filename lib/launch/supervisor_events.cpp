@@ -214,6 +214,8 @@ void Supervisor::handle_exit(const WorkerExited& exited) {
 void Supervisor::handle_node_end(const TransportEvent& event) {
     Node& node = nodes_[event.host];
     if (node.ended) return;
+    if (node.gone && !stopping_ && !starting_)
+        return lose_node(event.host, "its agent was told to end, before the start");
     if (node.gone || stopping_) {
         node.ended = true;
         return;
@@ -278,7 +280,7 @@ void Supervisor::handle_signals() {
 
 void Supervisor::ask_to_end(const std::string& cause) {
     ++interrupts_;
-    if (!starting_ || interrupts_ > 1 || stopping_) {
+    if (!starting_ || interrupts_ > 1 || stopping_ || spec_.grace.count() == 0) {
         end_now_ = true;
         output_.streams().hurry();
         return;

@@ -21,6 +21,8 @@ using std::chrono::steady_clock;
 // A connection that takes longer leads nowhere: the kernel asks three times a second apart for a
 // neighbour that is not there.
 constexpr milliseconds kProbeMax{3'000};
+// For a reply to come back after that.
+constexpr milliseconds kProbeSlack{2'000};
 constexpr size_t kListenAddressesMax = 16;
 
 int64_t clock_now_ns() {
@@ -146,7 +148,7 @@ std::vector<NetworkProbeResult> Supervisor::probe(const std::vector<NetworkProbe
         send(i, FrameKind::kProbe, encode(requests[i]));
     }
     pump([&] { return end_now_ || all_nodes([](const Node& n) { return n.probed || n.ended; }); },
-         steady_clock::now() + spec_.connect_max);
+         steady_clock::now() + std::max<milliseconds>(spec_.connect_max, kProbeMax + kProbeSlack));
     if (end_now_) return results;
     for (size_t i = 0; i < nodes_.size(); ++i) {
         if (!nodes_[i].probed) lose_node(i, "no answer to the request to reach the other hosts");
@@ -186,6 +188,20 @@ void Supervisor::meet_at(const NetworkChoice& choice) {
              spec_.nodes.front().name, choice.meeting.reason, nodes_.size());
 }
 
+// Hosts that do not reach node 0 by any way are the bad ones; where they are most, node 0 is.
+void Supervisor::name_cut_off(const std::vector<NetworkProbeResult>& results) {
+    std::vector<bool> reaches(nodes_.size(), false);
+    reaches[0] = true;
+    for (const NetworkProbeResult& result : results) {
+        if (result.to == 0 && result.error.empty()) reaches[result.from] = true;
+    }
+    const auto cut_off = std::count(reaches.begin(), reaches.end(), false);
+    const bool node_0_is = cut_off * 2 > std::ssize(reaches);
+    for (size_t i = 0; i < reaches.size(); ++i) {
+        if (node_0_is ? i == 0 : !reaches[i]) bad_hosts_.push_back(spec_.nodes[i].name);
+    }
+}
+
 void Supervisor::choose_meeting_place() {
     const std::vector<NetworkHost> hosts = network_hosts();
     auto candidates = plan_candidates(hosts);
@@ -203,6 +219,11 @@ void Supervisor::choose_meeting_place() {
     const std::string key = new_key();
     ask_to_listen(candidates, key);
     if (end_now_) return;
+    const auto& places = nodes_[0].listening->places;
+    if (given && !places.empty() && !places.front().error.empty()) {
+        nodes_[0].error = printable(places.front().error);
+        fail_if_bad_nodes("no place for the ranks to meet on", ExitCode::kSetup);
+    }
     for (NetworkCandidate& candidate : candidates[0]) {
         for (const ListenReply::Place& place : nodes_[0].listening->places) {
             if (place.address != candidate.address || !place.error.empty()) continue;
@@ -219,6 +240,7 @@ void Supervisor::choose_meeting_place() {
         choice = choose_network(hosts, candidates, results);
         if (choice.found) return meet_at(choice);
     }
+    name_cut_off(results);
     fail(ExitCode::kHosts,
          "no network connects the hosts{}; open the firewall between them, or name an address of "
          "{} with --master_addr:\n  {}",

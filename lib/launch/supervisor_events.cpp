@@ -214,8 +214,10 @@ void Supervisor::handle_exit(const WorkerExited& exited) {
 void Supervisor::handle_node_end(const TransportEvent& event) {
     Node& node = nodes_[event.host];
     if (node.ended) return;
-    if (node.gone && !stopping_ && !starting_)
-        return lose_node(event.host, "its agent was told to end, before the start");
+    if (node.gone && !stopping_ && !starting_) {
+        if (node.error.empty()) node.error = "its agent was told to end, before the start";
+        return lose_node(event.host, std::string(node.error));
+    }
     if (node.gone || stopping_) {
         node.ended = true;
         return;

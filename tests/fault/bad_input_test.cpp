@@ -145,7 +145,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
             {{"--steps", "-1", "MODELS/gpt.pt"}, 64, "-1"},
             {{"--grace", "soon", "MODELS/gpt.pt"}, 64, "`soon` is not a number of seconds"},
             {{"--expect-sha256", "abc", "MODELS/gpt.pt"}, 64, "64 hexadecimal digits"},
-            {{"--launcher", "pdsh", "MODELS/gpt.pt"}, 64, "not available yet"},
+            {{"--launcher", "pdsh", "MODELS/gpt.pt"}, 64, "needs a --hostfile"},
             {{"--device", "tpu", "MODELS/gpt.pt"}, 64, "`tpu` is none of auto, cpu, cuda"},
             {{"--autotuning", "run", "MODELS/gpt.pt"}, 64, "autotuning is not available yet"},
             // A program like any other, so it ends with what a shell would say.

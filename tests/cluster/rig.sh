@@ -121,5 +121,5 @@ case ${1:-} in
     up) up "$2" "$3" "$4" "${5:-$4}" ;;
     more-networks) more_networks "$2" "$3" ;;
     down) down "$2" "$3" ;;
-    *) sed -n '2,9p' "$0" | cut -c3-; exit 2 ;;
+    *) sed -n '2,8p' "$0" | cut -c3-; exit 2 ;;
 esac

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/option_name.h"
 #include "base/text.h"
+#include "launch/host_addresses.h"
 #include "launcher/build_job.h"
 #include "launcher/option_table.h"
 
@@ -156,11 +157,8 @@ HostTargets find_hosts(const RunOptions& options) {
     job.device = DeviceRequest::kCpu;
     BuiltJob built = build_job(job, Machine::this_one());
     for (const std::string& note : built.notes) fmt::print(stderr, "dslaunch: {}\n", note);
-    HostTargets targets{std::move(built.spec), {}};
-    for (const PlannedNode& node : targets.spec.nodes) {
-        targets.hosts.push_back({node.name, node.user, node.port, node.address});
-    }
-    return targets;
+    std::vector<HostAddress> hosts = addresses_of(built.spec.nodes);
+    return {std::move(built.spec), std::move(hosts)};
 }
 
 }  // namespace dslaunch

@@ -20,11 +20,6 @@ using Json = nlohmann::json;
 
 constexpr size_t kRecordBytesMax = 16U << 20;
 
-std::string own_host_name() {
-    char name[256] = {};
-    return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
-}
-
 // What is missing, or of another type than it should be, throws Json::exception.
 KnownJob parse_job(const Json& json) {
     KnownJob job;
@@ -46,7 +41,7 @@ KnownJob parse_job(const Json& json) {
     job.machine = launcher.at("machine").get<std::string>();
     job.launcher.pid = launcher.at("pid").get<pid_t>();
     job.launcher.start_time = launcher.at("start_time").get<uint64_t>();
-    job.is_here = job.machine == own_host_name();
+    job.is_here = job.machine == recorded_machine();
     job.lives = job.state != "ended" && job.is_here &&
                 launcher.at("boot_id").get<std::string>() == boot_id() &&
                 job.launcher.start_time != 0 && name_process(job.launcher.pid) == job.launcher;

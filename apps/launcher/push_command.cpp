@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "launch/file_facts.h"
+#include "launch/host_addresses.h"
 #include "launch/installation.h"
 #include "launch/job.h"
 #include "launch/output_groups.h"
@@ -176,11 +177,7 @@ int push_command(std::span<const std::string> arguments) {
 void push_for_job(const JobSpec& spec) {
     const UniqueFd signals = open_end_signals();
     ::signal(SIGPIPE, SIG_IGN);
-    std::vector<HostAddress> addresses;
-    for (const PlannedNode& node : spec.nodes) {
-        addresses.push_back({node.name, node.user, node.port, node.address});
-    }
-    PushJob job = job_for(spec, addresses, signals.get());
+    PushJob job = job_for(spec, addresses_of(spec.nodes), signals.get());
     if (spec.target_kind == TargetKind::kTorchScript) add_installation(job);
     std::set<std::string> there;
     for (const PushFile& file : job.files) there.insert(file.target_path);

@@ -37,11 +37,6 @@ UniqueFd open_own(const std::string& path) {
         ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
 }
 
-std::string host_name() {
-    char name[256] = {};
-    return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
-}
-
 // `stop` reaches the hosts again by one of these three; what else started the agents needs an
 // allocation or a listener that has ended with the launcher.
 const char* way_back(TransportKind kind) {
@@ -66,6 +61,11 @@ bool is_job_id(std::string_view text) {
     };
     return !text.empty() && text.size() <= 128 && text.front() != '.' &&
            std::all_of(text.begin(), text.end(), is_plain);
+}
+
+std::string recorded_machine() {
+    char name[256] = {};
+    return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
 }
 
 std::string boot_id() {
@@ -150,7 +150,10 @@ void JobRecord::write_job() {
     json.field("max_restarts", spec_.max_restarts);
     json.field("working_directory", spec_.working_directory);
     json.field("output", spec_.output_directory).field("grace_ms", spec_.grace.count());
-    json.key("launcher").begin_object().field("machine", host_name()).field("boot_id", boot_id());
+    json.key("launcher")
+        .begin_object()
+        .field("machine", recorded_machine())
+        .field("boot_id", boot_id());
     json.field("pid", self.pid).field("start_time", self.start_time).end_object();
     json.field("transport", way_back(spec_.transport)).field("ssh_config", spec_.ssh_config_path);
     json.key("hosts").begin_array();

@@ -27,6 +27,9 @@ inline constexpr int64_t kJobLogBytesMax = int64_t{8} << 20;
 // most 128, the first no dot.
 [[nodiscard]] bool is_job_id(std::string_view text);
 
+// This machine's name as records hold it; empty when it has none.
+[[nodiscard]] std::string recorded_machine();
+
 // /proc/sys/kernel/random/boot_id: process ids and start times are only compared within one boot.
 [[nodiscard]] std::string boot_id();
 

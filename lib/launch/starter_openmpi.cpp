@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/text.h"
+#include "launch/host_addresses.h"
 #include "launch/join_token.h"
 #include "launch/spawn.h"
 #include "launch/ssh_options_file.h"
@@ -91,12 +92,8 @@ class OpenMpiStarter final : public AgentStarter {
 }  // namespace
 
 std::unique_ptr<Transport> make_openmpi_transport(const JobSpec& spec) {
-    std::vector<HostAddress> hosts;
-    for (const PlannedNode& node : spec.nodes) {
-        hosts.push_back({node.name, node.user, node.port, node.address});
-    }
     JoinSettings settings;
-    settings.endpoint.host = address_facing(hosts);
+    settings.endpoint.host = address_facing(addresses_of(spec.nodes));
     settings.token = make_token();
     settings.join_max = spec.connect_max;
     settings.starter = std::make_unique<OpenMpiStarter>(spec);

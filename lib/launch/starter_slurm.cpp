@@ -3,6 +3,7 @@
 // say.
 #include <fmt/format.h>
 
+#include "launch/host_addresses.h"
 #include "launch/join_token.h"
 #include "launch/spawn.h"
 #include "launch/transport_join.h"
@@ -84,12 +85,8 @@ class SlurmStarter final : public AgentStarter {
 }  // namespace
 
 std::unique_ptr<Transport> make_slurm_transport(const JobSpec& spec) {
-    std::vector<HostAddress> hosts;
-    for (const PlannedNode& node : spec.nodes) {
-        hosts.push_back({node.name, node.user, node.port, node.address});
-    }
     JoinSettings settings;
-    settings.endpoint.host = address_facing(hosts);
+    settings.endpoint.host = address_facing(addresses_of(spec.nodes));
     settings.token = make_token();
     settings.join_max = spec.connect_max;
     settings.starter = std::make_unique<SlurmStarter>(spec.launcher_args);

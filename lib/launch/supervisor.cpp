@@ -13,6 +13,7 @@
 #include "launch/control.h"
 #include "launch/failure_report.h"
 #include "launch/file_facts.h"
+#include "launch/host_addresses.h"
 #include "launch/launch_plan.h"
 #include "launch/timing.h"
 
@@ -92,11 +93,7 @@ AttemptResult Supervisor::run(int restart_count) {
 }
 
 void Supervisor::connect() {
-    std::vector<HostAddress> hosts;
-    for (const PlannedNode& node : spec_.nodes) {
-        hosts.push_back({node.name, node.user, node.port, node.address});
-    }
-    transport_.start(hosts);
+    transport_.start(addresses_of(spec_.nodes));
     const auto now = steady_clock::now();
     next_ping_ = now + kPingInterval;
     for (Node& node : nodes_) node.last_byte = now;

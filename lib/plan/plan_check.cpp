@@ -400,9 +400,9 @@ std::vector<std::string> check_plans(std::span<const StepPlan> plans) {
     return problems;
 }
 
-std::array<TierPeak, 2> peak_by_tier(const StepPlan& plan) {
-    std::array<TierPeak, 2> tiers{};
-    std::array<Bytes, 2> held{};
+std::array<TierPeak, kTiers> peak_by_tier(const StepPlan& plan) {
+    std::array<TierPeak, kTiers> tiers{};
+    std::array<Bytes, kTiers> held{};
     const auto tier_of = [&](int b) {
         return static_cast<size_t>(plan.buffers[static_cast<size_t>(b)].tier);
     };

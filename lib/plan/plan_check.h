@@ -28,7 +28,7 @@ struct TierPeak {
     Bytes peak;        // persistent included
     int instruction = -1;
 };
-[[nodiscard]] std::array<TierPeak, 2> peak_by_tier(const StepPlan& plan);
+[[nodiscard]] std::array<TierPeak, kTiers> peak_by_tier(const StepPlan& plan);
 
 // The most that a plan holds of each kind at once, over all tiers, in program order.
 [[nodiscard]] std::array<Bytes, kBufferKinds> peak_by_kind(const StepPlan& plan);

@@ -81,6 +81,9 @@ std::string describe(const Instruction& instruction, const ModelInfo& model) {
         text += fmt::format(" segment {} ({})", instruction.segment,
                             model.segments[static_cast<size_t>(instruction.segment)].name);
     if (instruction.bucket >= 0) text += fmt::format(" bucket {}", instruction.bucket);
+    // What stays in memory is one chunk a bucket.
+    const bool passes = instruction.chunk >= 0 && instruction.slot >= 0;
+    if (passes) text += fmt::format(" chunk {}", instruction.chunk);
     if (instruction.slot >= 0) text += fmt::format(" slot {}", instruction.slot);
     if (instruction.micro_step >= 0) text += fmt::format(", micro step {}", instruction.micro_step);
     return text;
@@ -119,6 +122,7 @@ void plan_json(const StepPlan& plan, const ModelInfo& model, const FlatLayout& l
         if (instruction.bucket >= 0) json.field("bucket", instruction.bucket);
         if (instruction.micro_step >= 0) json.field("micro_step", instruction.micro_step);
         if (instruction.slot >= 0) json.field("slot", instruction.slot);
+        if (instruction.chunk >= 0) json.field("chunk", instruction.chunk);
         json.field("bytes", instruction.bytes.value).field("sent_bytes", instruction.sent.value);
         json.field("flops", instruction.flops).key("waits").begin_array();
         for (const int wait : instruction.waits) json.value(wait);

@@ -6,25 +6,27 @@
 namespace dslaunch {
 
 std::string_view op_name(Op op) {
-    constexpr std::array<std::string_view, 13> kNames = {
-        "Load",     "Await", "Gather", "Forward",    "Recompute", "Release", "Claim",
-        "Backward", "Post",  "Reduce", "Accumulate", "Norm",      "Update"};
+    constexpr std::array<std::string_view, 15> kNames = {
+        "Load", "Await",  "Gather",     "Forward", "Recompute", "Release", "Claim", "Backward",
+        "Post", "Reduce", "Accumulate", "Norm",    "Update",    "Read",    "Write"};
     return kNames[static_cast<size_t>(op)];
 }
 
 std::string_view lane_name(Lane lane) {
-    constexpr std::array<std::string_view, kLanes> kNames = {"compute", "communication"};
+    constexpr std::array<std::string_view, kLanes> kNames = {"compute", "communication", "read",
+                                                             "write"};
     return kNames[static_cast<size_t>(lane)];
 }
 
 std::string_view tier_name(Tier tier) {
-    return tier == Tier::kMemory ? "memory" : "shared";
+    constexpr std::array<std::string_view, kTiers> kNames = {"memory", "shared", "disk"};
+    return kNames[static_cast<size_t>(tier)];
 }
 
 std::string_view buffer_kind_name(BufferKind kind) {
     constexpr std::array<std::string_view, kBufferKinds> kNames = {
-        "parameters",  "gradients", "master",  "moments", "activations",
-        "live_values", "buffers",   "staging", "batch",   "scalars"};
+        "parameters", "gradients", "master", "moments", "activations",  "live_values",
+        "buffers",    "staging",   "batch",  "scalars", "offload_slots"};
     return kNames[static_cast<size_t>(kind)];
 }
 
@@ -109,10 +111,12 @@ uint64_t StepPlan::hash() const {
         add(instruction.bucket);
         add(instruction.micro_step);
         add(instruction.slot);
-        // What an update or a gather moves depends on the host; ranks of a host compare the layout
-        // of their arena.
-        if (instruction.op != Op::kUpdate && instruction.op != Op::kGather)
-            add(instruction.bytes.value);
+        add(instruction.chunk);
+        // What these move depends on the host or the rank; ranks of a host compare the layout of
+        // their arena.
+        const bool own = instruction.op == Op::kUpdate || instruction.op == Op::kGather ||
+                         instruction.op == Op::kRead || instruction.op == Op::kWrite;
+        if (!own) add(instruction.bytes.value);
     }
     return hash;
 }

@@ -12,6 +12,7 @@
 #include "plan/flat_layout.h"
 #include "plan/model_info.h"
 #include "plan/partition.h"
+#include "plan/state_chunks.h"
 
 namespace dslaunch {
 
@@ -31,16 +32,19 @@ enum class Op : uint8_t {
     kReduce,      // bucket: ordered sum over all ranks, to everybody or to its owners
     kAccumulate,  // bucket: the reduced gradients of a micro step are kept or added up
     kNorm,        // global gradient norm, clip factor, non-finite check
-    kUpdate,      // bucket: optimizer states and this rank's part of the parameters
+    kUpdate,      // chunk: optimizer states and this rank's part of the parameters
+    kRead,   // from disk: a chunk, into its slot; or (bucket) this rank's part of the parameters,
+             // into the slot where they are gathered
+    kWrite,  // chunk: to disk
 };
 
-enum class Lane : uint8_t { kCompute, kCommunication };
-inline constexpr int kLanes = 2;
+// Transfers in both directions go on at once, hence two lanes for them.
+enum class Lane : uint8_t { kCompute, kCommunication, kRead, kWrite };
+inline constexpr int kLanes = 4;
 
-enum class Tier : uint8_t {
-    kMemory,
-    kShared
-};  // private memory of the rank; the host's shared arena
+// Private memory of the rank; the host's shared arena; the offload file.
+enum class Tier : uint8_t { kMemory, kShared, kDisk };
+inline constexpr int kTiers = 3;
 
 // What memory is for; the words of `dslaunch plan` and metrics.jsonl.
 enum class BufferKind : uint8_t {
@@ -53,9 +57,10 @@ enum class BufferKind : uint8_t {
     kBuffers,  // the model's
     kStaging,  // parameters gathered from other hosts
     kBatch,
-    kScalars
+    kScalars,
+    kOffload  // slots through which offloaded chunks pass
 };
-inline constexpr int kBufferKinds = 10;
+inline constexpr int kBufferKinds = 11;
 
 [[nodiscard]] std::string_view op_name(Op op);
 [[nodiscard]] std::string_view lane_name(Lane lane);
@@ -77,7 +82,9 @@ struct Instruction {
     int segment = -1;
     int bucket = -1;
     int micro_step = -1;
-    int slot = -1;           // kGather, kRelease: of the gathered parameters; -1: in place
+    int slot = -1;   // kGather, kRelease, kRead of a bucket: of the gathered parameters, -1: in
+                     // place; kUpdate, kRead, kWrite of a chunk: of the chunks that pass
+    int chunk = -1;  // index into StepPlan::chunks
     std::vector<int> reads;  // indices into StepPlan::buffers
     std::vector<int> writes;
     std::vector<int> creates;
@@ -97,7 +104,12 @@ struct StepPlan {
     // many fp32 elements each slot has, flags included. Empty: every bucket has its own.
     std::vector<int> gradient_slot_of_bucket;
     std::vector<int64_t> gradient_slot_numel;
-    std::vector<int64_t> gather_slot_numel;  // parameters gathered from other hosts
+    std::vector<int64_t> gather_slot_numel;  // gathered parameters
+    StateChunks chunks;
+    // Chunks that pass through memory hold these slots in turn. Before a step the slots hold the
+    // chunks of the last turns, as the step before left them: they are written while the next step
+    // computes.
+    int chunk_slots = 0;
 
     // FNV-1a over what ranks of one data-parallel group must have in common: which instructions, in
     // which order.
@@ -131,6 +143,7 @@ struct StepPlanOptions {
     bool check_overflow = false;           // kNorm as with clip, for the loss scale
     const Partition* partition = nullptr;  // who owns what. REQUIRES: given from stage 1 on
     GatherLimits gather = {};
+    OffloadPlan offload = {};
 
     [[nodiscard]] int node_count() const {
         return node_sizes.empty() ? 1 : static_cast<int>(node_sizes.size());
@@ -141,6 +154,9 @@ struct StepPlanOptions {
     [[nodiscard]] bool keeps_reduced() const {
         return (reduces_each() && accumulation_steps > 1) || (stage >= 2 && norm_first());
     }
+    [[nodiscard]] ChunkFormat chunk_format() const {
+        return {parameter_bytes, master, optimizer_states};
+    }
     [[nodiscard]] bool reduces_each() const { return reduce_each_micro_step || stage >= 2; }
 };
 
@@ -148,7 +164,8 @@ struct StepPlanOptions {
 // private and whole. Stage 1: optimizer states and master copies only of what the partition gives
 // the rank. Stage 2: gradient buckets share slots, given back once they are reduced. Stage 3:
 // parameters too are kept by their owners only; on one host the others read them where they are,
-// over several they are gathered. Waits are derived and the plan is checked before it is returned.
+// over several they are gathered. What is offloaded is read and written chunk by chunk, ahead of
+// and behind its update. Waits are derived and the plan is checked before it is returned.
 [[nodiscard]] StepPlan make_step_plan(const ModelInfo& model, const FlatLayout& layout,
                                       const StepPlanOptions& options);
 

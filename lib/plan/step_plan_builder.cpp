@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "plan/gather_schedule.h"
+#include "plan/gradient_slots.h"
 #include "plan/link_bytes.h"
 #include "plan/plan_check.h"
 #include "plan/step_plan.h"
@@ -27,14 +28,16 @@ class PlanBuilder {
         check_options();
         plan_.rank = options_.rank;
         for (int s = 0; s < segments_; ++s) buckets_of_.push_back(find_buckets(s));
+        choose_chunks();
         choose_gradient_slots();
         choose_gathers();
         add_persistent_buffers();
+        begin_turns();
         for (int64_t m = 0; m < options_.accumulation_steps; ++m)
             add_micro_step(static_cast<int>(m));
         if (options_.norm_first()) add_norm();
         if (!updates_early())
-            for (int b = layout_.trained_buckets; b-- > 0;) add_update(b);
+            for (const int b : update_order()) add_updates(b);
         derive_waits(plan_);
         const std::vector<std::string> problems = check_plan(plan_);
         DSL_CHECK(problems.empty(), "the step plan is not sound: {}", problems.front());
@@ -77,7 +80,25 @@ class PlanBuilder {
     }
     // Whether the bucket's parameters are whole only while they are gathered.
     [[nodiscard]] bool is_gathered(int b) const {
-        return options_.stage == 3 && several_hosts() && bucket(b).kind != BucketKind::kPersistent;
+        return gathers() && bucket(b).kind != BucketKind::kPersistent;
+    }
+    [[nodiscard]] bool gathers() const {
+        return options_.stage == 3 && (several_hosts() || options_.offload.parameters);
+    }
+    // Trained buckets in the order in which the step updates them.
+    [[nodiscard]] std::vector<int> update_order() const {
+        std::vector<int> order;
+        for (int s = updates_early() ? segments_ : 1; s-- > 0;)
+            for (int b = layout_.trained_buckets; b-- > 0;)
+                if (!updates_early() || bucket(b).ready_segment == s) order.push_back(b);
+        return order;
+    }
+    void choose_chunks() {
+        plan_.chunks =
+            make_state_chunks(layout_, options_.partition,
+                              {options_.rank, options_.stage, options_.offload, update_order()});
+        plan_.chunk_slots = std::min<int>(static_cast<int>(options_.offload.slots),
+                                          static_cast<int>(plan_.chunks.turns.size()));
     }
 
     int add_buffer(PlanBuffer buffer) {
@@ -110,41 +131,15 @@ class PlanBuilder {
         return buckets_of_[static_cast<size_t>(segment)];
     }
 
-    // From stage 2 on a bucket holds its slot from the first backward that adds to it to the last.
     void choose_gradient_slots() {
         if (options_.stage < 2) return;
-        struct Held {
-            int bucket;
-            SlotUse use;
-        };
-        std::vector<Held> held;
-        int position = 0;
-        std::vector<int> first(static_cast<size_t>(layout_.trained_buckets), -1);
-        for (int s = segments_; s-- > 0; ++position) {
-            if (!info(s).backward) continue;
-            for (const int b : buckets_of(s))
-                if (b < layout_.trained_buckets && first[static_cast<size_t>(b)] < 0)
-                    first[static_cast<size_t>(b)] = position;
-            for (int b = 0; b < layout_.trained_buckets; ++b)
-                if (bucket(b).ready_segment == s && first[static_cast<size_t>(b)] >= 0)
-                    held.push_back({b,
-                                    {bucket(b).numel + flag_numel(bucket(b)),
-                                     first[static_cast<size_t>(b)], position}});
-        }
-        std::stable_sort(held.begin(), held.end(),
-                         [](const Held& a, const Held& b) { return a.use.begin < b.use.begin; });
-        std::vector<SlotUse> uses;
-        for (const Held& one : held) uses.push_back(one.use);
-        Slots slots = assign_slots(uses);
-        plan_.gradient_slot_of_bucket.assign(static_cast<size_t>(layout_.trained_buckets), -1);
-        for (size_t u = 0; u < held.size(); ++u)
-            plan_.gradient_slot_of_bucket[static_cast<size_t>(held[u].bucket)] =
-                slots.slot_of_use[u];
+        Slots slots = make_gradient_slots(model_, layout_, buckets_of_);
+        plan_.gradient_slot_of_bucket = std::move(slots.slot_of_use);
         plan_.gradient_slot_numel = std::move(slots.numel);
     }
 
     void choose_gathers() {
-        if (options_.stage < 3 || !several_hosts()) return;
+        if (!gathers()) return;
         std::vector<std::vector<int>> gathered(buckets_of_.size());
         for (size_t s = 0; s < buckets_of_.size(); ++s)
             for (const int b : buckets_of_[s])
@@ -166,11 +161,14 @@ class PlanBuilder {
                                               : add_buffer({fmt::format("place of bucket {}", b),
                                                             BufferKind::kScalars, Tier::kMemory,
                                                             Bytes{8}, true}));
+            const bool on_disk = options_.offload.parameters && is_gathered(b);
             parameters_.push_back(
                 add_buffer({fmt::format("parameters of bucket {}", b), BufferKind::kParameters,
-                            Tier::kShared, Bytes{numel * options_.parameter_bytes}, true}));
+                            on_disk ? Tier::kDisk : Tier::kShared,
+                            Bytes{numel * options_.parameter_bytes}, true}));
         }
         for (int b = 0; b < layout_.trained_buckets; ++b) add_states(b);
+        add_chunks();
         for (size_t k = 0; k < plan_.gradient_slot_numel.size(); ++k)
             slots_.push_back(
                 add_buffer({fmt::format("gradient slot {}", k), BufferKind::kGradients,
@@ -194,14 +192,104 @@ class PlanBuilder {
         if (options_.stage < 2)
             gradients_.push_back(add_buffer({fmt::format("gradients of bucket {}", b),
                                              BufferKind::kGradients, Tier::kShared, whole, true}));
+        const Bytes on_disk{numel_on_disk(b) * 4};
         if (options_.master)
-            add_buffer({fmt::format("master copy of bucket {}", b), BufferKind::kMaster,
-                        Tier::kMemory, owned, true});
-        moments_.push_back(add_buffer({fmt::format("moments of bucket {}", b), BufferKind::kMoments,
-                                       Tier::kMemory, owned * options_.optimizer_states, true}));
+            add_tiers(fmt::format("master copy of bucket {}", b), BufferKind::kMaster,
+                      owned - on_disk, on_disk);
+        moments_.push_back(add_tiers(fmt::format("moments of bucket {}", b), BufferKind::kMoments,
+                                     (owned - on_disk) * options_.optimizer_states,
+                                     on_disk * options_.optimizer_states));
         if (options_.keeps_reduced())
             reduced_.push_back(add_buffer({fmt::format("reduced gradients of bucket {}", b),
                                            BufferKind::kGradients, Tier::kMemory, owned, true}));
+    }
+
+    // Returns the part in memory.
+    int add_tiers(const std::string& name, BufferKind kind, Bytes in_memory, Bytes on_disk) {
+        if (on_disk.value > 0) add_buffer({name + " on disk", kind, Tier::kDisk, on_disk, true});
+        return add_buffer({name, kind, Tier::kMemory, in_memory, true});
+    }
+
+    [[nodiscard]] const StateChunk& chunk(int c) const {
+        return plan_.chunks.all[static_cast<size_t>(c)];
+    }
+    [[nodiscard]] ChunkLayout layout_of(int c) const {
+        return chunk_layout(chunk(c), options_.chunk_format());
+    }
+    [[nodiscard]] int turns() const { return static_cast<int>(plan_.chunks.turns.size()); }
+
+    // Elements of a bucket whose states this rank has on disk.
+    [[nodiscard]] int64_t numel_on_disk(int b) const {
+        int64_t numel = 0;
+        for (int c = plan_.chunks.first_of_bucket[static_cast<size_t>(b)];
+             c < plan_.chunks.first_of_bucket[static_cast<size_t>(b) + 1]; ++c)
+            if (chunk(c).states_on_disk) numel += chunk(c).range.numel;
+        return std::min(numel, owned_numel(b));
+    }
+
+    void add_chunks() {
+        for (size_t c = 0; c < plan_.chunks.all.size(); ++c)
+            extents_.push_back(add_buffer({fmt::format("chunk {} on disk", c), BufferKind::kScalars,
+                                           Tier::kDisk, Bytes{}, true}));
+        int64_t slot_bytes = 0;
+        for (const int c : plan_.chunks.turns)
+            slot_bytes = std::max(slot_bytes, layout_of(c).bytes);
+        for (int k = 0; k < plan_.chunk_slots; ++k)
+            chunk_slots_.push_back(
+                add_buffer({fmt::format("chunk slot {}", k), BufferKind::kOffload, Tier::kMemory,
+                            Bytes{slot_bytes}, true}));
+        // As the step before has left them.
+        held_.assign(chunk_slots_.size(), -1);
+        for (int t = turns() - plan_.chunk_slots; t < turns(); ++t)
+            held_[slot_of(t)] = plan_.chunks.turns[static_cast<size_t>(t)];
+    }
+
+    [[nodiscard]] size_t slot_of(int turn) const {
+        return static_cast<size_t>(turn % plan_.chunk_slots);
+    }
+
+    // What the step before has left in the slots makes room for the first turns of this one.
+    void begin_turns() {
+        const int slots = plan_.chunk_slots;
+        for (int t = std::max(turns() - slots, slots); t < turns(); ++t) add_write(t);
+        for (int t = 0; t < std::min(slots, turns() - slots); ++t) add_read(t);
+    }
+
+    void add_write(int turn) {
+        const int c = plan_.chunks.turns[static_cast<size_t>(turn)];
+        Instruction& write = add(Op::kWrite, Lane::kWrite, chunk(c).bucket);
+        write.chunk = c;
+        write.slot = static_cast<int>(slot_of(turn));
+        write.reads = {chunk_slots_[slot_of(turn)]};
+        write.writes = {extents_[static_cast<size_t>(c)]};
+        write.bytes = Bytes{layout_of(c).bytes};
+    }
+
+    void add_read(int turn) {
+        const int c = plan_.chunks.turns[static_cast<size_t>(turn)];
+        Instruction& read = add(Op::kRead, Lane::kRead, chunk(c).bucket);
+        read.chunk = c;
+        read.slot = static_cast<int>(slot_of(turn));
+        read.reads = {extents_[static_cast<size_t>(c)]};
+        read.writes = {chunk_slots_[slot_of(turn)]};
+        read.bytes = Bytes{layout_of(c).bytes - layout_of(c).read_from};
+        held_[slot_of(turn)] = c;
+    }
+
+    // Brings this rank's part of a bucket's parameters from its disk, or from the slots that hold
+    // them just now, to where they are gathered.
+    void add_bucket_read(const GatherUse& use, int m) {
+        Instruction& read = add(Op::kRead, Lane::kRead, use.bucket, m);
+        read.slot = use.slot;
+        for (int c = plan_.chunks.first_of_bucket[static_cast<size_t>(use.bucket)];
+             c < plan_.chunks.first_of_bucket[static_cast<size_t>(use.bucket) + 1]; ++c) {
+            const auto held = std::find(held_.begin(), held_.end(), c);
+            const bool on_disk = held == held_.end();
+            if (on_disk) read.bytes += Bytes{chunk(c).range.numel * options_.parameter_bytes};
+            read.reads.push_back(on_disk ? extents_[static_cast<size_t>(c)]
+                                         : chunk_slots_[static_cast<size_t>(held - held_.begin())]);
+        }
+        read.writes = {staging_[static_cast<size_t>(use.slot)]};
     }
 
     // The memory that holds a bucket's gradients.
@@ -262,6 +350,7 @@ class PlanBuilder {
     void add_gathers(int m) {
         for (const GatherUse& use : gathers_.uses) {
             if (use.issue != position_) continue;
+            if (options_.offload.parameters) add_bucket_read(use, m);
             Instruction& gather = add(Op::kGather, Lane::kCommunication, use.bucket, m);
             gather.slot = use.slot;
             gather.reads = {parameters_[static_cast<size_t>(use.bucket)]};
@@ -421,7 +510,7 @@ class PlanBuilder {
                 accumulate.reads = {gradients(b)};
                 accumulate.writes = {reduced_[static_cast<size_t>(b)]};
             }
-            if (updates_early()) add_update(b);
+            if (updates_early()) add_updates(b);
         }
     }
 
@@ -436,16 +525,32 @@ class PlanBuilder {
         norm.writes = {norm_};
     }
 
-    void add_update(int b) {
+    void add_updates(int b) {
         const auto i = static_cast<size_t>(b);
-        Instruction& update = add(Op::kUpdate, Lane::kCommunication, b);
-        update.reads = {summed(b), norm_};
-        update.writes = {moments_[i], parameters_[i]};
-        update.bytes = options_.local_world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
+        for (int c = plan_.chunks.first_of_bucket[i]; c < plan_.chunks.first_of_bucket[i + 1]; ++c)
+            add_update(c);
         if (options_.stage == 0 || !several_hosts() || is_gathered(b)) return;
         Instruction& gather = add(Op::kGather, Lane::kCommunication, b);
         gather.writes = {parameters_[i]};
         count_gather(gather);
+    }
+
+    void add_update(int c) {
+        const int b = chunk(c).bucket;
+        const auto i = static_cast<size_t>(b);
+        Instruction& update = add(Op::kUpdate, Lane::kCommunication, b);
+        update.chunk = c;
+        update.reads = {summed(b), norm_};
+        update.writes = {moments_[i], parameters_[i]};
+        if (chunk(c).last)
+            update.bytes = options_.local_world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
+        const int turn = chunk(c).turn;
+        if (turn < 0) return;
+        update.slot = static_cast<int>(slot_of(turn));
+        update.writes.push_back(chunk_slots_[slot_of(turn)]);
+        if (turn + plan_.chunk_slots >= turns()) return;
+        add_write(turn);
+        add_read(turn + plan_.chunk_slots);
     }
 
     const ModelInfo& model_;
@@ -464,6 +569,9 @@ class PlanBuilder {
     std::vector<int> reduced_;
     std::vector<int> slots_;           // buffer of each gradient slot
     std::vector<int> staging_;         // buffer of each gather slot
+    std::vector<int> extents_;         // buffer of each chunk on disk
+    std::vector<int> chunk_slots_;     // buffer of each slot for chunks that pass
+    std::vector<int> held_;            // chunk that lies there just now
     std::vector<int> slot_of_bucket_;  // where a gathered bucket lies just now
     int norm_ = -1;
     std::vector<int> live_;  // buffer alive before segment s in this micro step, -1: not held

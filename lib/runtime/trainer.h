@@ -83,7 +83,7 @@ class Trainer final : private InstructionRunner {
     TrainerParts parts_;
     Executor executor_;
     // The plan's, the same in every step.
-    std::array<TierPeak, 2> tier_peaks_;
+    std::array<TierPeak, kTiers> tier_peaks_;
     std::array<Bytes, kBufferKinds> kind_peaks_;
     std::atomic<int64_t> step_{0};  // under way, from 1
     std::atomic<bool> evaluating_{false};

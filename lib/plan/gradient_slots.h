@@ -1,0 +1,19 @@
+// Which gradient buckets share memory at stages 2 and 3. Pure.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "plan/flat_layout.h"
+#include "plan/model_info.h"
+#include "plan/slots.h"
+
+namespace dslaunch {
+
+// A bucket holds its slot from the first backward that adds to it to the last. BUCKETS_OF[s]: the
+// buckets of which segment s reads parameters. The result's uses are the trained buckets, -1: no
+// backward adds to it; slots are in elements, flags included.
+[[nodiscard]] Slots make_gradient_slots(const ModelInfo& model, const FlatLayout& layout,
+                                        std::span<const std::vector<int>> buckets_of);
+
+}  // namespace dslaunch

@@ -1,0 +1,122 @@
+#include "plan/state_chunks.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/bytes.h"
+#include "base/check.h"
+
+namespace dslaunch {
+
+namespace {
+
+// Chunks begin at multiples of it, so that those of any dtype begin at pages.
+constexpr int64_t kChunkStepNumel = 16 * 1024;
+// Large enough for a disk's rate, small enough that the few in memory are a small part of all.
+constexpr int64_t kChunkNumelMax = 2 << 20;
+constexpr int64_t kChunksWanted = 64;
+constexpr int64_t kPageBytes = 4096;
+
+int64_t largest_share(const Partition& partition, int bucket) {
+    std::vector<int64_t> numel(static_cast<size_t>(partition.world_size), 0);
+    for (const ShardPiece& piece : partition.buckets[static_cast<size_t>(bucket)])
+        numel[static_cast<size_t>(piece.owner)] +=
+            round_up(piece.range.numel, kSliceAlignmentNumel);
+    return *std::max_element(numel.begin(), numel.end());
+}
+
+int64_t choose_chunk_numel(const FlatLayout& layout, const Partition& partition,
+                           const OffloadPlan& offload) {
+    if (offload.chunk_numel > 0)
+        return std::max(kChunkStepNumel, offload.chunk_numel / kChunkStepNumel * kChunkStepNumel);
+    int64_t total = 0;
+    for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b)
+        total += largest_share(partition, b);
+    return std::clamp(round_up(total / kChunksWanted, kChunkStepNumel), kChunkStepNumel,
+                      kChunkNumelMax);
+}
+
+// Gives turns to the chunks that pass, and spreads those whose states stay in memory among them.
+void deal_turns(StateChunks& chunks, const StateChunkOptions& options) {
+    int64_t seen = 0;
+    for (const int b : options.update_order) {
+        const auto i = static_cast<size_t>(b);
+        for (int c = chunks.first_of_bucket[i]; c < chunks.first_of_bucket[i + 1]; ++c) {
+            StateChunk& chunk = chunks.all[static_cast<size_t>(c)];
+            if (chunk.states_on_disk) {
+                const auto upto = [&](int64_t count) {
+                    return std::floor(static_cast<double>(count) * options.offload.ratio + 1e-9);
+                };
+                chunk.states_on_disk = upto(seen + 1) > upto(seen);
+                ++seen;
+            }
+            if (!chunk.states_on_disk && !chunk.parameters_on_disk) continue;
+            chunk.turn = static_cast<int>(chunks.turns.size());
+            chunks.turns.push_back(c);
+            chunks.passing_numel_max = std::max(chunks.passing_numel_max, chunk.range.numel);
+        }
+    }
+}
+
+}  // namespace
+
+ChunkLayout chunk_layout(const StateChunk& chunk, const ChunkFormat& format) {
+    ChunkLayout layout;
+    const auto place = [&](int64_t element_bytes) {
+        const int64_t at = layout.bytes;
+        layout.bytes += round_up(chunk.range.numel * element_bytes, kPageBytes);
+        return at;
+    };
+    if (chunk.parameters_on_disk) {
+        layout.parameters = place(format.parameter_bytes);
+        if (format.master) layout.read_from = layout.bytes;
+    }
+    if (!chunk.states_on_disk) return layout;
+    if (format.master) layout.master = place(4);
+    for (int64_t k = 0; k < format.optimizer_states; ++k)
+        layout.moments[static_cast<size_t>(k)] = place(4);
+    return layout;
+}
+
+int64_t state_numel(const Partition& partition, int bucket, int rank) {
+    int64_t numel = 0;
+    for (const ShardPiece& piece : partition.buckets[static_cast<size_t>(bucket)])
+        if (piece.owner == rank) numel += round_up(piece.range.numel, kSliceAlignmentNumel);
+    return numel;
+}
+
+StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partition,
+                              const StateChunkOptions& options) {
+    const OffloadPlan& offload = options.offload;
+    DSL_CHECK(!offload.any() || partition != nullptr, "offload without a partition");
+    DSL_CHECK(!offload.parameters || options.stage == 3, "parameters are offloaded at stage {}",
+              options.stage);
+    const int64_t step = offload.any() ? choose_chunk_numel(layout, *partition, offload) : 0;
+    StateChunks chunks;
+    for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
+        chunks.first_of_bucket.push_back(static_cast<int>(chunks.all.size()));
+        const bool trained = b < layout.trained_buckets;
+        StateChunk chunk;
+        chunk.bucket = b;
+        chunk.states_on_disk = offload.states && trained;
+        chunk.parameters_on_disk =
+            offload.parameters &&
+            layout.buckets[static_cast<size_t>(b)].kind != BucketKind::kPersistent;
+        const bool on_disk = chunk.states_on_disk || chunk.parameters_on_disk;
+        if (!trained && !on_disk) continue;
+        const int64_t own = options.stage == 0 ? layout.buckets[static_cast<size_t>(b)].numel
+                                               : state_numel(*partition, b, options.rank);
+        const int64_t most = on_disk ? std::max<int64_t>(largest_share(*partition, b), 1) : own;
+        const int64_t size = on_disk ? step : std::max<int64_t>(own, 1);
+        for (int64_t begin = 0; begin < std::max<int64_t>(most, 1); begin += size) {
+            chunk.range = {begin, std::clamp<int64_t>(own - begin, 0, size)};
+            chunks.all.push_back(chunk);
+        }
+        chunks.all.back().last = true;
+    }
+    chunks.first_of_bucket.push_back(static_cast<int>(chunks.all.size()));
+    deal_turns(chunks, options);
+    return chunks;
+}
+
+}  // namespace dslaunch

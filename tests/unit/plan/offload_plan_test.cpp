@@ -1,0 +1,268 @@
+#include <fmt/core.h>
+
+#include <map>
+#include <random>
+
+#include "base/text.h"
+#include "plan/plan_check.h"
+#include "plan/step_plan.h"
+#include "support/catch.h"
+
+namespace dslaunch {
+
+namespace {
+
+constexpr int64_t kLayerNumel = 65536;
+
+// LAYERS of one parameter each; the last reads the first one's too (tied), the second is frozen.
+ModelInfo model_of(int layers) {
+    ModelInfo model;
+    for (int s = 0; s < layers; ++s) {
+        SegmentInfo segment;
+        segment.name = fmt::format("layer.{}", s);
+        segment.output_bytes = Bytes{100};
+        segment.activation_bytes = Bytes{500};
+        segment.parameters = {s};
+        if (s > 0 && s + 1 == layers) segment.parameters.push_back(0);
+        model.parameters.push_back({segment.name, kLayerNumel, 4, s != 1});
+        model.segments.push_back(segment);
+    }
+    return model;
+}
+
+struct World {
+    std::vector<int> nodes = {1};
+    int stage = 3;
+    OffloadPlan offload = {};
+    int64_t accumulation = 1;
+    bool clip = false;
+    bool half = false;
+    int64_t groups = 0;
+
+    [[nodiscard]] std::vector<StepPlan> plans(const ModelInfo& model) const {
+        const FlatLayout layout = make_flat_layout(model, {1 << 20, 1, true, 0, 64});
+        int world_size = 0;
+        for (const int ranks : nodes) world_size += ranks;
+        const Partition partition = make_partition(layout, model, ShardBy::kFlat, world_size);
+        std::vector<StepPlan> made;
+        for (const int ranks : nodes)
+            for (int local = 0; local < ranks; ++local) {
+                StepPlanOptions options;
+                options.rank = static_cast<int>(made.size());
+                options.world_size = world_size;
+                options.local_rank = local;
+                options.local_world_size = ranks;
+                options.node_sizes = nodes;
+                options.accumulation_steps = accumulation;
+                options.recompute_groups = groups;
+                options.clip = clip;
+                options.stage = stage;
+                options.parameter_bytes = half ? 2 : 4;
+                options.master = half;
+                options.partition = &partition;
+                options.offload = offload;
+                made.push_back(make_step_plan(model, layout, options));
+            }
+        return made;
+    }
+};
+
+// Carries a plan out on numbers instead of tensors: what lies in each slot and on disk is a chunk
+// and how many updates it has had. Lanes take turns at random, as far as the waits let them.
+class Rehearsal {
+  public:
+    Rehearsal(const StepPlan& plan, unsigned seed) : plan_(plan), random_(seed) {
+        for (size_t c = 0; c < plan.chunks.all.size(); ++c) disk_[static_cast<int>(c)] = 0;
+        const int turns = static_cast<int>(plan.chunks.turns.size());
+        for (int t = turns - plan.chunk_slots; t < turns; ++t)
+            slots_[t % plan.chunk_slots] = {plan.chunks.turns[static_cast<size_t>(t)], 0};
+    }
+
+    // Returns what went wrong.
+    std::string step() {
+        ++step_;
+        std::vector<std::vector<size_t>> lanes(kLanes);
+        for (size_t i = 0; i < plan_.instructions.size(); ++i)
+            lanes[static_cast<size_t>(plan_.instructions[i].lane)].push_back(i);
+        std::vector<size_t> next(kLanes, 0);
+        std::vector<char> done(plan_.instructions.size(), 0);
+        for (size_t left = plan_.instructions.size(); left > 0;) {
+            const size_t lane = random_() % kLanes;
+            if (next[lane] == lanes[lane].size()) continue;
+            const size_t i = lanes[lane][next[lane]];
+            bool ready = true;
+            for (const int wait : plan_.instructions[i].waits)
+                ready = ready && done[static_cast<size_t>(wait)] != 0;
+            if (!ready) continue;
+            const std::string wrong = run(plan_.instructions[i]);
+            if (!wrong.empty()) return fmt::format("instruction {}: {}", i, wrong);
+            done[i] = 1;
+            ++next[lane];
+            --left;
+        }
+        for (const int c : plan_.chunks.turns)
+            if (newest(c) != step_) return fmt::format("chunk {} is lost", c);
+        return "";
+    }
+
+    int64_t reads = 0;
+    int64_t writes = 0;
+
+  private:
+    struct Held {
+        int chunk = -1;
+        int version = 0;
+    };
+
+    [[nodiscard]] int newest(int chunk) const {
+        for (const auto& [slot, held] : slots_)
+            if (held.chunk == chunk) return held.version;
+        return disk_.at(chunk);
+    }
+
+    std::string run(const Instruction& instruction) {
+        const int c = instruction.chunk;
+        if (instruction.op == Op::kWrite) {
+            if (slots_[instruction.slot].chunk != c) return "writes a slot of another chunk";
+            disk_[c] = slots_[instruction.slot].version;
+            ++writes;
+        } else if (instruction.op == Op::kRead && c >= 0) {
+            const Held held = slots_[instruction.slot];
+            if (held.chunk >= 0 && disk_[held.chunk] != held.version) return "drops an update";
+            slots_[instruction.slot] = {c, disk_[c]};
+            ++reads;
+        } else if (instruction.op == Op::kUpdate && instruction.slot >= 0) {
+            Held& held = slots_[instruction.slot];
+            if (held.chunk != c) return "updates another chunk";
+            if (++held.version != step_) return "updates what is stale";
+        } else if (instruction.op == Op::kRead) {
+            const StateChunks& chunks = plan_.chunks;
+            const auto b = static_cast<size_t>(instruction.bucket);
+            for (int k = chunks.first_of_bucket[b]; k < chunks.first_of_bucket[b + 1]; ++k) {
+                const bool trained = chunks.all[static_cast<size_t>(k)].turn >= 0;
+                if (trained && newest(k) != step_ - 1) return "gathers what is stale";
+            }
+        }
+        return "";
+    }
+
+    const StepPlan& plan_;
+    std::mt19937 random_;
+    std::map<int, int> disk_;
+    std::map<int, Held> slots_;
+    int step_ = 0;
+};
+
+int64_t bytes_on_disk(const StepPlan& plan, BufferKind kind) {
+    int64_t bytes = 0;
+    for (const PlanBuffer& buffer : plan.buffers)
+        if (buffer.tier == Tier::kDisk && buffer.kind == kind) bytes += buffer.bytes.value;
+    return bytes;
+}
+
+}  // namespace
+
+TEST_CASE("every offloaded plan is sound, and updates each chunk where it lies, newest first") {
+    const std::vector<std::vector<int>> worlds = {{1}, {2}, {5}, {1, 1}, {2, 1}};
+    const ModelInfo model = model_of(4);
+    for (const std::vector<int>& nodes : worlds)
+        for (const int stage : {1, 2, 3})
+            for (const int64_t slots : {2, 3, 7})
+                for (const int64_t accumulation : {1, 2})
+                    for (const int flags : {0, 1, 2, 3, 4, 7}) {
+                        World world{nodes, stage, {true, stage == 3 && (flags & 4) != 0}};
+                        world.offload.chunk_numel = 16384;
+                        world.offload.slots = slots;
+                        world.offload.ratio = flags == 3 ? 0.5 : 1.0;
+                        world.accumulation = accumulation;
+                        world.clip = (flags & 1) != 0;
+                        world.half = (flags & 2) != 0;
+                        world.groups = flags == 7 ? 2 : 0;
+                        const std::vector<StepPlan> plans = world.plans(model);
+                        CAPTURE(nodes, stage, slots, accumulation, flags);
+                        for (const StepPlan& plan : plans)
+                            CHECK(plan.hash() == plans.front().hash());
+                        CHECK(join(check_plan(plans.front()), "; ") == "");
+                        CHECK(join(check_plans(plans), "; ") == "");
+                        Rehearsal rehearsal(plans.front(), 7);
+                        for (int step = 0; step < 4; ++step) REQUIRE(rehearsal.step() == "");
+                    }
+}
+
+TEST_CASE("a plan whose writes are not waited for loses an update") {
+    World world;
+    world.offload = {true, true, 16384, 2};
+    StepPlan plan = world.plans(model_of(4)).front();
+    for (Instruction& instruction : plan.instructions)
+        if (instruction.lane == Lane::kRead) instruction.waits.clear();
+    CHECK_FALSE(check_plan(plan).empty());
+    std::string wrong;
+    for (unsigned seed = 0; seed < 20 && wrong.empty(); ++seed) {
+        Rehearsal rehearsal(plan, seed);
+        for (int step = 0; step < 3 && wrong.empty(); ++step) wrong = rehearsal.step();
+    }
+    CHECK(wrong != "");
+}
+
+TEST_CASE("what is offloaded is on disk to the byte, and passes once each way in a step") {
+    const ModelInfo model = model_of(8);
+    const int64_t trained = 7 * kLayerNumel;
+    for (const int ranks : {1, 2, 4})
+        for (const bool half : {false, true})
+            for (const bool parameters : {false, true}) {
+                World world{{ranks}, 3, {true, parameters}};
+                world.offload.chunk_numel = 16384;
+                world.offload.slots = 3;
+                world.half = half;
+                const StepPlan plan = world.plans(model).front();
+                CAPTURE(ranks, half, parameters);
+                CHECK(bytes_on_disk(plan, BufferKind::kMoments) == 8 * trained / ranks);
+                CHECK(bytes_on_disk(plan, BufferKind::kMaster) == (half ? 4 * trained / ranks : 0));
+                CHECK(bytes_on_disk(plan, BufferKind::kParameters) ==
+                      (parameters ? (half ? 2 : 4) * 8 * kLayerNumel / ranks : 0));
+                // Moments, and the fp32 value where it is on disk; a 16-bit copy is only written.
+                const int64_t read = 8 + (half || parameters ? 4 : 0);
+                const int64_t written = read + (half && parameters ? 2 : 0);
+                int64_t bytes_read = 0;
+                int64_t bytes_written = 0;
+                for (const Instruction& instruction : plan.instructions) {
+                    if (instruction.chunk < 0) continue;
+                    if (instruction.op == Op::kRead) bytes_read += instruction.bytes.value;
+                    if (instruction.op == Op::kWrite) bytes_written += instruction.bytes.value;
+                }
+                const int64_t chunks = trained / ranks / 16384;
+                CHECK(static_cast<int64_t>(plan.chunks.turns.size()) == chunks);
+                CHECK(bytes_read == read * trained / ranks);
+                CHECK(bytes_written == written * trained / ranks);
+                Bytes slots;
+                for (const PlanBuffer& buffer : plan.buffers)
+                    if (buffer.kind == BufferKind::kOffload) slots += buffer.bytes;
+                CHECK(slots.value == 3 * 16384 * written);
+            }
+}
+
+TEST_CASE("the part of the chunks that the ratio leaves in memory is spread over the step") {
+    const ModelInfo model = model_of(9);
+    for (const double ratio : {0.0, 0.25, 0.5, 0.75, 1.0}) {
+        World world;
+        world.offload = {true, false, 16384, 2, ratio};
+        const StepPlan plan = world.plans(model).front();
+        CAPTURE(ratio);
+        const int64_t chunks = 8 * kLayerNumel / 16384;
+        CHECK(static_cast<double>(plan.chunks.turns.size()) == ratio * static_cast<double>(chunks));
+        CHECK(bytes_on_disk(plan, BufferKind::kMoments) ==
+              static_cast<int64_t>(ratio * 8 * 8 * kLayerNumel));
+    }
+}
+
+TEST_CASE("what fits into the slots is neither read nor written in a step") {
+    World world;
+    world.offload = {true, false, 16384, 64};
+    const StepPlan plan = world.plans(model_of(4)).front();
+    REQUIRE(plan.chunks.turns.size() == 12);
+    CHECK(plan.chunk_slots == 12);
+    for (const Instruction& instruction : plan.instructions)
+        CHECK((instruction.op != Op::kRead && instruction.op != Op::kWrite));
+}
+
+}  // namespace dslaunch

@@ -10,7 +10,7 @@ namespace dslaunch {
 
 namespace {
 
-// Chunks begin at multiples of it, so that those of any dtype begin at pages.
+// So that what is chosen fills pages in any dtype.
 constexpr int64_t kChunkStepNumel = 16 * 1024;
 // Large enough for a disk's rate, small enough that the few in memory are a small part of all.
 constexpr int64_t kChunkNumelMax = 2 << 20;
@@ -28,7 +28,8 @@ int64_t largest_share(const Partition& partition, int bucket) {
 int64_t choose_chunk_numel(const FlatLayout& layout, const Partition& partition,
                            const OffloadPlan& offload) {
     if (offload.chunk_numel > 0)
-        return std::max(kChunkStepNumel, offload.chunk_numel / kChunkStepNumel * kChunkStepNumel);
+        return std::max(kSliceAlignmentNumel,
+                        offload.chunk_numel / kSliceAlignmentNumel * kSliceAlignmentNumel);
     int64_t total = 0;
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b)
         total += largest_share(partition, b);

@@ -32,6 +32,8 @@ struct MemoryAccount {
     Bytes master;
     Bytes moments;
     Bytes staging;
+    Bytes offload_slots;  // memory through which offloaded chunks pass
+    Bytes disk;
 };
 
 class ParameterState {

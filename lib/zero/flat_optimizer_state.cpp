@@ -15,23 +15,30 @@ FlatOptimizerState::FlatOptimizerState(const OptimizerConfig& config, int64_t nu
 
 void FlatOptimizerState::update(const Piece& piece, double lr, int64_t step) {
     const auto offset = static_cast<size_t>(piece.offset_numel);
-    if (config_.kind == OptimizerKind::kSgd) {
-        const SgdStep sgd{
-            lr,       config_.momentum, config_.dampening, config_.weight_decay, config_.nesterov,
-            step == 1};
-        sgd_step(piece.range, sgd, first().empty() ? nullptr : first_.values().data() + offset);
-        return;
+    const auto from = [offset](ZeroedFloats& states) {
+        return states.values().empty() ? nullptr : states.values().data() + offset;
+    };
+    update_range(config_, piece.range, {from(first_), from(second_)}, lr, step);
+}
+
+void FlatOptimizerState::update_range(const OptimizerConfig& config, const FlatRange& range,
+                                      const std::array<float*, 2>& states, double lr,
+                                      int64_t step) {
+    if (config.kind == OptimizerKind::kSgd) {
+        const SgdStep sgd{lr,           config.momentum, config.dampening, config.weight_decay,
+                          config.nesterov, step == 1};
+        return sgd_step(range, sgd, states[0]);
     }
     AdamStep adam;
     adam.lr = lr;
-    adam.beta1 = config_.beta1;
-    adam.beta2 = config_.beta2;
-    adam.eps = config_.eps;
-    adam.weight_decay = config_.weight_decay;
-    adam.decoupled_decay = config_.kind == OptimizerKind::kAdamW;
-    adam.bias_correction = config_.bias_correction;
+    adam.beta1 = config.beta1;
+    adam.beta2 = config.beta2;
+    adam.eps = config.eps;
+    adam.weight_decay = config.weight_decay;
+    adam.decoupled_decay = config.kind == OptimizerKind::kAdamW;
+    adam.bias_correction = config.bias_correction;
     adam.step = step;
-    adam_step(piece.range, adam, first_.values().data() + offset, second_.values().data() + offset);
+    adam_step(range, adam, states[0], states[1]);
 }
 
 }  // namespace dslaunch

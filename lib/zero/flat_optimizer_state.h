@@ -3,6 +3,7 @@
 // keeps its own step count.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -27,6 +28,11 @@ class FlatOptimizerState {
     // Updates one piece with the learning rate LR as the slice's STEP-th update (from 1).
     // Thread-safe for disjoint pieces.
     void update(const Piece& piece, double lr, int64_t step);
+
+    // The same over states that the caller keeps, each from the range's first element on,
+    // null where there is none.
+    static void update_range(const OptimizerConfig& config, const FlatRange& range,
+                             const std::array<float*, 2>& states, double lr, int64_t step);
 
     [[nodiscard]] int64_t bytes() const {
         return static_cast<int64_t>(first().size_bytes() + second().size_bytes());

@@ -184,18 +184,23 @@ void GradientSums::accumulate(int b) {
 }
 
 // The sum over ranks of an element that one rank has and the others give as -0 is that element.
-void GradientSums::put_own(int b, std::span<const float> values) {
-    const auto i = static_cast<size_t>(b);
+std::span<float> GradientSums::begin_collect(int b) {
     begin_generation(b);
     const std::span<float> mine = own(b);
     std::fill(mine.begin(), mine.end(), -0.0F);
+    return mine;
+}
+
+void GradientSums::post_collected(int b) {
+    const auto i = static_cast<size_t>(b);
+    const std::span<float> mine = own(b);
+    const auto blank = [&](const Range& range) {
+        std::fill_n(mine.begin() + range.begin, range.numel, -0.0F);
+    };
+    // At stage 0 every rank has every piece: the one that writes it speaks, on one host.
     for (const OwnedPiece& piece : map_.pieces(b))
-        if (piece.writes)
-            std::memcpy(mine.data() + piece.range.begin, values.data() + piece.state_offset,
-                        static_cast<size_t>(piece.range.numel) * sizeof(float));
-    // At stage 0 every host has every piece: one of them speaks.
-    if (map_.stage() == 0 && map_.topology().node_rank != 0)
-        std::fill(mine.begin(), mine.end(), -0.0F);
+        if (!piece.writes || (map_.stage() == 0 && map_.topology().node_rank != 0))
+            blank(piece.range);
     collectives_.post(buckets_[i], generations_[i]);
 }
 

@@ -64,11 +64,11 @@ class GradientSums {
         return collectives_.bucket(buckets_[static_cast<size_t>(bucket)]);
     }
 
-    // Brings fp32 VALUES of this rank's pieces ([map.state_numel()]) together, bucket by bucket:
-    // calls use(bucket, values) with the whole bucket on every rank. Outside of a step; every rank
-    // calls it.
-    template <typename Use>
-    void collect(std::span<const float> values, Use&& use);
+    // Brings fp32 values of all ranks' pieces together, bucket by bucket: put(bucket, whole) writes
+    // this rank's pieces where they belong, use(bucket, whole) has all of it, on every rank. Outside
+    // of a step; every rank calls it.
+    template <typename Put, typename Use>
+    void collect(Put&& put, Use&& use);
 
     [[nodiscard]] int64_t kept_bytes() const {
         return static_cast<int64_t>(kept_.size() * sizeof(float));
@@ -87,7 +87,8 @@ class GradientSums {
     [[nodiscard]] bool sums_in_place() const {
         return map_.stage() > 0 && !map_.several_hosts() && !options_.fused;
     }
-    void put_own(int bucket, std::span<const float> values);
+    [[nodiscard]] std::span<float> begin_collect(int bucket);
+    void post_collected(int bucket);
     [[nodiscard]] std::vector<float> take_whole(int bucket);
 
     const ShardMap& map_;
@@ -126,10 +127,11 @@ void GradientSums::for_each_in(const OwnedPiece& piece, const Range& range, Use&
     }
 }
 
-template <typename Use>
-void GradientSums::collect(std::span<const float> values, Use&& use) {
+template <typename Put, typename Use>
+void GradientSums::collect(Put&& put, Use&& use) {
     for (int b = 0; b < map_.layout().trained_buckets; ++b) {
-        put_own(b, values);
+        put(b, begin_collect(b));
+        post_collected(b);
         use(b, std::span<const float>(take_whole(b)));
     }
 }

@@ -54,7 +54,7 @@ ParameterSlices ParameterStore::add_slices(const ShardMap& map, DType dtype,
 
 ParameterStore::ParameterStore(Model& model, const ShardMap& map, const ParameterSlices& slices,
                                DType dtype, const Arena& arena, HostGroup& group,
-                               Collectives& collectives, std::span<float> fp32_values)
+                               Collectives& collectives, StateStore& states)
     : model_(model),
       map_(map),
       slices_(slices),
@@ -63,6 +63,7 @@ ParameterStore::ParameterStore(Model& model, const ShardMap& map, const Paramete
       arena_(arena),
       group_(group),
       collectives_(collectives),
+      states_(states),
       slot_uses_(slices.slots.size(), 0) {
     int64_t whole_numel = 0;
     int64_t bytes_max = 0;
@@ -87,14 +88,14 @@ ParameterStore::ParameterStore(Model& model, const ShardMap& map, const Paramete
                  bytes_max);
         tripwire_ = {static_cast<std::byte*>(address), static_cast<size_t>(bytes_max)};
     }
-    adopt(model, fp32_values);
+    adopt(model);
 }
 
 ParameterStore::~ParameterStore() {
     if (!tripwire_.empty()) ::munmap(tripwire_.data(), tripwire_.size());
 }
 
-void ParameterStore::adopt(Model& model, std::span<float> fp32_values) {
+void ParameterStore::adopt(Model& model) {
     const at::NoGradGuard no_grad;
     const FlatLayout& layout = map_.layout();
     std::vector<at::Tensor> values;  // by slice, as loaded
@@ -109,16 +110,19 @@ void ParameterStore::adopt(Model& model, std::span<float> fp32_values) {
                  parameter.name, c10::toString(type));
         values.push_back(in_memory_order(parameter.tensor));
     }
-    for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) fill(b, values);
-    // Master copies are what the archive holds, not what the 16-bit copy keeps of it.
-    for (int b = 0; b < layout.trained_buckets && !fp32_values.empty(); ++b)
-        for (const OwnedPiece& piece : map_.pieces(b))
-            copy_range(b, piece.range, values,
-                       reinterpret_cast<std::byte*>(fp32_values.data() + piece.state_offset),
-                       DType::kF32);
-    // The archive's pages that were read for the copy are not read again in training.
-    for (const ParameterSlice& slice : layout.slices)
-        static_cast<void>(model.release_pages(slice.parameter));
+    for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
+        fill(b, values);
+        // Master copies are what the archive holds, not what the 16-bit copy keeps of it.
+        for (const int c : states_.chunks_of(b))
+            states_.put(c, dtype_, [&](const Range& range, std::byte* into, DType dtype) {
+                copy_range(b, range, values, into, dtype);
+            });
+        // The archive's pages that were read for the copy are not read again in training.
+        const Bucket& bucket = layout.buckets[static_cast<size_t>(b)];
+        for (int i = bucket.first_slice; i < bucket.end_slice; ++i)
+            static_cast<void>(
+                model.release_pages(layout.slices[static_cast<size_t>(i)].parameter));
+    }
     if (dtype_ != DType::kF32)
         frozen_as_read_.assign(values.begin() + layout.trained_slices, values.end());
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
@@ -149,6 +153,7 @@ void ParameterStore::fill(int b, const std::vector<at::Tensor>& values) {
         if (part.numel > 0) copy_range(b, part, values, kept(b, part.begin), dtype_);
         return;
     }
+    if (map_.parameters_offloaded()) return;
     for (const Range& range : map_.own_ranges(b))
         copy_range(b, range, values, kept(b, range.begin), dtype_);
 }
@@ -208,17 +213,34 @@ void ParameterStore::gather_in_place(int b, int64_t step) {
     group_.post(slices_.gathered[static_cast<size_t>(b)], static_cast<uint32_t>(step));
 }
 
+// Starts a use of SLOT: whoever reads what it held before has released it.
+std::byte* ParameterStore::begin_use(int slot) {
+    const auto k = static_cast<size_t>(slot);
+    group_.await_all(slices_.released[k], slot_uses_[k]++);
+    return arena_.shared(slices_.slots[k]).data();
+}
+
+void ParameterStore::bring(int b, int slot) {
+    states_.read_parameters(b, begin_use(slot));
+}
+
 void ParameterStore::gather(int b, int slot, int64_t step) {
     const auto k = static_cast<size_t>(slot);
-    const uint32_t use = ++slot_uses_[k];
-    group_.await_all(slices_.released[k], use - 1);
-    if (step > 0 && b < map_.layout().trained_buckets)
-        group_.await_all(slices_.updated[static_cast<size_t>(b)], static_cast<uint32_t>(step));
-    std::byte* base = arena_.shared(slices_.slots[k]).data();
-    for (const Range& range : map_.own_ranges(b))
-        std::memcpy(base + range.begin * element_bytes_, kept(b, range.begin),
-                    static_cast<size_t>(range.numel * element_bytes_));
+    std::byte* const base = arena_.shared(slices_.slots[k]).data();
+    if (!map_.parameters_offloaded()) {
+        static_cast<void>(begin_use(slot));
+        if (step > 0 && b < map_.layout().trained_buckets)
+            group_.await_all(slices_.updated[static_cast<size_t>(b)], static_cast<uint32_t>(step));
+        for (const Range& range : map_.own_ranges(b))
+            std::memcpy(base + range.begin * element_bytes_, kept(b, range.begin),
+                        static_cast<size_t>(range.numel * element_bytes_));
+    }
+    const uint32_t use = slot_uses_[k];
     group_.post(slices_.copied[k], use);
+    if (!map_.several_hosts()) {
+        group_.await_all(slices_.copied[k], use);
+        return point_to(b, base);
+    }
     if (map_.topology().is_bridge()) {
         group_.await_all(slices_.copied[k], use);
         const auto bytes = static_cast<size_t>(map_.layout().buckets[static_cast<size_t>(b)].numel *
@@ -254,6 +276,7 @@ void ParameterStore::hold(std::span<const int> parameters, int64_t step, bool ke
     DSL_CHECK(held_.empty(), "parameters are held already");
     for (const int b : buckets_of(parameters)) {
         const int slot = home_slot_[static_cast<size_t>(b)];
+        if (map_.parameters_offloaded()) bring(b, slot);
         gather(b, slot, step);
         if (keep) {
             const std::span<std::byte> gathered =

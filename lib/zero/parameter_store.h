@@ -1,8 +1,9 @@
 // Where the parameters live: in the host's shared arena, whole (stages 0 to 2, and stage 3 on one
-// host, where every rank reads the others' shards in place), or as this host's shards with slots
-// into which buckets are gathered (stage 3 over several hosts). The model's tensors point there.
-// Threads: await, release, hold and let_go by the compute lane, gathers by the communication lane,
-// ordered by the plan's waits.
+// host, where every rank reads the others' shards in place), or as this host's shards (on disk:
+// each rank's, in the state store) with slots into which buckets are gathered (stage 3 over several
+// hosts, or offloaded). The model's tensors point there. Threads: await, release, hold and let_go
+// by the compute lane, gathers by the communication lane, bring by the read lane, ordered by the
+// plan's waits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,6 +17,7 @@
 #include "runtime/comm/collectives.h"
 #include "runtime/comm/host_group.h"
 #include "zero/shard_map.h"
+#include "zero/state_store.h"
 
 namespace dslaunch {
 
@@ -38,19 +40,19 @@ class ParameterStore {
                                                     std::span<const int64_t> slot_numel,
                                                     ArenaLayout& arena);
 
-    // Copies what this rank keeps of the model's parameters into the arena, in DTYPE, lets the
-    // model's tensors point there and gives back what it was loaded into. FP32_VALUES, where given
-    // ([map.state_numel()]), takes the rank's master copy. All references must outlive the store.
+    // Copies what this rank keeps of the model's parameters into the arena, in DTYPE, or where they
+    // are offloaded into STATES, and master copies too; lets the model's tensors point there and
+    // gives back what it was loaded into, bucket by bucket. All references must outlive the store.
     // Blocks until all local ranks have come. Throws Error{kInput} naming a parameter of another
     // type.
     ParameterStore(Model& model, const ShardMap& map, const ParameterSlices& slices, DType dtype,
                    const Arena& arena, HostGroup& group, Collectives& collectives,
-                   std::span<float> fp32_values);
+                   StateStore& states);
     ParameterStore(const ParameterStore&) = delete;
     ParameterStore& operator=(const ParameterStore&) = delete;
     ~ParameterStore();
 
-    // Elements of a bucket that this host keeps, for its owner to write.
+    // Elements of a bucket that this host keeps in memory, for its owner to write.
     [[nodiscard]] std::byte* kept(int bucket, int64_t element) const;
 
     // This rank has written its part of a bucket in STEP.
@@ -59,7 +61,9 @@ class ParameterStore {
     void await_whole(int bucket, int64_t step);
     // In place, after the update of STEP: the other hosts' parts of a bucket that is kept whole.
     void gather_in_place(int bucket, int64_t step);
-    // Into a slot, as STEP left them, and back.
+    // Into a slot, as STEP left them, and back. Where parameters are offloaded, bring() comes first:
+    // this rank's part, from its disk.
+    void bring(int bucket, int slot);
     void gather(int bucket, int slot, int64_t step);
     void release(int bucket, int slot);
 
@@ -75,10 +79,11 @@ class ParameterStore {
     [[nodiscard]] at::Tensor frozen_as_read(int slice) const;
 
   private:
-    void adopt(Model& model, std::span<float> fp32_values);
+    void adopt(Model& model);
     void fill(int bucket, const std::vector<at::Tensor>& values);
     void copy_range(int bucket, const Range& range, const std::vector<at::Tensor>& values,
                     std::byte* into, DType dtype) const;
+    [[nodiscard]] std::byte* begin_use(int slot);
     void point_to(int bucket, std::byte* base);
     [[nodiscard]] std::vector<int> buckets_of(std::span<const int> parameters) const;
 
@@ -90,6 +95,7 @@ class ParameterStore {
     const Arena& arena_;
     HostGroup& group_;
     Collectives& collectives_;
+    StateStore& states_;
     std::vector<int64_t> whole_offset_;  // of each bucket that is not gathered, in elements
     std::vector<int> home_slot_;         // of each gathered bucket: a slot that is large enough
     std::vector<uint32_t> slot_uses_;

@@ -5,8 +5,12 @@
 namespace dslaunch {
 
 ShardMap::ShardMap(const FlatLayout& layout, const Partition* partition, int stage,
-                   const Topology& topology)
-    : layout_(layout), partition_(partition), stage_(stage), topology_(topology) {
+                   const Topology& topology, bool parameters_offloaded)
+    : layout_(layout),
+      partition_(partition),
+      stage_(stage),
+      topology_(topology),
+      parameters_offloaded_(parameters_offloaded) {
     DSL_CHECK(stage == 0 || partition != nullptr, "stage {} without a partition", stage);
     for (int node = 0; node < topology.node_count(); ++node)
         node_of_rank_.insert(node_of_rank_.end(),
@@ -24,11 +28,14 @@ ShardMap::ShardMap(const FlatLayout& layout, const Partition* partition, int sta
                 } else {
                     ranges.push_back({piece.range, node});
                 }
-                if (is_gathered(b) && node == topology.node_rank) shard_numel_ += piece.range.numel;
+                // What is offloaded is on the disk of each rank, not in memory of the host.
+                const bool in_memory = is_gathered(b) && !parameters_offloaded;
+                if (in_memory && node == topology.node_rank) shard_numel_ += piece.range.numel;
             }
         }
         if (b >= layout.trained_buckets) continue;
         pieces_.emplace_back();
+        state_begins_.push_back(state_numel_);
         if (stage == 0) {
             add_replicated_pieces(b);
         } else {
@@ -59,7 +66,7 @@ void ShardMap::add_sharded_pieces(int bucket) {
 }
 
 bool ShardMap::is_gathered(int bucket) const {
-    return stage_ == 3 && several_hosts() &&
+    return stage_ == 3 && (several_hosts() || parameters_offloaded_) &&
            layout_.buckets[static_cast<size_t>(bucket)].kind != BucketKind::kPersistent;
 }
 

@@ -25,9 +25,10 @@ struct OwnedPiece {
 
 class ShardMap {
   public:
-    // PARTITION: from stage 1 on. LAYOUT and PARTITION must outlive the map.
+    // PARTITION: from stage 1 on. PARAMETERS_OFFLOADED: at stage 3, every rank keeps its own on
+    // disk, so that they are gathered on one host too. LAYOUT and PARTITION must outlive the map.
     ShardMap(const FlatLayout& layout, const Partition* partition, int stage,
-             const Topology& topology);
+             const Topology& topology, bool parameters_offloaded = false);
 
     [[nodiscard]] const FlatLayout& layout() const { return layout_; }
     [[nodiscard]] const Topology& topology() const { return topology_; }
@@ -39,7 +40,12 @@ class ShardMap {
         return pieces_[static_cast<size_t>(bucket)];
     }
     [[nodiscard]] int64_t state_numel() const { return state_numel_; }
+    // Where the states of a trained bucket begin in them.
+    [[nodiscard]] int64_t state_begin(int bucket) const {
+        return state_begins_[static_cast<size_t>(bucket)];
+    }
 
+    [[nodiscard]] bool parameters_offloaded() const { return parameters_offloaded_; }
     // Whether a bucket's parameters are whole on a host only while they are gathered.
     [[nodiscard]] bool is_gathered(int bucket) const;
     // Which host keeps which of a bucket's elements. REQUIRES: stage >= 1.
@@ -65,6 +71,8 @@ class ShardMap {
     const Partition* partition_;
     int stage_;
     Topology topology_;
+    bool parameters_offloaded_;
+    std::vector<int64_t> state_begins_;
     std::vector<int> node_of_rank_;
     std::vector<std::vector<OwnedPiece>> pieces_;
     std::vector<std::vector<NodeRange>> node_ranges_;

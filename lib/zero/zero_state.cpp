@@ -12,12 +12,6 @@
 
 namespace dslaunch {
 
-// Neighbouring slices of a bucket that got a gradient and have had equally many updates.
-struct ZeroState::Run {
-    Range range;  // within the bucket
-    int64_t step = 1;
-};
-
 ZeroSlices ZeroState::add_slices(const ZeroPlace& place, DType dtype, ArenaLayout& arena) {
     ZeroSlices slices;
     slices.parameters =
@@ -32,7 +26,7 @@ ZeroSlices ZeroState::add_slices(const ZeroPlace& place, DType dtype, ArenaLayou
 
 ZeroState::ZeroState(Model& model, const ZeroPlace& place, const ZeroSlices& slices,
                      const Arena& arena, HostGroup& group, Collectives& collectives,
-                     const ZeroOptions& options)
+                     const ZeroOptions& options, OffloadFile* offload)
     : model_(model),
       place_(place),
       slices_(slices),
@@ -42,11 +36,11 @@ ZeroState::ZeroState(Model& model, const ZeroPlace& place, const ZeroSlices& sli
       slice_steps_(static_cast<size_t>(place.layout->trained_slices), 0) {
     const StepPlanOptions& plan = *place.plan_options;
     const ShardMap& map = *place.map;
-    if (half()) master_.resize(static_cast<size_t>(map.state_numel()));
+    states_.emplace(*place.plan, plan, map, offload);
     parameters_.emplace(model, map, slices.parameters, options.dtype, arena, group, collectives,
-                        master_);
+                        *states_);
     collectives.barrier();
-    optimizer_.emplace(options.optimizer, map.state_numel());
+    states_->begin();
     const bool sums_itself =
         std::none_of(place.plan->instructions.begin(), place.plan->instructions.end(),
                      [](const Instruction& instruction) { return instruction.op == Op::kReduce; });
@@ -62,6 +56,7 @@ void ZeroState::begin_step(const StepSettings& settings) {
     overflow_.reset();
     own_bad_parameter_ = -1;
     gradients_->begin_step();
+    states_->begin_step();
 }
 
 void ZeroState::run(const Instruction& instruction) {
@@ -86,7 +81,12 @@ void ZeroState::run(const Instruction& instruction) {
         case Op::kNorm:
             return compute_norm();
         case Op::kUpdate:
-            return update(b);
+            return update(instruction);
+        case Op::kRead:
+            if (instruction.chunk < 0) return parameters_->bring(b, instruction.slot);
+            return states_->read(instruction.chunk, instruction.slot);
+        case Op::kWrite:
+            return states_->write(instruction.chunk, instruction.slot);
         default:
             DSL_CHECK(false, "{} is not for the ZeRO state", op_name(instruction.op));
     }
@@ -153,6 +153,7 @@ void ZeroState::note_overflow(int bad_slice) {
              step_);
     }
     overflow_ = Overflow{bad_parameter, -1};
+    states_->skip_step();
     const std::vector<std::string> own =
         collectives_.all_gather(std::to_string(own_bad_parameter_));
     for (size_t rank = 0; rank < own.size(); ++rank) {
@@ -181,54 +182,77 @@ std::vector<ZeroState::Run> ZeroState::find_runs(int b) {
     return runs;
 }
 
-void ZeroState::update(int b) {
-    const auto i = static_cast<size_t>(b);
-    gradients_->open(b);
-    if (!overflow_) {
-        const std::vector<Run> runs = find_runs(b);
-        const auto update_pieces = [&](bool writes) {
-            for (const OwnedPiece& piece : place_.map->pieces(b))
-                if (piece.writes == writes)
-                    for (const Run& run : runs) update_piece(piece, run);
-        };
-        // The replicas of what other ranks write come first: L2 decay reads the parameters of
-        // before the step.
-        update_pieces(false);
-        const bool decoupled = options_.optimizer.kind == OptimizerKind::kAdamW;
-        const bool reads_replicas = place_.map->stage() == 0 && !half() &&
-                                    options_.optimizer.weight_decay != 0 && !decoupled;
-        if (reads_replicas) {
-            group_.post(slices_.replicas[i], static_cast<uint32_t>(step_));
-            group_.await_all(slices_.replicas[i], static_cast<uint32_t>(step_));
-        }
-        update_pieces(true);
+void ZeroState::update(const Instruction& instruction) {
+    const int b = instruction.bucket;
+    const std::span<const int> chunks = states_->chunks_of(b);
+    const int c = instruction.chunk;
+    if (c == chunks.front()) {
+        gradients_->open(b);
+        if (!overflow_) runs_ = find_runs(b);
     }
+    if (!overflow_) {
+        update_chunk(c);
+        if (instruction.slot >= 0) states_->set_changed(instruction.slot);
+    }
+    if (c != chunks.back()) return;
     parameters_->post_updated(b, step_);
     gradients_->close(b);
 }
 
-void ZeroState::update_piece(const OwnedPiece& piece, const Run& run) {
-    const Range range = intersect(run.range, piece.range);
-    if (range.numel == 0) return;
+void ZeroState::update_chunk(int c) {
+    const int b = states_->chunk(c).bucket;
+    const ChunkView view = states_->view(c);
+    const auto update_parts = [&](bool writes) {
+        for (const ChunkPart& part : states_->parts(c))
+            if (place_.map->pieces(b)[static_cast<size_t>(part.piece)].writes == writes)
+                for (const Run& run : runs_) update_part(b, part, run, view);
+    };
+    // The replicas of what other ranks write come first: L2 decay reads the parameters of before
+    // the step.
+    update_parts(false);
+    const bool decoupled = options_.optimizer.kind == OptimizerKind::kAdamW;
+    const bool reads_replicas = place_.map->stage() == 0 && !half() &&
+                                options_.optimizer.weight_decay != 0 && !decoupled;
+    if (reads_replicas) {
+        const SignalId signal = slices_.replicas[static_cast<size_t>(b)];
+        group_.post(signal, static_cast<uint32_t>(step_));
+        group_.await_all(signal, static_cast<uint32_t>(step_));
+    }
+    update_parts(true);
+}
+
+void ZeroState::update_part(int b, const ChunkPart& part, const Run& run, const ChunkView& view) {
+    const Range both = intersect(run.range, part.range);
+    if (both.numel == 0) return;
+    const OwnedPiece& piece = place_.map->pieces(b)[static_cast<size_t>(part.piece)];
     gradients_->for_each_in(
-        piece, range, [&](const Range& part, std::span<const float* const> gradients, float scale) {
-            FlatOptimizerState::Piece update;
-            update.offset_numel = piece.state_offset + part.begin - piece.range.begin;
-            update.range.numel = part.numel;
-            update.range.gradients = gradients;
-            update.range.gradient_scale = scale * clip_factor_;
-            std::byte* values =
-                piece.writes || !half() ? parameters_->kept(piece.bucket, part.begin) : nullptr;
-            if (half()) {
-                update.range.parameters = master_.data() + update.offset_numel;
-                update.range.half_parameters = reinterpret_cast<uint16_t*>(values);
-                update.range.half_dtype = options_.dtype;
-            } else if (piece.writes) {
-                update.range.parameters = reinterpret_cast<float*>(values);
-            } else {
-                update.range.decay_parameters = reinterpret_cast<const float*>(values);
+        piece, both, [&](const Range& range, std::span<const float* const> gradients, float scale) {
+            const int64_t at = part.offset_numel + range.begin - part.range.begin;
+            FlatRange update;
+            update.numel = range.numel;
+            update.gradients = gradients;
+            update.gradient_scale = scale * clip_factor_;
+            std::byte* values = nullptr;
+            if (view.parameters != nullptr) {
+                values = view.parameters + at * dtype_bytes(options_.dtype);
+            } else if (piece.writes || !half()) {
+                values = parameters_->kept(b, range.begin);
             }
-            optimizer_->update(update, settings_.lr, run.step);
+            if (half()) {
+                update.parameters = view.master + at;
+                update.half_parameters = reinterpret_cast<uint16_t*>(values);
+                update.half_dtype = options_.dtype;
+            } else if (piece.writes) {
+                update.parameters = reinterpret_cast<float*>(values);
+            } else {
+                update.decay_parameters = reinterpret_cast<const float*>(values);
+            }
+            const auto from = [at](float* states) {
+                return states == nullptr ? nullptr : states + at;
+            };
+            FlatOptimizerState::update_range(options_.optimizer, update,
+                                             {from(view.moments[0]), from(view.moments[1])},
+                                             settings_.lr, run.step);
         });
 }
 
@@ -246,7 +270,10 @@ void ZeroState::restore_precision(Model& model, bool keep) {
         tensor.set_data(own);
     };
     if (half()) {
-        gradients_->collect(master_, [&](int b, std::span<const float> values) {
+        const auto put = [&](int b, std::span<float> whole) {
+            states_->copy_master(b, whole.data());
+        };
+        gradients_->collect(put, [&](int b, std::span<const float> values) {
             for (int i = bucket(b).first_slice; keep && i < bucket(b).end_slice; ++i) {
                 const ParameterSlice& slice = place_.layout->slices[static_cast<size_t>(i)];
                 const float* first = values.data() + slice.offset_numel - bucket(b).offset_numel;
@@ -278,8 +305,10 @@ MemoryAccount ZeroState::memory() const {
         if (buffer.kind == BufferKind::kStaging) account.staging += buffer.bytes;
     }
     account.gradients += Bytes{gradients_->kept_bytes()};
-    account.master = Bytes{static_cast<int64_t>(master_.size() * sizeof(float))};
-    account.moments = Bytes{optimizer_->bytes()};
+    account.master = states_->master_bytes();
+    account.moments = states_->moment_bytes();
+    account.offload_slots = states_->slot_bytes();
+    account.disk = StateStore::bytes_on_disk(*place_.plan, place_.plan_options->chunk_format());
     return account;
 }
 

@@ -1,8 +1,8 @@
 // The parameters, gradients and optimizer states of one rank at ZeRO stages 0 to 3, in fp32 or with
 // 16-bit parameters and fp32 master copies. Carries out every instruction of the plan that is not
 // the segment runner's. Where it stands: step plan -> executor -> ZeRO state -> parameter store,
-// gradient sums, flat optimizer. Threads: Await, Claim, Post and Release by the compute lane, the
-// rest by the communication lane, ordered by the plan's waits.
+// state store, gradient sums, flat optimizer. Threads: Await, Claim, Post and Release by the compute
+// lane, Read and Write by theirs, the rest by the communication lane, ordered by the plan's waits.
 #pragma once
 
 #include <optional>
@@ -17,6 +17,7 @@
 #include "zero/gradient_sums.h"
 #include "zero/parameter_store.h"
 #include "zero/shard_map.h"
+#include "zero/state_store.h"
 
 namespace dslaunch {
 
@@ -53,10 +54,11 @@ class ZeroState final : public ParameterState {
     [[nodiscard]] static ZeroSlices add_slices(const ZeroPlace& place, DType dtype,
                                                ArenaLayout& arena);
 
-    // Moves the model's parameters into the arena. All references must outlive the state. Blocks
-    // until all ranks have come.
+    // Moves the model's parameters into the arena, and what is offloaded to OFFLOAD. All references
+    // must outlive the state. Blocks until all ranks have come.
     ZeroState(Model& model, const ZeroPlace& place, const ZeroSlices& slices, const Arena& arena,
-              HostGroup& group, Collectives& collectives, const ZeroOptions& options);
+              HostGroup& group, Collectives& collectives, const ZeroOptions& options,
+              OffloadFile* offload = nullptr);
 
     void begin_step(const StepSettings& settings) override;
     // Throws what Collectives throws, and Error{kDiverged} naming the first parameter whose
@@ -72,21 +74,28 @@ class ZeroState final : public ParameterState {
         parameters_->hold(parameters, step_, keep);
     }
     void let_go() override { parameters_->let_go(); }
-    [[nodiscard]] bool is_sharded() const override { return place_.map->shard_numel() > 0; }
+    [[nodiscard]] bool is_sharded() const override {
+        return place_.map->shard_numel() > 0 || place_.map->parameters_offloaded();
+    }
     void restore_precision(Model& model, bool keep) override;
     [[nodiscard]] MemoryAccount memory() const override;
     // Optimizer updates that each slice has had.
     [[nodiscard]] const std::vector<int64_t>& slice_steps() const { return slice_steps_; }
 
   private:
-    struct Run;  // neighbouring slices that are updated alike
+    // Neighbouring slices of a bucket that got a gradient and have had equally many updates.
+    struct Run {
+        Range range;  // within the bucket
+        int64_t step = 1;
+    };
     [[nodiscard]] bool half() const { return options_.dtype != DType::kF32; }
     void post(int bucket);
     void compute_norm();
     void note_overflow(int bad_slice);
-    void update(int bucket);
+    void update(const Instruction& instruction);
+    void update_chunk(int chunk);
     [[nodiscard]] std::vector<Run> find_runs(int bucket);
-    void update_piece(const OwnedPiece& piece, const Run& run);
+    void update_part(int bucket, const ChunkPart& part, const Run& run, const ChunkView& view);
     [[nodiscard]] const Bucket& bucket(int b) const {
         return place_.layout->buckets[static_cast<size_t>(b)];
     }
@@ -97,13 +106,12 @@ class ZeroState final : public ParameterState {
     HostGroup& group_;
     Collectives& collectives_;
     ZeroOptions options_;
-    std::vector<float> master_;  // [map.state_numel()] with 16-bit parameters
+    std::optional<StateStore> states_;
     std::optional<ParameterStore> parameters_;
-    // Made once the tensors that the archive was loaded into have given their memory back.
-    std::optional<FlatOptimizerState> optimizer_;
     std::optional<GradientSums> gradients_;
     std::optional<GradientNorm> norm_;
     std::vector<int64_t> slice_steps_;
+    std::vector<Run> runs_;  // of the bucket that is being updated
     int64_t step_ = 0;
     StepSettings settings_;
     float clip_factor_ = 1;  // times 1 / loss scale

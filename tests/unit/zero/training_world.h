@@ -4,6 +4,10 @@
 
 #include <ATen/ATen.h>
 
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cmath>
 #include <functional>
 #include <map>
@@ -88,6 +92,7 @@ struct TrainingCase {
     GatherLimits gather = {};
     std::function<TrainedModel()> make_model = small_model;
     bool losses_late = false;  // SegmentRunnerOptions::read_losses_late
+    OffloadPlan offload = {};
 
     [[nodiscard]] int world_size() const {
         int ranks = 0;
@@ -186,6 +191,7 @@ inline StepPlanOptions plan_options(const TrainingCase& job, const Topology& top
     options.check_overflow = job.precision.skip_nonfinite_steps;
     options.partition = &partition;
     options.gather = job.gather;
+    options.offload = job.offload;
     return options;
 }
 
@@ -198,7 +204,7 @@ struct Planned {
     Planned(const TrainingCase& job, const TrainingSetup& setup, const Topology& topology)
         : options(plan_options(job, topology, setup.partition)),
           plan(make_step_plan(setup.info, setup.layout, options)),
-          map(setup.layout, &setup.partition, job.stage, topology) {}
+          map(setup.layout, &setup.partition, job.stage, topology, job.offload.parameters) {}
 
     [[nodiscard]] ZeroPlace place(const TrainingSetup& setup) const {
         return {&setup.layout, &setup.partition, &options, &plan, &map};
@@ -258,13 +264,27 @@ inline void collect_tensors(TrainingSetup& setup, const std::vector<int64_t>& sl
     }
 }
 
+// Null where the plan puts nothing on disk.
+inline std::unique_ptr<OffloadFile> offload_file(const Planned& planned, int rank) {
+    if (!planned.options.offload.any()) return nullptr;
+    OffloadConfig config;
+    config.engine = OffloadEngine::kThreads;
+    static std::atomic<int> jobs{0};
+    return std::make_unique<OffloadFile>(
+        config, SwapPlace{{"/tmp"}, fmt::format("test-{}-{}", ::getpid(), ++jobs), rank},
+        StateStore::bytes_on_disk(planned.plan, planned.options.chunk_format()));
+}
+
 inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,
                               InProcessRank& self) {
     TrainingSetup setup(job);
     const Planned planned(job, setup, self.collectives->topology());
+    const std::unique_ptr<OffloadFile> offload =
+        offload_file(planned, self.collectives->topology().rank());
     ZeroState state(
         setup.model(), planned.place(setup), slices, *self.arena, *self.group, *self.collectives,
-        {job.optimizer, job.clipping, job.precision.compute, job.precision.skip_nonfinite_steps});
+        {job.optimizer, job.clipping, job.precision.compute, job.precision.skip_nonfinite_steps},
+        offload.get());
     RankOutcome outcome = train_with(job, setup, planned.plan, state, *self.collectives);
     state.restore_precision(setup.model(), /*keep=*/true);
     collect_tensors(setup, state.slice_steps(), outcome);

@@ -1,0 +1,89 @@
+#include "zero/offload_file.h"
+
+#include <fmt/core.h>
+
+#include "storage/open_block_file.h"
+
+namespace dslaunch {
+
+namespace {
+
+// Deep enough for any drive, where neither the user nor io-bench has said otherwise.
+constexpr int kDepth = 32;
+
+IoEngine engine_of(OffloadEngine engine) {
+    switch (engine) {
+        case OffloadEngine::kAuto:
+            break;
+        case OffloadEngine::kIoUring:
+            return IoEngine::kUring;
+        case OffloadEngine::kThreads:
+            return IoEngine::kThreads;
+    }
+    return IoEngine::kAuto;
+}
+
+QueueLimits limits_of(const AioConfig& aio) {
+    QueueLimits limits;
+    if (aio.block_bytes > 0) limits.block = Bytes{round_up(aio.block_bytes, kBlockAlignment)};
+    limits.depth = aio.queue_depth > 0 ? static_cast<int>(aio.queue_depth) : kDepth;
+    return limits;
+}
+
+}  // namespace
+
+struct OffloadFile::Disk {
+    SwapFiles swap;
+    std::unique_ptr<BlockFile> reads;
+    std::unique_ptr<BlockFile> writes;
+    ExtentStore extents;
+
+    Disk(const OffloadConfig& config, const SwapPlace& place, Bytes capacity)
+        : swap(place, capacity),
+          reads(open_block_file(swap.files(), engine_of(config.engine), limits_of(config.aio))),
+          writes(open_block_file(swap.files(), engine_of(config.engine), limits_of(config.aio))),
+          extents(*reads, *writes) {}
+};
+
+OffloadFile::OffloadFile(const OffloadConfig& config, const SwapPlace& place, Bytes capacity)
+    : disk_(std::make_unique<Disk>(config, place, capacity)) {}
+
+OffloadFile::~OffloadFile() = default;
+
+ExtentId OffloadFile::add(const std::string& name, Bytes length) {
+    return disk_->extents.add(name, length);
+}
+
+void OffloadFile::register_memory(std::span<std::byte> memory) {
+    disk_->reads->register_memory(memory);
+    disk_->writes->register_memory(memory);
+}
+
+void OffloadFile::read(std::span<const Part> parts) {
+    std::vector<ExtentTransfer> transfers;
+    for (const Part& part : parts)
+        transfers.push_back(disk_->extents.read(part.extent, part.memory));
+    for (ExtentTransfer& transfer : transfers) disk_->extents.wait(std::move(transfer));
+}
+
+void OffloadFile::write(std::span<const Part> parts) {
+    std::vector<ExtentTransfer> transfers;
+    for (const Part& part : parts)
+        transfers.push_back(disk_->extents.write(part.extent, part.memory));
+    for (ExtentTransfer& transfer : transfers) disk_->extents.wait(std::move(transfer));
+}
+
+OffloadTraffic OffloadFile::traffic() const {
+    const ExtentCounters& counters = disk_->extents.counters();
+    return {counters.read, counters.written,
+            counters.read_checksum_time + counters.write_checksum_time};
+}
+
+std::string OffloadFile::describe() const {
+    const BlockFileFacts facts = disk_->reads->facts();
+    return fmt::format("{} by {}, {} at once of {} each, {}", disk_->swap.files().path_at(0),
+                       facts.engine, facts.depth, to_text(facts.block),
+                       facts.registered_memory ? "registered memory" : "memory not registered");
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,56 @@
+// The disk tier of one rank: extents in swap files, read by one lane and written by another. Where
+// it stands: step plan's Read and Write -> state store -> offload file -> extents -> block files.
+// Threads: read() by one thread at a time, write() by one thread at a time, both at once; add()
+// before either.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "config/offload_config.h"
+#include "storage/extent_store.h"
+#include "storage/swap_files.h"
+
+namespace dslaunch {
+
+struct OffloadTraffic {
+    Bytes read;
+    Bytes written;
+    Duration checksum_time{0};
+};
+
+class OffloadFile {
+  public:
+    // Preallocates CAPACITY. Throws Error{kDisk} when the disk has no room for it.
+    OffloadFile(const OffloadConfig& config, const SwapPlace& place, Bytes capacity);
+    OffloadFile(const OffloadFile&) = delete;
+    OffloadFile& operator=(const OffloadFile&) = delete;
+    ~OffloadFile();
+
+    [[nodiscard]] ExtentId add(const std::string& name, Bytes length);
+    // The memory that most transfers will use; once, before the first. It must outlive the file.
+    void register_memory(std::span<std::byte> memory);
+
+    // Several transfers at once; blocks until all are done. Memory as ExtentStore has it. Throws
+    // Error{kDisk}; what was read must not be used then.
+    struct Part {
+        ExtentId extent;
+        std::span<std::byte> memory;
+    };
+    void read(std::span<const Part> parts);
+    void write(std::span<const Part> parts);
+
+    // Since the file was made. Between steps.
+    [[nodiscard]] OffloadTraffic traffic() const;
+    [[nodiscard]] std::string describe() const;  // engine, path, depth
+
+  private:
+    struct Disk;
+    std::unique_ptr<Disk> disk_;
+};
+
+}  // namespace dslaunch

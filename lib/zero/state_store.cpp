@@ -1,0 +1,265 @@
+#include "zero/state_store.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+
+#include "base/check.h"
+
+namespace dslaunch {
+
+namespace {
+
+ZeroedFloats zeroed_bytes(int64_t bytes) {
+    return ZeroedFloats((bytes + 3) / 4);
+}
+
+std::span<std::byte> bytes_of(ZeroedFloats& floats) {
+    return std::as_writable_bytes(floats.values());
+}
+
+}  // namespace
+
+StateStore::StateStore(const StepPlan& plan, const StepPlanOptions& options, const ShardMap& map,
+                       OffloadFile* file)
+    : plan_(plan),
+      format_(options.chunk_format()),
+      file_(file),
+      parts_(plan.chunks.all.size()),
+      extents_(plan.chunks.all.size()),
+      indices_(plan.chunks.all.size()),
+      held_(static_cast<size_t>(plan.chunk_slots), -1),
+      changed_(static_cast<size_t>(plan.chunk_slots), 0) {
+    std::iota(indices_.begin(), indices_.end(), 0);
+    int64_t resident = 0;
+    for (size_t c = 0; c < plan.chunks.all.size(); ++c) {
+        const StateChunk& chunk = plan.chunks.all[c];
+        layouts_.push_back(chunk_layout(chunk, format_));
+        const bool stays = chunk.bucket < map.layout().trained_buckets && !chunk.states_on_disk;
+        resident_at_.push_back(stays ? resident : -1);
+        if (stays) resident += chunk.range.numel;
+        if (chunk.turn >= 0) slot_stride_ = std::max(slot_stride_, layouts_.back().bytes);
+        find_parts(static_cast<int>(c), map);
+        bounce_bytes_ = std::max(bounce_bytes_, states_begin(layouts_.back()));
+        if (layouts_.back().bytes > 0) add_extents(static_cast<int>(c));
+    }
+    resident_numel_ = resident;
+    if (format_.master) master_ = ZeroedFloats(resident);
+    slot_memory_ = zeroed_bytes(slot_stride_ * plan.chunk_slots);
+    slots_ = bytes_of(slot_memory_);
+    if (!slots_.empty()) file_->register_memory(slots_);
+}
+
+Bytes StateStore::bytes_on_disk(const StepPlan& plan, const ChunkFormat& format) {
+    Bytes bytes;
+    for (const StateChunk& chunk : plan.chunks.all)
+        bytes += Bytes{chunk_layout(chunk, format).bytes};
+    return bytes;
+}
+
+std::span<const int> StateStore::chunks_of(int bucket) const {
+    const auto b = static_cast<size_t>(bucket);
+    const auto first = static_cast<size_t>(plan_.chunks.first_of_bucket[b]);
+    const auto end = static_cast<size_t>(plan_.chunks.first_of_bucket[b + 1]);
+    return std::span(indices_).subspan(first, end - first);
+}
+
+void StateStore::find_parts(int c, const ShardMap& map) {
+    const StateChunk& of = chunk(c);
+    const auto add = [&](const Range& elements, int64_t state_begin, int piece) {
+        const Range both = intersect({state_begin, elements.numel}, of.range);
+        if (both.numel == 0) return;
+        parts_[static_cast<size_t>(c)].push_back({{elements.begin + both.begin - state_begin, both.numel},
+                                                  both.begin - of.range.begin, piece});
+    };
+    if (of.bucket >= map.layout().trained_buckets) {
+        int64_t begin = 0;
+        for (const Range& range : map.own_ranges(of.bucket)) {
+            add(range, begin, -1);
+            begin += round_up(range.numel, kSliceAlignmentNumel);
+        }
+        return;
+    }
+    const std::vector<OwnedPiece>& pieces = map.pieces(of.bucket);
+    for (size_t i = 0; i < pieces.size(); ++i)
+        add(pieces[i].range, pieces[i].state_offset - map.state_begin(of.bucket),
+            static_cast<int>(i));
+}
+
+void StateStore::add_extents(int c) {
+    const auto i = static_cast<size_t>(c);
+    const ChunkLayout& layout = layouts_[i];
+    DSL_CHECK(file_ != nullptr, "chunk {} is on disk and there is no file", c);
+    const int64_t states = states_begin(layout);
+    if (states > 0)
+        extents_[i].parameters =
+            file_->add(fmt::format("parameters of bucket {}, chunk {}", chunk(c).bucket, c),
+                       Bytes{states});
+    if (layout.bytes > states)
+        extents_[i].states =
+            file_->add(fmt::format("optimizer states of bucket {}, chunk {}", chunk(c).bucket, c),
+                       Bytes{layout.bytes - states});
+}
+
+std::span<std::byte> StateStore::slot(int k) const {
+    return slots_.subspan(static_cast<size_t>(k * slot_stride_),
+                          static_cast<size_t>(slot_stride_));
+}
+
+int64_t StateStore::states_begin(const ChunkLayout& layout) {
+    if (layout.parameters < 0) return 0;
+    if (layout.master >= 0) return layout.master;
+    return layout.moments[0] >= 0 ? layout.moments[0] : layout.bytes;
+}
+
+std::vector<OffloadFile::Part> StateStore::transfers(int c, std::span<std::byte> memory,
+                                                     bool whole) const {
+    const auto i = static_cast<size_t>(c);
+    const ChunkLayout& layout = layouts_[i];
+    const int64_t states = states_begin(layout);
+    std::vector<OffloadFile::Part> parts;
+    if (states > 0 && (whole || layout.read_from == 0))
+        parts.push_back({extents_[i].parameters, memory.first(static_cast<size_t>(states))});
+    if (layout.bytes > states)
+        parts.push_back({extents_[i].states, memory.subspan(static_cast<size_t>(states),
+                                                            static_cast<size_t>(layout.bytes - states))});
+    return parts;
+}
+
+void StateStore::fill_parts(int c, std::byte* memory, DType dtype, const Fill& fill) const {
+    for (const ChunkPart& part : parts(c))
+        fill(part.range, memory + part.offset_numel * dtype_bytes(dtype), dtype);
+}
+
+void StateStore::put(int c, DType parameter_dtype, const Fill& fill) {
+    const auto i = static_cast<size_t>(c);
+    if (resident_at_[i] >= 0 && format_.master)
+        fill_parts(c, reinterpret_cast<std::byte*>(master_.values().data() + resident_at_[i]),
+                   DType::kF32, fill);
+    const ChunkLayout& layout = layouts_[i];
+    if (layout.bytes == 0) return;
+    ZeroedFloats staging = zeroed_bytes(layout.bytes);
+    const std::span<std::byte> memory = bytes_of(staging);
+    if (layout.parameters >= 0)
+        fill_parts(c, memory.data() + layout.parameters, parameter_dtype, fill);
+    if (layout.master >= 0) fill_parts(c, memory.data() + layout.master, DType::kF32, fill);
+    file_->write(transfers(c, memory, true));
+}
+
+void StateStore::begin() {
+    for (int64_t k = 0; k < format_.optimizer_states; ++k)
+        moments_[static_cast<size_t>(k)] = ZeroedFloats(resident_numel_);
+    const int turns = static_cast<int>(plan_.chunks.turns.size());
+    for (int t = turns - plan_.chunk_slots; t < turns; ++t)
+        read(plan_.chunks.turns[static_cast<size_t>(t)], t % plan_.chunk_slots);
+}
+
+void StateStore::read(int c, int k) {
+    const auto i = static_cast<size_t>(k);
+    if (held_[i] == c || skipping_) return;
+    DSL_CHECK(changed_[i] == 0, "slot {} is read into before it was written", k);
+    held_[i] = -1;
+    file_->read(transfers(c, slot(k), false));
+    held_[i] = c;
+}
+
+void StateStore::write(int c, int k) {
+    const auto i = static_cast<size_t>(k);
+    if (changed_[i] == 0) return;
+    DSL_CHECK(held_[i] == c, "slot {} holds chunk {}, not {}", k, held_[i], c);
+    file_->write(transfers(c, slot(k), true));
+    changed_[i] = 0;
+}
+
+int StateStore::slot_holding(int c) const {
+    const int turn = chunk(c).turn;
+    if (turn < 0) return -1;
+    const int k = turn % plan_.chunk_slots;
+    return held_[static_cast<size_t>(k)] == c ? k : -1;
+}
+
+ChunkView StateStore::view_in(int c, std::byte* memory) const {
+    const auto i = static_cast<size_t>(c);
+    const ChunkLayout& layout = layouts_[i];
+    const auto floats = [&](int64_t at) { return reinterpret_cast<float*>(memory + at); };
+    ChunkView view;
+    if (layout.parameters >= 0) view.parameters = memory + layout.parameters;
+    if (layout.master >= 0) view.master = floats(layout.master);
+    for (size_t k = 0; k < view.moments.size(); ++k)
+        if (layout.moments[k] >= 0) view.moments[k] = floats(layout.moments[k]);
+    return view;
+}
+
+ChunkView StateStore::view(int c) const {
+    const auto i = static_cast<size_t>(c);
+    ChunkView view;
+    if (chunk(c).turn >= 0) {
+        const int k = slot_holding(c);
+        DSL_CHECK(k >= 0, "chunk {} is not in its slot", c);
+        view = view_in(c, slot(k).data());
+    }
+    if (resident_at_[i] < 0) return view;
+    const auto at = static_cast<size_t>(resident_at_[i]);
+    const auto part = [at](const ZeroedFloats& all) {
+        return all.values().empty() ? nullptr : const_cast<float*>(all.values().data()) + at;
+    };
+    view.master = part(master_);
+    for (size_t k = 0; k < view.moments.size(); ++k) view.moments[k] = part(moments_[k]);
+    return view;
+}
+
+void StateStore::copy_out(int c, const std::byte* from, int64_t element_bytes,
+                          std::byte* base) const {
+    for (const ChunkPart& part : parts(c))
+        std::memcpy(base + part.range.begin * element_bytes, from + part.offset_numel * element_bytes,
+                    static_cast<size_t>(part.range.numel * element_bytes));
+}
+
+void StateStore::read_parameters(int bucket, std::byte* base) {
+    for (const int c : chunks_of(bucket)) {
+        const auto i = static_cast<size_t>(c);
+        const int64_t states = states_begin(layouts_[i]);
+        if (states == 0) continue;
+        if (const int k = slot_holding(c); k >= 0) {
+            copy_out(c, slot(k).data(), format_.parameter_bytes, base);
+            continue;
+        }
+        if (bounce_.values().empty()) bounce_ = zeroed_bytes(bounce_bytes_);
+        const std::span<std::byte> memory = bytes_of(bounce_).first(static_cast<size_t>(states));
+        const OffloadFile::Part part{extents_[i].parameters, memory};
+        file_->read({&part, 1});
+        copy_out(c, memory.data(), format_.parameter_bytes, base);
+    }
+}
+
+void StateStore::copy_master(int bucket, float* base) {
+    DSL_CHECK(format_.master, "there is no master copy");
+    for (const int c : chunks_of(bucket)) {
+        const auto i = static_cast<size_t>(c);
+        auto* const into = reinterpret_cast<std::byte*>(base);
+        const bool in_memory = resident_at_[i] >= 0 || slot_holding(c) >= 0;
+        if (in_memory) {
+            copy_out(c, reinterpret_cast<const std::byte*>(view(c).master), 4, into);
+            continue;
+        }
+        if (layouts_[i].bytes == 0) continue;
+        ZeroedFloats staging = zeroed_bytes(layouts_[i].bytes);
+        file_->read(transfers(c, bytes_of(staging), false));
+        copy_out(c, bytes_of(staging).data() + layouts_[i].master, 4, into);
+    }
+}
+
+Bytes StateStore::master_bytes() const {
+    return Bytes{static_cast<int64_t>(master_.values().size_bytes())};
+}
+
+Bytes StateStore::moment_bytes() const {
+    Bytes bytes;
+    for (const ZeroedFloats& moments : moments_)
+        bytes += Bytes{static_cast<int64_t>(moments.values().size_bytes())};
+    return bytes;
+}
+
+}  // namespace dslaunch

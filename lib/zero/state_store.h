@@ -1,0 +1,123 @@
+// A rank's optimizer states and offloaded parameters, chunk by chunk: in memory for good, or on
+// disk and in a slot while they pass. Where it stands: step plan -> state store -> ZeRO state,
+// parameter store. Threads: read() and read_parameters() by the read lane, write() by the write
+// lane, the rest by the communication lane, ordered by the plan's waits; outside of a step by any
+// one thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/zeroed_floats.h"
+#include "plan/step_plan.h"
+#include "zero/offload_file.h"
+#include "zero/shard_map.h"
+
+namespace dslaunch {
+
+// The parts of a chunk, each from its first element on; null: not in memory, or there is none.
+struct ChunkView {
+    std::byte* parameters = nullptr;  // of the dtype that segments read; only where offloaded
+    float* master = nullptr;
+    std::array<float*, 2> moments{};
+};
+
+// A range of a bucket's elements that a chunk holds.
+struct ChunkPart {
+    Range range;               // within the bucket
+    int64_t offset_numel = 0;  // in the chunk
+    int piece = -1;            // index into ShardMap::pieces of the bucket; -1: it is frozen
+};
+
+class StateStore {
+  public:
+    // FILE: null where the plan puts nothing on disk. All must outlive the store. Everything is
+    // zero until put() is called.
+    StateStore(const StepPlan& plan, const StepPlanOptions& options, const ShardMap& map,
+               OffloadFile* file);
+
+    // What the file must have room for.
+    [[nodiscard]] static Bytes bytes_on_disk(const StepPlan& plan, const ChunkFormat& format);
+
+    [[nodiscard]] const StateChunk& chunk(int c) const {
+        return plan_.chunks.all[static_cast<size_t>(c)];
+    }
+    [[nodiscard]] const std::vector<ChunkPart>& parts(int c) const {
+        return parts_[static_cast<size_t>(c)];
+    }
+    [[nodiscard]] std::span<const int> chunks_of(int bucket) const;
+
+    // Sets a chunk's parameters (where offloaded) and master copy (where there is one): FILL writes
+    // elements of the bucket, in the dtype asked for. Moments become zero. Before the first step.
+    using Fill = std::function<void(const Range& elements, std::byte* into, DType dtype)>;
+    void put(int c, DType parameter_dtype, const Fill& fill);
+    // All chunks are put, and what they came from is given back: takes the memory of the moments,
+    // and brings the chunks that a step expects in its slots.
+    void begin();
+
+    void begin_step() { skipping_ = false; }
+    // No chunk changes any more in this step: it is not worth moving them.
+    void skip_step() { skipping_ = true; }
+    void read(int c, int slot);
+    void write(int c, int slot);
+    // REQUIRES: the chunk is in memory, or in its slot as the plan says.
+    [[nodiscard]] ChunkView view(int c) const;
+    // The chunk in SLOT was updated: it must be written.
+    void set_changed(int slot) { changed_[static_cast<size_t>(slot)] = 1; }
+
+    // This rank's elements of a bucket whose parameters are offloaded, each at its place behind
+    // BASE, from disk or from the slots that hold them.
+    void read_parameters(int bucket, std::byte* base);
+    // The master copy of a bucket's pieces, each at piece.range.begin behind BASE; from disk where it
+    // is there. REQUIRES: there are master copies. Outside of a step.
+    void copy_master(int bucket, float* base);
+
+    // In memory, slots not counted.
+    [[nodiscard]] Bytes master_bytes() const;
+    [[nodiscard]] Bytes moment_bytes() const;
+    [[nodiscard]] Bytes slot_bytes() const { return Bytes{std::ssize(slots_)}; }
+
+  private:
+    struct Extents {
+        ExtentId parameters;
+        ExtentId states;
+    };
+    void find_parts(int c, const ShardMap& map);
+    void add_extents(int c);
+    void fill_parts(int c, std::byte* memory, DType dtype, const Fill& fill) const;
+    void copy_out(int c, const std::byte* from, int64_t element_bytes, std::byte* base) const;
+    [[nodiscard]] std::span<std::byte> slot(int k) const;
+    // Where the parameters of a chunk end and its states begin.
+    [[nodiscard]] static int64_t states_begin(const ChunkLayout& layout);
+    [[nodiscard]] std::vector<OffloadFile::Part> transfers(int c, std::span<std::byte> memory,
+                                                           bool whole) const;
+    [[nodiscard]] ChunkView view_in(int c, std::byte* memory) const;
+    [[nodiscard]] int slot_holding(int c) const;
+
+    const StepPlan& plan_;
+    ChunkFormat format_;
+    OffloadFile* file_;
+    std::vector<ChunkLayout> layouts_;  // as the next ones: by chunk
+    std::vector<std::vector<ChunkPart>> parts_;
+    std::vector<int64_t> resident_at_;  // of its states among those that stay in memory, elements
+    std::vector<Extents> extents_;
+    std::vector<int> indices_;  // 0, 1, …: what chunks_of() points into
+    int64_t resident_numel_ = 0;
+    ZeroedFloats master_;
+    std::array<ZeroedFloats, 2> moments_;
+    ZeroedFloats slot_memory_;
+    std::span<std::byte> slots_;
+    int64_t slot_stride_ = 0;   // bytes
+    ZeroedFloats bounce_;       // parameters of a chunk on their way to where they are gathered
+    int64_t bounce_bytes_ = 0;  // of the largest
+    std::vector<int> held_;    // chunk in each slot
+    std::vector<char> changed_;
+    std::atomic<bool> skipping_{false};
+};
+
+}  // namespace dslaunch

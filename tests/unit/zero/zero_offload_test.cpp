@@ -1,0 +1,116 @@
+// Training with optimizer states and parameters on disk has the bits of training in memory: stages,
+// worlds, precision, slots, clipping, accumulation, overflows.
+#include <filesystem>
+
+#include "support/catch.h"
+#include "training_world.h"
+
+namespace dslaunch {
+namespace {
+
+using testing::RankOutcome;
+using testing::TrainingCase;
+
+bool equal_bits(const RankOutcome& a, const RankOutcome& b) {
+    for (const auto& [name, tensor] : a.parameters)
+        if (!at::equal(tensor, b.parameters.at(name))) return false;
+    return a.loss == b.loss && a.updates == b.updates && a.norm == b.norm;
+}
+
+// Buckets of a parameter or two, chunks of 48 elements: some parameters take several.
+TrainingCase offload_case(std::vector<int> sizes, int stage) {
+    TrainingCase job{"offload", std::move(sizes)};
+    job.optimizer.lr = 0.01;
+    job.optimizer.weight_decay = 0.1;
+    job.stage = stage;
+    job.micro_step = true;
+    job.bucket_numel_max = 200;
+    job.steps = 4;
+    return job;
+}
+
+void check_offload(TrainingCase job, const OffloadPlan& offload) {
+    job.offload = {};
+    const RankOutcome in_memory = testing::train_world(job).front();
+    job.offload = offload;
+    INFO("stage " << job.stage << " on " << job.world_size() << " ranks of "
+                  << job.node_sizes.size() << " hosts, accumulation " << job.accumulation
+                  << ", clipping " << job.clipping << ", parameters " << offload.parameters
+                  << ", states " << offload.states << ", slots " << offload.slots << ", ratio "
+                  << offload.ratio);
+    for (const RankOutcome& rank : testing::train_world(job)) CHECK(equal_bits(rank, in_memory));
+}
+
+}  // namespace
+
+TEST_CASE("with optimizer states on disk stages 1, 2 and 3 have the bits of memory") {
+    for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {3}, {5}, {1, 1}, {2, 1}})
+        for (const int stage : {1, 2, 3})
+            for (const int64_t accumulation : {1, 2}) {
+                TrainingCase job = offload_case(sizes, stage);
+                job.accumulation = accumulation;
+                job.clipping = stage == 2 ? 0.05 : 0;
+                check_offload(job, {true, false, 48, 2});
+                check_offload(job, {true, false, 48, 3, 0.5});
+            }
+}
+
+TEST_CASE("with parameters on disk too, training has the bits of memory") {
+    for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {3}, {5}, {1, 1}, {2, 1}})
+        for (const double clipping : {0.0, 0.05})
+            for (const int64_t groups : {0, 2}) {
+                TrainingCase job = offload_case(sizes, 3);
+                job.clipping = clipping;
+                job.recompute_groups = groups;
+                check_offload(job, {true, true, 48, 2});
+                check_offload(job, {true, true, 48, 64});
+                check_offload(job, {false, true, 48, 2});
+                check_offload(job, {true, true, 48, 3, 0.5});
+            }
+}
+
+TEST_CASE("in half precision what is on disk has the bits of memory") {
+    for (const DType dtype : {DType::kBF16, DType::kF16})
+        for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {3}, {1, 1}, {2, 1}})
+            for (const bool parameters : {false, true}) {
+                TrainingCase job = offload_case(sizes, 3);
+                job.precision.compute = dtype;
+                job.accumulation = 2;
+                check_offload(job, {true, parameters, 48, 2});
+                check_offload(job, {false, parameters, 48, 2, 1.0});
+            }
+}
+
+TEST_CASE("SGD with and without momentum is offloaded as Adam is") {
+    for (const double momentum : {0.0, 0.9}) {
+        TrainingCase job = offload_case({2}, 3);
+        job.optimizer.kind = OptimizerKind::kSgd;
+        job.optimizer.momentum = momentum;
+        check_offload(job, {true, false, 48, 2});
+        check_offload(job, {true, true, 48, 2});
+    }
+}
+
+TEST_CASE("a step that overflows leaves what is on disk as it was") {
+    for (const int64_t slots : {2, 4, 64})
+        for (const bool parameters : {false, true}) {
+            TrainingCase job = offload_case({2, 1}, 3);
+            job.precision.compute = DType::kF16;
+            job.precision.skip_nonfinite_steps = true;
+            // At 2^24 the first gradients overflow, some halvings later they do not.
+            job.precision.loss_scale = {
+                .dynamic = true, .initial = 1 << 24, .minimum = 1, .window = 2, .hysteresis = 1};
+            job.steps = 16;
+            job.offload = {};
+            const std::vector<RankOutcome> in_memory = testing::train_world(job);
+            size_t skipped = 0;
+            for (const auto& overflow : in_memory.front().overflows) skipped += overflow ? 1 : 0;
+            CHECK(skipped > 1);
+            CHECK(skipped < 12);
+            job.offload = {true, parameters, 48, slots};
+            for (const RankOutcome& rank : testing::train_world(job))
+                CHECK(equal_bits(rank, in_memory.front()));
+        }
+}
+
+}  // namespace dslaunch

@@ -35,14 +35,9 @@ bool still_there(const std::string& path, int fd) {
            named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
 }
 
-<<<<<<< HEAD
-// Removes FOLDER if its process is gone. Of two that try at once the lock lets one through; a
-// folder between mkdir and its file looks empty, so its maker finds it gone and makes it again.
-=======
 // Removes FOLDER if it is empty or its process is gone, and says whether there was a swap file. Of
 // two that try at once the lock lets one through; a folder between mkdir and its file looks empty,
 // so its maker finds it gone and makes it again.
->>>>>>> disk
 bool remove_if_dead(const std::string& folder) {
     struct stat info {};
     if (::lstat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) ||
@@ -51,30 +46,17 @@ bool remove_if_dead(const std::string& folder) {
     }
     const std::string path = fmt::format("{}/{}", folder, kFileName);
     const UniqueFd file(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
-<<<<<<< HEAD
-    if (file.valid()) {
-        if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0 || !still_there(path, file.get()))
-            return false;
-        ::unlink(path.c_str());
-    }
-    return ::rmdir(folder.c_str()) == 0;  // with anything else in it, it stays
-=======
     const bool dead = file.valid() && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0 &&
                       still_there(path, file.get());
     if (file.valid() && !dead) return false;
     if (dead) ::unlink(path.c_str());
     return ::rmdir(folder.c_str()) == 0 && dead;  // with anything else in it, it stays
->>>>>>> disk
 }
 
 // An open and locked new file FOLDER/swap in the new folder FOLDER.
 UniqueFd make_locked_file(const std::string& folder) {
     const std::string path = fmt::format("{}/{}", folder, kFileName);
-<<<<<<< HEAD
-    int error_number = 0;
-=======
     int error_number = EAGAIN;
->>>>>>> disk
     for (int attempt = 0; attempt < kTriesMax; ++attempt) {
         if (::mkdir(folder.c_str(), 0700) != 0) {
             error_number = errno;
@@ -85,11 +67,7 @@ UniqueFd make_locked_file(const std::string& folder) {
         }
         UniqueFd file(
             ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
-<<<<<<< HEAD
-        error_number = errno;
-=======
         error_number = file.valid() ? EAGAIN : errno;
->>>>>>> disk
         if (file.valid() && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0 &&
             still_there(path, file.get())) {
             return file;
@@ -111,17 +89,11 @@ UniqueFd make_locked_file(const std::string& folder) {
          folder, errno_text(error_number));
 }
 
-<<<<<<< HEAD
-Bytes free_space(const std::string& folder) {
-    struct statvfs info {};
-    if (::statvfs(folder.c_str(), &info) != 0) return Bytes{-1};
-=======
 // -1: not known.
 Bytes free_space(const std::string& folder) {
     struct statvfs info {};
     // Of no blocks at all speak file systems that have no such limit (ramfs, some overlays).
     if (::statvfs(folder.c_str(), &info) != 0 || info.f_blocks == 0) return Bytes{-1};
->>>>>>> disk
     return Bytes{static_cast<int64_t>(info.f_bavail * info.f_frsize)};
 }
 
@@ -178,11 +150,7 @@ int remove_dead_swap_folders(const std::string& folder) {
     for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
         if (!entry.path().filename().string().starts_with(kPrefix)) continue;
         if (!remove_if_dead(entry.path().string())) continue;
-<<<<<<< HEAD
-        log_info("storage", "removed {}, which a dead job had left", entry.path().string());
-=======
         log_info("storage", "removed {}: its job is dead", entry.path().string());
->>>>>>> disk
         ++removed;
     }
     return removed;
@@ -221,12 +189,8 @@ SwapFiles::~SwapFiles() {
 void SwapFiles::remove_all() noexcept {
     for (const BackingFile& file : files_.files) {
         const std::string folder = parent_of(file.path);
-<<<<<<< HEAD
-        if (::unlink(file.path.c_str()) != 0 || ::rmdir(folder.c_str()) != 0) {
-=======
         // Whoever starts meanwhile may take the empty folder for a leftover.
         if (::unlink(file.path.c_str()) != 0 || (::rmdir(folder.c_str()) != 0 && errno != ENOENT)) {
->>>>>>> disk
             log_warn("storage", "{} is left: {}; remove it by hand", folder, errno_text(errno));
         }
     }

@@ -40,12 +40,8 @@ class SwapFiles {
 };
 
 // Removes the swap folders in FOLDER that belong to this user and whose process is gone; others,
-<<<<<<< HEAD
-// and folders that hold anything but a swap file, are left alone. How many were removed.
-=======
 // and folders that hold anything but a swap file, are left alone. How many were removed with a file
 // in them.
->>>>>>> disk
 int remove_dead_swap_folders(const std::string& folder);
 
 }  // namespace dslaunch

@@ -66,10 +66,6 @@ void check_supported(const RunConfig& config) {
         fail(ExitCode::kConfig,
              "dslaunch.save.interval: checkpoints are not available in this version; weights are "
              "written at the end");
-    if (config.offload.on_disk())
-        fail(ExitCode::kConfig,
-             "zero_optimization.offload_optimizer.device, offload_param.device: nvme is read and "
-             "checked, but training with it is not available in this version; use none");
 }
 
 LowerOptions lower_options(const RunConfig& config, c10::Device device) {
@@ -168,6 +164,16 @@ FlatLayoutOptions layout_options(const RunConfig& config, bool on_gpu) {
     return options;
 }
 
+OffloadPlan offload_plan(const OffloadConfig& config) {
+    OffloadPlan offload;
+    offload.states = config.optimizer == OffloadDevice::kNvme;
+    offload.parameters = config.parameters == OffloadDevice::kNvme;
+    offload.chunk_numel = config.chunk_numel;
+    offload.slots = config.optimizer_buffer_count;
+    offload.ratio = config.optimizer_ratio;
+    return offload;
+}
+
 StepPlanOptions plan_options(const RunConfig& config, const Topology& place, bool on_gpu) {
     StepPlanOptions options;
     set_place(options, place);
@@ -177,6 +183,7 @@ StepPlanOptions plan_options(const RunConfig& config, const Topology& place, boo
     options.check_overflow = config.precision.skip_nonfinite_steps;
     options.gather = {config.zero.live_numel_max, config.zero.prefetch_bucket_numel,
                       config.zero.reuse_distance_numel_max};
+    options.offload = offload_plan(config.offload);
     options.accumulation_steps = config.batch.accumulation_steps;
     options.recompute_groups = config.recompute_groups;
     options.clip = config.gradient_clipping > 0;

@@ -30,6 +30,7 @@
 #include "runtime/reporter.h"
 #include "runtime/save_weights.h"
 #include "runtime/trainer.h"
+#include "storage/atomic_file.h"
 #include "worker/archive_hash.h"
 #include "worker/job_setup.h"
 #include "worker/roles.h"
@@ -167,7 +168,9 @@ class TrainRole {
         if (first()) describe_run(setup_, environment_, reporter_);
         ArenaLayout arena(environment_.local_world_size);
         ZeroSlices slices;
-        shards_.emplace(setup_.layout, setup_.partition.get(), setup_.plan_options.stage, place_);
+        shards_.emplace(setup_.layout, setup_.partition.get(), setup_.plan_options.stage, place_,
+                        setup_.plan_options.offload.parameters);
+        open_offload();
         const DType dtype = setup_.config().precision.compute;
         if (!gpu_.backend) slices = ZeroState::add_slices(zero_place(), dtype, arena);
         // Members of comm_ are used until the end of run(): an error poisons them first.
@@ -198,6 +201,20 @@ class TrainRole {
         } else if (first()) {
             hash_log_ = log_archive_hash(arguments_.job.model_path);
         }
+    }
+
+    // Before anything large is taken: a disk without room is refused here.
+    void open_offload() {
+        const Bytes bytes =
+            StateStore::bytes_on_disk(setup_.plan, setup_.plan_options.chunk_format());
+        if (bytes.value == 0) return;
+        const OffloadConfig& config = setup_.config().offload;
+        const std::string job =
+            environment_.job_id.empty() ? fmt::format("alone-{}", ::getpid()) : environment_.job_id;
+        offload_.emplace(config, SwapPlace{config.nvme_paths, job, environment_.rank}, bytes);
+        if (first())
+            log_info("offload", "{} a rank in {} chunks in {}", to_text(bytes),
+                     setup_.plan.chunks.all.size(), offload_->describe());
     }
 
     void train(const ZeroSlices& slices) {
@@ -238,6 +255,16 @@ class TrainRole {
             parts.evaluate = [&] { return evaluator->run(); };
         }
         parts.data_waited = [&] { return loader.waited(); };
+        if (offload_) parts.disk_traffic = [&] { return offload_->traffic(); };
+        if (!arguments_.output.empty())
+            parts.write_trace = [&](const std::string& json) {
+                AtomicFile file(arguments_.output + "/trace.json",
+                                Bytes{static_cast<int64_t>(json.size())});
+                file.write(json);
+                file.commit();
+                log_info("train", "{}/trace.json shows step {}: open it at ui.perfetto.dev",
+                         arguments_.output, config.trace_step);
+            };
         parts.tokens_per_sample = setup_.data->train.tokens_per_sample();
         parts.peak_tflops = gpu_.peak_tflops;
         parts.on_lane_start = [](Lane) {};
@@ -270,7 +297,8 @@ class TrainRole {
         return std::make_unique<ZeroState>(
             *setup_.model, zero_place(), slices, *comm_.arena, *comm_.group, *comm_.collectives,
             ZeroOptions{config.optimizer, config.gradient_clipping, config.precision.compute,
-                        config.precision.skip_nonfinite_steps});
+                        config.precision.skip_nonfinite_steps},
+            offload_ ? &*offload_ : nullptr);
     }
 
     void finish(const TrainResult& result) {
@@ -295,6 +323,7 @@ class TrainRole {
     RankDevice gpu_;  // ends after everything that lies on it
     JobSetup setup_;
     std::optional<ShardMap> shards_;
+    std::optional<OffloadFile> offload_;
     JobComm comm_;
     std::jthread hash_log_;
 };

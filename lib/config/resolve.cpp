@@ -185,6 +185,7 @@ void Resolver::training() {
     run.save.interval = take_integer("dslaunch.save.interval");
     run.save.keep = take_integer("dslaunch.save.keep");
     run.eval_interval = take_integer("dslaunch.eval_interval");
+    run.trace_step = take_integer("dslaunch.trace_step");
     run.broadcast_buffers = take_bool("dslaunch.broadcast_buffers");
 }
 

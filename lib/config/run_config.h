@@ -131,6 +131,7 @@ struct RunConfig {
     bool broadcast_buffers = false;
     int64_t eval_interval = 0;    // steps between evaluations, 0: only at the end
     int64_t print_interval = 10;  // steps_per_print
+    int64_t trace_step = 0;       // step of which rank 0 writes a trace, 0: none
 
     bool operator==(const RunConfig&) const = default;
 };

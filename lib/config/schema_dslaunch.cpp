@@ -41,6 +41,8 @@ std::vector<KeySpec> dslaunch_keys() {
          ""},
         {"dslaunch.eval_interval", kInt, "null", ">0", kSupported,
          "Steps between evaluations, null: only at the end", "", ""},
+        {"dslaunch.trace_step", kInt, "null", ">0", kSupported,
+         "Step whose instructions rank 0 writes to trace.json under --output, null: none", "", ""},
         {"dslaunch.broadcast_buffers", kBool, "false", "", kSupported,
          "Broadcast buffers from rank 0 at each step", "", ""},
         {"dslaunch.communication", kObject, "null", "", kSupported, "How ranks talk", "", ""},

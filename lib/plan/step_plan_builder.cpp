@@ -273,7 +273,8 @@ class PlanBuilder {
         read.reads = {extents_[static_cast<size_t>(c)]};
         read.writes = {chunk_slots_[slot_of(turn)]};
         read.bytes = Bytes{layout_of(c).bytes - layout_of(c).read_from};
-        held_[slot_of(turn)] = c;
+        // 16-bit parameters are not read, only made by the update.
+        held_[slot_of(turn)] = layout_of(c).read_from == 0 ? c : -1;
     }
 
     // Brings this rank's part of a bucket's parameters from its disk, or from the slots that hold
@@ -547,6 +548,7 @@ class PlanBuilder {
         const int turn = chunk(c).turn;
         if (turn < 0) return;
         update.slot = static_cast<int>(slot_of(turn));
+        held_[slot_of(turn)] = c;
         update.writes.push_back(chunk_slots_[slot_of(turn)]);
         if (turn + plan_.chunk_slots >= turns()) return;
         add_write(turn);
@@ -571,7 +573,7 @@ class PlanBuilder {
     std::vector<int> staging_;         // buffer of each gather slot
     std::vector<int> extents_;         // buffer of each chunk on disk
     std::vector<int> chunk_slots_;     // buffer of each slot for chunks that pass
-    std::vector<int> held_;            // chunk that lies there just now
+    std::vector<int> held_;            // chunk whose parameters can be read there just now
     std::vector<int> slot_of_bucket_;  // where a gathered bucket lies just now
     int norm_ = -1;
     std::vector<int> live_;  // buffer alive before segment s in this micro step, -1: not held

@@ -13,6 +13,7 @@
 #include "config/learning_rate.h"
 #include "graph/loss.h"
 #include "plan/plan_check.h"
+#include "plan/trace.h"
 #include "runtime/process_usage.h"
 
 namespace dslaunch {
@@ -148,6 +149,8 @@ TrainResult Trainer::run() {
         result.loss = facts.loss;
         result.asked_to_end = facts.end;
         if (is_first_rank()) {
+            if (step == config.trace_step && parts_.write_trace)
+                parts_.write_trace(trace_json(*parts_.plan, *parts_.info, executor_.spans()));
             report_step(step, facts);
             const bool print = step == 1 || step == config.steps ||
                                step % std::max<int64_t>(1, config.print_interval) == 0;
@@ -286,7 +289,13 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
         .begin_object()
         .field("sent", traffic.sent.value)
         .field("received", traffic.received.value);
-    json.end_object().end_object();
+    json.end_object();
+    if (parts_.disk_traffic) {
+        const DiskTraffic disk = parts_.disk_traffic();
+        json.key("disk_bytes").begin_object().field("read", disk.read.value);
+        json.field("written", disk.written.value).end_object();
+    }
+    json.end_object();
     parts_.reporter->metrics(json.text());
 }
 

@@ -73,7 +73,7 @@ void OffloadFile::write(std::span<const Part> parts) {
     for (ExtentTransfer& transfer : transfers) disk_->extents.wait(std::move(transfer));
 }
 
-OffloadTraffic OffloadFile::traffic() const {
+DiskTraffic OffloadFile::traffic() const {
     const ExtentCounters& counters = disk_->extents.counters();
     return {counters.read, counters.written,
             counters.read_checksum_time + counters.write_checksum_time};

@@ -10,18 +10,12 @@
 #include <string>
 
 #include "base/bytes.h"
-#include "base/clock.h"
 #include "config/offload_config.h"
+#include "runtime/parameter_state.h"
 #include "storage/extent_store.h"
 #include "storage/swap_files.h"
 
 namespace dslaunch {
-
-struct OffloadTraffic {
-    Bytes read;
-    Bytes written;
-    Duration checksum_time{0};
-};
 
 class OffloadFile {
   public:
@@ -45,7 +39,7 @@ class OffloadFile {
     void write(std::span<const Part> parts);
 
     // Since the file was made. Between steps.
-    [[nodiscard]] OffloadTraffic traffic() const;
+    [[nodiscard]] DiskTraffic traffic() const;
     [[nodiscard]] std::string describe() const;  // engine, path, depth
 
   private:

@@ -31,7 +31,8 @@ StateStore::StateStore(const StepPlan& plan, const StepPlanOptions& options, con
       extents_(plan.chunks.all.size()),
       indices_(plan.chunks.all.size()),
       held_(static_cast<size_t>(plan.chunk_slots), -1),
-      changed_(static_cast<size_t>(plan.chunk_slots), 0) {
+      changed_(static_cast<size_t>(plan.chunk_slots), 0),
+      updated_(static_cast<size_t>(plan.chunk_slots), 0) {
     std::iota(indices_.begin(), indices_.end(), 0);
     int64_t resident = 0;
     for (size_t c = 0; c < plan.chunks.all.size(); ++c) {
@@ -161,7 +162,9 @@ void StateStore::read(int c, int k) {
     if (held_[i] == c || skipping_) return;
     DSL_CHECK(changed_[i] == 0, "slot {} is read into before it was written", k);
     held_[i] = -1;
-    file_->read(transfers(c, slot(k), false));
+    updated_[i] = 0;
+    const std::vector<OffloadFile::Part> parts = transfers(c, slot(k), false);
+    if (!parts.empty()) file_->read(parts);
     held_[i] = c;
 }
 
@@ -169,7 +172,8 @@ void StateStore::write(int c, int k) {
     const auto i = static_cast<size_t>(k);
     if (changed_[i] == 0) return;
     DSL_CHECK(held_[i] == c, "slot {} holds chunk {}, not {}", k, held_[i], c);
-    file_->write(transfers(c, slot(k), true));
+    const std::vector<OffloadFile::Part> parts = transfers(c, slot(k), true);
+    if (!parts.empty()) file_->write(parts);
     changed_[i] = 0;
 }
 
@@ -192,22 +196,22 @@ ChunkView StateStore::view_in(int c, std::byte* memory) const {
     return view;
 }
 
-ChunkView StateStore::view(int c) const {
-    const auto i = static_cast<size_t>(c);
+ChunkView StateStore::view(int c) {
     ChunkView view;
     if (chunk(c).turn >= 0) {
         const int k = slot_holding(c);
         DSL_CHECK(k >= 0, "chunk {} is not in its slot", c);
         view = view_in(c, slot(k).data());
     }
-    if (resident_at_[i] < 0) return view;
-    const auto at = static_cast<size_t>(resident_at_[i]);
-    const auto part = [at](const ZeroedFloats& all) {
-        return all.values().empty() ? nullptr : const_cast<float*>(all.values().data()) + at;
-    };
-    view.master = part(master_);
-    for (size_t k = 0; k < view.moments.size(); ++k) view.moments[k] = part(moments_[k]);
+    if (resident_at_[static_cast<size_t>(c)] < 0) return view;
+    view.master = resident(c, master_);
+    for (size_t k = 0; k < view.moments.size(); ++k) view.moments[k] = resident(c, moments_[k]);
     return view;
+}
+
+float* StateStore::resident(int c, ZeroedFloats& all) const {
+    return all.values().empty() ? nullptr
+                                : all.values().data() + resident_at_[static_cast<size_t>(c)];
 }
 
 void StateStore::copy_out(int c, const std::byte* from, int64_t element_bytes,
@@ -222,7 +226,9 @@ void StateStore::read_parameters(int bucket, std::byte* base) {
         const auto i = static_cast<size_t>(c);
         const int64_t states = states_begin(layouts_[i]);
         if (states == 0) continue;
-        if (const int k = slot_holding(c); k >= 0) {
+        // 16-bit parameters are not read into a slot, only made there.
+        const int k = slot_holding(c);
+        if (k >= 0 && (layouts_[i].read_from == 0 || updated_[static_cast<size_t>(k)] != 0)) {
             copy_out(c, slot(k).data(), format_.parameter_bytes, base);
             continue;
         }
@@ -239,12 +245,14 @@ void StateStore::copy_master(int bucket, float* base) {
     for (const int c : chunks_of(bucket)) {
         const auto i = static_cast<size_t>(c);
         auto* const into = reinterpret_cast<std::byte*>(base);
-        const bool in_memory = resident_at_[i] >= 0 || slot_holding(c) >= 0;
-        if (in_memory) {
-            copy_out(c, reinterpret_cast<const std::byte*>(view(c).master), 4, into);
+        if (resident_at_[i] >= 0) {
+            copy_out(c, reinterpret_cast<const std::byte*>(resident(c, master_)), 4, into);
             continue;
         }
-        if (layouts_[i].bytes == 0) continue;
+        if (const int k = slot_holding(c); k >= 0) {
+            copy_out(c, slot(k).data() + layouts_[i].master, 4, into);
+            continue;
+        }
         ZeroedFloats staging = zeroed_bytes(layouts_[i].bytes);
         file_->read(transfers(c, bytes_of(staging), false));
         copy_out(c, bytes_of(staging).data() + layouts_[i].master, 4, into);

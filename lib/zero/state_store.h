@@ -36,7 +36,7 @@ struct ChunkPart {
 
 class StateStore {
   public:
-    // FILE: null where the plan puts nothing on disk. All must outlive the store. Everything is
+    // FILE: null where bytes_on_disk() is 0. All must outlive the store. Everything is
     // zero until put() is called.
     StateStore(const StepPlan& plan, const StepPlanOptions& options, const ShardMap& map,
                OffloadFile* file);
@@ -66,9 +66,11 @@ class StateStore {
     void read(int c, int slot);
     void write(int c, int slot);
     // REQUIRES: the chunk is in memory, or in its slot as the plan says.
-    [[nodiscard]] ChunkView view(int c) const;
+    [[nodiscard]] ChunkView view(int c);
     // The chunk in SLOT was updated: it must be written.
-    void set_changed(int slot) { changed_[static_cast<size_t>(slot)] = 1; }
+    void set_changed(int slot) {
+        changed_[static_cast<size_t>(slot)] = updated_[static_cast<size_t>(slot)] = 1;
+    }
 
     // This rank's elements of a bucket whose parameters are offloaded, each at its place behind
     // BASE, from disk or from the slots that hold them.
@@ -97,6 +99,7 @@ class StateStore {
     [[nodiscard]] std::vector<OffloadFile::Part> transfers(int c, std::span<std::byte> memory,
                                                            bool whole) const;
     [[nodiscard]] ChunkView view_in(int c, std::byte* memory) const;
+    [[nodiscard]] float* resident(int c, ZeroedFloats& all) const;
     [[nodiscard]] int slot_holding(int c) const;
 
     const StepPlan& plan_;
@@ -116,7 +119,8 @@ class StateStore {
     ZeroedFloats bounce_;       // parameters of a chunk on their way to where they are gathered
     int64_t bounce_bytes_ = 0;  // of the largest
     std::vector<int> held_;    // chunk in each slot
-    std::vector<char> changed_;
+    std::vector<char> changed_;  // since it was written
+    std::vector<char> updated_;  // since it was read
     std::atomic<bool> skipping_{false};
 };
 

@@ -199,6 +199,12 @@ void ZeroState::update(const Instruction& instruction) {
     gradients_->close(b);
 }
 
+bool ZeroState::covers(std::span<const Run> runs, int64_t numel) {
+    int64_t covered = 0;
+    for (const Run& run : runs) covered += run.range.numel;
+    return covered >= numel;
+}
+
 void ZeroState::update_chunk(int c) {
     const int b = states_->chunk(c).bucket;
     const ChunkView view = states_->view(c);
@@ -207,6 +213,13 @@ void ZeroState::update_chunk(int c) {
             if (place_.map->pieces(b)[static_cast<size_t>(part.piece)].writes == writes)
                 for (const Run& run : runs_) update_part(b, part, run, view);
     };
+    // 16-bit parameters on disk are not read; those of a slice without a gradient are made again.
+    const bool makes_all = half() && view.parameters != nullptr;
+    if (makes_all && !covers(runs_, bucket(b).numel))
+        for (const ChunkPart& part : states_->parts(c))
+            to_half(view.master + part.offset_numel,
+                    reinterpret_cast<uint16_t*>(view.parameters) + part.offset_numel,
+                    part.range.numel, options_.dtype);
     // The replicas of what other ranks write come first: L2 decay reads the parameters of before
     // the step.
     update_parts(false);

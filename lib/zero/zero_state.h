@@ -95,6 +95,7 @@ class ZeroState final : public ParameterState {
     void update(const Instruction& instruction);
     void update_chunk(int chunk);
     [[nodiscard]] std::vector<Run> find_runs(int bucket);
+    [[nodiscard]] static bool covers(std::span<const Run> runs, int64_t numel);
     void update_part(int bucket, const ChunkPart& part, const Run& run, const ChunkView& view);
     [[nodiscard]] const Bucket& bucket(int b) const {
         return place_.layout->buckets[static_cast<size_t>(b)];

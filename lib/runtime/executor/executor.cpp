@@ -14,7 +14,8 @@ Executor::Executor(const StepPlan& plan, InstructionRunner& runner,
       runner_(runner),
       on_lane_start_(std::move(on_lane_start)),
       done_(plan.instructions.size(), 0),
-      awaited_(plan.instructions.size(), 0) {
+      awaited_(plan.instructions.size(), 0),
+      spans_(plan.instructions.size()) {
     for (size_t i = 0; i < plan.instructions.size(); ++i) {
         lanes_[static_cast<size_t>(plan.instructions[i].lane)].push_back(i);
         for (const int wait : plan.instructions[i].waits) awaited_[static_cast<size_t>(wait)] = 1;
@@ -41,6 +42,7 @@ void Executor::run_step() {
         DSL_CHECK(error_ == nullptr, "a step is run after a failure");
         std::fill(done_.begin(), done_.end(), 0);
         lanes_running_ = static_cast<int>(threads_.size());
+        step_begin_ = SystemClock().now();
         ++step_;
     }
     changed_.notify_all();
@@ -86,7 +88,7 @@ void Executor::run_lane(Lane lane) {
                 const std::lock_guard lock(mutex_);
                 if (error_ != nullptr) return;
             }
-            run_timed(instruction);
+            run_timed(index);
         } catch (...) {
             fail_step(index, std::current_exception());
             return;
@@ -96,14 +98,17 @@ void Executor::run_lane(Lane lane) {
     current.store(-1, std::memory_order_relaxed);
 }
 
-void Executor::run_timed(const Instruction& instruction) {
+void Executor::run_timed(size_t index) {
+    const Instruction& instruction = plan_.instructions[index];
     const SystemClock clock;
     const TimePoint begin = clock.now();
     runner_.run(instruction);
+    const TimePoint end = clock.now();
+    spans_[index] = {begin - step_begin_, end - step_begin_};
     const bool alone = instruction.op == Op::kLoad || instruction.op == Op::kForward ||
                        instruction.op == Op::kRecompute || instruction.op == Op::kBackward;
     if (!alone) return;
-    const auto ns = std::chrono::nanoseconds(clock.now() - begin).count();
+    const auto ns = std::chrono::nanoseconds(end - begin).count();
     worked_ns_[static_cast<size_t>(instruction.lane)].fetch_add(ns, std::memory_order_relaxed);
 }
 

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "plan/step_plan.h"
+#include "plan/trace.h"
 
 namespace dslaunch {
 
@@ -59,13 +60,16 @@ class Executor {
         return Duration(worked_ns_[static_cast<size_t>(lane)].load(std::memory_order_relaxed));
     }
 
+    // When each instruction of the last step ran; between steps.
+    [[nodiscard]] const std::vector<InstructionSpan>& spans() const { return spans_; }
+
     // Time that the compute lane has waited for another lane in the last step.
     [[nodiscard]] Duration compute_waited() const { return compute_waited_; }
 
   private:
     void lane_main(Lane lane);
     void run_lane(Lane lane);
-    void run_timed(const Instruction& instruction);
+    void run_timed(size_t index);
     void wait_for(const Instruction& instruction);
     void finish(size_t index);
     void fail_step(size_t index, std::exception_ptr error);
@@ -89,6 +93,8 @@ class Executor {
     std::array<std::atomic<int>, kLanes> current_{};
     std::array<std::atomic<int64_t>, kLanes> worked_ns_{};
     Duration compute_waited_{};
+    TimePoint step_begin_{};
+    std::vector<InstructionSpan> spans_;  // each written by its lane
     std::vector<std::thread> threads_;
 };
 

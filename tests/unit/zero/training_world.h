@@ -266,13 +266,13 @@ inline void collect_tensors(TrainingSetup& setup, const std::vector<int64_t>& sl
 
 // Null where the plan puts nothing on disk.
 inline std::unique_ptr<OffloadFile> offload_file(const Planned& planned, int rank) {
-    if (!planned.options.offload.any()) return nullptr;
+    const Bytes bytes = StateStore::bytes_on_disk(planned.plan, planned.options.chunk_format());
+    if (bytes.value == 0) return nullptr;
     OffloadConfig config;
     config.engine = OffloadEngine::kThreads;
     static std::atomic<int> jobs{0};
     return std::make_unique<OffloadFile>(
-        config, SwapPlace{{"/tmp"}, fmt::format("test-{}-{}", ::getpid(), ++jobs), rank},
-        StateStore::bytes_on_disk(planned.plan, planned.options.chunk_format()));
+        config, SwapPlace{{"/tmp"}, fmt::format("test-{}-{}", ::getpid(), ++jobs), rank}, bytes);
 }
 
 inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,

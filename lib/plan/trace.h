@@ -1,0 +1,24 @@
+// A step as it ran, lane by lane, as a trace that https://ui.perfetto.dev and chrome://tracing open
+// ("Trace Event Format", complete events). Pure.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "base/clock.h"
+#include "plan/model_info.h"
+#include "plan/step_plan.h"
+
+namespace dslaunch {
+
+// When an instruction ran, from the begin of its step; waiting for others is not in it.
+struct InstructionSpan {
+    Duration begin{0};
+    Duration end{0};
+};
+
+// SPANS: of the plan's instructions, in their order. Times in the trace are microseconds.
+[[nodiscard]] std::string trace_json(const StepPlan& plan, const ModelInfo& model,
+                                     std::span<const InstructionSpan> spans);
+
+}  // namespace dslaunch

@@ -19,6 +19,7 @@
 
 #include "base/fd.h"
 #include "launch/process_tree.h"
+#include "support/temporary_folder.h"
 
 namespace dslaunch::test {
 
@@ -32,29 +33,6 @@ inline bool wait_until(const std::function<bool()>& done, int limit_ms) {
     }
     return true;
 }
-
-// A folder of its own, removed at the end.
-class TemporaryFolder {
-  public:
-    TemporaryFolder() {
-        char name[] = "/tmp/dslaunch-test-XXXXXX";
-        path_ = ::mkdtemp(name);
-    }
-    TemporaryFolder(const TemporaryFolder&) = delete;
-    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-    ~TemporaryFolder() {
-        const int status = std::system(("rm -rf '" + path_ + "'").c_str());
-        static_cast<void>(status);
-    }
-    [[nodiscard]] const std::string& path() const { return path_; }
-    [[nodiscard]] std::string read(const std::string& name) const {
-        std::ifstream file(path_ + "/" + name);
-        return {std::istreambuf_iterator<char>(file), {}};
-    }
-
-  private:
-    std::string path_;
-};
 
 // Output goes to files, so that nobody has to read along.
 class JobProcess {

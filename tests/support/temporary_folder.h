@@ -1,0 +1,34 @@
+// A folder for the files of one test.
+#pragma once
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+namespace dslaunch::test {
+
+// A folder of its own, removed at the end.
+class TemporaryFolder {
+  public:
+    TemporaryFolder() {
+        char name[] = "/tmp/dslaunch-test-XXXXXX";
+        path_ = ::mkdtemp(name);
+    }
+    TemporaryFolder(const TemporaryFolder&) = delete;
+    TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+    ~TemporaryFolder() {
+        const int status = std::system(("rm -rf '" + path_ + "'").c_str());
+        static_cast<void>(status);
+    }
+    [[nodiscard]] const std::string& path() const { return path_; }
+    [[nodiscard]] std::string read(const std::string& name) const {
+        std::ifstream file(path_ + "/" + name);
+        return {std::istreambuf_iterator<char>(file), {}};
+    }
+
+  private:
+    std::string path_;
+};
+
+}  // namespace dslaunch::test

@@ -1,0 +1,130 @@
+#include "storage/request_table.h"
+
+#include <cerrno>
+#include <vector>
+
+#include "support/catch.h"
+
+using namespace dslaunch;
+
+namespace {
+
+constexpr int64_t kBlock = kBlockAlignment;
+
+// Memory that is never touched: only its addresses count.
+std::span<std::byte> memory_of(int64_t blocks) {
+    static std::vector<std::byte> bytes(64 * kBlock);
+    return std::span(bytes).first(static_cast<size_t>(blocks * kBlock));
+}
+
+QueueLimits limits(int depth, int64_t blocks = 2) {
+    return {Bytes{blocks * kBlock}, depth, 8};
+}
+
+}  // namespace
+
+TEST_CASE("requests are cut into pieces of a block at most, in order, within the depth") {
+    RequestTable table({}, limits(2));
+    const uint32_t first = table.add(read_request(10 * kBlock, memory_of(5)));
+    const uint32_t second = table.add(write_request(0, memory_of(1)));
+    const auto a = table.next();
+    const auto b = table.next();
+    REQUIRE((a && b));
+    CHECK_FALSE(table.next());
+    CHECK(a->offset_bytes == 10 * kBlock);
+    CHECK(b->offset_bytes == 12 * kBlock);
+    CHECK(b->memory == memory_of(5).data() + 2 * kBlock);
+    CHECK(a->length_bytes == 2 * kBlock);
+    CHECK_FALSE(table.complete(*b, 2 * kBlock));
+    const auto c = table.next();
+    REQUIRE(c);
+    CHECK(c->length_bytes == kBlock);
+    CHECK(c->slot == first);
+    CHECK_FALSE(table.complete(*a, 2 * kBlock));
+    CHECK_FALSE(table.finished(first));
+    const auto d = table.next();
+    REQUIRE(d);
+    CHECK(d->slot == second);
+    CHECK(d->direction == IoDirection::kWrite);
+    CHECK_FALSE(table.complete(*c, kBlock));
+    REQUIRE(table.finished(first));
+    CHECK(table.take(first).moved(5 * kBlock));
+    CHECK_FALSE(table.complete(*d, kBlock));
+    CHECK(table.take(second).moved(kBlock));
+    CHECK(table.in_flight() == 0);
+}
+
+TEST_CASE("a piece ends where its stripe ends") {
+    RequestTable table({2, Bytes{3 * kBlock}}, limits(8, 8));
+    static_cast<void>(table.add(read_request(2 * kBlock, memory_of(5))));
+    const int files[] = {0, 1, 0};
+    const int64_t offsets[] = {2, 0, 3};
+    const int64_t lengths[] = {1, 3, 1};
+    for (int i = 0; i < 3; ++i) {
+        const auto piece = table.next();
+        REQUIRE(piece);
+        CHECK(piece->file == files[i]);
+        CHECK(piece->file_offset_bytes == offsets[i] * kBlock);
+        CHECK(piece->length_bytes == lengths[i] * kBlock);
+        CHECK_FALSE(table.complete(*piece, piece->length_bytes));
+    }
+    CHECK_FALSE(table.next());
+}
+
+TEST_CASE("what is left of a short piece is moved again, from a whole block on") {
+    RequestTable table({}, limits(1, 4));
+    const uint32_t slot = table.add(read_request(0, memory_of(4)));
+    auto piece = table.next();
+    auto rest = table.complete(*piece, 2 * kBlock + 100);
+    REQUIRE(rest);
+    CHECK(rest->offset_bytes == 2 * kBlock);
+    CHECK(rest->memory == memory_of(4).data() + 2 * kBlock);
+    CHECK(rest->length_bytes == 2 * kBlock);
+    // Half a block again: the end of what is there.
+    CHECK_FALSE(table.complete(*rest, 100));
+    const IoResult result = table.take(slot);
+    CHECK(result.error_number == 0);
+    CHECK(result.moved_bytes == 2 * kBlock);
+    CHECK(result.failed_bytes == 2 * kBlock);
+    CHECK_FALSE(result.moved(4 * kBlock));
+}
+
+TEST_CASE("an interrupted piece is repeated, but not for ever") {
+    for (const int error_number : {EINTR, EAGAIN}) {
+        RequestTable table({}, limits(1));
+        const uint32_t slot = table.add(read_request(0, memory_of(1)));
+        auto piece = table.next();
+        int repeats = 0;
+        for (; piece && repeats < 1000; ++repeats) piece = table.complete(*piece, -error_number);
+        CHECK(repeats == RequestTable::kRepeatsMax + 1);
+        CHECK(table.take(slot).error_number == -error_number);
+    }
+}
+
+TEST_CASE("a failed request keeps its first error and starts no further piece") {
+    RequestTable table({}, limits(2, 1));
+    const uint32_t slot = table.add(write_request(0, memory_of(10)));
+    const auto a = table.next();
+    const auto b = table.next();
+    CHECK_FALSE(table.complete(*b, -EIO));
+    CHECK_FALSE(table.next());
+    CHECK_FALSE(table.finished(slot));
+    CHECK_FALSE(table.complete(*a, -ENOSPC));
+    REQUIRE(table.finished(slot));
+    const IoResult result = table.take(slot);
+    CHECK(result.error_number == -EIO);
+    CHECK(result.failed_bytes == kBlock);
+}
+
+TEST_CASE("an abandoned request frees its place when its pieces are done") {
+    RequestTable table({}, {Bytes{kBlock}, 4, 1});
+    const uint32_t slot = table.add(read_request(0, memory_of(2)));
+    const auto a = table.next();
+    const auto b = table.next();
+    table.abandon(slot);
+    CHECK_FALSE(table.complete(*a, kBlock));
+    CHECK_FALSE(table.complete(*b, kBlock));
+    CHECK(table.add(read_request(0, memory_of(1))) == slot);
+    table.stop_all();
+    CHECK(table.finished(slot));
+}

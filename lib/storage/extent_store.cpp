@@ -1,0 +1,180 @@
+#include "storage/extent_store.h"
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace dslaunch {
+namespace {
+
+// The device is looked after between pieces of this length: some 50 us of hashing.
+constexpr size_t kHashBytes = size_t{1} << 20;
+
+}  // namespace
+
+ExtentStore::ExtentStore(BlockFile& file) : file_(file) {
+    gaps_.emplace(0, file.capacity().value);
+}
+
+const ExtentStore::Extent& ExtentStore::at(ExtentId extent) const {
+    DSL_CHECK(extent.index >= 0 && static_cast<size_t>(extent.index) < extents_.size(),
+              "extent {} of {}", extent.index, extents_.size());
+    return extents_[static_cast<size_t>(extent.index)];
+}
+
+ExtentStore::Extent& ExtentStore::at(ExtentId extent) {
+    return const_cast<Extent&>(std::as_const(*this).at(extent));
+}
+
+ExtentId ExtentStore::add(std::string name, Bytes length) {
+    DSL_CHECK(length.value > 0 && length.value % kBlockAlignment == 0, "extent `{}` of {} bytes",
+              name, length.value);
+    const auto gap = std::find_if(gaps_.begin(), gaps_.end(),
+                                  [&](const auto& g) { return g.second >= length.value; });
+    DSL_CHECK(gap != gaps_.end(), "no room for extent `{}` of {} bytes in {}", name, length.value,
+              file_.capacity().value);
+    Extent extent;
+    extent.name = std::move(name);
+    extent.length_bytes = length.value;
+    extent.offset_bytes = take_gap(gap, length.value);
+    extents_.push_back(std::move(extent));
+    return {static_cast<int32_t>(extents_.size()) - 1};
+}
+
+int64_t ExtentStore::take_gap(std::map<int64_t, int64_t>::iterator gap, int64_t length_bytes) {
+    const auto [offset, length] = *gap;
+    gaps_.erase(gap);
+    if (length > length_bytes) gaps_.emplace(offset + length_bytes, length - length_bytes);
+    return offset;
+}
+
+void ExtentStore::give_gap(int64_t offset_bytes, int64_t length_bytes) {
+    auto behind = gaps_.lower_bound(offset_bytes);
+    if (behind != gaps_.end() && behind->first == offset_bytes + length_bytes) {
+        length_bytes += behind->second;
+        behind = gaps_.erase(behind);
+    }
+    if (behind != gaps_.begin()) {
+        const auto before = std::prev(behind);
+        if (before->first + before->second == offset_bytes) {
+            before->second += length_bytes;
+            return;
+        }
+    }
+    gaps_.emplace(offset_bytes, length_bytes);
+}
+
+// The first gap behind the cursor that fits, so that all places take their turn; without one the
+// extent stays where it is.
+int64_t ExtentStore::place_for_write(const Extent& extent) {
+    const auto fits = [&](const auto& gap) { return gap.second >= extent.length_bytes; };
+    const auto start = gaps_.lower_bound(cursor_bytes_);
+    auto gap = std::find_if(start, gaps_.end(), fits);
+    if (gap == gaps_.end()) {
+        gap = std::find_if(gaps_.begin(), start, fits);
+        if (gap == start) return extent.offset_bytes;
+    }
+    const int64_t offset = take_gap(gap, extent.length_bytes);
+    cursor_bytes_ = offset + extent.length_bytes;
+    return offset;
+}
+
+uint64_t ExtentStore::checksum(std::span<const std::byte> bytes) {
+    const auto start = std::chrono::steady_clock::now();
+    XXH3_state_t state;
+    XXH3_64bits_reset(&state);
+    while (!bytes.empty()) {
+        const size_t length = std::min(bytes.size(), kHashBytes);
+        XXH3_64bits_update(&state, bytes.data(), length);
+        bytes = bytes.subspan(length);
+        file_.progress();
+    }
+    const uint64_t digest = XXH3_64bits_digest(&state);
+    counters_.checksum_time += std::chrono::steady_clock::now() - start;
+    return digest;
+}
+
+ExtentTransfer ExtentStore::read(ExtentId id, std::span<std::byte> into) {
+    Extent& extent = at(id);
+    DSL_CHECK(static_cast<int64_t>(into.size()) == extent.length_bytes, "`{}`: {} of {} bytes",
+              extent.name, into.size(), extent.length_bytes);
+    DSL_CHECK(extent.generation > 0 && !extent.writing, "`{}` is read before it is written",
+              extent.name);
+    const IoRequest request = read_request(extent.offset_bytes, into);
+    IoTicket ticket = file_.submit(request);
+    ++extent.readers;
+    return {std::move(ticket), request, id};
+}
+
+ExtentTransfer ExtentStore::write(ExtentId id, std::span<const std::byte> from) {
+    Extent& extent = at(id);
+    DSL_CHECK(static_cast<int64_t>(from.size()) == extent.length_bytes, "`{}`: {} of {} bytes",
+              extent.name, from.size(), extent.length_bytes);
+    DSL_CHECK(extent.readers == 0 && !extent.writing, "`{}` is written while it is in use",
+              extent.name);
+    const IoRequest request = write_request(place_for_write(extent), from);
+    IoTicket ticket = file_.submit(request);
+    extent.writing = true;
+    ++extent.generation;
+    extent.checksum = checksum(from);  // while the device writes
+    return {std::move(ticket), request, id};
+}
+
+void ExtentStore::wait(ExtentTransfer transfer) {
+    const IoRequest& request = transfer.request;
+    Extent& extent = at(transfer.extent);
+    const IoResult result = transfer.ticket.wait();
+    if (!result.moved(extent.length_bytes)) fail_transfer(extent, request, result);
+    if (request.direction == IoDirection::kRead) {
+        const uint64_t found = checksum(request.memory);
+        if (found != extent.checksum) fail_checksum(extent, request, found);
+        --extent.readers;
+        counters_.read += Bytes{extent.length_bytes};
+        ++counters_.reads;
+        return;
+    }
+    extent.writing = false;
+    if (request.offset_bytes != extent.offset_bytes) {
+        give_gap(std::exchange(extent.offset_bytes, request.offset_bytes), extent.length_bytes);
+        ++counters_.moves;
+    }
+    counters_.written += Bytes{extent.length_bytes};
+    ++counters_.writes;
+}
+
+void ExtentStore::fail_transfer(const Extent& extent, const IoRequest& request,
+                                const IoResult& result) const {
+    const char* const direction = io_direction_name(request.direction);
+    const std::string& path = file_.path_at(result.failed_bytes);
+    const std::string where =
+        fmt::format("`{}` (generation {}, {} at offset {})", extent.name, extent.generation,
+                    to_text(Bytes{extent.length_bytes}), request.offset_bytes);
+    if (result.error_number == 0)
+        fail(ExitCode::kDisk,
+             "{}: short {} of {}: expected {} bytes, found {}, ending at offset {}: the file was "
+             "cut or its disk is full or failing; the kernel's log (dmesg) says more",
+             path, direction, where, extent.length_bytes, result.moved_bytes, result.failed_bytes);
+    fail(ExitCode::kDisk,
+         "{}: {} of {} failed at offset {}: {}: the disk is full, failing or gone; free room or "
+         "look into the kernel's log (dmesg), or name another nvme_path",
+         path, direction, where, result.failed_bytes, errno_text(-result.error_number));
+}
+
+void ExtentStore::fail_checksum(const Extent& extent, const IoRequest& request,
+                                uint64_t found) const {
+    fail(ExitCode::kDisk,
+         "{}: `{}` (generation {}, {} at offset {}) does not read as it was written: XXH3 expected "
+         "{:016x}, found {:016x}: the disk tore, lost, misplaced or changed a block, or somebody "
+         "else wrote to the file. Nothing of it was used; do not train on this disk",
+         file_.path_at(request.offset_bytes), extent.name, extent.generation,
+         to_text(Bytes{extent.length_bytes}), request.offset_bytes, extent.checksum, found);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,231 @@
+#include "storage/extent_store.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <random>
+
+#include "base/error.h"
+#include "disk_test_tools.h"
+#include "storage/faulty_block_file.h"
+#include "support/catch.h"
+
+namespace dslaunch::test {
+namespace {
+
+constexpr int64_t kBlock = kBlockAlignment;
+constexpr int kExtents = 4;
+constexpr Bytes kLength{6 * kBlock};
+
+// Content of extent INDEX after its write number GENERATION.
+void fill_extent(std::span<std::byte> bytes, int index, int generation) {
+    fill(bytes, static_cast<uint64_t>(100 * generation + index + 1));
+}
+
+struct Outcome {
+    std::string error;         // empty: none
+    bool wrong_bytes = false;  // handed on as right
+    bool struck = false;
+};
+
+// Every extent is written twice, all of them at once, and read after each time.
+Outcome write_and_read(BlockFile& inner, const Fault& fault) {
+    FaultyBlockFile file(inner, fault);
+    ExtentStore store(file);
+    AlignedMemory memory(kLength * kExtents), expected(kLength);
+    std::vector<ExtentId> extents;
+    for (int i = 0; i < kExtents; ++i)
+        extents.push_back(store.add(fmt::format("layers.{} exp_avg", i), kLength));
+    const auto part = [&](int i) { return memory.part(i * kLength.value, kLength.value); };
+    Outcome outcome;
+    try {
+        for (const int generation : {1, 2}) {
+            std::vector<ExtentTransfer> transfers;
+            for (int i = 0; i < kExtents; ++i) {
+                fill_extent(part(i), i, generation);
+                transfers.push_back(store.write(extents[static_cast<size_t>(i)], part(i)));
+            }
+            for (ExtentTransfer& transfer : transfers) store.wait(std::move(transfer));
+            std::fill(memory.all().begin(), memory.all().end(), std::byte{0xEE});
+            transfers.clear();
+            for (int i = 0; i < kExtents; ++i)
+                transfers.push_back(store.read(extents[static_cast<size_t>(i)], part(i)));
+            for (int i = 0; i < kExtents; ++i) {
+                store.wait(std::move(transfers[static_cast<size_t>(i)]));
+                fill_extent(expected.all(), i, generation);
+                outcome.wrong_bytes |=
+                    !std::equal(part(i).begin(), part(i).end(), expected.all().begin());
+            }
+        }
+    } catch (const Error& error) {
+        outcome.error = error.code() == ExitCode::kDisk ? error.what() : "another code";
+    }
+    outcome.struck = file.has_struck();
+    return outcome;
+}
+
+// What the message must say of each kind, besides file and extent.
+const std::map<FaultKind, std::string> kWords = {
+    {FaultKind::kIoError, "(EIO)"},      {FaultKind::kShort, "expected 24576 bytes, found 12288"},
+    {FaultKind::kTorn, "XXH3 expected"}, {FaultKind::kBitFlip, "XXH3 expected"},
+    {FaultKind::kLost, "XXH3 expected"}, {FaultKind::kMisdirected, "XXH3 expected"},
+    {FaultKind::kNoSpace, "(ENOSPC)"},   {FaultKind::kGone, "(ENODEV)"}};
+
+bool hits_reads(FaultKind kind) {
+    return kind != FaultKind::kTorn && kind != FaultKind::kLost && kind != FaultKind::kNoSpace;
+}
+
+}  // namespace
+
+TEST_CASE("every injected fault is found on every engine before its bytes are handed on") {
+    int injected = 0;
+    int detected = 0;
+    for (const EngineCase& engine : kEngines) {
+        for (const auto& [kind, words] : kWords) {
+            for (const IoDirection direction : {IoDirection::kRead, IoDirection::kWrite}) {
+                if (direction == IoDirection::kRead && !hits_reads(kind)) continue;
+                for (int64_t before = 0; before < 2 * kExtents; ++before) {
+                    INFO(engine.name << " " << fault_name(kind) << " "
+                                     << io_direction_name(direction) << " " << before);
+                    // Half with a spare place, so that extents move.
+                    OpenedFile opened(engine, kLength * (kExtents + before % 2),
+                                      {Bytes{2 * kBlock}, 4, 8});
+                    const Outcome outcome =
+                        write_and_read(opened.file(), {kind, direction, before});
+                    CHECK(outcome.struck);
+                    CHECK_FALSE(outcome.wrong_bytes);
+                    CHECK_THAT(outcome.error, Catch::Contains(opened.file().path_at(0) + ": "));
+                    CHECK_THAT(outcome.error, Catch::Contains("exp_avg` (generation "));
+                    CHECK_THAT(outcome.error, Catch::Contains("at offset "));
+                    CHECK_THAT(outcome.error, Catch::Contains(words));
+                    ++injected;
+                    detected += outcome.error.empty() ? 0 : 1;
+                }
+            }
+        }
+    }
+    std::printf("disk faults: %d injected, %d detected\n", injected, detected);
+    CHECK(injected == 3 * 8 * (5 * 2 + 3));
+}
+
+TEST_CASE("without a fault, and on a slow disk, extents read as they were written") {
+    for (const EngineCase& engine : kEngines) {
+        for (const FaultKind kind : {FaultKind::kNone, FaultKind::kSlow}) {
+            INFO(engine.name << " " << fault_name(kind));
+            OpenedFile opened(engine, kLength * kExtents, {Bytes{2 * kBlock}, 4, 8});
+            Fault fault{kind};
+            fault.delay = std::chrono::milliseconds(2);
+            const Outcome outcome = write_and_read(opened.file(), fault);
+            CHECK(outcome.error == "");
+            CHECK_FALSE(outcome.wrong_bytes);
+            CHECK(outcome.struck == (kind == FaultKind::kSlow));
+        }
+    }
+}
+
+TEST_CASE("bytes that somebody changed in the file are found, wherever they are") {
+    for (const EngineCase& engine : kEngines) {
+        if (engine.memory) continue;
+        OpenedFile opened(engine, kLength, {});
+        AlignedMemory memory(kLength), block(Bytes{kBlock});
+        for (int64_t at = 0; at < kLength.value; at += 997) {
+            INFO(engine.name << " " << at);
+            ExtentStore store(opened.file());
+            const ExtentId extent = store.add("w", kLength);
+            fill_extent(memory.all(), 1, 1);
+            store.wait(store.write(extent, memory.all()));
+            store.wait(store.read(extent, memory.all()));
+            const int fd = opened.backing().files[0].fd.get();
+            const int64_t place = at / kBlock * kBlock;
+            REQUIRE(::pread(fd, block.all().data(), kBlock, place) == kBlock);
+            block.all()[static_cast<size_t>(at % kBlock)] ^= std::byte{1};
+            REQUIRE(::pwrite(fd, block.all().data(), kBlock, place) == kBlock);
+            CHECK_THROWS_WITH(store.wait(store.read(extent, memory.all())),
+                              Catch::Contains("does not read as it was written"));
+        }
+    }
+}
+
+TEST_CASE("with spare room writes rotate over the whole file, evenly") {
+    constexpr int kPlaces = 7;
+    constexpr int kRounds = 140;
+    MemoryBlockFile file(kLength * kPlaces, {});
+    ExtentStore store(file);
+    AlignedMemory memory(kLength);
+    std::vector<ExtentId> extents;
+    for (int i = 0; i < 5; ++i) extents.push_back(store.add("x", kLength));
+    std::map<int64_t, int> writes;
+    for (int round = 0; round < kRounds; ++round) {
+        for (size_t i = 0; i < extents.size(); ++i) {
+            fill_extent(memory.all(), static_cast<int>(i), round);
+            store.wait(store.write(extents[i], memory.all()));
+            ++writes[store.offset_bytes(extents[i])];
+        }
+    }
+    // 5 writes a round over 7 places.
+    REQUIRE(writes.size() == kPlaces);
+    for (const auto& [offset, count] : writes) {
+        INFO(offset);
+        CHECK(count == kRounds * 5 / kPlaces);
+    }
+    CHECK(store.counters().moves == kRounds * 5);
+    CHECK(store.counters().written == kLength * (kRounds * 5));
+}
+
+TEST_CASE("without spare room extents stay, and no two ever overlap whatever their lengths") {
+    std::mt19937 random(11);
+    for (int spare_blocks : {0, 3, 40}) {
+        std::vector<int64_t> lengths;
+        int64_t total = spare_blocks * kBlock;
+        for (int i = 0; i < 12; ++i) {
+            lengths.push_back((1 + static_cast<int64_t>(random() % 9)) * kBlock);
+            total += lengths.back();
+        }
+        MemoryBlockFile file(Bytes{total}, {});
+        ExtentStore store(file);
+        AlignedMemory memory(Bytes{9 * kBlock});
+        std::vector<ExtentId> extents;
+        std::vector<uint64_t> seeds(lengths.size(), 0);
+        for (const int64_t length : lengths) extents.push_back(store.add("x", Bytes{length}));
+        for (int step = 0; step < 2000; ++step) {
+            const size_t i = random() % lengths.size();
+            const auto part = memory.part(0, lengths[i]);
+            if (seeds[i] != 0) store.wait(store.read(extents[i], part));
+            seeds[i] = 1 + random();
+            fill(part, seeds[i]);
+            store.wait(store.write(extents[i], part));
+            std::map<int64_t, int64_t> places;
+            for (size_t k = 0; k < lengths.size(); ++k)
+                REQUIRE(places.emplace(store.offset_bytes(extents[k]), lengths[k]).second);
+            int64_t end = 0;
+            for (const auto& [offset, length] : places) {
+                REQUIRE(offset >= end);
+                end = offset + length;
+            }
+            REQUIRE(end <= total);
+        }
+        INFO(spare_blocks);
+        CHECK((store.counters().moves > 0) == (spare_blocks > 0));
+    }
+}
+
+TEST_CASE("counters tell what was moved") {
+    MemoryBlockFile file(kLength * 2, {});
+    ExtentStore store(file);
+    AlignedMemory memory(kLength);
+    const ExtentId extent = store.add("x", kLength);
+    for (int i = 0; i < 3; ++i) store.wait(store.write(extent, memory.all()));
+    ExtentTransfer first = store.read(extent, memory.all());
+    store.wait(std::move(first));
+    CHECK(store.counters().writes == 3);
+    CHECK(store.counters().reads == 1);
+    CHECK(store.counters().written == kLength * 3);
+    CHECK(store.counters().read == kLength);
+    CHECK(store.counters().moves == 3);
+    CHECK(store.counters().checksum_time.count() > 0);
+    CHECK(extent_bytes(Bytes{1}) == Bytes{kBlock});
+    CHECK(extent_bytes(kLength) == kLength);
+}
+
+}  // namespace dslaunch::test

@@ -32,6 +32,7 @@
 #include "launcher/health_command.h"
 #include "launcher/host_source.h"
 #include "launcher/hosts_command.h"
+#include "launcher/io_bench_command.h"
 #include "launcher/known_jobs.h"
 #include "launcher/logs_command.h"
 #include "launcher/mpi_copies.h"
@@ -63,6 +64,7 @@ constexpr const char* kHelp =
     "  plan       print segments, instructions, memory and bytes moved, without starting anything\n"
     "  model      write a new model archive\n"
     "  health     measure links and collectives between the hosts, name the slow or broken one\n"
+    "  io-bench   measure how fast a disk reads and writes, beside fio, and remember the best way\n"
     "  pack       put config and data reference into a model archive\n"
     "  generate   let a trained model write text\n"
     "  tokens     turn a text file into a token file\n"
@@ -113,8 +115,8 @@ void refuse_mistyped_subcommand(const JobSpec& spec) {
         return;
     }
     static const std::vector<std::string> kSubcommands = {
-        "run",  "config", "plan",   "model",  "pack", "generate", "tokens", "hosts",
-        "exec", "push",   "bundle", "health", "ps",   "logs",     "stop",   "report"};
+        "run",  "config", "plan",   "model", "pack", "generate", "tokens", "hosts",   "exec",
+        "push", "bundle", "health", "ps",    "logs", "stop",     "report", "io-bench"};
     const auto guess = nearest(target, kSubcommands);
     if (!guess) return;
     fail(ExitCode::kUsage,
@@ -219,6 +221,7 @@ int subcommand(const Arguments& arguments) {
     add_config_command(app, exit_code);
     add_pack_command(app);
     add_tokens_command(app);
+    add_io_bench_command(app);
     add_ps_command(app, exit_code);
     add_logs_command(app, exit_code);
     add_stop_command(app, exit_code);
@@ -252,7 +255,8 @@ int dispatch(int argc, char** argv) {
     for (const char* role : {"plan", "model", "generate"}) {
         if (command == role) become_worker(arguments);
     }
-    for (const char* name : {"config", "pack", "tokens", "ps", "logs", "stop", "report"}) {
+    for (const char* name :
+         {"config", "io-bench", "pack", "tokens", "ps", "logs", "stop", "report"}) {
         if (command == name) return subcommand(arguments);
     }
     const std::span<const std::string> rest = std::span(arguments).subspan(1);

@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <vector>
 
+#include "base/cache_folder.h"
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -36,11 +36,8 @@ bool is_hash(std::string_view text) {
 }  // namespace
 
 std::string HashCache::default_path() {
-    const char* cache = std::getenv("XDG_CACHE_HOME");
-    if (cache != nullptr && cache[0] == '/') return std::string(cache) + "/dslaunch/hashes";
-    const char* home = std::getenv("HOME");
-    if (home == nullptr || home[0] != '/') return {};
-    return std::string(home) + "/.cache/dslaunch/hashes";
+    const std::string folder = cache_folder();
+    return folder.empty() ? folder : folder + "/hashes";
 }
 
 HashCache::Key HashCache::key_of(const struct stat& status, bool sampled) {

@@ -1,0 +1,137 @@
+#include "storage/io_settings.h"
+
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <string_view>
+#include <system_error>
+#include <vector>
+
+#include "base/cache_folder.h"
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/text.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kFileBytesMax = 1 << 20;
+constexpr size_t kIdLettersMax = 64;
+constexpr size_t kWords = 6;  // device engine block_bytes depth read_bytes_per_s write_bytes_per_s
+
+std::string plain_word(std::string_view text) {
+    std::string word(trim(text.substr(0, text.find('\n'))).substr(0, kIdLettersMax));
+    for (char& letter : word) {
+        const bool plain = (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') ||
+                           (letter >= 'A' && letter <= 'Z') || letter == '.' || letter == '-';
+        if (!plain) letter = '_';
+    }
+    return word;
+}
+
+// The first line of a file of sysfs as one plain word; empty when there is none.
+std::string word_in(const std::filesystem::path& path) {
+    try {
+        if (::access(path.c_str(), R_OK) == 0)
+            return plain_word(read_file(path.string(), kFileBytesMax));
+    } catch (const Error&) {  // some attributes cannot be read for some disks
+    }
+    return {};
+}
+
+std::optional<IoSettings> parse_line(const std::vector<std::string>& words) {
+    IoSettings settings;
+    const auto block = parse_int(words[2]);
+    const auto depth = parse_int(words[3]);
+    const auto read = parse_double(words[4]);
+    const auto write = parse_double(words[5]);
+    const bool known = words[1] == "io_uring" || words[1] == "threads";
+    if (!known || !block || *block <= 0 || *block % kBlockAlignment != 0 || *block > gib(1).value ||
+        !depth || *depth <= 0 || *depth > 1 << 16 || !read || !write) {
+        return std::nullopt;
+    }
+    settings.engine = parse_io_engine(words[1]);
+    settings.block = Bytes{*block};
+    settings.depth = static_cast<int>(*depth);
+    settings.read_bytes_per_s = *read;
+    settings.write_bytes_per_s = *write;
+    return settings;
+}
+
+std::vector<std::string> lines_of(const std::string& path) {
+    if (path.empty() || ::access(path.c_str(), F_OK) != 0) return {};
+    try {
+        return split(read_file(path, kFileBytesMax), '\n');
+    } catch (const Error& error) {
+        log_warn("storage", "stored I/O settings are not used: {}", error.what());
+        return {};
+    }
+}
+
+bool is_for(const std::vector<std::string>& words, const std::string& device_id) {
+    return words.size() == kWords && words[0] == device_id;
+}
+
+}  // namespace
+
+std::string io_device_id(const std::string& folder) {
+    struct stat info {};
+    if (::stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
+        fail(ExitCode::kDisk, "{}: not a folder: {}", folder, errno_text(errno));
+    const auto number = fmt::format("{}:{}", major(info.st_dev), minor(info.st_dev));
+    utsname machine{};
+    ::uname(&machine);
+    const std::string host = plain_word(machine.nodename);
+    std::error_code ignored;  // a file system without a disk has no such link
+    std::filesystem::path disk = std::filesystem::canonical(
+        fmt::format("/sys/dev/block/{}:{}", major(info.st_dev), minor(info.st_dev)), ignored);
+    if (!ignored && std::filesystem::exists(disk / "partition", ignored)) disk = disk.parent_path();
+    for (const char* attribute :
+         {"wwid", "dm/uuid", "md/uuid", "device/wwid", "serial", "device/serial"}) {
+        if (disk.empty()) break;
+        const std::string word = word_in(disk / attribute);
+        if (!word.empty()) return fmt::format("{}:{}", host, word);
+    }
+    return fmt::format("{}:dev-{}-{}", host, major(info.st_dev), minor(info.st_dev));
+}
+
+std::string io_settings_path() {
+    const std::string folder = cache_folder();
+    return folder.empty() ? folder : folder + "/io-settings";
+}
+
+std::optional<IoSettings> stored_io_settings(const std::string& path,
+                                             const std::string& device_id) {
+    for (const std::string& line : lines_of(path)) {
+        const std::vector<std::string> words = split(line, ' ');
+        if (!is_for(words, device_id)) continue;
+        const auto settings = parse_line(words);
+        if (!settings)
+            log_warn("storage", "{}: the line of {} is not understood and not used", path,
+                     device_id);
+        return settings;
+    }
+    return std::nullopt;
+}
+
+void store_io_settings(const std::string& path, const std::string& device_id,
+                       const IoSettings& settings) {
+    std::string text;
+    for (const std::string& line : lines_of(path)) {
+        if (!line.empty() && !is_for(split(line, ' '), device_id)) text += line + "\n";
+    }
+    text += fmt::format("{} {} {} {} {:.0f} {:.0f}\n", device_id, io_engine_name(settings.engine),
+                        settings.block.value, settings.depth, settings.read_bytes_per_s,
+                        settings.write_bytes_per_s);
+    std::error_code ignored;  // writing the file tells what is wrong
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path(), ignored);
+    write_file_atomically(path, text);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,202 @@
+#include "launcher/io_bench.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/error.h"
+#include "launch/job.h"
+#include "launcher/io_bench_command.h"
+#include "storage/swap_files.h"
+#include "support/catch.h"
+#include "support/child.h"
+#include "support/skip.h"
+#include "support/temporary_folder.h"
+
+namespace dslaunch::test {
+namespace {
+
+IoRow row(double read_gb, double write_gb, double cpu) {
+    return {IoEngine::kUring, mib(1), 8, {read_gb * 1e9, cpu}, {write_gb * 1e9, cpu}};
+}
+
+IoBenchOptions small(const TemporaryFolder& folder) {
+    IoBenchOptions options;
+    options.folder = folder.path();
+    options.length = mib(16);
+    options.blocks = {kib(128), mib(1)};
+    options.depths = {1, 4};
+    options.turns = 2;
+    options.cell_time = std::chrono::milliseconds(5);
+    options.fio_time = std::chrono::milliseconds(100);
+    options.with_fio = false;
+    return options;
+}
+
+const std::function<void(const std::string&)> kSilent = [](const std::string&) {};
+
+}  // namespace
+
+TEST_CASE("of settings about as fast as the best, the one with the least processor time is used") {
+    CHECK(best_io_row({row(1, 1, 5)}) == 0);
+    CHECK(best_io_row({row(1, 1, 5), row(2, 2, 9), row(1.9, 1.9, 1)}) == 1);
+    CHECK(best_io_row({row(1, 1, 5), row(2, 2, 9), row(1.95, 1.95, 1)}) == 2);
+    // Harmonic means: 1.6 of 1 and 4, 2 of 2 and 2.
+    CHECK(best_io_row({row(1, 4, 1), row(2, 2, 9)}) == 1);
+}
+
+TEST_CASE("fio's figures are read from its JSON") {
+    const std::string json = R"(fio: a warning
+{"fio version": "fio-3.33", "jobs": [{"jobname": "dslaunch", "usr_cpu": 1.5, "sys_cpu": 3.5,
+ "read": {"io_bytes": 2000000000, "runtime": 500}, "write": {"io_bytes": 0, "runtime": 0}}]})";
+    const IoFigure figure = parse_fio(json, IoDirection::kRead);
+    CHECK(figure.bytes_per_s == Approx(4e9));
+    CHECK(figure.cpu_s_per_gb == Approx(0.05 * 0.5 / 2));
+    CHECK_THROWS_WITH(parse_fio(json, IoDirection::kWrite), Catch::Contains("moved nothing"));
+    for (const char* bad : {"", "{", "{}", R"({"jobs": []})", R"({"jobs": [{}]})",
+                            R"({"jobs": [{"read": {"io_bytes": "x"}}]})", R"({"jobs": [1]})"}) {
+        INFO(bad);
+        CHECK_THROWS_AS(parse_fio(bad, IoDirection::kRead), Error);
+    }
+}
+
+TEST_CASE("a sweep measures every setting that fits, and leaves nothing") {
+    const TemporaryFolder folder;
+    IoBenchOptions options = small(folder);
+    options.depths = {1, 4, 128};  // 128 blocks of 1 MiB are more than the file
+    const IoBenchReport report = run_io_bench(
+        options, [] {}, kSilent);
+    size_t uring = 0;
+    for (const IoRow& found : report.rows) {
+        uring += found.engine == IoEngine::kUring ? 1 : 0;
+        CHECK(found.read.bytes_per_s > 0);
+        CHECK(found.write.bytes_per_s > 0);
+        CHECK(found.read.cpu_s_per_gb > 0);
+        CHECK(found.block * found.depth < mib(16));
+    }
+    CHECK(report.rows.size() - uring == 4);
+    CHECK(uring == (report.engine_missing.empty() ? 4 : 0));
+    CHECK(report.best < report.rows.size());
+    CHECK_FALSE(report.fio);
+    CHECK(std::filesystem::is_empty(folder.path()));
+
+    const nlohmann::json json = nlohmann::json::parse(io_bench_json(report));
+    CHECK(json["rows"].size() == report.rows.size());
+    CHECK(json["best"] == json["rows"][report.best]);
+    CHECK(json["best"]["block_bytes"] == report.rows[report.best].block.value);
+    CHECK(json["beside_fio"].is_null());
+    const std::string text = io_bench_text(report);
+    CHECK(std::count(text.begin(), text.end(), '\n') ==
+          static_cast<long>(report.rows.size()) + 3 + (report.engine_missing.empty() ? 0 : 2));
+    CHECK(text.find("  best\n") != std::string::npos);
+}
+
+TEST_CASE("a rate is that of the bytes which the process moved") {
+    const TemporaryFolder folder;
+    SwapPlace place;
+    place.folders = {folder.path()};
+    place.job_id = "rate";
+    const SwapFiles swap(place, mib(16));
+    const IoCell cell{IoEngine::kThreads, kib(256), 2, IoDirection::kWrite};
+    const std::unique_ptr<std::byte, void (*)(void*)> memory(
+        static_cast<std::byte*>(std::aligned_alloc(kBlockAlignment, mib(16).value)), std::free);
+    std::fill_n(memory.get(), mib(16).value, std::byte{7});
+    const auto written = [] {
+        std::ifstream io("/proc/self/io");
+        std::string name;
+        for (double bytes = 0; io >> name >> bytes;)
+            if (name == "write_bytes:") return bytes;
+        return -1.0;
+    };
+    const double before = written();
+    const auto start = std::chrono::steady_clock::now();
+    const IoFigure figure = measure_io(swap.files(), cell, {memory.get(), size_t{16} << 20},
+                                       std::chrono::milliseconds(200), [] {});
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+    // Opening and closing the engine are in SECONDS and not in the figure.
+    CHECK(figure.bytes_per_s * seconds.count() >= written() - before);
+    CHECK(figure.bytes_per_s * seconds.count() <= 1.5 * (written() - before));
+}
+
+TEST_CASE("the best setting runs beside fio where it is installed") {
+    if (!find_fio())
+        return report_skipped("io-bench beside fio", "fio is not installed (apt-get install fio)");
+    const TemporaryFolder folder;
+    IoBenchOptions options = small(folder);
+    options.with_fio = true;
+    const IoBenchReport report = run_io_bench(
+        options, [] {}, kSilent);
+    REQUIRE((report.fio && report.beside_fio));
+    CHECK(report.fio->read.bytes_per_s > 0);
+    CHECK(report.fio->write.cpu_s_per_gb > 0);
+    CHECK(report.fio->block == report.rows[report.best].block);
+    CHECK(io_bench_text(report).find("\nratio ") != std::string::npos);
+    CHECK(nlohmann::json::parse(io_bench_json(report))["beside_fio"].size() == 2);
+    FioRequest request{"/bin/false", "io_uring", "x", mib(1), {}, std::chrono::milliseconds(1)};
+    CHECK_THROWS_WITH(run_fio(request, [] {}), Catch::Contains("ended with status 256"));
+}
+
+TEST_CASE("Ctrl-C ends io-bench at once and removes its file") {
+    const TemporaryFolder folder;
+    bool was_there = false;
+    for (const bool in_fio : {false, true}) {
+        if (in_fio && !find_fio()) continue;
+        const ChildResult child = in_child([&]() -> std::string {
+            hold_end_signals();
+            std::thread user([&] {
+                std::this_thread::sleep_for(std::chrono::milliseconds(in_fio ? 700 : 200));
+                const bool empty = std::filesystem::is_empty(folder.path());
+                static_cast<void>(write_full(2, empty ? "nothing" : "a file"));
+                ::kill(::getpid(), SIGINT);
+            });
+            CLI::App app("dslaunch");
+            add_io_bench_command(app);
+            const auto start = std::chrono::steady_clock::now();
+            std::string result = "not interrupted";
+            std::vector<std::string> words = {"--turns=1000", "--seconds=1000", "--size=16M",
+                                              "--no-store",   folder.path(),    "io-bench"};
+            if (in_fio) words[1] = "--seconds=0.001", words[0] = "--turns=3";
+            try {
+                app.parse(words);
+            } catch (const Error& error) {
+                result = error.code() == ExitCode::kInterrupted ? "" : error.what();
+            }
+            user.join();
+            const auto seconds = std::chrono::steady_clock::now() - start;
+            return seconds < std::chrono::seconds(5) ? result : "late";
+        });
+        INFO(in_fio << child.err);
+        CHECK(child.text == "");
+        was_there = child.err.find("a file") != std::string::npos;
+        CHECK(was_there);
+        CHECK(std::filesystem::is_empty(folder.path()));
+    }
+}
+
+TEST_CASE("io-bench refuses what it cannot measure") {
+    const TemporaryFolder folder;
+    const auto run = [&](std::vector<std::string> words) {
+        words.push_back(folder.path());
+        words.emplace_back("io-bench");
+        return in_child([&]() -> std::string {
+                   CLI::App app("dslaunch");
+                   add_io_bench_command(app);
+                   app.parse(words);
+                   return "accepted";
+               })
+            .text;
+    };
+    CHECK_THAT(run({"--blocks=1000"}), Catch::Contains("--blocks: `1000` is not a multiple of 4K"));
+    CHECK_THAT(run({"--blocks="}), Catch::Contains("--blocks"));
+    CHECK_THAT(run({"--depths=0"}), Catch::Contains("--depths: `0`"));
+    CHECK_THAT(run({"--engines=libaio"}), Catch::Contains("neither io_uring nor threads"));
+    CHECK_THAT(run({"--size=1X"}), Catch::Contains("--size"));
+    CHECK_THAT(run({"--size=64K", "--no-store"}), Catch::Contains("no setting is left"));
+    CHECK_THAT(run({"--size=8192G"}), Catch::Contains("are free there: make room"));
+    CHECK(std::filesystem::is_empty(folder.path()));
+}
+
+}  // namespace dslaunch::test

@@ -185,7 +185,7 @@ IoBenchReport run_io_bench(const IoBenchOptions& options, const std::function<vo
                            const std::function<void(const std::string&)>& say) {
     IoBenchReport report;
     report.folder = options.folder;
-    report.device_id = io_device_id(options.folder);
+    report.disk = disk_facts(options.folder);
     report.length = options.length;
     report.turns = options.turns;
     SwapPlace place;

@@ -36,10 +36,13 @@ def by_dslaunch(engine, options, folder, block, depth):
 
 
 def by_fio(engine, options, folder, block, depth):
-    figures = {}
+    figures, path = {}, f"{folder}/fio"
+    if os.path.exists(path):
+        os.remove(path)  # laid out anew before it is timed, as the others' files are
     for way in ("write", "read"):
         command = [
-            "fio", "--name=bench", f"--filename={folder}/fio", f"--rw={way}", f"--ioengine={engine}", "--direct=1",
+            "fio", "--name=bench", f"--filename={path}", "--overwrite=1", f"--rw={way}",
+            f"--ioengine={engine}", "--direct=1",
             f"--bs={size_of(block)}", f"--iodepth={depth}", f"--size={size_of(options.size)}", "--time_based",
             f"--runtime={int(options.seconds * 1000)}ms", "--thread", "--gtod_reduce=1", "--output-format=json"]
         if engine == "io_uring":
@@ -161,6 +164,8 @@ def report(options, results, loads):
 def write_section(path, text):
     begin, end = "<!-- disk: begin -->", "<!-- disk: end -->"
     content = open(path).read()
+    if begin not in content or end not in content:
+        sys.exit(f"{path} has no {begin} and {end} to write between")
     before, rest = content.split(begin, 1)
     after = rest.split(end, 1)[1]
     with open(path, "w") as file:
@@ -173,8 +178,8 @@ def main():
     parser.add_argument("--dslaunch", default="build/release/bin/dslaunch")
     parser.add_argument("--size", default="1G")
     parser.add_argument("--settings", default="1Mx8,1Mx32", help="BLOCKxDEPTH,…; DeepSpeed's default is 1Mx8")
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=1.5)
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--write", metavar="FILE", help="with the markers of the section to replace")
     options = parser.parse_args()
     before = os.getloadavg()[0]

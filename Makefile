@@ -5,7 +5,7 @@
 #   make test-long   also what takes minutes: long matrices, headers alone, sanitizers, fuzzers
 #   make sanitize    the tests without LibTorch, under address+undefined and thread sanitizers
 #   make fuzz        the fuzzers of tests/fuzz, FUZZ_SECONDS each (60)
-#   make bench       measure beside PyTorch and DeepSpeed (fetches both), write docs/measurements.md
+#   make bench       measure beside PyTorch, DeepSpeed (fetches both) and fio, write docs/measurements.md
 #   make format      format every file; make format-check only looks
 #   make tidy        clang-tidy over what differs from origin/main; TIDY=all over every file
 .PHONY: build setup demo test test-long sanitize fuzz bench format format-check tidy headers help
@@ -44,6 +44,7 @@ fuzz: setup
 
 bench: build
 	@tests/bench/run.sh
+	@tests/bench/io_bench.sh
 
 format:
 	@tools/format.sh

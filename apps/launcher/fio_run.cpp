@@ -107,6 +107,8 @@ IoFigure run_fio(const FioRequest& request, const std::function<void()>& check) 
     SpawnRequest spawning;
     spawning.command = command_for(request);
     spawning.environment = own_environment();
+    // Its memory in huge pages, as ours is: else the pages are what is compared.
+    set_variable(spawning.environment, "GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
     spawning.stdout_fd = output.write_end.get();
     spawning.stderr_fd = errors.write_end.get();
     spawning.die_with_parent = true;

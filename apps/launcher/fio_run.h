@@ -20,8 +20,9 @@ struct FioRequest {
 // fio as the PATH finds it; nothing when it is not installed.
 [[nodiscard]] std::optional<std::string> find_fio();
 
-// Runs fio and waits for it; with io_uring its files and memory are registered, as ours are. Ends
-// it and throws what CHECK throws. Throws Error{kSetup} with what fio said when it fails.
+// Runs fio and waits for it; with io_uring its files and memory are registered and in huge pages,
+// as ours are. Ends it and throws what CHECK throws. Throws Error{kSetup} with what fio said when
+// it fails.
 [[nodiscard]] IoFigure run_fio(const FioRequest& request, const std::function<void()>& check);
 
 // What fio's JSON says of its only job. Throws Error{kSetup}.

@@ -3,13 +3,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <memory>
-#include <new>
+#include <cstring>
+#include <thread>
 
 #include "base/check.h"
 #include "base/error.h"
 #include "base/log.h"
+#include "storage/io_arena.h"
 #include "storage/swap_files.h"
 
 namespace dslaunch {
@@ -17,23 +17,15 @@ namespace {
 
 constexpr Bytes kInFlightMax = mib(64);  // settings that keep more in flight are left out
 constexpr double kAsGood = 0.97;
+constexpr std::chrono::milliseconds kRest{1000};
 
-struct Free {
-    void operator()(std::byte* bytes) const { std::free(bytes); }
-};
-using Arena = std::unique_ptr<std::byte, Free>;
-
-Arena make_arena(Bytes length) {
-    Arena arena(static_cast<std::byte*>(
-        std::aligned_alloc(kBlockAlignment, static_cast<size_t>(length.value))));
-    if (arena == nullptr) throw std::bad_alloc();
-    // Not zeros: some disks do not write those.
+// Not zeros: some disks do not write those.
+void fill_with_noise(std::span<std::byte> bytes) {
     uint64_t state = 1;
-    for (int64_t i = 0; i < length.value; i += 8) {
+    for (size_t i = 0; i < bytes.size(); i += sizeof(state)) {
         state = state * 6364136223846793005U + 1442695040888963407U;
-        std::copy_n(reinterpret_cast<const std::byte*>(&state), 8, arena.get() + i);
+        std::memcpy(bytes.data() + i, &state, sizeof(state));
     }
-    return arena;
 }
 
 double median(std::vector<double> values) {
@@ -88,14 +80,15 @@ class Bench {
         Bytes need{0};
         for (const IoRow& row : rows)
             need = std::max(need, io_measure_bytes(cell_of(row, IoDirection::kWrite)));
-        memory_bytes_ = need;
-        memory_ = make_arena(need);
+        arena_ = IoArena(need);
+        fill_with_noise(arena_.bytes());
         const auto file = open_block_file(files_, IoEngine::kThreads, {});
         for (int64_t at = 0; at < files_.capacity.value; at += need.value) {
             check_();
             const auto length =
                 static_cast<size_t>(std::min(need.value, files_.capacity.value - at));
-            const IoResult result = file->submit(write_request(at, memory().first(length))).wait();
+            const IoResult result =
+                file->submit(write_request(at, arena_.bytes().first(length))).wait();
             if (!result.moved(static_cast<int64_t>(length)))
                 fail(ExitCode::kDisk, "{}: cannot write {} at {}: {}", file->path_at(at),
                      to_text(Bytes{static_cast<int64_t>(length)}), at,
@@ -126,7 +119,9 @@ class Bench {
             std::vector<IoFigure> our_figures, their_figures;
             request.cell = cell_of(ours, direction);
             for (int turn = 0; turn < options_.turns; ++turn) {
+                rest();
                 our_figures.push_back(measure(ours, direction, options_.fio_time));
+                rest();
                 their_figures.push_back(run_fio(request, check_));
             }
             const bool reads = direction == IoDirection::kRead;
@@ -138,22 +133,26 @@ class Bench {
     }
 
   private:
+    // A disk with a rate limit gives credit for idle time, and fio takes some to start.
+    void rest() const {
+        const auto end = std::chrono::steady_clock::now() + kRest;
+        while (std::chrono::steady_clock::now() < end) {
+            check_();
+            std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        }
+    }
     static IoCell cell_of(const IoRow& row, IoDirection direction) {
         return {row.engine, row.block, row.depth, direction};
     }
-    [[nodiscard]] std::span<std::byte> memory() const {
-        return {memory_.get(), static_cast<size_t>(memory_bytes_.value)};
-    }
     [[nodiscard]] IoFigure measure(const IoRow& row, IoDirection direction,
                                    Duration duration) const {
-        return measure_io(files_, cell_of(row, direction), memory(), duration, check_);
+        return measure_io(files_, cell_of(row, direction), arena_.bytes(), duration, check_);
     }
 
     const IoBenchOptions& options_;
     const BackingFiles& files_;
     const std::function<void()>& check_;
-    Bytes memory_bytes_;
-    Arena memory_;
+    IoArena arena_;
 };
 
 double rate_of(const IoRow& row) {
@@ -185,7 +184,7 @@ IoBenchReport run_io_bench(const IoBenchOptions& options, const std::function<vo
                            const std::function<void(const std::string&)>& say) {
     IoBenchReport report;
     report.folder = options.folder;
-    report.device_id = io_device_id(options.folder);
+    report.disk = disk_facts(options.folder);
     report.length = options.length;
     report.turns = options.turns;
     SwapPlace place;

@@ -8,6 +8,7 @@
 
 #include "launcher/fio_run.h"
 #include "launcher/io_measure.h"
+#include "storage/disk_facts.h"
 #include "storage/io_settings.h"
 
 namespace dslaunch {
@@ -35,7 +36,7 @@ struct IoRow {
 
 struct IoBenchReport {
     std::string folder;
-    std::string device_id;
+    DiskFacts disk;
     Bytes length;
     bool direct = false;
     int turns = 0;

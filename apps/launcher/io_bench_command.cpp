@@ -104,8 +104,8 @@ void bench(const IoBenchArguments& arguments) {
         fail(ExitCode::kSetup,
              "the best setting cannot be stored: neither XDG_CACHE_HOME nor HOME "
              "names a folder; --no-store leaves it at the table");
-    store_io_settings(path, report.device_id, io_settings_of(report.rows[report.best]));
-    fmt::print(stderr, "io-bench: the best setting of disk {} is stored in {}\n", report.device_id,
+    store_io_settings(path, report.disk.id, io_settings_of(report.rows[report.best]));
+    fmt::print(stderr, "io-bench: the best setting of disk {} is stored in {}\n", report.disk.id,
                path);
 }
 

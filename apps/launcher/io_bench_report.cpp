@@ -41,10 +41,11 @@ void add_row(JsonWriter& json, const IoRow& row, const std::string& engine) {
 }  // namespace
 
 std::string io_bench_text(const IoBenchReport& report) {
-    std::string text =
-        fmt::format("{}: disk {}, a file of {}, {}, medians of {} turns\n\n", report.folder,
-                    report.device_id, to_text(report.length),
-                    report.direct ? "O_DIRECT" : "through the page cache", report.turns);
+    std::string text = fmt::format(
+        "{}: disk {} ({}), a file of {}, {}, medians of {} turns\n\n", report.folder,
+        report.disk.id, report.disk.device.empty() ? "no block device" : report.disk.device,
+        to_text(report.length), report.direct ? "O_DIRECT" : "through the page cache",
+        report.turns);
     const std::string head = "read GB/s  CPU ms/GB  write GB/s  CPU ms/GB\n";
     text += fmt::format("{:<10}{:>6}{:>7}  {}", "engine", "block", "depth", head);
     for (size_t i = 0; i < report.rows.size(); ++i) {
@@ -74,7 +75,9 @@ std::string io_bench_json(const IoBenchReport& report) {
     JsonWriter json;
     json.begin_object()
         .field("folder", report.folder)
-        .field("device_id", report.device_id)
+        .field("disk", report.disk.id)
+        .field("device", report.disk.device)
+        .field("disk_bytes", report.disk.capacity.value)
         .field("file_bytes", report.length.value)
         .field("direct", report.direct)
         .field("turns", report.turns);

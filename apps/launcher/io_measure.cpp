@@ -23,9 +23,9 @@ struct Shape {
         : request_bytes(
               std::max(cell.block.value, std::min(cell.block.value * cell.depth, kRequestBytesMax) /
                                              cell.block.value * cell.block.value)),
-          requests((cell.block.value * cell.depth + request_bytes - 1) / request_bytes + 1) {}
+          requests((cell.block.value * cell.depth + request_bytes - 1) / request_bytes + 2) {}
     int64_t request_bytes;
-    int64_t requests;  // in flight: one more than fill the queue
+    int64_t requests;  // in flight: two more than fill the queue
 };
 
 double cpu_seconds() {

@@ -19,10 +19,8 @@ constexpr size_t kHashBytes = size_t{1} << 20;
 
 }  // namespace
 
-ExtentStore::ExtentStore(BlockFile& reads, BlockFile& writes) : reads_(reads), writes_(writes) {
-    DSL_CHECK(reads.capacity() == writes.capacity(), "{} and {} bytes of one file",
-              reads.capacity().value, writes.capacity().value);
-    gaps_.emplace(0, writes.capacity().value);
+ExtentStore::ExtentStore(BlockFile& file) : file_(file) {
+    gaps_.emplace(0, file.capacity().value);
 }
 
 const ExtentStore::Extent& ExtentStore::at(ExtentId extent) const {
@@ -41,7 +39,7 @@ ExtentId ExtentStore::add(std::string name, Bytes length) {
     const auto gap = std::find_if(gaps_.begin(), gaps_.end(),
                                   [&](const auto& g) { return g.second >= length.value; });
     DSL_CHECK(gap != gaps_.end(), "no room for extent `{}` of {} bytes in {}", name, length.value,
-              writes_.capacity().value);
+              file_.capacity().value);
     Extent extent;
     extent.name = std::move(name);
     extent.length_bytes = length.value;
@@ -88,8 +86,7 @@ int64_t ExtentStore::place_for_write(const Extent& extent) {
     return offset;
 }
 
-uint64_t ExtentStore::checksum(std::span<const std::byte> bytes, BlockFile& file,
-                               Duration& spent) {
+uint64_t ExtentStore::checksum(std::span<const std::byte> bytes, BlockFile& by, Duration& spent) {
     const auto start = std::chrono::steady_clock::now();
     XXH3_state_t state;
     XXH3_64bits_reset(&state);
@@ -97,38 +94,40 @@ uint64_t ExtentStore::checksum(std::span<const std::byte> bytes, BlockFile& file
         const size_t length = std::min(bytes.size(), kHashBytes);
         XXH3_64bits_update(&state, bytes.data(), length);
         bytes = bytes.subspan(length);
-        file.progress();
+        by.progress();
     }
     const uint64_t digest = XXH3_64bits_digest(&state);
     spent += std::chrono::steady_clock::now() - start;
     return digest;
 }
 
-ExtentTransfer ExtentStore::read(ExtentId id, std::span<std::byte> into) {
+ExtentTransfer ExtentStore::read(ExtentId id, std::span<std::byte> into, BlockFile* by) {
+    if (by == nullptr) by = &file_;
     Extent& extent = at(id);
     DSL_CHECK(static_cast<int64_t>(into.size()) == extent.length_bytes, "`{}`: {} of {} bytes",
               extent.name, into.size(), extent.length_bytes);
     DSL_CHECK(extent.generation > 0 && !extent.writing, "`{}` is read before it is written",
               extent.name);
     const IoRequest request = read_request(extent.offset_bytes, into);
-    IoTicket ticket = reads_.submit(request);
+    IoTicket ticket = by->submit(request);
     ++extent.readers;
-    return {std::move(ticket), request, id};
+    return {by, std::move(ticket), request, id};
 }
 
-ExtentTransfer ExtentStore::write(ExtentId id, std::span<const std::byte> from) {
+ExtentTransfer ExtentStore::write(ExtentId id, std::span<const std::byte> from, BlockFile* by) {
+    if (by == nullptr) by = &file_;
     Extent& extent = at(id);
     DSL_CHECK(static_cast<int64_t>(from.size()) == extent.length_bytes, "`{}`: {} of {} bytes",
               extent.name, from.size(), extent.length_bytes);
     DSL_CHECK(extent.readers == 0 && !extent.writing, "`{}` is written while it is in use",
               extent.name);
     const IoRequest request = write_request(place_for_write(extent), from);
-    IoTicket ticket = writes_.submit(request);
+    IoTicket ticket = by->submit(request);
     extent.writing = true;
     ++extent.generation;
     // While the device writes.
-    extent.checksum = checksum(from, writes_, counters_.write_checksum_time);
-    return {std::move(ticket), request, id};
+    extent.checksum = checksum(from, *by, counters_.write_checksum_time);
+    return {by, std::move(ticket), request, id};
 }
 
 void ExtentStore::wait(ExtentTransfer transfer) {
@@ -138,7 +137,7 @@ void ExtentStore::wait(ExtentTransfer transfer) {
     if (!result.moved(extent.length_bytes)) fail_transfer(extent, request, result);
     if (request.direction == IoDirection::kRead) {
         const uint64_t found =
-            checksum(request.memory, reads_, counters_.read_checksum_time);
+            checksum(request.memory, *transfer.by, counters_.read_checksum_time);
         if (found != extent.checksum) fail_checksum(extent, request, found);
         --extent.readers;
         counters_.read += Bytes{extent.length_bytes};
@@ -157,7 +156,7 @@ void ExtentStore::wait(ExtentTransfer transfer) {
 void ExtentStore::fail_transfer(const Extent& extent, const IoRequest& request,
                                 const IoResult& result) const {
     const char* const direction = io_direction_name(request.direction);
-    const std::string& path = writes_.path_at(result.failed_bytes);
+    const std::string& path = file_.path_at(result.failed_bytes);
     const std::string where =
         fmt::format("`{}` (generation {}, {} at offset {})", extent.name, extent.generation,
                     to_text(Bytes{extent.length_bytes}), request.offset_bytes);
@@ -178,7 +177,7 @@ void ExtentStore::fail_checksum(const Extent& extent, const IoRequest& request,
          "{}: `{}` (generation {}, {} at offset {}) does not read as it was written: XXH3 expected "
          "{:016x}, found {:016x}: the disk tore, lost, misplaced or changed a block, or somebody "
          "else wrote to the file. Nothing of it was used; do not train on this disk",
-         writes_.path_at(request.offset_bytes), extent.name, extent.generation,
+         file_.path_at(request.offset_bytes), extent.name, extent.generation,
          to_text(Bytes{extent.length_bytes}), request.offset_bytes, extent.checksum, found);
 }
 

@@ -2,8 +2,8 @@
 // is verified before its bytes are handed on. Where it stands: plan's Read and Write -> extents ->
 // block file. The checksum of what was last written (XXH3, 64 bits) stays in memory, so that a
 // torn, lost, misdirected or old block differs from it whatever the disk itself says of it.
-// Threads: reads by one thread, writes by one thread, both at once, each over its own block file;
-// whoever calls orders what concerns one extent.
+// Threads: any, each through a block file of its own; reads by one at a time, writes by one at a
+// time, both at once. Whoever calls orders what concerns one extent.
 #pragma once
 
 #include <chrono>
@@ -26,6 +26,7 @@ struct ExtentId {
 
 // A read or write of an extent in flight; see IoTicket.
 struct [[nodiscard]] ExtentTransfer {
+    BlockFile* by = nullptr;
     IoTicket ticket;
     IoRequest request;
     ExtentId extent;
@@ -38,7 +39,7 @@ struct ExtentCounters {
     int64_t reads = 0;
     int64_t writes = 0;
     int64_t moves = 0;          // writes that went to another place than the extent's last
-    // Spent hashing, by the thread that reads, and by the one that writes.
+    // Spent hashing, by who reads and by who writes.
     Duration read_checksum_time{0};
     Duration write_checksum_time{0};
 };
@@ -50,9 +51,9 @@ struct ExtentCounters {
 
 class ExtentStore {
   public:
-    // READS and WRITES are over the same backing files, which hold nothing else, and may be one.
-    // Extents lie in all of it. Both must outlive this object.
-    ExtentStore(BlockFile& reads, BlockFile& writes);
+    // Extents lie in all of FILE, which must outlive this object and hold nothing else. Transfers go
+    // by it, or by another block file over the same backing files: a thread's own.
+    explicit ExtentStore(BlockFile& file);
 
     // A new extent of LENGTH, a multiple of kBlockAlignment, without content. NAME says in messages
     // what it holds ("layers.3 exp_avg, rank 1"). REQUIRES: room for it.
@@ -61,8 +62,8 @@ class ExtentStore {
     // Starts moving the whole extent; both must be waited for. INTO and FROM are as long as the
     // extent and aligned to kBlockAlignment. REQUIRES: nobody writes it or, for a write, reads it
     // meanwhile; a read needs a write before. Throws as BlockFile::submit().
-    ExtentTransfer read(ExtentId extent, std::span<std::byte> into);
-    ExtentTransfer write(ExtentId extent, std::span<const std::byte> from);
+    ExtentTransfer read(ExtentId extent, std::span<std::byte> into, BlockFile* by = nullptr);
+    ExtentTransfer write(ExtentId extent, std::span<const std::byte> from, BlockFile* by = nullptr);
 
     // Blocks until TRANSFER is done. A read's bytes are then what was last written. Throws
     // Error{kDisk} with file, extent, offset, and errno or checksums: the bytes must not be used.
@@ -88,15 +89,14 @@ class ExtentStore {
     [[nodiscard]] int64_t place_for_write(const Extent& extent);
     [[nodiscard]] int64_t take_gap(std::map<int64_t, int64_t>::iterator gap, int64_t length_bytes);
     void give_gap(int64_t offset_bytes, int64_t length_bytes);
-    [[nodiscard]] static uint64_t checksum(std::span<const std::byte> bytes, BlockFile& file,
+    [[nodiscard]] static uint64_t checksum(std::span<const std::byte> bytes, BlockFile& by,
                                            Duration& spent);
     [[noreturn]] void fail_transfer(const Extent& extent, const IoRequest& request,
                                     const IoResult& result) const;
     [[noreturn]] void fail_checksum(const Extent& extent, const IoRequest& request,
                                     uint64_t found) const;
 
-    BlockFile& reads_;
-    BlockFile& writes_;
+    BlockFile& file_;
     std::vector<Extent> extents_;
     std::map<int64_t, int64_t> gaps_;  // offset -> length, never adjacent
     int64_t cursor_bytes_ = 0;         // where the next write looks for a gap

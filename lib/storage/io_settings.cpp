@@ -1,14 +1,8 @@
 #include "storage/io_settings.h"
 
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
-#include <sys/utsname.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
 #include <filesystem>
-#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -22,28 +16,7 @@ namespace dslaunch {
 namespace {
 
 constexpr size_t kFileBytesMax = 1 << 20;
-constexpr size_t kIdLettersMax = 64;
 constexpr size_t kWords = 6;  // device engine block_bytes depth read_bytes_per_s write_bytes_per_s
-
-std::string plain_word(std::string_view text) {
-    std::string word(trim(text.substr(0, text.find('\n'))).substr(0, kIdLettersMax));
-    for (char& letter : word) {
-        const bool plain = (letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') ||
-                           (letter >= 'A' && letter <= 'Z') || letter == '.' || letter == '-';
-        if (!plain) letter = '_';
-    }
-    return word;
-}
-
-// The first line of a file of sysfs as one plain word; empty when there is none.
-std::string word_in(const std::filesystem::path& path) {
-    try {
-        if (::access(path.c_str(), R_OK) == 0)
-            return plain_word(read_file(path.string(), kFileBytesMax));
-    } catch (const Error&) {  // some attributes cannot be read for some disks
-    }
-    return {};
-}
 
 std::optional<IoSettings> parse_line(const std::vector<std::string>& words) {
     IoSettings settings;
@@ -79,27 +52,6 @@ bool is_for(const std::vector<std::string>& words, const std::string& device_id)
 }
 
 }  // namespace
-
-std::string io_device_id(const std::string& folder) {
-    struct stat info {};
-    if (::stat(folder.c_str(), &info) != 0 || !S_ISDIR(info.st_mode))
-        fail(ExitCode::kDisk, "{}: not a folder: {}", folder, errno_text(errno));
-    const auto number = fmt::format("{}:{}", major(info.st_dev), minor(info.st_dev));
-    utsname machine{};
-    ::uname(&machine);
-    const std::string host = plain_word(machine.nodename);
-    std::error_code ignored;  // a file system without a disk has no such link
-    std::filesystem::path disk = std::filesystem::canonical(
-        fmt::format("/sys/dev/block/{}:{}", major(info.st_dev), minor(info.st_dev)), ignored);
-    if (!ignored && std::filesystem::exists(disk / "partition", ignored)) disk = disk.parent_path();
-    for (const char* attribute :
-         {"wwid", "dm/uuid", "md/uuid", "device/wwid", "serial", "device/serial"}) {
-        if (disk.empty()) break;
-        const std::string word = word_in(disk / attribute);
-        if (!word.empty()) return fmt::format("{}:{}", host, word);
-    }
-    return fmt::format("{}:dev-{}-{}", host, major(info.st_dev), minor(info.st_dev));
-}
 
 std::string io_settings_path() {
     const std::string folder = cache_folder();

@@ -20,15 +20,11 @@ struct IoSettings {
     bool operator==(const IoSettings&) const = default;
 };
 
-// What names the disk under FOLDER for good: its own serial number or UUID, or
-// "dev-<major>-<minor>" where it has none or there is no disk (tmpfs, network). Throws
-// Error{kDisk}: no such folder.
-[[nodiscard]] std::string io_device_id(const std::string& folder);
-
 // <cache folder>/io-settings; empty without a home.
 [[nodiscard]] std::string io_settings_path();
 
-// What was stored at PATH for the disk DEVICE_ID; nothing when it was not, or PATH cannot be read.
+// What was stored at PATH for the disk DEVICE_ID (DiskFacts::id); nothing when it was not, or PATH
+// cannot be read.
 [[nodiscard]] std::optional<IoSettings> stored_io_settings(const std::string& path,
                                                            const std::string& device_id);
 

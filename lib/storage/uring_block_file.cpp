@@ -74,11 +74,11 @@ int UringBlockFile::set_up() {
 UringBlockFile::~UringBlockFile() {
     if (!ring_is_set_up_) return;
     table_.stop_all();
-    const auto end = std::chrono::steady_clock::now() + kIoFarewellMax;
+    const auto end = std::chrono::steady_clock::now() + kFarewellMax;
     while (table_.in_flight() > 0) {
         DSL_CHECK(std::chrono::steady_clock::now() < end,
                   "{}: the device has not answered for {} s", files_.path_at(0),
-                  kIoFarewellMax.count());
+                  kFarewellMax.count());
         __kernel_timespec second{.tv_sec = 1, .tv_nsec = 0};
         io_uring_cqe* ignored = nullptr;
         static_cast<void>(
@@ -180,8 +180,8 @@ void UringBlockFile::reap() {
     ::io_uring_cq_advance(&ring_, seen);
 }
 
-void UringBlockFile::wait_for(unsigned completions_min) {
-    const int status = ::io_uring_submit_and_wait(&ring_, completions_min);
+void UringBlockFile::wait_for_one() {
+    const int status = ::io_uring_submit_and_wait(&ring_, 1);
     reap();
     // EAGAIN and EBUSY: the kernel is short of memory for requests, or wants completions taken.
     const bool passing = status == -EINTR || status == -EAGAIN || status == -EBUSY;
@@ -219,9 +219,7 @@ IoResult UringBlockFile::finish(uint32_t slot) {
     reap();
     while (!table_.finished(slot)) {
         fill();
-        // Waking for several at once saves system calls; the queue stays three quarters full.
-        const int64_t batch = std::max(1, table_.limits().depth / 4);
-        wait_for(static_cast<unsigned>(std::min(batch, table_.pieces_left(slot))));
+        wait_for_one();
     }
     progress();
     return table_.take(slot);

@@ -46,7 +46,7 @@ class UringBlockFile final : public BlockFile {
     void fill();
     void queue(uint32_t index);
     void reap();
-    void wait_for(unsigned completions_min);
+    void wait_for_one();
     [[nodiscard]] int buffer_of(const Piece& piece) const;  // -1: not registered
 
     const BackingFiles& files_;

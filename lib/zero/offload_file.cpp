@@ -2,6 +2,8 @@
 
 #include <fmt/core.h>
 
+#include <thread>
+
 #include "storage/open_block_file.h"
 
 namespace dslaunch {
@@ -32,17 +34,26 @@ QueueLimits limits_of(const AioConfig& aio) {
 
 }  // namespace
 
+// Each thread that transfers has a block file of its own: the two lanes, and whoever made this, for
+// what is moved outside of a step.
 struct OffloadFile::Disk {
     SwapFiles swap;
     std::unique_ptr<BlockFile> reads;
     std::unique_ptr<BlockFile> writes;
+    std::unique_ptr<BlockFile> own;
     ExtentStore extents;
+    std::thread::id owner = std::this_thread::get_id();
 
     Disk(const OffloadConfig& config, const SwapPlace& place, Bytes capacity)
         : swap(place, capacity),
           reads(open_block_file(swap.files(), engine_of(config.engine), limits_of(config.aio))),
           writes(open_block_file(swap.files(), engine_of(config.engine), limits_of(config.aio))),
-          extents(*reads, *writes) {}
+          own(open_block_file(swap.files(), engine_of(config.engine), limits_of(config.aio))),
+          extents(*own) {}
+
+    [[nodiscard]] BlockFile* of_lane(BlockFile& lane) const {
+        return std::this_thread::get_id() == owner ? own.get() : &lane;
+    }
 };
 
 OffloadFile::OffloadFile(const OffloadConfig& config, const SwapPlace& place, Bytes capacity)
@@ -62,14 +73,14 @@ void OffloadFile::register_memory(std::span<std::byte> memory) {
 void OffloadFile::read(std::span<const Part> parts) {
     std::vector<ExtentTransfer> transfers;
     for (const Part& part : parts)
-        transfers.push_back(disk_->extents.read(part.extent, part.memory));
+        transfers.push_back(disk_->extents.read(part.extent, part.memory, disk_->of_lane(*disk_->reads)));
     for (ExtentTransfer& transfer : transfers) disk_->extents.wait(std::move(transfer));
 }
 
 void OffloadFile::write(std::span<const Part> parts) {
     std::vector<ExtentTransfer> transfers;
     for (const Part& part : parts)
-        transfers.push_back(disk_->extents.write(part.extent, part.memory));
+        transfers.push_back(disk_->extents.write(part.extent, part.memory, disk_->of_lane(*disk_->writes)));
     for (ExtentTransfer& transfer : transfers) disk_->extents.wait(std::move(transfer));
 }
 

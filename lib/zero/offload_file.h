@@ -1,7 +1,7 @@
 // The disk tier of one rank: extents in swap files, read by one lane and written by another. Where
 // it stands: step plan's Read and Write -> state store -> offload file -> extents -> block files.
-// Threads: read() by one thread at a time, write() by one thread at a time, both at once; add()
-// before either.
+// Threads: read() by one lane, write() by another, both at once; between steps also by the thread
+// that made the file. add() before either.
 #pragma once
 
 #include <cstddef>

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "launch/job.h"
 #include "launcher/io_bench_command.h"
+#include "storage/io_arena.h"
 #include "storage/swap_files.h"
 #include "support/catch.h"
 #include "support/child.h"
@@ -101,9 +102,7 @@ TEST_CASE("a rate is that of the bytes which the process moved") {
     place.job_id = "rate";
     const SwapFiles swap(place, mib(16));
     const IoCell cell{IoEngine::kThreads, kib(256), 2, IoDirection::kWrite};
-    const std::unique_ptr<std::byte, void (*)(void*)> memory(
-        static_cast<std::byte*>(std::aligned_alloc(kBlockAlignment, mib(16).value)), std::free);
-    std::fill_n(memory.get(), mib(16).value, std::byte{7});
+    const IoArena memory(mib(16));
     const auto written = [] {
         std::ifstream io("/proc/self/io");
         std::string name;
@@ -113,8 +112,8 @@ TEST_CASE("a rate is that of the bytes which the process moved") {
     };
     const double before = written();
     const auto start = std::chrono::steady_clock::now();
-    const IoFigure figure = measure_io(swap.files(), cell, {memory.get(), size_t{16} << 20},
-                                       std::chrono::milliseconds(200), [] {});
+    const IoFigure figure =
+        measure_io(swap.files(), cell, memory.bytes(), std::chrono::milliseconds(200), [] {});
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
     // Opening and closing the engine are in SECONDS and not in the figure.
     CHECK(figure.bytes_per_s * seconds.count() >= written() - before);

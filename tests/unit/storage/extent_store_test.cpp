@@ -32,7 +32,7 @@ struct Outcome {
 // Every extent is written twice, all of them at once, and read after each time.
 Outcome write_and_read(BlockFile& inner, const Fault& fault) {
     FaultyBlockFile file(inner, fault);
-    ExtentStore store(file, file);
+    ExtentStore store(file);
     AlignedMemory memory(kLength * kExtents), expected(kLength);
     std::vector<ExtentId> extents;
     for (int i = 0; i < kExtents; ++i)
@@ -131,7 +131,7 @@ TEST_CASE("bytes that somebody changed in the file are found, wherever they are"
         AlignedMemory memory(kLength), block(Bytes{kBlock});
         for (int64_t at = 0; at < kLength.value; at += 997) {
             INFO(engine.name << " " << at);
-            ExtentStore store(opened.file(), opened.file());
+            ExtentStore store(opened.file());
             const ExtentId extent = store.add("w", kLength);
             fill_extent(memory.all(), 1, 1);
             store.wait(store.write(extent, memory.all()));
@@ -151,7 +151,7 @@ TEST_CASE("with spare room writes rotate over the whole file, evenly") {
     constexpr int kPlaces = 7;
     constexpr int kRounds = 140;
     MemoryBlockFile file(kLength * kPlaces, {});
-    ExtentStore store(file, file);
+    ExtentStore store(file);
     AlignedMemory memory(kLength);
     std::vector<ExtentId> extents;
     for (int i = 0; i < 5; ++i) extents.push_back(store.add("x", kLength));
@@ -183,7 +183,7 @@ TEST_CASE("without spare room extents stay, and no two ever overlap whatever the
             total += lengths.back();
         }
         MemoryBlockFile file(Bytes{total}, {});
-        ExtentStore store(file, file);
+        ExtentStore store(file);
         AlignedMemory memory(Bytes{9 * kBlock});
         std::vector<ExtentId> extents;
         std::vector<uint64_t> seeds(lengths.size(), 0);
@@ -212,7 +212,7 @@ TEST_CASE("without spare room extents stay, and no two ever overlap whatever the
 
 TEST_CASE("counters tell what was moved") {
     MemoryBlockFile file(kLength * 2, {});
-    ExtentStore store(file, file);
+    ExtentStore store(file);
     AlignedMemory memory(kLength);
     const ExtentId extent = store.add("x", kLength);
     for (int i = 0; i < 3; ++i) store.wait(store.write(extent, memory.all()));

@@ -1,7 +1,5 @@
 #include "storage/io_settings.h"
 
-#include <sys/stat.h>
-
 #include "base/error.h"
 #include "base/fd.h"
 #include "support/catch.h"
@@ -42,18 +40,6 @@ TEST_CASE("a line of settings that makes no sense is not used") {
     }
     write_file_atomically(path, "d io_uring 4096 8 1 1\n");
     CHECK(stored_io_settings(path, "d"));
-}
-
-TEST_CASE("a disk has one plain word as its name, and folders on it share it") {
-    const TemporaryFolder folder;
-    const std::string id = io_device_id(folder.path());
-    CHECK_FALSE(id.empty());
-    CHECK(id.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
-                               "._-:") == std::string::npos);
-    REQUIRE(::mkdir((folder.path() + "/inner").c_str(), 0700) == 0);
-    CHECK(io_device_id(folder.path() + "/inner") == id);
-    CHECK_THAT(io_device_id("/proc"), Catch::Contains(":dev-0-"));
-    CHECK_THROWS_WITH(io_device_id(folder.path() + "/missing"), Catch::Contains("not a folder"));
 }
 
 }  // namespace dslaunch::test

@@ -1,0 +1,38 @@
+#include "storage/disk_facts.h"
+
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "base/error.h"
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+
+namespace dslaunch::test {
+
+TEST_CASE("a disk has one plain word as its name, and folders on it share it") {
+    const TemporaryFolder folder;
+    const DiskFacts facts = disk_facts(folder.path());
+    CHECK(facts.id.find_first_not_of(
+              "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:") ==
+          std::string::npos);
+    REQUIRE(::mkdir((folder.path() + "/inner").c_str(), 0700) == 0);
+    CHECK(disk_facts(folder.path() + "/inner").id == facts.id);
+    if (!facts.device.empty())
+        CHECK(facts.capacity.value >=
+              static_cast<int64_t>(std::filesystem::space(folder.path()).capacity));
+    const DiskFacts none = disk_facts("/proc");
+    CHECK_THAT(none.id, Catch::Contains(":dev-0-"));
+    CHECK(none.device.empty());
+    CHECK(none.capacity == Bytes{0});
+    CHECK_THROWS_WITH(disk_facts(folder.path() + "/missing"), Catch::Contains("ENOENT"));
+    CHECK_THROWS_WITH(disk_facts("/proc/self/maps"), Catch::Contains("ENOTDIR"));
+}
+
+TEST_CASE("wear is drive writes a day") {
+    // 100 GiB in six hours on a disk of 200 GiB: twice a day.
+    CHECK(drive_writes_per_day(gib(100), std::chrono::hours(6), gib(200)) == Approx(2.0));
+    CHECK(drive_writes_per_day(Bytes{0}, std::chrono::hours(6), gib(200)) == 0.0);
+}
+
+}  // namespace dslaunch::test

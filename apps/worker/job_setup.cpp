@@ -66,6 +66,10 @@ void check_supported(const RunConfig& config) {
         fail(ExitCode::kConfig,
              "dslaunch.save.interval: checkpoints are not available in this version; weights are "
              "written at the end");
+    if (config.offload.on_disk())
+        fail(ExitCode::kConfig,
+             "zero_optimization.offload_optimizer.device, offload_param.device: nvme is read and "
+             "checked, but training with it is not available in this version; use none");
 }
 
 LowerOptions lower_options(const RunConfig& config, c10::Device device) {

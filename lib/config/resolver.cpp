@@ -25,6 +25,8 @@ bool fits(const KeySpec& key, const Value& value) {
             return value.is(Kind::kInt) || value.is(Kind::kFloat);
         case KeyType::kString:
             return value.is(Kind::kString);
+        case KeyType::kStrings:
+            return is_strings(value);
         default:
             return true;
     }
@@ -45,6 +47,7 @@ Resolved Resolver::run() {
     scheduler();
     precision();
     zero();
+    offload();
     data();
     training();
     collect_notes("", root_);
@@ -78,7 +81,7 @@ bool Resolver::is_auto(const std::string& path) const {
     const Value* value = find_path(root_, path);
     const KeySpec* key = find_key(path);
     return value != nullptr && value->is(Kind::kString) && value->text == "auto" &&
-           key != nullptr && key->type != KeyType::kString;
+           key != nullptr && takes_auto(*key);
 }
 
 Value Resolver::take_as(const std::string& path, const std::string& written) {
@@ -112,11 +115,16 @@ int64_t Resolver::as_integer(const Value& value) {
     return value.is(Kind::kInt) ? value.integer : int64_t(value.number);
 }
 
+void Resolver::note(const std::string& path, const std::string& text) {
+    const Value* value = find_path(root_, path);
+    DSL_CHECK(value != nullptr, "{} is not given", path);
+    result_.notes.push_back(printable(fmt::format("{}: {} {}", value->origin, path, text)));
+}
+
 void Resolver::unread(const std::string& path, const std::string& reason) {
     const Value* value = given(path);
     if (value == nullptr || same_value(*value, default_value(*find_key(path)))) return;
-    result_.notes.push_back(
-        printable(fmt::format("{}: {} has no effect: {}", value->origin, path, reason)));
+    note(path, fmt::format("has no effect: {}", reason));
 }
 
 // What was said, asks for something, and has no effect here: each is one printed line, never

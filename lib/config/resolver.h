@@ -11,6 +11,8 @@
 
 namespace dslaunch {
 
+struct OffloadSection;
+
 class Resolver {
   public:
     // REQUIRES: CONFIG outlives the resolver.
@@ -45,7 +47,9 @@ class Resolver {
     std::string take_text(const std::string& path) { return take(path).text; }
     static int64_t as_integer(const Value& value);
 
-    // What was said of PATH has no effect in this run, because of REASON: a printed line.
+    // What there is to say of what was given at PATH: a printed line.
+    void note(const std::string& path, const std::string& text);
+    // What was said of PATH has no effect in this run, because of REASON: a note.
     void unread(const std::string& path, const std::string& reason);
     void collect_notes(const std::string& path, const Value& value);
 
@@ -77,6 +81,15 @@ class Resolver {
     void stage_3_numbers();
     void shard_kind();
     void reduce_when();
+
+    // resolve_offload.cpp
+    void offload();
+    OffloadDevice offload_device(const OffloadSection& section);
+    void offload_folders();
+    void optimizer_portions();
+    void parameter_portions();
+    void pin_memory();
+    void disk_requests();
 
     const Value& root_;
     ResolveOptions options_;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "base/shard_kind.h"
+#include "config/offload_config.h"
 #include "config/precision_config.h"
 
 #include <cstdint>
@@ -116,6 +117,7 @@ struct RunConfig {
     SchedulerConfig scheduler;
     PrecisionConfig precision;
     ZeroConfig zero;
+    OffloadConfig offload;
     LossConfig loss;
     DataConfig data;
     SaveConfig save;

@@ -41,6 +41,8 @@ const char* type_name(KeyType type) {
             return "number";
         case KeyType::kString:
             return "string";
+        case KeyType::kStrings:
+            return "string or list";
         case KeyType::kList:
             return "list";
         case KeyType::kObject:
@@ -117,6 +119,17 @@ Value default_value(const KeySpec& key) {
     if (whole) value = make_value(int64_t(value.number));
     value.origin = "default";
     return value;
+}
+
+bool takes_auto(const KeySpec& key) {
+    return key.type != KeyType::kString && key.type != KeyType::kStrings;
+}
+
+bool is_strings(const Value& value) {
+    return value.is(Value::Kind::kString) ||
+           (value.is(Value::Kind::kList) &&
+            std::all_of(value.items.begin(), value.items.end(),
+                        [](const Value& item) { return item.is(Value::Kind::kString); }));
 }
 
 std::string schema_markdown() {

@@ -16,10 +16,11 @@ enum class KeyType {
     kInt,
     kFloat,
     kString,
+    kStrings,  // one string, or a list of them
     kList,
     kObject,
-    kFree
-};  // kFree: not looked into
+    kFree  // not looked into
+};
 
 enum class KeyStatus {
     kSupported,
@@ -51,6 +52,12 @@ struct KeySpec {
 
 // The default as a value. REQUIRES: a key of the schema.
 [[nodiscard]] Value default_value(const KeySpec& key);
+
+// Whether the word `auto` leaves the value to us; where any word is a value, it is that value.
+[[nodiscard]] bool takes_auto(const KeySpec& key);
+
+// A string or a list of nothing but strings.
+[[nodiscard]] bool is_strings(const Value& value);
 
 // All problems of TREE against the schema: unknown keys with the nearest name, types, ranges, what
 // is not there yet.

@@ -20,12 +20,9 @@ using Kind = Value::Kind;
 constexpr std::array kGates = {"enabled", "device", "deepcompile", "autotp_size",
                                "shared_parameters.enabled"};
 // Sections without such a switch whose mere presence asks for the feature.
-constexpr std::array kPresenceAsks = {"sparse_attention",
-                                      "datastates_ckpt",
+constexpr std::array kPresenceAsks = {"sparse_attention", "datastates_ckpt",
                                       "zero_optimization.zenflow",
-                                      "zero_optimization.zeropp_loco_param",
-                                      "dslaunch.lora",
-                                      "dslaunch.offload"};
+                                      "zero_optimization.zeropp_loco_param", "dslaunch.lora"};
 
 constexpr size_t kSuggestedNameMax = 100;
 
@@ -56,6 +53,8 @@ bool fits_type(KeyType type, const Value& value) {
             return value.is(Kind::kInt) || (value.is(Kind::kFloat) && std::isfinite(value.number));
         case KeyType::kString:
             return value.is(Kind::kString);
+        case KeyType::kStrings:
+            return is_strings(value);
         case KeyType::kList:
             return value.is(Kind::kList);
         case KeyType::kObject:
@@ -76,6 +75,8 @@ const char* wanted(KeyType type) {
             return "a finite number";
         case KeyType::kString:
             return "a string";
+        case KeyType::kStrings:
+            return "a string or a list of strings";
         case KeyType::kList:
             return "a list";
         default:
@@ -167,7 +168,7 @@ class Checker {
 
     void entry(const KeySpec& key, const std::string& path, const Value& value, bool quiet) {
         if (value.is(Kind::kNull)) return;
-        if (is_auto(value) && key.type != KeyType::kObject && key.type != KeyType::kString) return;
+        if (is_auto(value) && key.type != KeyType::kObject && takes_auto(key)) return;
         if (!fits_type(key.type, value)) {
             return report(
                 path, fmt::format("must be {}, not {}", wanted(key.type), describe(value)), value);
@@ -209,10 +210,15 @@ class Checker {
 
     // A section that is there and has a switch asks for nothing while the switch is not on.
     static bool switched_off(const KeySpec& key, const std::string& path, const Value& value) {
-        if (key.status != KeyStatus::kSupported || find_key(path + ".enabled") == nullptr)
-            return false;
-        const Value* enabled = find_path(value, "enabled");
-        return enabled == nullptr || !enabled->is(Kind::kBool) || !enabled->boolean;
+        if (key.status != KeyStatus::kSupported) return false;
+        if (find_key(path + ".enabled") != nullptr) {
+            const Value* enabled = find_path(value, "enabled");
+            return enabled == nullptr || !enabled->is(Kind::kBool) || !enabled->boolean;
+        }
+        const KeySpec* device_key = find_key(path + ".device");
+        if (device_key == nullptr || std::string_view(device_key->fallback) != "none") return false;
+        const Value* device = find_path(value, "device");
+        return device == nullptr || !device->is(Kind::kString) || device->text == "none";
     }
 
     // True when the section has a switch: then it alone decides, and is reported here if it is on.

@@ -69,8 +69,14 @@ std::vector<KeySpec> dslaunch_keys() {
          "sequence parallelism is not available yet in this version", ""},
         {"dslaunch.lora", kFree, "null", "", kNotYet, "Low-rank adapters",
          "LoRA is not available yet in this version", ""},
-        {"dslaunch.offload", kFree, "null", "", kNotYet, "Where state is kept",
-         "offload is not available yet in this version", ""},
+        {"dslaunch.offload", kObject, "null", "", kSupported,
+         "Offload to nvme, beside zero_optimization and aio", "", ""},
+        {"dslaunch.offload.chunk_numel", kInt, "null", ">0", kSupported,
+         "Elements of optimizer states that pass through memory together, null: the plan chooses",
+         "", ""},
+        {"dslaunch.offload.engine", kString, "auto", "auto|io_uring|threads", kSupported,
+         "How the disk is asked: by io_uring, by threads, or by io_uring where the kernel has it",
+         "", ""},
     };
 }
 

@@ -31,6 +31,11 @@ std::string own_gpu(const WorkerEnvironment& environment) {
 }
 
 void check_gpu_support(const RunConfig& config) {
+    if (config.offload.optimizer != OffloadDevice::kNone ||
+        config.offload.parameters != OffloadDevice::kNone)
+        fail(ExitCode::kConfig,
+             "zero_optimization.offload_optimizer, offload_param: not available on GPUs in this "
+             "version; remove them, or use dslaunch.device: cpu");
     if (config.zero.stage > 0)
         fail(ExitCode::kConfig,
              "zero_optimization.stage: {} is not available on a GPU in this version; use stage 0, "

@@ -91,12 +91,6 @@ const std::vector<Bad>& bad_configs() {
          {"c:1:33: zero_optimization.stage: must be one of 0, 1, 2, 3, not 4"}},
         {R"({"zero_optimization": 1})",
          {"c:1:23: zero_optimization: must be an object {…}, not 1"}},
-        {R"({"zero_optimization": {"cpu_offload": true}})",
-         {"c:1:39: zero_optimization.cpu_offload: use zero_optimization.offload_optimizer.device"}},
-        {R"({"zero_optimization": {"offload_param": {"device": "cpu"}}})",
-         {"c:1:52: zero_optimization.offload_param.device: offload of parameters is not available "
-          "yet in this "
-          "version"}},
         {R"({"zero_optimization": {"offload_param": {"device": "disk"}}})",
          {"c:1:52: zero_optimization.offload_param.device: must be one of none, cpu, nvme, not the "
           "string "
@@ -225,41 +219,87 @@ const std::vector<Bad>& bad_zeros() {
     return table;
 }
 
+const std::vector<Bad>& bad_offloads() {
+    static const std::vector<Bad> table = {
+        {"{zero_optimization: {cpu_offload: true}}",
+         {"c:1:35: zero_optimization.cpu_offload: is not there at ZeRO stage 0: give "
+          "zero_optimization.stage 1, which computes the same bits as stage 0"}},
+        {"{zero_optimization: {offload_optimizer: {device: nvme, nvme_path: /d}}}",
+         {"c:1:50: zero_optimization.offload_optimizer.device: is not there at ZeRO stage 0: give "
+          "zero_optimization.stage 1, which computes the same bits as stage 0"}},
+        {"{zero_optimization: {stage: 2, offload_param: {device: cpu}}}",
+         {"c:1:56: zero_optimization.offload_param.device: is not there at ZeRO stage 2: below "
+          "stage 3 every rank keeps all parameters, as in DeepSpeed"}},
+        {"{zero_optimization: {stage: 3, offload_param: {device: nvme}}}",
+         {"zero_optimization.offload_param.nvme_path: is not given: device nvme needs a folder on "
+          "the disk, or a list of one folder on each disk"}},
+        {"{zero_optimization: {stage: 3, offload_param: {device: nvme, nvme_path: [/a, 3]}}}",
+         {"c:1:73: zero_optimization.offload_param.nvme_path: must be a string or a list of "
+          "strings, not a list"}},
+        {"{zero_optimization: {stage: 1, offload_optimizer: {device: nvme, nvme_path: []}}}",
+         {"c:1:77: zero_optimization.offload_optimizer.nvme_path: is an empty list: give a folder "
+          "on the disk"}},
+        {"{zero_optimization: {stage: 1, offload_optimizer: {device: nvme, nvme_path: ''}}}",
+         {"c:1:77: zero_optimization.offload_optimizer.nvme_path: is empty: give a folder on the "
+          "disk"}},
+        {"{zero_optimization: {stage: 1, offload_optimizer: {device: nvme, nvme_path: '/a,/b'}}}",
+         {"c:1:77: zero_optimization.offload_optimizer.nvme_path: holds a comma: several disks are "
+          "given as a list of folders"}},
+        {"{zero_optimization: {stage: 1, offload_optimizer: {device: nvme, nvme_path: [/a, /a]}}}",
+         {"c:1:77: zero_optimization.offload_optimizer.nvme_path: names /a twice: give one folder "
+          "on each disk"}},
+        {"{zero_optimization: {stage: 3, offload_optimizer: {device: nvme, nvme_path: /a}, "
+         "offload_param: {device: nvme, nvme_path: [/a, /b]}}}",
+         {"c:1:123: zero_optimization.offload_param.nvme_path: is not "
+          "zero_optimization.offload_optimizer.nvme_path: the folders are one striped tier, give "
+          "the same list in both"}},
+        {"{zero_optimization: {stage: 3, offload_optimizer: {device: nvme, nvme_path: /a, "
+         "pin_memory: true}, offload_param: {device: nvme, nvme_path: /a, pin_memory: false}}}",
+         {"c:1:157: zero_optimization.offload_param.pin_memory: is not what "
+          "zero_optimization.offload_optimizer.pin_memory says: the two share their buffers, give "
+          "both the same"}},
+        {"{zero_optimization: {stage: 1, offload_optimizer: {device: nvme, nvme_path: /a, "
+         "buffer_count: 1}, sub_group_size: 10}, dslaunch: {offload: {chunk_numel: 11}}}",
+         {"c:1:95: zero_optimization.offload_optimizer.buffer_count: must be at least 2: one chunk "
+          "is updated while another one moves",
+          "c:1:154: dslaunch.offload.chunk_numel: 11 is above zero_optimization.sub_group_size = "
+          "10, the most that is updated at once"}},
+        {"{zero_optimization: {stage: 1, offload_optimizer: {device: nvme, nvme_path: /a, "
+         "ratio: 1.5, super_offload: true}}}",
+         {"c:1:88: zero_optimization.offload_optimizer.ratio: must be between 0 and 1, not 1.5",
+          "c:1:108: zero_optimization.offload_optimizer.super_offload: SuperOffload is not "
+          "available yet in this version"}},
+        {"{zero_optimization: {stage: 1, cpu_offload: true, cpu_offload_use_pin_memory: true, "
+         "offload_optimizer: {device: nvme, nvme_path: /a, pin_memory: true}}}",
+         {"c:1:45: zero_optimization.cpu_offload: is the old form of "
+          "zero_optimization.offload_optimizer.device, which is given too: remove it",
+          "c:1:79: zero_optimization.cpu_offload_use_pin_memory: is the old form of "
+          "zero_optimization.offload_optimizer.pin_memory, which is given too: remove it"}},
+        {"{zero_optimization: {stage: 1, offload_optimizer: {device: nvme, nvme_path: /a}}, "
+         "aio: {block_size: 5000, queue_depth: 40000, thread_count: 2, intra_op_parallelism: 2}}",
+         {"c:1:120: aio.queue_depth: 40000 is more than the most possible, 32768",
+          "c:1:141: aio.thread_count: is another name of aio.intra_op_parallelism, which is given "
+          "too: remove one",
+          "c:1:101: aio.block_size: must be a multiple of 4096: requests pass the page cache by, "
+          "which takes whole pages"}},
+        {"{dslaunch: {offload: {engine: libaio, cache: lru}}}",
+         {"c:1:31: dslaunch.offload.engine: must be one of auto, io_uring, threads, not the string "
+          "\"libaio\"",
+          "c:1:46: dslaunch.offload.cache: unknown key"}},
+    };
+    return table;
+}
+
 }  // namespace
 
 TEST_CASE("each bad config gives exactly its messages") {
     REQUIRE(bad_configs().size() >= 40);
-    for (const auto& table : {bad_configs(), bad_precisions(), bad_zeros()}) {
+    for (const auto& table : {bad_configs(), bad_precisions(), bad_zeros(), bad_offloads()}) {
         for (const Bad& bad : table) {
             CAPTURE(bad.text);
             CHECK(messages_of(bad) == bad.messages);
         }
     }
-}
-
-TEST_CASE(
-    "the ZeRO-Infinity config is refused by name for what is not there yet and for nothing else") {
-    const char* text = R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4,
-      "optimizer": {"type": "Adam", "params": {"lr": 0.001}},
-      "fp16": {"enabled": true, "loss_scale": 0, "loss_scale_window": 1000,
-               "initial_scale_power": 32,
-               "hysteresis": 2, "min_loss_scale": 1},
-      "zero_optimization": {"stage": 3,
-        "offload_param": {"device": "nvme", "nvme_path": "/local_nvme"},
-        "offload_optimizer": {"device": "nvme", "nvme_path": "/local_nvme"},
-        "stage3_max_live_parameters": 1e9, "stage3_prefetch_bucket_size": 1e7,
-        "stage3_param_persistence_threshold": 1e6}})";
-    ResolveOptions options;
-    options.world_size = 1;
-    Resolved resolved = resolve(parse_config(text, "c"), options);
-    std::vector<std::string> paths;
-    for (const Problem& problem : resolved.problems) paths.push_back(problem.path);
-    CHECK(paths == std::vector<std::string>{"zero_optimization.offload_param.device",
-                                            "zero_optimization.offload_optimizer.device"});
-    CHECK(resolved.config.precision.loss_scale.initial == 4294967296.0);
-    CHECK(resolved.config.zero.live_numel_max == 1'000'000'000);
-    CHECK(resolved.config.batch.accumulation_steps == 8);
-    CHECK(resolved.config.optimizer.kind == OptimizerKind::kAdamW);
 }
 
 TEST_CASE("hostile configs end with a message, not a crash or a hang") {

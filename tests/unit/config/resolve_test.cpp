@@ -74,6 +74,14 @@ std::vector<std::string> good_configs() {
             "dslaunch": {"shard": "layer"}})",
         R"({"bf16": {"enabled": true, "check_grad_overflow": false},
             "zero_optimization": {"stage": 1}, "communication_data_type": "fp32"})",
+        R"({"zero_optimization": {"stage": 3, "sub_group_size": 5e5,
+                "cpu_offload_use_pin_memory": false,
+                "offload_optimizer": {"device": "nvme", "nvme_path": ["/a", "/b"], "ratio": 0.5},
+                "offload_param": {"device": "nvme", "nvme_path": ["/b", "/a"], "buffer_size": 7e6,
+                                  "buffer_count": "auto", "max_in_cpu": 1e4}},
+            "aio": {"block_size": 65536, "thread_count": 3},
+            "dslaunch": {"offload": {"chunk_numel": 4096, "engine": "threads"}}})",
+        R"({"zero_optimization": {"stage": 2, "cpu_offload": true}})",
         "train_batch_size: 4   # YAML by the same keys\noptimizer:\n  type: Adam\n  params: "
         "{adam_w_mode: false}\n",
     };

@@ -71,6 +71,16 @@ TEST_CASE("a GPU that is asked for and not there is a set-up error that says wha
 TEST_CASE("what a GPU rank cannot do yet is refused by name") {
     RunConfig config;
     check_gpu_support(config);
+    for (const OffloadDevice device : {OffloadDevice::kCpu, OffloadDevice::kNvme}) {
+        config.offload.optimizer = device;
+        CHECK_THAT(refusal(ExitCode::kConfig, [&] { check_gpu_support(config); }),
+                   Catch::Contains("offload_optimizer, offload_param: not available on GPUs"));
+        config.offload.optimizer = OffloadDevice::kNone;
+        config.offload.parameters = device;
+        CHECK_THAT(refusal(ExitCode::kConfig, [&] { check_gpu_support(config); }),
+                   Catch::Contains("offload_optimizer, offload_param: not available on GPUs"));
+        config.offload.parameters = OffloadDevice::kNone;
+    }
     config.zero.stage = 2;
     CHECK_THAT(refusal(ExitCode::kConfig, [&] { check_gpu_support(config); }),
                Catch::Contains("zero_optimization.stage: 2"));

@@ -1,0 +1,177 @@
+// Offload, from its keys to the run config.
+#include "config/resolve.h"
+
+#include "support/catch.h"
+
+#include <fmt/core.h>
+
+#include <string>
+#include <vector>
+
+using namespace dslaunch;
+
+namespace {
+
+using Notes = std::vector<std::string>;
+
+Resolved resolved(const std::string& text) {
+    ResolveOptions options;
+    options.world_size = 1;
+    Resolved result = resolve(parse_config(text, "c"), options);
+    for (const Problem& problem : result.problems) UNSCOPED_INFO(problem.text());
+    CHECK(result.problems.empty());
+    return result;
+}
+
+Resolved with_optimizer(int64_t stage, const std::string& section, const std::string& more = "") {
+    return resolved(fmt::format("{{zero_optimization: {{stage: {}, offload_optimizer: {{{}}}}}{}}}",
+                                stage, section, more));
+}
+
+const ResolvedValue& value_at(const Resolved& result, const std::string& path) {
+    for (const ResolvedValue& value : result.values) {
+        if (value.path == path) return value;
+    }
+    FAIL(path << " is not among the values");
+    return result.values.front();
+}
+
+}  // namespace
+
+TEST_CASE("the ZeRO-Infinity config resolves as it stands") {
+    const char* text = R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4,
+      "optimizer": {"type": "Adam", "params": {"lr": 0.001}},
+      "fp16": {"enabled": true, "loss_scale": 0, "loss_scale_window": 1000,
+               "initial_scale_power": 32,
+               "hysteresis": 2, "min_loss_scale": 1},
+      "zero_optimization": {"stage": 3,
+        "offload_param": {"device": "nvme", "nvme_path": "/local_nvme"},
+        "offload_optimizer": {"device": "nvme", "nvme_path": "/local_nvme"},
+        "stage3_max_live_parameters": 1e9, "stage3_prefetch_bucket_size": 1e7,
+        "stage3_param_persistence_threshold": 1e6}})";
+    const Resolved result = resolved(text);
+    OffloadConfig expected;
+    expected.optimizer = OffloadDevice::kNvme;
+    expected.parameters = OffloadDevice::kNvme;
+    expected.nvme_paths = {"/local_nvme"};
+    CHECK(result.config.offload == expected);
+    CHECK(result.config.offload.on_disk());
+    CHECK(result.notes.empty());
+    CHECK(result.config.precision.loss_scale.initial == 4294967296.0);
+    CHECK(result.config.zero.live_numel_max == 1'000'000'000);
+    CHECK(result.config.batch.accumulation_steps == 8);
+    CHECK(result.config.optimizer.kind == OptimizerKind::kAdamW);
+    CHECK(value_at(result, "zero_optimization.offload_param.max_in_cpu")
+              .origin.starts_with("derived: 0, a rank's shard"));
+    CHECK(value_at(result, "aio.block_size").origin ==
+          "derived: what `dslaunch io-bench` stored for the disk, else the engine's");
+}
+
+TEST_CASE("nothing is offloaded unless a device says so") {
+    for (const char* section : {"", "device: none, nvme_path: null", "ratio: 1.0, pin_memory: true",
+                                "device: none, super_offload: true"}) {
+        CAPTURE(section);
+        const Resolved result = with_optimizer(0, section);
+        CHECK(result.config.offload == OffloadConfig{});
+        CHECK_FALSE(result.config.offload.on_disk());
+        CHECK(result.notes.empty());
+    }
+}
+
+TEST_CASE("every number of both tiers and of the disk is read") {
+    const Resolved result = resolved(
+        "{zero_optimization: {stage: 3, sub_group_size: 1e8, offload_optimizer: {device: nvme, "
+        "nvme_path: [/a, /b], pin_memory: false, ratio: 0.25, buffer_count: 2}, offload_param: "
+        "{device: nvme, nvme_path: [/b, /a], buffer_count: 3, buffer_size: 1e6, max_in_cpu: 7}}, "
+        "aio: {block_size: 8192, queue_depth: 64, intra_op_parallelism: 4}, dslaunch: {offload: "
+        "{chunk_numel: 100000, engine: io_uring}}}");
+    OffloadConfig expected;
+    expected.optimizer = OffloadDevice::kNvme;
+    expected.parameters = OffloadDevice::kNvme;
+    expected.nvme_paths = {"/a", "/b"};
+    expected.chunk_numel = 100'000;
+    expected.sub_group_numel = 100'000'000;
+    expected.optimizer_buffer_count = 2;
+    expected.optimizer_ratio = 0.25;
+    expected.parameter_buffer_count = 3;
+    expected.parameter_buffer_numel = 1'000'000;
+    expected.parameters_in_memory_numel = 7;
+    expected.pin_memory = false;
+    expected.aio = {8192, 64, 4};
+    expected.engine = OffloadEngine::kIoUring;
+    CHECK(result.config.offload == expected);
+    CHECK(result.notes == Notes{"c:1:239: zero_optimization.offload_param.buffer_size is an upper "
+                                "bound: a buffer is as large as what passes through it"});
+}
+
+TEST_CASE("optimizer states go to disk from stage 1 on, parameters at stage 3") {
+    for (int64_t stage : {1, 2, 3}) {
+        const OffloadConfig offload =
+            with_optimizer(stage, "device: nvme, nvme_path: /d").config.offload;
+        CHECK(offload.optimizer == OffloadDevice::kNvme);
+        CHECK(offload.parameters == OffloadDevice::kNone);
+        CHECK(offload.nvme_paths == std::vector<std::string>{"/d"});
+        CHECK(offload.parameters_in_memory_numel == 0);
+    }
+    const Resolved mixed = resolved(
+        "{zero_optimization: {stage: 3, offload_optimizer: {device: cpu}, offload_param: {device: "
+        "nvme, nvme_path: /d}}}");
+    CHECK(mixed.config.offload.optimizer == OffloadDevice::kCpu);
+    CHECK(mixed.config.offload.parameters == OffloadDevice::kNvme);
+}
+
+TEST_CASE("device cpu is accepted, and what a CPU run makes of it is said") {
+    const Resolved result = with_optimizer(
+        1, "device: cpu, pin_memory: false, ratio: 0.5, buffer_count: 3, nvme_path: /d");
+    CHECK(result.config.offload.optimizer == OffloadDevice::kCpu);
+    CHECK_FALSE(result.config.offload.on_disk());
+    CHECK(result.config.offload.optimizer_ratio == 1.0);
+    const std::string section = "zero_optimization.offload_optimizer.";
+    const std::string why = " has no effect: read only with device nvme";
+    CHECK(result.notes ==
+          Notes{"c:1:60: " + section +
+                    "device moves nothing on a CPU run: everything is in CPU memory already",
+                "c:1:124: " + section + "nvme_path" + why, "c:1:91: " + section + "ratio" + why,
+                "c:1:110: " + section + "buffer_count" + why,
+                "c:1:77: " + section + "pin_memory" + why});
+}
+
+TEST_CASE("what DeepSpeed's first versions had is taken as what came after it") {
+    const Resolved on =
+        resolved("{zero_optimization: {stage: 3, cpu_offload: true, cpu_offload_param: false}}");
+    CHECK(on.config.offload.optimizer == OffloadDevice::kCpu);
+    CHECK(on.config.offload.parameters == OffloadDevice::kNone);
+    const std::string old = "zero_optimization.cpu_offload";
+    CHECK(
+        on.notes ==
+        Notes{"c:1:45: " + old +
+                  " is deprecated, taken as zero_optimization.offload_optimizer.device: cpu",
+              "c:1:45: " + old + " moves nothing on a CPU run: everything is in CPU memory already",
+              "c:1:70: " + old +
+                  "_param is deprecated, taken as zero_optimization.offload_param.device: none"});
+    const Resolved pinned = resolved(
+        "{zero_optimization: {stage: 1, cpu_offload_use_pin_memory: false, offload_optimizer: "
+        "{device: nvme, nvme_path: /d}}}");
+    CHECK_FALSE(pinned.config.offload.pin_memory);
+    CHECK(pinned.notes == Notes{"c:1:60: " + old +
+                                "_use_pin_memory is deprecated, taken as "
+                                "zero_optimization.offload_optimizer.pin_memory"});
+}
+
+TEST_CASE("what the plan does anyway, or nobody reads, is accepted and said") {
+    const Resolved result = with_optimizer(
+        1,
+        "device: nvme, nvme_path: /d, pipeline_read: true, pipeline_write: true, fast_init: true, "
+        "cpuadam_cores_perc: 0.5",
+        ", aio: {single_submit: true, overlap_events: false, use_gds: true}");
+    CHECK(result.config.offload.on_disk());
+    CHECK(result.notes.size() == 7);
+    const Resolved unread =
+        resolved("{aio: {queue_depth: 9}, dslaunch: {offload: {chunk_numel: 8, engine: threads}}}");
+    CHECK(unread.config.offload == OffloadConfig{});
+    CHECK(unread.notes ==
+          Notes{"c:1:59: dslaunch.offload.chunk_numel has no effect: read only with "
+                "offload_optimizer to nvme",
+                "c:1:21: aio.queue_depth has no effect: read only with offload to nvme",
+                "c:1:70: dslaunch.offload.engine has no effect: read only with offload to nvme"});
+}

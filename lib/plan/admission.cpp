@@ -79,7 +79,7 @@ std::string line_of(const TierVerdict& verdict) {
 }  // namespace
 
 Bytes HostNeed::of_host() const {
-    return private_total + arena + kProgramMemory * ranks + kProgramCode;
+    return private_total + arena + kProgramMemory * ranks;
 }
 
 Bytes HostNeed::of_rank() const {
@@ -137,7 +137,7 @@ std::string admission_table(const HostNeed& need, std::span<const TierVerdict> v
     for (const TierVerdict& verdict : verdicts) text += line_of(verdict);
     text += fmt::format("memory is {} of the ranks' own, {} shared, {} for the program\n",
                         to_text(need.private_total), to_text(need.arena),
-                        to_text(kProgramMemory * need.ranks + kProgramCode));
+                        to_text(kProgramMemory * need.ranks));
     return text;
 }
 
@@ -145,7 +145,7 @@ void begin_admission_json(const HostNeed& need, std::span<const TierVerdict> ver
                           JsonWriter& json) {
     json.begin_object().field("ranks", need.ranks).field("fits", all_fit(verdicts));
     json.field("private_bytes", need.private_total.value).field("arena_bytes", need.arena.value);
-    json.field("program_bytes", (kProgramMemory * need.ranks + kProgramCode).value);
+    json.field("program_bytes", (kProgramMemory * need.ranks).value);
     json.field("disk_bytes", need.disk.value).key("tiers").begin_array();
     for (const TierVerdict& verdict : verdicts) {
         json.begin_object().field("tier", verdict.name).field("need_bytes", verdict.need.value);

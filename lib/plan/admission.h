@@ -23,7 +23,8 @@ struct HostNeed {
     Bytes arena;          // shared by the ranks
     Bytes disk;           // offload files of all ranks
 
-    // With the program itself: its own memory in each rank, its code once.
+    // With the program itself, but for its code, which the system gives back and reads again as it
+    // does with other files.
     [[nodiscard]] Bytes of_host() const;
     // Of the rank that needs most, counted as its resident set is: with all that it shares.
     [[nodiscard]] Bytes of_rank() const;
@@ -33,7 +34,7 @@ struct HostNeed {
 inline constexpr Bytes kProgramMemory = mib(72);
 // Of it, what processes' own limits count and nobody touches: stacks of threads started later.
 inline constexpr Bytes kProgramStacks = mib(16);
-// Code and constants of it and of its libraries, which the ranks of a host share.
+// Code and constants of it and of its libraries: part of a rank's resident set.
 inline constexpr Bytes kProgramCode = mib(84);
 
 // PLANS: of one host's ranks. ARENA: whole. REQUIRES: at least one plan, none of them a GPU's.

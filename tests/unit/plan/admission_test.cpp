@@ -36,8 +36,6 @@ MemoryLimit host_limit(Bytes left) {
     return {"MemAvailable", left};
 }
 
-constexpr int64_t kOne = kProgramMemory.value + kProgramCode.value;
-
 ExitCode refusal(const HostNeed& need, const HostLimits& limits, std::string& message) {
     try {
         require_admission(need, admit(need, limits), "do this");
@@ -58,13 +56,13 @@ TEST_CASE("a host needs its ranks' own memory, one arena, and the program") {
     CHECK(need.private_total == mib(37));
     CHECK(need.private_max == mib(24));
     CHECK(need.disk == Bytes{});
-    CHECK(need.of_host() == mib(97) + kProgramMemory * 2 + kProgramCode);
+    CHECK(need.of_host() == mib(97) + kProgramMemory * 2);
     CHECK(need.of_rank() == mib(84) + kProgramMemory + kProgramCode);
 }
 
 TEST_CASE("a need is admitted up to the limit to the byte, and no byte beyond") {
     const HostNeed need = need_of(100, 200);
-    const Bytes exact = mib(300) + Bytes{kOne};
+    const Bytes exact = mib(300) + kProgramMemory;
     CHECK(all_fit(admit(need, limits_of({host_limit(exact)}))));
     CHECK_FALSE(all_fit(admit(need, limits_of({host_limit(exact - Bytes{1})}))));
     // What the ranks hold when the limits are read is theirs.
@@ -126,29 +124,29 @@ TEST_CASE("too little memory is the code for a machine that lacks something, wit
     CHECK(refusal(need_of(200, 100, 2), limits_of({host_limit(mib(300))}), message) ==
           ExitCode::kSetup);
     CHECK(message ==
-          "the job does not fit this host: memory: 528.0 MiB needed by 2 ranks, 300.0 "
+          "the job does not fit this host: memory: 444.0 MiB needed by 2 ranks, 300.0 "
           "MiB there (MemAvailable); do this");
     CHECK(refusal(need_of(200, 100), limits_of({host_limit(gib(1))}), message) == ExitCode::kOk);
 }
 
 TEST_CASE("the table and the JSON say need and limit of each tier") {
     const HostNeed need = need_of(100, 200, 1, 50);
-    HostLimits limits = limits_of({host_limit(mib(400))});
+    HostLimits limits = limits_of({host_limit(mib(300))});
     limits.disks = {{"/d", 1, mib(60), mib(1)}};
     const std::vector<TierVerdict> verdicts = admit(need, limits);
     CHECK(admission_table(need, verdicts) ==
           "1 rank of a host                 need        limit\n"
-          "memory                      456.0 MiB    400.0 MiB  TOO LITTLE: MemAvailable\n"
+          "memory                      372.0 MiB    300.0 MiB  TOO LITTLE: MemAvailable\n"
           "disk /d                      50.0 MiB     59.0 MiB  60.0 MiB free, less 1.0 MiB for "
           "others\n"
-          "memory is 100.0 MiB of the ranks' own, 200.0 MiB shared, 156.0 MiB for the program\n");
+          "memory is 100.0 MiB of the ranks' own, 200.0 MiB shared, 72.0 MiB for the program\n");
     JsonWriter json;
     begin_admission_json(need, verdicts, json);
     json.end_object();
     CHECK(json.text() ==
           "{\"ranks\": 1, \"fits\": false, \"private_bytes\": 104857600, \"arena_bytes\": "
-          "209715200, \"program_bytes\": 163577856, \"disk_bytes\": 52428800, \"tiers\": "
-          "[{\"tier\": \"memory\", \"need_bytes\": 478150656, \"limit_bytes\": 419430400, "
+          "209715200, \"program_bytes\": 75497472, \"disk_bytes\": 52428800, \"tiers\": "
+          "[{\"tier\": \"memory\", \"need_bytes\": 390070272, \"limit_bytes\": 314572800, "
           "\"limited_by\": \"MemAvailable\", \"fits\": false}, {\"tier\": \"disk /d\", "
           "\"need_bytes\": 52428800, \"limit_bytes\": 61865984, \"limited_by\": \"60.0 MiB free, "
           "less 1.0 MiB for others\", \"fits\": true}]}");

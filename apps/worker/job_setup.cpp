@@ -61,13 +61,6 @@ void place_path(std::string& path, const std::string& folder) {
     if (::access(beside.c_str(), F_OK) == 0) path = beside;
 }
 
-void check_supported(const RunConfig& config) {
-    if (config.save.interval > 0)
-        fail(ExitCode::kConfig,
-             "dslaunch.save.interval: checkpoints are not available in this version; weights are "
-             "written at the end");
-}
-
 LowerOptions lower_options(const RunConfig& config, c10::Device device) {
     LowerOptions options;
     options.loss = config.loss;
@@ -200,6 +193,16 @@ StepPlanOptions plan_options(const RunConfig& config, const Topology& place, boo
 
 }  // namespace
 
+std::string why_unsupported(const RunConfig& config) {
+    if (config.save.interval > 0)
+        return "dslaunch.save.interval: checkpoints are not available in this version; weights are "
+               "written at the end";
+    if (config.offload.on_disk())
+        return "zero_optimization.offload_optimizer.device, offload_param.device: nvme is read and "
+               "checked, but training with it is not available in this version; use none";
+    return "";
+}
+
 JobSetup set_up_job(const JobArguments& arguments, const Topology& place) {
     JobSetup setup;
     FoundConfig found = find_config(arguments);
@@ -209,9 +212,12 @@ JobSetup set_up_job(const JobArguments& arguments, const Topology& place) {
     setup.resolved =
         resolve(found.config, {place.world_size(), /*needs_steps=*/!arguments.plan_only});
     require_valid(setup.resolved);
-    check_supported(setup.config());
-    place_path(setup.resolved.config.data.train_path, found.folder);
-    place_path(setup.resolved.config.data.eval_path, found.folder);
+    if (const std::string why = why_unsupported(setup.config()); !why.empty())
+        fail(ExitCode::kConfig, "{}", why);
+    RunConfig& placed = setup.resolved.config;
+    place_path(placed.data.train_path, found.folder);
+    place_path(placed.data.eval_path, found.folder);
+    for (std::string& folder : placed.offload.nvme_paths) place_path(folder, found.folder);
 
     const c10::Device device =
         arguments.open_device ? arguments.open_device(setup.config()) : c10::Device(c10::kCPU);
@@ -230,13 +236,18 @@ JobSetup set_up_job(const JobArguments& arguments, const Topology& place) {
     const std::vector<c10::IValue> batch =
         assume_tokens ? token_zeros(setup) : open_and_check_data(setup, place);
     setup.info = measure_batch(setup, on_device(batch, device), place);
+    plan_job(setup, place);
+    return setup;
+}
+
+void plan_job(JobSetup& setup, const Topology& place) {
+    const RunConfig& config = setup.config();
     setup.layout = make_flat_layout(setup.info, layout_options(config, setup.on_gpu));
     setup.partition = std::make_unique<Partition>(
         make_partition(setup.layout, setup.info, config.zero.shard, place.world_size()));
     setup.plan_options = plan_options(config, place, setup.on_gpu);
     setup.plan_options.partition = setup.partition.get();
     setup.plan = make_plan(setup, place);
-    return setup;
 }
 
 StepPlan make_plan(const JobSetup& setup, const Topology& place) {
@@ -246,14 +257,18 @@ StepPlan make_plan(const JobSetup& setup, const Topology& place) {
     return setup.on_gpu ? make_device_plan(std::move(plan)) : plan;
 }
 
-void check_host_plans(const JobSetup& setup, const Topology& place) {
+std::vector<StepPlan> make_host_plans(const JobSetup& setup, const Topology& place) {
     std::vector<StepPlan> plans;
     for (int local = 0; local < place.local_world_size(); ++local) {
         Topology rank = place;
         rank.local_rank = local;
         plans.push_back(make_plan(setup, rank));
     }
-    const std::vector<std::string> problems = check_plans(plans);
+    return plans;
+}
+
+void check_host_plans(const JobSetup& setup, const Topology& place) {
+    const std::vector<std::string> problems = check_plans(make_host_plans(setup, place));
     DSL_CHECK(problems.empty(), "the plans of this host's ranks do not fit together: {}",
               problems.front());
 }

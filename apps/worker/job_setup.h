@@ -48,8 +48,16 @@ struct JobSetup {
 // Throws Error{kConfig} with all problems of the config, Error{kInput} for model and data.
 [[nodiscard]] JobSetup set_up_job(const JobArguments& arguments, const Topology& place);
 
-// The step plan of the rank that OPTIONS names.
+// Layout, partition, options and plan from what SETUP has: the config, the model's measures, and
+// whether it is for a GPU.
+void plan_job(JobSetup& setup, const Topology& place);
+
+// What a config asks for that cannot be trained yet, as an error's message; empty: nothing.
+[[nodiscard]] std::string why_unsupported(const RunConfig& config);
+
+// The step plan of the rank at PLACE, and those of all ranks of its host.
 [[nodiscard]] StepPlan make_plan(const JobSetup& setup, const Topology& place);
+[[nodiscard]] std::vector<StepPlan> make_host_plans(const JobSetup& setup, const Topology& place);
 
 // The plans of all local ranks of PLACE's host, checked together; aborts on what is wrong (a bug of
 // ours).

@@ -6,6 +6,7 @@
 #include "graph/compute_context.h"
 #include "plan/plan_text.h"
 #include "runtime/rank_device.h"
+#include "worker/host_admission.h"
 #include "worker/job_setup.h"
 #include "worker/roles.h"
 
@@ -57,6 +58,30 @@ void print_shards(const JobSetup& setup, const PlanArguments& arguments) {
     fmt::print("{}", arguments.json ? json.text() + "\n" : text);
 }
 
+// A job on hosts like this machine, as a run would be admitted to it.
+HostAdmission admit_here(const JobSetup& setup, const PlanArguments& arguments) {
+    return admit_host(setup, place_of(arguments, 0), /*processes=*/1);
+}
+
+void print_admission(const JobSetup& setup, const PlanArguments& arguments) {
+    if (setup.on_gpu) return;
+    const HostAdmission host = admit_here(setup, arguments);
+    fmt::print("\n{}", admission_table(host.need, host.verdicts));
+    if (!host.advice.empty())
+        fmt::print("a run on hosts like this machine would be refused: {}\n", host.advice);
+}
+
+void admission_json(const JobSetup& setup, const PlanArguments& arguments, JsonWriter& json) {
+    json.key("admission");
+    if (setup.on_gpu) {
+        json.null();
+        return;
+    }
+    const HostAdmission host = admit_here(setup, arguments);
+    begin_admission_json(host.need, host.verdicts, json);
+    json.field("advice", host.advice).end_object();
+}
+
 void print_json(const JobSetup& setup, const PlanArguments& arguments) {
     JsonWriter json;
     json.begin_object().field("world_size", arguments.world_size);
@@ -84,7 +109,9 @@ void print_json(const JobSetup& setup, const PlanArguments& arguments) {
     for (int rank = 0; rank < arguments.world_size; ++rank) {
         plan_json(make_plan(setup, place_of(arguments, rank)), setup.info, setup.layout, json);
     }
-    json.end_array().end_object();
+    json.end_array();
+    admission_json(setup, arguments, json);
+    json.end_object();
     fmt::print("{}\n", json.text());
 }
 
@@ -140,6 +167,7 @@ int plan_main(int argc, char** argv) {
             fmt::print("{} needs the module itself: what it calls stays in one segment\n\n",
                        opaque);
         fmt::print("{}", plan_table(setup.plan, setup.info, setup.layout));
+        print_admission(setup, arguments);
     }
     return 0;
 }

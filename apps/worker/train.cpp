@@ -32,6 +32,7 @@
 #include "runtime/trainer.h"
 #include "storage/atomic_file.h"
 #include "worker/archive_hash.h"
+#include "worker/host_admission.h"
 #include "worker/job_setup.h"
 #include "worker/roles.h"
 #include "zero/device_state.h"
@@ -162,7 +163,10 @@ class TrainRole {
             return gpu_.device;
         };
         setup_ = set_up_job(arguments_.job, place_);
-        if (place_.local_rank == 0) check_host_plans(setup_, place_);
+        if (place_.local_rank == 0) {
+            check_host_plans(setup_, place_);
+            check_room_for_job();
+        }
         if (first() && !arguments_.output.empty())
             check_room_for_weights(*setup_.model, arguments_.output);
         if (first()) describe_run(setup_, environment_, reporter_);
@@ -190,6 +194,14 @@ class TrainRole {
 
   private:
     [[nodiscard]] bool first() const { return environment_.rank == 0; }
+
+    // What the host's ranks are about to take, and whether it is there.
+    void check_room_for_job() {
+        if (setup_.on_gpu) return;
+        const HostAdmission host = admit_host(setup_, place_, place_.local_world_size());
+        if (first()) log_info("admission", "\n{}", admission_table(host.need, host.verdicts));
+        require_admission(host.need, host.verdicts, host.advice);
+    }
 
     // An archive is a program: one that the user did not expect must not run at all.
     void identify_archive() {

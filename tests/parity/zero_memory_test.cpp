@@ -69,16 +69,24 @@ void look_at_workers(pid_t launcher, MemoryRun& run) {
     run.pss_bytes = std::max(run.pss_bytes, pss_kib << 10);
 }
 
-// LIMIT_KIB: what each process may hold of private data (RLIMIT_DATA), "unlimited" or a number.
+// The command line of PROGRAM under RLIMIT_DATA, what each process may hold of private data:
+// "unlimited" or a number of KiB.
+std::vector<std::string> limited(const std::string& limit_kib, std::vector<std::string> program) {
+    std::vector<std::string> all = {"/bin/sh", "-c",
+                                    "ulimit -d \"$1\" && shift && OMP_NUM_THREADS=1 exec \"$@\"",
+                                    "sh", limit_kib};
+    all.insert(all.end(), program.begin(), program.end());
+    return all;
+}
+
 MemoryRun train_gpt(const std::string& model, const Json& config,
                     const std::string& limit_kib = "unlimited") {
     const TemporaryFolder folder;
     write_file(folder.path() + "/config.json", config.dump());
     JobProcess process(
-        folder,
-        {"/bin/sh", "-c", "ulimit -d \"$1\" && shift && OMP_NUM_THREADS=1 exec \"$@\"", "sh",
-         limit_kib, kLauncher, "--num_gpus", std::to_string(kRanks), "--device", "cpu", model,
-         "--config", folder.path() + "/config.json", "--output", folder.path() + "/out"});
+        folder, limited(limit_kib, {kLauncher, "--num_gpus", std::to_string(kRanks), "--device",
+                                    "cpu", model, "--config", folder.path() + "/config.json",
+                                    "--output", folder.path() + "/out"}));
     MemoryRun run;
     const pid_t launcher = process.pid();
     const bool ended = wait_until(
@@ -158,17 +166,56 @@ TEST_CASE("all processes of a job together hold less at stage 3 by what the stag
     CHECK(replicated.pss_bytes - sharded.pss_bytes > saved * 9 / 10);
 }
 
-TEST_CASE("a job that a limit on memory ends at stage 0 trains at stage 3 under the same limit") {
+TEST_CASE("a job that a limit on memory forbids is refused with the config that fits it") {
     const TemporaryFolder folder;
     const std::string model = make_gpt(folder);
     const std::string limit_kib = std::to_string(kLimit.value >> 10);
     const MemoryRun replicated = train_gpt(model, gpt_config(0), limit_kib);
     INFO(replicated.err);
     CHECK(replicated.code == static_cast<int>(ExitCode::kSetup));
-    CHECK(replicated.err.find("raise the memory limit of this job") != std::string::npos);
-    const MemoryRun sharded = train_gpt(model, gpt_config(3), limit_kib);
-    INFO(sharded.err);
-    CHECK(sharded.code == 0);
+    CHECK(replicated.err.find("the job does not fit this host: own memory of a rank: ") !=
+          std::string::npos);
+    CHECK(replicated.err.find("(RLIMIT_DATA); this would fit, with ") != std::string::npos);
+    CHECK(replicated.err.find("of memory: zero_optimization.stage: 1") != std::string::npos);
+    for (const int stage : {1, 3}) {
+        const MemoryRun sharded = train_gpt(model, gpt_config(stage), limit_kib);
+        INFO(sharded.err);
+        CHECK(sharded.code == 0);
+    }
+}
+
+TEST_CASE("a plan says whether this machine would admit the job") {
+    const TemporaryFolder folder;
+    const std::string model = make_gpt(folder);
+    write_file(folder.path() + "/config.json", gpt_config(0).dump());
+    const auto plan = [&](const std::string& limit_kib, bool json) {
+        std::vector<std::string> command = {kLauncher,
+                                            "plan",
+                                            model,
+                                            "--world-size",
+                                            std::to_string(kRanks),
+                                            "--config",
+                                            folder.path() + "/config.json"};
+        if (json) command.push_back("--json");
+        JobProcess process(folder, limited(limit_kib, std::move(command)));
+        CHECK(process.wait(60'000) == 0);
+        return process.out();
+    };
+    const std::string limit_kib = std::to_string(kLimit.value >> 10);
+    const std::string refused = plan(limit_kib, false);
+    INFO(refused);
+    CHECK(refused.find("TOO LITTLE: RLIMIT_DATA") != std::string::npos);
+    CHECK(refused.find("a run on hosts like this machine would be refused: this would fit") !=
+          std::string::npos);
+    const Json admitted = Json::parse(plan("unlimited", true)).at("admission");
+    INFO(admitted.dump());
+    CHECK(admitted.at("fits") == true);
+    CHECK(admitted.at("ranks") == kRanks);
+    CHECK(admitted.at("tiers").size() == 1);
+    const Json limited_plan = Json::parse(plan(limit_kib, true)).at("admission");
+    CHECK(limited_plan.at("fits") == false);
+    CHECK(limited_plan.at("tiers").at(1).at("fits") == false);
+    CHECK(limited_plan.at("private_bytes") == admitted.at("private_bytes"));
 }
 
 }  // namespace dslaunch::test

@@ -1,0 +1,82 @@
+#include "worker/host_admission.h"
+
+#include "plan/memory_choice.h"
+#include "runtime/comm/arena.h"
+#include "zero/zero_state.h"
+
+namespace dslaunch {
+
+namespace {
+
+HostNeed need_of(const JobSetup& setup, const Topology& place) {
+    const ShardMap shards(setup.layout, setup.partition.get(), setup.plan_options.stage, place);
+    ArenaLayout arena(place.local_world_size());
+    (void)ZeroState::add_slices(
+        {&setup.layout, setup.partition.get(), &setup.plan_options, &setup.plan, &shards},
+        setup.config().precision.compute, arena);
+    return host_need(make_host_plans(setup, place), arena.total_bytes());
+}
+
+MemoryChoice choice_of(const RunConfig& config) {
+    MemoryChoice choice;
+    choice.stage = config.zero.stage;
+    choice.recompute_groups = config.recompute_groups;
+    choice.optimizer_on_disk = config.offload.optimizer == OffloadDevice::kNvme;
+    choice.parameters_on_disk = config.offload.parameters == OffloadDevice::kNvme;
+    choice.micro_rows = config.batch.micro_rows;
+    return choice;
+}
+
+RunConfig with_choice(RunConfig config, const MemoryChoice& choice) {
+    config.zero.stage = choice.stage;
+    if (choice.stage >= 2) config.reduce = ReduceWhen::kMicroStep;
+    config.recompute_groups = choice.recompute_groups;
+    if (choice.optimizer_on_disk) config.offload.optimizer = OffloadDevice::kNvme;
+    if (choice.parameters_on_disk) config.offload.parameters = OffloadDevice::kNvme;
+    config.batch.accumulation_steps *= config.batch.micro_rows / choice.micro_rows;
+    config.batch.micro_rows = choice.micro_rows;
+    return config;
+}
+
+// INFO with NUMERATOR / DENOMINATOR of its rows: what a row takes is taken to be the same.
+ModelInfo with_rows(ModelInfo info, int64_t numerator, int64_t denominator) {
+    const auto scale = [&](Bytes& bytes) { bytes.value = bytes.value * numerator / denominator; };
+    for (SegmentInfo& segment : info.segments) {
+        scale(segment.output_bytes);
+        scale(segment.activation_bytes);
+        segment.forward_flops = segment.forward_flops * numerator / denominator;
+    }
+    scale(info.batch_bytes);
+    return info;
+}
+
+std::optional<HostNeed> need_with(const JobSetup& setup, const Topology& place,
+                                  const MemoryChoice& choice) {
+    if (choice.optimizer_on_disk && choice.stage < 1) return {};
+    if (choice.parameters_on_disk && choice.stage < 3) return {};
+    JobSetup other;
+    other.resolved.config = with_choice(setup.config(), choice);
+    if (!why_unsupported(other.config()).empty()) return {};
+    other.info = with_rows(setup.info, choice.micro_rows, setup.config().batch.micro_rows);
+    plan_job(other, place);
+    return need_of(other, place);
+}
+
+}  // namespace
+
+HostAdmission admit_host(const JobSetup& setup, const Topology& place, int processes) {
+    ChoiceSearch search;
+    search.from = choice_of(setup.config());
+    search.segments = static_cast<int64_t>(setup.info.segments.size());
+    search.limits = {read_memory_state(), processes,
+                     read_disk_room(setup.config().offload.nvme_paths)};
+    search.need_of = [&](const MemoryChoice& choice) { return need_with(setup, place, choice); };
+    HostAdmission admission;
+    admission.need = need_of(setup, place);
+    admission.verdicts = admit(admission.need, search.limits);
+    if (!all_fit(admission.verdicts))
+        admission.advice = admission_advice(search, admission.verdicts);
+    return admission;
+}
+
+}  // namespace dslaunch

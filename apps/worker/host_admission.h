@@ -1,0 +1,24 @@
+// Whether a job fits the host it runs on: the plans of the host's ranks, and of the configs near
+// its own, beside the limits that this process sees. Where it stands: job setup -> admission ->
+// arena.
+#pragma once
+
+#include <vector>
+
+#include "plan/admission.h"
+#include "worker/job_setup.h"
+
+namespace dslaunch {
+
+struct HostAdmission {
+    HostNeed need;
+    std::vector<TierVerdict> verdicts;
+    std::string advice;  // where something does not fit
+};
+
+// Of PLACE's host. PROCESSES: how many like this one hold their memory already and are ranks of the
+// job, or stand for one. REQUIRES: not for a GPU. Throws Error{kDisk} for a folder of nvme_path
+// that is not there.
+[[nodiscard]] HostAdmission admit_host(const JobSetup& setup, const Topology& place, int processes);
+
+}  // namespace dslaunch

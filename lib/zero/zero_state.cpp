@@ -46,7 +46,7 @@ ZeroState::ZeroState(Model& model, const ZeroPlace& place, const ZeroSlices& sli
     parameters_.emplace(model, map, slices.parameters, options.dtype, arena, group, collectives,
                         master_);
     collectives.barrier();
-    optimizer_.emplace(options.optimizer, map.state_numel());
+    optimizer_.emplace(options.optimizer, map.state_numel(), options.update_threads);
     const bool sums_itself =
         std::none_of(place.plan->instructions.begin(), place.plan->instructions.end(),
                      [](const Instruction& instruction) { return instruction.op == Op::kReduce; });
@@ -194,9 +194,8 @@ void ZeroState::update(int b) {
         // The replicas of what other ranks write come first: L2 decay reads the parameters of
         // before the step.
         update_pieces(false);
-        const bool decoupled = options_.optimizer.kind == OptimizerKind::kAdamW;
-        const bool reads_replicas = place_.map->stage() == 0 && !half() &&
-                                    options_.optimizer.weight_decay != 0 && !decoupled;
+        const bool reads_replicas =
+            place_.map->stage() == 0 && !half() && options_.optimizer.decays_gradient();
         if (reads_replicas) {
             group_.post(slices_.replicas[i], static_cast<uint32_t>(step_));
             group_.await_all(slices_.replicas[i], static_cast<uint32_t>(step_));
@@ -219,14 +218,16 @@ void ZeroState::update_piece(const OwnedPiece& piece, const Run& run) {
             update.range.gradient_scale = scale * clip_factor_;
             std::byte* values =
                 piece.writes || !half() ? parameters_->kept(piece.bucket, part.begin) : nullptr;
+            const auto numel = static_cast<size_t>(part.numel);
             if (half()) {
-                update.range.parameters = master_.data() + update.offset_numel;
-                update.range.half_parameters = reinterpret_cast<uint16_t*>(values);
+                update.range.parameters = {master_.data() + update.offset_numel, numel};
+                if (values != nullptr)
+                    update.range.half_parameters = {reinterpret_cast<uint16_t*>(values), numel};
                 update.range.half_dtype = options_.dtype;
             } else if (piece.writes) {
-                update.range.parameters = reinterpret_cast<float*>(values);
+                update.range.parameters = {reinterpret_cast<float*>(values), numel};
             } else {
-                update.range.decay_parameters = reinterpret_cast<const float*>(values);
+                update.range.decay_parameters = {reinterpret_cast<const float*>(values), numel};
             }
             optimizer_->update(update, settings_.lr, run.step);
         });

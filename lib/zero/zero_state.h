@@ -36,6 +36,7 @@ struct ZeroOptions {
     // Gradients that are not finite skip the step instead of ending the run: a loss scale is being
     // looked for.
     bool skip_overflow = false;
+    int update_threads = 1;  // that share a bucket's update, the lane's own among them
 };
 
 // What all parts of a state are built from; everything must outlive it.

@@ -97,12 +97,46 @@ TEST_CASE("an optimizer holds as many fp32 states per parameter as its kind need
         int64_t states;
     };
     for (const Row& row : {Row{OptimizerKind::kAdam, 0, 2}, Row{OptimizerKind::kAdamW, 0, 2},
-                           Row{OptimizerKind::kSgd, 0, 0}, Row{OptimizerKind::kSgd, 0.9, 1}}) {
+                           Row{OptimizerKind::kSgd, 0, 0}, Row{OptimizerKind::kSgd, 0.9, 1},
+                           Row{OptimizerKind::kAdagrad, 0, 1}, Row{OptimizerKind::kLion, 0, 1}}) {
         OptimizerConfig config;
         config.kind = row.kind;
         config.momentum = row.momentum;
         CHECK(FlatOptimizerState::states_per_parameter(config) == row.states);
         CHECK(FlatOptimizerState(config, 48).bytes() == row.states * 48 * 4);
+    }
+}
+
+TEST_CASE("threads that share an update change no bit of it") {
+    constexpr size_t kNumel = 5 * ThreadTeam::kBlockNumel + 1001;
+    for (const OptimizerKind kind :
+         {OptimizerKind::kAdam, OptimizerKind::kAdamW, OptimizerKind::kSgd, OptimizerKind::kAdagrad,
+          OptimizerKind::kLion}) {
+        OptimizerConfig config;
+        config.kind = kind;
+        config.weight_decay = 0.1;
+        config.momentum = 0.9;
+        config.initial_accumulator_value = 0.5;
+        const auto train = [&](int threads) {
+            FlatOptimizerState state(config, kNumel + 16, threads);
+            std::vector<float> parameters(kNumel), gradients(kNumel);
+            for (size_t i = 0; i < kNumel; ++i) {
+                parameters[i] = std::sin(static_cast<float>(i));
+                gradients[i] = std::cos(static_cast<float>(i) * 3);
+            }
+            const float* const source = gradients.data();
+            FlatOptimizerState::Piece piece;
+            piece.offset_numel = 16;
+            piece.range.numel = kNumel;
+            piece.range.gradients = {&source, 1};
+            piece.range.parameters = parameters;
+            for (int64_t step = 1; step <= 3; ++step) state.update(piece, 1e-2, step);
+            return parameters;
+        };
+        const std::vector<float> alone = train(1);
+        CHECK(alone.back() != std::sin(static_cast<float>(kNumel - 1)));
+        INFO("optimizer " << static_cast<int>(kind));
+        for (const int threads : {2, 3, 7}) CHECK(train(threads) == alone);
     }
 }
 
@@ -117,7 +151,7 @@ TEST_CASE("an update of a piece moves that piece and its states alone") {
     piece.offset_numel = 16;
     piece.range.numel = 16;
     piece.range.gradients = {&source, 1};
-    piece.range.parameters = parameters.data() + 16;
+    piece.range.parameters = std::span(parameters).subspan(16, 16);
     state.update(piece, config.lr, 1);
     for (size_t i = 0; i < 48; ++i) {
         const bool inside = i >= 16 && i < 32;

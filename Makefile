@@ -44,6 +44,7 @@ fuzz: setup
 
 bench: build
 	@tests/bench/run.sh
+	@tests/bench/kernels.sh
 
 format:
 	@tools/format.sh

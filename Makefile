@@ -45,6 +45,7 @@ fuzz: setup
 bench: build
 	@tests/bench/run.sh
 	@tests/bench/io_bench.sh
+	@tests/bench/kernels.sh
 
 format:
 	@tools/format.sh

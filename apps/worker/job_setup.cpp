@@ -18,7 +18,7 @@
 #include "plan/device_plan.h"
 #include "plan/plan_check.h"
 #include "storage/zip_archive.h"
-#include "zero/flat_optimizer_state.h"
+#include "zero/shard_optimizer.h"
 
 namespace dslaunch {
 
@@ -181,7 +181,7 @@ StepPlanOptions plan_options(const RunConfig& config, const Topology& place, boo
     options.recompute_groups = config.recompute_groups;
     options.clip = config.gradient_clipping > 0;
     options.reduce_each_micro_step = config.reduce == ReduceWhen::kMicroStep;
-    options.optimizer_states = FlatOptimizerState::states_per_parameter(config.optimizer);
+    options.optimizer_states = ShardOptimizer::states_per_parameter(config.optimizer);
     // Summing while updating reads every rank's gradients once; with more ranks a reduction by
     // parts reads less.
     constexpr int kFusedRanksMax = 2;
@@ -197,9 +197,6 @@ std::string why_unsupported(const RunConfig& config) {
     if (config.save.interval > 0)
         return "dslaunch.save.interval: checkpoints are not available in this version; weights are "
                "written at the end";
-    if (config.offload.on_disk())
-        return "zero_optimization.offload_optimizer.device, offload_param.device: nvme is read and "
-               "checked, but training with it is not available in this version; use none";
     return "";
 }
 

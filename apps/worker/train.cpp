@@ -19,6 +19,7 @@
 #include "graph/compute_context.h"
 #include "graph/device_rewrite.h"
 #include "graph/precision.h"
+#include "kernels/flat_optimizer.h"
 #include "launch/timing.h"
 #include "launch/worker_environment.h"
 #include "runtime/comm_gloo/job_comm.h"
@@ -47,6 +48,8 @@ struct TrainArguments {
     std::string output;
     std::string expected_sha256;
     double timeout_s = 300;
+    int threads = 1;     // of this rank
+    std::string pinned;  // where they run, in words
 };
 
 TrainArguments parse(int argc, char** argv, bool& help) {
@@ -132,7 +135,8 @@ void describe_run(const JobSetup& setup, const WorkerEnvironment& environment, R
     json.begin_object().field("version", DSL_VERSION).field("config_origin", setup.config_origin);
     json.key("config").raw(resolved_json(setup.resolved));
     json.field("world_size", environment.world_size)
-        .field("parameters", setup.info.parameter_numel());
+        .field("parameters", setup.info.parameter_numel())
+        .field("optimizer_kernels", isa_name(isa_in_use()));
     json.field("segments", setup.info.segments.size())
         .field("plan_hash", fmt::format("{:016x}", setup.plan.hash()));
     json.end_object();
@@ -152,6 +156,10 @@ class TrainRole {
           place_(Topology::of_rank(environment_.node_sizes, environment_.rank)) {}
 
     void run() {
+        const std::string_view kernels = isa_name(isa_in_use());
+        if (first())
+            log_info("train", "{} threads a rank, {}; optimizer kernels: {}", arguments_.threads,
+                     arguments_.pinned, kernels);
         std::optional<HeartbeatSender> heartbeats;
         heartbeats.emplace(reporter_, kHeartbeatInterval, [] {
             return Heartbeat{0, 1, "setting up"};
@@ -224,9 +232,6 @@ class TrainRole {
         const std::string job =
             environment_.job_id.empty() ? fmt::format("alone-{}", ::getpid()) : environment_.job_id;
         offload_.emplace(config, SwapPlace{config.nvme_paths, job, environment_.rank}, bytes);
-        if (first())
-            log_info("offload", "{} a rank in {} chunks in {}", to_text(bytes),
-                     setup_.plan.chunks.all.size(), offload_->describe());
     }
 
     void train(const ZeroSlices& slices) {
@@ -239,6 +244,10 @@ class TrainRole {
                      "buffers (running averages) are each rank's own while training; rank 0's are "
                      "evaluated and saved");
         const std::unique_ptr<ParameterState> state = make_state(slices);
+        if (offload_ && first())
+            log_info("offload", "{} chunks, {} in memory at once, in {}",
+                     setup_.plan.chunks.turns.size(), setup_.plan.chunk_slots,
+                     offload_->describe());
         keep_freed_memory();
         BatchLoader loader(setup_.data->train,
                            {config.batch, environment_.rank, config.seed, config.data.shuffle});
@@ -309,7 +318,7 @@ class TrainRole {
         return std::make_unique<ZeroState>(
             *setup_.model, zero_place(), slices, *comm_.arena, *comm_.group, *comm_.collectives,
             ZeroOptions{config.optimizer, config.gradient_clipping, config.precision.compute,
-                        config.precision.skip_nonfinite_steps},
+                        config.precision.skip_nonfinite_steps, arguments_.threads},
             offload_ ? &*offload_ : nullptr);
     }
 
@@ -359,12 +368,12 @@ int train_main(int argc, char** argv) {
     if (const char* level = std::getenv(kLogLevelVariable)) set_log_level(parse_log_level(level));
     set_log_speaker(fmt::format("r{}@{}", environment.rank, host_name()));
     const int threads = at::get_num_threads();
-    const std::string pinned = pin_to_processors(environment, threads);
+    arguments.pinned = pin_to_processors(environment, threads);
     std::unique_ptr<Reporter> reporter =
         environment.control_fd >= 0
             ? make_control_reporter(environment.control_fd)
             : make_file_reporter(environment.rank == 0 ? arguments.output : "");
-    if (environment.rank == 0) log_info("train", "{} threads a rank, {}", threads, pinned);
+    arguments.threads = threads;
     TrainRole role(std::move(arguments), environment, *reporter);
     ExitCode code = ExitCode::kInternal;
     std::string message;

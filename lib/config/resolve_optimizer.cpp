@@ -13,6 +13,8 @@ namespace {
 
 using Kind = Value::Kind;
 
+constexpr const char* kThere = "Adam, AdamW, SGD, Adagrad or Lion";
+
 std::string lower(std::string text) {
     std::transform(text.begin(), text.end(), text.begin(),
                    [](unsigned char c) { return char(std::tolower(c)); });
@@ -22,37 +24,57 @@ std::string lower(std::string text) {
 }  // namespace
 
 void Resolver::optimizer() {
-    const std::vector<std::string> later = {"adagrad",     "lamb",   "onebitadam", "onebitlamb",
-                                            "zerooneadam", "muadam", "lion",       "muadamw",
-                                            "musgd",       "muon"};
+    const std::vector<std::string> later = {"lamb",   "onebitadam", "onebitlamb", "zerooneadam",
+                                            "muadam", "muadamw",    "musgd",      "muon"};
     const Value* type = given("optimizer.type");
     const Value* section = find_path(root_, "optimizer");
     if (type == nullptr) {
         if (section != nullptr && section->is(Kind::kObject) && !section->items.empty()) {
-            problem("optimizer", "has no `type`: give Adam, AdamW or SGD");
+            problem("optimizer", fmt::format("has no `type`: give {}", kThere));
         }
         record("optimizer.type", make_value(std::string("AdamW")), "default");
         return adam(true);
     }
     std::string name = lower(type->text);
-    bool there = name == "adam" || name == "adamw" || name == "sgd";
+    const std::vector<std::string> names = {"Adam", "AdamW", "SGD", "Adagrad", "Lion"};
+    bool there = std::any_of(names.begin(), names.end(),
+                             [&](const std::string& one) { return lower(one) == name; });
     if (!there) {
         bool known = std::find(later.begin(), later.end(), name) != later.end();
-        std::string message =
-            known ? fmt::format("{} is not available yet in this version: use Adam, AdamW or SGD",
-                                type->text)
-                  : fmt::format("unknown optimizer {}", describe(*type));
-        std::vector<std::string> names = {"Adam", "AdamW", "SGD"};
+        std::string message = known ? fmt::format("{} is not available yet in this version: use {}",
+                                                  type->text, kThere)
+                                    : fmt::format("unknown optimizer {}", describe(*type));
         if (!known) {
             auto near = nearest(type->text, names);
-            message += near ? fmt::format(", did you mean `{}`?", *near)
-                            : std::string(": use Adam, AdamW or SGD");
+            message +=
+                near ? fmt::format(", did you mean `{}`?", *near) : fmt::format(": use {}", kThere);
         }
         return problem("optimizer.type", message);
     }
     record("optimizer.type", *type, type->origin);
     if (name == "sgd") return sgd();
+    if (name == "adagrad") return adagrad();
+    if (name == "lion") return lion();
     adam(name == "adamw");
+}
+
+void Resolver::betas(const Value& value) {
+    auto share = [](const Value& one) {
+        bool number = one.is(Kind::kInt) || one.is(Kind::kFloat);
+        return number && one.as_double() >= 0 && one.as_double() < 1;
+    };
+    if (value.items.size() != 2 || !share(value.items[0]) || !share(value.items[1])) {
+        return problem("optimizer.params.betas",
+                       "must be two numbers from 0 to below 1, as [0.9, 0.999]");
+    }
+    run_config().optimizer.beta1 = value.items[0].as_double();
+    run_config().optimizer.beta2 = value.items[1].as_double();
+}
+
+double Resolver::number_or(const std::string& path, double value, const std::string& whose) {
+    if (given(path) != nullptr) return take_number(path);
+    derive(path, make_value(value), whose);
+    return value;
 }
 
 // DeepSpeed's "Adam" decays decoupled unless adam_w_mode is false; "AdamW" always does.
@@ -63,17 +85,7 @@ void Resolver::adam(bool named_adamw) {
     bool torch_adam = take_bool(params + "torch_adam");
     optimizer.kind = decoupled ? OptimizerKind::kAdamW : OptimizerKind::kAdam;
     optimizer.lr = take_number(params + "lr");
-    Value betas = take(params + "betas");
-    auto share = [](const Value& value) {
-        bool number = value.is(Kind::kInt) || value.is(Kind::kFloat);
-        return number && value.as_double() >= 0 && value.as_double() < 1;
-    };
-    if (betas.items.size() != 2 || !share(betas.items[0]) || !share(betas.items[1])) {
-        problem(params + "betas", "must be two numbers from 0 to below 1, as [0.9, 0.999]");
-    } else {
-        optimizer.beta1 = betas.items[0].as_double();
-        optimizer.beta2 = betas.items[1].as_double();
-    }
+    betas(take(params + "betas"));
     optimizer.eps = take_number(params + "eps");
     bool torch_default = torch_adam && decoupled && given(params + "weight_decay") == nullptr;
     if (torch_default) {
@@ -84,6 +96,26 @@ void Resolver::adam(bool named_adamw) {
         optimizer.weight_decay = take_number(params + "weight_decay");
     }
     optimizer.bias_correction = take_bool(params + "bias_correction");
+}
+
+void Resolver::adagrad() {
+    OptimizerConfig& optimizer = run_config().optimizer;
+    const std::string params = "optimizer.params.";
+    optimizer.kind = OptimizerKind::kAdagrad;
+    optimizer.lr = number_or(params + "lr", 1e-2, "Adagrad's default");
+    optimizer.eps = number_or(params + "eps", 1e-10, "Adagrad's default");
+    optimizer.weight_decay = take_number(params + "weight_decay");
+    optimizer.lr_decay = take_number(params + "lr_decay");
+    optimizer.initial_accumulator_value = take_number(params + "initial_accumulator_value");
+}
+
+void Resolver::lion() {
+    OptimizerConfig& optimizer = run_config().optimizer;
+    const std::string params = "optimizer.params.";
+    optimizer.kind = OptimizerKind::kLion;
+    optimizer.lr = take_number(params + "lr");
+    optimizer.weight_decay = take_number(params + "weight_decay");
+    betas(take(params + "betas"));
 }
 
 void Resolver::sgd() {

@@ -64,6 +64,12 @@ class Resolver {
     void optimizer();
     void adam(bool named_adamw);
     void sgd();
+    void adagrad();
+    void lion();
+    void betas(const Value& value);
+    // What was said of PATH, else VALUE, the default of WHOSE optimizer where the schema has
+    // another.
+    double number_or(const std::string& path, double value, const std::string& whose);
     void scheduler();
     void warmup(const std::string& type);
     void cosine();

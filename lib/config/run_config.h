@@ -17,7 +17,7 @@
 namespace dslaunch {
 
 enum class DeviceChoice { kAuto, kCpu, kCuda };
-enum class OptimizerKind { kAdam, kAdamW, kSgd };
+enum class OptimizerKind { kAdam, kAdamW, kSgd, kAdagrad, kLion };
 enum class SchedulerKind { kConstant, kWarmupLr, kWarmupDecayLr, kWarmupCosineLr };
 enum class WarmupType { kLog, kLinear };
 enum class LossKind { kModel, kCrossEntropy, kMse, kL1, kBceWithLogits };
@@ -49,6 +49,14 @@ struct OptimizerConfig {
     double momentum = 0.0;   // SGD
     double dampening = 0.0;  // SGD
     bool nesterov = false;   // SGD
+    double lr_decay = 0.0;  // Adagrad: update u (from 1) has the rate lr / (1 + (u - 1) * lr_decay)
+    double initial_accumulator_value = 0.0;  // Adagrad
+
+    // Whether weight decay is added to the gradient and so passes through the states; AdamW and
+    // Lion decay the parameters themselves.
+    [[nodiscard]] bool decays_gradient() const {
+        return weight_decay != 0 && kind != OptimizerKind::kAdamW && kind != OptimizerKind::kLion;
+    }
 
     bool operator==(const OptimizerConfig&) const = default;
 };

@@ -4,14 +4,23 @@
 #include <cpuid.h>
 #endif
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <optional>
+#include <string>
 
 #include "base/check.h"
+#include "base/error.h"
 #include "kernels/cpu/flat_kernels.h"
 
 namespace dslaunch {
 namespace {
+
+// Best first.
+constexpr Isa kIsas[] = {Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2, Isa::kNeon, Isa::kScalar};
 
 #if defined(__x86_64__)
 // Asked of the processor: clang 14's __builtin_cpu_supports does not know the name.
@@ -26,6 +35,7 @@ const kernels::FlatKernels& kernels_of(Isa isa) {
 #if defined(__x86_64__)
     if (isa == Isa::kAvx2) return kernels::kAvx2Kernels;
     if (isa == Isa::kAvx512) return kernels::kAvx512Kernels;
+    if (isa == Isa::kAvx512Bf16) return kernels::kAvx512Bf16Kernels;
 #elif defined(__aarch64__)
     if (isa == Isa::kNeon) return kernels::kNeonKernels;
 #endif
@@ -34,37 +44,72 @@ const kernels::FlatKernels& kernels_of(Isa isa) {
 
 kernels::Sources sources_of(std::span<const float* const> pointers) {
     DSL_CHECK(!pointers.empty(), "at least one source is needed");
-    return {pointers.data(), static_cast<int64_t>(pointers.size())};
+    return {pointers.data(), nullptr, std::ssize(pointers), kernels::NumberKind::kFp32};
 }
 
-void check_half(DType dtype) {
+kernels::NumberKind half_kind(DType dtype) {
     DSL_CHECK(dtype == DType::kBF16 || dtype == DType::kF16, "{} is no half", dtype_name(dtype));
+    return dtype == DType::kBF16 ? kernels::NumberKind::kBf16 : kernels::NumberKind::kFp16;
 }
 
-kernels::AdamArrays arrays_of(const FlatRange& range, float* momentum, float* variance,
-                              bool decays) {
-    const float* read = range.parameters != nullptr ? range.parameters : range.decay_parameters;
-    DSL_CHECK(!decays || read != nullptr, "L2 decay needs parameters to read");
-    kernels::HalfCopy half{range.half_parameters, kernels::HalfKind::kNone};
-    if (half.out != nullptr) {
-        DSL_CHECK(range.parameters != nullptr, "a half copy needs parameters to follow");
-        check_half(range.half_dtype);
-        half.kind =
-            range.half_dtype == DType::kBF16 ? kernels::HalfKind::kBf16 : kernels::HalfKind::kFp16;
-    }
-    return {range.parameters, read, momentum, variance, half};
+kernels::Sources gradients_of(const FlatRange& range) {
+    DSL_CHECK(range.gradients.empty() || range.half_gradients.empty(),
+              "gradients are fp32 or 16-bit, not both");
+    if (range.half_gradients.empty()) return sources_of(range.gradients);
+    return {nullptr, range.half_gradients.data(), std::ssize(range.half_gradients),
+            half_kind(range.gradient_dtype)};
+}
+
+// Null for an array that is not there.
+template <typename T>
+T* start_of(std::span<T> values, const FlatRange& range) {
+    const int64_t end = range.begin + range.numel;
+    DSL_CHECK(values.empty() || std::ssize(values) >= end, "{} elements, not {}", values.size(),
+              end);
+    return values.empty() ? nullptr : values.data();
+}
+
+// A copy of so many elements leaves no cache as it came, and nobody reads it before it has left.
+constexpr int64_t kStreamNumelMin = int64_t{1} << 20;
+
+kernels::UpdateArrays arrays_of(const FlatRange& range, double l2_decay) {
+    DSL_CHECK(range.begin >= 0 && range.numel >= 0, "[{}, +{})", range.begin, range.numel);
+    kernels::UpdateArrays arrays{};
+    arrays.gradients = gradients_of(range);
+    arrays.gradient_scale = range.gradient_scale;
+    arrays.l2_decay = static_cast<float>(l2_decay);
+    arrays.parameters = start_of(range.parameters, range);
+    arrays.decay_parameters =
+        arrays.parameters != nullptr ? arrays.parameters : start_of(range.decay_parameters, range);
+    DSL_CHECK(l2_decay == 0 || arrays.decay_parameters != nullptr,
+              "L2 decay needs parameters to read");
+    arrays.first = start_of(range.first, range);
+    arrays.second = start_of(range.second, range);
+    arrays.half = start_of(range.half_parameters, range);
+    arrays.half_kind = half_kind(range.half_dtype);
+    arrays.streams = arrays.half != nullptr && range.numel >= kStreamNumelMin;
+    DSL_CHECK(arrays.half == nullptr || arrays.parameters != nullptr,
+              "a half copy needs parameters to follow");
+    return arrays;
+}
+
+std::optional<Isa> isa_from_name(std::string_view name) {
+    for (const Isa isa : kIsas)
+        if (isa_name(isa) == name) return isa;
+    return std::nullopt;
 }
 
 }  // namespace
 
 bool isa_available(Isa isa) {
 #if defined(__x86_64__)
+    const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
+                        has_f16c();
     if (isa == Isa::kAvx2)
         return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-    if (isa == Isa::kAvx512)
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-               has_f16c();
+    if (isa == Isa::kAvx512) return avx512;
+    if (isa == Isa::kAvx512Bf16) return avx512 && __builtin_cpu_supports("avx512bf16");
 #elif defined(__aarch64__)
     if (isa == Isa::kNeon) return true;
 #endif
@@ -72,12 +117,24 @@ bool isa_available(Isa isa) {
 }
 
 Isa best_isa() {
-    static const Isa best = [] {
-        for (const Isa isa : {Isa::kAvx512, Isa::kAvx2, Isa::kNeon})
-            if (isa_available(isa)) return isa;
-        return Isa::kScalar;
-    }();
+    static const Isa best = *std::ranges::find_if(kIsas, isa_available);
     return best;
+}
+
+Isa isa_in_use() {
+    static const Isa isa = [] {
+        const char* const name = std::getenv(kIsaVariable);
+        if (name == nullptr) return best_isa();
+        const std::optional<Isa> named = isa_from_name(name);
+        if (named && isa_available(*named)) return *named;
+        std::string known;
+        for (const Isa one : kIsas)
+            if (isa_available(one)) known += fmt::format(" {}", isa_name(one));
+        fail(ExitCode::kSetup,
+             "{}={}: no instruction set that this processor and build have; these:{}", kIsaVariable,
+             name, known);
+    }();
+    return isa;
 }
 
 std::string_view isa_name(Isa isa) {
@@ -88,23 +145,22 @@ std::string_view isa_name(Isa isa) {
             return "avx2";
         case Isa::kAvx512:
             return "avx512";
+        case Isa::kAvx512Bf16:
+            return "avx512_bf16";
         case Isa::kNeon:
             return "neon";
     }
     return "unknown";
 }
 
-void adam_step(const FlatRange& range, const AdamStep& step, float* momentum, float* variance,
-               Isa isa) {
+void adam_step(const FlatRange& range, const AdamStep& step, Isa isa) {
     DSL_CHECK(step.step >= 1, "step {}", step.step);
+    if (range.numel == 0) return;
     const auto count = static_cast<double>(step.step);
     const double correction1 = step.bias_correction ? 1 - std::pow(step.beta1, count) : 1;
     const double correction2 = step.bias_correction ? 1 - std::pow(step.beta2, count) : 1;
-    const bool l2 = step.weight_decay != 0 && !step.decoupled_decay;
     const double decoupled = step.decoupled_decay ? step.lr * step.weight_decay : 0;
     const kernels::AdamConstants constants{
-        .gradient_scale = range.gradient_scale,
-        .l2_decay = l2 ? static_cast<float>(step.weight_decay) : 0.0F,
         .parameter_keep = static_cast<float>(1 - decoupled),
         .beta1_rest = static_cast<float>(1 - step.beta1),
         .beta2 = static_cast<float>(step.beta2),
@@ -112,23 +168,47 @@ void adam_step(const FlatRange& range, const AdamStep& step, float* momentum, fl
         .correction2_sqrt = static_cast<float>(std::sqrt(correction2)),
         .eps = static_cast<float>(step.eps),
         .step_size = static_cast<float>(step.lr / correction1)};
-    kernels_of(isa).adam(sources_of(range.gradients), arrays_of(range, momentum, variance, l2),
-                         range.numel, constants);
+    const kernels::UpdateArrays arrays =
+        arrays_of(range, step.decoupled_decay ? 0 : step.weight_decay);
+    DSL_CHECK(arrays.first != nullptr && arrays.second != nullptr, "Adam needs two states");
+    kernels_of(isa).adam(arrays, {range.begin, range.numel}, constants);
 }
 
-void sgd_step(const FlatRange& range, const SgdStep& step, float* momentum, Isa isa) {
-    DSL_CHECK(step.momentum == 0 || momentum != nullptr, "momentum needs its buffer");
-    const kernels::SgdConstants constants{.gradient_scale = range.gradient_scale,
-                                          .decay = static_cast<float>(step.weight_decay),
-                                          .momentum = static_cast<float>(step.momentum),
+void adagrad_step(const FlatRange& range, const AdagradStep& step, Isa isa) {
+    DSL_CHECK(step.step >= 1, "step {}", step.step);
+    if (range.numel == 0) return;
+    const double lr = step.lr / (1 + static_cast<double>(step.step - 1) * step.lr_decay);
+    const kernels::UpdateArrays arrays = arrays_of(range, step.weight_decay);
+    DSL_CHECK(arrays.first != nullptr, "Adagrad needs its sum of squares");
+    kernels_of(isa).adagrad(arrays, {range.begin, range.numel},
+                            {.eps = static_cast<float>(step.eps), .lr = static_cast<float>(lr)});
+}
+
+void lion_step(const FlatRange& range, const LionStep& step, Isa isa) {
+    if (range.numel == 0) return;
+    const kernels::LionConstants constants{
+        .parameter_keep = static_cast<float>(1 - step.lr * step.weight_decay),
+        .beta1 = static_cast<float>(step.beta1),
+        .beta1_rest = static_cast<float>(1 - step.beta1),
+        .beta2 = static_cast<float>(step.beta2),
+        .beta2_rest = static_cast<float>(1 - step.beta2),
+        .lr = static_cast<float>(step.lr)};
+    const kernels::UpdateArrays arrays = arrays_of(range, 0);
+    DSL_CHECK(arrays.first != nullptr, "Lion needs its momentum");
+    kernels_of(isa).lion(arrays, {range.begin, range.numel}, constants);
+}
+
+void sgd_step(const FlatRange& range, const SgdStep& step, Isa isa) {
+    if (range.numel == 0) return;
+    const kernels::SgdConstants constants{.momentum = static_cast<float>(step.momentum),
                                           .damping_rest = static_cast<float>(1 - step.dampening),
                                           .lr = static_cast<float>(step.lr),
                                           .nesterov = step.nesterov,
                                           .first_step = step.first_step};
-    float* buffer = step.momentum == 0 ? nullptr : momentum;
-    kernels_of(isa).sgd(sources_of(range.gradients),
-                        arrays_of(range, buffer, nullptr, step.weight_decay != 0), range.numel,
-                        constants);
+    kernels::UpdateArrays arrays = arrays_of(range, step.weight_decay);
+    DSL_CHECK(step.momentum == 0 || arrays.first != nullptr, "momentum needs its buffer");
+    if (step.momentum == 0) arrays.first = nullptr;
+    kernels_of(isa).sgd(arrays, {range.begin, range.numel}, constants);
 }
 
 void ordered_sum(std::span<const float* const> sources, float scale, float* out, int64_t numel,
@@ -142,15 +222,15 @@ void accumulate_sum(std::span<const float* const> sources, float scale, float* i
 }
 
 void to_half(const float* values, uint16_t* out, int64_t numel, DType dtype, Isa isa) {
-    check_half(dtype);
+    const bool bf16 = half_kind(dtype) == kernels::NumberKind::kBf16;
     const kernels::FlatKernels& kernels = kernels_of(isa);
-    (dtype == DType::kBF16 ? kernels.to_bf16 : kernels.to_fp16)(values, out, numel);
+    (bf16 ? kernels.to_bf16 : kernels.to_fp16)(values, out, numel);
 }
 
 void from_half(const uint16_t* values, float* out, int64_t numel, DType dtype, Isa isa) {
-    check_half(dtype);
+    const bool bf16 = half_kind(dtype) == kernels::NumberKind::kBf16;
     const kernels::FlatKernels& kernels = kernels_of(isa);
-    (dtype == DType::kBF16 ? kernels.from_bf16 : kernels.from_fp16)(values, out, numel);
+    (bf16 ? kernels.from_bf16 : kernels.from_fp16)(values, out, numel);
 }
 
 double sum_of_squares(const float* values, int64_t numel, Isa isa) {

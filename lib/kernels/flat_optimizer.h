@@ -1,10 +1,12 @@
-// Optimizer steps over flat fp32 buffers: one pass that sums the ranks' gradients, scales, updates
-// the states and the parameters. Implementations for AVX-512, AVX2, NEON and a scalar reference,
-// chosen at run time; all give equal bits (no reassociation, fused multiply-adds only where they
-// are written; only the payload of a NaN may differ). Adam's bits are those of PyTorch 2.11's fused
-// AVX-512 kernels (aten/src/ATen/native/cpu/FusedAdamKernel.cpp) given equal gradients, but for the
+// Optimizer steps over flat buffers: one pass that sums the ranks' gradients, unscales and clips
+// them, updates the fp32 states and parameters and writes their 16-bit copy. Implementations for
+// AVX-512 (with its conversion to bf16 where the processor has it), AVX2, NEON and a scalar
+// reference, chosen at run time; all give equal bits (no reassociation, fused multiply-adds only
+// where they are written; only the payload of a NaN may differ): those of PyTorch 2.11's fused
+// AVX-512 kernels (aten/src/ATen/native/cpu/Fused*Kernel.cpp; Lion: of its operators), but for the
 // last elements of a tensor that do not fill a vector there. Sources: Kingma & Ba 2015 (Adam),
-// Loshchilov & Hutter 2019 (AdamW). Threads: none of its own; callers split ranges.
+// Loshchilov & Hutter 2019 (AdamW), Duchi et al. 2011 (Adagrad), Chen et al. 2023 (Lion). Threads:
+// none of its own; callers split ranges (kernels/thread_team.h).
 #pragma once
 
 #include <cstdint>
@@ -15,21 +17,31 @@
 
 namespace dslaunch {
 
-// One call updates elements [0, numel) of every pointer below.
+// What one update reads and writes: elements [begin, begin + numel) of every array given, so that a
+// caller may feed any part of a shard in any order, from any number of threads; how it is cut
+// changes no bit. An empty span is an array that the update has not got. REQUIRES: every array
+// given is at least begin + numel long; none overlaps another, but for `decay_parameters` and
+// `parameters`.
 struct FlatRange {
+    int64_t begin = 0;
     int64_t numel = 0;
-    std::span<const float* const> gradients;  // one per rank, summed in this order in fp32; at
-                                              // least one
+    // One array per rank, summed in this order in fp32; at least one, here or in half_gradients.
+    std::span<const float* const> gradients = {};
+    std::span<const uint16_t* const> half_gradients = {};
+    DType gradient_dtype = DType::kBF16;  // of half_gradients: kBF16 or kF16
     float gradient_scale = 1.0F;  // multiplies the sum (1 / ranks, the clip factor, 1 / loss scale)
-    float* parameters = nullptr;  // read and written; null: only the states move (stage 0's private
-                                  // replicas)
-    // Read for L2 decay when `parameters` is null: a replica whose parameters another rank writes.
+    // Read and written; empty: only the states move (stage 0's private replicas).
+    std::span<float> parameters = {};
+    // Read for L2 decay when `parameters` is empty: a replica whose parameters another rank writes.
     // They must be the values from before the step.
-    const float* decay_parameters = nullptr;
+    std::span<const float> decay_parameters = {};
     // Mixed precision: takes each element of `parameters` as the step leaves it, rounded to
-    // half_dtype as to_half does; null: no copy. With it `parameters` is the fp32 master copy.
-    uint16_t* half_parameters = nullptr;
+    // half_dtype as to_half does. With it `parameters` is the fp32 master copy.
+    std::span<uint16_t> half_parameters = {};
     DType half_dtype = DType::kBF16;  // kBF16 or kF16
+    // States, fp32: Adam's, Lion's and SGD's momentum, Adagrad's sum of squares …
+    std::span<float> first = {};
+    std::span<float> second = {};  // … and Adam's variance
 };
 
 struct AdamStep {
@@ -43,54 +55,76 @@ struct AdamStep {
     int64_t step = 1;  // from 1
 };
 
+struct AdagradStep {
+    double lr = 0;
+    double lr_decay = 0;  // the rate is lr / (1 + (step - 1) * lr_decay)
+    double eps = 1e-10;
+    double weight_decay = 0;  // L2
+    int64_t step = 1;         // from 1
+};
+
+struct LionStep {
+    double lr = 0;
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double weight_decay = 0;  // decoupled
+};
+
 struct SgdStep {
     double lr = 0;
     double momentum = 0;
     double dampening = 0;
-    double weight_decay = 0;
+    double weight_decay = 0;  // L2
     bool nesterov = false;
     bool first_step = false;  // the momentum buffer takes the gradient itself
 };
 
-enum class Isa { kScalar, kAvx2, kAvx512, kNeon };
+enum class Isa { kScalar, kAvx2, kAvx512, kAvx512Bf16, kNeon };
 
 // The best that this processor and this build have.
 [[nodiscard]] Isa best_isa();
+// What DSL_ISA names (isa_name), else best_isa(). Throws Error{kSetup} when it names none that this
+// processor and this build have. Read once.
+[[nodiscard]] Isa isa_in_use();
+inline constexpr const char* kIsaVariable = "DSL_ISA";
 // Whether this processor and this build can run `isa`.
 [[nodiscard]] bool isa_available(Isa isa);
 [[nodiscard]] std::string_view isa_name(Isa isa);
 
-// momentum, variance: [numel] fp32. REQUIRES: no range overlaps another; this processor has `isa`;
-// with L2 decay (weight_decay != 0, not decoupled) `parameters` or `decay_parameters` is given;
-// `half_parameters` comes with `parameters`; step >= 1.
-void adam_step(const FlatRange& range, const AdamStep& step, float* momentum, float* variance,
-               Isa isa = best_isa());
-
-// momentum: [numel] fp32, null when step.momentum is 0.
-void sgd_step(const FlatRange& range, const SgdStep& step, float* momentum, Isa isa = best_isa());
+// REQUIRES, for all four: this processor has `isa`; the states that the rule needs are given; with
+// L2 decay `parameters` or `decay_parameters` are; `half_parameters` comes with `parameters`; steps
+// count from 1.
+void adam_step(const FlatRange& range, const AdamStep& step, Isa isa = isa_in_use());
+void adagrad_step(const FlatRange& range, const AdagradStep& step, Isa isa = isa_in_use());
+// Chen et al. 2023. The parameters move by lr against the sign of the mixed momentum; not at all
+// where that is 0. A NaN there becomes the parameter's.
+void lion_step(const FlatRange& range, const LionStep& step, Isa isa = isa_in_use());
+// range.first: needed when step.momentum is not 0, else left alone.
+void sgd_step(const FlatRange& range, const SgdStep& step, Isa isa = isa_in_use());
 
 // out[i] = (((sources[0][i] + sources[1][i]) + …) * scale: the ordered sum of DESIGN rule 14. out
 // may be one of the sources.
 void ordered_sum(std::span<const float* const> sources, float scale, float* out, int64_t numel,
-                 Isa isa = best_isa());
+                 Isa isa = isa_in_use());
 
 // into[i] = into[i] + (((sources[0][i] + sources[1][i]) + …) * scale): the bits of ordered_sum to a
 // temporary and an addition, in one pass. REQUIRES: `into` overlaps no source.
 void accumulate_sum(std::span<const float* const> sources, float scale, float* into, int64_t numel,
-                    Isa isa = best_isa());
+                    Isa isa = isa_in_use());
 
 // out[i] = values[i] rounded to nearest even in DTYPE, kBF16 or kF16, as torch's `to`: past the
 // largest number to infinity, subnormal numbers kept. A NaN keeps its sign and its upper bits and
 // becomes quiet; torch keeps only that it is a NaN. REQUIRES: no overlap.
-void to_half(const float* values, uint16_t* out, int64_t numel, DType dtype, Isa isa = best_isa());
+void to_half(const float* values, uint16_t* out, int64_t numel, DType dtype,
+             Isa isa = isa_in_use());
 
 // The same numbers in fp32, exactly; a signalling fp16 NaN becomes quiet. REQUIRES: no overlap.
 void from_half(const uint16_t* values, float* out, int64_t numel, DType dtype,
-               Isa isa = best_isa());
+               Isa isa = isa_in_use());
 
 // Sum of squares in fp64: partials of blocks of kNormBlockNumel elements that start at values[0],
 // added in block order. Not finite when an element is not.
 inline constexpr int64_t kNormBlockNumel = 16 * 1024;
-[[nodiscard]] double sum_of_squares(const float* values, int64_t numel, Isa isa = best_isa());
+[[nodiscard]] double sum_of_squares(const float* values, int64_t numel, Isa isa = isa_in_use());
 
 }  // namespace dslaunch

@@ -27,6 +27,9 @@ RankNeed need_of(const StepPlan& plan) {
                 break;
             case Tier::kShared:  // the arena, which is counted whole
                 break;
+            case Tier::kDisk:
+                need.disk = peaks[t].peak;
+                break;
         }
     }
     return need;

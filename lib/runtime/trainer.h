@@ -43,9 +43,9 @@ struct TrainerParts {
     std::function<EvalShare()> evaluate;    // empty: nothing is held out
     std::function<Duration()> data_waited;  // time that Load has waited for the data thread, in all
     std::function<DiskTraffic()> disk_traffic;  // of this rank, in all; empty: nothing is offloaded
-    int64_t tokens_per_sample = 0;          // 0: samples are not tokens
+    int64_t tokens_per_sample = 0;              // 0: samples are not tokens
     std::function<void(const std::string& json)> write_trace;  // of config.trace_step, as rank 0
-    double peak_tflops = 0;                 // of this rank's device, 0: not known
+    double peak_tflops = 0;  // of this rank's device, 0: not known
     std::function<void(Lane)> on_lane_start;
 };
 

@@ -136,8 +136,7 @@ void ExtentStore::wait(ExtentTransfer transfer) {
     const IoResult result = transfer.ticket.wait();
     if (!result.moved(extent.length_bytes)) fail_transfer(extent, request, result);
     if (request.direction == IoDirection::kRead) {
-        const uint64_t found =
-            checksum(request.memory, *transfer.by, counters_.read_checksum_time);
+        const uint64_t found = checksum(request.memory, *transfer.by, counters_.read_checksum_time);
         if (found != extent.checksum) fail_checksum(extent, request, found);
         --extent.readers;
         counters_.read += Bytes{extent.length_bytes};

@@ -38,7 +38,7 @@ struct ExtentCounters {
     Bytes written;
     int64_t reads = 0;
     int64_t writes = 0;
-    int64_t moves = 0;          // writes that went to another place than the extent's last
+    int64_t moves = 0;  // writes that went to another place than the extent's last
     // Spent hashing, by who reads and by who writes.
     Duration read_checksum_time{0};
     Duration write_checksum_time{0};
@@ -51,8 +51,8 @@ struct ExtentCounters {
 
 class ExtentStore {
   public:
-    // Extents lie in all of FILE, which must outlive this object and hold nothing else. Transfers go
-    // by it, or by another block file over the same backing files: a thread's own.
+    // Extents lie in all of FILE, which must outlive this object and hold nothing else. Transfers
+    // go by it, or by another block file over the same backing files: a thread's own.
     explicit ExtentStore(BlockFile& file);
 
     // A new extent of LENGTH, a multiple of kBlockAlignment, without content. NAME says in messages

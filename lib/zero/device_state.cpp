@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "zero/flat_optimizer_state.h"
+#include "zero/shard_optimizer.h"
 
 namespace dslaunch {
 
@@ -58,8 +58,10 @@ DeviceState::DeviceState(Model& model, const FlatLayout& layout, DeviceBackend& 
     adopt_parameters(model);
     gradients_ = at::zeros({layout.numel}, flat);
     if (options.accumulate) accumulated_ = at::zeros({layout.numel}, flat);
-    const int64_t states = FlatOptimizerState::states_per_parameter(options.optimizer);
+    const int64_t states = ShardOptimizer::states_per_parameter(options.optimizer);
     if (states >= 1) first_ = at::zeros({layout.numel}, flat);
+    if (options.optimizer.kind == OptimizerKind::kAdagrad)
+        first_.fill_(options.optimizer.initial_accumulator_value);
     if (states >= 2) second_ = at::zeros({layout.numel}, flat);
     std::vector<at::Tensor> views;
     for (const ParameterSlice& slice : layout.slices) views.push_back(view_of(gradients_, slice));
@@ -234,8 +236,21 @@ std::vector<DeviceState::Run> DeviceState::find_runs(const Bucket& bucket) {
 void DeviceState::update(int b) {
     agree_on_usage();
     if (!options_.accumulate) backend_.compute_waits_for(reduced_[static_cast<size_t>(b)]);
-    for (const Run& run : find_runs(bucket(b)))
-        options_.optimizer.kind == OptimizerKind::kSgd ? sgd(run) : adam(run);
+    for (const Run& run : find_runs(bucket(b))) update_run(run);
+}
+
+void DeviceState::update_run(const Run& run) {
+    switch (options_.optimizer.kind) {
+        case OptimizerKind::kAdam:
+        case OptimizerKind::kAdamW:
+            return adam(run);
+        case OptimizerKind::kSgd:
+            return sgd(run);
+        case OptimizerKind::kAdagrad:
+            return adagrad(run);
+        case OptimizerKind::kLion:
+            return lion(run);
+    }
 }
 
 void DeviceState::adam(const Run& run) {
@@ -259,18 +274,25 @@ void DeviceState::adam(const Run& run) {
     backend_.adam(adam);
 }
 
+at::Tensor DeviceState::part(const at::Tensor& flat, const Run& run) const {
+    return flat.narrow(0, run.offset_numel, run.numel);
+}
+
+// Clipped, with L2 decay.
+at::Tensor DeviceState::gradient_of(const Run& run) const {
+    at::Tensor gradient = part(summed(), run);
+    if (divisor_.defined()) gradient = gradient.div(divisor_);
+    if (options_.optimizer.decays_gradient())
+        gradient = gradient.add(part(parameters_, run), options_.optimizer.weight_decay);
+    return gradient;
+}
+
 // As torch.optim.SGD; the first update's momentum is the gradient itself.
 void DeviceState::sgd(const Run& run) {
     const OptimizerConfig& config = options_.optimizer;
-    const auto range = [&](const at::Tensor& flat) {
-        return flat.narrow(0, run.offset_numel, run.numel);
-    };
-    at::Tensor parameters = range(parameters_);
-    at::Tensor gradient = range(summed());
-    if (divisor_.defined()) gradient = gradient.div(divisor_);
-    if (config.weight_decay != 0) gradient = gradient.add(parameters, config.weight_decay);
+    at::Tensor gradient = gradient_of(run);
     if (config.momentum != 0) {
-        at::Tensor momentum = range(first_);
+        at::Tensor momentum = part(first_, run);
         if (run.step == 1) {
             momentum.copy_(gradient);
         } else {
@@ -278,7 +300,26 @@ void DeviceState::sgd(const Run& run) {
         }
         gradient = config.nesterov ? gradient.add(momentum, config.momentum) : momentum;
     }
-    parameters.add_(gradient, -lr_);
+    part(parameters_, run).add_(gradient, -lr_);
+}
+
+// As torch.optim.Adagrad.
+void DeviceState::adagrad(const Run& run) {
+    const OptimizerConfig& config = options_.optimizer;
+    const at::Tensor gradient = gradient_of(run);
+    at::Tensor sum = part(first_, run);
+    sum.addcmul_(gradient, gradient);
+    const double lr = lr_ / (1 + static_cast<double>(run.step - 1) * config.lr_decay);
+    part(parameters_, run).addcdiv_(gradient, sum.sqrt().add_(config.eps), -lr);
+}
+
+void DeviceState::lion(const Run& run) {
+    const OptimizerConfig& config = options_.optimizer;
+    const at::Tensor gradient = gradient_of(run);
+    at::Tensor momentum = part(first_, run);
+    const at::Tensor way = momentum.mul(config.beta1).add_(gradient, 1 - config.beta1).sign_();
+    momentum.mul_(config.beta2).add_(gradient, 1 - config.beta2);
+    part(parameters_, run).mul_(1 - lr_ * config.weight_decay).add_(way, -lr_);
 }
 
 void DeviceState::finish_step() {

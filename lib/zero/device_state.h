@@ -69,8 +69,13 @@ class DeviceState final : public ParameterState {
     void update(int bucket);
     void agree_on_usage();
     [[nodiscard]] std::vector<Run> find_runs(const Bucket& bucket);
+    void update_run(const Run& run);
     void adam(const Run& run);
     void sgd(const Run& run);
+    void adagrad(const Run& run);
+    void lion(const Run& run);
+    [[nodiscard]] at::Tensor part(const at::Tensor& flat, const Run& run) const;
+    [[nodiscard]] at::Tensor gradient_of(const Run& run) const;
     void name_bad_gradient() const;
     [[nodiscard]] at::Tensor part(const at::Tensor& flat, const Bucket& bucket) const;
     [[nodiscard]] const Bucket& bucket(int index) const {
@@ -89,7 +94,7 @@ class DeviceState final : public ParameterState {
     at::Tensor parameters_;
     at::Tensor gradients_;
     at::Tensor accumulated_;  // when micro steps are added up
-    at::Tensor first_;        // Adam's momentum, SGD's momentum buffer
+    at::Tensor first_;        // Adam's, Lion's and SGD's momentum, Adagrad's sum of squares
     at::Tensor second_;       // Adam's variance
     // [1] fp32 on the device, made anew by each Norm
     at::Tensor norm_on_device_;

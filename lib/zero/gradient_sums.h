@@ -65,8 +65,8 @@ class GradientSums {
     }
 
     // Brings fp32 values of all ranks' pieces together, bucket by bucket: put(bucket, whole) writes
-    // this rank's pieces where they belong, use(bucket, whole) has all of it, on every rank. Outside
-    // of a step; every rank calls it.
+    // this rank's pieces where they belong, use(bucket, whole) has all of it, on every rank.
+    // Outside of a step; every rank calls it.
     template <typename Put, typename Use>
     void collect(Put&& put, Use&& use);
 

@@ -4,14 +4,20 @@
 
 #include <thread>
 
+#include "storage/disk_facts.h"
+#include "storage/io_settings.h"
 #include "storage/open_block_file.h"
 
 namespace dslaunch {
 
 namespace {
 
-// Deep enough for any drive, where neither the user nor io-bench has said otherwise.
-constexpr int kDepth = 32;
+// What the user has said, else what io-bench has stored for the first folder's disk, else the
+// engine's default.
+struct Transfers {
+    IoEngine engine = IoEngine::kAuto;
+    QueueLimits limits;
+};
 
 IoEngine engine_of(OffloadEngine engine) {
     switch (engine) {
@@ -25,11 +31,18 @@ IoEngine engine_of(OffloadEngine engine) {
     return IoEngine::kAuto;
 }
 
-QueueLimits limits_of(const AioConfig& aio) {
-    QueueLimits limits;
-    if (aio.block_bytes > 0) limits.block = Bytes{round_up(aio.block_bytes, kBlockAlignment)};
-    limits.depth = aio.queue_depth > 0 ? static_cast<int>(aio.queue_depth) : kDepth;
-    return limits;
+Transfers transfers_of(const OffloadConfig& config, const std::string& folder) {
+    Transfers transfers;
+    transfers.engine = engine_of(config.engine);
+    if (const auto stored = stored_io_settings(io_settings_path(), disk_facts(folder).id)) {
+        transfers.limits.block = stored->block;
+        transfers.limits.depth = stored->depth;
+        if (config.engine == OffloadEngine::kAuto) transfers.engine = stored->engine;
+    }
+    const AioConfig& aio = config.aio;
+    if (aio.block_bytes > 0) transfers.limits.block = Bytes{aio.block_bytes};
+    if (aio.queue_depth > 0) transfers.limits.depth = static_cast<int>(aio.queue_depth);
+    return transfers;
 }
 
 }  // namespace
@@ -44,12 +57,21 @@ struct OffloadFile::Disk {
     ExtentStore extents;
     std::thread::id owner = std::this_thread::get_id();
 
+    bool registers = true;
+
     Disk(const OffloadConfig& config, const SwapPlace& place, Bytes capacity)
         : swap(place, capacity),
-          reads(open_block_file(swap.files(), engine_of(config.engine), limits_of(config.aio))),
-          writes(open_block_file(swap.files(), engine_of(config.engine), limits_of(config.aio))),
-          own(open_block_file(swap.files(), engine_of(config.engine), limits_of(config.aio))),
-          extents(*own) {}
+          reads(open(config, place)),
+          writes(open(config, place)),
+          own(open(config, place)),
+          extents(*own),
+          registers(config.pin_memory) {}
+
+    [[nodiscard]] std::unique_ptr<BlockFile> open(const OffloadConfig& config,
+                                                  const SwapPlace& place) const {
+        const Transfers transfers = transfers_of(config, place.folders.front());
+        return open_block_file(swap.files(), transfers.engine, transfers.limits);
+    }
 
     [[nodiscard]] BlockFile* of_lane(BlockFile& lane) const {
         return std::this_thread::get_id() == owner ? own.get() : &lane;
@@ -66,6 +88,7 @@ ExtentId OffloadFile::add(const std::string& name, Bytes length) {
 }
 
 void OffloadFile::register_memory(std::span<std::byte> memory) {
+    if (!disk_->registers) return;
     disk_->reads->register_memory(memory);
     disk_->writes->register_memory(memory);
 }
@@ -73,14 +96,16 @@ void OffloadFile::register_memory(std::span<std::byte> memory) {
 void OffloadFile::read(std::span<const Part> parts) {
     std::vector<ExtentTransfer> transfers;
     for (const Part& part : parts)
-        transfers.push_back(disk_->extents.read(part.extent, part.memory, disk_->of_lane(*disk_->reads)));
+        transfers.push_back(
+            disk_->extents.read(part.extent, part.memory, disk_->of_lane(*disk_->reads)));
     for (ExtentTransfer& transfer : transfers) disk_->extents.wait(std::move(transfer));
 }
 
 void OffloadFile::write(std::span<const Part> parts) {
     std::vector<ExtentTransfer> transfers;
     for (const Part& part : parts)
-        transfers.push_back(disk_->extents.write(part.extent, part.memory, disk_->of_lane(*disk_->writes)));
+        transfers.push_back(
+            disk_->extents.write(part.extent, part.memory, disk_->of_lane(*disk_->writes)));
     for (ExtentTransfer& transfer : transfers) disk_->extents.wait(std::move(transfer));
 }
 

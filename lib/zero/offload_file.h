@@ -26,7 +26,8 @@ class OffloadFile {
     ~OffloadFile();
 
     [[nodiscard]] ExtentId add(const std::string& name, Bytes length);
-    // The memory that most transfers will use; once, before the first. It must outlive the file.
+    // The memory that most transfers will use, for the kernel to hold unless pin_memory is false;
+    // once, before the first. It must outlive the file.
     void register_memory(std::span<std::byte> memory);
 
     // Several transfers at once; blocks until all are done. Memory as ExtentStore has it. Throws

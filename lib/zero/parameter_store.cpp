@@ -120,8 +120,7 @@ void ParameterStore::adopt(Model& model) {
         // The archive's pages that were read for the copy are not read again in training.
         const Bucket& bucket = layout.buckets[static_cast<size_t>(b)];
         for (int i = bucket.first_slice; i < bucket.end_slice; ++i)
-            static_cast<void>(
-                model.release_pages(layout.slices[static_cast<size_t>(i)].parameter));
+            static_cast<void>(model.release_pages(layout.slices[static_cast<size_t>(i)].parameter));
     }
     if (dtype_ != DType::kF32)
         frozen_as_read_.assign(values.begin() + layout.trained_slices, values.end());

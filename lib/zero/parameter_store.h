@@ -61,8 +61,8 @@ class ParameterStore {
     void await_whole(int bucket, int64_t step);
     // In place, after the update of STEP: the other hosts' parts of a bucket that is kept whole.
     void gather_in_place(int bucket, int64_t step);
-    // Into a slot, as STEP left them, and back. Where parameters are offloaded, bring() comes first:
-    // this rank's part, from its disk.
+    // Into a slot, as STEP left them, and back. Where parameters are offloaded, bring() comes
+    // first: this rank's part, from its disk.
     void bring(int bucket, int slot);
     void gather(int bucket, int slot, int64_t step);
     void release(int bucket, int slot);

@@ -10,18 +10,6 @@
 
 namespace dslaunch {
 
-namespace {
-
-ZeroedFloats zeroed_bytes(int64_t bytes) {
-    return ZeroedFloats((bytes + 3) / 4);
-}
-
-std::span<std::byte> bytes_of(ZeroedFloats& floats) {
-    return std::as_writable_bytes(floats.values());
-}
-
-}  // namespace
-
 StateStore::StateStore(const StepPlan& plan, const StepPlanOptions& options, const ShardMap& map,
                        OffloadFile* file)
     : plan_(plan),
@@ -48,9 +36,10 @@ StateStore::StateStore(const StepPlan& plan, const StepPlanOptions& options, con
     }
     resident_numel_ = resident;
     if (format_.master) master_ = ZeroedFloats(resident);
-    slot_memory_ = zeroed_bytes(slot_stride_ * plan.chunk_slots);
-    slots_ = bytes_of(slot_memory_);
-    if (!slots_.empty()) file_->register_memory(slots_);
+    const int64_t slot_bytes = slot_stride_ * plan.chunk_slots;
+    if (slot_bytes == 0) return;
+    slots_ = IoArena(Bytes{slot_bytes});
+    file_->register_memory(slots_.bytes());
 }
 
 Bytes StateStore::bytes_on_disk(const StepPlan& plan, const ChunkFormat& format) {
@@ -72,8 +61,10 @@ void StateStore::find_parts(int c, const ShardMap& map) {
     const auto add = [&](const Range& elements, int64_t state_begin, int piece) {
         const Range both = intersect({state_begin, elements.numel}, of.range);
         if (both.numel == 0) return;
-        parts_[static_cast<size_t>(c)].push_back({{elements.begin + both.begin - state_begin, both.numel},
-                                                  both.begin - of.range.begin, piece});
+        parts_[static_cast<size_t>(c)].push_back(
+            {{elements.begin + both.begin - state_begin, both.numel},
+             both.begin - of.range.begin,
+             piece});
     };
     if (of.bucket >= map.layout().trained_buckets) {
         int64_t begin = 0;
@@ -95,9 +86,8 @@ void StateStore::add_extents(int c) {
     DSL_CHECK(file_ != nullptr, "chunk {} is on disk and there is no file", c);
     const int64_t states = states_begin(layout);
     if (states > 0)
-        extents_[i].parameters =
-            file_->add(fmt::format("parameters of bucket {}, chunk {}", chunk(c).bucket, c),
-                       Bytes{states});
+        extents_[i].parameters = file_->add(
+            fmt::format("parameters of bucket {}, chunk {}", chunk(c).bucket, c), Bytes{states});
     if (layout.bytes > states)
         extents_[i].states =
             file_->add(fmt::format("optimizer states of bucket {}, chunk {}", chunk(c).bucket, c),
@@ -105,8 +95,8 @@ void StateStore::add_extents(int c) {
 }
 
 std::span<std::byte> StateStore::slot(int k) const {
-    return slots_.subspan(static_cast<size_t>(k * slot_stride_),
-                          static_cast<size_t>(slot_stride_));
+    return slots_.bytes().subspan(static_cast<size_t>(k * slot_stride_),
+                                  static_cast<size_t>(slot_stride_));
 }
 
 int64_t StateStore::states_begin(const ChunkLayout& layout) {
@@ -124,8 +114,9 @@ std::vector<OffloadFile::Part> StateStore::transfers(int c, std::span<std::byte>
     if (states > 0 && (whole || layout.read_from == 0))
         parts.push_back({extents_[i].parameters, memory.first(static_cast<size_t>(states))});
     if (layout.bytes > states)
-        parts.push_back({extents_[i].states, memory.subspan(static_cast<size_t>(states),
-                                                            static_cast<size_t>(layout.bytes - states))});
+        parts.push_back(
+            {extents_[i].states, memory.subspan(static_cast<size_t>(states),
+                                                static_cast<size_t>(layout.bytes - states))});
     return parts;
 }
 
@@ -141,17 +132,21 @@ void StateStore::put(int c, DType parameter_dtype, const Fill& fill) {
                    DType::kF32, fill);
     const ChunkLayout& layout = layouts_[i];
     if (layout.bytes == 0) return;
-    ZeroedFloats staging = zeroed_bytes(layout.bytes);
-    const std::span<std::byte> memory = bytes_of(staging);
+    const IoArena staging(Bytes{layout.bytes});
+    const std::span<std::byte> memory = staging.bytes();
     if (layout.parameters >= 0)
         fill_parts(c, memory.data() + layout.parameters, parameter_dtype, fill);
     if (layout.master >= 0) fill_parts(c, memory.data() + layout.master, DType::kF32, fill);
+    if (layout.moments[0] >= 0 && initial_state_ != 0)
+        std::fill_n(reinterpret_cast<float*>(memory.data() + layout.moments[0]),
+                    chunk(c).range.numel, initial_state_);
     file_->write(transfers(c, memory, true));
 }
 
 void StateStore::begin() {
     for (int64_t k = 0; k < format_.optimizer_states; ++k)
         moments_[static_cast<size_t>(k)] = ZeroedFloats(resident_numel_);
+    if (initial_state_ != 0) std::ranges::fill(moments_[0].values(), initial_state_);
     const int turns = static_cast<int>(plan_.chunks.turns.size());
     for (int t = turns - plan_.chunk_slots; t < turns; ++t)
         read(plan_.chunks.turns[static_cast<size_t>(t)], t % plan_.chunk_slots);
@@ -217,7 +212,8 @@ float* StateStore::resident(int c, ZeroedFloats& all) const {
 void StateStore::copy_out(int c, const std::byte* from, int64_t element_bytes,
                           std::byte* base) const {
     for (const ChunkPart& part : parts(c))
-        std::memcpy(base + part.range.begin * element_bytes, from + part.offset_numel * element_bytes,
+        std::memcpy(base + part.range.begin * element_bytes,
+                    from + part.offset_numel * element_bytes,
                     static_cast<size_t>(part.range.numel * element_bytes));
 }
 
@@ -232,8 +228,8 @@ void StateStore::read_parameters(int bucket, std::byte* base) {
             copy_out(c, slot(k).data(), format_.parameter_bytes, base);
             continue;
         }
-        if (bounce_.values().empty()) bounce_ = zeroed_bytes(bounce_bytes_);
-        const std::span<std::byte> memory = bytes_of(bounce_).first(static_cast<size_t>(states));
+        if (bounce_.bytes().empty()) bounce_ = IoArena(Bytes{bounce_bytes_});
+        const std::span<std::byte> memory = bounce_.bytes().first(static_cast<size_t>(states));
         const OffloadFile::Part part{extents_[i].parameters, memory};
         file_->read({&part, 1});
         copy_out(c, memory.data(), format_.parameter_bytes, base);
@@ -253,9 +249,9 @@ void StateStore::copy_master(int bucket, float* base) {
             copy_out(c, slot(k).data() + layouts_[i].master, 4, into);
             continue;
         }
-        ZeroedFloats staging = zeroed_bytes(layouts_[i].bytes);
-        file_->read(transfers(c, bytes_of(staging), false));
-        copy_out(c, bytes_of(staging).data() + layouts_[i].master, 4, into);
+        const IoArena staging(Bytes{layouts_[i].bytes});
+        file_->read(transfers(c, staging.bytes(), false));
+        copy_out(c, staging.bytes().data() + layouts_[i].master, 4, into);
     }
 }
 

@@ -15,6 +15,7 @@
 #include "base/dtype.h"
 #include "base/zeroed_floats.h"
 #include "plan/step_plan.h"
+#include "storage/io_arena.h"
 #include "zero/offload_file.h"
 #include "zero/shard_map.h"
 
@@ -36,8 +37,7 @@ struct ChunkPart {
 
 class StateStore {
   public:
-    // FILE: null where bytes_on_disk() is 0. All must outlive the store. Everything is
-    // zero until put() is called.
+    // FILE: null where bytes_on_disk() is 0. All must outlive the store.
     StateStore(const StepPlan& plan, const StepPlanOptions& options, const ShardMap& map,
                OffloadFile* file);
 
@@ -52,8 +52,11 @@ class StateStore {
     }
     [[nodiscard]] std::span<const int> chunks_of(int bucket) const;
 
+    // Of the first moment, before put() and begin(); by default 0.
+    void set_initial_state(float value) { initial_state_ = value; }
     // Sets a chunk's parameters (where offloaded) and master copy (where there is one): FILL writes
-    // elements of the bucket, in the dtype asked for. Moments become zero. Before the first step.
+    // elements of the bucket, in the dtype asked for. Moments get their first values. Before the
+    // first step.
     using Fill = std::function<void(const Range& elements, std::byte* into, DType dtype)>;
     void put(int c, DType parameter_dtype, const Fill& fill);
     // All chunks are put, and what they came from is given back: takes the memory of the moments,
@@ -75,14 +78,14 @@ class StateStore {
     // This rank's elements of a bucket whose parameters are offloaded, each at its place behind
     // BASE, from disk or from the slots that hold them.
     void read_parameters(int bucket, std::byte* base);
-    // The master copy of a bucket's pieces, each at piece.range.begin behind BASE; from disk where it
-    // is there. REQUIRES: there are master copies. Outside of a step.
+    // The master copy of a bucket's pieces, each at piece.range.begin behind BASE; from disk where
+    // it is there. REQUIRES: there are master copies. Outside of a step.
     void copy_master(int bucket, float* base);
 
     // In memory, slots not counted.
     [[nodiscard]] Bytes master_bytes() const;
     [[nodiscard]] Bytes moment_bytes() const;
-    [[nodiscard]] Bytes slot_bytes() const { return Bytes{std::ssize(slots_)}; }
+    [[nodiscard]] Bytes slot_bytes() const { return Bytes{std::ssize(slots_.bytes())}; }
 
   private:
     struct Extents {
@@ -110,15 +113,15 @@ class StateStore {
     std::vector<int64_t> resident_at_;  // of its states among those that stay in memory, elements
     std::vector<Extents> extents_;
     std::vector<int> indices_;  // 0, 1, …: what chunks_of() points into
+    float initial_state_ = 0;
     int64_t resident_numel_ = 0;
     ZeroedFloats master_;
     std::array<ZeroedFloats, 2> moments_;
-    ZeroedFloats slot_memory_;
-    std::span<std::byte> slots_;
-    int64_t slot_stride_ = 0;   // bytes
-    ZeroedFloats bounce_;       // parameters of a chunk on their way to where they are gathered
-    int64_t bounce_bytes_ = 0;  // of the largest
-    std::vector<int> held_;    // chunk in each slot
+    IoArena slots_;
+    int64_t slot_stride_ = 0;    // bytes
+    IoArena bounce_;             // parameters of a chunk on their way to where they are gathered
+    int64_t bounce_bytes_ = 0;   // of the largest
+    std::vector<int> held_;      // chunk in each slot
     std::vector<char> changed_;  // since it was written
     std::vector<char> updated_;  // since it was read
     std::atomic<bool> skipping_{false};

@@ -37,6 +37,8 @@ ZeroState::ZeroState(Model& model, const ZeroPlace& place, const ZeroSlices& sli
     const StepPlanOptions& plan = *place.plan_options;
     const ShardMap& map = *place.map;
     states_.emplace(*place.plan, plan, map, offload);
+    states_->set_initial_state(ShardOptimizer::initial_state(options.optimizer));
+    optimizer_.emplace(options.optimizer, options.update_threads);
     parameters_.emplace(model, map, slices.parameters, options.dtype, arena, group, collectives,
                         *states_);
     collectives.barrier();
@@ -223,9 +225,8 @@ void ZeroState::update_chunk(int c) {
     // The replicas of what other ranks write come first: L2 decay reads the parameters of before
     // the step.
     update_parts(false);
-    const bool decoupled = options_.optimizer.kind == OptimizerKind::kAdamW;
-    const bool reads_replicas = place_.map->stage() == 0 && !half() &&
-                                options_.optimizer.weight_decay != 0 && !decoupled;
+    const bool reads_replicas =
+        place_.map->stage() == 0 && !half() && options_.optimizer.decays_gradient();
     if (reads_replicas) {
         const SignalId signal = slices_.replicas[static_cast<size_t>(b)];
         group_.post(signal, static_cast<uint32_t>(step_));
@@ -251,21 +252,23 @@ void ZeroState::update_part(int b, const ChunkPart& part, const Run& run, const 
             } else if (piece.writes || !half()) {
                 values = parameters_->kept(b, range.begin);
             }
+            const auto numel = static_cast<size_t>(range.numel);
+            const auto from = [&](float* first) {
+                return first == nullptr ? std::span<float>() : std::span(first + at, numel);
+            };
+            update.first = from(view.moments[0]);
+            update.second = from(view.moments[1]);
             if (half()) {
-                update.parameters = view.master + at;
-                update.half_parameters = reinterpret_cast<uint16_t*>(values);
+                update.parameters = from(view.master);
+                if (values != nullptr)
+                    update.half_parameters = {reinterpret_cast<uint16_t*>(values), numel};
                 update.half_dtype = options_.dtype;
             } else if (piece.writes) {
-                update.parameters = reinterpret_cast<float*>(values);
+                update.parameters = {reinterpret_cast<float*>(values), numel};
             } else {
-                update.decay_parameters = reinterpret_cast<const float*>(values);
+                update.decay_parameters = {reinterpret_cast<const float*>(values), numel};
             }
-            const auto from = [at](float* states) {
-                return states == nullptr ? nullptr : states + at;
-            };
-            FlatOptimizerState::update_range(options_.optimizer, update,
-                                             {from(view.moments[0]), from(view.moments[1])},
-                                             settings_.lr, run.step);
+            optimizer_->update(update, settings_.lr, run.step);
         });
 }
 

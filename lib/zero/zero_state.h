@@ -1,8 +1,9 @@
 // The parameters, gradients and optimizer states of one rank at ZeRO stages 0 to 3, in fp32 or with
 // 16-bit parameters and fp32 master copies. Carries out every instruction of the plan that is not
 // the segment runner's. Where it stands: step plan -> executor -> ZeRO state -> parameter store,
-// state store, gradient sums, flat optimizer. Threads: Await, Claim, Post and Release by the compute
-// lane, Read and Write by theirs, the rest by the communication lane, ordered by the plan's waits.
+// state store, gradient sums, flat optimizer. Threads: Await, Claim, Post and Release by the
+// compute lane, Read and Write by theirs, the rest by the communication lane, ordered by the plan's
+// waits.
 #pragma once
 
 #include <optional>
@@ -12,11 +13,11 @@
 #include "graph/model.h"
 #include "plan/step_plan.h"
 #include "runtime/parameter_state.h"
-#include "zero/flat_optimizer_state.h"
 #include "zero/gradient_norm.h"
 #include "zero/gradient_sums.h"
 #include "zero/parameter_store.h"
 #include "zero/shard_map.h"
+#include "zero/shard_optimizer.h"
 #include "zero/state_store.h"
 
 namespace dslaunch {
@@ -37,6 +38,7 @@ struct ZeroOptions {
     // Gradients that are not finite skip the step instead of ending the run: a loss scale is being
     // looked for.
     bool skip_overflow = false;
+    int update_threads = 1;  // that share a bucket's update, the lane's own among them
 };
 
 // What all parts of a state are built from; everything must outlive it.
@@ -108,6 +110,7 @@ class ZeroState final : public ParameterState {
     Collectives& collectives_;
     ZeroOptions options_;
     std::optional<StateStore> states_;
+    std::optional<ShardOptimizer> optimizer_;
     std::optional<ParameterStore> parameters_;
     std::optional<GradientSums> gradients_;
     std::optional<GradientNorm> norm_;

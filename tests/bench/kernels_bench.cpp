@@ -1,106 +1,91 @@
-// How long the flat CPU kernels take beside memcpy: `ninja bench_kernels && bin/bench_kernels`.
-// Prints one JSON line per kernel and thread count; ms is the best of kRuns.
-#include <sys/mman.h>
+// The flat kernels for tests/bench/kernels.py: a shared library of plain functions that work on
+// the memory of its tensors, with as many threads as it says. All of them return 0, or 1 when the
+// processor lacks the instruction set named.
+#include <memory>
+#include <optional>
+#include <string_view>
 
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <cstring>
-#include <functional>
-#include <thread>
-#include <vector>
-
-#include "base/check.h"
 #include "kernels/flat_optimizer.h"
+#include "kernels/thread_team.h"
 
 namespace {
 
 using namespace dslaunch;
 
-constexpr int64_t kNumel = int64_t{64} << 20;
-constexpr int kRuns = 9;
-
-// fp32, in plain pages: huge ones are never counted on.
-struct Buffer {
-    explicit Buffer(float fill) {
-        void* start = ::mmap(nullptr, kNumel * sizeof(float), PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-        DSL_CHECK(start != MAP_FAILED, "not enough memory");
-        data = static_cast<float*>(start);
-        for (int64_t i = 0; i < kNumel; ++i) data[i] = fill * static_cast<float>(i % 1000 + 1);
-    }
-    Buffer(const Buffer&) = delete;
-    Buffer& operator=(const Buffer&) = delete;
-    ~Buffer() { ::munmap(data, kNumel * sizeof(float)); }
-
-    float* data = nullptr;
-};
-
-using Work = std::function<void(int64_t first, int64_t numel)>;
-
-// Runs WORK on equal parts in THREADS threads; prints the best time and what BYTES an element give.
-void report(const char* name, int threads, int bytes, const Work& work) {
-    double best_s = 1e9;
-    for (int run = 0; run < kRuns; ++run) {
-        const auto start = std::chrono::steady_clock::now();
-        std::vector<std::thread> others;
-        const int64_t part = kNumel / threads;
-        for (int t = 1; t < threads; ++t) others.emplace_back(work, t * part, part);
-        work(0, part);
-        for (std::thread& other : others) other.join();
-        const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-        best_s = std::min(best_s, took.count());
-    }
-    std::printf(R"({"kernel": "%s", "threads": %d, "ms": %.2f, "GB/s": %.2f})"
-                "\n",
-                name, threads, best_s * 1e3, static_cast<double>(kNumel) * bytes / best_s / 1e9);
-    std::fflush(stdout);
+std::optional<Isa> isa_named(std::string_view name) {
+    for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kNeon})
+        if (isa_name(isa) == name && isa_available(isa)) return isa;
+    return std::nullopt;
 }
 
-void bench(int threads, Isa isa) {
-    Buffer p(1e-3F), m(1e-6F), v(1e-9F), g(1e-4F), h(-2e-4F);
-    const AdamStep step{.lr = 1e-3, .weight_decay = 1e-2, .step = 3};
-    report("memcpy", threads, 8, [&](int64_t first, int64_t numel) {
-        std::memcpy(h.data + first, g.data + first, static_cast<size_t>(numel) * sizeof(float));
-    });
-    for (const size_t source_count : {size_t{1}, size_t{2}}) {
-        const int bytes = source_count == 1 ? 28 : 32;
-        report(source_count == 1 ? "adam_step 1 source" : "adam_step 2 sources", threads, bytes,
-               [&](int64_t first, int64_t numel) {
-                   const float* sources[] = {g.data + first, h.data + first};
-                   adam_step({.numel = numel,
-                              .gradients = std::span(sources, source_count),
-                              .gradient_scale = 0.5F,
-                              .parameters = p.data + first},
-                             step, m.data + first, v.data + first, isa);
-               });
+ThreadTeam& team_of(int threads) {
+    static std::unique_ptr<ThreadTeam> team;
+    if (!team || team->threads() != threads) team = std::make_unique<ThreadTeam>(threads);
+    return *team;
+}
+
+// As many bytes as Adam moves, in place, with next to nothing computed: what memory allows.
+[[gnu::target_clones("avx512f", "avx2", "default")]] void touch(const float* __restrict g,
+                                                                float* __restrict p,
+                                                                float* __restrict m,
+                                                                float* __restrict v,
+                                                                int64_t numel) {
+    for (int64_t i = 0; i < numel; ++i) {
+        p[i] += g[i];
+        m[i] += g[i];
+        v[i] += g[i];
     }
-    report("adam_step 1 source, bf16 out", threads, 30, [&](int64_t first, int64_t numel) {
-        const float* source[] = {g.data + first};
-        adam_step({.numel = numel,
-                   .gradients = source,
-                   .gradient_scale = 0.5F,
-                   .parameters = p.data + first,
-                   .half_parameters = reinterpret_cast<uint16_t*>(h.data) + first},
-                  step, m.data + first, v.data + first, isa);
-    });
-    report("ordered_sum 2 sources", threads, 12, [&](int64_t first, int64_t numel) {
-        const float* sources[] = {g.data + first, h.data + first};
-        ordered_sum(sources, 0.5F, p.data + first, numel, isa);
-    });
-    std::vector<double> squares(static_cast<size_t>(threads));
-    report("sum_of_squares", threads, 4, [&](int64_t first, int64_t numel) {
-        squares[static_cast<size_t>(first / (kNumel / threads))] =
-            sum_of_squares(g.data + first, numel, isa);
-    });
-    DSL_CHECK(squares[0] > 0, "the gradients are not zero");
 }
 
 }  // namespace
 
-int main() {
-    std::printf(R"({"isa": "%s", "numel": %ld})"
-                "\n",
-                isa_name(best_isa()).data(), kNumel);
-    for (const int threads : {1, 2}) bench(threads, best_isa());
+extern "C" {
+
+// [numel] each; the same struct stands in kernels.py.
+struct BenchArrays {
+    int64_t numel;
+    float* parameters;
+    float* momentum;
+    float* variance;
+    const float* gradients;
+    const uint16_t* half_gradients;  // bf16, in place of gradients; or null
+    uint16_t* half_parameters;       // bf16; or null
+};
+
+int bench_adamw(const char* name, int threads, const BenchArrays* arrays, float gradient_scale) {
+    const std::optional<Isa> isa = isa_named(name);
+    if (!isa) return 1;
+    const auto numel = static_cast<size_t>(arrays->numel);
+    FlatRange whole;
+    if (arrays->half_gradients != nullptr) {
+        whole.half_gradients = {&arrays->half_gradients, 1};
+    } else {
+        whole.gradients = {&arrays->gradients, 1};
+    }
+    whole.gradient_scale = gradient_scale;
+    whole.parameters = {arrays->parameters, numel};
+    whole.first = {arrays->momentum, numel};
+    whole.second = {arrays->variance, numel};
+    if (arrays->half_parameters != nullptr)
+        whole.half_parameters = {arrays->half_parameters, numel};
+    team_of(threads).for_parts(arrays->numel, [&](int64_t begin, int64_t part_numel) {
+        FlatRange part = whole;
+        part.begin = begin;
+        part.numel = part_numel;
+        adam_step(part, {.lr = 1e-4, .weight_decay = 1e-2, .step = 3}, *isa);
+    });
+    return 0;
+}
+
+int bench_touch(int threads, const BenchArrays* arrays) {
+    team_of(threads).for_parts(arrays->numel, [&](int64_t begin, int64_t numel) {
+        touch(arrays->gradients + begin, arrays->parameters + begin, arrays->momentum + begin,
+              arrays->variance + begin, numel);
+    });
+    return 0;
+}
+
+const char* bench_best_isa() {
+    return isa_name(best_isa()).data();
+}
 }

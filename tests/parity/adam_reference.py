@@ -1,5 +1,6 @@
-"""Writes tests/parity/adam_reference.safetensors: what PyTorch's fused CPU Adam and AdamW do in ten
-steps. tests/unit/kernels/adam_parity_test.cpp makes the same inputs and compares.
+"""Writes tests/parity/adam_reference.safetensors: what PyTorch's fused CPU Adam, AdamW, Adagrad and
+SGD do in ten steps, and Lion written in PyTorch's operators. tests/unit/kernels/adam_parity_test.cpp
+makes the same inputs and compares.
 
     tools/peers.sh VENV && VENV/bin/python tests/parity/adam_reference.py
 """
@@ -17,6 +18,37 @@ CASES = [
     ("adam", torch.optim.Adam, 0.0, 0.9),
     ("adam_l2", torch.optim.Adam, 0.1, 0.9),
     ("adamw_low_beta1", torch.optim.AdamW, 0.1, 0.3),
+]
+
+
+class Lion(torch.optim.Optimizer):
+    """Chen et al. 2023, algorithm 2; the order of its operations is lion-pytorch's."""
+
+    def __init__(self, parameters, lr, betas, weight_decay):
+        super().__init__(parameters, {"lr": lr, "betas": betas, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                state = self.state[p]
+                m = state.setdefault("exp_avg", torch.zeros_like(p))
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                way = m.clone().mul_(beta1).add(p.grad, alpha=1 - beta1).sign_()
+                p.add_(way, alpha=-group["lr"])
+                m.mul_(beta2).add_(p.grad, alpha=1 - beta2)
+
+
+# Name, state, optimizer.
+OTHERS = [
+    ("adagrad", "sum", lambda p: torch.optim.Adagrad(
+        p, lr=LR, lr_decay=0.1, weight_decay=0.1, initial_accumulator_value=0.5, fused=True)),
+    ("sgd_nesterov", "momentum_buffer", lambda p: torch.optim.SGD(
+        p, lr=LR, momentum=0.9, weight_decay=0.1, nesterov=True, fused=True)),
+    ("sgd_dampening", "momentum_buffer", lambda p: torch.optim.SGD(
+        p, lr=LR, momentum=0.9, dampening=0.3, fused=True)),
+    ("lion", "exp_avg", lambda p: Lion(p, lr=LR, betas=BETAS, weight_decay=0.1)),
 ]
 
 
@@ -42,9 +74,24 @@ def run(optimizer_type, weight_decay, beta1):
     return torch.stack(steps)
 
 
+def run_other(make_optimizer, state_name):
+    """Parameters and the one state after each step, as [steps, 2, numel]."""
+    parameter = torch.nn.Parameter(inputs(0))
+    optimizer = make_optimizer([parameter])
+    steps = []
+    for step in range(1, STEPS + 1):
+        parameter.grad = inputs(step)
+        optimizer.step()
+        steps.append(torch.stack([parameter.detach(), optimizer.state[parameter][state_name]]))
+    return torch.stack(steps)
+
+
 def main():
     torch.set_num_threads(1)
     tensors = {}
+    for name, state_name, make_optimizer in OTHERS:
+        states = run_other(make_optimizer, state_name)
+        tensors[f"{name}.sampled"] = states[:, :, ::STRIDE].contiguous()
     for name, optimizer_type, weight_decay, beta1 in CASES:
         states = run(optimizer_type, weight_decay, beta1)
         tensors[f"{name}.sampled"] = states[:, :, ::STRIDE].contiguous()

@@ -114,12 +114,15 @@ class FakeDevice final : public DeviceBackend {
         range.numel = adam.numel;
         range.gradients = {&gradients, 1};
         range.gradient_scale = adam.gradient_divisor == nullptr ? 1 : 1 / *adam.gradient_divisor;
-        range.parameters = adam.parameters;
+        const auto numel = static_cast<size_t>(adam.numel);
+        range.parameters = {adam.parameters, numel};
+        range.first = {adam.momentum, numel};
+        range.second = {adam.variance, numel};
         AdamStep step{adam.lr, adam.beta1, adam.beta2, adam.eps, adam.weight_decay};
         step.decoupled_decay = adam.decoupled_decay;
         step.bias_correction = adam.bias_correction;
         step.step = adam.step;
-        adam_step(range, step, adam.momentum, adam.variance);
+        adam_step(range, step);
     }
 
     // By name, in the order of the calls of all lanes.

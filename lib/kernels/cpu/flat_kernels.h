@@ -7,9 +7,37 @@
 
 namespace dslaunch::kernels {
 
-struct AdamConstants {
+enum class NumberKind : uint8_t { kFp32, kBf16, kFp16 };
+
+// Arrays to be summed, in order: `fp32` of them, or `half` where kind is a 16-bit one.
+struct Sources {
+    const float* const* fp32;
+    const uint16_t* const* half;
+    int64_t source_count;
+    NumberKind kind;
+};
+
+// What an update reads and writes; null where there is none. Elements are counted from the arrays'
+// starts.
+struct UpdateArrays {
+    Sources gradients;
     float gradient_scale;
-    float l2_decay;        // 0: none
+    float l2_decay;                 // 0: none
+    const float* decay_parameters;  // with l2_decay
+    float* parameters;              // null: only the states move
+    float* first;                   // of the rule's states
+    float* second;
+    uint16_t* half;        // a copy of the parameters that follows them; null: none
+    NumberKind half_kind;  // of it
+    bool streams;          // it is written past the caches
+};
+
+struct Range {
+    int64_t begin;
+    int64_t numel;
+};
+
+struct AdamConstants {
     float parameter_keep;  // 1 - lr * decoupled decay
     float beta1_rest;      // 1 - beta1
     float beta2;
@@ -19,9 +47,21 @@ struct AdamConstants {
     float step_size;  // lr / bias correction 1
 };
 
+struct AdagradConstants {
+    float eps;
+    float lr;
+};
+
+struct LionConstants {
+    float parameter_keep;  // 1 - lr * decoupled decay
+    float beta1;
+    float beta1_rest;  // 1 - beta1
+    float beta2;
+    float beta2_rest;  // 1 - beta2
+    float lr;
+};
+
 struct SgdConstants {
-    float gradient_scale;
-    float decay;
     float momentum;
     float damping_rest;  // 1 - dampening
     float lr;
@@ -29,34 +69,16 @@ struct SgdConstants {
     bool first_step;
 };
 
-struct Sources {
-    const float* const* pointers;
-    int64_t source_count;
-};
-
 using ToHalf = void (*)(const float* values, uint16_t* out, int64_t numel);
 using FromHalf = void (*)(const uint16_t* values, float* out, int64_t numel);
 
-// The 16-bit copy of the parameters that follows them.
-enum class HalfKind : uint8_t { kNone, kBf16, kFp16 };
-struct HalfCopy {
-    uint16_t* out;  // null: none
-    HalfKind kind;
-};
-
-struct AdamArrays {
-    float* parameters;  // may be null
-    const float* decay_parameters;
-    float* momentum;
-    float* variance;
-    HalfCopy half;  // none when `parameters` is null
-};
-
 struct FlatKernels {
-    void (*adam)(Sources, AdamArrays, int64_t numel, const AdamConstants&);
-    void (*sgd)(Sources, AdamArrays, int64_t numel, const SgdConstants&);
-    void (*sum)(Sources, float scale, float* out, int64_t numel);
-    void (*accumulate)(Sources, float scale, float* into, int64_t numel);
+    void (*adam)(const UpdateArrays&, Range, const AdamConstants&);
+    void (*adagrad)(const UpdateArrays&, Range, const AdagradConstants&);
+    void (*lion)(const UpdateArrays&, Range, const LionConstants&);
+    void (*sgd)(const UpdateArrays&, Range, const SgdConstants&);
+    void (*sum)(const Sources&, float scale, float* out, int64_t numel);
+    void (*accumulate)(const Sources&, float scale, float* into, int64_t numel);
     double (*block_squares)(const float* values, int64_t numel);
     ToHalf to_bf16;
     ToHalf to_fp16;
@@ -67,6 +89,7 @@ struct FlatKernels {
 extern const FlatKernels kScalarKernels;
 extern const FlatKernels kAvx2Kernels;
 extern const FlatKernels kAvx512Kernels;
+extern const FlatKernels kAvx512Bf16Kernels;
 extern const FlatKernels kNeonKernels;
 
 }  // namespace dslaunch::kernels

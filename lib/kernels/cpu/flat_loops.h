@@ -11,8 +11,9 @@ namespace {
 
 // Elements summed at once into a buffer that stays in the first-level cache.
 constexpr int64_t kBlock = 1024;
-// Updated at once before their fp16 copy is made: few, so that the processor works on both.
-constexpr int64_t kFp16Block = 64;
+// Elements that an update takes at once: four cache lines of each array.
+constexpr int64_t kChunk = 64;
+constexpr int64_t kLineBytes = 64;
 
 // Rounded once, on every processor. Written where PyTorch's build of its kernels has one; the
 // compiler adds none (-ffp-contract=off).
@@ -26,15 +27,15 @@ inline void put(float value, float& out) {
     out = kAdds ? out + value : value;
 }
 
-// The ordered sum of elements [first, first + n), scaled, in `out` or added to it.
+// The ordered sum of elements [first, first + n) of fp32 sources, scaled, in `out` or added to it.
 template <bool kAdds>
-inline void sum_block(Sources sources, int64_t first, int64_t n, float scale, float* out) {
-    const float* a = sources.pointers[0] + first;
+inline void sum_block(const Sources& sources, int64_t first, int64_t n, float scale, float* out) {
+    const float* a = sources.fp32[0] + first;
     if (sources.source_count == 1) {
         for (int64_t i = 0; i < n; ++i) put<kAdds>(a[i] * scale, out[i]);
         return;
     }
-    const float* b = sources.pointers[1] + first;
+    const float* b = sources.fp32[1] + first;
     if (sources.source_count == 2) {
         for (int64_t i = 0; i < n; ++i) put<kAdds>((a[i] + b[i]) * scale, out[i]);
         return;
@@ -42,10 +43,26 @@ inline void sum_block(Sources sources, int64_t first, int64_t n, float scale, fl
     alignas(64) float total[kBlock];
     for (int64_t i = 0; i < n; ++i) total[i] = a[i] + b[i];
     for (int64_t s = 2; s < sources.source_count; ++s) {
-        const float* c = sources.pointers[s] + first;
+        const float* c = sources.fp32[s] + first;
         for (int64_t i = 0; i < n; ++i) total[i] += c[i];
     }
     for (int64_t i = 0; i < n; ++i) put<kAdds>(total[i] * scale, out[i]);
+}
+
+inline void widen(NumberKind kind, const uint16_t* values, int64_t n, float* out) {
+    kind == NumberKind::kBf16 ? from_bf16(values, out, n) : from_fp16(values, out, n);
+}
+
+// The same for 16-bit sources, which are summed in fp32. n <= kChunk.
+inline void sum_halves(const Sources& sources, int64_t first, int64_t n, float scale,
+                       float* __restrict out) {
+    widen(sources.kind, sources.half[0] + first, n, out);
+    alignas(64) float next[kChunk];
+    for (int64_t s = 1; s < sources.source_count; ++s) {
+        widen(sources.kind, sources.half[s] + first, n, next);
+        for (int64_t i = 0; i < n; ++i) out[i] += next[i];
+    }
+    for (int64_t i = 0; i < n; ++i) out[i] *= scale;
 }
 
 inline void add_decay(const float* __restrict parameters, float decay, int64_t n,
@@ -53,129 +70,174 @@ inline void add_decay(const float* __restrict parameters, float decay, int64_t n
     for (int64_t i = 0; i < n; ++i) gradient[i] = fma(parameters[i], decay, gradient[i]);
 }
 
-// Where element i's gradient comes from: summed and scaled on the way, or prepared in a block.
-struct OneSource {
-    const float* a;
-    float scale;
-    float operator()(int64_t i) const { return a[i] * scale; }
-};
-struct TwoSources {
-    const float* a;
-    const float* b;
-    float scale;
-    float operator()(int64_t i) const { return (a[i] + b[i]) * scale; }
-};
-struct Prepared {
-    const float* gradient;
-    float operator()(int64_t i) const { return gradient[i]; }
-};
-
-template <bool kUpdates, bool kBf16, typename Gradient>
-inline void adam_loop(Gradient gradient, uint16_t* __restrict bf16, float* __restrict p,
-                      float* __restrict m, float* __restrict v, int64_t n, AdamConstants c) {
-    for (int64_t i = 0; i < n; ++i) {
-        const float g = gradient(i);
-        // The two forms of a lerp: PyTorch takes the one that is exact at its nearer end.
-        const float rest = g - m[i];
-        const float next_m =
-            c.beta1_rest < 0.5F ? fma(c.beta1_rest, rest, m[i]) : fma(c.beta1_rest - 1.0F, rest, g);
-        const float next_v = fma(c.beta2_rest * g, g, v[i] * c.beta2);
-        m[i] = next_m;
-        v[i] = next_v;
-        if constexpr (kUpdates) {
-            const float denominator = std::sqrt(next_v) / c.correction2_sqrt + c.eps;
-            const float next_p = p[i] * c.parameter_keep - c.step_size * next_m / denominator;
-            p[i] = next_p;
-            if constexpr (kBf16) bf16[i] = bf16_of(next_p);
+// A rule updates n elements: `g` is the gradient that it may spoil, `first` and `second` its
+// states, `p` the parameters, to be left alone unless kWrites.
+struct Adam {
+    AdamConstants c;
+    template <bool kWrites>
+    inline void apply(float* __restrict g, float* __restrict m, float* __restrict v,
+                      float* __restrict p, int64_t n) const {
+        for (int64_t i = 0; i < n; ++i) {
+            // The two forms of a lerp: PyTorch takes the one that is exact at its nearer end.
+            const float rest = g[i] - m[i];
+            const float next_m = c.beta1_rest < 0.5F ? fma(c.beta1_rest, rest, m[i])
+                                                     : fma(c.beta1_rest - 1.0F, rest, g[i]);
+            const float next_v = fma(c.beta2_rest * g[i], g[i], v[i] * c.beta2);
+            m[i] = next_m;
+            v[i] = next_v;
+            if constexpr (kWrites) {
+                const float denominator = std::sqrt(next_v) / c.correction2_sqrt + c.eps;
+                p[i] = p[i] * c.parameter_keep - c.step_size * next_m / denominator;
+            }
         }
     }
-}
+};
 
-template <typename Gradient>
-inline void adam_block(Gradient gradient, const AdamArrays& arrays, int64_t first, int64_t n,
-                       const AdamConstants& c) {
-    float* m = arrays.momentum + first;
-    float* v = arrays.variance + first;
-    float* p = arrays.parameters + (arrays.parameters == nullptr ? 0 : first);
-    uint16_t* half = arrays.half.out + (arrays.half.out == nullptr ? 0 : first);
-    if (p == nullptr)
-        adam_loop<false, false>(gradient, nullptr, nullptr, m, v, n, c);
-    else if (arrays.half.kind == HalfKind::kBf16)
-        adam_loop<true, true>(gradient, half, p, m, v, n, c);
-    else
-        adam_loop<true, false>(gradient, nullptr, p, m, v, n, c);
-    if (arrays.half.kind == HalfKind::kFp16) to_fp16(p, half, n);
-}
-
-// One or two sources are read where they lie; more of them, or L2 decay, go through a block. A
-// bf16 copy is made in the loop of the update; fp16, whose conversion is an instruction that
-// compilers do not use by themselves, after each block.
-void adam(Sources sources, AdamArrays arrays, int64_t numel, const AdamConstants& constants) {
-    const float scale = constants.gradient_scale;
-    const bool in_place = sources.source_count <= 2 && constants.l2_decay == 0;
-    const int64_t whole = arrays.half.kind == HalfKind::kFp16 ? kFp16Block : numel;
-    const int64_t block = in_place ? whole : kBlock;
-    alignas(64) float gradient[kBlock];
-    for (int64_t first = 0; first < numel; first += block) {
-        const int64_t n = numel - first < block ? numel - first : block;
-        const float* a = sources.pointers[0] + first;
-        if (in_place && sources.source_count == 1) {
-            adam_block(OneSource{a, scale}, arrays, first, n, constants);
-        } else if (in_place) {
-            const float* b = sources.pointers[1] + first;
-            adam_block(TwoSources{a, b, scale}, arrays, first, n, constants);
-        } else {
-            sum_block<false>(sources, first, n, scale, gradient);
-            if (constants.l2_decay != 0)
-                add_decay(arrays.decay_parameters + first, constants.l2_decay, n, gradient);
-            adam_block(Prepared{gradient}, arrays, first, n, constants);
+struct Adagrad {
+    AdagradConstants c;
+    template <bool kWrites>
+    inline void apply(float* __restrict g, float* __restrict sum, float* /*second*/,
+                      float* __restrict p, int64_t n) const {
+        for (int64_t i = 0; i < n; ++i) {
+            const float next = fma(g[i], g[i], sum[i]);
+            sum[i] = next;
+            if constexpr (kWrites) p[i] -= c.lr * g[i] / (std::sqrt(next) + c.eps);
         }
     }
-}
+};
 
-inline void momentum_block(float* __restrict g, float* __restrict m, int64_t n, SgdConstants c) {
-    for (int64_t i = 0; i < n; ++i) {
-        const float next = c.first_step ? g[i] : m[i] * c.momentum + g[i] * c.damping_rest;
-        m[i] = next;
-        g[i] = c.nesterov ? g[i] + next * c.momentum : next;
+struct Lion {
+    LionConstants c;
+    template <bool kWrites>
+    inline void apply(float* __restrict g, float* __restrict m, float* /*second*/,
+                      float* __restrict p, int64_t n) const {
+        for (int64_t i = 0; i < n; ++i) {
+            const float way = fma(g[i], c.beta1_rest, m[i] * c.beta1);
+            m[i] = fma(g[i], c.beta2_rest, m[i] * c.beta2);
+            if constexpr (kWrites) {
+                const float up = way > 0 ? 1.0F : way;  // 0 and NaN stay what they are
+                const float sign = way < 0 ? -1.0F : up;
+                p[i] = p[i] * c.parameter_keep - c.lr * sign;
+            }
+        }
     }
-}
+};
 
-inline void descend(const float* __restrict g, float lr, int64_t n, float* __restrict p) {
-    for (int64_t i = 0; i < n; ++i) p[i] -= lr * g[i];
-}
-
-void sgd(Sources sources, AdamArrays arrays, int64_t numel, const SgdConstants& constants) {
-    alignas(64) float gradient[kBlock];
-    for (int64_t first = 0; first < numel; first += kBlock) {
-        const int64_t n = numel - first < kBlock ? numel - first : kBlock;
-        sum_block<false>(sources, first, n, constants.gradient_scale, gradient);
-        if (constants.decay != 0)
-            add_decay(arrays.decay_parameters + first, constants.decay, n, gradient);
-        if (arrays.momentum != nullptr)
-            momentum_block(gradient, arrays.momentum + first, n, constants);
-        if (arrays.parameters != nullptr)
-            descend(gradient, constants.lr, n, arrays.parameters + first);
-        if (arrays.half.kind == HalfKind::kBf16)
-            to_bf16(arrays.parameters + first, arrays.half.out + first, n);
-        if (arrays.half.kind == HalfKind::kFp16)
-            to_fp16(arrays.parameters + first, arrays.half.out + first, n);
+struct Sgd {
+    SgdConstants c;
+    template <bool kWrites>
+    inline void apply(float* __restrict g, float* __restrict m, float* /*second*/,
+                      float* __restrict p, int64_t n) const {
+        if (m != nullptr)
+            for (int64_t i = 0; i < n; ++i) {
+                const float next =
+                    c.first_step ? g[i] : fma(g[i], c.damping_rest, m[i] * c.momentum);
+                m[i] = next;
+                g[i] = c.nesterov ? fma(next, c.momentum, g[i]) : next;
+            }
+        if constexpr (kWrites)
+            for (int64_t i = 0; i < n; ++i) p[i] = fma(-c.lr, g[i], p[i]);
     }
+};
+
+template <typename T>
+inline T* moved(T* start, int64_t numel) {
+    return start == nullptr ? nullptr : start + numel;
+}
+
+// The 16-bit copy of n updated parameters; past the caches only whole chunks of whole lines go.
+inline void copy_half(const UpdateArrays& arrays, int64_t at, int64_t n, bool whole_lines) {
+    const float* values = arrays.parameters + at;
+    uint16_t* out = arrays.half + at;
+    const bool bf16 = arrays.half_kind == NumberKind::kBf16;
+#if defined(DSL_STREAM_STORE)
+    if (whole_lines) {
+        alignas(kLineBytes) uint16_t chunk[kChunk];
+        bf16 ? to_bf16(values, chunk, kChunk) : to_fp16(values, chunk, kChunk);
+        stream_lines(chunk, out, kChunk);
+        return;
+    }
+#endif
+    static_cast<void>(whole_lines);
+    bf16 ? to_bf16(values, out, n) : to_fp16(values, out, n);
+}
+
+// One chunk, n <= kChunk: gradient summed and scaled, decay, rule, copy, all in the first-level
+// cache.
+template <bool kWrites, typename Rule>
+[[gnu::always_inline]] inline void update_chunk(const UpdateArrays& arrays, int64_t at, int64_t n,
+                                                const Rule& rule, bool whole_lines) {
+    alignas(64) float gradient[kChunk];
+    if (arrays.gradients.kind == NumberKind::kFp32) {
+        sum_block<false>(arrays.gradients, at, n, arrays.gradient_scale, gradient);
+    } else {
+        sum_halves(arrays.gradients, at, n, arrays.gradient_scale, gradient);
+    }
+    if (arrays.l2_decay != 0) add_decay(arrays.decay_parameters + at, arrays.l2_decay, n, gradient);
+    float* p = kWrites ? arrays.parameters + at : nullptr;
+    rule.template apply<kWrites>(gradient, moved(arrays.first, at), moved(arrays.second, at), p, n);
+    if (kWrites && arrays.half != nullptr) copy_half(arrays, at, n, whole_lines);
+}
+
+// Elements from `at` to where the copy's next line begins.
+inline int64_t to_next_line(const uint16_t* half, int64_t at) {
+    const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(half + at));
+    return (kLineBytes - address % kLineBytes) % kLineBytes / int64_t{sizeof(uint16_t)};
+}
+
+template <bool kWrites, typename Rule>
+inline void update_chunks(const UpdateArrays& arrays, Range range, const Rule& rule) {
+    const int64_t end = range.begin + range.numel;
+    int64_t at = range.begin;
+    if (arrays.streams) {
+        const int64_t head = to_next_line(arrays.half, at);
+        const int64_t n = head < range.numel ? head : range.numel;
+        update_chunk<kWrites>(arrays, at, n, rule, false);
+        at += n;
+    }
+    for (; at + kChunk <= end; at += kChunk)
+        update_chunk<kWrites>(arrays, at, kChunk, rule, arrays.streams);
+    if (at < end) update_chunk<kWrites>(arrays, at, end - at, rule, false);
+#if defined(DSL_STREAM_STORE)
+    if (arrays.streams) stream_fence();
+#endif
+}
+
+template <typename Rule>
+inline void update(const UpdateArrays& arrays, Range range, const Rule& rule) {
+    arrays.parameters == nullptr ? update_chunks<false>(arrays, range, rule)
+                                 : update_chunks<true>(arrays, range, rule);
+}
+
+void adam(const UpdateArrays& arrays, Range range, const AdamConstants& constants) {
+    update(arrays, range, Adam{constants});
+}
+
+void adagrad(const UpdateArrays& arrays, Range range, const AdagradConstants& constants) {
+    update(arrays, range, Adagrad{constants});
+}
+
+void lion(const UpdateArrays& arrays, Range range, const LionConstants& constants) {
+    update(arrays, range, Lion{constants});
+}
+
+void sgd(const UpdateArrays& arrays, Range range, const SgdConstants& constants) {
+    update(arrays, range, Sgd{constants});
 }
 
 template <bool kAdds>
-inline void sum_blocks(Sources sources, float scale, float* out, int64_t numel) {
+inline void sum_blocks(const Sources& sources, float scale, float* out, int64_t numel) {
     for (int64_t first = 0; first < numel; first += kBlock) {
         const int64_t n = numel - first < kBlock ? numel - first : kBlock;
         sum_block<kAdds>(sources, first, n, scale, out + first);
     }
 }
 
-void sum(Sources sources, float scale, float* out, int64_t numel) {
+void sum(const Sources& sources, float scale, float* out, int64_t numel) {
     sum_blocks<false>(sources, scale, out, numel);
 }
 
-void accumulate(Sources sources, float scale, float* into, int64_t numel) {
+void accumulate(const Sources& sources, float scale, float* into, int64_t numel) {
     sum_blocks<true>(sources, scale, into, numel);
 }
 

@@ -3,7 +3,7 @@
 // quiet: what x86's and ARM's conversions do. Everything here has internal linkage.
 #pragma once
 
-#if defined(__F16C__)
+#if defined(__x86_64__)
 #include <immintrin.h>
 #endif
 
@@ -55,8 +55,28 @@ inline float fp32_of_fp16(uint16_t half) {
     return __builtin_bit_cast(float, sign | (magnitude < 0x7C00U ? finite : largest));
 }
 
+#if defined(__AVX512BF16__)
+// 32 numbers by the processor's own conversion, which takes subnormal numbers for 0: where there is
+// one, false and nothing is written.
+inline bool to_bf16_by_instruction(const float* values, uint16_t* out) {
+    constexpr int kSubnormal = 0x20;
+    const __m512 low = _mm512_loadu_ps(values), high = _mm512_loadu_ps(values + 16);
+    const auto rare = _kor_mask16(_mm512_fpclass_ps_mask(low, kSubnormal),
+                                  _mm512_fpclass_ps_mask(high, kSubnormal));
+    if (rare != 0) return false;
+    _mm512_storeu_si512(out, reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(high, low)));
+    return true;
+}
+#endif
+
 void to_bf16(const float* __restrict values, uint16_t* __restrict out, int64_t numel) {
-    for (int64_t i = 0; i < numel; ++i) out[i] = bf16_of(values[i]);
+    int64_t i = 0;
+#if defined(__AVX512BF16__)
+    for (const int64_t whole = numel - numel % 32; i < whole; i += 32)
+        if (!to_bf16_by_instruction(values + i, out + i))
+            for (int64_t k = i; k < i + 32; ++k) out[k] = bf16_of(values[k]);
+#endif
+    for (; i < numel; ++i) out[i] = bf16_of(values[i]);
 }
 
 void from_bf16(const uint16_t* __restrict values, float* __restrict out, int64_t numel) {
@@ -66,7 +86,7 @@ void from_bf16(const uint16_t* __restrict values, float* __restrict out, int64_t
 void to_fp16(const float* __restrict values, uint16_t* __restrict out, int64_t numel) {
     int64_t i = 0;
 #if defined(__F16C__)
-    for (; i + 8 <= numel; i += 8)
+    for (const int64_t whole = numel - numel % 8; i < whole; i += 8)
         _mm_storeu_si128(reinterpret_cast<__m128i*>(out + i),
                          _mm256_cvtps_ph(_mm256_loadu_ps(values + i), _MM_FROUND_TO_NEAREST_INT));
 #endif
@@ -76,13 +96,37 @@ void to_fp16(const float* __restrict values, uint16_t* __restrict out, int64_t n
 void from_fp16(const uint16_t* __restrict values, float* __restrict out, int64_t numel) {
     int64_t i = 0;
 #if defined(__F16C__)
-    for (; i + 8 <= numel; i += 8)
+    for (const int64_t whole = numel - numel % 8; i < whole; i += 8)
         _mm256_storeu_ps(
             out + i,
             _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(values + i))));
 #endif
     for (; i < numel; ++i) out[i] = fp32_of_fp16(values[i]);
 }
+
+#if defined(__x86_64__)
+// Stores past the caches, for what is written whole and not read soon: the line is not read first.
+// `out` is aligned to a line, numel is of whole lines. A fence makes them visible in order.
+#define DSL_STREAM_STORE
+inline void stream_lines(const uint16_t* values, uint16_t* out, int64_t numel) {
+#if defined(__AVX512F__)
+    for (int64_t i = 0; i < numel; i += 32)
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(out + i), _mm512_load_si512(values + i));
+#elif defined(__AVX2__)
+    for (int64_t i = 0; i < numel; i += 16)
+        _mm256_stream_si256(reinterpret_cast<__m256i*>(out + i),
+                            _mm256_load_si256(reinterpret_cast<const __m256i*>(values + i)));
+#else
+    for (int64_t i = 0; i < numel; i += 8)
+        _mm_stream_si128(reinterpret_cast<__m128i*>(out + i),
+                         _mm_load_si128(reinterpret_cast<const __m128i*>(values + i)));
+#endif
+}
+
+inline void stream_fence() {
+    _mm_sfence();
+}
+#endif
 
 }  // namespace
 }  // namespace dslaunch::kernels

@@ -172,6 +172,34 @@ TEST_CASE("Adam is decoupled as in DeepSpeed unless adam_w_mode is false") {
     CHECK(optimizer("Adam", "torch_adam: true, adam_w_mode: false").weight_decay == 0.0);
 }
 
+TEST_CASE("Adagrad and Lion have their parameters and Adagrad its own defaults") {
+    auto optimizer = [](const std::string& type, const std::string& params) {
+        return resolved(fmt::format("{{optimizer: {{type: {}, params: {{{}}}}}}}", type, params), 1)
+            .config.optimizer;
+    };
+    const OptimizerConfig adagrad = optimizer("Adagrad", "lr: auto, weight_decay: 0.5");
+    CHECK(adagrad.kind == OptimizerKind::kAdagrad);
+    CHECK(adagrad.lr == 1e-2);
+    CHECK(adagrad.eps == 1e-10);
+    CHECK(adagrad.decays_gradient());
+    const OptimizerConfig told =
+        optimizer("adagrad", "lr: 0.25, eps: 0.5, lr_decay: 2, initial_accumulator_value: 3");
+    CHECK(told.lr == 0.25);
+    CHECK(told.eps == 0.5);
+    CHECK(told.lr_decay == 2);
+    CHECK(told.initial_accumulator_value == 3);
+    CHECK_FALSE(told.decays_gradient());
+    const OptimizerConfig lion =
+        optimizer("Lion", "lr: 0.5, weight_decay: 0.1, betas: [0.5, 0.75]");
+    CHECK(lion.kind == OptimizerKind::kLion);
+    CHECK(lion.lr == 0.5);
+    CHECK(lion.beta1 == 0.5);
+    CHECK(lion.beta2 == 0.75);
+    CHECK(lion.weight_decay == 0.1);
+    CHECK_FALSE(lion.decays_gradient());
+    CHECK(optimizer("Lion", "").lr == 1e-3);
+}
+
 TEST_CASE("JSON escapes beyond the basic plane and slashes are read") {
     TrainConfig config =
         parse_config(R"({"dslaunch": {"data": {"train": "\ud83d\ude00\/\u00e9\\ud83d"}}})", "c");

@@ -1,4 +1,4 @@
-// adam_step beside PyTorch 2.11's fused CPU kernels; tests/parity/adam_reference.py made the file.
+// The steps beside PyTorch 2.11's fused CPU kernels; tests/parity/adam_reference.py made the file.
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -14,6 +14,7 @@ using namespace dslaunch;
 namespace {
 
 constexpr size_t kNumel = 10'007, kSteps = 10, kStride = 61;
+constexpr size_t kSampled = (kNumel + kStride - 1) / kStride;
 
 // The same function as inputs() of adam_reference.py; exact in fp32.
 std::vector<float> inputs(uint64_t salt) {
@@ -76,7 +77,6 @@ TEST_CASE("ten steps give the bits of PyTorch's fused Adam and AdamW") {
     for (const Case& row : table) {
         INFO(row.name);
         const std::vector<float> sampled = tensor(file, row.name + ".sampled");
-        constexpr size_t kSampled = (kNumel + kStride - 1) / kStride;
         REQUIRE(sampled.size() == kSteps * 3 * kSampled);
         std::vector<float> p = inputs(0), m(kNumel), v(kNumel);
         const float* expected = sampled.data();
@@ -88,8 +88,12 @@ TEST_CASE("ten steps give the bits of PyTorch's fused Adam and AdamW") {
                                 .weight_decay = row.weight_decay,
                                 .decoupled_decay = row.decoupled,
                                 .step = t};
-            adam_step({.numel = int64_t{kNumel}, .gradients = source, .parameters = p.data()}, step,
-                      m.data(), v.data());
+            adam_step({.numel = int64_t{kNumel},
+                       .gradients = source,
+                       .parameters = p,
+                       .first = m,
+                       .second = v},
+                      step);
             for (const std::vector<float>* found : {&p, &m, &v}) {
                 require_equal(*found, expected, kStride);
                 expected += kSampled;
@@ -97,5 +101,65 @@ TEST_CASE("ten steps give the bits of PyTorch's fused Adam and AdamW") {
         }
         const std::string last = row.name + ".last_parameters";
         if (file.find(last) != nullptr) require_equal(p, tensor(file, last).data(), 1);
+    }
+}
+
+namespace {
+
+struct Other {
+    std::string name;
+    void (*update)(const FlatRange& range, int64_t step);  // as adam_reference.py makes it
+    float first_state;
+};
+
+const Other kOthers[] = {
+    {"adagrad",
+     [](const FlatRange& range, int64_t step) {
+         adagrad_step(range, {.lr = 1e-2, .lr_decay = 0.1, .weight_decay = 0.1, .step = step});
+     },
+     0.5F},
+    {"sgd_nesterov",
+     [](const FlatRange& range, int64_t step) {
+         sgd_step(range, {.lr = 1e-2,
+                          .momentum = 0.9,
+                          .weight_decay = 0.1,
+                          .nesterov = true,
+                          .first_step = step == 1});
+     },
+     0},
+    {"sgd_dampening",
+     [](const FlatRange& range, int64_t step) {
+         sgd_step(range, {.lr = 1e-2, .momentum = 0.9, .dampening = 0.3, .first_step = step == 1});
+     },
+     0},
+    {"lion",
+     [](const FlatRange& range, int64_t /*step*/) {
+         lion_step(range, {.lr = 1e-2, .beta1 = 0.9, .beta2 = 0.999, .weight_decay = 0.1});
+     },
+     0},
+};
+
+}  // namespace
+
+TEST_CASE("ten steps give the bits of PyTorch's Adagrad and SGD and of Lion") {
+    const SafetensorsFile file(std::string(DSL_SOURCE_DIR) +
+                               "/tests/parity/adam_reference.safetensors");
+    for (const Other& row : kOthers) {
+        INFO(row.name);
+        const std::vector<float> sampled = tensor(file, row.name + ".sampled");
+        REQUIRE(sampled.size() == kSteps * 2 * kSampled);
+        const float* expected = sampled.data();
+        std::vector<float> p = inputs(0), state(kNumel, row.first_state);
+        for (int64_t t = 1; t <= int64_t{kSteps}; ++t) {
+            const std::vector<float> g = inputs(static_cast<uint64_t>(t));
+            const float* source[] = {g.data()};
+            row.update(
+                {.numel = int64_t{kNumel}, .gradients = source, .parameters = p, .first = state},
+                t);
+            for (const std::vector<float>* found : {&p, &state}) {
+                require_equal(*found, expected, kStride);
+                expected += kSampled;
+            }
+        }
     }
 }

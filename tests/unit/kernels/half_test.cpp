@@ -18,7 +18,7 @@ constexpr DType kHalves[] = {DType::kBF16, DType::kF16};
 
 std::vector<Isa> available() {
     std::vector<Isa> out;
-    for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kNeon})
+    for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kNeon})
         if (isa_available(isa)) out.push_back(isa);
     return out;
 }
@@ -195,7 +195,12 @@ struct Trained {
     std::vector<uint16_t> half;  // one more element before and behind, kGuard
 };
 
-enum class Rule { kAdam, kAdamL2, kSgd };
+enum class Rule { kAdam, kAdamL2, kSgd, kAdagrad, kLion };
+
+template <typename T>
+std::span<T> tail(std::vector<T>& values) {
+    return std::span(values).subspan(1);
+}
 
 // Two steps over NUMEL elements that are not aligned to a vector; a half copy when DTYPE is one.
 Trained train(Rule rule, int64_t numel, size_t source_count, DType dtype, Isa isa) {
@@ -214,20 +219,25 @@ Trained train(Rule rule, int64_t numel, size_t source_count, DType dtype, Isa is
     const FlatRange range{.numel = numel,
                           .gradients = sources,
                           .gradient_scale = 0.3F,
-                          .parameters = t.parameters.data() + 1,
-                          .half_parameters = copies ? t.half.data() + 1 : nullptr,
-                          .half_dtype = dtype};
+                          .parameters = tail(t.parameters),
+                          .half_parameters = copies ? tail(t.half) : std::span<uint16_t>(),
+                          .half_dtype = copies ? dtype : DType::kBF16,
+                          .first = tail(t.momentum),
+                          .second = tail(t.variance)};
     for (int64_t step = 1; step <= 2; ++step) {
         if (rule == Rule::kSgd)
-            sgd_step(range, {.lr = 0.1, .momentum = 0.9, .first_step = step == 1},
-                     t.momentum.data() + 1, isa);
+            sgd_step(range, {.lr = 0.1, .momentum = 0.9, .first_step = step == 1}, isa);
+        else if (rule == Rule::kAdagrad)
+            adagrad_step(range, {.lr = 1e-2, .step = step}, isa);
+        else if (rule == Rule::kLion)
+            lion_step(range, {.lr = 1e-2, .weight_decay = 0.1}, isa);
         else
             adam_step(range,
                       {.lr = 1e-2,
                        .weight_decay = 0.1,
                        .decoupled_decay = rule == Rule::kAdam,
                        .step = step},
-                      t.momentum.data() + 1, t.variance.data() + 1, isa);
+                      isa);
     }
     return t;
 }
@@ -244,7 +254,8 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
 
 TEST_CASE("a half copy is the rounded parameter and changes nothing else") {
     for (const Isa isa : available())
-        for (const Rule rule : {Rule::kAdam, Rule::kAdamL2, Rule::kSgd})
+        for (const Rule rule :
+             {Rule::kAdam, Rule::kAdamL2, Rule::kSgd, Rule::kAdagrad, Rule::kLion})
             for (const int64_t numel : {0, 1, 7, 8, 33, 1023, 1024, 1025, 4099})
                 for (const size_t sources : {1, 2, 3, 5, 8}) {
                     const Trained plain = train(rule, numel, sources, DType::kF32, isa);

@@ -127,13 +127,16 @@ TEST_CASE("the plugin's Adam divides, skips and corrects as the CPU's kernels do
                     fused_adam(adam, c10::kCPU);
                     if (skip_value == 0) {
                         const float* const gradients = g2.const_data_ptr<float>();
-                        FlatRange range{kNumel,
-                                        {&gradients, 1},
-                                        1 / divisor_value,
-                                        p2.mutable_data_ptr<float>()};
-                        AdamStep step{0.01, 0.9, 0.999, 1e-8, 0.1, decoupled, correction, 7};
-                        adam_step(range, step, m2.mutable_data_ptr<float>(),
-                                  v2.mutable_data_ptr<float>());
+                        const auto all = [](at::Tensor& tensor) {
+                            return std::span(tensor.mutable_data_ptr<float>(), size_t{kNumel});
+                        };
+                        adam_step({.numel = kNumel,
+                                   .gradients = {&gradients, 1},
+                                   .gradient_scale = 1 / divisor_value,
+                                   .parameters = all(p2),
+                                   .first = all(m2),
+                                   .second = all(v2)},
+                                  {0.01, 0.9, 0.999, 1e-8, 0.1, decoupled, correction, 7});
                     }
                     INFO("decoupled " << decoupled << " correction " << correction << " divisor "
                                       << divisor_value << " skip " << skip_value);

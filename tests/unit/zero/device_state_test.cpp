@@ -91,6 +91,13 @@ OptimizerConfig momentum_sgd(double momentum, double dampening, bool nesterov) {
 
 const OptimizerConfig kAdamW = optimizer(OptimizerKind::kAdamW, 0.1);
 const OptimizerConfig kAdamL2 = optimizer(OptimizerKind::kAdam, 0.1);
+const OptimizerConfig kAdagrad = [] {
+    OptimizerConfig config = optimizer(OptimizerKind::kAdagrad, 0.1);
+    config.lr_decay = 0.2;
+    config.initial_accumulator_value = 0.3;
+    return config;
+}();
+const OptimizerConfig kLion = optimizer(OptimizerKind::kLion, 0.1);
 
 void check_equal_bits(const RankOutcome& a, const RankOutcome& b) {
     CHECK(a.loss == b.loss);
@@ -185,7 +192,7 @@ TEST_CASE("every rank on a device comes to the parameters of torch::optim") {
     for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {3}, {5}, {8}, {2, 1}}) {
         for (const OptimizerConfig& config :
              {kAdamW, kAdamL2, optimizer(OptimizerKind::kSgd, 0.02), momentum_sgd(0.9, 0.3, false),
-              momentum_sgd(0.8, 0, true)}) {
+              momentum_sgd(0.8, 0, true), kAdagrad, kLion}) {
             for (const double clipping : {0.0, 0.05}) {
                 TrainingCase job{
                     fmt::format("optimizer {} momentum {} clipping {}",

@@ -5,7 +5,7 @@
 
 #include "support/catch.h"
 #include "support/script_module.h"
-#include "zero/flat_optimizer_state.h"
+#include "zero/shard_optimizer.h"
 
 namespace dslaunch {
 namespace {
@@ -97,12 +97,48 @@ TEST_CASE("an optimizer holds as many fp32 states per parameter as its kind need
         int64_t states;
     };
     for (const Row& row : {Row{OptimizerKind::kAdam, 0, 2}, Row{OptimizerKind::kAdamW, 0, 2},
-                           Row{OptimizerKind::kSgd, 0, 0}, Row{OptimizerKind::kSgd, 0.9, 1}}) {
+                           Row{OptimizerKind::kSgd, 0, 0}, Row{OptimizerKind::kSgd, 0.9, 1},
+                           Row{OptimizerKind::kAdagrad, 0, 1}, Row{OptimizerKind::kLion, 0, 1}}) {
         OptimizerConfig config;
         config.kind = row.kind;
         config.momentum = row.momentum;
-        CHECK(FlatOptimizerState::states_per_parameter(config) == row.states);
-        CHECK(FlatOptimizerState(config, 48).bytes() == row.states * 48 * 4);
+        CHECK(ShardOptimizer::states_per_parameter(config) == row.states);
+    }
+}
+
+TEST_CASE("threads that share an update change no bit of it") {
+    constexpr size_t kNumel = 5 * ThreadTeam::kBlockNumel + 1001;
+    for (const OptimizerKind kind :
+         {OptimizerKind::kAdam, OptimizerKind::kAdamW, OptimizerKind::kSgd, OptimizerKind::kAdagrad,
+          OptimizerKind::kLion}) {
+        OptimizerConfig config;
+        config.kind = kind;
+        config.weight_decay = 0.1;
+        config.momentum = 0.9;
+        config.initial_accumulator_value = 0.5;
+        const auto train = [&](int threads) {
+            ShardOptimizer optimizer(config, threads);
+            std::vector<float> first(kNumel, ShardOptimizer::initial_state(config));
+            std::vector<float> second(kNumel, 0);
+            std::vector<float> parameters(kNumel), gradients(kNumel);
+            for (size_t i = 0; i < kNumel; ++i) {
+                parameters[i] = std::sin(static_cast<float>(i));
+                gradients[i] = std::cos(static_cast<float>(i) * 3);
+            }
+            const float* const source = gradients.data();
+            FlatRange range;
+            range.numel = kNumel;
+            range.gradients = {&source, 1};
+            range.parameters = parameters;
+            range.first = first;
+            range.second = second;
+            for (int64_t step = 1; step <= 3; ++step) optimizer.update(range, 1e-2, step);
+            return parameters;
+        };
+        const std::vector<float> alone = train(1);
+        CHECK(alone.back() != std::sin(static_cast<float>(kNumel - 1)));
+        INFO("optimizer " << static_cast<int>(kind));
+        for (const int threads : {2, 3, 7}) CHECK(train(threads) == alone);
     }
 }
 
@@ -110,22 +146,23 @@ TEST_CASE("an update of a piece moves that piece and its states alone") {
     OptimizerConfig config;
     config.kind = OptimizerKind::kAdamW;
     config.lr = 0.5;
-    FlatOptimizerState state(config, 48);
-    std::vector<float> parameters(48, 1.0F), gradients(48, 4.0F);
+    ShardOptimizer optimizer(config);
+    std::vector<float> parameters(48, 1.0F), gradients(48, 4.0F), first(48), second(48);
     const float* const source = gradients.data() + 16;
-    FlatOptimizerState::Piece piece;
-    piece.offset_numel = 16;
-    piece.range.numel = 16;
-    piece.range.gradients = {&source, 1};
-    piece.range.parameters = parameters.data() + 16;
-    state.update(piece, config.lr, 1);
+    FlatRange range;
+    range.numel = 16;
+    range.gradients = {&source, 1};
+    range.parameters = std::span(parameters).subspan(16, 16);
+    range.first = std::span(first).subspan(16, 16);
+    range.second = std::span(second).subspan(16, 16);
+    optimizer.update(range, config.lr, 1);
     for (size_t i = 0; i < 48; ++i) {
         const bool inside = i >= 16 && i < 32;
         // The first Adam step moves by lr against the gradient's sign; first and second moments are
         // 0.1 g and 0.001 g^2.
         CHECK(parameters[i] == Approx(inside ? 0.5 : 1.0).epsilon(1e-6));
-        CHECK(state.first()[i] == Approx(inside ? 0.4 : 0.0).epsilon(1e-6));
-        CHECK(state.second()[i] == Approx(inside ? 0.016 : 0.0).epsilon(1e-6));
+        CHECK(first[i] == Approx(inside ? 0.4 : 0.0).epsilon(1e-6));
+        CHECK(second[i] == Approx(inside ? 0.016 : 0.0).epsilon(1e-6));
     }
 }
 

@@ -4,6 +4,7 @@
 
 #include <ATen/Parallel.h>
 #include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
@@ -11,6 +12,33 @@
 #include "training_world.h"
 
 namespace dslaunch::testing {
+
+// Lion as its paper writes it (Chen et al. 2023, algorithm 2).
+class LionReference final : public torch::optim::Optimizer {
+  public:
+    LionReference(const std::vector<at::Tensor>& parameters, const OptimizerConfig& config)
+        : Optimizer({torch::optim::OptimizerParamGroup(parameters)},
+                    std::make_unique<torch::optim::SGDOptions>(config.lr)),
+          config_(config) {}
+
+    at::Tensor step(LossClosure /*closure*/ = nullptr) override {
+        const at::NoGradGuard no_grad;
+        for (at::Tensor& p : param_groups()[0].params()) {
+            const at::Tensor g = p.grad();
+            if (!g.defined()) continue;
+            at::Tensor& m =
+                momentum_.try_emplace(p.unsafeGetTensorImpl(), at::zeros_like(p)).first->second;
+            const at::Tensor way = (config_.beta1 * m + (1 - config_.beta1) * g).sign();
+            m = config_.beta2 * m + (1 - config_.beta2) * g;
+            p.sub_(config_.lr * (way + config_.weight_decay * p));
+        }
+        return {};
+    }
+
+  private:
+    OptimizerConfig config_;
+    std::map<void*, at::Tensor> momentum_;
+};
 
 inline std::unique_ptr<torch::optim::Optimizer> reference_optimizer(
     const OptimizerConfig& config, const std::vector<at::Tensor>& parameters) {
@@ -22,6 +50,16 @@ inline std::unique_ptr<torch::optim::Optimizer> reference_optimizer(
                                                        .dampening(config.dampening)
                                                        .weight_decay(config.weight_decay)
                                                        .nesterov(config.nesterov));
+    }
+    if (config.kind == OptimizerKind::kLion)
+        return std::make_unique<LionReference>(parameters, config);
+    if (config.kind == OptimizerKind::kAdagrad) {
+        return std::make_unique<torch::optim::Adagrad>(
+            parameters, torch::optim::AdagradOptions(config.lr)
+                            .lr_decay(config.lr_decay)
+                            .eps(config.eps)
+                            .weight_decay(config.weight_decay)
+                            .initial_accumulator_value(config.initial_accumulator_value));
     }
     if (config.kind == OptimizerKind::kAdamW) {
         return std::make_unique<torch::optim::AdamW>(parameters,

@@ -183,7 +183,7 @@ inline StepPlanOptions plan_options(const TrainingCase& job, const Topology& top
     options.clip = job.clipping > 0;
     options.reduce_each_micro_step = job.micro_step;
     options.fused_update = job.fused;
-    options.optimizer_states = FlatOptimizerState::states_per_parameter(job.optimizer);
+    options.optimizer_states = ShardOptimizer::states_per_parameter(job.optimizer);
     options.stage = job.stage;
     if (topology.node_count() > 1) options.node_sizes = topology.node_sizes;
     options.parameter_bytes = dtype_bytes(job.precision.compute);

@@ -31,6 +31,13 @@ OptimizerConfig momentum_sgd(double momentum, double dampening, bool nesterov) {
 
 const OptimizerConfig kAdamW = optimizer(OptimizerKind::kAdamW, 0.1);
 const OptimizerConfig kAdamL2 = optimizer(OptimizerKind::kAdam, 0.1);
+const OptimizerConfig kAdagrad = [] {
+    OptimizerConfig config = optimizer(OptimizerKind::kAdagrad, 0.1);
+    config.lr_decay = 0.2;
+    config.initial_accumulator_value = 0.3;
+    return config;
+}();
+const OptimizerConfig kLion = optimizer(OptimizerKind::kLion, 0.1);
 const OptimizerConfig kSgd = optimizer(OptimizerKind::kSgd, 0.02);
 
 bool equal_bits(const RankOutcome& a, const RankOutcome& b) {
@@ -79,7 +86,7 @@ TEST_CASE("each optimizer, clipping and way of reduction agrees with torch::opti
     for (const std::vector<int>& sizes : hosts) {
         for (const OptimizerConfig& config :
              {kAdamW, kAdamL2, kSgd, momentum_sgd(0.9, 0, false), momentum_sgd(0.9, 0.3, false),
-              momentum_sgd(0.8, 0, true)}) {
+              momentum_sgd(0.8, 0, true), kAdagrad, kLion}) {
             for (const double clipping : {0.0, 0.05, 100.0}) {
                 TrainingCase job{
                     fmt::format("optimizer {} momentum {} clipping {}",
@@ -96,7 +103,8 @@ TEST_CASE("each optimizer, clipping and way of reduction agrees with torch::opti
 
 TEST_CASE("the fused update has the bits of the plain one") {
     for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {3}, {8}}) {
-        for (const OptimizerConfig& config : {kAdamW, kAdamL2, momentum_sgd(0.9, 0.3, false)}) {
+        for (const OptimizerConfig& config :
+             {kAdamW, kAdamL2, momentum_sgd(0.9, 0.3, false), kAdagrad, kLion}) {
             TrainingCase job{"fused", sizes, config, 2};
             const RankOutcome plain = train_world(job).front();
             job.fused = true;
@@ -183,6 +191,26 @@ TEST_CASE("stages 1, 2 and 3 have the bits of stage 0") {
             }
         }
     }
+}
+
+TEST_CASE("every optimizer has at stages 1, 2 and 3 the bits of stage 0, in fp32 and bf16") {
+    for (const std::vector<int>& sizes : {std::vector<int>{2}, {2, 1}})
+        for (const OptimizerConfig& config :
+             {kAdamL2, momentum_sgd(0.9, 0.3, false), kAdagrad, kLion})
+            for (const DType dtype : {DType::kF32, DType::kBF16}) {
+                TrainingCase job{"optimizers", sizes, config, 1, 0.05};
+                job.micro_step = true;
+                job.precision.compute = dtype;
+                job.bucket_numel_max = 200;
+                job.steps = 4;
+                const RankOutcome replicated = train_world(job).front();
+                for (job.stage = 1; job.stage <= 3; ++job.stage) {
+                    INFO("optimizer " << static_cast<int>(config.kind) << ", stage " << job.stage
+                                      << " on " << job.world_size() << " ranks");
+                    for (const RankOutcome& rank : train_world(job))
+                        CHECK(equal_bits(rank, replicated));
+                }
+            }
 }
 
 TEST_CASE("in bf16 and fp16 stages 1, 2 and 3 have the bits of stage 0, their masters fp32") {

@@ -1,0 +1,13 @@
+// flat_loops.h compiled for AVX-512 with its conversion to bf16; see lib/kernels/CMakeLists.txt for
+// the flags.
+#if defined(__x86_64__)
+#include "kernels/cpu/flat_loops.h"
+
+namespace dslaunch::kernels {
+
+const FlatKernels kAvx512Bf16Kernels{adam,    adagrad,    lion,          sgd,
+                                     sum,     accumulate, block_squares, to_bf16,
+                                     to_fp16, from_bf16,  from_fp16};
+
+}  // namespace dslaunch::kernels
+#endif

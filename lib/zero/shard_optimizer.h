@@ -1,0 +1,37 @@
+// The step that updates a rank's part of the optimizer states and parameters: Adam, AdamW, SGD,
+// Adagrad, Lion in fp32. The states are the caller's (state_store.h). Parameters that got no
+// gradient in a step are left alone, as PyTorch does, so each keeps its own step count.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "config/run_config.h"
+#include "kernels/flat_optimizer.h"
+#include "kernels/thread_team.h"
+
+namespace dslaunch {
+
+class ShardOptimizer {
+  public:
+    // THREADS share an update, the caller's among them.
+    explicit ShardOptimizer(const OptimizerConfig& config, int threads = 1);
+
+    // fp32 values per parameter that CONFIG needs: Adam 2, Adagrad and Lion 1, SGD with momentum 1,
+    // without 0.
+    [[nodiscard]] static int64_t states_per_parameter(const OptimizerConfig& config);
+    // What the first of them is before the first step; the second is 0.
+    [[nodiscard]] static float initial_state(const OptimizerConfig& config);
+
+    // Updates RANGE, from 0 on and with its states, with the learning rate LR as the slice's
+    // STEP-th update (from 1). By one thread at a time.
+    void update(const FlatRange& range, double lr, int64_t step);
+
+  private:
+    void update_part(const FlatRange& range, double lr, int64_t step) const;
+
+    OptimizerConfig config_;
+    std::unique_ptr<ThreadTeam> team_;
+};
+
+}  // namespace dslaunch

@@ -20,7 +20,7 @@ inline constexpr int64_t kBlockAlignment = 4096;
 
 // How long the end of a block file waits for what a device has in hand: longer than the kernel's
 // own time-outs of disks (30 s).
-inline constexpr std::chrono::seconds kFarewellMax{60};
+inline constexpr std::chrono::seconds kIoFarewellMax{60};
 
 enum class IoDirection { kRead, kWrite };
 [[nodiscard]] const char* io_direction_name(IoDirection direction);  // "read", "write"
@@ -81,7 +81,7 @@ class BlockFile {
     BlockFile() = default;
     BlockFile(const BlockFile&) = delete;
     BlockFile& operator=(const BlockFile&) = delete;
-    // Starts nothing more and waits for what is in flight, at most kFarewellMax; then it aborts,
+    // Starts nothing more and waits for what is in flight, at most kIoFarewellMax; then it aborts,
     // since memory would be written to behind its owner's back. REQUIRES: the owner's thread.
     virtual ~BlockFile() = default;
 

@@ -38,9 +38,9 @@ void ThreadBlockFile::stop() {
         stopping_ = true;
         table_.stop_all();
         const bool idle =
-            progress_.wait_for(lock, kFarewellMax, [this] { return table_.in_flight() == 0; });
+            progress_.wait_for(lock, kIoFarewellMax, [this] { return table_.in_flight() == 0; });
         DSL_CHECK(idle, "{}: the device has not answered for {} s", files_.path_at(0),
-                  kFarewellMax.count());
+                  kIoFarewellMax.count());
     }
     work_.notify_all();
     for (std::thread& thread : threads_) thread.join();

@@ -74,11 +74,11 @@ int UringBlockFile::set_up() {
 UringBlockFile::~UringBlockFile() {
     if (!ring_is_set_up_) return;
     table_.stop_all();
-    const auto end = std::chrono::steady_clock::now() + kFarewellMax;
+    const auto end = std::chrono::steady_clock::now() + kIoFarewellMax;
     while (table_.in_flight() > 0) {
         DSL_CHECK(std::chrono::steady_clock::now() < end,
                   "{}: the device has not answered for {} s", files_.path_at(0),
-                  kFarewellMax.count());
+                  kIoFarewellMax.count());
         __kernel_timespec second{.tv_sec = 1, .tv_nsec = 0};
         io_uring_cqe* ignored = nullptr;
         static_cast<void>(

@@ -3,8 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <climits>
 #include <filesystem>
 #include <random>
 
@@ -13,10 +11,12 @@
 #include "base/text.h"
 #include "launch/elf_needs.h"
 #include "launch/environment_file.h"
+#include "launch/failure_report.h"
 #include "launch/gpu_count.h"
 #include "launch/job_record.h"
 #include "launch/join_token.h"
 #include "launch/launch_plan.h"
+#include "launch/machine_name.h"
 #include "launcher/host_source.h"
 
 extern char** environ;
@@ -57,6 +57,7 @@ class Builder {
     void write_environment();
     void plan_nodes(PlanRequest request);
     void check_way() const;
+    void check_ssh_options() const;
     [[nodiscard]] std::optional<NodeRange> elastic_range() const;
     void append_file(const std::string& path);
     void note(std::string text) { job_.notes.push_back(std::move(text)); }
@@ -104,7 +105,7 @@ Host Builder::this_machine() const {
     Host host;
     host.name = "localhost";
     host.slots = static_cast<int>(visible_device_list(visible, machine_.gpu_count).size());
-    if (cpu) host.slots = std::max(filter.num_gpus.value_or(1), largest_slot(filter.include) + 1);
+    if (cpu) host.slots = std::max(filter.num_gpus.value_or(1), named_slots(filter.include));
     if (host.slots == 0)
         fail(ExitCode::kSetup,
              "--device cuda: this machine shows no GPU (looked for {}); use --device cpu",
@@ -373,8 +374,28 @@ void Builder::plan_nodes(PlanRequest request) {
     spec.world_size = spec.nodes.front().workers.front().environment.world_size;
 }
 
+// Options of a way on which this job does not go.
+void Builder::check_ssh_options() const {
+    const TransportKind transport = job_.spec.transport;
+    const bool calls_back = transport == TransportKind::kJoin || transport == TransportKind::kSlurm;
+    const bool one_starter =
+        transport == TransportKind::kPdsh || transport == TransportKind::kOpenMpi;
+    const auto refuse = [&](bool given, const char* option, const char* why) {
+        if (given) fail(ExitCode::kUsage, "{} has no effect here: {}; leave it out", option, why);
+    };
+    constexpr const char* kNoSsh = "no ssh is used, the agents call back";
+    refuse(calls_back && options_.ssh_port != 0, "--ssh_port", kNoSsh);
+    refuse(calls_back && !options_.ssh_config.empty(), "--ssh_config", kNoSsh);
+    const bool tree = options_.fanout.value_or(0) > 0;
+    refuse(calls_back && tree, "--fanout", kNoSsh);
+    refuse(one_starter && tree, "--fanout", "pdsh and mpirun start all agents themselves");
+    refuse(transport == TransportKind::kOpenSsh && tree && !options_.launcher_args.empty(),
+           "--fanout", "with --launcher_args every host is reached from here");
+}
+
 // What a way to the hosts cannot do is refused before anything is started on it.
 void Builder::check_way() const {
+    check_ssh_options();
     const TransportKind transport = job_.spec.transport;
     const bool comes = transport == TransportKind::kJoin;
     const bool by_ssh = transport == TransportKind::kSsh || transport == TransportKind::kOpenSsh;
@@ -443,8 +464,7 @@ BuiltJob Builder::build() {
 
 Machine Machine::this_one() {
     Machine machine;
-    std::array<char, HOST_NAME_MAX + 1> name{};
-    if (gethostname(name.data(), name.size() - 1) == 0) machine.host_name = name.data();
+    machine.host_name = machine_name("");
     machine.gpu_count = static_cast<int>(count_gpus());
     std::error_code error;
     machine.directory = std::filesystem::current_path(error).string();
@@ -471,6 +491,12 @@ std::optional<std::string> Machine::variable(std::string_view name) const {
 
 BuiltJob build_job(const RunOptions& options, const Machine& machine) {
     return Builder(options, machine).build();
+}
+
+void print_notes(const BuiltJob& job, const RunOptions& options) {
+    if (options.log.quiet) return;
+    for (const std::string& note : job.notes)
+        fmt::print(stderr, "dslaunch: {}\n", printable_lines(note, 0));
 }
 
 }  // namespace dslaunch

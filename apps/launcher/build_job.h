@@ -42,4 +42,7 @@ struct BuiltJob {
 // bad hostfile or filter, an --env that is unset, more GPUs than there are.
 [[nodiscard]] BuiltJob build_job(const RunOptions& options, const Machine& machine);
 
+// The notes on stderr; none with --quiet.
+void print_notes(const BuiltJob& job, const RunOptions& options);
+
 }  // namespace dslaunch

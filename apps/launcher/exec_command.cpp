@@ -3,7 +3,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
+#include <system_error>
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -13,6 +15,7 @@
 #include "launch/job.h"
 #include "launch/output_groups.h"
 #include "launch/spawn.h"
+#include "launch/tree_transport.h"
 #include "launcher/host_command.h"
 
 namespace dslaunch {
@@ -23,7 +26,8 @@ constexpr std::string_view kUsage =
     "Runs COMMAND on all hosts at once, without a shell (for one: sh -c '...'), in the current\n"
     "directory, with nothing to read. Hosts with equal output are shown together. A host that\n"
     "cannot be reached does not keep the others. The exit code is the highest of all hosts: the\n"
-    "command's own, 128+n for signal n, 67 for a host not reached, 69 for one out of time.\n";
+    "command's own, 127 where it cannot be started, 128+n for signal n, 67 for a host not\n"
+    "reached, 69 for one out of time.\n";
 
 struct ExecOptions {
     bool stream = false;
@@ -144,7 +148,7 @@ int exec_command(std::span<const std::string> arguments) {
     const UniqueFd signals = open_end_signals();
     ::signal(SIGPIPE, SIG_IGN);
     const HostTargets targets = find_hosts(parsed.hosts);
-    const auto transport = make_transport(targets.spec);
+    const auto transport = make_job_transport(targets.spec);
     Fleet fleet(targets.hosts, *transport, signals.get());
     fleet.connect(targets.spec.connect_max, false);
     ExecRequest request;
@@ -155,7 +159,9 @@ int exec_command(std::span<const std::string> arguments) {
     if (options.stream) {
         request.on_lines = [&](size_t host, OutputStream stream, std::string_view lines) {
             const std::string text = lines_of(lines, targets.hosts[host].name + ": ");
-            static_cast<void>(write_full(stream == OutputStream::kStdout ? 1 : 2, text));
+            const int status = write_full(stream == OutputStream::kStdout ? 1 : 2, text);
+            // Whoever read it is gone: the command ends on all hosts.
+            if (status == -EPIPE) throw std::system_error(EPIPE, std::generic_category());
         };
     }
     const std::vector<ExecResult> results = exec_on(fleet, request);

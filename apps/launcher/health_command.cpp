@@ -11,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "base/option_name.h"
 #include "base/text.h"
 #include "launch/health_report.h"
 #include "launch/job.h"
@@ -19,6 +20,7 @@
 #include "launcher/host_source.h"
 #include "launcher/mpi_copies.h"
 #include "launcher/run_options.h"
+#include "launcher/training_job.h"
 
 namespace dslaunch {
 namespace {
@@ -47,11 +49,6 @@ constexpr const char* kHelp =
     "exit code: 0 healthy; 71 something was found; 67 a host cannot be reached; 68 a rank was\n"
     "killed; 69 a rank does not answer. docs/health.md says what is measured and how it is "
     "judged.\n";
-
-std::string dashed(std::string name) {
-    std::replace(name.begin(), name.end(), '_', '-');
-    return name;
-}
 
 double positive(const std::string& text, const std::string& option, double max) {
     const auto value = parse_double(text);
@@ -87,9 +84,9 @@ class Parser {
 
     HealthOptions parse() {
         while (next_ < arguments_.size()) {
-            const std::string& word = arguments_[next_++];
+            const std::string word = with_dashes(arguments_[next_++]);
             const size_t equals = word.find('=');
-            if (!take(dashed(word.substr(0, equals)),
+            if (!take(word.substr(0, equals),
                       equals == std::string::npos ? nullptr : word.c_str() + equals + 1))
                 options_.rest.push_back(word);
         }
@@ -145,15 +142,8 @@ RunOptions where_to_run(const HealthOptions& health) {
         words.emplace_back("--device");
         words.emplace_back(health.backend == "nccl" ? "cuda" : "cpu");
     }
-    const bool dry = std::find(words.begin(), words.end(), "--dry-run") != words.end() ||
-                     std::find(words.begin(), words.end(), "--dry_run") != words.end();
-    if (health.json && dry) words.emplace_back("--json");
-    words.emplace_back("--no-python");
-    words.emplace_back("health");
-    RunOptions options = parse_run_options(words);
-    if (options.target != "health" || !options.arguments.empty())
-        fail(ExitCode::kUsage, "dslaunch health takes no `{}`; see dslaunch health --help",
-             printable(options.target));
+    RunOptions options = parse_run_options(words, "health");
+    options.json = health.json && options.dry_run;
     return options;
 }
 
@@ -177,13 +167,7 @@ void refuse_for_health(const RunOptions& options, const Machine& machine) {
 void make_health_job(const HealthOptions& health, const std::string& binary_directory,
                      JobSpec& spec) {
     const std::string worker = binary_directory + "/dsworker";
-    if (access(worker.c_str(), X_OK) != 0) {
-        const int error_number = errno;
-        fail(ExitCode::kSetup,
-             "cannot start {}: {}; it is built together with dslaunch when LibTorch is found "
-             "(`make build`), and stands beside it",
-             worker, errno_text(error_number));
-    }
+    require_worker(worker);
     // A dsworker is handed its sockets and ends with our exit codes only as such a target.
     spec.target_kind = TargetKind::kTorchScript;
     spec.required_files = {worker};
@@ -257,8 +241,7 @@ int run_health(std::span<const std::string> arguments) {
     if (is_other_copy(options, machine)) return 0;
     BuiltJob job = build_job(options, machine);
     make_health_job(health, machine.binary_directory, job.spec);
-    if (!options.log.quiet && !health.json)
-        for (const std::string& note : job.notes) fmt::print(stderr, "dslaunch: {}\n", note);
+    if (!health.json) print_notes(job, options);
     if (options.dry_run) {
         fmt::print("{}", options.json ? dry_run_json(job.spec) : dry_run_text(job.spec));
         return 0;

@@ -16,8 +16,9 @@
 namespace dslaunch {
 namespace {
 
-constexpr std::array kHostOptions = {"hostfile", "include",     "exclude",  "num-nodes",
-                                     "launcher", "force-multi", "ssh-port", "ssh-config"};
+constexpr std::array kHostOptions = {"hostfile",  "include",    "exclude",
+                                     "num-nodes", "launcher",   "force-multi",
+                                     "ssh-port",  "ssh-config", "fanout"};
 constexpr std::array kProgramOptions = {"env", "env-file", "chdir"};
 
 bool holds(const auto& names, std::string_view name) {
@@ -156,7 +157,7 @@ HostTargets find_hosts(const RunOptions& options) {
     job.target = "true";
     job.device = DeviceRequest::kCpu;
     BuiltJob built = build_job(job, Machine::this_one());
-    for (const std::string& note : built.notes) fmt::print(stderr, "dslaunch: {}\n", note);
+    print_notes(built, options);
     std::vector<HostAddress> hosts = addresses_of(built.spec.nodes);
     return {std::move(built.spec), std::move(hosts)};
 }

@@ -13,6 +13,7 @@
 #include "launch/host_check.h"
 #include "launch/job.h"
 #include "launch/text_table.h"
+#include "launch/tree_transport.h"
 #include "launcher/host_command.h"
 #include "launcher/trust_command.h"
 
@@ -133,7 +134,7 @@ int check(std::span<const std::string> arguments) {
     const UniqueFd signals = open_end_signals();
     ::signal(SIGPIPE, SIG_IGN);
     const HostTargets targets = find_hosts(parsed.hosts);
-    const auto transport = make_transport(targets.spec);
+    const auto transport = make_job_transport(targets.spec);
     Fleet fleet(targets.hosts, *transport, signals.get());
     fleet.connect(targets.spec.connect_max, true);
     const auto states = check_hosts(fleet, targets.spec.working_directory, own_binary_hash());

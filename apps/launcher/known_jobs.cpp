@@ -28,6 +28,7 @@ KnownJob parse_job(const Json& json) {
     if (!json.at("exit_code").is_null()) job.exit_code = json.at("exit_code").get<int64_t>();
     if (!json.at("ended_at").is_null()) job.ended_at_s = json.at("ended_at").get<int64_t>();
     job.started_at_s = json.at("started_at").get<int64_t>();
+    job.started_at_ns = json.at("started_at_ns").get<int64_t>();
     job.target = json.at("target").get<std::string>();
     job.working_directory = json.at("working_directory").get<std::string>();
     job.output = json.at("output").get<std::string>();
@@ -98,7 +99,7 @@ std::vector<KnownJob> read_jobs(const std::string& state_directory) {
         }
     }
     std::stable_sort(jobs.begin(), jobs.end(), [](const KnownJob& a, const KnownJob& b) {
-        return a.started_at_s > b.started_at_s;
+        return a.started_at_ns > b.started_at_ns;
     });
     return jobs;
 }

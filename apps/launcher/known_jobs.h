@@ -28,6 +28,7 @@ struct KnownJob {
     std::optional<int64_t> exit_code, step;
     std::optional<double> loss;
     int64_t started_at_s = 0, ended_at_s = 0;  // Unix time; 0: not ended
+    int64_t started_at_ns = 0;                 // the same moment
     int64_t world_size = 0, restarts = 0, max_restarts = 0;
     std::chrono::milliseconds grace{0};
     std::vector<HostAddress> hosts;

@@ -13,11 +13,9 @@
 #include <system_error>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
+#include "base/command_line.h"
 #include "base/error.h"
 #include "base/log.h"
-#include "base/option_name.h"
 #include "base/text.h"
 #include "launch/agent_command.h"
 #include "launch/failure_report.h"
@@ -87,17 +85,6 @@ constexpr const char* kHelp =
     "\n"
     "  --help, --version\n";
 
-constexpr const char* kWorkerMissing =
-    "it is built together with dslaunch when LibTorch is found (`make build`), and stands beside "
-    "it";
-
-void require_worker(const std::string& path) {
-    if (access(path.c_str(), X_OK) == 0) return;
-    const int error_number = errno;
-    fail(ExitCode::kSetup, "cannot start {}: {}; {}", path, errno_text(error_number),
-         kWorkerMissing);
-}
-
 bool is_in_path(const std::string& program) {
     const char* path = std::getenv("PATH");
     for (const std::string& folder : split(path == nullptr ? "" : path, ':')) {
@@ -158,6 +145,7 @@ int run(const Arguments& arguments) {
     Machine machine = Machine::this_one();
     std::optional<MpiCopies> copies;
     if (MpiCopies::is_one(options, machine)) {
+        MpiCopies::check(options);
         copies.emplace(machine);
         if (!copies->launches()) {
             release_end_signals();
@@ -174,11 +162,8 @@ int run(const Arguments& arguments) {
         return join_by_hand(options, token, *std::move(request));
     }
     BuiltJob job = build_job(options, machine);
-    if (!options.log.quiet) {
-        for (const std::string& note : job.notes)
-            fmt::print(stderr, "dslaunch: {}\n", printable_lines(note, 0));
-    }
     if (options.dry_run) {
+        print_notes(job, options);
         const auto places = places_here(job.spec);
         fmt::print("{}",
                    options.json ? dry_run_json(job.spec, places) : dry_run_text(job.spec, places));
@@ -194,6 +179,7 @@ int run(const Arguments& arguments) {
         require_worker(job.spec.required_files.front());
         look_into_training_job(options, job.spec);
     }
+    print_notes(job, options);  // after all that may refuse the command line
     if (options.push && job.spec.transport != TransportKind::kLocal) push_for_job(job.spec);
     const int code = run_job(job.spec);
     if (copies && code == 0) copies->finish();
@@ -204,19 +190,19 @@ int run(const Arguments& arguments) {
 // Becomes `dsworker ROLE arguments…`, which reads models; never returns.
 [[noreturn]] void become_worker(const Arguments& arguments) {
     const std::string worker = Machine::this_one().binary_directory + "/dsworker";
-    std::vector<char*> words = {const_cast<char*>(worker.c_str())};
+    require_worker(worker);
+    std::string own_name = "dslaunch";  // in its messages: nobody has called a dsworker
+    std::vector<char*> words = {own_name.data()};
     for (const std::string& argument : arguments)
         words.push_back(const_cast<char*>(argument.c_str()));
     words.push_back(nullptr);
     execv(worker.c_str(), words.data());
-    const int error_number = errno;
-    fail(ExitCode::kSetup, "cannot start {}: {}; {}", worker, errno_text(error_number),
-         kWorkerMissing);
+    fail(ExitCode::kSetup, "cannot start {}: {}", worker, errno_text(errno));
 }
 
 // Those that start no job.
 int subcommand(const Arguments& arguments) {
-    CLI::App app("dslaunch");
+    CLI::App app("", "dslaunch");
     int exit_code = 0;
     add_config_command(app, exit_code);
     add_pack_command(app);
@@ -226,14 +212,7 @@ int subcommand(const Arguments& arguments) {
     add_logs_command(app, exit_code);
     add_stop_command(app, exit_code);
     add_report_command(app, exit_code);
-    Arguments words;  // CLI11 wants them last first
-    for (const std::string& word : arguments) words.insert(words.begin(), with_dashes(word));
-    try {
-        app.parse(words);
-    } catch (const CLI::ParseError& error) {
-        return app.exit(error) == 0 ? 0 : static_cast<int>(ExitCode::kUsage);
-    }
-    return exit_code;
+    return parse_command_line(app, arguments) ? exit_code : 0;
 }
 
 int relay(const Arguments& arguments) {

@@ -1,8 +1,6 @@
 #include "launcher/mpi_copies.h"
 
 #include <fmt/format.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -11,14 +9,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <climits>
 #include <cstdlib>
 
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "launch/interfaces.h"
 #include "launch/join_endpoint.h"
 #include "launch/join_token.h"
+#include "launch/machine_name.h"
 #include "launch/spawn.h"
 
 namespace dslaunch {
@@ -32,32 +31,17 @@ int64_t number(const Machine& machine, const char* name) {
 }
 
 std::string host_name() {
-    char name[HOST_NAME_MAX + 1] = {};
-    return ::gethostname(name, HOST_NAME_MAX) == 0 && is_host_name(name) ? name : "host";
+    std::string name = machine_name();
+    return is_host_name(name) ? name : "host";
 }
 
 // Of interfaces that are up and not loopback or link-local.
 std::vector<std::string> own_addresses() {
     std::vector<std::string> found;
-    ifaddrs* list = nullptr;
-    if (::getifaddrs(&list) != 0) return found;
-    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-        if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0 ||
-            (entry->ifa_flags & IFF_LOOPBACK) != 0) {
-            continue;
-        }
-        const int family = entry->ifa_addr->sa_family;
-        if (family != AF_INET && family != AF_INET6) continue;
-        const socklen_t length = family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
-        char text[NI_MAXHOST] = {};
-        if (::getnameinfo(entry->ifa_addr, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST) !=
-            0) {
-            continue;
-        }
-        const std::string address = text;
-        if (!address.starts_with("fe80:")) found.push_back(address);
+    for (const InterfaceAddress& entry : list_interfaces()) {
+        if (entry.up && !entry.loopback && !entry.address.starts_with("fe80:"))
+            found.push_back(entry.address);
     }
-    ::freeifaddrs(list);
     return found;
 }
 
@@ -79,11 +63,9 @@ int hold_port(const std::string& address, UniqueFd& socket) {
     if (bound != 0) {
         fail(ExitCode::kSetup, "no port of {} is free: {}", address, errno_text(error_number));
     }
-    sockaddr_storage there{};
-    socklen_t length = sizeof there;
-    ::getsockname(socket.get(), reinterpret_cast<sockaddr*>(&there), &length);
-    return ntohs(there.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6&>(there).sin6_port
-                                             : reinterpret_cast<sockaddr_in&>(there).sin_port);
+    int64_t port = 0;
+    static_cast<void>(local_address(socket.get(), &port));
+    return static_cast<int>(port);
 }
 
 PmixSession open_session(const Machine& machine) {
@@ -105,6 +87,18 @@ PmixSession open_session(const Machine& machine) {
 bool MpiCopies::is_one(const RunOptions& options, const Machine& machine) {
     return number(machine, "OMPI_COMM_WORLD_SIZE") > 1 && options.hostfile.empty() &&
            options.launcher.empty() && !options.no_ssh && !options.standalone && !options.dry_run;
+}
+
+void MpiCopies::check(const RunOptions& options) {
+    for (const auto& [given, name] : {std::pair{!options.listen.empty(), "--listen"},
+                                      std::pair{!options.token_file.empty(), "--token_file"}}) {
+        if (given) {
+            fail(ExitCode::kUsage,
+                 "{} is for --launcher join: the copies that mpirun starts find each other by "
+                 "themselves; leave it out",
+                 name);
+        }
+    }
 }
 
 MpiCopies::MpiCopies(const Machine& machine) : session_(open_session(machine)) {

@@ -21,6 +21,9 @@ class MpiCopies {
     // where the hosts come from.
     [[nodiscard]] static bool is_one(const RunOptions& options, const Machine& machine);
 
+    // Throws Error{kUsage} for options that such copies cannot have. REQUIRES: is_one().
+    static void check(const RunOptions& options);
+
     // Meets the other copies. Throws Error{kSetup} that says to give a hostfile: no PMIx.
     explicit MpiCopies(const Machine& machine);
 

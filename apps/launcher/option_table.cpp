@@ -4,6 +4,7 @@
 #include <array>
 #include <cctype>
 #include <limits>
+#include <type_traits>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -21,6 +22,16 @@ int64_t number(const std::string& value, int64_t least, int64_t most) {
         fail(ExitCode::kUsage, "`{}` is not a number from {} to {}", printable(value), least, most);
     }
     return *parsed;
+}
+
+// Two options for one thing, or one of them given again as the other, must say the same.
+template <typename Slot, typename Value>
+void agree(Slot& slot, const std::type_identity_t<Slot>& unset, const Value& value,
+           std::string_view other) {
+    if (slot != unset && slot != value) {
+        fail(ExitCode::kUsage, "contradicts --{}, which means the same; give one of them", other);
+    }
+    slot = value;
 }
 
 // -1 is deepspeed's "not given".
@@ -152,7 +163,7 @@ void set_nproc(RunOptions& o, const std::string& value) {
     if (value == "cpu")
         fail(ExitCode::kUsage,
              "`cpu` is not available; give the number of workers, and --device cpu");
-    o.filter.num_gpus = static_cast<int>(number(value, 1, kSlotsMax));
+    agree(o.filter.num_gpus, {}, static_cast<int>(number(value, 1, kSlotsMax)), "num_gpus");
 }
 
 void set_nnodes(RunOptions& o, const std::string& value) {
@@ -165,7 +176,7 @@ void set_nnodes(RunOptions& o, const std::string& value) {
     if (range.min > range.max)
         fail(ExitCode::kUsage, "`{}` begins with more than it ends with", printable(value));
     if (ends.size() == 1) {
-        o.filter.num_nodes = range.min;
+        agree(o.filter.num_nodes, {}, range.min, "num_nodes");
     } else {
         o.nodes = range;
     }
@@ -187,8 +198,9 @@ void set_endpoint(RunOptions& o, const std::string& value) {
     const std::string host = value.substr(0, has_port ? colon : std::string::npos);
     if (!is_host_name(host))
         fail(ExitCode::kUsage, "`{}` is not HOST or HOST:PORT", printable(value));
-    o.master_address = host;
-    if (has_port && value.substr(colon + 1) != "0") o.master_port = port(value.substr(colon + 1));
+    agree(o.master_address, {}, host, "master_addr");
+    if (has_port && value.substr(colon + 1) != "0")
+        agree(o.master_port, 0, port(value.substr(colon + 1)), "master_port");
 }
 
 void set_job_id(RunOptions& o, const std::string& value) {
@@ -206,7 +218,11 @@ void set_job_id(RunOptions& o, const std::string& value) {
 void set_master_address(RunOptions& o, const std::string& value) {
     if (!is_host_name(value))
         fail(ExitCode::kUsage, "`{}` is neither a host name nor an address", printable(value));
-    o.master_address = value;
+    agree(o.master_address, {}, value, "rdzv_endpoint");
+}
+
+void set_count(std::optional<int>& slot, const std::string& value, std::string_view other) {
+    if (const auto count = count_or_all(value)) agree(slot, {}, *count, other);
 }
 
 using BindName = std::pair<std::string_view, BindMode>;
@@ -251,8 +267,8 @@ constexpr OptionRow kRows[] = {
     {"hostfile,H", kValue, Group::kHosts, "FILE", "one host a line: `node1 slots=4` or `node2 gpus=2,3`; without it: this machine", [](O& o, V& v) { o.hostfile = v; }},
     {"include,i", kValue, Group::kHosts, "SPEC", "only these: NODE[:SLOT[,SLOT]][@NODE...], as node1@node2:0,2", [](O& o, V& v) { o.filter.include = v; }},
     {"exclude,e", kValue, Group::kHosts, "SPEC", "all but these, written as --include", [](O& o, V& v) { o.filter.exclude = v; }},
-    {"num-nodes", kValue, Group::kHosts, "N", "the first N hosts of the hostfile", [](O& o, V& v) { o.filter.num_nodes = count_or_all(v); }},
-    {"num-gpus,num-accelerators", kValue, Group::kHosts, "N", "the first N slots of each host; without GPUs N CPU workers", [](O& o, V& v) { o.filter.num_gpus = count_or_all(v); }},
+    {"num-nodes", kValue, Group::kHosts, "N", "the first N hosts of the hostfile", [](O& o, V& v) { set_count(o.filter.num_nodes, v, "nnodes"); }},
+    {"num-gpus,num-accelerators", kValue, Group::kHosts, "N", "the first N slots of each host; without GPUs N CPU workers", [](O& o, V& v) { set_count(o.filter.num_gpus, v, "nproc_per_node"); }},
     {"launcher", kValue, Group::kHosts, "NAME", "ssh (built in, default), openssh, pdsh, openmpi, slurm (default in an allocation), join (agents come), local (all on this machine)", set_launcher},
     {"launcher-args", kValue, Group::kHosts, "WORDS", "options for pdsh, mpirun, srun, or `-o X=Y` for openssh; quotes group; repeatable", set_launcher_args, true},
     {"listen", kValue, Group::kHosts, "ADDRESS:PORT", "with --launcher join: where agents (`dslaunch agent --join ADDRESS:PORT`) find this job", set_listen},
@@ -269,7 +285,7 @@ constexpr OptionRow kRows[] = {
     {"no-ssh-check", kNothing, Group::kHosts, "", "do not compare the files that a .pt job needs on the hosts (dslaunch itself always is)", [](O& o, V&) { o.check_hosts = false; }},
     {"push", kNothing, Group::kHosts, "", "first send what the hosts lack: dslaunch, and for a .pt the model, config, worker, libraries", [](O& o, V&) { o.push = true; }},
     {"master-addr", kValue, Group::kHosts, "ADDRESS", "where ranks meet; default: an address of the first host that all hosts reach", set_master_address},
-    {"master-port", kValue, Group::kHosts, "PORT", "where ranks meet; default: a free one", [](O& o, V& v) { o.master_port = port(v); }},
+    {"master-port", kValue, Group::kHosts, "PORT", "where ranks meet; default: a free one", [](O& o, V& v) { agree(o.master_port, 0, port(v), "rdzv_endpoint"); }},
     {"verify", kNothing, Group::kHosts, "", "compare data over 1 GiB byte by byte, not by samples", [](O& o, V&) { o.verify = true; }},
 
     {"device", kValue, Group::kTarget, "NAME", "auto (default), cpu or cuda", set_device},

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "config/resolve.h"
 #include "launcher/packed_config.h"
 #include "storage/zip_archive.h"
 
@@ -33,6 +34,11 @@ void declare(CLI::App& app, PackArguments& arguments) {
     app.add_option("--extra", arguments.extra, "NAME=FILE, another extra file; may be repeated");
 }
 
+// As `config check` does without a number of ranks: all problems at once.
+void check_config(const std::string& text, const std::string& origin) {
+    require_valid(resolve(parse_config(text, origin), {}));
+}
+
 // The text of the config to pack; empty when there is neither a config nor a data reference.
 std::string config_of(const PackArguments& arguments, const std::string& out) {
     const bool refers = !arguments.data.empty() || !arguments.eval_data.empty();
@@ -46,6 +52,7 @@ std::string config_of(const PackArguments& arguments, const std::string& out) {
         text = *packed;
         origin = arguments.archive + ":" + kConfigName;
     }
+    check_config(text, origin);
     DataReferences references;
     for (const auto& [path, into] : {std::pair{&arguments.data, &references.train},
                                      std::pair{&arguments.eval_data, &references.eval}}) {
@@ -64,7 +71,9 @@ void run_pack(const PackArguments& arguments) {
         const size_t equals = item.find('=');
         if (equals == 0 || equals == std::string::npos)
             fail(ExitCode::kUsage, "--extra {}: must be NAME=FILE", item);
-        extra[item.substr(0, equals)] = read_file(item.substr(equals + 1), kExtraBytesMax);
+        const std::string name = item.substr(0, equals), path = item.substr(equals + 1);
+        extra[name] = read_file(path, kExtraBytesMax);
+        if (name == kConfigName) check_config(extra[name], path);
     }
     if (const std::string config = config_of(arguments, out); !config.empty())
         extra[kConfigName] = config;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <numeric>
 #include <optional>
 #include <set>
 
@@ -18,6 +19,7 @@
 #include "launch/job.h"
 #include "launch/output_groups.h"
 #include "launch/push_job.h"
+#include "launch/tree_transport.h"
 #include "launcher/bundle_archive.h"
 #include "launcher/host_command.h"
 #include "launcher/push_files.h"
@@ -38,7 +40,9 @@ constexpr std::string_view kUsage =
 PushJob job_for(const JobSpec& spec, const std::vector<HostAddress>& hosts, int signal_fd) {
     PushJob job;
     job.hosts = hosts;
-    job.make_transport = [&spec] { return make_transport(spec); };
+    JobSpec direct = spec;
+    direct.fanout = 0;  // hosts may lack the dslaunch that a tree needs
+    job.make_transport = [direct] { return make_job_transport(direct); };
     job.connect_max = spec.connect_max;
     job.signal_fd = signal_fd;
     return job;
@@ -114,6 +118,13 @@ std::string as_json(const PushJob& job, const std::vector<PushedHost>& hosts) {
     return json.text() + "\n";
 }
 
+// Of an elastic job: any of its hosts may be used by some attempt.
+std::vector<PlannedNode> every_node(const ElasticRules& elastic) {
+    std::vector<size_t> all(elastic.hosts.size());
+    std::iota(all.begin(), all.end(), size_t{0});
+    return elastic.plan(all);
+}
+
 size_t count_bad(const std::vector<PushedHost>& hosts) {
     return static_cast<size_t>(std::count_if(
         hosts.begin(), hosts.end(), [](const PushedHost& h) { return !h.result.error.empty(); }));
@@ -177,7 +188,9 @@ int push_command(std::span<const std::string> arguments) {
 void push_for_job(const JobSpec& spec) {
     const UniqueFd signals = open_end_signals();
     ::signal(SIGPIPE, SIG_IGN);
-    PushJob job = job_for(spec, addresses_of(spec.nodes), signals.get());
+    JobSpec all = spec;
+    if (spec.elastic.on()) all.nodes = every_node(spec.elastic);
+    PushJob job = job_for(all, addresses_of(all.nodes), signals.get());
     if (spec.target_kind == TargetKind::kTorchScript) add_installation(job);
     std::set<std::string> there;
     for (const PushFile& file : job.files) there.insert(file.target_path);
@@ -186,10 +199,16 @@ void push_for_job(const JobSpec& spec) {
     }
     const std::vector<PushedHost> hosts = run_push(job);
     const size_t bad = count_bad(hosts);
-    if (bad != 0) {
+    const size_t least =
+        spec.elastic.on() ? static_cast<size_t>(spec.elastic.nodes.min) : hosts.size();
+    if (hosts.size() - bad < least) {
         std::string list = summary(job, hosts, true);
         list.pop_back();
         fail(ExitCode::kHosts, "push failed on {} of {} host(s):\n{}", bad, hosts.size(), list);
+    }
+    if (bad != 0) {
+        fmt::print(stderr, "dslaunch: warning: push failed on {} of {} host(s):\n{}", bad,
+                   hosts.size(), summary(job, hosts, true));
     }
     if (!spec.log.quiet) fmt::print(stderr, "dslaunch: push: {}", summary(job, hosts, false));
 }

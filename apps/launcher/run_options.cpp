@@ -1,10 +1,10 @@
 #include "launcher/run_options.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
 
 #include "base/error.h"
+#include "base/option_name.h"
 #include "base/text.h"
 #include "launcher/option_table.h"
 
@@ -19,28 +19,26 @@ std::map<std::string, const OptionRow*, std::less<>> rows_by_name() {
     return rows;
 }
 
-// deepspeed and torchrun write `_`, most other programs `-`: names are compared with `-`.
-std::string dashed(std::string_view name) {
-    std::string result(name);
-    std::replace(result.begin(), result.end(), '_', '-');
-    return result;
-}
-
 class Parser {
   public:
-    explicit Parser(std::span<const std::string> arguments) : arguments_(arguments) {}
+    Parser(std::span<const std::string> arguments, std::string_view command)
+        : arguments_(arguments), command_(command) {
+        options_.target = command;
+        options_.no_python = !command.empty();
+    }
 
     RunOptions parse();
 
   private:
     void option(const std::string& argument);
-    const OptionRow& find(const std::string& typed, std::string_view name) const;
+    const OptionRow& find(const std::string& typed) const;
     std::string value_of(const OptionRow& row, const std::string& typed);
     void positional(const std::string& argument);
     void check() const;
     void settle_device();
 
     std::span<const std::string> arguments_;
+    std::string_view command_;  // that takes these options and no target; empty: run
     size_t next_ = 0;
     RunOptions options_;
     std::map<std::string, const OptionRow*, std::less<>> rows_ = rows_by_name();
@@ -65,9 +63,10 @@ RunOptions Parser::parse() {
     return std::move(options_);
 }
 
-const OptionRow& Parser::find(const std::string& typed, std::string_view name) const {
-    const std::string key = dashed(name);
+// deepspeed and torchrun write `_`, most other programs `-`: names are compared with `-`.
+const OptionRow& Parser::find(const std::string& typed) const {
     const bool is_long = typed.starts_with("--");
+    const std::string key = with_dashes(typed).substr(is_long ? 2 : 1);
     const auto found = rows_.find(key);
     if (found != rows_.end() && is_long == (key.size() > 1)) return *found->second;
     std::vector<std::string> known;
@@ -82,8 +81,7 @@ const OptionRow& Parser::find(const std::string& typed, std::string_view name) c
 void Parser::option(const std::string& argument) {
     const size_t equals = argument.find('=');
     const std::string typed = argument.substr(0, equals);
-    const OptionRow& row =
-        find(typed, std::string_view(typed).substr(typed.starts_with("--") ? 2 : 1));
+    const OptionRow& row = find(typed);
     if (row.group == Group::kRefused) fail(ExitCode::kUsage, "{} is refused: {}", typed, row.help);
     if (!given_.insert(&row).second && !row.repeatable) {
         fail(ExitCode::kUsage, "{} is given twice", typed);
@@ -115,6 +113,10 @@ std::string Parser::value_of(const OptionRow& row, const std::string& typed) {
 }
 
 void Parser::positional(const std::string& argument) {
+    if (!command_.empty()) {
+        fail(ExitCode::kUsage, "dslaunch {} takes no `{}`; see dslaunch {} --help", command_,
+             printable(argument), command_);
+    }
     if (!options_.target.empty()) {
         fail(ExitCode::kUsage, "unexpected `{}` after the model {}", printable(argument),
              printable(options_.target));
@@ -243,8 +245,8 @@ TargetKind target_kind_of(const RunOptions& options) {
     return TargetKind::kProgram;
 }
 
-RunOptions parse_run_options(std::span<const std::string> arguments) {
-    return Parser(arguments).parse();
+RunOptions parse_run_options(std::span<const std::string> arguments, std::string_view command) {
+    return Parser(arguments, command).parse();
 }
 
 std::string run_options_help() {

@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -77,8 +78,10 @@ struct RunOptions {
 // ARGUMENTS without the program's name and without `run`. Throws Error{kUsage}: an unknown option
 // (with the nearest), one given twice, a missing or bad value, an option that is refused (with the
 // reason), a training option for a target that is no .pt, no target. With --help or --version the
-// target may be missing.
-[[nodiscard]] RunOptions parse_run_options(std::span<const std::string> arguments);
+// target may be missing. COMMAND not empty: the subcommand that takes these options too; it is the
+// target itself, and any other word is refused.
+[[nodiscard]] RunOptions parse_run_options(std::span<const std::string> arguments,
+                                           std::string_view command = {});
 
 // The options of `dslaunch run`, grouped, with those that are known but refused at the end. Ends
 // with a newline.

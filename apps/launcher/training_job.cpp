@@ -94,4 +94,12 @@ void look_into_training_job(const RunOptions& options, JobSpec& spec) {
     }
 }
 
+void require_worker(const std::string& path) {
+    if (access(path.c_str(), X_OK) == 0) return;
+    fail(ExitCode::kSetup,
+         "cannot start {}: {}; it is built together with dslaunch when LibTorch is found (`make "
+         "build`), and stands beside it",
+         path, errno_text(errno));
+}
+
 }  // namespace dslaunch

@@ -30,17 +30,17 @@ void declare(CLI::App& app, GenerateArguments& arguments) {
         ->delimiter(',');
     app.add_option("--tokens", arguments.options.tokens, "tokens to make")
         ->capture_default_str()
-        ->check(CLI::NonNegativeNumber);
+        ->check(at_least(0));
     app.add_option("--temperature", arguments.options.temperature, "0: always the likeliest token")
         ->capture_default_str()
-        ->check(CLI::NonNegativeNumber);
+        ->check(at_least(0));
     app.add_option("--top-k", arguments.options.top_k, "draw among the k likeliest, 0: among all")
         ->capture_default_str()
-        ->check(CLI::NonNegativeNumber);
+        ->check(at_least(0));
     app.add_option("--seed", arguments.options.seed)->capture_default_str();
     app.add_option("--context", arguments.context, "tokens the model sees, 0: its own limit")
         ->capture_default_str()
-        ->check(CLI::NonNegativeNumber);
+        ->check(at_least(0));
     app.add_option("--device", arguments.device, "cpu or cuda")->capture_default_str();
     app.add_option("--as", arguments.as,
                    "text (a token is a byte), ids, or auto: text up to 272 tokens of vocabulary")
@@ -50,7 +50,7 @@ void declare(CLI::App& app, GenerateArguments& arguments) {
 
 at::Device device_of(const std::string& name) {
     if (name == "cpu") return at::Device(at::kCPU);
-    fail(ExitCode::kUsage, "--device {}: this worker generates on cpu only", name);
+    fail(ExitCode::kUsage, "--device {}: text is generated on the CPU only", name);
 }
 
 std::vector<int64_t> prompt_of(const GenerateArguments& arguments, bool as_text) {
@@ -80,7 +80,7 @@ int generate_main(int argc, char** argv) {
     CLI::App app("continue a prompt with a trained language model", "generate");
     GenerateArguments arguments;
     declare(app, arguments);
-    if (!parse_arguments(app, argc, argv)) return 0;
+    if (!parse_command_line(app, {argv + 1, argv + argc})) return 0;
 
     const at::Device device = device_of(arguments.device);
     TextModel model(Model::load(arguments.archive).module(), device, arguments.context);

@@ -2,7 +2,6 @@
 // links between the hosts, then tries every operation; what it measures goes to the launcher record
 // by record, so that a check that ends early is judged by what had come.
 #include <c10/util/Logging.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -14,6 +13,7 @@
 #include "base/text.h"
 #include "config/run_config.h"
 #include "launch/gpu_count.h"
+#include "launch/machine_name.h"
 #include "launch/timing.h"
 #include "launch/worker_environment.h"
 #include "runtime/comm/pair_search.h"
@@ -50,17 +50,12 @@ HealthArguments parse(int argc, char** argv, bool& help) {
     app.add_option("--sizes", arguments.sizes, "bytes of each operation")
         ->delimiter(',')
         ->check(CLI::Range(int64_t{4}, int64_t{1} << 34));
-    help = !parse_arguments(app, argc, argv);
+    help = !parse_command_line(app, {argv + 1, argv + argc});
     return arguments;
 }
 
 Duration in_seconds(double seconds) {
     return std::chrono::nanoseconds(static_cast<int64_t>(seconds * 1e9));
-}
-
-std::string host_name() {
-    char name[256] = {};
-    return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
 }
 
 class HealthRole {
@@ -128,7 +123,7 @@ void HealthRole::open_device() {
     if (gpus == 0)
         fail(ExitCode::kSetup,
              "--backend nccl: host {} shows no GPU (looked for {}); use --backend gloo",
-             host_name(), kGpuDevicePattern);
+             machine_name(), kGpuDevicePattern);
     ::setenv("CUDA_VISIBLE_DEVICES", own_gpu(environment_).c_str(), /*overwrite=*/1);
     const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe");
     device_ = open_device_backend((here.parent_path() / "libdsl_cuda.so").string(), 0);
@@ -179,7 +174,7 @@ void HealthRole::try_operations(PairSearchResult search) {
         SweepOptions options;
         options.rank = environment_.rank;
         options.world_size = environment_.world_size;
-        options.host = host_name();
+        options.host = machine_name();
         options.limit = kOperationMax;
         options.deadline = watch_.deadline();
         if (!arguments_.sizes.empty()) options.sizes_bytes = arguments_.sizes;
@@ -251,7 +246,7 @@ int health_main(int argc, char** argv) {
     if (environment.control_fd < 0)
         fail(ExitCode::kUsage, "dsworker health is started by `dslaunch health`");
     if (const char* level = std::getenv(kLogLevelVariable)) set_log_level(parse_log_level(level));
-    set_log_speaker(fmt::format("r{}@{}", environment.rank, host_name()));
+    set_log_speaker(fmt::format("r{}@{}", environment.rank, machine_name()));
     const std::unique_ptr<Reporter> reporter = make_control_reporter(environment.control_fd);
     HealthWatch watch(in_seconds(arguments.timeout_s),
                       [&](const std::string& why) { end_with(*reporter, ExitCode::kHang, why); });

@@ -3,9 +3,11 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "launch/failure_report.h"
 #include "worker/roles.h"
 
 #include <c10/util/Exception.h>
+#include <fmt/core.h>
 
 #include <cstdio>
 #include <string_view>
@@ -48,6 +50,16 @@ int dispatch(int argc, char** argv) {
          printable(name));
 }
 
+// `dslaunch plan`, `model` and `generate` become this program under their own name: whoever typed
+// them reads of dslaunch.
+void tell(const char* program, const std::string& message) {
+    if (program != nullptr && std::string_view(program) == "dslaunch") {
+        fmt::print(stderr, "dslaunch: error: {}\n", printable_lines(message, 0));
+    } else {
+        log_error("worker", "{}", message);
+    }
+}
+
 }  // namespace
 }  // namespace dslaunch
 
@@ -56,12 +68,12 @@ int main(int argc, char** argv) {
     try {
         return dispatch(argc, argv);
     } catch (const Error& error) {
-        log_error("worker", "{}", error.what());
+        tell(argv[0], error.what());
         return static_cast<int>(error.code());
     } catch (const c10::Error& error) {
-        log_error("worker", "LibTorch: {}", error.what_without_backtrace());
+        tell(argv[0], fmt::format("LibTorch: {}", error.what_without_backtrace()));
     } catch (const std::exception& error) {
-        log_error("worker", "{}", error.what());
+        tell(argv[0], error.what());
     }
     return static_cast<int>(ExitCode::kInternal);
 }

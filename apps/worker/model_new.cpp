@@ -70,7 +70,7 @@ int model_main(int argc, char** argv) {
     std::string mlp_out;
     MlpOptions mlp;
     add_mlp(*kinds, mlp_out, mlp);
-    if (!parse_arguments(app, argc, argv)) return 0;
+    if (!parse_command_line(app, {argv + 1, argv + argc})) return 0;
 
     const bool is_gpt = kinds->got_subcommand("gpt");
     const std::string& out = is_gpt ? gpt.out : mlp_out;

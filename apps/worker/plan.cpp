@@ -135,14 +135,14 @@ int plan_main(int argc, char** argv) {
     app.add_option("--data", arguments.data, "training data, where the config names none");
     app.add_option("--context", arguments.context,
                    "tokens per sample; without data, tokens of this length are assumed")
-        ->check(CLI::PositiveNumber);
+        ->check(at_least(1));
     app.add_option("--segments", arguments.job.segments,
                    "pieces to cut the model into, 0: by whole layers");
     app.add_option("--compare", arguments.compare,
                    "shard: bytes and balance of each way of sharding, instead of the plan")
         ->check(CLI::IsMember({"shard"}));
     app.add_flag("--json", arguments.json, "for machines");
-    if (!parse_arguments(app, argc, argv)) return 0;
+    if (!parse_command_line(app, {argv + 1, argv + argc})) return 0;
     arguments.job.plan_only = true;
     // A plan for a GPU is made on the CPU, and refused where a run would be.
     arguments.job.open_device = [](const RunConfig& config) {

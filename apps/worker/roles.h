@@ -2,7 +2,7 @@
 // role has its own file.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include "base/command_line.h"
 
 namespace dslaunch {
 
@@ -13,9 +13,5 @@ int health_main(int argc, char** argv);
 int model_main(int argc, char** argv);
 int plan_main(int argc, char** argv);
 int train_main(int argc, char** argv);
-
-// Parses with `-` and `_` alike in the names of options. False after --help, which is then printed
-// to stdout: the role ends with 0. Throws Error{kUsage} with CLI11's message.
-[[nodiscard]] bool parse_arguments(CLI::App& app, int argc, char** argv);
 
 }  // namespace dslaunch

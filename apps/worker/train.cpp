@@ -4,7 +4,6 @@
 #include <c10/util/Logging.h>
 #include <malloc.h>
 #include <sched.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -20,6 +19,7 @@
 #include "graph/device_rewrite.h"
 #include "graph/precision.h"
 #include "kernels/flat_optimizer.h"
+#include "launch/machine_name.h"
 #include "launch/timing.h"
 #include "launch/worker_environment.h"
 #include "runtime/comm_gloo/job_comm.h"
@@ -65,7 +65,7 @@ TrainArguments parse(int argc, char** argv, bool& help) {
                    "pieces to cut the model into, 0: by whole layers");
     app.add_option("--timeout", arguments.timeout_s, "seconds that a rank waits for another one")
         ->check(CLI::Range(0.1, 86'400.0));
-    help = !parse_arguments(app, argc, argv);
+    help = !parse_command_line(app, {argv + 1, argv + argc});
     return arguments;
 }
 
@@ -349,11 +349,6 @@ class TrainRole {
     std::jthread hash_log_;
 };
 
-std::string host_name() {
-    char name[256] = {};
-    return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
-}
-
 }  // namespace
 
 int train_main(int argc, char** argv) {
@@ -366,7 +361,7 @@ int train_main(int argc, char** argv) {
     c10::initLogging();
     const WorkerEnvironment environment = WorkerEnvironment::from_process();
     if (const char* level = std::getenv(kLogLevelVariable)) set_log_level(parse_log_level(level));
-    set_log_speaker(fmt::format("r{}@{}", environment.rank, host_name()));
+    set_log_speaker(fmt::format("r{}@{}", environment.rank, machine_name()));
     const int threads = at::get_num_threads();
     arguments.pinned = pin_to_processors(environment, threads);
     std::unique_ptr<Reporter> reporter =

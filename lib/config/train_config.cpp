@@ -3,6 +3,8 @@
 #include "base/error.h"
 #include "base/text.h"
 
+#include <nlohmann/json.hpp>
+
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
@@ -345,6 +347,27 @@ std::optional<Value> read_tree(TrainConfig& config, std::string_view text,
     return {};
 }
 
+// YAML allows what JSON does not, as a comma before the closing brace: what is called .json must be
+// JSON for every program. Nothing: it is.
+std::optional<Problem> json_problem(std::string_view text, const std::string& name) {
+    try {
+        const nlohmann::json read_for_its_form = nlohmann::json::parse(text);
+        return {};
+    } catch (const nlohmann::json::parse_error& error) {
+        const size_t at = std::min(error.byte == 0 ? 0 : error.byte - 1, text.size());
+        const std::string_view before = text.substr(0, at);
+        const size_t line_begin = before.rfind('\n') + 1;  // npos + 1 is 0
+        // "[json.exception…] parse error at line 3, column 1: syntax error while parsing …"
+        std::string_view message = error.what();
+        const size_t cause = message.find(": ");
+        if (cause != std::string_view::npos) message.remove_prefix(cause + 2);
+        return Problem{
+            "", "not valid JSON: " + printable(message),
+            fmt::format("{}:{}:{}", name, std::count(before.begin(), before.end(), '\n') + 1,
+                        at - line_begin + 1)};
+    }
+}
+
 }  // namespace
 
 TrainConfig empty_config() {
@@ -366,6 +389,8 @@ TrainConfig parse_config(std::string_view text, const std::string& name) {
         refuse("holds a zero byte: not a text file");
     } else if (trim(text).empty()) {
         refuse("is empty: write {} for a config of defaults");
+    } else if (auto problem = name.ends_with(".json") ? json_problem(text, name) : std::nullopt) {
+        config.problems.push_back(std::move(*problem));
     } else if (auto root = read_tree(config, text, "")) {
         if (root->is(Kind::kObject)) {
             config.root = std::move(*root);

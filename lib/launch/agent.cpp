@@ -23,6 +23,7 @@
 #include "base/fd.h"
 #include "base/log.h"
 #include "launch/agent_worker.h"
+#include "launch/blocking.h"
 #include "launch/file_facts.h"
 #include "launch/frame.h"
 #include "launch/guardian.h"
@@ -551,7 +552,7 @@ int run_agent(int in_fd, int out_fd, const AgentSettings& settings) {
     return run_guarded([=](int signal_fd) {
         ::fcntl(in_fd, F_SETFD, FD_CLOEXEC);
         ::fcntl(out_fd, F_SETFD, FD_CLOEXEC);
-        ::fcntl(out_fd, F_SETFL, ::fcntl(out_fd, F_GETFL) | O_NONBLOCK);
+        set_blocking(out_fd, false);
         return Agent(in_fd, out_fd, signal_fd, settings).run();
     });
 }

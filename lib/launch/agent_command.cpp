@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <climits>
 #include <cstdlib>
 
 #include "base/error.h"
@@ -14,6 +13,7 @@
 #include "launch/agent.h"
 #include "launch/hostfile.h"
 #include "launch/join_token.h"
+#include "launch/machine_name.h"
 
 namespace dslaunch {
 namespace {
@@ -78,11 +78,6 @@ void check(const AgentArguments& parsed) {
     }
 }
 
-std::string host_name() {
-    char name[HOST_NAME_MAX + 1] = {};
-    return ::gethostname(name, HOST_NAME_MAX) == 0 ? name : "unknown";
-}
-
 }  // namespace
 
 const char* agent_help() {
@@ -139,7 +134,7 @@ AgentArguments parse_agent_arguments(
 }
 
 int run_joining_agent(JoinRequest request) {
-    request.identity.host_name = host_name();
+    request.identity.host_name = machine_name();
     set_log_speaker("agent@" + (request.identity.node_name.empty() ? request.identity.host_name
                                                                    : request.identity.node_name));
     if (!request.endpoint.is_unix() && request.token.empty()) {

@@ -1,6 +1,5 @@
 #include "launch/agent_starter.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 
 #include "base/fd.h"
 #include "base/text.h"
+#include "launch/blocking.h"
 #include "launch/line_splitter.h"
 #include "launch/spawn.h"
 
@@ -85,7 +85,7 @@ StarterProcess::StarterProcess(const AgentStarter& starter, const std::vector<Ho
         auto stream = std::make_unique<Stream>();
         stream->pipe = std::move(pipe->read_end);
         const int fd = stream->pipe.get();
-        ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+        set_blocking(fd, false);
         fds_.push_back(fd);
         streams_.push_back(std::move(stream));
     }

@@ -1,6 +1,5 @@
 #include "launch/agent_worker.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/mempolicy.h>
 #include <sys/socket.h>
@@ -12,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
+#include "launch/blocking.h"
 #include "launch/spawn.h"
 #include "launch/topology.h"
 
@@ -36,6 +36,9 @@ EnvironmentList worker_environment(const StartRequest& request,
         }
     }
     for (const auto& [name, value] : wanted.environment) set_variable(environment, name, value);
+    for (const auto& [name, value] : request.defaults) {
+        if (find_variable(environment, name) == nullptr) environment.emplace_back(name, value);
+    }
     return environment;
 }
 
@@ -50,10 +53,6 @@ void set_threads(const StartRequest& request, const SharedDescriptors& shared,
         set_variable(environment, kName,
                      std::to_string(std::max<int64_t>(1, shared.cores / ranks)));
     }
-}
-
-void make_non_blocking(int fd) {
-    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
 }  // namespace
@@ -105,7 +104,7 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
         }
         launch.worker.control = UniqueFd(pair[0]);
         worker_end = UniqueFd(pair[1]);
-        make_non_blocking(pair[0]);
+        set_blocking(pair[0], false);
         hand_over("DSL_CONTROL_FD", worker_end.get());
         if (shared.arena_fd >= 0) hand_over("DSL_ARENA_FD", shared.arena_fd);
         if (wanted.takes_rendezvous && shared.rendezvous_fd >= 0) {
@@ -131,8 +130,8 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
     launch.started = {wanted.rank, result.pid, spawn_request.environment};
     launch.worker.stdout_pipe = std::move(out.read_end);
     launch.worker.stderr_pipe = std::move(err.read_end);
-    make_non_blocking(launch.worker.stdout_pipe.get());
-    make_non_blocking(launch.worker.stderr_pipe.get());
+    set_blocking(launch.worker.stdout_pipe.get(), false);
+    set_blocking(launch.worker.stderr_pipe.get(), false);
     return launch;
 }
 

@@ -42,7 +42,7 @@ std::vector<std::pair<Value, Holders>> holders_of(
 
 std::string value_text(const std::string& name, const Value& value) {
     if (!value) return "(not set)";
-    return is_secret_name(name) ? std::string(kHiddenValue) : printable(hide_secrets(*value));
+    return printable(shown_value(name, *value));
 }
 
 // True when no host has two of the values.

@@ -164,13 +164,11 @@ std::vector<HostSlots> apply_filter(const std::vector<Host>& hosts, const HostFi
     return chosen;
 }
 
-int largest_slot(const std::string& include) {
-    if (include.empty()) return -1;
-    int largest = -1;
-    for (const NodeSpec& spec : parse_spec(include, "--include")) {
-        for (const int slot : spec.slots) largest = std::max(largest, slot);
-    }
-    return largest;
+int named_slots(const std::string& include) {
+    if (include.empty()) return 0;
+    size_t slots_count = 0;
+    for (const NodeSpec& spec : parse_spec(include, "--include")) slots_count += spec.slots.size();
+    return static_cast<int>(slots_count);
 }
 
 }  // namespace dslaunch

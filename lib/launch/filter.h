@@ -30,9 +30,8 @@ struct HostSlots {
 [[nodiscard]] std::vector<HostSlots> apply_filter(const std::vector<Host>& hosts,
                                                   const HostFilter& filter);
 
-// The largest slot number in an --include of one host, -1 when no slot is named or INCLUDE is
-// empty: how many workers a machine without GPUs and without hostfile is asked for. Throws as
-// apply_filter on malformed text.
-[[nodiscard]] int largest_slot(const std::string& include);
+// How many slots an --include names, 0 when it is empty: so many workers a machine without GPUs
+// and without hostfile is asked for, as slots from 0 on. Throws as apply_filter on malformed text.
+[[nodiscard]] int named_slots(const std::string& include);
 
 }  // namespace dslaunch

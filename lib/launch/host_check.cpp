@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "base/error.h"
 #include "base/text.h"
 
@@ -12,14 +10,9 @@ namespace {
 
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
-using std::chrono::system_clock;
 
 constexpr int kQuestions = 3;
 constexpr std::chrono::seconds kAnswerMax{10};
-
-nanoseconds wall_clock() {
-    return std::chrono::duration_cast<nanoseconds>(system_clock::now().time_since_epoch());
-}
 
 double seconds(nanoseconds time) {
     return std::chrono::duration<double>(time).count();
@@ -95,14 +88,8 @@ class HostCheck {
                                                printable(directory_),
                                                printable(state.report->disk_error)));
         }
-        const nanoseconds distance = std::max(state.clock.offset, -state.clock.offset);
-        if (distance - state.clock.bound > kClockOffsetMax) {
-            state.faults.push_back(fmt::format(
-                "its clock is {:.3f} s {} this one (measured to within {:.3f} s); set "
-                "it, as with chrony or ntp",
-                seconds(distance), state.clock.offset.count() > 0 ? "ahead of" : "behind",
-                seconds(state.clock.bound)));
-        }
+        const std::string clock = describe_clock(state.clock);
+        if (!clock.empty()) state.faults.push_back(clock);
     }
 
     Fleet& fleet_;
@@ -115,11 +102,6 @@ class HostCheck {
 };
 
 }  // namespace
-
-ClockOffset clock_offset(nanoseconds asked, nanoseconds answered, nanoseconds theirs) {
-    const nanoseconds half = (answered - asked) / 2;
-    return {theirs - (asked + half), half + nanoseconds(1)};
-}
 
 std::vector<HostState> check_hosts(Fleet& fleet, const std::string& directory,
                                    const std::string& own_hash) {

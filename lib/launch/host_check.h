@@ -6,21 +6,11 @@
 #include <string>
 #include <vector>
 
+#include "launch/clock_offset.h"
 #include "launch/fleet.h"
 #include "launch/node_report.h"
 
 namespace dslaunch {
-
-// A host's clock against this one's. The true difference lies within `offset` ± `bound`: the answer
-// was written at some moment between question and arrival.
-struct ClockOffset {
-    std::chrono::nanoseconds offset{0};  // its clock minus ours
-    std::chrono::nanoseconds bound{0};
-};
-
-// Clocks further apart than this, by more than the bound, are a fault: TLS, logs and file times
-// stop making sense.
-inline constexpr std::chrono::seconds kClockOffsetMax{2};
 
 struct HostState {
     std::vector<std::string> faults;            // empty: the host is good
@@ -29,11 +19,6 @@ struct HostState {
     std::optional<NodeReport> report;
     ClockOffset clock;
 };
-
-// From one question sent at ASKED and its answer that came at ANSWERED, both by our clock.
-[[nodiscard]] ClockOffset clock_offset(std::chrono::nanoseconds asked,
-                                       std::chrono::nanoseconds answered,
-                                       std::chrono::nanoseconds theirs);
 
 // Asks every host that serves, all at once and three times each; the fastest answer tells the
 // clock. DIRECTORY: whose free space is asked for, and which must be there. OWN_HASH: SHA-256 of

@@ -10,9 +10,8 @@
 #include <array>
 #include <memory>
 
-#include "base/error.h"
-#include "base/fd.h"
 #include "base/text.h"
+#include "launch/text_or_empty.h"
 
 namespace dslaunch {
 namespace {
@@ -29,13 +28,9 @@ std::string digits(const sockaddr* address, socklen_t length) {
 
 // -1: virtual links have none, and a link that is down does not say.
 int64_t speed_of(const std::string& interface) {
-    try {
-        const std::string text =
-            read_file("/sys/class/net/" + interface + "/speed", kSpeedBytesMax);
-        return parse_int(trim(text)).value_or(-1);
-    } catch (const Error&) {
-        return -1;
-    }
+    const std::string text =
+        text_or_empty("/sys/class/net/" + interface + "/speed", kSpeedBytesMax);
+    return parse_int(trim(text)).value_or(-1);
 }
 
 }  // namespace

@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <csignal>
-#include <memory>
 #include <utility>
 
 #include "base/error.h"
@@ -34,29 +33,8 @@ sigset_t end_signals() {
     return set;
 }
 
-// Whether hosts may be reached over others: their transport must be one that a relay can use too,
-// with nothing that was given to this launcher alone.
-bool can_be_tree(const JobSpec& spec) {
-    const TransportKind kind = spec.transport;
-    return kind == TransportKind::kLocal || kind == TransportKind::kSsh ||
-           (kind == TransportKind::kOpenSsh && spec.launcher_args.empty());
-}
-
-std::unique_ptr<Transport> transport_of(const JobSpec& spec) {
-    auto transport = make_transport(spec);
-    if (spec.fanout == 0 || spec.nodes.size() <= spec.fanout || !can_be_tree(spec)) {
-        return transport;
-    }
-    TreeOptions options;
-    options.transport = spec.transport;
-    options.ssh_config_path = spec.ssh_config_path;
-    options.fanout = spec.fanout;
-    options.tries_itself = spec.transport != TransportKind::kLocal;
-    return make_tree_transport(std::move(transport), options);
-}
-
 AttemptOutcome run_attempt(const JobSpec& spec, JobOutput& output, int signal_fd, int restarts) {
-    const auto transport = transport_of(spec);
+    const auto transport = make_job_transport(spec);
     Supervisor supervisor(spec, *transport, output, signal_fd);
     try {
         return {supervisor.run(restarts), {}, {}};
@@ -94,9 +72,9 @@ int run_job(const JobSpec& spec, HealthSink health) {
     if (adopts) ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     const UniqueFd signals = open_end_signals();
     ::signal(SIGPIPE, SIG_IGN);
-    JobRecord record(spec, [](std::string_view line) {
-        static_cast<void>(write_full(2, std::string(line) + "\n"));
-    });
+    StandardStreams streams;
+    JobRecord record(spec,
+                     [&](std::string_view line) { streams.write(2, fmt::format("{}\n", line)); });
     const auto attempt = [&](const JobSpec& wanted, JobOutput& output, int restarts) {
         output.tell_health_to(health);
         AttemptOutcome outcome = run_attempt(wanted, output, signals.get(), restarts);
@@ -106,7 +84,11 @@ int run_job(const JobSpec& spec, HealthSink health) {
         return outcome;
     };
     try {
-        const int code = JobLoop(spec, record, attempt, signals.get()).run();
+        int code = JobLoop(spec, {record, streams}, attempt, signals.get()).run();
+        streams.drain();
+        // Its last lines may be what nobody reads: no success, as for a program in a pipe.
+        const bool is_training = spec.target_kind == TargetKind::kTorchScript;
+        if (code == 0 && !is_training && streams.reader_is_gone(1)) code = kOutputLostCode;
         record.end(code);
         return code;
     } catch (const Error& error) {

@@ -18,10 +18,11 @@ constexpr int kHostsCode = static_cast<int>(ExitCode::kHosts);
 
 }  // namespace
 
-JobLoop::JobLoop(const JobSpec& spec, JobRecord& record, Attempt attempt, int signal_fd,
+JobLoop::JobLoop(const JobSpec& spec, JobSinks sinks, Attempt attempt, int signal_fd,
                  RestartTimes times)
     : spec_(spec),
-      record_(record),
+      record_(sinks.record),
+      streams_(sinks.streams),
       attempt_(std::move(attempt)),
       signal_fd_(signal_fd),
       times_(std::move(times)),
@@ -31,10 +32,11 @@ bool JobLoop::interrupted_within(milliseconds time) const {
     pollfd entry{signal_fd_, POLLIN, 0};
     const auto limit = steady_clock::now() + time;
     for (;;) {
-        const auto left = std::chrono::ceil<milliseconds>(limit - steady_clock::now()).count();
-        const int status = ::poll(&entry, 1, static_cast<int>(std::max<int64_t>(0, left)));
-        if (status > 0) return true;
-        if (steady_clock::now() >= limit) return false;
+        streams_.flush();
+        if (::poll(&entry, 1, 0) > 0) return true;
+        const auto left = std::chrono::ceil<milliseconds>(limit - steady_clock::now());
+        if (left.count() <= 0) return false;
+        streams_.wait(left, signal_fd_);
     }
 }
 
@@ -145,7 +147,7 @@ AttemptOutcome JobLoop::make_attempt(const JobSpec& spec, JobOutput& output) {
 int JobLoop::run() {
     for (;;) {
         const JobSpec spec = next_spec();
-        JobOutput output(spec, &record_);
+        JobOutput output(spec, streams_, &record_);
         if (restarts_ > 0) {
             output.mark_logs(fmt::format("dslaunch: restart {} of {}, {} ranks", restarts_,
                                          spec.max_restarts, spec.world_size));

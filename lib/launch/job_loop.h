@@ -31,6 +31,12 @@ struct RestartTimes {
     std::function<std::chrono::milliseconds(int failures_in_a_row)> delay = restart_delay;
 };
 
+// Where the words of a job go; both outlive its attempts.
+struct JobSinks {
+    JobRecord& record;
+    StandardStreams& streams;
+};
+
 class JobLoop {
   public:
     // One attempt with the spec, the output and the number of restarts before it. Throws Error when
@@ -38,7 +44,7 @@ class JobLoop {
     using Attempt = std::function<AttemptOutcome(const JobSpec&, JobOutput&, int restart_count)>;
 
     // A signal at SIGNAL_FD between two attempts ends the job. All references must outlive this.
-    JobLoop(const JobSpec& spec, JobRecord& record, Attempt attempt, int signal_fd,
+    JobLoop(const JobSpec& spec, JobSinks sinks, Attempt attempt, int signal_fd,
             RestartTimes times = {});
 
     // The exit code of the job. Throws Error{kHosts} when too few hosts answer, and what an attempt
@@ -60,6 +66,7 @@ class JobLoop {
 
     const JobSpec& spec_;
     JobRecord& record_;
+    StandardStreams& streams_;
     Attempt attempt_;
     int signal_fd_;
     RestartTimes times_;

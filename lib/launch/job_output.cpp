@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <utility>
 
 #include "base/error.h"
 #include "base/json.h"
@@ -46,8 +47,9 @@ void cut_torn_line(const UniqueFd& file, const std::string& path) {
 
 }  // namespace
 
-JobOutput::JobOutput(const JobSpec& spec, JobRecord* record)
+JobOutput::JobOutput(const JobSpec& spec, StandardStreams& streams, JobRecord* record)
     : spec_(spec),
+      streams_(streams),
       record_(record),
       stderr_is_terminal_(
           ::isatty(2) == 1 &&
@@ -162,6 +164,17 @@ void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
     }
 }
 
+bool JobOutput::is_lost() {
+    if (!streams_.reader_is_gone(1)) return false;
+    if (spec_.target_kind != TargetKind::kTorchScript) return true;
+    if (!std::exchange(told_of_loss_, true)) {
+        note(
+            "dslaunch: nobody reads this output any more; the training goes on, and what rank 0 "
+            "prints is not shown");
+    }
+    return false;
+}
+
 void JobOutput::metrics(std::string_view line) {
     append(metrics_, std::string(line) + "\n");
     if (record_ != nullptr) record_->metrics(line);
@@ -238,7 +251,7 @@ void JobOutput::write_run_file(int exit_code) {
             const Rank& rank = ranks_.at(static_cast<size_t>(worker.environment.rank));
             json.begin_object().field("rank", worker.environment.rank).field("host", node.name);
             json.field("pid", rank.started.pid).key("command").begin_array();
-            for (const std::string& word : worker.command) json.value(word);
+            for (const std::string& word : worker.command) json.value(hide_secrets(word));
             json.end_array().key("environment").begin_object();
             for (const auto& [name, value] : rank.started.environment) {
                 json.field(name, shown_value(name, value));

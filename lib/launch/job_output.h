@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <csignal>
 #include <deque>
 #include <functional>
 #include <optional>
@@ -22,12 +23,15 @@ namespace dslaunch {
 // Takes the records of `dslaunch health` as they come, by rank.
 using HealthSink = std::function<void(int rank, std::string_view record)>;
 
+// Of a job of scripts or programs whose output nobody reads: as if SIGPIPE had ended it.
+inline constexpr int kOutputLostCode = 128 + SIGPIPE;
+
 class JobOutput {
   public:
     // Opens the files and appends to what they hold. Throws Error{kDisk} naming the path that
-    // cannot be written. RECORD, which may be null, is told what happens. Both must outlive this
+    // cannot be written. RECORD, which may be null, is told what happens. All must outlive this
     // object.
-    explicit JobOutput(const JobSpec& spec, JobRecord* record = nullptr);
+    JobOutput(const JobSpec& spec, StandardStreams& streams, JobRecord* record = nullptr);
 
     // One line of ours at the end of every rank's log file.
     void mark_logs(std::string_view line);
@@ -59,6 +63,9 @@ class JobOutput {
     void finish();
     // Terminal and pipes; what they do not take now is kept there.
     [[nodiscard]] StandardStreams& streams() { return streams_; }
+    // Who read what the ranks of a script or program write to stdout is gone. For a .pt, which goes
+    // on, that is said once, here.
+    [[nodiscard]] bool is_lost();
 
     // The last lines that a rank wrote, the oldest first.
     [[nodiscard]] const std::deque<std::string>& last_lines(int rank) const;
@@ -79,7 +86,7 @@ class JobOutput {
     void append(const UniqueFd& file, std::string_view bytes);
 
     const JobSpec& spec_;
-    StandardStreams streams_;
+    StandardStreams& streams_;
     HealthSink health_;
     JobRecord* record_;
     int restarts_ = 0;
@@ -95,6 +102,7 @@ class JobOutput {
     std::string hidden_progress_;  // not shown because one was shown lately
     std::chrono::steady_clock::time_point progress_at_;
     bool disk_failed_ = false;  // told once; the job goes on
+    bool told_of_loss_ = false;
 };
 
 }  // namespace dslaunch

@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "launch/machine_name.h"
 #include "launch/process_tree.h"
 #include "launch/spawn.h"
 
@@ -64,8 +65,7 @@ bool is_job_id(std::string_view text) {
 }
 
 std::string recorded_machine() {
-    char name[256] = {};
-    return ::gethostname(name, sizeof name - 1) == 0 ? name : "";
+    return machine_name("");
 }
 
 std::string boot_id() {
@@ -77,8 +77,17 @@ std::string boot_id() {
 }
 
 JobRecord::JobRecord(const JobSpec& spec, std::function<void(std::string_view)> warn)
-    : spec_(spec), warn_(std::move(warn)), started_at_s_(std::time(nullptr)) {
-    if (spec.state_directory.empty()) return;
+    : spec_(spec),
+      warn_(std::move(warn)),
+      started_at_ns_(std::chrono::duration_cast<std::chrono::nanoseconds>(
+                         std::chrono::system_clock::now().time_since_epoch())
+                         .count()) {
+    if (spec.state_directory.empty()) {
+        warn_(
+            "dslaunch: warning: neither XDG_STATE_HOME nor HOME is an absolute path: this job is "
+            "not recorded, and `dslaunch ps`, `logs` and `stop` will not know it");
+        return;
+    }
     if (!open_folder()) return;
     write_job();
 }
@@ -144,7 +153,8 @@ void JobRecord::write_job() {
     json.begin_object().field("dslaunch", DSL_VERSION).field("job_id", spec_.job_id);
     json.field("state", state_).key("exit_code");
     exit_code_ < 0 ? json.null() : json.value(exit_code_);
-    json.field("target", spec_.target).field("started_at", started_at_s_).key("ended_at");
+    json.field("target", spec_.target).field("started_at", started_at_ns_ / 1'000'000'000);
+    json.field("started_at_ns", started_at_ns_).key("ended_at");
     ended_at_s_ == 0 ? json.null() : json.value(ended_at_s_);
     json.field("world_size", world_size_).field("restarts", restarts_);
     json.field("max_restarts", spec_.max_restarts);

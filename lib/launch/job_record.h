@@ -35,7 +35,7 @@ inline constexpr int64_t kJobLogBytesMax = int64_t{8} << 20;
 
 class JobRecord {
   public:
-    // SPEC.state_directory empty: nothing is kept. WARN prints one line.
+    // SPEC.state_directory empty: nothing is kept, which is a warning. WARN prints one line.
     JobRecord(const JobSpec& spec, std::function<void(std::string_view)> warn);
 
     // An attempt with these nodes and ranks begins.
@@ -73,7 +73,7 @@ class JobRecord {
     int64_t log_bytes_ = 0;
     std::vector<UsedHost> hosts_;
     std::string state_ = "starting";  // running, restarting, ended
-    int64_t started_at_s_ = 0;        // Unix time
+    int64_t started_at_ns_ = 0;       // Unix time
     int64_t ended_at_s_ = 0;
     int world_size_ = 0;
     int restarts_ = 0;

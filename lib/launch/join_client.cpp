@@ -1,6 +1,5 @@
 #include "launch/join_client.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -21,6 +20,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "launch/backoff.h"
+#include "launch/blocking.h"
+#include "launch/interfaces.h"
 
 namespace dslaunch {
 namespace {
@@ -167,7 +168,7 @@ JoinedLauncher join_launcher(const JoinRequest& request) {
             ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
             attempt.trouble = shake_hands(fd, request);
             if (attempt.trouble.empty()) {
-                ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) & ~O_NONBLOCK);
+                set_blocking(fd, true);
                 const std::string address = local_address(fd);
                 return {std::move(attempt.socket), address};
             }

@@ -18,6 +18,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "launch/hostfile.h"
+#include "launch/interfaces.h"
 #include "launch/port_owner.h"
 
 namespace dslaunch {
@@ -218,13 +219,6 @@ bool is_own_peer(int fd) {
     socklen_t length = sizeof credentials;
     return ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &credentials, &length) == 0 &&
            (credentials.uid == ::geteuid() || credentials.uid == 0);
-}
-
-std::string local_address(int fd) {
-    sockaddr_storage address{};
-    socklen_t length = sizeof address;
-    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length) != 0) return {};
-    return address.ss_family == AF_UNIX ? std::string() : numeric(address).first;
 }
 
 }  // namespace dslaunch

@@ -61,7 +61,5 @@ class JoinListener {
 [[nodiscard]] std::string peer_text(int fd);
 // Whether the other end of a Unix socket is a process of this user, or root.
 [[nodiscard]] bool is_own_peer(int fd);
-// The address of this end without port, empty for a Unix socket.
-[[nodiscard]] std::string local_address(int fd);
 
 }  // namespace dslaunch

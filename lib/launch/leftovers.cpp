@@ -15,10 +15,24 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
-#include "base/wire.h"
+#include "launch/field_visitor.h"
 #include "launch/timing.h"
 
 namespace dslaunch {
+
+template <typename Visitor, Is<LeftProcess> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.name.pid), visit(m.name.start_time), visit(m.command), visit(m.gpus), visit(m.ended);
+}
+template <typename Visitor, Is<StopJobRequest> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.job_id);
+}
+template <typename Visitor, Is<StopJobReply> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.processes);
+}
+
 namespace {
 
 using std::chrono::milliseconds;
@@ -82,41 +96,17 @@ std::string open_gpus(pid_t pid) {
 }  // namespace
 
 std::string encode(const StopJobRequest& request) {
-    WireWriter writer;
-    return writer.string(request.job_id).bytes();
+    return write_fields(request);
 }
-
 std::string encode(const StopJobReply& reply) {
-    WireWriter writer;
-    writer.u32(static_cast<uint32_t>(reply.processes.size()));
-    for (const LeftProcess& process : reply.processes) {
-        writer.i64(process.name.pid).u64(process.name.start_time).string(process.command);
-        writer.string(process.gpus).u8(process.ended ? 1 : 0);
-    }
-    return writer.bytes();
+    return write_fields(reply);
 }
 
 StopJobRequest decode_stop_request(std::string_view payload) {
-    WireReader reader(payload, "a request to end a job");
-    StopJobRequest request{reader.string()};
-    if (!reader.done()) fail(ExitCode::kInternal, "a request to end a job: bytes are left over");
-    return request;
+    return read_fields<StopJobRequest>(payload, "a request to end a job");
 }
-
 StopJobReply decode_stop_reply(std::string_view payload) {
-    WireReader reader(payload, "an answer about an ended job");
-    StopJobReply reply;
-    for (uint32_t left = reader.u32(); left > 0; --left) {
-        LeftProcess process;
-        process.name.pid = static_cast<pid_t>(reader.i64());
-        process.name.start_time = reader.u64();
-        process.command = reader.string();
-        process.gpus = reader.string();
-        process.ended = reader.u8() != 0;
-        reply.processes.push_back(process);
-    }
-    if (!reader.done()) fail(ExitCode::kInternal, "an answer about a job: bytes are left over");
-    return reply;
+    return read_fields<StopJobReply>(payload, "an answer about an ended job");
 }
 
 std::vector<LeftProcess> processes_of_job(std::string_view job_id) {

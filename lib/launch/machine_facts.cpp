@@ -9,23 +9,19 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <filesystem>
 #include <map>
 #include <set>
 
-#include "base/error.h"
 #include "base/fd.h"
 #include "base/json.h"
 #include "base/text.h"
 #include "launch/elf_needs.h"
 #include "launch/field_visitor.h"
 #include "launch/interfaces.h"
+#include "launch/text_or_empty.h"
 
 namespace dslaunch {
-
-template <typename T, typename Message>
-concept Is = std::is_same_v<std::remove_const_t<T>, Message>;
 
 template <typename Visitor, Is<InterfaceAddress> M>
 void fields(Visitor& visit, M& m) {
@@ -49,11 +45,7 @@ constexpr size_t kFileBytesMax = 1U << 20;
 constexpr size_t kCpuInfoBytes = 8192;
 
 std::string text_of(const std::string& path) {
-    try {
-        return read_file(path, kFileBytesMax);
-    } catch (const Error&) {
-        return {};
-    }
+    return text_or_empty(path, kFileBytesMax);
 }
 
 std::string beginning_of(const std::string& path) {
@@ -252,19 +244,6 @@ std::vector<std::string> check_machines(const std::vector<MachineFacts>& machine
         problems[i] = join(words, "; ");
     }
     return problems;
-}
-
-std::string describe_clock(const ClockReading& reading) {
-    constexpr double kNanoseconds = 1e9;
-    const double half_round_s =
-        static_cast<double>(reading.answered_ns - reading.asked_ns) / 2.0 / kNanoseconds;
-    const double middle_ns = static_cast<double>(reading.asked_ns) + half_round_s * kNanoseconds;
-    const double offset_s = (static_cast<double>(reading.theirs_ns) - middle_ns) / kNanoseconds;
-    if (half_round_s < 0 || std::abs(offset_s) - half_round_s <= kClockToleranceS) return {};
-    return fmt::format(
-        "its clock is {:.1f} s {} this machine's (give or take {:.1f} s): times of logs and files "
-        "do not compare, and certificates may be refused; let NTP set it",
-        std::abs(offset_s), offset_s > 0 ? "before" : "behind", half_round_s);
 }
 
 }  // namespace dslaunch

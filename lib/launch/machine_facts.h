@@ -59,14 +59,4 @@ struct WorkerNeeds {
 [[nodiscard]] std::vector<std::string> check_machines(const std::vector<MachineFacts>& machines,
                                                       const WorkerNeeds& needs);
 
-// A warning for a host whose clock is off by more than it can be by the time that the question
-// took; empty when it may be right within kClockToleranceS.
-inline constexpr double kClockToleranceS = 2.0;
-struct ClockReading {
-    int64_t asked_ns = 0;     // launcher's clock when it asked …
-    int64_t answered_ns = 0;  // … and when the answer was there, since 1970
-    int64_t theirs_ns = 0;
-};
-[[nodiscard]] std::string describe_clock(const ClockReading& reading);
-
 }  // namespace dslaunch

@@ -1,89 +1,18 @@
 #include "launch/messages.h"
 
-#include "base/error.h"
-#include "base/wire.h"
+#include "launch/field_visitor.h"
 
 namespace dslaunch {
-namespace {
 
-// One description of each message serves both directions: a Writer or a Reader visits the fields in
-// order.
-class Writer {
-  public:
-    void operator()(const std::string& text) { wire_.string(text); }
-    void operator()(int64_t number) { wire_.i64(number); }
-    void operator()(uint32_t number) { wire_.u32(number); }
-    void operator()(bool flag) { wire_.u8(flag ? 1 : 0); }
-    template <typename Enum>
-    requires std::is_enum_v<Enum>
-    void operator()(Enum value) { wire_.u8(static_cast<uint8_t>(value)); }
-    template <typename Item>
-    void operator()(const std::vector<Item>& items) {
-        wire_.u32(static_cast<uint32_t>(items.size()));
-        for (const Item& item : items) visit_item(item);
-    }
-    [[nodiscard]] std::string take() { return wire_.bytes(); }
-
-  private:
-    void visit_item(const std::string& text) { (*this)(text); }
-    void visit_item(const std::pair<std::string, std::string>& pair) {
-        (*this)(pair.first);
-        (*this)(pair.second);
-    }
-    template <typename Item>
-    void visit_item(const Item& item);
-
-    WireWriter wire_;
-};
-
-class Reader {
-  public:
-    Reader(std::string_view bytes, std::string_view what) : wire_(bytes, what) {}
-
-    void operator()(std::string& text) { text = wire_.string(); }
-    void operator()(int64_t& number) { number = wire_.i64(); }
-    void operator()(uint32_t& number) { number = wire_.u32(); }
-    void operator()(bool& flag) { flag = wire_.u8() != 0; }
-    template <typename Enum>
-    requires std::is_enum_v<Enum>
-    void operator()(Enum& value) {
-        const uint8_t number = wire_.u8();
-        if (!is_valid(static_cast<Enum>(number))) {
-            fail(ExitCode::kInternal, "a frame holds the unknown value {}", number);
-        }
-        value = static_cast<Enum>(number);
-    }
-    // Items are read one by one: a count that lies runs out of bytes before it runs out of memory.
-    template <typename Item>
-    void operator()(std::vector<Item>& items) {
-        const uint32_t count = wire_.u32();
-        items.clear();
-        for (uint32_t i = 0; i < count; ++i) {
-            items.emplace_back();
-            visit_item(items.back());
-        }
-    }
-    [[nodiscard]] bool done() const { return wire_.done(); }
-
-  private:
-    static bool is_valid(TargetKind kind) { return kind <= TargetKind::kProgram; }
-    static bool is_valid(BindMode mode) { return mode <= BindMode::kCoreComplex; }
-    static bool is_valid(OutputStream stream) {
-        return stream == OutputStream::kStdout || stream == OutputStream::kStderr;
-    }
-    void visit_item(std::string& text) { (*this)(text); }
-    void visit_item(std::pair<std::string, std::string>& pair) {
-        (*this)(pair.first);
-        (*this)(pair.second);
-    }
-    template <typename Item>
-    void visit_item(Item& item);
-
-    WireReader wire_;
-};
-
-template <typename T, typename Message>
-concept Is = std::is_same_v<std::remove_const_t<T>, Message>;
+inline bool is_known(TargetKind kind) {
+    return kind <= TargetKind::kProgram;
+}
+inline bool is_known(BindMode mode) {
+    return mode <= BindMode::kCoreComplex;
+}
+inline bool is_known(OutputStream stream) {
+    return stream == OutputStream::kStdout || stream == OutputStream::kStderr;
+}
 
 template <typename Visitor, Is<Hello> M>
 void fields(Visitor& visit, M& m) {
@@ -121,6 +50,7 @@ void fields(Visitor& visit, M& m) {
 template <typename Visitor, Is<StartRequest> M>
 void fields(Visitor& visit, M& m) {
     visit(m.target_kind), visit(m.inherit_all), visit(m.working_directory), visit(m.workers);
+    visit(m.defaults);
     visit(m.binding.mode), visit(m.binding.core_list);
 }
 template <typename Visitor, Is<SignalRequest> M>
@@ -149,40 +79,13 @@ void fields(Visitor& visit, M& m) {
     visit(m.code), visit(m.message);
 }
 
-template <typename Item>
-void Writer::visit_item(const Item& item) {
-    fields(*this, item);
-}
-template <typename Item>
-void Reader::visit_item(Item& item) {
-    fields(*this, item);
-}
-
-template <typename Message>
-std::string write(const Message& message) {
-    Writer writer;
-    fields(writer, message);
-    return writer.take();
-}
-
-template <typename Message>
-Message read(std::string_view bytes, std::string_view what) {
-    Message message;
-    Reader reader(bytes, what);
-    fields(reader, message);
-    if (!reader.done()) fail(ExitCode::kInternal, "{}: bytes are left over", what);
-    return message;
-}
-
-}  // namespace
-
 #define DSL_MESSAGE(Type, what)                 \
     std::string encode(const Type& message) {   \
-        return write(message);                  \
+        return write_fields(message);           \
     }                                           \
     template <>                                 \
     Type decode<Type>(std::string_view bytes) { \
-        return read<Type>(bytes, what);         \
+        return read_fields<Type>(bytes, what);  \
     }
 
 DSL_MESSAGE(AgentHello, "the agent's hello")
@@ -199,7 +102,7 @@ DSL_MESSAGE(WorkerControl, "a worker's control frame")
 DSL_MESSAGE(AgentProblem, "an agent's report of a problem")
 
 std::string encode(const Hello& message) {
-    return write(message);
+    return write_fields(message);
 }
 
 // A later version may have more fields: its number is what the agent needs to say so.
@@ -207,7 +110,8 @@ template <>
 Hello decode<Hello>(std::string_view bytes) {
     Hello hello;
     hello.protocol_version = WireReader(bytes, "hello").u32();
-    return hello.protocol_version == kAgentProtocolVersion ? read<Hello>(bytes, "hello") : hello;
+    return hello.protocol_version == kAgentProtocolVersion ? read_fields<Hello>(bytes, "hello")
+                                                           : hello;
 }
 
 }  // namespace dslaunch

@@ -65,6 +65,7 @@ struct StartRequest {
     TargetKind target_kind = TargetKind::kProgram;
     bool inherit_all = true;
     std::string working_directory;
+    EnvironmentList defaults;  // for a worker that has these variables from nowhere else
     BindingRequest binding;
     struct Worker {
         int64_t rank = 0;

@@ -4,9 +4,6 @@
 
 namespace dslaunch {
 
-template <typename T, typename Message>
-concept Is = std::is_same_v<std::remove_const_t<T>, Message>;
-
 template <typename Visitor, Is<ListenRequest> M>
 void fields(Visitor& visit, M& m) {
     visit(m.addresses), visit(m.port), visit(m.node), visit(m.key);

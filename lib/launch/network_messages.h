@@ -41,7 +41,10 @@ struct ListenReply {
     int64_t clock_ns = 0;  // of this host, since 1970
 };
 
-// Frame kProbe: to connect to these places of other hosts.
+// As many at once as an agent has descriptors for, whatever its limit.
+inline constexpr size_t kProbeTargetsMax = 512;
+
+// Frame kProbe: to connect to these places of other hosts, at most kProbeTargetsMax.
 struct ProbeRequest {
     struct Target {
         int64_t node = 0;

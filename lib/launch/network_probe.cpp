@@ -1,6 +1,5 @@
 #include "launch/network_probe.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
 #include <poll.h>
@@ -11,6 +10,7 @@
 #include <memory>
 
 #include "base/error.h"
+#include "launch/blocking.h"
 #include "launch/interfaces.h"
 
 namespace dslaunch {
@@ -20,18 +20,12 @@ using std::chrono::milliseconds;
 
 // More wait in the kernel's queue meanwhile.
 constexpr size_t kGuestsMax = 256;
-constexpr size_t kTargetsMax = 4096;
 constexpr size_t kAnswerBytes = 13;
 constexpr size_t kKeyBytesMax = 64;
 
 // What host NODE says to who knows the key.
 std::string answer_of(int64_t node) {
     return fmt::format("node{:08x}\n", static_cast<uint32_t>(node));
-}
-
-void set_blocking(int fd, bool blocking) {
-    const int flags = ::fcntl(fd, F_GETFL);
-    ::fcntl(fd, F_SETFL, blocking ? flags & ~O_NONBLOCK : flags | O_NONBLOCK);
 }
 
 // Ends a connection without leaving its port in TIME_WAIT, where a program that listens on it next
@@ -77,7 +71,7 @@ ListenReply NetworkProbe::listen(const ListenRequest& request) {
 }
 
 void NetworkProbe::begin(const ProbeRequest& request, Time now) {
-    if (deadline_ || request.targets.size() > kTargetsMax) {
+    if (deadline_ || request.targets.size() > kProbeTargetsMax) {
         fail(ExitCode::kInternal, "a second request to probe, or one with {} targets",
              request.targets.size());
     }

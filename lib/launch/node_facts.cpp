@@ -1,8 +1,6 @@
 #include "launch/node_facts.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
-#include <ifaddrs.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <sys/utsname.h>
@@ -17,6 +15,7 @@
 #include "base/text.h"
 #include "launch/control_group.h"
 #include "launch/gpu_count.h"
+#include "launch/interfaces.h"
 #include "launch/port_owner.h"
 #include "launch/topology.h"
 
@@ -39,15 +38,9 @@ bool is_loopback(const std::string& address) {
 
 // The first IPv4 address of this machine that others can reach.
 std::string outward_address() {
-    ifaddrs* list = nullptr;
-    if (::getifaddrs(&list) != 0) return {};
-    const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, ::freeifaddrs);
-    for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-        if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != AF_INET) continue;
-        char text[INET_ADDRSTRLEN] = {};
-        const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
-        ::inet_ntop(AF_INET, &address->sin_addr, text, sizeof text);
-        if (!is_loopback(text)) return text;
+    for (const InterfaceAddress& entry : list_interfaces()) {
+        const bool is_ipv4 = entry.address.find(':') == std::string::npos;
+        if (is_ipv4 && !is_loopback(entry.address)) return entry.address;
     }
     return {};
 }
@@ -62,15 +55,6 @@ std::string choose_address(const PrepareRequest& request, const std::string& arr
              "this node has no address that other nodes reach; name one with --master_addr");
     }
     return outward;
-}
-
-int64_t bound_port(int socket) {
-    sockaddr_storage address{};
-    socklen_t length = sizeof address;
-    if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &length) != 0) return 0;
-    return address.ss_family == AF_INET6
-               ? ntohs(reinterpret_cast<const sockaddr_in6*>(&address)->sin6_port)
-               : ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
 }
 
 }  // namespace
@@ -121,7 +105,8 @@ Rendezvous open_rendezvous(const PrepareRequest& request, const std::string& arr
              printable(address), request.port, errno_text(error_number),
              holder.empty() ? "" : ", by " + holder);
     }
-    const int64_t chosen = bound_port(socket.get());
+    int64_t chosen = 0;
+    static_cast<void>(local_address(socket.get(), &chosen));
     return {std::move(socket), {address, chosen}};
 }
 

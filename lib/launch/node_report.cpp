@@ -10,16 +10,24 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
-#include "base/wire.h"
+#include "launch/field_visitor.h"
 
 namespace dslaunch {
+
+template <typename Visitor, Is<ReportRequest> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.directory);
+}
+template <typename Visitor, Is<NodeReport> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.clock_ns), visit(m.memory_bytes), visit(m.memory_free_bytes);
+    visit(m.disk_free_bytes), visit(m.disk_error), visit(m.shared_memory_bytes);
+    visit(m.locked_memory_max), visit(m.open_files_max);
+}
+
 namespace {
 
 constexpr size_t kProcFileBytesMax = 1U << 20;
-
-void finish(const WireReader& reader, const char* what) {
-    if (!reader.done()) fail(ExitCode::kInternal, "{}: bytes are left over", what);
-}
 
 // "MemAvailable:   123 kB" -> bytes; -1 when there is no such line.
 int64_t memory_line(const std::string& text, std::string_view name) {
@@ -56,40 +64,17 @@ Space space_at(const std::string& path) {
 }  // namespace
 
 std::string encode(const ReportRequest& message) {
-    WireWriter wire;
-    wire.string(message.directory);
-    return wire.bytes();
+    return write_fields(message);
+}
+std::string encode(const NodeReport& message) {
+    return write_fields(message);
 }
 
 ReportRequest decode_report_request(std::string_view bytes) {
-    WireReader wire(bytes, "a request for a report");
-    ReportRequest message{wire.string()};
-    finish(wire, "a request for a report");
-    return message;
+    return read_fields<ReportRequest>(bytes, "a request for a report");
 }
-
-std::string encode(const NodeReport& message) {
-    WireWriter wire;
-    wire.i64(message.clock_ns).i64(message.memory_bytes).i64(message.memory_free_bytes);
-    wire.i64(message.disk_free_bytes).string(message.disk_error);
-    wire.i64(message.shared_memory_bytes).i64(message.locked_memory_max);
-    wire.i64(message.open_files_max);
-    return wire.bytes();
-}
-
 NodeReport decode_node_report(std::string_view bytes) {
-    WireReader wire(bytes, "a host's report");
-    NodeReport message;
-    message.clock_ns = wire.i64();
-    message.memory_bytes = wire.i64();
-    message.memory_free_bytes = wire.i64();
-    message.disk_free_bytes = wire.i64();
-    message.disk_error = wire.string();
-    message.shared_memory_bytes = wire.i64();
-    message.locked_memory_max = wire.i64();
-    message.open_files_max = wire.i64();
-    finish(wire, "a host's report");
-    return message;
+    return read_fields<NodeReport>(bytes, "a host's report");
 }
 
 NodeReport report_node(const ReportRequest& request) {

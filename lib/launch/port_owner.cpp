@@ -8,9 +8,8 @@
 #include <map>
 #include <vector>
 
-#include "base/error.h"
-#include "base/fd.h"
 #include "base/text.h"
+#include "launch/text_or_empty.h"
 
 namespace dslaunch {
 namespace {
@@ -22,11 +21,7 @@ constexpr size_t kCommandBytesShown = 120;
 
 // Empty when it cannot be read: the process ended meanwhile, or belongs to somebody else.
 std::string text_of(const std::string& path) {
-    try {
-        return read_file(path, kTableBytesMax);
-    } catch (const Error&) {
-        return {};
-    }
+    return text_or_empty(path, kTableBytesMax);
 }
 
 // Every socket that listens on PORT, as "socket:[INODE]", with its user. A line of the table:

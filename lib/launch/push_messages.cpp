@@ -1,18 +1,34 @@
 #include "launch/push_messages.h"
 
-#include "base/error.h"
-#include "base/wire.h"
+#include "launch/field_visitor.h"
 
 namespace dslaunch {
+
+inline bool is_known(PushState state) {
+    return state >= PushState::kEqual && state <= PushState::kFailed;
+}
+
+template <typename Visitor, Is<PushOffer> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.id), visit(m.path), visit(m.source_path), visit(m.bytes);
+    visit(m.mode), visit(m.modified_ns), visit(m.hash);
+}
+template <typename Visitor, Is<PushChunks> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.id), visit(m.hashes);
+}
+template <typename Visitor, Is<PushPiece> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.id), visit(m.offset), visit(m.bytes);
+}
+template <typename Visitor, Is<PushAnswer> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.id), visit(m.state), visit(m.missing), visit(m.offset), visit(m.error);
+}
+
 namespace {
 
 constexpr const char* kWhat = "a message about a pushed file";
-
-template <typename Message>
-Message finished(const WireReader& wire, Message message) {
-    if (!wire.done()) fail(ExitCode::kInternal, "{}: bytes are left over", kWhat);
-    return message;
-}
 
 }  // namespace
 
@@ -21,76 +37,29 @@ int64_t push_chunk_count(int64_t file_bytes) {
 }
 
 std::string encode(const PushOffer& message) {
-    WireWriter wire;
-    wire.i64(message.id).string(message.path).string(message.source_path).i64(message.bytes);
-    wire.i64(message.mode).i64(message.modified_ns).string(message.hash);
-    return wire.bytes();
+    return write_fields(message);
+}
+std::string encode(const PushChunks& message) {
+    return write_fields(message);
+}
+std::string encode(const PushPiece& message) {
+    return write_fields(message);
+}
+std::string encode(const PushAnswer& message) {
+    return write_fields(message);
 }
 
 PushOffer decode_push_offer(std::string_view bytes) {
-    WireReader wire(bytes, kWhat);
-    PushOffer message;
-    message.id = wire.i64();
-    message.path = wire.string();
-    message.source_path = wire.string();
-    message.bytes = wire.i64();
-    message.mode = wire.i64();
-    message.modified_ns = wire.i64();
-    message.hash = wire.string();
-    return finished(wire, std::move(message));
+    return read_fields<PushOffer>(bytes, kWhat);
 }
-
-std::string encode(const PushChunks& message) {
-    WireWriter wire;
-    wire.i64(message.id).string(message.hashes);
-    return wire.bytes();
-}
-
 PushChunks decode_push_chunks(std::string_view bytes) {
-    WireReader wire(bytes, kWhat);
-    PushChunks message;
-    message.id = wire.i64();
-    message.hashes = wire.string();
-    return finished(wire, std::move(message));
+    return read_fields<PushChunks>(bytes, kWhat);
 }
-
-std::string encode(const PushPiece& message) {
-    WireWriter wire;
-    wire.i64(message.id).i64(message.offset).string(message.bytes);
-    return wire.bytes();
-}
-
 PushPiece decode_push_piece(std::string_view bytes) {
-    WireReader wire(bytes, kWhat);
-    PushPiece message;
-    message.id = wire.i64();
-    message.offset = wire.i64();
-    message.bytes = wire.string();
-    return finished(wire, std::move(message));
+    return read_fields<PushPiece>(bytes, kWhat);
 }
-
-std::string encode(const PushAnswer& message) {
-    WireWriter wire;
-    wire.i64(message.id).u8(static_cast<uint8_t>(message.state));
-    wire.u32(static_cast<uint32_t>(message.missing.size()));
-    for (const uint32_t chunk : message.missing) wire.u32(chunk);
-    wire.i64(message.offset).string(message.error);
-    return wire.bytes();
-}
-
 PushAnswer decode_push_answer(std::string_view bytes) {
-    WireReader wire(bytes, kWhat);
-    PushAnswer message;
-    message.id = wire.i64();
-    message.state = static_cast<PushState>(wire.u8());
-    if (message.state < PushState::kEqual || message.state > PushState::kFailed) {
-        fail(ExitCode::kInternal, "{}: an unknown state", kWhat);
-    }
-    // One by one: a count that lies runs out of bytes before it runs out of memory.
-    for (uint32_t left = wire.u32(); left > 0; --left) message.missing.push_back(wire.u32());
-    message.offset = wire.i64();
-    message.error = wire.string();
-    return finished(wire, std::move(message));
+    return read_fields<PushAnswer>(bytes, kWhat);
 }
 
 }  // namespace dslaunch

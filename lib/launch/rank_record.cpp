@@ -96,6 +96,7 @@ int job_exit_code(TargetKind kind, const std::vector<RankRecord>& ranks) {
 
 std::string describe_end(const RankRecord& record) {
     if (!record.ended) return record.started ? "running" : "not started";
+    if (!record.unknown_end.empty()) return record.unknown_end;
     const WorkerExited& exited = record.exited;
     if (!exited.start_error.empty()) return "could not start: " + printable(exited.start_error);
     std::string text;

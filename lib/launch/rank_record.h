@@ -20,6 +20,7 @@ struct RankRecord {
     bool ended = false;
     WorkerExited exited;                               // once ended
     bool told_to_end = false;                          // it ended after we had asked
+    std::string unknown_end;                           // not empty: nobody saw it end, in words
     int order = 0;                                     // of the ends, from 1
     std::optional<AgentProblem> failure;               // its last control frame
     std::optional<Heartbeat> heartbeat;                // the newest

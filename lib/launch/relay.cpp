@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "launch/blocking.h"
 #include "launch/child_stream.h"
 #include "launch/relay_messages.h"
 #include "launch/timing.h"
@@ -288,7 +289,7 @@ int run_relay(int in_fd, int out_fd) {
     ::signal(SIGPIPE, SIG_IGN);
     ::fcntl(in_fd, F_SETFD, FD_CLOEXEC);
     ::fcntl(out_fd, F_SETFD, FD_CLOEXEC);
-    ::fcntl(out_fd, F_SETFL, ::fcntl(out_fd, F_GETFL) | O_NONBLOCK);
+    set_blocking(out_fd, false);
     Relay(in_fd, out_fd).run();
     return 0;
 }

@@ -1,12 +1,45 @@
 #include "launch/relay_messages.h"
 
-#include <algorithm>
-
 #include "base/error.h"
-#include "base/wire.h"
+#include "launch/field_visitor.h"
 #include "launch/length_prefix.h"
 
 namespace dslaunch {
+
+// Those that a relay may use.
+inline bool is_known(TransportKind kind) {
+    return kind <= TransportKind::kOpenSsh;
+}
+
+template <typename Visitor, Is<HostAddress> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.name), visit(m.user), visit(m.port), visit(m.address);
+}
+template <typename Visitor, Is<RelayHello> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.protocol_version), visit(m.version);
+}
+template <typename Visitor, Is<RelayHosts> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.transport), visit(m.ssh_config_path), visit(m.fanout), visit(m.hosts);
+}
+template <typename Visitor, Is<RelayPlace> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.place);
+}
+template <typename Visitor, Is<RelayBytes> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.place), visit(m.bytes);
+}
+template <typename Visitor, Is<RelayCredit> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.place), visit(m.bytes_count);
+}
+template <typename Visitor, Is<RelayEnded> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.place), visit(m.cause), visit(m.exit_status);
+}
+
 namespace {
 
 constexpr int kPortMax = 65'535;
@@ -18,129 +51,54 @@ bool is_known(uint16_t kind) {
             kind <= static_cast<uint16_t>(RelayFrameKind::kEnded));
 }
 
-void accept_no_rest(const WireReader& reader, std::string_view what) {
-    if (!reader.done()) fail(ExitCode::kInternal, "{}: bytes are left over", what);
-}
-
-HostAddress read_host(WireReader& reader) {
-    HostAddress host;
-    host.name = reader.string();
-    host.user = reader.string();
-    const uint32_t port = reader.u32();
-    if (port > kPortMax) fail(ExitCode::kInternal, "a relay was told of port {}", port);
-    host.port = static_cast<int>(port);
-    host.address = reader.string();
-    return host;
-}
-
 }  // namespace
 
 std::string relay_frame(RelayFrameKind kind, std::string_view payload) {
     return add_length_prefix(static_cast<uint16_t>(kind), payload);
 }
 
-std::string encode(const RelayHello& message) {
-    return WireWriter().u32(message.protocol_version).string(message.version).bytes();
-}
-
-std::string encode(const RelayHosts& message) {
-    WireWriter writer;
-    writer.u8(static_cast<uint8_t>(message.transport)).string(message.ssh_config_path);
-    writer.u32(message.fanout).u32(static_cast<uint32_t>(message.hosts.size()));
-    for (const HostAddress& host : message.hosts) {
-        writer.string(host.name).string(host.user);
-        writer.u32(static_cast<uint32_t>(host.port)).string(host.address);
+#define DSL_RELAY_MESSAGE(Type, what)                 \
+    std::string encode(const Type& message) {         \
+        return write_fields(message);                 \
+    }                                                 \
+    template <>                                       \
+    Type decode_relay<Type>(std::string_view bytes) { \
+        return read_fields<Type>(bytes, what);        \
     }
-    return writer.bytes();
+
+DSL_RELAY_MESSAGE(RelayPlace, "a relay's place")
+DSL_RELAY_MESSAGE(RelayBytes, "relayed bytes")
+DSL_RELAY_MESSAGE(RelayCredit, "a relay's credit")
+DSL_RELAY_MESSAGE(RelayEnded, "the end of a relayed agent")
+
+std::string encode(const RelayHello& message) {
+    return write_fields(message);
+}
+std::string encode(const RelayHosts& message) {
+    return write_fields(message);
 }
 
-std::string encode(const RelayPlace& message) {
-    return WireWriter().u32(message.place).bytes();
-}
-
-std::string encode(const RelayBytes& message) {
-    return WireWriter().u32(message.place).string(message.bytes).bytes();
-}
-
-std::string encode(const RelayCredit& message) {
-    return WireWriter().u32(message.place).u32(message.bytes_count).bytes();
-}
-
-std::string encode(const RelayEnded& message) {
-    WireWriter writer;
-    writer.u32(message.place).string(message.cause);
-    return writer.u32(static_cast<uint32_t>(message.exit_status)).bytes();
-}
-
+// One of another version may have more fields.
 template <>
 RelayHello decode_relay<RelayHello>(std::string_view bytes) {
-    WireReader reader(bytes, "a relay's hello");
-    RelayHello message;
-    message.protocol_version = reader.u32();
-    if (message.protocol_version != kRelayProtocolVersion) return message;
-    message.version = reader.string();
-    accept_no_rest(reader, "a relay's hello");
-    return message;
+    constexpr const char* kWhat = "a relay's hello";
+    RelayHello hello;
+    hello.protocol_version = WireReader(bytes, kWhat).u32();
+    if (hello.protocol_version != kRelayProtocolVersion) return hello;
+    return read_fields<RelayHello>(bytes, kWhat);
 }
 
 template <>
 RelayHosts decode_relay<RelayHosts>(std::string_view bytes) {
-    WireReader reader(bytes, "a relay's hosts");
-    RelayHosts message;
-    const uint8_t transport = reader.u8();
-    if (transport > static_cast<uint8_t>(TransportKind::kOpenSsh)) {
-        fail(ExitCode::kInternal, "a relay was told of the unknown transport {}", transport);
+    RelayHosts message = read_fields<RelayHosts>(bytes, "a relay's hosts");
+    for (const HostAddress& host : message.hosts) {
+        if (host.port >= 0 && host.port <= kPortMax) continue;
+        fail(ExitCode::kInternal, "a relay was told of port {}", host.port);
     }
-    message.transport = static_cast<TransportKind>(transport);
-    message.ssh_config_path = reader.string();
-    message.fanout = reader.u32();
-    const uint32_t hosts_count = reader.u32();
-    // One by one: a count that lies runs out of bytes before it runs out of memory.
-    for (uint32_t i = 0; i < hosts_count; ++i) message.hosts.push_back(read_host(reader));
-    accept_no_rest(reader, "a relay's hosts");
     if (message.hosts.empty() || message.fanout < 2) {
-        fail(ExitCode::kInternal, "a relay of {} host(s) with a fan-out of {}", hosts_count,
-             message.fanout);
+        fail(ExitCode::kInternal, "a relay of {} host(s) with a fan-out of {}",
+             message.hosts.size(), message.fanout);
     }
-    return message;
-}
-
-template <>
-RelayPlace decode_relay<RelayPlace>(std::string_view bytes) {
-    WireReader reader(bytes, "a relay's place");
-    const RelayPlace message{reader.u32()};
-    accept_no_rest(reader, "a relay's place");
-    return message;
-}
-
-template <>
-RelayBytes decode_relay<RelayBytes>(std::string_view bytes) {
-    WireReader reader(bytes, "relayed bytes");
-    RelayBytes message;
-    message.place = reader.u32();
-    message.bytes = reader.string();
-    accept_no_rest(reader, "relayed bytes");
-    return message;
-}
-
-template <>
-RelayCredit decode_relay<RelayCredit>(std::string_view bytes) {
-    WireReader reader(bytes, "a relay's credit");
-    RelayCredit message;
-    message.place = reader.u32();
-    message.bytes_count = reader.u32();
-    accept_no_rest(reader, "a relay's credit");
-    return message;
-}
-
-template <>
-RelayEnded decode_relay<RelayEnded>(std::string_view bytes) {
-    WireReader reader(bytes, "the end of a relayed agent");
-    RelayEnded message;
-    message.place = reader.u32();
-    message.cause = reader.string();
-    message.exit_status = static_cast<int32_t>(reader.u32());
-    accept_no_rest(reader, "the end of a relayed agent");
     return message;
 }
 

@@ -122,7 +122,8 @@ bool holds_password(std::string_view value) {
 }
 
 std::string shown_value(std::string_view name, std::string_view value) {
-    return std::string(is_secret_name(name) || holds_password(value) ? kHiddenValue : value);
+    if (is_secret_name(name) || holds_password(value)) return std::string(kHiddenValue);
+    return hide_secrets(value);
 }
 
 std::string hide_secrets(std::string_view text) {

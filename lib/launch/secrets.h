@@ -17,7 +17,8 @@ inline constexpr std::string_view kHiddenValue = "(hidden)";
 // A URL with a password, as scheme://user:password@host.
 [[nodiscard]] bool holds_password(std::string_view value);
 
-// VALUE of the variable NAME as it may be shown: kHiddenValue by one of the two above.
+// VALUE of the variable NAME as it may be shown: kHiddenValue by one of the two above, else what
+// hide_secrets() leaves of it.
 [[nodiscard]] std::string shown_value(std::string_view name, std::string_view value);
 
 // TEXT with kHiddenValue in the place of each secret that can be known by its form: NAME=VALUE,

@@ -1,6 +1,5 @@
 #include "launch/ssh_way.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -12,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "launch/blocking.h"
 #include "launch/spawn.h"
 #include "launch/ssh_session.h"
 
@@ -63,14 +63,14 @@ void SshWay::make_sockets() {
     }
     connection_ = UniqueFd(pair[0]);
     tunnel_ = UniqueFd(pair[1]);
-    for (const int fd : pair) ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
+    for (const int fd : pair) set_blocking(fd, false);
 }
 
 void SshWay::start_command() {
     make_sockets();
     if (!failure_.empty()) return;
     // The command reads and writes as it likes: its end blocks.
-    ::fcntl(tunnel_.get(), F_SETFL, ::fcntl(tunnel_.get(), F_GETFL) & ~O_NONBLOCK);
+    set_blocking(tunnel_.get(), true);
     Pipe errors = make_pipe();
     SpawnRequest request;
     request.command = {"/bin/sh", "-c", "exec " + target_.proxy_command};
@@ -88,7 +88,7 @@ void SshWay::start_command() {
     }
     command_ = child.pid;
     command_errors_ = std::move(errors.read_end);
-    ::fcntl(command_errors_.get(), F_SETFL, O_NONBLOCK);
+    set_blocking(command_errors_.get(), false);
 }
 
 void SshWay::take_addresses(const Resolved& resolved) {

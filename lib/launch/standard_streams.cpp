@@ -45,7 +45,7 @@ StandardStreams::StandardStreams() {
     }
 }
 
-ssize_t StandardStreams::try_write(int fd, std::string_view text) const {
+ssize_t StandardStreams::try_write(int fd, std::string_view text) {
     const auto index = static_cast<size_t>(fd);
     const int target = reopened_[index].valid() ? reopened_[index].get() : fd;
     for (;;) {
@@ -53,7 +53,9 @@ ssize_t StandardStreams::try_write(int fd, std::string_view text) const {
                               ? ::send(fd, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
                               : ::write(target, text.data(), text.size());
         if (n >= 0) return n;
-        if (errno != EINTR) return -errno;
+        if (errno == EINTR) continue;
+        if (errno == EPIPE || errno == ECONNRESET) reader_is_gone_[index] = true;
+        return -errno;
     }
 }
 
@@ -75,7 +77,7 @@ void StandardStreams::write(int fd, std::string_view text) {
     while (!text.empty()) {
         const ssize_t n = try_write(fd, text);
         if (n == -EAGAIN) return keep(fd, text);
-        if (n < 0) return;  // whoever read it is gone; the job goes on
+        if (n < 0) return;  // the job decides what that means
         text.remove_prefix(static_cast<size_t>(n));
     }
 }
@@ -107,7 +109,7 @@ void StandardStreams::wait(milliseconds timeout, int wake_fd) const {
     static_cast<void>(::poll(entries, 2, static_cast<int>(timeout.count())));
 }
 
-StandardStreams::~StandardStreams() {
+void StandardStreams::drain() {
     const auto limit = steady_clock::now() + kHurry;
     for (flush(); !kept_.empty(); flush()) {
         if (end_is_pending() || (hurry_ && steady_clock::now() >= limit)) return;

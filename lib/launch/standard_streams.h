@@ -1,6 +1,7 @@
 // stdout and stderr of the launcher, written without ever waiting: a terminal that is stopped by
 // Ctrl-S, or a reader of a pipe that stands still, must hold up neither Ctrl-C nor the signs of
-// life to the agents. What cannot be written now is kept, in order, and tried again. One thread.
+// life to the agents. What cannot be written now is kept, in order, and tried again. They live as
+// long as the job, over all its attempts. One thread.
 #pragma once
 
 #include <array>
@@ -25,13 +26,19 @@ class StandardStreams {
     StandardStreams& operator=(const StandardStreams&) = delete;
     // The last words may wait for a reader who stands still: until it reads on, a signal that ends
     // programs is pending, or kHurry is over after hurry().
-    ~StandardStreams();
+    ~StandardStreams() { drain(); }
 
     // FD: 1 or 2. Never waits. Text beyond kKeptBytesMax (kCongestedBytes after hurry()) is
     // dropped, whole calls at a time, and one line tells how much as soon as there is room.
     void write(int fd, std::string_view text);
     // Writes what it can of what was kept; never waits.
     void flush();
+    // Waits for the last words as the end of this object does.
+    void drain();
+    // FD: 1 or 2. Whoever read it is gone: what is written there is lost from then on.
+    [[nodiscard]] bool reader_is_gone(int fd) const {
+        return reader_is_gone_[static_cast<size_t>(fd)];
+    }
     // So much is kept that no more should be read from the ranks.
     [[nodiscard]] bool is_congested() const { return kept_bytes_ > kCongestedBytes; }
     [[nodiscard]] bool has_kept() const { return !kept_.empty(); }
@@ -50,11 +57,12 @@ class StandardStreams {
         std::string text;
     };
     // Bytes written, or a negative errno.
-    [[nodiscard]] ssize_t try_write(int fd, std::string_view text) const;
+    [[nodiscard]] ssize_t try_write(int fd, std::string_view text);
     void keep(int fd, std::string_view text);
 
     std::array<UniqueFd, 3> reopened_;  // [1], [2]; invalid: the descriptor itself is used
     std::array<bool, 3> is_socket_ = {};
+    std::array<bool, 3> reader_is_gone_ = {};
     std::deque<Piece> kept_;
     size_t kept_bytes_ = 0;
     int64_t dropped_bytes_ = 0;

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include "base/text.h"
-#include "launch/host_addresses.h"
 #include "launch/join_token.h"
 #include "launch/spawn.h"
 #include "launch/ssh_options_file.h"
@@ -92,12 +91,7 @@ class OpenMpiStarter final : public AgentStarter {
 }  // namespace
 
 std::unique_ptr<Transport> make_openmpi_transport(const JobSpec& spec) {
-    JoinSettings settings;
-    settings.endpoint.host = address_facing(addresses_of(spec.nodes));
-    settings.token = make_token();
-    settings.join_max = spec.connect_max;
-    settings.starter = std::make_unique<OpenMpiStarter>(spec);
-    return make_join_transport(std::move(settings));
+    return make_join_transport(called_back(spec, std::make_unique<OpenMpiStarter>(spec)));
 }
 
 }  // namespace dslaunch

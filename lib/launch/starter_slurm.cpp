@@ -3,7 +3,6 @@
 // say.
 #include <fmt/format.h>
 
-#include "launch/host_addresses.h"
 #include "launch/join_token.h"
 #include "launch/spawn.h"
 #include "launch/transport_join.h"
@@ -85,12 +84,8 @@ class SlurmStarter final : public AgentStarter {
 }  // namespace
 
 std::unique_ptr<Transport> make_slurm_transport(const JobSpec& spec) {
-    JoinSettings settings;
-    settings.endpoint.host = address_facing(addresses_of(spec.nodes));
-    settings.token = make_token();
-    settings.join_max = spec.connect_max;
-    settings.starter = std::make_unique<SlurmStarter>(spec.launcher_args);
-    return make_join_transport(std::move(settings));
+    return make_join_transport(
+        called_back(spec, std::make_unique<SlurmStarter>(spec.launcher_args)));
 }
 
 }  // namespace dslaunch

@@ -232,6 +232,7 @@ StartRequest Supervisor::start_request(size_t node, int restart_count) const {
     request.target_kind = spec_.target_kind;
     request.inherit_all = spec_.environment.inherit_all;
     request.working_directory = spec_.working_directory;
+    request.defaults = nodes_[node].network;
     request.binding = spec_.binding;
     for (const PlannedWorker& planned : spec_.nodes[node].workers) {
         WorkerEnvironment environment = planned.environment;
@@ -244,8 +245,7 @@ StartRequest Supervisor::start_request(size_t node, int restart_count) const {
         worker.rank = environment.rank;
         worker.takes_rendezvous = environment.rank == 0;
         worker.command = planned.command;
-        worker.environment = nodes_[node].network;
-        for (const auto& variable : spec_.environment.set) worker.environment.push_back(variable);
+        worker.environment = spec_.environment.set;
         for (auto& variable : environment.variables()) {
             worker.environment.push_back(std::move(variable));
         }
@@ -331,6 +331,13 @@ AttemptResult Supervisor::conclude() {
             result.report +=
                 describe_failure(ranks_, *failed, output_.last_lines(ranks_[*failed].rank));
         }
+        return result;
+    }
+    if (output_lost_) {
+        result.exit_code = kOutputLostCode;
+        result.report =
+            "dslaunch: nobody reads the output of the ranks any more; they were ended, as SIGPIPE "
+            "ends a program (redirect stdout to a file or /dev/null to go on without a reader)\n";
         return result;
     }
     result.exit_code = job_exit_code(spec_.target_kind, ranks_);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "launch/clock_offset.h"
 #include "launch/frame.h"
 #include "launch/job_output.h"
 #include "launch/job_spec.h"
@@ -60,8 +61,9 @@ class Supervisor {
         std::optional<MachineFacts> facts;  // from other machines only
         std::optional<ListenReply> listening;
         std::optional<ProbeReply> probed;
-        ClockReading clock;
-        EnvironmentList network;  // NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME, where not given
+        std::chrono::nanoseconds asked_clock{0};  // when it was asked to listen
+        ClockOffset clock;
+        EnvironmentList network;  // NCCL_SOCKET_IFNAME and GLOO_SOCKET_IFNAME as found
         Time last_byte;
     };
 
@@ -80,6 +82,7 @@ class Supervisor {
     void name_cut_off(const std::vector<NetworkProbeResult>& results);
     [[nodiscard]] std::vector<NetworkProbeResult> probe(const std::vector<NetworkProbePlan>& plan,
                                                         const std::string& key);
+    [[nodiscard]] bool probe_portion(std::vector<ProbeRequest>& requests, const std::string& key);
     void meet_at(const NetworkChoice& choice);
     void handle_network_frame(Node& node, const Frame& frame);
     void start_workers(int restart_count);
@@ -98,9 +101,11 @@ class Supervisor {
     void handle_exit(const WorkerExited& exited);
     void handle_node_end(const TransportEvent& event);
     void handle_signals();
+    void handle_lost_output();
     void ask_to_end(const std::string& cause);
     void keep_in_touch();
     void lose_node(size_t node, const std::string& cause);
+    void end_ranks_of(size_t node, const std::string& cause);
     void send(size_t node, FrameKind kind, std::string payload = {});
     void send_all(FrameKind kind, const std::string& payload = {});
     // CODE: of the Error that it throws.
@@ -128,6 +133,7 @@ class Supervisor {
     int ends_ = 0;
     Time started_at_;
     Time save_deadline_;
+    bool output_lost_ = false;     // nobody reads what the ranks write
     std::optional<Time> stop_at_;  // something failed: all are ended then
     Time next_ping_;
     Time next_look_;         // at the agents, while nobody reads what we write

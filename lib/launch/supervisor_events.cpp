@@ -56,6 +56,7 @@ bool Supervisor::pump(const std::function<bool()>& done, Time deadline) {
             }
         }
         handle_signals();
+        handle_lost_output();
         keep_in_touch();
         if (done()) return true;
         if (steady_clock::now() >= deadline) return false;
@@ -220,6 +221,7 @@ void Supervisor::handle_node_end(const TransportEvent& event) {
     }
     if (node.gone || stopping_) {
         node.ended = true;
+        if (starting_) end_ranks_of(event.host, "unknown, its agent ended first");
         return;
     }
     std::string cause =
@@ -241,15 +243,19 @@ void Supervisor::lose_node(size_t index, const std::string& cause) {
     if (lost_node_.empty() && !stopping_) {
         lost_node_ = fmt::format("host {} is lost: {}", spec_.nodes[index].name, cause);
     }
+    end_ranks_of(index, "unknown, its host is lost");
+    stop_at_ = steady_clock::now();
+}
+
+void Supervisor::end_ranks_of(size_t index, const std::string& cause) {
     for (RankRecord& rank : ranks_) {
         if (rank.ended || rank.host != spec_.nodes[index].name) continue;
         rank.ended = true;
         rank.told_to_end = true;
         rank.order = ++ends_;
-        rank.exited.start_error = "unknown, its host is lost";
+        rank.unknown_end = cause;
         rank.exited.exit_status = static_cast<int>(ExitCode::kHosts);
     }
-    stop_at_ = steady_clock::now();
 }
 
 void Supervisor::fail_if_bad_nodes(const std::string& what, ExitCode code) {
@@ -278,6 +284,13 @@ void Supervisor::handle_signals() {
         }
         ask_to_end(by_hand ? "Ctrl-C" : "asked to end");
     }
+}
+
+// A program whose reader is gone ends by SIGPIPE; here it is the launcher that learns of it.
+void Supervisor::handle_lost_output() {
+    if (!output_.is_lost() || output_lost_ || !starting_ || stopping_) return;
+    output_lost_ = true;
+    stop_at_ = steady_clock::now();
 }
 
 void Supervisor::ask_to_end(const std::string& cause) {

@@ -25,12 +25,6 @@ constexpr milliseconds kProbeMax{3'000};
 constexpr milliseconds kProbeSlack{2'000};
 constexpr size_t kListenAddressesMax = 16;
 
-int64_t clock_now_ns() {
-    return std::chrono::duration_cast<std::chrono::nanoseconds>(
-               std::chrono::system_clock::now().time_since_epoch())
-        .count();
-}
-
 std::string new_key() {
     std::random_device device;
     return fmt::format("{:08x}{:08x}{:08x}{:08x}", device(), device(), device(), device());
@@ -45,8 +39,8 @@ void Supervisor::handle_network_frame(Node& node, const Frame& frame) {
             return;
         case FrameKind::kListening:
             node.listening = decode_listen_reply(frame.payload);
-            node.clock.theirs_ns = node.listening->clock_ns;
-            node.clock.answered_ns = clock_now_ns();
+            node.clock = clock_offset(node.asked_clock, wall_clock(),
+                                      std::chrono::nanoseconds(node.listening->clock_ns));
             return;
         case FrameKind::kProbed:
             node.probed = decode_probe_reply(frame.payload);
@@ -106,7 +100,7 @@ void Supervisor::ask_to_listen(const std::vector<std::vector<NetworkCandidate>>&
                 request.addresses.push_back(candidate.address);
             }
         }
-        nodes_[i].clock.asked_ns = clock_now_ns();
+        nodes_[i].asked_clock = wall_clock();
         send(i, FrameKind::kListen, encode(request));
     }
     const auto answered = [](const Node& node) { return node.listening || node.ended; };
@@ -141,27 +135,45 @@ std::vector<NetworkProbeResult> Supervisor::probe(const std::vector<NetworkProbe
             results.push_back({wanted.from, wanted.to, wanted.address, {}, {}, error});
         }
     }
+    for (bool more = true; more && !end_now_;) {
+        more = probe_portion(requests, key);
+        for (size_t i = 0; i < nodes_.size() && !end_now_; ++i) {
+            for (const ProbeReply::Result& result : nodes_[i].probed->results) {
+                if (result.node < 0 || result.node >= static_cast<int64_t>(nodes_.size())) continue;
+                results.push_back({i, static_cast<size_t>(result.node), result.address,
+                                   result.own_address, result.interface, result.error});
+            }
+        }
+    }
+    return results;
+}
+
+// Sends each host the first kProbeTargetsMax of what REQUESTS have left for it and waits for the
+// answers. Whether anything is left.
+bool Supervisor::probe_portion(std::vector<ProbeRequest>& requests, const std::string& key) {
+    bool more = false;
     for (size_t i = 0; i < nodes_.size(); ++i) {
+        std::vector<ProbeRequest::Target>& left = requests[i].targets;
+        const auto end =
+            left.begin() + static_cast<std::ptrdiff_t>(std::min(left.size(), kProbeTargetsMax));
+        const ProbeRequest portion{{left.begin(), end}, kProbeMax.count(), key};
+        left.erase(left.begin(), end);
+        more = more || !left.empty();
         nodes_[i].probed.reset();
-        requests[i].key = key;
-        requests[i].time_max_ms = kProbeMax.count();
-        send(i, FrameKind::kProbe, encode(requests[i]));
+        if (portion.targets.empty()) {
+            nodes_[i].probed = ProbeReply{};
+        } else {
+            send(i, FrameKind::kProbe, encode(portion));
+        }
     }
     pump([&] { return end_now_ || all_nodes([](const Node& n) { return n.probed || n.ended; }); },
          steady_clock::now() + std::max<milliseconds>(spec_.connect_max, kProbeMax + kProbeSlack));
-    if (end_now_) return results;
+    if (end_now_) return false;
     for (size_t i = 0; i < nodes_.size(); ++i) {
         if (!nodes_[i].probed) lose_node(i, "no answer to the request to reach the other hosts");
     }
     fail_if_bad_nodes("the network cannot be chosen:");
-    for (size_t i = 0; i < nodes_.size(); ++i) {
-        for (const ProbeReply::Result& result : nodes_[i].probed->results) {
-            if (result.node < 0 || result.node >= static_cast<int64_t>(nodes_.size())) continue;
-            results.push_back({i, static_cast<size_t>(result.node), result.address,
-                               result.own_address, result.interface, result.error});
-        }
-    }
-    return results;
+    return more;
 }
 
 void Supervisor::meet_at(const NetworkChoice& choice) {
@@ -177,9 +189,6 @@ void Supervisor::meet_at(const NetworkChoice& choice) {
         // `=`: this name and no other that begins with it.
         nodes_[i].network = {{"NCCL_SOCKET_IFNAME", "=" + interface},
                              {"GLOO_SOCKET_IFNAME", interface}};
-        std::erase_if(nodes_[i].network, [&](const auto& variable) {
-            return find_variable(spec_.environment.set, variable.first) != nullptr;
-        });
     }
     if (nodes_.size() == 1) return;
     log_info("launch",

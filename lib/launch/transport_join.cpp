@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "launch/host_addresses.h"
 #include "launch/join_handshake.h"
 #include "launch/join_token.h"
 
@@ -481,6 +482,15 @@ std::vector<TransportEvent> JoinTransport::wait(milliseconds timeout, int wake_f
 }
 
 }  // namespace
+
+JoinSettings called_back(const JobSpec& spec, std::unique_ptr<AgentStarter> starter) {
+    JoinSettings settings;
+    settings.endpoint.host = address_facing(addresses_of(spec.nodes));
+    settings.token = make_token();
+    settings.join_max = spec.connect_max;
+    settings.starter = std::move(starter);
+    return settings;
+}
 
 std::unique_ptr<Transport> make_join_transport(JoinSettings settings) {
     return std::make_unique<JoinTransport>(std::move(settings));

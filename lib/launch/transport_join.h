@@ -30,6 +30,10 @@ struct JoinSettings {
     std::chrono::milliseconds proof_max{5'000};  // of a connection, to say who it is
 };
 
+// For agents that STARTER starts and that call back over TCP, to the address that faces SPEC's
+// hosts.
+[[nodiscard]] JoinSettings called_back(const JobSpec& spec, std::unique_ptr<AgentStarter> starter);
+
 // Over TCP, strangers, garbage and wrong tokens cost their own connection and nothing else. An
 // agent that names a host which has joined, or none where all have come, is refused with the
 // reason. Once every host has joined or ended nobody can connect any more. A host that is missing

@@ -1,6 +1,5 @@
 #include "launch/transport_process.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,6 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "launch/backoff.h"
+#include "launch/blocking.h"
 #include "launch/spawn.h"
 
 namespace dslaunch {
@@ -27,10 +27,6 @@ constexpr size_t kKeptLines = 20;
 constexpr milliseconds kReapPoll{2};
 // A child that was asked to end and has not is killed.
 constexpr milliseconds kTermMax{500};
-
-void make_non_blocking(int fd) {
-    ::fcntl(fd, F_SETFL, ::fcntl(fd, F_GETFL) | O_NONBLOCK);
-}
 
 }  // namespace
 
@@ -91,7 +87,7 @@ void ProcessTransport::spawn_child(size_t index, std::vector<TransportEvent>& ev
     child.output = std::move(out.read_end);
     child.diagnostics = std::move(err.read_end);
     for (const int fd : {child.input.get(), child.output.get(), child.diagnostics.get()}) {
-        make_non_blocking(fd);
+        set_blocking(fd, false);
     }
     child.outbox = child.sent_before;
     flush(child);

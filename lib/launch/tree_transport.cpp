@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "launch/descriptor_limit.h"
 #include "launch/relay_messages.h"
 #include "launch/tree_split.h"
 
@@ -491,12 +492,51 @@ std::vector<TransportEvent> TreeTransport::wait(milliseconds timeout, int wake_f
     return std::exchange(events_, {});
 }
 
+// Whether hosts may be reached over others: their transport must be one that a relay can use too,
+// with nothing that was given to this launcher alone.
+bool can_be_tree(const JobSpec& spec) {
+    const TransportKind kind = spec.transport;
+    return kind == TransportKind::kLocal || kind == TransportKind::kSsh ||
+           (kind == TransportKind::kOpenSsh && spec.launcher_args.empty());
+}
+
+// Of one host: stdin, stdout and stderr of an ssh and its copies while it starts; of libssh a
+// socket and what ProxyJump or ProxyCommand adds.
+constexpr size_t kDescriptorsOfHost = 4;
+constexpr size_t kOwnDescriptors = 64;
+
+void need_descriptors(size_t hosts_wanted, size_t hosts_least) {
+    const size_t limit =
+        raise_descriptor_limit(kOwnDescriptors + kDescriptorsOfHost * hosts_wanted);
+    const size_t least = kOwnDescriptors + kDescriptorsOfHost * hosts_least;
+    if (limit >= least) return;
+    fail(ExitCode::kSetup,
+         "{} hosts at once may need {} open files, and this process may have {}: raise the hard "
+         "limit (ulimit -Hn), or reach the hosts over each other with --fanout",
+         hosts_least, least, limit);
+}
+
 }  // namespace
 
 std::unique_ptr<Transport> make_tree_transport(std::unique_ptr<Transport> base,
                                                const TreeOptions& options) {
     DSL_CHECK(options.fanout >= 2, "a tree with a fan-out of {}", options.fanout);
     return std::make_unique<TreeTransport>(std::move(base), options);
+}
+
+std::unique_ptr<Transport> make_job_transport(const JobSpec& spec) {
+    const bool is_tree = spec.fanout > 0 && spec.nodes.size() > spec.fanout && can_be_tree(spec);
+    // Agents on this machine, and so their workers, would inherit the limit.
+    if (spec.transport != TransportKind::kLocal)
+        need_descriptors(spec.nodes.size(), is_tree ? spec.fanout : spec.nodes.size());
+    auto transport = make_transport(spec);
+    if (!is_tree) return transport;
+    TreeOptions options;
+    options.transport = spec.transport;
+    options.ssh_config_path = spec.ssh_config_path;
+    options.fanout = spec.fanout;
+    options.tries_itself = spec.transport != TransportKind::kLocal;
+    return make_tree_transport(std::move(transport), options);
 }
 
 }  // namespace dslaunch

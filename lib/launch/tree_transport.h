@@ -34,4 +34,9 @@ struct TreeOptions {
 [[nodiscard]] std::unique_ptr<Transport> make_tree_transport(std::unique_ptr<Transport> base,
                                                              const TreeOptions& options);
 
+// The transport of a job or command on SPEC.nodes: a tree where they are more than SPEC.fanout and
+// the way allows one. This process may then open as many descriptors as it needs. Throws
+// Error{kSetup} when even its hard limit is too low.
+[[nodiscard]] std::unique_ptr<Transport> make_job_transport(const JobSpec& spec);
+
 }  // namespace dslaunch

@@ -1,7 +1,5 @@
 // Agents that come by themselves, each in its own network namespace, without sshd's help: the whole
 // command line of launcher and agents, the token's way, and strangers at the door.
-#include <fmt/format.h>
-
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -9,7 +7,7 @@
 #include "base/text.h"
 #include "support/catch.h"
 #include "support/job_process.h"
-#include "support/skip.h"
+#include "support/namespace_rig.h"
 
 using namespace dslaunch;
 using namespace dslaunch::test;
@@ -19,39 +17,17 @@ namespace {
 using Words = std::vector<std::string>;
 
 const std::string kDslaunch = std::string(DSL_BINARY_DIR) + "/dslaunch";
-const std::string kRigScript = std::string(DSL_SOURCE_DIR) + "/tests/cluster/rig.sh";
 const std::string kToken = "canary-5f3a9b0c7d1e2468ace0";
 
-class Hosts {
+class Hosts : public NamespaceRig {
   public:
     explicit Hosts(int count)
-        : prefix_(fmt::format("dj{}x", ::getpid() % 1000)),
-          folder_("/tmp/dslaunch-join-" + prefix_) {
-        const TemporaryFolder folder;
-        JobProcess up(folder, {kRigScript, "up", folder_, prefix_, std::to_string(count)});
-        const int code = up.wait(30'000);
-        usable_ = code == 0;
-        if (code == 77) report_skipped("agents that join from network namespaces", up.out());
-        if (code != 0 && code != 77) FAIL("the rig does not stand: " + up.err());
-    }
-    Hosts(const Hosts&) = delete;
-    Hosts& operator=(const Hosts&) = delete;
-    ~Hosts() {
-        const TemporaryFolder folder;
-        JobProcess down(folder, {kRigScript, "down", folder_, prefix_});
-        down.wait(30'000);
-    }
-    [[nodiscard]] bool usable() const { return usable_; }
+        : NamespaceRig("rig.sh", 'j', "agents that join from network namespaces", count) {}
     [[nodiscard]] Words on(int node, const Words& command) const {
-        Words words = {"ip", "netns", "exec", prefix_ + std::to_string(node)};
+        Words words = {"ip", "netns", "exec", host(node)};
         words.insert(words.end(), command.begin(), command.end());
         return words;
     }
-
-  private:
-    std::string prefix_;
-    std::string folder_;
-    bool usable_ = false;
 };
 
 bool mentions(const std::string& text, const std::string& word) {

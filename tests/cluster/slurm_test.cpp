@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "support/catch.h"
 #include "support/job_process.h"
-#include "support/skip.h"
+#include "support/namespace_rig.h"
 
 using namespace dslaunch;
 using namespace dslaunch::test;
@@ -23,34 +23,13 @@ namespace {
 using Words = std::vector<std::string>;
 
 const std::string kDslaunch = std::string(DSL_BINARY_DIR) + "/dslaunch";
-const std::string kRigScript = std::string(DSL_SOURCE_DIR) + "/tests/cluster/slurm_rig.sh";
 
-class SlurmRig {
+class SlurmRig : public NamespaceRig {
   public:
     explicit SlurmRig(int count)
-        : prefix_(fmt::format("ds{}s", ::getpid() % 1000)),
-          folder_("/tmp/dslaunch-slurm-" + prefix_) {
-        const TemporaryFolder folder;
-        JobProcess up(folder, {kRigScript, "up", folder_, prefix_, std::to_string(count)});
-        const int code = up.wait(60'000);
-        usable_ = code == 0;
-        if (code == 77) report_skipped("jobs inside a Slurm allocation", up.out());
-        if (code != 0 && code != 77) FAIL("Slurm does not stand: " + up.err());
-    }
-    SlurmRig(const SlurmRig&) = delete;
-    SlurmRig& operator=(const SlurmRig&) = delete;
-    ~SlurmRig() {
-        const TemporaryFolder folder;
-        JobProcess down(folder, {kRigScript, "down", folder_, prefix_});
-        down.wait(30'000);
-    }
-    [[nodiscard]] bool usable() const { return usable_; }
-    [[nodiscard]] std::string node(int number) const { return prefix_ + std::to_string(number); }
-    [[nodiscard]] Words on_head(const Words& command) const {
-        Words words = {kRigScript, "exec", folder_, prefix_};
-        words.insert(words.end(), command.begin(), command.end());
-        return words;
-    }
+        : NamespaceRig("slurm_rig.sh", 's', "jobs inside a Slurm allocation", count) {}
+    [[nodiscard]] std::string node(int number) const { return host(number); }
+    [[nodiscard]] Words on_head(const Words& words) const { return command("exec", words); }
     // salloc with OPTIONS runs dslaunch with ARGUMENTS on the head node.
     [[nodiscard]] Words allocated(const Words& options, const Words& arguments) const {
         Words words = {"salloc", "-Q"};
@@ -59,19 +38,12 @@ class SlurmRig {
         words.insert(words.end(), arguments.begin(), arguments.end());
         return on_head(words);
     }
-    void run(const Words& command) const {
+    void run(const Words& words) const {
         const TemporaryFolder folder;
-        JobProcess process(folder, command);
+        JobProcess process(folder, words);
         CHECK(process.wait(30'000) == 0);
     }
-    void lose(int number) const {
-        run({kRigScript, "lose", folder_, prefix_, std::to_string(number)});
-    }
-
-  private:
-    std::string prefix_;
-    std::string folder_;
-    bool usable_ = false;
+    void lose(int number) const { run(command("lose", {std::to_string(number)})); }
 };
 
 bool mentions(const std::string& text, const std::string& word) {

@@ -148,9 +148,22 @@ TEST_CASE("bad command lines are refused before anything starts") {
             {{"--launcher", "pdsh", "MODELS/gpt.pt"}, 64, "needs a --hostfile"},
             {{"--device", "tpu", "MODELS/gpt.pt"}, 64, "`tpu` is none of auto, cpu, cuda"},
             {{"--autotuning", "run", "MODELS/gpt.pt"}, 64, "autotuning is not available yet"},
+            {{"config", "chekc", "DIR/two"}, 64, "error: config: `chekc` is unknown, did you mean"},
+            {{"health", "train.pt"}, 64, "error: dslaunch health takes no `train.pt`"},
+            {{"generate", "--temperature", "-1", "m.pt"},
+             64,
+             "dslaunch: error: generate: --temperature: `-1` is not a number from 0 on"},
             // A program like any other, so it ends with what a shell would say.
             {{"no-such-command"}, 127, "program `no-such-command` is not in the worker's PATH"},
         });
+}
+
+TEST_CASE("what is said of the machine comes after everything that refuses the command line") {
+    const TemporaryFolder folder;
+    JobProcess process(folder, {kLauncher, "--num_gpus", "2", fixture_file("models/gpt.pt")});
+    CHECK(process.wait(kLimitMs) == 65);  // no steps are given
+    CHECK(process.err().find("dslaunch.steps") != std::string::npos);
+    CHECK(process.err().find("shows no GPU") == std::string::npos);
 }
 
 TEST_CASE("bad configs are refused with all their problems, once, before the first step") {

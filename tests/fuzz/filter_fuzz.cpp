@@ -57,7 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
         DSL_CHECK(error.code() == ExitCode::kUsage, "a bad filter is a usage error");
     }
     try {
-        static_cast<void>(largest_slot(filter.include));
+        static_cast<void>(named_slots(filter.include));
     } catch (const Error& error) {
         DSL_CHECK(error.code() == ExitCode::kUsage, "a bad filter is a usage error");
     }

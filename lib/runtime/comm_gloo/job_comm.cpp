@@ -1,20 +1,14 @@
 #include "runtime/comm_gloo/job_comm.h"
 
-#include <unistd.h>
-
 #include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "launch/machine_name.h"
 
 namespace dslaunch {
 
 namespace {
-
-std::string host_name() {
-    char name[256] = {};
-    return ::gethostname(name, sizeof name - 1) == 0 ? name : "unknown";
-}
 
 std::unique_ptr<Arena> open_arena(const WorkerEnvironment& environment, ArenaLayout layout,
                                   Duration time_limit) {
@@ -43,7 +37,7 @@ JobComm open_job_comm(const WorkerEnvironment& environment, ArenaLayout layout,
     comm.group = std::make_unique<HostGroup>(
         *comm.arena, HostGroupOptions{.local_rank = topology.local_rank,
                                       .first_rank = topology.first_rank(topology.node_rank),
-                                      .host = host_name(),
+                                      .host = machine_name(),
                                       .time_limit = time_limit});
     std::unique_ptr<Link> link;
     if (topology.is_bridge()) {

@@ -106,6 +106,15 @@ TEST_CASE("damaged records are passed over, and a record cannot speak for anothe
     CHECK(read_jobs(folder.path() + "/nowhere").empty());
 }
 
+TEST_CASE("jobs of one second are listed in the order of their starts, the newest first") {
+    TemporaryFolder folder;
+    const std::vector<std::string> ids = {"m", "a", "z", "b", "y"};
+    for (const std::string& id : ids) record_job(folder.path(), id, 0);
+    std::vector<std::string> listed;
+    for (const KnownJob& job : read_jobs(folder.path())) listed.push_back(job.id);
+    CHECK(listed == std::vector<std::string>(ids.rbegin(), ids.rend()));
+}
+
 TEST_CASE("the newest hundred jobs that are over are kept, and every running one") {
     TemporaryFolder folder;
     record_job(folder.path(), "running", -1);

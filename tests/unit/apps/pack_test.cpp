@@ -1,6 +1,11 @@
+#include <fstream>
+
+#include "base/command_line.h"
 #include "base/error.h"
+#include "launcher/pack_command.h"
 #include "launcher/packed_config.h"
 #include "support/catch.h"
+#include "support/job_process.h"
 
 namespace dslaunch {
 
@@ -32,6 +37,36 @@ TEST_CASE("a packed data path is relative to the archive's folder") {
     CHECK(relative_to_archive("data/kjv.tokens", "data/train.pt") == "kjv.tokens");
     CHECK(relative_to_archive("kjv.tokens", "out/train.pt") == "../kjv.tokens");
     CHECK(relative_to_archive("/data/kjv.tokens", "out/train.pt") == "/data/kjv.tokens");
+}
+
+TEST_CASE("a config is checked before it is packed, with all its problems") {
+    const test::TemporaryFolder folder;
+    const std::string config = folder.path() + "/ds_config.json";
+    const auto pack = [&](const std::string& text, const std::vector<std::string>& words) {
+        std::ofstream(config) << text;
+        CLI::App app("", "dslaunch");
+        add_pack_command(app);
+        std::vector<std::string> all = {"pack", folder.path() + "/no.pt"};
+        all.insert(all.end(), words.begin(), words.end());
+        try {
+            (void)parse_command_line(app, all);
+            return std::string("packed");
+        } catch (const Error& error) {
+            CHECK(error.code() == (text == "{}" ? ExitCode::kInput : ExitCode::kConfig));
+            return std::string(error.what());
+        }
+    };
+    const char* bad = "{\"stepz\": 2, \"train_batch_size\": -1}";
+    for (const auto& words : {std::vector<std::string>{"--config", config},
+                              std::vector<std::string>{"--extra", "ds_config.json=" + config}}) {
+        INFO(words.front());
+        CHECK_THAT(pack(bad, words), Catch::Contains("2 problems in the config") &&
+                                         Catch::Contains("stepz") &&
+                                         Catch::Contains("train_batch_size"));
+        CHECK_THAT(pack("{,}", words), Catch::Contains(config + ":1:2: not valid JSON"));
+        // A good one goes on to the archive, which is not there.
+        CHECK_THAT(pack("{}", words), Catch::Contains("no.pt"));
+    }
 }
 
 }  // namespace dslaunch

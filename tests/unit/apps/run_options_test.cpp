@@ -7,6 +7,7 @@
 #include "launcher/build_job.h"
 #include "launcher/dry_run.h"
 #include "launcher/host_source.h"
+#include "launcher/mpi_copies.h"
 #include "launcher/option_table.h"
 #include "support/catch.h"
 
@@ -111,10 +112,33 @@ TEST_CASE("a bad command line is refused with what to do") {
         {"-z train.py", "unknown option `-z`"},
         {"--i n1 train.py", "unknown option `--i`"},
         {"--dry-run", "no target"},
+        {"--num_gpus 2 --nproc-per-node 3 true", "contradicts --num_gpus"},
+        {"--nproc-per-node 3 --num_gpus 2 true", "contradicts --nproc_per_node"},
+        {"--num_nodes 2 --nnodes 3 true", "contradicts --num_nodes"},
+        {"--nnodes 3 --num_nodes 2 true", "contradicts --nnodes"},
+        {"--master_addr a --rdzv_endpoint b:1 true", "contradicts --master_addr"},
+        {"--rdzv_endpoint a:2 --master_port 1 true", "contradicts --rdzv_endpoint"},
     };
     for (const auto& [line, message] : rows) {
         INFO(line);
         CHECK_THAT(refusal(line), Catch::Contains(message));
+    }
+}
+
+TEST_CASE("two options for one thing may say it twice") {
+    CHECK(parse("--num_gpus 2 --nproc-per-node 2 true").filter.num_gpus == 2);
+    CHECK(parse("--num_gpus -1 --nproc-per-node 3 true").filter.num_gpus == 3);
+    CHECK(parse("--master_port 7 --rdzv_endpoint a:7 true").master_port == 7);
+}
+
+TEST_CASE("a subcommand takes the options of run, and no target") {
+    const RunOptions options = parse_run_options(split("--num_gpus 2 --hostfile h", ' '), "health");
+    CHECK(options.target == "health");
+    CHECK(target_kind_of(options) == TargetKind::kProgram);
+    CHECK(options.filter.num_gpus == 2);
+    for (const char* word : {"train.pt", "train.py", "health"}) {
+        CHECK_THROWS_WITH(parse_run_options(Words{"--num_gpus", "2", word}, "health"),
+                          Catch::StartsWith(std::string("dslaunch health takes no `") + word));
     }
 }
 
@@ -226,6 +250,9 @@ TEST_CASE("without a hostfile the GPUs decide, and a machine without any takes C
     CHECK(job("true").world_size == 1);
     CHECK(job("--num_gpus 3 true").world_size == 3);
     CHECK(job("--include localhost:0,1 true").world_size == 2);
+    CHECK(job("--include localhost:0 true").world_size == 1);
+    CHECK_THROWS_WITH(job("--include localhost:5 true"), Catch::Contains("has no slot 5"));
+    CHECK_THROWS_WITH(job("--include localhost:1,3 true"), Catch::Contains("slots are 0,1"));
     Machine with_gpus = machine();
     with_gpus.gpu_count = 4;
     CHECK(job("true", with_gpus).world_size == 4);
@@ -351,6 +378,35 @@ TEST_CASE("agents that come by themselves are counted by --nnodes or named by a 
         INFO(line);
         CHECK_THROWS_WITH(job(line), Catch::Contains(message));
     }
+}
+
+TEST_CASE("options of ssh are refused where no ssh goes") {
+    const std::string join = "--launcher join --listen a:1 --nnodes 2 ";
+    for (const char* option : {"--fanout 4", "--ssh_port 2222", "--ssh_config f"}) {
+        INFO(option);
+        CHECK_THROWS_WITH(
+            job(join + option + " true"),
+            Catch::Contains("has no effect here") && Catch::StartsWith(split(option, ' ').front()));
+    }
+    CHECK(job(join + "--fanout 0 true").fanout == 0);
+    const std::string cluster = "--hostfile " + kHostfiles + "cluster-4 ";
+    CHECK_THROWS_WITH(job(cluster + "--launcher pdsh --fanout 4 true"),
+                      Catch::Contains("has no effect here"));
+    CHECK(job(cluster + "--launcher pdsh --ssh_port 2222 true").nodes[0].port == 2222);
+    CHECK_THROWS_WITH(job(cluster + "--launcher openssh --launcher_args=-oA=b --fanout 4 true"),
+                      Catch::Contains("has no effect here"));
+    Machine node = machine();
+    node.environment = {{"SLURM_JOB_ID", "7"}, {"SLURM_JOB_NODELIST", "a,b"}};
+    CHECK_THROWS_WITH(job("--ssh_config f true", node), Catch::Contains("has no effect here"));
+    CHECK(job("--ssh_config f --launcher ssh true", node).transport == TransportKind::kSsh);
+}
+
+TEST_CASE("the copies that mpirun starts take no listener and no token of the user's") {
+    for (const char* option : {"--token_file t", "--listen a:1"}) {
+        CHECK_THROWS_WITH(MpiCopies::check(parse(std::string(option) + " true")),
+                          Catch::Contains("the copies that mpirun starts"));
+    }
+    MpiCopies::check(parse("--num_gpus 2 true"));
 }
 
 TEST_CASE("--no_ssh makes node 0 the launcher and every other node its agent") {

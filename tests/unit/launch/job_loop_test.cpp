@@ -9,6 +9,7 @@
 #include "launch/launch_plan.h"
 #include "support/catch.h"
 #include "support/job_process.h"
+#include "support/piped_stream.h"
 
 using namespace dslaunch;
 using namespace dslaunch::test;
@@ -90,7 +91,8 @@ class Loop {
             if (outcomes.size() > 1) outcomes.pop_front();  // the last one repeats
             return outcome;
         };
-        return JobLoop(spec_, record, attempt, signals_.get(), times).run();
+        StandardStreams streams;
+        return JobLoop(spec_, {record, streams}, attempt, signals_.get(), times).run();
     }
     void interrupt() const {
         const uint64_t one = 1;
@@ -220,4 +222,29 @@ TEST_CASE("each rank's log says where a restart begins") {
     Loop loop(spec);
     CHECK(loop.run({failed(9)}) == 9);
     CHECK(folder.read("logs/rank-5.log") == "dslaunch: restart 1 of 1, 6 ranks\n");
+}
+
+TEST_CASE("a terminal that stands still holds up no restart, only the last words") {
+    PipedStream err(2);
+    err.fill();
+    Loop loop(fixed_spec(1));
+    // Closes the reader's end, as nobody will read: the last words need not wait for ever.
+    loop.on_attempt = [&] {
+        if (loop.seen.size() == 2) err.close_reader();
+    };
+    const auto watchdog = [&](const std::stop_token& stop) {
+        for (int i = 0; i < 500 && !stop.stop_requested(); ++i) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+        if (!stop.stop_requested()) err.close_reader();
+    };
+    const auto began = std::chrono::steady_clock::now();
+    std::jthread watching(watchdog);
+    const int code = loop.run({failed(3)});
+    watching.request_stop();
+    watching.join();
+    err.restore();
+    CHECK(code == 3);
+    CHECK(loop.seen.size() == 2);
+    CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(4));
 }

@@ -3,12 +3,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "support/catch.h"
 #include "support/job_process.h"
+#include "support/piped_stream.h"
 
 using namespace dslaunch;
 using namespace dslaunch::test;
@@ -26,6 +28,7 @@ JobSpec two_ranks(TargetKind kind, const std::string& output) {
         PlannedWorker worker;
         worker.environment.rank = rank;
         worker.environment.world_size = 2;
+        worker.command = {"program", "--api-key=hunter2"};
         node.workers.push_back(worker);
     }
     spec.nodes = {node};
@@ -75,7 +78,8 @@ TEST_CASE("half a line that a killed launcher left in the metrics is cut off, wh
         TemporaryFolder folder;
         std::ofstream(folder.path() + "/metrics.jsonl") << before;
         JobSpec spec = two_ranks(TargetKind::kTorchScript, folder.path());
-        JobOutput output(spec);
+        StandardStreams streams;
+        JobOutput output(spec, streams);
         output.metrics("{\"step\": 2}");
         CHECK(folder.read("metrics.jsonl") == kept + "{\"step\": 2}\n");
     }
@@ -85,7 +89,8 @@ TEST_CASE("results of a model's rank 0 are plain on stdout, all else carries its
     Captured captured;
     TemporaryFolder folder;
     const JobSpec spec = two_ranks(TargetKind::kTorchScript, folder.path());
-    JobOutput output(spec);
+    StandardStreams streams;
+    JobOutput output(spec, streams);
     output.lines(0, OutputStream::kStdout, "result\n");
     output.lines(0, OutputStream::kStderr, "log\x1b[2J\r\n");
     output.lines(1, OutputStream::kStdout, "other\n");
@@ -99,7 +104,8 @@ TEST_CASE("results of a model's rank 0 are plain on stdout, all else carries its
 TEST_CASE("a program keeps its two streams apart") {
     Captured captured;
     const JobSpec spec = two_ranks(TargetKind::kProgram, "");
-    JobOutput output(spec);
+    StandardStreams streams;
+    JobOutput output(spec, streams);
     output.lines(1, OutputStream::kStdout, "out\n");
     output.lines(1, OutputStream::kStderr, "err\n");
     captured.restore();
@@ -111,7 +117,8 @@ TEST_CASE(
     "into a pipe progress comes seldom and without control characters, the last is not lost") {
     Captured captured;
     const JobSpec spec = two_ranks(TargetKind::kTorchScript, "");
-    JobOutput output(spec);
+    StandardStreams streams;
+    JobOutput output(spec, streams);
     output.progress("step 1");
     output.progress("step 2");
     output.progress("step 3");
@@ -127,7 +134,8 @@ TEST_CASE("quiet shows no progress") {
     Captured captured;
     JobSpec spec = two_ranks(TargetKind::kTorchScript, "");
     spec.log.quiet = true;
-    JobOutput output(spec);
+    StandardStreams streams;
+    JobOutput output(spec, streams);
     output.progress("step 1");
     output.finish();
     captured.restore();
@@ -146,7 +154,8 @@ TEST_CASE("on a terminal the progress line is wiped before a line and drawn agai
         Captured captured;
         ::dup2(terminal.get(), 2);
         const JobSpec spec = two_ranks(TargetKind::kTorchScript, "");
-        JobOutput output(spec);
+        StandardStreams streams;
+        JobOutput output(spec, streams);
         output.progress("step 1");
         output.note("a note");
         output.finish();
@@ -161,7 +170,8 @@ TEST_CASE("a failure's own text is told by the report, not by the terminal too; 
     Captured captured;
     TemporaryFolder folder;
     const JobSpec spec = two_ranks(TargetKind::kTorchScript, folder.path());
-    JobOutput output(spec);
+    StandardStreams streams;
+    JobOutput output(spec, streams);
     output.expect_failure_text(1, "two problems:\nfirst\n");
     output.lines(1, OutputStream::kStderr, "12:00 error train: two problems:\nfirst\nfirst\n");
     captured.restore();
@@ -174,13 +184,17 @@ TEST_CASE("run.json tells environment and result, hides secrets, and knows one a
     TemporaryFolder folder;
     const JobSpec spec = two_ranks(TargetKind::kProgram, folder.path());
     for (int attempt = 0; attempt < 2; ++attempt) {
-        JobOutput output(spec);
+        StandardStreams streams;
+        JobOutput output(spec, streams);
         output.set_restarts(attempt);
         output.add_node({}, "n0");
         WorkerStarted started;
         started.rank = 1;
         started.pid = 4242 + attempt;
-        started.environment = {{"RANK", "1"}, {"HF_TOKEN", "hunter2"}, {"aws_secret_key", "x"}};
+        started.environment = {{"RANK", "1"},
+                               {"HF_TOKEN", "hunter2"},
+                               {"aws_secret_key", "x"},
+                               {"HF_ARGUMENTS", "--fast --auth=hunter2 hf_abcdefghijklmnop"}};
         output.add_rank(started);
         output.write_run_file(3);
     }
@@ -192,11 +206,37 @@ TEST_CASE("run.json tells environment and result, hides secrets, and knows one a
     CHECK(json["ranks"][1]["environment"]["RANK"] == "1");
     CHECK(folder.read("run.json").find("hunter2") == std::string::npos);
     CHECK(json["ranks"][1]["environment"]["aws_secret_key"] == "(hidden)");
+    CHECK(json["ranks"][1]["environment"]["HF_ARGUMENTS"] == "--fast --auth=(hidden) (hidden)");
+    CHECK(json["ranks"][1]["command"] == nlohmann::json::array({"program", "--api-key=(hidden)"}));
 }
 
 TEST_CASE("a folder that cannot be written is named before anything starts") {
     TemporaryFolder folder;
     std::ofstream(folder.path() + "/file") << "x";
     const JobSpec spec = two_ranks(TargetKind::kProgram, folder.path() + "/file/out");
-    CHECK_THROWS_AS(JobOutput(spec), Error);
+    StandardStreams streams;
+    CHECK_THROWS_AS(JobOutput(spec, streams), Error);
+}
+
+TEST_CASE("that nobody reads a training's output is said once, and is the end of a program") {
+    TemporaryFolder folder;
+    Captured captured;
+    PipedStream out(1);
+    out.close_reader();
+    for (const TargetKind kind : {TargetKind::kTorchScript, TargetKind::kProgram}) {
+        const JobSpec spec = two_ranks(kind, folder.path());
+        StandardStreams streams;
+        JobOutput output(spec, streams);
+        CHECK_FALSE(output.is_lost());
+        for (int line = 0; line < 3; ++line) {
+            output.lines(0, OutputStream::kStdout, "line\n");
+            CHECK(output.is_lost() == (kind == TargetKind::kProgram));
+        }
+    }
+    out.restore();
+    captured.restore();
+    const std::string said = captured.text(2);
+    CHECK(said.starts_with("dslaunch: nobody reads this output any more; the training goes on"));
+    CHECK(std::count(said.begin(), said.end(), '\n') == 1);
+    CHECK(folder.read("logs/rank-0.log") == "line\nline\nline\nline\nline\nline\n");
 }

@@ -193,3 +193,16 @@ TEST_CASE("the state folder follows XDG_STATE_HOME, else HOME, and never a relat
     CHECK(state_directory({{"HOME", "/h"}}) == "/h/.local/state/dslaunch");
     CHECK(state_directory({}).empty());
 }
+
+TEST_CASE("a user without a home is told once that the job is not recorded") {
+    TemporaryFolder folder;
+    JobSpec spec = one_rank(folder);
+    spec.state_directory.clear();
+    Warnings warnings;
+    JobRecord record(spec, warnings.sink());
+    record.begin_attempt(spec, 0);
+    record.note("words");
+    record.end(0);
+    REQUIRE(warnings.lines.size() == 1);
+    CHECK_THAT(warnings.lines[0], Catch::Contains("neither XDG_STATE_HOME nor HOME"));
+}

@@ -1,6 +1,7 @@
 #include "launch/machine_facts.h"
 
 #include "base/error.h"
+#include "launch/clock_offset.h"
 #include "launch/elf_needs.h"
 #include "support/catch.h"
 #include "support/fake_root.h"
@@ -113,12 +114,12 @@ TEST_CASE("a clock is wrong only when the time of the question cannot explain it
     };
     for (const Row& row : rows) {
         INFO(row.offset_s << " in " << row.round_s);
-        ClockReading reading;
-        reading.asked_ns = 1'000'000 * kSecond;
-        reading.answered_ns = reading.asked_ns + static_cast<int64_t>(row.round_s * kSecond);
-        reading.theirs_ns = reading.asked_ns + static_cast<int64_t>(row.round_s * kSecond / 2) +
-                            static_cast<int64_t>(row.offset_s * kSecond);
-        const std::string words = describe_clock(reading);
+        using std::chrono::nanoseconds;
+        const nanoseconds asked(int64_t{1'000'000} * kSecond);
+        const nanoseconds round(static_cast<int64_t>(row.round_s * kSecond));
+        const nanoseconds offset(static_cast<int64_t>(row.offset_s * kSecond));
+        const std::string words =
+            describe_clock(clock_offset(asked, asked + round, asked + round / 2 + offset));
         CHECK(words.empty() == (row.words[0] == '\0'));
         CHECK_THAT(words, Catch::Contains(row.words));
     }

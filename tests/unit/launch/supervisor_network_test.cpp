@@ -1,11 +1,13 @@
 // The supervisor with agents that tell what their machines are: who must be refused, where the
 // ranks meet, what they are told.
+#include <fmt/format.h>
 #include <sys/signalfd.h>
 
 #include <csignal>
 
 #include "base/error.h"
 #include "launch/file_facts.h"
+#include "launch/network_messages.h"
 #include "launch/supervisor.h"
 #include "support/catch.h"
 #include "support/fake_transport.h"
@@ -34,7 +36,7 @@ JobSpec job_on(size_t nodes, TargetKind kind = TargetKind::kProgram) {
     return spec;
 }
 
-// Host i: eth0 10.0.0.(i+1), eth1 10.1.0.(i+1).
+// Host i < 250: eth0 10.0.0.(i+1), eth1 10.1.0.(i+1).
 MachineFacts facts_of(size_t host) {
     MachineFacts facts;
     facts.machine_id = "machine " + std::to_string(host);
@@ -43,7 +45,7 @@ MachineFacts facts_of(size_t host) {
     for (const int network : {0, 1}) {
         InterfaceAddress entry;
         entry.interface = "eth" + std::to_string(network);
-        entry.address = "10." + std::to_string(network) + ".0." + std::to_string(host + 1);
+        entry.address = fmt::format("10.{}.{}.{}", network, host / 250, host % 250 + 1);
         entry.up = true;
         facts.addresses.push_back(entry);
     }
@@ -59,8 +61,10 @@ class Cluster {
         [](size_t, const std::string&) { return std::string(); };
     int64_t clock_offset_ns = 0;
     std::vector<EnvironmentList> environments = std::vector<EnvironmentList>(8);
-    std::string chosen;  // by node 0
-    int probes = 0;      // requests that node 0 got
+    std::string hash;         // of the agents' program; empty: looked at for each
+    std::string chosen;       // by node 0
+    int probes = 0;           // requests that node 0 got
+    size_t targets_most = 0;  // of one request
 
     FakeTransport::Agent agent() {
         return
@@ -72,7 +76,7 @@ class Cluster {
         switch (frame.kind) {
             case FrameKind::kHello: {
                 AgentHello hello;
-                hello.binary_hash = own_binary_hash();
+                hello.binary_hash = hash.empty() ? own_binary_hash() : hash;
                 hello.arrival_address = facts(host).addresses.at(0).address;
                 t.say(host, FrameKind::kMachineFacts, encode(facts(host)));
                 return t.say(host, FrameKind::kAgentHello, encode(hello));
@@ -93,7 +97,9 @@ class Cluster {
             case FrameKind::kProbe: {
                 if (host == 0) ++probes;
                 ProbeReply reply;
-                for (const auto& target : decode_probe_request(frame.payload).targets) {
+                const auto request = decode_probe_request(frame.payload);
+                targets_most = std::max(targets_most, request.targets.size());
+                for (const auto& target : request.targets) {
                     const size_t network = target.address.starts_with("10.1.") ? 1 : 0;
                     const InterfaceAddress own = facts(host).addresses.at(network);
                     reply.results.push_back({target.node, target.address, own.address,
@@ -106,7 +112,9 @@ class Cluster {
                 return;
             case FrameKind::kStart: {
                 const auto request = decode<StartRequest>(frame.payload);
-                environments.at(host) = request.workers.at(0).environment;
+                environments.at(host) = request.defaults;
+                for (const auto& variable : request.workers.at(0).environment)
+                    environments.at(host).push_back(variable);
                 WorkerExited exited;
                 exited.rank = request.workers[0].rank;
                 return t.say(host, FrameKind::kExited, encode(exited));
@@ -123,7 +131,8 @@ AttemptResult run(const JobSpec& spec, FakeTransport& transport) {
     sigset_t none;
     sigemptyset(&none);
     const UniqueFd signals(::signalfd(-1, &none, SFD_CLOEXEC | SFD_NONBLOCK));
-    JobOutput output(spec);
+    StandardStreams streams;
+    JobOutput output(spec, streams);
     return Supervisor(spec, transport, output, signals.get()).run(0);
 }
 
@@ -178,6 +187,23 @@ TEST_CASE("ranks are told the address and the interface of the network that was 
             CHECK(value_of(environment, "GLOO_SOCKET_IFNAME") == "mine");
         }
     }
+}
+
+TEST_CASE("node 0 of a large job tries the others in portions, and all of them") {
+    constexpr size_t kHosts = kProbeTargetsMax + 100;
+    Cluster cluster;
+    cluster.environments.resize(kHosts);
+    cluster.hash = own_binary_hash();
+    size_t reached = 0;
+    cluster.error = [&](size_t from, const std::string&) {
+        if (from == 0) ++reached;
+        return std::string();
+    };
+    FakeTransport transport(cluster.agent());
+    CHECK(run(job_on(kHosts), transport).exit_code == 0);
+    CHECK(cluster.targets_most == kProbeTargetsMax);
+    CHECK(cluster.probes == 2);
+    CHECK(reached == kHosts - 1);
 }
 
 TEST_CASE("one host tries nothing and is told no interface") {

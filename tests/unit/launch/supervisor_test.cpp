@@ -11,6 +11,7 @@
 #include "support/catch.h"
 #include "support/fake_transport.h"
 #include "support/job_process.h"
+#include "support/piped_stream.h"
 
 using namespace dslaunch;
 using namespace dslaunch::test;
@@ -96,7 +97,8 @@ int no_signals() {
 
 AttemptResult run(const JobSpec& spec, FakeTransport& transport) {
     const UniqueFd signals(no_signals());
-    JobOutput output(spec);
+    StandardStreams streams;
+    JobOutput output(spec, streams);
     return Supervisor(spec, transport, output, signals.get()).run(0);
 }
 
@@ -373,4 +375,45 @@ TEST_CASE("a GPU whose number a host does not have is missing there") {
     });
     CHECK_THAT(refusal(spec, transport, ExitCode::kHosts),
                Catch::Contains("has 4 GPU(s) for 2 worker(s) on 6,7"));
+}
+
+TEST_CASE("when nobody reads the output of programs they end, as SIGPIPE would end them") {
+    PipedStream out(1);
+    out.close_reader();
+    FakeTransport transport(good_agent([](FakeTransport& t, size_t host) {
+        t.say(host, FrameKind::kOutput, encode(WorkerOutput{0, OutputStream::kStdout, "line\n"}));
+    }));
+    const AttemptResult result = run(two_per_node(1), transport);
+    out.restore();
+    CHECK(result.exit_code == 128 + SIGPIPE);
+    CHECK_FALSE(result.may_restart);
+    CHECK_THAT(result.report, Catch::Contains("nobody reads the output"));
+    CHECK(transport.was_sent(FrameKind::kStop));
+}
+
+TEST_CASE("a training goes on when nobody reads its output") {
+    PipedStream out(1);
+    out.close_reader();
+    FakeTransport transport(good_agent([](FakeTransport& t, size_t host) {
+        t.say(host, FrameKind::kOutput, encode(WorkerOutput{0, OutputStream::kStdout, "line\n"}));
+        all_end_well(t, host);
+    }));
+    const AttemptResult result = run(two_per_node(1, TargetKind::kTorchScript), transport);
+    out.restore();
+    CHECK(result.exit_code == 0);
+    CHECK(result.report.empty());
+}
+
+TEST_CASE("ranks whose agent ends while the job is stopped are not called running") {
+    FakeTransport transport([](FakeTransport& t, size_t host, const Frame& frame) {
+        if (frame.kind == FrameKind::kStop) return t.end(host, "", 0);
+        good_agent([](FakeTransport& at, size_t h) {
+            if (h == 1) at.say(1, FrameKind::kExited, encode(exited(3, 5)));
+        })(t, host, frame);
+    });
+    const AttemptResult result = run(two_per_node(2), transport);
+    CHECK(result.exit_code == 5);
+    CHECK_THAT(result.report, Catch::Contains("rank 3 on host n1 failed first: exit code 5"));
+    CHECK_THAT(result.report, Catch::Contains("unknown, its agent ended first"));
+    CHECK_THAT(result.report, !Catch::Contains("running"));
 }

@@ -1,0 +1,79 @@
+#include "base/command_line.h"
+
+#include "base/error.h"
+#include "support/catch.h"
+
+namespace dslaunch {
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct Parsed {
+    std::string file, out;
+    int64_t rank = 0;
+    bool json = false;
+};
+
+// As `dslaunch NAME …` declares them: a subcommand with subcommands, and one without.
+Parsed parse(const Words& words) {
+    Parsed parsed;
+    CLI::App app("", "dslaunch");
+    CLI::App* config = app.add_subcommand("config", "");
+    config->require_subcommand(1);
+    CLI::App* check = config->add_subcommand("check", "");
+    check->add_option("FILE", parsed.file)->required();
+    check->add_flag("--json", parsed.json);
+    config->add_subcommand("keys", "");
+    CLI::App* pack = app.add_subcommand("pack", "");
+    pack->add_option("archive", parsed.file)->required();
+    pack->add_option("-o,--out-file", parsed.out);
+    pack->add_option("--rank", parsed.rank)->check(at_least(0));
+    const bool goes_on = parse_command_line(app, words);
+    CHECK(goes_on);
+    return parsed;
+}
+
+std::string refusal(const Words& words) {
+    try {
+        (void)parse(words);
+        return "accepted";
+    } catch (const Error& error) {
+        CHECK(error.code() == ExitCode::kUsage);
+        return error.what();
+    }
+}
+
+}  // namespace
+
+TEST_CASE("options are known in either spelling, and values keep theirs") {
+    const Parsed parsed = parse({"pack", "a_b.pt", "--out_file=c_d", "--rank", "3"});
+    CHECK(parsed.file == "a_b.pt");
+    CHECK(parsed.out == "c_d");
+    CHECK(parsed.rank == 3);
+}
+
+TEST_CASE("a bad command line is told in which subcommand, and what was meant") {
+    const std::pair<Words, const char*> rows[] = {
+        {{"config", "check", "f", "--jsn"},
+         "config check: unknown option `--jsn`, did you mean `--json`?"},
+        {{"config", "check", "f", "--zzzzzz=1"},
+         "config check: unknown option `--zzzzzz`; --help lists all"},
+        {{"config", "chekc", "f"}, "config: `chekc` is unknown, did you mean `check`?"},
+        {{"config", "zzzzzz"}, "config: `zzzzzz` is unknown; there are: check, keys"},
+        {{"config"}, "config: which one? There are: check, keys"},
+        {{"config", "check"}, "config check: FILE is required; --help lists the options"},
+        {{"config", "check", "f", "g"}, "config check: unexpected `g`"},
+        {{"pack", "a", "--out-fil", "x"},
+         "pack: unknown option `--out-fil`, did you mean `--out-file`?"},
+        {{"pack", "--rnk"}, "pack: unknown option `--rnk`, did you mean `--rank`?"},
+        {{"pack", "a", "--rank", "-1"},
+         "pack: --rank: `-1` is not a number from 0 on; --help lists the options"},
+        {{"pack", "a", "\x1b[2J"}, "pack: unexpected `\\x1b[2J`"},
+    };
+    for (const auto& [words, message] : rows) {
+        INFO(message);
+        CHECK(refusal(words) == message);
+    }
+}
+
+}  // namespace dslaunch

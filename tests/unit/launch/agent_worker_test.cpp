@@ -1,0 +1,42 @@
+#include "launch/agent_worker.h"
+
+#include <sys/wait.h>
+
+#include <cstdlib>
+
+#include "launch/spawn.h"
+#include "support/catch.h"
+
+using namespace dslaunch;
+
+namespace {
+
+// The value of the interface's variable that a worker gets; empty: none.
+std::string interface_of_worker(const StartRequest& request) {
+    const WorkerLaunch launch =
+        launch_worker(request, request.workers.front(), {-1, -1, 1, nullptr});
+    REQUIRE(launch.error.empty());
+    ::waitpid(launch.worker.pid, nullptr, 0);
+    const std::string* value = find_variable(launch.started.environment, "NCCL_SOCKET_IFNAME");
+    return value == nullptr ? "" : *value;
+}
+
+}  // namespace
+
+TEST_CASE("an interface that was found by probing gives way to the pod's own and to the user's") {
+    StartRequest request;
+    request.working_directory = "/";
+    request.defaults = {{"NCCL_SOCKET_IFNAME", "=probed"}};
+    request.workers.emplace_back();
+    request.workers.front().command = {"/bin/true"};
+    ::unsetenv("NCCL_SOCKET_IFNAME");
+    CHECK(interface_of_worker(request) == "=probed");
+    ::setenv("NCCL_SOCKET_IFNAME", "pod0", 1);
+    CHECK(interface_of_worker(request) == "pod0");
+    // Another machine's agent hands on only a few variables of its own.
+    request.inherit_all = false;
+    CHECK(interface_of_worker(request) == "=probed");
+    request.workers.front().environment = {{"NCCL_SOCKET_IFNAME", "user0"}};
+    CHECK(interface_of_worker(request) == "user0");
+    ::unsetenv("NCCL_SOCKET_IFNAME");
+}

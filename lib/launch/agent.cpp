@@ -433,9 +433,10 @@ void Agent::kill_the_rest() {
 void Agent::check_time() {
     const auto now = steady_clock::now();
     if (const auto reply = network_.take_reply(now)) send(FrameKind::kProbed, encode(*reply));
-    if (state_ == State::kServing && now - last_input_ > kSilenceMax) {
+    const auto silence_max = greeted_ ? kSilenceMax : kFirstByteMax;
+    if (state_ == State::kServing && now - last_input_ > silence_max) {
         log_error("agent", "nothing from the launcher for {} s; ending the workers",
-                  std::chrono::duration_cast<std::chrono::seconds>(kSilenceMax).count());
+                  std::chrono::duration_cast<std::chrono::seconds>(silence_max).count());
         begin_end();
     }
     if (state_ == State::kTerm && now - end_began_ >= kTermToKill) state_ = State::kKill;

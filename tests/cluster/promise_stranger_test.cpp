@@ -1,7 +1,7 @@
 // P12: who connects to the port where a launcher waits for its agents, and does not hold the token,
 // neither joins nor learns anything nor disturbs the job: noise, other protocols, half a handshake,
 // a recorded one, thousands of connections. Negative control, done by hand: with a launcher whose
-// nonce is always the same, the recorded handshake is accepted.
+// nonce is always the same, the recorded handshake takes the second agent's place.
 #include <arpa/inet.h>
 #include <fmt/core.h>
 #include <poll.h>
@@ -234,12 +234,13 @@ TEST_CASE("P12: strangers at the port of a launcher neither join, nor read, nor 
     REQUIRE(wait_until([&] { return connect_to(port).valid(); }, 10'000));
     Toll toll;
     make_noise(port, toll);
-    const auto agent = [&](int at, const std::string& name) {
-        return Words{kDslaunch,      "agent",    "--join",      fmt::format("127.0.0.1:{}", at),
-                     "--token-file", token_file, "--node-name", name};
+    // Without a name of their own: whoever is accepted takes the next place.
+    const auto agent = [&](int at) {
+        return Words{kDslaunch,      "agent",   "--join", fmt::format("127.0.0.1:{}", at),
+                     "--token-file", token_file};
     };
     const Eavesdropper eavesdropper(port);
-    JobProcess first(first_folder, agent(eavesdropper.port(), "node0"));
+    JobProcess first(first_folder, agent(eavesdropper.port()));
     REQUIRE(wait_until([&] { return eavesdropper.complete(); }, 10'000));
     replay(port, eavesdropper, 50, toll);
     const auto half = stop_half_way(port, 100, toll);
@@ -247,7 +248,7 @@ TEST_CASE("P12: strangers at the port of a launcher neither join, nor read, nor 
     const size_t files = open_files(job.pid());
     const int64_t memory_kib = peak_memory_kib(job.pid());
     // Among all of them the second agent comes through.
-    JobProcess second(second_folder, agent(port, "node1"));
+    JobProcess second(second_folder, agent(port));
     const int code = job.wait(60'000);
     INFO(job.err());
     CHECK(code == 0);

@@ -47,8 +47,9 @@ struct EndlessJob {
     }
     // Returns when some steps are done.
     void await_steps() const {
+        const bool stepped = wait_until([&] { return metrics().size() >= 3; }, 30'000);
         INFO(process.err());
-        REQUIRE(wait_until([&] { return metrics().size() >= 3; }, 30'000));
+        REQUIRE(stepped);
     }
     [[nodiscard]] std::vector<ProcessName> processes(const std::string& word) const {
         std::vector<ProcessName> found;

@@ -80,7 +80,7 @@ class Agent {
     void start_workers(const StartRequest& request);
     void start_worker(const StartRequest& request, const StartRequest::Worker& wanted,
                       const SharedDescriptors& shared);
-    void report_not_started(int64_t rank, const std::string& cause);
+    void report_not_started(int64_t rank, const std::string& cause, int exit_code = 127);
     void read_output(AgentWorker& worker, OutputStream stream, bool to_the_end);
     void read_control(AgentWorker& worker);
     void take_signals();
@@ -278,10 +278,10 @@ void Agent::start_workers(const StartRequest& request) {
     arena_.reset();
 }
 
-void Agent::report_not_started(int64_t rank, const std::string& cause) {
+void Agent::report_not_started(int64_t rank, const std::string& cause, int exit_code) {
     WorkerExited exited;
     exited.rank = rank;
-    exited.exit_status = 127;
+    exited.exit_status = exit_code;
     exited.start_error = cause;
     send(FrameKind::kExited, encode(exited));
 }
@@ -289,7 +289,9 @@ void Agent::report_not_started(int64_t rank, const std::string& cause) {
 void Agent::start_worker(const StartRequest& request, const StartRequest::Worker& wanted,
                          const SharedDescriptors& shared) {
     WorkerLaunch launch = launch_worker(request, wanted, shared);
-    if (!launch.error.empty()) return report_not_started(wanted.rank, launch.error);
+    if (!launch.error.empty()) {
+        return report_not_started(wanted.rank, launch.error, launch.exit_code);
+    }
     workers_.push_back(std::move(launch.worker));
     send(FrameKind::kStarted, encode(launch.started));
 }
@@ -432,9 +434,10 @@ void Agent::kill_the_rest() {
 void Agent::check_time() {
     const auto now = steady_clock::now();
     if (const auto reply = network_.take_reply(now)) send(FrameKind::kProbed, encode(*reply));
-    if (state_ == State::kServing && now - last_input_ > kSilenceMax) {
+    const auto silence_max = greeted_ ? kSilenceMax : kFirstByteMax;
+    if (state_ == State::kServing && now - last_input_ > silence_max) {
         log_error("agent", "nothing from the launcher for {} s; ending the workers",
-                  std::chrono::duration_cast<std::chrono::seconds>(kSilenceMax).count());
+                  std::chrono::duration_cast<std::chrono::seconds>(silence_max).count());
         begin_end();
     }
     if (state_ == State::kTerm && now - end_began_ >= kTermToKill) state_ = State::kKill;

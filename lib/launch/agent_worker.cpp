@@ -126,6 +126,7 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
     }
     const SpawnResult result = spawn(spawn_request);
     launch.error = result.error;
+    launch.exit_code = result.exit_code;
     launch.worker.pid = result.pid;
     launch.started = {wanted.rank, result.pid, spawn_request.environment};
     launch.worker.stdout_pipe = std::move(out.read_end);

@@ -36,7 +36,8 @@ struct SharedDescriptors {
 struct WorkerLaunch {
     AgentWorker worker;
     WorkerStarted started;
-    std::string error;  // not empty: it does not run
+    std::string error;    // not empty: it does not run
+    int exit_code = 127;  // of its rank then
 };
 
 // Where each worker runs, by its place in the request; empty: nobody is bound. Reads the topology

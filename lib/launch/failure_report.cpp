@@ -40,6 +40,7 @@ std::string describe_behind(const std::vector<RankRecord>& ranks) {
     }
     std::string text =
         fmt::format("  behind is rank {} on host {} (pid {})", rank.rank, rank.host, rank.pid);
+    if (!rank.heartbeat) return text + ": nothing was heard of it since its start\n";
     if (behind->silence > kHeartbeatSilenceMax)
         text += fmt::format(", silent for {:.1f} s", behind->silence.count());
     return text + fmt::format(": {}; {} instructions done, the others {} to {}\n",

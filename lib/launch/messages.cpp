@@ -88,7 +88,6 @@ void fields(Visitor& visit, M& m) {
         return read_fields<Type>(bytes, what);  \
     }
 
-DSL_MESSAGE(AgentHello, "the agent's hello")
 DSL_MESSAGE(CheckRequest, "a request to check files")
 DSL_MESSAGE(CheckReply, "an answer about files")
 DSL_MESSAGE(PrepareRequest, "a request for the rendezvous socket")
@@ -104,6 +103,9 @@ DSL_MESSAGE(AgentProblem, "an agent's report of a problem")
 std::string encode(const Hello& message) {
     return write_fields(message);
 }
+std::string encode(const AgentHello& message) {
+    return write(message);
+}
 
 // A later version may have more fields: its number is what the agent needs to say so.
 template <>
@@ -112,6 +114,19 @@ Hello decode<Hello>(std::string_view bytes) {
     hello.protocol_version = WireReader(bytes, "hello").u32();
     return hello.protocol_version == kAgentProtocolVersion ? read_fields<Hello>(bytes, "hello")
                                                            : hello;
+}
+
+// So has the launcher with an agent's; number and version stand first in every one.
+template <>
+AgentHello decode<AgentHello>(std::string_view bytes) {
+    WireReader reader(bytes, "the agent's hello");
+    AgentHello hello;
+    hello.protocol_version = reader.u32();
+    if (hello.protocol_version == kAgentProtocolVersion) {
+        return read<AgentHello>(bytes, "the agent's hello");
+    }
+    hello.version = reader.string();
+    return hello;
 }
 
 }  // namespace dslaunch

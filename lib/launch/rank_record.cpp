@@ -62,17 +62,21 @@ std::optional<BehindRank> find_behind(const std::vector<RankRecord>& ranks) {
     }
     if (newest == nullptr) return std::nullopt;
     std::optional<BehindRank> behind;
-    const auto key = [&](size_t index, std::chrono::duration<double> silence) {
-        const bool silent = silence > kHeartbeatSilenceMax;
-        return std::make_tuple(!silent, ranks[index].heartbeat->steps_done());
+    using Seconds = std::chrono::duration<double>;
+    const auto silence_of = [&](const RankRecord& rank) {
+        // It stands still since its start.
+        return rank.heartbeat ? Seconds(newest->heard_at - rank.heard_at) : Seconds::max();
+    };
+    const auto key = [&](const RankRecord& rank) {
+        return std::make_tuple(silence_of(rank) <= kHeartbeatSilenceMax,
+                               rank.heartbeat ? rank.heartbeat->steps_done() : -1.0);
     };
     for (size_t i = 0; i < ranks.size(); ++i) {
-        if (!ranks[i].heartbeat) continue;
-        const std::chrono::duration<double> silence = newest->heard_at - ranks[i].heard_at;
-        if (silence <= kHeartbeatSilenceMax && ranks[i].heartbeat->steps_done() >= steps_most)
-            continue;
-        if (!behind || key(i, silence) < key(behind->index, behind->silence))
-            behind = BehindRank{i, silence};
+        const RankRecord& rank = ranks[i];
+        if (!rank.heartbeat && (!rank.started || (rank.ended && !rank.told_to_end))) continue;
+        if (std::get<0>(key(rank)) && std::get<1>(key(rank)) >= steps_most) continue;
+        if (!behind || key(rank) < key(ranks[behind->index]))
+            behind = BehindRank{i, silence_of(rank)};
     }
     return behind;
 }

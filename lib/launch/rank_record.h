@@ -40,10 +40,12 @@ struct RankRecord {
                                                  const std::vector<RankRecord>& ranks);
 
 // The rank for which the others wait, by their heartbeats: one that has been silent for some
-// intervals while others spoke, else the one that has done least. Nothing when no rank stands out.
+// intervals, or since its start, while others spoke, else the one that has done least. Nothing when
+// no rank stands out.
 struct BehindRank {
     size_t index = 0;
-    std::chrono::duration<double> silence{};  // between its newest heartbeat and that of any rank
+    // Between its newest heartbeat and that of any rank; the largest number: it never had one.
+    std::chrono::duration<double> silence{};
 };
 [[nodiscard]] std::optional<BehindRank> find_behind(const std::vector<RankRecord>& ranks);
 

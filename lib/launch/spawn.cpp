@@ -200,7 +200,8 @@ SpawnResult spawn(const SpawnRequest& request) {
         return {pid, {}};
     }
     ::waitpid(pid, nullptr, 0);
-    return {-1, failure_text(request, prepared, failure)};
+    const bool is_there = failure.stage == Stage::kExec && failure.error_number != ENOENT;
+    return {-1, failure_text(request, prepared, failure), is_there ? 126 : 127};
 }
 
 EnvironmentList own_environment() {

@@ -29,7 +29,9 @@ struct SpawnRequest {
 
 struct SpawnResult {
     pid_t pid = -1;
-    std::string error;  // not empty: nothing runs; what failed, in words
+    std::string error;    // not empty: nothing runs; what failed, in words
+    int exit_code = 127;  // when nothing runs, what a shell would end with: 126 for a program that
+                          // is there and cannot run
 };
 
 // Starts the program in a process group of its own, with default signals and none blocked. Waits

@@ -13,6 +13,8 @@ inline constexpr std::chrono::milliseconds kUnkillableMax{10'000};
 inline constexpr std::chrono::milliseconds kPingInterval{3'000};
 // … and believes the other gone after this long without a byte.
 inline constexpr std::chrono::milliseconds kSilenceMax{15'000};
+// Before the first byte: the launcher may have a thousand others to start, and speaks when it has.
+inline constexpr std::chrono::milliseconds kFirstByteMax{60'000};
 // A relay is asked this often, and believed gone after this long: before the agents behind it are.
 inline constexpr std::chrono::milliseconds kRelayPingInterval{1'000};
 inline constexpr std::chrono::milliseconds kRelaySilenceMax{11'000};

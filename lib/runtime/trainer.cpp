@@ -116,8 +116,8 @@ void Trainer::run(const Instruction& instruction) {
 
 Heartbeat Trainer::heartbeat() const {
     Heartbeat heartbeat;
-    heartbeat.instructions_done = executor_.instructions_done();
-    heartbeat.instructions_per_step = parts_.plan->instructions.size();
+    heartbeat.instructions_done = executor_.instructions_done() + ends_reached_;
+    heartbeat.instructions_per_step = parts_.plan->instructions.size() + 1;
     const int64_t step = step_.load(std::memory_order_relaxed);
     heartbeat.where = step == 0 ? "before the first step" : fmt::format("step {}", step);
     if (evaluating_.load(std::memory_order_relaxed)) heartbeat.where += ", evaluating";
@@ -229,6 +229,7 @@ Trainer::StepFacts Trainer::gather(double loss) {
     faults_before_ = usage.page_faults;
     data_waited_before_ = data_waited;
     StepFacts all;
+    ++ends_reached_;
     const std::vector<std::string> ranks = parts_.collectives->all_gather(encode_facts(mine));
     for (const std::string& bytes : ranks) {
         const RankFacts facts = decode_facts(bytes);

@@ -89,6 +89,8 @@ class Trainer final : private InstructionRunner {
     std::array<Bytes, kBufferKinds> kind_peaks_;
     std::atomic<int64_t> step_{0};  // under way, from 1
     std::atomic<bool> evaluating_{false};
+    // Steps whose end this rank has come to: one instruction more, for whom the others wait there.
+    std::atomic<uint64_t> ends_reached_{0};
     SystemClock clock_;
     TimePoint last_step_end_{};
     TimePoint train_begin_{};

@@ -5,6 +5,8 @@
 #include <fmt/core.h>
 
 #include "cluster/promise.h"
+#include "launch/frame.h"
+#include "launch/messages.h"
 #include "support/pty_process.h"
 #include "support/rig_hosts.h"
 
@@ -207,6 +209,49 @@ TEST_CASE("P9: of 16 hosts 7 are broken in 7 ways, and all 7 are named in one me
 }
 TEST_CASE("P9 with 64 hosts", "[.long]") {
     name_broken_hosts(57);
+}
+
+namespace {
+
+// The job runs /bin/true on so many pretended hosts, each with an agent.
+void start_agents(int count, int fanout) {
+    std::string hosts = "n1";
+    for (int i = 2; i <= count; ++i) hosts += fmt::format(",n{}", i);
+    const TemporaryFolder folder;
+    const auto began = Steady::now();
+    JobProcess job(
+        folder, {std::string(DSL_BINARY_DIR) + "/launch_probe", "transport=local", "hosts=" + hosts,
+                 fmt::format("fanout={}", fanout), "connect_ms=240000", "--", "/bin/true"});
+    const int code = job.wait(300'000);
+    INFO(job.err());
+    CHECK(code == 0);
+    std::printf("P9 %d agents on one machine, fan-out %d: job over after %.1f s\n", count, fanout,
+                milliseconds_since(began) / 1000);
+}
+
+}  // namespace
+
+TEST_CASE("P9: an agent waits for a launcher that has many others to start", "[.long]") {
+    const TemporaryFolder folder;
+    Hello hello;
+    hello.node_name = "n1";
+    std::ofstream(folder.path() + "/hello", std::ios::binary)
+        << encode(Frame{FrameKind::kHello, encode(hello)});
+    // Longer than the silence that ends an agent in its work.
+    JobProcess agent(folder, {"sh", "-c",
+                              fmt::format("(sleep 18; cat {}/hello; sleep 2) | {} agent --stdio",
+                                          folder.path(), kDslaunch)});
+    static_cast<void>(agent.wait(60'000));
+    INFO(agent.err());
+    FrameDecoder frames(/*with_greeting=*/true);
+    frames.append(agent.out());
+    const auto answer = frames.next();
+    REQUIRE(answer.has_value());
+    CHECK(answer->kind == FrameKind::kAgentHello);
+}
+
+TEST_CASE("P9: a thousand agents run one job, with a tree and without", "[.long]") {
+    for (const int fanout : {32, 0}) start_agents(1'000, fanout);
 }
 
 }  // namespace dslaunch::test

@@ -6,6 +6,7 @@
 #include <filesystem>
 
 #include "cluster/promise.h"
+#include "support/rig_hosts.h"
 #include "support/skip.h"
 
 namespace dslaunch::test {
@@ -197,6 +198,77 @@ TEST_CASE("P2: a killed agent's host is named, and nothing stays on any host") {
 }
 TEST_CASE("P2 with 200 agents", "[.long]") {
     kill_agents(200);
+}
+
+namespace {
+
+// The processes that the launcher itself has started, dead ones apart.
+std::vector<ProcessName> children_of(pid_t parent) {
+    std::vector<ProcessName> found;
+    for (const ProcessName& each : descendants(parent))
+        if (parent_of(each.pid) == parent) found.push_back(each);
+    return found;
+}
+
+struct Child {
+    std::string launcher;
+    std::string program;    // that must be there
+    bool is_needed = true;  // else the job goes on without it
+};
+
+// The launcher's first child is killed while two ranks on two hosts run.
+void kill_child(const Child& child, const Words& launch) {
+    const TemporaryFolder folder;
+    std::ofstream(folder.path() + "/hostfile") << "n[1-2] slots=1\n";
+    Words words = launch;
+    words.insert(words.end(), {"--hostfile", folder.path() + "/hostfile", "--launcher",
+                               child.launcher, kStub, "stubborn", folder.path() + "/pids"});
+    JobProcess job(folder, words);
+    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }, 30'000));
+    const auto workers = recorded_processes(folder);
+    const auto children = children_of(job.pid());
+    REQUIRE(!children.empty());
+    const auto began = Steady::now();
+    REQUIRE(signal_process(children.front(), SIGKILL));
+    if (!child.is_needed) {
+        std::this_thread::sleep_for(std::chrono::seconds(2));
+        for (const ProcessName& each : workers) CHECK(name_process(each.pid) == each);
+        for (int i = 0; i < 2; ++i) {
+            job.signal(SIGINT);
+            std::this_thread::sleep_for(std::chrono::milliseconds(150));
+        }
+    }
+    const int code = job.wait(40'000);
+    INFO(child.launcher << "\n" << job.err());
+    CHECK(code > 0);
+    CHECK((child.is_needed || code == 76));
+    CHECK(wait_until([&] { return all_gone(workers); }, 5'000));
+    std::printf("P2 the launcher's own child killed, %s: ended with %d after %.0f ms\n",
+                child.launcher.c_str(), code, milliseconds_since(began));
+}
+
+bool has_program(const std::string& name) {
+    return std::system(("command -v " + name + " >/dev/null").c_str()) == 0;
+}
+
+}  // namespace
+
+TEST_CASE("P2: a job whose launcher loses a child is never a success, and leaves nothing") {
+    kill_child({"local", ""}, {kDslaunch, "--quiet"});
+    const RigHosts rig(2, "P2: killed children of the launcher over ssh");
+    if (!rig.usable()) return;
+    // Agents that pdsh has started have called back: they do not need it any more.
+    const Child children[] = {
+        {"openssh", "ssh"}, {"pdsh", "pdsh", /*is_needed=*/false}, {"openmpi", "mpirun"}};
+    for (const Child& child : children) {
+        if (!has_program(child.program)) {
+            report_skipped("a killed child of --launcher " + child.launcher,
+                           child.program + " is missing");
+            continue;
+        }
+        kill_child(child,
+                   rig.on(0, {kDslaunch, "--ssh-config", rig.config("good"), "--device", "cpu"}));
+    }
 }
 
 TEST_CASE("P3: the rank that dies is named, whatever it dies of, and the code is never 0") {

@@ -11,6 +11,10 @@
 //   stub_rank stat FILE IDS              asks for FILE, on a file system that may never answer
 //   stub_rank listen PORT                takes connections on every address and never says a word
 //   stub_rank write FILE                 copies FILE to stdout and stderr, then ends with 3
+//   stub_rank progress FILE STEPS MS EVERY SAVE_MS
+//                                        rank 0 makes STEPS steps of MS milliseconds and keeps how
+//                                        many in FILE after EVERY ones, which takes SAVE_MS; a
+//                                        start goes on from there. The others wait for FILE.done
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/mman.h>
@@ -156,6 +160,43 @@ int copy_out(const char* path) {
     return 3;
 }
 
+void sleep_until(timespec& when, int64_t more_ms) {
+    when.tv_nsec += (more_ms % 1000) * 1'000'000;
+    when.tv_sec += more_ms / 1000 + when.tv_nsec / 1'000'000'000;
+    when.tv_nsec %= 1'000'000'000;
+    while (::clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, nullptr) != 0) {
+    }
+}
+
+void write_whole(const std::string& path, const std::string& text) {
+    const int fd = ::open((path + ".part").c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+    write_all(fd, text);
+    ::close(fd);
+    ::rename((path + ".part").c_str(), path.c_str());
+}
+
+int make_progress(const std::string& path, long steps, int step_ms, long every, int save_ms) {
+    if (own_rank() != "0") {
+        while (::access((path + ".done").c_str(), F_OK) != 0) ::usleep(20'000);
+        return 0;
+    }
+    long done = 0;
+    if (FILE* file = std::fopen(path.c_str(), "re")) {
+        if (std::fscanf(file, "%ld", &done) != 1) return 126;
+        std::fclose(file);
+    }
+    timespec when{};
+    ::clock_gettime(CLOCK_MONOTONIC, &when);
+    while (done < steps) {
+        sleep_until(when, step_ms);
+        if (++done % every != 0) continue;
+        sleep_until(when, save_ms);
+        write_whole(path, std::to_string(done));
+    }
+    write_whole(path + ".done", "");
+    return 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -170,6 +211,9 @@ int main(int argc, char** argv) {
         return ::stat(argv[2], &status);
     }
     if (what == "listen" && argc == 3) return listen_silently(std::atoi(argv[2]));
+    if (what == "progress" && argc == 7)
+        return make_progress(argv[2], std::atol(argv[3]), std::atoi(argv[4]), std::atol(argv[5]),
+                             std::atoi(argv[6]));
     if (what == "write" && argc == 3) return copy_out(argv[2]);
     return 126;
 }

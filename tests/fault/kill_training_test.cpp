@@ -1,65 +1,17 @@
 // A training job that is interrupted, or whose worker, agent or launcher is killed: what was asked
 // for is saved, the culprit is named, and nothing is left running.
-#include <sys/prctl.h>
-
 #include <cstdio>
 #include <filesystem>
 
 #include "support/catch.h"
-#include "support/train_job.h"
+#include "support/endless_job.h"
 
 namespace dslaunch::test {
 namespace {
 
-std::string command_line(const ProcessName& process) {
-    std::ifstream file("/proc/" + std::to_string(process.pid) + "/cmdline");
-    return {std::istreambuf_iterator<char>(file), {}};
-}
-
 double elapsed_ms(Steady::time_point from) {
     return std::chrono::duration<double, std::milli>(Steady::now() - from).count();
 }
-
-// gpt.pt on two pretended hosts with two ranks each, without an end.
-struct EndlessJob {
-    TemporaryFolder folder;
-    JobProcess process;
-
-    explicit EndlessJob(const std::vector<std::string>& options = {})
-        : process(folder, command(options)) {
-        REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
-    }
-    std::vector<std::string> command(const std::vector<std::string>& options) const {
-        std::ifstream file(fixture_file("models/gpt.json"));
-        write_file(folder.path() + "/config.json",
-                   fixture_config(Json::parse(file), 1, 10'000'000).dump());
-        write_file(folder.path() + "/hostfile", "left slots=2\nright slots=2\n");
-        std::vector<std::string> words = {kLauncher,    "--hostfile", folder.path() + "/hostfile",
-                                          "--launcher", "local",      "--device",
-                                          "cpu",        "--output",   folder.path() + "/out"};
-        words.insert(words.end(), options.begin(), options.end());
-        words.insert(words.end(),
-                     {fixture_file("models/gpt.pt"), "--config", folder.path() + "/config.json"});
-        return words;
-    }
-    [[nodiscard]] std::vector<std::string> metrics() const {
-        std::ifstream file(folder.path() + "/out/metrics.jsonl");
-        std::vector<std::string> lines;
-        for (std::string line; std::getline(file, line);) lines.push_back(line);
-        return lines;
-    }
-    // Returns when some steps are done.
-    void await_steps() const {
-        INFO(process.err());
-        REQUIRE(wait_until([&] { return metrics().size() >= 3; }, 30'000));
-    }
-    [[nodiscard]] std::vector<ProcessName> processes(const std::string& word) const {
-        std::vector<ProcessName> found;
-        for (const ProcessName& each : descendants(process.pid()))
-            if (command_line(each).find(word) != std::string::npos) found.push_back(each);
-        return found;
-    }
-};
 
 // Everything that the job had is gone within LIMIT_MS; prints how long it took.
 void check_gone(const std::vector<ProcessName>& all, const char* what, int limit_ms) {

@@ -84,6 +84,11 @@ TEST_CASE("a hello of another version still tells its number") {
     Hello hello;
     hello.protocol_version = 77;
     CHECK(decode<Hello>(encode(hello) + "fields of the future").protocol_version == 77);
+    AgentHello answer;
+    answer.protocol_version = 78;
+    answer.version = "9.9";
+    CHECK(decode<AgentHello>(encode(answer) + "fields of the future").protocol_version == 78);
+    CHECK(decode<AgentHello>(encode(answer) + "fields of the future").version == "9.9");
 }
 
 TEST_CASE("lines are cut at newlines and at the limit, and nothing is lost") {

@@ -120,6 +120,19 @@ TEST_CASE("the report of a hang names the rank for which the others wait, and wh
                Catch::Contains("  behind is rank 1 on host right (pid 77), silent for 3.5 s: step "
                                "5, compute: Forward of segment 3 (layers.3); 47 instructions done, "
                                "the others 52 to 52\n"));
+    // One that stands still since its start has done less than any other.
+    RankRecord unheard = told(ended(3, 0, SIGKILL));
+    unheard.rank = 2;
+    unheard.host = "right";
+    unheard.pid = 78;
+    unheard.started = true;
+    CHECK_THAT(describe_failure({waiting, stopped, unheard}, 0, {}),
+               Catch::Contains("  behind is rank 2 on host right (pid 78): nothing was heard of it "
+                               "since its start\n"));
+    // One that ended by itself does not keep others waiting.
+    unheard.told_to_end = false;
+    CHECK_THAT(describe_failure({waiting, stopped, unheard}, 0, {}),
+               Catch::Contains("  behind is rank 1 on host right"));
     waiting.failure->code = static_cast<uint32_t>(ExitCode::kInput);
     CHECK_THAT(describe_failure({waiting, stopped}, 0, {}), !Catch::Contains("behind is"));
 }

@@ -1,0 +1,228 @@
+// P5: a rank for which the others wait is named when the time limit is over: one that is stopped,
+// one whose compute lane does not come to the next collective though its process lives and speaks,
+// and one that has another plan. A job in which nothing is wrong is never accused.
+#include <fmt/format.h>
+#include <sys/ptrace.h>
+
+#include <atomic>
+#include <optional>
+#include <random>
+#include <thread>
+
+#include "support/catch.h"
+#include "support/endless_job.h"
+#include "support/figures.h"
+#include "support/rig_hosts.h"
+
+namespace dslaunch::test {
+namespace {
+
+// Its waits while it sets up count too, on a machine that may be busy.
+constexpr int kTimeoutS = 5;
+// Beyond the limit: heartbeats come once a second, and the ranks share two processors with the
+// rest of the machine.
+constexpr double kSlackMs = 6'000;
+
+// Holds one thread of a process still, the main one being the compute lane, until the process ends:
+// its other threads go on, so it beats, but does not come to its next collective. It is held where
+// it computes, not where it waits for others.
+class HeldThread {
+  public:
+    explicit HeldThread(pid_t thread_id)
+        : holder_([this, thread_id] {
+              held_ = ::ptrace(PTRACE_SEIZE, thread_id, nullptr, nullptr) == 0 &&
+                      stop_where_it_computes(thread_id);
+              decided_ = true;
+              int status = 0;
+              // Who traces a process must take its end, or it stays as a zombie.
+              while (held_ && ::waitpid(thread_id, &status, __WALL) == thread_id)
+                  if (WIFEXITED(status) || WIFSIGNALED(status)) return;
+          }) {}
+    HeldThread(const HeldThread&) = delete;
+    HeldThread& operator=(const HeldThread&) = delete;
+    ~HeldThread() { holder_.join(); }
+    [[nodiscard]] bool holds() const {
+        return wait_until([this] { return decided_.load(); }, 30'000) && held_;
+    }
+
+  private:
+    static bool stop_where_it_computes(pid_t thread_id) {
+        for (int attempt = 0; attempt < 2'000; ++attempt) {
+            int status = 0;
+            if (::ptrace(PTRACE_INTERRUPT, thread_id, nullptr, nullptr) != 0 ||
+                ::waitpid(thread_id, &status, __WALL) != thread_id || !WIFSTOPPED(status))
+                return false;
+            // The number of the system call that it is in.
+            std::ifstream file("/proc/" + std::to_string(thread_id) + "/syscall");
+            std::string call;
+            file >> call;
+            if (call == "-1") return true;
+            ::ptrace(PTRACE_CONT, thread_id, nullptr, nullptr);
+            std::this_thread::sleep_for(std::chrono::milliseconds(7));
+        }
+        return false;
+    }
+    std::atomic<bool> decided_ = false;
+    std::atomic<bool> held_ = false;
+    std::thread holder_;
+};
+
+enum class Stall { kStopped, kStoppedEarly, kAsleep };
+
+const char* name_of(Stall how) {
+    switch (how) {
+        case Stall::kStopped:
+            return "stopped (SIGSTOP)";
+        case Stall::kStoppedEarly:
+            return "stopped while it sets up";
+        case Stall::kAsleep:
+            return "asleep before a collective";
+    }
+    return "";
+}
+
+// The rank of a dsworker, as it knows it.
+int rank_of(const ProcessName& worker) {
+    std::ifstream file("/proc/" + std::to_string(worker.pid) + "/environ");
+    const std::string text = '\0' + std::string(std::istreambuf_iterator<char>(file), {});
+    const size_t at = text.find(std::string("\0RANK=", 6));
+    REQUIRE(at != std::string::npos);
+    return std::atoi(text.c_str() + at + 6);
+}
+
+// One of four ranks stalls; true when exactly it is named. Adds the time from the stall to the
+// launcher's end.
+bool stalls_and_is_named(Stall how, std::mt19937& dice, Figures& figures) {
+    EndlessJob job({"--timeout", std::to_string(kTimeoutS)});
+    if (how != Stall::kStoppedEarly) job.await_steps();
+    REQUIRE(wait_until([&] { return job.processes("/dsworker").size() == 4; }, 60'000));
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(std::uniform_int_distribution<int>(0, 200)(dice)));
+    const auto workers = job.processes("/dsworker");
+    REQUIRE(workers.size() == 4);
+    const ProcessName victim = workers[std::uniform_int_distribution<size_t>(0, 3)(dice)];
+    const int rank = rank_of(victim);
+    std::optional<HeldThread> held;
+    if (how == Stall::kAsleep) {
+        held.emplace(victim.pid);
+        REQUIRE(held->holds());
+    } else {
+        REQUIRE(signal_process(victim, SIGSTOP));
+    }
+    const auto began = Steady::now();
+    const int code = job.process.wait(60'000);
+    const double detected_ms = milliseconds_since(began);
+    const std::string report = job.process.err();
+    INFO(name_of(how) << ", rank " << rank << "\n" << report);
+    CHECK(code == 69);
+    // While it sets up, some of the time had run before.
+    if (how != Stall::kStoppedEarly) CHECK(detected_ms > 1e3 * kTimeoutS - 200);
+    CHECK(detected_ms < 1e3 * kTimeoutS + kSlackMs);
+    figures.add(detected_ms);
+    const std::string words = fmt::format("behind is rank {} on host {} (pid {})", rank,
+                                          rank < 2 ? "left" : "right", victim.pid);
+    const bool named = report.find(words) != std::string::npos;
+    CHECK(named);
+    CHECK(wait_until([] { return descendants(::getpid()).empty(); }, 5'000));
+    return named;
+}
+
+void stall_ranks(Stall how, int runs) {
+    std::mt19937 dice(5);
+    Figures figures;
+    int named = 0;
+    for (int run = 0; run < runs; ++run) named += stalls_and_is_named(how, dice, figures) ? 1 : 0;
+    figures.print(fmt::format("P5 one of 4 ranks {}, --timeout {}, named in {} of {}: job ended",
+                              name_of(how), kTimeoutS, named, runs));
+}
+
+// Trains for SECONDS with nothing wrong but neighbours on the same processors.
+void train_without_alarm(int seconds) {
+    EndlessJob job({"--timeout", std::to_string(kTimeoutS)});
+    job.await_steps();
+    const auto began = Steady::now();
+    std::this_thread::sleep_for(std::chrono::seconds(seconds));
+    const bool lives = name_process(job.process.pid()).start_time != 0;
+    job.process.signal(SIGINT);
+    const int code = job.process.wait(60'000);
+    const std::string report = job.process.err();
+    INFO(report);
+    CHECK(lives);
+    CHECK(code == 76);
+    size_t alarms = 0;
+    for (const char* word : {"behind is rank", "failed first", "is lost"})
+        alarms += report.find(word) != std::string::npos ? 1 : 0;
+    CHECK(alarms == 0);
+    const auto steps = job.metrics();
+    REQUIRE(!steps.empty());
+    std::printf("P5 healthy training of 4 ranks, --timeout %d: %zu steps in %.0f s, %zu alarms\n",
+                kTimeoutS, steps.size(), milliseconds_since(began) / 1e3, alarms);
+    CHECK(steps.size() > static_cast<size_t>(seconds));
+}
+
+}  // namespace
+
+TEST_CASE("P5: a rank that is stopped is named within the time limit") {
+    stall_ranks(Stall::kStopped, 2);
+}
+TEST_CASE("P5: a rank that is stopped while it sets up is named within the time limit") {
+    stall_ranks(Stall::kStoppedEarly, 2);
+}
+TEST_CASE("P5: a rank that beats but does not come to the next collective is named") {
+    stall_ranks(Stall::kAsleep, 2);
+}
+TEST_CASE("P5 with 20 ranks each way", "[.long]") {
+    for (const Stall how : {Stall::kStopped, Stall::kStoppedEarly, Stall::kAsleep})
+        stall_ranks(how, 20);
+}
+
+TEST_CASE("P5: a rank whose plan is another one is named before the first step") {
+    const RigHosts rig(2, "P5: hosts whose ranks hold different plans");
+    if (!rig.usable()) return;
+    const TemporaryFolder folder;
+    std::ifstream facts_file(fixture_file("models/gpt.json"));
+    const Json facts = Json::parse(facts_file);
+    write_file(folder.path() + "/config.json", fixture_config(facts, 1, 3).dump());
+    write_file(folder.path() + "/other.json", fixture_config(facts, 2, 3).dump());
+    write_file(folder.path() + "/hostfile", "n1 slots=1\nn2 slots=1 port=24\n");
+    // A second sshd on n2 for which the config is another file.
+    std::ifstream key_file(rig.folder() + "/host.pub");
+    std::string type, key;
+    key_file >> type >> key;
+    std::ofstream(rig.folder() + "/known_hosts", std::ios::app)
+        << "[n2]:24 " << type << " " << key << "\n";
+    REQUIRE(rig.run(2, {"sh", "-c",
+                        fmt::format("mount --bind {0}/other.json {0}/config.json && exec "
+                                    "/usr/sbin/sshd -f /dev/null -p 24 -o PidFile=none -o "
+                                    "HostKey={1}/host -o AuthorizedKeysFile={1}/authorized_keys "
+                                    "-o StrictModes=no -o UsePAM=no",
+                                    folder.path(), rig.folder())}) == 0);
+    for (const bool compared : {true, false}) {
+        std::vector<std::string> words =
+            rig.on(0, {kLauncher, "--hostfile", folder.path() + "/hostfile", "--ssh-config",
+                       rig.config("good"), "--device", "cpu", "--output", folder.path() + "/out"});
+        if (!compared) words.push_back("--no_ssh_check");
+        words.insert(words.end(),
+                     {fixture_file("models/gpt.pt"), "--config", folder.path() + "/config.json"});
+        const auto began = Steady::now();
+        JobProcess job(folder, words);
+        const int code = job.wait(60'000);
+        const std::string report = job.err();
+        INFO(report);
+        CHECK(code == (compared ? 67 : 74));
+        CHECK(report.find(compared ? "config.json" : "rank 1 has another step plan") !=
+              std::string::npos);
+        CHECK(folder.read("out/metrics.jsonl").empty());
+        std::printf("P5 ranks with different plans, files %s: ended with %d after %.1f s\n",
+                    compared ? "compared" : "not compared", code, milliseconds_since(began) / 1e3);
+    }
+}
+
+TEST_CASE("P5: a training in which nothing is wrong is not accused") {
+    train_without_alarm(10);
+}
+TEST_CASE("P5: five minutes of training in which nothing is wrong bring no alarm", "[.long]") {
+    train_without_alarm(300);
+}
+
+}  // namespace dslaunch::test

@@ -1,0 +1,62 @@
+// A training job without an end, for tests that stop, stall or kill parts of it.
+#pragma once
+
+#include <sys/prctl.h>
+
+#include <string>
+#include <vector>
+
+#include "support/catch.h"
+#include "support/train_job.h"
+
+namespace dslaunch::test {
+
+// The words of a process's command line, each ended by a zero byte.
+inline std::string command_line(const ProcessName& process) {
+    std::ifstream file("/proc/" + std::to_string(process.pid) + "/cmdline");
+    return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// gpt.pt on two pretended hosts with two ranks each, without an end.
+struct EndlessJob {
+    TemporaryFolder folder;
+    JobProcess process;
+
+    explicit EndlessJob(const std::vector<std::string>& options = {})
+        : process(folder, command(options)) {
+        REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+    }
+    [[nodiscard]] std::vector<std::string> command(const std::vector<std::string>& options) const {
+        std::ifstream file(fixture_file("models/gpt.json"));
+        write_file(folder.path() + "/config.json",
+                   fixture_config(Json::parse(file), 1, 10'000'000).dump());
+        write_file(folder.path() + "/hostfile", "left slots=2\nright slots=2\n");
+        std::vector<std::string> words = {kLauncher,    "--hostfile", folder.path() + "/hostfile",
+                                          "--launcher", "local",      "--device",
+                                          "cpu",        "--output",   folder.path() + "/out"};
+        words.insert(words.end(), options.begin(), options.end());
+        words.insert(words.end(),
+                     {fixture_file("models/gpt.pt"), "--config", folder.path() + "/config.json"});
+        return words;
+    }
+    [[nodiscard]] std::vector<std::string> metrics() const {
+        std::ifstream file(folder.path() + "/out/metrics.jsonl");
+        std::vector<std::string> lines;
+        for (std::string line; std::getline(file, line);) lines.push_back(line);
+        return lines;
+    }
+    // Returns when some steps are done.
+    void await_steps() const {
+        const bool stepped = wait_until([&] { return metrics().size() >= 3; }, 30'000);
+        INFO(process.err());
+        REQUIRE(stepped);
+    }
+    [[nodiscard]] std::vector<ProcessName> processes(const std::string& word) const {
+        std::vector<ProcessName> found;
+        for (const ProcessName& each : descendants(process.pid()))
+            if (command_line(each).find(word) != std::string::npos) found.push_back(each);
+        return found;
+    }
+};
+
+}  // namespace dslaunch::test

@@ -84,7 +84,7 @@ class Session {
             case 1:
                 return receiver_.take_chunks(good_chunks());
             case 2:
-                return receiver_.take_piece(good_piece(bytes.size()));
+                return receiver_.take_piece(next_piece(bytes));
             case 3:
                 return offer(inside(decode_push_offer(bytes)));
             case 4:
@@ -110,11 +110,13 @@ class Session {
     PushChunks good_chunks() const {
         return {offer_.id, content_.empty() ? std::string() : hash_of(content_, false)};
     }
-    PushPiece good_piece(size_t wanted) {
+    // What comes next, as long as BYTES and one more; damaged where BYTES begin with `!`.
+    PushPiece next_piece(std::string_view bytes) {
         const auto at = static_cast<int64_t>(sent_bytes_);
         PushPiece piece{offer_.id, at, content_.substr(std::min(sent_bytes_, content_.size()))};
-        piece.bytes.resize(std::min(piece.bytes.size(), wanted + 1));
+        piece.bytes.resize(std::min(piece.bytes.size(), bytes.size() + 1));
         sent_bytes_ += piece.bytes.size();
+        if (bytes.starts_with('!') && !piece.bytes.empty()) piece.bytes.front() ^= 1;
         return piece;
     }
     static PushOffer inside(PushOffer offer) {

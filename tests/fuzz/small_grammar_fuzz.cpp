@@ -1,6 +1,6 @@
 // libFuzzer: the small grammars of options and files, by the first byte: lists of processors, where
-// a launcher listens, ProxyJump, patterns of host names, words in quotes. Each is refused or means
-// what an independent reading, or its own written form, says.
+// a launcher listens, ProxyJump, patterns of host names, words in quotes, host names. Each is
+// refused or means what an independent reading, or its own written form, says.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -9,8 +9,10 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "base/words.h"
 #include "fuzz/error_checks.h"
+#include "launch/hostfile.h"
 #include "launch/join_endpoint.h"
 #include "launch/ssh_config.h"
 #include "launch/ssh_target.h"
@@ -45,7 +47,12 @@ void try_endpoint(std::string_view text) {
 
 void try_proxy_jump(std::string_view text) {
     const auto jumps = parse_proxy_jump(std::string(text), "file:1");
-    for (const HostAddress& jump : jumps) {
+    const std::vector<std::string> entries = split(text, ',');
+    DSL_CHECK(jumps.size() == entries.size(), "a host for each entry");
+    for (size_t i = 0; i < jumps.size(); ++i) {
+        const HostAddress& jump = jumps[i];
+        const size_t before_port = entries[i].find_last_not_of("0123456789");
+        DSL_CHECK(jump.port == 0 || entries[i].at(before_port) == ':', "a port stands behind `:`");
         DSL_CHECK(jump.port >= 0 && jump.port <= kPortMax, "a port, or none");
         DSL_CHECK(jump.name.find_first_not_of(kNameLetters) == std::string::npos, "a name");
     }
@@ -90,8 +97,16 @@ void try_words(std::string_view text) {
     DSL_CHECK(split_words(written, Comments::kEndTheLine) == words, "read back");
 }
 
+void try_host_name(std::string_view text) {
+    if (!is_host_name(text)) return;
+    const bool bracketed = text.front() == '[' && text.back() == ']';
+    if (bracketed) text = text.substr(1, text.size() - 2);
+    DSL_CHECK(text.find_first_not_of(kNameLetters) == std::string_view::npos, "nothing else");
+    DSL_CHECK(bracketed || text.find(':') == std::string_view::npos, "IPv6 stands in brackets");
+}
+
 constexpr void (*kGrammars[])(std::string_view) = {try_processors, try_endpoint, try_proxy_jump,
-                                                   try_pattern, try_words};
+                                                   try_pattern,    try_words,    try_host_name};
 
 }  // namespace
 

@@ -5,7 +5,8 @@
 #       fuzz-fast: optimized, undefined behaviour traps, libstdc++'s assertions; about 50 times the executions a second. Its
 #       corpus goes through the programs of `fuzz` afterwards.
 #   -s  seconds for each (60); -r  executions for each instead, as 100000000
-#   -k  keep: make the smallest set of inputs that covers what the working corpus covers tests/fuzz/corpus, and run nothing
+#   -k  keep: make tests/fuzz/corpus the smallest set of inputs that covers what the working corpus covers, beside those that
+#       have a name of their own (found faults), and run nothing
 #   NAME  as hostfile_fuzz; without one all of them
 # Both builds grow one working corpus, build/fuzz/corpus/NAME. What they print is in build/fuzz/NAME.log; what a fuzzer finds is
 # left as build/fuzz/NAME-crash-*, and belongs into tests/fuzz/corpus/NAME once it is mended: `make test` walks those.
@@ -29,7 +30,7 @@ command -v clang++ >/dev/null || {
     exit 0
 }
 names=("$@")
-[ $# -gt 0 ] || names=($(basename -a -s .cpp tests/fuzz/*_fuzz.cpp))
+[ $# -gt 0 ] || mapfile -t names < <(basename -a -s .cpp tests/fuzz/*_fuzz.cpp)
 
 build_with() {
     [ -e "build/$1/build.ninja" ] || cmake --preset "$1" >/dev/null
@@ -74,8 +75,10 @@ keep_one() {
     fresh=$(mktemp -d)
     build/fuzz/bin/"$name" "${common[@]}" -set_cover_merge=1 -use_counters=0 -max_len=4096 "$fresh" "$kept" \
         "build/fuzz/corpus/$name" >"build/fuzz/$name.log" 2>&1
-    rm -rf "$kept" && mkdir -p "$kept" && cp "$fresh"/* "$kept" && rm -rf "$fresh"
-    echo "$name: $(ls "$kept" | wc -l) inputs, $(cat "$kept"/* | wc -c) bytes"
+    mkdir -p "$kept"
+    find "$kept" -type f | grep -E '/[0-9a-f]{40}$' | xargs -r rm
+    cp "$fresh"/* "$kept" && rm -rf "$fresh"
+    echo "$name: $(find "$kept" -type f | wc -l) inputs, $(cat "$kept"/* | wc -c) bytes"
 }
 
 build_with fuzz

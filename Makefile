@@ -4,7 +4,8 @@
 #   make build       build the release programs into build/release/bin
 #   make test-long   also what takes minutes: long matrices, headers alone, sanitizers, fuzzers
 #   make sanitize    the tests without LibTorch, under address+undefined and thread sanitizers
-#   make fuzz        the fuzzers of tests/fuzz, FUZZ_SECONDS each (60)
+#   make fuzz        the fuzzers of tests/fuzz, FUZZ_SECONDS each (60) or FUZZ_RUNS executions;
+#                    FUZZ_BUILD=fuzz-fast for the fast build, FUZZ="hostfile_fuzz …" for some of them
 #   make bench       measure beside PyTorch, DeepSpeed (fetches both) and fio, write docs/measurements.md
 #   make format      format every file; make format-check only looks
 #   make tidy        clang-tidy over what differs from origin/main; TIDY=all over every file
@@ -12,6 +13,7 @@
 .DEFAULT_GOAL := build
 
 FUZZ_SECONDS ?= 60
+FUZZ_BUILD ?= fuzz
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -40,7 +42,7 @@ sanitize: setup
 	@tools/build.sh tsan && tools/test.sh tsan
 
 fuzz: setup
-	@tools/fuzz.sh $(FUZZ_SECONDS)
+	@tools/fuzz.sh -b $(FUZZ_BUILD) $(if $(FUZZ_RUNS),-r $(FUZZ_RUNS),-s $(FUZZ_SECONDS)) $(FUZZ)
 
 bench: build
 	@tests/bench/run.sh

@@ -38,15 +38,27 @@ struct Encoder {
     void operator()(const HealthNote& note) { tag(Tag::kNote).string(note.text); }
 };
 
+// Of a count, a rate in bytes a second or a time in nanoseconds: three days, 280 TB/s. Whoever adds
+// figures up stays far below the end of an int64_t.
+constexpr int64_t kFigureMax = int64_t{1} << 48;
+
+int64_t read_figure(WireReader& reader) {
+    const int64_t figure = reader.i64();
+    if (figure < 0 || figure > kFigureMax)
+        fail(ExitCode::kInternal, "a health record with {}, which nobody can have measured",
+             figure);
+    return figure;
+}
+
 HealthTiming read_timing(WireReader& reader) {
     HealthTiming timing;
     const uint8_t op = reader.u8();
     if (op > static_cast<uint8_t>(HealthOp::kAllToAll))
         fail(ExitCode::kInternal, "a health record of the unknown operation {}", op);
     timing.op = static_cast<HealthOp>(op);
-    timing.bytes = reader.i64();
-    timing.iterations = reader.i64();
-    timing.nanoseconds = reader.i64();
+    timing.bytes = read_figure(reader);
+    timing.iterations = read_figure(reader);
+    timing.nanoseconds = read_figure(reader);
     return timing;
 }
 
@@ -55,7 +67,7 @@ LinkSample read_link(WireReader& reader) {
     for (int64_t* field :
          {&link.from, &link.to, &link.pass, &link.bytes_per_second, &link.free_bytes_per_second,
           &link.rtt_p50, &link.rtt_p99, &link.exchanges, &link.lost, &link.duplicated, &link.wrong})
-        *field = reader.i64();
+        *field = read_figure(reader);
     link.error = reader.string();
     return link;
 }
@@ -78,7 +90,7 @@ HealthRecord read_record(WireReader& reader) {
             HostSample host;
             host.node = reader.i64();
             host.pass = reader.i64();
-            host.nanoseconds = reader.i64();
+            host.nanoseconds = read_figure(reader);
             return host;
         }
         case Tag::kFault: {

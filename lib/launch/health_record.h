@@ -99,7 +99,7 @@ using HealthRecord =
     std::variant<HealthMember, HealthTiming, LinkSample, HostSample, HealthFault, HealthNote>;
 
 [[nodiscard]] std::string encode(const HealthRecord& record);
-// Throws Error{kInternal} for a payload that is none.
+// Throws Error{kInternal} for a payload that is none, or that has figures below 0 or over 2^48.
 [[nodiscard]] HealthRecord decode_health(std::string_view payload);
 
 // Several records as one text, and back; throws as decode_health does.

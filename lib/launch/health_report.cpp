@@ -21,6 +21,11 @@ std::string size_text(int64_t bytes) {
     return fmt::format("{} B", bytes);
 }
 
+void require_pass(int64_t pass) {
+    if (pass < 1 || pass > kHealthPasses)
+        fail(ExitCode::kInternal, "a health record of pass {} of {}", pass, kHealthPasses);
+}
+
 // The newest sample of each way, by rate, the slowest first.
 std::vector<LinkSample> newest(const std::vector<LinkSample>& samples) {
     std::map<NodeLink, LinkSample> by_link;
@@ -60,14 +65,17 @@ void HealthReport::add(int rank, std::string_view payload) {
         if (link->from < 0 || link->from >= nodes || link->to < 0 || link->to >= nodes)
             fail(ExitCode::kInternal, "a health record of node {} to {} of {}", link->from,
                  link->to, nodes);
+        require_pass(link->pass);
         samples_.links.push_back(*link);
     }
     if (const auto* host = std::get_if<HostSample>(&record)) {
         if (host->node < 0 || host->node >= nodes)
             fail(ExitCode::kInternal, "a health record of node {} of {}", host->node, nodes);
+        require_pass(host->pass);
         samples_.hosts.push_back(*host);
     }
     if (const auto* fault = std::get_if<HealthFault>(&record)) {
+        if (fault->text.empty()) fail(ExitCode::kInternal, "a health record of no fault");
         // Whoever waits for a silent rank says so.
         auto& faults = samples_.faults;
         if (std::find(faults.begin(), faults.end(), *fault) == faults.end())

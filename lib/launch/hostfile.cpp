@@ -31,6 +31,7 @@ bool is_name_char(char c) {
 
 bool is_ipv6(std::string_view text) {
     std::array<unsigned char, 16> bytes{};
+    if (text.find('\0') != std::string_view::npos) return false;  // inet_pton would stop there
     return inet_pton(AF_INET6, std::string(text).c_str(), bytes.data()) == 1;
 }
 

@@ -104,7 +104,7 @@ std::string encode(const Hello& message) {
     return write_fields(message);
 }
 std::string encode(const AgentHello& message) {
-    return write(message);
+    return write_fields(message);
 }
 
 // A later version may have more fields: its number is what the agent needs to say so.
@@ -123,7 +123,7 @@ AgentHello decode<AgentHello>(std::string_view bytes) {
     AgentHello hello;
     hello.protocol_version = reader.u32();
     if (hello.protocol_version == kAgentProtocolVersion) {
-        return read<AgentHello>(bytes, "the agent's hello");
+        return read_fields<AgentHello>(bytes, "the agent's hello");
     }
     hello.version = reader.string();
     return hello;

@@ -56,8 +56,8 @@ std::vector<NetworkCandidate> candidates_of(const NetworkHost& host,
     }
     const auto rank = [&](const InterfaceAddress* entry) {
         return std::make_tuple(entry->address != host.arrival_address, entry->for_guests,
-                               is_ipv6(entry->address), -entry->speed_mbit, entry->interface,
-                               entry->address);
+                               is_ipv6(entry->address), -std::max<int64_t>(entry->speed_mbit, -1),
+                               entry->interface, entry->address);
     };
     std::sort(usable.begin(), usable.end(),
               [&](const auto* a, const auto* b) { return rank(a) < rank(b); });

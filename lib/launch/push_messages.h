@@ -10,9 +10,10 @@
 
 namespace dslaunch {
 
-inline constexpr int64_t kPushChunkBytes = 4 << 20;    // what is hashed, compared and kept
-inline constexpr int64_t kPushPieceBytes = 256 << 10;  // what one frame carries
-inline constexpr size_t kPushHashBytes = 32;           // SHA-256, raw
+inline constexpr int64_t kPushChunkBytes = 4 << 20;             // what is hashed, compared and kept
+inline constexpr int64_t kPushPieceBytes = 256 << 10;           // what one frame carries
+inline constexpr size_t kPushHashBytes = 32;                    // SHA-256, raw
+inline constexpr int64_t kPushFileBytesMax = int64_t{2} << 40;  // its PushChunks fill one frame
 
 struct PushOffer {
     int64_t id = 0;           // of the file, in all messages about it

@@ -25,8 +25,10 @@ constexpr mode_t kFolderMode = 0755;
 constexpr size_t kNameBytesMax = 200;
 
 timespec to_timespec(int64_t nanoseconds) {
-    return {static_cast<time_t>(nanoseconds / kNanosecondsPerSecond),
-            static_cast<long>(nanoseconds % kNanosecondsPerSecond)};
+    int64_t seconds = nanoseconds / kNanosecondsPerSecond;
+    int64_t rest = nanoseconds % kNanosecondsPerSecond;
+    if (rest < 0) --seconds, rest += kNanosecondsPerSecond;  // before 1970
+    return {static_cast<time_t>(seconds), static_cast<long>(rest)};
 }
 
 bool is_plain_path(const std::string& path) {
@@ -35,6 +37,11 @@ bool is_plain_path(const std::string& path) {
     return std::none_of(parts.begin(), parts.end(), [](const std::string& part) {
         return part.empty() || part == "." || part == "..";
     });
+}
+
+bool is_sha256(std::string_view text) {
+    return text.size() == 2 * kPushHashBytes &&
+           text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
 
 std::string free_space_text(int fd) {
@@ -112,6 +119,10 @@ void PushReceiver::offer(const PushOffer& offer) {
     part_.reset();
     if (!is_plain_path(offer_.path) || offer_.bytes < 0) {
         return give_up("not an absolute path without `.` and `..`");
+    }
+    if (offer_.bytes > kPushFileBytesMax || !is_sha256(offer_.hash)) {
+        return give_up(fmt::format("a file of {} with the hash `{}` is not one that can be sent",
+                                   to_text(Bytes{offer_.bytes}), printable(offer_.hash)));
     }
     try {
         if (is_there(offer_.path, true)) return reply(PushState::kEqual);

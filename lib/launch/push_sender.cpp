@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/bytes.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "launch/file_facts.h"
@@ -65,6 +66,11 @@ void PushSender::look_at_files() {
             fail(ExitCode::kInput, "{}: {}", file.local_path, errno_text(errno));
         }
         if (!S_ISREG(status.st_mode)) fail(ExitCode::kInput, "{}: no file", file.local_path);
+        if (status.st_size > kPushFileBytesMax) {
+            fail(ExitCode::kInput, "{}: {}, over the {} that can be sent as one file; split it",
+                 file.local_path, to_text(Bytes{status.st_size}),
+                 to_text(Bytes{kPushFileBytesMax}));
+        }
         PushOffer& offer = local.offer;
         offer.id = static_cast<int64_t>(i);
         offer.path = file.target_path;

@@ -189,7 +189,7 @@ class Reader {
             }
             const bool inside = equals != std::string::npos;
             if (!inside && ++i == words.size()) {
-                refuse(place, fmt::format("Match {} has no value", name));
+                refuse(place, fmt::format("Match {} has no value", printable(name)));
             }
             const std::string value = inside ? words[i].substr(equals + 1) : words[i];
             // As in ssh, a command runs only when all before it held.
@@ -261,7 +261,7 @@ class Reader {
                 default:
                     refuse(place, fmt::format("Match exec with %{} is not done by the built-in "
                                               "ssh; give --launcher openssh",
-                                              command[i]));
+                                              printable(command.substr(i, 1))));
             }
         }
         const char* shell = std::getenv("SHELL");

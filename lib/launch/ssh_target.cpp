@@ -1,9 +1,9 @@
 #include "launch/ssh_target.h"
 
-#include <arpa/inet.h>
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <pwd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -146,7 +146,7 @@ class Resolver {
                 if (!token && d != nullptr) {
                     refuse(*d, fmt::format("{} with the token %{} is not done by the built-in "
                                            "ssh; {}",
-                                           keyword, value[i], kUseOpenSsh));
+                                           keyword, printable(value.substr(i, 1)), kUseOpenSsh));
                 }
                 result += token.value_or("");
             } else {
@@ -271,7 +271,9 @@ class Resolver {
         const auto scaled = [&](const std::string& word, std::string_view units,
                                 std::initializer_list<uint64_t> factors) {
             if (word == "default" || word == "none") return uint64_t{0};
-            const size_t unit = units.find(static_cast<char>(std::tolower(word.back())));
+            const size_t unit = word.empty()
+                                    ? std::string_view::npos
+                                    : units.find(static_cast<char>(std::tolower(word.back())));
             const bool plain = unit == std::string_view::npos;
             const auto digits = parse_int(plain ? word : word.substr(0, word.size() - 1));
             if (!digits || *digits < 0 || *digits > (int64_t{1} << 31)) {
@@ -282,8 +284,9 @@ class Resolver {
         const auto& words = rekey->words;
         target_.rekey_bytes = scaled(words[0], "kmg", {1U << 10, 1U << 20, 1U << 30});
         if (words.size() < 2) return;
-        target_.rekey_s =
-            static_cast<uint32_t>(scaled(words[1], "smhdw", {1, 60, 3600, 86'400, 604'800}));
+        const uint64_t seconds = scaled(words[1], "smhdw", {1, 60, 3600, 86'400, 604'800});
+        if (seconds > UINT32_MAX) refuse(*rekey, "RekeyLimit: over 136 years are not a limit");
+        target_.rekey_s = static_cast<uint32_t>(seconds);
     }
 
     const HostAddress& host_;
@@ -311,10 +314,10 @@ std::vector<HostAddress> parse_proxy_jump(const std::string& text, const std::st
             port = host.substr(colon);
             host.resize(colon);
         }
-        const auto number = port.empty() ? std::optional<int64_t>(0) : parse_int(port.substr(1));
-        in6_addr address{};
-        const bool is_name =
-            is_host_name(host) || ::inet_pton(AF_INET6, host.c_str(), &address) == 1;
+        std::optional<int64_t> number;
+        if (port.empty()) number = 0;
+        if (port.starts_with(':')) number = parse_int(port.substr(1));
+        const bool is_name = is_host_name(host) || is_host_name(fmt::format("[{}]", host));
         if (!is_name || !number || *number < 0 || *number > 65'535) {
             fail(ExitCode::kUsage, "{}: ProxyJump: `{}` is not [user@]host[:port]", where,
                  printable(entry));

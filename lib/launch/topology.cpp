@@ -137,7 +137,7 @@ std::vector<int> allowed_processors() {
 }
 
 std::optional<std::vector<int>> parse_processor_list(std::string_view text) {
-    std::vector<int> numbers;
+    std::vector<bool> is_listed(kProcessorMax + 1);  // however often the text says so
     for (const std::string& piece : split(text, ',')) {
         const std::vector<std::string> ends = split(piece, '-');
         const auto first = parse_int(ends.front());
@@ -146,12 +146,12 @@ std::optional<std::vector<int>> parse_processor_list(std::string_view text) {
             *last > kProcessorMax) {
             return std::nullopt;
         }
-        for (int64_t number = *first; number <= *last; ++number) {
-            numbers.push_back(static_cast<int>(number));
-        }
+        std::fill(is_listed.begin() + *first, is_listed.begin() + *last + 1, true);
     }
-    std::sort(numbers.begin(), numbers.end());
-    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+    std::vector<int> numbers;
+    for (int number = 0; number <= kProcessorMax; ++number) {
+        if (is_listed[static_cast<size_t>(number)]) numbers.push_back(number);
+    }
     return numbers;
 }
 

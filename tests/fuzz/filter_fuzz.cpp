@@ -1,8 +1,7 @@
 // libFuzzer: any text as --include or --exclude over some hosts either chooses slots that there
-// are, in the hostfile's order, or is a usage error; never a crash or a hang. The first byte says
-// which option the rest is, or both, cut at the first newline.
-//   clang++ -std=c++20 -g -fsanitize=fuzzer,address,undefined -Ilib tests/fuzz/filter_fuzz.cpp
-//   lib/launch/{filter,hostfile}.cpp lib/base/{error,text,fd,check}.cpp -lfmt
+// are, in the hostfile's order, or is a usage error; what it excludes is all that it does not
+// include; never a crash or a hang. The first byte says which option the rest is, or both, cut at
+// the first newline.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -10,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "fuzz/error_checks.h"
 #include "launch/filter.h"
 
 namespace {
@@ -40,6 +40,43 @@ void check_choice(const std::vector<HostSlots>& chosen) {
     }
 }
 
+size_t slots_count(const std::vector<HostSlots>& chosen) {
+    size_t count = 0;
+    for (const HostSlots& entry : chosen) count += entry.slots.size();
+    return count;
+}
+
+bool has_slot(const std::vector<HostSlots>& chosen, const std::string& host, int slot) {
+    return std::any_of(chosen.begin(), chosen.end(), [&](const HostSlots& entry) {
+        return entry.host.name == host &&
+               std::binary_search(entry.slots.begin(), entry.slots.end(), slot);
+    });
+}
+
+// INCLUDED is what the text chooses as --include; the same text as --exclude must leave the rest.
+void check_complement(const std::vector<HostSlots>& included, const std::string& text) {
+    static const size_t all_count = slots_count(apply_filter(some_hosts(), {}));
+    HostFilter filter;
+    filter.exclude = text;
+    std::vector<HostSlots> left;
+    try {
+        left = apply_filter(some_hosts(), filter);
+    } catch (const Error&) {
+        DSL_CHECK(slots_count(included) == all_count, "only nothing left is refused");
+    }
+    DSL_CHECK(slots_count(left) + slots_count(included) == all_count, "each slot is in one");
+    for (const HostSlots& entry : left) {
+        for (const int slot : entry.slots) {
+            DSL_CHECK(!has_slot(included, entry.host.name, slot), "no slot is in both");
+        }
+    }
+}
+
+void check_refusal(const Error& error) {
+    DSL_CHECK(error.code() == ExitCode::kUsage, "a bad filter is a usage error");
+    fuzz::check_shown(error.what());
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
@@ -52,14 +89,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
     if (data[0] % 3 == 2) filter.exclude = text.substr(std::min(cut + 1, text.size()));
     if ((data[0] & 0x40) != 0) filter.num_gpus = data[0] % 7;
     try {
-        check_choice(apply_filter(some_hosts(), filter));
+        const std::vector<HostSlots> chosen = apply_filter(some_hosts(), filter);
+        check_choice(chosen);
+        if (!filter.include.empty()) check_complement(chosen, filter.include);
     } catch (const Error& error) {
-        DSL_CHECK(error.code() == ExitCode::kUsage, "a bad filter is a usage error");
+        check_refusal(error);
     }
     try {
-        static_cast<void>(named_slots(filter.include));
+        const int named = named_slots(filter.include);
+        DSL_CHECK(named >= 0 && named <= kSlotsMax, "the slots named are bounded");
     } catch (const Error& error) {
-        DSL_CHECK(error.code() == ExitCode::kUsage, "a bad filter is a usage error");
+        check_refusal(error);
     }
     return 0;
 }

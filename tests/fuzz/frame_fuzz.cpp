@@ -1,76 +1,134 @@
-// libFuzzer target: whatever bytes an agent sends, decoding them throws Error or succeeds. The
-// first byte says how the rest is cut. Build: clang++ -std=c++20
-// -fsanitize=fuzzer,address,undefined -Ilib tests/fuzz/frame_fuzz.cpp
-// lib/launch/{frame,length_prefix,messages,relay_messages,control,line_splitter}.cpp
-// lib/base/{wire,error,check,text}.cpp -lfmt
+// libFuzzer: whatever bytes an agent, a relay or a worker sends, and however they are cut, the same
+// frames come out as from one piece, or the same refusal; written again they are the bytes that
+// came; and each payload is refused or means a message. The first byte says who reads, the second
+// how the rest is cut.
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
+#include "base/check.h"
 #include "base/error.h"
-#include "launch/control.h"
-#include "launch/frame.h"
+#include "fuzz/error_checks.h"
+#include "fuzz/message_decoders.h"
 #include "launch/line_splitter.h"
-#include "launch/messages.h"
-#include "launch/relay_messages.h"
 
 namespace {
 
 using namespace dslaunch;
+using namespace dslaunch::fuzz;
 
-template <typename Message>
-void try_decode(std::string_view bytes) {
-    try {
-        static_cast<void>(encode(decode<Message>(bytes)));
-    } catch (const Error&) {
-    }
+std::string again(const Frame& frame) {
+    return encode(frame);
+}
+std::string again(const ControlFrame& frame) {
+    return encode(frame);
+}
+std::string again(const RelayFrame& frame) {
+    return relay_frame(frame.kind, frame.payload);
 }
 
-template <typename Message>
-void try_decode_relay(std::string_view bytes) {
-    try {
-        static_cast<void>(encode(decode_relay<Message>(bytes)));
-    } catch (const Error&) {
-    }
-}
+// What a reader made of a stream.
+struct Outcome {
+    std::string written;  // its frames, written again
+    std::vector<std::pair<int, std::string>> payloads;
+    bool refused = false;
 
-void decode_all(std::string_view bytes) {
-    try_decode_relay<RelayHello>(bytes), try_decode_relay<RelayHosts>(bytes);
-    try_decode_relay<RelayPlace>(bytes), try_decode_relay<RelayBytes>(bytes);
-    try_decode_relay<RelayCredit>(bytes), try_decode_relay<RelayEnded>(bytes);
-    try_decode<Hello>(bytes), try_decode<AgentHello>(bytes), try_decode<CheckRequest>(bytes);
-    try_decode<CheckReply>(bytes), try_decode<PrepareRequest>(bytes);
-    try_decode<PrepareReply>(bytes), try_decode<StartRequest>(bytes);
-    try_decode<SignalRequest>(bytes), try_decode<WorkerStarted>(bytes);
-    try_decode<WorkerOutput>(bytes), try_decode<WorkerExited>(bytes);
-    try_decode<WorkerControl>(bytes), try_decode<AgentProblem>(bytes);
-}
+    bool operator==(const Outcome&) const = default;
+};
 
 template <typename Decoder>
-void feed(Decoder decoder, std::string_view bytes, size_t piece) {
+Outcome feed(Decoder decoder, std::string_view bytes, size_t piece) {
+    Outcome outcome;
     try {
         for (; !bytes.empty(); bytes.remove_prefix(std::min(piece, bytes.size()))) {
             decoder.append(bytes.substr(0, piece));
-            while (auto frame = decoder.next()) decode_all(frame->payload);
+            while (auto frame = decoder.next()) {
+                outcome.written += again(*frame);
+                outcome.payloads.emplace_back(static_cast<int>(frame->kind),
+                                              std::move(frame->payload));
+            }
         }
-    } catch (const Error&) {
+    } catch (const Error& error) {
+        DSL_CHECK(error.code() == ExitCode::kInternal, "a bad stream is another version's");
+        check_shown(error.what());
+        outcome.refused = true;
     }
+    return outcome;
+}
+
+template <typename Table>
+void read_payloads(const Outcome& outcome, const Table& table) {
+    for (const auto& [kind, payload] : outcome.payloads) {
+        for (const MessageDecoder& decoder : table) {
+            if (decoder.kind != kind) continue;
+            try {
+                decoder.read(payload);
+            } catch (const Error& error) {
+                check_shown(error.what());
+            }
+        }
+    }
+}
+
+// GREETING: what the stream must hold before its first frame; empty: nothing.
+template <typename Decoder, typename Table>
+void try_stream(const Decoder& decoder, const Table& table, std::string_view greeting,
+                std::string_view bytes, size_t piece) {
+    const Outcome whole = feed(decoder, bytes, bytes.size());
+    DSL_CHECK(whole == feed(decoder, bytes, piece), "pieces of {} bytes change what is read",
+              piece);
+    const size_t at = bytes.find(greeting);
+    const bool greeted = at != std::string_view::npos;
+    DSL_CHECK(greeted || whole.written.empty(), "no frame before the greeting");
+    if (greeted) {
+        DSL_CHECK(bytes.substr(at + greeting.size()).starts_with(whole.written),
+                  "what is written are the bytes that came");
+    }
+    read_payloads(whole, table);
+}
+
+std::string split(std::string_view bytes, size_t piece) {
+    LineSplitter splitter;
+    std::string lines;
+    for (; !bytes.empty(); bytes.remove_prefix(std::min(piece, bytes.size()))) {
+        lines += splitter.add(bytes.substr(0, piece));
+    }
+    return lines + splitter.finish();
+}
+
+void try_lines(std::string_view bytes, size_t piece) {
+    std::string lines(bytes);
+    if (!lines.empty() && lines.back() != '\n') lines += '\n';
+    DSL_CHECK(split(bytes, piece) == lines, "lines are what came, the last one ended");
 }
 
 }  // namespace
 
-extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-    if (size == 0) return 0;
-    const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
-    const size_t piece = size_t{1} + data[0];
-    feed(FrameDecoder(false), bytes, piece);
-    feed(FrameDecoder(true), bytes, piece);
-    feed(ControlDecoder(), bytes, piece);
-    feed(RelayDecoder(false), bytes, piece);
-    feed(RelayDecoder(true), bytes, piece);
-    decode_all(bytes);
-    LineSplitter splitter;
-    static_cast<void>(splitter.add(bytes));
-    static_cast<void>(splitter.finish());
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
+    if (size_bytes < 2) return 0;
+    const std::string_view bytes(reinterpret_cast<const char*>(data) + 2, size_bytes - 2);
+    const size_t piece = size_t{1} + data[1];
+    switch (data[0] % 6) {
+        case 0:
+            try_stream(FrameDecoder(false), kAgentMessages, {}, bytes, piece);
+            break;
+        case 1:
+            try_stream(FrameDecoder(true), kAgentMessages, kAgentGreeting, bytes, piece);
+            break;
+        case 2:
+            try_stream(RelayDecoder(false), kRelayMessages, {}, bytes, piece);
+            break;
+        case 3:
+            try_stream(RelayDecoder(true), kRelayMessages, kRelayGreeting, bytes, piece);
+            break;
+        case 4:
+            try_stream(ControlDecoder(), kWorkerMessages, {}, bytes, piece);
+            break;
+        default:
+            try_lines(bytes, piece);
+    }
     return 0;
 }

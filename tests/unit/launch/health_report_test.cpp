@@ -100,6 +100,28 @@ TEST_CASE("bytes that are no record are refused, and so are hosts that are not i
     link.to = 2;
     CHECK_THROWS_AS(report.add(0, encode(link)), Error);
     CHECK_THROWS_AS(report.add(0, encode(HostSample{-1, 1, 1})), Error);
+    CHECK_THROWS_AS(report.add(0, encode(HealthFault{1, ""})), Error);
+}
+
+TEST_CASE("figures that nobody can have measured are refused before they are added up") {
+    HealthReport report = report_of(2);
+    for (const int64_t figure : {int64_t{-1}, INT64_MAX, INT64_MIN}) {
+        for (int64_t LinkSample::*field :
+             {&LinkSample::pass, &LinkSample::bytes_per_second, &LinkSample::free_bytes_per_second,
+              &LinkSample::rtt_p50, &LinkSample::rtt_p99, &LinkSample::exchanges, &LinkSample::lost,
+              &LinkSample::duplicated, &LinkSample::wrong}) {
+            LinkSample link;
+            link.*field = figure;
+            CHECK_THROWS_AS(report.add(0, encode(link)), Error);
+        }
+        CHECK_THROWS_AS(report.add(0, encode(HostSample{0, 1, figure})), Error);
+        CHECK_THROWS_AS(report.add(0, encode(HostSample{0, figure, 1})), Error);
+        CHECK_THROWS_AS(report.add(0, encode(HealthTiming{HealthOp::kBarrier, 0, figure, 1})),
+                        Error);
+    }
+    report.add(0, encode(LinkSample{}));
+    report.conclude(0);
+    CHECK(report.findings().empty());
 }
 
 TEST_CASE("text and JSON name who came, what was measured and who is to blame") {

@@ -105,6 +105,7 @@ TEST_CASE("hostile words are no host names") {
                                               "a@b",
                                               "\xc3\xa9",
                                               std::string("a\0b", 3),
+                                              std::string("[::1\0;b]", 8),
                                               std::string(254, 'a')};
     for (const std::string& word : hostile) {
         INFO(printable(word));

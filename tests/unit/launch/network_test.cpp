@@ -91,6 +91,18 @@ TEST_CASE("where ssh arrived comes first, then the fastest link, then the name")
     CHECK(plan_candidates(hosts)[0].empty());
 }
 
+TEST_CASE("a speed that is no speed counts as one that is not told") {
+    auto hosts = cluster(1);
+    hosts[0].arrival_address.clear();
+    hosts[0].addresses = {address("eth0", "10.0.0.1", INT64_MIN), address("eth1", "10.1.0.1", -1),
+                          address("eth2", "10.2.0.1", 10)};
+    const auto candidates = plan_candidates(hosts);
+    REQUIRE(candidates[0].size() == 3);
+    CHECK(candidates[0][0].interface == "eth2");
+    CHECK(candidates[0][1].interface == "eth0");
+    CHECK(candidates[0][2].interface == "eth1");
+}
+
 TEST_CASE("an address that two machines have is none, unless both are one machine") {
     auto hosts = cluster(3);
     for (const auto& candidates : plan_candidates(hosts)) {

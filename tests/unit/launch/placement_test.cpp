@@ -143,6 +143,10 @@ TEST_CASE("lists of processors are read and written as the kernel writes them") 
     CHECK(parse_processor_list("0-3,8") == std::vector<int>{0, 1, 2, 3, 8});
     CHECK(parse_processor_list("8,0-2,1") == std::vector<int>{0, 1, 2, 8});
     CHECK(processor_list_text({0, 1, 2, 3, 8}) == "0-3,8");
+    // The same range 10,000 times is no reason to hold each number as often.
+    std::string repeated = "0-65535";
+    for (int i = 1; i < 10'000; ++i) repeated += ",0-65535";
+    CHECK(parse_processor_list(repeated) == parse_processor_list("0-65535"));
     CHECK(processor_list_text({}).empty());
     for (const char* bad :
          {"", "a", "1-", "-1", "3-1", "1,,2", "1-2-3", "70000", "0-99999999999"}) {

@@ -238,6 +238,38 @@ TEST_CASE("what arrives damaged is refused and never gets the file's name") {
     CHECK_THROWS_AS(receiver.take_piece({0, 0, "evil and more"}), Error);
 }
 
+TEST_CASE("a file of before 1970 keeps its time, with what is left of its second") {
+    TemporaryFolder folder;
+    write(folder.path() + "/from", "old");
+    const timespec times[2] = {{-7, 250'000'000}, {-7, 250'000'000}};
+    REQUIRE(::utimensat(AT_FDCWD, (folder.path() + "/from").c_str(), times, 0) == 0);
+    Hosts hosts(1);
+    CHECK(
+        hosts.push({{folder.path() + "/from", folder.path() + "/to", {}, false}})[0].error.empty());
+    struct stat to {};
+    REQUIRE(::stat((folder.path() + "/to").c_str(), &to) == 0);
+    CHECK(to.st_mtim.tv_sec == -7);
+    CHECK(to.st_mtim.tv_nsec == 250'000'000);
+}
+
+TEST_CASE("a file whose list of chunks fills more than a frame is refused on both sides") {
+    TemporaryFolder folder;
+    write(folder.path() + "/from", "");
+    REQUIRE(::truncate((folder.path() + "/from").c_str(), kPushFileBytesMax + 1) == 0);
+    Hosts hosts(1);
+    CHECK_THROWS_WITH(hosts.push({{folder.path() + "/from", folder.path() + "/to", {}, false}}),
+                      Catch::Contains("2048.00 GiB that can be sent as one file"));
+    const std::string hash(2 * kPushHashBytes, 'a');
+    for (const auto& [bytes, text] : std::map<int64_t, std::string>{
+             {kPushFileBytesMax + 1, hash}, {INT64_MAX, hash}, {3, "../../x"}, {4, ""}}) {
+        PushAnswer answer;
+        PushReceiver receiver([&](const PushAnswer& said) { answer = said; }, [] {});
+        receiver.offer({1, folder.path() + "/to", {}, bytes, 0644, 0, text});
+        CHECK(answer.state == PushState::kFailed);
+        CHECK(answer.error.find("is not one that can be sent") != std::string::npos);
+    }
+}
+
 TEST_CASE("messages of a push read back as they were written, and refuse to be cut or longer") {
     const PushOffer offer{1, "/a", "/b", 2, 0644, 3, "hash"};
     const PushChunks chunks{4, "hashes"};

@@ -156,6 +156,13 @@ TEST_CASE("what libssh cannot do is refused by file, line and directive") {
         {"User \"ada", "a quote is not closed"},
         {"Port 70000", "`port 70000` is not a number from 1 to 65535"},
         {"ProxyJump a;b", "ProxyJump: `a;b` is not [user@]host[:port]"},
+        {"ProxyJump [::1]x22", "ProxyJump: `[::1]x22` is not [user@]host[:port]"},
+        {std::string("ProxyJump [::1\0;b]", 18), "`[::1\\x00;b]` is not [user@]host[:port]"},
+        {"RekeyLimit \"\"", "RekeyLimit: `` is not a limit"},
+        {"RekeyLimit 1G 8000w", "RekeyLimit: over 136 years are not a limit"},
+        {"HostName a%\x1b[2J", "hostname with the token %\\x1b is not done"},
+        {"Match exec %\x1b[2J", "Match exec with %\\x1b is not done"},
+        {"Match \x1b[2J", "Match \\x1b[2j has no value"},
         {"Compression", "`compression` has no value"},
     };
     for (const Row& row : rows) {

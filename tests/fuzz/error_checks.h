@@ -1,0 +1,56 @@
+// What every error about somebody's text owes whoever reads it: it can be shown as it is, and it
+// names a place that there is.
+#pragma once
+
+#include <charconv>
+#include <string_view>
+#include <vector>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/text.h"
+
+namespace dslaunch::fuzz {
+
+// Lines of printable text.
+inline void check_shown(std::string_view message) {
+    DSL_CHECK(!message.empty(), "an error without a word");
+    for (const char c : message) {
+        const auto byte = static_cast<unsigned char>(c);
+        DSL_CHECK((byte >= 0x20 && byte != 0x7F) || c == '\n' || c == '\t',
+                  "an error shows the byte {:#x} as it is", static_cast<unsigned>(byte));
+    }
+}
+
+// The number that TEXT begins with, taken off together with the `:` behind it; 0 for none.
+inline size_t take_number(std::string_view& text) {
+    size_t number = 0;
+    const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), number);
+    if (status != std::errc() || end == text.data() + text.size() || *end != ':') return 0;
+    text.remove_prefix(static_cast<size_t>(end - text.data()) + 1);
+    return number;
+}
+
+// Each line of MESSAGE begins with FILE:LINE:COLUMN: of TEXT, one column behind a line's end
+// included; the last one may speak of the whole file.
+inline void check_places(std::string_view message, std::string_view file, std::string_view text) {
+    std::vector<size_t> line_bytes{0};
+    for (const char c : text) c == '\n' ? line_bytes.push_back(0) : void(++line_bytes.back());
+    while (!message.empty()) {
+        const size_t end = message.find('\n');
+        std::string_view line = message.substr(0, end);
+        message.remove_prefix(end == std::string_view::npos ? message.size() : end + 1);
+        DSL_CHECK(line.starts_with(file) && line.substr(file.size()).starts_with(':'),
+                  "an error does not name its file: {}", line);
+        line.remove_prefix(file.size() + 1);
+        const size_t number = take_number(line);
+        if (number == 0 && message.empty()) return;
+        DSL_CHECK(number >= 1 && number <= line_bytes.size(), "line {} of {}", number,
+                  line_bytes.size());
+        const size_t column = take_number(line);
+        DSL_CHECK(column >= 1 && column <= line_bytes[number - 1] + 1, "column {} of {}", column,
+                  line_bytes[number - 1]);
+    }
+}
+
+}  // namespace dslaunch::fuzz

@@ -1,0 +1,103 @@
+// Every message that crosses a wire, by the kind of the frame that carries it, as a function that
+// reads any bytes: it throws Error, or what it read is written and read back the same.
+#pragma once
+
+#include <cstdint>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+#include "base/check.h"
+#include "launch/control.h"
+#include "launch/frame.h"
+#include "launch/health_record.h"
+#include "launch/join_handshake.h"
+#include "launch/leftovers.h"
+#include "launch/machine_facts.h"
+#include "launch/messages.h"
+#include "launch/network_messages.h"
+#include "launch/node_report.h"
+#include "launch/push_messages.h"
+#include "launch/relay_messages.h"
+
+namespace dslaunch::fuzz {
+
+template <auto Decode>
+void read_twice(std::string_view bytes) {
+    const std::string once = encode(Decode(bytes));
+    DSL_CHECK(encode(Decode(once)) == once, "what is written is read back");
+}
+
+inline Heartbeat decode_heartbeat_bytes(std::string_view bytes) {
+    return decode_heartbeat(std::string(bytes));
+}
+
+inline void read_health_records(std::string_view bytes) {
+    const std::string once = encode_all(decode_all_health(bytes));
+    DSL_CHECK(once == bytes, "health records have one form only");
+}
+
+struct MessageDecoder {
+    int kind;  // of its frame; -1: it travels in none
+    void (*read)(std::string_view);
+};
+
+template <typename Kind>
+constexpr MessageDecoder row(Kind kind, void (*read)(std::string_view)) {
+    return {static_cast<int>(kind), read};
+}
+
+inline constexpr MessageDecoder kAgentMessages[] = {
+    row(FrameKind::kHello, read_twice<decode<Hello>>),
+    row(FrameKind::kCheck, read_twice<decode<CheckRequest>>),
+    row(FrameKind::kPrepare, read_twice<decode<PrepareRequest>>),
+    row(FrameKind::kStart, read_twice<decode<StartRequest>>),
+    row(FrameKind::kSignal, read_twice<decode<SignalRequest>>),
+    row(FrameKind::kAgentHello, read_twice<decode<AgentHello>>),
+    row(FrameKind::kChecked, read_twice<decode<CheckReply>>),
+    row(FrameKind::kPrepared, read_twice<decode<PrepareReply>>),
+    row(FrameKind::kStarted, read_twice<decode<WorkerStarted>>),
+    row(FrameKind::kOutput, read_twice<decode<WorkerOutput>>),
+    row(FrameKind::kExited, read_twice<decode<WorkerExited>>),
+    row(FrameKind::kControl, read_twice<decode<WorkerControl>>),
+    row(FrameKind::kProblem, read_twice<decode<AgentProblem>>),
+    row(FrameKind::kAskedToEnd, read_twice<decode<SignalRequest>>),
+    row(FrameKind::kListen, read_twice<decode_listen_request>),
+    row(FrameKind::kListening, read_twice<decode_listen_reply>),
+    row(FrameKind::kProbe, read_twice<decode_probe_request>),
+    row(FrameKind::kProbed, read_twice<decode_probe_reply>),
+    row(FrameKind::kChooseNetwork, read_twice<decode_choose_request>),
+    row(FrameKind::kMachineFacts, read_twice<decode_machine_facts>),
+    row(FrameKind::kReportRequest, read_twice<decode_report_request>),
+    row(FrameKind::kNodeReport, read_twice<decode_node_report>),
+    row(FrameKind::kPushOffer, read_twice<decode_push_offer>),
+    row(FrameKind::kPushChunks, read_twice<decode_push_chunks>),
+    row(FrameKind::kPushPiece, read_twice<decode_push_piece>),
+    row(FrameKind::kPushAnswer, read_twice<decode_push_answer>),
+    row(FrameKind::kStopJob, read_twice<decode_stop_request>),
+    row(FrameKind::kJobStopped, read_twice<decode_stop_reply>),
+};
+
+inline constexpr MessageDecoder kRelayMessages[] = {
+    row(RelayFrameKind::kHello, read_twice<decode_relay<RelayHello>>),
+    row(RelayFrameKind::kHosts, read_twice<decode_relay<RelayHosts>>),
+    row(RelayFrameKind::kInput, read_twice<decode_relay<RelayBytes>>),
+    row(RelayFrameKind::kCredit, read_twice<decode_relay<RelayCredit>>),
+    row(RelayFrameKind::kCloseInput, read_twice<decode_relay<RelayPlace>>),
+    row(RelayFrameKind::kAbandon, read_twice<decode_relay<RelayPlace>>),
+    row(RelayFrameKind::kOutput, read_twice<decode_relay<RelayBytes>>),
+    row(RelayFrameKind::kDiagnostic, read_twice<decode_relay<RelayBytes>>),
+    row(RelayFrameKind::kEnded, read_twice<decode_relay<RelayEnded>>),
+};
+
+inline constexpr MessageDecoder kWorkerMessages[] = {
+    row(ControlKind::kHeartbeat, read_twice<decode_heartbeat_bytes>),
+    row(ControlKind::kHealth, read_twice<decode_health>),
+};
+
+inline constexpr MessageDecoder kOtherMessages[] = {
+    {-1, read_health_records},
+    {-1, read_twice<decode_join_identity>},
+};
+
+}  // namespace dslaunch::fuzz

@@ -73,6 +73,9 @@ TrainArguments parse(int argc, char** argv, bool& help) {
 // own.
 void return_freed_memory() {
     ::mallopt(M_MMAP_THRESHOLD, 256 << 10);
+    // Every arena takes its padding of address space, which a limit on data counts; lanes allocate
+    // little.
+    ::mallopt(M_ARENA_MAX, 1);
 }
 
 // Activations come and go each step: freed memory is kept, so that no page is faulted in twice.

@@ -190,6 +190,9 @@ void Resolver::parameter_portions() {
         note(numel, "is an upper bound: a buffer is as large as what passes through it");
     if (given(resident) != nullptr) {
         offload.parameters_in_memory_numel = take_integer(resident);
+        note(resident,
+             "keeps nothing in memory in this version: offloaded parameters that no segment has in "
+             "use are on disk");
     } else {
         derive(resident, make_value(int64_t{0}),
                "0, a rank's shard is in memory only where the plan has it in use");

@@ -1,0 +1,106 @@
+// Training with states and parameters on disk, through the real programs: the weights of training
+// in memory, less memory, nothing left behind, a trace.
+#include "base/bytes.h"
+#include "fixture_runs.h"
+
+namespace dslaunch::test {
+namespace {
+
+std::string make_gpt(const TemporaryFolder& folder) {
+    const std::string path = folder.path() + "/gpt.pt";
+    JobProcess process(
+        folder, {kLauncher, "model", "new", "gpt", "--vocab", "128", "--width", "256", "--heads",
+                 "4", "--layers", "3", "--context", "32", "-o", path});
+    REQUIRE(process.wait(60'000) == 0);
+    return path;
+}
+
+Json config_of(const std::string& nvme_path, const Json& precision) {
+    Json zero = {{"stage", 3}, {"stage3_prefetch_bucket_size", 0}, {"reduce_bucket_size", 200000}};
+    if (!nvme_path.empty()) {
+        zero["offload_optimizer"] = {{"device", "nvme"}, {"nvme_path", nvme_path}};
+        zero["offload_param"] = {{"device", "nvme"}, {"nvme_path", nvme_path}};
+    }
+    Json config = precision;
+    config["train_micro_batch_size_per_gpu"] = 1;
+    config["gradient_clipping"] = 1.0;
+    config["optimizer"] = {{"type", "AdamW"}, {"params", {{"lr", 1e-3}}}};
+    config["zero_optimization"] = std::move(zero);
+    config["dslaunch"] = {{"steps", 4},
+                          {"trace_step", 3},
+                          {"data", {{"train", fixture_file("data/kjv.u16.bin")}, {"context", 32}}}};
+    return config;
+}
+
+struct Trained {
+    std::string weights;  // the bytes of model.safetensors
+    std::vector<Json> metrics;
+    Json trace;
+};
+
+Trained train(const std::string& model, const std::string& ranks, const Json& config) {
+    const TemporaryFolder folder;
+    write_file(folder.path() + "/config.json", config.dump());
+    JobProcess process(folder,
+                       {kLauncher, "--num_gpus", ranks, "--device", "cpu", model, "--config",
+                        folder.path() + "/config.json", "--output", folder.path() + "/out"});
+    const int code = process.wait(120'000);
+    INFO(process.err());
+    REQUIRE(code == 0);
+    Trained trained;
+    trained.weights = folder.read("out/model.safetensors");
+    std::ifstream metrics(folder.path() + "/out/metrics.jsonl");
+    for (std::string line; std::getline(metrics, line);)
+        trained.metrics.push_back(Json::parse(line));
+    trained.trace = Json::parse(folder.read("out/trace.json"));
+    return trained;
+}
+
+}  // namespace
+
+TEST_CASE("a job with its states and parameters on disk has the losses and weights of memory") {
+    const TemporaryFolder folder;
+    const std::string model = make_gpt(folder);
+    const std::string nvme = folder.path() + "/nvme";
+    std::filesystem::create_directory(nvme);
+    for (const Json& precision : {Json::object(), Json{{"bf16", {{"enabled", true}}}}})
+        for (const std::string ranks : {"1", "3"}) {
+            INFO(precision.dump() << " on " << ranks << " ranks");
+            const Trained in_memory = train(model, ranks, config_of("", precision));
+            const Trained on_disk = train(model, ranks, config_of(nvme, precision));
+            REQUIRE(on_disk.metrics.size() == in_memory.metrics.size());
+            for (size_t step = 0; step < in_memory.metrics.size(); ++step)
+                CHECK(on_disk.metrics[step].at("loss") == in_memory.metrics[step].at("loss"));
+            CHECK(on_disk.weights == in_memory.weights);
+            const Json& last = on_disk.metrics.back();
+            CHECK(last.at("memory").at("moments") == 0);
+            CHECK(last.at("memory").at("parameters") == 0);
+            CHECK(last.at("disk_bytes").at("written").get<int64_t>() > 0);
+            CHECK_FALSE(in_memory.metrics.back().contains("disk_bytes"));
+            // What a job keeps on disk is gone with it.
+            CHECK(std::filesystem::is_empty(nvme));
+        }
+}
+
+TEST_CASE("the trace of a step shows its transfers beside its computing") {
+    const TemporaryFolder folder;
+    const std::string model = make_gpt(folder);
+    const Trained trained = train(model, "1", config_of(folder.path(), Json::object()));
+    std::map<std::string, int> events;
+    double end_us = 0;
+    for (const Json& event : trained.trace.at("traceEvents")) {
+        if (event.at("ph") != "X") continue;
+        ++events[event.at("cat").get<std::string>()];
+        end_us = std::max(end_us, event.at("ts").get<double>() + event.at("dur").get<double>());
+        CHECK(event.at("dur").get<double>() >= 0);
+    }
+    for (const char* op : {"Forward", "Backward", "Read", "Write", "Update"}) {
+        INFO(op);
+        CHECK(events[op] > 0);
+    }
+    const double step_ms = trained.metrics.at(2).at("step_ms").get<double>();
+    CHECK(end_us > 0);
+    CHECK(end_us < step_ms * 1e3);
+}
+
+}  // namespace dslaunch::test

@@ -20,6 +20,7 @@
 #include "graph/device_rewrite.h"
 #include "graph/measure.h"
 #include "graph/precision.h"
+#include "metrics_keeper.h"
 #include "runtime/trainer.h"
 #include "support/script_module.h"
 #include "support/world.h"
@@ -99,20 +100,6 @@ struct TrainingCase {
         for (const int size : node_sizes) ranks += size;
         return ranks;
     }
-};
-
-// Rank 0's lines of metrics.
-class MetricsKeeper final : public Reporter {
-  public:
-    void metrics(std::string_view line) override { lines.push_back(nlohmann::json::parse(line)); }
-    void run_info(std::string_view) override {}
-    void progress(std::string_view) override {}
-    void ready() override {}
-    void heartbeat(const Heartbeat&) override {}
-    void health(std::string_view) override {}
-    void failure(ExitCode, std::string_view) override {}
-    [[nodiscard]] bool asked_to_end() const override { return false; }
-    std::vector<nlohmann::json> lines;
 };
 
 struct RankOutcome {

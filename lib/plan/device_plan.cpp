@@ -30,6 +30,7 @@ class DevicePlan {
     explicit DevicePlan(StepPlan plan) : before_(std::move(plan)) {
         after_.rank = before_.rank;
         after_.buffers = std::move(before_.buffers);
+        after_.chunks = std::move(before_.chunks);
         for (PlanBuffer& buffer : after_.buffers) buffer.tier = Tier::kMemory;
     }
 

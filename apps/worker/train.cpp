@@ -210,6 +210,7 @@ class TrainRole {
     void check_room_for_job() {
         if (setup_.on_gpu) return;
         const HostAdmission host = admit_host(setup_, place_, place_.local_world_size());
+        need_ = host.need;
         if (first()) log_info("admission", "\n{}", admission_table(host.need, host.verdicts));
         require_admission(host.need, host.verdicts, host.advice);
     }
@@ -327,6 +328,7 @@ class TrainRole {
 
     void finish(const TrainResult& result) {
         if (!first()) return;
+        if (need_) log_info("admission", "{}", estimate_text(*need_, result.peak_rss));
         move_to_device(*setup_.model, c10::kCPU);  // so that any machine can load what is written
         std::string text = fmt::format("trained {} steps, loss {:.4f}", result.steps, result.loss);
         if (result.eval_loss) text += fmt::format(", held-out loss {:.4f}", *result.eval_loss);
@@ -346,6 +348,7 @@ class TrainRole {
     Topology place_;
     RankDevice gpu_;  // ends after everything that lies on it
     JobSetup setup_;
+    std::optional<HostNeed> need_;
     std::optional<ShardMap> shards_;
     std::optional<OffloadFile> offload_;
     JobComm comm_;

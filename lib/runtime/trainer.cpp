@@ -147,6 +147,7 @@ TrainResult Trainer::run() {
         const StepFacts facts = run_step(step);
         result.steps = step;
         result.loss = facts.loss;
+        result.peak_rss = Bytes{facts.peak_rss_bytes};
         result.asked_to_end = facts.end;
         if (is_first_rank()) {
             if (step == config.trace_step && parts_.write_trace)

@@ -52,6 +52,7 @@ struct TrainerParts {
 struct TrainResult {
     int64_t steps = 0;  // optimizer steps done
     double loss = 0;    // of the last one
+    Bytes peak_rss;     // of the rank that had most
     std::optional<double> eval_loss;
     bool asked_to_end = false;
 };

@@ -100,8 +100,12 @@ TEST_CASE("every number of both tiers and of the disk is read") {
     expected.aio = {8192, 64, 4};
     expected.engine = OffloadEngine::kIoUring;
     CHECK(result.config.offload == expected);
-    CHECK(result.notes == Notes{"c:1:239: zero_optimization.offload_param.buffer_size is an upper "
-                                "bound: a buffer is as large as what passes through it"});
+    CHECK(result.notes ==
+          Notes{"c:1:239: zero_optimization.offload_param.buffer_size is an upper "
+                "bound: a buffer is as large as what passes through it",
+                "c:1:256: zero_optimization.offload_param.max_in_cpu keeps nothing in "
+                "memory in this version: offloaded parameters that no segment has in "
+                "use are on disk"});
 }
 
 TEST_CASE("optimizer states go to disk from stage 1 on, parameters at stage 3") {

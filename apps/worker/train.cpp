@@ -83,7 +83,7 @@ void keep_freed_memory() {
     ::malloc_trim(0);
     ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
     ::mallopt(M_TRIM_THRESHOLD, -1);
-    ::mallopt(M_TOP_PAD, 64 << 20);
+    ::mallopt(M_TOP_PAD, 4 << 20);  // a limit on data counts it
 }
 
 // Ranks that share this machine's processors out among them stay on their own; where other work may

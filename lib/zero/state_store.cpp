@@ -249,6 +249,7 @@ void StateStore::copy_master(int bucket, float* base) {
             copy_out(c, slot(k).data() + layouts_[i].master, 4, into);
             continue;
         }
+        if (layouts_[i].bytes == 0) continue;
         const IoArena staging(Bytes{layouts_[i].bytes});
         file_->read(transfers(c, staging.bytes(), false));
         copy_out(c, staging.bytes().data() + layouts_[i].master, 4, into);

@@ -35,6 +35,20 @@ bool still_there(const std::string& path, int fd) {
            named.st_ino == opened.st_ino && named.st_dev == opened.st_dev;
 }
 
+// "dslaunch-<job id>-r<rank>-<i>": an empty folder of another name is somebody's who has just made
+// it.
+bool is_swap_folder_name(std::string_view name) {
+    if (!name.starts_with(kPrefix)) return false;
+    const auto take_number = [&name] {
+        const size_t digits = name.size() - (name.find_last_not_of("0123456789") + 1);
+        name.remove_suffix(digits);
+        return digits > 0;
+    };
+    if (!take_number() || !name.ends_with('-')) return false;
+    name.remove_suffix(1);
+    return take_number() && name.ends_with("-r");
+}
+
 // Removes FOLDER if it is empty or its process is gone, and says whether there was a swap file. Of
 // two that try at once the lock lets one through; a folder between mkdir and its file looks empty,
 // so its maker finds it gone and makes it again.
@@ -148,7 +162,7 @@ int remove_dead_swap_folders(const std::string& folder) {
     int removed = 0;
     std::error_code ignored;  // whoever makes a file there says what is wrong with the folder
     for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-        if (!entry.path().filename().string().starts_with(kPrefix)) continue;
+        if (!is_swap_folder_name(entry.path().filename().string())) continue;
         if (!remove_if_dead(entry.path().string())) continue;
         log_info("storage", "removed {}: its job is dead", entry.path().string());
         ++removed;

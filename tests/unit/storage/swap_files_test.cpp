@@ -135,25 +135,31 @@ TEST_CASE("many that start at once on one path never remove each other's files")
 TEST_CASE("nothing but a dead job's swap file is ever removed") {
     const TemporaryFolder folder;
     const std::string path = folder.path();
-    std::filesystem::create_directories(path + "/dslaunch-a/inner");  // not ours
-    std::filesystem::create_directories(path + "/dslaunch-b");
-    std::ofstream(path + "/dslaunch-b/swap") << "x";
-    std::ofstream(path + "/dslaunch-b/notes") << "keep";  // more than a swap file
-    std::ofstream(path + "/dslaunch-c") << "a file";
+    std::filesystem::create_directories(path + "/dslaunch-a-r0-0/inner");  // not ours
+    std::filesystem::create_directories(path + "/dslaunch-b-r0-0");
+    std::ofstream(path + "/dslaunch-b-r0-0/swap") << "x";
+    std::ofstream(path + "/dslaunch-b-r0-0/notes") << "keep";  // more than a swap file
+    std::ofstream(path + "/dslaunch-c-r0-0") << "a file";
     std::filesystem::create_directories(path + "/target");
     std::ofstream(path + "/target/swap") << "keep";
-    std::filesystem::create_directory_symlink(path + "/target", path + "/dslaunch-d");
-    std::filesystem::create_directories(path + "/dslaunch-e");
-    std::filesystem::create_symlink(path + "/target/swap", path + "/dslaunch-e/swap");
-    std::filesystem::create_directories(path + "/dslaunch-dead");
-    std::ofstream(path + "/dslaunch-dead/swap") << "x";
+    std::filesystem::create_directory_symlink(path + "/target", path + "/dslaunch-d-r0-0");
+    std::filesystem::create_directories(path + "/dslaunch-e-r0-0");
+    std::filesystem::create_symlink(path + "/target/swap", path + "/dslaunch-e-r0-0/swap");
+    std::filesystem::create_directories(path + "/dslaunch-dead-r0-0");
+    std::ofstream(path + "/dslaunch-dead-r0-0/swap") << "x";
+    // Empty, or with such a file, but not named as ours are: somebody is about to use it.
+    std::filesystem::create_directories(path + "/dslaunch-test-Xy");
+    std::filesystem::create_directories(path + "/dslaunch-run-r1-");
+    std::ofstream(path + "/dslaunch-run-r1-/swap") << "keep";
     std::filesystem::create_directories(path + "/someone-else");
     std::ofstream(path + "/someone-else/swap") << "keep";
     CHECK(remove_dead_swap_folders(path) == 1);
-    CHECK(names_in(path) == std::vector<std::string>{"dslaunch-a", "dslaunch-b", "dslaunch-c",
-                                                     "dslaunch-d", "dslaunch-e", "someone-else",
-                                                     "target"});
-    CHECK(std::filesystem::exists(path + "/dslaunch-b/notes"));
+    CHECK(names_in(path) == std::vector<std::string>{"dslaunch-a-r0-0", "dslaunch-b-r0-0",
+                                                     "dslaunch-c-r0-0", "dslaunch-d-r0-0",
+                                                     "dslaunch-e-r0-0", "dslaunch-run-r1-",
+                                                     "dslaunch-test-Xy", "someone-else", "target"});
+    CHECK(std::filesystem::exists(path + "/dslaunch-run-r1-/swap"));
+    CHECK(std::filesystem::exists(path + "/dslaunch-b-r0-0/notes"));
     CHECK(std::filesystem::exists(path + "/target/swap"));
     CHECK(std::filesystem::exists(path + "/someone-else/swap"));
     CHECK(remove_dead_swap_folders(path + "/missing") == 0);
@@ -164,7 +170,7 @@ TEST_CASE("another user's leftovers are left alone") {
         return report_skipped("leftovers of another user", "only root can pretend to be two users");
     const TemporaryFolder folder;
     REQUIRE(::chmod(folder.path().c_str(), 01777) == 0);
-    const std::string theirs = folder.path() + "/dslaunch-theirs";
+    const std::string theirs = folder.path() + "/dslaunch-theirs-r0-0";
     std::filesystem::create_directories(theirs);
     std::ofstream(theirs + "/swap") << "x";
     REQUIRE(::chmod(theirs.c_str(), 0777) == 0);

@@ -17,12 +17,17 @@ constexpr int64_t kChunkNumelMax = 2 << 20;
 constexpr int64_t kChunksWanted = 64;
 constexpr int64_t kPageBytes = 4096;
 
-int64_t largest_share(const Partition& partition, int bucket) {
+// Elements of each rank's states of a bucket, padding included.
+std::vector<int64_t> shares_of(const Partition& partition, int bucket) {
     std::vector<int64_t> numel(static_cast<size_t>(partition.world_size), 0);
     for (const ShardPiece& piece : partition.buckets[static_cast<size_t>(bucket)])
         numel[static_cast<size_t>(piece.owner)] +=
             round_up(piece.range.numel, kSliceAlignmentNumel);
-    return *std::max_element(numel.begin(), numel.end());
+    return numel;
+}
+
+int64_t largest_of(const std::vector<int64_t>& shares) {
+    return *std::max_element(shares.begin(), shares.end());
 }
 
 int64_t choose_chunk_numel(const FlatLayout& layout, const Partition& partition,
@@ -32,7 +37,7 @@ int64_t choose_chunk_numel(const FlatLayout& layout, const Partition& partition,
                         offload.chunk_numel / kSliceAlignmentNumel * kSliceAlignmentNumel);
     int64_t total = 0;
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b)
-        total += largest_share(partition, b);
+        total += largest_of(shares_of(partition, b));
     return std::clamp(round_up(total / kChunksWanted, kChunkStepNumel), kChunkStepNumel,
                       kChunkNumelMax);
 }
@@ -54,7 +59,6 @@ void deal_turns(StateChunks& chunks, const StateChunkOptions& options) {
             if (!chunk.states_on_disk && !chunk.parameters_on_disk) continue;
             chunk.turn = static_cast<int>(chunks.turns.size());
             chunks.turns.push_back(c);
-            chunks.passing_numel_max = std::max(chunks.passing_numel_max, chunk.range.numel);
         }
     }
 }
@@ -79,13 +83,6 @@ ChunkLayout chunk_layout(const StateChunk& chunk, const ChunkFormat& format) {
     return layout;
 }
 
-int64_t state_numel(const Partition& partition, int bucket, int rank) {
-    int64_t numel = 0;
-    for (const ShardPiece& piece : partition.buckets[static_cast<size_t>(bucket)])
-        if (piece.owner == rank) numel += round_up(piece.range.numel, kSliceAlignmentNumel);
-    return numel;
-}
-
 StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partition,
                               const StateChunkOptions& options) {
     const OffloadPlan& offload = options.offload;
@@ -105,9 +102,11 @@ StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partiti
             layout.buckets[static_cast<size_t>(b)].kind != BucketKind::kPersistent;
         const bool on_disk = chunk.states_on_disk || chunk.parameters_on_disk;
         if (!trained && !on_disk) continue;
-        const int64_t own = options.stage == 0 ? layout.buckets[static_cast<size_t>(b)].numel
-                                               : state_numel(*partition, b, options.rank);
-        const int64_t most = on_disk ? std::max<int64_t>(largest_share(*partition, b), 1) : own;
+        const std::vector<int64_t> shares =
+            options.stage == 0 ? std::vector<int64_t>{layout.buckets[static_cast<size_t>(b)].numel}
+                               : shares_of(*partition, b);
+        const int64_t own = shares[options.stage == 0 ? 0 : static_cast<size_t>(options.rank)];
+        const int64_t most = on_disk ? std::max<int64_t>(largest_of(shares), 1) : own;
         const int64_t size = on_disk ? step : std::max<int64_t>(own, 1);
         for (int64_t begin = 0; begin < std::max<int64_t>(most, 1); begin += size) {
             chunk.range = {begin, std::clamp<int64_t>(own - begin, 0, size)};

@@ -41,7 +41,6 @@ struct StateChunks {
     std::vector<StateChunk> all;       // by bucket, then by range
     std::vector<int> first_of_bucket;  // [buckets + 1]
     std::vector<int> turns;            // chunks that pass, in the order of their updates
-    int64_t passing_numel_max = 0;     // of the largest of them
 };
 
 struct StateChunkOptions {
@@ -75,8 +74,5 @@ struct ChunkFormat {
     int64_t optimizer_states = 2;
 };
 [[nodiscard]] ChunkLayout chunk_layout(const StateChunk& chunk, const ChunkFormat& format);
-
-// Elements of RANK's states of a bucket, padding included.
-[[nodiscard]] int64_t state_numel(const Partition& partition, int bucket, int rank);
 
 }  // namespace dslaunch

@@ -7,7 +7,6 @@
 #include <span>
 
 #include "base/bytes.h"
-#include "base/clock.h"
 #include "graph/model.h"
 #include "plan/step_plan.h"
 #include "runtime/lending_allocator.h"
@@ -34,14 +33,12 @@ struct MemoryAccount {
     Bytes moments;
     Bytes staging;
     Bytes offload_slots;  // memory through which offloaded chunks pass
-    Bytes disk;
 };
 
 // What has gone to and from the disk tier since the start.
 struct DiskTraffic {
     Bytes read;
     Bytes written;
-    Duration checksum_time{0};
 };
 
 class ParameterState {

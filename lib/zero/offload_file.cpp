@@ -111,8 +111,7 @@ void OffloadFile::write(std::span<const Part> parts) {
 
 DiskTraffic OffloadFile::traffic() const {
     const ExtentCounters& counters = disk_->extents.counters();
-    return {counters.read, counters.written,
-            counters.read_checksum_time + counters.write_checksum_time};
+    return {counters.read, counters.written};
 }
 
 std::string OffloadFile::describe() const {

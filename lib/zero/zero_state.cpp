@@ -324,7 +324,6 @@ MemoryAccount ZeroState::memory() const {
     account.master = states_->master_bytes();
     account.moments = states_->moment_bytes();
     account.offload_slots = states_->slot_bytes();
-    account.disk = StateStore::bytes_on_disk(*place_.plan, place_.plan_options->chunk_format());
     return account;
 }
 

@@ -76,6 +76,7 @@ SshSession::~SshSession() {
 void SshSession::drop() {
     authentication_.reset();
     if (channel_ != nullptr) ssh_channel_free(std::exchange(channel_, nullptr));
+    unread_[0] = unread_[1] = false;
     if (session_ != nullptr) ssh_free(std::exchange(session_, nullptr));
     socket_.reset();
     way_.reset();
@@ -326,8 +327,15 @@ bool SshSession::authenticate() {
 }
 
 bool SshSession::open_channel() {
-    if (channel_ == nullptr) channel_ = ssh_channel_new(session_);
-    if (channel_ == nullptr) return end("libssh cannot make a channel"), true;
+    if (channel_ == nullptr) {
+        channel_ = ssh_channel_new(session_);
+        if (channel_ == nullptr) return end("libssh cannot make a channel"), true;
+        channel_callbacks_ = {};
+        ssh_callbacks_init(&channel_callbacks_);
+        channel_callbacks_.userdata = this;
+        channel_callbacks_.channel_data_function = note_data;
+        ssh_set_channel_callbacks(channel_, &channel_callbacks_);
+    }
     const bool forwards = !purpose_.forward_host.empty();
     const int status = forwards ? ssh_channel_open_forward(channel_, purpose_.forward_host.c_str(),
                                                            purpose_.forward_port, "127.0.0.1", 0)
@@ -374,13 +382,19 @@ bool SshSession::step() {
     return false;
 }
 
-bool SshSession::read_stream(bool is_stderr, std::vector<TransportEvent>& events) {
+int SshSession::note_data(ssh_session, ssh_channel, void*, uint32_t, int is_stderr, void* self) {
+    static_cast<SshSession*>(self)->unread_[is_stderr != 0 ? 1 : 0] = true;
+    return 0;  // taken: nothing
+}
+
+void SshSession::read_stream(bool is_stderr, std::vector<TransportEvent>& events) {
     char block[kReadBytes];
-    bool any = false;
     for (int i = 0; i < kBlocksPerRound; ++i) {
         const int n = ssh_channel_read_nonblocking(channel_, block, sizeof block, is_stderr);
-        if (n <= 0) break;
-        any = true;
+        if (n <= 0) {
+            unread_[is_stderr ? 1 : 0] = false;
+            return;
+        }
         const std::string_view bytes(block, static_cast<size_t>(n));
         if (!is_stderr) {
             events.push_back({TransportEvent::Kind::kBytes, index_, std::string(bytes), -1});
@@ -392,16 +406,15 @@ bool SshSession::read_stream(bool is_stderr, std::vector<TransportEvent>& events
             }
         }
     }
-    return any;
 }
 
-bool SshSession::read_all(std::vector<TransportEvent>& events) {
+void SshSession::read_all(std::vector<TransportEvent>& events) {
     for (int round = 0; round < kRoundsMax; ++round) {
         // Reading either stream takes packets of both from the socket.
-        const bool any_output = !held_ && read_stream(false, events);
-        if (!read_stream(true, events) && !any_output) return true;
+        if (!held_) read_stream(false, events);
+        read_stream(true, events);
+        if (!has_unread()) return;
     }
-    return false;
 }
 
 void SshSession::write_outbox() {
@@ -423,11 +436,12 @@ void SshSession::flush() {
 
 void SshSession::carry(std::vector<TransportEvent>& events) {
     write_outbox();
-    has_more_ = !read_all(events);
-    if (has_more_ || held_) return;
+    read_all(events);
+    if (has_unread() || held_) return;
     // libssh tells of a close late when data came with it: the end of the output and an exit status
     // are enough, and without a status the end of the output is after a second.
-    const int exit_status = ssh_channel_get_exit_status(channel_);
+    const int exit_status = ssh_channel_get_exit_status(channel_);  // takes packets as well
+    if (has_unread()) return;
     if (ssh_channel_is_eof(channel_) != 0 && !output_ended_) output_ended_ = steady_clock::now();
     const bool closed = ssh_channel_is_closed(channel_) != 0 ||
                         (output_ended_ &&
@@ -484,7 +498,7 @@ void SshSession::add_polls(std::vector<pollfd>& entries) const {
 }
 
 std::optional<steady_clock::time_point> SshSession::deadline() const {
-    if (last_event_ || (state_ == State::kRunning && has_more_)) return steady_clock::now();
+    if (last_event_ || (state_ == State::kRunning && has_unread())) return steady_clock::now();
     if (state_ == State::kTunnel) return way_->deadline();
     if (state_ == State::kRunning && output_ended_) return *output_ended_ + kStatusLimit;
     if (state_ == State::kEnded || state_ == State::kRunning) return std::nullopt;

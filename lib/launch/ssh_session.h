@@ -2,6 +2,7 @@
 // channel, carry bytes. Never blocks on the network and never asks the user for anything.
 #pragma once
 
+#include <libssh/callbacks.h>
 #include <libssh/libssh.h>
 #include <netdb.h>
 
@@ -87,10 +88,14 @@ class SshSession {
     bool open_channel();
     bool start_agent();
     void carry(std::vector<TransportEvent>& events);
-    // Whether anything was there; takes no more than some blocks.
-    bool read_stream(bool is_stderr, std::vector<TransportEvent>& events);
-    // False: there may be more.
-    bool read_all(std::vector<TransportEvent>& events);
+    // Takes no more than some blocks.
+    void read_stream(bool is_stderr, std::vector<TransportEvent>& events);
+    void read_all(std::vector<TransportEvent>& events);
+    // Whether libssh holds what no poll() will tell of.
+    [[nodiscard]] bool has_unread() const { return unread_[1] || (unread_[0] && !held_); }
+    // libssh's: data of either stream came in with whatever it read from the socket.
+    static int note_data(ssh_session session, ssh_channel channel, void* data, uint32_t length,
+                         int is_stderr, void* self);
     void write_outbox();
     void check_deadline();
     void end(const std::string& cause, int exit_status = -1);
@@ -117,7 +122,8 @@ class SshSession {
     bool close_when_sent_ = false;
     bool input_closed_ = false;
     bool held_ = false;
-    bool has_more_ = false;  // was not read to the end, so that other sessions have their turn
+    bool unread_[2] = {};  // stdout and stderr: maybe bytes in libssh's buffer
+    ssh_channel_callbacks_struct channel_callbacks_{};
     LineSplitter stderr_lines_;
     int attempts_ = 0;
     std::chrono::steady_clock::time_point deadline_;

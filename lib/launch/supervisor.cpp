@@ -276,7 +276,7 @@ void Supervisor::watch_workers() {
         auto deadline = kNever;
         if (stop_at_) deadline = std::min(deadline, *stop_at_);
         if (save_asked_) deadline = std::min(deadline, save_deadline_);
-        if (steady_clock::now() >= deadline) return;
+        if (steady_clock::now() >= deadline) break;
         const bool had_stop = stop_at_.has_value();
         const bool had_save = save_asked_;
         pump(
@@ -286,6 +286,7 @@ void Supervisor::watch_workers() {
             },
             deadline);
     }
+    if (agents_end_by_) pump([&] { return end_now_ || !lost_node_.empty(); }, *agents_end_by_);
 }
 
 void Supervisor::stop_all() {
@@ -344,7 +345,8 @@ AttemptResult Supervisor::conclude() {
     const auto culprit = find_culprit(spec_.target_kind, ranks_);
     // A rank that only lost its peer may have been heard before the host that took the peer along.
     const bool rank_is_to_blame =
-        culprit && !ranks_[*culprit].told_to_end && !ranks_[*culprit].only_lost_a_peer();
+        culprit && !ranks_[*culprit].told_to_end && !ranks_[*culprit].only_lost_a_peer() &&
+        !(agents_end_by_ && ranks_[*culprit].exited.signal_number == SIGKILL);
     if (!lost_node_.empty() && !rank_is_to_blame) {
         result.exit_code = static_cast<int>(ExitCode::kHosts);
         result.may_restart = true;

@@ -135,6 +135,9 @@ class Supervisor {
     Time save_deadline_;
     bool output_lost_ = false;     // nobody reads what the ranks write
     std::optional<Time> stop_at_;  // something failed: all are ended then
+    // A rank was killed and may be but the first process of its whole Slurm step: its agent would
+    // be gone until then.
+    std::optional<Time> agents_end_by_;
     Time next_ping_;
     Time next_look_;         // at the agents, while nobody reads what we write
     std::string leftovers_;  // processes that could not be ended, one line a node

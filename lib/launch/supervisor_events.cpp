@@ -210,6 +210,9 @@ void Supervisor::handle_exit(const WorkerExited& exited) {
     // Who lost a peer is not to blame: the one who is has a moment to be heard.
     const auto at = steady_clock::now() + (peer ? kCulpritWait : milliseconds(0));
     if (!stop_at_ || at < *stop_at_) stop_at_ = at;
+    if (exited.signal_number == SIGKILL && spec_.transport == TransportKind::kSlurm && !stopping_) {
+        agents_end_by_ = steady_clock::now() + kStepEndMax;
+    }
 }
 
 void Supervisor::handle_node_end(const TransportEvent& event) {

@@ -26,5 +26,7 @@ inline constexpr std::chrono::milliseconds kHeartbeatInterval{1'000};
 inline constexpr std::chrono::milliseconds kHeartbeatSilenceMax{2'500};
 // After a rank that lost its peer: time for the lost one to be reported.
 inline constexpr std::chrono::milliseconds kCulpritWait{50};
+// From the first process of a Slurm step that slurmd kills to the last.
+inline constexpr std::chrono::milliseconds kStepEndMax{500};
 
 }  // namespace dslaunch

@@ -346,6 +346,12 @@ void Agent::take_signals() {
     signalfd_siginfo info{};
     while (::read(signal_fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
         if (info.ssi_signo == SIGCHLD || asks_first(static_cast<int>(info.ssi_signo))) continue;
+        if (state_ == State::kServing && ::getppid() != guardian_) {
+            send(FrameKind::kProblem,
+                 encode(AgentProblem{static_cast<uint32_t>(ExitCode::kHosts),
+                                     "the process that guards its agent was killed, as a scheduler "
+                                     "does that ends a step"}));
+        }
         begin_end();
     }
     reap();

@@ -105,6 +105,7 @@ class Supervisor {
     void ask_to_end(const std::string& cause);
     void keep_in_touch();
     void lose_node(size_t node, const std::string& cause);
+    void name_lost_node(size_t node, const std::string& cause);
     void end_ranks_of(size_t node, const std::string& cause);
     void send(size_t node, FrameKind kind, std::string payload = {});
     void send_all(FrameKind kind, const std::string& payload = {});

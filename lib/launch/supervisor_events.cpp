@@ -136,6 +136,8 @@ void Supervisor::handle_frame(size_t index, const Frame& frame) {
                                           printable_lines(problem.message, 6));
             }
             if (!node.problem_code) node.problem_code = problem.code;
+            // It ends its ranks now: their ends tell nothing of why.
+            if (starting_ && !stopping_) name_lost_node(index, node.error);
             return;
         }
         case FrameKind::kAskedToEnd: {
@@ -202,7 +204,7 @@ void Supervisor::handle_exit(const WorkerExited& exited) {
     rank.ended = true;
     rank.exited = exited;
     rank.order = ++ends_;
-    rank.told_to_end = stopping_;
+    rank.told_to_end = stopping_ || !lost_node_.empty();
     if (!rank.failed()) return;
     if (exited.pid != 0) rank.pid = exited.pid;
     const bool peer =
@@ -243,10 +245,14 @@ void Supervisor::lose_node(size_t index, const std::string& cause) {
     node.error = cause;
     transport_.abandon(index);
     if (!starting_) return;
+    name_lost_node(index, cause);
+    end_ranks_of(index, "unknown, its host is lost");
+}
+
+void Supervisor::name_lost_node(size_t index, const std::string& cause) {
     if (lost_node_.empty() && !stopping_) {
         lost_node_ = fmt::format("host {} is lost: {}", spec_.nodes[index].name, cause);
     }
-    end_ranks_of(index, "unknown, its host is lost");
     stop_at_ = steady_clock::now();
 }
 

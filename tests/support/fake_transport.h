@@ -4,8 +4,10 @@
 #pragma once
 
 #include <algorithm>
+#include <chrono>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -40,6 +42,11 @@ class FakeTransport final : public Transport {
     void end(size_t host, std::string cause, int exit_status) {
         events_.push_back({TransportEvent::Kind::kEnded, host, std::move(cause), exit_status});
     }
+    // The same after DELAY.
+    void end_later(size_t host, std::string cause, std::chrono::milliseconds delay) {
+        later_ = {std::chrono::steady_clock::now() + delay,
+                  {TransportEvent::Kind::kEnded, host, std::move(cause), -1}};
+    }
 
     void start(const std::vector<HostAddress>& hosts) override {
         for (const HostAddress& host : hosts) names.push_back(host.name);
@@ -59,6 +66,10 @@ class FakeTransport final : public Transport {
         // All that has come, as the real ones: what was said before a time limit is heard before
         // it.
         if (events_.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (later_ && std::chrono::steady_clock::now() >= later_->first) {
+            events_.push_back(std::move(later_->second));
+            later_.reset();
+        }
         return std::exchange(events_, {});
     }
 
@@ -75,6 +86,7 @@ class FakeTransport final : public Transport {
     Agent agent_;
     size_t piece_bytes_;
     std::vector<TransportEvent> events_;
+    std::optional<std::pair<std::chrono::steady_clock::time_point, TransportEvent>> later_;
     std::map<size_t, FrameDecoder> decoders_;
 };
 

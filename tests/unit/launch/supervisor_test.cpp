@@ -246,6 +246,41 @@ TEST_CASE("a host that goes away while its ranks run is named with its cause") {
     CHECK_THAT(result.report, Catch::Contains("host n1 is lost: the connection was reset"));
 }
 
+TEST_CASE("the host of an agent that ends by itself is to blame, not the ranks that it ends") {
+    FakeTransport transport(good_agent([](FakeTransport& t, size_t host) {
+        if (host != 1) return;
+        t.say(1, FrameKind::kProblem,
+              encode(AgentProblem{static_cast<uint32_t>(ExitCode::kHosts), "its guard is gone"}));
+        t.say(1, FrameKind::kExited, encode(exited(2, 0, SIGKILL)));
+        t.say(1, FrameKind::kExited, encode(exited(3, 0, SIGKILL)));
+        t.say(1, FrameKind::kGone);
+    }));
+    const AttemptResult result = run(two_per_node(2), transport);
+    CHECK(result.exit_code == static_cast<int>(ExitCode::kHosts));
+    CHECK(result.may_restart);
+    CHECK_THAT(result.report, Catch::Contains("host n1 is lost: its guard is gone"));
+}
+
+TEST_CASE("a rank that is killed with its whole Slurm step is not to blame, one alone is") {
+    const bool whole_step = GENERATE(true, false);
+    FakeTransport transport(good_agent([&](FakeTransport& t, size_t host) {
+        if (host != 1) return;
+        t.say(1, FrameKind::kExited, encode(exited(3, 0, SIGKILL)));
+        if (whole_step)
+            t.end_later(1, "its agent closed the connection", std::chrono::milliseconds(50));
+    }));
+    JobSpec spec = two_per_node(2);
+    spec.transport = TransportKind::kSlurm;
+    const AttemptResult result = run(spec, transport);
+    if (whole_step) {
+        CHECK(result.exit_code == static_cast<int>(ExitCode::kHosts));
+        CHECK_THAT(result.report, Catch::Contains("host n1 is lost: its agent closed"));
+    } else {
+        CHECK(result.exit_code == 128 + SIGKILL);
+        CHECK_THAT(result.report, Catch::Contains("rank 3 on host n1 failed first"));
+    }
+}
+
 TEST_CASE("a scheduler that signals every agent asks once: the ranks may end by themselves") {
     int asked = 0;
     const auto agent = [&](FakeTransport& transport, size_t host, const Frame& frame) {

@@ -397,12 +397,11 @@ void Builder::check_ssh_options() const {
 void Builder::check_way() const {
     check_ssh_options();
     const TransportKind transport = job_.spec.transport;
-    const bool comes = transport == TransportKind::kJoin;
     const bool by_ssh = transport == TransportKind::kSsh || transport == TransportKind::kOpenSsh;
-    if (comes && job_.spec.max_restarts > 0) {
+    if (source_ == HostSource::kMpi && job_.spec.max_restarts > 0) {
         fail(ExitCode::kUsage,
-             "--max_restarts: agents that came by themselves end with the attempt; let whatever "
-             "started them start the job again");
+             "--max_restarts: mpirun ends all its copies when one fails; give --launcher openmpi "
+             "without mpirun, or start the job again from outside");
     }
     if (job_.spec.elastic.on() &&
         (transport == TransportKind::kSlurm || transport == TransportKind::kOpenMpi)) {

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -200,6 +201,10 @@ void Agent::handle(const Frame& frame) {
         case FrameKind::kSave:
             return save_workers();
         case FrameKind::kStop:
+            if (settings_.come_again_fd >= 0 && !frame.payload.empty() &&
+                decode<StopRequest>(frame.payload).come_again) {
+                ::eventfd_write(settings_.come_again_fd, 1);
+            }
             return begin_end();
         case FrameKind::kPing:
             return send(FrameKind::kPong);
@@ -486,13 +491,12 @@ std::vector<Agent::Watched> Agent::watch() {
     if (in_fd_ >= 0) watched.push_back({in_fd_, POLLIN, [this] { read_input(); }});
     if (out_fd_ >= 0) {
         // Even with nothing to write: POLLERR tells that the reader is gone.
-        const short events = outbox_.empty() ? 0 : POLLOUT;
-        watched.push_back({out_fd_, events, [this] {
-                               if (outbox_.empty()) {
-                                   out_fd_ = -1;
-                                   begin_end();
-                               }
-                               flush();
+        const bool writes = !outbox_.empty();
+        watched.push_back({out_fd_, static_cast<short>(writes ? POLLOUT : 0), [this, writes] {
+                               // What was to be written may have been, since the poll.
+                               if (writes) return flush();
+                               out_fd_ = -1;
+                               begin_end();
                            }});
     }
     for (const NetworkProbe::Watch& entry : network_.watch()) {

@@ -17,6 +17,9 @@ struct AgentSettings {
     bool asks_before_ending = false;
     // CUDA_VISIBLE_DEVICES as a scheduler set it: the job's device numbers are places in this list.
     std::optional<std::string> visible_devices;
+    // An eventfd, readable once the launcher has said that it wants this agent for another attempt;
+    // -1: nobody asks.
+    int come_again_fd = -1;
 };
 
 // Serves one launcher over the two descriptors and returns the exit code of the process. A guardian

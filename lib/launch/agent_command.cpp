@@ -2,12 +2,14 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstdlib>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "launch/agent.h"
@@ -22,7 +24,8 @@ constexpr const char* kHelp =
     "usage: dslaunch agent --join HOST:PORT [--node N] [--token-file FILE] [--connect-timeout S]\n"
     "       dslaunch agent --stdio\n"
     "\n"
-    "One agent serves one node of one job: it starts the node's workers and ends with them.\n"
+    "One agent serves one node of one job: it starts the node's workers and ends with them. When\n"
+    "the job starts again after a failure (--max_restarts), it joins again.\n"
     "  --join HOST:PORT, unix:PATH    the launcher that waits there: `dslaunch --launcher join\n"
     "                                 --listen HOST:PORT …`; tried again until it is there\n"
     "  --node N                       this is node N, from 0; default: as the agents arrive\n"
@@ -141,17 +144,26 @@ int run_joining_agent(JoinRequest request) {
         fail(ExitCode::kUsage, "agent: joining over a network needs the launcher's token; {}",
              kTokenAdvice);
     }
-    JoinedLauncher launcher = join_launcher(request);
-    // The two directions are two descriptors for the agent, as over a pipe.
-    const int out_fd = ::fcntl(launcher.socket.get(), F_DUPFD_CLOEXEC, 3);
-    if (out_fd < 0) fail(ExitCode::kSetup, "no descriptor is free: {}", errno_text(errno));
-    AgentSettings settings;
-    settings.arrival_address = launcher.arrival_address;
-    settings.asks_before_ending = true;
-    if (const char* devices = std::getenv("CUDA_VISIBLE_DEVICES")) {
-        settings.visible_devices = devices;
+    for (;;) {
+        const JoinedLauncher launcher = join_launcher(request);
+        // The two directions are two descriptors for the agent, as over a pipe.
+        const UniqueFd out(::fcntl(launcher.socket.get(), F_DUPFD_CLOEXEC, 3));
+        const UniqueFd come_again(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+        if (!out.valid() || !come_again.valid()) {
+            fail(ExitCode::kSetup, "no descriptor is free: {}", errno_text(errno));
+        }
+        AgentSettings settings;
+        settings.arrival_address = launcher.arrival_address;
+        settings.asks_before_ending = true;
+        settings.come_again_fd = come_again.get();
+        if (const char* devices = std::getenv("CUDA_VISIBLE_DEVICES")) {
+            settings.visible_devices = devices;
+        }
+        const int code = run_agent(launcher.socket.get(), out.get(), settings);
+        eventfd_t asked = 0;
+        if (code != 0 || ::eventfd_read(come_again.get(), &asked) != 0) return code;
+        log_info("agent", "the job starts again: joining once more");
     }
-    return run_agent(launcher.socket.get(), out_fd, settings);
 }
 
 int run_agent_command(std::span<const std::string> arguments) {

@@ -36,7 +36,7 @@ struct AgentArguments {
 // thread yet.
 [[nodiscard]] int run_agent_command(std::span<const std::string> arguments);
 
-// Joins as REQUEST says and serves that launcher.
+// Joins as REQUEST says and serves that launcher, again for each further attempt of its job.
 [[nodiscard]] int run_joining_agent(JoinRequest request);
 
 }  // namespace dslaunch

@@ -18,7 +18,7 @@ enum class FrameKind : uint16_t {
     kStart = 4,    // StartRequest
     kSignal = 5,   // SignalRequest: to the group of every worker
     kSave = 6,     // empty: ControlKind::kSaveAndEnd to every dsworker
-    kStop = 7,     // empty: end everything, then the agent itself
+    kStop = 7,     // StopRequest or empty: end everything, then the agent itself
     kPing = 8,     // empty
     // agent -> launcher
     kAgentHello = 64,  // AgentHello

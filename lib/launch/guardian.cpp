@@ -69,7 +69,8 @@ bool kill_descendants(int limit_ms) {
 int run_guarded(const std::function<int(int signal_fd)>& body) {
     ::signal(SIGPIPE, SIG_IGN);
     const sigset_t set = guarded_signals();
-    ::sigprocmask(SIG_BLOCK, &set, nullptr);
+    sigset_t before;
+    ::sigprocmask(SIG_BLOCK, &set, &before);
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     const pid_t guardian = ::getpid();
     const pid_t child = ::fork();
@@ -79,6 +80,7 @@ int run_guarded(const std::function<int(int signal_fd)>& body) {
     // An agent that ended by itself has waited long enough for what does not die.
     const auto limit = code > 128 ? kUnkillableMax : kFarewellMax;
     kill_descendants(static_cast<int>(limit.count()));
+    ::sigprocmask(SIG_SETMASK, &before, nullptr);
     return code;
 }
 

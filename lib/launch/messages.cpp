@@ -57,6 +57,10 @@ template <typename Visitor, Is<SignalRequest> M>
 void fields(Visitor& visit, M& m) {
     visit(m.signal_number);
 }
+template <typename Visitor, Is<StopRequest> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.come_again);
+}
 template <typename Visitor, Is<WorkerStarted> M>
 void fields(Visitor& visit, M& m) {
     visit(m.rank), visit(m.pid), visit(m.environment);
@@ -94,6 +98,7 @@ DSL_MESSAGE(PrepareRequest, "a request for the rendezvous socket")
 DSL_MESSAGE(PrepareReply, "an answer about the rendezvous socket")
 DSL_MESSAGE(StartRequest, "a request to start workers")
 DSL_MESSAGE(SignalRequest, "a request to signal workers")
+DSL_MESSAGE(StopRequest, "a request to end")
 DSL_MESSAGE(WorkerStarted, "the report of a started worker")
 DSL_MESSAGE(WorkerOutput, "output of a worker")
 DSL_MESSAGE(WorkerExited, "the report of an ended worker")

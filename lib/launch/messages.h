@@ -80,6 +80,11 @@ struct SignalRequest {
     int64_t signal_number = 0;
 };
 
+struct StopRequest {
+    // The job starts again: an agent that came by itself is to come once more.
+    bool come_again = false;
+};
+
 struct WorkerStarted {
     int64_t rank = 0;
     int64_t pid = 0;
@@ -123,6 +128,7 @@ struct AgentProblem {
 [[nodiscard]] std::string encode(const PrepareReply& message);
 [[nodiscard]] std::string encode(const StartRequest& message);
 [[nodiscard]] std::string encode(const SignalRequest& message);
+[[nodiscard]] std::string encode(const StopRequest& message);
 [[nodiscard]] std::string encode(const WorkerStarted& message);
 [[nodiscard]] std::string encode(const WorkerOutput& message);
 [[nodiscard]] std::string encode(const WorkerExited& message);

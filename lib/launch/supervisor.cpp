@@ -15,6 +15,7 @@
 #include "launch/file_facts.h"
 #include "launch/host_addresses.h"
 #include "launch/launch_plan.h"
+#include "launch/restart.h"
 #include "launch/timing.h"
 
 namespace dslaunch {
@@ -81,10 +82,11 @@ AttemptResult Supervisor::run(int restart_count) {
             watch_workers();
         }
     } catch (...) {
-        stop_all();
+        // After a failure the hosts that are missing are waited for, and those that came as well.
+        stop_all(restart_count > 0 && !bad_hosts_.empty() && !interrupted());
         throw;
     }
-    stop_all();
+    stop_all(restart_may_follow(restart_count));
     AttemptResult result = conclude();
     result.left_processes = !leftovers_.empty();
     if (result.left_processes) result.may_restart = false;
@@ -289,9 +291,15 @@ void Supervisor::watch_workers() {
     if (agents_end_by_) pump([&] { return end_now_ || !lost_node_.empty(); }, *agents_end_by_);
 }
 
-void Supervisor::stop_all() {
+bool Supervisor::restart_may_follow(int restart_count) const {
+    if (restart_count >= spec_.max_restarts || interrupted()) return false;
+    const AttemptResult so_far = conclude();
+    return so_far.may_restart && may_help(spec_.target_kind, so_far.exit_code);
+}
+
+void Supervisor::stop_all(bool come_again) {
     stopping_ = true;
-    send_all(FrameKind::kStop);
+    send_all(FrameKind::kStop, encode(StopRequest{come_again}));
     for (size_t i = 0; i < nodes_.size(); ++i) {
         transport_.close_input(i);
         // Nothing of the job is on a host that is still being reached.
@@ -319,7 +327,7 @@ bool Supervisor::port_was_taken() const {
     return false;
 }
 
-AttemptResult Supervisor::conclude() {
+AttemptResult Supervisor::conclude() const {
     AttemptResult result;
     if (interrupts_ > 0) {
         result.exit_code = static_cast<int>(ExitCode::kInterrupted);

@@ -87,8 +87,10 @@ class Supervisor {
     void handle_network_frame(Node& node, const Frame& frame);
     void start_workers(int restart_count);
     void watch_workers();
-    void stop_all();
-    [[nodiscard]] AttemptResult conclude();
+    // COME_AGAIN: agents that came by themselves are wanted for another attempt.
+    void stop_all(bool come_again);
+    [[nodiscard]] bool restart_may_follow(int restart_count) const;
+    [[nodiscard]] AttemptResult conclude() const;
     [[nodiscard]] bool port_was_taken() const;
 
     // Handles events until DONE() or until DEADLINE; false at the deadline.

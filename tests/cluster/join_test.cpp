@@ -109,6 +109,31 @@ TEST_CASE("agents join a job from other hosts, and its token reaches nobody else
         CHECK_FALSE(mentions(record, kToken));
         CHECK_FALSE(mentions(job.err(), kToken));
     }
+    SECTION("agents join again for the next attempt, and one that is gone is replaced") {
+        const TemporaryFolder a, b, c;
+        Words words = listening;
+        words.insert(words.end(),
+                     {"--max-restarts", "2", "sh", "-c",
+                      "echo attempt $TORCHELASTIC_RESTART_COUNT on $MASTER_ADDR; "
+                      "case $TORCHELASTIC_RESTART_COUNT in 0) [ $RANK = 3 ] && exit 5; sleep 60;; "
+                      "1) touch " +
+                          folder.path() + "/second; sleep 60;; esac"});
+        JobProcess job(folder, hosts.on(0, words));
+        JobProcess first(a, agent(1, {"--node", "0"}, token));
+        JobProcess second(b, agent(2, {"--node", "1"}, token));
+        REQUIRE(
+            wait_until([&] { return std::filesystem::exists(folder.path() + "/second"); }, 20'000));
+        second.signal(SIGKILL);  // its agent ends the ranks, and nobody comes back from there
+        JobProcess third(c, agent(2, {"--node", "1"}, token));
+        CHECK(job.wait(40'000) == 0);
+        INFO(job.err());
+        CHECK(mentions(job.err(), "rank 3 on host node1 failed first: exit code 5"));
+        CHECK(mentions(job.err(), "host node1 is lost: the process that guards its agent"));
+        CHECK(mentions(job.err(), "restart 2 of 2"));
+        CHECK(mentions(job.out(), "[node1:3] attempt 2 on 10.91.7.2"));
+        CHECK(first.wait(5'000) == 0);
+        CHECK(third.wait(5'000) == 0);
+    }
     SECTION("an agent with another token is turned away, and the launcher says so in the end") {
         const TemporaryFolder a, b;
         Words words = listening;

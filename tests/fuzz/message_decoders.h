@@ -53,6 +53,7 @@ inline constexpr MessageDecoder kAgentMessages[] = {
     row(FrameKind::kPrepare, read_twice<decode<PrepareRequest>>),
     row(FrameKind::kStart, read_twice<decode<StartRequest>>),
     row(FrameKind::kSignal, read_twice<decode<SignalRequest>>),
+    row(FrameKind::kStop, read_twice<decode<StopRequest>>),
     row(FrameKind::kAgentHello, read_twice<decode<AgentHello>>),
     row(FrameKind::kChecked, read_twice<decode<CheckReply>>),
     row(FrameKind::kPrepared, read_twice<decode<PrepareReply>>),

@@ -9,7 +9,8 @@ namespace dslaunch {
 namespace {
 
 HostNeed need_of(const JobSetup& setup, const Topology& place) {
-    const ShardMap shards(setup.layout, setup.partition.get(), setup.plan_options.stage, place);
+    const ShardMap shards(setup.layout, setup.partition.get(), setup.plan_options.stage, place,
+                          setup.plan_options.offload.parameters);
     ArenaLayout arena(place.local_world_size());
     (void)ZeroState::add_slices(
         {&setup.layout, setup.partition.get(), &setup.plan_options, &setup.plan, &shards},

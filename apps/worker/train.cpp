@@ -302,8 +302,16 @@ class TrainRole {
             return heartbeat;
         });
         const TrainResult result = trainer.run();
-        state->restore_precision(*setup_.model, first() && !arguments_.output.empty());
-        finish(result);
+        std::optional<WeightWriter> weights;
+        ParameterState::UseWeights use;
+        if (first() && !arguments_.output.empty()) {
+            weights.emplace(*setup_.model, arguments_.output, state->parameters_elsewhere());
+            use = [&](int parameter, std::span<const float> values) {
+                weights->put(parameter, values);
+            };
+        }
+        state->bring_weights(use);
+        finish(result, weights ? &*weights : nullptr);
     }
 
     ZeroPlace zero_place() {
@@ -326,14 +334,14 @@ class TrainRole {
             offload_ ? &*offload_ : nullptr);
     }
 
-    void finish(const TrainResult& result) {
+    void finish(const TrainResult& result, WeightWriter* weights) {
         if (!first()) return;
         if (need_) log_info("admission", "{}", estimate_text(*need_, result.peak_rss));
         move_to_device(*setup_.model, c10::kCPU);  // so that any machine can load what is written
         std::string text = fmt::format("trained {} steps, loss {:.4f}", result.steps, result.loss);
         if (result.eval_loss) text += fmt::format(", held-out loss {:.4f}", *result.eval_loss);
-        if (!arguments_.output.empty()) {
-            save_weights(*setup_.model, arguments_.output);
+        if (weights != nullptr) {
+            weights->finish();
             text += fmt::format(", weights in {0}/model.safetensors and {0}/model.pt",
                                 arguments_.output);
         }

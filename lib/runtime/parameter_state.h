@@ -3,8 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/bytes.h"
 #include "graph/model.h"
@@ -73,13 +75,15 @@ class ParameterState {
     virtual void let_go() {}
     // Whether parameters are whole only while they are held.
     [[nodiscard]] virtual bool is_sharded() const { return false; }
-    // After the last step, by every rank: where training kept parameters in 16 bit or in shards,
-    // the tensors of whoever says KEEP become whole, and fp32 where the archive's were. No step may
-    // follow. By default they are so all the time.
-    virtual void restore_precision(Model& model, bool keep) {
-        static_cast<void>(model);
-        static_cast<void>(keep);
-    }
+    // Parameters of the model, by index, whose tensors do not hold what is to be saved: those that
+    // training keeps in 16 bit or in shards. By default none.
+    [[nodiscard]] virtual std::vector<int> parameters_elsewhere() const { return {}; }
+    // After the last step, by every rank: brings parameters_elsewhere() together, one after the
+    // other in any order, and gives USE, where it is not empty, their values: [numel] fp32, in the
+    // order of the tensor's memory, there until USE returns. Whoever has no use takes part all the
+    // same. No step may follow.
+    using UseWeights = std::function<void(int parameter, std::span<const float> values)>;
+    virtual void bring_weights(const UseWeights& use) { static_cast<void>(use); }
     [[nodiscard]] virtual MemoryAccount memory() const = 0;
 };
 

@@ -5,13 +5,17 @@
 
 #include <cerrno>
 #include <filesystem>
+#include <functional>
+#include <memory>
+#include <utility>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/dtype.h"
 #include "base/error.h"
 #include "base/fd.h"
 #include "graph/models/archive.h"
-#include "storage/safetensors.h"
+#include "storage/mapped_file.h"
 
 namespace dslaunch {
 
@@ -51,15 +55,36 @@ void make_folder(const std::string& folder) {
     if (error) fail(ExitCode::kDisk, "{}: cannot be made: {}", folder, error.message());
 }
 
+// Lets TENSOR read its elements, fp32 in the order of its memory, from FILE at OFFSET.
+void read_from(const std::shared_ptr<const MappedFile>& file, int64_t offset, at::Tensor tensor) {
+    const at::NoGradGuard no_grad;
+    auto* const data = const_cast<std::byte*>(file->bytes().data() + offset);
+    tensor.set_data(at::from_blob(
+        data, tensor.sizes(), tensor.strides(), [file](void*) {}, at::kFloat));
+}
+
+// What of MEMORY lies in FILE is read no more.
+void give_back(const MappedFile& file, std::span<const std::byte> memory) {
+    const std::less<> before;
+    const std::span<const std::byte> bytes = file.bytes();
+    if (before(memory.data(), bytes.data()) || !before(memory.data(), bytes.data() + bytes.size()))
+        return;
+    file.discard(memory);
+}
+
 }  // namespace
 
 void check_room_for_weights(Model& model, const std::string& folder) {
     make_folder(folder);
     Bytes need;
-    // model.safetensors holds a tensor under each of its names, model.pt once.
+    // model.safetensors holds a tensor under each of its names, model.pt once, and on its way there
+    // it may lie in the strided file.
     const auto add_all = [&](const auto& items) {
-        for (const auto& item : items)
-            need.value += static_cast<int64_t>(item.tensor.nbytes() * (2 + item.aliases.size()));
+        for (const auto& item : items) {
+            const size_t strided = item.tensor.is_contiguous() ? 0 : 1;
+            need.value +=
+                static_cast<int64_t>(item.tensor.nbytes() * (2 + strided + item.aliases.size()));
+        }
     };
     add_all(model.parameters());
     add_all(model.buffers());
@@ -74,29 +99,88 @@ void check_room_for_weights(Model& model, const std::string& folder) {
              folder, to_text(need), to_text(free));
 }
 
-void save_weights(Model& model, const std::string& folder) {
-    make_folder(folder);
-    std::vector<at::Tensor> rows;  // hold what the entries view
+WeightWriter::WeightWriter(Model& model, std::string folder, std::span<const int> elsewhere)
+    : model_(model), folder_(std::move(folder)), homes_(model.parameters().size()) {
+    make_folder(folder_);
+    for (const int parameter : elsewhere) homes_[static_cast<size_t>(parameter)].elsewhere = true;
+    weights_.emplace(folder_ + "/model.safetensors", entries(),
+                     std::map<std::string, std::string>{{"format", "pt"}});
+}
+
+std::vector<SafetensorsEntry> WeightWriter::entries() {
     std::vector<SafetensorsEntry> entries;
-    const auto add = [&](const std::string& name, const at::Tensor& tensor) {
-        rows.push_back(tensor.detach().contiguous());
-        const at::Tensor& values = rows.back();
-        entries.push_back(
-            {name,
-             dtype_of(name, values),
-             values.sizes().vec(),
-             {static_cast<const std::byte*>(values.const_data_ptr()), values.nbytes()}});
+    const auto add = [&](const auto& item, DType dtype) {
+        const size_t first = entries.size();
+        entries.push_back({item.name, dtype, item.tensor.sizes().vec(), {}});
+        for (const std::string& alias : item.aliases)
+            entries.push_back({alias, dtype, item.tensor.sizes().vec(), {}});
+        return first;
     };
-    const auto add_all = [&](const auto& items) {
-        for (const auto& item : items) {
-            add(item.name, item.tensor);
-            for (const std::string& alias : item.aliases) add(alias, item.tensor);
+    for (size_t i = 0; i < homes_.size(); ++i) {
+        const ModelParameter& parameter = model_.parameters()[i];
+        homes_[i].entry =
+            add(parameter,
+                homes_[i].elsewhere ? DType::kF32 : dtype_of(parameter.name, parameter.tensor));
+    }
+    for (const ModelBuffer& buffer : model_.buffers())
+        add(buffer, dtype_of(buffer.name, buffer.tensor));
+    return entries;
+}
+
+void WeightWriter::write(size_t entry, size_t names, std::span<const std::byte> bytes) {
+    for (size_t i = 0; i < names; ++i) weights_->write(entry + i, bytes);
+}
+
+void WeightWriter::write(size_t entry, size_t names, const at::Tensor& tensor) {
+    const at::Tensor rows = tensor.detach().contiguous();
+    write(entry, names, {static_cast<const std::byte*>(rows.const_data_ptr()), rows.nbytes()});
+}
+
+void WeightWriter::put(int index, std::span<const float> values) {
+    Home& home = homes_[static_cast<size_t>(index)];
+    const ModelParameter& parameter = model_.parameters()[static_cast<size_t>(index)];
+    DSL_CHECK(home.elsewhere && std::ssize(values) == parameter.tensor.numel(),
+              "{}: {} values are put", parameter.name, values.size());
+    const size_t names = 1 + parameter.aliases.size();
+    if (parameter.tensor.is_contiguous()) return write(home.entry, names, std::as_bytes(values));
+    write(home.entry, names,
+          at::from_blob(const_cast<float*>(values.data()), parameter.tensor.sizes(),
+                        parameter.tensor.strides(), at::kFloat));
+    if (!strided_) strided_.emplace(folder_ + "/model.pt.strided", Bytes{});
+    home.strided_offset = strided_bytes_;
+    strided_->write(std::as_bytes(values));
+    strided_bytes_ += static_cast<int64_t>(values.size_bytes());
+}
+
+void WeightWriter::finish() {
+    size_t next = 0;
+    for (size_t i = 0; i < homes_.size(); ++i) {
+        const ModelParameter& parameter = model_.parameters()[i];
+        next = homes_[i].entry + 1 + parameter.aliases.size();
+        if (!homes_[i].elsewhere)
+            write(homes_[i].entry, 1 + parameter.aliases.size(), parameter.tensor);
+    }
+    for (const ModelBuffer& buffer : model_.buffers()) {
+        const size_t names = 1 + buffer.aliases.size();
+        write(next, names, buffer.tensor);
+        next += names;
+    }
+    weights_->commit();
+    const auto weights = std::make_shared<const MappedFile>(folder_ + "/model.safetensors");
+    std::shared_ptr<const MappedFile> strided;
+    if (strided_) strided = std::make_shared<const MappedFile>(strided_->temporary_path());
+    for (size_t i = 0; i < homes_.size(); ++i) {
+        if (!homes_[i].elsewhere) continue;
+        if (homes_[i].strided_offset >= 0) {
+            read_from(strided, homes_[i].strided_offset, model_.parameters()[i].tensor);
+        } else {
+            read_from(weights, weights_->offset(homes_[i].entry), model_.parameters()[i].tensor);
         }
-    };
-    add_all(model.parameters());
-    add_all(model.buffers());
-    write_safetensors(folder + "/model.safetensors", entries, {{"format", "pt"}});
-    save_archive(model.module(), folder + "/model.pt");
+    }
+    save_archive(model_.module(), folder_ + "/model.pt", [&](std::span<const std::byte> memory) {
+        give_back(*weights, memory);
+        if (strided) give_back(*strided, memory);
+    });
 }
 
 }  // namespace dslaunch

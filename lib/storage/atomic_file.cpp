@@ -58,6 +58,17 @@ void AtomicFile::write(std::string_view text) {
     write(std::as_bytes(std::span(text.data(), text.size())));
 }
 
+void AtomicFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
+    DSL_CHECK(fd_.valid(), "{}: written after commit", path_);
+    while (!bytes.empty()) {
+        const ssize_t count = ::pwrite(fd_.get(), bytes.data(), bytes.size(), offset);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) give_up("write", errno);
+        offset += count;
+        bytes = bytes.subspan(static_cast<size_t>(count));
+    }
+}
+
 void AtomicFile::commit() {
     DSL_CHECK(fd_.valid(), "{}: committed twice", path_);
     if (::fsync(fd_.get()) != 0) give_up("flush", errno);

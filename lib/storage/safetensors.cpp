@@ -4,11 +4,11 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <utility>
 
 #include "base/bytes.h"
 #include "base/check.h"
 #include "base/error.h"
-#include "storage/atomic_file.h"
 
 namespace dslaunch {
 namespace {
@@ -92,26 +92,6 @@ void check_cover(const std::string& path, std::vector<SafetensorsEntry>& entries
         fail(ExitCode::kInput, "{}: bytes at the end belong to no tensor", path);
 }
 
-std::string header_of(std::span<const SafetensorsEntry> entries,
-                      const std::map<std::string, std::string>& metadata) {
-    Json header = Json::object();
-    if (!metadata.empty()) header["__metadata__"] = metadata;
-    size_t offset = 0;
-    for (const SafetensorsEntry& entry : entries) {
-        DSL_CHECK(!header.contains(entry.name), "tensor '{}' twice", entry.name);
-        DSL_CHECK(checked_bytes("write", entry) == static_cast<int64_t>(entry.bytes.size()),
-                  "tensor '{}': bytes do not match its shape", entry.name);
-        header[entry.name] = {{"dtype", std::string(dtype_name(entry.dtype))},
-                              {"shape", entry.shape},
-                              {"data_offsets", {offset, offset + entry.bytes.size()}}};
-        offset += entry.bytes.size();
-    }
-    std::string text = header.dump();
-    text.resize((text.size() + 7) / 8 * 8, ' ');
-    const uint64_t length = text.size();
-    return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text;
-}
-
 }  // namespace
 
 SafetensorsContent parse_safetensors(const std::string& path, std::span<const std::byte> all) {
@@ -153,15 +133,57 @@ const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
     return found == entries().end() ? nullptr : &*found;
 }
 
+SafetensorsWriter::Layout SafetensorsWriter::layout_of(
+    std::span<const SafetensorsEntry> entries, const std::map<std::string, std::string>& metadata) {
+    Json json = Json::object();
+    if (!metadata.empty()) json["__metadata__"] = metadata;
+    Layout layout;
+    int64_t end = 0;
+    for (const SafetensorsEntry& entry : entries) {
+        DSL_CHECK(!json.contains(entry.name), "tensor '{}' twice", entry.name);
+        layout.places.push_back({end, checked_bytes("write", entry)});
+        const int64_t begin = std::exchange(end, end + layout.places.back().bytes);
+        json[entry.name] = {{"dtype", std::string(dtype_name(entry.dtype))},
+                            {"shape", entry.shape},
+                            {"data_offsets", {begin, end}}};
+    }
+    std::string text = json.dump();
+    text.resize((text.size() + 7) / 8 * 8, ' ');
+    const uint64_t length = text.size();
+    layout.header = std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text;
+    const auto data_begin = static_cast<int64_t>(layout.header.size());
+    for (Place& place : layout.places) place.begin += data_begin;
+    layout.file_bytes = data_begin + end;
+    return layout;
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::string& path,
+                                     std::span<const SafetensorsEntry> entries,
+                                     const std::map<std::string, std::string>& metadata)
+    : layout_(layout_of(entries, metadata)), file_(path, Bytes{layout_.file_bytes}) {
+    file_.write(layout_.header);
+}
+
+void SafetensorsWriter::write(size_t index, std::span<const std::byte> bytes) {
+    Place& place = layout_.places.at(index);
+    DSL_CHECK(std::ssize(bytes) == place.bytes && !place.written,
+              "tensor {}: {} bytes written where {} belong, once", index, bytes.size(),
+              place.bytes);
+    file_.write_at(place.begin, bytes);
+    place.written = true;
+}
+
+void SafetensorsWriter::commit() {
+    for (size_t i = 0; i < layout_.places.size(); ++i)
+        DSL_CHECK(layout_.places[i].written, "tensor {} is not written", i);
+    file_.commit();
+}
+
 void write_safetensors(const std::string& path, std::span<const SafetensorsEntry> entries,
                        const std::map<std::string, std::string>& metadata) {
-    const std::string header = header_of(entries, metadata);
-    auto need = static_cast<int64_t>(header.size());
-    for (const SafetensorsEntry& entry : entries) need += static_cast<int64_t>(entry.bytes.size());
-    AtomicFile file(path, Bytes{need});
-    file.write(header);
-    for (const SafetensorsEntry& entry : entries) file.write(entry.bytes);
-    file.commit();
+    SafetensorsWriter writer(path, entries, metadata);
+    for (size_t i = 0; i < entries.size(); ++i) writer.write(i, entries[i].bytes);
+    writer.commit();
 }
 
 }  // namespace dslaunch

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "storage/atomic_file.h"
 #include "storage/mapped_file.h"
 
 namespace dslaunch {
@@ -49,6 +50,40 @@ class SafetensorsFile {
   private:
     MappedFile file_;
     SafetensorsContent content_;
+};
+
+// Writes a file tensor by tensor, in any order: PATH is the old file or the whole new one, durably
+// (see atomic_file.h). Blocks on the disk. Throws as write_safetensors does. One thread.
+class SafetensorsWriter {
+  public:
+    // ENTRIES: in the order of their bytes in the file; `bytes` are not looked at. REQUIRES: unique
+    // names.
+    SafetensorsWriter(const std::string& path, std::span<const SafetensorsEntry> entries,
+                      const std::map<std::string, std::string>& metadata = {});
+
+    // REQUIRES: BYTES as long as shape and dtype of entry INDEX say; each is written once.
+    void write(size_t index, std::span<const std::byte> bytes);
+    // Where the bytes of entry INDEX begin in the file.
+    [[nodiscard]] int64_t offset(size_t index) const { return layout_.places[index].begin; }
+    // REQUIRES: every entry is written.
+    void commit();
+
+  private:
+    struct Place {
+        int64_t begin = 0;
+        int64_t bytes = 0;
+        bool written = false;
+    };
+    struct Layout {
+        std::string header;
+        std::vector<Place> places;
+        int64_t file_bytes = 0;
+    };
+    [[nodiscard]] static Layout layout_of(std::span<const SafetensorsEntry> entries,
+                                          const std::map<std::string, std::string>& metadata);
+
+    Layout layout_;
+    AtomicFile file_;
 };
 
 // Writes ENTRIES in their order: PATH is the old file or the whole new one, durably (see

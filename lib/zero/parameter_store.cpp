@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -140,8 +141,9 @@ void ParameterStore::adopt(Model& model) {
     group_.barrier();
 }
 
-at::Tensor ParameterStore::frozen_as_read(int slice) const {
-    return frozen_as_read_.at(static_cast<size_t>(slice - map_.layout().trained_slices));
+at::Tensor ParameterStore::take_frozen(int slice) {
+    return std::exchange(
+        frozen_as_read_.at(static_cast<size_t>(slice - map_.layout().trained_slices)), {});
 }
 
 // Local ranks share the copying: of what is whole by even parts, of shards each its own.
@@ -274,20 +276,28 @@ std::vector<int> ParameterStore::buckets_of(std::span<const int> parameters) con
 void ParameterStore::hold(std::span<const int> parameters, int64_t step, bool keep) {
     DSL_CHECK(held_.empty(), "parameters are held already");
     for (const int b : buckets_of(parameters)) {
-        const int slot = home_slot_[static_cast<size_t>(b)];
-        if (map_.parameters_offloaded()) bring(b, slot);
-        gather(b, slot, step);
-        if (keep) {
-            const std::span<std::byte> gathered =
-                arena_.shared(slices_.slots[static_cast<size_t>(slot)])
-                    .first(static_cast<size_t>(map_.layout().buckets[static_cast<size_t>(b)].numel *
-                                               element_bytes_));
-            held_values_.emplace_back(gathered.begin(), gathered.end());
-            held_.push_back(b);
-        }
-        release(b, slot);
-        if (keep) point_to(b, held_values_.back().data());
+        visit(b, step, [&](std::span<const std::byte> values) {
+            if (keep) held_values_.emplace_back(values.begin(), values.end());
+        });
+        if (!keep) continue;
+        held_.push_back(b);
+        point_to(b, held_values_.back().data());
     }
+}
+
+void ParameterStore::visit(int b, int64_t step, const UseBucket& use) {
+    const int slot = home_slot_[static_cast<size_t>(b)];
+    if (slot < 0) {  // its parameters have no elements
+        if (use) use({});
+        return;
+    }
+    if (map_.parameters_offloaded()) bring(b, slot);
+    gather(b, slot, step);
+    const int64_t bytes = map_.layout().buckets[static_cast<size_t>(b)].numel * element_bytes_;
+    if (use)
+        use(arena_.shared(slices_.slots[static_cast<size_t>(slot)])
+                .first(static_cast<size_t>(bytes)));
+    release(b, slot);
 }
 
 void ParameterStore::let_go() {

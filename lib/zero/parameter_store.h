@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -72,11 +73,15 @@ class ParameterStore {
     // nothing is gathered they are always there.
     void hold(std::span<const int> parameters, int64_t step, bool keep);
     void let_go();
+    // The same of one bucket that is gathered, without a copy: USE, where it is not empty, is given
+    // its memory, [numel] of DTYPE, until it returns.
+    using UseBucket = std::function<void(std::span<const std::byte> values)>;
+    void visit(int bucket, int64_t step, const UseBucket& use);
 
     // Elements of a slice that is not trained, in memory order, as the archive holds them and not
-    // as the 16-bit copy keeps them. REQUIRES: DTYPE is not kF32. In a mapped archive they take no
-    // memory until they are read.
-    [[nodiscard]] at::Tensor frozen_as_read(int slice) const;
+    // as the 16-bit copy keeps them; once. REQUIRES: DTYPE is not kF32. In a mapped archive they
+    // take no memory until they are read, and none any more when the tensor is gone.
+    [[nodiscard]] at::Tensor take_frozen(int slice);
 
   private:
     void adopt(Model& model);

@@ -272,43 +272,45 @@ void ZeroState::update_part(int b, const ChunkPart& part, const Run& run, const 
         });
 }
 
-void ZeroState::restore_precision(Model& model, bool keep) {
+std::vector<int> ZeroState::parameters_elsewhere() const {
+    std::vector<int> parameters;
+    for (int i = 0; i < static_cast<int>(place_.layout->slices.size()); ++i)
+        if (half() || place_.map->is_gathered(place_.layout->bucket_of(i)))
+            parameters.push_back(place_.layout->slices[static_cast<size_t>(i)].parameter);
+    return parameters;
+}
+
+// VALUES: of a bucket; empty where its parameters have no elements.
+void ZeroState::hand_over(int b, std::span<const float> values, const UseWeights& use) const {
+    for (int i = bucket(b).first_slice; use && i < bucket(b).end_slice; ++i) {
+        const ParameterSlice& slice = place_.layout->slices[static_cast<size_t>(i)];
+        const auto offset = static_cast<size_t>(slice.offset_numel - bucket(b).offset_numel);
+        use(slice.parameter, slice.numel == 0
+                                 ? std::span<const float>()
+                                 : values.subspan(offset, static_cast<size_t>(slice.numel)));
+    }
+}
+
+void ZeroState::bring_weights(const UseWeights& use) {
     settle();
-    const at::NoGradGuard no_grad;
-    const auto make_own = [&](int slice, const at::Tensor& values) {
-        at::Tensor tensor = model
-                                .parameters()[static_cast<size_t>(
-                                    place_.layout->slices[static_cast<size_t>(slice)].parameter)]
-                                .tensor;
-        at::Tensor own = at::empty_strided(tensor.sizes(), tensor.strides(),
-                                           tensor.options().dtype(values.scalar_type()));
-        own.as_strided({own.numel()}, {1}).copy_(values);
-        tensor.set_data(own);
-    };
-    if (half()) {
-        const auto put = [&](int b, std::span<float> whole) {
-            states_->copy_master(b, whole.data());
-        };
-        gradients_->collect(put, [&](int b, std::span<const float> values) {
-            for (int i = bucket(b).first_slice; keep && i < bucket(b).end_slice; ++i) {
-                const ParameterSlice& slice = place_.layout->slices[static_cast<size_t>(i)];
-                const float* first = values.data() + slice.offset_numel - bucket(b).offset_numel;
-                make_own(i, at::from_blob(const_cast<float*>(first), {slice.numel}, at::kFloat));
-            }
+    const int buckets = static_cast<int>(place_.layout->buckets.size());
+    for (int b = 0; !half() && b < buckets; ++b) {
+        if (!place_.map->is_gathered(b)) continue;
+        parameters_->visit(b, step_, [&](std::span<const std::byte> values) {
+            hand_over(
+                b, {reinterpret_cast<const float*>(values.data()), values.size() / sizeof(float)},
+                use);
         });
     }
+    if (!half()) return;
+    gradients_->collect(
+        [&](int b, std::span<float> whole) { states_->copy_master(b, whole.data()); },
+        [&](int b, std::span<const float> values) { hand_over(b, values, use); });
     const int slices = static_cast<int>(place_.layout->slices.size());
-    for (int i = place_.layout->trained_slices; keep && half() && i < slices; ++i)
-        make_own(i, parameters_->frozen_as_read(i).to(at::kFloat));
-    for (int i = 0; !half() && i < slices; ++i) {
-        if (!place_.map->is_gathered(place_.layout->bucket_of(i))) continue;
-        const int parameter = place_.layout->slices[static_cast<size_t>(i)].parameter;
-        hold({&parameter, 1}, keep);
-        if (keep) {
-            const at::Tensor& tensor = model.parameters()[static_cast<size_t>(parameter)].tensor;
-            make_own(i, tensor.as_strided({tensor.numel()}, {1}).clone());
-        }
-        let_go();
+    for (int i = place_.layout->trained_slices; use && i < slices; ++i) {
+        const at::Tensor values = parameters_->take_frozen(i).to(at::kFloat);
+        use(place_.layout->slices[static_cast<size_t>(i)].parameter,
+            {values.const_data_ptr<float>(), static_cast<size_t>(values.numel())});
     }
 }
 

@@ -79,7 +79,8 @@ class ZeroState final : public ParameterState {
     [[nodiscard]] bool is_sharded() const override {
         return place_.map->shard_numel() > 0 || place_.map->parameters_offloaded();
     }
-    void restore_precision(Model& model, bool keep) override;
+    [[nodiscard]] std::vector<int> parameters_elsewhere() const override;
+    void bring_weights(const UseWeights& use) override;
     [[nodiscard]] MemoryAccount memory() const override;
     // Optimizer updates that each slice has had.
     [[nodiscard]] const std::vector<int64_t>& slice_steps() const { return slice_steps_; }
@@ -98,6 +99,7 @@ class ZeroState final : public ParameterState {
     void update_chunk(int chunk);
     [[nodiscard]] std::vector<Run> find_runs(int bucket);
     [[nodiscard]] static bool covers(std::span<const Run> runs, int64_t numel);
+    void hand_over(int bucket, std::span<const float> values, const UseWeights& use) const;
     void update_part(int bucket, const ChunkPart& part, const Run& run, const ChunkView& view);
     [[nodiscard]] const Bucket& bucket(int b) const {
         return place_.layout->buckets[static_cast<size_t>(b)];

@@ -9,7 +9,8 @@
 
 namespace dslaunch {
 
-void save_archive(const torch::jit::Module& module, const std::string& path) {
+void save_archive(const torch::jit::Module& module, const std::string& path,
+                  const WrittenMemory& written) {
     Bytes need;
     for (const at::Tensor& tensor : module.parameters())
         need.value += static_cast<int64_t>(tensor.nbytes());
@@ -20,8 +21,10 @@ void save_archive(const torch::jit::Module& module, const std::string& path) {
     // waits until the writer is gone, and what is written after it goes nowhere.
     std::exception_ptr error;
     torch::jit::ExportModule(module, [&](const void* data, size_t length) {
+        const std::span memory(static_cast<const std::byte*>(data), length);
         try {
-            if (error == nullptr) file.write({static_cast<const std::byte*>(data), length});
+            if (error == nullptr) file.write(memory);
+            if (written) written(memory);
         } catch (...) {
             error = std::current_exception();
         }

@@ -4,12 +4,18 @@
 
 #include <torch/csrc/jit/api/module.h>
 
+#include <cstddef>
+#include <functional>
+#include <span>
 #include <string>
 
 namespace dslaunch {
 
 // Writes MODULE to PATH, durably and whole or not at all, so that torch.jit.load reads it. Throws
-// Error{kDisk} naming PATH, need, cause, and on a full disk what is free.
-void save_archive(const torch::jit::Module& module, const std::string& path);
+// Error{kDisk} naming PATH, need, cause, and on a full disk what is free. WRITTEN is called with
+// memory that will not be read again, tensors' storages among it, as soon as it is in the file.
+using WrittenMemory = std::function<void(std::span<const std::byte> memory)>;
+void save_archive(const torch::jit::Module& module, const std::string& path,
+                  const WrittenMemory& written = {});
 
 }  // namespace dslaunch

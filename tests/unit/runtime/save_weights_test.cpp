@@ -1,0 +1,119 @@
+// Weights that are written parameter by parameter: the files of weights that lie in memory.
+#include "runtime/save_weights.h"
+
+#include <ATen/ATen.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "base/fd.h"
+#include "graph/models/archive.h"
+#include "support/catch.h"
+#include "support/script_module.h"
+#include "support/temporary_folder.h"
+
+namespace dslaunch::test {
+namespace {
+
+const char* const kText =
+    "def forward(self, x: Tensor) -> Tensor:\n"
+    "    return torch.matmul(torch.matmul(x, self.rows) + self.bias, self.columns)\n";
+
+// `columns` lies in memory column by column; `twice` is `bias` under another name.
+Model make_model(double factor) {
+    torch::jit::Module module =
+        script_module(kText,
+                      {{"rows", ramp(12).view({3, 4}) * factor},
+                       {"columns", ramp(20).view({5, 4}).t() * factor},
+                       {"bias", ramp(4) * factor},
+                       {"none", at::empty({0, 7}) * factor}},
+                      {{"steps", at::full({}, 7, at::kLong)}, {"flag", at::full({3}, true)}});
+    module.register_parameter("twice", module.attr("bias").toTensor(), /*is_buffer=*/false);
+    return Model::adopt(module);
+}
+
+std::string content(const TemporaryFolder& folder, const std::string& name) {
+    return read_file(folder.path() + "/" + name, 1 << 20);
+}
+
+int index_of(const Model& model, const std::string& name) {
+    for (size_t i = 0; i < model.parameters().size(); ++i)
+        if (model.parameters()[i].name == name) return static_cast<int>(i);
+    return -1;
+}
+
+std::vector<float> in_memory_order(const at::Tensor& tensor) {
+    const auto* const first = tensor.detach().const_data_ptr<float>();
+    return {first, first + tensor.numel()};
+}
+
+}  // namespace
+
+TEST_CASE("weights put one by one make the files of weights that are in memory") {
+    const TemporaryFolder from_memory, from_elsewhere;
+    Model whole = make_model(0.5);
+    REQUIRE_FALSE(
+        whole.parameters()[static_cast<size_t>(index_of(whole, "columns"))].tensor.is_contiguous());
+    WeightWriter(whole, from_memory.path(), {}).finish();
+
+    // The model that is written holds other numbers, in 16 bit, than those that are put.
+    Model model = make_model(-3.0);
+    std::vector<int> elsewhere;
+    for (const char* name : {"columns", "none", "bias", "rows"}) {
+        elsewhere.push_back(index_of(model, name));
+        at::Tensor tensor = model.parameters()[static_cast<size_t>(elsewhere.back())].tensor;
+        const at::NoGradGuard no_grad;
+        tensor.set_data(tensor.to(at::kBFloat16));
+    }
+    WeightWriter writer(model, from_elsewhere.path(), elsewhere);
+    for (const int parameter : elsewhere)
+        writer.put(parameter,
+                   in_memory_order(whole.parameters()[static_cast<size_t>(parameter)].tensor));
+    CHECK_FALSE(std::filesystem::exists(from_elsewhere.path() + "/model.safetensors"));
+    writer.finish();
+
+    CHECK(content(from_elsewhere, "model.safetensors") ==
+          content(from_memory, "model.safetensors"));
+    CHECK(content(from_elsewhere, "model.pt") == content(from_memory, "model.pt"));
+    CHECK(content(from_memory, "model.pt").size() > 500);
+}
+
+TEST_CASE("weights that are given up leave the files of before, and nothing else") {
+    const TemporaryFolder folder;
+    Model model = make_model(1.0);
+    WeightWriter(model, folder.path(), {}).finish();
+    const std::string weights = content(folder, "model.safetensors");
+    {
+        const int columns = index_of(model, "columns");
+        WeightWriter writer(model, folder.path(), std::vector<int>{columns});
+        writer.put(columns, std::vector<float>(20, 3.0F));
+    }
+    CHECK(content(folder, "model.safetensors") == weights);
+    const std::filesystem::directory_iterator files(folder.path());
+    CHECK(std::distance(begin(files), end(files)) == 2);
+}
+
+TEST_CASE("an archive that reads its weights from the other file keeps none of them in memory") {
+    const TemporaryFolder folder;
+    const int64_t numel = int64_t{16} << 20;
+    Model model =
+        script_model("def forward(self, x: Tensor) -> Tensor:\n    return x + self.w[0]\n",
+                     {{"w", at::zeros({numel})}});
+    WeightWriter writer(model, folder.path(), std::vector<int>{0});
+    writer.put(0, std::vector<float>(static_cast<size_t>(numel), 1.0F));
+    writer.finish();
+    // Resident pages of the mapping that the tensor lies in, from /proc/self/smaps, KiB.
+    std::ifstream maps("/proc/self/smaps");
+    int64_t resident_kib = -1;
+    bool here = false;
+    for (std::string line; std::getline(maps, line);) {
+        if (line.find("-") != std::string::npos && line.find(':') > line.find(' '))
+            here = line.find(folder.path() + "/model.safetensors") != std::string::npos;
+        if (here && line.rfind("Rss:", 0) == 0) resident_kib = std::stoll(line.substr(4));
+    }
+    // Of 64 MiB: the header and the pages that the tensor shares with others.
+    REQUIRE(resident_kib >= 0);
+    CHECK(resident_kib < 256);
+}
+
+}  // namespace dslaunch::test

@@ -81,6 +81,9 @@ class ZeroState final : public ParameterState {
     }
     void restore_precision(Model& model, bool keep) override;
     [[nodiscard]] MemoryAccount memory() const override;
+    [[nodiscard]] std::vector<std::string> account() const override {
+        return states_->describe_packing();
+    }
     // Optimizer updates that each slice has had.
     [[nodiscard]] const std::vector<int64_t>& slice_steps() const { return slice_steps_; }
 

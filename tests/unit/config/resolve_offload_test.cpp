@@ -101,7 +101,7 @@ TEST_CASE("every number of both tiers and of the disk is read") {
     expected.lossless = true;
     CHECK(result.config.offload == expected);
     CHECK(result.notes ==
-          Notes{"c:1:224: zero_optimization.offload_param.buffer_count has no effect: the plan "
+          Notes{"c:1:223: zero_optimization.offload_param.buffer_count has no effect: the plan "
                 "computes as many as there are gathers at once; the log says how many",
                 "c:1:239: zero_optimization.offload_param.buffer_size has no effect: the plan "
                 "makes each as large as the buckets that pass through it; the log says how "

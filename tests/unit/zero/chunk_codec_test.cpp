@@ -108,7 +108,8 @@ TEST_CASE("numbers that do not compress are kept as they are") {
     format.lossless = true;
     Slot slot(format);
     std::mt19937 random(9);
-    for (float& value : slot.values) value = std::bit_cast<float>(static_cast<uint32_t>(random()) & 0x7F7FFFFFU);
+    for (float& value : slot.values)
+        value = std::bit_cast<float>(static_cast<uint32_t>(random()) & 0x7F7FFFFFU);
     std::vector<std::byte> memory = scratch();
     ChunkCodec codec(format, memory);
     const Packed packed = pack(slot, codec);

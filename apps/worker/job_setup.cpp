@@ -157,13 +157,25 @@ FlatLayoutOptions layout_options(const RunConfig& config, bool on_gpu) {
     return options;
 }
 
-OffloadPlan offload_plan(const OffloadConfig& config) {
+StatePacking packing_of(MomentFormat format, bool square) {
+    if (format == MomentFormat::kFp32) return StatePacking::kNone;
+    if (format == MomentFormat::kBf16) return StatePacking::kBf16;
+    return square ? StatePacking::kUint8Root : StatePacking::kInt8;
+}
+
+OffloadPlan offload_plan(const RunConfig& run) {
+    const OffloadConfig& config = run.offload;
     OffloadPlan offload;
     offload.states = config.optimizer == OffloadDevice::kNvme;
     offload.parameters = config.parameters == OffloadDevice::kNvme;
     offload.chunk_numel = config.chunk_numel;
     offload.slots = config.optimizer_buffer_count;
     offload.ratio = config.optimizer_ratio;
+    for (size_t k = 0; k < offload.packings.size(); ++k)
+        offload.packings[k] =
+            packing_of(config.moments, ShardOptimizer::is_square(run.optimizer, k));
+    offload.lossless = config.lossless;
+    offload.parameter_numel_in_memory = config.parameters_in_memory_numel;
     return offload;
 }
 
@@ -176,7 +188,7 @@ StepPlanOptions plan_options(const RunConfig& config, const Topology& place, boo
     options.check_overflow = config.precision.skip_nonfinite_steps;
     options.gather = {config.zero.live_numel_max, config.zero.prefetch_bucket_numel,
                       config.zero.reuse_distance_numel_max};
-    options.offload = offload_plan(config.offload);
+    options.offload = offload_plan(config);
     options.accumulation_steps = config.batch.accumulation_steps;
     options.recompute_groups = config.recompute_groups;
     options.clip = config.gradient_clipping > 0;

@@ -8,6 +8,7 @@
 #include "runtime/rank_device.h"
 #include "worker/host_admission.h"
 #include "worker/job_setup.h"
+#include "worker/plan_cache.h"
 #include "worker/roles.h"
 
 namespace dslaunch {
@@ -20,7 +21,7 @@ struct PlanArguments {
     int ranks_per_node = 0;  // 0: all on one host
     std::string data;
     int64_t context = 0;
-    std::string compare;  // "shard"
+    std::string compare;  // "shard", "cache"
     bool json = false;
 };
 
@@ -139,8 +140,9 @@ int plan_main(int argc, char** argv) {
     app.add_option("--segments", arguments.job.segments,
                    "pieces to cut the model into, 0: by whole layers");
     app.add_option("--compare", arguments.compare,
-                   "shard: bytes and balance of each way of sharding, instead of the plan")
-        ->check(CLI::IsMember({"shard"}));
+                   "instead of the plan, shard: bytes and balance of each way of sharding; cache: "
+                   "what offload moves under other rules and numbers of slots")
+        ->check(CLI::IsMember({"shard", "cache"}));
     app.add_flag("--json", arguments.json, "for machines");
     if (!parse_command_line(app, {argv + 1, argv + argc})) return 0;
     arguments.job.plan_only = true;
@@ -157,8 +159,10 @@ int plan_main(int argc, char** argv) {
     const Topology place = place_of(arguments, 0);
     const JobSetup setup = set_up_job(arguments.job, place);
     check_host_plans(setup, place);
-    if (!arguments.compare.empty()) {
+    if (arguments.compare == "shard") {
         print_shards(setup, arguments);
+    } else if (arguments.compare == "cache") {
+        fmt::print("{}", compare_caches(setup, place, arguments.json));
     } else if (arguments.json) {
         print_json(setup, arguments);
     } else {

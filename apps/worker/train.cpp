@@ -5,9 +5,11 @@
 #include <malloc.h>
 #include <sched.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <numeric>
 #include <thread>
 
 #include "base/error.h"
@@ -32,6 +34,7 @@
 #include "runtime/save_weights.h"
 #include "runtime/trainer.h"
 #include "storage/atomic_file.h"
+#include "storage/disk_facts.h"
 #include "worker/archive_hash.h"
 #include "worker/host_admission.h"
 #include "worker/job_setup.h"
@@ -249,9 +252,13 @@ class TrainRole {
                      "evaluated and saved");
         const std::unique_ptr<ParameterState> state = make_state(slices);
         if (offload_ && first())
-            log_info("offload", "{} chunks, {} in memory at once, in {}",
-                     setup_.plan.chunks.turns.size(), setup_.plan.chunk_slots,
-                     offload_->describe());
+            log_info("offload",
+                     "{} chunks, {} in memory at once, in {}; {} buffers for gathered parameters, "
+                     "{} elements in all",
+                     setup_.plan.chunks.turns.size(), setup_.plan.chunk_slots, offload_->describe(),
+                     setup_.plan.gather_slot_numel.size(),
+                     std::accumulate(setup_.plan.gather_slot_numel.begin(),
+                                     setup_.plan.gather_slot_numel.end(), int64_t{0}));
         keep_freed_memory();
         BatchLoader loader(setup_.data->train,
                            {config.batch, environment_.rank, config.seed, config.data.shuffle});
@@ -301,7 +308,9 @@ class TrainRole {
             if (gpu_.backend) heartbeat.lanes.clear();  // a GPU works on its own, unmeasured
             return heartbeat;
         });
+        const DiskTraffic before = disk_traffic();
         const TrainResult result = trainer.run();
+        if (setup_.plan_options.offload.any()) report_offload(*state, before, result);
         std::optional<WeightWriter> weights;
         ParameterState::UseWeights use;
         if (first() && !arguments_.output.empty()) {
@@ -312,6 +321,36 @@ class TrainRole {
         }
         state->bring_weights(use);
         finish(result, weights ? &*weights : nullptr);
+    }
+
+    // None on a rank that has nothing to offload.
+    [[nodiscard]] DiskTraffic disk_traffic() const {
+        return offload_ ? offload_->traffic() : DiskTraffic{};
+    }
+
+    // By all ranks: what went to the disks of this host while training, all its ranks together, and
+    // what it does to them.
+    void report_offload(const ParameterState& state, const DiskTraffic& before,
+                        const TrainResult& result) {
+        const DiskTraffic after = disk_traffic();
+        const std::vector<std::string> of_ranks = comm_.collectives->all_gather(
+            fmt::format("{}", (after.written - before.written).value));
+        if (!first()) return;
+        for (const std::string& clause : state.account()) log_info("offload", "{}", clause);
+        Bytes written;
+        for (int local = 0; local < place_.local_world_size(); ++local)
+            written += Bytes{std::stoll(of_ranks[static_cast<size_t>(local)])};
+        const std::vector<std::string>& folders = setup_.config().offload.nvme_paths;
+        const int64_t parts = std::max<int64_t>(1, result.steps) * std::ssize(folders);
+        for (const std::string& folder : folders)
+            log_info(
+                "offload", "{}",
+                wear_text(folder, Bytes{written.value / parts},
+                          std::max(result.time / std::max<int64_t>(1, result.steps), Duration{1}),
+                          disk_facts(folder).capacity));
+        log_info("offload", "{:.1f} ms a step spent on checksums, beside the computing",
+                 to_milliseconds(after.checksum_time - before.checksum_time) /
+                     static_cast<double>(std::max<int64_t>(1, result.steps)));
     }
 
     ZeroPlace zero_place() {

@@ -11,13 +11,14 @@ namespace dslaunch {
 
 enum class OffloadDevice { kNone, kCpu, kNvme };
 enum class OffloadEngine { kAuto, kIoUring, kThreads };
+enum class MomentFormat { kFp32, kBf16, kInt8 };
 
 // How the disk tier asks for its bytes. 0: what `dslaunch io-bench` stored for the disk, else the
 // engine's own default.
 struct AioConfig {
     int64_t block_bytes = 0;  // of one request, a multiple of 4 KiB
     int64_t queue_depth = 0;  // requests in flight
-    int64_t threads = 0;      // of the thread engine
+    int64_t threads = 0;      // of the thread engine, for each direction
 
     bool operator==(const AioConfig&) const = default;
 };
@@ -32,12 +33,16 @@ struct OffloadConfig {
     int64_t sub_group_numel = 1'000'000'000;
     int64_t optimizer_buffer_count = 4;  // chunks in memory at once while they pass, at least 2
     double optimizer_ratio = 1.0;        // of the optimizer states; the rest stays in memory
-    int64_t parameter_buffer_count = 5;
-    int64_t parameter_buffer_numel = 100'000'000;  // in one buffer, at most
-    int64_t parameters_in_memory_numel = 0;        // of a rank's shard, beside the buffers
+    // Of a rank's parameters that are offloaded, at most: so many stay in its memory all the same.
+    int64_t parameters_in_memory_numel = 0;
     bool pin_memory = true;  // buffers of the disk tier are registered with the kernel
     AioConfig aio;
     OffloadEngine engine = OffloadEngine::kAuto;
+    // On disk only, the optimizer computes in fp32. Anything but fp32 changes the run: a moment
+    // comes back rounded, by up to 1/128 of itself or of its block's largest.
+    MomentFormat moments = MomentFormat::kFp32;
+    // What is not rounded goes through zstd: no bit changes, fewer bytes for processor time.
+    bool lossless = false;
 
     [[nodiscard]] bool on_disk() const {
         return optimizer == OffloadDevice::kNvme || parameters == OffloadDevice::kNvme;

@@ -37,7 +37,10 @@ constexpr const char* kSubGroup = "zero_optimization.sub_group_size";
 constexpr const char* kOldPinMemory = "zero_optimization.cpu_offload_use_pin_memory";
 constexpr const char* kChunk = "dslaunch.offload.chunk_numel";
 constexpr const char* kEngine = "dslaunch.offload.engine";
+constexpr const char* kMoments = "dslaunch.offload.compress.moments";
+constexpr const char* kLossless = "dslaunch.offload.compress.lossless";
 constexpr const char* kOnlyNvme = "read only with device nvme";
+constexpr const char* kOnlyOptimizer = "read only with offload_optimizer to nvme";
 constexpr const char* kOnlyOnDisk = "read only with offload to nvme";
 constexpr int64_t kPageBytes = 4096;
 
@@ -88,6 +91,7 @@ void Resolver::offload() {
     parameter_portions();
     pin_memory();
     disk_requests();
+    transfer_formats();
 }
 
 OffloadDevice Resolver::offload_device(const OffloadSection& section) {
@@ -159,7 +163,7 @@ void Resolver::optimizer_portions() {
     if (offload.optimizer != OffloadDevice::kNvme) {
         unread(ratio, kOnlyNvme);
         unread(buffers, kOnlyNvme);
-        unread(kChunk, "read only with offload_optimizer to nvme");
+        unread(kChunk, kOnlyOptimizer);
         return unread(kSubGroup, "the update goes bucket by bucket (reduce_bucket_size)");
     }
     offload.optimizer_ratio = take_number(ratio);
@@ -177,22 +181,10 @@ void Resolver::optimizer_portions() {
 
 void Resolver::parameter_portions() {
     OffloadConfig& offload = run_config().offload;
-    const std::string buffers = kParameters.key("buffer_count");
-    const std::string numel = kParameters.key("buffer_size");
     const std::string resident = kParameters.key("max_in_cpu");
-    if (offload.parameters != OffloadDevice::kNvme) {
-        for (const std::string& path : {buffers, numel, resident}) unread(path, kOnlyNvme);
-        return;
-    }
-    offload.parameter_buffer_count = take_integer(buffers);
-    offload.parameter_buffer_numel = take_integer(numel);
-    if (given(numel) != nullptr)
-        note(numel, "is an upper bound: a buffer is as large as what passes through it");
+    if (offload.parameters != OffloadDevice::kNvme) return unread(resident, kOnlyNvme);
     if (given(resident) != nullptr) {
         offload.parameters_in_memory_numel = take_integer(resident);
-        note(resident,
-             "keeps nothing in memory in this version: offloaded parameters that no segment has in "
-             "use are on disk");
     } else {
         derive(resident, make_value(int64_t{0}),
                "0, a rank's shard is in memory only where the plan has it in use");
@@ -265,9 +257,26 @@ void Resolver::disk_requests() {
                             kPageBytes));
     if (!offload.on_disk()) return unread(kEngine, kOnlyOnDisk);
     const std::string engine = take_text(kEngine);
+    if (engine == "io_uring")
+        for (const char* path : {kAioNumbers[2].path, kAioNumbers[2].alias})
+            unread(path, "read only by the thread engine (dslaunch.offload.engine)");
     offload.engine = engine == "io_uring"  ? OffloadEngine::kIoUring
                      : engine == "threads" ? OffloadEngine::kThreads
                                            : OffloadEngine::kAuto;
+}
+
+void Resolver::transfer_formats() {
+    OffloadConfig& offload = run_config().offload;
+    if (offload.optimizer == OffloadDevice::kNvme) {
+        const std::string moments = take_text(kMoments);
+        offload.moments = moments == "bf16"   ? MomentFormat::kBf16
+                          : moments == "int8" ? MomentFormat::kInt8
+                                              : MomentFormat::kFp32;
+    } else {
+        unread(kMoments, kOnlyOptimizer);
+    }
+    if (!offload.on_disk()) return unread(kLossless, kOnlyOnDisk);
+    offload.lossless = take_text(kLossless) == "zstd";
 }
 
 }  // namespace dslaunch

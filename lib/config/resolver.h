@@ -96,6 +96,7 @@ class Resolver {
     void parameter_portions();
     void pin_memory();
     void disk_requests();
+    void transfer_formats();
 
     const Value& root_;
     ResolveOptions options_;

@@ -79,6 +79,13 @@ std::vector<KeySpec> dslaunch_keys() {
         {"dslaunch.offload.engine", kString, "auto", "auto|io_uring|threads", kSupported,
          "How the disk is asked: by io_uring, by threads, or by io_uring where the kernel has it",
          "", ""},
+        {"dslaunch.offload.compress", kObject, "null", "", kSupported,
+         "Fewer bytes for the disk than for memory", "", ""},
+        {"dslaunch.offload.compress.moments", kString, "none", "none|bf16|int8", kSupported,
+         "Optimizer states but master copies: fp32, rounded to bf16, or to 8 bits in blocks of 256",
+         "", ""},
+        {"dslaunch.offload.compress.lossless", kString, "none", "none|zstd", kSupported,
+         "What is not rounded, compressed without loss", "", ""},
     };
 }
 

@@ -42,6 +42,29 @@ int64_t choose_chunk_numel(const FlatLayout& layout, const Partition& partition,
                       kChunkNumelMax);
 }
 
+// Leaves parameters in memory as far as the config allows, trained ones first: they are written,
+// too. LARGEST: elements of each chunk on the rank that has most, so that all ranks choose the
+// same.
+void keep_parameters(StateChunks& chunks, const std::vector<int64_t>& largest,
+                     const StateChunkOptions& options) {
+    int64_t left = options.offload.parameter_numel_in_memory;
+    std::vector<int> order = options.update_order;
+    const auto buckets = static_cast<int>(chunks.first_of_bucket.size()) - 1;
+    for (int b = 0; b < buckets; ++b)
+        if (std::find(order.begin(), order.end(), b) == order.end()) order.push_back(b);
+    for (const int b : order) {
+        const auto i = static_cast<size_t>(b);
+        for (int c = chunks.first_of_bucket[i]; c < chunks.first_of_bucket[i + 1]; ++c) {
+            StateChunk& chunk = chunks.all[static_cast<size_t>(c)];
+            const int64_t numel = largest[static_cast<size_t>(c)];
+            if (!chunk.parameters_on_disk || numel > left) continue;
+            chunk.parameters_on_disk = false;
+            chunk.parameters_in_memory = true;
+            left -= numel;
+        }
+    }
+}
+
 // Gives turns to the chunks that pass, and spreads those whose states stay in memory among them.
 void deal_turns(StateChunks& chunks, const StateChunkOptions& options) {
     int64_t seen = 0;
@@ -75,12 +98,39 @@ ChunkLayout chunk_layout(const StateChunk& chunk, const ChunkFormat& format) {
     if (chunk.parameters_on_disk) {
         layout.parameters = place(format.parameter_bytes);
         if (format.master) layout.read_from = layout.bytes;
+        layout.disk_parameters = layout.bytes;
     }
     if (!chunk.states_on_disk) return layout;
     if (format.master) layout.master = place(4);
-    for (int64_t k = 0; k < format.optimizer_states; ++k)
-        layout.moments[static_cast<size_t>(k)] = place(4);
+    int64_t image = format.master ? round_up(chunk.range.numel * 4, kImageAlignment) : 0;
+    for (size_t k = 0; k < static_cast<size_t>(format.optimizer_states); ++k) {
+        layout.moments[k] = place(4);
+        image += round_up(packed_bytes(format.packings[k], chunk.range.numel), kImageAlignment);
+    }
+    layout.disk_states =
+        format.packs() ? round_up(image, kPageBytes) : layout.bytes - layout.disk_parameters;
     return layout;
+}
+
+int64_t StateChunks::numel_where(bool StateChunk::*field, int bucket) const {
+    int64_t numel = 0;
+    const auto b = static_cast<size_t>(bucket);
+    for (int c = first_of_bucket[b]; c < first_of_bucket[b + 1]; ++c)
+        if (all[static_cast<size_t>(c)].*field) numel += all[static_cast<size_t>(c)].range.numel;
+    return numel;
+}
+
+PackingRoom packing_room(const StateChunks& chunks, const ChunkFormat& format) {
+    PackingRoom room;
+    if (!format.packs()) return room;
+    for (const StateChunk& chunk : chunks.all) {
+        const ChunkLayout layout = chunk_layout(chunk, format);
+        if (layout.bytes == 0) continue;
+        room.image_bytes = std::max(room.image_bytes, layout.disk_written());
+        room.section_bytes =
+            std::max(room.section_bytes, round_up(chunk.range.numel * 4, kPageBytes));
+    }
+    return room;
 }
 
 StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partition,
@@ -91,6 +141,7 @@ StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partiti
               options.stage);
     const int64_t step = offload.any() ? choose_chunk_numel(layout, *partition, offload) : 0;
     StateChunks chunks;
+    std::vector<int64_t> largest;
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
         chunks.first_of_bucket.push_back(static_cast<int>(chunks.all.size()));
         const bool trained = b < layout.trained_buckets;
@@ -111,10 +162,12 @@ StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partiti
         for (int64_t begin = 0; begin < std::max<int64_t>(most, 1); begin += size) {
             chunk.range = {begin, std::clamp<int64_t>(own - begin, 0, size)};
             chunks.all.push_back(chunk);
+            largest.push_back(std::clamp<int64_t>(most - begin, 0, size));
         }
         chunks.all.back().last = true;
     }
     chunks.first_of_bucket.push_back(static_cast<int>(chunks.all.size()));
+    keep_parameters(chunks, largest, options);
     deal_turns(chunks, options);
     return chunks;
 }

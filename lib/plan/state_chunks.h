@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/range.h"
+#include "base/state_packing.h"
 #include "plan/flat_layout.h"
 #include "plan/partition.h"
 
@@ -20,6 +22,10 @@ struct OffloadPlan {
     int64_t chunk_numel = 0;  // of the largest chunk, 0: chosen from what the ranks own
     int64_t slots = 4;        // chunks that memory holds while they pass
     double ratio = 1.0;       // of the chunks, whose states are on disk; the rest stays in memory
+    std::array<StatePacking, 2> packings = {};  // of the moments, on disk
+    bool lossless = false;                      // what is not packed is compressed on its way
+    int64_t parameter_numel_in_memory = 0;      // of a rank's, at most, though parameters are on
+                                                // disk
 
     [[nodiscard]] bool any() const { return states || parameters; }
 };
@@ -31,7 +37,8 @@ struct StateChunk {
     Range range;
     bool states_on_disk = false;
     bool parameters_on_disk = false;
-    bool last = false;  // of its bucket
+    bool parameters_in_memory = false;  // the rank's own, where others of the bucket are on disk
+    bool last = false;                  // of its bucket
     // Place among the chunks that pass through memory in each step, in the order of their updates;
     // -1: nothing of it is read or written when it is updated.
     int turn = -1;
@@ -41,6 +48,9 @@ struct StateChunks {
     std::vector<StateChunk> all;       // by bucket, then by range
     std::vector<int> first_of_bucket;  // [buckets + 1]
     std::vector<int> turns;            // chunks that pass, in the order of their updates
+
+    // Elements of a bucket in chunks of which FIELD holds, padding included.
+    [[nodiscard]] int64_t numel_where(bool StateChunk::*field, int bucket) const;
 };
 
 struct StateChunkOptions {
@@ -56,8 +66,8 @@ struct StateChunkOptions {
 [[nodiscard]] StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partition,
                                             const StateChunkOptions& options);
 
-// Where the parts of a chunk lie on disk and, equally, in its slot: bytes from its start, each part
-// at a page; -1: not there.
+// Where the parts of a chunk lie in its slot and, where nothing is packed, equally on disk: bytes
+// from its start, each part at a page; -1: not there.
 struct ChunkLayout {
     int64_t parameters = -1;  // [numel] of the dtype that segments read
     int64_t master = -1;      // [numel] fp32, as the next
@@ -66,13 +76,50 @@ struct ChunkLayout {
     // An update writes all of it and reads what comes from here on: 16-bit parameters are made anew
     // from their master copies.
     int64_t read_from = 0;
+    // Room on disk, in bytes, pages: what lies in the slot, packed as the format says. Compressed
+    // without loss it may take less of it.
+    int64_t disk_parameters = 0;
+    int64_t disk_states = 0;
+
+    // What an update writes and reads, at most.
+    [[nodiscard]] int64_t disk_written() const { return disk_parameters + disk_states; }
+    [[nodiscard]] int64_t disk_read() const {
+        return disk_states + (read_from == 0 ? disk_parameters : 0);
+    }
 };
 
 struct ChunkFormat {
     int64_t parameter_bytes = 4;  // of an element
     bool master = false;          // there are fp32 copies besides
     int64_t optimizer_states = 2;
+    std::array<StatePacking, 2> packings = {};
+    bool lossless = false;
+
+    // Whether anything on disk is not as it lies in a slot.
+    [[nodiscard]] bool packs() const {
+        return lossless || packings[0] != StatePacking::kNone || packings[1] != StatePacking::kNone;
+    }
+    // Of NUMEL elements, padding left out.
+    [[nodiscard]] Bytes moments_on_disk(int64_t numel) const {
+        Bytes bytes;
+        for (size_t k = 0; k < static_cast<size_t>(optimizer_states); ++k)
+            bytes += Bytes{packed_bytes(packings[k], numel)};
+        return bytes;
+    }
 };
+// Sections of an image, packed parts of a chunk one after the other, begin at lines of the cache.
+inline constexpr int64_t kImageAlignment = 64;
+
+// Memory in which chunks are packed and unpacked on their way, for each of the two directions: an
+// image as it is on disk, and a section of it. 0 where nothing is packed.
+struct PackingRoom {
+    int64_t image_bytes = 0;
+    int64_t section_bytes = 0;
+
+    [[nodiscard]] int64_t total_bytes() const { return 2 * (image_bytes + section_bytes); }
+};
+[[nodiscard]] PackingRoom packing_room(const StateChunks& chunks, const ChunkFormat& format);
+
 [[nodiscard]] ChunkLayout chunk_layout(const StateChunk& chunk, const ChunkFormat& format);
 
 }  // namespace dslaunch

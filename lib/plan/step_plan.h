@@ -155,7 +155,7 @@ struct StepPlanOptions {
         return (reduces_each() && accumulation_steps > 1) || (stage >= 2 && norm_first());
     }
     [[nodiscard]] ChunkFormat chunk_format() const {
-        return {parameter_bytes, master, optimizer_states};
+        return {parameter_bytes, master, optimizer_states, offload.packings, offload.lossless};
     }
     [[nodiscard]] bool reduces_each() const { return reduce_each_micro_step || stage >= 2; }
 };

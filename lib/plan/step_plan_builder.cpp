@@ -162,10 +162,15 @@ class PlanBuilder {
                                                             BufferKind::kScalars, Tier::kMemory,
                                                             Bytes{8}, true}));
             const bool on_disk = options_.offload.parameters && is_gathered(b);
-            parameters_.push_back(
-                add_buffer({fmt::format("parameters of bucket {}", b), BufferKind::kParameters,
-                            on_disk ? Tier::kDisk : Tier::kShared,
-                            Bytes{numel * options_.parameter_bytes}, true}));
+            const int64_t kept =
+                std::min(plan_.chunks.numel_where(&StateChunk::parameters_in_memory, b), numel);
+            const Bytes in_memory{kept * options_.parameter_bytes};
+            PlanBuffer all{fmt::format("parameters of bucket {}", b), BufferKind::kParameters,
+                           on_disk ? Tier::kDisk : Tier::kShared,
+                           Bytes{numel * options_.parameter_bytes} - in_memory, true};
+            if (kept > 0)
+                add_buffer({all.name + " in memory", all.kind, Tier::kMemory, in_memory, true});
+            parameters_.push_back(add_buffer(std::move(all)));
         }
         for (int b = 0; b < layout_.trained_buckets; ++b) add_states(b);
         add_chunks();
@@ -198,7 +203,7 @@ class PlanBuilder {
                       owned - on_disk, on_disk);
         moments_.push_back(add_tiers(fmt::format("moments of bucket {}", b), BufferKind::kMoments,
                                      (owned - on_disk) * options_.optimizer_states,
-                                     on_disk * options_.optimizer_states));
+                                     options_.chunk_format().moments_on_disk(numel_on_disk(b))));
         if (options_.keeps_reduced())
             reduced_.push_back(add_buffer({fmt::format("reduced gradients of bucket {}", b),
                                            BufferKind::kGradients, Tier::kMemory, owned, true}));
@@ -220,24 +225,21 @@ class PlanBuilder {
 
     // Elements of a bucket whose states this rank has on disk.
     [[nodiscard]] int64_t numel_on_disk(int b) const {
-        int64_t numel = 0;
-        for (int c = plan_.chunks.first_of_bucket[static_cast<size_t>(b)];
-             c < plan_.chunks.first_of_bucket[static_cast<size_t>(b) + 1]; ++c)
-            if (chunk(c).states_on_disk) numel += chunk(c).range.numel;
-        return std::min(numel, owned_numel(b));
+        return std::min(plan_.chunks.numel_where(&StateChunk::states_on_disk, b), owned_numel(b));
     }
 
     void add_chunks() {
         for (size_t c = 0; c < plan_.chunks.all.size(); ++c)
             extents_.push_back(add_buffer({fmt::format("chunk {} on disk", c), BufferKind::kScalars,
                                            Tier::kDisk, Bytes{}, true}));
-        int64_t slot_bytes = 0;
-        for (const int c : plan_.chunks.turns)
-            slot_bytes = std::max(slot_bytes, layout_of(c).bytes);
+        Bytes slot;
+        for (const int c : plan_.chunks.turns) slot = std::max(slot, Bytes{layout_of(c).bytes});
         for (int k = 0; k < plan_.chunk_slots; ++k)
-            chunk_slots_.push_back(
-                add_buffer({fmt::format("chunk slot {}", k), BufferKind::kOffload, Tier::kMemory,
-                            Bytes{slot_bytes}, true}));
+            chunk_slots_.push_back(add_buffer({fmt::format("chunk slot {}", k),
+                                               BufferKind::kOffload, Tier::kMemory, slot, true}));
+        const PackingRoom packing = packing_room(plan_.chunks, options_.chunk_format());
+        if (const Bytes bytes{packing.total_bytes()}; bytes.value > 0)
+            add_buffer({"packed chunks", BufferKind::kOffload, Tier::kMemory, bytes, true});
         // As the step before has left them.
         held_.assign(chunk_slots_.size(), -1);
         for (int t = turns() - plan_.chunk_slots; t < turns(); ++t)
@@ -262,7 +264,7 @@ class PlanBuilder {
         write.slot = static_cast<int>(slot_of(turn));
         write.reads = {chunk_slots_[slot_of(turn)]};
         write.writes = {extents_[static_cast<size_t>(c)]};
-        write.bytes = Bytes{layout_of(c).bytes};
+        write.bytes = Bytes{layout_of(c).disk_written()};
     }
 
     void add_read(int turn) {
@@ -272,7 +274,7 @@ class PlanBuilder {
         read.slot = static_cast<int>(slot_of(turn));
         read.reads = {extents_[static_cast<size_t>(c)]};
         read.writes = {chunk_slots_[slot_of(turn)]};
-        read.bytes = Bytes{layout_of(c).bytes - layout_of(c).read_from};
+        read.bytes = Bytes{layout_of(c).disk_read()};
         // 16-bit parameters are not read, only made by the update.
         held_[slot_of(turn)] = layout_of(c).read_from == 0 ? c : -1;
     }
@@ -285,10 +287,11 @@ class PlanBuilder {
         for (int c = plan_.chunks.first_of_bucket[static_cast<size_t>(use.bucket)];
              c < plan_.chunks.first_of_bucket[static_cast<size_t>(use.bucket) + 1]; ++c) {
             const auto held = std::find(held_.begin(), held_.end(), c);
-            const bool on_disk = held == held_.end();
-            if (on_disk) read.bytes += Bytes{chunk(c).range.numel * options_.parameter_bytes};
-            read.reads.push_back(on_disk ? extents_[static_cast<size_t>(c)]
-                                         : chunk_slots_[static_cast<size_t>(held - held_.begin())]);
+            const bool own = held == held_.end() || chunk(c).parameters_in_memory;
+            if (own && chunk(c).parameters_on_disk)
+                read.bytes += Bytes{chunk(c).range.numel * options_.parameter_bytes};
+            read.reads.push_back(own ? extents_[static_cast<size_t>(c)]
+                                     : chunk_slots_[static_cast<size_t>(held - held_.begin())]);
         }
         read.writes = {staging_[static_cast<size_t>(use.slot)]};
     }
@@ -545,6 +548,8 @@ class PlanBuilder {
         update.writes = {moments_[i], parameters_[i]};
         if (chunk(c).last)
             update.bytes = options_.local_world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
+        if (chunk(c).parameters_in_memory)
+            update.writes.push_back(extents_[static_cast<size_t>(c)]);
         const int turn = chunk(c).turn;
         if (turn < 0) return;
         update.slot = static_cast<int>(slot_of(turn));

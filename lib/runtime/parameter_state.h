@@ -6,9 +6,11 @@
 #include <functional>
 #include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "graph/model.h"
 #include "plan/step_plan.h"
 #include "runtime/lending_allocator.h"
@@ -19,6 +21,7 @@ struct StepSettings {
     int64_t step = 1;  // counts from 1
     double lr = 0;
     double loss_scale = 1;  // the gradients are of the loss times this
+    bool logged = false;    // the log tells of this step: what is costly to know may be measured
 };
 
 // Gradients that were not finite, as all ranks agree.
@@ -41,6 +44,7 @@ struct MemoryAccount {
 struct DiskTraffic {
     Bytes read;
     Bytes written;
+    Duration checksum_time{0};  // of both lanes together
 };
 
 class ParameterState {
@@ -85,6 +89,8 @@ class ParameterState {
     using UseWeights = std::function<void(int parameter, std::span<const float> values)>;
     virtual void bring_weights(const UseWeights& use) { static_cast<void>(use); }
     [[nodiscard]] virtual MemoryAccount memory() const = 0;
+    // What the log should tell of the whole run at its end, a clause each. Outside of a step.
+    [[nodiscard]] virtual std::vector<std::string> account() const { return {}; }
 };
 
 }  // namespace dslaunch

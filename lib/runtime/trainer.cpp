@@ -153,16 +153,21 @@ TrainResult Trainer::run() {
             if (step == config.trace_step && parts_.write_trace)
                 parts_.write_trace(trace_json(*parts_.plan, *parts_.info, executor_.spans()));
             report_step(step, facts);
-            const bool print = step == 1 || step == config.steps ||
-                               step % std::max<int64_t>(1, config.print_interval) == 0;
-            if (print) report_progress(step, facts);
+            if (is_logged(step)) report_progress(step, facts);
         }
         const bool due = config.eval_interval > 0 && step % config.eval_interval == 0;
         if (due || step == config.steps || facts.end) result.eval_loss = evaluate(step);
     }
+    result.time = last_step_end_ - train_begin_;
     parts_.state->settle();
     parts_.collectives->barrier();
     return result;
+}
+
+bool Trainer::is_logged(int64_t step) const {
+    const RunConfig& config = *parts_.config;
+    return step == 1 || step == config.steps ||
+           step % std::max<int64_t>(1, config.print_interval) == 0;
 }
 
 Trainer::StepFacts Trainer::run_step(int64_t step) {
@@ -171,7 +176,7 @@ Trainer::StepFacts Trainer::run_step(int64_t step) {
     lr_ = learning_rate(config.scheduler, config.optimizer.lr, updates_);
     parts_.before_step();
     const double scale = scaler_.scale();
-    parts_.state->begin_step({step, lr_, scale});
+    parts_.state->begin_step({step, lr_, scale, is_logged(step)});
     const double weight = loss_weight(step - 1);
     parts_.segments->begin_step(step - 1, weight * scale);
     executor_.run_step();
@@ -296,6 +301,7 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
         const DiskTraffic disk = parts_.disk_traffic();
         json.key("disk_bytes").begin_object().field("read", disk.read.value);
         json.field("written", disk.written.value).end_object();
+        json.field("disk_checksum_ms", to_milliseconds(disk.checksum_time));
     }
     json.end_object();
     parts_.reporter->metrics(json.text());

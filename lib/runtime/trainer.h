@@ -53,6 +53,7 @@ struct TrainResult {
     int64_t steps = 0;  // optimizer steps done
     double loss = 0;    // of the last one
     Bytes peak_rss;     // of the rank that had most
+    Duration time{0};   // of all steps, and what was evaluated between them
     std::optional<double> eval_loss;
     bool asked_to_end = false;
 };
@@ -74,6 +75,7 @@ class Trainer final : private InstructionRunner {
     void run(const Instruction& instruction) override;
     void poison(const std::string& why) override { parts_.collectives->poison(why); }
     [[nodiscard]] StepFacts run_step(int64_t step);
+    [[nodiscard]] bool is_logged(int64_t step) const;
     void settle_loss_scale(int64_t step, StepFacts& facts);
     void report_memory(JsonWriter& json) const;
     [[nodiscard]] double loss_weight(int64_t step);

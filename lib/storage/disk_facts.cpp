@@ -5,8 +5,11 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <fmt/core.h>
+
 #include <cerrno>
 #include <filesystem>
+#include <iterator>
 #include <string_view>
 #include <system_error>
 
@@ -51,6 +54,15 @@ std::filesystem::path disk_folder(dev_t device) {
     return std::filesystem::exists(disk / "partition", error) ? disk.parent_path() : disk;
 }
 
+// "12.3 MB", in powers of 1000.
+std::string decimal_text(Bytes bytes) {
+    auto value = static_cast<double>(bytes.value);
+    const char* const units[] = {"B", "kB", "MB", "GB", "TB", "PB"};
+    size_t unit = 0;
+    for (; value >= 1000 && unit + 1 < std::size(units); ++unit) value /= 1000;
+    return fmt::format("{:.{}f} {}", value, unit > 0 && value < 100 ? 1 : 0, units[unit]);
+}
+
 }  // namespace
 
 DiskFacts disk_facts(const std::string& folder) {
@@ -82,6 +94,15 @@ double drive_writes_per_day(Bytes written, Duration over, Bytes capacity) {
               capacity.value);
     const std::chrono::duration<double, std::ratio<86400>> days = over;
     return static_cast<double>(written.value) / static_cast<double>(capacity.value) / days.count();
+}
+
+std::string wear_text(const std::string& folder, Bytes written, Duration step, Bytes capacity) {
+    const std::string start =
+        fmt::format("{} a step written to {}", decimal_text(written), printable(folder));
+    if (capacity.value == 0) return start + "; what drive that is, and so its wear, is not known";
+    const double per_day = drive_writes_per_day(written, step, capacity);
+    return fmt::format("{}; at this rate {:.{}f} drive writes a day of its {}", start, per_day,
+                       per_day < 10 ? 2 : 0, decimal_text(capacity));
 }
 
 }  // namespace dslaunch

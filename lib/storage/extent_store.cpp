@@ -104,8 +104,8 @@ uint64_t ExtentStore::checksum(std::span<const std::byte> bytes, BlockFile& by, 
 ExtentTransfer ExtentStore::read(ExtentId id, std::span<std::byte> into, BlockFile* by) {
     if (by == nullptr) by = &file_;
     Extent& extent = at(id);
-    DSL_CHECK(static_cast<int64_t>(into.size()) == extent.length_bytes, "`{}`: {} of {} bytes",
-              extent.name, into.size(), extent.length_bytes);
+    DSL_CHECK(std::ssize(into) == extent.content_bytes, "`{}`: {} of {} bytes", extent.name,
+              into.size(), extent.content_bytes);
     DSL_CHECK(extent.generation > 0 && !extent.writing, "`{}` is read before it is written",
               extent.name);
     const IoRequest request = read_request(extent.offset_bytes, into);
@@ -117,13 +117,14 @@ ExtentTransfer ExtentStore::read(ExtentId id, std::span<std::byte> into, BlockFi
 ExtentTransfer ExtentStore::write(ExtentId id, std::span<const std::byte> from, BlockFile* by) {
     if (by == nullptr) by = &file_;
     Extent& extent = at(id);
-    DSL_CHECK(static_cast<int64_t>(from.size()) == extent.length_bytes, "`{}`: {} of {} bytes",
-              extent.name, from.size(), extent.length_bytes);
+    DSL_CHECK(std::ssize(from) > 0 && std::ssize(from) <= extent.length_bytes,
+              "`{}`: {} of {} bytes", extent.name, from.size(), extent.length_bytes);
     DSL_CHECK(extent.readers == 0 && !extent.writing, "`{}` is written while it is in use",
               extent.name);
     const IoRequest request = write_request(place_for_write(extent), from);
     IoTicket ticket = by->submit(request);
     extent.writing = true;
+    extent.content_bytes = std::ssize(from);
     ++extent.generation;
     // While the device writes.
     extent.checksum = checksum(from, *by, counters_.write_checksum_time);
@@ -134,12 +135,12 @@ void ExtentStore::wait(ExtentTransfer transfer) {
     const IoRequest& request = transfer.request;
     Extent& extent = at(transfer.extent);
     const IoResult result = transfer.ticket.wait();
-    if (!result.moved(extent.length_bytes)) fail_transfer(extent, request, result);
+    if (!result.moved(extent.content_bytes)) fail_transfer(extent, request, result);
     if (request.direction == IoDirection::kRead) {
         const uint64_t found = checksum(request.memory, *transfer.by, counters_.read_checksum_time);
         if (found != extent.checksum) fail_checksum(extent, request, found);
         --extent.readers;
-        counters_.read += Bytes{extent.length_bytes};
+        counters_.read += Bytes{extent.content_bytes};
         ++counters_.reads;
         return;
     }
@@ -148,7 +149,7 @@ void ExtentStore::wait(ExtentTransfer transfer) {
         give_gap(std::exchange(extent.offset_bytes, request.offset_bytes), extent.length_bytes);
         ++counters_.moves;
     }
-    counters_.written += Bytes{extent.length_bytes};
+    counters_.written += Bytes{extent.content_bytes};
     ++counters_.writes;
 }
 
@@ -158,12 +159,12 @@ void ExtentStore::fail_transfer(const Extent& extent, const IoRequest& request,
     const std::string& path = file_.path_at(result.failed_bytes);
     const std::string where =
         fmt::format("`{}` (generation {}, {} at offset {})", extent.name, extent.generation,
-                    to_text(Bytes{extent.length_bytes}), request.offset_bytes);
+                    to_text(Bytes{extent.content_bytes}), request.offset_bytes);
     if (result.error_number == 0)
         fail(ExitCode::kDisk,
              "{}: short {} of {}: expected {} bytes, found {}, ending at offset {}: the file was "
              "cut or its disk is full or failing; the kernel's log (dmesg) says more",
-             path, direction, where, extent.length_bytes, result.moved_bytes, result.failed_bytes);
+             path, direction, where, extent.content_bytes, result.moved_bytes, result.failed_bytes);
     fail(ExitCode::kDisk,
          "{}: {} of {} failed at offset {}: {}: the disk is full, failing or gone; free room or "
          "look into the kernel's log (dmesg), or name another nvme_path",
@@ -177,7 +178,7 @@ void ExtentStore::fail_checksum(const Extent& extent, const IoRequest& request,
          "{:016x}, found {:016x}: the disk tore, lost, misplaced or changed a block, or somebody "
          "else wrote to the file. Nothing of it was used; do not train on this disk",
          file_.path_at(request.offset_bytes), extent.name, extent.generation,
-         to_text(Bytes{extent.length_bytes}), request.offset_bytes, extent.checksum, found);
+         to_text(Bytes{extent.content_bytes}), request.offset_bytes, extent.checksum, found);
 }
 
 }  // namespace dslaunch

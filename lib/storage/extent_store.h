@@ -59,9 +59,10 @@ class ExtentStore {
     // what it holds ("layers.3 exp_avg, rank 1"). REQUIRES: room for it.
     [[nodiscard]] ExtentId add(std::string name, Bytes length);
 
-    // Starts moving the whole extent; both must be waited for. INTO and FROM are as long as the
-    // extent and aligned to kBlockAlignment. REQUIRES: nobody writes it or, for a write, reads it
-    // meanwhile; a read needs a write before. Throws as BlockFile::submit().
+    // Starts moving an extent's content; both must be waited for. FROM is at most as long as the
+    // extent, INTO as long as what was last written (content_bytes()), both of whole blocks and
+    // aligned to kBlockAlignment. REQUIRES: nobody writes it or, for a write, reads it meanwhile; a
+    // read needs a write before. Throws as BlockFile::submit().
     ExtentTransfer read(ExtentId extent, std::span<std::byte> into, BlockFile* by = nullptr);
     ExtentTransfer write(ExtentId extent, std::span<const std::byte> from, BlockFile* by = nullptr);
 
@@ -73,11 +74,16 @@ class ExtentStore {
     // Where the extent lies now, in bytes of the block file; another place after a write if there
     // is spare room.
     [[nodiscard]] int64_t offset_bytes(ExtentId extent) const { return at(extent).offset_bytes; }
+    // What was last written to the extent; 0: nothing yet.
+    [[nodiscard]] Bytes content_bytes(ExtentId extent) const {
+        return Bytes{at(extent).content_bytes};
+    }
 
   private:
     struct Extent {
         std::string name;
-        int64_t length_bytes = 0;
+        int64_t length_bytes = 0;  // its room
+        int64_t content_bytes = 0;
         int64_t offset_bytes = 0;
         int64_t generation = 0;  // writes so far
         uint64_t checksum = 0;

@@ -17,6 +17,7 @@ struct QueueLimits {
     Bytes block = mib(1);   // the largest piece; a multiple of kBlockAlignment
     int depth = 8;          // pieces in flight
     int requests_max = 64;  // tickets at once
+    int threads_max = 64;   // of the thread engine, each with a piece
 };
 
 // A part of a request that lies in one file.

@@ -12,7 +12,7 @@ namespace dslaunch {
 namespace {
 
 QueueLimits with_threads_max(QueueLimits limits) {
-    limits.depth = std::min(limits.depth, ThreadBlockFile::kThreadsMax);
+    limits.depth = std::min({limits.depth, limits.threads_max, ThreadBlockFile::kThreadsMax});
     return limits;
 }
 

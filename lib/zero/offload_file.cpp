@@ -42,6 +42,7 @@ Transfers transfers_of(const OffloadConfig& config, const std::string& folder) {
     const AioConfig& aio = config.aio;
     if (aio.block_bytes > 0) transfers.limits.block = Bytes{aio.block_bytes};
     if (aio.queue_depth > 0) transfers.limits.depth = static_cast<int>(aio.queue_depth);
+    if (aio.threads > 0) transfers.limits.threads_max = static_cast<int>(aio.threads);
     return transfers;
 }
 
@@ -109,9 +110,14 @@ void OffloadFile::write(std::span<const Part> parts) {
     for (ExtentTransfer& transfer : transfers) disk_->extents.wait(std::move(transfer));
 }
 
+Bytes OffloadFile::content(ExtentId extent) const {
+    return disk_->extents.content_bytes(extent);
+}
+
 DiskTraffic OffloadFile::traffic() const {
     const ExtentCounters& counters = disk_->extents.counters();
-    return {counters.read, counters.written};
+    return {counters.read, counters.written,
+            counters.read_checksum_time + counters.write_checksum_time};
 }
 
 std::string OffloadFile::describe() const {

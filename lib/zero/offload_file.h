@@ -39,6 +39,9 @@ class OffloadFile {
     void read(std::span<const Part> parts);
     void write(std::span<const Part> parts);
 
+    // What was last written to EXTENT, whole blocks.
+    [[nodiscard]] Bytes content(ExtentId extent) const;
+
     // Since the file was made. Between steps.
     [[nodiscard]] DiskTraffic traffic() const;
     [[nodiscard]] std::string describe() const;  // engine, path, depth

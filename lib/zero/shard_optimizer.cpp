@@ -16,6 +16,10 @@ int64_t ShardOptimizer::states_per_parameter(const OptimizerConfig& config) {
     return config.momentum != 0 ? 1 : 0;
 }
 
+bool ShardOptimizer::is_square(const OptimizerConfig& config, size_t k) {
+    return k == 1 || config.kind == OptimizerKind::kAdagrad;
+}
+
 float ShardOptimizer::initial_state(const OptimizerConfig& config) {
     return config.kind == OptimizerKind::kAdagrad
                ? static_cast<float>(config.initial_accumulator_value)

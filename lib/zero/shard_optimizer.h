@@ -20,6 +20,8 @@ class ShardOptimizer {
     // fp32 values per parameter that CONFIG needs: Adam 2, Adagrad and Lion 1, SGD with momentum 1,
     // without 0.
     [[nodiscard]] static int64_t states_per_parameter(const OptimizerConfig& config);
+    // Whether value K (0, 1) is a mean or a sum of squares: never negative, and divided by.
+    [[nodiscard]] static bool is_square(const OptimizerConfig& config, size_t k);
     // What the first of them is before the first step; the second is 0.
     [[nodiscard]] static float initial_state(const OptimizerConfig& config);
 

@@ -9,6 +9,11 @@
 #include "base/check.h"
 
 namespace dslaunch {
+namespace {
+
+constexpr int64_t kPageBytes = 4096;
+
+}  // namespace
 
 StateStore::StateStore(const StepPlan& plan, const StepPlanOptions& options, const ShardMap& map,
                        OffloadFile* file)
@@ -16,36 +21,55 @@ StateStore::StateStore(const StepPlan& plan, const StepPlanOptions& options, con
       format_(options.chunk_format()),
       file_(file),
       parts_(plan.chunks.all.size()),
-      extents_(plan.chunks.all.size()),
+      stored_(plan.chunks.all.size()),
       indices_(plan.chunks.all.size()),
       held_(static_cast<size_t>(plan.chunk_slots), -1),
       changed_(static_cast<size_t>(plan.chunk_slots), 0),
       updated_(static_cast<size_t>(plan.chunk_slots), 0) {
     std::iota(indices_.begin(), indices_.end(), 0);
-    int64_t resident = 0;
+    int64_t resident = 0, parameter_bytes = 0;
     for (size_t c = 0; c < plan.chunks.all.size(); ++c) {
         const StateChunk& chunk = plan.chunks.all[c];
         layouts_.push_back(chunk_layout(chunk, format_));
         const bool stays = chunk.bucket < map.layout().trained_buckets && !chunk.states_on_disk;
         resident_at_.push_back(stays ? resident : -1);
         if (stays) resident += chunk.range.numel;
+        parameters_at_.push_back(chunk.parameters_in_memory ? parameter_bytes : -1);
+        if (chunk.parameters_in_memory)
+            parameter_bytes += round_up(chunk.range.numel * format_.parameter_bytes, kPageBytes);
         if (chunk.turn >= 0) slot_stride_ = std::max(slot_stride_, layouts_.back().bytes);
         find_parts(static_cast<int>(c), map);
         bounce_bytes_ = std::max(bounce_bytes_, states_begin(layouts_.back()));
         if (layouts_.back().bytes > 0) add_extents(static_cast<int>(c));
     }
     resident_numel_ = resident;
+    if (parameter_bytes > 0) parameters_ = IoArena(Bytes{parameter_bytes});
     if (format_.master) master_ = ZeroedFloats(resident);
     const int64_t slot_bytes = slot_stride_ * plan.chunk_slots;
-    if (slot_bytes == 0) return;
-    slots_ = IoArena(Bytes{slot_bytes});
-    file_->register_memory(slots_.bytes());
+    const PackingRoom packing = packing_room(plan.chunks, format_);
+    if (slot_bytes + packing.total_bytes() == 0) return;
+    memory_ = IoArena(Bytes{slot_bytes + packing.total_bytes()});
+    file_->register_memory(memory_.bytes());
+    if (packing.total_bytes() > 0) add_packers(slot_bytes, packing);
+}
+
+void StateStore::add_packers(int64_t begin, const PackingRoom& room) {
+    const auto take = [&](int64_t bytes) {
+        const auto part =
+            memory_.bytes().subspan(static_cast<size_t>(begin), static_cast<size_t>(bytes));
+        begin += bytes;
+        return part;
+    };
+    for (Packer* packer : {&reader_, &writer_}) {
+        packer->image = take(room.image_bytes);
+        packer->codec.emplace(format_, take(room.section_bytes));
+    }
 }
 
 Bytes StateStore::bytes_on_disk(const StepPlan& plan, const ChunkFormat& format) {
     Bytes bytes;
     for (const StateChunk& chunk : plan.chunks.all)
-        bytes += Bytes{chunk_layout(chunk, format).bytes};
+        bytes += Bytes{chunk_layout(chunk, format).disk_written()};
     return bytes;
 }
 
@@ -84,19 +108,28 @@ void StateStore::add_extents(int c) {
     const auto i = static_cast<size_t>(c);
     const ChunkLayout& layout = layouts_[i];
     DSL_CHECK(file_ != nullptr, "chunk {} is on disk and there is no file", c);
-    const int64_t states = states_begin(layout);
-    if (states > 0)
-        extents_[i].parameters = file_->add(
-            fmt::format("parameters of bucket {}, chunk {}", chunk(c).bucket, c), Bytes{states});
-    if (layout.bytes > states)
-        extents_[i].states =
-            file_->add(fmt::format("optimizer states of bucket {}, chunk {}", chunk(c).bucket, c),
-                       Bytes{layout.bytes - states});
+    const int64_t numel = chunk(c).range.numel, begin = states_begin(layout);
+    if (layout.disk_parameters > 0) {
+        StoredPart& part = stored_[i].parameters;
+        part.extent =
+            file_->add(fmt::format("parameters of bucket {}, chunk {}", chunk(c).bucket, c),
+                       Bytes{layout.disk_parameters});
+        part.sections = {{0, numel, format_.parameter_bytes, -1}};
+    }
+    if (layout.disk_states == 0) return;
+    StoredPart& part = stored_[i].states;
+    part.extent =
+        file_->add(fmt::format("optimizer states of bucket {}, chunk {}", chunk(c).bucket, c),
+                   Bytes{layout.disk_states});
+    if (layout.master >= 0) part.sections.push_back({layout.master - begin, numel, 4, -1});
+    for (size_t k = 0; k < layout.moments.size(); ++k)
+        if (layout.moments[k] >= 0)
+            part.sections.push_back({layout.moments[k] - begin, numel, 4, static_cast<int>(k)});
 }
 
 std::span<std::byte> StateStore::slot(int k) const {
-    return slots_.bytes().subspan(static_cast<size_t>(k * slot_stride_),
-                                  static_cast<size_t>(slot_stride_));
+    return memory_.bytes().subspan(static_cast<size_t>(k * slot_stride_),
+                                   static_cast<size_t>(slot_stride_));
 }
 
 int64_t StateStore::states_begin(const ChunkLayout& layout) {
@@ -105,19 +138,81 @@ int64_t StateStore::states_begin(const ChunkLayout& layout) {
     return layout.moments[0] >= 0 ? layout.moments[0] : layout.bytes;
 }
 
-std::vector<OffloadFile::Part> StateStore::transfers(int c, std::span<std::byte> memory,
-                                                     bool whole) const {
+std::vector<StateStore::Transfer> StateStore::transfers(int c, std::span<std::byte> memory,
+                                                        bool whole) {
     const auto i = static_cast<size_t>(c);
     const ChunkLayout& layout = layouts_[i];
-    const int64_t states = states_begin(layout);
-    std::vector<OffloadFile::Part> parts;
+    const auto states = static_cast<size_t>(states_begin(layout));
+    std::vector<Transfer> found;
     if (states > 0 && (whole || layout.read_from == 0))
-        parts.push_back({extents_[i].parameters, memory.first(static_cast<size_t>(states))});
-    if (layout.bytes > states)
-        parts.push_back(
-            {extents_[i].states, memory.subspan(static_cast<size_t>(states),
-                                                static_cast<size_t>(layout.bytes - states))});
-    return parts;
+        found.push_back({&stored_[i].parameters, memory.first(states)});
+    if (layout.disk_states > 0)
+        found.push_back({&stored_[i].states,
+                         memory.subspan(states, static_cast<size_t>(layout.bytes) - states)});
+    return found;
+}
+
+bool StateStore::packs(const StoredPart& part) const {
+    return format_.lossless ||
+           std::any_of(part.sections.begin(), part.sections.end(), [&](const ChunkSection& one) {
+               return one.state >= 0 &&
+                      format_.packings[static_cast<size_t>(one.state)] != StatePacking::kNone;
+           });
+}
+
+void StateStore::load(std::span<const Transfer> transfers) {
+    if (transfers.empty()) return;
+    std::vector<OffloadFile::Part> parts;
+    size_t end = 0;
+    for (const Transfer& transfer : transfers) {
+        std::span<std::byte> into = transfer.memory;
+        if (packs(*transfer.part)) {
+            const Bytes content = file_->content(transfer.part->extent);
+            into = reader_.image.subspan(end, static_cast<size_t>(content.value));
+            end += into.size();
+        }
+        parts.push_back({transfer.part->extent, into});
+    }
+    file_->read(parts);
+    for (size_t i = 0; i < parts.size(); ++i) {
+        const StoredPart& part = *transfers[i].part;
+        if (packs(part))
+            reader_.codec->unpack(part.sections, part.lengths, parts[i].memory,
+                                  transfers[i].memory);
+    }
+}
+
+void StateStore::save(std::span<const Transfer> transfers) {
+    if (transfers.empty()) return;
+    std::vector<OffloadFile::Part> parts;
+    size_t end = 0;
+    for (const Transfer& transfer : transfers) {
+        StoredPart& part = *transfer.part;
+        std::span<std::byte> from = transfer.memory;
+        if (packs(part)) {
+            // Drawn anew for every extent and write of it, the same in every run.
+            const auto extent = static_cast<uint32_t>(part.extent.index);
+            const uint32_t seed = static_cast<uint32_t>(plan_.rank) * 0x27D4EB2FU ^
+                                  extent * 0x85EBCA77U ^ ++part.writes * 0xC2B2AE3DU;
+            const auto image = writer_.image.subspan(end);
+            const int64_t bytes =
+                writer_.codec->pack(part.sections, transfer.memory, image, part.lengths, seed);
+            from = image.first(static_cast<size_t>(bytes));
+            end += from.size();
+        }
+        parts.push_back({part.extent, from});
+    }
+    file_->write(parts);
+}
+
+void StateStore::begin_step(bool measured) {
+    skipping_ = false;
+    if (writer_.codec) writer_.codec->measure(measured);
+}
+
+std::vector<std::string> StateStore::describe_packing() const {
+    if (!writer_.codec) return {};
+    return describe(writer_.codec->account(), format_);
 }
 
 void StateStore::fill_parts(int c, std::byte* memory, DType dtype, const Fill& fill) const {
@@ -130,6 +225,8 @@ void StateStore::put(int c, DType parameter_dtype, const Fill& fill) {
     if (resident_at_[i] >= 0 && format_.master)
         fill_parts(c, reinterpret_cast<std::byte*>(master_.values().data() + resident_at_[i]),
                    DType::kF32, fill);
+    if (std::byte* const parameters = resident_parameters(c))
+        fill_parts(c, parameters, parameter_dtype, fill);
     const ChunkLayout& layout = layouts_[i];
     if (layout.bytes == 0) return;
     const IoArena staging(Bytes{layout.bytes});
@@ -140,7 +237,7 @@ void StateStore::put(int c, DType parameter_dtype, const Fill& fill) {
     if (layout.moments[0] >= 0 && initial_state_ != 0)
         std::fill_n(reinterpret_cast<float*>(memory.data() + layout.moments[0]),
                     chunk(c).range.numel, initial_state_);
-    file_->write(transfers(c, memory, true));
+    save(transfers(c, memory, true));
 }
 
 void StateStore::begin() {
@@ -158,8 +255,7 @@ void StateStore::read(int c, int k) {
     DSL_CHECK(changed_[i] == 0, "slot {} is read into before it was written", k);
     held_[i] = -1;
     updated_[i] = 0;
-    const std::vector<OffloadFile::Part> parts = transfers(c, slot(k), false);
-    if (!parts.empty()) file_->read(parts);
+    load(transfers(c, slot(k), false));
     held_[i] = c;
 }
 
@@ -167,8 +263,7 @@ void StateStore::write(int c, int k) {
     const auto i = static_cast<size_t>(k);
     if (changed_[i] == 0) return;
     DSL_CHECK(held_[i] == c, "slot {} holds chunk {}, not {}", k, held_[i], c);
-    const std::vector<OffloadFile::Part> parts = transfers(c, slot(k), true);
-    if (!parts.empty()) file_->write(parts);
+    save(transfers(c, slot(k), true));
     changed_[i] = 0;
 }
 
@@ -198,10 +293,16 @@ ChunkView StateStore::view(int c) {
         DSL_CHECK(k >= 0, "chunk {} is not in its slot", c);
         view = view_in(c, slot(k).data());
     }
+    if (std::byte* const parameters = resident_parameters(c)) view.parameters = parameters;
     if (resident_at_[static_cast<size_t>(c)] < 0) return view;
     view.master = resident(c, master_);
     for (size_t k = 0; k < view.moments.size(); ++k) view.moments[k] = resident(c, moments_[k]);
     return view;
+}
+
+std::byte* StateStore::resident_parameters(int c) const {
+    const int64_t at = parameters_at_[static_cast<size_t>(c)];
+    return at < 0 ? nullptr : parameters_.bytes().data() + at;
 }
 
 float* StateStore::resident(int c, ZeroedFloats& all) const {
@@ -220,6 +321,10 @@ void StateStore::copy_out(int c, const std::byte* from, int64_t element_bytes,
 void StateStore::read_parameters(int bucket, std::byte* base) {
     for (const int c : chunks_of(bucket)) {
         const auto i = static_cast<size_t>(c);
+        if (const std::byte* const parameters = resident_parameters(c)) {
+            copy_out(c, parameters, format_.parameter_bytes, base);
+            continue;
+        }
         const int64_t states = states_begin(layouts_[i]);
         if (states == 0) continue;
         // 16-bit parameters are not read into a slot, only made there.
@@ -230,8 +335,8 @@ void StateStore::read_parameters(int bucket, std::byte* base) {
         }
         if (bounce_.bytes().empty()) bounce_ = IoArena(Bytes{bounce_bytes_});
         const std::span<std::byte> memory = bounce_.bytes().first(static_cast<size_t>(states));
-        const OffloadFile::Part part{extents_[i].parameters, memory};
-        file_->read({&part, 1});
+        const Transfer transfer{&stored_[i].parameters, memory};
+        load({&transfer, 1});
         copy_out(c, memory.data(), format_.parameter_bytes, base);
     }
 }
@@ -251,7 +356,7 @@ void StateStore::copy_master(int bucket, float* base) {
         }
         if (layouts_[i].bytes == 0) continue;
         const IoArena staging(Bytes{layouts_[i].bytes});
-        file_->read(transfers(c, staging.bytes(), false));
+        load(transfers(c, staging.bytes(), false));
         copy_out(c, staging.bytes().data() + layouts_[i].master, 4, into);
     }
 }

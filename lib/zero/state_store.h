@@ -9,6 +9,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "base/zeroed_floats.h"
 #include "plan/step_plan.h"
 #include "storage/io_arena.h"
+#include "zero/chunk_codec.h"
 #include "zero/offload_file.h"
 #include "zero/shard_map.h"
 
@@ -63,7 +65,8 @@ class StateStore {
     // and brings the chunks that a step expects in its slots.
     void begin();
 
-    void begin_step() { skipping_ = false; }
+    // MEASURED: what packing changes is measured in this step.
+    void begin_step(bool measured);
     // No chunk changes any more in this step: it is not worth moving them.
     void skip_step() { skipping_ = true; }
     void read(int c, int slot);
@@ -82,16 +85,39 @@ class StateStore {
     // it is there. REQUIRES: there are master copies. Outside of a step.
     void copy_master(int bucket, float* base);
 
+    // Outside of a step; by write().
+    [[nodiscard]] std::vector<std::string> describe_packing() const;
+
     // In memory, slots not counted.
+    [[nodiscard]] Bytes parameter_bytes() const { return Bytes{std::ssize(parameters_.bytes())}; }
     [[nodiscard]] Bytes master_bytes() const;
     [[nodiscard]] Bytes moment_bytes() const;
-    [[nodiscard]] Bytes slot_bytes() const { return Bytes{std::ssize(slots_.bytes())}; }
+    // Of the slots, and of what is packed on its way.
+    [[nodiscard]] Bytes slot_bytes() const { return Bytes{std::ssize(memory_.bytes())}; }
 
   private:
-    struct Extents {
-        ExtentId parameters;
-        ExtentId states;
+    // What lies on disk together. Packed: its sections in an image of it, else as in memory.
+    struct StoredPart {
+        ExtentId extent;
+        std::vector<ChunkSection> sections;
+        SectionLengths lengths{};
+        uint32_t writes = 0;
     };
+    struct Stored {
+        StoredPart parameters;
+        StoredPart states;
+    };
+    // A part of a chunk and where it lies in memory.
+    struct Transfer {
+        StoredPart* part = nullptr;
+        std::span<std::byte> memory;
+    };
+    // What a direction packs with.
+    struct Packer {
+        std::span<std::byte> image;
+        std::optional<ChunkCodec> codec;
+    };
+    void add_packers(int64_t begin, const PackingRoom& room);
     void find_parts(int c, const ShardMap& map);
     void add_extents(int c);
     void fill_parts(int c, std::byte* memory, DType dtype, const Fill& fill) const;
@@ -99,10 +125,13 @@ class StateStore {
     [[nodiscard]] std::span<std::byte> slot(int k) const;
     // Where the parameters of a chunk end and its states begin.
     [[nodiscard]] static int64_t states_begin(const ChunkLayout& layout);
-    [[nodiscard]] std::vector<OffloadFile::Part> transfers(int c, std::span<std::byte> memory,
-                                                           bool whole) const;
+    [[nodiscard]] std::vector<Transfer> transfers(int c, std::span<std::byte> memory, bool whole);
+    void load(std::span<const Transfer> transfers);
+    void save(std::span<const Transfer> transfers);
+    [[nodiscard]] bool packs(const StoredPart& part) const;
     [[nodiscard]] ChunkView view_in(int c, std::byte* memory) const;
     [[nodiscard]] float* resident(int c, ZeroedFloats& all) const;
+    [[nodiscard]] std::byte* resident_parameters(int c) const;
     [[nodiscard]] int slot_holding(int c) const;
 
     const StepPlan& plan_;
@@ -111,14 +140,18 @@ class StateStore {
     std::vector<ChunkLayout> layouts_;  // as the next ones: by chunk
     std::vector<std::vector<ChunkPart>> parts_;
     std::vector<int64_t> resident_at_;  // of its states among those that stay in memory, elements
-    std::vector<Extents> extents_;
-    std::vector<int> indices_;  // 0, 1, …: what chunks_of() points into
+    std::vector<Stored> stored_;
+    std::vector<int64_t> parameters_at_;  // of those that stay in memory, bytes; -1: they do not
+    std::vector<int> indices_;            // 0, 1, …: what chunks_of() points into
     float initial_state_ = 0;
     int64_t resident_numel_ = 0;
     ZeroedFloats master_;
     std::array<ZeroedFloats, 2> moments_;
-    IoArena slots_;
-    int64_t slot_stride_ = 0;    // bytes
+    IoArena parameters_;       // that stay in memory though others are on disk
+    IoArena memory_;           // the slots, then what is packed on its way
+    int64_t slot_stride_ = 0;  // bytes
+    Packer reader_;
+    Packer writer_;
     IoArena bounce_;             // parameters of a chunk on their way to where they are gathered
     int64_t bounce_bytes_ = 0;   // of the largest
     std::vector<int> held_;      // chunk in each slot

@@ -58,7 +58,7 @@ void ZeroState::begin_step(const StepSettings& settings) {
     overflow_.reset();
     own_bad_parameter_ = -1;
     gradients_->begin_step();
-    states_->begin_step();
+    states_->begin_step(settings.logged);
 }
 
 void ZeroState::run(const Instruction& instruction) {
@@ -323,6 +323,7 @@ MemoryAccount ZeroState::memory() const {
         if (buffer.kind == BufferKind::kStaging) account.staging += buffer.bytes;
     }
     account.gradients += Bytes{gradients_->kept_bytes()};
+    account.parameters += states_->parameter_bytes();
     account.master = states_->master_bytes();
     account.moments = states_->moment_bytes();
     account.offload_slots = states_->slot_bytes();

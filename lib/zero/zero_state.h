@@ -82,6 +82,9 @@ class ZeroState final : public ParameterState {
     [[nodiscard]] std::vector<int> parameters_elsewhere() const override;
     void bring_weights(const UseWeights& use) override;
     [[nodiscard]] MemoryAccount memory() const override;
+    [[nodiscard]] std::vector<std::string> account() const override {
+        return states_->describe_packing();
+    }
     // Optimizer updates that each slice has had.
     [[nodiscard]] const std::vector<int64_t>& slice_steps() const { return slice_steps_; }
 

@@ -1,12 +1,15 @@
-// flat_loops.h compiled for NEON, which every aarch64 has; see lib/kernels/CMakeLists.txt for the
-// flags.
+// flat_loops.h and packing_loops.h compiled for NEON, which every aarch64 has; see
+// lib/kernels/CMakeLists.txt for the flags.
 #if defined(__aarch64__)
 #include "kernels/cpu/flat_loops.h"
+#include "kernels/cpu/packing_loops.h"
 
 namespace dslaunch::kernels {
 
 const FlatKernels kNeonKernels{adam,          adagrad, lion,    sgd,       sum,      accumulate,
                                block_squares, to_bf16, to_fp16, from_bf16, from_fp16};
+
+const PackingKernels kNeonPacking = kPacking;
 
 }  // namespace dslaunch::kernels
 #endif

@@ -1,10 +1,13 @@
-// flat_loops.h compiled for one element at a time: the reference; see lib/kernels/CMakeLists.txt
-// for the flags.
+// flat_loops.h and packing_loops.h compiled for one element at a time: the reference; see
+// lib/kernels/CMakeLists.txt for the flags.
 #include "kernels/cpu/flat_loops.h"
+#include "kernels/cpu/packing_loops.h"
 
 namespace dslaunch::kernels {
 
 const FlatKernels kScalarKernels{adam,          adagrad, lion,    sgd,       sum,      accumulate,
                                  block_squares, to_bf16, to_fp16, from_bf16, from_fp16};
+
+const PackingKernels kScalarPacking = kPacking;
 
 }  // namespace dslaunch::kernels

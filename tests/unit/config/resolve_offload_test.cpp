@@ -84,7 +84,7 @@ TEST_CASE("every number of both tiers and of the disk is read") {
         "nvme_path: [/a, /b], pin_memory: false, ratio: 0.25, buffer_count: 2}, offload_param: "
         "{device: nvme, nvme_path: [/b, /a], buffer_count: 3, buffer_size: 1e6, max_in_cpu: 7}}, "
         "aio: {block_size: 8192, queue_depth: 64, intra_op_parallelism: 4}, dslaunch: {offload: "
-        "{chunk_numel: 100000, engine: io_uring}}}");
+        "{chunk_numel: 100000, engine: threads, compress: {moments: int8, lossless: zstd}}}}");
     OffloadConfig expected;
     expected.optimizer = OffloadDevice::kNvme;
     expected.parameters = OffloadDevice::kNvme;
@@ -93,19 +93,54 @@ TEST_CASE("every number of both tiers and of the disk is read") {
     expected.sub_group_numel = 100'000'000;
     expected.optimizer_buffer_count = 2;
     expected.optimizer_ratio = 0.25;
-    expected.parameter_buffer_count = 3;
-    expected.parameter_buffer_numel = 1'000'000;
     expected.parameters_in_memory_numel = 7;
     expected.pin_memory = false;
     expected.aio = {8192, 64, 4};
-    expected.engine = OffloadEngine::kIoUring;
+    expected.engine = OffloadEngine::kThreads;
+    expected.moments = MomentFormat::kInt8;
+    expected.lossless = true;
     CHECK(result.config.offload == expected);
     CHECK(result.notes ==
-          Notes{"c:1:239: zero_optimization.offload_param.buffer_size is an upper "
-                "bound: a buffer is as large as what passes through it",
-                "c:1:256: zero_optimization.offload_param.max_in_cpu keeps nothing in "
-                "memory in this version: offloaded parameters that no segment has in "
-                "use are on disk"});
+          Notes{"c:1:223: zero_optimization.offload_param.buffer_count has no effect: the plan "
+                "computes as many as there are gathers at once; the log says how many",
+                "c:1:239: zero_optimization.offload_param.buffer_size has no effect: the plan "
+                "makes each as large as the buckets that pass through it; the log says how "
+                "large"});
+}
+
+TEST_CASE("nothing is compressed on its way to the disk unless it is asked for") {
+    CHECK(with_optimizer(1, "device: nvme, nvme_path: /d").config.offload.moments ==
+          MomentFormat::kFp32);
+    const auto with = [](const std::string& section, const std::string& more) {
+        return resolved("{zero_optimization: {stage: 3, " + section +
+                        ": {device: nvme, nvme_path: /d}}, " + more + "}");
+    };
+    const Resolved bf16 =
+        with("offload_optimizer", "dslaunch: {offload: {compress: {moments: bf16}}}");
+    CHECK(bf16.config.offload.moments == MomentFormat::kBf16);
+    CHECK_FALSE(bf16.config.offload.lossless);
+    // Moments that stay in memory are fp32.
+    const Resolved parameters =
+        with("offload_param", "dslaunch: {offload: {compress: {moments: int8, lossless: zstd}}}");
+    CHECK(parameters.config.offload.moments == MomentFormat::kFp32);
+    CHECK(parameters.config.offload.lossless);
+    REQUIRE(parameters.notes.size() == 1);
+    CHECK_THAT(parameters.notes.front(),
+               Catch::Contains("compress.moments has no effect: read only with offload_optimizer"));
+}
+
+TEST_CASE("threads are those of the thread engine") {
+    for (const char* name : {"intra_op_parallelism", "thread_count"}) {
+        const Resolved result = with_optimizer(
+            1, "device: nvme, nvme_path: /d",
+            fmt::format(", aio: {{{}: 4}}, dslaunch: {{offload: {{engine: io_uring}}}}", name));
+        CHECK(result.config.offload.aio.threads == 4);
+        REQUIRE(result.notes.size() == 1);
+        CHECK_THAT(result.notes.front(),
+                   Catch::Contains(fmt::format("aio.{} has no effect: read only by the thread "
+                                               "engine",
+                                               name)));
+    }
 }
 
 TEST_CASE("optimizer states go to disk from stage 1 on, parameters at stage 3") {

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <random>
+#include <set>
 
 #include "base/text.h"
 #include "plan/plan_check.h"
@@ -239,6 +240,101 @@ TEST_CASE("what is offloaded is on disk to the byte, and passes once each way in
                     if (buffer.kind == BufferKind::kOffload) slots += buffer.bytes;
                 CHECK(slots.value == 3 * 16384 * written);
             }
+}
+
+TEST_CASE("packed moments are counted in the bytes that they take on disk") {
+    const ModelInfo model = model_of(8);
+    const int64_t trained = 7 * kLayerNumel, chunks = trained / 16384;
+    for (const StatePacking packing : {StatePacking::kBf16, StatePacking::kInt8})
+        for (const bool half : {false, true}) {
+            World world;
+            world.offload = {true, false, 16384, 3};
+            world.offload.packings = {packing, packing};
+            world.half = half;
+            const StepPlan plan = world.plans(model).front();
+            // Two bytes an element, or one and a scale of four for each 256.
+            const int64_t moment = packing == StatePacking::kBf16 ? 32768 : 16384 + 16384 / 64;
+            const int64_t image = round_up((half ? 65536 : 0) + 2 * moment, 4096);
+            CHECK(bytes_on_disk(plan, BufferKind::kMoments) == 2 * moment * chunks);
+            int64_t written = 0, read = 0;
+            for (const Instruction& instruction : plan.instructions) {
+                if (instruction.chunk < 0) continue;
+                if (instruction.op == Op::kRead) read += instruction.bytes.value;
+                if (instruction.op == Op::kWrite) written += instruction.bytes.value;
+            }
+            CHECK(written == chunks * image);
+            CHECK(read == chunks * image);
+            // Slots stay fp32; beside them an image and a section for each direction.
+            Bytes memory;
+            for (const PlanBuffer& buffer : plan.buffers)
+                if (buffer.kind == BufferKind::kOffload) memory += buffer.bytes;
+            CHECK(memory.value == 3 * 65536 * (half ? 3 : 2) + 2 * (image + 65536));
+        }
+}
+
+TEST_CASE("parameters that may stay in memory do, trained ones first, and are not read") {
+    const ModelInfo model = model_of(8);
+    const int64_t chunks_all = 8 * kLayerNumel / 16384;
+    for (const int ranks : {1, 2, 4})
+        for (const bool half : {false, true})
+            for (const int64_t kept : {0, 1, 3, 7, 28, 30, 100}) {
+                World world{{ranks}, 3, {true, true, 16384, 2}};
+                world.half = half;
+                world.offload.parameter_numel_in_memory = kept * 16384 + 5;
+                const std::vector<StepPlan> plans = world.plans(model);
+                CAPTURE(ranks, half, kept);
+                for (const StepPlan& plan : plans) CHECK(plan.hash() == plans.front().hash());
+                CHECK(join(check_plans(plans), "; ") == "");
+                const StepPlan& plan = plans.front();
+                const int64_t stay = std::min(kept, chunks_all / ranks);
+                int64_t in_memory = 0, trained = 0;
+                for (const StateChunk& chunk : plan.chunks.all) {
+                    CHECK(chunk.parameters_in_memory != chunk.parameters_on_disk);
+                    in_memory += chunk.parameters_in_memory ? 1 : 0;
+                    trained += chunk.parameters_in_memory && chunk.states_on_disk ? 1 : 0;
+                }
+                CHECK(in_memory == stay);
+                CHECK(trained == std::min(stay, 7 * kLayerNumel / 16384 / ranks));
+                const int64_t element = half ? 2 : 4;
+                CHECK(bytes_on_disk(plan, BufferKind::kParameters) ==
+                      (chunks_all / ranks - stay) * 16384 * element);
+                int64_t gathered = 0;
+                for (const Instruction& instruction : plan.instructions)
+                    if (instruction.op == Op::kRead && instruction.chunk < 0)
+                        gathered += instruction.bytes.value;
+                if (stay == chunks_all / ranks) CHECK(gathered == 0);
+                Rehearsal rehearsal(plan, 3);
+                for (int step = 0; step < 3; ++step) REQUIRE(rehearsal.step() == "");
+            }
+}
+
+TEST_CASE("a plan in which a gather does not wait for parameters in memory is refused") {
+    World world{{1}, 3, {false, true, 16384, 2}};
+    world.offload.parameter_numel_in_memory = 1 << 30;
+    StepPlan plan = world.plans(model_of(4)).front();
+    CHECK(plan.chunks.turns.empty());
+    REQUIRE(check_plan(plan).empty());
+    // The last layer reads the first one's parameters again after its update, were it to wait.
+    bool read_after_update = false;
+    std::set<int> updated;
+    for (const Instruction& instruction : plan.instructions) {
+        if (instruction.op == Op::kUpdate)
+            updated.insert(instruction.writes.begin(), instruction.writes.end());
+        if (instruction.op == Op::kRead)
+            for (const int buffer : instruction.reads)
+                read_after_update = read_after_update || updated.contains(buffer);
+    }
+    CHECK_FALSE(read_after_update);
+    // Every update waits for the reads of what it changes.
+    int waits = 0;
+    for (const Instruction& instruction : plan.instructions)
+        if (instruction.op == Op::kUpdate)
+            for (const int wait : instruction.waits)
+                waits += plan.instructions[static_cast<size_t>(wait)].op == Op::kRead ? 1 : 0;
+    CHECK(waits > 0);
+    for (Instruction& instruction : plan.instructions)
+        if (instruction.op == Op::kUpdate) instruction.waits.clear();
+    CHECK_FALSE(check_plan(plan).empty());
 }
 
 TEST_CASE("the part of the chunks that the ratio leaves in memory is spread over the step") {

@@ -118,6 +118,22 @@ TEST_CASE("a block file says where a byte lies and what it became") {
     }
 }
 
+TEST_CASE("the thread engine has no more threads than it may have") {
+    for (const EngineCase& engine : kEngines) {
+        INFO(engine.name);
+        QueueLimits limits{Bytes{4096}, 8, 8};
+        limits.threads_max = 2;
+        OpenedFile opened(engine, Bytes{64 * 4096}, limits);
+        const bool threads = std::string(engine.name) == "threads";
+        CHECK(opened.file().facts().depth == (threads ? 2 : 8));
+        AlignedMemory memory(Bytes{64 * 4096}), back(Bytes{64 * 4096});
+        fill(memory.all(), 5);
+        CHECK(opened.file().submit(write_request(0, memory.all())).wait().moved(64 * 4096));
+        CHECK(opened.file().submit(read_request(0, back.all())).wait().moved(64 * 4096));
+        CHECK(std::ranges::equal(memory.all(), back.all()));
+    }
+}
+
 TEST_CASE("a file that ends early gives a short read, one that may not grow an error") {
     for (const EngineCase& engine : kEngines) {
         if (engine.memory) continue;

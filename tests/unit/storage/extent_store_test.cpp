@@ -210,6 +210,27 @@ TEST_CASE("without spare room extents stay, and no two ever overlap whatever the
     }
 }
 
+TEST_CASE("an extent that is written in part reads as long as it was written, and is checked") {
+    for (const EngineCase& engine : kEngines) {
+        INFO(engine.name);
+        OpenedFile opened(engine, kLength * 2, {});
+        ExtentStore store(opened.file());
+        AlignedMemory memory(kLength), back(kLength);
+        const ExtentId extent = store.add("x", kLength);
+        CHECK(store.content_bytes(extent) == Bytes{});
+        for (const int64_t blocks : {6, 1, 4, 6, 3}) {
+            const int64_t length = blocks * kBlock;
+            fill(memory.part(0, length), static_cast<uint64_t>(blocks));
+            store.wait(store.write(extent, memory.part(0, length)));
+            REQUIRE(store.content_bytes(extent) == Bytes{length});
+            store.wait(store.read(extent, back.part(0, length)));
+            CHECK(std::ranges::equal(back.part(0, length), memory.part(0, length)));
+        }
+        CHECK(store.counters().written == Bytes{20 * kBlock});
+        CHECK(store.counters().read == Bytes{20 * kBlock});
+    }
+}
+
 TEST_CASE("counters tell what was moved") {
     MemoryBlockFile file(kLength * 2, {});
     ExtentStore store(file);

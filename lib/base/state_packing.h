@@ -1,0 +1,34 @@
+// How optimizer states are written where they are kept in fewer bytes than fp32; the kernels are in
+// lib/kernels/state_packing.h. Known to the plan, which counts the bytes.
+#pragma once
+
+#include <cstdint>
+
+#include "base/bytes.h"
+
+namespace dslaunch {
+
+enum class StatePacking : uint8_t {
+    kNone,      // fp32 as it is
+    kBf16,      // off by less than 2^-7 of the number
+    kInt8,      // off by less than 1/127 of the largest of its block
+    kUint8Root  // of numbers >= 0: the root in 8 bits. Off by at most 511/255^2 of its block's
+                // largest; what is not 0 stays so, at least 1/255^2 of the largest
+};
+
+// Elements that share a scale in the 8-bit packings.
+inline constexpr int64_t kPackedBlockNumel = 256;
+
+// Bytes of the scales of NUMEL elements, one fp32 a block, before their codes of a byte each.
+[[nodiscard]] constexpr int64_t packed_scale_bytes(int64_t numel) {
+    return round_up(numel, kPackedBlockNumel) / kPackedBlockNumel * 4;
+}
+
+// Bytes that NUMEL elements take.
+[[nodiscard]] constexpr int64_t packed_bytes(StatePacking packing, int64_t numel) {
+    if (packing == StatePacking::kNone) return 4 * numel;
+    if (packing == StatePacking::kBf16) return 2 * numel;
+    return packed_scale_bytes(numel) + numel;
+}
+
+}  // namespace dslaunch

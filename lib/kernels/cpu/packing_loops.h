@@ -1,0 +1,182 @@
+// The loops of state_packing.h, compiled once per instruction set by the file that includes this
+// one: plain loops that the compiler vectorises element by element, so that every width has the
+// same bits. Everything here has internal linkage.
+#pragma once
+
+#include <cmath>
+
+#include "kernels/cpu/half_loops.h"
+#include "kernels/cpu/packing_kernels.h"
+
+namespace dslaunch::kernels {
+namespace {
+
+constexpr uint32_t kSignMask = 0x7FFFFFFFU;
+constexpr uint32_t kInfinityBits = 0x7F800000U;
+constexpr float kCodeMax = 127.0F;
+constexpr float kSquareMax = 255.0F * 255.0F;
+
+// 16 bits that look drawn, for element i.
+inline uint32_t drawn_bits(uint32_t seed, int64_t i) {
+    uint32_t bits = (seed + static_cast<uint32_t>(i)) * 0x9E3779B1U;
+    bits ^= bits >> 15;
+    bits *= 0x85EBCA77U;
+    bits ^= bits >> 13;
+    bits *= 0xC2B2AE3DU;
+    return bits >> 16;
+}
+
+// In [0, 1), a multiple of 2^-16.
+inline float drawn(uint32_t seed, int64_t i) {
+    return static_cast<float>(static_cast<int32_t>(drawn_bits(seed, i))) * 0x1p-16F;
+}
+
+void packing_to_bf16(const float* __restrict values, uint16_t* __restrict out, int64_t numel,
+                     uint32_t seed) {
+    for (int64_t i = 0; i < numel; ++i) {
+        const auto bits = __builtin_bit_cast(uint32_t, values[i]);
+        const bool finite = (bits & kSignMask) < kInfinityBits;
+        const uint32_t carried = bits + (finite ? drawn_bits(seed, i) : 0U);
+        const uint32_t quiet = is_nan_bits(bits) ? 0x40U : 0U;
+        out[i] = static_cast<uint16_t>(carried >> 16 | quiet);
+    }
+}
+
+// The largest magnitude; by bits, where a NaN is above all numbers and no order of comparing
+// matters.
+inline uint32_t largest_bits(const float* values, int64_t numel) {
+    uint32_t largest = 0;
+    for (int64_t i = 0; i < numel; ++i) {
+        const uint32_t bits = __builtin_bit_cast(uint32_t, values[i]) & kSignMask;
+        largest = bits > largest ? bits : largest;
+    }
+    return largest;
+}
+
+// What a block is divided by; a scale that is 0 or not finite makes its codes 1, so that the block
+// reads as its scale: all 0, or not finite.
+inline bool has_scale(uint32_t largest) {
+    return largest > 0 && largest < kInfinityBits;
+}
+
+inline float scale_of(uint32_t largest) {
+    return __builtin_bit_cast(float, largest < kInfinityBits ? largest : 0x7FC00000U);
+}
+
+template <typename T>
+inline void fill_ones(T* __restrict codes, int64_t numel) {
+    for (int64_t i = 0; i < numel; ++i) codes[i] = 1;
+}
+
+inline int64_t block_numel(int64_t first, int64_t numel) {
+    return numel - first < kPackedBlock ? numel - first : kPackedBlock;
+}
+
+// Code k stands for k / 127 of the scale; between two codes the drawn bits decide, in proportion.
+void packing_to_int8(const float* __restrict values, float* __restrict scales,
+                     int8_t* __restrict codes, int64_t numel, uint32_t seed) {
+    for (int64_t first = 0; first < numel; first += kPackedBlock) {
+        const int64_t n = block_numel(first, numel);
+        const uint32_t largest = largest_bits(values + first, n);
+        const float scale = scale_of(largest);
+        scales[first / kPackedBlock] = scale;
+        if (!has_scale(largest)) {
+            fill_ones(codes + first, n);
+            continue;
+        }
+        for (int64_t i = first; i < first + n; ++i) {
+            // From 1 to below 256, and exact where the quotient is whole: cutting rounds down.
+            const float above = values[i] / scale * kCodeMax + 128.0F + drawn(seed, i);
+            codes[i] = static_cast<int8_t>(static_cast<int32_t>(above) - 128);
+        }
+    }
+}
+
+void packing_from_int8(const float* __restrict scales, const int8_t* __restrict codes,
+                       float* __restrict out, int64_t numel) {
+    for (int64_t first = 0; first < numel; first += kPackedBlock) {
+        const float scale = scales[first / kPackedBlock];
+        const int64_t end = first + block_numel(first, numel);
+        for (int64_t i = first; i < end; ++i)
+            out[i] = scale * (static_cast<float>(codes[i]) / kCodeMax);
+    }
+}
+
+// Code k stands for (k / 255)^2 of the scale. What is not 0 never becomes 0: it is divided by.
+void packing_squares_to_uint8(const float* __restrict values, float* __restrict scales,
+                              uint8_t* __restrict codes, int64_t numel, uint32_t seed) {
+    for (int64_t first = 0; first < numel; first += kPackedBlock) {
+        const int64_t n = block_numel(first, numel);
+        const uint32_t largest = largest_bits(values + first, n);
+        const float scale = scale_of(largest);
+        scales[first / kPackedBlock] = scale;
+        if (!has_scale(largest)) {
+            fill_ones(codes + first, n);
+            continue;
+        }
+        for (int64_t i = first; i < first + n; ++i) {
+            const float value = values[i] > 0 ? values[i] : 0.0F;
+            const float square = value / scale * kSquareMax;
+            const auto below = static_cast<int32_t>(std::sqrt(square));
+            const float part =
+                (square - static_cast<float>(below * below)) / static_cast<float>(2 * below + 1);
+            const int32_t nearby = below + (drawn(seed, i) < part ? 1 : 0);
+            const int32_t least = value > 0 ? 1 : 0;
+            codes[i] = static_cast<uint8_t>(below == 0 ? least : nearby);
+        }
+    }
+}
+
+void packing_squares_from_uint8(const float* __restrict scales, const uint8_t* __restrict codes,
+                                float* __restrict out, int64_t numel) {
+    for (int64_t first = 0; first < numel; first += kPackedBlock) {
+        const float scale = scales[first / kPackedBlock];
+        const int64_t end = first + block_numel(first, numel);
+        for (int64_t i = first; i < end; ++i) {
+            const int32_t code = codes[i];
+            out[i] = scale * (static_cast<float>(code * code) / kSquareMax);
+        }
+    }
+}
+
+template <typename T>
+inline void split(const T* __restrict values, uint8_t* __restrict planes, int64_t numel) {
+    for (size_t k = 0; k < sizeof(T); ++k)
+        for (int64_t i = 0; i < numel; ++i)
+            planes[static_cast<int64_t>(k) * numel + i] = static_cast<uint8_t>(values[i] >> 8 * k);
+}
+
+void split_4(const uint32_t* values, uint8_t* planes, int64_t numel) {
+    split(values, planes, numel);
+}
+
+void split_2(const uint16_t* values, uint8_t* planes, int64_t numel) {
+    split(values, planes, numel);
+}
+
+void join_4(const uint8_t* __restrict planes, uint32_t* __restrict values, int64_t numel) {
+    for (int64_t i = 0; i < numel; ++i)
+        values[i] = static_cast<uint32_t>(planes[i]) |
+                    static_cast<uint32_t>(planes[numel + i]) << 8 |
+                    static_cast<uint32_t>(planes[2 * numel + i]) << 16 |
+                    static_cast<uint32_t>(planes[3 * numel + i]) << 24;
+}
+
+void join_2(const uint8_t* __restrict planes, uint16_t* __restrict values, int64_t numel) {
+    for (int64_t i = 0; i < numel; ++i)
+        values[i] = static_cast<uint16_t>(planes[i] | planes[numel + i] << 8);
+}
+
+constexpr PackingKernels kPacking{packing_to_bf16,
+                                  from_bf16,
+                                  packing_to_int8,
+                                  packing_from_int8,
+                                  packing_squares_to_uint8,
+                                  packing_squares_from_uint8,
+                                  split_4,
+                                  join_4,
+                                  split_2,
+                                  join_2};
+
+}  // namespace
+}  // namespace dslaunch::kernels

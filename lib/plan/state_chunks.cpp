@@ -32,14 +32,16 @@ int64_t largest_of(const std::vector<int64_t>& shares) {
 
 int64_t choose_chunk_numel(const FlatLayout& layout, const Partition& partition,
                            const OffloadPlan& offload) {
-    if (offload.chunk_numel > 0)
-        return std::max(kSliceAlignmentNumel,
-                        offload.chunk_numel / kSliceAlignmentNumel * kSliceAlignmentNumel);
+    const auto whole_lines = [](int64_t numel) {
+        return std::max(kSliceAlignmentNumel, numel / kSliceAlignmentNumel * kSliceAlignmentNumel);
+    };
+    if (offload.chunk_numel > 0) return whole_lines(offload.chunk_numel);
     int64_t total = 0;
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b)
         total += largest_of(shares_of(partition, b));
-    return std::clamp(round_up(total / kChunksWanted, kChunkStepNumel), kChunkStepNumel,
-                      kChunkNumelMax);
+    const int64_t chosen = std::clamp(round_up(total / kChunksWanted, kChunkStepNumel),
+                                      kChunkStepNumel, kChunkNumelMax);
+    return std::min(chosen, whole_lines(offload.chunk_numel_max));
 }
 
 // Gives turns to the chunks that pass, and spreads those whose states stay in memory among them.
@@ -80,6 +82,7 @@ ChunkLayout chunk_layout(const StateChunk& chunk, const ChunkFormat& format) {
     if (format.master) layout.master = place(4);
     for (int64_t k = 0; k < format.optimizer_states; ++k)
         layout.moments[static_cast<size_t>(k)] = place(4);
+    if (format.sums) layout.sum_bytes = round_up(chunk.range.numel * 4, kPageBytes);
     return layout;
 }
 

@@ -20,6 +20,7 @@ struct OffloadPlan {
     int64_t chunk_numel = 0;  // of the largest chunk, 0: chosen from what the ranks own
     int64_t slots = 4;        // chunks that memory holds while they pass
     double ratio = 1.0;       // of the chunks, whose states are on disk; the rest stays in memory
+    int64_t chunk_numel_max = 1'000'000'000;  // of what is chosen
 
     [[nodiscard]] bool any() const { return states || parameters; }
 };
@@ -66,12 +67,16 @@ struct ChunkLayout {
     // An update writes all of it and reads what comes from here on: 16-bit parameters are made anew
     // from their master copies.
     int64_t read_from = 0;
+    // Of its reduced gradients, [numel] fp32, which have an extent and a slot of their own: they
+    // are added up while other chunks are updated.
+    int64_t sum_bytes = 0;
 };
 
 struct ChunkFormat {
     int64_t parameter_bytes = 4;  // of an element
     bool master = false;          // there are fp32 copies besides
     int64_t optimizer_states = 2;
+    bool sums = false;  // reduced gradients are kept: they are where the states are
 };
 [[nodiscard]] ChunkLayout chunk_layout(const StateChunk& chunk, const ChunkFormat& format);
 

@@ -26,6 +26,7 @@ struct ChunkView {
     std::byte* parameters = nullptr;  // of the dtype that segments read; only where offloaded
     float* master = nullptr;
     std::array<float*, 2> moments{};
+    float* sums = nullptr;  // reduced gradients, where they are kept
 };
 
 // A range of a bucket's elements that a chunk holds.
@@ -63,13 +64,18 @@ class StateStore {
     // and brings the chunks that a step expects in its slots.
     void begin();
 
-    void begin_step() { skipping_ = false; }
-    // No chunk changes any more in this step: it is not worth moving them.
+    // Sums of gradients start anew.
+    void begin_step();
+    // No chunk changes any more in this step, and no sums are used: it is not worth moving them.
     void skip_step() { skipping_ = true; }
-    void read(int c, int slot);
-    void write(int c, int slot);
-    // REQUIRES: the chunk is in memory, or in its slot as the plan says.
-    [[nodiscard]] ChunkView view(int c);
+    // What a Read or Write of a chunk says: the chunk, its sums, or both.
+    void read(const Instruction& read);
+    void write(const Instruction& write);
+    // [numel of the chunk] fp32: where an Accumulate adds up. FRESH: nothing of this step lies
+    // there yet. REQUIRES: else the sums are in memory, or in their slot as the plan says.
+    [[nodiscard]] float* sums_of(const Instruction& accumulate, bool fresh);
+    // What an Update works on. REQUIRES: the chunk is in memory, or in its slots as the plan says.
+    [[nodiscard]] ChunkView view(const Instruction& update);
     // The chunk in SLOT was updated: it must be written.
     void set_changed(int slot) {
         changed_[static_cast<size_t>(slot)] = updated_[static_cast<size_t>(slot)] = 1;
@@ -85,24 +91,30 @@ class StateStore {
     // In memory, slots not counted.
     [[nodiscard]] Bytes master_bytes() const;
     [[nodiscard]] Bytes moment_bytes() const;
+    [[nodiscard]] Bytes sum_bytes() const;
     [[nodiscard]] Bytes slot_bytes() const { return Bytes{std::ssize(slots_.bytes())}; }
 
   private:
     struct Extents {
         ExtentId parameters;
         ExtentId states;
+        ExtentId sums;
     };
     void find_parts(int c, const ShardMap& map);
     void add_extents(int c);
     void fill_parts(int c, std::byte* memory, DType dtype, const Fill& fill) const;
     void copy_out(int c, const std::byte* from, int64_t element_bytes, std::byte* base) const;
+    void add_slots();
+    void read_chunk(int c, int k);
     [[nodiscard]] std::span<std::byte> slot(int k) const;
+    [[nodiscard]] OffloadFile::Part sum_transfer(int c, int k) const;
     // Where the parameters of a chunk end and its states begin.
     [[nodiscard]] static int64_t states_begin(const ChunkLayout& layout);
     [[nodiscard]] std::vector<OffloadFile::Part> transfers(int c, std::span<std::byte> memory,
                                                            bool whole) const;
     [[nodiscard]] ChunkView view_in(int c, std::byte* memory) const;
     [[nodiscard]] float* resident(int c, ZeroedFloats& all) const;
+    [[nodiscard]] float* sums_in(int c, int k) const;
     [[nodiscard]] int slot_holding(int c) const;
 
     const StepPlan& plan_;
@@ -117,13 +129,16 @@ class StateStore {
     int64_t resident_numel_ = 0;
     ZeroedFloats master_;
     std::array<ZeroedFloats, 2> moments_;
-    IoArena slots_;
-    int64_t slot_stride_ = 0;    // bytes
-    IoArena bounce_;             // parameters of a chunk on their way to where they are gathered
-    int64_t bounce_bytes_ = 0;   // of the largest
-    std::vector<int> held_;      // chunk in each slot
-    std::vector<char> changed_;  // since it was written
-    std::vector<char> updated_;  // since it was read
+    ZeroedFloats sums_;
+    IoArena slots_;               // of chunks, then of sums
+    int64_t slot_stride_ = 0;     // bytes
+    int64_t sum_stride_ = 0;      // bytes
+    IoArena bounce_;              // parameters of a chunk on their way to where they are gathered
+    int64_t bounce_bytes_ = 0;    // of the largest
+    std::vector<int> held_;       // chunk in each slot
+    std::vector<char> changed_;   // since it was written
+    std::vector<char> updated_;   // since it was read
+    std::vector<int> sums_held_;  // chunk whose sums are in each of their slots
     std::atomic<bool> skipping_{false};
 };
 

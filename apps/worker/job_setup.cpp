@@ -169,6 +169,7 @@ OffloadPlan offload_plan(const RunConfig& run) {
     offload.states = config.optimizer == OffloadDevice::kNvme;
     offload.parameters = config.parameters == OffloadDevice::kNvme;
     offload.chunk_numel = config.chunk_numel;
+    offload.chunk_numel_max = config.sub_group_numel;
     offload.slots = config.optimizer_buffer_count;
     offload.ratio = config.optimizer_ratio;
     for (size_t k = 0; k < offload.packings.size(); ++k)

@@ -18,6 +18,14 @@ std::string label(const StepPlan& plan, size_t i) {
                        instruction.micro_step);
 }
 
+// Whether INSTRUCTION, of a chunk, is of the first of its bucket; those of the others follow it. Or
+// of a bucket.
+bool begins_bucket(const StepPlan& plan, const Instruction& instruction) {
+    return instruction.chunk < 0 ||
+           instruction.chunk ==
+               plan.chunks.first_of_bucket[static_cast<size_t>(instruction.bucket)];
+}
+
 // before[i]: a bit for each instruction that is done before i starts, by lane order and waits
 // alone.
 class HappensBefore {
@@ -64,6 +72,7 @@ class Checker {
         }
         check_reductions();
         check_gathers();
+        check_sums();
         return std::move(problems_);
     }
 
@@ -142,6 +151,7 @@ class Checker {
             const Instruction& sum = plan_.instructions[i];
             if (sum.op != Op::kReduce && sum.op != Op::kAccumulate && sum.op != Op::kUpdate)
                 continue;
+            if (!begins_bucket(plan_, sum)) continue;
             if (!is_posted_before(i))
                 problems_.push_back(
                     fmt::format("{} sums a bucket that is not posted", label(plan_, i)));
@@ -219,6 +229,30 @@ class Checker {
         }
     }
 
+    // Sums that pass through slots: each Accumulate finds what its chunk has been given so far,
+    // each Update all of it.
+    void check_sums() {
+        struct Sums {
+            int chunk = -1;
+            int terms = 0;
+        };
+        std::map<int, Sums> slots;
+        std::map<int, int> disk, given;  // terms of each chunk
+        for (size_t i = 0; i < plan_.instructions.size(); ++i) {
+            const Instruction& instruction = plan_.instructions[i];
+            if (instruction.sum_slot < 0) continue;
+            const int c = instruction.chunk;
+            Sums& held = slots[instruction.sum_slot];
+            const bool fresh = instruction.op == Op::kAccumulate && given[c] == 0;
+            if (instruction.op == Op::kRead || fresh) held = {c, disk[c]};
+            if (held.chunk != c || (instruction.op != Op::kWrite && held.terms != given[c]))
+                problems_.push_back(
+                    fmt::format("{} has other sums than those of chunk {}", label(plan_, i), c));
+            if (instruction.op == Op::kAccumulate) held.terms = ++given[c];
+            if (instruction.op == Op::kWrite) disk[c] = held.terms;
+        }
+    }
+
     [[nodiscard]] const std::string& name_of(int buffer) const {
         return plan_.buffers[static_cast<size_t>(buffer)].name;
     }
@@ -285,11 +319,12 @@ class Rehearsal {
             case Op::kReduce:
                 return all_done(Op::kPost, instruction);
             case Op::kAccumulate:
-                return all_done(has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction);
+                return !begins_bucket(plans_[r], instruction) ||
+                       all_done(has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction);
             case Op::kNorm:
                 return all_reduced();
             case Op::kUpdate:
-                return has(r, Op::kNorm) ||
+                return has(r, Op::kNorm) || !begins_bucket(plans_[r], instruction) ||
                        all_done(has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction);
             default:
                 return true;
@@ -386,7 +421,7 @@ std::vector<std::string> check_plans(std::span<const StepPlan> plans) {
                 const Instruction& a = plans[0].instructions[first[k]];
                 const Instruction& b = plans[r].instructions[mine[k]];
                 if (a.op == b.op && a.bucket == b.bucket && a.micro_step == b.micro_step &&
-                    a.slot == b.slot)
+                    a.slot == b.slot && a.chunk == b.chunk && a.sum_slot == b.sum_slot)
                     continue;
             }
             problems.push_back(

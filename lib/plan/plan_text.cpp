@@ -67,9 +67,21 @@ std::string bytes_or_blank(Bytes bytes) {
     return bytes.value > 0 ? to_text(bytes) : "";
 }
 
-Bytes moved(const StepPlan& plan) {
-    Bytes moved;
-    for (const Instruction& instruction : plan.instructions) moved += instruction.bytes;
+// Bytes of a step by where they go.
+struct Moved {
+    Bytes between_ranks;
+    Bytes from_disk;
+    Bytes to_disk;
+};
+
+Moved moved(const StepPlan& plan) {
+    Moved moved;
+    for (const Instruction& instruction : plan.instructions) {
+        const Lane lane = instruction.lane;
+        (lane == Lane::kRead    ? moved.from_disk
+         : lane == Lane::kWrite ? moved.to_disk
+                                : moved.between_ranks) += instruction.bytes;
+    }
     return moved;
 }
 
@@ -82,9 +94,11 @@ std::string describe(const Instruction& instruction, const ModelInfo& model) {
                             model.segments[static_cast<size_t>(instruction.segment)].name);
     if (instruction.bucket >= 0) text += fmt::format(" bucket {}", instruction.bucket);
     // What stays in memory is one chunk a bucket.
-    const bool passes = instruction.chunk >= 0 && instruction.slot >= 0;
+    const bool passes =
+        instruction.chunk >= 0 && (instruction.slot >= 0 || instruction.sum_slot >= 0);
     if (passes) text += fmt::format(" chunk {}", instruction.chunk);
     if (instruction.slot >= 0) text += fmt::format(" slot {}", instruction.slot);
+    if (instruction.sum_slot >= 0) text += fmt::format(" sum slot {}", instruction.sum_slot);
     if (instruction.micro_step >= 0) text += fmt::format(", micro step {}", instruction.micro_step);
     return text;
 }
@@ -103,7 +117,11 @@ std::string plan_table(const StepPlan& plan, const ModelInfo& model, const FlatL
                         describe(instruction, model), bytes_or_blank(instruction.bytes),
                         bytes_or_blank(instruction.sent), join_numbers(instruction.waits));
     }
-    text += fmt::format("\nbytes moved between ranks, a step: {}\n", to_text(moved(plan)));
+    const Moved bytes = moved(plan);
+    text += fmt::format("\nbytes moved between ranks, a step: {}\n", to_text(bytes.between_ranks));
+    if (bytes.from_disk.value + bytes.to_disk.value > 0)
+        text += fmt::format("from this rank's disk {}, to it {}, a step\n",
+                            to_text(bytes.from_disk), to_text(bytes.to_disk));
     text += fmt::format("sent to other hosts by this rank's host, a step: {}\n\n",
                         to_text(plan.sent()));
     return text + memory_table(plan);
@@ -123,12 +141,16 @@ void plan_json(const StepPlan& plan, const ModelInfo& model, const FlatLayout& l
         if (instruction.micro_step >= 0) json.field("micro_step", instruction.micro_step);
         if (instruction.slot >= 0) json.field("slot", instruction.slot);
         if (instruction.chunk >= 0) json.field("chunk", instruction.chunk);
+        if (instruction.sum_slot >= 0) json.field("sum_slot", instruction.sum_slot);
         json.field("bytes", instruction.bytes.value).field("sent_bytes", instruction.sent.value);
         json.field("flops", instruction.flops).key("waits").begin_array();
         for (const int wait : instruction.waits) json.value(wait);
         json.end_array().end_object();
     }
-    json.end_array().field("bytes_moved", moved(plan).value);
+    const Moved bytes = moved(plan);
+    json.end_array().field("bytes_moved", bytes.between_ranks.value);
+    json.field("disk_read_bytes", bytes.from_disk.value);
+    json.field("disk_written_bytes", bytes.to_disk.value);
     json.field("sent_bytes", plan.sent().value);
     memory_json(plan, json);
     json.end_object();

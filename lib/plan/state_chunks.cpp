@@ -32,14 +32,16 @@ int64_t largest_of(const std::vector<int64_t>& shares) {
 
 int64_t choose_chunk_numel(const FlatLayout& layout, const Partition& partition,
                            const OffloadPlan& offload) {
-    if (offload.chunk_numel > 0)
-        return std::max(kSliceAlignmentNumel,
-                        offload.chunk_numel / kSliceAlignmentNumel * kSliceAlignmentNumel);
+    const auto whole_lines = [](int64_t numel) {
+        return std::max(kSliceAlignmentNumel, numel / kSliceAlignmentNumel * kSliceAlignmentNumel);
+    };
+    if (offload.chunk_numel > 0) return whole_lines(offload.chunk_numel);
     int64_t total = 0;
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b)
         total += largest_of(shares_of(partition, b));
-    return std::clamp(round_up(total / kChunksWanted, kChunkStepNumel), kChunkStepNumel,
-                      kChunkNumelMax);
+    const int64_t chosen = std::clamp(round_up(total / kChunksWanted, kChunkStepNumel),
+                                      kChunkStepNumel, kChunkNumelMax);
+    return std::min(chosen, whole_lines(offload.chunk_numel_max));
 }
 
 // Leaves parameters in memory as far as the config allows, trained ones first: they are written,
@@ -109,6 +111,7 @@ ChunkLayout chunk_layout(const StateChunk& chunk, const ChunkFormat& format) {
     }
     layout.disk_states =
         format.packs() ? round_up(image, kPageBytes) : layout.bytes - layout.disk_parameters;
+    if (format.sums) layout.sum_bytes = round_up(chunk.range.numel * 4, kPageBytes);
     return layout;
 }
 

@@ -26,6 +26,7 @@ struct OffloadPlan {
     bool lossless = false;                      // what is not packed is compressed on its way
     int64_t parameter_numel_in_memory = 0;      // of a rank's, at most, though parameters are on
                                                 // disk
+    int64_t chunk_numel_max = 1'000'000'000;    // of what is chosen
 
     [[nodiscard]] bool any() const { return states || parameters; }
 };
@@ -86,6 +87,9 @@ struct ChunkLayout {
     [[nodiscard]] int64_t disk_read() const {
         return disk_states + (read_from == 0 ? disk_parameters : 0);
     }
+    // Of its reduced gradients, [numel] fp32, which have an extent and a slot of their own: they
+    // are added up while other chunks are updated.
+    int64_t sum_bytes = 0;
 };
 
 struct ChunkFormat {
@@ -94,6 +98,7 @@ struct ChunkFormat {
     int64_t optimizer_states = 2;
     std::array<StatePacking, 2> packings = {};
     bool lossless = false;
+    bool sums = false;  // reduced gradients are kept: they are where the states are
 
     // Whether anything on disk is not as it lies in a slot.
     [[nodiscard]] bool packs() const {

@@ -112,6 +112,7 @@ uint64_t StepPlan::hash() const {
         add(instruction.micro_step);
         add(instruction.slot);
         add(instruction.chunk);
+        add(instruction.sum_slot);
         // What these move depends on the host or the rank; ranks of a host compare the layout of
         // their arena.
         const bool own = instruction.op == Op::kUpdate || instruction.op == Op::kGather ||

@@ -30,12 +30,12 @@ enum class Op : uint8_t {
     kBackward,    // segment
     kPost,        // bucket: this rank's gradients are complete
     kReduce,      // bucket: ordered sum over all ranks, to everybody or to its owners
-    kAccumulate,  // bucket: the reduced gradients of a micro step are kept or added up
+    kAccumulate,  // chunk: the reduced gradients of a micro step are kept or added up
     kNorm,        // global gradient norm, clip factor, non-finite check
     kUpdate,      // chunk: optimizer states and this rank's part of the parameters
-    kRead,   // from disk: a chunk, into its slot; or (bucket) this rank's part of the parameters,
-             // into the slot where they are gathered
-    kWrite,  // chunk: to disk
+    kRead,   // from disk: a chunk, its sums, or both into their slots; or (bucket) this rank's part
+             // of the parameters, into the slot where they are gathered
+    kWrite,  // chunk, or its sums: to disk
 };
 
 // Transfers in both directions go on at once, hence two lanes for them.
@@ -82,9 +82,10 @@ struct Instruction {
     int segment = -1;
     int bucket = -1;
     int micro_step = -1;
-    int slot = -1;   // kGather, kRelease, kRead of a bucket: of the gathered parameters, -1: in
-                     // place; kUpdate, kRead, kWrite of a chunk: of the chunks that pass
-    int chunk = -1;  // index into StepPlan::chunks
+    int slot = -1;      // kGather, kRelease, kRead of a bucket: of the gathered parameters, -1: in
+                        // place; kUpdate, kRead, kWrite of a chunk: of the chunks that pass
+    int chunk = -1;     // index into StepPlan::chunks
+    int sum_slot = -1;  // kAccumulate, kUpdate, kRead, kWrite of a chunk: of the sums that pass
     std::vector<int> reads;  // indices into StepPlan::buffers
     std::vector<int> writes;
     std::vector<int> creates;
@@ -110,6 +111,9 @@ struct StepPlan {
     // chunks of the last turns, as the step before left them: they are written while the next step
     // computes.
     int chunk_slots = 0;
+    // Reduced gradients of chunks that wait for the norm hold these in turn (plan/sum_passes.h).
+    // Empty before a step.
+    int sum_slots = 0;
 
     // FNV-1a over what ranks of one data-parallel group must have in common: which instructions, in
     // which order.
@@ -150,12 +154,14 @@ struct StepPlanOptions {
     }
     // Whether no update may begin before every gradient of the step has been seen.
     [[nodiscard]] bool norm_first() const { return clip || check_overflow; }
-    // Whether the reduced gradients of a step are added up, or kept, in memory of their own.
+    // Whether the reduced gradients of a step are added up, or kept, beside the buckets: their sums
+    // are where the states are, in memory or on disk.
     [[nodiscard]] bool keeps_reduced() const {
         return (reduces_each() && accumulation_steps > 1) || (stage >= 2 && norm_first());
     }
     [[nodiscard]] ChunkFormat chunk_format() const {
-        return {parameter_bytes, master, optimizer_states, offload.packings, offload.lossless};
+        return {parameter_bytes,  master,           optimizer_states,
+                offload.packings, offload.lossless, keeps_reduced()};
     }
     [[nodiscard]] bool reduces_each() const { return reduce_each_micro_step || stage >= 2; }
 };

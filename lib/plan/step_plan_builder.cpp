@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "plan/chunk_passes.h"
 #include "plan/gather_schedule.h"
 #include "plan/gradient_slots.h"
 #include "plan/link_bytes.h"
@@ -32,9 +33,10 @@ class PlanBuilder {
         choose_gradient_slots();
         choose_gathers();
         add_persistent_buffers();
-        begin_turns();
+        chunk_passes_.begin_turns();
         for (int64_t m = 0; m < options_.accumulation_steps; ++m)
             add_micro_step(static_cast<int>(m));
+        chunk_passes_.begin_updates();
         if (options_.norm_first()) add_norm();
         if (!updates_early())
             for (const int b : update_order()) add_updates(b);
@@ -85,12 +87,19 @@ class PlanBuilder {
     [[nodiscard]] bool gathers() const {
         return options_.stage == 3 && (several_hosts() || options_.offload.parameters);
     }
-    // Trained buckets in the order in which the step updates them.
-    [[nodiscard]] std::vector<int> update_order() const {
+    // Trained buckets in the order in which a micro step reduces them.
+    [[nodiscard]] std::vector<int> reduce_order() const {
         std::vector<int> order;
-        for (int s = updates_early() ? segments_ : 1; s-- > 0;)
+        for (int s = segments_; s-- > 0;)
             for (int b = layout_.trained_buckets; b-- > 0;)
-                if (!updates_early() || bucket(b).ready_segment == s) order.push_back(b);
+                if (info(s).backward && bucket(b).ready_segment == s) order.push_back(b);
+        return order;
+    }
+    // And in which the step updates them.
+    [[nodiscard]] std::vector<int> update_order() const {
+        if (updates_early()) return reduce_order();
+        std::vector<int> order;
+        for (int b = layout_.trained_buckets; b-- > 0;) order.push_back(b);
         return order;
     }
     void choose_chunks() {
@@ -173,7 +182,7 @@ class PlanBuilder {
             parameters_.push_back(add_buffer(std::move(all)));
         }
         for (int b = 0; b < layout_.trained_buckets; ++b) add_states(b);
-        add_chunks();
+        chunk_passes_.add_buffers(reduce_order());
         for (size_t k = 0; k < plan_.gradient_slot_numel.size(); ++k)
             slots_.push_back(
                 add_buffer({fmt::format("gradient slot {}", k), BufferKind::kGradients,
@@ -205,8 +214,8 @@ class PlanBuilder {
                                      (owned - on_disk) * options_.optimizer_states,
                                      options_.chunk_format().moments_on_disk(numel_on_disk(b))));
         if (options_.keeps_reduced())
-            reduced_.push_back(add_buffer({fmt::format("reduced gradients of bucket {}", b),
-                                           BufferKind::kGradients, Tier::kMemory, owned, true}));
+            reduced_.push_back(add_tiers(fmt::format("reduced gradients of bucket {}", b),
+                                         BufferKind::kGradients, owned - on_disk, on_disk));
     }
 
     // Returns the part in memory.
@@ -218,82 +227,9 @@ class PlanBuilder {
     [[nodiscard]] const StateChunk& chunk(int c) const {
         return plan_.chunks.all[static_cast<size_t>(c)];
     }
-    [[nodiscard]] ChunkLayout layout_of(int c) const {
-        return chunk_layout(chunk(c), options_.chunk_format());
-    }
-    [[nodiscard]] int turns() const { return static_cast<int>(plan_.chunks.turns.size()); }
-
     // Elements of a bucket whose states this rank has on disk.
     [[nodiscard]] int64_t numel_on_disk(int b) const {
         return std::min(plan_.chunks.numel_where(&StateChunk::states_on_disk, b), owned_numel(b));
-    }
-
-    void add_chunks() {
-        for (size_t c = 0; c < plan_.chunks.all.size(); ++c)
-            extents_.push_back(add_buffer({fmt::format("chunk {} on disk", c), BufferKind::kScalars,
-                                           Tier::kDisk, Bytes{}, true}));
-        Bytes slot;
-        for (const int c : plan_.chunks.turns) slot = std::max(slot, Bytes{layout_of(c).bytes});
-        for (int k = 0; k < plan_.chunk_slots; ++k)
-            chunk_slots_.push_back(add_buffer({fmt::format("chunk slot {}", k),
-                                               BufferKind::kOffload, Tier::kMemory, slot, true}));
-        const PackingRoom packing = packing_room(plan_.chunks, options_.chunk_format());
-        if (const Bytes bytes{packing.total_bytes()}; bytes.value > 0)
-            add_buffer({"packed chunks", BufferKind::kOffload, Tier::kMemory, bytes, true});
-        // As the step before has left them.
-        held_.assign(chunk_slots_.size(), -1);
-        for (int t = turns() - plan_.chunk_slots; t < turns(); ++t)
-            held_[slot_of(t)] = plan_.chunks.turns[static_cast<size_t>(t)];
-    }
-
-    [[nodiscard]] size_t slot_of(int turn) const {
-        return static_cast<size_t>(turn % plan_.chunk_slots);
-    }
-
-    // What the step before has left in the slots makes room for the first turns of this one.
-    void begin_turns() {
-        const int slots = plan_.chunk_slots;
-        for (int t = std::max(turns() - slots, slots); t < turns(); ++t) add_write(t);
-        for (int t = 0; t < std::min(slots, turns() - slots); ++t) add_read(t);
-    }
-
-    void add_write(int turn) {
-        const int c = plan_.chunks.turns[static_cast<size_t>(turn)];
-        Instruction& write = add(Op::kWrite, Lane::kWrite, chunk(c).bucket);
-        write.chunk = c;
-        write.slot = static_cast<int>(slot_of(turn));
-        write.reads = {chunk_slots_[slot_of(turn)]};
-        write.writes = {extents_[static_cast<size_t>(c)]};
-        write.bytes = Bytes{layout_of(c).disk_written()};
-    }
-
-    void add_read(int turn) {
-        const int c = plan_.chunks.turns[static_cast<size_t>(turn)];
-        Instruction& read = add(Op::kRead, Lane::kRead, chunk(c).bucket);
-        read.chunk = c;
-        read.slot = static_cast<int>(slot_of(turn));
-        read.reads = {extents_[static_cast<size_t>(c)]};
-        read.writes = {chunk_slots_[slot_of(turn)]};
-        read.bytes = Bytes{layout_of(c).disk_read()};
-        // 16-bit parameters are not read, only made by the update.
-        held_[slot_of(turn)] = layout_of(c).read_from == 0 ? c : -1;
-    }
-
-    // Brings this rank's part of a bucket's parameters from its disk, or from the slots that hold
-    // them just now, to where they are gathered.
-    void add_bucket_read(const GatherUse& use, int m) {
-        Instruction& read = add(Op::kRead, Lane::kRead, use.bucket, m);
-        read.slot = use.slot;
-        for (int c = plan_.chunks.first_of_bucket[static_cast<size_t>(use.bucket)];
-             c < plan_.chunks.first_of_bucket[static_cast<size_t>(use.bucket) + 1]; ++c) {
-            const auto held = std::find(held_.begin(), held_.end(), c);
-            const bool own = held == held_.end() || chunk(c).parameters_in_memory;
-            if (own && chunk(c).parameters_on_disk)
-                read.bytes += Bytes{chunk(c).range.numel * options_.parameter_bytes};
-            read.reads.push_back(own ? extents_[static_cast<size_t>(c)]
-                                     : chunk_slots_[static_cast<size_t>(held - held_.begin())]);
-        }
-        read.writes = {staging_[static_cast<size_t>(use.slot)]};
     }
 
     // The memory that holds a bucket's gradients.
@@ -348,6 +284,14 @@ class PlanBuilder {
             awaited = 1;
             add(Op::kAwait, Lane::kCompute, b).writes = {parameters_[static_cast<size_t>(b)]};
         }
+    }
+
+    // Brings this rank's part of a bucket's parameters to where they are gathered.
+    void add_bucket_read(const GatherUse& use, int m) {
+        Instruction& read = add(Op::kRead, Lane::kRead, use.bucket, m);
+        read.slot = use.slot;
+        chunk_passes_.join_bucket_read(read);
+        read.writes = {staging_[static_cast<size_t>(use.slot)]};
     }
 
     // The gathers that are due before the compute instruction at hand.
@@ -509,12 +453,27 @@ class PlanBuilder {
                 reduce.bytes = options_.world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
                 reduce.sent = links_.sent_by_reduce(b);
             }
-            if (options_.keeps_reduced()) {
-                Instruction& accumulate = add(Op::kAccumulate, Lane::kCommunication, b, m);
-                accumulate.reads = {gradients(b)};
-                accumulate.writes = {reduced_[static_cast<size_t>(b)]};
-            }
+            if (options_.keeps_reduced()) add_accumulates(b, m);
             if (updates_early()) add_updates(b);
+        }
+    }
+
+    void add_accumulates(int b, int m) {
+        const auto i = static_cast<size_t>(b);
+        for (int c = plan_.chunks.first_of_bucket[i]; c < plan_.chunks.first_of_bucket[i + 1];
+             ++c) {
+            chunk_passes_.before_accumulate(c);
+            Instruction& accumulate = add(Op::kAccumulate, Lane::kCommunication, b, m);
+            accumulate.chunk = c;
+            accumulate.reads = {gradients(b)};
+            if (chunk_passes_.sums_pass(c)) {
+                chunk_passes_.join_accumulate(accumulate);
+            } else {
+                accumulate.writes = {reduced_[i]};
+            }
+            // Squares for the norm, while the sums are in memory.
+            if (options_.norm_first() && last_micro_step(m)) accumulate.writes.push_back(norm_);
+            chunk_passes_.after_accumulate(c);
         }
     }
 
@@ -548,16 +507,8 @@ class PlanBuilder {
         update.writes = {moments_[i], parameters_[i]};
         if (chunk(c).last)
             update.bytes = options_.local_world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
-        if (chunk(c).parameters_in_memory)
-            update.writes.push_back(extents_[static_cast<size_t>(c)]);
-        const int turn = chunk(c).turn;
-        if (turn < 0) return;
-        update.slot = static_cast<int>(slot_of(turn));
-        held_[slot_of(turn)] = c;
-        update.writes.push_back(chunk_slots_[slot_of(turn)]);
-        if (turn + plan_.chunk_slots >= turns()) return;
-        add_write(turn);
-        add_read(turn + plan_.chunk_slots);
+        chunk_passes_.join_update(update);
+        chunk_passes_.after_update(c);
     }
 
     const ModelInfo& model_;
@@ -567,6 +518,7 @@ class PlanBuilder {
     int segments_;
     std::vector<RecomputeGroup> groups_;
     StepPlan plan_;
+    ChunkPasses chunk_passes_{plan_, options_};
     std::vector<std::vector<int>> buckets_of_;  // by segment
     GatherSchedule gathers_;
     std::vector<int> parameters_;  // buffer of each bucket
@@ -576,9 +528,6 @@ class PlanBuilder {
     std::vector<int> reduced_;
     std::vector<int> slots_;           // buffer of each gradient slot
     std::vector<int> staging_;         // buffer of each gather slot
-    std::vector<int> extents_;         // buffer of each chunk on disk
-    std::vector<int> chunk_slots_;     // buffer of each slot for chunks that pass
-    std::vector<int> held_;            // chunk whose parameters can be read there just now
     std::vector<int> slot_of_bucket_;  // where a gathered bucket lies just now
     int norm_ = -1;
     std::vector<int> live_;  // buffer alive before segment s in this micro step, -1: not held

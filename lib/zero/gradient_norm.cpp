@@ -65,19 +65,11 @@ GradientNorm::GradientNorm(const ShardMap& map, const Partition* partition,
                 static_cast<int>(static_cast<int64_t>(i) * owners_ / std::ssize(blocks));
         order_.push_back(blocks[i].order);
         if (blocks[i].order.owner != me_) continue;
-        // At stage 0 a block may lie in two of the rank's pieces, whose states are one.
-        OwnedPiece whole;
-        for (const OwnedPiece& piece : map.pieces(blocks[i].bucket)) {
-            const bool inside = intersect(piece.range, blocks[i].range) == blocks[i].range;
-            if (inside || (replicated && whole.range.numel == 0)) whole = piece;
-            if (inside) break;
-        }
-        DSL_CHECK(whole.range.numel > 0, "block {} is in no piece of its owner", i);
-        mine_.push_back({blocks[i].order.slice, whole, blocks[i].range});
+        mine_.push_back({blocks[i].order.slice, blocks[i].bucket, blocks[i].range});
     }
 }
 
-std::vector<double> GradientNorm::exchange(int64_t step, const std::vector<double>& mine) {
+std::vector<double> GradientNorm::exchange(int64_t step, std::span<const double> mine) {
     std::vector<std::vector<double>> by_owner(static_cast<size_t>(owners_));
     const bool on_host = map_.stage() == 0 || !map_.several_hosts();
     if (on_host) {
@@ -115,11 +107,10 @@ std::vector<double> GradientNorm::exchange(int64_t step, const std::vector<doubl
     return partials;
 }
 
-GradientNorm::Result GradientNorm::compute(int64_t step,
-                                           const std::function<double(const NormBlock&)>& squares) {
-    std::vector<double> mine;
-    for (const NormBlock& block : mine_) mine.push_back(squares(block));
-    const std::vector<double> partials = exchange(step, mine);
+GradientNorm::Result GradientNorm::compute(int64_t step, std::span<const double> squares) {
+    DSL_CHECK(squares.size() == mine_.size(), "{} sums for {} norm blocks", squares.size(),
+              mine_.size());
+    const std::vector<double> partials = exchange(step, squares);
     Result result;
     for (size_t i = 0; i < partials.size(); ++i) {
         result.squares += partials[i];

@@ -3,7 +3,6 @@
 // state. Communication lane.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -16,8 +15,8 @@ namespace dslaunch {
 
 struct NormBlock {
     int slice = 0;
-    OwnedPiece piece;  // of the rank that sums it
-    Range range;       // within the piece's bucket
+    int bucket = 0;
+    Range range;  // within the bucket; from stage 1 on, in one of this rank's pieces
 };
 
 struct NormSlices {
@@ -37,9 +36,10 @@ class GradientNorm {
         double squares = 0;
         int bad_slice = -1;  // the first parameter of the model whose gradient is not finite
     };
-    // SQUARES gives the sum of squares of a block. STEP counts from 1. Every rank calls it.
-    [[nodiscard]] Result compute(int64_t step,
-                                 const std::function<double(const NormBlock&)>& squares);
+    // This rank's blocks, by parameter and place in it.
+    [[nodiscard]] std::span<const NormBlock> blocks() const { return mine_; }
+    // SQUARES: the sum of squares of each of blocks(). STEP counts from 1. Every rank calls it.
+    [[nodiscard]] Result compute(int64_t step, std::span<const double> squares);
 
   private:
     struct Order {
@@ -48,7 +48,7 @@ class GradientNorm {
         int slice;
         int owner;  // local rank or rank that sums it
     };
-    [[nodiscard]] std::vector<double> exchange(int64_t step, const std::vector<double>& mine);
+    [[nodiscard]] std::vector<double> exchange(int64_t step, std::span<const double> mine);
 
     const ShardMap& map_;
     NormSlices slices_;

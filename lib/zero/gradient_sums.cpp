@@ -4,7 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
 #include "kernels/flat_optimizer.h"
 #include "zero/flat_view.h"
@@ -44,7 +44,6 @@ GradientSums::GradientSums(const Model& model, const ShardMap& map, std::vector<
       parts_(buckets_.size()),
       sources_(buckets_.size()),
       used_(buckets_.size()) {
-    if (options.keep) kept_.resize(static_cast<size_t>(map.state_numel()));
     int slots = 0;
     for (const int slot : slot_of_bucket_) slots = std::max(slots, slot + 1);
     bucket_in_slot_.assign(static_cast<size_t>(slots), -1);
@@ -143,41 +142,34 @@ void GradientSums::close(int b) {
     sources_[i].clear();
 }
 
-void GradientSums::accumulate(int b) {
+void GradientSums::begin_accumulate(int b) {
     const auto i = static_cast<size_t>(b);
     if (options_.fused) {
         sources_[i] = collectives_.await_sources(buckets_[i], generations_[i]);
     } else {
         parts_[i] = collectives_.await_reduced(buckets_[i], generations_[i]);
     }
-    const bool first = used_[i].empty();
-    std::vector<float> before = std::move(used_[i]);
-    used_[i].clear();
+    first_micro_step_ = used_[i].empty();
+    const std::vector<float> before = std::exchange(used_[i], {});
     std::vector<float> mine = used(b);
-    if (!first)
+    if (!first_micro_step_)
         for (size_t k = 0; k < mine.size(); ++k) mine[k] += before[k];
     used_[i] = std::move(mine);
-    for (const OwnedPiece& piece : map_.pieces(b)) {
-        float* const kept = kept_.data() + piece.state_offset;
-        const auto add = [&](std::span<const float* const> terms, float scale, float* into,
-                             int64_t numel) {
-            if (first) {
-                ordered_sum(terms, scale, into, numel);
-            } else {
-                accumulate_sum(terms, scale, into, numel);
-            }
-        };
-        if (options_.fused) {
-            std::vector<const float*> terms;
-            for (const float* source : sources_[i]) terms.push_back(source + piece.range.begin);
-            add(terms, mean(), kept, piece.range.numel);
-            continue;
+}
+
+void GradientSums::accumulate(int b, const Range& range, float* into) const {
+    for_each_in(b, range, [&](const Range& part, std::span<const float* const> terms, float scale) {
+        float* const sums = into + (part.begin - range.begin);
+        if (first_micro_step_) {
+            ordered_sum(terms, scale, sums, part.numel);
+        } else {
+            accumulate_sum(terms, scale, sums, part.numel);
         }
-        parts_[i].for_each_in(piece.range, [&](const Range& range, std::span<const float> values) {
-            const float* const term = values.data();
-            add({&term, 1}, 1.0F, kept + range.begin - piece.range.begin, range.numel);
-        });
-    }
+    });
+}
+
+void GradientSums::end_accumulate(int b) {
+    const auto i = static_cast<size_t>(b);
     collectives_.release(buckets_[i], generations_[i]);
     parts_[i] = {};
     sources_[i].clear();

@@ -18,8 +18,8 @@
 namespace dslaunch {
 
 struct GradientOptions {
-    // Whether the reduced gradients of this rank's pieces are kept, and added up over micro steps,
-    // in memory of their own (StepPlanOptions::keeps_reduced).
+    // Whether the reduced gradients of this rank's pieces are kept, or added up over micro steps,
+    // by Accumulate (StepPlanOptions::keeps_reduced); the caller has memory for them.
     bool keep = false;
     // One host: the update, or Accumulate, sums the ranks' gradients itself; no Reduce.
     bool fused = false;
@@ -41,7 +41,14 @@ class GradientSums {
     void claim(int bucket);
     void post(int bucket);
     void reduce(int bucket);
-    void accumulate(int bucket);
+    // The reduced gradients of a micro step, of a bucket between begin and end: the elements of
+    // RANGE, which lies in one of this rank's pieces, are put into INTO or, after the first micro
+    // step of the step, added to what is there.
+    void begin_accumulate(int bucket);
+    void accumulate(int bucket, const Range& range, float* into) const;
+    void end_accumulate(int bucket);
+    // Of the bucket at hand.
+    [[nodiscard]] bool first_micro_step() const { return first_micro_step_; }
     // For the backwards of the compute lane.
     [[nodiscard]] MemoryLender* memory() { return &collector_->lender(); }
     [[nodiscard]] bool has_gradient(int slice) const { return collector_->has_gradient(slice); }
@@ -51,11 +58,12 @@ class GradientSums {
     void open(int bucket);
     // One flag for each slice of an open bucket: above 0 where any rank had a gradient this step.
     [[nodiscard]] std::vector<float> used(int bucket) const;
-    // Calls use(range, gradients, scale) for pieces of RANGE, which lies in PIECE, in order:
-    // gradients are pointers to that range's elements, to be summed in order and multiplied by
-    // SCALE.
+    // Calls use(range, gradients, scale) for pieces of RANGE, which lies in one of this rank's
+    // pieces of an open bucket, in order: gradients are pointers to that range's elements, to be
+    // summed in order and multiplied by SCALE. REQUIRES: they are not kept, or the bucket is
+    // between begin_accumulate and end_accumulate.
     template <typename Use>
-    void for_each_in(const OwnedPiece& piece, const Range& range, Use&& use) const;
+    void for_each_in(int bucket, const Range& range, Use&& use) const;
     // The sums are read no more.
     void close(int bucket);
 
@@ -69,10 +77,6 @@ class GradientSums {
     // Outside of a step; every rank calls it.
     template <typename Put, typename Use>
     void collect(Put&& put, Use&& use);
-
-    [[nodiscard]] int64_t kept_bytes() const {
-        return static_cast<int64_t>(kept_.size() * sizeof(float));
-    }
 
   private:
     [[nodiscard]] const Bucket& bucket(int b) const {
@@ -98,7 +102,7 @@ class GradientSums {
     Collectives& collectives_;
     GradientOptions options_;
     std::unique_ptr<GradientCollector> collector_;
-    std::vector<float> kept_;              // [map.state_numel()]
+    bool first_micro_step_ = true;
     std::vector<Generation> generations_;  // of each bucket
     std::vector<ReducedParts> parts_;      // while open
     std::vector<std::vector<const float*>> sources_;
@@ -106,18 +110,14 @@ class GradientSums {
 };
 
 template <typename Use>
-void GradientSums::for_each_in(const OwnedPiece& piece, const Range& range, Use&& use) const {
-    const auto b = static_cast<size_t>(piece.bucket);
-    if (options_.keep) {
-        const float* const sum =
-            kept_.data() + piece.state_offset + range.begin - piece.range.begin;
-        use(range, std::span<const float* const>(&sum, 1), 1.0F);
-    } else if (options_.fused) {
+void GradientSums::for_each_in(int bucket, const Range& range, Use&& use) const {
+    const auto b = static_cast<size_t>(bucket);
+    if (options_.fused) {
         std::vector<const float*> gradients;
         for (const float* source : sources_[b]) gradients.push_back(source + range.begin);
         use(range, std::span<const float* const>(gradients), mean());
     } else if (sums_in_place()) {
-        const float* const sum = own(piece.bucket).data() + range.begin;
+        const float* const sum = own(bucket).data() + range.begin;
         use(range, std::span<const float* const>(&sum, 1), 1.0F);
     } else {
         parts_[b].for_each_in(range, [&](const Range& part, std::span<const float> values) {

@@ -25,7 +25,8 @@ StateStore::StateStore(const StepPlan& plan, const StepPlanOptions& options, con
       indices_(plan.chunks.all.size()),
       held_(static_cast<size_t>(plan.chunk_slots), -1),
       changed_(static_cast<size_t>(plan.chunk_slots), 0),
-      updated_(static_cast<size_t>(plan.chunk_slots), 0) {
+      updated_(static_cast<size_t>(plan.chunk_slots), 0),
+      sums_held_(static_cast<size_t>(plan.sum_slots), -1) {
     std::iota(indices_.begin(), indices_.end(), 0);
     int64_t resident = 0, parameter_bytes = 0;
     for (size_t c = 0; c < plan.chunks.all.size(); ++c) {
@@ -38,14 +39,15 @@ StateStore::StateStore(const StepPlan& plan, const StepPlanOptions& options, con
         if (chunk.parameters_in_memory)
             parameter_bytes += round_up(chunk.range.numel * format_.parameter_bytes, kPageBytes);
         if (chunk.turn >= 0) slot_stride_ = std::max(slot_stride_, layouts_.back().bytes);
+        sum_stride_ = std::max(sum_stride_, layouts_.back().sum_bytes);
         find_parts(static_cast<int>(c), map);
         bounce_bytes_ = std::max(bounce_bytes_, states_begin(layouts_.back()));
-        if (layouts_.back().bytes > 0) add_extents(static_cast<int>(c));
+        add_extents(static_cast<int>(c));
     }
     resident_numel_ = resident;
     if (parameter_bytes > 0) parameters_ = IoArena(Bytes{parameter_bytes});
     if (format_.master) master_ = ZeroedFloats(resident);
-    const int64_t slot_bytes = slot_stride_ * plan.chunk_slots;
+    const int64_t slot_bytes = slot_stride_ * plan.chunk_slots + sum_stride_ * plan.sum_slots;
     const PackingRoom packing = packing_room(plan.chunks, format_);
     if (slot_bytes + packing.total_bytes() == 0) return;
     memory_ = IoArena(Bytes{slot_bytes + packing.total_bytes()});
@@ -68,8 +70,10 @@ void StateStore::add_packers(int64_t begin, const PackingRoom& room) {
 
 Bytes StateStore::bytes_on_disk(const StepPlan& plan, const ChunkFormat& format) {
     Bytes bytes;
-    for (const StateChunk& chunk : plan.chunks.all)
-        bytes += Bytes{chunk_layout(chunk, format).disk_written()};
+    for (const StateChunk& chunk : plan.chunks.all) {
+        const ChunkLayout layout = chunk_layout(chunk, format);
+        bytes += Bytes{layout.disk_written() + layout.sum_bytes};
+    }
     return bytes;
 }
 
@@ -107,7 +111,12 @@ void StateStore::find_parts(int c, const ShardMap& map) {
 void StateStore::add_extents(int c) {
     const auto i = static_cast<size_t>(c);
     const ChunkLayout& layout = layouts_[i];
-    DSL_CHECK(file_ != nullptr, "chunk {} is on disk and there is no file", c);
+    DSL_CHECK(file_ != nullptr || layout.disk_written() + layout.sum_bytes == 0,
+              "chunk {} is on disk and there is no file", c);
+    if (layout.sum_bytes > 0)
+        stored_[i].sums =
+            file_->add(fmt::format("gradients of bucket {}, chunk {}", chunk(c).bucket, c),
+                       Bytes{layout.sum_bytes});
     const int64_t numel = chunk(c).range.numel, begin = states_begin(layout);
     if (layout.disk_parameters > 0) {
         StoredPart& part = stored_[i].parameters;
@@ -130,6 +139,13 @@ void StateStore::add_extents(int c) {
 std::span<std::byte> StateStore::slot(int k) const {
     return memory_.bytes().subspan(static_cast<size_t>(k * slot_stride_),
                                    static_cast<size_t>(slot_stride_));
+}
+
+OffloadFile::Part StateStore::sum_transfer(int c, int k) const {
+    const auto i = static_cast<size_t>(c);
+    const int64_t begin = slot_stride_ * plan_.chunk_slots + sum_stride_ * k;
+    return {stored_[i].sums, memory_.bytes().subspan(static_cast<size_t>(begin),
+                                                     static_cast<size_t>(layouts_[i].sum_bytes))};
 }
 
 int64_t StateStore::states_begin(const ChunkLayout& layout) {
@@ -160,8 +176,8 @@ bool StateStore::packs(const StoredPart& part) const {
            });
 }
 
-void StateStore::load(std::span<const Transfer> transfers) {
-    if (transfers.empty()) return;
+void StateStore::load(std::span<const Transfer> transfers,
+                      std::span<const OffloadFile::Part> as_it_is) {
     std::vector<OffloadFile::Part> parts;
     size_t end = 0;
     for (const Transfer& transfer : transfers) {
@@ -173,8 +189,9 @@ void StateStore::load(std::span<const Transfer> transfers) {
         }
         parts.push_back({transfer.part->extent, into});
     }
-    file_->read(parts);
-    for (size_t i = 0; i < parts.size(); ++i) {
+    parts.insert(parts.end(), as_it_is.begin(), as_it_is.end());
+    if (!parts.empty()) file_->read(parts);
+    for (size_t i = 0; i < transfers.size(); ++i) {
         const StoredPart& part = *transfers[i].part;
         if (packs(part))
             reader_.codec->unpack(part.sections, part.lengths, parts[i].memory,
@@ -182,8 +199,8 @@ void StateStore::load(std::span<const Transfer> transfers) {
     }
 }
 
-void StateStore::save(std::span<const Transfer> transfers) {
-    if (transfers.empty()) return;
+void StateStore::save(std::span<const Transfer> transfers,
+                      std::span<const OffloadFile::Part> as_it_is) {
     std::vector<OffloadFile::Part> parts;
     size_t end = 0;
     for (const Transfer& transfer : transfers) {
@@ -202,11 +219,13 @@ void StateStore::save(std::span<const Transfer> transfers) {
         }
         parts.push_back({part.extent, from});
     }
-    file_->write(parts);
+    parts.insert(parts.end(), as_it_is.begin(), as_it_is.end());
+    if (!parts.empty()) file_->write(parts);
 }
 
 void StateStore::begin_step(bool measured) {
     skipping_ = false;
+    std::ranges::fill(sums_held_, -1);
     if (writer_.codec) writer_.codec->measure(measured);
 }
 
@@ -244,27 +263,69 @@ void StateStore::begin() {
     for (int64_t k = 0; k < format_.optimizer_states; ++k)
         moments_[static_cast<size_t>(k)] = ZeroedFloats(resident_numel_);
     if (initial_state_ != 0) std::ranges::fill(moments_[0].values(), initial_state_);
+    if (format_.sums) sums_ = ZeroedFloats(resident_numel_);
     const int turns = static_cast<int>(plan_.chunks.turns.size());
     for (int t = turns - plan_.chunk_slots; t < turns; ++t)
-        read(plan_.chunks.turns[static_cast<size_t>(t)], t % plan_.chunk_slots);
+        read_chunk(plan_.chunks.turns[static_cast<size_t>(t)], t % plan_.chunk_slots);
 }
 
-void StateStore::read(int c, int k) {
-    const auto i = static_cast<size_t>(k);
-    if (held_[i] == c || skipping_) return;
-    DSL_CHECK(changed_[i] == 0, "slot {} is read into before it was written", k);
-    held_[i] = -1;
-    updated_[i] = 0;
-    load(transfers(c, slot(k), false));
-    held_[i] = c;
+void StateStore::read_chunk(int c, int k) {
+    Instruction whole;
+    whole.chunk = c;
+    whole.slot = k;
+    read(whole);
 }
 
-void StateStore::write(int c, int k) {
-    const auto i = static_cast<size_t>(k);
-    if (changed_[i] == 0) return;
-    DSL_CHECK(held_[i] == c, "slot {} holds chunk {}, not {}", k, held_[i], c);
-    save(transfers(c, slot(k), true));
-    changed_[i] = 0;
+void StateStore::read(const Instruction& read) {
+    if (skipping_) return;
+    const int c = read.chunk;
+    std::vector<Transfer> chunk_parts;
+    std::vector<OffloadFile::Part> sums;
+    const auto slot_index = static_cast<size_t>(read.slot);
+    const bool brings_chunk = read.slot >= 0 && held_[slot_index] != c;
+    if (brings_chunk) {
+        DSL_CHECK(changed_[slot_index] == 0, "slot {} is read into before it was written",
+                  read.slot);
+        held_[slot_index] = -1;
+        updated_[slot_index] = 0;
+        chunk_parts = transfers(c, slot(read.slot), false);
+    }
+    const bool brings_sums = read.sum_slot >= 0;
+    if (brings_sums && layouts_[static_cast<size_t>(c)].sum_bytes > 0)
+        sums.push_back(sum_transfer(c, read.sum_slot));
+    load(chunk_parts, sums);
+    if (brings_chunk) held_[slot_index] = c;
+    if (brings_sums) sums_held_[static_cast<size_t>(read.sum_slot)] = c;
+}
+
+void StateStore::write(const Instruction& write) {
+    const int c = write.chunk;
+    std::vector<Transfer> chunk_parts;
+    std::vector<OffloadFile::Part> sums;
+    const auto slot_index = static_cast<size_t>(write.slot);
+    const bool takes_chunk = write.slot >= 0 && changed_[slot_index] != 0;
+    if (takes_chunk) {
+        DSL_CHECK(held_[slot_index] == c, "slot {} holds chunk {}, not {}", write.slot,
+                  held_[slot_index], c);
+        chunk_parts = transfers(c, slot(write.slot), true);
+    }
+    const bool takes_sums = write.sum_slot >= 0 && !skipping_;
+    if (takes_sums && layouts_[static_cast<size_t>(c)].sum_bytes > 0)
+        sums.push_back(sum_transfer(c, write.sum_slot));
+    save(chunk_parts, sums);
+    if (takes_chunk) changed_[slot_index] = 0;
+}
+
+float* StateStore::sums_in(int c, int k) const {
+    const int held = sums_held_[static_cast<size_t>(k)];
+    DSL_CHECK(held == c, "sum slot {} holds chunk {}, not {}", k, held, c);
+    return reinterpret_cast<float*>(sum_transfer(c, k).memory.data());
+}
+
+float* StateStore::sums_of(const Instruction& accumulate, bool fresh) {
+    if (accumulate.sum_slot < 0) return resident(accumulate.chunk, sums_);
+    if (fresh) sums_held_[static_cast<size_t>(accumulate.sum_slot)] = accumulate.chunk;
+    return sums_in(accumulate.chunk, accumulate.sum_slot);
 }
 
 int StateStore::slot_holding(int c) const {
@@ -286,17 +347,20 @@ ChunkView StateStore::view_in(int c, std::byte* memory) const {
     return view;
 }
 
-ChunkView StateStore::view(int c) {
+ChunkView StateStore::view(const Instruction& update) {
+    const int c = update.chunk;
     ChunkView view;
     if (chunk(c).turn >= 0) {
         const int k = slot_holding(c);
         DSL_CHECK(k >= 0, "chunk {} is not in its slot", c);
         view = view_in(c, slot(k).data());
+        if (update.sum_slot >= 0) view.sums = sums_in(c, update.sum_slot);
     }
     if (std::byte* const parameters = resident_parameters(c)) view.parameters = parameters;
     if (resident_at_[static_cast<size_t>(c)] < 0) return view;
     view.master = resident(c, master_);
     for (size_t k = 0; k < view.moments.size(); ++k) view.moments[k] = resident(c, moments_[k]);
+    view.sums = resident(c, sums_);
     return view;
 }
 
@@ -363,6 +427,10 @@ void StateStore::copy_master(int bucket, float* base) {
 
 Bytes StateStore::master_bytes() const {
     return Bytes{static_cast<int64_t>(master_.values().size_bytes())};
+}
+
+Bytes StateStore::sum_bytes() const {
+    return Bytes{static_cast<int64_t>(sums_.values().size_bytes())};
 }
 
 Bytes StateStore::moment_bytes() const {

@@ -28,6 +28,7 @@ struct ChunkView {
     std::byte* parameters = nullptr;  // of the dtype that segments read; only where offloaded
     float* master = nullptr;
     std::array<float*, 2> moments{};
+    float* sums = nullptr;  // reduced gradients, where they are kept
 };
 
 // A range of a bucket's elements that a chunk holds.
@@ -65,14 +66,18 @@ class StateStore {
     // and brings the chunks that a step expects in its slots.
     void begin();
 
-    // MEASURED: what packing changes is measured in this step.
+    // Sums of gradients start anew. MEASURED: what packing changes is measured in this step.
     void begin_step(bool measured);
-    // No chunk changes any more in this step: it is not worth moving them.
+    // No chunk changes any more in this step, and no sums are used: it is not worth moving them.
     void skip_step() { skipping_ = true; }
-    void read(int c, int slot);
-    void write(int c, int slot);
-    // REQUIRES: the chunk is in memory, or in its slot as the plan says.
-    [[nodiscard]] ChunkView view(int c);
+    // What a Read or Write of a chunk says: the chunk, its sums, or both.
+    void read(const Instruction& read);
+    void write(const Instruction& write);
+    // [numel of the chunk] fp32: where an Accumulate adds up. FRESH: nothing of this step lies
+    // there yet. REQUIRES: else the sums are in memory, or in their slot as the plan says.
+    [[nodiscard]] float* sums_of(const Instruction& accumulate, bool fresh);
+    // What an Update works on. REQUIRES: the chunk is in memory, or in its slots as the plan says.
+    [[nodiscard]] ChunkView view(const Instruction& update);
     // The chunk in SLOT was updated: it must be written.
     void set_changed(int slot) {
         changed_[static_cast<size_t>(slot)] = updated_[static_cast<size_t>(slot)] = 1;
@@ -92,6 +97,7 @@ class StateStore {
     [[nodiscard]] Bytes parameter_bytes() const { return Bytes{std::ssize(parameters_.bytes())}; }
     [[nodiscard]] Bytes master_bytes() const;
     [[nodiscard]] Bytes moment_bytes() const;
+    [[nodiscard]] Bytes sum_bytes() const;
     // Of the slots, and of what is packed on its way.
     [[nodiscard]] Bytes slot_bytes() const { return Bytes{std::ssize(memory_.bytes())}; }
 
@@ -106,6 +112,7 @@ class StateStore {
     struct Stored {
         StoredPart parameters;
         StoredPart states;
+        ExtentId sums;
     };
     // A part of a chunk and where it lies in memory.
     struct Transfer {
@@ -122,16 +129,22 @@ class StateStore {
     void add_extents(int c);
     void fill_parts(int c, std::byte* memory, DType dtype, const Fill& fill) const;
     void copy_out(int c, const std::byte* from, int64_t element_bytes, std::byte* base) const;
+    void read_chunk(int c, int k);
     [[nodiscard]] std::span<std::byte> slot(int k) const;
+    [[nodiscard]] OffloadFile::Part sum_transfer(int c, int k) const;
     // Where the parameters of a chunk end and its states begin.
     [[nodiscard]] static int64_t states_begin(const ChunkLayout& layout);
     [[nodiscard]] std::vector<Transfer> transfers(int c, std::span<std::byte> memory, bool whole);
-    void load(std::span<const Transfer> transfers);
-    void save(std::span<const Transfer> transfers);
+    // AS_IT_IS: what goes along and is never packed.
+    void load(std::span<const Transfer> transfers,
+              std::span<const OffloadFile::Part> as_it_is = {});
+    void save(std::span<const Transfer> transfers,
+              std::span<const OffloadFile::Part> as_it_is = {});
     [[nodiscard]] bool packs(const StoredPart& part) const;
     [[nodiscard]] ChunkView view_in(int c, std::byte* memory) const;
     [[nodiscard]] float* resident(int c, ZeroedFloats& all) const;
     [[nodiscard]] std::byte* resident_parameters(int c) const;
+    [[nodiscard]] float* sums_in(int c, int k) const;
     [[nodiscard]] int slot_holding(int c) const;
 
     const StepPlan& plan_;
@@ -147,16 +160,19 @@ class StateStore {
     int64_t resident_numel_ = 0;
     ZeroedFloats master_;
     std::array<ZeroedFloats, 2> moments_;
+    ZeroedFloats sums_;
     IoArena parameters_;       // that stay in memory though others are on disk
-    IoArena memory_;           // the slots, then what is packed on its way
+    IoArena memory_;           // slots of chunks, slots of sums, what is packed on its way
     int64_t slot_stride_ = 0;  // bytes
+    int64_t sum_stride_ = 0;   // bytes
     Packer reader_;
     Packer writer_;
-    IoArena bounce_;             // parameters of a chunk on their way to where they are gathered
-    int64_t bounce_bytes_ = 0;   // of the largest
-    std::vector<int> held_;      // chunk in each slot
-    std::vector<char> changed_;  // since it was written
-    std::vector<char> updated_;  // since it was read
+    IoArena bounce_;              // parameters of a chunk on their way to where they are gathered
+    int64_t bounce_bytes_ = 0;    // of the largest
+    std::vector<int> held_;       // chunk in each slot
+    std::vector<char> changed_;   // since it was written
+    std::vector<char> updated_;   // since it was read
+    std::vector<int> sums_held_;  // chunk whose sums are in each of their slots
     std::atomic<bool> skipping_{false};
 };
 

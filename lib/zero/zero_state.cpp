@@ -49,6 +49,8 @@ ZeroState::ZeroState(Model& model, const ZeroPlace& place, const ZeroSlices& sli
     gradients_.emplace(model, map, slices.gradients, place.plan->gradient_slot_of_bucket,
                        collectives, GradientOptions{plan.keeps_reduced(), sums_itself});
     norm_.emplace(map, place.partition, slices.norm, arena, group, collectives);
+    if (plan.norm_first() && plan.keeps_reduced())
+        chunk_norm_.emplace(norm_->blocks(), *states_, map.layout());
 }
 
 void ZeroState::begin_step(const StepSettings& settings) {
@@ -79,16 +81,16 @@ void ZeroState::run(const Instruction& instruction) {
         case Op::kReduce:
             return gradients_->reduce(b);
         case Op::kAccumulate:
-            return gradients_->accumulate(b);
+            return accumulate(instruction);
         case Op::kNorm:
             return compute_norm();
         case Op::kUpdate:
             return update(instruction);
         case Op::kRead:
             if (instruction.chunk < 0) return parameters_->bring(b, instruction.slot);
-            return states_->read(instruction.chunk, instruction.slot);
+            return states_->read(instruction);
         case Op::kWrite:
-            return states_->write(instruction.chunk, instruction.slot);
+            return states_->write(instruction);
         default:
             DSL_CHECK(false, "{} is not for the ZeRO state", op_name(instruction.op));
     }
@@ -115,25 +117,44 @@ void ZeroState::post(int b) {
     gradients_->post(b);
 }
 
-void ZeroState::compute_norm() {
+void ZeroState::accumulate(const Instruction& instruction) {
+    const int b = instruction.bucket;
+    const int c = instruction.chunk;
+    const std::span<const int> chunks = states_->chunks_of(b);
+    if (c == chunks.front()) gradients_->begin_accumulate(b);
+    float* const sums = states_->sums_of(instruction, gradients_->first_micro_step());
+    for (const ChunkPart& part : states_->parts(c))
+        gradients_->accumulate(b, part.range, sums + part.offset_numel);
+    const bool complete = instruction.micro_step + 1 == place_.plan_options->accumulation_steps;
+    if (complete && chunk_norm_) chunk_norm_->add(c, sums);
+    if (c == chunks.back()) gradients_->end_accumulate(b);
+}
+
+std::vector<double> ZeroState::block_squares() {
     for (int b = 0; b < place_.layout->trained_buckets; ++b) gradients_->open(b);
     std::vector<float> whole(static_cast<size_t>(place_.layout->block_numel));
-    const GradientNorm::Result result =
-        norm_->compute(step_, [&](const NormBlock& block) -> double {
-            // A block may lie in two parts of a reduced bucket; it is summed as one.
-            const float* values = whole.data();
-            gradients_->for_each_in(
-                block.piece, block.range,
-                [&](const Range& range, std::span<const float* const> terms, float) {
-                    if (range == block.range) {
-                        values = terms[0];
-                    } else {
-                        std::copy_n(terms[0], range.numel,
-                                    whole.begin() + (range.begin - block.range.begin));
-                    }
-                });
-            return sum_of_squares(values, block.range.numel);
-        });
+    std::vector<double> squares;
+    for (const NormBlock& block : norm_->blocks()) {
+        // A block may lie in two parts of a reduced bucket; it is summed as one.
+        const float* values = whole.data();
+        gradients_->for_each_in(
+            block.bucket, block.range,
+            [&](const Range& range, std::span<const float* const> terms, float) {
+                if (range == block.range) {
+                    values = terms[0];
+                } else {
+                    std::copy_n(terms[0], range.numel,
+                                whole.begin() + (range.begin - block.range.begin));
+                }
+            });
+        squares.push_back(sum_of_squares(values, block.range.numel));
+    }
+    return squares;
+}
+
+void ZeroState::compute_norm() {
+    const GradientNorm::Result result = chunk_norm_ ? norm_->compute(step_, chunk_norm_->take())
+                                                    : norm_->compute(step_, block_squares());
     const double norm = std::sqrt(result.squares) / settings_.loss_scale;
     norm_value_ = norm;
     if (!std::isfinite(result.squares)) return note_overflow(result.bad_slice);
@@ -193,7 +214,7 @@ void ZeroState::update(const Instruction& instruction) {
         if (!overflow_) runs_ = find_runs(b);
     }
     if (!overflow_) {
-        update_chunk(c);
+        update_chunk(instruction);
         if (instruction.slot >= 0) states_->set_changed(instruction.slot);
     }
     if (c != chunks.back()) return;
@@ -207,9 +228,10 @@ bool ZeroState::covers(std::span<const Run> runs, int64_t numel) {
     return covered >= numel;
 }
 
-void ZeroState::update_chunk(int c) {
-    const int b = states_->chunk(c).bucket;
-    const ChunkView view = states_->view(c);
+void ZeroState::update_chunk(const Instruction& instruction) {
+    const int c = instruction.chunk;
+    const int b = instruction.bucket;
+    const ChunkView view = states_->view(instruction);
     const auto update_parts = [&](bool writes) {
         for (const ChunkPart& part : states_->parts(c))
             if (place_.map->pieces(b)[static_cast<size_t>(part.piece)].writes == writes)
@@ -239,37 +261,40 @@ void ZeroState::update_part(int b, const ChunkPart& part, const Run& run, const 
     const Range both = intersect(run.range, part.range);
     if (both.numel == 0) return;
     const OwnedPiece& piece = place_.map->pieces(b)[static_cast<size_t>(part.piece)];
-    gradients_->for_each_in(
-        piece, both, [&](const Range& range, std::span<const float* const> gradients, float scale) {
-            const int64_t at = part.offset_numel + range.begin - part.range.begin;
-            FlatRange update;
-            update.numel = range.numel;
-            update.gradients = gradients;
-            update.gradient_scale = scale * clip_factor_;
-            std::byte* values = nullptr;
-            if (view.parameters != nullptr) {
-                values = view.parameters + at * dtype_bytes(options_.dtype);
-            } else if (piece.writes || !half()) {
-                values = parameters_->kept(b, range.begin);
-            }
-            const auto numel = static_cast<size_t>(range.numel);
-            const auto from = [&](float* first) {
-                return first == nullptr ? std::span<float>() : std::span(first + at, numel);
-            };
-            update.first = from(view.moments[0]);
-            update.second = from(view.moments[1]);
-            if (half()) {
-                update.parameters = from(view.master);
-                if (values != nullptr)
-                    update.half_parameters = {reinterpret_cast<uint16_t*>(values), numel};
-                update.half_dtype = options_.dtype;
-            } else if (piece.writes) {
-                update.parameters = {reinterpret_cast<float*>(values), numel};
-            } else {
-                update.decay_parameters = {reinterpret_cast<const float*>(values), numel};
-            }
-            optimizer_->update(update, settings_.lr, run.step);
-        });
+    const auto update_range = [&](const Range& range, std::span<const float* const> gradients,
+                                  float scale) {
+        const int64_t at = part.offset_numel + range.begin - part.range.begin;
+        FlatRange update;
+        update.numel = range.numel;
+        update.gradients = gradients;
+        update.gradient_scale = scale * clip_factor_;
+        std::byte* values = nullptr;
+        if (view.parameters != nullptr) {
+            values = view.parameters + at * dtype_bytes(options_.dtype);
+        } else if (piece.writes || !half()) {
+            values = parameters_->kept(b, range.begin);
+        }
+        const auto numel = static_cast<size_t>(range.numel);
+        const auto from = [&](float* first) {
+            return first == nullptr ? std::span<float>() : std::span(first + at, numel);
+        };
+        update.first = from(view.moments[0]);
+        update.second = from(view.moments[1]);
+        if (half()) {
+            update.parameters = from(view.master);
+            if (values != nullptr)
+                update.half_parameters = {reinterpret_cast<uint16_t*>(values), numel};
+            update.half_dtype = options_.dtype;
+        } else if (piece.writes) {
+            update.parameters = {reinterpret_cast<float*>(values), numel};
+        } else {
+            update.decay_parameters = {reinterpret_cast<const float*>(values), numel};
+        }
+        optimizer_->update(update, settings_.lr, run.step);
+    };
+    if (view.sums == nullptr) return gradients_->for_each_in(b, both, update_range);
+    const float* const sums = view.sums + part.offset_numel + both.begin - part.range.begin;
+    update_range(both, {&sums, 1}, 1.0F);
 }
 
 std::vector<int> ZeroState::parameters_elsewhere() const {
@@ -322,7 +347,7 @@ MemoryAccount ZeroState::memory() const {
         if (buffer.kind == BufferKind::kGradients) account.gradients += buffer.bytes;
         if (buffer.kind == BufferKind::kStaging) account.staging += buffer.bytes;
     }
-    account.gradients += Bytes{gradients_->kept_bytes()};
+    account.gradients += states_->sum_bytes();
     account.parameters += states_->parameter_bytes();
     account.master = states_->master_bytes();
     account.moments = states_->moment_bytes();

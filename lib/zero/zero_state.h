@@ -13,6 +13,7 @@
 #include "graph/model.h"
 #include "plan/step_plan.h"
 #include "runtime/parameter_state.h"
+#include "zero/chunk_norm.h"
 #include "zero/gradient_norm.h"
 #include "zero/gradient_sums.h"
 #include "zero/parameter_store.h"
@@ -96,10 +97,12 @@ class ZeroState final : public ParameterState {
     };
     [[nodiscard]] bool half() const { return options_.dtype != DType::kF32; }
     void post(int bucket);
+    void accumulate(const Instruction& instruction);
+    [[nodiscard]] std::vector<double> block_squares();
     void compute_norm();
     void note_overflow(int bad_slice);
     void update(const Instruction& instruction);
-    void update_chunk(int chunk);
+    void update_chunk(const Instruction& instruction);
     [[nodiscard]] std::vector<Run> find_runs(int bucket);
     [[nodiscard]] static bool covers(std::span<const Run> runs, int64_t numel);
     void hand_over(int bucket, std::span<const float> values, const UseWeights& use) const;
@@ -119,6 +122,7 @@ class ZeroState final : public ParameterState {
     std::optional<ParameterStore> parameters_;
     std::optional<GradientSums> gradients_;
     std::optional<GradientNorm> norm_;
+    std::optional<ChunkNorm> chunk_norm_;  // where the norm is needed and gradients are kept
     std::vector<int64_t> slice_steps_;
     std::vector<Run> runs_;  // of the bucket that is being updated
     int64_t step_ = 0;

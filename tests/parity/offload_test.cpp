@@ -24,12 +24,18 @@ Json config_of(const std::string& nvme_path, const Json& precision) {
     Json config = precision;
     config["train_micro_batch_size_per_gpu"] = 1;
     config["gradient_clipping"] = 1.0;
+    config["gradient_accumulation_steps"] = 2;
     config["optimizer"] = {{"type", "AdamW"}, {"params", {{"lr", 1e-3}}}};
     config["zero_optimization"] = std::move(zero);
     config["dslaunch"] = {{"steps", 4},
                           {"trace_step", 3},
                           {"data", {{"train", fixture_file("data/kjv.u16.bin")}, {"context", 32}}}};
     return config;
+}
+
+// What each rank at least has of its 2.4 million weights: a block less than its part, and biases.
+int64_t own_numel_min(const std::string& ranks) {
+    return 3 * 12 * 256 * 256 / std::stoi(ranks) - 64 * 16 * 1024;
 }
 
 struct Trained {
@@ -75,6 +81,11 @@ TEST_CASE("a job with its states and parameters on disk has the losses and weigh
             const Json& last = on_disk.metrics.back();
             CHECK(last.at("memory").at("moments") == 0);
             CHECK(last.at("memory").at("parameters") == 0);
+            // What is left are the buckets' slots, which both have.
+            const auto gradients = [&](const Trained& trained) {
+                return trained.metrics.back().at("memory").at("gradients").get<int64_t>();
+            };
+            CHECK(gradients(in_memory) - gradients(on_disk) >= 4 * own_numel_min(ranks));
             CHECK(last.at("disk_bytes").at("written").get<int64_t>() > 0);
             CHECK_FALSE(in_memory.metrics.back().contains("disk_bytes"));
             // What a job keeps on disk is gone with it.
@@ -85,7 +96,9 @@ TEST_CASE("a job with its states and parameters on disk has the losses and weigh
 TEST_CASE("the trace of a step shows its transfers beside its computing") {
     const TemporaryFolder folder;
     const std::string model = make_gpt(folder);
-    const Trained trained = train(model, "1", config_of(folder.path(), Json::object()));
+    Json config = config_of(folder.path(), Json::object());
+    config["zero_optimization"]["sub_group_size"] = 10000;
+    const Trained trained = train(model, "1", config);
     std::map<std::string, int> events;
     double end_us = 0;
     for (const Json& event : trained.trace.at("traceEvents")) {
@@ -98,6 +111,9 @@ TEST_CASE("the trace of a step shows its transfers beside its computing") {
         INFO(op);
         CHECK(events[op] > 0);
     }
+    // No chunk is longer than sub_group_size; each takes part in two Accumulates and an Update.
+    CHECK(events["Update"] > 3 * 12 * 256 * 256 / 10000);
+    CHECK(events["Accumulate"] == 2 * events["Update"]);
     const double step_ms = trained.metrics.at(2).at("step_ms").get<double>();
     CHECK(end_us > 0);
     CHECK(end_us < step_ms * 1e3);

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "plan/admission.h"
 #include "plan/plan_check.h"
 #include "plan/step_plan.h"
 #include "support/catch.h"
@@ -69,7 +70,8 @@ struct World {
 };
 
 // Carries a plan out on numbers instead of tensors: what lies in each slot and on disk is a chunk
-// and how many updates it has had. Lanes take turns at random, as far as the waits let them.
+// and how many updates it has had, or its sums and the number of the last micro step in them, which
+// counts on over the steps. Lanes take turns at random, as far as the waits let them.
 class Rehearsal {
   public:
     Rehearsal(const StepPlan& plan, unsigned seed) : plan_(plan), random_(seed) {
@@ -82,6 +84,7 @@ class Rehearsal {
     // Returns what went wrong.
     std::string step() {
         ++step_;
+        added_before_ = added_;
         std::vector<std::vector<size_t>> lanes(kLanes);
         for (size_t i = 0; i < plan_.instructions.size(); ++i)
             lanes[static_cast<size_t>(plan_.instructions[i].lane)].push_back(i);
@@ -106,9 +109,6 @@ class Rehearsal {
         return "";
     }
 
-    int64_t reads = 0;
-    int64_t writes = 0;
-
   private:
     struct Held {
         int chunk = -1;
@@ -121,17 +121,38 @@ class Rehearsal {
         return disk_.at(chunk);
     }
 
+    // Sums: a micro step's are added to those of the ones before in the same step, and all are
+    // there when the chunk is updated.
+    std::string run_sums(const Instruction& instruction) {
+        const int c = instruction.chunk;
+        Held& held = sums_[instruction.sum_slot];
+        if (instruction.op == Op::kRead) {
+            held = {c, sums_on_disk_[c]};
+        } else if (instruction.op == Op::kWrite) {
+            if (held.chunk != c) return "writes the sums of another chunk";
+            sums_on_disk_[c] = held.version;
+        } else if (instruction.op == Op::kUpdate) {
+            if (held.chunk != c || held.version != added_[c]) return "updates by other sums";
+        } else {
+            const bool first = added_[c] == added_before_[c];
+            if (!first && (held.chunk != c || held.version != added_[c])) return "adds to others";
+            held = {c, ++added_[c]};
+        }
+        return "";
+    }
+
     std::string run(const Instruction& instruction) {
         const int c = instruction.chunk;
+        std::string wrong;
+        if (instruction.sum_slot >= 0) wrong = run_sums(instruction);
+        if (!wrong.empty() || (c >= 0 && instruction.slot < 0)) return wrong;
         if (instruction.op == Op::kWrite) {
             if (slots_[instruction.slot].chunk != c) return "writes a slot of another chunk";
             disk_[c] = slots_[instruction.slot].version;
-            ++writes;
         } else if (instruction.op == Op::kRead && c >= 0) {
             const Held held = slots_[instruction.slot];
             if (held.chunk >= 0 && disk_[held.chunk] != held.version) return "drops an update";
             slots_[instruction.slot] = {c, disk_[c]};
-            ++reads;
         } else if (instruction.op == Op::kUpdate && instruction.slot >= 0) {
             Held& held = slots_[instruction.slot];
             if (held.chunk != c) return "updates another chunk";
@@ -151,14 +172,41 @@ class Rehearsal {
     std::mt19937 random_;
     std::map<int, int> disk_;
     std::map<int, Held> slots_;
+    std::map<int, Held> sums_;
+    std::map<int, int> sums_on_disk_;
+    std::map<int, int> added_;         // micro steps of each chunk
+    std::map<int, int> added_before_;  // this step
     int step_ = 0;
 };
 
-int64_t bytes_on_disk(const StepPlan& plan, BufferKind kind) {
+// Of 20 orders of the lanes over three steps each, the first thing that went wrong.
+std::string rehearse(const StepPlan& plan) {
+    std::string wrong;
+    for (unsigned seed = 0; seed < 20 && wrong.empty(); ++seed) {
+        Rehearsal rehearsal(plan, seed);
+        for (int step = 0; step < 3 && wrong.empty(); ++step) wrong = rehearsal.step();
+    }
+    return wrong;
+}
+
+int64_t bytes_in(const StepPlan& plan, BufferKind kind, Tier tier) {
     int64_t bytes = 0;
     for (const PlanBuffer& buffer : plan.buffers)
-        if (buffer.tier == Tier::kDisk && buffer.kind == kind) bytes += buffer.bytes.value;
+        if (buffer.tier == tier && buffer.kind == kind) bytes += buffer.bytes.value;
     return bytes;
+}
+
+int64_t bytes_on_disk(const StepPlan& plan, BufferKind kind) {
+    return bytes_in(plan, kind, Tier::kDisk);
+}
+
+// A step reduces every micro step and needs the norm.
+World clipped_world(int64_t accumulation) {
+    World world;
+    world.offload = {true, false, 16384, 2};
+    world.accumulation = accumulation;
+    world.clip = true;
+    return world;
 }
 
 }  // namespace
@@ -169,7 +217,7 @@ TEST_CASE("every offloaded plan is sound, and updates each chunk where it lies, 
     for (const std::vector<int>& nodes : worlds)
         for (const int stage : {1, 2, 3})
             for (const int64_t slots : {2, 3, 7})
-                for (const int64_t accumulation : {1, 2})
+                for (const int64_t accumulation : {1, 2, 3})
                     for (const int flags : {0, 1, 2, 3, 4, 7}) {
                         World world{nodes, stage, {true, stage == 3 && (flags & 4) != 0}};
                         world.offload.chunk_numel = 16384;
@@ -197,12 +245,31 @@ TEST_CASE("a plan whose writes are not waited for loses an update") {
     for (Instruction& instruction : plan.instructions)
         if (instruction.lane == Lane::kRead) instruction.waits.clear();
     CHECK_FALSE(check_plan(plan).empty());
-    std::string wrong;
-    for (unsigned seed = 0; seed < 20 && wrong.empty(); ++seed) {
-        Rehearsal rehearsal(plan, seed);
-        for (int step = 0; step < 3 && wrong.empty(); ++step) wrong = rehearsal.step();
+    CHECK(rehearse(plan) != "");
+}
+
+TEST_CASE("a plan whose sums are moved without waiting, or not at all, updates by other sums") {
+    const StepPlan sound = clipped_world(2).plans(model_of(4)).front();
+    REQUIRE(rehearse(sound) == "");
+    const auto moves_sums = [](const Instruction& instruction, Lane lane) {
+        return instruction.lane == lane && instruction.sum_slot >= 0;
+    };
+    for (const Lane lane : {Lane::kRead, Lane::kWrite, Lane::kCommunication}) {
+        INFO("waits of the " << lane_name(lane) << " lane");
+        StepPlan plan = sound;
+        for (Instruction& instruction : plan.instructions)
+            if (moves_sums(instruction, lane)) instruction.waits.clear();
+        CHECK_FALSE(check_plan(plan).empty());
+        CHECK(rehearse(plan) != "");
     }
-    CHECK(wrong != "");
+    for (const Lane lane : {Lane::kRead, Lane::kWrite}) {
+        INFO("nothing on the " << lane_name(lane) << " lane");
+        StepPlan plan = sound;
+        for (Instruction& instruction : plan.instructions)
+            if (moves_sums(instruction, lane) && instruction.slot < 0) instruction.sum_slot = -1;
+        CHECK_FALSE(check_plan(plan).empty());
+        CHECK(rehearse(plan) != "");
+    }
 }
 
 TEST_CASE("what is offloaded is on disk to the byte, and passes once each way in a step") {
@@ -210,36 +277,86 @@ TEST_CASE("what is offloaded is on disk to the byte, and passes once each way in
     const int64_t trained = 7 * kLayerNumel;
     for (const int ranks : {1, 2, 4})
         for (const bool half : {false, true})
-            for (const bool parameters : {false, true}) {
-                World world{{ranks}, 3, {true, parameters}};
-                world.offload.chunk_numel = 16384;
-                world.offload.slots = 3;
-                world.half = half;
-                const StepPlan plan = world.plans(model).front();
-                CAPTURE(ranks, half, parameters);
-                CHECK(bytes_on_disk(plan, BufferKind::kMoments) == 8 * trained / ranks);
-                CHECK(bytes_on_disk(plan, BufferKind::kMaster) == (half ? 4 * trained / ranks : 0));
-                CHECK(bytes_on_disk(plan, BufferKind::kParameters) ==
-                      (parameters ? (half ? 2 : 4) * 8 * kLayerNumel / ranks : 0));
-                // Moments, and the fp32 value where it is on disk; a 16-bit copy is only written.
-                const int64_t read = 8 + (half || parameters ? 4 : 0);
-                const int64_t written = read + (half && parameters ? 2 : 0);
-                int64_t bytes_read = 0;
-                int64_t bytes_written = 0;
-                for (const Instruction& instruction : plan.instructions) {
-                    if (instruction.chunk < 0) continue;
-                    if (instruction.op == Op::kRead) bytes_read += instruction.bytes.value;
-                    if (instruction.op == Op::kWrite) bytes_written += instruction.bytes.value;
+            for (const bool parameters : {false, true})
+                // Micro steps whose gradients are kept: 0, the step updates as it reduces.
+                for (const int64_t sums : {0, 1, 3}) {
+                    World world{{ranks}, 3, {true, parameters}};
+                    world.offload.chunk_numel = 16384;
+                    world.offload.slots = 3;
+                    world.half = half;
+                    world.clip = sums > 0;
+                    world.accumulation = std::max<int64_t>(sums, 1);
+                    const StepPlan plan = world.plans(model).front();
+                    CAPTURE(ranks, half, parameters, sums);
+                    const int64_t own = trained / ranks;
+                    CHECK(bytes_on_disk(plan, BufferKind::kMoments) == 8 * own);
+                    CHECK(bytes_on_disk(plan, BufferKind::kMaster) == (half ? 4 * own : 0));
+                    CHECK(bytes_on_disk(plan, BufferKind::kParameters) ==
+                          (parameters ? (half ? 2 : 4) * 8 * kLayerNumel / ranks : 0));
+                    CHECK(bytes_on_disk(plan, BufferKind::kGradients) == (sums > 0 ? 4 * own : 0));
+                    // Moments, and the fp32 value where it is on disk; a 16-bit copy is only
+                    // written. The sums of a chunk are written by each micro step, and read by the
+                    // next one or the update.
+                    const int64_t read = 8 + (half || parameters ? 4 : 0);
+                    const int64_t written = read + (half && parameters ? 2 : 0);
+                    int64_t bytes_read = 0;
+                    int64_t bytes_written = 0;
+                    for (const Instruction& instruction : plan.instructions) {
+                        if (instruction.chunk < 0) continue;
+                        if (instruction.op == Op::kRead) bytes_read += instruction.bytes.value;
+                        if (instruction.op == Op::kWrite) bytes_written += instruction.bytes.value;
+                    }
+                    CHECK(static_cast<int64_t>(plan.chunks.turns.size()) == own / 16384);
+                    CHECK(bytes_read == (read + 4 * sums) * own);
+                    CHECK(bytes_written == (written + 4 * sums) * own);
+                    CHECK(bytes_in(plan, BufferKind::kOffload, Tier::kMemory) ==
+                          3 * 16384 * (written + (sums > 0 ? 4 : 0)));
                 }
-                const int64_t chunks = trained / ranks / 16384;
-                CHECK(static_cast<int64_t>(plan.chunks.turns.size()) == chunks);
-                CHECK(bytes_read == read * trained / ranks);
-                CHECK(bytes_written == written * trained / ranks);
-                Bytes slots;
-                for (const PlanBuffer& buffer : plan.buffers)
-                    if (buffer.kind == BufferKind::kOffload) slots += buffer.bytes;
-                CHECK(slots.value == 3 * 16384 * written);
+}
+
+TEST_CASE("gradients that wait for the norm are in memory only as far as the states are") {
+    const ModelInfo model = model_of(9);
+    const int64_t trained = 8 * kLayerNumel;
+    for (const int ranks : {1, 2})
+        for (const bool half : {false, true}) {
+            World world{{ranks}, 2};
+            world.clip = true;
+            world.half = half;
+            world.accumulation = 2;
+            const StepPlan in_memory = world.plans(model).front();
+            const Bytes before = host_need({&in_memory, 1}, {}).private_total;
+            for (const double ratio : {1.0, 0.5}) {
+                world.offload = {true, false, 16384, 3, ratio};
+                const StepPlan plan = world.plans(model).front();
+                CAPTURE(ranks, half, ratio);
+                const auto on_disk = static_cast<int64_t>(ratio * trained / ranks);
+                CHECK(bytes_in(plan, BufferKind::kGradients, Tier::kMemory) ==
+                      4 * (trained / ranks - on_disk));
+                // What admission says: moments, master copies and gradients less, slots more.
+                const int64_t element = 8 + (half ? 4 : 0) + 4;
+                const HostNeed need = host_need({&plan, 1}, {});
+                CHECK((before - need.private_total).value == element * (on_disk - 3 * 16384));
+                CHECK(need.disk.value == element * on_disk);
             }
+        }
+}
+
+TEST_CASE("slots beyond those in turn keep sums from micro step to micro step") {
+    // 12 chunks. In 8 slots four go on in turn and the others keep what they have.
+    World world = clipped_world(3);
+    const ModelInfo model = model_of(4);
+    const auto bytes_read = [&](int64_t slots) {
+        world.offload.slots = slots;
+        int64_t sums = 0;
+        for (const Instruction& instruction : world.plans(model).front().instructions)
+            if (instruction.op == Op::kRead && instruction.sum_slot >= 0) ++sums;
+        return sums;
+    };
+    CHECK(bytes_read(2) == 3 * 12);
+    CHECK(bytes_read(4) == 3 * 12);
+    CHECK(bytes_read(8) < 3 * 12 - 2 * 3);
+    CHECK(bytes_read(8) >= 3 * (12 - 8));
+    CHECK(bytes_read(12) == 0);
 }
 
 TEST_CASE("packed moments are counted in the bytes that they take on disk") {
@@ -351,14 +468,33 @@ TEST_CASE("the part of the chunks that the ratio leaves in memory is spread over
     }
 }
 
+TEST_CASE("a chunk that the plan chooses is a 64th of what a rank has, within its bounds") {
+    // 64 parameters: of one rank 64 chunks of 65536.
+    const ModelInfo model = model_of(64);
+    for (const auto& [chunk_numel_max, expected] :
+         {std::pair<int64_t, int64_t>{1 << 30, 65536}, {65535, 65520}, {30001, 30000}}) {
+        World world{{1}, 3, {true, true}};
+        world.offload.chunk_numel_max = chunk_numel_max;
+        int64_t longest = 0;
+        for (const StateChunk& chunk : world.plans(model).front().chunks.all)
+            longest = std::max(longest, chunk.range.numel);
+        CAPTURE(chunk_numel_max);
+        CHECK(longest == expected);
+    }
+}
+
 TEST_CASE("what fits into the slots is neither read nor written in a step") {
-    World world;
-    world.offload = {true, false, 16384, 64};
-    const StepPlan plan = world.plans(model_of(4)).front();
-    REQUIRE(plan.chunks.turns.size() == 12);
-    CHECK(plan.chunk_slots == 12);
-    for (const Instruction& instruction : plan.instructions)
-        CHECK((instruction.op != Op::kRead && instruction.op != Op::kWrite));
+    for (const bool clip : {false, true}) {
+        World world;
+        world.offload = {true, false, 16384, 64};
+        world.clip = clip;
+        const StepPlan plan = world.plans(model_of(4)).front();
+        REQUIRE(plan.chunks.turns.size() == 12);
+        CHECK(plan.chunk_slots == 12);
+        CHECK(plan.sum_slots == (clip ? 12 : 0));
+        for (const Instruction& instruction : plan.instructions)
+            CHECK((instruction.op != Op::kRead && instruction.op != Op::kWrite));
+    }
 }
 
 }  // namespace dslaunch

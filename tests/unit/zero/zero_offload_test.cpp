@@ -4,8 +4,8 @@
 #include <cmath>
 #include <filesystem>
 
+#include "fixture_world.h"
 #include "support/catch.h"
-#include "training_world.h"
 
 namespace dslaunch {
 namespace {
@@ -31,16 +31,32 @@ TrainingCase offload_case(std::vector<int> sizes, int stage) {
     return job;
 }
 
-void check_offload(TrainingCase job, const OffloadPlan& offload) {
+// How a step needs its gradients: micro steps that are added up, a norm that must be known first.
+struct Sums {
+    int64_t accumulation = 1;
+    double clipping = 0;
+};
+constexpr Sums kSums[] = {{1, 0}, {1, 0.05}, {2, 0}, {2, 0.05}, {3, 0.05}};
+
+void check_offload(TrainingCase job, std::initializer_list<OffloadPlan> offloads) {
     job.offload = {};
     const RankOutcome in_memory = testing::train_world(job).front();
-    job.offload = offload;
-    INFO("stage " << job.stage << " on " << job.world_size() << " ranks of "
-                  << job.node_sizes.size() << " hosts, accumulation " << job.accumulation
-                  << ", clipping " << job.clipping << ", parameters " << offload.parameters
-                  << ", states " << offload.states << ", slots " << offload.slots << ", ratio "
-                  << offload.ratio);
-    for (const RankOutcome& rank : testing::train_world(job)) CHECK(equal_bits(rank, in_memory));
+    for (const OffloadPlan& offload : offloads) {
+        job.offload = offload;
+        INFO("stage " << job.stage << " on " << job.world_size() << " ranks of "
+                      << job.node_sizes.size() << " hosts, accumulation " << job.accumulation
+                      << ", clipping " << job.clipping << ", parameters " << offload.parameters
+                      << ", states " << offload.states << ", slots " << offload.slots << ", ratio "
+                      << offload.ratio);
+        for (const RankOutcome& rank : testing::train_world(job))
+            CHECK(equal_bits(rank, in_memory));
+    }
+}
+
+// Of rank 0, as metrics.jsonl has it.
+int64_t memory_of(const TrainingCase& job, const char* kind) {
+    const nlohmann::json last = testing::train_world(job).front().metrics.back();
+    return last.at("memory").at(kind).get<int64_t>();
 }
 
 // The mean loss of the last ten steps: single ones jump with their batch.
@@ -103,14 +119,13 @@ TEST_CASE("rounded moments are the same in every run") {
 }
 
 TEST_CASE("with optimizer states on disk stages 1, 2 and 3 have the bits of memory") {
-    for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {3}, {5}, {1, 1}, {2, 1}})
+    for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {3}, {1, 1}, {2, 1}})
         for (const int stage : {1, 2, 3})
-            for (const int64_t accumulation : {1, 2}) {
+            for (const Sums& sums : kSums) {
                 TrainingCase job = offload_case(sizes, stage);
-                job.accumulation = accumulation;
-                job.clipping = stage == 2 ? 0.05 : 0;
-                check_offload(job, {true, false, 48, 2});
-                check_offload(job, {true, false, 48, 3, 0.5});
+                job.accumulation = sums.accumulation;
+                job.clipping = sums.clipping;
+                check_offload(job, {{true, false, 48, 2}, {true, false, 48, 5, 0.5}});
             }
 }
 
@@ -121,10 +136,10 @@ TEST_CASE("with parameters on disk too, training has the bits of memory") {
                 TrainingCase job = offload_case(sizes, 3);
                 job.clipping = clipping;
                 job.recompute_groups = groups;
-                check_offload(job, {true, true, 48, 2});
-                check_offload(job, {true, true, 48, 64});
-                check_offload(job, {false, true, 48, 2});
-                check_offload(job, {true, true, 48, 3, 0.5});
+                check_offload(job, {{true, true, 48, 2},
+                                    {true, true, 48, 64},
+                                    {false, true, 48, 2},
+                                    {true, true, 48, 3, 0.5}});
             }
 }
 
@@ -144,13 +159,61 @@ TEST_CASE("with a part of the parameters left in memory, training has the bits o
 TEST_CASE("in half precision what is on disk has the bits of memory") {
     for (const DType dtype : {DType::kBF16, DType::kF16})
         for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {3}, {1, 1}, {2, 1}})
-            for (const bool parameters : {false, true}) {
+            for (const Sums& sums : {Sums{2, 0}, {1, 0.05}, {3, 0.05}}) {
                 TrainingCase job = offload_case(sizes, 3);
                 job.precision.compute = dtype;
-                job.accumulation = 2;
-                check_offload(job, {true, parameters, 48, 2});
-                check_offload(job, {false, parameters, 48, 2, 1.0});
+                job.accumulation = sums.accumulation;
+                job.clipping = sums.clipping;
+                check_offload(job, {{true, false, 48, 2}, {true, true, 48, 6}, {false, true, 48}});
+                job.stage = sums.accumulation == 1 ? 1 : 2;
+                check_offload(job, {{true, false, 48, 3}});
             }
+}
+
+TEST_CASE("the blocks of the norm are cut by chunks, or lie in several, and sum to the same bits") {
+    for (const ShardBy shard : {ShardBy::kFlat, ShardBy::kLayer, ShardBy::kRow})
+        for (const int64_t block_numel : {16, 64, 1024})
+            for (const int64_t chunk_numel : {16, 48, 128}) {
+                TrainingCase job = offload_case({3}, 2);
+                job.shard = shard;
+                job.block_numel = block_numel;
+                job.clipping = 0.05;
+                job.accumulation = 2;
+                check_offload(job, {{true, false, chunk_numel, 2}});
+            }
+}
+
+TEST_CASE("tied, frozen and unused parameters are offloaded as they train in memory") {
+    for (const std::vector<int>& sizes : {std::vector<int>{1}, {3}, {2, 1}})
+        for (const DType dtype : {DType::kF32, DType::kBF16})
+            for (const int stage : {1, 3}) {
+                TrainingCase job = testing::fixture_case("tied-frozen-unused", sizes);
+                job.precision.compute = dtype;
+                job.stage = stage;
+                job.micro_step = true;
+                job.clipping = 0.5;
+                job.accumulation = 2;
+                check_offload(job, {{true, stage == 3, 512, 3}, {true, false, 512, 4, 0.5}});
+            }
+}
+
+TEST_CASE("gradients that wait for the norm leave memory with the states, but for their slots") {
+    for (const int stage : {1, 2, 3}) {
+        TrainingCase job = offload_case({2}, stage);
+        job.accumulation = 2;
+        job.clipping = 0.05;
+        const testing::TrainingSetup setup(job);
+        const int64_t own = setup.partition.owned_numel_below(0, setup.layout.trained_buckets);
+        CAPTURE(stage, own);
+        const int64_t in_memory = memory_of(job, "gradients");
+        job.offload = {true, false, 48, 2};
+        CHECK(in_memory - memory_of(job, "gradients") == 4 * own);
+        // In two slots of 48 elements, a page each: two moments, and sums.
+        CHECK(memory_of(job, "offload_slots") == 2 * (2 + 1) * 4096);
+        job.accumulation = 1;
+        job.clipping = 0;
+        CHECK(memory_of(job, "offload_slots") == 2 * 2 * 4096);
+    }
 }
 
 TEST_CASE("SGD with and without momentum is offloaded as Adam is") {
@@ -158,8 +221,8 @@ TEST_CASE("SGD with and without momentum is offloaded as Adam is") {
         TrainingCase job = offload_case({2}, 3);
         job.optimizer.kind = OptimizerKind::kSgd;
         job.optimizer.momentum = momentum;
-        check_offload(job, {true, false, 48, 2});
-        check_offload(job, {true, true, 48, 2});
+        job.clipping = 0.05;
+        check_offload(job, {{true, false, 48, 2}, {true, true, 48, 2}});
     }
 }
 
@@ -167,12 +230,15 @@ TEST_CASE("a step that overflows leaves what is on disk as it was") {
     for (const int64_t slots : {2, 4, 64})
         for (const bool parameters : {false, true}) {
             TrainingCase job = offload_case({2, 1}, 3);
+            job.accumulation = slots == 4 ? 2 : 1;
+            job.clipping = slots == 2 ? 0.05 : 0;
             job.precision.compute = DType::kF16;
             job.precision.skip_nonfinite_steps = true;
             // At 2^24 the first gradients overflow, some halvings later they do not.
             job.precision.loss_scale = {
                 .dynamic = true, .initial = 1 << 24, .minimum = 1, .window = 2, .hysteresis = 1};
-            job.steps = 16;
+            // The last is none that is skipped, whose norm equals nothing.
+            job.steps = 17;
             job.offload = {};
             const std::vector<RankOutcome> in_memory = testing::train_world(job);
             size_t skipped = 0;

@@ -289,14 +289,7 @@ class TrainRole {
         parts.data_waited = [&] { return loader.waited(); };
         if (offload_) parts.disk_traffic = [&] { return offload_->traffic(); };
         if (!arguments_.output.empty())
-            parts.write_trace = [&](const std::string& json) {
-                AtomicFile file(arguments_.output + "/trace.json",
-                                Bytes{static_cast<int64_t>(json.size())});
-                file.write(json);
-                file.commit();
-                log_info("train", "{}/trace.json shows step {}: open it at ui.perfetto.dev",
-                         arguments_.output, config.trace_step);
-            };
+            parts.write_trace = [this](const std::string& json) { write_trace(json); };
         parts.tokens_per_sample = setup_.data->train.tokens_per_sample();
         parts.peak_tflops = gpu_.peak_tflops;
         parts.on_lane_start = [](Lane) {};
@@ -311,16 +304,16 @@ class TrainRole {
         const DiskTraffic before = disk_traffic();
         const TrainResult result = trainer.run();
         if (setup_.plan_options.offload.any()) report_offload(*state, before, result);
-        std::optional<WeightWriter> weights;
-        ParameterState::UseWeights use;
-        if (first() && !arguments_.output.empty()) {
-            weights.emplace(*setup_.model, arguments_.output, state->parameters_elsewhere());
-            use = [&](int parameter, std::span<const float> values) {
-                weights->put(parameter, values);
-            };
-        }
-        state->bring_weights(use);
-        finish(result, weights ? &*weights : nullptr);
+        finish(result, *state);
+    }
+
+    void write_trace(const std::string& json) const {
+        AtomicFile file(arguments_.output + "/trace.json",
+                        Bytes{static_cast<int64_t>(json.size())});
+        file.write(json);
+        file.commit();
+        log_info("train", "{}/trace.json shows step {}: open it at ui.perfetto.dev",
+                 arguments_.output, setup_.config().trace_step);
     }
 
     // None on a rank that has nothing to offload.
@@ -373,13 +366,22 @@ class TrainRole {
             offload_ ? &*offload_ : nullptr);
     }
 
-    void finish(const TrainResult& result, WeightWriter* weights) {
+    void finish(const TrainResult& result, ParameterState& state) {
+        std::optional<WeightWriter> weights;
+        ParameterState::UseWeights use;
+        if (first() && !arguments_.output.empty()) {
+            weights.emplace(*setup_.model, arguments_.output, state.parameters_elsewhere());
+            use = [&](int parameter, std::span<const float> values) {
+                weights->put(parameter, values);
+            };
+        }
+        state.bring_weights(use);
         if (!first()) return;
         if (need_) log_info("admission", "{}", estimate_text(*need_, result.peak_rss));
         move_to_device(*setup_.model, c10::kCPU);  // so that any machine can load what is written
         std::string text = fmt::format("trained {} steps, loss {:.4f}", result.steps, result.loss);
         if (result.eval_loss) text += fmt::format(", held-out loss {:.4f}", *result.eval_loss);
-        if (weights != nullptr) {
+        if (weights) {
             weights->finish();
             text += fmt::format(", weights in {0}/model.safetensors and {0}/model.pt",
                                 arguments_.output);

@@ -146,7 +146,9 @@ void WeightWriter::put(int index, std::span<const float> values) {
     write(home.entry, names,
           at::from_blob(const_cast<float*>(values.data()), parameter.tensor.sizes(),
                         parameter.tensor.strides(), at::kFloat));
-    if (!strided_) strided_.emplace(folder_ + "/model.pt.strided", Bytes{});
+    if (!strided_)
+        strided_.emplace(folder_ + "/model.pt.strided",
+                         Bytes{static_cast<int64_t>(values.size_bytes())});
     home.strided_offset = strided_bytes_;
     strided_->write(std::as_bytes(values));
     strided_bytes_ += static_cast<int64_t>(values.size_bytes());

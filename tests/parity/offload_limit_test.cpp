@@ -156,15 +156,26 @@ pid_t worker_below(pid_t launcher) {
     return -1;
 }
 
-// Waits until as many lines of metrics are there.
-bool wait_for_steps(const TemporaryFolder& folder, int64_t steps) {
-    for (int turn = 0; turn < 15'000; ++turn) {
-        const std::string metrics = folder.read("out/metrics.jsonl");
-        if (std::count(metrics.begin(), metrics.end(), '\n') >= steps) return true;
-        std::this_thread::sleep_for(std::chrono::milliseconds(200));
+// Waits until a job's metrics have as many lines.
+class StepCounter {
+  public:
+    explicit StepCounter(std::string path) : path_(std::move(path)) {}
+
+    bool wait_for(int64_t steps) {
+        for (int turn = 0; turn < 15'000 && seen_ < steps; ++turn) {
+            std::this_thread::sleep_for(std::chrono::milliseconds(200));
+            if (!file_.is_open()) file_.open(path_);
+            for (char c = 0; file_.get(c);) seen_ += c == '\n' ? 1 : 0;
+            file_.clear();
+        }
+        return seen_ >= steps;
     }
-    return false;
-}
+
+  private:
+    std::string path_;
+    std::ifstream file_;
+    int64_t seen_ = 0;
+};
 
 }  // namespace
 
@@ -174,9 +185,10 @@ TEST_CASE("ten thousand steps from disk hold no more than one thousand did", "[.
     Json config = config_of(nvme.path(), 12'000);
     config["dslaunch"]["offload"]["chunk_numel"] = 4096;
     JobProcess job(folder, command_of(folder, model, config));
-    REQUIRE(wait_for_steps(folder, 1'000));
+    StepCounter steps(folder.path() + "/out/metrics.jsonl");
+    REQUIRE(steps.wait_for(1'000));
     const Held early = held_by(worker_below(job.pid()), nvme.path());
-    REQUIRE(wait_for_steps(folder, 10'000));
+    REQUIRE(steps.wait_for(10'000));
     const Held late = held_by(worker_below(job.pid()), nvme.path());
     REQUIRE(early.anonymous_kib > 0);
     REQUIRE(late.anonymous_kib > 0);

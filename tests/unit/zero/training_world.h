@@ -7,18 +7,16 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
-#include "base/check.h"
+#include "bring_weights.h"
 #include "graph/compute_context.h"
 #include "graph/device_rewrite.h"
 #include "graph/measure.h"
@@ -263,23 +261,6 @@ inline std::unique_ptr<OffloadFile> offload_file(const Planned& planned, int ran
     static std::atomic<int> jobs{0};
     return std::make_unique<OffloadFile>(
         config, SwapPlace{{"/tmp"}, fmt::format("test-{}-{}", ::getpid(), ++jobs), rank}, bytes);
-}
-
-// What a state keeps elsewhere, in tensors of their own.
-inline void bring_into_model(ParameterState& state, Model& model) {
-    const std::vector<int> elsewhere = state.parameters_elsewhere();
-    std::set<int> missing(elsewhere.begin(), elsewhere.end());
-    state.bring_weights([&](int parameter, std::span<const float> values) {
-        DSL_CHECK(missing.erase(parameter) == 1, "parameter {} is not elsewhere, or came twice",
-                  parameter);
-        const at::NoGradGuard no_grad;
-        at::Tensor tensor = model.parameters()[static_cast<size_t>(parameter)].tensor;
-        at::Tensor own =
-            at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().dtype(at::kFloat));
-        std::copy(values.begin(), values.end(), own.data_ptr<float>());
-        tensor.set_data(own);
-    });
-    DSL_CHECK(missing.empty(), "{} parameters did not come", missing.size());
 }
 
 inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,

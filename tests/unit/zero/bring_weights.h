@@ -1,0 +1,34 @@
+// The weights that a parameter state brings at the end, as tensors of a model.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <set>
+#include <span>
+#include <vector>
+
+#include "base/check.h"
+#include "graph/model.h"
+#include "runtime/parameter_state.h"
+
+namespace dslaunch::testing {
+
+// What a state keeps elsewhere, in tensors of their own.
+inline void bring_into_model(ParameterState& state, Model& model) {
+    const std::vector<int> elsewhere = state.parameters_elsewhere();
+    std::set<int> missing(elsewhere.begin(), elsewhere.end());
+    state.bring_weights([&](int parameter, std::span<const float> values) {
+        DSL_CHECK(missing.erase(parameter) == 1, "parameter {} is not elsewhere, or came twice",
+                  parameter);
+        const at::NoGradGuard no_grad;
+        at::Tensor tensor = model.parameters()[static_cast<size_t>(parameter)].tensor;
+        at::Tensor own =
+            at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().dtype(at::kFloat));
+        std::copy(values.begin(), values.end(), own.data_ptr<float>());
+        tensor.set_data(own);
+    });
+    DSL_CHECK(missing.empty(), "{} parameters did not come", missing.size());
+}
+
+}  // namespace dslaunch::testing

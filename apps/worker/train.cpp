@@ -251,14 +251,7 @@ class TrainRole {
                      "buffers (running averages) are each rank's own while training; rank 0's are "
                      "evaluated and saved");
         const std::unique_ptr<ParameterState> state = make_state(slices);
-        if (offload_ && first())
-            log_info("offload",
-                     "{} chunks, {} in memory at once, in {}; {} buffers for gathered parameters, "
-                     "{} elements in all",
-                     setup_.plan.chunks.turns.size(), setup_.plan.chunk_slots, offload_->describe(),
-                     setup_.plan.gather_slot_numel.size(),
-                     std::accumulate(setup_.plan.gather_slot_numel.begin(),
-                                     setup_.plan.gather_slot_numel.end(), int64_t{0}));
+        if (offload_ && first()) describe_offload();
         keep_freed_memory();
         BatchLoader loader(setup_.data->train,
                            {config.batch, environment_.rank, config.seed, config.data.shuffle});
@@ -289,14 +282,7 @@ class TrainRole {
         parts.data_waited = [&] { return loader.waited(); };
         if (offload_) parts.disk_traffic = [&] { return offload_->traffic(); };
         if (!arguments_.output.empty())
-            parts.write_trace = [&](const std::string& json) {
-                AtomicFile file(arguments_.output + "/trace.json",
-                                Bytes{static_cast<int64_t>(json.size())});
-                file.write(json);
-                file.commit();
-                log_info("train", "{}/trace.json shows step {}: open it at ui.perfetto.dev",
-                         arguments_.output, config.trace_step);
-            };
+            parts.write_trace = [&](const std::string& json) { write_trace(json); };
         parts.tokens_per_sample = setup_.data->train.tokens_per_sample();
         parts.peak_tflops = gpu_.peak_tflops;
         parts.on_lane_start = [](Lane) {};
@@ -321,6 +307,25 @@ class TrainRole {
         }
         state->bring_weights(use);
         finish(result, weights ? &*weights : nullptr);
+    }
+
+    void write_trace(const std::string& json) const {
+        AtomicFile file(arguments_.output + "/trace.json",
+                        Bytes{static_cast<int64_t>(json.size())});
+        file.write(json);
+        file.commit();
+        log_info("train", "{}/trace.json shows step {}: open it at ui.perfetto.dev",
+                 arguments_.output, setup_.config().trace_step);
+    }
+
+    void describe_offload() const {
+        log_info("offload",
+                 "{} chunks, {} in memory at once, in {}; {} buffers for gathered parameters, "
+                 "{} elements in all",
+                 setup_.plan.chunks.turns.size(), setup_.plan.chunk_slots, offload_->describe(),
+                 setup_.plan.gather_slot_numel.size(),
+                 std::accumulate(setup_.plan.gather_slot_numel.begin(),
+                                 setup_.plan.gather_slot_numel.end(), int64_t{0}));
     }
 
     // None on a rank that has nothing to offload.

@@ -251,14 +251,7 @@ class TrainRole {
                      "buffers (running averages) are each rank's own while training; rank 0's are "
                      "evaluated and saved");
         const std::unique_ptr<ParameterState> state = make_state(slices);
-        if (offload_ && first())
-            log_info("offload",
-                     "{} chunks, {} in memory at once, in {}; {} buffers for gathered parameters, "
-                     "{} elements in all",
-                     setup_.plan.chunks.turns.size(), setup_.plan.chunk_slots, offload_->describe(),
-                     setup_.plan.gather_slot_numel.size(),
-                     std::accumulate(setup_.plan.gather_slot_numel.begin(),
-                                     setup_.plan.gather_slot_numel.end(), int64_t{0}));
+        if (offload_ && first()) describe_offload();
         keep_freed_memory();
         BatchLoader loader(setup_.data->train,
                            {config.batch, environment_.rank, config.seed, config.data.shuffle});
@@ -314,6 +307,16 @@ class TrainRole {
         file.commit();
         log_info("train", "{}/trace.json shows step {}: open it at ui.perfetto.dev",
                  arguments_.output, setup_.config().trace_step);
+    }
+
+    void describe_offload() const {
+        log_info("offload",
+                 "{} chunks, {} in memory at once, in {}; {} buffers for gathered parameters, "
+                 "{} elements in all",
+                 setup_.plan.chunks.turns.size(), setup_.plan.chunk_slots, offload_->describe(),
+                 setup_.plan.gather_slot_numel.size(),
+                 std::accumulate(setup_.plan.gather_slot_numel.begin(),
+                                 setup_.plan.gather_slot_numel.end(), int64_t{0}));
     }
 
     // None on a rank that has nothing to offload.

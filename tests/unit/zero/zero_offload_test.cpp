@@ -80,9 +80,9 @@ TEST_CASE("what is compressed without loss has the bits of memory") {
                 job.precision.compute = dtype;
                 job.clipping = 0.05;
                 // Chunks of several pages, so that some are shorter on disk.
-                check_offload(job, {true, true, 48, slots, 1.0, {}, true});
-                check_offload(job, {true, false, 4096, slots, 1.0, {}, true});
-                check_offload(job, {false, true, 48, slots, 1.0, {}, true});
+                check_offload(job, {{true, true, 48, slots, 1.0, {}, true},
+                                    {true, false, 4096, slots, 1.0, {}, true},
+                                    {false, true, 48, slots, 1.0, {}, true}});
             }
 }
 
@@ -152,7 +152,7 @@ TEST_CASE("with a part of the parameters left in memory, training has the bits o
                     job.precision.compute = dtype;
                     OffloadPlan offload{states, true, 48, 2};
                     offload.parameter_numel_in_memory = kept;
-                    check_offload(job, offload);
+                    check_offload(job, {offload});
                 }
 }
 

@@ -31,7 +31,7 @@ GradientCollector::GradientCollector(const Model& model, const FlatLayout& layou
               layout.trained_slices);
     for (size_t i = 0; i < views.size(); ++i) {
         const ParameterSlice& slice = layout.slices[i];
-        slices_.push_back({views[i], {}, slice.first_segment != slice.last_segment, true});
+        slices_.push_back({views[i], {}, slice.first_segment != slice.last_segment});
         const at::Tensor& parameter =
             model.parameters()[static_cast<size_t>(slice.parameter)].tensor;
         lender_.add_slice(parameter, views[i]);
@@ -49,7 +49,8 @@ void GradientCollector::claim(const Bucket& bucket) {
     for (auto i = static_cast<size_t>(bucket.first_slice);
          i < static_cast<size_t>(bucket.end_slice); ++i) {
         slices_[i].fresh = true;
-        if (!slices_[i].shared_by_segments) lender_.open(i);
+        slices_[i].in_place = true;
+        if (!slices_[i].scratch.defined()) lender_.open(i);
     }
 }
 
@@ -66,6 +67,12 @@ void GradientCollector::add(size_t index, const at::Tensor& gradient) {
     copied_bytes_ += static_cast<int64_t>(slice.view.nbytes());
 }
 
+// Sums of several segments are made in the type of the gradients, as autograd makes them.
+bool GradientCollector::adds_at_once(const Slice& slice, const at::Tensor& gradient) {
+    return slice.in_place &&
+           (!slice.shared_by_segments || gradient.scalar_type() == slice.view.scalar_type());
+}
+
 void GradientCollector::receive(size_t index, at::Tensor gradient) {
     const at::NoGradGuard no_grad;
     Slice& slice = slices_[index];
@@ -73,10 +80,10 @@ void GradientCollector::receive(size_t index, at::Tensor gradient) {
     if (arrival == GradientLender::Arrival::kInPlace) {
         slice.fresh = false;
         lender_.close(index);
-    } else if (arrival == GradientLender::Arrival::kElsewhere && !slice.shared_by_segments) {
-        add(index, gradient);
     } else if (slice.scratch.defined()) {
         slice.scratch = slice.scratch.add(gradient);
+    } else if (arrival == GradientLender::Arrival::kElsewhere && adds_at_once(slice, gradient)) {
+        add(index, gradient);
     } else {
         slice.scratch = std::move(gradient);
     }
@@ -87,7 +94,9 @@ void GradientCollector::end_segment(int segment) {
     lender_.end_backward();
     for (size_t i = 0; i < slices_.size(); ++i) {
         Slice& slice = slices_[i];
-        if (!slice.scratch.defined() || layout_.slices[i].first_segment != segment) continue;
+        if (layout_.slices[i].first_segment != segment) continue;
+        if (slice.shared_by_segments) slice.in_place = false;  // the micro step's last
+        if (!slice.scratch.defined()) continue;
         add(i, slice.scratch);
         slice.scratch.reset();
     }

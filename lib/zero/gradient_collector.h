@@ -35,8 +35,9 @@ class GradientCollector {
     void claim(const Bucket& bucket);
     // The backward of SEGMENT in one micro step is done, and no gradient that it passes on lies in
     // lent memory: what parameters used in several segments
-    // have summed up in that micro step is added to their slice. (Added in place over several micro
-    // steps the order of sums would be another.)
+    // have summed up in that micro step is added to their slice. (Only the first micro step of a
+    // generation adds them up in the slice itself: in later ones the order of sums would be
+    // another.)
     void end_segment(int segment);
     // The generation of BUCKET is complete: slices that got nothing are zeroed. USED[i]: whether
     // slice first_slice + i got a gradient. REQUIRES: used.size() == end_slice - first_slice.
@@ -56,10 +57,12 @@ class GradientCollector {
         at::Tensor scratch;  // this micro step's sum, for a parameter of several segments, or what
                              // waits for the slice's memory until the segment's end
         bool shared_by_segments = false;
-        bool fresh = true;  // nothing has been written in this generation
+        bool fresh = true;      // nothing has been written in this generation
+        bool in_place = false;  // what comes may be added to the slice at once
     };
     class Hook;
     void receive(size_t slice, at::Tensor gradient);
+    [[nodiscard]] static bool adds_at_once(const Slice& slice, const at::Tensor& gradient);
     void add(size_t slice, const at::Tensor& gradient);
 
     const Model& model_;

@@ -109,6 +109,9 @@ down() {
     local dir=$1 prefix=$2 name pid
     for name in $(ip netns list | cut -d' ' -f1 | grep -E "^$prefix[0-9]+\$" || true); do
         for pid in $(ip netns pids "$name"); do kill -KILL "$pid" 2>/dev/null || true; done
+        # A namespace goes when the kernel has time for it, and its links with it; the next rig has the same names.
+        ip link del "${name}v" 2>/dev/null || true
+        ip link del "${name}w" 2>/dev/null || true
         ip netns del "$name"
         rm -rf "/etc/netns/$name"
     done

@@ -72,7 +72,8 @@ TEST_CASE("a parameter of several segments sums one micro step before it is adde
     const double big = 16777216.0;
     (job.a() * big).sum().backward();
     job.collector->end_segment(1);
-    CHECK(job.part(0, 3) == std::vector<float>(3, 77));
+    // In the first micro step nothing is in the slice yet: no memory for a sum beside it.
+    CHECK(job.part(0, 3) == std::vector<float>(3, 16777216.0F));
     job.collector->end_segment(0);
     CHECK(job.part(0, 3) == std::vector<float>(3, 16777216.0F));
     job.a().sum().backward();

@@ -261,7 +261,7 @@ bool SshSession::handshake() {
     if (status != SSH_OK) {
         // An sshd with too many connections at the door drops some before it says who it is.
         std::string cause = session_error();
-        const bool way_failed = way_ != nullptr && !way_->failure().empty();
+        const bool way_failed = way_ != nullptr && !way_->failure_after_end().empty();
         if (way_failed) cause = way_->failure();
         const bool may_retry = !way_failed || way_->may_retry();
         if (may_retry && ssh_get_serverbanner(session_) == nullptr &&

@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <thread>
 #include <utility>
 
 #include "base/error.h"
@@ -22,6 +24,7 @@ constexpr size_t kReadBytes = 64U << 10;
 // Above this many bytes on the way, in either direction, no more is read.
 constexpr size_t kOnTheWayBytesMax = 1U << 20;
 constexpr int kDepthMax = 8;
+constexpr std::chrono::milliseconds kCommandEndMax{100};
 
 }  // namespace
 
@@ -157,6 +160,13 @@ std::string SshWay::failure() {
                 words.empty() ? "" : ": " + printable(words.substr(words.rfind('\n') + 1)));
         }
     }
+    return failure_;
+}
+
+std::string SshWay::failure_after_end() {
+    const auto limit = std::chrono::steady_clock::now() + kCommandEndMax;
+    while (failure().empty() && command_ > 0 && std::chrono::steady_clock::now() < limit)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return failure_;
 }
 

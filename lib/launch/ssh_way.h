@@ -36,6 +36,8 @@ class SshWay {
     [[nodiscard]] UniqueFd take_connection();
     // Why there is no way, or no more; empty: none of this is known.
     [[nodiscard]] std::string failure();
+    // The same after its connection has ended: a command that closes it ends a moment later.
+    [[nodiscard]] std::string failure_after_end();
     // After a failure: whether it may only be that the host closed the connection.
     [[nodiscard]] bool may_retry() const { return may_retry_; }
 

@@ -194,7 +194,8 @@ TEST_CASE("--no_ssh runs one command line on every node, and node 0's own code i
         words.insert(words.end(), target.begin(), target.end());
         return hosts.on(rank + 1, words);
     };
-    const Words target = {"sh", "-c", "echo $RANK $MASTER_ADDR ${DSLAUNCH_TOKEN-none}; exit $RANK"};
+    const Words target = {
+        "sh", "-c", "echo $RANK $MASTER_ADDR ${DSLAUNCH_TOKEN-none}; sleep $RANK; exit $RANK"};
     JobProcess second(other, node(1, target));
     JobProcess first(folder, node(0, target));
     CHECK(first.wait(20'000) == 1);

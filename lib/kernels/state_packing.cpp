@@ -26,6 +26,15 @@ void check_length(StatePacking packing, int64_t numel, size_t bytes) {
               "{} bytes for {} elements", bytes, numel);
 }
 
+// The elements of VALUES, of ELEMENT bytes each, that go to OUT.
+int64_t checked_numel(std::span<const std::byte> values, int64_t element,
+                      std::span<const std::byte> out) {
+    DSL_CHECK((element == 2 || element == 4) && values.size() == out.size() &&
+                  std::ssize(values) % element == 0,
+              "{} bytes of {} each to {}", values.size(), element, out.size());
+    return std::ssize(values) / element;
+}
+
 template <typename To, typename From>
 To* as(From* bytes) {
     return reinterpret_cast<To*>(bytes);
@@ -77,10 +86,7 @@ void unpack_state(StatePacking packing, std::span<const std::byte> packed, std::
 
 void split_bytes(std::span<const std::byte> values, int64_t element, std::span<std::byte> out,
                  Isa isa) {
-    DSL_CHECK((element == 2 || element == 4) && values.size() == out.size() &&
-                  std::ssize(values) % element == 0,
-              "{} bytes of {} each to {}", values.size(), element, out.size());
-    const int64_t numel = std::ssize(values) / element;
+    const int64_t numel = checked_numel(values, element, out);
     auto* const planes = as<uint8_t>(out.data());
     if (element == 4)
         return kernels_of(isa).split_4(as<const uint32_t>(values.data()), planes, numel);
@@ -89,10 +95,7 @@ void split_bytes(std::span<const std::byte> values, int64_t element, std::span<s
 
 void join_bytes(std::span<const std::byte> planes, int64_t element, std::span<std::byte> out,
                 Isa isa) {
-    DSL_CHECK((element == 2 || element == 4) && planes.size() == out.size() &&
-                  std::ssize(planes) % element == 0,
-              "{} bytes of {} each to {}", planes.size(), element, out.size());
-    const int64_t numel = std::ssize(planes) / element;
+    const int64_t numel = checked_numel(planes, element, out);
     const auto* const from = as<const uint8_t>(planes.data());
     if (element == 4) return kernels_of(isa).join_4(from, as<uint32_t>(out.data()), numel);
     kernels_of(isa).join_2(from, as<uint16_t>(out.data()), numel);

@@ -63,9 +63,15 @@ inline float scale_of(uint32_t largest) {
     return __builtin_bit_cast(float, largest < kInfinityBits ? largest : 0x7FC00000U);
 }
 
+// False: the codes are made already.
 template <typename T>
-inline void fill_ones(T* __restrict codes, int64_t numel) {
+inline bool begin_block(const float* __restrict values, float& scale, T* __restrict codes,
+                        int64_t numel) {
+    const uint32_t largest = largest_bits(values, numel);
+    scale = scale_of(largest);
+    if (has_scale(largest)) return true;
     for (int64_t i = 0; i < numel; ++i) codes[i] = 1;
+    return false;
 }
 
 inline int64_t block_numel(int64_t first, int64_t numel) {
@@ -77,13 +83,9 @@ void packing_to_int8(const float* __restrict values, float* __restrict scales,
                      int8_t* __restrict codes, int64_t numel, uint32_t seed) {
     for (int64_t first = 0; first < numel; first += kPackedBlock) {
         const int64_t n = block_numel(first, numel);
-        const uint32_t largest = largest_bits(values + first, n);
-        const float scale = scale_of(largest);
-        scales[first / kPackedBlock] = scale;
-        if (!has_scale(largest)) {
-            fill_ones(codes + first, n);
-            continue;
-        }
+        float& scale_there = scales[first / kPackedBlock];
+        if (!begin_block(values + first, scale_there, codes + first, n)) continue;
+        const float scale = scale_there;
         for (int64_t i = first; i < first + n; ++i) {
             // From 1 to below 256, and exact where the quotient is whole: cutting rounds down.
             const float above = values[i] / scale * kCodeMax + 128.0F + drawn(seed, i);
@@ -107,13 +109,9 @@ void packing_squares_to_uint8(const float* __restrict values, float* __restrict 
                               uint8_t* __restrict codes, int64_t numel, uint32_t seed) {
     for (int64_t first = 0; first < numel; first += kPackedBlock) {
         const int64_t n = block_numel(first, numel);
-        const uint32_t largest = largest_bits(values + first, n);
-        const float scale = scale_of(largest);
-        scales[first / kPackedBlock] = scale;
-        if (!has_scale(largest)) {
-            fill_ones(codes + first, n);
-            continue;
-        }
+        float& scale_there = scales[first / kPackedBlock];
+        if (!begin_block(values + first, scale_there, codes + first, n)) continue;
+        const float scale = scale_there;
         for (int64_t i = first; i < first + n; ++i) {
             const float value = values[i] > 0 ? values[i] : 0.0F;
             const float square = value / scale * kSquareMax;

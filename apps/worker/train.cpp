@@ -337,16 +337,16 @@ class TrainRole {
         for (int local = 0; local < place_.local_world_size(); ++local)
             written += Bytes{std::stoll(of_ranks[static_cast<size_t>(local)])};
         const std::vector<std::string>& folders = setup_.config().offload.nvme_paths;
-        const int64_t parts = std::max<int64_t>(1, result.steps) * std::ssize(folders);
+        const int64_t steps = std::max<int64_t>(1, result.steps);
+        const int64_t parts = steps * std::ssize(folders);
         for (const std::string& folder : folders)
             log_info(
                 "offload", "{}",
                 wear_text(folder, Bytes{written.value / parts},
-                          std::max(result.time / std::max<int64_t>(1, result.steps), Duration{1}),
-                          disk_facts(folder).capacity));
+                          std::max(result.time / steps, Duration{1}), disk_facts(folder).capacity));
         log_info("offload", "{:.1f} ms a step spent on checksums, beside the computing",
                  to_milliseconds(after.checksum_time - before.checksum_time) /
-                     static_cast<double>(std::max<int64_t>(1, result.steps)));
+                     static_cast<double>(steps));
     }
 
     ZeroPlace zero_place() {

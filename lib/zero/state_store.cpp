@@ -7,13 +7,9 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "storage/block_file.h"
 
 namespace dslaunch {
-namespace {
-
-constexpr int64_t kPageBytes = 4096;
-
-}  // namespace
 
 StateStore::StateStore(const StepPlan& plan, const StepPlanOptions& options, const ShardMap& map,
                        OffloadFile* file)
@@ -37,7 +33,8 @@ StateStore::StateStore(const StepPlan& plan, const StepPlanOptions& options, con
         if (stays) resident += chunk.range.numel;
         parameters_at_.push_back(chunk.parameters_in_memory ? parameter_bytes : -1);
         if (chunk.parameters_in_memory)
-            parameter_bytes += round_up(chunk.range.numel * format_.parameter_bytes, kPageBytes);
+            parameter_bytes +=
+                round_up(chunk.range.numel * format_.parameter_bytes, kBlockAlignment);
         if (chunk.turn >= 0) slot_stride_ = std::max(slot_stride_, layouts_.back().bytes);
         sum_stride_ = std::max(sum_stride_, layouts_.back().sum_bytes);
         find_parts(static_cast<int>(c), map);

@@ -74,14 +74,17 @@ node() {
 }
 
 # SHLVL: bash would read ~/.bashrc for each session, which may take longer than all the rest.
+# OMPI_MCA_orte_tmpdir_base: the daemons of one mpirun name their folders in /tmp alike, which these hosts share, and now and
+# then two make the same one at the same time.
 server() { # DIR NAME OPTIONS...
     local dir=$1 name=$2 tries
     shift 2
+    mkdir -p "$dir/$name.ompi"
     ip netns exec "${name%p}" sh -c '[ -z "$1" ] || { mkdir -p "$1" "$2" && mount --bind "$2" "$1"; }
         [ -z "$3" ] || mount --bind "$3" /etc/shadow
         shift 3; exec "$@"' host "${PRIVATE:-}" "$dir/private/${name%p}" "${PASSWORDS:-}" /usr/sbin/sshd -f /dev/null \
         -E "$dir/$name.log" -o "PidFile=$dir/$name.pid" -o "HostKey=$dir/host" -o StrictModes=no \
-        -o "TrustedUserCAKeys=$dir/authority.pub" -o UsePAM=no -o SetEnv=SHLVL=1 "$@"
+        -o "TrustedUserCAKeys=$dir/authority.pub" -o UsePAM=no -o "SetEnv=SHLVL=1 OMPI_MCA_orte_tmpdir_base=$dir/$name.ompi" "$@"
     for tries in $(seq 100); do [ -s "$dir/$name.pid" ] && return; sleep 0.02; done
     echo "no sshd in $name after $tries tries" >&2
     exit 1

@@ -246,7 +246,10 @@ TEST_CASE("copies of dslaunch that mpirun started become one job without a hostf
         const TemporaryFolder folder;
         JobProcess job(folder, under_mpirun("trap '' TERM HUP INT; echo $$ >> " + folder.path() +
                                             "/pids; while :; do sleep 0.05; done"));
-        REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 5; }, 30'000));
+        const bool all_run =
+            wait_until([&] { return recorded_processes(folder).size() == 5; }, 30'000);
+        INFO(all_arguments(rig, 2) << "\n" << job.err());
+        REQUIRE(all_run);
         const auto workers = recorded_processes(folder);
         job.signal(SIGKILL);
         CHECK(wait_until([&] { return all_gone(workers); }, 15'000));

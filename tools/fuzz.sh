@@ -8,6 +8,7 @@
 #   -k  keep: make tests/fuzz/corpus the smallest set of inputs that covers what the working corpus covers, beside those that
 #       have a name of their own (found faults), and run nothing
 #   NAME  as hostfile_fuzz; without one all of them
+# DSL_FUZZ_TIMEOUT: seconds of wall time that one execution may take (10); more on a machine that is busy elsewhere.
 # Both builds grow one working corpus, build/fuzz/corpus/NAME. What they print is in build/fuzz/NAME.log; what a fuzzer finds is
 # left as build/fuzz/NAME-crash-*, and belongs into tests/fuzz/corpus/NAME once it is mended: `make test` walks those.
 set -euo pipefail
@@ -44,7 +45,7 @@ bytes_max() {
     *) echo 256 ;;
     esac
 }
-common=(-print_funcs=0 -timeout=10 -rss_limit_mb=2048 -verbosity=1)
+common=(-print_funcs=0 -timeout="${DSL_FUZZ_TIMEOUT:-10}" -rss_limit_mb=2048 -verbosity=1)
 fast=(-entropic=0 -use_counters=0 -reduce_inputs=0)
 
 run_one() {

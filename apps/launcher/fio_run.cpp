@@ -25,23 +25,34 @@ std::vector<std::string> command_for(const FioRequest& request) {
     const double seconds = std::chrono::duration<double>(request.duration).count();
     std::vector<std::string> command = {
         request.program,
-        "--name=dslaunch",
         "--filename=" + request.file,
-        fmt::format("--rw={}", io_direction_name(request.cell.direction)),
         fmt::format("--ioengine={}", request.engine),
         fmt::format("--bs={}", request.cell.block.value),
         fmt::format("--iodepth={}", request.cell.depth),
-        fmt::format("--size={}", request.length.value),
         fmt::format("--runtime={}ms", static_cast<int64_t>(seconds * 1000)),
         "--time_based",
         "--direct=1",
         "--allow_file_create=0",
         "--thread",
         "--gtod_reduce=1",
+        "--group_reporting",
         "--output-format=json"};
     if (request.engine == "io_uring") {
         command.emplace_back("--fixedbufs=1");
         command.emplace_back("--registerfiles=1");
+    }
+    const auto add_job = [&](IoDirection direction, int64_t begin_bytes, int64_t length_bytes) {
+        const char* const name = io_direction_name(direction);
+        command.insert(command.end(), {fmt::format("--name={}", name), fmt::format("--rw={}", name),
+                                       fmt::format("--offset={}", begin_bytes),
+                                       fmt::format("--size={}", length_bytes)});
+    };
+    const int64_t middle_bytes = request.length.value / 2 / kBlockAlignment * kBlockAlignment;
+    if (request.both) {
+        add_job(IoDirection::kRead, 0, middle_bytes);
+        add_job(IoDirection::kWrite, middle_bytes, request.length.value - middle_bytes);
+    } else {
+        add_job(request.cell.direction, 0, request.length.value);
     }
     return command;
 }
@@ -123,10 +134,11 @@ IoFigure run_fio(const FioRequest& request, const std::function<void()>& check) 
     if (status != 0)
         fail(ExitCode::kSetup, "fio ({}) ended with status {}: {}", request.engine, status,
              printable(said.substr(0, said.find('\n'))));
-    return parse_fio(json, request.cell.direction);
+    if (request.both) return parse_fio(json, {IoDirection::kRead, IoDirection::kWrite});
+    return parse_fio(json, {request.cell.direction});
 }
 
-IoFigure parse_fio(const std::string& json, IoDirection direction) {
+IoFigure parse_fio(const std::string& json, std::initializer_list<IoDirection> directions) {
     // Warnings may stand before it.
     const nlohmann::json all = nlohmann::json::parse(
         json.substr(std::min(json.find('{'), json.size())), nullptr, /*allow_exceptions=*/false);
@@ -135,14 +147,20 @@ IoFigure parse_fio(const std::string& json, IoDirection direction) {
         fail(ExitCode::kSetup, "fio's output is not understood: {}", printable(json.substr(0, 80)));
     }
     const nlohmann::json& job = all["jobs"][0];
-    const auto part = job.find(io_direction_name(direction));
-    if (part == job.end() || !part->is_object())
-        fail(ExitCode::kSetup, "fio's JSON has no `{}`", io_direction_name(direction));
-    const double bytes = number_at(*part, "io_bytes");
-    const double seconds = number_at(*part, "runtime") / 1000;
+    double bytes = 0, seconds = 0, job_seconds = 0;
+    for (const IoDirection direction : directions) {
+        const auto part = job.find(io_direction_name(direction));
+        if (part == job.end() || !part->is_object())
+            fail(ExitCode::kSetup, "fio's JSON has no `{}`", io_direction_name(direction));
+        const double runtime = number_at(*part, "runtime") / 1000;
+        bytes += number_at(*part, "io_bytes");
+        seconds = std::max(seconds, runtime);
+        job_seconds += runtime;
+    }
+    // Of the time of all its jobs.
     const double cpu_percent = number_at(job, "usr_cpu") + number_at(job, "sys_cpu");
     if (bytes <= 0 || seconds <= 0) fail(ExitCode::kSetup, "fio moved nothing");
-    return {bytes / seconds, cpu_percent / 100 * seconds / bytes * 1e9};
+    return {bytes / seconds, cpu_percent / 100 * job_seconds / bytes * 1e9};
 }
 
 }  // namespace dslaunch

@@ -1,6 +1,7 @@
 // The same measurement by fio, where it is installed: the yardstick of io-bench.
 #pragma once
 
+#include <initializer_list>
 #include <optional>
 #include <string>
 
@@ -13,7 +14,8 @@ struct FioRequest {
     std::string engine;   // its name there: "io_uring", "libaio"
     std::string file;     // an existing file of at least LENGTH
     Bytes length;
-    IoCell cell;  // its engine is not read
+    IoCell cell;        // its engine is not read
+    bool both = false;  // read the first half and write the second at once, whatever CELL says
     Duration duration{};
 };
 
@@ -25,7 +27,9 @@ struct FioRequest {
 // it fails.
 [[nodiscard]] IoFigure run_fio(const FioRequest& request, const std::function<void()>& check);
 
-// What fio's JSON says of its only job. Throws Error{kSetup}.
-[[nodiscard]] IoFigure parse_fio(const std::string& json, IoDirection direction);
+// What fio's JSON says of its only job, or group of jobs, in DIRECTIONS together. Throws
+// Error{kSetup}.
+[[nodiscard]] IoFigure parse_fio(const std::string& json,
+                                 std::initializer_list<IoDirection> directions);
 
 }  // namespace dslaunch

@@ -113,8 +113,8 @@ class Bench {
     void beside_fio(const std::string& program, IoBenchReport& report) {
         IoRow ours = report.rows[report.best];
         IoRow theirs = ours;
-        FioRequest request{program, report.fio_engine, files_.files[0].path, report.length,
-                           {},      options_.fio_time};
+        FioRequest request{program, report.fio_engine, files_.files[0].path, report.length, {},
+                           false,   options_.fio_time};
         for (const IoDirection direction : {IoDirection::kWrite, IoDirection::kRead}) {
             std::vector<IoFigure> our_figures, their_figures;
             request.cell = cell_of(ours, direction);
@@ -130,6 +130,27 @@ class Bench {
         }
         report.beside_fio = ours;
         report.fio = theirs;
+    }
+
+    void both_ways(const std::optional<std::string>& program, IoBenchReport& report) {
+        const IoRow& row = report.rows[report.best];
+        const IoCell cell = cell_of(row, IoDirection::kRead);
+        const IoArena memory(io_measure_bytes(cell) * 2);
+        fill_with_noise(memory.bytes());
+        std::vector<IoFigure> our_figures, their_figures;
+        for (int turn = 0; turn < options_.turns; ++turn) {
+            rest();
+            our_figures.push_back(
+                measure_io_both(files_, cell, memory.bytes(), options_.fio_time, check_));
+            if (!program) continue;
+            rest();
+            FioRequest request{
+                *program, report.fio_engine, files_.files[0].path, report.length, cell,
+                true,     options_.fio_time};
+            their_figures.push_back(run_fio(request, check_));
+        }
+        report.both = median_of(our_figures);
+        if (program) report.fio_both = median_of(their_figures);
     }
 
   private:
@@ -207,10 +228,13 @@ IoBenchReport run_io_bench(const IoBenchOptions& options, const std::function<vo
     bench.sweep(report.rows);
     report.best = best_io_row(report.rows);
     const auto fio = options.with_fio ? find_fio() : std::nullopt;
-    if (!fio) return report;
-    report.fio_engine = report.engine_missing.empty() ? "io_uring" : "libaio";
-    say("the best one beside fio");
-    bench.beside_fio(*fio, report);
+    if (fio) {
+        report.fio_engine = report.engine_missing.empty() ? "io_uring" : "libaio";
+        say("the best one beside fio");
+        bench.beside_fio(*fio, report);
+    }
+    say("the best one, reading and writing at once");
+    bench.both_ways(fio, report);
     return report;
 }
 

@@ -46,11 +46,14 @@ struct IoBenchReport {
     std::string fio_engine;           // empty: fio is not installed or was not asked for
     std::optional<IoRow> fio;         // with the best row's block and depth
     std::optional<IoRow> beside_fio;  // ours in the same turns
+    // The best row's setting reading and writing at once, in turns with fio where that is there.
+    IoFigure both;
+    std::optional<IoFigure> fio_both;
 };
 
-// Fills the file, sweeps over all settings, then runs the best beside fio. SAY gets a line at each
-// stage. CHECK is called every few ms and may throw to end it: the file is gone then, as it is at
-// the end. Throws Error{kDisk}, {kSetup}.
+// Fills the file, sweeps over all settings, then runs the best both ways at once, and beside fio.
+// SAY gets a line at each stage. CHECK is called every few ms and may throw to end it: the file is
+// gone then, as it is at the end. Throws Error{kDisk}, {kSetup}.
 [[nodiscard]] IoBenchReport run_io_bench(const IoBenchOptions& options,
                                          const std::function<void()>& check,
                                          const std::function<void(const std::string&)>& say);

@@ -68,7 +68,16 @@ std::string io_bench_text(const IoBenchReport& report) {
             ratio(report.beside_fio->write.bytes_per_s, report.fio->write.bytes_per_s),
             ratio(report.beside_fio->write.cpu_s_per_gb, report.fio->write.cpu_s_per_gb));
     }
-    return text;
+    text += fmt::format("\nreading and writing at once: {:.2f} GB/s, {:.1f} CPU ms/GB",
+                        report.both.bytes_per_s / kGb, report.both.cpu_s_per_gb * 1000);
+    if (report.fio_both) {
+        text +=
+            fmt::format("; fio {:.2f}, {:.1f}; ratio {:.2f}, {:.2f}",
+                        report.fio_both->bytes_per_s / kGb, report.fio_both->cpu_s_per_gb * 1000,
+                        report.both.bytes_per_s / report.fio_both->bytes_per_s,
+                        report.both.cpu_s_per_gb / report.fio_both->cpu_s_per_gb);
+    }
+    return text + "\n";
 }
 
 std::string io_bench_json(const IoBenchReport& report) {
@@ -96,6 +105,8 @@ std::string io_bench_json(const IoBenchReport& report) {
     } else {
         json.null();
     }
+    add_figure(json, "both_at_once", report.both);
+    if (report.fio_both) add_figure(json, "both_at_once_fio", *report.fio_both);
     json.end_object();
     return json.text() + "\n";
 }

@@ -3,8 +3,10 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <deque>
+#include <future>
 #include <utility>
 
 #include "base/check.h"
@@ -47,32 +49,30 @@ void require_moved(const BlockFile& file, const IoRequest& request, const IoResu
                                   : errno_text(-result.error_number));
 }
 
-}  // namespace
+// Part of the files, in bytes.
+struct Stretch {
+    int64_t begin_bytes = 0;
+    int64_t end_bytes = 0;
+};
 
-Bytes io_measure_bytes(const IoCell& cell) {
+// Bytes that were moved within STRETCH.
+int64_t move_for(const BackingFiles& files, const IoCell& cell, const Stretch& stretch,
+                 std::span<std::byte> memory, const std::function<bool()>& goes_on) {
     const Shape shape(cell);
-    return Bytes{shape.request_bytes * shape.requests};
-}
-
-IoFigure measure_io(const BackingFiles& files, const IoCell& cell, std::span<std::byte> memory,
-                    Duration duration, const std::function<void()>& check) {
-    const Shape shape(cell);
-    memory = memory.first(static_cast<size_t>(io_measure_bytes(cell).value));
-    const int64_t last_bytes = files.capacity.value - shape.request_bytes;
-    DSL_CHECK(last_bytes >= 0, "a file of {} is smaller than a request", files.capacity.value);
+    const int64_t last_bytes = stretch.end_bytes - shape.request_bytes;
+    DSL_CHECK(last_bytes >= stretch.begin_bytes, "{} bytes are less than a request",
+              stretch.end_bytes - stretch.begin_bytes);
     const auto file = open_block_file(files, cell.engine,
                                       {cell.block, cell.depth, static_cast<int>(shape.requests)});
     file->register_memory(memory);
     std::deque<std::pair<IoTicket, IoRequest>> in_flight;
-    IoRequest next{cell.direction, 0, {}};
+    IoRequest next{cell.direction, stretch.begin_bytes, {}};
     const auto submit = [&](std::span<std::byte> place) {
         next.memory = place;
         in_flight.emplace_back(file->submit(next), next);
         next.offset_bytes += shape.request_bytes;
-        if (next.offset_bytes > last_bytes) next.offset_bytes = 0;
+        if (next.offset_bytes > last_bytes) next.offset_bytes = stretch.begin_bytes;
     };
-    const double cpu_before = cpu_seconds();
-    const auto start = Steady::now();
     for (int64_t i = 0; i < shape.requests; ++i)
         submit(memory.subspan(static_cast<size_t>(i * shape.request_bytes),
                               static_cast<size_t>(shape.request_bytes)));
@@ -82,9 +82,63 @@ IoFigure measure_io(const BackingFiles& files, const IoCell& cell, std::span<std
         in_flight.pop_front();
         require_moved(*file, request, ticket.wait());
         moved_bytes += shape.request_bytes;
-        check();
-        if (Steady::now() - start < duration) submit(request.memory);
+        if (goes_on()) submit(request.memory);
     }
+    return moved_bytes;
+}
+
+}  // namespace
+
+Bytes io_measure_bytes(const IoCell& cell) {
+    const Shape shape(cell);
+    return Bytes{shape.request_bytes * shape.requests};
+}
+
+IoFigure measure_io(const BackingFiles& files, const IoCell& cell, std::span<std::byte> memory,
+                    Duration duration, const std::function<void()>& check) {
+    const double cpu_before = cpu_seconds();
+    const auto start = Steady::now();
+    const auto bytes = static_cast<double>(
+        move_for(files, cell, {0, files.capacity.value},
+                 memory.first(static_cast<size_t>(io_measure_bytes(cell).value)), [&] {
+                     check();
+                     return Steady::now() - start < duration;
+                 }));
+    const std::chrono::duration<double> seconds = Steady::now() - start;
+    return {bytes / seconds.count(), (cpu_seconds() - cpu_before) / bytes * 1e9};
+}
+
+IoFigure measure_io_both(const BackingFiles& files, const IoCell& cell, std::span<std::byte> memory,
+                         Duration duration, const std::function<void()>& check) {
+    const auto length = static_cast<size_t>(io_measure_bytes(cell).value);
+    const int64_t middle_bytes = files.capacity.value / 2 / kBlockAlignment * kBlockAlignment;
+    IoCell writes = cell, reads = cell;
+    writes.direction = IoDirection::kWrite;
+    reads.direction = IoDirection::kRead;
+    const double cpu_before = cpu_seconds();
+    const auto start = Steady::now();
+    std::atomic<bool> stops{false};
+    auto writer = std::async(std::launch::async, [&] {
+        try {
+            return move_for(files, writes, {middle_bytes, files.capacity.value},
+                            memory.subspan(length, length), [&] { return !stops.load(); });
+        } catch (...) {
+            stops = true;
+            throw;
+        }
+    });
+    int64_t moved_bytes = 0;
+    try {
+        moved_bytes = move_for(files, reads, {0, middle_bytes}, memory.first(length), [&] {
+            check();
+            return !stops.load() && Steady::now() - start < duration;
+        });
+    } catch (...) {
+        stops = true;  // the writer is waited for as its future goes
+        throw;
+    }
+    stops = true;
+    moved_bytes += writer.get();
     const std::chrono::duration<double> seconds = Steady::now() - start;
     const auto bytes = static_cast<double>(moved_bytes);
     return {bytes / seconds.count(), (cpu_seconds() - cpu_before) / bytes * 1e9};

@@ -37,4 +37,11 @@ struct IoFigure {
                                   std::span<std::byte> memory, Duration duration,
                                   const std::function<void()>& check);
 
+// Reads the first half of FILES and writes the second at once, as offload does, each by a thread
+// and with the queue of CELL, whose direction is not read; bytes of both over the time of both.
+// MEMORY is at least twice io_measure_bytes(). CHECK is called by the caller's thread alone.
+[[nodiscard]] IoFigure measure_io_both(const BackingFiles& files, const IoCell& cell,
+                                       std::span<std::byte> memory, Duration duration,
+                                       const std::function<void()>& check);
+
 }  // namespace dslaunch

@@ -43,6 +43,11 @@ void IoTicket::drop() {
     std::exchange(file_, nullptr)->abandon(slot_);
 }
 
+int64_t IoTicket::wait_for_front(int64_t known_bytes) {
+    DSL_CHECK(file_ != nullptr, "an I/O request is watched after it was waited for");
+    return file_->await_front(slot_, known_bytes);
+}
+
 IoResult IoTicket::wait() {
     DSL_CHECK(file_ != nullptr, "an I/O request is waited for twice");
     return std::exchange(file_, nullptr)->finish(slot_);

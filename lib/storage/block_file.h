@@ -56,6 +56,10 @@ class [[nodiscard]] IoTicket {
     IoTicket& operator=(IoTicket&& other) noexcept;
     ~IoTicket();
 
+    // Blocks until more than KNOWN_BYTES of the request's first bytes have moved, or nothing more
+    // can be told before wait(); how many have. For work on what has come while the rest comes.
+    // REQUIRES: before wait(); the owner's thread.
+    [[nodiscard]] int64_t wait_for_front(int64_t known_bytes);
     // Blocks until the request is done. REQUIRES: once; the owner's thread.
     IoResult wait();
 
@@ -110,6 +114,8 @@ class BlockFile {
     friend class IoTicket;
     // REQUEST was checked. The result names it in finish() and abandon().
     [[nodiscard]] virtual uint32_t start(const IoRequest& request) = 0;
+    // As IoTicket::wait_for_front(); an engine that cannot tell returns KNOWN_BYTES.
+    [[nodiscard]] virtual int64_t await_front(uint32_t slot, int64_t known_bytes) = 0;
     // Blocks until it is done, and forgets it.
     virtual IoResult finish(uint32_t slot) = 0;
     // Nobody will ask for its result.

@@ -14,8 +14,31 @@
 namespace dslaunch {
 namespace {
 
-// The device is looked after between pieces of this length: some 50 us of hashing.
-constexpr size_t kHashBytes = size_t{1} << 20;
+// XXH3 of bytes that come one after the other. The device is looked after between pieces.
+class Checksum {
+  public:
+    // Time spent hashing is added to SPENT.
+    Checksum(BlockFile& by, Duration& spent) : by_(by), spent_(spent) {
+        XXH3_64bits_reset(&state_);
+    }
+    void add(std::span<const std::byte> bytes) {
+        const auto start = std::chrono::steady_clock::now();
+        while (!bytes.empty()) {
+            const size_t length = std::min(bytes.size(), kPieceBytes);
+            XXH3_64bits_update(&state_, bytes.data(), length);
+            bytes = bytes.subspan(length);
+            by_.progress();
+        }
+        spent_ += std::chrono::steady_clock::now() - start;
+    }
+    [[nodiscard]] uint64_t digest() const { return XXH3_64bits_digest(&state_); }
+
+  private:
+    static constexpr size_t kPieceBytes = size_t{1} << 20;  // some 50 us of hashing
+    BlockFile& by_;
+    Duration& spent_;
+    XXH3_state_t state_;
+};
 
 }  // namespace
 
@@ -86,21 +109,6 @@ int64_t ExtentStore::place_for_write(const Extent& extent) {
     return offset;
 }
 
-uint64_t ExtentStore::checksum(std::span<const std::byte> bytes, BlockFile& by, Duration& spent) {
-    const auto start = std::chrono::steady_clock::now();
-    XXH3_state_t state;
-    XXH3_64bits_reset(&state);
-    while (!bytes.empty()) {
-        const size_t length = std::min(bytes.size(), kHashBytes);
-        XXH3_64bits_update(&state, bytes.data(), length);
-        bytes = bytes.subspan(length);
-        by.progress();
-    }
-    const uint64_t digest = XXH3_64bits_digest(&state);
-    spent += std::chrono::steady_clock::now() - start;
-    return digest;
-}
-
 ExtentTransfer ExtentStore::read(ExtentId id, std::span<std::byte> into, BlockFile* by) {
     if (by == nullptr) by = &file_;
     Extent& extent = at(id);
@@ -127,23 +135,21 @@ ExtentTransfer ExtentStore::write(ExtentId id, std::span<const std::byte> from, 
     extent.content_bytes = std::ssize(from);
     ++extent.generation;
     // While the device writes.
-    extent.checksum = checksum(from, *by, counters_.write_checksum_time);
+    Checksum checksum(*by, counters_.write_checksum_time);
+    checksum.add(from);
+    extent.checksum = checksum.digest();
     return {by, std::move(ticket), request, id};
 }
 
 void ExtentStore::wait(ExtentTransfer transfer) {
     const IoRequest& request = transfer.request;
     Extent& extent = at(transfer.extent);
-    const IoResult result = transfer.ticket.wait();
-    if (!result.moved(extent.content_bytes)) fail_transfer(extent, request, result);
     if (request.direction == IoDirection::kRead) {
-        const uint64_t found = checksum(request.memory, *transfer.by, counters_.read_checksum_time);
-        if (found != extent.checksum) fail_checksum(extent, request, found);
-        --extent.readers;
-        counters_.read += Bytes{extent.content_bytes};
-        ++counters_.reads;
+        finish_read(extent, transfer);
         return;
     }
+    const IoResult result = transfer.ticket.wait();
+    if (!result.moved(extent.content_bytes)) fail_transfer(extent, request, result);
     extent.writing = false;
     if (request.offset_bytes != extent.offset_bytes) {
         give_gap(std::exchange(extent.offset_bytes, request.offset_bytes), extent.length_bytes);
@@ -151,6 +157,28 @@ void ExtentStore::wait(ExtentTransfer transfer) {
     }
     counters_.written += Bytes{extent.content_bytes};
     ++counters_.writes;
+}
+
+// What has come is hashed while the device brings the rest.
+void ExtentStore::finish_read(Extent& extent, ExtentTransfer& transfer) {
+    const IoRequest& request = transfer.request;
+    Checksum checksum(*transfer.by, counters_.read_checksum_time);
+    int64_t hashed_bytes = 0;
+    while (hashed_bytes < extent.content_bytes) {
+        const int64_t moved_bytes = transfer.ticket.wait_for_front(hashed_bytes);
+        if (moved_bytes == hashed_bytes) break;
+        checksum.add(request.memory.subspan(static_cast<size_t>(hashed_bytes),
+                                            static_cast<size_t>(moved_bytes - hashed_bytes)));
+        hashed_bytes = moved_bytes;
+    }
+    const IoResult result = transfer.ticket.wait();
+    if (!result.moved(extent.content_bytes)) fail_transfer(extent, request, result);
+    checksum.add(request.memory.subspan(static_cast<size_t>(hashed_bytes)));
+    const uint64_t found = checksum.digest();
+    if (found != extent.checksum) fail_checksum(extent, request, found);
+    --extent.readers;
+    counters_.read += Bytes{extent.content_bytes};
+    ++counters_.reads;
 }
 
 void ExtentStore::fail_transfer(const Extent& extent, const IoRequest& request,

@@ -92,11 +92,10 @@ class ExtentStore {
     };
     [[nodiscard]] const Extent& at(ExtentId extent) const;
     [[nodiscard]] Extent& at(ExtentId extent);
+    void finish_read(Extent& extent, ExtentTransfer& transfer);
     [[nodiscard]] int64_t place_for_write(const Extent& extent);
     [[nodiscard]] int64_t take_gap(std::map<int64_t, int64_t>::iterator gap, int64_t length_bytes);
     void give_gap(int64_t offset_bytes, int64_t length_bytes);
-    [[nodiscard]] static uint64_t checksum(std::span<const std::byte> bytes, BlockFile& by,
-                                           Duration& spent);
     [[noreturn]] void fail_transfer(const Extent& extent, const IoRequest& request,
                                     const IoResult& result) const;
     [[noreturn]] void fail_checksum(const Extent& extent, const IoRequest& request,

@@ -153,6 +153,12 @@ IoResult FaultyBlockFile::tell(const Slot& slot, IoResult moved) const {
     return moved;
 }
 
+// What is done to a request shows when it is waited for.
+int64_t FaultyBlockFile::await_front(uint32_t index, int64_t known_bytes) {
+    Slot& slot = slots_[index];
+    return slot.fault == FaultKind::kNone ? slot.inner.wait_for_front(known_bytes) : known_bytes;
+}
+
 IoResult FaultyBlockFile::finish(uint32_t index) {
     Slot slot = std::exchange(slots_[index], Slot{});
     const IoResult moved = slot.has_inner ? slot.inner.wait() : IoResult{};

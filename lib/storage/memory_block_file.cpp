@@ -38,6 +38,10 @@ uint32_t MemoryBlockFile::start(const IoRequest& request) {
     return slot;
 }
 
+int64_t MemoryBlockFile::await_front(uint32_t slot, int64_t) {
+    return table_.front_bytes(slot);
+}
+
 IoResult MemoryBlockFile::finish(uint32_t slot) {
     return table_.take(slot);
 }

@@ -63,6 +63,21 @@ void RequestTable::book_failure(Slot& slot, const Piece& piece, int error_number
     }
 }
 
+void RequestTable::book_moved(Slot& slot, Moved moved) {
+    slot.moved.push_back(moved);
+    // At most as many as pieces in flight, each looked at again when the front moves.
+    for (size_t i = 0; i < slot.moved.size();) {
+        if (slot.moved[i].begin_bytes != slot.front_bytes) {
+            ++i;
+            continue;
+        }
+        slot.front_bytes += slot.moved[i].length_bytes;
+        slot.moved[i] = slot.moved.back();
+        slot.moved.pop_back();
+        i = 0;
+    }
+}
+
 std::optional<Piece> RequestTable::complete(const Piece& piece, int64_t result) {
     Slot& slot = slots_[piece.slot];
     Piece rest = piece;
@@ -76,6 +91,7 @@ std::optional<Piece> RequestTable::complete(const Piece& piece, int64_t result) 
                               ? result
                               : std::max<int64_t>(result, 0) / kBlockAlignment * kBlockAlignment;
     slot.result.moved_bytes += moved;
+    if (moved > 0) book_moved(slot, {piece.offset_bytes - slot.request.offset_bytes, moved});
     rest.file_offset_bytes += moved;
     rest.offset_bytes += moved;
     rest.memory += moved;

@@ -48,6 +48,8 @@ class RequestTable {
     // (at most kRepeatsMax times). Pieces of a request that failed are not started any more.
     [[nodiscard]] std::optional<Piece> complete(const Piece& piece, int64_t result);
 
+    // How much of the request has moved without a hole, from its first byte on.
+    [[nodiscard]] int64_t front_bytes(uint32_t slot) const { return slots_[slot].front_bytes; }
     [[nodiscard]] bool finished(uint32_t slot) const;
     // The result of a finished request; its slot is free again.
     IoResult take(uint32_t slot);
@@ -64,15 +66,23 @@ class RequestTable {
     static constexpr int kRepeatsMax = 64;
 
   private:
+    // Bytes of a request, counted from its first.
+    struct Moved {
+        int64_t begin_bytes = 0;
+        int64_t length_bytes = 0;
+    };
     struct Slot {
         bool used = false;
         bool abandoned = false;
         IoRequest request;
         int64_t started_bytes = 0;
+        int64_t front_bytes = 0;
+        std::vector<Moved> moved;  // behind the front
         int in_flight = 0;
         bool failed = false;
         IoResult result;
     };
+    static void book_moved(Slot& slot, Moved moved);
     void book_failure(Slot& slot, const Piece& piece, int error_number);
     void release_if_abandoned(uint32_t index);
 

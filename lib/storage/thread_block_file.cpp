@@ -74,7 +74,7 @@ void ThreadBlockFile::serve() {
             lock.lock();
             piece = table_.complete(*piece, moved);
         }
-        if (table_.finished(slot) || stopping_) progress_.notify_all();
+        if (table_.finished(slot) || watched_ || stopping_) progress_.notify_all();
     }
 }
 
@@ -89,6 +89,15 @@ uint32_t ThreadBlockFile::start(const IoRequest& request) {
     for (int64_t i = 0; i < std::min<int64_t>(pieces, table_.limits().depth); ++i)
         work_.notify_one();
     return slot;
+}
+
+int64_t ThreadBlockFile::await_front(uint32_t slot, int64_t known_bytes) {
+    std::unique_lock lock(mutex_);
+    watched_ = true;
+    progress_.wait(lock,
+                   [&] { return table_.front_bytes(slot) > known_bytes || table_.finished(slot); });
+    watched_ = false;
+    return table_.front_bytes(slot);
 }
 
 IoResult ThreadBlockFile::finish(uint32_t slot) {

@@ -32,6 +32,7 @@ class ThreadBlockFile final : public BlockFile {
 
   protected:
     [[nodiscard]] uint32_t start(const IoRequest& request) override;
+    [[nodiscard]] int64_t await_front(uint32_t slot, int64_t known_bytes) override;
     IoResult finish(uint32_t slot) override;
     void abandon(uint32_t slot) noexcept override;
 
@@ -41,10 +42,12 @@ class ThreadBlockFile final : public BlockFile {
     [[nodiscard]] int64_t move(const Piece& piece) const;
 
     const BackingFiles& files_;
-    std::mutex mutex_;                  // guards table_ and stopping_
-    std::condition_variable work_;      // a piece may be started, or stopping_
-    std::condition_variable progress_;  // a request is finished, or nothing is in flight
+    std::mutex mutex_;              // guards table_, watched_ and stopping_
+    std::condition_variable work_;  // a piece may be started, or stopping_
+    // A request is finished, or nothing is in flight; while watched_ also: a piece has moved.
+    std::condition_variable progress_;
     RequestTable table_;
+    bool watched_ = false;
     bool stopping_ = false;
     std::vector<std::thread> threads_;
 };

@@ -214,6 +214,16 @@ uint32_t UringBlockFile::start(const IoRequest& request) {
     return slot;
 }
 
+int64_t UringBlockFile::await_front(uint32_t slot, int64_t known_bytes) {
+    own();
+    progress();
+    while (table_.front_bytes(slot) <= known_bytes && !table_.finished(slot)) {
+        fill();
+        wait_for_one();
+    }
+    return table_.front_bytes(slot);
+}
+
 IoResult UringBlockFile::finish(uint32_t slot) {
     own();
     reap();

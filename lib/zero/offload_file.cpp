@@ -95,10 +95,18 @@ void OffloadFile::register_memory(std::span<std::byte> memory) {
 }
 
 void OffloadFile::read(std::span<const Part> parts) {
+    finish_read(begin_read(parts));
+}
+
+std::vector<ExtentTransfer> OffloadFile::begin_read(std::span<const Part> parts) {
     std::vector<ExtentTransfer> transfers;
     for (const Part& part : parts)
         transfers.push_back(
             disk_->extents.read(part.extent, part.memory, disk_->of_lane(*disk_->reads)));
+    return transfers;
+}
+
+void OffloadFile::finish_read(std::vector<ExtentTransfer> transfers) {
     for (ExtentTransfer& transfer : transfers) disk_->extents.wait(std::move(transfer));
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/bytes.h"
 #include "config/offload_config.h"
@@ -37,6 +38,10 @@ class OffloadFile {
         std::span<std::byte> memory;
     };
     void read(std::span<const Part> parts);
+    // The same in two parts, for work while the bytes come. REQUIRES: each is finished, in order,
+    // unless an exception passes.
+    [[nodiscard]] std::vector<ExtentTransfer> begin_read(std::span<const Part> parts);
+    void finish_read(std::vector<ExtentTransfer> transfers);
     void write(std::span<const Part> parts);
 
     // What was last written to EXTENT, whole blocks.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "base/check.h"
 #include "storage/block_file.h"
@@ -379,27 +380,55 @@ void StateStore::copy_out(int c, const std::byte* from, int64_t element_bytes,
                     static_cast<size_t>(part.range.numel * element_bytes));
 }
 
+// Parameters of a chunk come into one half of the bounce memory while those of the one before are
+// copied from the other; packed ones one after the other, since they share an image.
 void StateStore::read_parameters(int bucket, std::byte* base) {
+    struct Coming {
+        int chunk = -1;
+        std::span<std::byte> memory;
+        std::vector<ExtentTransfer> transfers;
+    };
+    Coming before;
+    int half = 0;
+    const auto take = [&](Coming coming) {
+        if (coming.chunk < 0) return;
+        file_->finish_read(std::move(coming.transfers));
+        copy_out(coming.chunk, coming.memory.data(), format_.parameter_bytes, base);
+    };
     for (const int c : chunks_of(bucket)) {
         const auto i = static_cast<size_t>(c);
-        if (const std::byte* const parameters = resident_parameters(c)) {
+        if (const std::byte* const parameters = parameters_in_memory(c)) {
             copy_out(c, parameters, format_.parameter_bytes, base);
             continue;
         }
         const int64_t states = states_begin(layouts_[i]);
         if (states == 0) continue;
-        // 16-bit parameters are not read into a slot, only made there.
-        const int k = slot_holding(c);
-        if (k >= 0 && (layouts_[i].read_from == 0 || updated_[static_cast<size_t>(k)] != 0)) {
-            copy_out(c, slot(k).data(), format_.parameter_bytes, base);
+        if (bounce_.bytes().empty()) bounce_ = IoArena(Bytes{2 * bounce_bytes_});
+        const auto memory = bounce_.bytes().subspan(static_cast<size_t>(half * bounce_bytes_),
+                                                    static_cast<size_t>(states));
+        StoredPart& part = stored_[i].parameters;
+        if (packs(part)) {
+            const Transfer transfer{&part, memory};
+            load({&transfer, 1});
+            copy_out(c, memory.data(), format_.parameter_bytes, base);
             continue;
         }
-        if (bounce_.bytes().empty()) bounce_ = IoArena(Bytes{bounce_bytes_});
-        const std::span<std::byte> memory = bounce_.bytes().first(static_cast<size_t>(states));
-        const Transfer transfer{&stored_[i].parameters, memory};
-        load({&transfer, 1});
-        copy_out(c, memory.data(), format_.parameter_bytes, base);
+        const OffloadFile::Part from{part.extent, memory};
+        Coming now{c, memory, file_->begin_read({&from, 1})};
+        half = 1 - half;
+        take(std::exchange(before, std::move(now)));
     }
+    take(std::move(before));
+}
+
+const std::byte* StateStore::parameters_in_memory(int c) const {
+    if (const std::byte* const parameters = resident_parameters(c)) return parameters;
+    // 16-bit parameters are not read into a slot, only made there.
+    const int k = slot_holding(c);
+    const auto i = static_cast<size_t>(c);
+    if (k < 0 || (layouts_[i].read_from != 0 && updated_[static_cast<size_t>(k)] == 0))
+        return nullptr;
+    return slot(k).data();
 }
 
 void StateStore::copy_master(int bucket, float* base) {

@@ -144,6 +144,8 @@ class StateStore {
     [[nodiscard]] ChunkView view_in(int c, std::byte* memory) const;
     [[nodiscard]] float* resident(int c, ZeroedFloats& all) const;
     [[nodiscard]] std::byte* resident_parameters(int c) const;
+    // Of a chunk, for good or in its slot; null: they must be read.
+    [[nodiscard]] const std::byte* parameters_in_memory(int c) const;
     [[nodiscard]] float* sums_in(int c, int k) const;
     [[nodiscard]] int slot_holding(int c) const;
 
@@ -167,11 +169,11 @@ class StateStore {
     int64_t sum_stride_ = 0;   // bytes
     Packer reader_;
     Packer writer_;
-    IoArena bounce_;              // parameters of a chunk on their way to where they are gathered
-    int64_t bounce_bytes_ = 0;    // of the largest
-    std::vector<int> held_;       // chunk in each slot
-    std::vector<char> changed_;   // since it was written
-    std::vector<char> updated_;   // since it was read
+    IoArena bounce_;             // parameters of two chunks on their way to where they are gathered
+    int64_t bounce_bytes_ = 0;   // of the largest chunk's
+    std::vector<int> held_;      // chunk in each slot
+    std::vector<char> changed_;  // since it was written
+    std::vector<char> updated_;  // since it was read
     std::vector<int> sums_held_;  // chunk whose sums are in each of their slots
     std::atomic<bool> skipping_{false};
 };

@@ -53,14 +53,20 @@ TEST_CASE("fio's figures are read from its JSON") {
     const std::string json = R"(fio: a warning
 {"fio version": "fio-3.33", "jobs": [{"jobname": "dslaunch", "usr_cpu": 1.5, "sys_cpu": 3.5,
  "read": {"io_bytes": 2000000000, "runtime": 500}, "write": {"io_bytes": 0, "runtime": 0}}]})";
-    const IoFigure figure = parse_fio(json, IoDirection::kRead);
+    const IoFigure figure = parse_fio(json, {IoDirection::kRead});
     CHECK(figure.bytes_per_s == Approx(4e9));
     CHECK(figure.cpu_s_per_gb == Approx(0.05 * 0.5 / 2));
-    CHECK_THROWS_WITH(parse_fio(json, IoDirection::kWrite), Catch::Contains("moved nothing"));
+    CHECK_THROWS_WITH(parse_fio(json, {IoDirection::kWrite}), Catch::Contains("moved nothing"));
+    // Two jobs of one group: 3 GB in the longer one's second, 20 % of a processor in 1.5 seconds.
+    const std::string both = R"({"jobs": [{"usr_cpu": 5, "sys_cpu": 15,
+ "read": {"io_bytes": 2000000000, "runtime": 500}, "write": {"io_bytes": 1000000000, "runtime": 1000}}]})";
+    const IoFigure of_both = parse_fio(both, {IoDirection::kRead, IoDirection::kWrite});
+    CHECK(of_both.bytes_per_s == Approx(3e9));
+    CHECK(of_both.cpu_s_per_gb == Approx(0.2 * 1.5 / 3));
     for (const char* bad : {"", "{", "{}", R"({"jobs": []})", R"({"jobs": [{}]})",
                             R"({"jobs": [{"read": {"io_bytes": "x"}}]})", R"({"jobs": [1]})"}) {
         INFO(bad);
-        CHECK_THROWS_AS(parse_fio(bad, IoDirection::kRead), Error);
+        CHECK_THROWS_AS(parse_fio(bad, {IoDirection::kRead}), Error);
     }
 }
 
@@ -81,7 +87,9 @@ TEST_CASE("a sweep measures every setting that fits, and leaves nothing") {
     CHECK(report.rows.size() - uring == 4);
     CHECK(uring == (report.engine_missing.empty() ? 4 : 0));
     CHECK(report.best < report.rows.size());
+    CHECK(report.both.bytes_per_s > 0);
     CHECK_FALSE(report.fio);
+    CHECK_FALSE(report.fio_both);
     CHECK(std::filesystem::is_empty(folder.path()));
 
     const nlohmann::json json = nlohmann::json::parse(io_bench_json(report));
@@ -91,7 +99,7 @@ TEST_CASE("a sweep measures every setting that fits, and leaves nothing") {
     CHECK(json["beside_fio"].is_null());
     const std::string text = io_bench_text(report);
     CHECK(std::count(text.begin(), text.end(), '\n') ==
-          static_cast<long>(report.rows.size()) + 3 + (report.engine_missing.empty() ? 0 : 2));
+          static_cast<long>(report.rows.size()) + 5 + (report.engine_missing.empty() ? 0 : 2));
     CHECK(text.find("  best\n") != std::string::npos);
 }
 
@@ -120,6 +128,35 @@ TEST_CASE("a rate is that of the bytes which the process moved") {
     CHECK(figure.bytes_per_s * seconds.count() <= 1.5 * (written() - before));
 }
 
+TEST_CASE("reading and writing at once moves both halves, and an error of either ends both") {
+    const TemporaryFolder folder;
+    SwapPlace place;
+    place.folders = {folder.path()};
+    place.job_id = "both";
+    const SwapFiles swap(place, mib(32));
+    const IoCell cell{IoEngine::kThreads, kib(256), 2, IoDirection::kRead};
+    const IoArena memory(io_measure_bytes(cell) * 2);
+    const auto second_half = memory.bytes().subspan(memory.bytes().size() / 2);
+    std::fill(second_half.begin(), second_half.end(), std::byte{0x5A});
+    const IoFigure figure =
+        measure_io_both(swap.files(), cell, memory.bytes(), std::chrono::milliseconds(100), [] {});
+    CHECK(figure.bytes_per_s > 0);
+    std::byte bytes[2]{};
+    const int fd = swap.files().files[0].fd.get();
+    const IoArena block(kib(4));
+    for (const int64_t at : {int64_t{0}, mib(16).value}) {
+        REQUIRE(::pread(fd, block.bytes().data(), 4096, at) == 4096);
+        bytes[at > 0 ? 1 : 0] = block.bytes()[7];
+    }
+    CHECK(bytes[0] == std::byte{0});
+    CHECK(bytes[1] == std::byte{0x5A});
+    const auto start = std::chrono::steady_clock::now();
+    CHECK_THROWS_WITH(measure_io_both(swap.files(), cell, memory.bytes(), std::chrono::hours(1),
+                                      [] { throw std::runtime_error("Ctrl-C"); }),
+                      "Ctrl-C");
+    CHECK(std::chrono::steady_clock::now() - start < std::chrono::seconds(5));
+}
+
 TEST_CASE("the best setting runs beside fio where it is installed") {
     if (!find_fio())
         return report_skipped("io-bench beside fio", "fio is not installed (apt-get install fio)");
@@ -134,7 +171,10 @@ TEST_CASE("the best setting runs beside fio where it is installed") {
     CHECK(report.fio->block == report.rows[report.best].block);
     CHECK(io_bench_text(report).find("\nratio ") != std::string::npos);
     CHECK(nlohmann::json::parse(io_bench_json(report))["beside_fio"].size() == 2);
-    FioRequest request{"/bin/false", "io_uring", "x", mib(1), {}, std::chrono::milliseconds(1)};
+    REQUIRE(report.fio_both);
+    CHECK(report.fio_both->bytes_per_s > 0);
+    FioRequest request{
+        "/bin/false", "io_uring", "x", mib(1), {}, false, std::chrono::milliseconds(1)};
     CHECK_THROWS_WITH(run_fio(request, [] {}), Catch::Contains("ended with status 256"));
 }
 

@@ -102,6 +102,36 @@ TEST_CASE("what is written is read again, on every engine, in any order, over se
     }
 }
 
+TEST_CASE("a request that is watched tells what has come, and those bytes are there") {
+    constexpr int kRequests = 20;
+    for (const EngineCase& engine : kEngines) {
+        INFO(engine.name);
+        const Bytes length = mib(2);
+        OpenedFile opened(engine, length, {Bytes{8 * kBlock}, 4, 16});
+        AlignedMemory written(length), read(length);
+        fill(written.all(), 5);
+        REQUIRE(opened.file().submit(write_request(0, written.all())).wait().moved(length.value));
+        int looks = 0;
+        for (int request = 0; request < kRequests; ++request) {
+            std::fill(read.all().begin(), read.all().end(), std::byte{0});
+            IoTicket ticket = opened.file().submit(read_request(0, read.all()));
+            for (int64_t known = 0; known < length.value; ++looks) {
+                const int64_t front = ticket.wait_for_front(known);
+                REQUIRE(front > known);
+                const auto begin = static_cast<ptrdiff_t>(known);
+                const auto end = static_cast<ptrdiff_t>(front);
+                REQUIRE(std::equal(written.all().begin() + begin, written.all().begin() + end,
+                                   read.all().begin() + begin));
+                known = front;
+            }
+            CHECK(ticket.wait_for_front(length.value) == length.value);
+            CHECK(ticket.wait().moved(length.value));
+        }
+        // Of 64 pieces, 4 in flight at once: some are seen to come before others.
+        if (!engine.memory) CHECK(looks > kRequests);
+    }
+}
+
 TEST_CASE("a block file says where a byte lies and what it became") {
     for (const EngineCase& engine : kEngines) {
         INFO(engine.name);

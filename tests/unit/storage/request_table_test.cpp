@@ -89,6 +89,31 @@ TEST_CASE("what is left of a short piece is moved again, from a whole block on")
     CHECK_FALSE(result.moved(4 * kBlock));
 }
 
+TEST_CASE(
+    "what has moved is told from the first byte on, without holes, in whatever order it comes") {
+    RequestTable table({}, limits(4, 1));
+    const uint32_t slot = table.add(read_request(7 * kBlock, memory_of(5)));
+    std::vector<Piece> pieces;
+    while (const auto piece = table.next()) pieces.push_back(*piece);
+    REQUIRE(pieces.size() == 4);
+    CHECK(table.front_bytes(slot) == 0);
+    CHECK_FALSE(table.complete(pieces[2], kBlock));
+    CHECK_FALSE(table.complete(pieces[1], kBlock));
+    CHECK(table.front_bytes(slot) == 0);
+    CHECK(table.complete(pieces[0], -EINTR));
+    CHECK(table.front_bytes(slot) == 0);
+    CHECK_FALSE(table.complete(pieces[0], kBlock));
+    CHECK(table.front_bytes(slot) == 3 * kBlock);
+    const auto last = table.next();
+    REQUIRE(last);
+    CHECK_FALSE(table.complete(*last, kBlock));
+    CHECK(table.front_bytes(slot) == 3 * kBlock);
+    CHECK_FALSE(table.complete(pieces[3], -EIO));
+    CHECK(table.front_bytes(slot) == 3 * kBlock);
+    REQUIRE(table.finished(slot));
+    CHECK(table.take(slot).error_number == -EIO);
+}
+
 TEST_CASE("an interrupted piece is repeated, but not for ever") {
     for (const int error_number : {EINTR, EAGAIN}) {
         RequestTable table({}, limits(1));

@@ -7,9 +7,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <filesystem>
 #include <string_view>
 #include <system_error>
+#include <thread>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -22,6 +24,7 @@ namespace {
 constexpr std::string_view kPrefix = "dslaunch-";
 constexpr const char* kFileName = "swap";
 constexpr int kTriesMax = 20;
+constexpr std::chrono::seconds kTurnMax{5};
 
 std::string parent_of(const std::string& path) {
     return path.substr(0, path.rfind('/'));
@@ -65,6 +68,18 @@ bool remove_if_dead(const std::string& folder) {
     if (file.valid() && !dead) return false;
     if (dead) ::unlink(path.c_str());
     return ::rmdir(folder.c_str()) == 0 && dead;  // with anything else in it, it stays
+}
+
+// FOLDER to oneself among those that start, for as long as what is returned is open: else many at
+// once take each other's new folders for leftovers, time and again. Who stays in there for longer
+// (it may be stopped) is not waited for: the locks of the files keep apart what matters.
+UniqueFd take_turn(const std::string& folder) {
+    UniqueFd turn(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    const auto end = std::chrono::steady_clock::now() + kTurnMax;
+    while (turn.valid() && ::flock(turn.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK &&
+           std::chrono::steady_clock::now() < end)
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return turn;
 }
 
 // An open and locked new file FOLDER/swap in the new folder FOLDER.
@@ -180,12 +195,15 @@ SwapFiles::SwapFiles(const SwapPlace& place, Bytes capacity) {
     const Bytes each = stripe_file_bytes(files_.layout, capacity);
     try {
         for (size_t i = 0; i < place.folders.size(); ++i) {
-            static_cast<void>(remove_dead_swap_folders(place.folders[i]));
             const std::string folder = fmt::format("{}/{}{}-r{}-{}", place.folders[i], kPrefix,
                                                    place.job_id, place.rank, i);
             BackingFile file;
             file.path = fmt::format("{}/{}", folder, kFileName);
-            file.fd = make_locked_file(folder);
+            {
+                const UniqueFd turn = take_turn(place.folders[i]);
+                static_cast<void>(remove_dead_swap_folders(place.folders[i]));
+                file.fd = make_locked_file(folder);
+            }
             files_.files.push_back(std::move(file));
             allocate(files_.files.back(), each);
             go_direct(files_.files.back());

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # Build the libFuzzer programs of tests/fuzz with clang and run them one after the other:
-#   tools/fuzz.sh [-b fuzz|fuzz-fast] [-s SECONDS | -r EXECUTIONS] [-k] [NAME...]
+#   tools/fuzz.sh [-b fuzz|fuzz-fast] [-s SECONDS | -r EXECUTIONS] [-l BYTES] [-k] [NAME...]
 #   -b  fuzz (the default): address and undefined-behaviour sanitizers, every comparison traced.
 #       fuzz-fast: optimized, undefined behaviour traps, libstdc++'s assertions; about 50 times the executions a second. Its
 #       corpus goes through the programs of `fuzz` afterwards.
 #   -s  seconds for each (60); -r  executions for each instead, as 100000000
+#   -l  longest input, in bytes, instead of what each fuzzer has: short ones are several times as fast
 #   -k  keep: make tests/fuzz/corpus the smallest set of inputs that covers what the working corpus covers, beside those that
 #       have a name of their own (found faults), and run nothing
 #   NAME  as hostfile_fuzz; without one all of them
@@ -14,12 +15,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-build=fuzz limit=-max_total_time=60 keep=no
-while getopts b:s:r:k option; do
+build=fuzz limit=-max_total_time=60 keep=no longest=
+while getopts b:s:r:l:k option; do
     case $option in
     b) build=$OPTARG ;;
     s) limit=-max_total_time=$OPTARG ;;
     r) limit=-runs=$OPTARG ;;
+    l) longest=$OPTARG ;;
     k) keep=yes ;;
     *) exit 64 ;;
     esac
@@ -39,6 +41,7 @@ build_with() {
 }
 # Long enough for every rule of the grammar and short enough to be fast; the build that traces comparisons takes longer ones.
 bytes_max() {
+    [ -n "$longest" ] && echo "$longest" && return
     [ "$build" = fuzz ] && echo 4096 && return
     case $1 in
     hostfile_fuzz | filter_fuzz | environment_fuzz | slurm_fuzz | small_grammar_fuzz) echo 128 ;;

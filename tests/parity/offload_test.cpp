@@ -1,5 +1,7 @@
 // Training with states and parameters on disk, through the real programs: the weights of training
 // in memory, less memory, nothing left behind, a trace.
+#include <numeric>
+
 #include "base/bytes.h"
 #include "fixture_runs.h"
 
@@ -34,8 +36,8 @@ Json config_of(const std::string& nvme_path, const Json& precision) {
 }
 
 // What each rank at least has of its 2.4 million weights: a block less than its part, and biases.
-int64_t own_numel_min(const std::string& ranks) {
-    return 3 * 12 * 256 * 256 / std::stoi(ranks) - 64 * 16 * 1024;
+int64_t own_numel_min(int ranks) {
+    return 3 * 12 * 256 * 256 / ranks - 64 * 16 * 1024;
 }
 
 struct Trained {
@@ -44,12 +46,17 @@ struct Trained {
     Json trace;
 };
 
-Trained train(const std::string& model, const std::string& ranks, const Json& config) {
+// SLOTS: of each host; several talk through Gloo.
+Trained train(const std::string& model, const std::vector<int>& slots, const Json& config) {
     const TemporaryFolder folder;
     write_file(folder.path() + "/config.json", config.dump());
-    JobProcess process(folder,
-                       {kLauncher, "--num_gpus", ranks, "--device", "cpu", model, "--config",
-                        folder.path() + "/config.json", "--output", folder.path() + "/out"});
+    std::vector<std::string> command = {kLauncher};
+    for (const std::string& word : slots.size() == 1 ? ranks(slots[0]) : hosts(folder, slots))
+        command.push_back(word);
+    command.insert(command.end(),
+                   {"--device", "cpu", model, "--config", folder.path() + "/config.json",
+                    "--output", folder.path() + "/out"});
+    JobProcess process(folder, command);
     const int code = process.wait(120'000);
     INFO(process.err());
     REQUIRE(code == 0);
@@ -70,10 +77,11 @@ TEST_CASE("a job with its states and parameters on disk has the losses and weigh
     const std::string nvme = folder.path() + "/nvme";
     std::filesystem::create_directory(nvme);
     for (const Json& precision : {Json::object(), Json{{"bf16", {{"enabled", true}}}}})
-        for (const std::string ranks : {"1", "3"}) {
-            INFO(precision.dump() << " on " << ranks << " ranks");
-            const Trained in_memory = train(model, ranks, config_of("", precision));
-            const Trained on_disk = train(model, ranks, config_of(nvme, precision));
+        for (const std::vector<int>& slots : {std::vector<int>{1}, {3}, {2, 1}}) {
+            const int ranks = std::accumulate(slots.begin(), slots.end(), 0);
+            INFO(precision.dump() << " on " << ranks << " ranks of " << slots.size() << " hosts");
+            const Trained in_memory = train(model, slots, config_of("", precision));
+            const Trained on_disk = train(model, slots, config_of(nvme, precision));
             REQUIRE(on_disk.metrics.size() == in_memory.metrics.size());
             for (size_t step = 0; step < in_memory.metrics.size(); ++step)
                 CHECK(on_disk.metrics[step].at("loss") == in_memory.metrics[step].at("loss"));
@@ -98,7 +106,7 @@ TEST_CASE("the trace of a step shows its transfers beside its computing") {
     const std::string model = make_gpt(folder);
     Json config = config_of(folder.path(), Json::object());
     config["zero_optimization"]["sub_group_size"] = 10000;
-    const Trained trained = train(model, "1", config);
+    const Trained trained = train(model, {1}, config);
     std::map<std::string, int> events;
     double end_us = 0;
     for (const Json& event : trained.trace.at("traceEvents")) {

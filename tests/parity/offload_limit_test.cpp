@@ -42,13 +42,18 @@ Json config_of(const std::string& nvme_path, int64_t steps) {
 }
 
 std::vector<std::string> command_of(const TemporaryFolder& folder, const std::string& model,
-                                    const Json& config) {
+                                    const Json& config, int ranks = 1) {
     write_file(folder.path() + "/config.json", config.dump());
-    return {kLauncher,  "--num_gpus",
-            "1",        "--device",
-            "cpu",      model,
-            "--config", folder.path() + "/config.json",
-            "--output", folder.path() + "/out"};
+    return {kLauncher,
+            "--num_gpus",
+            std::to_string(ranks),
+            "--device",
+            "cpu",
+            model,
+            "--config",
+            folder.path() + "/config.json",
+            "--output",
+            folder.path() + "/out"};
 }
 
 std::vector<double> losses_in(const TemporaryFolder& folder) {
@@ -70,12 +75,19 @@ Ended run_to_end(const TemporaryFolder& folder, const std::vector<std::string>& 
     return {code, process.err()};
 }
 
-}  // namespace
+struct Shape {
+    int width = 0;
+    int layers = 0;
+    int ranks = 1;
+};
 
-TEST_CASE("a model four times as large as the memory allowed trains from disk, and only so") {
+void check_in_a_quarter(const Shape& shape) {
     const TemporaryFolder models, in_memory, refused, killed, on_disk, nvme;
-    const std::string model = make_gpt(models, 512, 16);
-    const Ended reference = run_to_end(in_memory, command_of(in_memory, model, config_of("", 3)));
+    const std::string model = make_gpt(models, shape.width, shape.layers);
+    const auto command = [&](const TemporaryFolder& folder, const std::string& nvme_path) {
+        return command_of(folder, model, config_of(nvme_path, 3), shape.ranks);
+    };
+    const Ended reference = run_to_end(in_memory, command(in_memory, ""));
     INFO(reference.err);
     REQUIRE(reference.code == 0);
     REQUIRE(losses_in(in_memory).size() == 3);
@@ -87,23 +99,20 @@ TEST_CASE("a model four times as large as the memory allowed trains from disk, a
     if (!group.why_not().empty())
         return report_skipped("training beyond the memory allowed", group.why_not());
 
-    const Ended too_large =
-        run_to_end(refused, group.inside(command_of(refused, model, config_of("", 3))));
+    const Ended too_large = run_to_end(refused, group.inside(command(refused, "")));
     INFO(too_large.err);
     CHECK(too_large.code == kRefused);
     CHECK(too_large.err.find("does not fit this host") != std::string::npos);
     CHECK(group.kills() == 0);
 
-    const Ended too_late = run_to_end(
-        killed, group.inside(command_of(killed, model, config_of("", 3)), /*unseen=*/true));
+    const Ended too_late = run_to_end(killed, group.inside(command(killed, ""), /*unseen=*/true));
     INFO(too_late.err);
     CHECK(too_late.code != 0);
     CHECK(group.kills() >= 1);
     CHECK(losses_in(killed).empty());
 
     const int64_t kills = group.kills();
-    const Ended trained =
-        run_to_end(on_disk, group.inside(command_of(on_disk, model, config_of(nvme.path(), 3))));
+    const Ended trained = run_to_end(on_disk, group.inside(command(on_disk, nvme.path())));
     INFO(trained.err);
     REQUIRE(trained.code == 0);
     CHECK(group.kills() == kills);
@@ -113,8 +122,19 @@ TEST_CASE("a model four times as large as the memory allowed trains from disk, a
           bytes_of(in_memory.path() + "/out/model.safetensors"));
     CHECK(bytes_of(on_disk.path() + "/out/model.pt") ==
           bytes_of(in_memory.path() + "/out/model.pt"));
-    std::printf("%s of parameters, gradients and states trained in %s\n",
-                to_text(Bytes{4 * limit}).c_str(), to_text(Bytes{limit}).c_str());
+    std::printf("%s of parameters, gradients and states trained in %s by %d ranks\n",
+                to_text(Bytes{4 * limit}).c_str(), to_text(Bytes{limit}).c_str(), shape.ranks);
+}
+
+}  // namespace
+
+TEST_CASE("a model four times as large as the memory allowed trains from disk, and only so") {
+    check_in_a_quarter({512, 16, 1});
+}
+
+// A program and its libraries take their memory in each rank.
+TEST_CASE("two ranks together train a model four times as large as their memory", "[.long]") {
+    check_in_a_quarter({768, 16, 2});
 }
 
 namespace {

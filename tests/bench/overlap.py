@@ -6,6 +6,9 @@ of them, and the step beside the busiest lane: with perfect overlap they are equ
 step's line in metrics.jsonl, which adds what runs between the instructions of two steps; without
 it the end of the last instruction counts.
 
+Then the disk: how long anything was read or written, and at what rate altogether, to be held
+against the rate of reading and writing at once that `dslaunch io-bench` prints.
+
 Then the chain that ends last, by operation: backwards from the last instruction, each time to the
 one that ended latest before the instruction began, and the time in which neither ran. What it
 spends outside of the busiest lane is what a better plan could win.
@@ -59,6 +62,12 @@ def main(path, step_ms=None):
     most = max(busy, key=busy.get)
     print(f"step {step / 1e3:.1f} ms = {step / busy[most]:.2f} x the busiest lane ({most}), "
           f"{step / sum(busy.values()):.2f} x the sum of all")
+    disk = [e for e in events if lanes[e["tid"]] in ("read", "write")]
+    if disk:
+        moved = sum(e["args"]["bytes"] for e in disk)
+        in_use = union([(e["ts"], e["ts"] + e["dur"]) for e in disk])
+        print(f"the disk: read or written for {in_use / 1e3:.1f} ms, {in_use / step:.2f} of the step; "
+              f"{moved / 1e9:.2f} GB, {moved / step / 1e3:.2f} GB/s of the step")
     by_op, waits = defaultdict(float), 0.0
     for event, wait in chain(events):
         by_op[(lanes[event["tid"]], event["cat"])] += event["dur"]

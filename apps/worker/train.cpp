@@ -38,6 +38,7 @@
 #include "worker/archive_hash.h"
 #include "worker/host_admission.h"
 #include "worker/job_setup.h"
+#include "worker/leftovers.h"
 #include "worker/roles.h"
 #include "zero/device_state.h"
 #include "zero/zero_state.h"
@@ -239,6 +240,7 @@ class TrainRole {
         const std::string job =
             environment_.job_id.empty() ? fmt::format("alone-{}", ::getpid()) : environment_.job_id;
         offload_.emplace(config, SwapPlace{config.nvme_paths, job, environment_.rank}, bytes);
+        name_leftovers(offload_->paths());
     }
 
     void train(const ZeroSlices& slices) {
@@ -445,6 +447,7 @@ int train_main(int argc, char** argv) {
     log_error("train", "{}", message);
     // Lanes may be stuck in what nothing can end: no destructor is waited for.
     std::fflush(nullptr);
+    remove_leftovers();
     ::_exit(static_cast<int>(code));
 }
 

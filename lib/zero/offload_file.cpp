@@ -128,6 +128,12 @@ DiskTraffic OffloadFile::traffic() const {
             counters.read_checksum_time + counters.write_checksum_time};
 }
 
+std::vector<std::string> OffloadFile::paths() const {
+    std::vector<std::string> found;
+    for (const BackingFile& file : disk_->swap.files().files) found.push_back(file.path);
+    return found;
+}
+
 std::string OffloadFile::describe() const {
     const BlockFileFacts facts = disk_->reads->facts();
     return fmt::format("{} by {}, {} at once of {} each, {}", disk_->swap.files().path_at(0),

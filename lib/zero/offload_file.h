@@ -50,6 +50,7 @@ class OffloadFile {
     // Since the file was made. Between steps.
     [[nodiscard]] DiskTraffic traffic() const;
     [[nodiscard]] std::string describe() const;  // engine, path, depth
+    [[nodiscard]] std::vector<std::string> paths() const;
 
   private:
     struct Disk;

@@ -62,6 +62,30 @@ TEST_CASE("a disk that cannot hold the weights is told before training") {
     CHECK(::umount(disk.c_str()) == 0);
 }
 
+TEST_CASE("a disk that cannot hold what is offloaded is told before training, with the numbers") {
+    const TemporaryFolder folder;
+    const std::string disk = folder.path() + "/disk";
+    if (!mount_small_disk(disk, "size=300k"))
+        return report_skipped("a full disk under a job", "mounting a tmpfs needs root");
+    const std::vector<std::string> words = command(folder, 3);
+    Json config = Json::parse(folder.read("config.json"));
+    config["zero_optimization"] = {
+        {"stage", 3}, {"offload_optimizer", {{"device", "nvme"}, {"nvme_path", disk}}}};
+    write_file(folder.path() + "/config.json", config.dump());
+    JobProcess process(folder, words);
+    const int code = process.wait(30'000);
+    INFO(process.err());
+    CHECK(code == 72);
+    // 8 bytes for each of gpt.pt's 47392 parameters, half of them each rank's: 370.25 KiB, in
+    // blocks.
+    CHECK(process.err().find("KiB needed by 2 ranks, ") != std::string::npos);
+    CHECK(process.err().find("make room there, or give other folders as nvme_path") !=
+          std::string::npos);
+    CHECK(folder.read("disk/out/metrics.jsonl").empty());
+    // The kernel lets go of an io_uring's files a little later.
+    CHECK(wait_until([&] { return ::umount(disk.c_str()) == 0; }, 10'000));
+}
+
 TEST_CASE("a disk that is full at the last file of weights keeps the whole one and no half one") {
     const TemporaryFolder folder;
     const std::string disk = folder.path() + "/disk";

@@ -1,0 +1,99 @@
+// A disk that changes, loses or cuts what a training job has there: the job ends, with the file and
+// what was in it, and no weights made of it are written.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <functional>
+
+#include "support/catch.h"
+#include "support/train_job.h"
+
+namespace dslaunch::test {
+namespace {
+
+constexpr int kDisk = 72;
+
+std::string swap_file_in(const std::string& nvme) {
+    for (const auto& entry : std::filesystem::recursive_directory_iterator(nvme))
+        if (entry.path().filename() == "swap") return entry.path().string();
+    return "";
+}
+
+// A block of noise in every SPACING bytes, on the disk when this returns.
+void spoil(const std::string& path, int64_t spacing) {
+    const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return;  // the job has removed it
+    const std::string noise(4096, '\x5A');
+    const auto length = static_cast<int64_t>(std::filesystem::file_size(path));
+    for (int64_t at = 0; at + 4096 <= length; at += spacing)
+        REQUIRE(::pwrite(fd, noise.data(), noise.size(), at) == 4096);
+    ::fdatasync(fd);
+    ::close(fd);
+}
+
+struct Ended {
+    int code = -1;
+    std::string err;
+};
+
+// Does HARM to the swap file of a rank of two that train, again and again until the job ends.
+Ended train_while(const std::function<void(const std::string& swap_file)>& harm) {
+    const TemporaryFolder folder;
+    const std::string nvme = folder.path() + "/nvme", out = folder.path() + "/out";
+    std::filesystem::create_directory(nvme);
+    std::ifstream facts(fixture_file("models/gpt.json"));
+    Json config = fixture_config(Json::parse(facts), 1, 1'000'000);
+    config["zero_optimization"] = {{"stage", 3},
+                                   {"offload_optimizer", {{"device", "nvme"}, {"nvme_path", nvme}}},
+                                   {"offload_param", {{"device", "nvme"}, {"nvme_path", nvme}}}};
+    config["dslaunch"]["offload"] = {{"chunk_numel", 2048}};  // more than its slots hold
+    write_file(folder.path() + "/config.json", config.dump());
+    JobProcess job(folder,
+                   {kLauncher, "--num_gpus", "2", "--device", "cpu", "--output", out,
+                    fixture_file("models/gpt.pt"), "--config", folder.path() + "/config.json"});
+    const std::string metrics = out + "/metrics.jsonl";
+    REQUIRE(wait_until(
+        [&] { return std::filesystem::exists(metrics) && std::filesystem::file_size(metrics) > 0; },
+        30'000));
+    const std::string swap_file = swap_file_in(nvme);
+    REQUIRE_FALSE(swap_file.empty());
+    Ended ended;
+    for (int turn = 0; turn < 200 && ended.code < 0; ++turn) {
+        harm(swap_file);
+        ended.code = job.wait(100);
+    }
+    ended.err = job.err();
+    CHECK_FALSE(std::filesystem::exists(out + "/model.safetensors"));
+    CHECK_FALSE(std::filesystem::exists(out + "/model.pt"));
+    // Neither the rank that failed nor the one that was ended for it leaves its file.
+    CHECK(std::filesystem::is_empty(nvme));
+    return ended;
+}
+
+bool mentions(const std::string& text, const std::string& word) {
+    return text.find(word) != std::string::npos;
+}
+
+}  // namespace
+
+TEST_CASE("blocks of an offloaded job that somebody changes end it with the disk's code") {
+    const Ended ended = train_while([](const std::string& file) { spoil(file, 16 * 4096); });
+    INFO(ended.err);
+    CHECK(ended.code == kDisk);
+    CHECK(mentions(ended.err, "/swap: `"));
+    CHECK(mentions(ended.err, "does not read as it was written: XXH3 expected"));
+    CHECK(mentions(ended.err, " on host localhost failed first: exit code 72 (disk)"));
+}
+
+TEST_CASE("a swap file that is cut while its job runs ends it with the disk's code") {
+    const Ended ended = train_while(
+        [](const std::string& file) { static_cast<void>(::truncate(file.c_str(), 8 * 4096)); });
+    INFO(ended.err);
+    CHECK(ended.code == kDisk);
+    // Where a later write has made the file longer again, a hole is read.
+    CHECK((mentions(ended.err, "the file was cut or its disk is full or failing") ||
+           mentions(ended.err, "does not read as it was written: XXH3 expected")));
+}
+
+}  // namespace dslaunch::test

@@ -45,10 +45,8 @@ int64_t choose_chunk_numel(const FlatLayout& layout, const Partition& partition,
 }
 
 // Leaves parameters in memory as far as the config allows, trained ones first: they are written,
-// too. LARGEST: elements of each chunk on the rank that has most, so that all ranks choose the
-// same.
-void keep_parameters(StateChunks& chunks, const std::vector<int64_t>& largest,
-                     const StateChunkOptions& options) {
+// too. By the rank that has most, so that all ranks choose the same.
+void keep_parameters(StateChunks& chunks, const StateChunkOptions& options) {
     int64_t left = options.offload.parameter_numel_in_memory;
     std::vector<int> order = options.update_order;
     const auto buckets = static_cast<int>(chunks.first_of_bucket.size()) - 1;
@@ -58,12 +56,59 @@ void keep_parameters(StateChunks& chunks, const std::vector<int64_t>& largest,
         const auto i = static_cast<size_t>(b);
         for (int c = chunks.first_of_bucket[i]; c < chunks.first_of_bucket[i + 1]; ++c) {
             StateChunk& chunk = chunks.all[static_cast<size_t>(c)];
-            const int64_t numel = largest[static_cast<size_t>(c)];
-            if (!chunk.parameters_on_disk || numel > left) continue;
+            if (!chunk.parameters_on_disk || chunk.numel_max > left) continue;
             chunk.parameters_on_disk = false;
             chunk.parameters_in_memory = true;
-            left -= numel;
+            left -= chunk.numel_max;
         }
+    }
+}
+
+// 0 to COUNT - 1 so that the first ones, however many, lie about evenly in between: the numbers
+// below COUNT among those that count up with their bits reversed.
+std::vector<int> spread_order(int count) {
+    int bits = 0;
+    while ((1 << bits) < count) ++bits;
+    std::vector<int> order;
+    for (int i = 0; i < (1 << bits); ++i) {
+        int reversed = 0;
+        for (int bit = 0; bit < bits; ++bit)
+            if ((i & (1 << bit)) != 0) reversed |= 1 << (bits - 1 - bit);
+        if (reversed < count) order.push_back(reversed);
+    }
+    return order;
+}
+
+// Chooses the chunks that are in memory though they may be on disk.
+void keep_chunks(StateChunks& chunks, const StateChunkOptions& options) {
+    if (!options.offload.adaptive) return;
+    const auto on_disk = [&](int c) {
+        const StateChunk& chunk = chunks.all[static_cast<size_t>(c)];
+        return chunk.states_on_disk || chunk.parameters_on_disk;
+    };
+    std::vector<int> updated;
+    std::vector<char> seen(chunks.all.size(), 0);
+    for (const int b : options.update_order) {
+        const auto i = static_cast<size_t>(b);
+        for (int c = chunks.first_of_bucket[i]; c < chunks.first_of_bucket[i + 1]; ++c) {
+            seen[static_cast<size_t>(c)] = 1;
+            if (on_disk(c)) updated.push_back(c);
+        }
+    }
+    for (const int i : spread_order(static_cast<int>(updated.size())))
+        chunks.keep_order.push_back(updated[static_cast<size_t>(i)]);
+    for (int c = 0; c < static_cast<int>(chunks.all.size()); ++c)
+        if (seen[static_cast<size_t>(c)] == 0 && on_disk(c)) chunks.keep_order.push_back(c);
+    const auto count = static_cast<int64_t>(chunks.keep_order.size());
+    const auto left = std::floor(static_cast<double>(count) * (1 - options.offload.ratio) + 1e-9);
+    const int64_t kept =
+        options.offload.kept_chunks >= 0 ? options.offload.kept_chunks : static_cast<int64_t>(left);
+    for (int64_t i = 0; i < std::min(kept, count); ++i) {
+        StateChunk& chunk =
+            chunks.all[static_cast<size_t>(chunks.keep_order[static_cast<size_t>(i)])];
+        chunk.kept_states = chunk.states_on_disk;
+        chunk.kept_parameters = chunk.parameters_in_memory = chunk.parameters_on_disk;
+        chunk.states_on_disk = chunk.parameters_on_disk = false;
     }
 }
 
@@ -74,14 +119,16 @@ void deal_turns(StateChunks& chunks, const StateChunkOptions& options) {
         const auto i = static_cast<size_t>(b);
         for (int c = chunks.first_of_bucket[i]; c < chunks.first_of_bucket[i + 1]; ++c) {
             StateChunk& chunk = chunks.all[static_cast<size_t>(c)];
-            if (chunk.states_on_disk) {
+            if (chunk.states_on_disk && !options.offload.adaptive) {
                 const auto upto = [&](int64_t count) {
                     return std::floor(static_cast<double>(count) * options.offload.ratio + 1e-9);
                 };
                 chunk.states_on_disk = upto(seen + 1) > upto(seen);
                 ++seen;
             }
-            if (!chunk.states_on_disk && !chunk.parameters_on_disk) continue;
+            const bool on_disk = chunk.states_on_disk || chunk.parameters_on_disk;
+            chunk.passes = on_disk || chunk.kept();
+            if (!on_disk) continue;
             chunk.turn = static_cast<int>(chunks.turns.size());
             chunks.turns.push_back(c);
         }
@@ -89,6 +136,15 @@ void deal_turns(StateChunks& chunks, const StateChunkOptions& options) {
 }
 
 }  // namespace
+
+StateChunk StateChunk::given_back() const {
+    StateChunk other = *this;
+    other.states_on_disk = states_on_disk || kept_states;
+    other.parameters_on_disk = parameters_on_disk || kept_parameters;
+    other.parameters_in_memory = parameters_in_memory && !kept_parameters;
+    other.kept_states = other.kept_parameters = false;
+    return other;
+}
 
 ChunkLayout chunk_layout(const StateChunk& chunk, const ChunkFormat& format) {
     ChunkLayout layout;
@@ -127,7 +183,7 @@ PackingRoom packing_room(const StateChunks& chunks, const ChunkFormat& format) {
     PackingRoom room;
     if (!format.packs()) return room;
     for (const StateChunk& chunk : chunks.all) {
-        const ChunkLayout layout = chunk_layout(chunk, format);
+        const ChunkLayout layout = chunk_layout(chunk.given_back(), format);
         if (layout.bytes == 0) continue;
         room.image_bytes = std::max(room.image_bytes, layout.disk_written());
         room.section_bytes =
@@ -144,7 +200,6 @@ StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partiti
               options.stage);
     const int64_t step = offload.any() ? choose_chunk_numel(layout, *partition, offload) : 0;
     StateChunks chunks;
-    std::vector<int64_t> largest;
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
         chunks.first_of_bucket.push_back(static_cast<int>(chunks.all.size()));
         const bool trained = b < layout.trained_buckets;
@@ -164,13 +219,14 @@ StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partiti
         const int64_t size = on_disk ? step : std::max<int64_t>(own, 1);
         for (int64_t begin = 0; begin < std::max<int64_t>(most, 1); begin += size) {
             chunk.range = {begin, std::clamp<int64_t>(own - begin, 0, size)};
+            chunk.numel_max = std::clamp<int64_t>(most - begin, 0, size);
             chunks.all.push_back(chunk);
-            largest.push_back(std::clamp<int64_t>(most - begin, 0, size));
         }
         chunks.all.back().last = true;
     }
     chunks.first_of_bucket.push_back(static_cast<int>(chunks.all.size()));
-    keep_parameters(chunks, largest, options);
+    keep_parameters(chunks, options);
+    keep_chunks(chunks, options);
     deal_turns(chunks, options);
     return chunks;
 }

@@ -27,6 +27,10 @@ struct OffloadPlan {
     int64_t parameter_numel_in_memory = 0;      // of a rank's, at most, though parameters are on
                                                 // disk
     int64_t chunk_numel_max = 1'000'000'000;    // of what is chosen
+    // Chunks may move between memory and disk from step to step, each whole: KEPT_CHUNKS of them
+    // are in memory, the first of StateChunks::keep_order; -1: as many as RATIO leaves.
+    bool adaptive = false;
+    int64_t kept_chunks = -1;
 
     [[nodiscard]] bool any() const { return states || parameters; }
 };
@@ -39,16 +43,28 @@ struct StateChunk {
     bool states_on_disk = false;
     bool parameters_on_disk = false;
     bool parameters_in_memory = false;  // the rank's own, where others of the bucket are on disk
-    bool last = false;                  // of its bucket
+    // In memory just now because the plan keeps the chunk; with another plan they are on disk.
+    bool kept_states = false;
+    bool kept_parameters = false;
+    bool passes = false;    // through a slot when it is updated, unless it is kept
+    bool last = false;      // of its bucket
+    int64_t numel_max = 0;  // of the rank that has most of it
     // Place among the chunks that pass through memory in each step, in the order of their updates;
     // -1: nothing of it is read or written when it is updated.
     int turn = -1;
+
+    [[nodiscard]] bool kept() const { return kept_states || kept_parameters; }
+    // The same chunk where the plan does not keep it.
+    [[nodiscard]] StateChunk given_back() const;
 };
 
 struct StateChunks {
     std::vector<StateChunk> all;       // by bucket, then by range
     std::vector<int> first_of_bucket;  // [buckets + 1]
     std::vector<int> turns;            // chunks that pass, in the order of their updates
+    // Where chunks move between memory and disk: all that may, in the order in which they are kept.
+    // Any first part of those that are updated is spread over the step; frozen ones come last.
+    std::vector<int> keep_order;
 
     // Elements of a bucket in chunks of which FIELD holds, padding included.
     [[nodiscard]] int64_t numel_where(bool StateChunk::*field, int bucket) const;

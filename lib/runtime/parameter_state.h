@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "base/clock.h"
 #include "graph/model.h"
 #include "plan/step_plan.h"
@@ -66,6 +67,12 @@ class ParameterState {
     [[nodiscard]] virtual std::optional<double> gradient_norm() const = 0;
     // Whether the last step was skipped because its gradients were not finite.
     [[nodiscard]] virtual std::optional<Overflow> overflow() const { return std::nullopt; }
+    // Between steps, by every rank: PLAN, which differs in the placement of chunks alone, is what
+    // the next steps run; it must outlive the state. What has another place in it moves. Blocks.
+    virtual void change_plan(const StepPlan& plan) {
+        DSL_CHECK(false, "a state whose placement is fixed is given another plan of rank {}",
+                  plan.rank);
+    }
     // Waits until the last step's updates are done on every rank.
     virtual void settle() = 0;
 

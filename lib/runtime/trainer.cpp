@@ -116,7 +116,9 @@ void Trainer::run(const Instruction& instruction) {
 
 Heartbeat Trainer::heartbeat() const {
     Heartbeat heartbeat;
-    heartbeat.instructions_done = executor_.instructions_done() + ends_reached_;
+    const std::lock_guard lock(plan_mutex_);
+    heartbeat.instructions_done =
+        executor_.instructions_done() + ends_reached_ + static_cast<uint64_t>(instructions_before_);
     heartbeat.instructions_per_step = parts_.plan->instructions.size() + 1;
     const int64_t step = step_.load(std::memory_order_relaxed);
     heartbeat.where = step == 0 ? "before the first step" : fmt::format("step {}", step);
@@ -155,6 +157,8 @@ TrainResult Trainer::run() {
             report_step(step, facts);
             if (is_logged(step)) report_progress(step, facts);
         }
+        if (parts_.adapt && step < config.steps && !facts.end)
+            adapt_plan(step, facts.step_ms / 1e3);
         const bool due = config.eval_interval > 0 && step % config.eval_interval == 0;
         if (due || step == config.steps || facts.end) result.eval_loss = evaluate(step);
     }
@@ -162,6 +166,19 @@ TrainResult Trainer::run() {
     parts_.state->settle();
     parts_.collectives->barrier();
     return result;
+}
+
+void Trainer::adapt_plan(int64_t step, double seconds) {
+    const StepPlan* const plan = parts_.adapt({step, seconds, parts_.plan, executor_.spans()});
+    if (plan == nullptr) return;
+    parts_.state->change_plan(*plan);
+    tier_peaks_ = peak_by_tier(*plan);
+    kind_peaks_ = peak_by_kind(*plan);
+    const std::lock_guard lock(plan_mutex_);
+    executor_.change_plan(*plan);
+    parts_.plan = plan;
+    const uint64_t done = executor_.instructions_done() + ends_reached_;
+    instructions_before_ = step * (std::ssize(plan->instructions) + 1) - static_cast<int64_t>(done);
 }
 
 bool Trainer::is_logged(int64_t step) const {

@@ -6,7 +6,9 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <mutex>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "base/json.h"
@@ -31,6 +33,14 @@ struct EvalShare {
     double samples = 0;
 };
 
+// A step as it ran on this rank.
+struct StepRun {
+    int64_t step = 0;
+    double seconds = 0;  // of all of it, from the end of the one before
+    const StepPlan* plan = nullptr;
+    std::span<const InstructionSpan> spans;  // of the plan's instructions
+};
+
 struct TrainerParts {
     const RunConfig* config = nullptr;
     const ModelInfo* info = nullptr;
@@ -47,6 +57,10 @@ struct TrainerParts {
     std::function<void(const std::string& json)> write_trace;  // of config.trace_step, as rank 0
     double peak_tflops = 0;  // of this rank's device, 0: not known
     std::function<void(Lane)> on_lane_start;
+    // After a step that is not the last, on every rank: another plan for the next ones, which must
+    // outlive the trainer and differs in the placement of chunks alone, or null. The same on all
+    // ranks. Empty: the plan stays.
+    std::function<const StepPlan*(const StepRun&)> adapt;
 };
 
 struct TrainResult {
@@ -75,6 +89,7 @@ class Trainer final : private InstructionRunner {
     void run(const Instruction& instruction) override;
     void poison(const std::string& why) override { parts_.collectives->poison(why); }
     [[nodiscard]] StepFacts run_step(int64_t step);
+    void adapt_plan(int64_t step, double seconds);
     [[nodiscard]] bool is_logged(int64_t step) const;
     void settle_loss_scale(int64_t step, StepFacts& facts);
     void report_memory(JsonWriter& json) const;
@@ -87,6 +102,7 @@ class Trainer final : private InstructionRunner {
 
     TrainerParts parts_;
     Executor executor_;
+    mutable std::mutex plan_mutex_;  // parts_.plan as heartbeats see it
     // The plan's, the same in every step.
     std::array<TierPeak, kTiers> tier_peaks_;
     std::array<Bytes, kBufferKinds> kind_peaks_;
@@ -94,6 +110,8 @@ class Trainer final : private InstructionRunner {
     std::atomic<bool> evaluating_{false};
     // Steps whose end this rank has come to: one instruction more, for whom the others wait there.
     std::atomic<uint64_t> ends_reached_{0};
+    // So that all steps, those of other plans too, count as the plan's now.
+    int64_t instructions_before_ = 0;
     SystemClock clock_;
     TimePoint last_step_end_{};
     TimePoint train_begin_{};

@@ -14,29 +14,28 @@ namespace dslaunch {
 
 StateStore::StateStore(const StepPlan& plan, const StepPlanOptions& options, const ShardMap& map,
                        OffloadFile* file)
-    : plan_(plan),
+    : plan_(&plan),
       format_(options.chunk_format()),
       file_(file),
       parts_(plan.chunks.all.size()),
+      homes_(plan.chunks.all.size()),
       stored_(plan.chunks.all.size()),
       indices_(plan.chunks.all.size()),
-      held_(static_cast<size_t>(plan.chunk_slots), -1),
-      changed_(static_cast<size_t>(plan.chunk_slots), 0),
-      updated_(static_cast<size_t>(plan.chunk_slots), 0),
-      sums_held_(static_cast<size_t>(plan.sum_slots), -1) {
+      slots_max_(options.offload.slots) {
     std::iota(indices_.begin(), indices_.end(), 0);
     int64_t resident = 0, parameter_bytes = 0;
     for (size_t c = 0; c < plan.chunks.all.size(); ++c) {
         const StateChunk& chunk = plan.chunks.all[c];
-        layouts_.push_back(chunk_layout(chunk, format_));
-        const bool stays = chunk.bucket < map.layout().trained_buckets && !chunk.states_on_disk;
+        const StateChunk on_disk = chunk.given_back();
+        layouts_.push_back(chunk_layout(on_disk, format_));
+        const bool stays = chunk.bucket < map.layout().trained_buckets && !on_disk.states_on_disk;
         resident_at_.push_back(stays ? resident : -1);
         if (stays) resident += chunk.range.numel;
-        parameters_at_.push_back(chunk.parameters_in_memory ? parameter_bytes : -1);
-        if (chunk.parameters_in_memory)
+        parameters_at_.push_back(on_disk.parameters_in_memory ? parameter_bytes : -1);
+        if (on_disk.parameters_in_memory)
             parameter_bytes +=
                 round_up(chunk.range.numel * format_.parameter_bytes, kBlockAlignment);
-        if (chunk.turn >= 0) slot_stride_ = std::max(slot_stride_, layouts_.back().bytes);
+        if (chunk.passes) slot_stride_ = std::max(slot_stride_, layouts_.back().bytes);
         sum_stride_ = std::max(sum_stride_, layouts_.back().sum_bytes);
         find_parts(static_cast<int>(c), map);
         bounce_bytes_ = std::max(bounce_bytes_, states_begin(layouts_.back()));
@@ -45,12 +44,33 @@ StateStore::StateStore(const StepPlan& plan, const StepPlanOptions& options, con
     resident_numel_ = resident;
     if (parameter_bytes > 0) parameters_ = IoArena(Bytes{parameter_bytes});
     if (format_.master) master_ = ZeroedFloats(resident);
-    const int64_t slot_bytes = slot_stride_ * plan.chunk_slots + sum_stride_ * plan.sum_slots;
+    count_slots();
+    const int64_t slot_bytes = slot_stride_ * slots_max_ + sum_stride_ * sum_slots_max_;
     const PackingRoom packing = packing_room(plan.chunks, format_);
     if (slot_bytes + packing.total_bytes() == 0) return;
     memory_ = IoArena(Bytes{slot_bytes + packing.total_bytes()});
     file_->register_memory(memory_.bytes());
     if (packing.total_bytes() > 0) add_packers(slot_bytes, packing);
+}
+
+// Slots for the plan that keeps no chunk: others use fewer.
+void StateStore::count_slots() {
+    int64_t passing = 0;
+    int64_t with_sums = 0;
+    for (size_t c = 0; c < layouts_.size(); ++c) {
+        const StateChunk& chunk = plan_->chunks.all[c];
+        passing += chunk.passes ? 1 : 0;
+        with_sums += chunk.passes && format_.sums && chunk.given_back().states_on_disk ? 1 : 0;
+    }
+    slots_max_ = std::min(slots_max_, passing);
+    sum_slots_max_ = std::min(slots_max_, with_sums);
+    const auto slots = static_cast<size_t>(slots_max_);
+    places_.resize(slots);
+    std::iota(places_.begin(), places_.end(), 0);
+    held_.assign(slots, -1);
+    changed_.assign(slots, 0);
+    updated_.assign(slots, 0);
+    sums_held_.assign(static_cast<size_t>(sum_slots_max_), -1);
 }
 
 void StateStore::add_packers(int64_t begin, const PackingRoom& room) {
@@ -69,7 +89,7 @@ void StateStore::add_packers(int64_t begin, const PackingRoom& room) {
 Bytes StateStore::bytes_on_disk(const StepPlan& plan, const ChunkFormat& format) {
     Bytes bytes;
     for (const StateChunk& chunk : plan.chunks.all) {
-        const ChunkLayout layout = chunk_layout(chunk, format);
+        const ChunkLayout layout = chunk_layout(chunk.given_back(), format);
         bytes += Bytes{layout.disk_written() + layout.sum_bytes};
     }
     return bytes;
@@ -77,8 +97,8 @@ Bytes StateStore::bytes_on_disk(const StepPlan& plan, const ChunkFormat& format)
 
 std::span<const int> StateStore::chunks_of(int bucket) const {
     const auto b = static_cast<size_t>(bucket);
-    const auto first = static_cast<size_t>(plan_.chunks.first_of_bucket[b]);
-    const auto end = static_cast<size_t>(plan_.chunks.first_of_bucket[b + 1]);
+    const auto first = static_cast<size_t>(plan_->chunks.first_of_bucket[b]);
+    const auto end = static_cast<size_t>(plan_->chunks.first_of_bucket[b + 1]);
     return std::span(indices_).subspan(first, end - first);
 }
 
@@ -135,13 +155,14 @@ void StateStore::add_extents(int c) {
 }
 
 std::span<std::byte> StateStore::slot(int k) const {
-    return memory_.bytes().subspan(static_cast<size_t>(k * slot_stride_),
-                                   static_cast<size_t>(slot_stride_));
+    return memory_.bytes().subspan(
+        static_cast<size_t>(places_[static_cast<size_t>(k)] * slot_stride_),
+        static_cast<size_t>(slot_stride_));
 }
 
 OffloadFile::Part StateStore::sum_transfer(int c, int k) const {
     const auto i = static_cast<size_t>(c);
-    const int64_t begin = slot_stride_ * plan_.chunk_slots + sum_stride_ * k;
+    const int64_t begin = slot_stride_ * slots_max_ + sum_stride_ * k;
     return {stored_[i].sums, memory_.bytes().subspan(static_cast<size_t>(begin),
                                                      static_cast<size_t>(layouts_[i].sum_bytes))};
 }
@@ -207,7 +228,7 @@ void StateStore::save(std::span<const Transfer> transfers,
         if (packs(part)) {
             // Drawn anew for every extent and write of it, the same in every run.
             const auto extent = static_cast<uint32_t>(part.extent.index);
-            const uint32_t seed = static_cast<uint32_t>(plan_.rank) * 0x27D4EB2FU ^
+            const uint32_t seed = static_cast<uint32_t>(plan_->rank) * 0x27D4EB2FU ^
                                   extent * 0x85EBCA77U ^ ++part.writes * 0xC2B2AE3DU;
             const auto image = writer_.image.subspan(end);
             const int64_t bytes =
@@ -246,15 +267,21 @@ void StateStore::put(int c, DType parameter_dtype, const Fill& fill) {
         fill_parts(c, parameters, parameter_dtype, fill);
     const ChunkLayout& layout = layouts_[i];
     if (layout.bytes == 0) return;
-    const IoArena staging(Bytes{layout.bytes});
-    const std::span<std::byte> memory = staging.bytes();
+    const bool kept = chunk(c).kept();
+    IoArena staging;
+    if (kept) {
+        homes_[i] = ZeroedFloats((layout.bytes + layout.sum_bytes) / 4);
+    } else {
+        staging = IoArena(Bytes{layout.bytes});
+    }
+    const std::span<std::byte> memory = kept ? home(c) : staging.bytes();
     if (layout.parameters >= 0)
         fill_parts(c, memory.data() + layout.parameters, parameter_dtype, fill);
     if (layout.master >= 0) fill_parts(c, memory.data() + layout.master, DType::kF32, fill);
     if (layout.moments[0] >= 0 && initial_state_ != 0)
         std::fill_n(reinterpret_cast<float*>(memory.data() + layout.moments[0]),
                     chunk(c).range.numel, initial_state_);
-    save(transfers(c, memory, true));
+    if (!kept) save(transfers(c, memory, true));
 }
 
 void StateStore::begin() {
@@ -262,9 +289,62 @@ void StateStore::begin() {
         moments_[static_cast<size_t>(k)] = ZeroedFloats(resident_numel_);
     if (initial_state_ != 0) std::ranges::fill(moments_[0].values(), initial_state_);
     if (format_.sums) sums_ = ZeroedFloats(resident_numel_);
-    const int turns = static_cast<int>(plan_.chunks.turns.size());
-    for (int t = turns - plan_.chunk_slots; t < turns; ++t)
-        read_chunk(plan_.chunks.turns[static_cast<size_t>(t)], t % plan_.chunk_slots);
+    fill_slots();
+}
+
+// What a step of the plan expects in the slots: chunks that are in others already stay where they
+// lie.
+void StateStore::fill_slots() {
+    const int turns = static_cast<int>(plan_->chunks.turns.size());
+    for (int t = turns - plan_->chunk_slots; t < turns; ++t) {
+        const int c = plan_->chunks.turns[static_cast<size_t>(t)];
+        const int k = t % plan_->chunk_slots;
+        const auto there = std::ranges::find(held_, c);
+        if (there != held_.end())
+            swap_slots(static_cast<size_t>(there - held_.begin()), static_cast<size_t>(k));
+        read_chunk(c, k);
+    }
+    std::fill(held_.begin() + plan_->chunk_slots, held_.end(), -1);
+}
+
+void StateStore::swap_slots(size_t a, size_t b) {
+    std::swap(places_[a], places_[b]);
+    std::swap(held_[a], held_[b]);
+    std::swap(changed_[a], changed_[b]);
+    std::swap(updated_[a], updated_[b]);
+}
+
+void StateStore::change_plan(const StepPlan& plan) {
+    DSL_CHECK(plan.chunks.all.size() == layouts_.size(), "{} chunks instead of {}",
+              plan.chunks.all.size(), layouts_.size());
+    skipping_ = false;
+    for (size_t k = 0; k < held_.size(); ++k) {
+        if (changed_[k] == 0) continue;
+        save(transfers(held_[k], slot(static_cast<int>(k)), true));
+        changed_[k] = 0;
+    }
+    const auto differ = [&](int c, bool kept) {
+        return chunk(c).kept() != kept && plan.chunks.all[static_cast<size_t>(c)].kept() == kept;
+    };
+    // First those that leave: what comes may need their memory.
+    for (const int c : indices_) {
+        if (!differ(c, false)) continue;
+        save(transfers(c, home(c), true));
+        homes_[static_cast<size_t>(c)] = ZeroedFloats();
+    }
+    for (const int c : indices_) {
+        const ChunkLayout& layout = layouts_[static_cast<size_t>(c)];
+        if (!differ(c, true) || layout.bytes == 0) continue;
+        homes_[static_cast<size_t>(c)] = ZeroedFloats((layout.bytes + layout.sum_bytes) / 4);
+        load(transfers(c, home(c), true));
+    }
+    plan_ = &plan;
+    fill_slots();
+}
+
+// Empty where the chunk is not kept, or this rank has nothing of it.
+std::span<std::byte> StateStore::home(int c) {
+    return std::as_writable_bytes(homes_[static_cast<size_t>(c)].values());
 }
 
 void StateStore::read_chunk(int c, int k) {
@@ -321,7 +401,9 @@ float* StateStore::sums_in(int c, int k) const {
 }
 
 float* StateStore::sums_of(const Instruction& accumulate, bool fresh) {
-    if (accumulate.sum_slot < 0) return resident(accumulate.chunk, sums_);
+    const int c = accumulate.chunk;
+    if (accumulate.sum_slot < 0)
+        return chunk(c).kept_states ? view_in(c, home(c).data()).sums : resident(c, sums_);
     if (fresh) sums_held_[static_cast<size_t>(accumulate.sum_slot)] = accumulate.chunk;
     return sums_in(accumulate.chunk, accumulate.sum_slot);
 }
@@ -329,7 +411,7 @@ float* StateStore::sums_of(const Instruction& accumulate, bool fresh) {
 int StateStore::slot_holding(int c) const {
     const int turn = chunk(c).turn;
     if (turn < 0) return -1;
-    const int k = turn % plan_.chunk_slots;
+    const int k = turn % plan_->chunk_slots;
     return held_[static_cast<size_t>(k)] == c ? k : -1;
 }
 
@@ -342,6 +424,7 @@ ChunkView StateStore::view_in(int c, std::byte* memory) const {
     if (layout.master >= 0) view.master = floats(layout.master);
     for (size_t k = 0; k < view.moments.size(); ++k)
         if (layout.moments[k] >= 0) view.moments[k] = floats(layout.moments[k]);
+    if (chunk(c).kept_states && layout.sum_bytes > 0) view.sums = floats(layout.bytes);
     return view;
 }
 
@@ -354,6 +437,7 @@ ChunkView StateStore::view(const Instruction& update) {
         view = view_in(c, slot(k).data());
         if (update.sum_slot >= 0) view.sums = sums_in(c, update.sum_slot);
     }
+    if (chunk(c).kept()) view = view_in(c, home(c).data());
     if (std::byte* const parameters = resident_parameters(c)) view.parameters = parameters;
     if (resident_at_[static_cast<size_t>(c)] < 0) return view;
     view.master = resident(c, master_);
@@ -362,7 +446,9 @@ ChunkView StateStore::view(const Instruction& update) {
     return view;
 }
 
-std::byte* StateStore::resident_parameters(int c) const {
+std::byte* StateStore::resident_parameters(int c) {
+    if (chunk(c).kept_parameters)
+        return home(c).data() + layouts_[static_cast<size_t>(c)].parameters;
     const int64_t at = parameters_at_[static_cast<size_t>(c)];
     return at < 0 ? nullptr : parameters_.bytes().data() + at;
 }
@@ -421,7 +507,7 @@ void StateStore::read_parameters(int bucket, std::byte* base) {
     take(std::move(before));
 }
 
-const std::byte* StateStore::parameters_in_memory(int c) const {
+const std::byte* StateStore::parameters_in_memory(int c) {
     if (const std::byte* const parameters = resident_parameters(c)) return parameters;
     // 16-bit parameters are not read into a slot, only made there.
     const int k = slot_holding(c);
@@ -440,6 +526,10 @@ void StateStore::copy_master(int bucket, float* base) {
             copy_out(c, reinterpret_cast<const std::byte*>(resident(c, master_)), 4, into);
             continue;
         }
+        if (chunk(c).kept_states) {
+            copy_out(c, home(c).data() + layouts_[i].master, 4, into);
+            continue;
+        }
         if (const int k = slot_holding(c); k >= 0) {
             copy_out(c, slot(k).data() + layouts_[i].master, 4, into);
             continue;
@@ -451,16 +541,30 @@ void StateStore::copy_master(int bucket, float* base) {
     }
 }
 
+int64_t StateStore::kept_numel(bool StateChunk::*field) const {
+    int64_t numel = 0;
+    for (const StateChunk& chunk : plan_->chunks.all)
+        if (chunk.*field) numel += chunk.range.numel;
+    return numel;
+}
+
+Bytes StateStore::parameter_bytes() const {
+    return Bytes{std::ssize(parameters_.bytes()) +
+                 kept_numel(&StateChunk::kept_parameters) * format_.parameter_bytes};
+}
+
 Bytes StateStore::master_bytes() const {
-    return Bytes{static_cast<int64_t>(master_.values().size_bytes())};
+    const int64_t kept = format_.master ? kept_numel(&StateChunk::kept_states) : 0;
+    return Bytes{static_cast<int64_t>(master_.values().size_bytes()) + kept * 4};
 }
 
 Bytes StateStore::sum_bytes() const {
-    return Bytes{static_cast<int64_t>(sums_.values().size_bytes())};
+    const int64_t kept = format_.sums ? kept_numel(&StateChunk::kept_states) : 0;
+    return Bytes{static_cast<int64_t>(sums_.values().size_bytes()) + kept * 4};
 }
 
 Bytes StateStore::moment_bytes() const {
-    Bytes bytes;
+    Bytes bytes{kept_numel(&StateChunk::kept_states) * 4 * format_.optimizer_states};
     for (const ZeroedFloats& moments : moments_)
         bytes += Bytes{static_cast<int64_t>(moments.values().size_bytes())};
     return bytes;

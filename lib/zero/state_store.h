@@ -1,8 +1,8 @@
-// A rank's optimizer states and offloaded parameters, chunk by chunk: in memory for good, or on
-// disk and in a slot while they pass. Where it stands: step plan -> state store -> ZeRO state,
-// parameter store. Threads: read() and read_parameters() by the read lane, write() by the write
-// lane, the rest by the communication lane, ordered by the plan's waits; outside of a step by any
-// one thread.
+// A rank's optimizer states and offloaded parameters, chunk by chunk: in memory for good, kept
+// there while the plan says so, or on disk and in a slot while they pass. Where it stands: step
+// plan -> state store -> ZeRO state, parameter store. Threads: read() and read_parameters() by the
+// read lane, write() by the write lane, the rest by the communication lane, ordered by the plan's
+// waits; outside of a step by any one thread.
 #pragma once
 
 #include <array>
@@ -40,15 +40,16 @@ struct ChunkPart {
 
 class StateStore {
   public:
-    // FILE: null where bytes_on_disk() is 0. All must outlive the store.
+    // FILE: null where bytes_on_disk() is 0. All must outlive the store, PLAN until another takes
+    // its place.
     StateStore(const StepPlan& plan, const StepPlanOptions& options, const ShardMap& map,
                OffloadFile* file);
 
-    // What the file must have room for.
+    // What the file must have room for: chunks that are kept, too, which may go there later.
     [[nodiscard]] static Bytes bytes_on_disk(const StepPlan& plan, const ChunkFormat& format);
 
     [[nodiscard]] const StateChunk& chunk(int c) const {
-        return plan_.chunks.all[static_cast<size_t>(c)];
+        return plan_->chunks.all[static_cast<size_t>(c)];
     }
     [[nodiscard]] const std::vector<ChunkPart>& parts(int c) const {
         return parts_[static_cast<size_t>(c)];
@@ -65,6 +66,14 @@ class StateStore {
     // All chunks are put, and what they came from is given back: takes the memory of the moments,
     // and brings the chunks that a step expects in its slots.
     void begin();
+
+    // Outside of a step: PLAN, whose chunks differ in which are kept alone, takes the place of the
+    // plan, and must outlive the store. What changed in the slots is written, as the next step
+    // would; chunks that are not kept any more are written and their memory is given back; chunks
+    // that now are, are read into memory of their own; the slots get what the next step expects
+    // there. Nothing else moves. Blocks until all is done. By the thread that made FILE. Throws
+    // Error{kDisk}, Error{kSetup} where memory runs out.
+    void change_plan(const StepPlan& plan);
 
     // Sums of gradients start anew. MEASURED: what packing changes is measured in this step.
     void begin_step(bool measured);
@@ -94,7 +103,7 @@ class StateStore {
     [[nodiscard]] std::vector<std::string> describe_packing() const;
 
     // In memory, slots not counted.
-    [[nodiscard]] Bytes parameter_bytes() const { return Bytes{std::ssize(parameters_.bytes())}; }
+    [[nodiscard]] Bytes parameter_bytes() const;
     [[nodiscard]] Bytes master_bytes() const;
     [[nodiscard]] Bytes moment_bytes() const;
     [[nodiscard]] Bytes sum_bytes() const;
@@ -126,6 +135,11 @@ class StateStore {
     };
     void add_packers(int64_t begin, const PackingRoom& room);
     void find_parts(int c, const ShardMap& map);
+    void count_slots();
+    void fill_slots();
+    void swap_slots(size_t a, size_t b);
+    [[nodiscard]] std::span<std::byte> home(int c);
+    [[nodiscard]] int64_t kept_numel(bool StateChunk::*field) const;
     void add_extents(int c);
     void fill_parts(int c, std::byte* memory, DType dtype, const Fill& fill) const;
     void copy_out(int c, const std::byte* from, int64_t element_bytes, std::byte* base) const;
@@ -143,18 +157,21 @@ class StateStore {
     [[nodiscard]] bool packs(const StoredPart& part) const;
     [[nodiscard]] ChunkView view_in(int c, std::byte* memory) const;
     [[nodiscard]] float* resident(int c, ZeroedFloats& all) const;
-    [[nodiscard]] std::byte* resident_parameters(int c) const;
+    [[nodiscard]] std::byte* resident_parameters(int c);
     // Of a chunk, for good or in its slot; null: they must be read.
-    [[nodiscard]] const std::byte* parameters_in_memory(int c) const;
+    [[nodiscard]] const std::byte* parameters_in_memory(int c);
     [[nodiscard]] float* sums_in(int c, int k) const;
     [[nodiscard]] int slot_holding(int c) const;
 
-    const StepPlan& plan_;
+    const StepPlan* plan_;
     ChunkFormat format_;
     OffloadFile* file_;
-    std::vector<ChunkLayout> layouts_;  // as the next ones: by chunk
+    std::vector<ChunkLayout> layouts_;  // in a slot, or where it is kept; as the next ones: by
+                                        // chunk
     std::vector<std::vector<ChunkPart>> parts_;
     std::vector<int64_t> resident_at_;  // of its states among those that stay in memory, elements
+    // Of chunks that are kept: laid out as in a slot, then the sums of its gradients.
+    std::vector<ZeroedFloats> homes_;
     std::vector<Stored> stored_;
     std::vector<int64_t> parameters_at_;  // of those that stay in memory, bytes; -1: they do not
     std::vector<int> indices_;            // 0, 1, …: what chunks_of() points into
@@ -163,7 +180,9 @@ class StateStore {
     ZeroedFloats master_;
     std::array<ZeroedFloats, 2> moments_;
     ZeroedFloats sums_;
-    IoArena parameters_;       // that stay in memory though others are on disk
+    IoArena parameters_;     // that stay in memory though others are on disk
+    int64_t slots_max_ = 0;  // when no chunk is kept
+    int64_t sum_slots_max_ = 0;
     IoArena memory_;           // slots of chunks, slots of sums, what is packed on its way
     int64_t slot_stride_ = 0;  // bytes
     int64_t sum_stride_ = 0;   // bytes
@@ -171,7 +190,8 @@ class StateStore {
     Packer writer_;
     IoArena bounce_;             // parameters of two chunks on their way to where they are gathered
     int64_t bounce_bytes_ = 0;   // of the largest chunk's
-    std::vector<int> held_;      // chunk in each slot
+    std::vector<int> places_;    // where each slot lies; as the next three: by slot
+    std::vector<int> held_;      // chunk in it
     std::vector<char> changed_;  // since it was written
     std::vector<char> updated_;  // since it was read
     std::vector<int> sums_held_;  // chunk whose sums are in each of their slots

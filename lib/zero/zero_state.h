@@ -72,6 +72,10 @@ class ZeroState final : public ParameterState {
     // Only where Norm ran: with clipping, or a loss scale.
     [[nodiscard]] std::optional<double> gradient_norm() const override { return norm_value_; }
     [[nodiscard]] std::optional<Overflow> overflow() const override { return overflow_; }
+    void change_plan(const StepPlan& plan) override {
+        place_.plan = &plan;
+        states_->change_plan(plan);
+    }
     void settle() override;
     void hold(std::span<const int> parameters, bool keep) override {
         parameters_->hold(parameters, step_, keep);

@@ -10,21 +10,35 @@ namespace dslaunch {
 
 Executor::Executor(const StepPlan& plan, InstructionRunner& runner,
                    std::function<void(Lane)> on_lane_start)
-    : plan_(plan),
-      runner_(runner),
-      on_lane_start_(std::move(on_lane_start)),
-      done_(plan.instructions.size(), 0),
-      awaited_(plan.instructions.size(), 0),
-      spans_(plan.instructions.size()) {
+    : plan_(&plan), runner_(runner), on_lane_start_(std::move(on_lane_start)) {
+    for (std::atomic<int>& current : current_) current = -1;
+    on_lane_start_(Lane::kCompute);
+    started_[static_cast<size_t>(Lane::kCompute)] = true;
+    change_plan(plan);
+}
+
+void Executor::change_plan(const StepPlan& plan) {
+    const std::lock_guard lock(mutex_);
+    plan_ = &plan;
+    done_.assign(plan.instructions.size(), 0);
+    awaited_.assign(plan.instructions.size(), 0);
+    spans_.assign(plan.instructions.size(), {});
+    for (std::vector<size_t>& lane : lanes_) lane.clear();
     for (size_t i = 0; i < plan.instructions.size(); ++i) {
         lanes_[static_cast<size_t>(plan.instructions[i].lane)].push_back(i);
         for (const int wait : plan.instructions[i].waits) awaited_[static_cast<size_t>(wait)] = 1;
     }
-    for (std::atomic<int>& current : current_) current = -1;
-    on_lane_start_(Lane::kCompute);
-    for (int lane = 1; lane < kLanes; ++lane)
-        if (!lanes_[static_cast<size_t>(lane)].empty())
-            threads_.emplace_back([this, lane] { lane_main(static_cast<Lane>(lane)); });
+    start_lanes();
+}
+
+// Those that have something to do and have no thread yet.
+void Executor::start_lanes() {
+    for (size_t lane = 0; lane < lanes_.size(); ++lane) {
+        if (started_[lane] || lanes_[lane].empty()) continue;
+        started_[lane] = true;
+        threads_.emplace_back(
+            [this, lane, step = step_] { lane_main(static_cast<Lane>(lane), step); });
+    }
 }
 
 Executor::~Executor() {
@@ -58,9 +72,9 @@ void Executor::run_step() {
     if (error_ != nullptr) std::rethrow_exception(error_);
 }
 
-void Executor::lane_main(Lane lane) {
+// STEP: begun before this lane was.
+void Executor::lane_main(Lane lane, uint64_t step) {
     on_lane_start_(lane);
-    uint64_t step = 0;
     for (;;) {
         {
             std::unique_lock lock(mutex_);
@@ -80,7 +94,7 @@ void Executor::lane_main(Lane lane) {
 void Executor::run_lane(Lane lane) {
     std::atomic<int>& current = current_[static_cast<size_t>(lane)];
     for (const size_t index : lanes_[static_cast<size_t>(lane)]) {
-        const Instruction& instruction = plan_.instructions[index];
+        const Instruction& instruction = plan_->instructions[index];
         try {
             current.store(static_cast<int>(index), std::memory_order_relaxed);
             wait_for(instruction);
@@ -99,7 +113,7 @@ void Executor::run_lane(Lane lane) {
 }
 
 void Executor::run_timed(size_t index) {
-    const Instruction& instruction = plan_.instructions[index];
+    const Instruction& instruction = plan_->instructions[index];
     const SystemClock clock;
     const TimePoint begin = clock.now();
     runner_.run(instruction);
@@ -139,7 +153,7 @@ void Executor::finish(size_t index) {
 }
 
 void Executor::fail_step(size_t index, std::exception_ptr error) {
-    const Instruction& instruction = plan_.instructions[index];
+    const Instruction& instruction = plan_->instructions[index];
     std::string where = fmt::format("{} (instruction {}", op_name(instruction.op), index);
     if (instruction.segment >= 0) where += fmt::format(", segment {}", instruction.segment);
     if (instruction.bucket >= 0) where += fmt::format(", bucket {}", instruction.bucket);

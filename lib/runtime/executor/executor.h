@@ -42,6 +42,10 @@ class Executor {
     // would be waited for: after an error the process is expected to leave by _exit.
     ~Executor();
 
+    // Between steps: PLAN takes the place of the plan; it must outlive the executor. Lanes keep
+    // their threads.
+    void change_plan(const StepPlan& plan);
+
     // One step, whole. Throws the first error of any lane; its message begins with the instruction.
     // After an error the executor can only be destroyed.
     void run_step();
@@ -67,14 +71,15 @@ class Executor {
     [[nodiscard]] Duration compute_waited() const { return compute_waited_; }
 
   private:
-    void lane_main(Lane lane);
+    void start_lanes();
+    void lane_main(Lane lane, uint64_t step);
     void run_lane(Lane lane);
     void run_timed(size_t index);
     void wait_for(const Instruction& instruction);
     void finish(size_t index);
     void fail_step(size_t index, std::exception_ptr error);
 
-    const StepPlan& plan_;
+    const StepPlan* plan_;
     InstructionRunner& runner_;
     std::function<void(Lane)> on_lane_start_;
     std::array<std::vector<size_t>, kLanes> lanes_;  // instructions of each lane, in order
@@ -95,6 +100,7 @@ class Executor {
     Duration compute_waited_{};
     TimePoint step_begin_{};
     std::vector<InstructionSpan> spans_;  // each written by its lane
+    std::array<bool, kLanes> started_{};
     std::vector<std::thread> threads_;
 };
 

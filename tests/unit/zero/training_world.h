@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cmath>
 #include <functional>
+#include <list>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -95,6 +96,7 @@ struct TrainingCase {
     std::function<TrainedModel()> make_model = small_model;
     bool losses_late = false;  // SegmentRunnerOptions::read_losses_late
     OffloadPlan offload = {};
+    std::map<int64_t, int64_t> kept_after = {};  // step -> chunks that are kept from then on
 
     [[nodiscard]] int world_size() const {
         int ranks = 0;
@@ -201,8 +203,8 @@ struct Planned {
 
 // Trains by STATE as PLAN says, and collects everything but the tensors.
 inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setup,
-                              const StepPlan& plan, ParameterState& state,
-                              Collectives& collectives) {
+                              const StepPlan& plan, ParameterState& state, Collectives& collectives,
+                              std::function<const StepPlan*(const StepRun&)> adapt = {}) {
     const Topology& topology = collectives.topology();
     const RunConfig config = run_config(job);
     const c10::Device device = setup.trained.lower.device;
@@ -231,6 +233,7 @@ inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setu
     };
     parts.data_waited = [] { return Duration{}; };
     parts.on_lane_start = [](Lane) {};
+    parts.adapt = std::move(adapt);
     const ComputeContext context(true, scalar_type_of(job.precision.compute), device.type());
     outcome.loss = Trainer(std::move(parts)).run().loss;
     outcome.overflows.push_back(state.overflow());
@@ -273,7 +276,15 @@ inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,
         setup.model(), planned.place(setup), slices, *self.arena, *self.group, *self.collectives,
         {job.optimizer, job.clipping, job.precision.compute, job.precision.skip_nonfinite_steps},
         offload.get());
-    RankOutcome outcome = train_with(job, setup, planned.plan, state, *self.collectives);
+    std::list<StepPlan> later;
+    const auto adapt = [&](const StepRun& run) -> const StepPlan* {
+        const auto kept = job.kept_after.find(run.step);
+        if (kept == job.kept_after.end()) return nullptr;
+        StepPlanOptions options = planned.options;
+        options.offload.kept_chunks = kept->second;
+        return &later.emplace_back(make_step_plan(setup.info, setup.layout, options));
+    };
+    RankOutcome outcome = train_with(job, setup, planned.plan, state, *self.collectives, adapt);
     bring_into_model(state, setup.model());
     collect_tensors(setup, state.slice_steps(), outcome);
     self.collectives->barrier();

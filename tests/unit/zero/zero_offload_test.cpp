@@ -53,6 +53,25 @@ void check_offload(TrainingCase job, std::initializer_list<OffloadPlan> offloads
     }
 }
 
+// Placement that is changed at several steps, from none kept to all and back.
+void check_changes(TrainingCase job, bool parameters) {
+    job.steps = 9;
+    job.offload = {};
+    const RankOutcome in_memory = testing::train_world(job).front();
+    for (const int64_t slots : {2, 5})
+        for (const double ratio : {1.0, 0.5}) {
+            INFO("stage " << job.stage << " on " << job.world_size() << " ranks of "
+                          << job.node_sizes.size() << " hosts, accumulation " << job.accumulation
+                          << ", clipping " << job.clipping << ", parameters " << parameters
+                          << ", slots " << slots << ", ratio " << ratio);
+            job.offload = {true, parameters, 48, slots, ratio};
+            job.offload.adaptive = true;
+            job.kept_after = {{1, 3}, {2, 4}, {4, 1}, {5, 1 << 20}, {7, 2}, {8, 0}};
+            for (const RankOutcome& rank : testing::train_world(job))
+                CHECK(equal_bits(rank, in_memory));
+        }
+}
+
 // Of rank 0, as metrics.jsonl has it.
 int64_t memory_of(const TrainingCase& job, const char* kind) {
     const nlohmann::json last = testing::train_world(job).front().metrics.back();
@@ -195,6 +214,20 @@ TEST_CASE("tied, frozen and unused parameters are offloaded as they train in mem
                 job.accumulation = 2;
                 check_offload(job, {{true, stage == 3, 512, 3}, {true, false, 512, 4, 0.5}});
             }
+}
+
+TEST_CASE("chunks that move between memory and disk from step to step leave the bits of memory") {
+    for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {3}, {2, 1}})
+        for (const int stage : {1, 2, 3})
+            for (const DType dtype : {DType::kF32, DType::kBF16})
+                for (const Sums& sums : {Sums{1, 0}, {2, 0.05}}) {
+                    TrainingCase job = offload_case(sizes, stage);
+                    job.precision.compute = dtype;
+                    job.accumulation = sums.accumulation;
+                    job.clipping = sums.clipping;
+                    check_changes(job, false);
+                    if (stage == 3) check_changes(job, true);
+                }
 }
 
 TEST_CASE("gradients that wait for the norm leave memory with the states, but for their slots") {

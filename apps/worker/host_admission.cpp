@@ -6,9 +6,7 @@
 
 namespace dslaunch {
 
-namespace {
-
-HostNeed need_of(const JobSetup& setup, const Topology& place) {
+HostNeed need_of_host(const JobSetup& setup, const Topology& place) {
     const ShardMap shards(setup.layout, setup.partition.get(), setup.plan_options.stage, place,
                           setup.plan_options.offload.parameters);
     ArenaLayout arena(place.local_world_size());
@@ -17,6 +15,8 @@ HostNeed need_of(const JobSetup& setup, const Topology& place) {
         setup.config().precision.compute, arena);
     return host_need(make_host_plans(setup, place), arena.total_bytes());
 }
+
+namespace {
 
 MemoryChoice choice_of(const RunConfig& config) {
     MemoryChoice choice;
@@ -60,7 +60,7 @@ std::optional<HostNeed> need_with(const JobSetup& setup, const Topology& place,
     if (!why_unsupported(other.config()).empty()) return {};
     other.info = with_rows(setup.info, choice.micro_rows, setup.config().batch.micro_rows);
     plan_job(other, place);
-    return need_of(other, place);
+    return need_of_host(other, place);
 }
 
 }  // namespace
@@ -73,7 +73,7 @@ HostAdmission admit_host(const JobSetup& setup, const Topology& place, int proce
                      read_disk_room(setup.config().offload.nvme_paths)};
     search.need_of = [&](const MemoryChoice& choice) { return need_with(setup, place, choice); };
     HostAdmission admission;
-    admission.need = need_of(setup, place);
+    admission.need = need_of_host(setup, place);
     admission.verdicts = admit(admission.need, search.limits);
     if (!all_fit(admission.verdicts))
         admission.advice = admission_advice(search, admission.verdicts);

@@ -16,6 +16,9 @@ struct HostAdmission {
     std::string advice;  // where something does not fit
 };
 
+// What SETUP's plans need of PLACE's host.
+[[nodiscard]] HostNeed need_of_host(const JobSetup& setup, const Topology& place);
+
 // Of PLACE's host. PROCESSES: how many like this one hold their memory already and are ranks of the
 // job, or stand for one. REQUIRES: not for a GPU. Throws Error{kDisk} for a folder of nvme_path
 // that is not there.

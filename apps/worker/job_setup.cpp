@@ -17,7 +17,9 @@
 #include "graph/precision.h"
 #include "plan/device_plan.h"
 #include "plan/plan_check.h"
+#include "runtime/comm/collectives.h"
 #include "storage/zip_archive.h"
+#include "worker/stored_rates.h"
 #include "zero/shard_optimizer.h"
 
 namespace dslaunch {
@@ -172,6 +174,7 @@ OffloadPlan offload_plan(const RunConfig& run) {
     offload.chunk_numel_max = config.sub_group_numel;
     offload.slots = config.optimizer_buffer_count;
     offload.ratio = config.optimizer_ratio;
+    offload.adaptive = config.adaptive;
     for (size_t k = 0; k < offload.packings.size(); ++k)
         offload.packings[k] =
             packing_of(config.moments, ShardOptimizer::is_square(run.optimizer, k));
@@ -253,11 +256,23 @@ JobSetup set_up_job(const JobArguments& arguments, const Topology& place) {
 void plan_job(JobSetup& setup, const Topology& place) {
     const RunConfig& config = setup.config();
     setup.layout = make_flat_layout(setup.info, layout_options(config, setup.on_gpu));
-    setup.partition = std::make_unique<Partition>(
-        make_partition(setup.layout, setup.info, config.zero.shard, place.world_size()));
     setup.plan_options = plan_options(config, place, setup.on_gpu);
+    setup.shard = config.zero.shard;
+    if (config.zero.shard_auto && config.zero.stage > 0) {
+        setup.shard_costs = shard_costs(setup.info, setup.layout, setup.plan_options);
+        setup.shard = choose_shard(setup.shard_costs);
+    }
+    setup.partition = std::make_unique<Partition>(
+        make_partition(setup.layout, setup.info, setup.shard, place.world_size()));
     setup.plan_options.partition = setup.partition.get();
     setup.plan = make_plan(setup, place);
+}
+
+std::string shard_text(const JobSetup& setup) {
+    if (setup.shard_costs.empty()) return "";
+    const OffloadConfig& offload = setup.config().offload;
+    return shard_reason(setup.shard_costs, setup.shard, stored_rates(offload),
+                        offload.nvme_paths.empty() ? "" : offload.nvme_paths.front());
 }
 
 StepPlan make_plan(const JobSetup& setup, const Topology& place) {
@@ -275,6 +290,18 @@ std::vector<StepPlan> make_host_plans(const JobSetup& setup, const Topology& pla
         plans.push_back(make_plan(setup, rank));
     }
     return plans;
+}
+
+// Ranks whose plans differ would wait for each other for ever.
+void compare_plans(Collectives& collectives, const StepPlan& plan) {
+    const std::vector<std::string> hashes =
+        collectives.all_gather(fmt::format("{:016x}", plan.hash()));
+    for (size_t rank = 1; rank < hashes.size(); ++rank)
+        if (hashes[rank] != hashes[0])
+            fail(ExitCode::kDiverged,
+                 "rank {} has another step plan ({}) than rank 0 ({}): model, config or dsworker "
+                 "differ between the hosts",
+                 rank, hashes[rank], hashes[0]);
 }
 
 void check_host_plans(const JobSetup& setup, const Topology& place) {

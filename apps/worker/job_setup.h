@@ -12,11 +12,14 @@
 
 #include "config/resolve.h"
 #include "graph/segment.h"
+#include "plan/shard_choice.h"
 #include "plan/step_plan.h"
 #include "runtime/comm/topology.h"
 #include "runtime/data/data_source.h"
 
 namespace dslaunch {
+
+class Collectives;
 
 struct JobArguments {
     std::string model_path;
@@ -37,6 +40,8 @@ struct JobSetup {
     std::optional<DataSets> data;
     ModelInfo info;
     FlatLayout layout;
+    std::vector<ShardCost> shard_costs;    // where shard auto has chosen
+    ShardBy shard = ShardBy::kFlat;        // that the partition follows
     std::unique_ptr<Partition> partition;  // who owns what from ZeRO stage 1 on
     StepPlanOptions plan_options;          // of the rank asked for
     bool on_gpu = false;                   // the plan is a GPU's (plan/device_plan.h)
@@ -55,9 +60,16 @@ void plan_job(JobSetup& setup, const Topology& place);
 // What a config asks for that cannot be trained yet, as an error's message; empty: nothing.
 [[nodiscard]] std::string why_unsupported(const RunConfig& config);
 
+// Why shard auto has chosen what it has, a line; empty: the config says how.
+[[nodiscard]] std::string shard_text(const JobSetup& setup);
+
 // The step plan of the rank at PLACE, and those of all ranks of its host.
 [[nodiscard]] StepPlan make_plan(const JobSetup& setup, const Topology& place);
 [[nodiscard]] std::vector<StepPlan> make_host_plans(const JobSetup& setup, const Topology& place);
+
+// By all ranks, in one order of collectives: whether their plans fit together. Throws
+// Error{kDiverged}: model, config or dsworker differ between the hosts.
+void compare_plans(Collectives& collectives, const StepPlan& plan);
 
 // The plans of all local ranks of PLACE's host, checked together; aborts on what is wrong (a bug of
 // ours).

@@ -10,6 +10,7 @@
 #include "worker/job_setup.h"
 #include "worker/plan_cache.h"
 #include "worker/roles.h"
+#include "worker/stored_rates.h"
 
 namespace dslaunch {
 
@@ -34,28 +35,48 @@ Topology place_of(const PlanArguments& arguments, int rank) {
     return Topology::of_rank(std::move(node_sizes), rank);
 }
 
-// Ways of sharding side by side: what the busiest and the idlest rank own, and in how many pieces.
+// Ways of sharding side by side: what the busiest and the idlest rank own, in how many pieces, and
+// what a step moves through disks and sends for it.
 void print_shards(const JobSetup& setup, const PlanArguments& arguments) {
+    StepPlanOptions options = setup.plan_options;
+    options.stage = std::max(1, options.stage);  // at stage 0 what sharding would do
+    const std::vector<ShardCost> costs = shard_costs(setup.info, setup.layout, options);
+    const DiskRates rates = stored_rates(setup.config().offload);
     JsonWriter json;
     json.begin_object().field("world_size", arguments.world_size);
     json.field("elements", setup.layout.numel).key("shards").begin_array();
     std::string text = fmt::format(
-        "{} elements, padding included, among {} ranks; bytes of one fp32 copy of a rank's part\n"
-        "{:<8} {:>14} {:>14} {:>10} {:>8}\n",
+        "{} elements, padding included, among {} ranks; bytes of one fp32 copy of a rank's part; "
+        "disk bytes and seconds of the busiest host in a step\n"
+        "{:<8} {:>14} {:>14} {:>10} {:>8} {:>14} {:>14} {:>8} {:>14} {:>8}\n",
         setup.layout.numel, arguments.world_size, "shard", "largest bytes", "smallest bytes",
-        "imbalance", "pieces");
-    for (size_t kind = 0; kind < kShardKinds; ++kind) {
-        const auto by = static_cast<ShardBy>(kind);
-        const PartitionBalance balance =
-            balance_of(make_partition(setup.layout, setup.info, by, arguments.world_size));
-        text += fmt::format("{:<8} {:>14} {:>14} {:>10.3f} {:>8}\n", shard_by_name(by),
-                            balance.numel_max * 4, balance.numel_min * 4, balance.imbalance,
-                            balance.pieces);
-        json.begin_object().field("shard", shard_by_name(by));
+        "imbalance", "pieces", "disk read", "disk written", "extents", "sent", "disk s");
+    for (const ShardCost& cost : costs) {
+        const PartitionBalance& balance = cost.balance;
+        const auto seconds = rates.seconds(static_cast<double>(cost.read.value),
+                                           static_cast<double>(cost.written.value));
+        text += fmt::format(
+            "{:<8} {:>14} {:>14} {:>10.3f} {:>8} {:>14} {:>14} {:>8} {:>14} {:>8}\n",
+            shard_by_name(cost.by), balance.numel_max * 4, balance.numel_min * 4, balance.imbalance,
+            balance.pieces, cost.read.value, cost.written.value, cost.extents_max, cost.sent.value,
+            seconds ? fmt::format("{:.3f}", *seconds) : "-");
+        json.begin_object().field("shard", shard_by_name(cost.by));
         json.field("bytes_max", balance.numel_max * 4).field("bytes_min", balance.numel_min * 4);
-        json.field("imbalance", balance.imbalance).field("pieces", balance.pieces).end_object();
+        json.field("imbalance", balance.imbalance).field("pieces", balance.pieces);
+        json.field("disk_read_bytes", cost.read.value)
+            .field("disk_written_bytes", cost.written.value);
+        json.field("extents", cost.extents_max).field("sent_bytes", cost.sent.value);
+        json.key("disk_s");
+        if (seconds) {
+            json.value(*seconds);
+        } else {
+            json.null();
+        }
+        json.end_object();
     }
-    json.end_array().end_object();
+    const std::string best(shard_by_name(choose_shard(costs)));
+    json.end_array().field("auto", best).end_object();
+    text += fmt::format("dslaunch.shard auto would be {}\n", best);
     fmt::print("{}", arguments.json ? json.text() + "\n" : text);
 }
 
@@ -170,6 +191,8 @@ int plan_main(int argc, char** argv) {
         if (!opaque.empty())
             fmt::print("{} needs the module itself: what it calls stays in one segment\n\n",
                        opaque);
+        if (const std::string why = shard_text(setup); !why.empty())
+            fmt::print("dslaunch.shard auto: {}\n\n", why);
         fmt::print("{}", plan_table(setup.plan, setup.info, setup.layout));
         print_admission(setup, arguments);
     }

@@ -10,40 +10,15 @@
 #include "base/error.h"
 #include "base/json.h"
 #include "plan/slot_cache.h"
-#include "storage/disk_facts.h"
-#include "storage/io_settings.h"
+#include "worker/stored_rates.h"
 
 namespace dslaunch {
 namespace {
 
-// What `dslaunch io-bench` measured on the disks of the offload, all of them together.
-struct DiskRates {
-    double read_bytes_per_s = 0;  // 0: not known
-    double write_bytes_per_s = 0;
-};
-
-DiskRates stored_rates(const OffloadConfig& config) {
-    DiskRates rates;
-    for (const std::string& folder : config.nvme_paths) {
-        std::string id;
-        try {
-            id = disk_facts(folder).id;
-        } catch (const Error&) {
-            return {};  // a plan may be for other machines: the folder need not be here
-        }
-        const auto stored = stored_io_settings(io_settings_path(), id);
-        if (!stored || stored->read_bytes_per_s <= 0 || stored->write_bytes_per_s <= 0) return {};
-        rates.read_bytes_per_s += stored->read_bytes_per_s;
-        rates.write_bytes_per_s += stored->write_bytes_per_s;
-    }
-    return rates;
-}
-
-// Of all bytes of a step at the stored rates: reading and writing share the disk.
+// Of all bytes of a step at the stored rates.
 std::optional<double> disk_ms(const SlotTraffic& traffic, const DiskRates& rates) {
-    if (rates.read_bytes_per_s <= 0) return std::nullopt;
-    return 1e3 * (traffic.read_bytes / rates.read_bytes_per_s +
-                  traffic.written_bytes / rates.write_bytes_per_s);
+    const std::optional<double> seconds = rates.seconds(traffic.read_bytes, traffic.written_bytes);
+    return seconds ? std::optional(1e3 * *seconds) : std::nullopt;
 }
 
 // 2, what the config says, doubled from 4 on, all.

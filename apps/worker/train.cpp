@@ -35,6 +35,7 @@
 #include "runtime/trainer.h"
 #include "storage/atomic_file.h"
 #include "storage/disk_facts.h"
+#include "worker/adaptive_placement.h"
 #include "worker/archive_hash.h"
 #include "worker/host_admission.h"
 #include "worker/job_setup.h"
@@ -114,24 +115,14 @@ std::string pin_to_processors(const WorkerEnvironment& environment, int threads)
     return "pinned to its own processors";
 }
 
-// Ranks whose plans differ would wait for each other for ever.
-void compare_plans(Collectives& collectives, const StepPlan& plan) {
-    const std::vector<std::string> hashes =
-        collectives.all_gather(fmt::format("{:016x}", plan.hash()));
-    for (size_t rank = 1; rank < hashes.size(); ++rank)
-        if (hashes[rank] != hashes[0])
-            fail(ExitCode::kDiverged,
-                 "rank {} has another step plan ({}) than rank 0 ({}): model, config or dsworker "
-                 "differ between the hosts",
-                 rank, hashes[rank], hashes[0]);
-}
-
 void describe_run(const JobSetup& setup, const WorkerEnvironment& environment, Reporter& reporter) {
     log_info("config", "from {}\n{}", setup.config_origin, resolved_table(setup.resolved));
     log_info("train",
              "{} parameters ({} trainable) in {} segments, {} buckets; {} instructions a step",
              setup.info.parameter_numel(), setup.info.trainable_numel(), setup.info.segments.size(),
              setup.layout.buckets.size(), setup.plan.instructions.size());
+    if (const std::string why = shard_text(setup); !why.empty())
+        log_info("train", "dslaunch.shard auto: {}", why);
     for (const int unused : setup.segmented->unused_parameters())
         log_warn("train", "parameter {} is never read by forward: it is not trained",
                  setup.model->parameters()[static_cast<size_t>(unused)].name);
@@ -283,6 +274,10 @@ class TrainRole {
         }
         parts.data_waited = [&] { return loader.waited(); };
         if (offload_) parts.disk_traffic = [&] { return offload_->traffic(); };
+        if (plan.offload.adaptive) {
+            placement_.emplace(setup_, place_, *comm_.collectives);
+            parts.adapt = [&](const StepRun& run) { return placement_->after_step(run); };
+        }
         if (!arguments_.output.empty())
             parts.write_trace = [this](const std::string& json) { write_trace(json); };
         parts.tokens_per_sample = setup_.data->train.tokens_per_sample();
@@ -335,6 +330,7 @@ class TrainRole {
             fmt::format("{}", (after.written - before.written).value));
         if (!first()) return;
         for (const std::string& clause : state.account()) log_info("offload", "{}", clause);
+        if (placement_) log_info("placement", "{}", placement_->summary());
         Bytes written;
         for (int local = 0; local < place_.local_world_size(); ++local)
             written += Bytes{std::stoll(of_ranks[static_cast<size_t>(local)])};
@@ -371,6 +367,13 @@ class TrainRole {
             offload_ ? &*offload_ : nullptr);
     }
 
+    // The estimate is of the placement that had most in memory.
+    void count_kept_chunks() {
+        if (!need_) return;
+        setup_.plan_options = placement_->largest();
+        need_ = need_of_host(setup_, place_);
+    }
+
     void finish(const TrainResult& result, ParameterState& state) {
         std::optional<WeightWriter> weights;
         ParameterState::UseWeights use;
@@ -382,6 +385,7 @@ class TrainRole {
         }
         state.bring_weights(use);
         if (!first()) return;
+        if (placement_) count_kept_chunks();
         if (need_) log_info("admission", "{}", estimate_text(*need_, result.peak_rss));
         move_to_device(*setup_.model, c10::kCPU);  // so that any machine can load what is written
         std::string text = fmt::format("trained {} steps, loss {:.4f}", result.steps, result.loss);
@@ -406,6 +410,7 @@ class TrainRole {
     std::optional<ShardMap> shards_;
     std::optional<OffloadFile> offload_;
     JobComm comm_;
+    std::optional<AdaptivePlacement> placement_;
     std::jthread hash_log_;
 };
 

@@ -35,6 +35,9 @@ struct OffloadConfig {
     double optimizer_ratio = 1.0;        // of the optimizer states; the rest stays in memory
     // Of a rank's parameters that are offloaded, at most: so many stay in its memory all the same.
     int64_t parameters_in_memory_numel = 0;
+    // How many chunks stay in memory is chosen between steps, by what was measured; at the start it
+    // is what optimizer_ratio leaves.
+    bool adaptive = false;
     bool pin_memory = true;  // buffers of the disk tier are registered with the kernel
     AioConfig aio;
     OffloadEngine engine = OffloadEngine::kAuto;

@@ -36,6 +36,7 @@ constexpr OffloadSection kParameters{
 constexpr const char* kSubGroup = "zero_optimization.sub_group_size";
 constexpr const char* kOldPinMemory = "zero_optimization.cpu_offload_use_pin_memory";
 constexpr const char* kChunk = "dslaunch.offload.chunk_numel";
+constexpr const char* kPlacement = "dslaunch.offload.placement";
 constexpr const char* kEngine = "dslaunch.offload.engine";
 constexpr const char* kMoments = "dslaunch.offload.compress.moments";
 constexpr const char* kLossless = "dslaunch.offload.compress.lossless";
@@ -89,6 +90,7 @@ void Resolver::offload() {
     offload_folders();
     optimizer_portions();
     parameter_portions();
+    placement();
     pin_memory();
     disk_requests();
     transfer_formats();
@@ -189,6 +191,23 @@ void Resolver::parameter_portions() {
         derive(resident, make_value(int64_t{0}),
                "0, a rank's shard is in memory only where the plan has it in use");
     }
+}
+
+void Resolver::placement() {
+    OffloadConfig& offload = run_config().offload;
+    if (!offload.on_disk()) return unread(kPlacement, kOnlyOnDisk);
+    offload.adaptive = take_text(kPlacement) == "auto";
+    if (!offload.adaptive) return;
+    if (offload.parameters_in_memory_numel > 0)
+        problem(kParameters.key("max_in_cpu"),
+                fmt::format("says what stays in memory, and so does {} auto: give one of them",
+                            kPlacement));
+    const Value* moments = given(kMoments);
+    if (offload.optimizer == OffloadDevice::kNvme && moments != nullptr && moments->text != "none")
+        problem(kPlacement,
+                fmt::format("auto with {} {}: only what goes to disk is rounded, so that the "
+                            "results would depend on how fast the disk is; give one of them",
+                            kMoments, moments->text));
 }
 
 // What passes to and from the disks shares its buffers, so that one answer holds for all.

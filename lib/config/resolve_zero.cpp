@@ -63,7 +63,9 @@ void Resolver::shard_kind() {
     const std::string path = "dslaunch.shard";
     if (run_config().zero.stage == 0) return unread(path, "read only at ZeRO stages 1 to 3");
     // A word that is no kind has been reported by the schema's check.
-    if (const auto kind = shard_by_from_name(take_text(path))) run_config().zero.shard = *kind;
+    const std::string word = take_text(path);
+    if (const auto kind = shard_by_from_name(word)) run_config().zero.shard = *kind;
+    run_config().zero.shard_auto = word == "auto";
 }
 
 // Stages 2 and 3 keep only a rank's shard of the gradients, so that each micro step must be

@@ -94,6 +94,7 @@ class Resolver {
     void offload_folders();
     void optimizer_portions();
     void parameter_portions();
+    void placement();
     void pin_memory();
     void disk_requests();
     void transfer_formats();

@@ -81,6 +81,7 @@ struct ZeroConfig {
     int64_t reduce_bucket_numel = 500'000'000;  // reduce_bucket_size: gradient in one reduction
     // Stages 1 to 3.
     ShardBy shard = ShardBy::kFlat;  // dslaunch.shard
+    bool shard_auto = false;         // instead, what suits the job (plan/shard_choice.h)
     // Stage 3.
     int64_t prefetch_bucket_numel = 50'000'000;  // gathered ahead of use, at most
     int64_t live_numel_max = 1'000'000'000;      // gathered at one time, at most

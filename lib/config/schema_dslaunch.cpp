@@ -49,9 +49,9 @@ std::vector<KeySpec> dslaunch_keys() {
         {"dslaunch.communication.reduce", kString, "once", "once|micro_step", kSupported,
          "Reduce once a step or after each micro step; always micro_step at ZeRO stages 2 and 3",
          "", ""},
-        {"dslaunch.shard", kString, "flat", "flat|layer|group|row", kSupported,
+        {"dslaunch.shard", kString, "flat", "flat|layer|group|row|auto", kSupported,
          "How a bucket is dealt to ranks at ZeRO stages 1 to 3: equal ranges, whole segments, "
-         "whole parameters, rows of each parameter",
+         "whole parameters, rows of each parameter, or whichever moves and keeps least",
          "", ""},
         {"dslaunch.pipeline", kObject, "null", "", kNotYet, "Pipeline parallelism",
          "pipeline parallelism is not available yet in this version", ""},
@@ -75,6 +75,11 @@ std::vector<KeySpec> dslaunch_keys() {
          "Offload to nvme, beside zero_optimization and aio", "", ""},
         {"dslaunch.offload.chunk_numel", kInt, "null", ">0", kSupported,
          "Elements of optimizer states that pass through memory together, null: the plan chooses",
+         "", ""},
+        {"dslaunch.offload.placement", kString, "fixed", "fixed|auto", kSupported,
+         "What of the offloaded chunks stays in memory: what ratio and max_in_cpu say, or, from "
+         "step "
+         "to step, what was measured says (docs/offload.md)",
          "", ""},
         {"dslaunch.offload.engine", kString, "auto", "auto|io_uring|threads", kSupported,
          "How the disk is asked: by io_uring, by threads, or by io_uring where the kernel has it",

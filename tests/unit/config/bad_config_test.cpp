@@ -213,7 +213,7 @@ const std::vector<Bad>& bad_zeros() {
           "c:1:84: zero_optimization.zero_quantized_weights: compressed ZeRO communication is not "
           "available yet in this version"}},
         {"{zero_optimization: {stage: 1}, dslaunch: {shard: rows}}",
-         {"c:1:51: dslaunch.shard: must be one of flat, layer, group, row, not the string "
+         {"c:1:51: dslaunch.shard: must be one of flat, layer, group, row, auto, not the string "
           "\"rows\""}},
     };
     return table;
@@ -227,6 +227,15 @@ const std::vector<Bad>& bad_offloads() {
         {"{zero_optimization: {offload_optimizer: {device: nvme, nvme_path: /d}}}",
          {"c:1:50: zero_optimization.offload_optimizer.device: is not there at ZeRO stage 0: give "
           "zero_optimization.stage 1, which computes the same bits as stage 0"}},
+        {"{zero_optimization: {stage: 3, offload_param: {device: nvme, nvme_path: /d, max_in_cpu: "
+         "9}}, dslaunch: {offload: {placement: auto}}}",
+         {"c:1:89: zero_optimization.offload_param.max_in_cpu: says what stays in memory, and so "
+          "does dslaunch.offload.placement auto: give one of them"}},
+        {"{zero_optimization: {stage: 1, offload_optimizer: {device: nvme, nvme_path: /d}}, "
+         "dslaunch: {offload: {placement: auto, compress: {moments: bf16}}}}",
+         {"c:1:115: dslaunch.offload.placement: auto with dslaunch.offload.compress.moments bf16: "
+          "only what goes to disk is rounded, so that the results would depend on how fast the "
+          "disk is; give one of them"}},
         {"{zero_optimization: {stage: 2, offload_param: {device: cpu}}}",
          {"c:1:56: zero_optimization.offload_param.device: is not there at ZeRO stage 2: below "
           "stage 3 every rank keeps all parameters, as in DeepSpeed"}},

@@ -78,6 +78,21 @@ TEST_CASE("nothing is offloaded unless a device says so") {
     }
 }
 
+TEST_CASE("adaptive placement starts from the ratio") {
+    const Resolved result = with_optimizer(2, "device: nvme, nvme_path: /d, ratio: 0.75",
+                                           ", dslaunch: {offload: {placement: auto}}");
+    CHECK(result.config.offload.adaptive);
+    CHECK(result.config.offload.optimizer_ratio == 0.75);
+    CHECK(result.notes.empty());
+    CHECK_FALSE(with_optimizer(2, "device: nvme, nvme_path: /d").config.offload.adaptive);
+    const Resolved in_memory =
+        with_optimizer(2, "device: none", ", dslaunch: {offload: {placement: auto}}");
+    CHECK_FALSE(in_memory.config.offload.adaptive);
+    REQUIRE(in_memory.notes.size() == 1);
+    CHECK_THAT(in_memory.notes.front(),
+               Catch::Contains("dslaunch.offload.placement has no effect"));
+}
+
 TEST_CASE("every number of both tiers and of the disk is read") {
     const Resolved result = resolved(
         "{zero_optimization: {stage: 3, sub_group_size: 1e8, offload_optimizer: {device: nvme, "

@@ -1,5 +1,6 @@
 #include <fmt/core.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <set>
@@ -223,6 +224,8 @@ TEST_CASE("every offloaded plan is sound, and updates each chunk where it lies, 
                         world.offload.chunk_numel = 16384;
                         world.offload.slots = slots;
                         world.offload.ratio = flags == 3 ? 0.5 : 1.0;
+                        world.offload.adaptive = flags == 2 || flags == 4;
+                        world.offload.kept_chunks = 3;
                         world.accumulation = accumulation;
                         world.clip = (flags & 1) != 0;
                         world.half = (flags & 2) != 0;
@@ -465,6 +468,45 @@ TEST_CASE("the part of the chunks that the ratio leaves in memory is spread over
         CHECK(static_cast<double>(plan.chunks.turns.size()) == ratio * static_cast<double>(chunks));
         CHECK(bytes_on_disk(plan, BufferKind::kMoments) ==
               static_cast<int64_t>(ratio * 8 * 8 * kLayerNumel));
+    }
+}
+
+TEST_CASE("chunks are kept one after the other, spread over the step, the frozen ones last") {
+    const ModelInfo model = model_of(9);
+    const int64_t chunks = 9 * kLayerNumel / 16384;
+    std::set<int> before;
+    for (int64_t kept = 0; kept <= chunks; ++kept) {
+        World world;
+        world.offload = {true, true, 16384, 2};
+        world.offload.adaptive = true;
+        world.offload.kept_chunks = kept;
+        const StateChunks held = world.plans(model).front().chunks;
+        world.offload.kept_chunks = 0;
+        const std::vector<int> turns = world.plans(model).front().chunks.turns;
+        const auto position_of = [&](int c) { return std::ranges::find(turns, c) - turns.begin(); };
+        REQUIRE(std::ssize(held.keep_order) == chunks);
+        std::set<int> now;
+        for (int c = 0; c < static_cast<int>(held.all.size()); ++c)
+            if (held.all[static_cast<size_t>(c)].kept()) now.insert(c);
+        CAPTURE(kept);
+        CHECK(std::ssize(now) == kept);
+        // Nested: a chunk more moves that chunk alone.
+        CHECK(std::ranges::includes(now, before));
+        before = now;
+        // Of 32 chunks that are updated, 4 are kept of every 8 once 16 are, and so on.
+        const int64_t updated = std::min<int64_t>(kept, 32);
+        CHECK(std::ssize(held.turns) == 32 - updated);
+        for (const int64_t parts : {2, 4, 8, 16, 32}) {
+            if (kept % parts != 0 || kept > 32) continue;
+            for (int64_t part = 0; part < parts; ++part)
+                CHECK(std::ranges::count_if(
+                          std::span(held.keep_order).first(static_cast<size_t>(kept)), [&](int c) {
+                              return position_of(c) * parts / 32 == part;
+                          }) == kept / parts);
+        }
+        for (int64_t i = 32; i < chunks; ++i)
+            CHECK(held.all[static_cast<size_t>(held.keep_order[static_cast<size_t>(i)])].passes ==
+                  false);
     }
 }
 

@@ -4,13 +4,8 @@
 
 #include <ATen/ATen.h>
 
-#include <fmt/core.h>
-#include <unistd.h>
-
-#include <atomic>
 #include <cmath>
 #include <functional>
-#include <list>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -18,11 +13,13 @@
 #include <vector>
 
 #include "bring_weights.h"
+#include "forced_placement.h"
 #include "graph/compute_context.h"
 #include "graph/device_rewrite.h"
 #include "graph/measure.h"
 #include "graph/precision.h"
 #include "metrics_keeper.h"
+#include "offload_files.h"
 #include "runtime/trainer.h"
 #include "support/script_module.h"
 #include "support/world.h"
@@ -96,7 +93,7 @@ struct TrainingCase {
     std::function<TrainedModel()> make_model = small_model;
     bool losses_late = false;  // SegmentRunnerOptions::read_losses_late
     OffloadPlan offload = {};
-    std::map<int64_t, int64_t> kept_after = {};  // step -> chunks that are kept from then on
+    KeptAfter kept_after = {};
 
     [[nodiscard]] int world_size() const {
         int ranks = 0;
@@ -255,36 +252,19 @@ inline void collect_tensors(TrainingSetup& setup, const std::vector<int64_t>& sl
     }
 }
 
-// Null where the plan puts nothing on disk.
-inline std::unique_ptr<OffloadFile> offload_file(const Planned& planned, int rank) {
-    const Bytes bytes = StateStore::bytes_on_disk(planned.plan, planned.options.chunk_format());
-    if (bytes.value == 0) return nullptr;
-    OffloadConfig config;
-    config.engine = OffloadEngine::kThreads;
-    static std::atomic<int> jobs{0};
-    return std::make_unique<OffloadFile>(
-        config, SwapPlace{{"/tmp"}, fmt::format("test-{}-{}", ::getpid(), ++jobs), rank}, bytes);
-}
-
 inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,
                               InProcessRank& self) {
     TrainingSetup setup(job);
     const Planned planned(job, setup, self.collectives->topology());
     const std::unique_ptr<OffloadFile> offload =
-        offload_file(planned, self.collectives->topology().rank());
+        offload_file(planned.plan, planned.options.chunk_format());
     ZeroState state(
         setup.model(), planned.place(setup), slices, *self.arena, *self.group, *self.collectives,
         {job.optimizer, job.clipping, job.precision.compute, job.precision.skip_nonfinite_steps},
         offload.get());
-    std::list<StepPlan> later;
-    const auto adapt = [&](const StepRun& run) -> const StepPlan* {
-        const auto kept = job.kept_after.find(run.step);
-        if (kept == job.kept_after.end()) return nullptr;
-        StepPlanOptions options = planned.options;
-        options.offload.kept_chunks = kept->second;
-        return &later.emplace_back(make_step_plan(setup.info, setup.layout, options));
-    };
-    RankOutcome outcome = train_with(job, setup, planned.plan, state, *self.collectives, adapt);
+    ForcedPlacement forced(job.kept_after, setup.info, setup.layout, planned.options);
+    RankOutcome outcome = train_with(job, setup, planned.plan, state, *self.collectives,
+                                     [&](const StepRun& run) { return forced.after(run); });
     bring_into_model(state, setup.model());
     collect_tensors(setup, state.slice_steps(), outcome);
     self.collectives->barrier();

@@ -230,6 +230,48 @@ TEST_CASE("chunks that move between memory and disk from step to step leave the 
                 }
 }
 
+TEST_CASE("memory of chunks that are given back leaves the process, and its account") {
+    constexpr int64_t kWidth = 2048;
+    TrainingCase job{"wide"};
+    job.make_model = [] {
+        return testing::TrainedModel{
+            test::script_model("def forward(self, x: Tensor, y: Tensor) -> Tensor:\n"
+                               "    return (torch.matmul(x, self.w).mean() - y.mean()) ** 2\n",
+                               {{"w", at::zeros({kWidth, kWidth})}}),
+            {},
+            [](const SegmentedModel&, int64_t) {
+                return std::vector<c10::IValue>{at::ones({1, kWidth}), at::ones({1, 1})};
+            }};
+    };
+    job.stage = 3;
+    job.micro_step = true;
+    job.clipping = 1;
+    job.bucket_numel_max = kWidth * kWidth;
+    job.block_numel = 16 * 1024;
+    job.steps = 6;
+    job.offload = {true, true, kWidth * kWidth / 16, 2};
+    job.offload.adaptive = true;
+    job.kept_after = {{2, 16}, {4, 0}};
+    const std::vector<nlohmann::json> lines = testing::train_world(job).front().metrics;
+    REQUIRE(lines.size() == 6);
+    const auto memory = [&](size_t step, const char* kind) {
+        return lines[step - 1].at("memory").at(kind).get<int64_t>();
+    };
+    const auto resident = [&](size_t step) {
+        return lines[step - 1].at("rss_bytes").get<int64_t>();
+    };
+    const int64_t copy = 4 * kWidth * kWidth;
+    CHECK(memory(4, "parameters") - memory(2, "parameters") == copy);
+    CHECK(memory(4, "moments") == 2 * copy);
+    CHECK(memory(4, "gradients") - memory(2, "gradients") == copy);
+    for (const size_t step : {2, 6}) {
+        CAPTURE(step, resident(step), resident(4), copy);
+        CHECK(memory(step, "moments") == 0);
+        // Parameters, two moments and the sums of gradients, but for what else comes and goes.
+        CHECK(std::llabs(resident(4) - resident(step) - 4 * copy) < copy / 4);
+    }
+}
+
 TEST_CASE("gradients that wait for the norm leave memory with the states, but for their slots") {
     for (const int stage : {1, 2, 3}) {
         TrainingCase job = offload_case({2}, stage);

@@ -1,5 +1,8 @@
 #include "runtime/executor/executor.h"
 
+#include <map>
+#include <set>
+
 #include "base/error.h"
 #include "support/catch.h"
 
@@ -10,10 +13,12 @@ namespace {
 // Records the order in which instructions start and end, and fails or blocks on demand.
 class FakeRunner final : public InstructionRunner {
   public:
-    explicit FakeRunner(const StepPlan& plan) : plan_(plan) {}
+    explicit FakeRunner(const StepPlan& plan) : plan_(&plan) {}
+
+    void change_plan(const StepPlan& plan) { plan_ = &plan; }
 
     void run(const Instruction& instruction) override {
-        const auto index = static_cast<int>(&instruction - plan_.instructions.data());
+        const auto index = static_cast<int>(&instruction - plan_->instructions.data());
         {
             const std::lock_guard lock(mutex_);
             for (const int wait : instruction.waits)
@@ -38,7 +43,7 @@ class FakeRunner final : public InstructionRunner {
     }
 
     void begin_step() {
-        ended_.assign(plan_.instructions.size(), false);
+        ended_.assign(plan_->instructions.size(), false);
         order_.clear();
     }
 
@@ -49,7 +54,7 @@ class FakeRunner final : public InstructionRunner {
     std::vector<int> order_;
 
   private:
-    const StepPlan& plan_;
+    const StepPlan* plan_;
     std::mutex mutex_;
     std::condition_variable changed_;
     bool poisoned_ = false;
@@ -93,6 +98,37 @@ TEST_CASE("every instruction runs once a step, after what it waits for") {
         CHECK(executor.instructions_done() == 50 * plan.instructions.size());
         CHECK(executor.current(Lane::kCompute) == -1);
     }
+}
+
+TEST_CASE(
+    "steps of another plan run by the lanes that there are, and those that it needs besides") {
+    std::vector<StepPlan> plans = {real_plan(1), real_plan(4), real_plan(2)};
+    for (Instruction& instruction : plans[0].instructions) instruction.lane = Lane::kCompute;
+    FakeRunner runner(plans[0]);
+    std::mutex mutex;
+    std::map<Lane, std::set<std::thread::id>> started;
+    Executor executor(plans[0], runner, [&](Lane lane) {
+        const std::lock_guard lock(mutex);
+        started[lane].insert(std::this_thread::get_id());
+    });
+    uint64_t done = 0;
+    for (const size_t p : {0, 1, 2, 0, 1}) {
+        runner.change_plan(plans[p]);
+        executor.change_plan(plans[p]);
+        for (int step = 0; step < 20; ++step) {
+            runner.begin_step();
+            executor.run_step();
+            CHECK(runner.order_.size() == plans[p].instructions.size());
+            CHECK(executor.spans().size() == plans[p].instructions.size());
+        }
+        done += 20 * plans[p].instructions.size();
+    }
+    CHECK(runner.waits_kept_);
+    CHECK(executor.instructions_done() == done);
+    // A lane has one thread for good: disks are asked by the thread that began to.
+    const std::lock_guard lock(mutex);
+    CHECK(started.size() == 2);
+    for (const auto& [lane, threads] : started) CHECK(threads.size() == 1);
 }
 
 TEST_CASE("an error in either lane ends the step, names the instruction and poisons what blocks") {

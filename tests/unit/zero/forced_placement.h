@@ -1,0 +1,38 @@
+// Placement that is changed after given steps, through the seam that adaptive placement uses.
+#pragma once
+
+#include <list>
+#include <map>
+
+#include "plan/step_plan.h"
+#include "runtime/trainer.h"
+
+namespace dslaunch::testing {
+
+using KeptAfter = std::map<int64_t, int64_t>;  // step -> chunks that are kept from then on
+
+class ForcedPlacement {
+  public:
+    // All must outlive this.
+    ForcedPlacement(const KeptAfter& kept_after, const ModelInfo& info, const FlatLayout& layout,
+                    const StepPlanOptions& options)
+        : kept_after_(kept_after), info_(info), layout_(layout), options_(options) {}
+
+    // TrainerParts::adapt.
+    [[nodiscard]] const StepPlan* after(const StepRun& run) {
+        const auto kept = kept_after_.find(run.step);
+        if (kept == kept_after_.end()) return nullptr;
+        StepPlanOptions options = options_;
+        options.offload.kept_chunks = kept->second;
+        return &plans_.emplace_back(make_step_plan(info_, layout_, options));
+    }
+
+  private:
+    const KeptAfter& kept_after_;
+    const ModelInfo& info_;
+    const FlatLayout& layout_;
+    const StepPlanOptions& options_;
+    std::list<StepPlan> plans_;
+};
+
+}  // namespace dslaunch::testing

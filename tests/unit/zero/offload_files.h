@@ -1,0 +1,26 @@
+// Offload files of ranks as threads, under /tmp.
+#pragma once
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <memory>
+
+#include "zero/state_store.h"
+
+namespace dslaunch::testing {
+
+// Null where the plan puts nothing on disk.
+inline std::unique_ptr<OffloadFile> offload_file(const StepPlan& plan, const ChunkFormat& format) {
+    const Bytes bytes = StateStore::bytes_on_disk(plan, format);
+    if (bytes.value == 0) return nullptr;
+    OffloadConfig config;
+    config.engine = OffloadEngine::kThreads;
+    static std::atomic<int> jobs{0};
+    return std::make_unique<OffloadFile>(
+        config, SwapPlace{{"/tmp"}, fmt::format("test-{}-{}", ::getpid(), ++jobs), plan.rank},
+        bytes);
+}
+
+}  // namespace dslaunch::testing

@@ -44,7 +44,7 @@ struct DiskRates {
 
 // The fewest bytes through the busiest host's disks, where anything is offloaded; then the smallest
 // share of the rank that owns most, which it updates; then the fewest bytes sent. Less than a
-// hundredth is no difference, and without one it is flat. Rates turn bytes into seconds and do not
+// twentieth is no difference, and without one it is flat. Rates turn bytes into seconds and do not
 // change which is fewest, so that hosts with other disks come to the same choice.
 [[nodiscard]] ShardBy choose_shard(std::span<const ShardCost> costs);
 

@@ -98,7 +98,7 @@ TEST_CASE("rows are chosen where blocks are too few to be shared out evenly") {
     CHECK(choose_shard(job.costs(model)) == ShardBy::kRow);
 }
 
-TEST_CASE("less than a hundredth is no reason to leave flat") {
+TEST_CASE("less than a twentieth is no reason to leave flat") {
     std::vector<ShardCost> costs(kShardKinds);
     for (size_t kind = 0; kind < kShardKinds; ++kind) {
         costs[kind].by = static_cast<ShardBy>(kind);
@@ -106,10 +106,10 @@ TEST_CASE("less than a hundredth is no reason to leave flat") {
         costs[kind].read = Bytes{100'000};
     }
     CHECK(choose_shard(costs) == ShardBy::kFlat);
-    costs[2].read = Bytes{99'100};
-    costs[3].balance.numel_max = 995;
+    costs[2].read = Bytes{95'100};
+    costs[3].balance.numel_max = 951;
     CHECK(choose_shard(costs) == ShardBy::kFlat);
-    costs[2].read = Bytes{98'900};
+    costs[2].read = Bytes{94'900};
     CHECK(choose_shard(costs) == ShardBy::kGroup);
     costs[3].balance.numel_max = 900;  // disks come first
     CHECK(choose_shard(costs) == ShardBy::kGroup);

@@ -11,13 +11,15 @@
 namespace dslaunch {
 
 struct HostAdmission {
+    ProgramMemory program;  // as it was before anything of the plan was taken
     HostNeed need;
     std::vector<TierVerdict> verdicts;
     std::string advice;  // where something does not fit
 };
 
-// What SETUP's plans need of PLACE's host.
-[[nodiscard]] HostNeed need_of_host(const JobSetup& setup, const Topology& place);
+// What SETUP's plans need of PLACE's host, beside PROGRAM in each rank.
+[[nodiscard]] HostNeed need_of_host(const JobSetup& setup, const Topology& place,
+                                    const ProgramMemory& program);
 
 // Of PLACE's host. PROCESSES: how many like this one hold their memory already and are ranks of the
 // job, or stand for one. REQUIRES: not for a GPU. Throws Error{kDisk} for a folder of nvme_path

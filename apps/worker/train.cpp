@@ -28,6 +28,7 @@
 #include "runtime/data/batch_loader.h"
 #include "runtime/evaluator.h"
 #include "runtime/heartbeat.h"
+#include "runtime/lending_allocator.h"
 #include "runtime/model_buffers.h"
 #include "runtime/rank_device.h"
 #include "runtime/reporter.h"
@@ -89,6 +90,7 @@ void keep_freed_memory() {
     ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
     ::mallopt(M_TRIM_THRESHOLD, -1);
     ::mallopt(M_TOP_PAD, 4 << 20);  // a limit on data counts it
+    keep_large_blocks();
 }
 
 // Ranks that share this machine's processors out among them stay on their own; where other work may
@@ -204,8 +206,8 @@ class TrainRole {
     // What the host's ranks are about to take, and whether it is there.
     void check_room_for_job() {
         if (setup_.on_gpu) return;
-        const HostAdmission host = admit_host(setup_, place_, place_.local_world_size());
-        need_ = host.need;
+        admission_ = admit_host(setup_, place_, place_.local_world_size());
+        const HostAdmission& host = *admission_;
         if (first()) log_info("admission", "\n{}", admission_table(host.need, host.verdicts));
         require_admission(host.need, host.verdicts, host.advice);
     }
@@ -369,9 +371,9 @@ class TrainRole {
 
     // The estimate is of the placement that had most in memory.
     void count_kept_chunks() {
-        if (!need_) return;
+        if (!admission_) return;
         setup_.plan_options = placement_->largest();
-        need_ = need_of_host(setup_, place_);
+        admission_->need = need_of_host(setup_, place_, admission_->program);
     }
 
     void finish(const TrainResult& result, ParameterState& state) {
@@ -386,7 +388,8 @@ class TrainRole {
         state.bring_weights(use);
         if (!first()) return;
         if (placement_) count_kept_chunks();
-        if (need_) log_info("admission", "{}", estimate_text(*need_, result.peak_rss));
+        if (admission_)
+            log_info("admission", "{}", estimate_text(admission_->need, result.peak_rss));
         move_to_device(*setup_.model, c10::kCPU);  // so that any machine can load what is written
         std::string text = fmt::format("trained {} steps, loss {:.4f}", result.steps, result.loss);
         if (result.eval_loss) text += fmt::format(", held-out loss {:.4f}", *result.eval_loss);
@@ -406,7 +409,7 @@ class TrainRole {
     Topology place_;
     RankDevice gpu_;  // ends after everything that lies on it
     JobSetup setup_;
-    std::optional<HostNeed> need_;
+    std::optional<HostAdmission> admission_;
     std::optional<ShardMap> shards_;
     std::optional<OffloadFile> offload_;
     JobComm comm_;

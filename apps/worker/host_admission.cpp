@@ -1,5 +1,9 @@
 #include "worker/host_admission.h"
 
+#include <malloc.h>
+
+#include <algorithm>
+
 #include "plan/memory_choice.h"
 #include "runtime/comm/arena.h"
 #include "zero/zero_state.h"
@@ -8,14 +12,14 @@ namespace dslaunch {
 
 namespace {
 
-HostNeed need_of(const JobSetup& setup, const Topology& place) {
+HostNeed need_of(const JobSetup& setup, const Topology& place, const ProgramMemory& program) {
     const ShardMap shards(setup.layout, setup.partition.get(), setup.plan_options.stage, place,
                           setup.plan_options.offload.parameters);
     ArenaLayout arena(place.local_world_size());
     (void)ZeroState::add_slices(
         {&setup.layout, setup.partition.get(), &setup.plan_options, &setup.plan, &shards},
         setup.config().precision.compute, arena);
-    return host_need(make_host_plans(setup, place), arena.total_bytes());
+    return host_need(make_host_plans(setup, place), arena.total_bytes(), program);
 }
 
 MemoryChoice choice_of(const RunConfig& config) {
@@ -39,12 +43,34 @@ RunConfig with_choice(RunConfig config, const MemoryChoice& choice) {
     return config;
 }
 
+// Bytes of the largest gradient of a parameter that the backward of SEGMENT makes.
+Bytes largest_gradient(const ModelInfo& info, const SegmentInfo& segment) {
+    Bytes largest;
+    for (const int p : segment.parameters) {
+        const ParameterInfo& parameter = info.parameters[static_cast<size_t>(p)];
+        if (parameter.trainable)
+            largest = std::max(largest, Bytes{parameter.numel * parameter.element_bytes});
+    }
+    return largest;
+}
+
 // INFO with NUMERATOR / DENOMINATOR of its rows: what a row takes is taken to be the same.
 ModelInfo with_rows(ModelInfo info, int64_t numerator, int64_t denominator) {
     const auto scale = [&](Bytes& bytes) { bytes.value = bytes.value * numerator / denominator; };
+    // Gradients of parameters do not shrink with the rows.
+    const auto scale_above = [&](Bytes& bytes, Bytes fixed) {
+        fixed = std::min(bytes, fixed);
+        Bytes rest = bytes - fixed;
+        scale(rest);
+        bytes = fixed + rest;
+    };
     for (SegmentInfo& segment : info.segments) {
         scale(segment.output_bytes);
         scale(segment.activation_bytes);
+        scale(segment.forward_peak);
+        scale(segment.forward_blocks);
+        scale_above(segment.backward_peak, largest_gradient(info, segment));
+        scale_above(segment.backward_blocks, largest_gradient(info, segment));
         segment.forward_flops = segment.forward_flops * numerator / denominator;
     }
     scale(info.batch_bytes);
@@ -52,28 +78,34 @@ ModelInfo with_rows(ModelInfo info, int64_t numerator, int64_t denominator) {
 }
 
 std::optional<HostNeed> need_with(const JobSetup& setup, const Topology& place,
-                                  const MemoryChoice& choice) {
+                                  const ProgramMemory& program, const MemoryChoice& choice) {
     if (choice.optimizer_on_disk && choice.stage < 1) return {};
     if (choice.parameters_on_disk && choice.stage < 3) return {};
     JobSetup other;
     other.resolved.config = with_choice(setup.config(), choice);
     if (!why_unsupported(other.config()).empty()) return {};
     other.info = with_rows(setup.info, choice.micro_rows, setup.config().batch.micro_rows);
-    plan_job(other, place);
-    return need_of(other, place);
+    lay_out_job(other, place);
+    if (!why_no_plan(other).empty()) return {};
+    other.plan = make_plan(other, place);
+    return need_of(other, place, program);
 }
 
 }  // namespace
 
 HostAdmission admit_host(const JobSetup& setup, const Topology& place, int processes) {
+    ::malloc_trim(0);  // what the trial run has let go of is no part of the program
+    const ProgramMemory program = read_program_memory();
     ChoiceSearch search;
     search.from = choice_of(setup.config());
     search.segments = static_cast<int64_t>(setup.info.segments.size());
     search.limits = {read_memory_state(), processes,
                      read_disk_room(setup.config().offload.nvme_paths)};
-    search.need_of = [&](const MemoryChoice& choice) { return need_with(setup, place, choice); };
+    search.need_of = [&](const MemoryChoice& choice) {
+        return need_with(setup, place, program, choice);
+    };
     HostAdmission admission;
-    admission.need = need_of(setup, place);
+    admission.need = need_of(setup, place, program);
     admission.verdicts = admit(admission.need, search.limits);
     if (!all_fit(admission.verdicts))
         admission.advice = admission_advice(search, admission.verdicts);

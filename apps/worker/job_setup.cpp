@@ -246,18 +246,24 @@ JobSetup set_up_job(const JobArguments& arguments, const Topology& place) {
     const std::vector<c10::IValue> batch =
         assume_tokens ? token_zeros(setup) : open_and_check_data(setup, place);
     setup.info = measure_batch(setup, on_device(batch, device), place);
-    plan_job(setup, place);
+    lay_out_job(setup, place);
+    if (const std::string why = why_no_plan(setup); !why.empty())
+        fail(ExitCode::kConfig, "{}", why);
+    setup.plan = make_plan(setup, place);
     return setup;
 }
 
-void plan_job(JobSetup& setup, const Topology& place) {
+void lay_out_job(JobSetup& setup, const Topology& place) {
     const RunConfig& config = setup.config();
     setup.layout = make_flat_layout(setup.info, layout_options(config, setup.on_gpu));
     setup.partition = std::make_unique<Partition>(
         make_partition(setup.layout, setup.info, config.zero.shard, place.world_size()));
     setup.plan_options = plan_options(config, place, setup.on_gpu);
     setup.plan_options.partition = setup.partition.get();
-    setup.plan = make_plan(setup, place);
+}
+
+std::string why_no_plan(const JobSetup& setup) {
+    return too_many_chunks(setup.layout, setup.partition.get(), setup.plan_options.offload);
 }
 
 StepPlan make_plan(const JobSetup& setup, const Topology& place) {

@@ -48,9 +48,13 @@ struct JobSetup {
 // Throws Error{kConfig} with all problems of the config, Error{kInput} for model and data.
 [[nodiscard]] JobSetup set_up_job(const JobArguments& arguments, const Topology& place);
 
-// Layout, partition, options and plan from what SETUP has: the config, the model's measures, and
-// whether it is for a GPU.
-void plan_job(JobSetup& setup, const Topology& place);
+// Layout, partition and options from what SETUP has: the config, the model's measures, and whether
+// it is for a GPU.
+void lay_out_job(JobSetup& setup, const Topology& place);
+
+// What of the config forbids a plan for the model that SETUP has laid out, as an error's message;
+// empty: nothing.
+[[nodiscard]] std::string why_no_plan(const JobSetup& setup);
 
 // What a config asks for that cannot be trained yet, as an error's message; empty: nothing.
 [[nodiscard]] std::string why_unsupported(const RunConfig& config);

@@ -162,7 +162,7 @@ int plan_main(int argc, char** argv) {
     if (arguments.compare == "shard") {
         print_shards(setup, arguments);
     } else if (arguments.compare == "cache") {
-        fmt::print("{}", compare_caches(setup, place, arguments.json));
+        fmt::print("{}", compare_caches(setup, arguments.json));
     } else if (arguments.json) {
         print_json(setup, arguments);
     } else {

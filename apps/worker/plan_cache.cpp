@@ -59,8 +59,8 @@ struct Row {
     SlotTraffic traffic;
 };
 
-std::vector<Row> rows_of(const JobSetup& setup, const Topology& place) {
-    const StepPlan plan = make_plan(setup, place);
+std::vector<Row> rows_of(const JobSetup& setup) {
+    const StepPlan& plan = setup.plan;
     const SlotTrace trace = slot_trace(plan, setup.plan_options.chunk_format());
     std::vector<Row> rows;
     for (const int64_t slots : slot_numbers(std::ssize(plan.chunks.turns), plan.chunk_slots)) {
@@ -129,14 +129,14 @@ std::string json_of(const JobSetup& setup, const std::vector<Row>& rows, const D
 
 }  // namespace
 
-std::string compare_caches(const JobSetup& setup, const Topology& place, bool json) {
+std::string compare_caches(const JobSetup& setup, bool json) {
     if (setup.plan.chunks.turns.empty())
         fail(ExitCode::kConfig,
              "--compare cache: nothing passes between memory and disk; set "
              "zero_optimization.offload_optimizer (stage 1 to 3) or offload_param (stage 3) to "
              "device nvme with an nvme_path");
     const DiskRates rates = stored_rates(setup.config().offload);
-    const std::vector<Row> rows = rows_of(setup, place);
+    const std::vector<Row> rows = rows_of(setup);
     return json ? json_of(setup, rows, rates) : table_of(setup, rows, rates);
 }
 

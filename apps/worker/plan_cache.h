@@ -8,8 +8,8 @@
 
 namespace dslaunch {
 
-// Of the rank at PLACE, as a table or one JSON object. Throws Error{kConfig}: nothing passes
-// through slots.
-[[nodiscard]] std::string compare_caches(const JobSetup& setup, const Topology& place, bool json);
+// Of the rank that SETUP's plan is of, as a table or one JSON object. Throws Error{kConfig}:
+// nothing passes through slots.
+[[nodiscard]] std::string compare_caches(const JobSetup& setup, bool json);
 
 }  // namespace dslaunch

@@ -28,6 +28,7 @@
 #include "runtime/data/batch_loader.h"
 #include "runtime/evaluator.h"
 #include "runtime/heartbeat.h"
+#include "runtime/lending_allocator.h"
 #include "runtime/model_buffers.h"
 #include "runtime/rank_device.h"
 #include "runtime/reporter.h"
@@ -88,6 +89,7 @@ void keep_freed_memory() {
     ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
     ::mallopt(M_TRIM_THRESHOLD, -1);
     ::mallopt(M_TOP_PAD, 4 << 20);  // a limit on data counts it
+    keep_large_blocks();
 }
 
 // Ranks that share this machine's processors out among them stay on their own; where other work may

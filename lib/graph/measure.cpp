@@ -4,13 +4,20 @@
 #include <ATen/record_function.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "base/error.h"
+#include "base/memory_shortage.h"
 #include "graph/compute_context.h"
 #include "graph/device_rewrite.h"
 #include "graph/precision.h"
+#include "graph/tensor_meter.h"
+#include "graph/torch_reason.h"
+#include "graph/trial_backward.h"
 
 namespace dslaunch {
 
@@ -57,7 +64,8 @@ class OperatorTrace {
     // Storages that were there before are not counted when an operator returns a view of them.
     void ignore(const at::Tensor& tensor) {
         if (tensor.has_storage())
-            ignored_.emplace(tensor.storage().unsafeGetStorageImpl(), tensor.storage());
+            ignored_.emplace(tensor.storage().unsafeGetStorageImpl(),
+                             tensor.storage().getWeakStorageImpl());
     }
 
     // As ignore, until the next take_kept_bytes.
@@ -65,16 +73,20 @@ class OperatorTrace {
         passing_.insert(tensor.storage().unsafeGetStorageImpl());
     }
 
-    // Bytes of the storages made since the last call that something besides this trace still holds.
+    // Bytes of the storages made since they were last forgotten that something still holds.
     [[nodiscard]] int64_t take_kept_bytes() {
         int64_t kept = 0;
         for (const auto& [pointer, storage] : storages_)
-            if (storage.use_count() > 1 && ignored_.count(pointer) == 0 &&
-                passing_.count(pointer) == 0)
-                kept += static_cast<int64_t>(storage.nbytes());
+            if (!storage.expired() && ignored_.count(pointer) == 0 && passing_.count(pointer) == 0)
+                kept += static_cast<int64_t>(pointer->nbytes());
+        forget();
+        return kept;
+    }
+    // Storages and FLOPs since the last call are nobody's.
+    void forget() {
         storages_.clear();
         passing_.clear();
-        return kept;
+        flops_ = 0;
     }
     // Classes of the last cross entropy, 0 when there was none.
     [[nodiscard]] int64_t classes() const { return classes_; }
@@ -115,7 +127,8 @@ class OperatorTrace {
         for (const IValue& output : outputs) {
             static_cast<void>(map_tensors(output, [&](const at::Tensor& tensor) {
                 if (tensor.has_storage())
-                    storages_.emplace(tensor.storage().unsafeGetStorageImpl(), tensor.storage());
+                    storages_.emplace(tensor.storage().unsafeGetStorageImpl(),
+                                      tensor.storage().getWeakStorageImpl());
                 return tensor;
             }));
         }
@@ -156,9 +169,10 @@ class OperatorTrace {
     std::vector<std::string_view> calls_;  // the operators under way, the outermost first
     int64_t classes_ = 0;
     int64_t kernel_flops_ = 0;  // of the convolution under way
-    std::unordered_map<const c10::StorageImpl*, c10::Storage> storages_;  // held, so that no
-                                                                          // address comes twice
-    std::unordered_map<const c10::StorageImpl*, c10::Storage> ignored_;
+    // A weak reference lets the data go and keeps the address from coming twice.
+    using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
+    std::unordered_map<const c10::StorageImpl*, WeakStorage> storages_;
+    std::unordered_map<const c10::StorageImpl*, WeakStorage> ignored_;
     std::unordered_set<const c10::StorageImpl*> passing_;
 };
 
@@ -197,8 +211,81 @@ std::vector<at::Tensor> tensors_of(const Model& model) {
     return tensors;
 }
 
+// The most that a segment's backward takes, found by running one of each sort.
+class BackwardTrials {
+  public:
+    BackwardTrials(const SegmentedModel& segmented, TensorMeter& meter)
+        : segmented_(segmented), meter_(meter) {}
+
+    // Fills what INFO has not yet of segment INDEX, after the forward of INPUTS that gave BOUNDARY.
+    // BEFORE: what lived on the meter before that. Throws Error{kInput}.
+    void measure(size_t index, SegmentInfo& info, Boundary boundary,
+                 const std::vector<IValue>& inputs, const TensorMeter::Counts& before) {
+        const auto [found, fresh] = peaks_.try_emplace(sort_of(index, info, inputs));
+        if (fresh) found->second = run(index, info, std::move(boundary), inputs, before);
+        info.backward_peak = found->second.peak;
+        info.backward_blocks = found->second.blocks;
+    }
+
+  private:
+    struct Peak {
+        Bytes peak;
+        Bytes blocks;
+    };
+
+    Peak run(size_t index, const SegmentInfo& info, Boundary boundary,
+             const std::vector<IValue>& inputs, const TensorMeter::Counts& before) {
+        const int64_t kept = meter_.live().large_bytes;
+        meter_.restart_peak();
+        try {
+            trial_backward(segmented_.model(), info.parameters, std::move(boundary),
+                           index + 1 == segmented_.segments().size(), inputs);
+        } catch (const std::exception& error) {
+            if (is_memory_shortage(error))
+                fail(ExitCode::kSetup, "the backward of segment {} ({}): {}", index, info.name,
+                     memory_shortage_text(torch_reason(error.what())));
+            fail(ExitCode::kInput, "the backward of segment {} ({}) failed: {}", index, info.name,
+                 torch_reason(error.what()));
+        }
+        return {Bytes{meter_.peak().small_bytes - before.small_bytes + kept - before.large_bytes},
+                Bytes{meter_.peak().large_bytes - kept}};
+    }
+
+    // Segments that agree in this do the same. (Equal layers share one Code.)
+    using Sort = std::tuple<const torch::jit::Code*, int64_t, int64_t, int64_t, int64_t, int64_t>;
+
+    [[nodiscard]] Sort sort_of(size_t index, const SegmentInfo& info,
+                               const std::vector<IValue>& inputs) const {
+        int64_t trained = 0;
+        for (const int parameter : info.parameters)
+            trained += segmented_.model()
+                           .parameters()[static_cast<size_t>(parameter)]
+                           .tensor.requires_grad();
+        int64_t leaves = 0;
+        for (const IValue& input : inputs) {
+            static_cast<void>(map_tensors(input, [&](const at::Tensor& tensor) {
+                leaves += tensor.requires_grad();
+                return tensor;
+            }));
+        }
+        return {segmented_.segments()[index].code.get(),
+                info.output_bytes.value,
+                info.activation_bytes.value,
+                info.forward_peak.value,
+                trained,
+                leaves};
+    }
+
+    const SegmentedModel& segmented_;
+    TensorMeter& meter_;
+    std::map<Sort, Peak> peaks_;
+};
+
 void trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs, ModelInfo& info) {
+    const c10::Device device = device_of(segmented.model());
+    TensorMeter meter;
     OperatorTrace trace;
+    BackwardTrials backwards(segmented, meter);
     for (const at::Tensor& tensor : tensors_of(segmented.model())) trace.ignore(tensor);
     for (size_t s = 0; s < info.segments.size(); ++s) {
         SegmentInfo& segment = info.segments[s];
@@ -212,16 +299,24 @@ void trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs,
         std::optional<ParametersAs> half(std::in_place, segmented.model(), segment.parameters,
                                          segmented.lowered().compute_dtype);
         for (const at::Tensor& tensor : half->cast()) trace.ignore_once(tensor);
-        Boundary boundary = segmented.forward(s, inputs, {}, device_of(segmented.model()));
+        const TensorMeter::Counts before = meter.live();
+        meter.restart_peak();
+        Boundary boundary = segmented.forward(s, inputs, {}, device);
         segment.forward_flops = trace.take_flops();
+        const int64_t kept_large = meter.live().large_bytes;
+        segment.forward_peak =
+            Bytes{meter.peak().small_bytes - before.small_bytes + kept_large - before.large_bytes};
+        segment.forward_blocks = Bytes{meter.peak().large_bytes - kept_large};
         segment.output_bytes = Bytes{boundary.bytes()};
         segment.backward = !boundary.producers.empty();
         // Only the autograd graph on the producers is left to hold what backward needs.
-        inputs = std::move(boundary.values);
-        boundary.leaves.clear();
-        const int64_t kept = trace.take_kept_bytes();
+        std::vector<IValue> outputs = std::move(boundary.values);
+        segment.activation_bytes = Bytes{segment.backward ? trace.take_kept_bytes() : 0};
+        if (segment.backward && device.is_cpu())
+            backwards.measure(s, segment, std::move(boundary), inputs, before);
+        trace.forget();
         half.reset();
-        segment.activation_bytes = Bytes{segment.backward ? kept : 0};
+        inputs = std::move(outputs);
         // What this segment read of the archive is not needed soon: a rank's peak while it loads
         // is one segment, not the model.
         for (const int parameter : segment.parameters)

@@ -1,5 +1,7 @@
-// What a segmented model weighs: bytes alive at each cut, bytes that autograd keeps, FLOPs. Found
-// by one forward pass over a micro batch, before the first step. Feeds plan/model_info.h.
+// What a segmented model weighs: bytes alive at each cut, bytes that autograd keeps, the most that
+// a segment's forward and backward take, FLOPs. Found by one forward pass over a micro batch and
+// the backward of one segment of each sort (on the CPU), before the first step. Feeds
+// plan/model_info.h.
 #pragma once
 
 #include "graph/segment.h"
@@ -9,7 +11,8 @@ namespace dslaunch {
 
 // ARGUMENTS: one micro batch of the run, as the data give it. Buffers are left as they were.
 // Runs in the compute dtype that MODEL was lowered for; in half precision after cast_parameters,
-// so that elements of parameters have their bytes of the run.
+// so that elements of parameters have their bytes of the run. Throws Error{kInput} when a segment
+// fails.
 // (LibTorch's meta device would do without memory and arithmetic, but half of the operators have
 // their meta kernels in Python only.)
 [[nodiscard]] ModelInfo measure(const SegmentedModel& model,

@@ -98,11 +98,11 @@ bool JobLoop::begin_restart(const AttemptResult& result, JobOutput& output) {
             "starting once more with another");
         return true;
     }
-    if (!result.may_restart || restarts_ >= spec_.max_restarts) return false;
-    if (!may_help(spec_.target_kind, result.exit_code)) {
+    const RestartVerdict verdict = decide_restart(
+        {spec_.target_kind, result.exit_code, result.may_restart, restarts_, spec_.max_restarts});
+    if (verdict == RestartVerdict::kSameMistake)
         output.note("dslaunch: no restart: another start would only find the same mistake");
-        return false;
-    }
+    if (verdict != RestartVerdict::kRestart) return false;
     ++restarts_;
     const auto now = steady_clock::now();
     failures_in_a_row_ = now - attempt_began_ >= times_.steady_attempt ? 0 : failures_in_a_row_ + 1;

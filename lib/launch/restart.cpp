@@ -13,10 +13,14 @@ std::chrono::milliseconds restart_delay(int failures_in_a_row) {
     return std::chrono::milliseconds(std::min<int64_t>(full, 30'000));
 }
 
-bool may_help(TargetKind kind, int exit_code) {
-    if (kind != TargetKind::kTorchScript) return true;
-    const auto code = static_cast<ExitCode>(exit_code);
-    return code != ExitCode::kUsage && code != ExitCode::kConfig && code != ExitCode::kInput;
+RestartVerdict decide_restart(const EndedAttempt& attempt) {
+    if (!attempt.may_restart || attempt.restarts >= attempt.restarts_max)
+        return RestartVerdict::kEnd;
+    if (attempt.target_kind != TargetKind::kTorchScript) return RestartVerdict::kRestart;
+    const auto code = static_cast<ExitCode>(attempt.exit_code);
+    const bool mistake =
+        code == ExitCode::kUsage || code == ExitCode::kConfig || code == ExitCode::kInput;
+    return mistake ? RestartVerdict::kSameMistake : RestartVerdict::kRestart;
 }
 
 std::optional<std::vector<size_t>> choose_hosts(const std::vector<bool>& is_bad,

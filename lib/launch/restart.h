@@ -21,9 +21,22 @@ inline constexpr std::chrono::seconds kGatherMax{60};
 // failure in a row up to 30 s. FAILURES_IN_A_ROW: quick ones, from 1; 0: the attempt was steady.
 [[nodiscard]] std::chrono::milliseconds restart_delay(int failures_in_a_row);
 
-// False for what the same start would only meet again: usage, config and input errors of a training
-// job. A program's codes are its own; they say nothing here.
-[[nodiscard]] bool may_help(TargetKind kind, int exit_code);
+// An attempt that has ended, or is about to.
+struct EndedAttempt {
+    TargetKind target_kind = TargetKind::kTorchScript;
+    int exit_code = 0;
+    bool may_restart = false;  // a rank failed or a host was lost, and nobody asked for the end
+    int restarts = 0;          // made before this attempt
+    int restarts_max = 0;
+};
+
+enum class RestartVerdict {
+    kEnd,          // it ended well or was asked to end, or all restarts have been made
+    kSameMistake,  // usage, config and input errors of a training job, which the same start would
+                   // only meet again. A program's codes are its own; they say nothing here.
+    kRestart,
+};
+[[nodiscard]] RestartVerdict decide_restart(const EndedAttempt& attempt);
 
 // The hosts of an attempt, by place in the hostfile: the first MAX that are not bad, or nothing
 // when fewer than MIN are left. REQUIRES: 1 <= nodes_min <= nodes_max.

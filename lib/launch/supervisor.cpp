@@ -292,9 +292,10 @@ void Supervisor::watch_workers() {
 }
 
 bool Supervisor::restart_may_follow(int restart_count) const {
-    if (restart_count >= spec_.max_restarts || interrupted()) return false;
+    if (interrupted()) return false;
     const AttemptResult so_far = conclude();
-    return so_far.may_restart && may_help(spec_.target_kind, so_far.exit_code);
+    return decide_restart({spec_.target_kind, so_far.exit_code, so_far.may_restart, restart_count,
+                           spec_.max_restarts}) == RestartVerdict::kRestart;
 }
 
 void Supervisor::stop_all(bool come_again) {

@@ -11,6 +11,7 @@
 #include "base/disk_room.h"
 #include "base/json.h"
 #include "base/memory_limits.h"
+#include "base/program_memory.h"
 #include "plan/step_plan.h"
 
 namespace dslaunch {
@@ -22,23 +23,28 @@ struct HostNeed {
     Bytes private_max;    // of the rank that needs most
     Bytes arena;          // shared by the ranks
     Bytes disk;           // offload files of all ranks
+    Bytes program;        // of one rank beside what its plan counts
+    Bytes code;           // of it and of its libraries: part of a rank's resident set
 
-    // With the program itself, but for its code, which the system gives back and reads again as it
-    // does with other files.
+    // With the programs themselves, but for their code, which the system gives back and reads again
+    // as it does with other files.
     [[nodiscard]] Bytes of_host() const;
     // Of the rank that needs most, counted as its resident set is: with all that it shares.
     [[nodiscard]] Bytes of_rank() const;
 };
 
-// A rank's program beside what a plan counts: LibTorch, threads, what the allocator keeps.
-inline constexpr Bytes kProgramMemory = mib(72);
-// Of it, what processes' own limits count and nobody touches: stacks of threads started later.
+// What a rank's program takes later than the trial run: threads and their stacks, connections, the
+// allocator's room at its top (M_TOP_PAD).
+inline constexpr Bytes kProgramLater = mib(8);
+// What processes' own limits count and nobody touches: stacks of threads started later.
 inline constexpr Bytes kProgramStacks = mib(16);
-// Code and constants of it and of its libraries: part of a rank's resident set.
-inline constexpr Bytes kProgramCode = mib(84);
+// Code that the trial run did not come to: optimizer, communication, saving.
+inline constexpr Bytes kCodeLater = mib(8);
 
-// PLANS: of one host's ranks. ARENA: whole. REQUIRES: at least one plan, none of them a GPU's.
-[[nodiscard]] HostNeed host_need(std::span<const StepPlan> plans, Bytes arena);
+// PLANS: of one host's ranks. ARENA: whole. PROGRAM: of a rank after the trial run of its model.
+// REQUIRES: at least one plan, none of them a GPU's.
+[[nodiscard]] HostNeed host_need(std::span<const StepPlan> plans, Bytes arena,
+                                 const ProgramMemory& program);
 
 struct HostLimits {
     MemoryState memory;           // as one process sees it

@@ -10,6 +10,10 @@
 
 namespace dslaunch {
 
+// Tensors of this size and larger lie in blocks of their own that stay with the process for the
+// next ones (runtime/large_blocks.h).
+inline constexpr Bytes kLargeBlock = mib(8);
+
 struct ParameterInfo {
     std::string name;
     int64_t numel = 0;
@@ -24,6 +28,13 @@ struct SegmentInfo {
     int64_t nodes = 0;
     Bytes output_bytes;      // the live values at its end, one micro step
     Bytes activation_bytes;  // what autograd keeps for its backward, besides parameters and inputs
+    // The most that its tensors take at once, besides parameters and inputs: with outputs and what
+    // autograd keeps; in the backward with the gradients of outputs, inputs and parameters too.
+    Bytes forward_peak;
+    Bytes backward_peak;
+    // And what they take besides in large blocks (kLargeBlock) that are let go of again.
+    Bytes forward_blocks;
+    Bytes backward_blocks;
     int64_t forward_flops = 0;  // matrix products and convolutions: 2 per multiply-add
     bool backward = true;       // has a path to a trainable parameter
 };

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <map>
 #include <string_view>
 
@@ -26,13 +25,15 @@ bool begins_bucket(const StepPlan& plan, const Instruction& instruction) {
                plan.chunks.first_of_bucket[static_cast<size_t>(instruction.bucket)];
 }
 
-// before[i]: a bit for each instruction that is done before i starts, by lane order and waits
-// alone.
+// What is done before an instruction starts, by lane order and waits alone. A lane runs its
+// instructions in order, so that the newest one of each lane says it all.
 class HappensBefore {
   public:
-    explicit HappensBefore(const StepPlan& plan) : words_((plan.instructions.size() + 63) / 64) {
-        std::vector<int> previous(kLanes, -1);
-        before_.assign(plan.instructions.size(), std::vector<uint64_t>(words_, 0));
+    explicit HappensBefore(const StepPlan& plan) : plan_(plan) {
+        Newest none;
+        none.fill(-1);
+        newest_.assign(plan.instructions.size(), none);
+        Newest previous = none;
         for (size_t i = 0; i < plan.instructions.size(); ++i) {
             const Instruction& instruction = plan.instructions[i];
             int& lane = previous[static_cast<size_t>(instruction.lane)];
@@ -45,17 +46,24 @@ class HappensBefore {
     }
 
     [[nodiscard]] bool ordered(size_t first, size_t second) const {
-        return (before_[second][first / 64] >> (first % 64)) & 1U;
+        return newest_[second][lane_of(first)] >= static_cast<int>(first);
     }
 
   private:
+    using Newest = std::array<int, kLanes>;  // instructions, -1: none
+
+    [[nodiscard]] size_t lane_of(size_t i) const {
+        return static_cast<size_t>(plan_.instructions[i].lane);
+    }
     void include(size_t i, size_t other) {
-        for (size_t w = 0; w < words_; ++w) before_[i][w] |= before_[other][w];
-        before_[i][other / 64] |= uint64_t{1} << (other % 64);
+        for (size_t lane = 0; lane < kLanes; ++lane)
+            newest_[i][lane] = std::max(newest_[i][lane], newest_[other][lane]);
+        int& own = newest_[i][lane_of(other)];
+        own = std::max(own, static_cast<int>(other));
     }
 
-    size_t words_;
-    std::vector<std::vector<uint64_t>> before_;
+    const StepPlan& plan_;
+    std::vector<Newest> newest_;  // of each instruction
 };
 
 class Checker {

@@ -1,5 +1,7 @@
 #include "plan/state_chunks.h"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -30,6 +32,20 @@ int64_t largest_of(const std::vector<int64_t>& shares) {
     return *std::max_element(shares.begin(), shares.end());
 }
 
+bool is_on_disk(const FlatLayout& layout, const OffloadPlan& offload, int bucket) {
+    const bool persistent =
+        layout.buckets[static_cast<size_t>(bucket)].kind == BucketKind::kPersistent;
+    return (offload.states && bucket < layout.trained_buckets) ||
+           (offload.parameters && !persistent);
+}
+
+// Chunks of STEP elements: those of all buckets that are on disk, which every rank has.
+int64_t chunks_of(const std::vector<int64_t>& largest, int64_t step) {
+    int64_t chunks = 0;
+    for (const int64_t numel : largest) chunks += std::max<int64_t>(1, (numel + step - 1) / step);
+    return chunks;
+}
+
 int64_t choose_chunk_numel(const FlatLayout& layout, const Partition& partition,
                            const OffloadPlan& offload) {
     const auto whole_lines = [](int64_t numel) {
@@ -39,8 +55,9 @@ int64_t choose_chunk_numel(const FlatLayout& layout, const Partition& partition,
     int64_t total = 0;
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b)
         total += largest_of(shares_of(partition, b));
+    const int64_t most = std::max(kChunkNumelMax, total / (kChunksMax / 2));
     const int64_t chosen = std::clamp(round_up(total / kChunksWanted, kChunkStepNumel),
-                                      kChunkStepNumel, kChunkNumelMax);
+                                      kChunkStepNumel, round_up(most, kChunkStepNumel));
     return std::min(chosen, whole_lines(offload.chunk_numel_max));
 }
 
@@ -134,6 +151,29 @@ PackingRoom packing_room(const StateChunks& chunks, const ChunkFormat& format) {
             std::max(room.section_bytes, round_up(chunk.range.numel * 4, kPageBytes));
     }
     return room;
+}
+
+std::string too_many_chunks(const FlatLayout& layout, const Partition* partition,
+                            const OffloadPlan& offload) {
+    if (!offload.any()) return "";
+    std::vector<int64_t> largest;
+    for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b)
+        if (is_on_disk(layout, offload, b)) largest.push_back(largest_of(shares_of(*partition, b)));
+    const int64_t step = choose_chunk_numel(layout, *partition, offload);
+    const int64_t chunks = chunks_of(largest, step);
+    if (chunks <= kChunksMax) return "";
+    int64_t low = step / kSliceAlignmentNumel, high = low;  // too small, enough; in lines
+    while (chunks_of(largest, high * kSliceAlignmentNumel) > kChunksMax) low = high, high *= 2;
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        (chunks_of(largest, middle * kSliceAlignmentNumel) > kChunksMax ? low : high) = middle;
+    }
+    return fmt::format(
+        "{} cuts what a rank of this job keeps into {} chunks, {} at most; take {} or more",
+        offload.chunk_numel > 0
+            ? fmt::format("dslaunch.offload.chunk_numel: {}", offload.chunk_numel)
+            : fmt::format("zero_optimization.sub_group_size: {}", offload.chunk_numel_max),
+        chunks, kChunksMax, high * kSliceAlignmentNumel);
 }
 
 StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partition,

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/bytes.h"
@@ -30,6 +31,10 @@ struct OffloadPlan {
 
     [[nodiscard]] bool any() const { return states || parameters; }
 };
+
+// Chunks of a rank at most: each has extents, checksums and instructions in every step, and a plan
+// of some ten thousand is made and checked within a second or two.
+inline constexpr int64_t kChunksMax = 16 * 1024;
 
 struct StateChunk {
     int bucket = 0;
@@ -66,6 +71,11 @@ struct StateChunkOptions {
 // stage 1 on.
 [[nodiscard]] StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partition,
                                             const StateChunkOptions& options);
+
+// Why OFFLOAD cuts what a rank keeps into more than kChunksMax chunks, and the smallest size that
+// does not, as an error's message; empty: it does not. PARTITION: where anything is offloaded.
+[[nodiscard]] std::string too_many_chunks(const FlatLayout& layout, const Partition* partition,
+                                          const OffloadPlan& offload);
 
 // Where the parts of a chunk lie in its slot and, where nothing is packed, equally on disk: bytes
 // from its start, each part at a page; -1: not there.

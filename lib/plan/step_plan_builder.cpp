@@ -194,7 +194,14 @@ class PlanBuilder {
         if (model_.buffer_bytes.value > 0)
             add_buffer({"buffers of the model", BufferKind::kBuffers, Tier::kMemory,
                         model_.buffer_bytes, true});
+        Bytes blocks;
+        for (const SegmentInfo& segment : model_.segments)
+            blocks = std::max({blocks, segment.forward_blocks, segment.backward_blocks});
+        if (blocks.value > 0)
+            add_buffer({"blocks for momentary tensors", BufferKind::kActivations, Tier::kMemory,
+                        blocks, true});
         norm_ = add_buffer({"gradient norm", BufferKind::kScalars, Tier::kMemory, Bytes{8}, true});
+        sums_.assign(static_cast<size_t>(layout_.trained_slices), -1);
         slot_of_bucket_.assign(layout_.buckets.size(), -1);
         claimed_.assign(layout_.buckets.size(), -1);
         awaited_.assign(layout_.buckets.size(), 0);
@@ -343,11 +350,27 @@ class PlanBuilder {
         const bool inner = group != nullptr && s > group->begin;
         const bool dead = group == nullptr && !info(s).backward && s > 0;
         if (inner || dead) take_held(live_[static_cast<size_t>(s)], forward);
+        Bytes counted = info(s).output_bytes;
         if (info(s).backward && group == nullptr) {
             const int activations = add_activations(s, m);
             plan_.instructions.back().creates.push_back(activations);
             activations_[static_cast<size_t>(s)] = activations;
+            counted += info(s).activation_bytes;
         }
+        add_momentary(info(s).forward_peak, counted);
+    }
+
+    // What the segment of the last instruction takes at most, PEAK, beyond the COUNTED bytes that
+    // it finds or leaves behind.
+    void add_momentary(Bytes peak, Bytes counted) {
+        if (peak <= counted) return;
+        Instruction& instruction = plan_.instructions.back();
+        const int made = add_buffer(
+            {fmt::format("momentary tensors of {} of segment {}, micro step {}",
+                         op_name(instruction.op), instruction.segment, instruction.micro_step),
+             BufferKind::kActivations, Tier::kMemory, peak - counted, false});
+        instruction.creates.push_back(made);
+        instruction.frees.push_back(made);
     }
 
     int add_activations(int s, int m) {
@@ -404,6 +427,8 @@ class PlanBuilder {
                 again.creates.push_back(live);
                 live_[static_cast<size_t>(s) + 1] = live;
             }
+            add_momentary(info(s).forward_peak,
+                          info(s).activation_bytes + (live >= 0 ? info(s).output_bytes : Bytes{}));
             end_position(m);
         }
     }
@@ -439,6 +464,31 @@ class PlanBuilder {
         if (upstream >= 0) {
             backward.creates = {upstream};
             live_gradient_[static_cast<size_t>(s)] = upstream;
+        }
+        Bytes counted = info(s).activation_bytes + info(s).output_bytes;
+        if (s + 1 < segments_) counted += info(s).output_bytes;
+        if (has_upstream) counted += info(s - 1).output_bytes;
+        add_momentary(info(s).backward_peak, counted);
+        add_separate_sums(s, m);
+    }
+
+    // A parameter of several segments has its gradients summed beside the bucket where that is in
+    // another dtype, or has the sums of other micro steps: from its last segment to its first.
+    void add_separate_sums(int s, int m) {
+        for (size_t i = 0; i < sums_.size(); ++i) {
+            const ParameterSlice& slice = layout_.slices[i];
+            const ParameterInfo& parameter =
+                model_.parameters[static_cast<size_t>(slice.parameter)];
+            if (slice.first_segment == slice.last_segment) continue;
+            if (parameter.element_bytes == 4 && (m == 0 || options_.reduces_each())) continue;
+            if (s == slice.last_segment) {
+                sums_[i] = add_buffer(
+                    {fmt::format("sum of the gradients of {}, micro step {}", parameter.name, m),
+                     BufferKind::kActivations, Tier::kMemory,
+                     Bytes{parameter.numel * parameter.element_bytes}, false});
+                plan_.instructions.back().creates.push_back(sums_[i]);
+            }
+            if (s == slice.first_segment) take_held(sums_[i], plan_.instructions.back());
         }
     }
 
@@ -533,6 +583,7 @@ class PlanBuilder {
     std::vector<int> live_;  // buffer alive before segment s in this micro step, -1: not held
     std::vector<int> live_gradient_;  // gradients of the values before segment s
     std::vector<int> activations_;
+    std::vector<int> sums_;  // of trained slices, while they are held
     std::vector<char> awaited_;
     std::vector<int> claimed_;  // micro step in which a bucket was last claimed
     int position_ = 0;          // of the compute lane in the micro step, as compute_positions

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdint>
 #include <cstring>
 #include <memory>
 #include <mutex>
@@ -11,6 +12,8 @@
 #include <vector>
 
 #include "base/check.h"
+#include "plan/model_info.h"
+#include "runtime/large_blocks.h"
 
 namespace dslaunch {
 
@@ -44,6 +47,10 @@ class LendingAllocator final : public c10::Allocator {
     }
 
     c10::DataPtr allocate_ordinary(size_t bytes) {
+        if (bytes >= large_bytes_min_.load(std::memory_order_relaxed)) {
+            void* const memory = large_.take(bytes);
+            return {memory, memory, &release, c10::Device(c10::kCPU)};
+        }
         c10::DataPtr data = ordinary_.allocate(bytes);
         DSL_CHECK(data.compare_exchange_deleter(ordinary_deleter_, &release),
                   "LibTorch's CPU allocator gives memory that it cannot free by address");
@@ -55,6 +62,8 @@ class LendingAllocator final : public c10::Allocator {
         const std::lock_guard lock(mutex_);
         return std::find(loans_.begin(), loans_.end(), memory) != loans_.end();
     }
+
+    void keep_large_blocks() { large_bytes_min_ = static_cast<size_t>(kLargeBlock.value); }
 
   private:
     static void release(void* memory);
@@ -85,6 +94,8 @@ class LendingAllocator final : public c10::Allocator {
     std::mutex mutex_;
     std::vector<const void*> loans_;      // a few at a time: from a gradient's birth to its hook
     std::atomic<size_t> loan_count_ = 0;  // no lock is taken while nothing is lent
+    LargeBlocks large_;
+    std::atomic<size_t> large_bytes_min_ = SIZE_MAX;
 };
 
 // Installed before main, because LibTorch reads the pointer without a lock from any thread. Never
@@ -97,7 +108,8 @@ LendingAllocator& allocator = []() -> LendingAllocator& {
 }();
 
 void LendingAllocator::release(void* memory) {
-    if (!allocator.end_loan(memory)) allocator.ordinary_deleter_(memory);
+    if (allocator.end_loan(memory) || allocator.large_.give_back(memory)) return;
+    allocator.ordinary_deleter_(memory);
 }
 
 }  // namespace
@@ -106,6 +118,10 @@ LendingScope::LendingScope(MemoryLender* lender) : before_(std::exchange(current
 
 LendingScope::~LendingScope() {
     current_lender = before_;
+}
+
+void keep_large_blocks() {
+    allocator.keep_large_blocks();
 }
 
 bool is_lent(const void* memory) {

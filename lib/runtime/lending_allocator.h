@@ -34,6 +34,10 @@ class LendingScope {
     MemoryLender* before_;
 };
 
+// From now on tensors of kLargeBlock and more get blocks of their own, which are kept for the next
+// ones (large_blocks.h). For the time of training: what a trial takes goes back to the system.
+void keep_large_blocks();
+
 // Whether MEMORY was lent and some tensor still lies there. Any thread.
 [[nodiscard]] bool is_lent(const void* memory);
 

@@ -81,7 +81,7 @@ void GradientCollector::receive(size_t index, at::Tensor gradient) {
         slice.fresh = false;
         lender_.close(index);
     } else if (slice.scratch.defined()) {
-        slice.scratch = slice.scratch.add(gradient);
+        slice.scratch.add_(gradient);
     } else if (arrival == GradientLender::Arrival::kElsewhere && adds_at_once(slice, gradient)) {
         add(index, gradient);
     } else {

@@ -28,7 +28,7 @@ class ShardMap {
     // PARTITION: from stage 1 on. PARAMETERS_OFFLOADED: at stage 3, every rank keeps its own on
     // disk, so that they are gathered on one host too. LAYOUT and PARTITION must outlive the map.
     ShardMap(const FlatLayout& layout, const Partition* partition, int stage,
-             const Topology& topology, bool parameters_offloaded = false);
+             const Topology& topology, bool parameters_offloaded);
 
     [[nodiscard]] const FlatLayout& layout() const { return layout_; }
     [[nodiscard]] const Topology& topology() const { return topology_; }

@@ -79,12 +79,20 @@ std::vector<std::string> limited(const std::string& limit_kib, std::vector<std::
     return all;
 }
 
+// Z of "memory of a rank: X estimated, Y measured at most, Z of it".
+double measured_part(const std::string& log) {
+    const std::string words = "measured at most, ";
+    const size_t at = log.find(words);
+    REQUIRE(at != std::string::npos);
+    return std::stod(log.substr(at + words.size()));
+}
+
 MemoryRun train_gpt(const std::string& model, const Json& config,
-                    const std::string& limit_kib = "unlimited") {
+                    const std::string& limit_kib = "unlimited", int ranks = kRanks) {
     const TemporaryFolder folder;
     write_file(folder.path() + "/config.json", config.dump());
     JobProcess process(
-        folder, limited(limit_kib, {kLauncher, "--num_gpus", std::to_string(kRanks), "--device",
+        folder, limited(limit_kib, {kLauncher, "--num_gpus", std::to_string(ranks), "--device",
                                     "cpu", model, "--config", folder.path() + "/config.json",
                                     "--output", folder.path() + "/out"}));
     MemoryRun run;
@@ -216,6 +224,33 @@ TEST_CASE("a plan says whether this machine would admit the job") {
     CHECK(limited_plan.at("fits") == false);
     CHECK(limited_plan.at("tiers").at(1).at("fits") == false);
     CHECK(limited_plan.at("private_bytes") == admitted.at("private_bytes"));
+}
+
+TEST_CASE("what a rank is said to need is what it takes, and hardly more") {
+    // A table of 32 Ki rows, tied: its dense gradient of 32 MiB is what autograd makes at once.
+    const TemporaryFolder folder;
+    const std::string model = folder.path() + "/gpt.pt";
+    JobProcess made(
+        folder, {kLauncher, "model", "new", "gpt", "--vocab", "32768", "--width", "256", "--heads",
+                 "4", "--layers", "2", "--context", std::to_string(kContext), "-o", model});
+    REQUIRE(made.wait(60'000) == 0);
+    const Json nvme = {{"device", "nvme"}, {"nvme_path", folder.path() + "/nvme"}};
+    for (const bool half : {false, true}) {
+        for (const bool offload : {false, true}) {
+            Json config = gpt_config(offload ? 3 : 0);
+            if (half) config["bf16"] = {{"enabled", true}};
+            if (offload) {
+                config["zero_optimization"]["offload_optimizer"] = nvme;
+                config["zero_optimization"]["offload_param"] = nvme;
+            }
+            const MemoryRun run = train_gpt(model, config, "unlimited", 1);
+            INFO((half ? "bf16" : "fp32") << (offload ? ", offloaded: " : ": ") << run.err);
+            REQUIRE(run.code == 0);
+            const double part = measured_part(run.err);
+            CHECK(part >= 0.90);
+            CHECK(part <= 1.02);
+        }
+    }
 }
 
 }  // namespace dslaunch::test

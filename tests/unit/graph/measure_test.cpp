@@ -8,6 +8,7 @@
 
 #include "support/catch.h"
 #include "support/fixtures.h"
+#include "support/script_module.h"
 
 namespace dslaunch {
 
@@ -34,6 +35,33 @@ TEST_CASE("classes of the loss and work of a model are the same however it is cu
             CHECK(info.forward_flops() == flops);
         }
     }
+}
+
+TEST_CASE("the peak of a backward has the dense gradient of an embedding, and no trace stays") {
+    at::set_num_threads(1);
+    Model model = test::script_model(
+        "def forward(self, x: Tensor) -> Tensor:\n"
+        "    y = torch.embedding(self.w, x)\n    return torch.exp(y).sum()\n",
+        {{"w", at::zeros({1000, 64})}});
+    const SegmentedModel segmented = SegmentedModel::make(model, {}, 2);
+    REQUIRE(segmented.segments().size() == 2);
+    const int64_t rows = 6 * 64 * 4;
+    const ModelInfo info = measure(segmented, {at::arange(6, at::kLong)});
+    const SegmentInfo& embedding = info.segments[0];
+    const SegmentInfo& loss = info.segments[1];
+    CHECK(embedding.output_bytes == Bytes{rows});
+    CHECK(embedding.forward_peak == Bytes{rows});
+    // Rows, their gradient, the gradient of the table; a scalar or an index may come on top.
+    const int64_t least = 2 * rows + 1000 * 64 * 4;
+    CHECK(embedding.backward_peak.value >= least);
+    CHECK(embedding.backward_peak.value <= least + 512);
+    // The exponential, which is kept, and the sum; then the sum's gradient spread over the rows
+    // without memory of its own, and that of the rows.
+    CHECK(loss.forward_peak.value >= rows);
+    CHECK(loss.forward_peak.value <= rows + 64);
+    CHECK(loss.backward_peak.value >= 2 * rows);
+    CHECK(loss.backward_peak.value <= 2 * rows + 64);
+    CHECK_FALSE(model.parameters()[0].tensor.grad().defined());
 }
 
 }  // namespace dslaunch

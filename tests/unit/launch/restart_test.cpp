@@ -34,12 +34,40 @@ TEST_CASE("the wait before a restart doubles with each quick failure up to half 
 }
 
 TEST_CASE("mistakes of a training job are not tried again, a program's codes are its own") {
-    for (const ExitCode code : {ExitCode::kUsage, ExitCode::kConfig, ExitCode::kInput}) {
-        CHECK_FALSE(may_help(TargetKind::kTorchScript, static_cast<int>(code)));
-        CHECK(may_help(TargetKind::kProgram, static_cast<int>(code)));
-        CHECK(may_help(TargetKind::kPython, static_cast<int>(code)));
+    using enum RestartVerdict;
+    struct Row {
+        ExitCode code;
+        bool may_restart;
+        int restarts;
+        RestartVerdict job;
+        RestartVerdict program;
+    };
+    // Two restarts at most.
+    const std::vector<Row> rows = {
+        {ExitCode::kRankFailed, true, 0, kRestart, kRestart},
+        {ExitCode::kRankFailed, true, 1, kRestart, kRestart},
+        {ExitCode::kRankFailed, true, 2, kEnd, kEnd},
+        {ExitCode::kRankFailed, false, 0, kEnd, kEnd},
+        {ExitCode::kHang, true, 0, kRestart, kRestart},
+        {ExitCode::kHosts, true, 0, kRestart, kRestart},
+        {ExitCode::kSetup, true, 0, kRestart, kRestart},
+        {ExitCode::kDisk, true, 0, kRestart, kRestart},
+        {ExitCode::kUsage, true, 0, kSameMistake, kRestart},
+        {ExitCode::kConfig, true, 0, kSameMistake, kRestart},
+        {ExitCode::kInput, true, 1, kSameMistake, kRestart},
+        // Where no restart would be made anyway, none is spoken of.
+        {ExitCode::kInput, true, 2, kEnd, kEnd},
+        {ExitCode::kConfig, false, 0, kEnd, kEnd},
+        {ExitCode::kOk, false, 0, kEnd, kEnd},
+    };
+    for (const Row& row : rows) {
+        EndedAttempt attempt{TargetKind::kTorchScript, static_cast<int>(row.code), row.may_restart,
+                             row.restarts, 2};
+        INFO(attempt.exit_code << " after " << row.restarts);
+        CHECK(decide_restart(attempt) == row.job);
+        attempt.target_kind = TargetKind::kProgram;
+        CHECK(decide_restart(attempt) == row.program);
+        attempt.target_kind = TargetKind::kPython;
+        CHECK(decide_restart(attempt) == row.program);
     }
-    for (const ExitCode code : {ExitCode::kRankFailed, ExitCode::kHang, ExitCode::kHosts,
-                                ExitCode::kSetup, ExitCode::kDisk})
-        CHECK(may_help(TargetKind::kTorchScript, static_cast<int>(code)));
 }

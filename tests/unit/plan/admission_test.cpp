@@ -24,8 +24,13 @@ StepPlan plan_with(Bytes own, Bytes passing, Bytes shared) {
     return plan;
 }
 
+constexpr Bytes kProgram = mib(72);
+constexpr Bytes kCode = mib(84);
+
 HostNeed need_of(int64_t private_mib, int64_t arena_mib, int ranks = 1, int64_t disk_mib = 0) {
-    return {ranks, mib(private_mib), mib(private_mib / ranks), mib(arena_mib), mib(disk_mib)};
+    return {ranks,          mib(private_mib), mib(private_mib / ranks),
+            mib(arena_mib), mib(disk_mib),    kProgram,
+            kCode};
 }
 
 HostLimits limits_of(std::vector<MemoryLimit> limits, Bytes held = {}, int processes = 1) {
@@ -51,18 +56,18 @@ ExitCode refusal(const HostNeed& need, const HostLimits& limits, std::string& me
 TEST_CASE("a host needs its ranks' own memory, one arena, and the program") {
     const std::vector<StepPlan> plans = {plan_with(mib(10), mib(3), mib(50)),
                                          plan_with(mib(20), mib(4), mib(50))};
-    const HostNeed need = host_need(plans, mib(60));
+    const HostNeed need = host_need(plans, mib(60), {mib(70), mib(80)});
     CHECK(need.ranks == 2);
     CHECK(need.private_total == mib(37));
     CHECK(need.private_max == mib(24));
     CHECK(need.disk == Bytes{});
-    CHECK(need.of_host() == mib(97) + kProgramMemory * 2);
-    CHECK(need.of_rank() == mib(84) + kProgramMemory + kProgramCode);
+    CHECK(need.of_host() == mib(97) + (mib(70) + kProgramLater) * 2);
+    CHECK(need.of_rank() == mib(84) + mib(150) + kProgramLater + kCodeLater);
 }
 
 TEST_CASE("a need is admitted up to the limit to the byte, and no byte beyond") {
     const HostNeed need = need_of(100, 200);
-    const Bytes exact = mib(300) + kProgramMemory;
+    const Bytes exact = mib(300) + kProgram;
     CHECK(all_fit(admit(need, limits_of({host_limit(exact)}))));
     CHECK_FALSE(all_fit(admit(need, limits_of({host_limit(exact - Bytes{1})}))));
     // What the ranks hold when the limits are read is theirs.
@@ -84,7 +89,7 @@ TEST_CASE("the limit that is hit first is named, whichever comes first") {
 
 TEST_CASE("limits of a process count one rank: without the arena, or with it and all mapped") {
     const HostNeed need = need_of(400, 300, 4);
-    const Bytes own = mib(100) + kProgramMemory + kProgramStacks;
+    const Bytes own = mib(100) + kProgram + kProgramStacks;
     const auto with = [&](Bytes data, Bytes space) {
         return admit(need, limits_of({host_limit(gib(9)),
                                       {"RLIMIT_AS", space, LimitOf::kAddressSpace},

@@ -324,7 +324,7 @@ TEST_CASE("gradients that wait for the norm are in memory only as far as the sta
             world.half = half;
             world.accumulation = 2;
             const StepPlan in_memory = world.plans(model).front();
-            const Bytes before = host_need({&in_memory, 1}, {}).private_total;
+            const Bytes before = host_need({&in_memory, 1}, {}, {}).private_total;
             for (const double ratio : {1.0, 0.5}) {
                 world.offload = {true, false, 16384, 3, ratio};
                 const StepPlan plan = world.plans(model).front();
@@ -334,7 +334,7 @@ TEST_CASE("gradients that wait for the norm are in memory only as far as the sta
                       4 * (trained / ranks - on_disk));
                 // What admission says: moments, master copies and gradients less, slots more.
                 const int64_t element = 8 + (half ? 4 : 0) + 4;
-                const HostNeed need = host_need({&plan, 1}, {});
+                const HostNeed need = host_need({&plan, 1}, {}, {});
                 CHECK((before - need.private_total).value == element * (on_disk - 3 * 16384));
                 CHECK(need.disk.value == element * on_disk);
             }
@@ -495,6 +495,34 @@ TEST_CASE("what fits into the slots is neither read nor written in a step") {
         for (const Instruction& instruction : plan.instructions)
             CHECK((instruction.op != Op::kRead && instruction.op != Op::kWrite));
     }
+}
+
+TEST_CASE("a size that makes too many chunks is refused with the smallest that does not") {
+    // 40 layers of 64 Ki elements, all trained but one, in a bucket each.
+    const ModelInfo model = model_of(40);
+    const FlatLayout layout = make_flat_layout(model, {kLayerNumel, 1, true, 0, 64});
+    REQUIRE(layout.trained_buckets == 39);
+    const Partition partition = make_partition(layout, model, ShardBy::kFlat, 1);
+    OffloadPlan offload;
+    CHECK(too_many_chunks(layout, nullptr, offload).empty());
+    offload.states = true;
+    CHECK(too_many_chunks(layout, &partition, offload).empty());
+    offload.chunk_numel = 100;  // 96: 683 in each bucket
+    CHECK(too_many_chunks(layout, &partition, offload) ==
+          "dslaunch.offload.chunk_numel: 100 cuts what a rank of this job keeps into 26637 chunks, "
+          "16384 at most; take 160 or more");
+    offload.chunk_numel = 160;  // 410 in each
+    CHECK(too_many_chunks(layout, &partition, offload).empty());
+    offload.chunk_numel = 159;  // 144: 456 in each
+    CHECK_FALSE(too_many_chunks(layout, &partition, offload).empty());
+    // The frozen layer's parameters are on disk too: 40 x 410 are just above.
+    offload.parameters = true;
+    offload.chunk_numel = 160;
+    CHECK_THAT(too_many_chunks(layout, &partition, offload), Catch::EndsWith("take 176 or more"));
+    offload.chunk_numel = 0;
+    offload.chunk_numel_max = 16;
+    CHECK_THAT(too_many_chunks(layout, &partition, offload),
+               Catch::StartsWith("zero_optimization.sub_group_size: 16 cuts"));
 }
 
 }  // namespace dslaunch

@@ -1,0 +1,20 @@
+// What this process holds for its program as it stands: measured, since libraries differ in what
+// they keep. Where it stands: after the trial run of a model -> admission. No threads; reads /proc.
+#pragma once
+
+#include <string>
+
+#include "base/bytes.h"
+
+namespace dslaunch {
+
+struct ProgramMemory {
+    Bytes own;   // anonymous: heap, stacks, changed pages of libraries, what kernels keep to pack
+                 // their operands
+    Bytes code;  // resident pages of the program's and its libraries' files, unchanged
+};
+
+// ROOT: where proc/ is, for tests. Throws Error{kSetup} where proc/self/smaps cannot be read.
+[[nodiscard]] ProgramMemory read_program_memory(const std::string& root = "");
+
+}  // namespace dslaunch

@@ -44,6 +44,7 @@ struct Trained {
     std::string weights;  // the bytes of model.safetensors
     std::vector<Json> metrics;
     Json trace;
+    std::string log;
 };
 
 // SLOTS: of each host; several talk through Gloo.
@@ -66,6 +67,7 @@ Trained train(const std::string& model, const std::vector<int>& slots, const Jso
     for (std::string line; std::getline(metrics, line);)
         trained.metrics.push_back(Json::parse(line));
     trained.trace = Json::parse(folder.read("out/trace.json"));
+    trained.log = process.err();
     return trained;
 }
 
@@ -99,6 +101,38 @@ TEST_CASE("a job with its states and parameters on disk has the losses and weigh
             // What a job keeps on disk is gone with it.
             CHECK(std::filesystem::is_empty(nvme));
         }
+}
+
+TEST_CASE("a job whose placement adapts has the weights of memory, and says what it chose") {
+    const TemporaryFolder folder;
+    const std::string model = make_gpt(folder);
+    for (const std::vector<int>& slots : {std::vector<int>{2}, {2, 1}}) {
+        INFO(slots.size() << " hosts");
+        const auto config = [&](const std::string& nvme_path) {
+            Json made = config_of(nvme_path, Json::object());
+            made["dslaunch"]["steps"] = 12;
+            made["dslaunch"]["shard"] = "auto";
+            return made;
+        };
+        Json adaptive = config(folder.path());
+        adaptive["zero_optimization"]["offload_optimizer"]["ratio"] = 0.75;
+        adaptive["dslaunch"]["offload"] = {{"placement", "auto"}, {"chunk_numel", 65536}};
+        const Trained in_memory = train(model, slots, config(""));
+        const Trained adapted = train(model, slots, adaptive);
+        REQUIRE(adapted.metrics.size() == 12);
+        for (size_t step = 0; step < in_memory.metrics.size(); ++step)
+            CHECK(adapted.metrics[step].at("loss") == in_memory.metrics[step].at("loss"));
+        CHECK(adapted.weights == in_memory.weights);
+        // A quarter is kept at the start: of the rank with least, less what chunks are cut off by.
+        const Json& first = adapted.metrics.front().at("memory");
+        const int64_t own = own_numel_min(slots.size() == 1 ? 2 : 3);
+        CHECK(first.at("moments").get<int64_t>() > 8 * (own / 4 - 2 * 65536));
+        CHECK(first.at("moments").get<int64_t>() < 8 * own);
+        CAPTURE(adapted.log);
+        CHECK_THAT(adapted.log, Catch::Contains("placement: after step 4: "));
+        CHECK_THAT(adapted.log, Catch::Contains("chunks in memory at the end; a step takes "));
+        CHECK_THAT(adapted.log, Catch::Contains("dslaunch.shard auto: flat"));
+    }
 }
 
 TEST_CASE("the trace of a step shows its transfers beside its computing") {

@@ -59,7 +59,8 @@ TEST_CASE("fio's figures are read from its JSON") {
     CHECK_THROWS_WITH(parse_fio(json, {IoDirection::kWrite}), Catch::Contains("moved nothing"));
     // Two jobs of one group: 3 GB in the longer one's second, 20 % of a processor in 1.5 seconds.
     const std::string both = R"({"jobs": [{"usr_cpu": 5, "sys_cpu": 15,
- "read": {"io_bytes": 2000000000, "runtime": 500}, "write": {"io_bytes": 1000000000, "runtime": 1000}}]})";
+ "read": {"io_bytes": 2000000000, "runtime": 500},
+ "write": {"io_bytes": 1000000000, "runtime": 1000}}]})";
     const IoFigure of_both = parse_fio(both, {IoDirection::kRead, IoDirection::kWrite});
     CHECK(of_both.bytes_per_s == Approx(3e9));
     CHECK(of_both.cpu_s_per_gb == Approx(0.2 * 1.5 / 3));

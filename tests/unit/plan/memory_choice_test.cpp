@@ -104,7 +104,7 @@ TEST_CASE("advice names what would fit, or says that nothing does, or to make ro
         return admission_advice(search, admit(need, search.limits));
     };
     CHECK(advice(search_with(1400)) ==
-          "this would fit, with 1.44 GiB of memory: zero_optimization.stage: 1");
+          "this would fit, with 1.37 GiB of memory: zero_optimization.stage: 1");
     CHECK_THAT(advice(search_with(10)), Catch::StartsWith("no higher stage, recompute, offload"));
     ChoiceSearch disk = search_with(9000);
     disk.limits.disks = {{"/a", 1, mib(5), mib(1)}};

@@ -123,11 +123,11 @@ TEST_CASE("a job whose placement adapts has the weights of memory, and says what
         for (size_t step = 0; step < in_memory.metrics.size(); ++step)
             CHECK(adapted.metrics[step].at("loss") == in_memory.metrics[step].at("loss"));
         CHECK(adapted.weights == in_memory.weights);
-        // A quarter is kept at the start: of the rank with least, less what chunks are cut off by.
-        const Json& first = adapted.metrics.front().at("memory");
-        const int64_t own = own_numel_min(slots.size() == 1 ? 2 : 3);
-        CHECK(first.at("moments").get<int64_t>() > 8 * (own / 4 - 2 * 65536));
-        CHECK(first.at("moments").get<int64_t>() < 8 * own);
+        // About a quarter of the chunks is kept at the start; they are not of one length.
+        const auto kept = adapted.metrics.front().at("memory").at("moments").get<int64_t>();
+        const int64_t all = in_memory.metrics.front().at("memory").at("moments").get<int64_t>();
+        CHECK(kept > all / 8);
+        CHECK(kept < all / 2);
         CAPTURE(adapted.log);
         CHECK_THAT(adapted.log, Catch::Contains("placement: after step 4: "));
         CHECK_THAT(adapted.log, Catch::Contains("chunks in memory at the end; a step takes "));

@@ -131,7 +131,9 @@ TEST_CASE("a job whose placement adapts has the weights of memory, and says what
         CAPTURE(adapted.log);
         CHECK_THAT(adapted.log, Catch::Contains("placement: after step 4: "));
         CHECK_THAT(adapted.log, Catch::Contains("chunks in memory at the end; a step takes "));
-        CHECK_THAT(adapted.log, Catch::Contains("dslaunch.shard auto: flat"));
+        // Two hosts of unequal size: by rows the busier one moves less.
+        CHECK_THAT(adapted.log, Catch::Contains(slots.size() == 1 ? "dslaunch.shard auto: flat"
+                                                                  : "dslaunch.shard auto: row"));
     }
 }
 

@@ -234,7 +234,7 @@ TEST_CASE("what a rank is said to need is what it takes, and hardly more") {
         folder, {kLauncher, "model", "new", "gpt", "--vocab", "32768", "--width", "256", "--heads",
                  "4", "--layers", "2", "--context", std::to_string(kContext), "-o", model});
     REQUIRE(made.wait(60'000) == 0);
-    const Json nvme = {{"device", "nvme"}, {"nvme_path", folder.path() + "/nvme"}};
+    const Json nvme = {{"device", "nvme"}, {"nvme_path", folder.path()}};
     for (const bool half : {false, true}) {
         for (const bool offload : {false, true}) {
             Json config = gpt_config(offload ? 3 : 0);

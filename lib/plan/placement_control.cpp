@@ -46,7 +46,10 @@ bool PlacementControl::made_slower(const PlacementFacts& agreed) const {
     if (!unjudged_) return false;
     const double noise =
         std::max({unjudged_->noise_s_before, agreed.noise_s, kNoiseMin * unjudged_->step_s_before});
-    return agreed.step_s > unjudged_->step_s_before + noise;
+    // What computing takes longer for is other work on the machine, not the placement.
+    const double slower =
+        unjudged_->compute_s_before > 0 ? agreed.compute_s / unjudged_->compute_s_before : 1;
+    return agreed.step_s > unjudged_->step_s_before * std::max(1.0, slower) + noise;
 }
 
 PlacementChoice PlacementControl::take_back(const PlacementFacts& agreed) {
@@ -69,7 +72,8 @@ PlacementChoice PlacementControl::decide(const PlacementFacts& agreed) {
                    : choose_placement(agreed, {chunks_, slots_, kept_, may_keep_more_});
     unjudged_.reset();
     if (choice.kept > kept_) {
-        unjudged_ = Change{kept_, agreed.step_s, agreed.noise_s, choice.expected_step_s};
+        unjudged_ =
+            Change{kept_, agreed.step_s, agreed.noise_s, agreed.compute_s, choice.expected_step_s};
         expected_step_s_ = choice.expected_step_s;
     } else if (choice.kept < kept_) {
         expected_step_s_.reset();  // nothing is promised of what is done for memory's sake

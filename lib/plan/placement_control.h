@@ -42,6 +42,7 @@ class PlacementControl {
         int64_t kept_before = 0;
         double step_s_before = 0;
         double noise_s_before = 0;
+        double compute_s_before = 0;
         double expected_step_s = 0;
     };
     [[nodiscard]] bool made_slower(const PlacementFacts& agreed) const;

@@ -207,6 +207,17 @@ TEST_CASE("a change is measured again soon, and goes on where it helped") {
           "choice");
 }
 
+TEST_CASE("steps that other work on the machine slows, computing too, are no verdict") {
+    for (const double times : {1.0, 2.0}) {
+        PlacementControl control(kChunks, 2, 0);
+        PlacementFacts facts = disk_bound();
+        REQUIRE(control.decide(facts).kept == 10);
+        facts.step_s = 3.9;
+        facts.compute_s *= times;
+        CHECK((control.decide(facts).kept == 0) == (times == 1.0));
+    }
+}
+
 TEST_CASE("a change that made steps slower than their noise is taken back, and is the last") {
     for (const double noise : {0.0, 0.3}) {
         PlacementControl control(kChunks, 2, 4);

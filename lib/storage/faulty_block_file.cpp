@@ -46,6 +46,11 @@ const char* fault_name(FaultKind kind) {
     return "unknown";
 }
 
+FaultyBlockFile::~FaultyBlockFile() {
+    for (Slot& slot : slots_)
+        if (slot.has_inner) static_cast<void>(slot.inner.wait());
+}
+
 FaultyBlockFile::FaultyBlockFile(BlockFile& inner, const Fault& fault)
     : inner_(inner), fault_(fault) {
     const bool write_only = fault.kind == FaultKind::kTorn || fault.kind == FaultKind::kLost ||
@@ -165,10 +170,7 @@ IoResult FaultyBlockFile::finish(uint32_t index) {
     return tell(slot, moved);
 }
 
-void FaultyBlockFile::abandon(uint32_t index) noexcept {
-    // The inner ticket's destructor runs while the same exception passes. What is written instead
-    // stays until this object goes.
-    slots_[index].inner = IoTicket();
-}
+// What is written instead must stay until it has been: the destructor waits.
+void FaultyBlockFile::abandon(uint32_t) noexcept {}
 
 }  // namespace dslaunch

@@ -36,6 +36,10 @@ class FaultyBlockFile final : public BlockFile {
   public:
     // INNER must outlive this object. REQUIRES: kTorn, kLost and kNoSpace hit a write.
     FaultyBlockFile(BlockFile& inner, const Fault& fault);
+    FaultyBlockFile(const FaultyBlockFile&) = delete;
+    FaultyBlockFile& operator=(const FaultyBlockFile&) = delete;
+    // Waits for what nobody has waited for.
+    ~FaultyBlockFile() override;
 
     [[nodiscard]] bool has_struck() const { return struck_; }
 

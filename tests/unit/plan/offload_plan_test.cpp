@@ -351,7 +351,8 @@ TEST_CASE("slots beyond those in turn keep sums from micro step to micro step") 
     const auto bytes_read = [&](int64_t slots) {
         world.offload.slots = slots;
         int64_t sums = 0;
-        for (const Instruction& instruction : world.plans(model).front().instructions)
+        const StepPlan plan = world.plans(model).front();
+        for (const Instruction& instruction : plan.instructions)
             if (instruction.op == Op::kRead && instruction.sum_slot >= 0) ++sums;
         return sums;
     };
@@ -518,7 +519,8 @@ TEST_CASE("a chunk that the plan chooses is a 64th of what a rank has, within it
         World world{{1}, 3, {true, true}};
         world.offload.chunk_numel_max = chunk_numel_max;
         int64_t longest = 0;
-        for (const StateChunk& chunk : world.plans(model).front().chunks.all)
+        const StateChunks chunks = world.plans(model).front().chunks;
+        for (const StateChunk& chunk : chunks.all)
             longest = std::max(longest, chunk.range.numel);
         CAPTURE(chunk_numel_max);
         CHECK(longest == expected);

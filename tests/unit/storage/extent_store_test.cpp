@@ -31,9 +31,10 @@ struct Outcome {
 
 // Every extent is written twice, all of them at once, and read after each time.
 Outcome write_and_read(BlockFile& inner, const Fault& fault) {
-    FaultyBlockFile file(inner, fault);
-    ExtentStore store(file);
     AlignedMemory memory(kLength * kExtents), expected(kLength);
+    FaultyBlockFile file(inner, fault);  // waits for what an error leaves in flight, so it ends
+                                         // first
+    ExtentStore store(file);
     std::vector<ExtentId> extents;
     for (int i = 0; i < kExtents; ++i)
         extents.push_back(store.add(fmt::format("layers.{} exp_avg", i), kLength));

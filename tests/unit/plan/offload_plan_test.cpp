@@ -520,8 +520,7 @@ TEST_CASE("a chunk that the plan chooses is a 64th of what a rank has, within it
         world.offload.chunk_numel_max = chunk_numel_max;
         int64_t longest = 0;
         const StateChunks chunks = world.plans(model).front().chunks;
-        for (const StateChunk& chunk : chunks.all)
-            longest = std::max(longest, chunk.range.numel);
+        for (const StateChunk& chunk : chunks.all) longest = std::max(longest, chunk.range.numel);
         CAPTURE(chunk_numel_max);
         CHECK(longest == expected);
     }

@@ -7,6 +7,9 @@
 #include <chrono>
 #include <deque>
 #include <future>
+#include <latch>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/check.h"
@@ -55,37 +58,54 @@ struct Stretch {
     int64_t end_bytes = 0;
 };
 
-// Bytes that were moved within STRETCH.
-int64_t move_for(const BackingFiles& files, const IoCell& cell, const Stretch& stretch,
-                 std::span<std::byte> memory, const std::function<bool()>& goes_on) {
-    const Shape shape(cell);
-    const int64_t last_bytes = stretch.end_bytes - shape.request_bytes;
-    DSL_CHECK(last_bytes >= stretch.begin_bytes, "{} bytes are less than a request",
-              stretch.end_bytes - stretch.begin_bytes);
-    const auto file = open_block_file(files, cell.engine,
-                                      {cell.block, cell.depth, static_cast<int>(shape.requests)});
-    file->register_memory(memory);
-    std::deque<std::pair<IoTicket, IoRequest>> in_flight;
-    IoRequest next{cell.direction, stretch.begin_bytes, {}};
-    const auto submit = [&](std::span<std::byte> place) {
-        next.memory = place;
-        in_flight.emplace_back(file->submit(next), next);
-        next.offset_bytes += shape.request_bytes;
-        if (next.offset_bytes > last_bytes) next.offset_bytes = stretch.begin_bytes;
-    };
-    for (int64_t i = 0; i < shape.requests; ++i)
-        submit(memory.subspan(static_cast<size_t>(i * shape.request_bytes),
-                              static_cast<size_t>(shape.request_bytes)));
-    int64_t moved_bytes = 0;
-    while (!in_flight.empty()) {
-        auto [ticket, request] = std::move(in_flight.front());
-        in_flight.pop_front();
-        require_moved(*file, request, ticket.wait());
-        moved_bytes += shape.request_bytes;
-        if (goes_on()) submit(request.memory);
+// Moves bytes within STRETCH while GOES_ON says so; made and used by one thread. Apart from being
+// made and going, which are not to be measured.
+class Mover {
+  public:
+    Mover(const BackingFiles& files, const IoCell& cell, const Stretch& stretch,
+          std::span<std::byte> memory)
+        : shape_(cell),
+          stretch_(stretch),
+          memory_(memory),
+          next_{cell.direction, stretch.begin_bytes, {}},
+          file_(open_block_file(files, cell.engine,
+                                {cell.block, cell.depth, static_cast<int>(shape_.requests)})) {
+        DSL_CHECK(stretch.end_bytes - stretch.begin_bytes >= shape_.request_bytes,
+                  "{} bytes are less than a request", stretch.end_bytes - stretch.begin_bytes);
+        file_->register_memory(memory);
     }
-    return moved_bytes;
-}
+    // The bytes that were moved.
+    int64_t run(const std::function<bool()>& goes_on) {
+        for (int64_t i = 0; i < shape_.requests; ++i)
+            submit(memory_.subspan(static_cast<size_t>(i * shape_.request_bytes),
+                                   static_cast<size_t>(shape_.request_bytes)));
+        int64_t moved_bytes = 0;
+        while (!in_flight_.empty()) {
+            auto [ticket, request] = std::move(in_flight_.front());
+            in_flight_.pop_front();
+            require_moved(*file_, request, ticket.wait());
+            moved_bytes += shape_.request_bytes;
+            if (goes_on()) submit(request.memory);
+        }
+        return moved_bytes;
+    }
+
+  private:
+    void submit(std::span<std::byte> place) {
+        next_.memory = place;
+        in_flight_.emplace_back(file_->submit(next_), next_);
+        next_.offset_bytes += shape_.request_bytes;
+        if (next_.offset_bytes > stretch_.end_bytes - shape_.request_bytes)
+            next_.offset_bytes = stretch_.begin_bytes;
+    }
+
+    Shape shape_;
+    Stretch stretch_;
+    std::span<std::byte> memory_;
+    IoRequest next_;
+    std::unique_ptr<BlockFile> file_;
+    std::deque<std::pair<IoTicket, IoRequest>> in_flight_;
+};
 
 }  // namespace
 
@@ -96,14 +116,14 @@ Bytes io_measure_bytes(const IoCell& cell) {
 
 IoFigure measure_io(const BackingFiles& files, const IoCell& cell, std::span<std::byte> memory,
                     Duration duration, const std::function<void()>& check) {
+    Mover mover(files, cell, {0, files.capacity.value},
+                memory.first(static_cast<size_t>(io_measure_bytes(cell).value)));
     const double cpu_before = cpu_seconds();
     const auto start = Steady::now();
-    const auto bytes = static_cast<double>(
-        move_for(files, cell, {0, files.capacity.value},
-                 memory.first(static_cast<size_t>(io_measure_bytes(cell).value)), [&] {
-                     check();
-                     return Steady::now() - start < duration;
-                 }));
+    const auto bytes = static_cast<double>(mover.run([&] {
+        check();
+        return Steady::now() - start < duration;
+    }));
     const std::chrono::duration<double> seconds = Steady::now() - start;
     return {bytes / seconds.count(), (cpu_seconds() - cpu_before) / bytes * 1e9};
 }
@@ -115,21 +135,33 @@ IoFigure measure_io_both(const BackingFiles& files, const IoCell& cell, std::spa
     IoCell writes = cell, reads = cell;
     writes.direction = IoDirection::kWrite;
     reads.direction = IoDirection::kRead;
-    const double cpu_before = cpu_seconds();
-    const auto start = Steady::now();
+    Mover reader(files, reads, {0, middle_bytes}, memory.first(length));
     std::atomic<bool> stops{false};
-    auto writer = std::async(std::launch::async, [&] {
+    std::latch ready{1};
+    auto writer = std::async(std::launch::async, [&]() -> int64_t {
+        std::optional<Mover> mover;
         try {
-            return move_for(files, writes, {middle_bytes, files.capacity.value},
-                            memory.subspan(length, length), [&] { return !stops.load(); });
+            mover.emplace(files, writes, Stretch{middle_bytes, files.capacity.value},
+                          memory.subspan(length, length));
+        } catch (...) {
+            stops = true;
+            ready.count_down();
+            throw;
+        }
+        ready.count_down();
+        try {
+            return mover->run([&] { return !stops.load(); });
         } catch (...) {
             stops = true;
             throw;
         }
     });
+    ready.wait();
+    const double cpu_before = cpu_seconds();
+    const auto start = Steady::now();
     int64_t moved_bytes = 0;
     try {
-        moved_bytes = move_for(files, reads, {0, middle_bytes}, memory.first(length), [&] {
+        moved_bytes = reader.run([&] {
             check();
             return !stops.load() && Steady::now() - start < duration;
         });

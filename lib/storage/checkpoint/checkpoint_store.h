@@ -1,0 +1,58 @@
+// The checkpoints of a run: step-N folders below one root, how one comes to be, and which may go.
+// begin() -> every rank writes its files into the folder -> commit(). Rank 0's; one thread at a
+// time. A crash at any moment leaves every committed checkpoint as it was.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "storage/checkpoint/file_tree.h"
+#include "storage/checkpoint/manifest.h"
+
+namespace dslaunch {
+
+// A committed folder as its manifest and the sizes of its files say.
+struct StoredCheckpoint {
+    std::string folder;
+    int64_t step = 0;
+    Bytes bytes;
+    bool complete = false;  // manifest and files are there, sizes are right
+    bool finite = false;
+    bool verified = false;  // somebody has read all of it and found it whole
+    std::string fault;      // why it is not complete
+};
+
+class CheckpointStore {
+  public:
+    // KEEP: complete ones that stay, 0: all. Nothing is made before begin(). TREE must outlive it.
+    CheckpointStore(FileTree& tree, std::string root, int64_t keep);
+
+    // Makes the folder that the files of a save are written to, and removes what saves of crashed
+    // runs have left. NEED: bytes of all ranks' files; Error{kDisk} when they do not fit.
+    // ID: of this save, [0-9a-z-].
+    [[nodiscard]] std::string begin(int64_t step, const std::string& id, Bytes need);
+    // All files are durable: makes them a checkpoint, lets `latest` name it, and removes what
+    // retention lets go. Returns its folder, ROOT/step-N. A checkpoint of the same step is
+    // replaced. Throws Error{kDisk}; the save then counts only if it is listed as complete.
+    std::string commit(const Checkpoint& checkpoint);
+    // Removes the folder of a save that failed; what cannot be removed stays for the next begin().
+    void abandon(int64_t step, const std::string& id) noexcept;
+
+    // Newest first.
+    [[nodiscard]] std::vector<StoredCheckpoint> list() const;
+
+  private:
+    FileTree& tree_;
+    std::string root_;
+    int64_t keep_;
+};
+
+// What retention lets go, of any list in any order: all complete finite ones but the newest KEEP,
+// never the newest that is verified, never the newest finite one; incomplete and non-finite ones
+// only when a newer complete finite one is there. KEEP 0: nothing. Pure.
+[[nodiscard]] std::vector<std::string> checkpoints_to_remove(
+    const std::vector<StoredCheckpoint>& all, int64_t keep);
+
+}  // namespace dslaunch

@@ -1,0 +1,74 @@
+// The seam between checkpoints and the file system: few operations, each of which can be recorded,
+// failed or cut off by a test. Paths are plain strings, joined with '/'. What fails throws
+// Error{kDisk} with path, operation, cause, and on a full disk need and free bytes. Threads: a tree
+// by any, a sink or view by one owner at a time.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+
+namespace dslaunch {
+
+// A new file, written from its begin to its end.
+class FileSink {
+  public:
+    FileSink() = default;
+    FileSink(const FileSink&) = delete;
+    FileSink& operator=(const FileSink&) = delete;
+    // What was not synced may be lost.
+    virtual ~FileSink() = default;
+    // BYTES are taken when it returns. Blocks on the disk when too much is under way.
+    virtual void write(std::span<const std::byte> bytes) = 0;
+    // All that was written is durable when it returns; nothing may follow.
+    virtual void sync() = 0;
+};
+
+// A whole file to be read.
+class FileView {
+  public:
+    virtual ~FileView() = default;
+    [[nodiscard]] virtual std::span<const std::byte> bytes() const = 0;
+};
+
+struct FolderEntry {
+    std::string name;
+    bool is_folder = false;
+    Bytes bytes;
+};
+
+class FileTree {
+  public:
+    virtual ~FileTree() = default;
+    // Fails where it is already; make_folders makes what is missing of the path and does not.
+    virtual void make_folder(const std::string& path) = 0;
+    virtual void make_folders(const std::string& path) = 0;
+    // BYTES: of the whole file; room for them is taken at once, so that a full disk shows here.
+    // Fails where it is already.
+    [[nodiscard]] virtual std::unique_ptr<FileSink> create(const std::string& path,
+                                                           Bytes bytes) = 0;
+    [[nodiscard]] virtual std::unique_ptr<FileView> open(const std::string& path) const = 0;
+    // By name; nullopt: there is no such folder.
+    [[nodiscard]] virtual std::optional<std::vector<FolderEntry>> list(
+        const std::string& folder) const = 0;
+    // TO is replaced where it is a file.
+    virtual void rename(const std::string& from, const std::string& to) = 0;
+    // Names in the folder are durable when it returns.
+    virtual void sync_folder(const std::string& folder) = 0;
+    virtual void remove_file(const std::string& path) = 0;
+    // With all it holds; not there is well.
+    virtual void remove_folder(const std::string& path) = 0;
+    // Free to this user.
+    [[nodiscard]] virtual Bytes free_room(const std::string& folder) const = 0;
+};
+
+// The file system of this machine. Files are written in large aligned pieces past the page cache
+// where the file system can, so that a save does not push out what training reads.
+[[nodiscard]] std::unique_ptr<FileTree> make_disk_tree();
+
+}  // namespace dslaunch

@@ -1,0 +1,122 @@
+// What a checkpoint is, as its manifest.json says: docs/checkpoint-format.md. Pure data; text in
+// and out. No threads.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/dtype.h"
+#include "base/range.h"
+
+namespace dslaunch {
+
+inline constexpr int64_t kCheckpointFormat = 1;
+
+// XXH3-128.
+struct Hash128 {
+    uint64_t low = 0;
+    uint64_t high = 0;
+    auto operator<=>(const Hash128&) const = default;
+};
+[[nodiscard]] Hash128 hash_of(std::string_view bytes);
+
+enum class TensorKind : uint8_t {
+    kTrained,    // weights and optimizer states
+    kFrozen,     // weights alone
+    kBuffer,     // rank 0's
+    kRankBuffer  // another rank's own of the same name, which training moves
+};
+
+struct CheckpointTensor {
+    std::string name;                  // the module's own
+    std::vector<std::string> aliases;  // other names of the same tensor
+    TensorKind kind = TensorKind::kTrained;
+    int rank = 0;               // kRankBuffer: whose
+    DType dtype = DType::kF32;  // of the weights; states are fp32
+    std::vector<int64_t> shape;
+    // Of the tensor as it lies in memory, which is also the order of its elements in files; empty:
+    // row-major.
+    std::vector<int64_t> strides;
+    int64_t updates = 0;  // kTrained: optimizer updates it has had
+
+    [[nodiscard]] int64_t numel() const;
+    bool operator==(const CheckpointTensor&) const = default;
+};
+
+inline constexpr int kWeights = -1;
+
+// Elements of a tensor's weights or of one of its states.
+struct CheckpointPiece {
+    int tensor = 0;        // index into Checkpoint::tensors
+    int state = kWeights;  // or index into Checkpoint::states
+    Range elements;        // in the order of the tensor's memory
+    bool operator==(const CheckpointPiece&) const = default;
+};
+
+struct WrittenPiece {
+    CheckpointPiece piece;
+    int64_t offset_bytes = 0;  // in the file
+    Hash128 hash;              // of its bytes
+    bool finite = true;        // no NaN, no infinity
+    bool operator==(const WrittenPiece&) const = default;
+};
+
+// A .safetensors file; its entries are the pieces, in order.
+struct CheckpointFile {
+    std::string name;
+    int64_t bytes = 0;
+    Hash128 header_hash;  // of what stands before the first piece
+    std::vector<WrittenPiece> pieces;
+    bool operator==(const CheckpointFile&) const = default;
+};
+
+// For the way to rank 0. decode throws Error{kInternal}.
+[[nodiscard]] std::string encode(const CheckpointFile& file);
+[[nodiscard]] CheckpointFile decode_checkpoint_file(std::string_view bytes);
+
+// All of training that is not in a tensor.
+struct TrainingState {
+    int64_t step = 0;          // optimizer steps done, skipped ones included
+    int64_t updates = 0;       // of them not skipped: what the learning rate follows
+    int64_t samples_seen = 0;  // position in the order of data
+    uint64_t seed = 0;         // of data order and of dropout
+    double loss = 0;           // of the last step
+    double loss_scale = 1;
+    int64_t scale_steps = 0;  // as LossScaleState
+    int64_t scale_good_steps = 0;
+    int64_t scale_hysteresis_left = 1;
+    bool operator==(const TrainingState&) const = default;
+};
+
+struct Checkpoint {
+    int64_t format = kCheckpointFormat;
+    std::string version;  // of dslaunch that wrote it
+    std::string id;       // of this save: the same in each of its files
+    std::string created;  // UTC, ISO 8601
+    TrainingState training;
+    int64_t world_size = 1;
+    int64_t zero_stage = 0;
+    std::string optimizer;            // "adamw", … as config names it
+    std::vector<std::string> states;  // "exp_avg", "exp_avg_sq"
+    std::string config_json;          // resolved, as run.json has it
+    std::vector<CheckpointTensor> tensors;
+    std::vector<CheckpointFile> files;
+
+    [[nodiscard]] bool finite() const;
+    // Index of the tensor of that name or alias, -1: none. kRankBuffer ones are not looked at.
+    [[nodiscard]] int find(std::string_view name) const;
+    bool operator==(const Checkpoint&) const = default;
+};
+
+// manifest.json; its last member is the XXH3-128 of all that stands before it.
+[[nodiscard]] std::string manifest_text(const Checkpoint& checkpoint);
+// Throws Error{kCheckpoint} naming PATH and what is wrong: damaged, a newer format, or pieces that
+// do not tile every tensor and state exactly.
+[[nodiscard]] Checkpoint parse_manifest(const std::string& path, std::string_view text);
+
+}  // namespace dslaunch

@@ -1,0 +1,41 @@
+// Writes one file of a checkpoint: a header made of what is to come, then the pieces one after the
+// other, hashed and looked through as they pass. One owner at a time; blocks on the disk.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "storage/checkpoint/file_tree.h"
+#include "storage/checkpoint/manifest.h"
+
+namespace dslaunch {
+
+struct ShardPlan {
+    std::string name;  // weights-00000-of-00004.safetensors
+    std::vector<CheckpointPiece> pieces;
+};
+
+class ShardWriter {
+  public:
+    // FOLDER is there. CHECKPOINT: tensors, states, id and step, the same on all ranks; it must
+    // outlive the writer, TREE too. Throws as FileTree does.
+    ShardWriter(FileTree& tree, const std::string& folder, ShardPlan plan,
+                const Checkpoint& checkpoint);
+    ~ShardWriter();
+    // The next bytes of the pieces in their order, split as the caller likes.
+    void write(std::span<const std::byte> bytes);
+    // Durable when it returns. REQUIRES: all pieces are written.
+    [[nodiscard]] CheckpointFile finish();
+
+    // Of the file that would be written.
+    [[nodiscard]] static Bytes file_bytes(const ShardPlan& plan, const Checkpoint& checkpoint);
+
+  private:
+    class Impl;
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace dslaunch

@@ -53,6 +53,7 @@ class Builder {
     void note_unused_options();
     void choose_device(PlanRequest& request);
     void write_command(PlanRequest& request);
+    [[nodiscard]] std::string resume_argument() const;
     void require_libraries();
     void write_environment();
     void plan_nodes(PlanRequest request);
@@ -244,12 +245,24 @@ void Builder::write_command(PlanRequest& request) {
     }
     add("output", job_.spec.output_directory);
     add("expect-sha256", options_.expect_sha256);
+    add("resume", resume_argument());
     if (options_.timeout_s) add("timeout", fmt::format("{}", *options_.timeout_s));
     job_.spec.required_files = {worker, absolute(options_.target, job_.spec.working_directory)};
     if (job_.spec.transport != TransportKind::kLocal && options_.check_hosts) require_libraries();
     if (!options_.config.empty()) {
         job_.spec.required_files.push_back(absolute(options_.config, job_.spec.working_directory));
     }
+}
+
+// Of dsworker: a folder by its whole path.
+std::string Builder::resume_argument() const {
+    if (options_.resume.empty()) return "";
+    if (options_.resume != "auto") return absolute(options_.resume, machine_.directory);
+    if (options_.output.empty())
+        fail(ExitCode::kUsage,
+             "--resume: it looks for the newest checkpoint below --output, which is not given; add "
+             "--output DIR, or name the folder: --resume=DIR");
+    return options_.resume;
 }
 
 // LibTorch is as much a part of the program as dsworker itself.

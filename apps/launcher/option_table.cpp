@@ -308,8 +308,10 @@ constexpr OptionRow kRows[] = {
     {"loss", kValue, Group::kTraining, "NAME", "cross_entropy, mse, l1 or bce_with_logits, for a model that returns no loss", [](O& o, V& v) { set_text(o, "dslaunch.loss.name", v); }},
     {"output,o", kValue, Group::kReport, "DIR", "run.json and logs; for a .pt also metrics.jsonl, checkpoints, the trained weights", [](O& o, V& v) { o.output = v; }},
     {"save-interval", kValue, Group::kTraining, "N", "steps between checkpoints, 0: only at the end", [](O& o, V& v) { set_number(o, "dslaunch.save.interval", v, 0); }},
+    {"time-limit", kValue, Group::kTraining, "SECONDS", "save and end before the job is so old; default: when Slurm ends it", [](O& o, V& v) { set_number(o, "dslaunch.save.time_limit", v, 1); }},
     {"keep", kValue, Group::kTraining, "N", "checkpoints kept, 0: all", [](O& o, V& v) { set_number(o, "dslaunch.save.keep", v, 0); }},
     {"timeout", kValue, Group::kTraining, "SECONDS", "the longest that a rank waits for another before the job ends as hung, default 300", set_timeout},
+    {"resume", kMaybe, Group::kTraining, "DIR", "go on from the newest whole checkpoint below --output, or from that of DIR", [](O& o, V& v) { o.resume = v.empty() ? "auto" : v; }},
     {"expect-sha256", kValue, Group::kTraining, "HASH", "refuse a TARGET with another SHA-256: a .pt is a program", set_sha256},
 
     {"bind", kValue, Group::kEnvironment, "HOW", "bind ranks to processors: none, core (own cores each) or numa (a NUMA node each)", [](O& o, V& v) { set_binding(o, v, kBindNames); }},
@@ -342,7 +344,6 @@ constexpr OptionRow kRows[] = {
     {"numa-binding", kValue, Group::kTorchrun, "HOW", "node, socket, exclusive or core-complex, by GPU", [](O& o, V& v) { set_binding(o, v, kNumaBindingNames); o.no_local_rank = true; }},
     {"max-restarts", kValue, Group::kTorchrun, "N", "after a failure start the job again, at most N times; default 0, with --elastic_training 100", set_max_restarts},
 
-    {"resume", kMaybe, Group::kRefused, "DIR", "checkpoints are not available yet: this version writes the weights at the end"},
     {"autotuning", kValue, Group::kRefused, "", "autotuning is not available yet; see `dslaunch plan` for memory and costs"},
     {"venv-script", kValue, Group::kRefused, "", "no shell runs on the hosts; give --env PATH=... or name the environment's python as TARGET"},
     {"save-via", kValue, Group::kRefused, "", "saving through rank 0 is not available yet; put --output on a file system that all nodes share"},

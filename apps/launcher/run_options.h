@@ -60,6 +60,7 @@ struct RunOptions {
     std::vector<std::string> set;     // a.b=c; the shorthands are written here too: --steps 5 is
                                       // dslaunch.steps=5
     std::optional<double> timeout_s;  // that a rank waits for another; nothing: dsworker's default
+    std::string resume;               // "auto", or a folder of checkpoints; empty: start anew
     std::string expect_sha256;        // lower case
     std::string first_training_option;  // as typed; empty: none was given
     // Reporting and end

@@ -83,7 +83,6 @@ std::optional<HostNeed> need_with(const JobSetup& setup, const Topology& place,
     if (choice.parameters_on_disk && choice.stage < 3) return {};
     JobSetup other;
     other.resolved.config = with_choice(setup.config(), choice);
-    if (!why_unsupported(other.config()).empty()) return {};
     other.info = with_rows(setup.info, choice.micro_rows, setup.config().batch.micro_rows);
     lay_out_job(other, place);
     if (!why_no_plan(other).empty()) return {};

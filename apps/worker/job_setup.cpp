@@ -209,13 +209,6 @@ StepPlanOptions plan_options(const RunConfig& config, const Topology& place, boo
 
 }  // namespace
 
-std::string why_unsupported(const RunConfig& config) {
-    if (config.save.interval > 0)
-        return "dslaunch.save.interval: checkpoints are not available in this version; weights are "
-               "written at the end";
-    return "";
-}
-
 JobSetup set_up_job(const JobArguments& arguments, const Topology& place) {
     JobSetup setup;
     FoundConfig found = find_config(arguments);
@@ -225,8 +218,6 @@ JobSetup set_up_job(const JobArguments& arguments, const Topology& place) {
     setup.resolved =
         resolve(found.config, {place.world_size(), /*needs_steps=*/!arguments.plan_only});
     require_valid(setup.resolved);
-    if (const std::string why = why_unsupported(setup.config()); !why.empty())
-        fail(ExitCode::kConfig, "{}", why);
     RunConfig& placed = setup.resolved.config;
     place_path(placed.data.train_path, found.folder);
     place_path(placed.data.eval_path, found.folder);

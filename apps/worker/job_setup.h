@@ -61,9 +61,6 @@ void lay_out_job(JobSetup& setup, const Topology& place);
 // empty: nothing.
 [[nodiscard]] std::string why_no_plan(const JobSetup& setup);
 
-// What a config asks for that cannot be trained yet, as an error's message; empty: nothing.
-[[nodiscard]] std::string why_unsupported(const RunConfig& config);
-
 // Why shard auto has chosen what it has, a line; empty: the config says how.
 [[nodiscard]] std::string shard_text(const JobSetup& setup);
 

@@ -33,14 +33,17 @@
 #include "runtime/rank_device.h"
 #include "runtime/reporter.h"
 #include "runtime/save_weights.h"
+#include "runtime/saved_state.h"
 #include "runtime/trainer.h"
 #include "storage/atomic_file.h"
 #include "storage/disk_facts.h"
 #include "worker/adaptive_placement.h"
 #include "worker/archive_hash.h"
 #include "worker/host_admission.h"
+#include "worker/job_clock.h"
 #include "worker/job_setup.h"
 #include "worker/leftovers.h"
+#include "worker/resume.h"
 #include "worker/roles.h"
 #include "zero/device_state.h"
 #include "zero/zero_state.h"
@@ -52,6 +55,7 @@ namespace {
 struct TrainArguments {
     JobArguments job;
     std::string output;
+    std::string resume;  // as ResumeRequest::from
     std::string expected_sha256;
     double timeout_s = 300;
     int threads = 1;     // of this rank
@@ -66,6 +70,7 @@ TrainArguments parse(int argc, char** argv, bool& help) {
     app.add_option("--set", arguments.job.overrides, "override one key: a.b=c")
         ->allow_extra_args(false);
     app.add_option("--output", arguments.output, "folder for weights, metrics and logs");
+    app.add_option("--resume", arguments.resume, "auto, or a folder of checkpoints");
     app.add_option("--expect-sha256", arguments.expected_sha256, "refuse any other archive");
     app.add_option("--segments", arguments.job.segments,
                    "pieces to cut the model into, 0: by whole layers");
@@ -190,6 +195,8 @@ class TrainRole {
             environment_, std::move(arena),
             std::chrono::milliseconds(static_cast<int64_t>(arguments_.timeout_s * 1e3)));
         compare_plans(*comm_.collectives, setup_.plan);
+        if (saves()) require_shared_folder(*files_, *comm_.collectives, arguments_.output);
+        resume();
         heartbeats.reset();
         train(slices);
     }
@@ -236,20 +243,102 @@ class TrainRole {
         name_leftovers(offload_->paths());
     }
 
+    [[nodiscard]] bool saves() const { return !arguments_.output.empty(); }
+
+    void resume() {
+        reader_ =
+            find_resume(*files_, *comm_.collectives,
+                        {arguments_.resume, arguments_.output, environment_.restart_count > 0});
+        if (reader_ == nullptr) return;
+        saved_.emplace(*reader_, *setup_.model,
+                       ShardOptimizer::state_names(setup_.config().optimizer));
+        const FlatLayout& layout = setup_.layout;
+        std::vector<int> untrained;
+        for (int i = 0; i < std::ssize(setup_.model->parameters()); ++i) {
+            const int slice = layout.slice_of(i);
+            if (slice < 0 || slice >= layout.trained_slices) untrained.push_back(i);
+        }
+        saved_->restore_untrained(untrained, environment_.rank, environment_.world_size);
+        if (first()) describe_resume();
+    }
+
+    void describe_resume() const {
+        const Checkpoint& checkpoint = saved_->checkpoint();
+        const TrainingState& training = saved_->training();
+        log_info("checkpoint",
+                 "resuming from {}: step {}, {} samples seen, saved by {} ranks at "
+                 "ZeRO stage {}",
+                 reader_->folder(), training.step, training.samples_seen, checkpoint.world_size,
+                 checkpoint.zero_stage);
+        const uint64_t seed = setup_.config().seed;
+        if (training.step > 0 && training.seed != seed)
+            log_warn("checkpoint",
+                     "dslaunch.seed is {} and was {}: data come in another order from here on",
+                     seed, training.seed);
+        if (checkpoint.states.empty() && training.step > 0)
+            log_warn("checkpoint", "it has no optimizer states: they start anew");
+    }
+
+    [[nodiscard]] Checkpoint about() const {
+        Checkpoint checkpoint;
+        const RunConfig& config = setup_.config();
+        checkpoint.version = DSL_VERSION;
+        checkpoint.zero_stage = setup_.plan_options.stage;
+        checkpoint.optimizer = ShardOptimizer::name(config.optimizer);
+        checkpoint.states = ShardOptimizer::state_names(config.optimizer);
+        checkpoint.config_json = resolved_json(setup_.resolved);
+        return checkpoint;
+    }
+
+    void open_checkpointer(ParameterState& state, bool own_buffers) {
+        const SaveConfig& save = setup_.config().save;
+        CheckpointerParts parts;
+        parts.tree = files_.get();
+        parts.root = arguments_.output + "/checkpoints";
+        parts.keep = save.keep;
+        parts.goes_on = save.goes_on;
+        parts.pace = save.pace;
+        parts.model = setup_.model.get();
+        parts.state = &state;
+        parts.collectives = comm_.collectives.get();
+        parts.own_buffers = own_buffers;
+        parts.about = about();
+        parts.told = [](const std::string& line) { log_info("checkpoint", "{}", line); };
+        checkpointer_.emplace(std::move(parts));
+        if (saved_) checkpointer_->set_saved_step(saved_->training().step);
+    }
+
+    // By any rank, all of which are asked.
+    [[nodiscard]] bool all_leave() const {
+        double asked[1] = {reporter_.asked_to_end() ? 1.0 : 0.0};
+        comm_.collectives->sum_ordered(asked);
+        return asked[0] > 0;
+    }
+
     void train(const ZeroSlices& slices) {
         const RunConfig& config = setup_.config();
         const StepPlanOptions& plan = setup_.plan_options;
         ModelBuffers buffers(*setup_.model, *comm_.collectives);
-        buffers.broadcast();
+        if (!saved_) buffers.broadcast();
         if (first() && buffers.drift() && environment_.world_size > 1 && !config.broadcast_buffers)
             log_info("train",
                      "buffers (running averages) are each rank's own while training; rank 0's are "
                      "evaluated and saved");
         const std::unique_ptr<ParameterState> state = make_state(slices);
         if (offload_ && first()) describe_offload();
+        TrainerParts parts;
+        if (saves()) {
+            open_checkpointer(*state, buffers.drift() && environment_.world_size > 1 &&
+                                          !config.broadcast_buffers);
+            parts.checkpointer = &*checkpointer_;
+        }
+        if (saved_) parts.resumed = saved_->training();
+        saved_.reset();
+        reader_.reset();
         keep_freed_memory();
         BatchLoader loader(setup_.data->train,
-                           {config.batch, environment_.rank, config.seed, config.data.shuffle});
+                           {config.batch, environment_.rank, config.seed, config.data.shuffle,
+                            parts.resumed.step, parts.resumed.samples_seen});
         SegmentRunner segments(
             *setup_.segmented, setup_.info,
             make_recompute_groups(setup_.info, plan.recompute_groups),
@@ -258,7 +347,6 @@ class TrainRole {
              environment_.world_size, gpu_.device, /*read_losses_late=*/gpu_.device.is_cuda(),
              /*stop_on_nonfinite_loss=*/!config.precision.skip_nonfinite_steps});
         std::optional<Evaluator> evaluator;
-        TrainerParts parts;
         parts.config = &config;
         parts.info = &setup_.info;
         parts.plan = &setup_.plan;
@@ -271,7 +359,7 @@ class TrainRole {
         };
         if (setup_.data->eval) {
             evaluator.emplace(*setup_.model, config, *setup_.data->eval, buffers, *state,
-                              environment_.rank);
+                              environment_.rank, [this] { return all_leave(); });
             parts.evaluate = [&] { return evaluator->run(); };
         }
         parts.data_waited = [&] { return loader.waited(); };
@@ -284,6 +372,7 @@ class TrainRole {
             parts.write_trace = [this](const std::string& json) { write_trace(json); };
         parts.tokens_per_sample = setup_.data->train.tokens_per_sample();
         parts.peak_tflops = gpu_.peak_tflops;
+        parts.time_is_over = job_clock(config.save.time_limit_s);
         parts.on_lane_start = [](Lane) {};
         const ComputeContext context(true, scalar_type_of(config.precision.compute),
                                      gpu_.device.type());
@@ -361,11 +450,13 @@ class TrainRole {
                 *setup_.model, setup_.layout, *gpu_.backend, *comm_.collectives,
                 DeviceStateOptions{config.optimizer, config.gradient_clipping,
                                    setup_.plan_options.keeps_reduced(),
-                                   has_control_flow(setup_.segmented->lowered())});
+                                   has_control_flow(setup_.segmented->lowered()),
+                                   std::chrono::minutes(5), saved_ ? &*saved_ : nullptr});
         return std::make_unique<ZeroState>(
             *setup_.model, zero_place(), slices, *comm_.arena, *comm_.group, *comm_.collectives,
             ZeroOptions{config.optimizer, config.gradient_clipping, config.precision.compute,
-                        config.precision.skip_nonfinite_steps, arguments_.threads},
+                        config.precision.skip_nonfinite_steps, arguments_.threads,
+                        saved_ ? &*saved_ : nullptr},
             offload_ ? &*offload_ : nullptr);
     }
 
@@ -412,7 +503,11 @@ class TrainRole {
     std::optional<HostAdmission> admission_;
     std::optional<ShardMap> shards_;
     std::optional<OffloadFile> offload_;
+    std::unique_ptr<FileTree> files_ = make_disk_tree();
     JobComm comm_;
+    std::unique_ptr<CheckpointReader> reader_;
+    std::optional<SavedState> saved_;
+    std::optional<Checkpointer> checkpointer_;
     std::optional<AdaptivePlacement> placement_;
     std::jthread hash_log_;
 };

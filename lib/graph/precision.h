@@ -12,8 +12,10 @@
 
 namespace dslaunch {
 
-// LibTorch's name of kF32, kBF16 or kF16.
+// LibTorch's name of an element type.
 [[nodiscard]] at::ScalarType scalar_type_of(DType dtype);
+// The element type of TENSOR. Throws Error{kInput} naming it where files cannot hold it.
+[[nodiscard]] DType dtype_of(const std::string& name, const at::Tensor& tensor);
 
 // Makes every parameter of MODEL that is fp32, bf16 or fp16 one of DTYPE (kBFloat16, kHalf; kFloat
 // widens). Tensors keep their identity, ties, requires_grad and strides, and lose their .grad;

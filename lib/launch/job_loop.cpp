@@ -84,7 +84,10 @@ std::string JobLoop::describe_restart() const {
                         spec_.elastic.nodes.max, spec_.elastic.hosts.size());
     }
     if (spec_.target_kind == TargetKind::kTorchScript) {
-        text += "; training begins at step 0 again, this version keeps no checkpoints";
+        text += spec_.output_directory.empty()
+                    ? "; training begins anew, without --output nothing is saved"
+                    : fmt::format("; training goes on from the newest checkpoint below {}",
+                                  spec_.output_directory);
     }
     return text;
 }

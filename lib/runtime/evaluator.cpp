@@ -12,13 +12,15 @@
 namespace dslaunch {
 
 Evaluator::Evaluator(Model& model, const RunConfig& config, DataSource held_out,
-                     ModelBuffers& buffers, ParameterState& state, int rank)
+                     ModelBuffers& buffers, ParameterState& state, int rank,
+                     std::function<bool()> leaves)
     : model_(model),
       config_(config),
       held_out_(std::move(held_out)),
       buffers_(buffers),
       state_(state),
-      rank_(rank) {}
+      rank_(rank),
+      leaves_(std::move(leaves)) {}
 
 // A rank without a batch takes part in bringing the parameters together, and no more.
 Boundary Evaluator::forward(const EvalBatch& batch,
@@ -59,6 +61,10 @@ EvalShare Evaluator::run() {
         {held_out_.rows(), config_.batch.micro_rows, config_.batch.data_parallel_size, rank_});
     EvalShare share;
     for (int64_t round = 0; round < plan.round_count(); ++round) {
+        if (leaves_ && leaves_()) {
+            share.cut_short = true;
+            break;
+        }
         const EvalBatch batch = plan.batch(round);
         std::vector<c10::IValue> arguments;
         if (batch.rows > 0) {

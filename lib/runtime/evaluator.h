@@ -2,6 +2,7 @@
 // ranks. Compute lane.
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "config/run_config.h"
@@ -16,9 +17,10 @@ namespace dslaunch {
 
 class Evaluator {
   public:
-    // All references must outlive this.
+    // LEAVES: asked by every rank before each batch, the same answer on all: the evaluation ends
+    // there. Empty: never. All references must outlive this.
     Evaluator(Model& model, const RunConfig& config, DataSource held_out, ModelBuffers& buffers,
-              ParameterState& state, int rank);
+              ParameterState& state, int rank, std::function<bool()> leaves = {});
 
     // This rank's share. Every rank calls it: parameters that lie in shards are brought together
     // segment by segment. The model is in train mode again afterwards, its buffers as they were.
@@ -34,6 +36,7 @@ class Evaluator {
     ModelBuffers& buffers_;
     ParameterState& state_;
     int rank_;
+    std::function<bool()> leaves_;
     std::optional<SegmentedModel> segmented_;  // made at the first evaluation
 };
 

@@ -15,6 +15,7 @@
 #include "graph/model.h"
 #include "plan/step_plan.h"
 #include "runtime/lending_allocator.h"
+#include "runtime/saved_piece.h"
 
 namespace dslaunch {
 
@@ -95,6 +96,31 @@ class ParameterState {
     // same. No step may follow.
     using UseWeights = std::function<void(int parameter, std::span<const float> values)>;
     virtual void bring_weights(const UseWeights& use) { static_cast<void>(use); }
+    // Outside of a step: what this rank writes of trained parameters, so that the pieces of all
+    // ranks tile each of them and each of its states. In the order of updates, the pieces of a unit
+    // one after the other; VALUES stay where they are until the plan changes.
+    [[nodiscard]] virtual std::vector<SavedPiece> saved_pieces() {
+        DSL_CHECK(false, "a state that cannot be saved");
+    }
+    // Outside of a step: the pieces of a unit that is on disk, with values that are there until USE
+    // returns. Blocks. Throws Error{kDisk}.
+    using UsePieces = std::function<void(std::span<const SavedPiece> pieces)>;
+    virtual void bring_saved(int unit, const UsePieces& use) {
+        DSL_CHECK(false, "unit {} is not on disk", unit);
+        static_cast<void>(use);
+    }
+    // GUARD, which must outlive the state, is asked before each change of a unit; null: no more.
+    virtual void set_guard(UpdateGuard* guard) { static_cast<void>(guard); }
+    // Optimizer updates that a trained parameter of the model has had; nullopt: it is not trained.
+    [[nodiscard]] virtual std::optional<int64_t> updates_of(int parameter) const {
+        static_cast<void>(parameter);
+        return std::nullopt;
+    }
+
+    // The values of a parameter of the model that is not trained, as they are to be saved: its
+    // tensor, or what takes its place where that is in shards or rounded.
+    [[nodiscard]] virtual at::Tensor untrained_values(int parameter) const = 0;
+
     [[nodiscard]] virtual MemoryAccount memory() const = 0;
     // What the log should tell of the whole run at its end, a clause each. Outside of a step.
     [[nodiscard]] virtual std::vector<std::string> account() const { return {}; }

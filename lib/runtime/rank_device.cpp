@@ -45,10 +45,6 @@ void check_gpu_support(const RunConfig& config) {
         fail(ExitCode::kConfig,
              "fp16.enabled, bf16.enabled: not available on a GPU in this version; leave both off, "
              "or use dslaunch.device: cpu");
-    if (config.save.interval > 0)
-        fail(ExitCode::kConfig,
-             "dslaunch.save.interval: checkpoints are not available on a GPU in this version; "
-             "weights are written at the end");
 }
 
 RankDevice open_rank_device(const RunConfig& config, const WorkerEnvironment& environment,

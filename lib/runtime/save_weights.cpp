@@ -15,39 +15,12 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "graph/models/archive.h"
+#include "graph/precision.h"
 #include "storage/mapped_file.h"
 
 namespace dslaunch {
 
 namespace {
-
-DType dtype_of(const std::string& name, const at::Tensor& tensor) {
-    switch (tensor.scalar_type()) {
-        case at::kFloat:
-            return DType::kF32;
-        case at::kDouble:
-            return DType::kF64;
-        case at::kHalf:
-            return DType::kF16;
-        case at::kBFloat16:
-            return DType::kBF16;
-        case at::kLong:
-            return DType::kI64;
-        case at::kInt:
-            return DType::kI32;
-        case at::kShort:
-            return DType::kI16;
-        case at::kChar:
-            return DType::kI8;
-        case at::kByte:
-            return DType::kU8;
-        case at::kBool:
-            return DType::kBool;
-        default:
-            fail(ExitCode::kInput, "{} is {}, which safetensors cannot hold", name,
-                 c10::toString(tensor.scalar_type()));
-    }
-}
 
 void make_folder(const std::string& folder) {
     std::error_code error;

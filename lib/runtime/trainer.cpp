@@ -27,6 +27,7 @@ struct Trainer::StepFacts {
     double data_wait_ms = 0;
     double compute_wait_ms = 0;
     bool end = false;
+    std::vector<SavePhase> saves;  // by rank
     double step_ms = 0;
     double loss_scale = 1;
     bool skipped = false;
@@ -43,6 +44,7 @@ struct RankFacts {
     double data_wait_ms = 0;
     double compute_wait_ms = 0;
     bool end = false;
+    SavePhase save = SavePhase::kIdle;
 };
 
 std::string encode_facts(const RankFacts& facts) {
@@ -53,6 +55,7 @@ std::string encode_facts(const RankFacts& facts) {
         .i64(facts.peak_rss_bytes)
         .i64(facts.page_faults);
     writer.u64(bits(facts.data_wait_ms)).u64(bits(facts.compute_wait_ms)).u8(facts.end ? 1 : 0);
+    writer.u8(static_cast<uint8_t>(facts.save));
     return writer.bytes();
 }
 
@@ -66,6 +69,7 @@ RankFacts decode_facts(const std::string& bytes) {
     facts.data_wait_ms = std::bit_cast<double>(reader.u64());
     facts.compute_wait_ms = std::bit_cast<double>(reader.u64());
     facts.end = reader.u8() != 0;
+    facts.save = static_cast<SavePhase>(reader.u8());
     return facts;
 }
 
@@ -94,7 +98,15 @@ Trainer::Trainer(TrainerParts parts)
       executor_(*parts_.plan, *this, parts_.on_lane_start),
       tier_peaks_(peak_by_tier(*parts_.plan)),
       kind_peaks_(peak_by_kind(*parts_.plan)),
-      scaler_(parts_.config->precision.loss_scale) {}
+      scaler_(parts_.config->precision.loss_scale) {
+    const TrainingState& resumed = parts_.resumed;
+    step_ = resumed.step;
+    updates_ = resumed.updates;
+    if (resumed.step > 0 && parts_.config->precision.skip_nonfinite_steps)
+        scaler_ = LossScaler(parts_.config->precision.loss_scale,
+                             {resumed.loss_scale, resumed.scale_steps, resumed.scale_good_steps,
+                              static_cast<int64_t>(resumed.scale_hysteresis_left)});
+}
 
 void Trainer::run(const Instruction& instruction) {
     switch (instruction.op) {
@@ -139,12 +151,15 @@ Heartbeat Trainer::heartbeat() const {
 TrainResult Trainer::run() {
     const RunConfig& config = *parts_.config;
     TrainResult result;
+    const int64_t before = parts_.resumed.step;
+    result.steps = before;
+    result.loss = parts_.resumed.loss;
     parts_.reporter->ready();
     // The loss before training says what the later ones are worth.
-    if (config.eval_interval > 0) result.eval_loss = evaluate(0);
+    if (config.eval_interval > 0 && before == 0) result.eval_loss = evaluate(0);
     train_begin_ = last_step_end_ = clock_.now();
     faults_before_ = process_usage().page_faults;
-    for (int64_t step = 1; step <= config.steps && !result.asked_to_end; ++step) {
+    for (int64_t step = before + 1; step <= config.steps && !result.asked_to_end; ++step) {
         step_ = step;
         const StepFacts facts = run_step(step);
         result.steps = step;
@@ -157,11 +172,17 @@ TrainResult Trainer::run() {
             report_step(step, facts);
             if (is_logged(step)) report_progress(step, facts);
         }
-        if (parts_.adapt && step < config.steps && !facts.end)
+        const bool saving = save_if_due(step, facts);
+        if (parts_.adapt && step < config.steps && !facts.end && !saving)
             adapt_plan(step, facts.step_ms / 1e3);
         const bool due = config.eval_interval > 0 && step % config.eval_interval == 0;
         if (due || step == config.steps || facts.end) result.eval_loss = evaluate(step);
+        if (eval_cut_short_ && !facts.end) {
+            result.asked_to_end = true;
+            if (parts_.checkpointer) save(step, facts);
+        }
     }
+    if (parts_.checkpointer) parts_.checkpointer->finish();
     result.time = last_step_end_ - train_begin_;
     parts_.state->settle();
     parts_.collectives->barrier();
@@ -178,7 +199,48 @@ void Trainer::adapt_plan(int64_t step, double seconds) {
     executor_.change_plan(*plan);
     parts_.plan = plan;
     const uint64_t done = executor_.instructions_done() + ends_reached_;
-    instructions_before_ = step * (std::ssize(plan->instructions) + 1) - static_cast<int64_t>(done);
+    const int64_t steps = step - parts_.resumed.step;
+    instructions_before_ =
+        steps * (std::ssize(plan->instructions) + 1) - static_cast<int64_t>(done);
+}
+
+// Whether a save is under way now, on any rank.
+bool Trainer::save_if_due(int64_t step, const StepFacts& facts) {
+    const RunConfig& config = *parts_.config;
+    Checkpointer* const checkpointer = parts_.checkpointer;
+    if (checkpointer == nullptr) return false;
+    checkpointer->advance(facts.saves);
+    const bool at_interval = config.save.interval > 0 && step % config.save.interval == 0;
+    const bool due = at_interval || facts.end || step == config.steps;
+    if (due) save(step, facts);
+    return due || std::ranges::any_of(facts.saves,
+                                      [](SavePhase phase) { return phase != SavePhase::kIdle; });
+}
+
+void Trainer::save(int64_t step, const StepFacts& facts) {
+    const RunConfig& config = *parts_.config;
+    TrainingState training;
+    training.step = step;
+    training.updates = updates_;
+    training.samples_seen =
+        parts_.resumed.samples_seen + (step - parts_.resumed.step) * config.batch.train_rows;
+    training.seed = config.seed;
+    training.loss = facts.loss;
+    const LossScaleState& scale = scaler_.state();
+    training.loss_scale = scale.scale;
+    training.scale_steps = scale.steps;
+    training.scale_good_steps = scale.good_steps;
+    training.scale_hysteresis_left = scale.hysteresis_left;
+    parts_.checkpointer->begin(training);
+    // Who is asked to end has no time for more than this.
+    if (facts.end || eval_cut_short_ || !config.save.async) parts_.checkpointer->finish();
+}
+
+// Once a step and a save more would not fit.
+bool Trainer::time_is_over() const {
+    if (!parts_.time_is_over) return false;
+    const Duration save = parts_.checkpointer ? parts_.checkpointer->longest() : Duration{0};
+    return parts_.time_is_over(2 * longest_step_ + 2 * save);
 }
 
 bool Trainer::is_logged(int64_t step) const {
@@ -204,6 +266,7 @@ Trainer::StepFacts Trainer::run_step(int64_t step) {
     facts.loss_scale = scale;
     settle_loss_scale(step, facts);
     const TimePoint now = clock_.now();
+    longest_step_ = std::max(longest_step_, now - last_step_end_);
     facts.step_ms = to_milliseconds(now - last_step_end_);
     last_step_end_ = now;
     return facts;
@@ -248,7 +311,8 @@ Trainer::StepFacts Trainer::gather(double loss) {
     RankFacts mine{loss, usage.rss_bytes, usage.peak_rss_bytes, usage.page_faults - faults_before_};
     mine.data_wait_ms = to_milliseconds(data_waited - data_waited_before_);
     mine.compute_wait_ms = to_milliseconds(executor_.compute_waited());
-    mine.end = parts_.reporter->asked_to_end();
+    mine.end = parts_.reporter->asked_to_end() || time_is_over();
+    if (parts_.checkpointer) mine.save = parts_.checkpointer->phase();
     faults_before_ = usage.page_faults;
     data_waited_before_ = data_waited;
     StepFacts all;
@@ -263,6 +327,7 @@ Trainer::StepFacts Trainer::gather(double loss) {
         all.data_wait_ms = std::max(all.data_wait_ms, facts.data_wait_ms);
         all.compute_wait_ms = std::max(all.compute_wait_ms, facts.compute_wait_ms);
         all.end = all.end || facts.end;
+        all.saves.push_back(facts.save);
     }
     all.loss /= static_cast<double>(ranks.size());
     return all;
@@ -343,8 +408,8 @@ void Trainer::report_memory(JsonWriter& json) const {
 void Trainer::report_progress(int64_t step, const StepFacts& facts) {
     const RunConfig& config = *parts_.config;
     const double elapsed = to_milliseconds(clock_.now() - train_begin_) / 1e3;
-    const double left =
-        elapsed / static_cast<double>(step) * static_cast<double>(config.steps - step);
+    const double left = elapsed / static_cast<double>(step - parts_.resumed.step) *
+                        static_cast<double>(config.steps - step);
     const double rows_per_s = static_cast<double>(config.batch.train_rows) / (facts.step_ms / 1e3);
     const std::string speed =
         parts_.tokens_per_sample > 0
@@ -366,6 +431,8 @@ std::optional<double> Trainer::evaluate(int64_t step) {
     double sums[3] = {share.loss_sum, share.weight, share.samples};
     parts_.collectives->sum_ordered(sums);
     evaluating_ = false;
+    eval_cut_short_ = share.cut_short;
+    if (share.cut_short) return std::nullopt;
     if (sums[1] == 0)
         fail(ExitCode::kInput,
              "held-out data: no target counts (all are -100), so there is no held-out loss");

@@ -17,6 +17,7 @@
 #include "launch/control.h"
 #include "plan/plan_check.h"
 #include "plan/step_plan.h"
+#include "runtime/checkpointer.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/executor/executor.h"
 #include "runtime/parameter_state.h"
@@ -31,6 +32,7 @@ struct EvalShare {
     double loss_sum = 0;
     double weight = 0;
     double samples = 0;
+    bool cut_short = false;  // all ranks have left it to save and end
 };
 
 // A step as it ran on this rank.
@@ -61,10 +63,15 @@ struct TrainerParts {
     // outlive the trainer and differs in the placement of chunks alone, or null. The same on all
     // ranks. Empty: the plan stays.
     std::function<const StepPlan*(const StepRun&)> adapt;
+    Checkpointer* checkpointer = nullptr;  // null: nothing is saved
+    TrainingState resumed;                 // what was done before; by default nothing
+    // Whether the job's time is nearly over, given how long a step and a save may last. Empty: it
+    // has no limit.
+    std::function<bool(Duration needed)> time_is_over;
 };
 
 struct TrainResult {
-    int64_t steps = 0;  // optimizer steps done
+    int64_t steps = 0;  // optimizer steps done, those before a resume too
     double loss = 0;    // of the last one
     Bytes peak_rss;     // of the rank that had most
     Duration time{0};   // of all steps, and what was evaluated between them
@@ -98,6 +105,9 @@ class Trainer final : private InstructionRunner {
     void report_step(int64_t step, const StepFacts& facts);
     void report_progress(int64_t step, const StepFacts& facts);
     [[nodiscard]] std::optional<double> evaluate(int64_t step);
+    [[nodiscard]] bool save_if_due(int64_t step, const StepFacts& facts);
+    void save(int64_t step, const StepFacts& facts);
+    [[nodiscard]] bool time_is_over() const;
     [[nodiscard]] bool is_first_rank() const { return parts_.collectives->topology().rank() == 0; }
 
     TrainerParts parts_;
@@ -121,6 +131,8 @@ class Trainer final : private InstructionRunner {
     int64_t faults_before_ = 0;
     Duration data_waited_before_{};
     std::optional<double> eval_loss_;
+    bool eval_cut_short_ = false;
+    Duration longest_step_{0};
 };
 
 }  // namespace dslaunch

@@ -63,6 +63,7 @@ DeviceState::DeviceState(Model& model, const FlatLayout& layout, DeviceBackend& 
     if (options.optimizer.kind == OptimizerKind::kAdagrad)
         first_.fill_(options.optimizer.initial_accumulator_value);
     if (states >= 2) second_ = at::zeros({layout.numel}, flat);
+    if (options.saved != nullptr) resume_from(*options.saved);
     std::vector<at::Tensor> views;
     for (const ParameterSlice& slice : layout.slices) views.push_back(view_of(gradients_, slice));
     collector_ = std::make_unique<GradientCollector>(model, layout, std::move(views));
@@ -107,6 +108,63 @@ void DeviceState::adopt_parameters(Model& model) {
             model.parameters()[static_cast<size_t>(layout_.slices[i].parameter)].tensor;
         parameter.set_data(views[i]);
     }
+}
+
+void DeviceState::resume_from(SavedState& saved) {
+    const auto bring = [&](at::Tensor& flat, int state) {
+        if (!flat.defined()) return;
+        at::Tensor values = flat.cpu();
+        for (const ParameterSlice& slice : layout_.slices) {
+            float* const into = data_of(values, slice.offset_numel);
+            const Range all{0, slice.numel};
+            if (state == kWeights) {
+                saved.read_weights(slice.parameter, all, reinterpret_cast<std::byte*>(into),
+                                   DType::kF32);
+            } else if (saved.has_states(slice.parameter)) {
+                saved.read_state(slice.parameter, state, all, into);
+            }
+        }
+        flat.copy_(values);
+    };
+    bring(parameters_, kWeights);
+    bring(first_, 0);
+    bring(second_, 1);
+    for (size_t i = 0; i < slice_steps_.size(); ++i)
+        slice_steps_[i] = saved.updates(layout_.slices[i].parameter);
+}
+
+std::vector<SavedPiece> DeviceState::saved_pieces() {
+    const Topology& topology = collectives_.topology();
+    const Range own = part_range(layout_.numel, {topology.rank(), topology.world_size()});
+    on_cpu_.clear();
+    std::vector<SavedPiece> pieces;
+    int state = kWeights;
+    for (const at::Tensor* flat : {&parameters_, &first_, &second_}) {
+        if (!flat->defined()) continue;
+        on_cpu_.push_back(flat->narrow(0, own.begin, own.numel).cpu());
+        const auto* const values = on_cpu_.back().const_data_ptr<float>();
+        for (const ParameterSlice& slice : layout_.slices) {
+            const Range both = intersect(own, {slice.offset_numel, slice.numel});
+            if (both.numel == 0) continue;
+            pieces.push_back({slice.parameter,
+                              state,
+                              {both.begin - slice.offset_numel, both.numel},
+                              reinterpret_cast<const std::byte*>(values + both.begin - own.begin),
+                              /*unit=*/0});
+        }
+        ++state;
+    }
+    return pieces;
+}
+
+std::optional<int64_t> DeviceState::updates_of(int parameter) const {
+    const int slice = layout_.slice_of(parameter);
+    if (slice < 0) return std::nullopt;
+    return slice_steps_[static_cast<size_t>(slice)];
+}
+
+at::Tensor DeviceState::untrained_values(int parameter) const {
+    return model_.parameters()[static_cast<size_t>(parameter)].tensor;
 }
 
 MemoryAccount DeviceState::memory() const {

@@ -19,6 +19,7 @@
 #include "runtime/comm/collectives.h"
 #include "runtime/comm/device_backend.h"
 #include "runtime/parameter_state.h"
+#include "runtime/saved_state.h"
 #include "zero/gradient_collector.h"
 
 namespace dslaunch {
@@ -31,6 +32,7 @@ struct DeviceStateOptions {
     // another: the ranks then tell each other in every step, otherwise in the first one.
     bool usage_varies = true;
     Duration time_limit = std::chrono::minutes(5);  // of joining, and of a step's reductions
+    SavedState* saved = nullptr;  // what training resumes from; needed until the state is made
 };
 
 class DeviceState final : public ParameterState {
@@ -53,6 +55,10 @@ class DeviceState final : public ParameterState {
     [[nodiscard]] std::optional<double> gradient_norm() const override { return norm_; }
     // Whoever reads parameters does so on the compute stream, behind the updates.
     void settle() override {}
+    // Copies this rank's part to the CPU, where it stays until the next call.
+    [[nodiscard]] std::vector<SavedPiece> saved_pieces() override;
+    [[nodiscard]] std::optional<int64_t> updates_of(int parameter) const override;
+    [[nodiscard]] at::Tensor untrained_values(int parameter) const override;
     [[nodiscard]] MemoryAccount memory() const override;
     // Optimizer updates that each slice has had.
     [[nodiscard]] const std::vector<int64_t>& slice_steps() const { return slice_steps_; }
@@ -61,6 +67,7 @@ class DeviceState final : public ParameterState {
     struct Run;  // neighbouring slices that are updated alike
     void join();
     void adopt_parameters(Model& model);
+    void resume_from(SavedState& saved);
     [[nodiscard]] at::Tensor view_of(const at::Tensor& flat, const ParameterSlice& slice) const;
     void post(int bucket);
     void reduce(int bucket);
@@ -100,6 +107,7 @@ class DeviceState final : public ParameterState {
     at::Tensor norm_on_device_;
     at::Tensor divisor_;
     at::Tensor skip_;
+    std::vector<at::Tensor> on_cpu_;  // what saved_pieces() has copied
     std::unique_ptr<GradientCollector> collector_;
     std::vector<DeviceMark> posted_;   // by bucket, of the compute stream
     std::vector<DeviceMark> reduced_;  // by bucket, of the communication stream

@@ -10,22 +10,11 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "graph/memory_order.h"
 #include "graph/precision.h"
 #include "zero/flat_view.h"
 
 namespace dslaunch {
-
-namespace {
-
-// A parameter's elements in the order in which they lie in memory, where that is without gaps.
-at::Tensor in_memory_order(const at::Tensor& tensor) {
-    const at::Tensor plain = tensor.detach();
-    if (plain.is_non_overlapping_and_dense())
-        return plain.as_strided({plain.numel()}, {1}, plain.storage_offset());
-    return plain.contiguous().view({-1});
-}
-
-}  // namespace
 
 ParameterSlices ParameterStore::add_slices(const ShardMap& map, DType dtype,
                                            std::span<const int64_t> slot_numel,
@@ -55,7 +44,7 @@ ParameterSlices ParameterStore::add_slices(const ShardMap& map, DType dtype,
 
 ParameterStore::ParameterStore(Model& model, const ShardMap& map, const ParameterSlices& slices,
                                DType dtype, const Arena& arena, HostGroup& group,
-                               Collectives& collectives, StateStore& states)
+                               Collectives& collectives, StateStore& states, SavedState* saved)
     : model_(model),
       map_(map),
       slices_(slices),
@@ -89,17 +78,17 @@ ParameterStore::ParameterStore(Model& model, const ShardMap& map, const Paramete
                  bytes_max);
         tripwire_ = {static_cast<std::byte*>(address), static_cast<size_t>(bytes_max)};
     }
-    adopt(model);
+    adopt(model, saved);
 }
 
 ParameterStore::~ParameterStore() {
     if (!tripwire_.empty()) ::munmap(tripwire_.data(), tripwire_.size());
 }
 
-void ParameterStore::adopt(Model& model) {
+void ParameterStore::adopt(Model& model, SavedState* saved) {
     const at::NoGradGuard no_grad;
     const FlatLayout& layout = map_.layout();
-    std::vector<at::Tensor> values;  // by slice, as loaded
+    Values values{{}, saved};
     for (const ParameterSlice& slice : layout.slices) {
         const ModelParameter& parameter = model.parameters()[static_cast<size_t>(slice.parameter)];
         const at::ScalarType type = parameter.tensor.scalar_type();
@@ -109,7 +98,7 @@ void ParameterStore::adopt(Model& model) {
                  "parameter {} is {}, which cannot be trained in fp32; save the model with "
                  ".float(), or enable bf16 or fp16 in the config",
                  parameter.name, c10::toString(type));
-        values.push_back(in_memory_order(parameter.tensor));
+        values.loaded.push_back(in_memory_order(parameter.tensor));
     }
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
         fill(b, values);
@@ -123,8 +112,12 @@ void ParameterStore::adopt(Model& model) {
         for (int i = bucket.first_slice; i < bucket.end_slice; ++i)
             static_cast<void>(model.release_pages(layout.slices[static_cast<size_t>(i)].parameter));
     }
-    if (dtype_ != DType::kF32)
-        frozen_as_read_.assign(values.begin() + layout.trained_slices, values.end());
+    frozen_as_read_.resize(layout.slices.size() - static_cast<size_t>(layout.trained_slices));
+    for (size_t i = 0; i < frozen_as_read_.size(); ++i) {
+        const int slice = layout.trained_slices + static_cast<int>(i);
+        if (dtype_ != DType::kF32 || map_.is_gathered(layout.bucket_of(slice)))
+            frozen_as_read_[i] = values.loaded[static_cast<size_t>(slice)];
+    }
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
         const Bucket& bucket = layout.buckets[static_cast<size_t>(b)];
         std::byte* base = map_.is_gathered(b) ? tripwire_.data() : kept(b, 0);
@@ -141,13 +134,13 @@ void ParameterStore::adopt(Model& model) {
     group_.barrier();
 }
 
-at::Tensor ParameterStore::take_frozen(int slice) {
-    return std::exchange(
-        frozen_as_read_.at(static_cast<size_t>(slice - map_.layout().trained_slices)), {});
+at::Tensor ParameterStore::frozen_values(int slice, const at::Tensor& tensor) const {
+    const auto i = static_cast<size_t>(slice - map_.layout().trained_slices);
+    return frozen_as_read_[i].defined() ? frozen_as_read_[i] : tensor;
 }
 
 // Local ranks share the copying: of what is whole by even parts, of shards each its own.
-void ParameterStore::fill(int b, const std::vector<at::Tensor>& values) {
+void ParameterStore::fill(int b, const Values& values) {
     if (!map_.is_gathered(b)) {
         const int64_t numel = map_.layout().buckets[static_cast<size_t>(b)].numel;
         const Range part = part_range(numel, {group_.local_rank(), group_.local_world_size()});
@@ -160,17 +153,22 @@ void ParameterStore::fill(int b, const std::vector<at::Tensor>& values) {
 }
 
 // Elements RANGE of a bucket, as loaded, to INTO.
-void ParameterStore::copy_range(int b, const Range& range, const std::vector<at::Tensor>& values,
-                                std::byte* into, DType dtype) const {
+void ParameterStore::copy_range(int b, const Range& range, const Values& values, std::byte* into,
+                                DType dtype) const {
     const Bucket& bucket = map_.layout().buckets[static_cast<size_t>(b)];
     for (int i = bucket.first_slice; i < bucket.end_slice; ++i) {
         const ParameterSlice& slice = map_.layout().slices[static_cast<size_t>(i)];
         const int64_t start = slice.offset_numel - bucket.offset_numel;
         const Range both = intersect(range, {start, slice.numel});
         if (both.numel == 0) continue;
-        at::from_blob(into + (both.begin - range.begin) * dtype_bytes(dtype), {both.numel},
-                      scalar_type_of(dtype))
-            .copy_(values[static_cast<size_t>(i)].narrow(0, both.begin - start, both.numel));
+        std::byte* const to = into + (both.begin - range.begin) * dtype_bytes(dtype);
+        if (values.saved != nullptr && i < map_.layout().trained_slices) {
+            values.saved->read_weights(slice.parameter, {both.begin - start, both.numel}, to,
+                                       dtype);
+            continue;
+        }
+        at::from_blob(to, {both.numel}, scalar_type_of(dtype))
+            .copy_(values.loaded[static_cast<size_t>(i)].narrow(0, both.begin - start, both.numel));
     }
 }
 

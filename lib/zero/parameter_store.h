@@ -17,6 +17,7 @@
 #include "runtime/comm/arena.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/comm/host_group.h"
+#include "runtime/saved_state.h"
 #include "zero/shard_map.h"
 #include "zero/state_store.h"
 
@@ -43,12 +44,13 @@ class ParameterStore {
 
     // Copies what this rank keeps of the model's parameters into the arena, in DTYPE, or where they
     // are offloaded into STATES, and master copies too; lets the model's tensors point there and
-    // gives back what it was loaded into, bucket by bucket. All references must outlive the store.
+    // gives back what it was loaded into, bucket by bucket. What is trained comes from SAVED where
+    // there is one. All references must outlive the store.
     // Blocks until all local ranks have come. Throws Error{kInput} naming a parameter of another
     // type.
     ParameterStore(Model& model, const ShardMap& map, const ParameterSlices& slices, DType dtype,
                    const Arena& arena, HostGroup& group, Collectives& collectives,
-                   StateStore& states);
+                   StateStore& states, SavedState* saved = nullptr);
     ParameterStore(const ParameterStore&) = delete;
     ParameterStore& operator=(const ParameterStore&) = delete;
     ~ParameterStore();
@@ -78,16 +80,21 @@ class ParameterStore {
     using UseBucket = std::function<void(std::span<const std::byte> values)>;
     void visit(int bucket, int64_t step, const UseBucket& use);
 
-    // Elements of a slice that is not trained, in memory order, as the archive holds them and not
-    // as the 16-bit copy keeps them; once. REQUIRES: DTYPE is not kF32. In a mapped archive they
-    // take no memory until they are read, and none any more when the tensor is gone.
-    [[nodiscard]] at::Tensor take_frozen(int slice);
+    // A slice that is not trained, as the archive holds it and not as shards or the 16-bit copy
+    // keep it: in memory order; else TENSOR, the model's. In a mapped archive it takes no memory
+    // until it is read.
+    [[nodiscard]] at::Tensor frozen_values(int slice, const at::Tensor& tensor) const;
 
   private:
-    void adopt(Model& model);
-    void fill(int bucket, const std::vector<at::Tensor>& values);
-    void copy_range(int bucket, const Range& range, const std::vector<at::Tensor>& values,
-                    std::byte* into, DType dtype) const;
+    // What parameters hold at the start: by slice, as loaded; SAVED, of those that are trained.
+    struct Values {
+        std::vector<at::Tensor> loaded;
+        SavedState* saved = nullptr;
+    };
+    void adopt(Model& model, SavedState* saved);
+    void fill(int bucket, const Values& values);
+    void copy_range(int bucket, const Range& range, const Values& values, std::byte* into,
+                    DType dtype) const;
     [[nodiscard]] std::byte* begin_use(int slot);
     void point_to(int bucket, std::byte* base);
     [[nodiscard]] std::vector<int> buckets_of(std::span<const int> parameters) const;

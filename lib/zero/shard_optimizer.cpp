@@ -1,5 +1,7 @@
 #include "zero/shard_optimizer.h"
 
+#include "base/check.h"
+
 namespace dslaunch {
 
 int64_t ShardOptimizer::states_per_parameter(const OptimizerConfig& config) {
@@ -14,6 +16,38 @@ int64_t ShardOptimizer::states_per_parameter(const OptimizerConfig& config) {
             break;
     }
     return config.momentum != 0 ? 1 : 0;
+}
+
+std::string ShardOptimizer::name(const OptimizerConfig& config) {
+    switch (config.kind) {
+        case OptimizerKind::kAdam:
+            return "adam";
+        case OptimizerKind::kAdamW:
+            return "adamw";
+        case OptimizerKind::kSgd:
+            return "sgd";
+        case OptimizerKind::kAdagrad:
+            return "adagrad";
+        case OptimizerKind::kLion:
+            return "lion";
+    }
+    DSL_CHECK(false, "optimizer {}", static_cast<int>(config.kind));
+}
+
+std::vector<std::string> ShardOptimizer::state_names(const OptimizerConfig& config) {
+    if (states_per_parameter(config) == 0) return {};
+    switch (config.kind) {
+        case OptimizerKind::kAdam:
+        case OptimizerKind::kAdamW:
+            return {"exp_avg", "exp_avg_sq"};
+        case OptimizerKind::kSgd:
+            return {"momentum_buffer"};
+        case OptimizerKind::kAdagrad:
+            return {"sum"};
+        case OptimizerKind::kLion:
+            return {"exp_avg"};
+    }
+    DSL_CHECK(false, "optimizer {}", static_cast<int>(config.kind));
 }
 
 bool ShardOptimizer::is_square(const OptimizerConfig& config, size_t k) {

@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "config/run_config.h"
 #include "kernels/flat_optimizer.h"
@@ -20,6 +22,10 @@ class ShardOptimizer {
     // fp32 values per parameter that CONFIG needs: Adam 2, Adagrad and Lion 1, SGD with momentum 1,
     // without 0.
     [[nodiscard]] static int64_t states_per_parameter(const OptimizerConfig& config);
+    // "adamw", …
+    [[nodiscard]] static std::string name(const OptimizerConfig& config);
+    // What torch.optim calls them: "exp_avg", …
+    [[nodiscard]] static std::vector<std::string> state_names(const OptimizerConfig& config);
     // Whether value K (0, 1) is a mean or a sum of squares: never negative, and divided by.
     [[nodiscard]] static bool is_square(const OptimizerConfig& config, size_t k);
     // What the first of them is before the first step; the second is 0.

@@ -258,6 +258,12 @@ void StateStore::fill_parts(int c, std::byte* memory, DType dtype, const Fill& f
         fill(part.range, memory + part.offset_numel * dtype_bytes(dtype), dtype);
 }
 
+void StateStore::fill_moments(int c, size_t k, float* into) const {
+    if (!fill_moments_) return;
+    for (const ChunkPart& part : parts(c))
+        fill_moments_(chunk(c).bucket, k, part.range, into + part.offset_numel);
+}
+
 void StateStore::put(int c, DType parameter_dtype, const Fill& fill) {
     const auto i = static_cast<size_t>(c);
     if (resident_at_[i] >= 0 && format_.master)
@@ -278,16 +284,19 @@ void StateStore::put(int c, DType parameter_dtype, const Fill& fill) {
     if (layout.parameters >= 0)
         fill_parts(c, memory.data() + layout.parameters, parameter_dtype, fill);
     if (layout.master >= 0) fill_parts(c, memory.data() + layout.master, DType::kF32, fill);
-    if (layout.moments[0] >= 0 && initial_state_ != 0)
-        std::fill_n(reinterpret_cast<float*>(memory.data() + layout.moments[0]),
-                    chunk(c).range.numel, initial_state_);
+    for (size_t k = 0; k < layout.moments.size(); ++k)
+        if (layout.moments[k] >= 0)
+            fill_moments(c, k, reinterpret_cast<float*>(memory.data() + layout.moments[k]));
     if (!kept) save(transfers(c, memory, true));
 }
 
 void StateStore::begin() {
-    for (int64_t k = 0; k < format_.optimizer_states; ++k)
-        moments_[static_cast<size_t>(k)] = ZeroedFloats(resident_numel_);
-    if (initial_state_ != 0) std::ranges::fill(moments_[0].values(), initial_state_);
+    for (size_t k = 0; k < static_cast<size_t>(format_.optimizer_states); ++k) {
+        moments_[k] = ZeroedFloats(resident_numel_);
+        for (const int c : indices_)
+            if (resident_at_[static_cast<size_t>(c)] >= 0)
+                fill_moments(c, k, resident(c, moments_[k]));
+    }
     if (format_.sums) sums_ = ZeroedFloats(resident_numel_);
     fill_slots();
 }
@@ -438,12 +447,38 @@ ChunkView StateStore::view(const Instruction& update) {
         if (update.sum_slot >= 0) view.sums = sums_in(c, update.sum_slot);
     }
     if (chunk(c).kept()) view = view_in(c, home(c).data());
+    add_resident(c, view);
+    return view;
+}
+
+// What of a chunk is in memory for good.
+void StateStore::add_resident(int c, ChunkView& view) {
     if (std::byte* const parameters = resident_parameters(c)) view.parameters = parameters;
-    if (resident_at_[static_cast<size_t>(c)] < 0) return view;
+    if (resident_at_[static_cast<size_t>(c)] < 0) return;
     view.master = resident(c, master_);
     for (size_t k = 0; k < view.moments.size(); ++k) view.moments[k] = resident(c, moments_[k]);
     view.sums = resident(c, sums_);
+}
+
+std::optional<ChunkView> StateStore::view_at_rest(int c) {
+    const bool passes = layouts_[static_cast<size_t>(c)].bytes > 0;
+    if (passes && !chunk(c).kept()) return std::nullopt;
+    ChunkView view = passes ? view_in(c, home(c).data()) : ChunkView{};
+    add_resident(c, view);
     return view;
+}
+
+void StateStore::visit(int c, const std::function<void(const ChunkView&)>& use) {
+    if (const std::optional<ChunkView> there = view_at_rest(c)) return use(*there);
+    const int k = slot_holding(c);
+    IoArena staging;
+    if (k < 0) {
+        staging = IoArena(Bytes{layouts_[static_cast<size_t>(c)].bytes});
+        load(transfers(c, staging.bytes(), true));
+    }
+    ChunkView view = view_in(c, k >= 0 ? slot(k).data() : staging.bytes().data());
+    add_resident(c, view);
+    use(view);
 }
 
 std::byte* StateStore::resident_parameters(int c) {

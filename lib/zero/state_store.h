@@ -56,8 +56,11 @@ class StateStore {
     }
     [[nodiscard]] std::span<const int> chunks_of(int bucket) const;
 
-    // Of the first moment, before put() and begin(); by default 0.
-    void set_initial_state(float value) { initial_state_ = value; }
+    // What the moments hold before the first step: FILL writes elements of a bucket's moment K.
+    // Before put() and begin(); by default 0.
+    using FillMoments =
+        std::function<void(int bucket, size_t k, const Range& elements, float* into)>;
+    void set_moments(FillMoments fill) { fill_moments_ = std::move(fill); }
     // Sets a chunk's parameters (where offloaded) and master copy (where there is one): FILL writes
     // elements of the bucket, in the dtype asked for. Moments get their first values. Before the
     // first step.
@@ -91,6 +94,13 @@ class StateStore {
     void set_changed(int slot) {
         changed_[static_cast<size_t>(slot)] = updated_[static_cast<size_t>(slot)] = 1;
     }
+
+    // Outside of a step: where the parts of a chunk lie in memory as long as the plan stays;
+    // nullopt: some are on disk.
+    [[nodiscard]] std::optional<ChunkView> view_at_rest(int c);
+    // Outside of a step: the parts of any chunk, in memory until USE returns, but for sums and for
+    // 16-bit parameters, which only their master copies tell for certain.
+    void visit(int c, const std::function<void(const ChunkView&)>& use);
 
     // This rank's elements of a bucket whose parameters are offloaded, each at its place behind
     // BASE, from disk or from the slots that hold them.
@@ -142,6 +152,7 @@ class StateStore {
     [[nodiscard]] int64_t kept_numel(bool StateChunk::*field) const;
     void add_extents(int c);
     void fill_parts(int c, std::byte* memory, DType dtype, const Fill& fill) const;
+    void fill_moments(int c, size_t k, float* into) const;
     void copy_out(int c, const std::byte* from, int64_t element_bytes, std::byte* base) const;
     void read_chunk(int c, int k);
     [[nodiscard]] std::span<std::byte> slot(int k) const;
@@ -156,6 +167,7 @@ class StateStore {
               std::span<const OffloadFile::Part> as_it_is = {});
     [[nodiscard]] bool packs(const StoredPart& part) const;
     [[nodiscard]] ChunkView view_in(int c, std::byte* memory) const;
+    void add_resident(int c, ChunkView& view);
     [[nodiscard]] float* resident(int c, ZeroedFloats& all) const;
     [[nodiscard]] std::byte* resident_parameters(int c);
     // Of a chunk, for good or in its slot; null: they must be read.
@@ -175,7 +187,7 @@ class StateStore {
     std::vector<Stored> stored_;
     std::vector<int64_t> parameters_at_;  // of those that stay in memory, bytes; -1: they do not
     std::vector<int> indices_;            // 0, 1, …: what chunks_of() points into
-    float initial_state_ = 0;
+    FillMoments fill_moments_;
     int64_t resident_numel_ = 0;
     ZeroedFloats master_;
     std::array<ZeroedFloats, 2> moments_;

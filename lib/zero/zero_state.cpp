@@ -37,10 +37,10 @@ ZeroState::ZeroState(Model& model, const ZeroPlace& place, const ZeroSlices& sli
     const StepPlanOptions& plan = *place.plan_options;
     const ShardMap& map = *place.map;
     states_.emplace(*place.plan, plan, map, offload);
-    states_->set_initial_state(ShardOptimizer::initial_state(options.optimizer));
+    start_moments(options.saved);
     optimizer_.emplace(options.optimizer, options.update_threads);
     parameters_.emplace(model, map, slices.parameters, options.dtype, arena, group, collectives,
-                        *states_);
+                        *states_, options.saved);
     collectives.barrier();
     states_->begin();
     const bool sums_itself =
@@ -53,9 +53,28 @@ ZeroState::ZeroState(Model& model, const ZeroPlace& place, const ZeroSlices& sli
         chunk_norm_.emplace(norm_->blocks(), *states_, map.layout());
 }
 
+// By default as the optimizer begins.
+void ZeroState::start_moments(SavedState* saved) {
+    if (saved != nullptr) {
+        first_step_ = saved->training().step;
+        for (size_t i = 0; i < slice_steps_.size(); ++i)
+            slice_steps_[i] = saved->updates(place_.layout->slices[i].parameter);
+    }
+    const float initial = ShardOptimizer::initial_state(options_.optimizer);
+    if (initial == 0 && saved == nullptr) return;
+    states_->set_moments([this, saved, initial](int b, size_t k, const Range& range, float* into) {
+        if (k == 0 && initial != 0) std::fill_n(into, range.numel, initial);
+        for_each_slice(b, range, [&](int i, const Range& elements, int64_t at) {
+            const int parameter = place_.layout->slices[static_cast<size_t>(i)].parameter;
+            if (saved != nullptr && saved->has_states(parameter))
+                saved->read_state(parameter, static_cast<int>(k), elements, into + at);
+        });
+    });
+}
+
 void ZeroState::begin_step(const StepSettings& settings) {
     settings_ = settings;
-    step_ = settings.step;
+    step_ = settings.step - first_step_;
     clip_factor_ = static_cast<float>(1.0 / settings.loss_scale);
     overflow_.reset();
     own_bad_parameter_ = -1;
@@ -173,7 +192,7 @@ void ZeroState::note_overflow(int bad_slice) {
              "learning rate or look at the data of this step",
              bad_parameter < 0 ? "the whole model"
                                : model_.parameters()[static_cast<size_t>(bad_parameter)].name,
-             step_);
+             settings_.step);
     }
     overflow_ = Overflow{bad_parameter, -1};
     states_->skip_step();
@@ -231,6 +250,7 @@ bool ZeroState::covers(std::span<const Run> runs, int64_t numel) {
 void ZeroState::update_chunk(const Instruction& instruction) {
     const int c = instruction.chunk;
     const int b = instruction.bucket;
+    if (guard_ != nullptr) guard_->before_update(c);
     const ChunkView view = states_->view(instruction);
     const auto update_parts = [&](bool writes) {
         for (const ChunkPart& part : states_->parts(c))
@@ -333,10 +353,94 @@ void ZeroState::bring_weights(const UseWeights& use) {
         [&](int b, std::span<const float> values) { hand_over(b, values, use); });
     const int slices = static_cast<int>(place_.layout->slices.size());
     for (int i = place_.layout->trained_slices; use && i < slices; ++i) {
-        const at::Tensor values = parameters_->take_frozen(i).to(at::kFloat);
+        const at::Tensor values = parameters_->frozen_values(i, {}).to(at::kFloat);
         use(place_.layout->slices[static_cast<size_t>(i)].parameter,
             {values.const_data_ptr<float>(), static_cast<size_t>(values.numel())});
     }
+}
+
+// Calls use(slice, its elements, where they begin in RANGE) for what of a bucket's RANGE is not
+// padding.
+template <typename Use>
+void ZeroState::for_each_slice(int b, const Range& range, Use&& use) const {
+    for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
+        const ParameterSlice& slice = place_.layout->slices[static_cast<size_t>(i)];
+        const int64_t begin = slice.offset_numel - bucket(b).offset_numel;
+        const Range both = intersect(range, {begin, slice.numel});
+        if (both.numel > 0) use(i, Range{both.begin - begin, both.numel}, both.begin - range.begin);
+    }
+}
+
+std::vector<int> ZeroState::chunks_by_update() const {
+    std::vector<int> chunks;
+    for (const Instruction& instruction : place_.plan->instructions)
+        if (instruction.op == Op::kUpdate) chunks.push_back(instruction.chunk);
+    return chunks;
+}
+
+// VIEW: of the chunk; null: it is not in memory.
+void ZeroState::add_pieces(int c, const ChunkView* view, std::vector<SavedPiece>& pieces) const {
+    const int b = states_->chunk(c).bucket;
+    const Topology& topology = place_.map->topology();
+    for (const ChunkPart& part : states_->parts(c)) {
+        if (!place_.map->pieces(b)[static_cast<size_t>(part.piece)].writes) continue;
+        Range range = part.range;
+        // At stage 0 each host has all of it: they share the saving.
+        if (place_.map->stage() == 0)
+            range = intersect(
+                range, part_range(bucket(b).numel, {topology.node_rank, topology.node_count()}));
+        for_each_slice(b, range, [&](int i, const Range& elements, int64_t at) {
+            const int64_t element = range.begin + at;
+            const int64_t in_chunk = part.offset_numel + element - part.range.begin;
+            const int parameter = place_.layout->slices[static_cast<size_t>(i)].parameter;
+            const auto add = [&](int state, const void* values) {
+                pieces.push_back(
+                    {parameter, state, elements, static_cast<const std::byte*>(values), c});
+            };
+            const std::byte* weights = nullptr;
+            if (view != nullptr && half()) {
+                weights = reinterpret_cast<const std::byte*>(view->master + in_chunk);
+            } else if (view != nullptr) {
+                weights = view->parameters != nullptr
+                              ? view->parameters + in_chunk * dtype_bytes(DType::kF32)
+                              : parameters_->kept(b, element);
+            }
+            add(-1, weights);
+            const auto states =
+                static_cast<size_t>(ShardOptimizer::states_per_parameter(options_.optimizer));
+            for (size_t k = 0; k < states; ++k)
+                add(static_cast<int>(k), view == nullptr ? nullptr : view->moments[k] + in_chunk);
+        });
+    }
+}
+
+std::vector<SavedPiece> ZeroState::saved_pieces() {
+    std::vector<SavedPiece> pieces;
+    for (const int c : chunks_by_update()) {
+        const std::optional<ChunkView> view = states_->view_at_rest(c);
+        add_pieces(c, view ? &*view : nullptr, pieces);
+    }
+    return pieces;
+}
+
+void ZeroState::bring_saved(int chunk, const UsePieces& use) {
+    states_->visit(chunk, [&](const ChunkView& view) {
+        std::vector<SavedPiece> pieces;
+        add_pieces(chunk, &view, pieces);
+        use(pieces);
+    });
+}
+
+std::optional<int64_t> ZeroState::updates_of(int parameter) const {
+    const int slice = place_.layout->slice_of(parameter);
+    if (slice < 0 || slice >= place_.layout->trained_slices) return std::nullopt;
+    return slice_steps_[static_cast<size_t>(slice)];
+}
+
+at::Tensor ZeroState::untrained_values(int parameter) const {
+    const int slice = place_.layout->slice_of(parameter);
+    const at::Tensor& tensor = model_.parameters()[static_cast<size_t>(parameter)].tensor;
+    return slice < 0 ? tensor : parameters_->frozen_values(slice, tensor);
 }
 
 MemoryAccount ZeroState::memory() const {

@@ -40,6 +40,8 @@ struct ZeroOptions {
     // looked for.
     bool skip_overflow = false;
     int update_threads = 1;  // that share a bucket's update, the lane's own among them
+    // What training resumes from: needed until the state is made. Null: the model as loaded.
+    SavedState* saved = nullptr;
 };
 
 // What all parts of a state are built from; everything must outlive it.
@@ -86,6 +88,11 @@ class ZeroState final : public ParameterState {
     }
     [[nodiscard]] std::vector<int> parameters_elsewhere() const override;
     void bring_weights(const UseWeights& use) override;
+    [[nodiscard]] std::vector<SavedPiece> saved_pieces() override;
+    void bring_saved(int chunk, const UsePieces& use) override;
+    void set_guard(UpdateGuard* guard) override { guard_ = guard; }
+    [[nodiscard]] std::optional<int64_t> updates_of(int parameter) const override;
+    [[nodiscard]] at::Tensor untrained_values(int parameter) const override;
     [[nodiscard]] MemoryAccount memory() const override;
     [[nodiscard]] std::vector<std::string> account() const override {
         return states_->describe_packing();
@@ -111,6 +118,11 @@ class ZeroState final : public ParameterState {
     [[nodiscard]] static bool covers(std::span<const Run> runs, int64_t numel);
     void hand_over(int bucket, std::span<const float> values, const UseWeights& use) const;
     void update_part(int bucket, const ChunkPart& part, const Run& run, const ChunkView& view);
+    void start_moments(SavedState* saved);
+    template <typename Use>
+    void for_each_slice(int bucket, const Range& range, Use&& use) const;
+    [[nodiscard]] std::vector<int> chunks_by_update() const;
+    void add_pieces(int chunk, const ChunkView* view, std::vector<SavedPiece>& pieces) const;
     [[nodiscard]] const Bucket& bucket(int b) const {
         return place_.layout->buckets[static_cast<size_t>(b)];
     }
@@ -127,9 +139,11 @@ class ZeroState final : public ParameterState {
     std::optional<GradientSums> gradients_;
     std::optional<GradientNorm> norm_;
     std::optional<ChunkNorm> chunk_norm_;  // where the norm is needed and gradients are kept
+    UpdateGuard* guard_ = nullptr;
     std::vector<int64_t> slice_steps_;
-    std::vector<Run> runs_;  // of the bucket that is being updated
-    int64_t step_ = 0;
+    std::vector<Run> runs_;   // of the bucket that is being updated
+    int64_t step_ = 0;        // since this state was made
+    int64_t first_step_ = 0;  // done before that
     StepSettings settings_;
     float clip_factor_ = 1;  // times 1 / loss scale
     std::optional<double> norm_value_;

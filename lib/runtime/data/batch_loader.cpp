@@ -30,7 +30,7 @@ BatchLoader::BatchLoader(DataSource train, const Options& options)
 
 std::vector<c10::IValue> BatchLoader::take(int64_t step, int64_t micro_step) {
     const int64_t micro_steps = options_.batch.accumulation_steps;
-    DSL_CHECK(step >= 0 && micro_step >= 0 && micro_step < micro_steps,
+    DSL_CHECK(step >= options_.first_step && micro_step >= 0 && micro_step < micro_steps,
               "step {}, micro step {} of {}", step, micro_step, micro_steps);
     return prefetcher_.take(step * micro_steps + micro_step);
 }
@@ -39,7 +39,8 @@ std::vector<int64_t> BatchLoader::samples_of(int64_t step, int64_t micro_step) c
     const BatchConfig& batch = options_.batch;
     std::vector<int64_t> samples;
     for (int64_t row = 0; row < batch.micro_rows; ++row)
-        samples.push_back(order_.sample_at(position_of({.step = step,
+        samples.push_back(order_.sample_at(options_.first_row +
+                                           position_of({.step = step - options_.first_step,
                                                         .micro_step = micro_step,
                                                         .micro_steps = batch.accumulation_steps,
                                                         .rank = options_.rank,

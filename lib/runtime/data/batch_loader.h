@@ -22,8 +22,10 @@ class BatchLoader {
         int64_t rank = 0;  // among batch.data_parallel_size; tensor and stage peers share theirs
         uint64_t seed = 0;
         bool shuffle = true;
-        int64_t first_step = 0;  // updates done before: a resumed run goes on there
-        int64_t depth = 2;       // micro batches ready at most: their memory is the cost
+        // Steps done before, and the rows that they took: a resumed run goes on there.
+        int64_t first_step = 0;
+        int64_t first_row = 0;
+        int64_t depth = 2;  // micro batches ready at most: their memory is the cost
     };
 
     // Starts the thread. Rank 0 warns when the data are fewer than one step takes.

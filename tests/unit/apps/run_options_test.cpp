@@ -84,7 +84,6 @@ TEST_CASE("a bad command line is refused with what to do") {
         {"--dry-run=1 train.pt", "takes no value"},
         {"--hostfile= train.pt", "the value is empty"},
         {"train.pt other", "unexpected `other`"},
-        {"train.pt --resume", "checkpoints are not available yet"},
         {"-m train.pt", "cannot be given for a .pt"},
         {"--json train.pt", "--json needs --dry-run"},
         {"--launcher mpich train.pt", "not available; use ssh, openssh or openmpi"},

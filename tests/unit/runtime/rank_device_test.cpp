@@ -84,10 +84,6 @@ TEST_CASE("what a GPU rank cannot do yet is refused by name") {
     config.zero.stage = 2;
     CHECK_THAT(refusal(ExitCode::kConfig, [&] { check_gpu_support(config); }),
                Catch::Contains("zero_optimization.stage: 2"));
-    config.zero.stage = 0;
-    config.save.interval = 1;
-    CHECK_THAT(refusal(ExitCode::kConfig, [&] { check_gpu_support(config); }),
-               Catch::Contains("dslaunch.save.interval"));
 }
 
 TEST_CASE("a peak is known for exact names only") {

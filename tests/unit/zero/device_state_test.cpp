@@ -10,6 +10,7 @@
 #include "support/catch.h"
 #include "support/fake_device.h"
 #include "support/skip.h"
+#include "support/temporary_folder.h"
 #include "training_reference.h"
 
 namespace dslaunch {
@@ -34,13 +35,17 @@ struct DeviceWorldOptions {
 RankOutcome train_device_rank(TrainingCase job, bool usage_varies, DeviceBackend& backend,
                               Collectives& collectives) {
     testing::TrainingSetup setup(job, /*frozen=*/false);
+    testing::Resumed resumed(job, setup, collectives.topology());
     job.losses_late = true;
     const StepPlan plan =
         make_device_plan(testing::Planned(job, setup, collectives.topology()).plan);
     DeviceState state(
         setup.model(), setup.layout, backend, collectives,
-        {job.optimizer, job.clipping, job.micro_step && job.accumulation > 1, usage_varies});
-    RankOutcome outcome = testing::train_with(job, setup, plan, state, collectives);
+        {job.optimizer, job.clipping, job.micro_step && job.accumulation > 1, usage_varies,
+         std::chrono::minutes(1), resumed.saved ? &*resumed.saved : nullptr});
+    const auto checkpointer = testing::checkpointer_for(job, setup, state, collectives);
+    RankOutcome outcome = testing::train_with(job, setup, plan, state, collectives, {},
+                                              checkpointer.get(), resumed.training);
     testing::collect_tensors(setup, state.slice_steps(), outcome);
     collectives.barrier();
     return outcome;
@@ -290,6 +295,31 @@ TEST_CASE("a peer that is lost during a step ends it with what the backend says"
     };
     CHECK_THAT(failure_of({"lost", {2}, kAdamW}, options, ExitCode::kPeerLost),
                Catch::Contains("rank 1 is gone"));
+}
+
+TEST_CASE("a device's run that ends and resumes has the bits of one that does not") {
+    const test::TemporaryFolder folder;
+    const std::unique_ptr<FileTree> tree = make_disk_tree();
+    for (const OptimizerKind kind : {OptimizerKind::kAdamW, OptimizerKind::kLion}) {
+        TrainingCase job{"device", {3}};
+        job.optimizer.kind = kind;
+        job.optimizer.lr = 0.01;
+        job.clipping = 0.05;
+        job.steps = 6;
+        const RankOutcome whole = train_devices(job).front().outcome;
+        job.tree = tree.get();
+        job.root = folder.path() + "/checkpoints";
+        job.steps = 3;
+        train_devices(job);
+        job.resume_from = job.root + "/step-3";
+        job.steps = 6;
+        const RankOutcome resumed = train_devices(job).front().outcome;
+        CHECK(resumed.loss == whole.loss);
+        CHECK(resumed.updates == whole.updates);
+        for (const auto& [name, tensor] : whole.parameters)
+            CHECK(at::equal(tensor, resumed.parameters.at(name)));
+        tree->remove_folder(job.root);
+    }
 }
 
 }  // namespace dslaunch

@@ -94,6 +94,11 @@ struct TrainingCase {
     bool losses_late = false;  // SegmentRunnerOptions::read_losses_late
     OffloadPlan offload = {};
     KeptAfter kept_after = {};
+    FileTree* tree = nullptr;  // null: nothing is saved or resumed
+    std::string root = {};     // of what is saved
+    SaveConfig save = {};
+    std::string resume_from;      // step folder
+    bool save_untrained = false;  // at once what was resumed from, though no step is left
 
     [[nodiscard]] int world_size() const {
         int ranks = 0;
@@ -155,6 +160,8 @@ inline RunConfig run_config(const TrainingCase& job) {
     config.optimizer = job.optimizer;
     config.batch.accumulation_steps = job.accumulation;
     config.precision = job.precision;
+    config.save = job.save;
+    config.batch.train_rows = job.accumulation * job.world_size();
     return config;
 }
 
@@ -201,7 +208,9 @@ struct Planned {
 // Trains by STATE as PLAN says, and collects everything but the tensors.
 inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setup,
                               const StepPlan& plan, ParameterState& state, Collectives& collectives,
-                              std::function<const StepPlan*(const StepRun&)> adapt = {}) {
+                              std::function<const StepPlan*(const StepRun&)> adapt = {},
+                              Checkpointer* checkpointer = nullptr,
+                              const TrainingState& resumed = {}) {
     const Topology& topology = collectives.topology();
     const RunConfig config = run_config(job);
     const c10::Device device = setup.trained.lower.device;
@@ -231,6 +240,8 @@ inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setu
     parts.data_waited = [] { return Duration{}; };
     parts.on_lane_start = [](Lane) {};
     parts.adapt = std::move(adapt);
+    parts.checkpointer = checkpointer;
+    parts.resumed = resumed;
     const ComputeContext context(true, scalar_type_of(job.precision.compute), device.type());
     outcome.loss = Trainer(std::move(parts)).run().loss;
     outcome.overflows.push_back(state.overflow());
@@ -252,19 +263,70 @@ inline void collect_tensors(TrainingSetup& setup, const std::vector<int64_t>& sl
     }
 }
 
+// What a rank resumes from; empty where it starts anew.
+struct Resumed {
+    std::optional<CheckpointReader> reader;
+    std::optional<SavedState> saved;
+    TrainingState training;
+
+    Resumed(const TrainingCase& job, TrainingSetup& setup, const Topology& topology) {
+        if (job.resume_from.empty()) return;
+        reader.emplace(*job.tree, job.resume_from);
+        saved.emplace(*reader, setup.model(), ShardOptimizer::state_names(job.optimizer));
+        std::vector<int> untrained;
+        for (int i = 0; i < std::ssize(setup.model().parameters()); ++i) {
+            const int slice = setup.layout.slice_of(i);
+            if (slice < 0 || slice >= setup.layout.trained_slices) untrained.push_back(i);
+        }
+        saved->restore_untrained(untrained, topology.rank(), topology.world_size());
+        training = saved->training();
+    }
+};
+
+inline std::unique_ptr<Checkpointer> checkpointer_for(const TrainingCase& job,
+                                                      const TrainingSetup& setup,
+                                                      ParameterState& state,
+                                                      Collectives& collectives) {
+    if (job.tree == nullptr) return nullptr;
+    CheckpointerParts parts;
+    parts.tree = job.tree;
+    parts.root = job.root;
+    parts.keep = job.save.keep;
+    parts.goes_on = job.save.goes_on;
+    parts.pace = job.save.pace;
+    parts.model = &setup.trained.model;
+    parts.state = &state;
+    parts.collectives = &collectives;
+    parts.own_buffers = collectives.topology().world_size() > 1;
+    parts.about.zero_stage = job.stage;
+    parts.about.states = ShardOptimizer::state_names(job.optimizer);
+    parts.about.optimizer = ShardOptimizer::name(job.optimizer);
+    parts.about.config_json = "{}";
+    return std::make_unique<Checkpointer>(std::move(parts));
+}
+
 inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,
                               InProcessRank& self) {
     TrainingSetup setup(job);
+    Resumed resumed(job, setup, self.collectives->topology());
     const Planned planned(job, setup, self.collectives->topology());
     const std::unique_ptr<OffloadFile> offload =
         offload_file(planned.plan, planned.options.chunk_format());
     ZeroState state(
         setup.model(), planned.place(setup), slices, *self.arena, *self.group, *self.collectives,
-        {job.optimizer, job.clipping, job.precision.compute, job.precision.skip_nonfinite_steps},
+        {job.optimizer, job.clipping, job.precision.compute, job.precision.skip_nonfinite_steps, 1,
+         resumed.saved ? &*resumed.saved : nullptr},
         offload.get());
+    const auto checkpointer = checkpointer_for(job, setup, state, *self.collectives);
+    if (job.save_untrained) {
+        checkpointer->begin(resumed.training);
+        checkpointer->finish();
+    }
     ForcedPlacement forced(job.kept_after, setup.info, setup.layout, planned.options);
-    RankOutcome outcome = train_with(job, setup, planned.plan, state, *self.collectives,
-                                     [&](const StepRun& run) { return forced.after(run); });
+    RankOutcome outcome = train_with(
+        job, setup, planned.plan, state, *self.collectives,
+        [&](const StepRun& run) { return forced.after(run); }, checkpointer.get(),
+        resumed.training);
     bring_into_model(state, setup.model());
     collect_tensors(setup, state.slice_steps(), outcome);
     self.collectives->barrier();

@@ -1,0 +1,163 @@
+#include "worker/resume.h"
+
+#include <fmt/format.h>
+
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "launch/machine_name.h"
+#include "storage/checkpoint/checkpoint_store.h"
+
+namespace dslaunch {
+
+namespace {
+
+constexpr std::string_view kAuto = "auto";
+// Folders of network file systems may show a new file late.
+constexpr std::chrono::seconds kSharedFolderWait{10};
+
+// As rank 0 says it.
+std::string agreed(Collectives& collectives, std::string text) {
+    if (collectives.topology().rank() != 0) text.clear();
+    return collectives.all_gather(text).front();
+}
+
+// Complete and finite ones below PATH, newest first; or PATH itself, whatever it is.
+std::vector<std::string> candidates(FileTree& tree, const std::string& path) {
+    const CheckpointPlace place = find_checkpoints(tree, path);
+    if (!place.step_folder.empty()) return {place.step_folder};
+    std::vector<std::string> folders;
+    for (const StoredCheckpoint& stored : CheckpointStore(tree, place.root, 0).list())
+        if (stored.complete && stored.finite) folders.push_back(stored.folder);
+    return folders;
+}
+
+// Those that might serve instead of FOLDER, which was named itself: beside it, of earlier steps.
+std::vector<std::string> earlier_ones(FileTree& tree, const std::string& folder) {
+    const std::string root = folder.substr(0, folder.find_last_of('/'));
+    std::vector<std::string> folders;
+    bool passed = false;
+    for (const StoredCheckpoint& stored : CheckpointStore(tree, root, 0).list()) {
+        if (passed && stored.complete && stored.finite) folders.push_back(stored.folder);
+        passed = passed || stored.folder == folder;
+    }
+    return folders;
+}
+
+struct Opened {
+    std::unique_ptr<CheckpointReader> reader;
+    std::string fault;  // what is wrong with it, on whichever rank; the same on all
+};
+
+Opened open_and_verify(FileTree& tree, Collectives& collectives, const std::string& folder) {
+    Opened opened;
+    std::string fault;
+    try {
+        opened.reader = std::make_unique<CheckpointReader>(tree, folder);
+        const auto ranks = static_cast<size_t>(collectives.topology().world_size());
+        const size_t files = opened.reader->checkpoint().files.size();
+        for (auto f = static_cast<size_t>(collectives.topology().rank());
+             f < files && fault.empty(); f += ranks)
+            fault = opened.reader->verify_file(f);
+    } catch (const Error& error) {
+        fault = error.what();
+    }
+    for (std::string& one : collectives.all_gather(fault))
+        if (opened.fault.empty()) opened.fault = std::move(one);
+    if (!opened.fault.empty()) opened.reader.reset();
+    return opened;
+}
+
+}  // namespace
+
+std::unique_ptr<CheckpointReader> find_resume(FileTree& tree, Collectives& collectives,
+                                              const ResumeRequest& request) {
+    const bool first = collectives.topology().rank() == 0;
+    const bool own_first = request.from == kAuto || (request.restarted && !request.output.empty());
+    std::string path = own_first ? request.output : request.from;
+    if (path.empty()) return nullptr;
+    std::vector<std::string> folders;
+    if (first) folders = candidates(tree, path);
+    const auto list = [&] { return agreed(collectives, join(folders, "\n")); };
+    std::string found = list();
+    const bool named = !request.from.empty() && request.from != kAuto;
+    if (found.empty() && own_first && named) {  // nothing was saved since the start
+        path = request.from;
+        if (first) folders = candidates(tree, path);
+        found = list();
+    }
+    std::string damage;
+    bool offering = false;  // the one that was named is damaged: looking for what to name instead
+    while (!found.empty()) {
+        const size_t end = found.find('\n');
+        const std::string folder = found.substr(0, end);
+        found = end == std::string::npos ? "" : found.substr(end + 1);
+        Opened opened = open_and_verify(tree, collectives, folder);
+        const bool whole = opened.fault.empty();
+        if (offering && whole)
+            fail(ExitCode::kCheckpoint,
+                 "{}; the newest whole one before it is {}: resume with --resume={}", damage,
+                 folder, folder);
+        if (whole) {
+            if (first) CheckpointReader::mark_verified(tree, *opened.reader);
+            return std::move(opened.reader);
+        }
+        if (first) log_warn("checkpoint", "{} is passed over: {}", folder, opened.fault);
+        if (damage.empty()) damage = opened.fault;
+        if (named && path == request.from && !offering) {
+            offering = true;
+            if (first) folders = earlier_ones(tree, folder);
+            found = list();
+        }
+    }
+    if (!damage.empty())
+        fail(ExitCode::kCheckpoint,
+             "{}; no checkpoint below {} is whole: remove them, or start anew without --resume",
+             damage, path);
+    if (named && path == request.from)
+        fail(ExitCode::kCheckpoint,
+             "{}: there is no complete checkpoint; `dslaunch ckpt ls {}` shows what is there", path,
+             path);
+    if (first)
+        log_info("checkpoint", "no complete checkpoint below {}: training begins at step 0", path);
+    return nullptr;
+}
+
+void require_shared_folder(FileTree& tree, Collectives& collectives, const std::string& output) {
+    const Topology& topology = collectives.topology();
+    if (topology.node_count() == 1) return;
+    const std::string folder = output + "/checkpoints";
+    std::string path;
+    if (topology.rank() == 0) {
+        std::random_device random;
+        path = fmt::format("{}/.shared-{:08x}{:08x}", folder, random(), random());
+        tree.make_folders(folder);
+        const auto sink = tree.create(path, Bytes{0});
+        sink->sync();
+    }
+    path = agreed(collectives, path);
+    bool seen = topology.local_rank != 0;
+    const auto limit = std::chrono::steady_clock::now() + kSharedFolderWait;
+    while (!seen) {
+        if (const auto entries = tree.list(folder))
+            for (const FolderEntry& entry : *entries)
+                seen = seen || folder + "/" + entry.name == path;
+        if (seen || std::chrono::steady_clock::now() > limit) break;
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    const std::vector<std::string> blind =
+        collectives.all_gather(seen ? std::string() : machine_name());
+    if (topology.rank() == 0) tree.remove_file(path);
+    for (size_t rank = 0; rank < blind.size(); ++rank)
+        if (!blind[rank].empty())
+            fail(ExitCode::kSetup,
+                 "rank {} on host {} does not see what rank 0 writes below {}: checkpoints need "
+                 "one file system that all hosts share; name one with --output",
+                 rank, blind[rank], folder);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,392 @@
+#include "runtime/checkpointer.h"
+
+#include <ATen/ATen.h>
+#include <fmt/chrono.h>
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/memory_limits.h"
+#include "base/wire.h"
+#include "graph/memory_order.h"
+#include "graph/precision.h"
+
+namespace dslaunch {
+
+struct Checkpointer::Save {
+    Checkpoint checkpoint;
+    std::string folder;
+    std::vector<int> disk_units;
+    std::vector<Whole> wholes;
+    ShardPlan weights;
+    ShardPlan states;
+    std::unique_ptr<ShardWriter> weights_writer;
+    std::unique_ptr<ShardWriter> states_writer;
+    std::optional<Snapshot> snapshot;
+    std::vector<CheckpointFile> files;
+    TimePoint begin;
+    Duration stopped{0};  // training stood still in begin()
+    Duration written{0};  // until this rank's part was durable
+    std::atomic<bool> hurry{false};
+
+    [[nodiscard]] ShardWriter& writer(const CheckpointPiece& piece) {
+        return piece.state == kWeights ? *weights_writer : *states_writer;
+    }
+};
+
+namespace {
+
+// Left for others when copies are made while training goes on.
+constexpr Bytes kMemoryReserve{int64_t{128} << 20};
+
+std::span<const std::byte> bytes_of(const at::Tensor& values) {
+    return {static_cast<const std::byte*>(values.const_data_ptr()),
+            static_cast<size_t>(values.nbytes())};
+}
+
+// Half of what this process may still take, shared with the host's other ranks.
+Bytes memory_for_copies(int local_ranks) {
+    std::optional<Bytes> least;
+    for (const MemoryLimit& limit : read_memory_state().limits) {
+        const int64_t left = std::max<int64_t>(0, (limit.left - kMemoryReserve).value);
+        const Bytes own{limit.of == LimitOf::kHost ? left / local_ranks : left};
+        if (!least || own < *least) least = own;
+    }
+    return least ? Bytes{least->value / 2} : Bytes{0};
+}
+
+std::string new_id() {
+    std::random_device random;
+    return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+double thread_seconds() {
+    timespec time{};
+    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+// Sleeps so that this thread's share of a processor stays at SHARE, in short pieces while GOES_ON.
+class Pacer {
+  public:
+    explicit Pacer(double share) : share_(share), cpu_begin_(thread_seconds()) {}
+    template <typename GoesOn>
+    void rest(GoesOn&& goes_on) const {
+        const double due = (thread_seconds() - cpu_begin_) / share_;
+        const auto until = begin_ + std::chrono::duration<double>(due);
+        while (share_ < 1 && goes_on() && std::chrono::steady_clock::now() < until)
+            std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    }
+
+  private:
+    double share_;
+    double cpu_begin_;
+    std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+std::string shard_name(const char* what, const Topology& topology) {
+    return fmt::format("{}-{:05}-of-{:05}.safetensors", what, topology.rank(),
+                       topology.world_size());
+}
+
+}  // namespace
+
+Checkpointer::Checkpointer(CheckpointerParts parts)
+    : parts_(std::move(parts)), store_(*parts_.tree, parts_.root, parts_.keep) {}
+
+Checkpointer::~Checkpointer() = default;
+
+// All that the ranks agree on without a word.
+void Checkpointer::add_tensors(Save& save) const {
+    const Model& model = *parts_.model;
+    Checkpoint& checkpoint = save.checkpoint;
+    for (int i = 0; i < std::ssize(model.parameters()); ++i) {
+        const ModelParameter& parameter = model.parameters()[static_cast<size_t>(i)];
+        const std::optional<int64_t> updates = parts_.state->updates_of(i);
+        CheckpointTensor tensor;
+        tensor.name = parameter.name;
+        tensor.aliases = parameter.aliases;
+        tensor.kind = updates ? TensorKind::kTrained : TensorKind::kFrozen;
+        tensor.dtype =
+            updates ? DType::kF32 : dtype_of(parameter.name, parts_.state->untrained_values(i));
+        tensor.shape = parameter.tensor.sizes().vec();
+        tensor.strides = strides_in_memory(parameter.tensor);
+        tensor.updates = updates.value_or(0);
+        checkpoint.tensors.push_back(std::move(tensor));
+    }
+    const int ranks = parts_.own_buffers ? parts_.collectives->topology().world_size() : 1;
+    for (int rank = 0; rank < ranks; ++rank) {
+        for (const ModelBuffer& buffer : model.buffers()) {
+            CheckpointTensor tensor;
+            tensor.name = buffer.name;
+            tensor.aliases = buffer.aliases;
+            tensor.kind = rank == 0 ? TensorKind::kBuffer : TensorKind::kRankBuffer;
+            tensor.rank = rank;
+            tensor.dtype = dtype_of(buffer.name, buffer.tensor);
+            tensor.shape = buffer.tensor.sizes().vec();
+            tensor.strides = strides_in_memory(buffer.tensor);
+            checkpoint.tensors.push_back(std::move(tensor));
+        }
+    }
+}
+
+// What is not trained goes whole, each to the rank that has least of it; buffers to their rank.
+void Checkpointer::add_untrained(Save& save) const {
+    const Model& model = *parts_.model;
+    const Topology& topology = parts_.collectives->topology();
+    std::vector<int64_t> load(static_cast<size_t>(topology.world_size()), 0);
+    const auto parameters = std::ssize(model.parameters());
+    for (int t = 0; t < std::ssize(save.checkpoint.tensors); ++t) {
+        const CheckpointTensor& tensor = save.checkpoint.tensors[static_cast<size_t>(t)];
+        if (tensor.kind == TensorKind::kTrained) continue;
+        const Range all{0, tensor.numel()};
+        if (t >= parameters) {
+            const auto index = static_cast<size_t>(t - parameters) % model.buffers().size();
+            if (tensor.rank == topology.rank())
+                save.wholes.push_back(
+                    {{t, kWeights, all},
+                     in_memory_order(model.buffers()[index].tensor).to(at::kCPU, false, true)});
+            continue;
+        }
+        const auto least = std::ranges::min_element(load);
+        *least += all.numel * dtype_bytes(tensor.dtype);
+        if (least - load.begin() == topology.rank())
+            save.wholes.push_back(
+                {{t, kWeights, all}, in_memory_order(parts_.state->untrained_values(t)).cpu(), t});
+    }
+}
+
+std::unique_ptr<Checkpointer::Save> Checkpointer::plan_save(const TrainingState& training) {
+    auto save = std::make_unique<Save>();
+    const Topology& topology = parts_.collectives->topology();
+    save->checkpoint = parts_.about;
+    save->checkpoint.training = training;
+    save->checkpoint.world_size = topology.world_size();
+    add_tensors(*save);
+    add_untrained(*save);
+    save->weights.name = shard_name("weights", topology);
+    save->states.name = shard_name("optimizer", topology);
+    std::vector<SavedPiece> in_memory;
+    const std::vector<SavedPiece> pieces = parts_.state->saved_pieces();
+    const auto add = [&](const SavedPiece& piece) {
+        ShardPlan& plan = piece.state < 0 ? save->weights : save->states;
+        plan.pieces.push_back({piece.parameter, piece.state, piece.elements});
+    };
+    // First what is on disk: it is read, and written, before training goes on.
+    for (const SavedPiece& piece : pieces) {
+        if (piece.values != nullptr) continue;
+        if (save->disk_units.empty() || save->disk_units.back() != piece.unit)
+            save->disk_units.push_back(piece.unit);
+        add(piece);
+    }
+    for (const SavedPiece& piece : pieces) {
+        if (piece.values == nullptr) continue;
+        in_memory.push_back(piece);
+        add(piece);
+    }
+    for (const Whole& whole : save->wholes) save->weights.pieces.push_back(whole.piece);
+    save->snapshot.emplace(std::move(in_memory), memory_for_copies(topology.local_world_size()));
+    return save;
+}
+
+// By all ranks; false: the save has failed, for a reason that all have been told.
+bool Checkpointer::open_folder(Save& save) {
+    int64_t own = 0;
+    for (const ShardPlan* plan : {&save.weights, &save.states})
+        if (!plan->pieces.empty()) own += ShardWriter::file_bytes(*plan, save.checkpoint).value;
+    Bytes need;
+    for (const std::string& bytes : parts_.collectives->all_gather(std::to_string(own)))
+        need += Bytes{std::stoll(bytes)};
+    std::string answer;
+    if (first()) {
+        save.checkpoint.id = new_id();
+        try {
+            answer = "." + save.checkpoint.id + "." +
+                     store_.begin(save.checkpoint.training.step, save.checkpoint.id, need);
+        } catch (const Error& error) {
+            answer = error.what();
+        }
+    }
+    answer = parts_.collectives->all_gather(answer).front();
+    if (!answer.starts_with('.')) {
+        give_up(answer);
+        return false;
+    }
+    const size_t dot = answer.find('.', 1);
+    save.checkpoint.id = answer.substr(1, dot - 1);
+    save.folder = answer.substr(dot + 1);
+    return true;
+}
+
+void Checkpointer::begin(const TrainingState& training) {
+    finish();
+    const SystemClock clock;
+    const TimePoint begin = clock.now();
+    save_ = plan_save(training);
+    save_->begin = begin;
+    if (!open_folder(*save_)) return;
+    phase_ = SavePhase::kWriting;
+    try {
+        if (!save_->disk_units.empty()) write_disk_units(*save_);
+    } catch (const Error& error) {
+        failure_ = error.what();
+        phase_ = SavePhase::kFailed;
+        return;
+    }
+    parts_.state->set_guard(&*save_->snapshot);
+    run_in_thread([this] {
+        write_part(*save_);
+        phase_ = SavePhase::kWritten;
+    });
+    save_->stopped = clock.now() - begin;
+}
+
+void Checkpointer::run_in_thread(std::function<void()> work) {
+    thread_ = std::jthread([this, work = std::move(work)] {
+        try {
+            work();
+        } catch (const std::exception& error) {
+            failure_ = error.what();
+            phase_ = SavePhase::kFailed;
+        }
+    });
+}
+
+void Checkpointer::open_writers(Save& save) const {
+    const auto open = [&](ShardPlan& plan, std::unique_ptr<ShardWriter>& writer) {
+        if (!plan.pieces.empty() && writer == nullptr)
+            writer = std::make_unique<ShardWriter>(*parts_.tree, save.folder, std::move(plan),
+                                                   save.checkpoint);
+    };
+    open(save.weights, save.weights_writer);
+    open(save.states, save.states_writer);
+}
+
+void Checkpointer::write_disk_units(Save& save) {
+    open_writers(save);
+    for (const int unit : save.disk_units)
+        parts_.state->bring_saved(unit, [&](std::span<const SavedPiece> pieces) {
+            for (const SavedPiece& piece : pieces)
+                save.writer({piece.parameter, piece.state, piece.elements})
+                    .write(
+                        {piece.values, static_cast<size_t>(piece.elements.numel) * sizeof(float)});
+        });
+}
+
+void Checkpointer::write_part(Save& save) {
+    const Pacer pacer(parts_.pace);
+    open_writers(save);
+    const auto rest = [&] { pacer.rest([&] { return !save.hurry.load(); }); };
+    save.snapshot->write_all([&](const SavedPiece& piece, std::span<const std::byte> bytes) {
+        save.writer({piece.parameter, piece.state, piece.elements}).write(bytes);
+        rest();
+    });
+    for (Whole& whole : save.wholes) {
+        save.writer(whole.piece).write(bytes_of(whole.values));
+        whole.values.reset();
+        if (whole.parameter >= 0) static_cast<void>(parts_.model->release_pages(whole.parameter));
+        rest();
+    }
+    for (ShardWriter* writer : {save.weights_writer.get(), save.states_writer.get()})
+        if (writer != nullptr) save.files.push_back(writer->finish());
+    save.weights_writer.reset();
+    save.states_writer.reset();
+    parts_.tree->sync_folder(save.folder);
+    save.written = SystemClock().now() - save.begin;
+}
+
+void Checkpointer::advance(std::span<const SavePhase> ranks) {
+    const auto any = [&](SavePhase phase) { return std::ranges::count(ranks, phase) > 0; };
+    if (any(SavePhase::kWriting) || any(SavePhase::kCommitting)) return;
+    if (any(SavePhase::kFailed)) return fail_together();
+    if (any(SavePhase::kCommitted)) {
+        saved_step_ = save_->checkpoint.training.step;
+        longest_ = std::max(longest_, SystemClock().now() - save_->begin);
+        save_.reset();
+        phase_ = SavePhase::kIdle;
+        return;
+    }
+    if (!any(SavePhase::kWritten)) return;
+    if (thread_.joinable()) thread_.join();
+    parts_.state->set_guard(nullptr);
+    WireWriter writer;
+    writer.u32(static_cast<uint32_t>(save_->files.size()));
+    for (const CheckpointFile& file : save_->files) writer.string(encode(file));
+    std::vector<CheckpointFile> files;
+    for (const std::string& bytes : parts_.collectives->all_gather(writer.bytes())) {
+        WireReader reader(bytes, "files of a checkpoint");
+        for (uint32_t left = reader.u32(); left > 0; --left)
+            files.push_back(decode_checkpoint_file(reader.string()));
+    }
+    phase_ = first() ? SavePhase::kCommitting : SavePhase::kIdle;
+    if (!first()) return;
+    save_->checkpoint.files = std::move(files);
+    run_in_thread([this] {
+        commit();
+        phase_ = SavePhase::kCommitted;
+    });
+}
+
+void Checkpointer::commit() {
+    Save& save = *save_;
+    const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+    save.checkpoint.created = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
+    const std::string folder = store_.commit(save.checkpoint);
+    Bytes bytes;
+    for (const CheckpointFile& file : save.checkpoint.files) bytes += Bytes{file.bytes};
+    const auto seconds = [](Duration time) { return to_milliseconds(time) / 1e3; };
+    if (!save.checkpoint.finite())
+        log_warn("checkpoint",
+                 "{} holds values that are not finite: it does not count as a good one", folder);
+    if (parts_.told)
+        parts_.told(fmt::format(
+            "{}: {} in {:.2f} s ({:.2f} s until written here), training held up {:.0f} ms", folder,
+            to_text(bytes), seconds(SystemClock().now() - save.begin), seconds(save.written),
+            to_milliseconds(save.stopped + save.snapshot->held_up())));
+}
+
+void Checkpointer::fail_together() {
+    if (thread_.joinable()) thread_.join();
+    parts_.state->set_guard(nullptr);
+    const bool failed = phase_ == SavePhase::kFailed;
+    const std::vector<std::string> reasons =
+        parts_.collectives->all_gather(failed ? failure_ : std::string());
+    const auto reason = std::ranges::find_if(reasons, [](const auto& r) { return !r.empty(); });
+    give_up(fmt::format("rank {}: {}", reason - reasons.begin(), *reason));
+}
+
+// WHY: the same on all ranks.
+void Checkpointer::give_up(const std::string& why) {
+    const int64_t step = save_->checkpoint.training.step;
+    const std::string id = save_->checkpoint.id;
+    save_.reset();  // its files are closed before they are removed
+    phase_ = SavePhase::kIdle;
+    if (first() && !id.empty()) store_.abandon(step, id);
+    const std::string text =
+        fmt::format("the checkpoint of step {} was not saved: {}{}", step, why,
+                    saved_step_ < 0 ? "; there is no earlier one of this run"
+                                    : fmt::format("; that of step {} is the newest", saved_step_));
+    if (!parts_.goes_on) fail(ExitCode::kDisk, "{}", text);
+    if (first()) log_warn("checkpoint", "{}; training goes on", text);
+}
+
+void Checkpointer::finish() {
+    for (;;) {
+        if (save_ != nullptr) save_->hurry = true;
+        if (thread_.joinable()) thread_.join();
+        std::vector<SavePhase> phases;
+        const char own = static_cast<char>(phase_.load());
+        for (const std::string& phase : parts_.collectives->all_gather({&own, 1}))
+            phases.push_back(static_cast<SavePhase>(phase.at(0)));
+        if (std::ranges::all_of(phases, [](SavePhase p) { return p == SavePhase::kIdle; })) return;
+        advance(phases);
+    }
+}
+
+}  // namespace dslaunch

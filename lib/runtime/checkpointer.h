@@ -1,0 +1,103 @@
+// Saves the training of all ranks while it goes on: begin() at the end of a step takes hold of the
+// state, a thread of each rank writes its part, and at a later step's end, when all parts are
+// durable, rank 0 commits. Where it stands: trainer -> checkpointer -> shard writers, checkpoint
+// store. All ranks call begin, advance and finish alike, between steps, in the compute lane's
+// thread.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/clock.h"
+#include "graph/model.h"
+#include "runtime/comm/collectives.h"
+#include "runtime/parameter_state.h"
+#include "runtime/snapshot.h"
+#include "storage/checkpoint/checkpoint_store.h"
+#include "storage/checkpoint/shard_writer.h"
+
+namespace dslaunch {
+
+// Where a rank stands with its part of a save; the ranks tell each other at every step's end.
+enum class SavePhase : uint8_t { kIdle, kWriting, kWritten, kCommitting, kCommitted, kFailed };
+
+struct CheckpointerParts {
+    FileTree* tree = nullptr;
+    std::string root;      // of step folders
+    int64_t keep = 0;      // as CheckpointStore
+    bool goes_on = false;  // after a save that failed; else it ends the run
+    double pace = 1.0;     // share of a processor that a save takes while training, at most
+    const Model* model = nullptr;
+    ParameterState* state = nullptr;
+    Collectives* collectives = nullptr;
+    bool own_buffers = false;  // the ranks' buffers differ
+    // Of what is written: all but training, id, tensors and files.
+    Checkpoint about;
+    std::function<void(const std::string& line)> told;  // as rank 0, of each save
+};
+
+class Checkpointer {
+  public:
+    // What PARTS points to must outlive it.
+    explicit Checkpointer(CheckpointerParts parts);
+    // Joins the thread. Leaves a save under way as a crash does.
+    ~Checkpointer();
+
+    // Starts to save the state as it is. A save under way is finished first. Throws Error{kDisk}
+    // unless a failed save is gone on after.
+    void begin(const TrainingState& training);
+    // This rank's, any thread.
+    [[nodiscard]] SavePhase phase() const { return phase_; }
+    // At a step's end, with the phases of all ranks by rank: the next move of a save. Throws as
+    // begin() does.
+    void advance(std::span<const SavePhase> ranks);
+    // Waits until nothing is under way. Throws as begin() does.
+    void finish();
+    // Step of the newest checkpoint that this run has committed or resumed from, -1: none. Known to
+    // all ranks after finish().
+    [[nodiscard]] int64_t saved_step() const { return saved_step_; }
+    void set_saved_step(int64_t step) { saved_step_ = step; }
+    // From begin() to commit, of the save that took longest.
+    [[nodiscard]] Duration longest() const { return longest_; }
+
+  private:
+    // A tensor that no update changes, or a copy of a buffer.
+    struct Whole {
+        CheckpointPiece piece;
+        at::Tensor values;  // in the order of its memory
+        int parameter = -1;
+    };
+    struct Save;
+    [[nodiscard]] std::unique_ptr<Save> plan_save(const TrainingState& training);
+    void add_tensors(Save& save) const;
+    void add_untrained(Save& save) const;
+    [[nodiscard]] bool open_folder(Save& save);
+    void open_writers(Save& save) const;
+    void write_disk_units(Save& save);
+    void write_part(Save& save);
+    void commit();
+    void fail_together();
+    void run_in_thread(std::function<void()> work);
+    void give_up(const std::string& why);
+    [[nodiscard]] bool first() const { return parts_.collectives->topology().rank() == 0; }
+
+    CheckpointerParts parts_;
+    CheckpointStore store_;
+    std::unique_ptr<Save> save_;
+    std::atomic<SavePhase> phase_{SavePhase::kIdle};
+    std::string failure_;  // of this rank's part, when phase_ is kFailed
+    int64_t saved_step_ = -1;
+    Duration longest_{0};
+    std::jthread thread_;
+};
+
+}  // namespace dslaunch

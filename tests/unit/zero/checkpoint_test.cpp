@@ -1,0 +1,295 @@
+// Training that is saved and resumed: bit for bit at the same shape, every value at any other, and
+// while the next steps already change what is being written.
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <thread>
+
+#include "fixture_world.h"
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+
+namespace dslaunch {
+namespace {
+
+using testing::RankOutcome;
+using testing::TrainingCase;
+
+// Every value of a checkpoint by tensor and state, as it lies in memory.
+using Values = std::map<std::string, std::vector<std::byte>>;
+
+Values values_of(const FileTree& tree, const std::string& folder) {
+    const CheckpointReader reader(tree, folder);
+    const Checkpoint& checkpoint = reader.checkpoint();
+    for (size_t f = 0; f < checkpoint.files.size(); ++f) REQUIRE(reader.verify_file(f) == "");
+    Values values;
+    for (size_t t = 0; t < checkpoint.tensors.size(); ++t) {
+        const CheckpointTensor& tensor = checkpoint.tensors[t];
+        if (tensor.kind == TensorKind::kRankBuffer) continue;
+        const int states =
+            tensor.kind == TensorKind::kTrained ? static_cast<int>(checkpoint.states.size()) : 0;
+        for (int state = kWeights; state < states; ++state) {
+            std::vector<std::byte>& into =
+                values[state < 0
+                           ? tensor.name
+                           : tensor.name + "." + checkpoint.states[static_cast<size_t>(state)]];
+            reader.for_each(static_cast<int>(t), state, {0, tensor.numel()},
+                            [&](const Range&, std::span<const std::byte> bytes) {
+                                into.insert(into.end(), bytes.begin(), bytes.end());
+                            });
+        }
+        const auto* const updates = reinterpret_cast<const std::byte*>(&tensor.updates);
+        values[tensor.name + ".updates"].assign(updates, updates + sizeof tensor.updates);
+    }
+    return values;
+}
+
+std::string step_folder(const std::string& root, int64_t step) {
+    return fmt::format("{}/step-{}", root, step);
+}
+
+TrainingCase saved_case(std::vector<int> sizes, int stage, FileTree& tree) {
+    TrainingCase job{"saved", std::move(sizes)};
+    job.optimizer.lr = 0.01;
+    job.optimizer.weight_decay = 0.1;
+    job.stage = stage;
+    job.micro_step = true;
+    job.bucket_numel_max = 200;
+    job.steps = 3;
+    job.tree = &tree;
+    return job;
+}
+
+// What a run that ends at its step has read is what it would save.
+Values loaded_and_saved(TrainingCase job, const std::string& from, const std::string& root) {
+    job.resume_from = from;
+    job.root = root;
+    job.save_untrained = true;
+    testing::train_world(job);
+    return values_of(*job.tree, step_folder(root, job.steps));
+}
+
+std::string shape_of(const TrainingCase& job) {
+    return fmt::format("{} ranks of {} hosts, stage {}, dtype {}, offload {} {} ratio {}",
+                       job.world_size(), job.node_sizes.size(), job.stage,
+                       dtype_name(job.precision.compute), job.offload.states,
+                       job.offload.parameters, job.offload.ratio);
+}
+
+std::vector<TrainingCase> shapes(FileTree& tree, bool all) {
+    std::vector<TrainingCase> shapes;
+    const std::vector<std::vector<int>> worlds =
+        all ? std::vector<std::vector<int>>{{1}, {2}, {3}, {4}, {8}, {2, 1}, {1, 1, 2}}
+            : std::vector<std::vector<int>>{{1}, {3}, {2, 1}};
+    for (const std::vector<int>& sizes : worlds)
+        for (int stage = 0; stage <= 3; ++stage)
+            for (const DType dtype : {DType::kF32, DType::kBF16})
+                for (int offload = 0; offload < 3; ++offload) {
+                    if (offload > 0 && (stage == 0 || (!all && stage != 3))) continue;
+                    TrainingCase job = saved_case(sizes, stage, tree);
+                    job.precision.compute = dtype;
+                    if (offload > 0)
+                        job.offload = {true, stage == 3, 48, 3, offload == 1 ? 1 : 0.5};
+                    shapes.push_back(job);
+                }
+    return shapes;
+}
+
+// Files take DELAY each time that bytes come: a disk that is slower than training.
+class SlowSink final : public FileSink {
+  public:
+    SlowSink(std::unique_ptr<FileSink> sink, std::chrono::microseconds delay)
+        : sink_(std::move(sink)), delay_(delay) {}
+    void write(std::span<const std::byte> bytes) override {
+        std::this_thread::sleep_for(delay_);
+        sink_->write(bytes);
+    }
+    void sync() override { sink_->sync(); }
+
+  private:
+    std::unique_ptr<FileSink> sink_;
+    std::chrono::microseconds delay_;
+};
+
+class SlowTree final : public FileTree {
+  public:
+    explicit SlowTree(FileTree& tree) : tree_(tree) {}
+    std::chrono::microseconds delay{0};
+    std::atomic<int> creates_that_fail{0};
+
+    void make_folder(const std::string& path) override { tree_.make_folder(path); }
+    void make_folders(const std::string& path) override { tree_.make_folders(path); }
+    std::unique_ptr<FileSink> create(const std::string& path, Bytes bytes) override {
+        if (path.find(".safetensors") != std::string::npos && creates_that_fail > 0) {
+            --creates_that_fail;
+            fail(ExitCode::kDisk, "{}: no room", path);
+        }
+        return std::make_unique<SlowSink>(tree_.create(path, bytes), delay);
+    }
+    std::unique_ptr<FileView> open(const std::string& path) const override {
+        return tree_.open(path);
+    }
+    std::optional<std::vector<FolderEntry>> list(const std::string& folder) const override {
+        return tree_.list(folder);
+    }
+    void rename(const std::string& from, const std::string& to) override { tree_.rename(from, to); }
+    void sync_folder(const std::string& folder) override { tree_.sync_folder(folder); }
+    void remove_file(const std::string& path) override { tree_.remove_file(path); }
+    void remove_folder(const std::string& path) override { tree_.remove_folder(path); }
+    Bytes free_room(const std::string& folder) const override { return tree_.free_room(folder); }
+
+  private:
+    FileTree& tree_;
+};
+
+bool same_run(const RankOutcome& a, const RankOutcome& b) {
+    for (const auto& [name, tensor] : a.parameters)
+        if (!at::equal(tensor, b.parameters.at(name))) return false;
+    for (const auto& [name, tensor] : a.buffers)
+        if (!at::equal(tensor, b.buffers.at(name))) return false;
+    return a.loss == b.loss && a.updates == b.updates;
+}
+
+// A run of 6 steps, and the same with an end and a resume after each of its steps.
+void check_resume(TrainingCase job, FileTree& tree, const std::string& root) {
+    INFO(shape_of(job));
+    job.tree = nullptr;
+    job.steps = 6;
+    const std::vector<RankOutcome> whole = testing::train_world(job);
+    job.tree = &tree;
+    job.root = root;
+    job.resume_from.clear();
+    for (int64_t step = 2; step <= 6; step += 2) {
+        job.steps = step;
+        const std::vector<RankOutcome> part = testing::train_world(job);
+        job.resume_from = step_folder(root, step);
+        if (step < 6) continue;
+        for (size_t rank = 0; rank < whole.size(); ++rank) CHECK(same_run(part[rank], whole[rank]));
+    }
+    tree.remove_folder(root);
+}
+
+}  // namespace
+
+TEST_CASE("what one shape saves every other reads, value by value") {
+    const test::TemporaryFolder folder;
+    const std::unique_ptr<FileTree> tree = make_disk_tree();
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+        TrainingCase first = saved_case({2}, 1, *tree);
+        first.precision.compute = dtype;
+        first.root = folder.path() + "/first";
+        testing::train_world(first);
+        const Values values = values_of(*tree, step_folder(first.root, 3));
+        std::string last = step_folder(first.root, 3);
+        int number = 0;
+        // Each reads what the one before has written.
+        for (const TrainingCase& job : shapes(*tree, false)) {
+            INFO(shape_of(job));
+            const std::string root = fmt::format("{}/{}", folder.path(), ++number);
+            CHECK(loaded_and_saved(job, last, root) == values);
+            last = step_folder(root, 3);
+        }
+        tree->remove_folder(folder.path());
+        tree->make_folder(folder.path());
+    }
+}
+
+TEST_CASE("what one shape saves every other reads, over all shapes", "[.long]") {
+    const test::TemporaryFolder folder;
+    const std::unique_ptr<FileTree> tree = make_disk_tree();
+    const std::vector<TrainingCase> all = shapes(*tree, true);
+    int cells = 0;
+    for (TrainingCase writer : all) {
+        writer.root = folder.path() + "/written";
+        testing::train_world(writer);
+        const std::string written = step_folder(writer.root, 3);
+        const Values values = values_of(*tree, written);
+        for (const TrainingCase& reader : all) {
+            INFO("written by " << shape_of(writer) << "; read by " << shape_of(reader));
+            CHECK(loaded_and_saved(reader, written, folder.path() + "/read") == values);
+            tree->remove_folder(folder.path() + "/read");
+            ++cells;
+        }
+        tree->remove_folder(writer.root);
+    }
+    WARN(cells << " cells");
+}
+
+TEST_CASE("a run that ends and resumes has the bits of one that does not") {
+    const test::TemporaryFolder folder;
+    const std::unique_ptr<FileTree> tree = make_disk_tree();
+    const std::string root = folder.path() + "/checkpoints";
+    for (const std::vector<int>& sizes : {std::vector<int>{1}, {3}, {2, 1}})
+        for (int stage = 0; stage <= 3; ++stage)
+            for (const DType dtype : {DType::kF32, DType::kBF16}) {
+                TrainingCase job = saved_case(sizes, stage, *tree);
+                job.precision.compute = dtype;
+                job.accumulation = 2;
+                job.clipping = 0.05;
+                check_resume(job, *tree, root);
+                if (stage == 0) continue;
+                job.offload = {true, stage == 3, 48, 2, 1.0};
+                check_resume(job, *tree, root);
+            }
+    for (const OptimizerKind kind :
+         {OptimizerKind::kAdam, OptimizerKind::kAdamW, OptimizerKind::kSgd, OptimizerKind::kAdagrad,
+          OptimizerKind::kLion})
+        for (const double momentum : {0.0, 0.9}) {
+            if (momentum > 0 && kind != OptimizerKind::kSgd) continue;
+            TrainingCase job = saved_case({2}, 2, *tree);
+            job.optimizer.kind = kind;
+            job.optimizer.momentum = momentum;
+            check_resume(job, *tree, root);
+        }
+}
+
+TEST_CASE("what is saved while training goes on is the state of its step") {
+    const test::TemporaryFolder folder;
+    const std::unique_ptr<FileTree> disk = make_disk_tree();
+    SlowTree tree(*disk);
+    for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {2, 1}})
+        for (const int stage : {0, 1, 3})
+            for (const bool offload : {false, true}) {
+                if (offload && stage == 0) continue;
+                TrainingCase job = saved_case(sizes, stage, tree);
+                if (offload) job.offload = {true, stage == 3, 48, 3, 0.5};
+                INFO(shape_of(job));
+                job.steps = 5;
+                job.save.interval = 1;
+                job.root = folder.path() + "/still";
+                job.save.async = false;
+                testing::train_world(job);
+                job.save.async = true;
+                job.root = folder.path() + "/moving";
+                tree.delay = std::chrono::microseconds(300);
+                testing::train_world(job);
+                tree.delay = {};
+                for (int64_t step = 1; step <= job.steps; ++step)
+                    CHECK(values_of(tree, step_folder(folder.path() + "/moving", step)) ==
+                          values_of(tree, step_folder(folder.path() + "/still", step)));
+                disk->remove_folder(folder.path() + "/still");
+                disk->remove_folder(folder.path() + "/moving");
+            }
+}
+
+TEST_CASE("a save that fails ends the run, or does not, and is gone") {
+    const test::TemporaryFolder folder;
+    const std::unique_ptr<FileTree> disk = make_disk_tree();
+    SlowTree tree(*disk);
+    TrainingCase job = saved_case({2}, 1, tree);
+    job.steps = 6;
+    job.save.interval = 2;
+    job.root = folder.path() + "/checkpoints";
+    tree.creates_that_fail = 1;
+    CHECK_THROWS_WITH(testing::train_world(job),
+                      Catch::Contains("step 2") && Catch::Contains("no room"));
+    tree.creates_that_fail = 1;
+    job.save.goes_on = true;
+    CHECK_NOTHROW(testing::train_world(job));
+    std::vector<std::string> names;
+    for (const FolderEntry& entry : tree.list(job.root).value_or(std::vector<FolderEntry>{}))
+        if (entry.is_folder) names.push_back(entry.name);
+    CHECK(names == std::vector<std::string>{"step-4", "step-6"});
+}
+
+}  // namespace dslaunch

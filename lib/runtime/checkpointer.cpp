@@ -372,7 +372,7 @@ void Checkpointer::give_up(const std::string& why) {
         fmt::format("the checkpoint of step {} was not saved: {}{}", step, why,
                     saved_step_ < 0 ? "; there is no earlier one of this run"
                                     : fmt::format("; that of step {} is the newest", saved_step_));
-    if (!parts_.goes_on) fail(ExitCode::kDisk, "{}", text);
+    if (!parts_.goes_on) fail(ExitCode::kCheckpoint, "{}", text);
     if (first()) log_warn("checkpoint", "{}; training goes on", text);
 }
 

@@ -52,8 +52,8 @@ class Checkpointer {
     // Joins the thread. Leaves a save under way as a crash does.
     ~Checkpointer();
 
-    // Starts to save the state as it is. A save under way is finished first. Throws Error{kDisk}
-    // unless a failed save is gone on after.
+    // Starts to save the state as it is. A save under way is finished first. Throws
+    // Error{kCheckpoint} unless a failed save is gone on after.
     void begin(const TrainingState& training);
     // This rank's, any thread.
     [[nodiscard]] SavePhase phase() const { return phase_; }

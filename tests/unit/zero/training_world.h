@@ -97,7 +97,7 @@ struct TrainingCase {
     FileTree* tree = nullptr;  // null: nothing is saved or resumed
     std::string root = {};     // of what is saved
     SaveConfig save = {};
-    std::string resume_from;      // step folder
+    std::string resume_from = {};  // step folder
     bool save_untrained = false;  // at once what was resumed from, though no step is left
 
     [[nodiscard]] int world_size() const {

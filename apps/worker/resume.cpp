@@ -26,14 +26,19 @@ std::string agreed(Collectives& collectives, std::string text) {
     return collectives.all_gather(text).front();
 }
 
-// Complete and finite ones below PATH, newest first; or PATH itself, whatever it is.
-std::vector<std::string> candidates(FileTree& tree, const std::string& path) {
-    const CheckpointPlace place = find_checkpoints(tree, path);
-    if (!place.step_folder.empty()) return {place.step_folder};
+// Complete and finite ones in ROOT, newest first; none where there is no such folder.
+std::vector<std::string> candidates_in(FileTree& tree, const std::string& root) {
     std::vector<std::string> folders;
-    for (const StoredCheckpoint& stored : CheckpointStore(tree, place.root, 0).list())
+    for (const StoredCheckpoint& stored : CheckpointStore(tree, root, 0).list())
         if (stored.complete && stored.finite) folders.push_back(stored.folder);
     return folders;
+}
+
+// The same of a folder that the user has named, which may also be a checkpoint itself.
+std::vector<std::string> candidates_of(FileTree& tree, const std::string& path) {
+    const CheckpointPlace place = find_checkpoints(tree, path);
+    if (!place.step_folder.empty()) return {place.step_folder};
+    return candidates_in(tree, place.root);
 }
 
 // Those that might serve instead of FOLDER, which was named itself: beside it, of earlier steps.
@@ -81,13 +86,14 @@ std::unique_ptr<CheckpointReader> find_resume(FileTree& tree, Collectives& colle
     std::string path = own_first ? request.output : request.from;
     if (path.empty()) return nullptr;
     std::vector<std::string> folders;
-    if (first) folders = candidates(tree, path);
+    if (first)
+        folders = own_first ? candidates_in(tree, path + "/checkpoints") : candidates_of(tree, path);
     const auto list = [&] { return agreed(collectives, join(folders, "\n")); };
     std::string found = list();
     const bool named = !request.from.empty() && request.from != kAuto;
     if (found.empty() && own_first && named) {  // nothing was saved since the start
         path = request.from;
-        if (first) folders = candidates(tree, path);
+        if (first) folders = candidates_of(tree, path);
         found = list();
     }
     std::string damage;

@@ -47,7 +47,8 @@ struct CheckpointerParts {
 
 class Checkpointer {
   public:
-    // What PARTS points to must outlive it.
+    // What PARTS points to must outlive it. As rank 0 throws Error{kCheckpoint} while another run
+    // saves there.
     explicit Checkpointer(CheckpointerParts parts);
     // Joins the thread. Leaves a save under way as a crash does.
     ~Checkpointer();

@@ -111,7 +111,6 @@ bool SavedState::has_states(int parameter) const {
 }
 
 int64_t SavedState::updates(int parameter) const {
-    if (!has_states(parameter)) return 0;
     return checkpoint_.tensors[static_cast<size_t>(homes_[static_cast<size_t>(parameter)].tensor)]
         .updates;
 }

@@ -16,7 +16,7 @@ using testing::RankOutcome;
 using testing::TrainingCase;
 
 // Every value of a checkpoint by tensor and state, as it lies in memory.
-using Values = std::map<std::string, std::vector<std::byte>>;
+using Values = std::map<std::string, std::string>;
 
 Values values_of(const FileTree& tree, const std::string& folder) {
     const CheckpointReader reader(tree, folder);
@@ -29,17 +29,17 @@ Values values_of(const FileTree& tree, const std::string& folder) {
         const int states =
             tensor.kind == TensorKind::kTrained ? static_cast<int>(checkpoint.states.size()) : 0;
         for (int state = kWeights; state < states; ++state) {
-            std::vector<std::byte>& into =
+            std::string& into =
                 values[state < 0
                            ? tensor.name
                            : tensor.name + "." + checkpoint.states[static_cast<size_t>(state)]];
             reader.for_each(static_cast<int>(t), state, {0, tensor.numel()},
                             [&](const Range&, std::span<const std::byte> bytes) {
-                                into.insert(into.end(), bytes.begin(), bytes.end());
+                                into.append(reinterpret_cast<const char*>(bytes.data()),
+                                            bytes.size());
                             });
         }
-        const auto* const updates = reinterpret_cast<const std::byte*>(&tensor.updates);
-        values[tensor.name + ".updates"].assign(updates, updates + sizeof tensor.updates);
+        values[tensor.name + ".updates"] = std::to_string(tensor.updates);
     }
     return values;
 }
@@ -118,7 +118,6 @@ class SlowTree final : public FileTree {
     std::atomic<int> creates_that_fail{0};
 
     void make_folder(const std::string& path) override { tree_.make_folder(path); }
-    void make_folders(const std::string& path) override { tree_.make_folders(path); }
     std::unique_ptr<FileSink> create(const std::string& path, Bytes bytes) override {
         if (path.find(".safetensors") != std::string::npos && creates_that_fail > 0) {
             --creates_that_fail;
@@ -133,6 +132,10 @@ class SlowTree final : public FileTree {
         return tree_.list(folder);
     }
     void rename(const std::string& from, const std::string& to) override { tree_.rename(from, to); }
+    bool exchange(const std::string& a, const std::string& b) override {
+        return tree_.exchange(a, b);
+    }
+    std::unique_ptr<FileLock> lock(const std::string& path) override { return tree_.lock(path); }
     void sync_folder(const std::string& folder) override { tree_.sync_folder(folder); }
     void remove_file(const std::string& path) override { tree_.remove_file(path); }
     void remove_folder(const std::string& path) override { tree_.remove_folder(path); }
@@ -152,7 +155,7 @@ bool same_run(const RankOutcome& a, const RankOutcome& b) {
 
 // A run of 6 steps, and the same with an end and a resume after each of its steps.
 void check_resume(TrainingCase job, FileTree& tree, const std::string& root) {
-    INFO(shape_of(job));
+    INFO(shape_of(job) << ", optimizer " << ShardOptimizer::name(job.optimizer));
     job.tree = nullptr;
     job.steps = 6;
     const std::vector<RankOutcome> whole = testing::train_world(job);
@@ -171,7 +174,7 @@ void check_resume(TrainingCase job, FileTree& tree, const std::string& root) {
 
 }  // namespace
 
-TEST_CASE("what one shape saves every other reads, value by value") {
+TEST_CASE("what one shape saves every other reads value by value") {
     const test::TemporaryFolder folder;
     const std::unique_ptr<FileTree> tree = make_disk_tree();
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
@@ -194,7 +197,7 @@ TEST_CASE("what one shape saves every other reads, value by value") {
     }
 }
 
-TEST_CASE("what one shape saves every other reads, over all shapes", "[.long]") {
+TEST_CASE("what any shape saves every other reads", "[.long]") {
     const test::TemporaryFolder folder;
     const std::unique_ptr<FileTree> tree = make_disk_tree();
     const std::vector<TrainingCase> all = shapes(*tree, true);
@@ -219,9 +222,10 @@ TEST_CASE("a run that ends and resumes has the bits of one that does not") {
     const test::TemporaryFolder folder;
     const std::unique_ptr<FileTree> tree = make_disk_tree();
     const std::string root = folder.path() + "/checkpoints";
-    for (const std::vector<int>& sizes : {std::vector<int>{1}, {3}, {2, 1}})
+    for (const std::vector<int>& sizes : {std::vector<int>{1}, {2, 1}})
         for (int stage = 0; stage <= 3; ++stage)
             for (const DType dtype : {DType::kF32, DType::kBF16}) {
+                if (sizes.size() == 1 && (stage == 1 || stage == 2)) continue;
                 TrainingCase job = saved_case(sizes, stage, *tree);
                 job.precision.compute = dtype;
                 job.accumulation = 2;

@@ -98,7 +98,7 @@ struct TrainingCase {
     std::string root = {};     // of what is saved
     SaveConfig save = {};
     std::string resume_from = {};  // step folder
-    bool save_untrained = false;  // at once what was resumed from, though no step is left
+    bool save_untrained = false;   // at once what was resumed from, though no step is left
 
     [[nodiscard]] int world_size() const {
         int ranks = 0;

@@ -14,10 +14,12 @@
 namespace dslaunch {
 namespace {
 
-// JSON has no word for them; a loss may be one.
+// JSON has no word for NaN and infinity, which a loss may be, and readers take -0 for an integer.
 void number(JsonWriter& json, std::string_view name, double value) {
     json.key(name);
-    if (std::isfinite(value)) {
+    if (value == 0 && std::signbit(value)) {
+        json.raw("-0.0");
+    } else if (std::isfinite(value)) {
         json.value(value);
     } else {
         json.value(std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");

@@ -38,6 +38,7 @@ class CheckpointReader {
   private:
     const FileTree& tree_;
     std::string folder_;
+    std::string mark_;  // what marks this checkpoint as verified
     Checkpoint checkpoint_;
     std::vector<std::unique_ptr<FileView>> views_;
     std::vector<std::vector<std::pair<size_t, size_t>>> where_;  // by tensor and state, sorted

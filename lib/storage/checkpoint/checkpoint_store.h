@@ -1,10 +1,10 @@
 // The checkpoints of a run: step-N folders below one root, how one comes to be, and which may go.
 // begin() -> every rank writes its files into the folder -> commit(). Rank 0's; one thread at a
-// time. A crash at any moment leaves every committed checkpoint as it was.
+// time, one save at a time. A crash at any moment leaves every committed checkpoint as it was.
 #pragma once
 
 #include <cstdint>
-#include <optional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,6 +29,9 @@ class CheckpointStore {
     // KEEP: complete ones that stay, 0: all. Nothing is made before begin(). TREE must outlive it.
     CheckpointStore(FileTree& tree, std::string root, int64_t keep);
 
+    // Takes the root for this object: Error{kCheckpoint} while another run saves there. begin()
+    // does so too; earlier, a run finds out before it has trained.
+    void claim();
     // Makes the folder that the files of a save are written to, and removes what saves of crashed
     // runs have left. NEED: bytes of all ranks' files; Error{kDisk} when they do not fit.
     // ID: of this save, [0-9a-z-].
@@ -44,9 +47,15 @@ class CheckpointStore {
     [[nodiscard]] std::vector<StoredCheckpoint> list() const;
 
   private:
+    void remove_leftovers();
+    void put_in_place(const std::string& from, const std::string& to, const std::string& id);
+    void point_latest(const Checkpoint& checkpoint);
+    void remove_old(const std::string& newest) noexcept;
+
     FileTree& tree_;
     std::string root_;
     int64_t keep_;
+    std::unique_ptr<FileLock> claim_;
 };
 
 // What retention lets go, of any list in any order: all complete finite ones but the newest KEEP,

@@ -42,12 +42,19 @@ struct FolderEntry {
     Bytes bytes;
 };
 
+// Held by one owner among all processes until it is destroyed or the process ends.
+class FileLock {
+  public:
+    virtual ~FileLock() = default;
+};
+
 class FileTree {
   public:
     virtual ~FileTree() = default;
-    // Fails where it is already; make_folders makes what is missing of the path and does not.
+    // Fails where it is already.
     virtual void make_folder(const std::string& path) = 0;
-    virtual void make_folders(const std::string& path) = 0;
+    // What is missing of the path, durably; nothing where it is already.
+    void make_folders(const std::string& path);
     // BYTES: of the whole file; room for them is taken at once, so that a full disk shows here.
     // Fails where it is already.
     [[nodiscard]] virtual std::unique_ptr<FileSink> create(const std::string& path,
@@ -58,11 +65,15 @@ class FileTree {
         const std::string& folder) const = 0;
     // TO is replaced where it is a file.
     virtual void rename(const std::string& from, const std::string& to) = 0;
+    // A and B change their names at once; false: this file system cannot, nothing has happened.
+    [[nodiscard]] virtual bool exchange(const std::string& a, const std::string& b) = 0;
     // Names in the folder are durable when it returns.
     virtual void sync_folder(const std::string& folder) = 0;
     virtual void remove_file(const std::string& path) = 0;
     // With all it holds; not there is well.
     virtual void remove_folder(const std::string& path) = 0;
+    // Makes the file where it is missing; does not wait. Null: somebody else holds it.
+    [[nodiscard]] virtual std::unique_ptr<FileLock> lock(const std::string& path) = 0;
     // Free to this user.
     [[nodiscard]] virtual Bytes free_room(const std::string& folder) const = 0;
 };

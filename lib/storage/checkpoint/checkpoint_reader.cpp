@@ -1,0 +1,156 @@
+#include "storage/checkpoint/checkpoint_reader.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "storage/checkpoint/manifest_words.h"
+#include "storage/checkpoint/shard_header.h"
+#include "storage/checkpoint/step_folder.h"
+
+namespace dslaunch {
+namespace {
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+// A file of the checkpoint; what is wrong with the disk is wrong with the checkpoint.
+std::unique_ptr<FileView> open_file(const FileTree& tree, const std::string& folder,
+                                    std::string_view name) {
+    try {
+        return tree.open(fmt::format("{}/{}", folder, name));
+    } catch (const Error& error) {
+        fail(ExitCode::kCheckpoint, "{}: no whole checkpoint: {}", printable(folder), error.what());
+    }
+}
+
+bool holds(const std::vector<FolderEntry>& entries, std::string_view name, bool folder) {
+    return std::any_of(entries.begin(), entries.end(), [&](const FolderEntry& entry) {
+        return entry.name == name && entry.is_folder == folder;
+    });
+}
+
+}  // namespace
+
+CheckpointReader::CheckpointReader(const FileTree& tree, std::string folder)
+    : tree_(tree), folder_(std::move(folder)) {
+    const auto manifest = open_file(tree_, folder_, kManifestName);
+    const std::string_view text = text_of(manifest->bytes());
+    checkpoint_ = parse_manifest(fmt::format("{}/{}", folder_, kManifestName), text);
+    mark_ = verified_mark(text);
+    const size_t kinds = checkpoint_.states.size() + 1;
+    where_.resize(checkpoint_.tensors.size() * kinds);
+    for (size_t i = 0; i < checkpoint_.files.size(); ++i) {
+        const CheckpointFile& file = checkpoint_.files[i];
+        views_.push_back(open_file(tree_, folder_, file.name));
+        if (std::ssize(views_[i]->bytes()) != file.bytes)
+            fail(ExitCode::kCheckpoint,
+                 "{}/{}: it has {} bytes instead of {}: it was cut off or changed",
+                 printable(folder_), file.name, views_[i]->bytes().size(), file.bytes);
+        for (size_t j = 0; j < file.pieces.size(); ++j) {
+            const CheckpointPiece& piece = file.pieces[j].piece;
+            if (piece.elements.numel > 0)
+                where_[static_cast<size_t>(piece.tensor) * kinds +
+                       static_cast<size_t>(piece.state + 1)]
+                    .emplace_back(i, j);
+        }
+    }
+    const auto begin = [&](const std::pair<size_t, size_t>& place) {
+        return checkpoint_.files[place.first].pieces[place.second].piece.elements.begin;
+    };
+    for (auto& places : where_)
+        std::sort(places.begin(), places.end(),
+                  [&](const auto& a, const auto& b) { return begin(a) < begin(b); });
+}
+
+CheckpointReader::~CheckpointReader() = default;
+
+std::string CheckpointReader::verify_file(size_t index) const {
+    const CheckpointFile& file = checkpoint_.files.at(index);
+    const std::span<const std::byte> bytes = views_[index]->bytes();
+    const int64_t data = file.pieces.empty() ? file.bytes : file.pieces.front().offset_bytes;
+    if (hash_of(text_of(bytes.first(static_cast<size_t>(data)))) != file.header_hash)
+        return fmt::format(
+            "{}/{}: its header is not as it was written: damaged, or of another "
+            "checkpoint",
+            printable(folder_), file.name);
+    for (const WrittenPiece& written : file.pieces) {
+        const CheckpointPiece& piece = written.piece;
+        const auto length = static_cast<size_t>(piece_bytes(checkpoint_, piece));
+        const auto part = bytes.subspan(static_cast<size_t>(written.offset_bytes), length);
+        if (hash_of(text_of(part)) == written.hash) continue;
+        const std::string& name = checkpoint_.tensors[static_cast<size_t>(piece.tensor)].name;
+        const std::string state =
+            piece.state == kWeights
+                ? ""
+                : fmt::format(".{}", checkpoint_.states[static_cast<size_t>(piece.state)]);
+        return fmt::format(
+            "{}/{}: tensor '{}{}', elements {} to {}, {} bytes at offset {}: they "
+            "are not as they were written",
+            printable(folder_), file.name, printable(name), state, piece.elements.begin,
+            piece.elements.end(), length, written.offset_bytes);
+    }
+    return "";
+}
+
+void CheckpointReader::mark_verified(FileTree& tree, const CheckpointReader& reader) {
+    const std::string path = fmt::format("{}/{}", reader.folder_, kVerifiedName);
+    const auto entries = tree.list(reader.folder_);
+    if (entries && holds(*entries, kVerifiedName, false)) {
+        if (text_of(tree.open(path)->bytes()) == reader.mark_) return;
+        tree.remove_file(path);
+    }
+    const auto sink = tree.create(path, Bytes{std::ssize(reader.mark_)});
+    sink->write(std::as_bytes(std::span(reader.mark_)));
+    sink->sync();
+    tree.sync_folder(reader.folder_);
+}
+
+void CheckpointReader::for_each(int tensor, int state, const Range& elements,
+                                const Use& use) const {
+    const size_t kinds = checkpoint_.states.size() + 1;
+    const auto& places =
+        where_.at(static_cast<size_t>(tensor) * kinds + static_cast<size_t>(state + 1));
+    const auto piece_at = [&](const std::pair<size_t, size_t>& place) -> const WrittenPiece& {
+        return checkpoint_.files[place.first].pieces[place.second];
+    };
+    auto at = std::partition_point(places.begin(), places.end(), [&](const auto& place) {
+        return piece_at(place).piece.elements.end() <= elements.begin;
+    });
+    int64_t next = elements.begin;
+    for (; at != places.end() && next < elements.end(); ++at) {
+        const WrittenPiece& written = piece_at(*at);
+        const Range part = intersect(written.piece.elements, elements);
+        const int64_t element = dtype_bytes(piece_dtype(checkpoint_, written.piece));
+        const int64_t offset =
+            written.offset_bytes + (part.begin - written.piece.elements.begin) * element;
+        use(part, views_[at->first]->bytes().subspan(static_cast<size_t>(offset),
+                                                     static_cast<size_t>(part.numel * element)));
+        next = part.end();
+    }
+    DSL_CHECK(next >= elements.end(), "tensor {} state {}: it has no elements to {}", tensor, state,
+              elements.end());
+}
+
+CheckpointPlace find_checkpoints(const FileTree& tree, const std::string& path) {
+    std::string folder = path;
+    while (folder.size() > 1 && folder.back() == '/') folder.pop_back();
+    const auto entries = tree.list(folder);
+    if (!entries) fail(ExitCode::kCheckpoint, "{}: there is no such folder", printable(path));
+    const auto own = parse_step_folder(folder.substr(folder.rfind('/') + 1));
+    if (own || holds(*entries, kManifestName, false)) return {"", folder};
+    const bool root = std::any_of(entries->begin(), entries->end(), [](const FolderEntry& entry) {
+        return entry.is_folder && parse_step_folder(entry.name);
+    });
+    if (!root && holds(*entries, "checkpoints", true)) return {folder + "/checkpoints", ""};
+    if (!root)
+        fail(ExitCode::kCheckpoint,
+             "{}: no checkpoint there: it holds neither {} nor folders step-N nor checkpoints/",
+             printable(path), kManifestName);
+    return {folder, ""};
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,258 @@
+#include "storage/checkpoint/checkpoint_store.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "storage/checkpoint/manifest_words.h"
+#include "storage/checkpoint/step_folder.h"
+
+namespace dslaunch {
+namespace {
+
+std::string_view text_of(const FileView& view) {
+    return {reinterpret_cast<const char*>(view.bytes().data()), view.bytes().size()};
+}
+
+// Empty: FOLDER has every file of CHECKPOINT, as long as it must be.
+std::string missing(const Checkpoint& checkpoint, const std::vector<FolderEntry>& entries) {
+    std::map<std::string_view, const FolderEntry*> by_name;
+    for (const FolderEntry& entry : entries) by_name[entry.name] = &entry;
+    for (const CheckpointFile& file : checkpoint.files) {
+        const auto found = by_name.find(file.name);
+        if (found == by_name.end() || found->second->is_folder)
+            return fmt::format("{} is missing", file.name);
+        if (found->second->bytes.value != file.bytes)
+            return fmt::format("{} has {} bytes instead of {}", file.name,
+                               found->second->bytes.value, file.bytes);
+    }
+    return "";
+}
+
+void look_into(const FileTree& tree, StoredCheckpoint& stored) {
+    const auto entries = tree.list(stored.folder);
+    if (!entries) fail(ExitCode::kCheckpoint, "it is gone");
+    const auto has = [&](std::string_view name) {
+        return std::any_of(entries->begin(), entries->end(), [&](const FolderEntry& entry) {
+            return entry.name == name && !entry.is_folder;
+        });
+    };
+    for (const FolderEntry& entry : *entries) stored.bytes += entry.bytes;
+    if (!has(kManifestName)) fail(ExitCode::kCheckpoint, "{} is missing", kManifestName);
+    const std::string path = fmt::format("{}/{}", stored.folder, kManifestName);
+    const std::string text(text_of(*tree.open(path)));
+    const Checkpoint checkpoint = parse_manifest(path, text);
+    if (checkpoint.training.step != stored.step)
+        fail(ExitCode::kCheckpoint, "its manifest is of step {}", checkpoint.training.step);
+    stored.fault = missing(checkpoint, *entries);
+    stored.complete = stored.fault.empty();
+    stored.finite = stored.complete && checkpoint.finite();
+    if (!stored.complete || !has(kVerifiedName)) return;
+    const auto mark = tree.open(fmt::format("{}/{}", stored.folder, kVerifiedName));
+    stored.verified = text_of(*mark) == verified_mark(text);
+}
+
+StoredCheckpoint look_at(const FileTree& tree, const std::string& folder, int64_t step) {
+    StoredCheckpoint stored;
+    stored.folder = folder;
+    stored.step = step;
+    try {
+        look_into(tree, stored);
+    } catch (const Error& error) {
+        stored.fault = error.what();
+    }
+    return stored;
+}
+
+// A small file, durable under its own name.
+void write_text(FileTree& tree, const std::string& path, std::string_view text) {
+    const auto sink = tree.create(path, Bytes{static_cast<int64_t>(text.size())});
+    sink->write(std::as_bytes(std::span(text)));
+    sink->sync();
+}
+
+void remove_or_warn(FileTree& tree, const FolderEntry& entry, const std::string& path) noexcept {
+    try {
+        entry.is_folder ? tree.remove_folder(path) : tree.remove_file(path);
+    } catch (const std::exception& error) {
+        log_warn("checkpoint", "{} stays: {}", printable(path), error.what());
+    }
+}
+
+std::string unfinished_name(int64_t step, const std::string& id) {
+    return fmt::format("{}.tmp-{}", step_folder_name(step), id);
+}
+
+std::string parent_of(const std::string& path) {
+    const size_t slash = path.find_last_of('/');
+    if (slash == std::string::npos) return ".";
+    return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
+CheckpointStore::CheckpointStore(FileTree& tree, std::string root, int64_t keep)
+    : tree_(tree), root_(std::move(root)), keep_(keep) {
+    while (root_.size() > 1 && root_.back() == '/') root_.pop_back();
+}
+
+void CheckpointStore::claim() {
+    if (claim_) return;
+    tree_.make_folders(root_);
+    // A run that crashed may have made the root and not come to this.
+    tree_.sync_folder(parent_of(root_));
+    claim_ = tree_.lock(root_ + "/.lock");
+    if (!claim_)
+        fail(ExitCode::kCheckpoint,
+             "{}: another run is saving its checkpoints there: wait for its end or give another "
+             "--output",
+             printable(root_));
+}
+
+// Nobody else is writing here: all that is unfinished was left by runs that are gone.
+void CheckpointStore::remove_leftovers() {
+    const auto entries = tree_.list(root_);
+    if (!entries) return;
+    std::set<int64_t> complete;
+    for (const StoredCheckpoint& stored : list())
+        if (stored.complete && stored.folder == fmt::format("{}/step-{}", root_, stored.step))
+            complete.insert(stored.step);
+    for (const FolderEntry& entry : *entries) {
+        const auto parsed = parse_step_folder(entry.name);
+        const std::string path = fmt::format("{}/{}", root_, entry.name);
+        if (parsed && parsed->kind == StepFolderKind::kReplaced && !complete.count(parsed->step) &&
+            look_at(tree_, path, parsed->step).complete) {
+            // Its successor did not come to be.
+            const std::string place = fmt::format("{}/step-{}", root_, parsed->step);
+            if (tree_.list(place)) tree_.remove_folder(place);
+            tree_.rename(path, place);
+            tree_.sync_folder(root_);
+            complete.insert(parsed->step);
+        } else if ((parsed && parsed->kind != StepFolderKind::kCheckpoint) ||
+                   entry.name.starts_with("latest.tmp-")) {
+            remove_or_warn(tree_, entry, path);
+        }
+    }
+}
+
+std::string CheckpointStore::begin(int64_t step, const std::string& id, Bytes need) {
+    DSL_CHECK(!id.empty() && std::all_of(id.begin(), id.end(),
+                                         [](char c) {
+                                             return (c >= '0' && c <= '9') ||
+                                                    (c >= 'a' && c <= 'z') || c == '-';
+                                         }),
+              "'{}' is no id of a save", id);
+    claim();
+    remove_leftovers();
+    const Bytes free = tree_.free_room(root_);
+    if (free < need)
+        fail(ExitCode::kDisk,
+             "{}: the checkpoint of step {} needs {} and {} are free there; free some, keep fewer "
+             "or give an --output on another disk",
+             printable(root_), step, to_text(need), to_text(free));
+    std::string folder = fmt::format("{}/{}", root_, unfinished_name(step, id));
+    tree_.make_folder(folder);
+    return folder;
+}
+
+void CheckpointStore::put_in_place(const std::string& from, const std::string& to,
+                                   const std::string& id) {
+    if (!tree_.list(to)) {
+        tree_.rename(from, to);
+        tree_.sync_folder(root_);
+        return;
+    }
+    if (tree_.exchange(from, to)) {
+        tree_.sync_folder(root_);
+        remove_or_warn(tree_, {"", true, {}}, from);
+        return;
+    }
+    // One of the two is whole at every moment, and list() and begin() know where.
+    const std::string old = fmt::format("{}.old-{}", to, id);
+    tree_.rename(to, old);
+    tree_.sync_folder(root_);
+    tree_.rename(from, to);
+    tree_.sync_folder(root_);
+    remove_or_warn(tree_, {"", true, {}}, old);
+}
+
+// A hint for people and scripts: what counts is list().
+void CheckpointStore::point_latest(const Checkpoint& checkpoint) {
+    const std::string temporary = fmt::format("{}/latest.tmp-{}", root_, checkpoint.id);
+    write_text(tree_, temporary, fmt::format("step-{}\n", checkpoint.training.step));
+    tree_.rename(temporary, root_ + "/latest");
+    tree_.sync_folder(root_);
+}
+
+void CheckpointStore::remove_old(const std::string& newest) noexcept {
+    try {
+        for (const std::string& folder : checkpoints_to_remove(list(), keep_)) {
+            if (folder == newest) continue;
+            // Half a folder must not look like a damaged checkpoint.
+            const std::string gone = fmt::format("{}.tmp-removed", folder);
+            tree_.rename(folder, gone);
+            tree_.remove_folder(gone);
+        }
+    } catch (const std::exception& error) {
+        log_warn("checkpoint", "{}: an old checkpoint stays: {}", printable(root_), error.what());
+    }
+}
+
+std::string CheckpointStore::commit(const Checkpoint& checkpoint) {
+    const int64_t step = checkpoint.training.step;
+    const std::string from = fmt::format("{}/{}", root_, unfinished_name(step, checkpoint.id));
+    const std::string to = fmt::format("{}/{}", root_, step_folder_name(step));
+    const std::string text = manifest_text(checkpoint);
+    static_cast<void>(parse_manifest(fmt::format("{}/{}", from, kManifestName), text));
+    const auto entries = tree_.list(from);
+    const std::string fault = entries ? missing(checkpoint, *entries) : "it is not there";
+    if (!fault.empty())
+        fail(ExitCode::kCheckpoint,
+             "{}: {}: ranks must write to one file system that rank 0 sees too; was the folder "
+             "removed, or is it another disk on each host?",
+             printable(from), fault);
+    write_text(tree_, fmt::format("{}/{}", from, kManifestName), text);
+    tree_.sync_folder(from);
+    put_in_place(from, to, checkpoint.id);
+    point_latest(checkpoint);
+    remove_old(to);
+    return to;
+}
+
+void CheckpointStore::abandon(int64_t step, const std::string& id) noexcept {
+    try {
+        const std::string latest = fmt::format("latest.tmp-{}", id);
+        for (const FolderEntry& entry : tree_.list(root_).value_or(std::vector<FolderEntry>{}))
+            if (entry.name == unfinished_name(step, id) || entry.name == latest)
+                remove_or_warn(tree_, entry, fmt::format("{}/{}", root_, entry.name));
+    } catch (const std::exception& error) {
+        log_warn("checkpoint", "{}: {}", printable(root_), error.what());
+    }
+}
+
+std::vector<StoredCheckpoint> CheckpointStore::list() const {
+    std::vector<StoredCheckpoint> all, replaced;
+    std::set<int64_t> complete;
+    for (const FolderEntry& entry : tree_.list(root_).value_or(std::vector<FolderEntry>{})) {
+        const auto parsed = parse_step_folder(entry.name);
+        if (!parsed || !entry.is_folder || parsed->kind == StepFolderKind::kUnfinished) continue;
+        const bool old = parsed->kind == StepFolderKind::kReplaced;
+        StoredCheckpoint stored =
+            look_at(tree_, fmt::format("{}/{}", root_, entry.name), parsed->step);
+        if (stored.complete && !old) complete.insert(stored.step);
+        (old ? replaced : all).push_back(std::move(stored));
+    }
+    for (StoredCheckpoint& stored : replaced)
+        if (stored.complete && !complete.count(stored.step)) all.push_back(std::move(stored));
+    std::sort(all.begin(), all.end(), [](const StoredCheckpoint& a, const StoredCheckpoint& b) {
+        return std::pair(a.step, a.complete) > std::pair(b.step, b.complete);
+    });
+    return all;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,63 @@
+// A file that is written past the page cache: bytes are copied into aligned buffers, which threads
+// of the sink write while the next one is filled. Blocks on the disk when all buffers are under
+// way. One owner.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <thread>
+
+#include "base/fd.h"
+#include "storage/checkpoint/file_tree.h"
+#include "storage/io_arena.h"
+
+namespace dslaunch {
+
+// How pieces are written: the limits of one sink, 24 MiB of memory at most.
+inline constexpr int64_t kSinkBufferBytes = int64_t{8} << 20;
+inline constexpr size_t kSinkBuffers = 3;
+inline constexpr size_t kSinkThreads = 2;
+
+class DiskSink final : public FileSink {
+  public:
+    // Throws Error{kDisk}: FD is of PATH, which has just been made, with room for BYTES.
+    DiskSink(std::string path, UniqueFd fd, Bytes bytes);
+    ~DiskSink() override;
+    void write(std::span<const std::byte> bytes) override;
+    void sync() override;
+
+  private:
+    struct Piece {
+        size_t buffer = 0;
+        int64_t offset_bytes = 0;
+        size_t length_bytes = 0;
+    };
+    void run();
+    [[nodiscard]] int write_piece(const Piece& piece);
+    void send();
+    void await_all();
+    [[nodiscard]] std::span<std::byte> buffer(size_t index) const;
+    [[noreturn]] void give_up(const char* doing, int error_number) const;
+
+    std::string path_;
+    UniqueFd fd_;
+    Bytes need_;
+    int64_t written_bytes_ = 0;  // handed on to the threads
+    IoArena arena_;
+    size_t filling_ = 0;  // buffer
+    size_t filled_bytes_ = 0;
+    bool synced_ = false;
+
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::deque<Piece> queue_;  // kSinkBuffers at most
+    std::array<bool, kSinkBuffers> busy_{};
+    int error_number_ = 0;  // the first
+    bool stop_ = false;
+    std::vector<std::thread> threads_;  // started with the first full buffer
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,17 @@
+#include "storage/checkpoint/file_tree.h"
+
+namespace dslaunch {
+
+void FileTree::make_folders(const std::string& path) {
+    if (path.empty() || path == "/" || list(path)) return;
+    const size_t slash = path.find_last_of('/');
+    if (slash == path.size() - 1) return make_folders(path.substr(0, slash));
+    const std::string parent = slash == std::string::npos ? "."
+                               : slash == 0               ? "/"
+                                                          : path.substr(0, slash);
+    make_folders(parent);
+    make_folder(path);
+    sync_folder(parent);
+}
+
+}  // namespace dslaunch

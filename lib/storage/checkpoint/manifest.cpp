@@ -1,0 +1,191 @@
+#include "storage/checkpoint/manifest.h"
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/json.h"
+#include "base/wire.h"
+#include "storage/checkpoint/manifest_words.h"
+
+namespace dslaunch {
+namespace {
+
+// JSON has no word for NaN and infinity, which a loss may be, and readers take -0 for an integer.
+void number(JsonWriter& json, std::string_view name, double value) {
+    json.key(name);
+    if (value == 0 && std::signbit(value)) {
+        json.raw("-0.0");
+    } else if (std::isfinite(value)) {
+        json.value(value);
+    } else {
+        json.value(std::isnan(value) ? "nan" : value > 0 ? "inf" : "-inf");
+    }
+}
+
+void numbers(JsonWriter& json, std::string_view name, const std::vector<int64_t>& values) {
+    json.key(name).begin_array();
+    for (const int64_t value : values) json.value(value);
+    json.end_array();
+}
+
+void words(JsonWriter& json, std::string_view name, const std::vector<std::string>& values) {
+    json.key(name).begin_array();
+    for (const std::string& value : values) json.value(value);
+    json.end_array();
+}
+
+void write_training(JsonWriter& json, const TrainingState& training) {
+    json.key("training").begin_object();
+    json.field("step", training.step)
+        .field("updates", training.updates)
+        .field("samples_seen", training.samples_seen)
+        .field("seed", training.seed);
+    number(json, "loss", training.loss);
+    number(json, "loss_scale", training.loss_scale);
+    json.field("scale_steps", training.scale_steps)
+        .field("scale_good_steps", training.scale_good_steps)
+        .field("scale_hysteresis_left", training.scale_hysteresis_left)
+        .end_object();
+}
+
+void write_tensor(JsonWriter& json, const CheckpointTensor& tensor) {
+    json.begin_object().field("name", tensor.name);
+    if (!tensor.aliases.empty()) words(json, "aliases", tensor.aliases);
+    json.field("kind", kTensorKindNames[static_cast<size_t>(tensor.kind)]);
+    if (tensor.kind == TensorKind::kRankBuffer) json.field("rank", tensor.rank);
+    json.field("dtype", dtype_name(tensor.dtype));
+    numbers(json, "shape", tensor.shape);
+    if (!tensor.strides.empty()) numbers(json, "strides", tensor.strides);
+    if (tensor.kind == TensorKind::kTrained) json.field("updates", tensor.updates);
+    json.end_object();
+}
+
+void write_piece(JsonWriter& json, const WrittenPiece& piece) {
+    json.begin_object().field("tensor", piece.piece.tensor);
+    if (piece.piece.state != kWeights) json.field("state", piece.piece.state);
+    json.field("begin", piece.piece.elements.begin)
+        .field("numel", piece.piece.elements.numel)
+        .field("offset", piece.offset_bytes)
+        .field("xxh3_128", hash_text(piece.hash));
+    if (!piece.finite) json.field("finite", false);
+    json.end_object();
+}
+
+void write_file(JsonWriter& json, const CheckpointFile& file) {
+    json.begin_object()
+        .field("name", file.name)
+        .field("bytes", file.bytes)
+        .field("header_xxh3_128", hash_text(file.header_hash));
+    json.key("pieces").begin_array();
+    for (const WrittenPiece& piece : file.pieces) write_piece(json, piece);
+    json.end_array().end_object();
+}
+
+}  // namespace
+
+std::string hash_text(const Hash128& hash) {
+    return fmt::format("{:016x}{:016x}", hash.high, hash.low);
+}
+
+std::string verified_mark(std::string_view manifest) {
+    return fmt::format("{}\n", hash_text(hash_of(manifest)));
+}
+
+Hash128 hash_of(std::string_view bytes) {
+    const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
+    return {hash.low64, hash.high64};
+}
+
+int64_t CheckpointTensor::numel() const {
+    int64_t product = 1;
+    for (const int64_t extent : shape) product *= extent;
+    return product;
+}
+
+bool Checkpoint::finite() const {
+    return std::all_of(files.begin(), files.end(), [](const CheckpointFile& file) {
+        return std::all_of(file.pieces.begin(), file.pieces.end(),
+                           [](const WrittenPiece& piece) { return piece.finite; });
+    });
+}
+
+int Checkpoint::find(std::string_view name) const {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+        const CheckpointTensor& tensor = tensors[i];
+        if (tensor.kind == TensorKind::kRankBuffer) continue;
+        if (tensor.name == name ||
+            std::find(tensor.aliases.begin(), tensor.aliases.end(), name) != tensor.aliases.end())
+            return static_cast<int>(i);
+    }
+    return -1;
+}
+
+std::string manifest_text(const Checkpoint& checkpoint) {
+    JsonWriter json;
+    json.begin_object()
+        .field("format", checkpoint.format)
+        .field("version", checkpoint.version)
+        .field("id", checkpoint.id)
+        .field("created", checkpoint.created);
+    write_training(json, checkpoint.training);
+    json.field("world_size", checkpoint.world_size)
+        .field("zero_stage", checkpoint.zero_stage)
+        .field("optimizer", checkpoint.optimizer);
+    words(json, "states", checkpoint.states);
+    json.field("finite", checkpoint.finite()).field("config", checkpoint.config_json);
+    json.key("tensors").begin_array();
+    for (const CheckpointTensor& tensor : checkpoint.tensors) write_tensor(json, tensor);
+    json.end_array().key("files").begin_array();
+    for (const CheckpointFile& file : checkpoint.files) write_file(json, file);
+    json.end_array().end_object();
+    std::string text = json.text();
+    text.pop_back();
+    const std::string hash = hash_text(hash_of(text));
+    text += kManifestEnd[0];
+    text += hash;
+    text += kManifestEnd[1];
+    return text;
+}
+
+std::string encode(const CheckpointFile& file) {
+    WireWriter out;
+    out.string(file.name).i64(file.bytes).u64(file.header_hash.low).u64(file.header_hash.high);
+    out.u64(file.pieces.size());
+    for (const WrittenPiece& piece : file.pieces) {
+        out.i64(piece.piece.tensor).i64(piece.piece.state).i64(piece.piece.elements.begin);
+        out.i64(piece.piece.elements.numel).i64(piece.offset_bytes);
+        out.u64(piece.hash.low).u64(piece.hash.high).u8(piece.finite ? 1 : 0);
+    }
+    return out.bytes();
+}
+
+CheckpointFile decode_checkpoint_file(std::string_view bytes) {
+    WireReader in(bytes, "record of a checkpoint's file");
+    CheckpointFile file;
+    file.name = in.string();
+    file.bytes = in.i64();
+    file.header_hash.low = in.u64();
+    file.header_hash.high = in.u64();
+    for (uint64_t left = in.u64(); left > 0; --left) {
+        WrittenPiece piece;
+        piece.piece.tensor = static_cast<int>(in.i64());
+        piece.piece.state = static_cast<int>(in.i64());
+        piece.piece.elements.begin = in.i64();
+        piece.piece.elements.numel = in.i64();
+        piece.offset_bytes = in.i64();
+        piece.hash.low = in.u64();
+        piece.hash.high = in.u64();
+        piece.finite = in.u8() != 0;
+        file.pieces.push_back(piece);
+    }
+    if (!in.done())
+        fail(ExitCode::kInternal, "record of a checkpoint's file {}: it goes on behind its end",
+             file.name);
+    return file;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,15 @@
+// What must be true of a checkpoint's description beyond its types: names that are no paths,
+// tensors that are dense, pieces that tile. Pure.
+#pragma once
+
+#include "storage/checkpoint/manifest.h"
+
+namespace dslaunch {
+
+// Throws Error{kCheckpoint} naming the first tensor or file that is wrong.
+void check_checkpoint(const Checkpoint& checkpoint);
+
+// Of a file in a checkpoint's folder: [A-Za-z0-9._-], not beginning with '.', not the manifest's.
+[[nodiscard]] bool is_file_name(std::string_view name);
+
+}  // namespace dslaunch

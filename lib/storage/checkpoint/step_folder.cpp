@@ -1,0 +1,26 @@
+#include "storage/checkpoint/step_folder.h"
+
+#include <fmt/core.h>
+
+#include "base/text.h"
+
+namespace dslaunch {
+
+std::string step_folder_name(int64_t step) {
+    return fmt::format("step-{}", step);
+}
+
+std::optional<StepFolder> parse_step_folder(std::string_view name) {
+    const size_t dot = name.find('.');
+    const std::string_view stem = name.substr(0, dot);
+    if (!stem.starts_with("step-")) return std::nullopt;
+    const auto step = parse_int(stem.substr(5));
+    if (!step || *step < 0 || stem != step_folder_name(*step)) return std::nullopt;
+    if (dot == std::string_view::npos) return StepFolder{*step, StepFolderKind::kCheckpoint};
+    const std::string_view rest = name.substr(dot);
+    if (rest.starts_with(".tmp-")) return StepFolder{*step, StepFolderKind::kUnfinished};
+    if (rest.starts_with(".old-")) return StepFolder{*step, StepFolderKind::kReplaced};
+    return std::nullopt;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,185 @@
+// Saving and reading back, on a disk and in memory.
+#include "storage/checkpoint/checkpoint_store.h"
+
+#include "memory_tree.h"
+#include "save_tools.h"
+#include "storage/safetensors.h"
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+
+namespace {
+
+std::vector<std::string> names_in(const FileTree& tree, const std::string& folder) {
+    std::vector<std::string> names;
+    const auto entries = tree.list(folder);
+    for (const FolderEntry& entry : entries.value()) names.push_back(entry.name);
+    return names;
+}
+
+std::string message_of(const std::function<void()>& work) {
+    try {
+        work();
+    } catch (const Error& error) {
+        return fmt::format("{}: {}", static_cast<int>(error.code()), error.what());
+    }
+    return "";
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint that was saved reads back, on a disk and in memory") {
+    const TemporaryFolder folder;
+    const auto disk = make_disk_tree();
+    MemoryTree memory;
+    for (FileTree* tree : std::initializer_list<FileTree*>{disk.get(), &memory}) {
+        const std::string parent = (tree == &memory ? std::string() : folder.path()) + "/out";
+        const std::string root = parent + "/checkpoints";
+        CheckpointStore store(*tree, root, 2);
+        CHECK(store.list().empty());
+        for (int64_t step = 1; step <= 4; ++step)
+            CHECK(save(*tree, store, step, fmt::format("g{}", step)) ==
+                  fmt::format("{}/step-{}", root, step));
+        CHECK(save(*tree, store, 4, "g5") == root + "/step-4");
+        const auto stored = store.list();
+        REQUIRE(stored.size() == 2);
+        CHECK(stored[0].step == 4);
+        CHECK(stored[1].step == 3);
+        for (const StoredCheckpoint& each : stored) {
+            CHECK(each.complete);
+            CHECK(each.finite);
+            CHECK_FALSE(each.verified);
+            CHECK(fault_in(*tree, each.folder).empty());
+        }
+        CHECK(CheckpointReader(*tree, stored[0].folder).checkpoint().id == "g5");
+        CHECK(names_in(*tree, root) ==
+              std::vector<std::string>{".lock", "latest", "step-3", "step-4"});
+        CHECK(find_checkpoints(*tree, parent + "/").root == root);
+        CHECK(find_checkpoints(*tree, root).root == root);
+        CHECK(find_checkpoints(*tree, root + "/step-3/").step_folder == root + "/step-3");
+    }
+    CHECK(folder.read("out/checkpoints/latest") == "step-4\n");
+}
+
+TEST_CASE("each file is valid safetensors with data at a multiple of 4096 bytes") {
+    const TemporaryFolder folder;
+    const auto tree = make_disk_tree();
+    CheckpointStore store(*tree, folder.path(), 0);
+    const std::string step = save(*tree, store, 7, "x");
+    const SafetensorsFile weights(step + "/weights-00000-of-00002.safetensors");
+    REQUIRE(weights.entries().size() == 2);
+    CHECK(weights.entries()[0].name == "w[0:9]");
+    CHECK(weights.entries()[0].shape == std::vector<int64_t>{3, 3});
+    CHECK(weights.entries()[1].name == "f");
+    CHECK(weights.entries()[1].shape == std::vector<int64_t>{5});
+    CHECK(weights.metadata().at("format") == "pt");
+    CHECK(weights.metadata().at("checkpoint") == "x");
+    CHECK(weights.metadata().at("step") == "7");
+    const SafetensorsFile states(step + "/optimizer-00001-of-00002.safetensors");
+    CHECK(states.entries().at(0).name == "w.exp_avg[9:21]");
+    const CheckpointReader reader(*tree, step);
+    for (const CheckpointFile& file : reader.checkpoint().files)
+        CHECK(file.pieces[0].offset_bytes % 4096 == 0);
+}
+
+TEST_CASE("a verified mark counts for the checkpoint it was made of alone") {
+    MemoryTree tree;
+    CheckpointStore store(tree, "/c", 0);
+    const std::string first = save(tree, store, 1, "a");
+    CheckpointReader::mark_verified(tree, CheckpointReader(tree, first));
+    CHECK(store.list().at(0).verified);
+    const std::string mark = tree.data(first + "/verified");
+    const std::string second = save(tree, store, 2, "b");
+    CheckpointReader::mark_verified(tree, CheckpointReader(tree, second));
+    tree.data(second + "/verified") = mark;
+    CHECK_FALSE(store.list().at(0).verified);
+}
+
+TEST_CASE("two runs do not save to one folder, and a run that is gone leaves nothing behind") {
+    const TemporaryFolder folder;
+    const auto tree = make_disk_tree();
+    auto first = std::make_unique<CheckpointStore>(*tree, folder.path(), 0);
+    const std::string unfinished = first->begin(1, "a", Bytes{1});
+    CheckpointStore second(*tree, folder.path(), 0);
+    CHECK_THAT(message_of([&] { static_cast<void>(second.begin(1, "b", Bytes{1})); }),
+               Catch::Contains("73: ") && Catch::Contains("another run is saving"));
+    CHECK(tree->list(unfinished));
+    first.reset();
+    save(*tree, second, 2, "b");
+    CHECK_FALSE(tree->list(unfinished));
+}
+
+TEST_CASE("a save that does not fit is refused before anything is written") {
+    MemoryTree tree;
+    tree.room = mib(1);
+    CheckpointStore store(tree, "/c", 0);
+    CHECK_THAT(message_of([&] { static_cast<void>(store.begin(3, "a", mib(2))); }),
+               Catch::Contains("72: ") && Catch::Contains("needs 2.0 MiB") &&
+                   Catch::Contains("1.0 MiB are free"));
+    CHECK(names_in(tree, "/c") == std::vector<std::string>{".lock"});
+}
+
+TEST_CASE("a checkpoint with a NaN in it is complete and not finite") {
+    MemoryTree tree;
+    CheckpointStore store(tree, "/c", 0);
+    Checkpoint checkpoint = small_checkpoint(1, "a");
+    const std::string folder = store.begin(1, "a", Bytes{1});
+    for (int rank = 0; rank < kRanks; ++rank)
+        for (const ShardPlan& plan : small_plans(rank)) {
+            ShardWriter writer(tree, folder, plan, checkpoint);
+            for (const CheckpointPiece& piece : plan.pieces) {
+                std::string bytes = small_bytes(checkpoint, piece);
+                // The last element of the frozen tensor is an infinity of bf16, split in two.
+                if (piece.tensor == 1) bytes.replace(8, 2, "\x80\x7F");
+                writer.write(std::as_bytes(std::span(bytes).first(9)));
+                writer.write(std::as_bytes(std::span(bytes).subspan(9)));
+            }
+            checkpoint.files.push_back(writer.finish());
+        }
+    store.commit(checkpoint);
+    CHECK(store.list().at(0).complete);
+    CHECK_FALSE(store.list().at(0).finite);
+    int not_finite = 0;
+    const CheckpointReader reader(tree, "/c/step-1");
+    for (const CheckpointFile& file : reader.checkpoint().files)
+        for (const WrittenPiece& piece : file.pieces) not_finite += piece.finite ? 0 : 1;
+    CHECK(not_finite == 1);
+}
+
+TEST_CASE("a file that one host alone has is found before the checkpoint counts") {
+    MemoryTree tree;
+    CheckpointStore store(tree, "/c", 0);
+    Checkpoint checkpoint = small_checkpoint(1, "a");
+    const std::string folder = store.begin(1, "a", Bytes{1});
+    for (int rank = 0; rank < kRanks; ++rank)
+        for (const ShardPlan& plan : small_plans(rank))
+            checkpoint.files.push_back(write_shard(tree, folder, plan, checkpoint));
+    tree.remove_file(folder + "/weights-00001-of-00002.safetensors");
+    CHECK_THAT(message_of([&] { store.commit(checkpoint); }),
+               Catch::Contains("73: ") && Catch::Contains("weights-00001-of-00002") &&
+                   Catch::Contains("one file system"));
+    CHECK(store.list().empty());
+}
+
+TEST_CASE("what is large and of any length reads back from a disk as it was written") {
+    const TemporaryFolder folder;
+    const auto tree = make_disk_tree();
+    for (const int64_t length :
+         {int64_t{0}, int64_t{1}, int64_t{4095}, int64_t{4096}, int64_t{4097}, int64_t{8} << 20,
+          (int64_t{8} << 20) + 1, (int64_t{50} << 20) + 12345}) {
+        std::string bytes(static_cast<size_t>(length), '\0');
+        for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i * i >> 7);
+        const std::string path = fmt::format("{}/{}", folder.path(), length);
+        const auto sink = tree->create(path, Bytes{length});
+        for (size_t at = 0; at < bytes.size(); at += 1'000'003)
+            sink->write(std::as_bytes(
+                std::span(bytes).subspan(at, std::min<size_t>(1'000'003, bytes.size() - at))));
+        sink->sync();
+        const auto view = tree->open(path);
+        const std::string_view read(reinterpret_cast<const char*>(view->bytes().data()),
+                                    view->bytes().size());
+        CHECK((read == bytes));
+    }
+}

@@ -87,7 +87,8 @@ std::unique_ptr<CheckpointReader> find_resume(FileTree& tree, Collectives& colle
     if (path.empty()) return nullptr;
     std::vector<std::string> folders;
     if (first)
-        folders = own_first ? candidates_in(tree, path + "/checkpoints") : candidates_of(tree, path);
+        folders =
+            own_first ? candidates_in(tree, path + "/checkpoints") : candidates_of(tree, path);
     const auto list = [&] { return agreed(collectives, join(folders, "\n")); };
     std::string found = list();
     const bool named = !request.from.empty() && request.from != kAuto;

@@ -297,7 +297,6 @@ class TrainRole {
         parts.root = arguments_.output + "/checkpoints";
         parts.keep = save.keep;
         parts.goes_on = save.goes_on;
-        parts.pace = save.pace;
         parts.model = setup_.model.get();
         parts.state = &state;
         parts.collectives = comm_.collectives.get();

@@ -186,7 +186,6 @@ void Resolver::training() {
     run.save.keep = take_integer("dslaunch.save.keep");
     run.save.async = take_bool("dslaunch.save.async");
     run.save.goes_on = take_text("dslaunch.save.on_error") == "continue";
-    run.save.pace = take_number("dslaunch.save.pace");
     run.save.time_limit_s = take_integer("dslaunch.save.time_limit");
     run.eval_interval = take_integer("dslaunch.eval_interval");
     run.trace_step = take_integer("dslaunch.trace_step");

@@ -114,11 +114,10 @@ struct DataConfig {
 };
 
 struct SaveConfig {
-    int64_t interval = 0;  // steps, 0: only at the end
-    int64_t keep = 0;      // checkpoints kept, 0: all
-    bool async = true;     // written while training goes on
-    bool goes_on = false;  // training, after a save that failed
-    double pace = 1.0;     // share of a processor that a rank's save takes while training, at most
+    int64_t interval = 0;      // steps, 0: only at the end
+    int64_t keep = 0;          // checkpoints kept, 0: all
+    bool async = true;         // written while training goes on
+    bool goes_on = false;      // training, after a save that failed
     int64_t time_limit_s = 0;  // of the job, from its start: it saves and ends before, 0: none
 
     bool operator==(const SaveConfig&) const = default;

@@ -43,8 +43,6 @@ std::vector<KeySpec> dslaunch_keys() {
          "Write checkpoints while training goes on", "", ""},
         {"dslaunch.save.on_error", kString, "stop", "stop|continue", kSupported,
          "What training does when a checkpoint cannot be saved", "", ""},
-        {"dslaunch.save.pace", kFloat, "0.1", ">0", kSupported,
-         "Share of a processor that a rank's save takes while training goes on, at most", "", ""},
         {"dslaunch.save.time_limit", kInt, "null", ">0", kSupported,
          "Seconds after which the job must have saved and ended; null: when Slurm says", "", ""},
         {"dslaunch.eval_interval", kInt, "null", ">0", kSupported,

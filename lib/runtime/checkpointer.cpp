@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <fmt/chrono.h>
-#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -33,7 +32,6 @@ struct Checkpointer::Save {
     TimePoint begin;
     Duration stopped{0};  // training stood still in begin()
     Duration written{0};  // until this rank's part was durable
-    std::atomic<bool> hurry{false};
 
     [[nodiscard]] ShardWriter& writer(const CheckpointPiece& piece) {
         return piece.state == kWeights ? *weights_writer : *states_writer;
@@ -65,30 +63,6 @@ std::string new_id() {
     std::random_device random;
     return fmt::format("{:08x}{:08x}", random(), random());
 }
-
-double thread_seconds() {
-    timespec time{};
-    ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-}
-
-// Sleeps so that this thread's share of a processor stays at SHARE, in short pieces while GOES_ON.
-class Pacer {
-  public:
-    explicit Pacer(double share) : share_(share), cpu_begin_(thread_seconds()) {}
-    template <typename GoesOn>
-    void rest(GoesOn&& goes_on) const {
-        const double due = (thread_seconds() - cpu_begin_) / share_;
-        const auto until = begin_ + std::chrono::duration<double>(due);
-        while (share_ < 1 && goes_on() && std::chrono::steady_clock::now() < until)
-            std::this_thread::sleep_for(std::chrono::milliseconds(2));
-    }
-
-  private:
-    double share_;
-    double cpu_begin_;
-    std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-};
 
 std::string shard_name(const char* what, const Topology& topology) {
     return fmt::format("{}-{:05}-of-{:05}.safetensors", what, topology.rank(),
@@ -282,18 +256,14 @@ void Checkpointer::write_disk_units(Save& save) {
 }
 
 void Checkpointer::write_part(Save& save) {
-    const Pacer pacer(parts_.pace);
     open_writers(save);
-    const auto rest = [&] { pacer.rest([&] { return !save.hurry.load(); }); };
     save.snapshot->write_all([&](const SavedPiece& piece, std::span<const std::byte> bytes) {
         save.writer({piece.parameter, piece.state, piece.elements}).write(bytes);
-        rest();
     });
     for (Whole& whole : save.wholes) {
         save.writer(whole.piece).write(bytes_of(whole.values));
         whole.values.reset();
         if (whole.parameter >= 0) static_cast<void>(parts_.model->release_pages(whole.parameter));
-        rest();
     }
     for (ShardWriter* writer : {save.weights_writer.get(), save.states_writer.get()})
         if (writer != nullptr) save.files.push_back(writer->finish());
@@ -380,7 +350,6 @@ void Checkpointer::give_up(const std::string& why) {
 
 void Checkpointer::finish() {
     for (;;) {
-        if (save_ != nullptr) save_->hurry = true;
         if (thread_.joinable()) thread_.join();
         std::vector<SavePhase> phases;
         const char own = static_cast<char>(phase_.load());

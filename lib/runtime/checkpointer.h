@@ -35,7 +35,6 @@ struct CheckpointerParts {
     std::string root;      // of step folders
     int64_t keep = 0;      // as CheckpointStore
     bool goes_on = false;  // after a save that failed; else it ends the run
-    double pace = 1.0;     // share of a processor that a save takes while training, at most
     const Model* model = nullptr;
     ParameterState* state = nullptr;
     Collectives* collectives = nullptr;

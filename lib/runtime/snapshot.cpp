@@ -1,6 +1,7 @@
 #include "runtime/snapshot.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <utility>
 
@@ -12,6 +13,8 @@ namespace {
 
 // What an update waits for at most, where it may copy the rest.
 constexpr size_t kSpanBytesMax = size_t{4} << 20;
+// Into memory that is taken anew: what measured machines reach.
+constexpr double kCopiedBytesPerSecond = 1e9;
 
 }  // namespace
 
@@ -77,22 +80,34 @@ void Snapshot::before_update(int id) {
     if (ended_ || unit.copied) return;
     const SystemClock clock;
     const TimePoint begin = clock.now();
-    copy_rest(lock, unit);
+    const auto done = [&] {
+        return ended_ || (!unit.busy && (unit.copied || unit.next == unit.end));
+    };
+    const std::chrono::duration<double> patience(static_cast<double>(bytes_left(unit).value) /
+                                                 kCopiedBytesPerSecond);
+    if (slow_ || !changed_.wait_for(lock, patience, done)) {
+        slow_ = true;
+        copy_rest(lock, unit);
+    }
     // The span that is being written is read in place.
-    changed_.wait(lock,
-                  [&] { return ended_ || (!unit.busy && (unit.copied || unit.next == unit.end)); });
+    changed_.wait(lock, done);
     held_up_ += clock.now() - begin;
+}
+
+Bytes Snapshot::bytes_left(const Unit& unit) const {
+    int64_t bytes = 0;
+    for (size_t s = unit.next; s < unit.end; ++s) bytes += std::ssize(spans_[s].bytes);
+    return Bytes{bytes};
 }
 
 // Does nothing where the memory for copies is used up.
 void Snapshot::copy_rest(std::unique_lock<std::mutex>& lock, Unit& unit) {
-    size_t bytes = 0;
-    for (size_t s = unit.next; s < unit.end; ++s) bytes += spans_[s].bytes.size();
-    if (bytes == 0 || copies_left_ < Bytes{static_cast<int64_t>(bytes)}) return;
-    copies_left_ = copies_left_ - Bytes{static_cast<int64_t>(bytes)};
+    const Bytes bytes = bytes_left(unit);
+    if (bytes.value == 0 || copies_left_ < bytes) return;
+    copies_left_ = copies_left_ - bytes;
     unit.copying = true;
     lock.unlock();
-    unit.copy = IoArena(Bytes{static_cast<int64_t>(bytes)});
+    unit.copy = IoArena(bytes);
     size_t at = 0;
     for (size_t s = unit.next; s < unit.end; ++s) {
         const std::span<std::byte> into = unit.copy.bytes().subspan(at, spans_[s].bytes.size());

@@ -1,6 +1,7 @@
 // What a save writes while training goes on: the state as it was at the end of a step, read in
-// place as long as nothing changes it, copied away just before something does. Where it stands:
-// ZeRO state -> snapshot -> checkpointer. Threads: write_all() by the save's thread,
+// place as long as nothing changes it. Before something does, it waits as long as a copy would
+// take; where the disk is slower than that, the rest is copied away. Where it stands: ZeRO state ->
+// snapshot -> checkpointer. Threads: write_all() by the save's thread,
 // before_update() by the communication lane, the rest between steps.
 #pragma once
 
@@ -47,6 +48,7 @@ class Snapshot final : public UpdateGuard {
         bool copied = false;   // and no update is waited for
         IoArena copy;
     };
+    [[nodiscard]] Bytes bytes_left(const Unit& unit) const;
     void copy_rest(std::unique_lock<std::mutex>& lock, Unit& unit);
     void release();
 
@@ -58,6 +60,7 @@ class Snapshot final : public UpdateGuard {
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     bool ended_ = false;
+    bool slow_ = false;  // a unit was waited for in vain
     Duration held_up_{0};
 };
 

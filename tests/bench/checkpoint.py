@@ -40,6 +40,27 @@ def run_peer(name, options, folder):
     sys.exit(f"{name} failed:\n{result.stdout[-2000:]}\n{result.stderr[-4000:]}")
 
 
+def run_to_end(command, output):
+    """(stderr, seconds until a step more than before was done)."""
+    metrics = pathlib.Path(f"{output}/metrics.jsonl")
+
+    def lines():
+        return len(metrics.read_bytes().splitlines()) if metrics.exists() else 0
+
+    before, begin, first = lines(), time.perf_counter(), None
+    with tempfile.TemporaryFile("w+") as errors:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=errors)
+        while process.poll() is None:
+            if first is None and lines() > before:
+                first = time.perf_counter() - begin
+            time.sleep(0.005)
+        errors.seek(0)
+        text = errors.read()
+    if process.returncode != 0:
+        sys.exit(f"{command} failed:\n{text[-4000:]}")
+    return text, first
+
+
 def run_ours(name, options, folder):
     kind = OURS[name]
     # Every 30th of 100 steps is saved: those before the first are what a step takes alone.
@@ -57,14 +78,12 @@ def run_ours(name, options, folder):
     output = f"{folder}/out"
     command = options.ours.split() + ["--output", output, "--config", f"{folder}/config.json"]
     command += [f"{options.inputs}/gpt-{options.size}.pt"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=900)
-    if result.returncode != 0:
-        sys.exit(f"{name} failed:\n{result.stderr[-4000:]}")
+    log, first_s = run_to_end(command, output)
     lines = [json.loads(line) for line in open(f"{output}/metrics.jsonl")]
     step_ms = {line["step"]: line["step_ms"] for line in lines if "loss" in line}
     alone = statistics.median([step_ms[step] for step in range(10, 31)])
     saves = []
-    for step, number, unit, seconds, _, held_up in SAVED.findall(result.stderr):
+    for step, number, unit, seconds, _, held_up in SAVED.findall(log):
         step = int(step)
         if step == 100:
             continue
@@ -80,16 +99,11 @@ def run_ours(name, options, folder):
                 "bytes": float(number) * UNITS[unit],
             }
         )
-    begin = time.perf_counter()
+    # What a first step takes more when it comes from a checkpoint.
     config["dslaunch"]["steps"] = 101
     pathlib.Path(f"{folder}/config.json").write_text(json.dumps(config))
-    subprocess.run(command + ["--resume"], check=True, capture_output=True, timeout=900)
-    return {
-        "peer": name,
-        "step_ms": alone,
-        "saves": saves,
-        "load_s": time.perf_counter() - begin,
-    }
+    load_s = run_to_end(command + ["--resume"], output)[1] - first_s
+    return {"peer": name, "step_ms": alone, "saves": saves, "load_s": load_s}
 
 
 def disk_rate(folder, megabytes):

@@ -293,7 +293,6 @@ inline std::unique_ptr<Checkpointer> checkpointer_for(const TrainingCase& job,
     parts.root = job.root;
     parts.keep = job.save.keep;
     parts.goes_on = job.save.goes_on;
-    parts.pace = job.save.pace;
     parts.model = &setup.trained.model;
     parts.state = &state;
     parts.collectives = &collectives;

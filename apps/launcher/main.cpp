@@ -24,6 +24,7 @@
 #include "launch/relay.h"
 #include "launcher/build_job.h"
 #include "launcher/bundle_command.h"
+#include "launcher/ckpt_command.h"
 #include "launcher/config_command.h"
 #include "launcher/dry_run.h"
 #include "launcher/exec_command.h"
@@ -63,6 +64,7 @@ constexpr const char* kHelp =
     "  model      write a new model archive\n"
     "  health     measure links and collectives between the hosts, name the slow or broken one\n"
     "  io-bench   measure how fast a disk reads and writes, beside fio, and remember the best way\n"
+    "  ckpt       list, verify, inspect, compare and export checkpoints\n"
     "  pack       put config and data reference into a model archive\n"
     "  generate   let a trained model write text\n"
     "  tokens     turn a text file into a token file\n"
@@ -102,8 +104,8 @@ void refuse_mistyped_subcommand(const JobSpec& spec) {
         return;
     }
     static const std::vector<std::string> kSubcommands = {
-        "run",  "config", "plan",   "model", "pack", "generate", "tokens", "hosts",   "exec",
-        "push", "bundle", "health", "ps",    "logs", "stop",     "report", "io-bench"};
+        "run",  "config", "plan",   "model", "pack", "generate", "tokens", "hosts",    "exec",
+        "push", "bundle", "health", "ps",    "logs", "stop",     "report", "io-bench", "ckpt"};
     const auto guess = nearest(target, kSubcommands);
     if (!guess) return;
     fail(ExitCode::kUsage,
@@ -212,6 +214,7 @@ int subcommand(const Arguments& arguments) {
     add_logs_command(app, exit_code);
     add_stop_command(app, exit_code);
     add_report_command(app, exit_code);
+    add_ckpt_command(app, exit_code, become_worker);
     return parse_command_line(app, arguments) ? exit_code : 0;
 }
 
@@ -235,7 +238,7 @@ int dispatch(int argc, char** argv) {
         if (command == role) become_worker(arguments);
     }
     for (const char* name :
-         {"config", "io-bench", "pack", "tokens", "ps", "logs", "stop", "report"}) {
+         {"config", "io-bench", "pack", "tokens", "ps", "logs", "stop", "report", "ckpt"}) {
         if (command == name) return subcommand(arguments);
     }
     const std::span<const std::string> rest = std::span(arguments).subspan(1);

@@ -22,6 +22,8 @@ struct Role {
 };
 
 constexpr Role kRoles[] = {
+    {"export", export_main,
+     "a checkpoint's weights in a TorchScript archive (dslaunch ckpt export)"},
     {"generate", generate_main, "continue a prompt with a trained language model"},
     {"health", health_main, "one rank of a health check (dslaunch health starts it)"},
     {"model", model_main, "make a new model: model new gpt, model new mlp"},

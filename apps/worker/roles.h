@@ -8,6 +8,7 @@ namespace dslaunch {
 
 // A role: its arguments start with its own name. Returns the exit code; throws Error for what the
 // user or the world causes. stdout is for results only.
+int export_main(int argc, char** argv);
 int generate_main(int argc, char** argv);
 int health_main(int argc, char** argv);
 int model_main(int argc, char** argv);

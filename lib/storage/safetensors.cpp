@@ -166,16 +166,25 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path,
 
 void SafetensorsWriter::write(size_t index, std::span<const std::byte> bytes) {
     Place& place = layout_.places.at(index);
-    DSL_CHECK(std::ssize(bytes) == place.bytes && !place.written,
+    DSL_CHECK(std::ssize(bytes) == place.bytes && place.bytes_written == 0,
               "tensor {}: {} bytes written where {} belong, once", index, bytes.size(),
               place.bytes);
-    file_.write_at(place.begin, bytes);
-    place.written = true;
+    append(index, bytes);
+}
+
+void SafetensorsWriter::append(size_t index, std::span<const std::byte> bytes) {
+    Place& place = layout_.places.at(index);
+    DSL_CHECK(std::ssize(bytes) <= place.bytes - place.bytes_written,
+              "tensor {}: {} bytes appended to {} of {}", index, bytes.size(), place.bytes_written,
+              place.bytes);
+    file_.write_at(place.begin + place.bytes_written, bytes);
+    place.bytes_written += std::ssize(bytes);
 }
 
 void SafetensorsWriter::commit() {
     for (size_t i = 0; i < layout_.places.size(); ++i)
-        DSL_CHECK(layout_.places[i].written, "tensor {} is not written", i);
+        DSL_CHECK(layout_.places[i].bytes_written == layout_.places[i].bytes,
+                  "tensor {} is not written", i);
     file_.commit();
 }
 

@@ -46,6 +46,8 @@ class SafetensorsFile {
     [[nodiscard]] const std::map<std::string, std::string>& metadata() const {
         return content_.metadata;
     }
+    // See MappedFile::discard. PART: of an entry's bytes; read again, it comes from the disk.
+    void discard(std::span<const std::byte> part) const { file_.discard(part); }
 
   private:
     MappedFile file_;
@@ -63,6 +65,8 @@ class SafetensorsWriter {
 
     // REQUIRES: BYTES as long as shape and dtype of entry INDEX say; each is written once.
     void write(size_t index, std::span<const std::byte> bytes);
+    // The next bytes of entry INDEX, which comes in as many parts as the caller likes.
+    void append(size_t index, std::span<const std::byte> bytes);
     // Where the bytes of entry INDEX begin in the file.
     [[nodiscard]] int64_t offset(size_t index) const { return layout_.places[index].begin; }
     // REQUIRES: every entry is written.
@@ -72,7 +76,7 @@ class SafetensorsWriter {
     struct Place {
         int64_t begin = 0;
         int64_t bytes = 0;
-        bool written = false;
+        int64_t bytes_written = 0;
     };
     struct Layout {
         std::string header;

@@ -42,6 +42,8 @@ class DiskView final : public FileView {
     explicit DiskView(const std::string& path) : file_(path) {}
     [[nodiscard]] std::span<const std::byte> bytes() const override { return file_.bytes(); }
 
+    void let_go(std::span<const std::byte> part) const override { file_.discard(part); }
+
   private:
     MappedFile file_;
 };

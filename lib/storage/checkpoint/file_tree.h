@@ -34,6 +34,9 @@ class FileView {
   public:
     virtual ~FileView() = default;
     [[nodiscard]] virtual std::span<const std::byte> bytes() const = 0;
+    // PART has been read for now: the memory that it takes in this process may go. Read again, it
+    // comes from the disk or its cache.
+    virtual void let_go(std::span<const std::byte> /*part*/) const {}
 };
 
 struct FolderEntry {

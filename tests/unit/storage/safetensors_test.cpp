@@ -129,3 +129,26 @@ TEST_CASE("a folder that does not exist is a disk error that names the path") {
         REQUIRE(std::string(error.what()).find("/nonexistent/x.safetensors") == 0);
     }
 }
+
+TEST_CASE("a tensor that comes in parts, beside others, is the one that comes whole") {
+    const std::string path = path_of_test();
+    const std::vector<SafetensorsEntry> entries = {
+        {"a", DType::kU8, {5}, {}}, {"none", DType::kF32, {0, 3}, {}}, {"b", DType::kU8, {4}, {}}};
+    const std::string text = "helloword";
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(text));
+    SafetensorsWriter writer(path, entries);
+    writer.append(0, bytes.first(2));
+    writer.write(2, bytes.subspan(5));
+    writer.append(0, bytes.subspan(2, 1));
+    writer.append(0, bytes.subspan(3, 2));
+    writer.commit();
+    const SafetensorsFile file(path);
+    const auto text_of = [&](const char* name) {
+        const auto content = file.find(name)->bytes;
+        return std::string(reinterpret_cast<const char*>(content.data()), content.size());
+    };
+    CHECK(text_of("a") == "hello");
+    CHECK(text_of("b") == "word");
+    CHECK(file.find("none")->bytes.empty());
+    std::remove(path.c_str());
+}

@@ -1,0 +1,176 @@
+// dsworker export: the weights of a checkpoint in the archive that was trained, which stock PyTorch
+// loads. `dslaunch ckpt export --format torchscript` becomes it.
+#include "base/error.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "graph/model.h"
+#include "graph/models/archive.h"
+#include "storage/export/row_major.h"
+#include "storage/export/tensor_source.h"
+#include "worker/roles.h"
+
+#include <ATen/ATen.h>
+#include <fmt/ranges.h>
+
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <map>
+
+namespace dslaunch {
+namespace {
+
+struct ExportArguments {
+    std::string checkpoint, model, out;
+    bool force = false;
+    bool json = false;
+};
+
+void declare(CLI::App& app, ExportArguments& arguments) {
+    app.add_option("checkpoint", arguments.checkpoint, "step folder")->required();
+    app.add_option("--model", arguments.model, "TorchScript archive that was trained")->required();
+    app.add_option("--out", arguments.out, "archive to write")->required();
+    app.add_flag("--force", arguments.force, "replace what is there");
+    app.add_flag("--json", arguments.json, "print JSON");
+}
+
+at::ScalarType scalar_of(DType dtype) {
+    switch (dtype) {
+        case DType::kBool:
+            return at::kBool;
+        case DType::kU8:
+            return at::kByte;
+        case DType::kI8:
+            return at::kChar;
+        case DType::kI16:
+            return at::kShort;
+        case DType::kF16:
+            return at::kHalf;
+        case DType::kBF16:
+            return at::kBFloat16;
+        case DType::kI32:
+            return at::kInt;
+        case DType::kF32:
+            return at::kFloat;
+        case DType::kF64:
+            return at::kDouble;
+        case DType::kI64:
+            return at::kLong;
+        default:
+            fail(ExitCode::kInput, "{}: TorchScript has no tensors of it", dtype_name(dtype));
+    }
+}
+
+// A tensor of the archive, to be filled.
+struct Wanted {
+    std::string name;
+    at::Tensor tensor;
+};
+
+std::vector<Wanted> wanted_of(Model& model) {
+    std::vector<Wanted> wanted;
+    for (const ModelParameter& parameter : model.parameters())
+        wanted.push_back({parameter.name, parameter.tensor});
+    for (const ModelBuffer& buffer : model.buffers())
+        wanted.push_back({buffer.name, buffer.tensor});
+    return wanted;
+}
+
+// The tensor of SOURCE for each of WANTED. Throws Error{kInput} with all that does not fit.
+std::vector<int> match(const TensorSource& source, const std::vector<Wanted>& wanted,
+                       const std::string& archive) {
+    std::map<std::string, int> by_name;
+    for (size_t i = 0; i < source.tensors().size(); ++i) {
+        const CheckpointTensor& tensor = source.tensors()[i];
+        if (tensor.kind == TensorKind::kRankBuffer) continue;
+        by_name.emplace(tensor.name, static_cast<int>(i));
+        for (const std::string& alias : tensor.aliases) by_name.emplace(alias, static_cast<int>(i));
+    }
+    std::string problems;
+    std::vector<int> matched;
+    std::vector<bool> used(source.tensors().size());
+    for (const Wanted& one : wanted) {
+        const auto it = by_name.find(one.name);
+        matched.push_back(it == by_name.end() ? -1 : it->second);
+        if (it == by_name.end()) {
+            problems += fmt::format("\n  {}: the checkpoint has none", printable(one.name));
+            continue;
+        }
+        used[static_cast<size_t>(it->second)] = true;
+        const CheckpointTensor& tensor = source.tensors()[static_cast<size_t>(it->second)];
+        if (tensor.shape != one.tensor.sizes().vec())
+            problems += fmt::format("\n  {}: [{}] in the checkpoint, [{}] in the archive",
+                                    printable(one.name), fmt::join(tensor.shape, ", "),
+                                    fmt::join(one.tensor.sizes(), ", "));
+    }
+    for (size_t i = 0; i < used.size(); ++i) {
+        const CheckpointTensor& tensor = source.tensors()[i];
+        if (!used[i] && tensor.kind != TensorKind::kRankBuffer)
+            problems += fmt::format("\n  {}: the archive has none", printable(tensor.name));
+    }
+    if (!problems.empty())
+        fail(ExitCode::kInput, "{}: is not the model of {}:{}", archive, source.path(), problems);
+    return matched;
+}
+
+// TENSOR takes the values of tensor INDEX of SOURCE, and its dtype: what trained in 16 bits comes
+// out in fp32.
+void fill(at::Tensor tensor, const TensorSource& source, int index) {
+    const at::NoGradGuard no_grad;
+    const CheckpointTensor& from = source.tensors()[static_cast<size_t>(index)];
+    const at::Tensor rows = at::empty(from.shape, scalar_of(from.dtype));
+    auto* next = static_cast<std::byte*>(rows.mutable_data_ptr());
+    const auto put = [&](std::span<const std::byte> part) {
+        std::memcpy(next, part.data(), part.size());
+        next += part.size();
+    };
+    const Range all{0, from.numel()};
+    if (is_row_major(from)) {
+        source.for_each(index, kWeights, all,
+                        [&](const Range&, std::span<const std::byte> part) { put(part); });
+    } else {
+        std::vector<std::byte> memory;
+        memory.reserve(rows.nbytes());
+        source.for_each(index, kWeights, all, [&](const Range&, std::span<const std::byte> part) {
+            memory.insert(memory.end(), part.begin(), part.end());
+        });
+        for_each_row_major(from, memory, dtype_bytes(from.dtype), put);
+    }
+    const at::Tensor placed =
+        at::empty_strided(tensor.sizes(), tensor.strides(), rows.scalar_type());
+    tensor.set_data(tensor.is_contiguous() ? rows : placed.copy_(rows));
+}
+
+}  // namespace
+
+int export_main(int argc, char** argv) {
+    CLI::App app("write a checkpoint's weights into a TorchScript archive", "export");
+    ExportArguments arguments;
+    declare(app, arguments);
+    if (!parse_command_line(app, {argv + 1, argv + argc})) return 0;
+
+    std::error_code ignored;
+    if (!arguments.force && std::filesystem::exists(arguments.out, ignored))
+        fail(ExitCode::kInput, "{}: is there already; --force replaces it, or name another place",
+             arguments.out);
+    const std::unique_ptr<FileTree> tree = make_disk_tree();
+    const auto source = open_checkpoint(*tree, arguments.checkpoint);
+    Model model = Model::load(arguments.model);
+    const std::vector<Wanted> wanted = wanted_of(model);
+    const std::vector<int> matched = match(*source, wanted, arguments.model);
+    for (size_t i = 0; i < wanted.size(); ++i) fill(wanted[i].tensor, *source, matched[i]);
+    save_archive(model.module(), arguments.out);
+    if (arguments.json) {
+        JsonWriter json;
+        json.begin_object().field("path", source->path()).field("tensors", wanted.size());
+        json.key("files").begin_array().value(arguments.out).end_array().end_object();
+        fmt::print("{}\n", json.text());
+    } else {
+        fmt::print(stderr, "dslaunch: {}: {} tensors written to {}\n", printable(source->path()),
+                   wanted.size(), printable(arguments.out));
+    }
+    return 0;
+}
+
+}  // namespace dslaunch

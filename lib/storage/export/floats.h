@@ -1,0 +1,27 @@
+// Elements of files as floating-point numbers, and numbers as elements of fewer bits. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "base/dtype.h"
+
+namespace dslaunch {
+
+// F16, BF16, F32, F64.
+[[nodiscard]] bool is_floating(DType dtype);
+
+// Every element of BYTES as a number; integers beyond 2^53 are rounded. VALUES becomes as long as
+// BYTES has elements.
+void to_doubles(std::span<const std::byte> bytes, DType dtype, std::vector<double>& values);
+
+// VALUES in the floating type DTYPE, little-endian, rounded to nearest even; OUT becomes as long.
+// The index of the first finite value that DTYPE has no finite number for, -1: none; its element
+// is an infinity.
+[[nodiscard]] int64_t from_doubles(std::span<const double> values, DType dtype,
+                                   std::vector<std::byte>& out);
+
+}  // namespace dslaunch

@@ -1,0 +1,42 @@
+// .safetensors files as a TensorSource: one file, or those that a folder's
+// model.safetensors.index.json names.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "storage/export/tensor_source.h"
+#include "storage/safetensors.h"
+
+namespace dslaunch {
+
+class SafetensorsSource : public TensorSource {
+  public:
+    // PATH names the source in messages. Throws Error{kInput} naming file and cause; also when two
+    // files have a tensor of one name.
+    SafetensorsSource(std::string path, const std::vector<std::string>& files);
+
+    [[nodiscard]] const std::string& path() const override { return path_; }
+    [[nodiscard]] const std::vector<CheckpointTensor>& tensors() const override { return tensors_; }
+    [[nodiscard]] const Checkpoint* checkpoint() const override { return nullptr; }
+    void for_each(int tensor, int state, const Range& elements, const Use& use) const override;
+    [[nodiscard]] std::vector<HashedRange> hashes(int, int) const override { return {}; }
+
+  private:
+    struct Place {
+        const SafetensorsFile* file = nullptr;
+        const SafetensorsEntry* entry = nullptr;
+    };
+    std::string path_;
+    std::vector<std::unique_ptr<SafetensorsFile>> files_;
+    std::vector<CheckpointTensor> tensors_;
+    std::vector<Place> places_;  // by tensor
+};
+
+// The files of a folder in the way of Hugging Face: what its model.safetensors.index.json names, or
+// model.safetensors; empty: neither is there. Throws Error{kInput} for an index that cannot be read
+// or that names a file outside of FOLDER.
+[[nodiscard]] std::vector<std::string> safetensors_files_of(const std::string& folder);
+
+}  // namespace dslaunch

@@ -1,0 +1,70 @@
+// Tensors that somebody stored, whatever holds them: a checkpoint, a .safetensors file, a folder of
+// such. What `dslaunch ckpt` compares, sums up and exports. Nothing is read whole: memory does not
+// grow with the tensors. Threads: one at a time.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/range.h"
+#include "storage/checkpoint/file_tree.h"
+#include "storage/checkpoint/manifest.h"
+
+namespace dslaunch {
+
+// Bytes of a tensor or state of which the hash is known without reading them.
+struct HashedRange {
+    Range elements;
+    Hash128 hash;
+    bool operator==(const HashedRange&) const = default;
+};
+
+class TensorSource {
+  public:
+    TensorSource() = default;
+    TensorSource(const TensorSource&) = delete;
+    TensorSource& operator=(const TensorSource&) = delete;
+    virtual ~TensorSource() = default;
+
+    // The folder or file, as messages name it.
+    [[nodiscard]] virtual const std::string& path() const = 0;
+    [[nodiscard]] virtual const std::vector<CheckpointTensor>& tensors() const = 0;
+    // Training state, names of optimizer states, config. Null: weights alone.
+    [[nodiscard]] virtual const Checkpoint* checkpoint() const = 0;
+
+    // ELEMENTS of a tensor's weights (in its dtype) or state (fp32), in the order of its memory:
+    // neighbours that tile ELEMENTS, in order, each a MiB or two at most. Throws Error{kCheckpoint}
+    // naming file, tensor and offset when they are not what was written. Blocks on the disk.
+    using Use = std::function<void(const Range& elements, std::span<const std::byte> bytes)>;
+    virtual void for_each(int tensor, int state, const Range& elements, const Use& use) const = 0;
+
+    // What tiles a tensor's weights or state, by its begin; empty where hashes are not known.
+    [[nodiscard]] virtual std::vector<HashedRange> hashes(int tensor, int state) const = 0;
+};
+
+// Whether a tensor has optimizer states.
+[[nodiscard]] bool has_states(const CheckpointTensor& tensor);
+[[nodiscard]] DType dtype_of(const CheckpointTensor& tensor, int state);
+
+// Whether PATH is a checkpoint of ours or a folder that holds some, damaged ones too.
+[[nodiscard]] bool holds_checkpoints(FileTree& tree, const std::string& path);
+
+// PATH: a checkpoint's folder, a folder with checkpoints (the newest complete finite one, which
+// `path()` then names), a .safetensors file, or a folder with model.safetensors or
+// model.safetensors.index.json. Throws Error{kCheckpoint} or Error{kInput} naming PATH, what was
+// looked for in it and what was found. TREE must outlive it.
+[[nodiscard]] std::unique_ptr<TensorSource> open_tensor_source(FileTree& tree,
+                                                               const std::string& path);
+// The same where nothing but a checkpoint will do.
+[[nodiscard]] std::unique_ptr<TensorSource> open_checkpoint(FileTree& tree,
+                                                            const std::string& path);
+
+// The folder of the one checkpoint that PATH means: itself, or the newest complete finite one below
+// it. Throws Error{kCheckpoint}.
+[[nodiscard]] std::string choose_checkpoint(FileTree& tree, const std::string& path);
+
+}  // namespace dslaunch

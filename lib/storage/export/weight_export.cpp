@@ -1,0 +1,419 @@
+#include "storage/export/weight_export.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "base/disk_room.h"
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "storage/atomic_file.h"
+#include "storage/export/floats.h"
+#include "storage/export/row_major.h"
+#include "storage/safetensors.h"
+
+namespace dslaunch {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A tensor of the source that is written, under all these names in the same file.
+struct Leaving {
+    int tensor = 0;
+    DType dtype = DType::kF32;
+    std::vector<std::string> names;
+
+    [[nodiscard]] int64_t bytes(const CheckpointTensor& from) const {
+        return from.numel() * dtype_bytes(dtype);
+    }
+};
+
+bool matches(const std::string& pattern, const std::string& name) {
+    return ::fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
+// Buffers that models of transformers make anew and do not expect in a file.
+bool is_made_anew(const std::string& name) {
+    static constexpr std::array<const char*, 7> kMadeAnew = {
+        "*rotary_emb*.inv_freq", "*rotary_emb*.original_inv_freq",
+        "*.attn.bias",           "*.attn.masked_bias",
+        "*.attention.bias",      "*.attention.masked_bias",
+        "*.position_ids"};
+    return std::ranges::any_of(kMadeAnew,
+                               [&](const char* pattern) { return matches(pattern, name); });
+}
+
+// The name that transformers keeps of tied ones: the embedding's, not the output layer's.
+const std::string& kept_name(const CheckpointTensor& tensor) {
+    const auto is_embedding = [](const std::string& name) {
+        return name.find("emb") != std::string::npos || name.find("wte") != std::string::npos ||
+               name.find("shared") != std::string::npos;
+    };
+    if (is_embedding(tensor.name)) return tensor.name;
+    const auto found = std::ranges::find_if(tensor.aliases, is_embedding);
+    return found == tensor.aliases.end() ? tensor.name : *found;
+}
+
+std::string renamed(const std::string& name, TensorKind kind, const ExportOptions& options) {
+    if (name.starts_with(options.strip_prefix))
+        return options.add_prefix + name.substr(options.strip_prefix.size());
+    if (kind != TensorKind::kBuffer)
+        fail(ExitCode::kUsage, "`{}` does not begin with the prefix `{}` that is to be stripped",
+             printable(name), printable(options.strip_prefix));
+    return options.add_prefix + name;
+}
+
+bool is_left_out(const CheckpointTensor& tensor, const ExportOptions& options) {
+    if (options.exclude_frozen && tensor.kind == TensorKind::kFrozen) return true;
+    return options.for_transformers && tensor.kind == TensorKind::kBuffer &&
+           is_made_anew(tensor.name);
+}
+
+class Selection {
+  public:
+    Selection(const TensorSource& source, const ExportOptions& options, ExportReport& report)
+        : options_(options), report_(report) {
+        for (size_t i = 0; i < source.tensors().size(); ++i) {
+            const CheckpointTensor& tensor = source.tensors()[i];
+            if (tensor.kind != TensorKind::kRankBuffer) add(static_cast<int>(i), tensor);
+        }
+        if (leaving_.empty())
+            fail(ExitCode::kUsage,
+                 "{}: nothing is left to export: all of its {} tensors are "
+                 "excluded",
+                 source.path(), source.tensors().size());
+    }
+    [[nodiscard]] std::vector<Leaving> take() { return std::move(leaving_); }
+
+  private:
+    void add(int index, const CheckpointTensor& tensor) {
+        Leaving leaving{index, tensor.dtype, {}};
+        if (options_.dtype && is_floating(tensor.dtype)) leaving.dtype = *options_.dtype;
+        std::vector<std::string> names;
+        if (options_.all_names) {
+            names = {tensor.name};
+            names.insert(names.end(), tensor.aliases.begin(), tensor.aliases.end());
+        } else {
+            names = {kept_name(tensor)};
+        }
+        for (const std::string& name : names) {
+            if (is_left_out(tensor, options_) ||
+                std::ranges::any_of(options_.exclude, [&](const std::string& pattern) {
+                    return matches(pattern, name);
+                })) {
+                report_.left_out.push_back(name);
+                continue;
+            }
+            leaving.names.push_back(renamed(name, tensor.kind, options_));
+            if (!names_.insert(leaving.names.back()).second)
+                fail(ExitCode::kUsage, "two tensors would have the name `{}`",
+                     printable(leaving.names.back()));
+        }
+        if (!leaving.names.empty()) leaving_.push_back(std::move(leaving));
+    }
+
+    const ExportOptions& options_;
+    ExportReport& report_;
+    std::vector<Leaving> leaving_;
+    std::set<std::string> names_;
+};
+
+// As huggingface_hub splits, so that shards are those that its users know.
+std::vector<std::vector<Leaving>> split_up(std::vector<Leaving> all, const TensorSource& source,
+                                           std::optional<Bytes> shard_max) {
+    if (!shard_max) return {std::move(all)};
+    std::vector<std::vector<Leaving>> shards;
+    std::vector<Leaving> current;
+    int64_t current_bytes = 0;
+    for (Leaving& leaving : all) {
+        const int64_t bytes = leaving.bytes(source.tensors()[static_cast<size_t>(leaving.tensor)]);
+        if (bytes > shard_max->value) {
+            shards.emplace_back().push_back(std::move(leaving));
+            continue;
+        }
+        if (current_bytes + bytes > shard_max->value) {
+            shards.push_back(std::exchange(current, {}));
+            current_bytes = 0;
+        }
+        current.push_back(std::move(leaving));
+        current_bytes += bytes;
+    }
+    if (!current.empty()) shards.push_back(std::move(current));
+    return shards;
+}
+
+// One shard under way.
+class ShardFile {
+  public:
+    ShardFile(const TensorSource& source, const std::string& path,
+              const std::vector<Leaving>& shard)
+        : source_(source), writer_(path, entries(source, shard), {{"format", "pt"}}) {}
+
+    void write(const std::vector<Leaving>& shard) {
+        size_t entry = 0;
+        for (const Leaving& leaving : shard) {
+            write_tensor(leaving, entry);
+            entry += leaving.names.size();
+        }
+        writer_.commit();
+    }
+
+  private:
+    static std::vector<SafetensorsEntry> entries(const TensorSource& source,
+                                                 const std::vector<Leaving>& shard) {
+        std::vector<SafetensorsEntry> all;
+        for (const Leaving& leaving : shard) {
+            for (const std::string& name : leaving.names)
+                all.push_back({name,
+                               leaving.dtype,
+                               source.tensors()[static_cast<size_t>(leaving.tensor)].shape,
+                               {}});
+        }
+        return all;
+    }
+
+    void write_tensor(const Leaving& leaving, size_t entry) {
+        const CheckpointTensor& tensor = source_.tensors()[static_cast<size_t>(leaving.tensor)];
+        int64_t numel_done = 0;
+        const auto put = [&](std::span<const std::byte> part) {
+            const std::span<const std::byte> converted =
+                convert(part, tensor, leaving.dtype, numel_done);
+            for (size_t i = 0; i < leaving.names.size(); ++i) writer_.append(entry + i, converted);
+            numel_done += std::ssize(part) / dtype_bytes(tensor.dtype);
+        };
+        const Range all{0, tensor.numel()};
+        if (is_row_major(tensor)) {
+            source_.for_each(leaving.tensor, kWeights, all,
+                             [&](const Range&, std::span<const std::byte> part) { put(part); });
+            return;
+        }
+        std::vector<std::byte> memory;
+        memory.reserve(static_cast<size_t>(tensor.numel() * dtype_bytes(tensor.dtype)));
+        source_.for_each(leaving.tensor, kWeights, all,
+                         [&](const Range&, std::span<const std::byte> part) {
+                             memory.insert(memory.end(), part.begin(), part.end());
+                         });
+        for_each_row_major(tensor, memory, dtype_bytes(tensor.dtype), put);
+    }
+
+    std::span<const std::byte> convert(std::span<const std::byte> part,
+                                       const CheckpointTensor& tensor, DType dtype,
+                                       int64_t first_element) {
+        if (tensor.dtype == dtype) return part;
+        to_doubles(part, tensor.dtype, values_);
+        if (const int64_t overflow = from_doubles(values_, dtype, converted_); overflow >= 0)
+            fail(ExitCode::kInput,
+                 "{}: element {} of `{}`, {:g}, is beyond {} and would become infinite: choose "
+                 "another --dtype (bf16 has the range of fp32)",
+                 source_.path(), first_element + overflow, printable(tensor.name),
+                 values_[static_cast<size_t>(overflow)], dtype_name(dtype));
+        return converted_;
+    }
+
+    const TensorSource& source_;
+    SafetensorsWriter writer_;
+    std::vector<double> values_;
+    std::vector<std::byte> converted_;
+};
+
+bool is_model_file(const std::string& name) {
+    return matches("model.safetensors", name) || matches("model-*-of-*.safetensors", name) ||
+           name == "model.safetensors.index.json";
+}
+
+std::vector<std::string> earlier_model(const std::string& folder) {
+    std::vector<std::string> found;
+    std::error_code ignored;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder, ignored))
+        if (is_model_file(entry.path().filename().string())) found.push_back(entry.path().string());
+    std::ranges::sort(found);
+    return found;
+}
+
+void write_index(const std::string& path, const ExportReport& report,
+                 std::vector<std::pair<std::string, std::string>> file_of) {
+    std::ranges::sort(file_of);
+    JsonWriter json;
+    json.begin_object().key("metadata").begin_object();
+    json.field("total_size", report.bytes.value).end_object();
+    json.key("weight_map").begin_object();
+    for (const auto& [name, file] : file_of) json.field(name, file);
+    json.end_object().end_object();
+    const std::string text = json.text() + "\n";
+    AtomicFile file(path, Bytes{static_cast<int64_t>(text.size())});
+    file.write(text);
+    file.commit();
+}
+
+bool is_single_file(const ExportOptions& options) {
+    return options.out.ends_with(".safetensors");
+}
+
+// What stands in the way of OUT; makes its folder.
+std::vector<std::string> prepare_out(const ExportOptions& options) {
+    std::error_code error;
+    std::vector<std::string> earlier;
+    if (is_single_file(options)) {
+        if (options.shard_max)
+            fail(ExitCode::kUsage, "{}: shards need a folder, this is the name of one file",
+                 options.out);
+        if (fs::exists(options.out, error)) earlier = {options.out};
+        if (fs::is_directory(options.out, error))
+            fail(ExitCode::kUsage, "{}: is a folder, not a file", options.out);
+        const fs::path parent = fs::path(options.out).parent_path();
+        if (!parent.empty()) fs::create_directories(parent, error);
+    } else {
+        fs::create_directories(options.out, error);
+        earlier = earlier_model(options.out);
+    }
+    if (error) fail(ExitCode::kDisk, "{}: cannot be made: {}", options.out, error.message());
+    if (!earlier.empty() && !options.force)
+        fail(ExitCode::kInput, "{}: is there already; --force replaces it, or name another place",
+             earlier.front());
+    return earlier;
+}
+
+void check_room(const ExportOptions& options, Bytes need) {
+    std::string folder = options.out;
+    if (is_single_file(options)) folder = fs::path(options.out).parent_path().string();
+    const std::vector<std::string> folders = {folder.empty() ? "." : folder};
+    const Bytes free = read_disk_room(folders).front().free;
+    if (free < need)
+        fail(ExitCode::kDisk, "{}: the export needs {} there and {} are free", options.out,
+             to_text(need), to_text(free));
+}
+
+std::string shard_name(size_t index, size_t count) {
+    if (count == 1) return "model.safetensors";
+    return fmt::format("model-{:05}-of-{:05}.safetensors", index + 1, count);
+}
+
+}  // namespace
+
+void check_export_place(const ExportOptions& options) {
+    static_cast<void>(prepare_out(options));
+}
+
+ExportReport export_weights(const TensorSource& source, const ExportOptions& options) {
+    ExportReport report;
+    std::vector<Leaving> leaving = Selection(source, options, report).take();
+    const std::vector<std::string> earlier = prepare_out(options);
+    Bytes need;
+    for (const Leaving& one : leaving) {
+        const int64_t bytes = one.bytes(source.tensors()[static_cast<size_t>(one.tensor)]);
+        report.bytes += Bytes{bytes};
+        need += Bytes{bytes} * static_cast<int64_t>(one.names.size());
+    }
+    check_room(options, need);
+    // An export that breaks off must not be read by the index of another.
+    for (const std::string& path : earlier) {
+        std::error_code ignored;
+        if (path.ends_with(".json")) fs::remove(path, ignored);
+    }
+    const auto shards = split_up(std::move(leaving), source, options.shard_max);
+    std::vector<std::pair<std::string, std::string>> file_of;
+    for (size_t i = 0; i < shards.size(); ++i) {
+        const std::string name = shard_name(i, shards.size());
+        const std::string path =
+            is_single_file(options) ? options.out : fmt::format("{}/{}", options.out, name);
+        ShardFile(source, path, shards[i]).write(shards[i]);
+        report.files.push_back(path);
+        for (const Leaving& one : shards[i]) {
+            for (const std::string& tensor : one.names) {
+                report.names.push_back(tensor);
+                file_of.emplace_back(tensor, name);
+            }
+        }
+    }
+    if (shards.size() > 1) {
+        report.files.push_back(fmt::format("{}/model.safetensors.index.json", options.out));
+        write_index(report.files.back(), report, std::move(file_of));
+    }
+    for (const std::string& path : earlier) {
+        std::error_code ignored;
+        if (std::ranges::find(report.files, path) == report.files.end()) fs::remove(path, ignored);
+    }
+    return report;
+}
+
+Bytes parse_shard_bytes(const std::string& text, const char* option) {
+    struct Unit {
+        const char* name;
+        double bytes;
+    };
+    static constexpr std::array<Unit, 9> kUnits = {{{"KIB", 1024.0},
+                                                    {"MIB", 1048576.0},
+                                                    {"GIB", 1073741824.0},
+                                                    {"TIB", 1099511627776.0},
+                                                    {"KB", 1e3},
+                                                    {"MB", 1e6},
+                                                    {"GB", 1e9},
+                                                    {"TB", 1e12},
+                                                    {"B", 1}}};
+    std::string number(trim(text));
+    std::string upper = number;
+    for (char& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    double unit = 1;
+    for (const Unit& known : kUnits) {
+        if (!upper.ends_with(known.name)) continue;
+        unit = known.bytes;
+        number.resize(number.size() - std::string_view(known.name).size());
+        break;
+    }
+    const auto value = parse_double(trim(number));
+    if (!value || !(*value * unit >= 1) || *value * unit > 0x1p60)
+        fail(ExitCode::kUsage, "{}: `{}` is no size; write 5GB, 500MB or 5GiB", option,
+             printable(text));
+    return Bytes{static_cast<int64_t>(*value * unit)};
+}
+
+void check_model_config(const std::string& from) {
+    std::error_code ignored;
+    if (!fs::is_regular_file(from + "/config.json", ignored))
+        fail(ExitCode::kInput,
+             "{}: has no config.json; give the folder of the model that was traced, as Hugging "
+             "Face stores it",
+             from);
+}
+
+std::vector<std::string> copy_model_config(const std::string& from, const std::string& to) {
+    static constexpr std::array<const char*, 11> kPatterns = {"config.json",
+                                                              "generation_config.json",
+                                                              "tokenizer*",
+                                                              "special_tokens_map.json",
+                                                              "added_tokens.json",
+                                                              "vocab.json",
+                                                              "vocab.txt",
+                                                              "merges.txt",
+                                                              "spiece.model",
+                                                              "chat_template.*",
+                                                              "preprocessor_config.json"};
+    std::error_code error;
+    check_model_config(from);
+    std::vector<std::string> copied;
+    for (const fs::directory_entry& entry : fs::directory_iterator(from, error)) {
+        const std::string name = entry.path().filename().string();
+        const bool wanted = std::ranges::any_of(
+            kPatterns, [&](const char* pattern) { return matches(pattern, name); });
+        if (!wanted || !entry.is_regular_file(error)) continue;
+        const std::string text = read_file(entry.path().string(), size_t{1} << 30);
+        AtomicFile file(fmt::format("{}/{}", to, name), Bytes{std::ssize(text)});
+        file.write(text);
+        file.commit();
+        copied.push_back(name);
+    }
+    if (error) fail(ExitCode::kInput, "{}: cannot be listed: {}", from, error.message());
+    std::ranges::sort(copied);
+    return copied;
+}
+
+}  // namespace dslaunch

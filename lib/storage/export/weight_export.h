@@ -1,0 +1,55 @@
+// The weights of a checkpoint as others read them: model.safetensors, or shards of it with
+// model.safetensors.index.json, as Hugging Face lays them out. Streams: memory does not grow with
+// the model, but by the largest tensor that does not lie in the order of its rows. One thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/dtype.h"
+#include "storage/export/tensor_source.h"
+
+namespace dslaunch {
+
+struct ExportOptions {
+    std::string out;                 // folder, made if missing; or a file NAME.safetensors
+    std::optional<DType> dtype;      // of floating tensors: F32, BF16, F16; none: as they are
+    std::optional<Bytes> shard_max;  // one file: none. A larger tensor has a file of its own
+    bool all_names = true;           // a tied tensor under each of its names, or under one
+    bool exclude_frozen = false;
+    bool for_transformers = false;         // without the buffers that its models make anew
+    std::vector<std::string> exclude;      // globs of names, as the source has them
+    std::string strip_prefix, add_prefix;  // of names; all parameters must have what is stripped
+    bool force = false;                    // replaces an earlier model in OUT
+};
+
+struct ExportReport {
+    std::vector<std::string> files;     // paths, the index last
+    std::vector<std::string> names;     // of tensors, in the order of files
+    std::vector<std::string> left_out;  // buffers and excluded ones, as the source has them
+    Bytes bytes;                        // of tensors
+};
+
+// Throws as export_weights does for what stands in the way of OUT, and makes its folder.
+void check_export_place(const ExportOptions& options);
+// Each file appears whole or not at all, the index last. Throws Error{kUsage} when a name has not
+// the prefix, two tensors would have one name, or nothing is left to write; Error{kInput} when OUT
+// holds a model and not FORCE, or a value that DTYPE cannot hold would become infinite;
+// Error{kDisk} with path, need and free; and as SOURCE does.
+ExportReport export_weights(const TensorSource& source, const ExportOptions& options);
+
+// "5GB" is 5 * 10^9 bytes, "5GiB" 5 * 2^30; TB, GB, MB, KB, or a plain number of bytes. Throws
+// Error{kUsage} naming OPTION.
+[[nodiscard]] Bytes parse_shard_bytes(const std::string& text, const char* option);
+
+// Throws Error{kInput} unless FROM is a folder with a config.json.
+void check_model_config(const std::string& from);
+// Copies what belongs to a Hugging Face model beside its weights (config.json, tokenizer*, …) from
+// FROM to the folder TO, byte for byte. The names of what was copied. Throws as check_model_config
+// does, and Error{kDisk}.
+std::vector<std::string> copy_model_config(const std::string& from, const std::string& to);
+
+}  // namespace dslaunch

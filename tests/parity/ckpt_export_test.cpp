@@ -1,0 +1,137 @@
+// A checkpoint of each fixture model, exported into its own archive: stock torch::jit reads in
+// every parameter and buffer what the checkpoint held.
+#include <ATen/ATen.h>
+#include <torch/script.h>
+
+#include "base/error.h"
+#include "fixture_runs.h"
+#include "graph/model.h"
+#include "storage/checkpoint/checkpoint_store.h"
+#include "storage/checkpoint/shard_writer.h"
+
+namespace dslaunch::test {
+namespace {
+
+constexpr int kLimitMs = 120'000;
+
+// As a training run of two steps would have left it: other values, the same bytes in every run.
+at::Tensor changed(const at::Tensor& tensor) {
+    return tensor.is_floating_point() ? tensor.detach() * 1.5 + 0.25 : tensor.detach();
+}
+
+struct Saving {
+    Checkpoint checkpoint;
+    std::vector<at::Tensor> values;  // by tensor of the checkpoint
+
+    void add(const std::string& name, const std::vector<std::string>& aliases,
+             const at::Tensor& tensor, TensorKind kind) {
+        CheckpointTensor facts;
+        facts.name = name;
+        facts.aliases = aliases;
+        facts.kind = kind;
+        facts.dtype = tensor.is_floating_point() ? DType::kF32 : DType::kI64;
+        REQUIRE((tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kLong));
+        facts.shape = tensor.sizes().vec();
+        values.push_back(changed(tensor));  // in the same order of memory
+        if (!values.back().is_contiguous()) facts.strides = values.back().strides().vec();
+        checkpoint.tensors.push_back(facts);
+    }
+
+    // A third of each parameter in each of three files.
+    std::string save(FileTree& tree, const std::string& root) {
+        constexpr int kWorld = 3;
+        checkpoint.id = "export-test";
+        checkpoint.version = "0.1.0";
+        checkpoint.created = "2026-01-02T03:04:05Z";
+        checkpoint.world_size = kWorld;
+        checkpoint.optimizer = "sgd";
+        checkpoint.config_json = "{}";
+        CheckpointStore store(tree, root, 0);
+        const std::string folder = store.begin(0, checkpoint.id, Bytes{});
+        for (int rank = 0; rank < kWorld; ++rank) {
+            ShardPlan plan{fmt::format("weights-{:05}-of-{:05}.safetensors", rank, kWorld), {}};
+            for (size_t i = 0; i < values.size(); ++i) {
+                const int64_t numel = values[i].numel(), begin = numel * rank / kWorld;
+                const Range part{begin, numel * (rank + 1) / kWorld - begin};
+                if (part.numel > 0) plan.pieces.push_back({static_cast<int>(i), kWeights, part});
+            }
+            ShardWriter writer(tree, folder, plan, checkpoint);
+            for (const CheckpointPiece& piece : plan.pieces) {
+                const at::Tensor& tensor = values[static_cast<size_t>(piece.tensor)];
+                const auto width = static_cast<int64_t>(tensor.element_size());
+                const auto* memory = static_cast<const std::byte*>(tensor.const_data_ptr());
+                writer.write({memory + piece.elements.begin * width,
+                              static_cast<size_t>(piece.elements.numel * width)});
+            }
+            checkpoint.files.push_back(writer.finish());
+        }
+        tree.sync_folder(folder);
+        return store.commit(checkpoint);
+    }
+};
+
+int exported(const TemporaryFolder& folder, const std::string& step, const std::string& archive,
+             std::string* says = nullptr) {
+    JobProcess process(folder, {kLauncher, "ckpt", "export", step, folder.path() + "/out.pt",
+                                "--format", "torchscript", "--model", archive});
+    const int code = process.wait(kLimitMs);
+    if (says != nullptr) *says = process.err();
+    return code;
+}
+
+}  // namespace
+
+TEST_CASE("a checkpoint's weights go into the archive that was trained, of every fixture model") {
+    for (const std::string& name : all_names()) {
+        INFO(name);
+        const TemporaryFolder folder;
+        const std::unique_ptr<FileTree> tree = make_disk_tree();
+        const Model model = Model::load(archive_of(name));
+        Saving saving;
+        for (const ModelParameter& one : model.parameters())
+            saving.add(one.name, one.aliases, one.tensor,
+                       one.tensor.requires_grad() ? TensorKind::kTrained : TensorKind::kFrozen);
+        for (const ModelBuffer& one : model.buffers())
+            saving.add(one.name, one.aliases, one.tensor, TensorKind::kBuffer);
+        std::string says;
+        const std::string step = saving.save(*tree, folder.path() + "/checkpoints");
+        const int code = exported(folder, step, archive_of(name), &says);
+        INFO(says);
+        REQUIRE(code == 0);
+
+        const torch::jit::Module before = torch::jit::load(archive_of(name));
+        const torch::jit::Module after = torch::jit::load(folder.path() + "/out.pt");
+        std::map<std::string, at::Tensor> found;
+        for (const auto& item : after.named_parameters()) found[item.name] = item.value;
+        for (const auto& item : after.named_buffers()) found[item.name] = item.value;
+        size_t names = 0;
+        const auto compare = [&](const std::string& key, const at::Tensor& tensor) {
+            INFO(key);
+            ++names;
+            REQUIRE(found.count(key) == 1);
+            CHECK(at::equal(found.at(key), changed(tensor)));
+            CHECK(found.at(key).requires_grad() == tensor.requires_grad());
+        };
+        for (const auto& item : before.named_parameters()) compare(item.name, item.value);
+        for (const auto& item : before.named_buffers()) compare(item.name, item.value);
+        CHECK(found.size() == names);
+    }
+}
+
+TEST_CASE("an archive of another model is refused, with every tensor that does not fit") {
+    const TemporaryFolder folder;
+    const std::unique_ptr<FileTree> tree = make_disk_tree();
+    Saving saving;
+    saving.add("wte.weight", {}, at::ones({3}), TensorKind::kTrained);
+    saving.add("stranger", {}, at::ones({3}), TensorKind::kTrained);
+    const std::string step = saving.save(*tree, folder.path() + "/checkpoints");
+    std::string says;
+    CHECK(exported(folder, step, archive_of("gpt"), &says) == static_cast<int>(ExitCode::kInput));
+    for (const char* what : {"wte.weight: [3] in the checkpoint", "stranger: the archive has none",
+                             "wpe.weight: the checkpoint has none"})
+        CHECK_THAT(says, Catch::Contains(what));
+    std::ifstream out(folder.path() + "/out.pt");
+    CHECK_FALSE(out.good());
+}
+
+}  // namespace dslaunch::test

@@ -1,0 +1,249 @@
+// `dslaunch ckpt` as a user runs them, over checkpoints made through
+// the store.
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "storage/checkpoint/checkpoint_reader.h"
+#include "storage/safetensors.h"
+#include "support/catch.h"
+#include "support/job_process.h"
+#include "support/stored_model.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::string kLauncher = std::string(DSL_BINARY_DIR) + "/dslaunch";
+constexpr int kLimitMs = 60'000;
+constexpr int kDamaged = static_cast<int>(ExitCode::kCheckpoint);
+
+struct Ran {
+    int code = 0;
+    std::string out, err;
+    [[nodiscard]] nlohmann::json json() const { return nlohmann::json::parse(out); }
+};
+
+Ran run(const TemporaryFolder& folder, std::vector<std::string> words) {
+    words.insert(words.begin(), kLauncher);
+    JobProcess process(folder, words);
+    const int code = process.wait(kLimitMs);
+    return {code, process.out(), process.err()};
+}
+
+// Three checkpoints of a run, the newest with an infinity, and a save that broke off.
+struct Run {
+    TemporaryFolder folder;
+    std::unique_ptr<FileTree> tree = make_disk_tree();
+    std::string output = folder.path() + "/run";
+    std::string root = output + "/checkpoints";
+    std::vector<std::string> steps;
+
+    Run() {
+        for (const int64_t step : {3, 5, 7}) {
+            StoredModel model = StoredModel::small(step);
+            if (step == 7) {
+                model.value = [](int, int, int64_t) {
+                    return std::numeric_limits<float>::infinity();
+                };
+            }
+            steps.push_back(model.save(*tree, root, step == 5 ? 3 : 2));
+        }
+        fs::create_directories(root + "/step-9.tmp-abc");
+        std::ofstream(root + "/step-9.tmp-abc/weights-00000-of-00001.safetensors") << "torn";
+    }
+    void damage(const std::string& step_folder) const {
+        const std::string path = step_folder + "/weights-00001-of-00003.safetensors";
+        std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+        file.seekg(-2, std::ios::end);
+        const auto place = file.tellg();
+        const char changed = static_cast<char>(file.peek() ^ 4);
+        file.seekp(place);
+        file.put(changed);
+    }
+};
+
+}  // namespace
+
+TEST_CASE("ls shows each checkpoint's state, and a save that broke off") {
+    const Run made;
+    const Ran all = run(made.folder, {"ckpt", "ls", made.output, "--json"});
+    REQUIRE(all.code == 0);
+    const nlohmann::json rows = all.json();
+    REQUIRE(rows.size() == 4);
+    const auto row = [&](int64_t step) {
+        return *std::ranges::find_if(rows, [&](const auto& one) { return one["step"] == step; });
+    };
+    CHECK(row(7)["state"] == "not finite");
+    CHECK(row(5)["state"] == "complete");
+    CHECK(row(5)["world_size"] == 3);
+    CHECK(row(5)["loss"] == 2.5);
+    CHECK(row(9)["state"] == "incomplete");
+    CHECK(row(3)["verified"] == false);
+    fs::resize_file(made.steps[0] + "/weights-00001-of-00002.safetensors", 100);
+    const Ran table = run(made.folder, {"ckpt", "ls", made.root});
+    CHECK_THAT(table.out, Catch::Contains("damaged"));
+    CHECK_THAT(table.out, Catch::Contains("weights-00001-of-00002.safetensors"));
+    const Ran one = run(made.folder, {"ckpt", "ls", made.steps[1], "--json"});
+    REQUIRE(one.json().size() == 1);
+    CHECK(one.json()[0]["step"] == 5);
+}
+
+TEST_CASE("verify marks what is whole, and names file and tensor of what is not") {
+    const Run made;
+    const auto verified = [&](const std::string& step) {
+        return run(made.folder, {"ckpt", "ls", step, "--json"}).json()[0]["verified"];
+    };
+    const Ran unmarked = run(made.folder, {"ckpt", "verify", made.steps[1], "--no-mark"});
+    CHECK(unmarked.code == 0);
+    CHECK(verified(made.steps[1]) == false);
+    CHECK(run(made.folder, {"ckpt", "verify", made.output}).code == 0);
+    for (const std::string& step : made.steps) CHECK(verified(step) == true);
+
+    made.damage(made.steps[1]);
+    const Ran all = run(made.folder, {"ckpt", "verify", made.output, "--json"});
+    CHECK(all.code == kDamaged);
+    CHECK(all.json()["newest_whole"] == made.steps[0]);
+    const Ran one = run(made.folder, {"ckpt", "verify", made.steps[1]});
+    CHECK(one.code == kDamaged);
+    CHECK_THAT(one.out, Catch::Contains("weights-00001-of-00003.safetensors"));
+    CHECK_THAT(one.out, Catch::Contains("wte.weight") || Catch::Contains("h.0") ||
+                            Catch::Contains("nothing") || Catch::Contains("scale"));
+    CHECK_THAT(one.err, Catch::Contains(made.steps[0]));
+}
+
+TEST_CASE("inspect prints training state, config, tensors and their statistics") {
+    const Run made;
+    const Ran ran = run(made.folder, {"ckpt", "inspect", made.output, "--stats", "--json"});
+    REQUIRE(ran.code == 0);
+    const nlohmann::json json = ran.json();
+    CHECK(json["path"] == made.steps[1]);  // the newest that is finite
+    CHECK(json["training"]["samples_seen"] == 40);
+    CHECK(json["config"]["train_batch_size"] == 8);
+    const auto line = *std::ranges::find_if(json["tensors"], [](const auto& one) {
+        return one["name"] == "h.0.bias" && one["state"] == "exp_avg";
+    });
+    CHECK(line["min"] == stored_value(2, 0, 0));
+    CHECK(line["max"] == stored_value(2, 0, 6));
+    const Ran text = run(made.folder, {"ckpt", "inspect", made.output, "--tensor", "lm_head*"});
+    CHECK_THAT(text.out, Catch::Contains("wte.weight = lm_head.weight"));
+    CHECK(run(made.folder, {"ckpt", "inspect", made.output, "--tensor", "x"}).code ==
+          static_cast<int>(ExitCode::kUsage));
+    CHECK(run(made.folder, {"ckpt", "inspect", made.output, "--config"}).out ==
+          "{\"train_batch_size\":8}\n");
+}
+
+TEST_CASE("diff ends with 0, 1 or the code of an error") {
+    const Run made;
+    const Ran same = run(made.folder, {"ckpt", "diff", made.steps[0], made.steps[0]});
+    CHECK(same.code == 0);
+    const Ran other = run(made.folder, {"ckpt", "diff", made.steps[0], made.steps[1]});
+    CHECK(other.code == 1);  // step, updates, samples
+    CHECK_THAT(other.out, Catch::Contains("samples_seen: 24 | 40"));
+    CHECK(run(made.folder, {"ckpt", "diff", made.steps[0], made.folder.path()}).code == kDamaged);
+    made.damage(made.steps[1]);
+    CHECK(run(made.folder, {"ckpt", "diff", made.steps[0], made.steps[1]}).code == kDamaged);
+}
+
+TEST_CASE("export writes the weights, and nothing unasked over a model") {
+    const Run made;
+    const std::string out = made.folder.path() + "/out";
+    CHECK(run(made.folder, {"ckpt", "export", made.output, out}).code == 0);
+    const Ran again = run(made.folder, {"ckpt", "export", made.output, out});
+    CHECK(again.code == static_cast<int>(ExitCode::kInput));
+    CHECK_THAT(again.err, Catch::Contains("--force"));
+    CHECK(run(made.folder, {"ckpt", "diff", made.output, out}).code == 0);
+}
+
+TEST_CASE("misuse says what is missing and what to do") {
+    const Run made;
+    const TemporaryFolder empty;
+    struct Case {
+        std::vector<std::string> words;
+        ExitCode code;
+        std::string says;
+    };
+    const std::string out = empty.path() + "/out";
+    const std::vector<Case> cases = {
+        {{"ckpt"}, ExitCode::kUsage, "ckpt"},
+        {{"ckpt", "verify"}, ExitCode::kUsage, "PATH"},
+        {{"ckpt", "diff", "a"}, ExitCode::kUsage, "B"},
+        {{"ckpt", "export", made.output}, ExitCode::kUsage, "OUT"},
+        {{"ckpt", "lss"}, ExitCode::kUsage, "ls"},
+        {{"ckpt", "ls", empty.path() + "/no"}, ExitCode::kCheckpoint, "no such folder"},
+        {{"ckpt", "verify", empty.path()}, ExitCode::kCheckpoint, "no checkpoint"},
+        {{"ckpt", "inspect", empty.path()}, ExitCode::kCheckpoint, "no checkpoint"},
+        {{"ckpt", "export", empty.path(), out}, ExitCode::kCheckpoint, "no checkpoint"},
+        {{"ckpt", "export", made.output, "/proc/x/y"}, ExitCode::kDisk, "/proc/x/y"},
+        {{"ckpt", "export", made.output, out, "--format", "pickle"}, ExitCode::kUsage, "pickle"},
+        {{"ckpt", "export", made.output, out, "--format", "torchscript"},
+         ExitCode::kUsage,
+         "--model"},
+        {{"ckpt", "export", made.output, out, "--max-shard-size", "5XB"}, ExitCode::kUsage, "5XB"},
+        {{"ckpt", "export", made.output, out, "--config-from", empty.path()},
+         ExitCode::kInput,
+         "config.json"},
+        {{"ckpt", "export", made.output, out, "--all-names"}, ExitCode::kUsage, "hf"}};
+    for (const Case& one : cases) {
+        const Ran ran = run(made.folder, one.words);
+        std::string words;
+        for (const std::string& word : one.words) words += word + " ";
+        INFO(words << ran.err);
+        CHECK(ran.code == static_cast<int>(one.code));
+        CHECK_THAT(ran.err, Catch::Contains(one.says));
+        CHECK_FALSE(fs::exists(out + "/model.safetensors"));
+    }
+    for (const char* command : {"ls", "verify", "inspect", "diff", "export"})
+        CHECK(run(made.folder, {"ckpt", command, "--help"}).code == 0);
+}
+
+TEST_CASE("an export's memory is bounded by the largest tensor, not by the model") {
+    const TemporaryFolder folder;
+    const std::unique_ptr<FileTree> tree = make_disk_tree();
+    // 8 tensors of 16 MiB; one lies in memory by its columns.
+    constexpr int64_t kSide = 2048;
+    StoredModel model;
+    model.checkpoint = StoredModel::small().checkpoint;
+    model.checkpoint.states.clear();
+    model.checkpoint.tensors.clear();
+    for (const char* name : {"a", "b", "c", "d", "e", "f", "g", "h"})
+        model.checkpoint.tensors.push_back(StoredModel::tensor(name, {kSide, kSide}));
+    model.checkpoint.tensors[3].strides = {1, kSide};
+    const std::string step = model.save(*tree, folder.path() + "/checkpoints", 2);
+    const auto peak_kib = [&](const std::vector<std::string>& words) {
+        std::vector<char*> argv = {const_cast<char*>(kLauncher.c_str())};
+        for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+        argv.push_back(nullptr);
+        const pid_t child = ::fork();
+        if (child == 0) {
+            const int null = ::open("/dev/null", O_WRONLY);
+            ::dup2(null, 1);
+            ::dup2(null, 2);
+            ::execv(argv[0], argv.data());
+            ::_exit(126);
+        }
+        int status = 0;
+        rusage usage{};
+        REQUIRE(::wait4(child, &status, 0, &usage) == child);
+        REQUIRE(WIFEXITED(status));
+        REQUIRE(WEXITSTATUS(status) == 0);
+        return usage.ru_maxrss;
+    };
+    const long own = peak_kib({"ckpt", "export", "--help"});
+    const long largest = kSide * kSide * 4 / 1024;
+    for (const char* dtype : {"fp32", "bf16"}) {
+        const std::string out = folder.path() + "/out-" + dtype;
+        const long peak = peak_kib({"ckpt", "export", step, out, "--dtype", dtype});
+        INFO(dtype << ": " << peak << " KiB, the program's own " << own);
+        CHECK(peak < own + 2 * largest);
+    }
+    CHECK(peak_kib({"ckpt", "diff", step, folder.path() + "/out-fp32"}) < own + 3 * largest);
+}

@@ -1,0 +1,299 @@
+// Exports of checkpoints that were made through the store, compared with the values that were put
+// in: files, names, orders, dtypes, shards, and what is refused.
+#include "storage/export/weight_export.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "storage/safetensors.h"
+#include "support/catch.h"
+#include "support/stored_model.h"
+#include "support/temporary_folder.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+struct Place {
+    TemporaryFolder folder;
+    std::unique_ptr<FileTree> tree = make_disk_tree();
+    [[nodiscard]] std::string root() const { return folder.path() + "/run/checkpoints"; }
+    [[nodiscard]] std::string out() const { return folder.path() + "/out"; }
+    [[nodiscard]] ExportOptions options() const {
+        ExportOptions options;
+        options.out = out();
+        return options;
+    }
+};
+
+std::vector<double> doubles(const SafetensorsEntry& entry) {
+    std::vector<double> values;
+    const int64_t width = dtype_bytes(entry.dtype);
+    for (size_t i = 0; i < entry.bytes.size(); i += static_cast<size_t>(width)) {
+        if (entry.dtype == DType::kI64) {
+            int64_t value = 0;
+            std::memcpy(&value, entry.bytes.data() + i, 8);
+            values.push_back(static_cast<double>(value));
+        } else {
+            uint32_t bits = 0;
+            std::memcpy(&bits, entry.bytes.data() + i, static_cast<size_t>(width));
+            if (entry.dtype == DType::kBF16) bits <<= 16;
+            float value = 0;
+            std::memcpy(&value, &bits, 4);
+            values.push_back(value);
+        }
+    }
+    return values;
+}
+
+// What was put in, in the order of rows.
+std::vector<double> expected(const StoredModel& model, int tensor) {
+    const CheckpointTensor& facts = model.checkpoint.tensors[static_cast<size_t>(tensor)];
+    std::vector<double> values;
+    for (int64_t row_major = 0; row_major < facts.numel(); ++row_major) {
+        int64_t place = row_major;
+        if (!facts.strides.empty()) {
+            const int64_t row = row_major / facts.shape[1], column = row_major % facts.shape[1];
+            place = row * facts.strides[0] + column * facts.strides[1];
+        }
+        const float value = model.value(tensor, kWeights, place);
+        values.push_back(facts.dtype == DType::kI64 ? static_cast<int64_t>(8 * value) : value);
+    }
+    return values;
+}
+
+ExitCode code_of(const std::function<void()>& doing, std::string* what = nullptr) {
+    try {
+        doing();
+    } catch (const Error& error) {
+        if (what != nullptr) *what = error.what();
+        return error.code();
+    }
+    return ExitCode::kOk;
+}
+
+}  // namespace
+
+TEST_CASE("an export of any world size has every value under every name, in the order of rows") {
+    for (const int world : {1, 2, 3, 5, 7, 17}) {
+        INFO("world " << world);
+        Place place;
+        StoredModel model = StoredModel::small();
+        const auto source =
+            open_tensor_source(*place.tree, model.save(*place.tree, place.root(), world));
+        const ExportReport report = export_weights(*source, place.options());
+        CHECK(report.files == std::vector<std::string>{place.out() + "/model.safetensors"});
+        const SafetensorsFile file(report.files[0]);
+        CHECK(file.metadata() == std::map<std::string, std::string>{{"format", "pt"}});
+        REQUIRE(file.entries().size() == 8);
+        const std::vector<std::pair<const char*, int>> names = {
+            {"wte.weight", 0},    {"lm_head.weight", 0}, {"h.0.weight", 1}, {"h.0.bias", 2},
+            {"frozen.weight", 3}, {"steps", 4},          {"scale", 5},      {"nothing", 6}};
+        for (const auto& [name, tensor] : names) {
+            INFO(name);
+            const SafetensorsEntry* entry = file.find(name);
+            REQUIRE(entry != nullptr);
+            CHECK(entry->shape == model.checkpoint.tensors[static_cast<size_t>(tensor)].shape);
+            CHECK(doubles(*entry) == expected(model, tensor));
+        }
+    }
+}
+
+TEST_CASE(
+    "for transformers a tied tensor has the embedding's name, and made buffers are left out") {
+    Place place;
+    StoredModel model = StoredModel::small();
+    std::swap(model.checkpoint.tensors[0].name, model.checkpoint.tensors[0].aliases[0]);
+    for (const char* name : {"model.rotary_emb.inv_freq", "h.0.attn.bias"})
+        model.checkpoint.tensors.push_back(StoredModel::tensor(name, {4}, TensorKind::kBuffer));
+    // A parameter of that name is not made anew.
+    model.checkpoint.tensors.push_back(StoredModel::tensor("h.1.attn.bias", {4}));
+    const auto source = open_tensor_source(*place.tree, model.save(*place.tree, place.root(), 2));
+    ExportOptions options = place.options();
+    options.for_transformers = true;
+    options.all_names = false;
+    const ExportReport report = export_weights(*source, options);
+    CHECK(report.names == std::vector<std::string>{"wte.weight", "h.0.weight", "h.0.bias",
+                                                   "frozen.weight", "steps", "scale", "nothing",
+                                                   "h.1.attn.bias"});
+    CHECK(report.left_out ==
+          std::vector<std::string>{"model.rotary_emb.inv_freq", "h.0.attn.bias"});
+}
+
+TEST_CASE("names lose and gain a prefix, globs and frozen parameters are left out") {
+    Place place;
+    StoredModel model = StoredModel::small();
+    for (CheckpointTensor& tensor : model.checkpoint.tensors) {
+        tensor.name.insert(0, "model.");
+        for (std::string& alias : tensor.aliases) alias.insert(0, "model.");
+    }
+    const auto source = open_tensor_source(*place.tree, model.save(*place.tree, place.root(), 2));
+    ExportOptions options = place.options();
+    options.strip_prefix = "model.";
+    options.add_prefix = "net.";
+    options.exclude_frozen = true;
+    options.exclude = {"*.bias", "model.nothing"};
+    const ExportReport report = export_weights(*source, options);
+    CHECK(report.names == std::vector<std::string>{"net.wte.weight", "net.lm_head.weight",
+                                                   "net.h.0.weight", "net.steps", "net.scale"});
+
+    options.force = true;
+    options.strip_prefix = "module.";
+    std::string what;
+    CHECK(code_of([&] { (void)export_weights(*source, options); }, &what) == ExitCode::kUsage);
+    CHECK_THAT(what, Catch::Contains("model.wte.weight"));
+    options.strip_prefix = "";
+    options.exclude = {"*"};
+    CHECK(code_of([&] { (void)export_weights(*source, options); }, &what) == ExitCode::kUsage);
+    CHECK_THAT(what, Catch::Contains("nothing is left"));
+}
+
+TEST_CASE("floating tensors take the dtype that was asked for, others stay") {
+    Place place;
+    StoredModel model = StoredModel::small();
+    const auto source = open_tensor_source(*place.tree, model.save(*place.tree, place.root(), 3));
+    ExportOptions options = place.options();
+    options.dtype = DType::kBF16;
+    (void)export_weights(*source, options);
+    const SafetensorsFile file(place.out() + "/model.safetensors");
+    CHECK(file.find("steps")->dtype == DType::kI64);
+    CHECK(file.find("h.0.weight")->dtype == DType::kBF16);
+    const std::vector<double> exact = expected(model, 1),
+                              rounded = doubles(*file.find("h.0.weight"));
+    REQUIRE(rounded.size() == exact.size());
+    // bfloat16 has 8 significant bits: half of the last is at most 2^-8 of the value.
+    for (size_t i = 0; i < exact.size(); ++i)
+        CHECK(std::abs(rounded[i] - exact[i]) <= exact[i] * 0x1p-8);
+}
+
+TEST_CASE("a value that the dtype cannot hold is refused with its place, and no file is left") {
+    Place place;
+    StoredModel model = StoredModel::small();
+    model.value = [](int tensor, int, int64_t element) {
+        return tensor == 2 && element == 5 ? 1e5F : 1.0F;
+    };
+    const auto source = open_tensor_source(*place.tree, model.save(*place.tree, place.root(), 2));
+    ExportOptions options = place.options();
+    options.dtype = DType::kF16;
+    std::string what;
+    CHECK(code_of([&] { (void)export_weights(*source, options); }, &what) == ExitCode::kInput);
+    CHECK_THAT(what, Catch::Contains("element 5 of `h.0.bias`"));
+    CHECK(fs::is_empty(place.out()));
+    options.dtype = DType::kBF16;
+    (void)export_weights(*source, options);
+}
+
+TEST_CASE("shards hold at most what was asked for, and the index names the file of each tensor") {
+    Place place;
+    StoredModel model = StoredModel::small();
+    model.checkpoint.tensors = {StoredModel::tensor("a", {10}), StoredModel::tensor("b", {10}),
+                                StoredModel::tensor("c", {30}), StoredModel::tensor("d", {5}),
+                                StoredModel::tensor("e", {5})};
+    const auto source = open_tensor_source(*place.tree, model.save(*place.tree, place.root(), 2));
+    ExportOptions options = place.options();
+    options.shard_max = Bytes{80};
+    const ExportReport report = export_weights(*source, options);
+    std::ifstream in(place.out() + "/model.safetensors.index.json");
+    const auto index = nlohmann::json::parse(in);
+    CHECK(index["metadata"]["total_size"] == 4 * 60);
+    // As huggingface_hub: a tensor larger than a shard has one of its own, the open one goes on.
+    const std::vector<std::pair<const char*, const char*>> expected_files = {
+        {"a", "model-00002-of-00003.safetensors"},
+        {"b", "model-00002-of-00003.safetensors"},
+        {"c", "model-00001-of-00003.safetensors"},
+        {"d", "model-00003-of-00003.safetensors"},
+        {"e", "model-00003-of-00003.safetensors"}};
+    for (const auto& [name, file] : expected_files) {
+        CHECK(index["weight_map"][name] == file);
+        CHECK(SafetensorsFile(place.out() + "/" + file).find(name) != nullptr);
+    }
+    CHECK(report.files.size() == 4);
+    // They are one model to whoever reads them.
+    const auto read = open_tensor_source(*place.tree, place.out());
+    CHECK(read->tensors().size() == 5);
+}
+
+TEST_CASE("an earlier model is never replaced unasked, and wholly when asked") {
+    Place place;
+    StoredModel model = StoredModel::small();
+    const auto source = open_tensor_source(*place.tree, model.save(*place.tree, place.root(), 2));
+    ExportOptions options = place.options();
+    options.shard_max = Bytes{64};
+    (void)export_weights(*source, options);
+    std::string what;
+    options.shard_max.reset();
+    CHECK(code_of([&] { (void)export_weights(*source, options); }, &what) == ExitCode::kInput);
+    CHECK_THAT(what, Catch::Contains("--force"));
+    options.force = true;
+    (void)export_weights(*source, options);
+    std::vector<std::string> files;
+    for (const auto& entry : fs::directory_iterator(place.out()))
+        files.push_back(entry.path().filename());
+    CHECK(files == std::vector<std::string>{"model.safetensors"});
+
+    options.out = place.folder.path() + "/one.safetensors";
+    CHECK(export_weights(*source, options).files == std::vector<std::string>{options.out});
+    options.force = false;
+    CHECK(code_of([&] { (void)export_weights(*source, options); }) == ExitCode::kInput);
+    options.out = "/proc/nowhere";
+    CHECK(code_of([&] { (void)export_weights(*source, options); }) == ExitCode::kDisk);
+}
+
+TEST_CASE("a byte that the disk has changed is found before anything is written") {
+    Place place;
+    StoredModel model = StoredModel::small();
+    const std::string folder = model.save(*place.tree, place.root(), 2);
+    const std::string path = folder + "/weights-00001-of-00002.safetensors";
+    const auto bytes = static_cast<int64_t>(fs::file_size(path));
+    {
+        std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+        file.seekp(bytes - 3);
+        const char changed = static_cast<char>(file.peek() ^ 1);
+        file.seekp(bytes - 3);
+        file.put(changed);
+    }
+    const auto source = open_tensor_source(*place.tree, folder);
+    std::string what;
+    CHECK(code_of([&] { (void)export_weights(*source, place.options()); }, &what) ==
+          ExitCode::kCheckpoint);
+    CHECK_THAT(what, Catch::Contains("weights-00001-of-00002.safetensors"));
+    CHECK(fs::is_empty(place.out()));
+}
+
+TEST_CASE("sizes of shards are read as huggingface_hub reads them") {
+    const std::vector<std::pair<const char*, int64_t>> good = {{"5GB", 5'000'000'000},
+                                                               {"500MB", 500'000'000},
+                                                               {"1.5KB", 1500},
+                                                               {"5GiB", int64_t{5} << 30},
+                                                               {"12", 12},
+                                                               {" 2 tb ", 2'000'000'000'000}};
+    for (const auto& [text, bytes] : good)
+        CHECK(parse_shard_bytes(text, "--max-shard-size").value == bytes);
+    for (const char* bad : {"", "GB", "-1GB", "0", "5XB", "nan", "1e300TB"}) {
+        INFO(bad);
+        CHECK(code_of([&] { (void)parse_shard_bytes(bad, "--max-shard-size"); }) ==
+              ExitCode::kUsage);
+    }
+}
+
+TEST_CASE("what belongs to a model beside its weights is copied byte for byte") {
+    Place place;
+    const std::string from = place.folder.path() + "/hf";
+    fs::create_directories(from);
+    fs::create_directories(place.out());
+    CHECK(code_of([&] { check_model_config(from); }) == ExitCode::kInput);
+    const std::string odd("{\"a\": 1}\r\n\0x", 12);
+    for (const char* name : {"config.json", "tokenizer.json", "tokenizer_config.json",
+                             "chat_template.jinja", "model.safetensors", "notes.txt"})
+        std::ofstream(from + "/" + name, std::ios::binary) << odd << name;
+    CHECK(copy_model_config(from, place.out()) ==
+          std::vector<std::string>{"chat_template.jinja", "config.json", "tokenizer.json",
+                                   "tokenizer_config.json"});
+    CHECK(place.folder.read("out/tokenizer.json") == odd + "tokenizer.json");
+}

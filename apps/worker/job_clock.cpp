@@ -17,16 +17,15 @@ constexpr std::chrono::seconds kFarewellMax{30};
 
 }  // namespace
 
-std::function<bool(Duration needed)> job_clock(int64_t limit_s) {
-    const auto now = WallClock::now();
-    auto end = now + std::chrono::seconds(limit_s);
+std::function<bool(Duration needed)> job_clock(int64_t limit_s, WallClock::time_point start) {
+    auto end = start + std::chrono::seconds(limit_s);
     if (limit_s == 0) {
         const char* const text = std::getenv("SLURM_JOB_END_TIME");
         const std::optional<int64_t> epoch_s = text ? parse_int(text) : std::nullopt;
         if (!epoch_s) return {};
         end = WallClock::time_point(std::chrono::seconds(*epoch_s));
     }
-    const auto farewell = std::min<WallClock::duration>(kFarewellMax, (end - now) / 10);
+    const auto farewell = std::min<WallClock::duration>(kFarewellMax, (end - start) / 10);
     return [end, farewell](Duration needed) {
         return WallClock::now() + std::chrono::duration_cast<WallClock::duration>(needed) +
                    farewell >

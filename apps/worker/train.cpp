@@ -314,6 +314,31 @@ class TrainRole {
         return asked[0] > 0;
     }
 
+    // All that outlives the training.
+    TrainerParts make_parts(ParameterState& state) {
+        TrainerParts parts;
+        parts.config = &setup_.config();
+        parts.info = &setup_.info;
+        parts.plan = &setup_.plan;
+        parts.state = &state;
+        parts.collectives = comm_.collectives.get();
+        parts.reporter = &reporter_;
+        if (checkpointer_) parts.checkpointer = &*checkpointer_;
+        if (saved_) parts.resumed = saved_->training();
+        if (offload_) parts.disk_traffic = [this] { return offload_->traffic(); };
+        if (setup_.plan_options.offload.adaptive) {
+            placement_.emplace(setup_, place_, *comm_.collectives);
+            parts.adapt = [this](const StepRun& run) { return placement_->after_step(run); };
+        }
+        if (!arguments_.output.empty())
+            parts.write_trace = [this](const std::string& json) { write_trace(json); };
+        parts.tokens_per_sample = setup_.data->train.tokens_per_sample();
+        parts.peak_tflops = gpu_.peak_tflops;
+        parts.time_is_over = job_clock(setup_.config().save.time_limit_s, start_);
+        parts.on_lane_start = [](Lane) {};
+        return parts;
+    }
+
     void train(const ZeroSlices& slices) {
         const RunConfig& config = setup_.config();
         const StepPlanOptions& plan = setup_.plan_options;
@@ -325,13 +350,10 @@ class TrainRole {
                      "evaluated and saved");
         const std::unique_ptr<ParameterState> state = make_state(slices);
         if (offload_ && first()) describe_offload();
-        TrainerParts parts;
-        if (saves()) {
+        if (saves())
             open_checkpointer(*state, buffers.drift() && environment_.world_size > 1 &&
                                           !config.broadcast_buffers);
-            parts.checkpointer = &*checkpointer_;
-        }
-        if (saved_) parts.resumed = saved_->training();
+        TrainerParts parts = make_parts(*state);
         saved_.reset();
         reader_.reset();
         keep_freed_memory();
@@ -346,13 +368,7 @@ class TrainRole {
              environment_.world_size, gpu_.device, /*read_losses_late=*/gpu_.device.is_cuda(),
              /*stop_on_nonfinite_loss=*/!config.precision.skip_nonfinite_steps});
         std::optional<Evaluator> evaluator;
-        parts.config = &config;
-        parts.info = &setup_.info;
-        parts.plan = &setup_.plan;
         parts.segments = &segments;
-        parts.state = state.get();
-        parts.collectives = comm_.collectives.get();
-        parts.reporter = &reporter_;
         parts.before_step = [&] {
             if (config.broadcast_buffers) buffers.broadcast();
         };
@@ -362,17 +378,6 @@ class TrainRole {
             parts.evaluate = [&] { return evaluator->run(); };
         }
         parts.data_waited = [&] { return loader.waited(); };
-        if (offload_) parts.disk_traffic = [&] { return offload_->traffic(); };
-        if (plan.offload.adaptive) {
-            placement_.emplace(setup_, place_, *comm_.collectives);
-            parts.adapt = [&](const StepRun& run) { return placement_->after_step(run); };
-        }
-        if (!arguments_.output.empty())
-            parts.write_trace = [this](const std::string& json) { write_trace(json); };
-        parts.tokens_per_sample = setup_.data->train.tokens_per_sample();
-        parts.peak_tflops = gpu_.peak_tflops;
-        parts.time_is_over = job_clock(config.save.time_limit_s);
-        parts.on_lane_start = [](Lane) {};
         const ComputeContext context(true, scalar_type_of(config.precision.compute),
                                      gpu_.device.type());
         Trainer trainer(std::move(parts));
@@ -493,6 +498,7 @@ class TrainRole {
         std::fflush(stdout);
     }
 
+    std::chrono::system_clock::time_point start_ = std::chrono::system_clock::now();
     TrainArguments arguments_;
     WorkerEnvironment environment_;
     Reporter& reporter_;

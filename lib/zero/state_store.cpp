@@ -554,26 +554,12 @@ const std::byte* StateStore::parameters_in_memory(int c) {
 
 void StateStore::copy_master(int bucket, float* base) {
     DSL_CHECK(format_.master, "there is no master copy");
-    for (const int c : chunks_of(bucket)) {
-        const auto i = static_cast<size_t>(c);
-        auto* const into = reinterpret_cast<std::byte*>(base);
-        if (resident_at_[i] >= 0) {
-            copy_out(c, reinterpret_cast<const std::byte*>(resident(c, master_)), 4, into);
-            continue;
-        }
-        if (chunk(c).kept_states) {
-            copy_out(c, home(c).data() + layouts_[i].master, 4, into);
-            continue;
-        }
-        if (const int k = slot_holding(c); k >= 0) {
-            copy_out(c, slot(k).data() + layouts_[i].master, 4, into);
-            continue;
-        }
-        if (layouts_[i].bytes == 0) continue;
-        const IoArena staging(Bytes{layouts_[i].bytes});
-        load(transfers(c, staging.bytes(), false));
-        copy_out(c, staging.bytes().data() + layouts_[i].master, 4, into);
-    }
+    for (const int c : chunks_of(bucket))
+        visit(c, [&](const ChunkView& view) {
+            if (chunk(c).range.numel > 0)
+                copy_out(c, reinterpret_cast<const std::byte*>(view.master), 4,
+                         reinterpret_cast<std::byte*>(base));
+        });
 }
 
 int64_t StateStore::kept_numel(bool StateChunk::*field) const {

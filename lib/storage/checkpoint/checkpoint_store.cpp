@@ -181,6 +181,28 @@ void CheckpointStore::put_in_place(const std::string& from, const std::string& t
     remove_or_warn(tree_, {"", true, {}}, old);
 }
 
+// A run has no step after this one: later ones are of a run that this one does not go on from, and
+// would pass for the newest. Nothing is lost, they have another place.
+void CheckpointStore::set_aside_later(int64_t step, const std::string& id) {
+    const std::string aside = fmt::format("{}/abandoned-{}", root_, id);
+    bool made = false;
+    for (const FolderEntry& entry : tree_.list(root_).value_or(std::vector<FolderEntry>{})) {
+        const auto parsed = parse_step_folder(entry.name);
+        if (!parsed || !entry.is_folder || parsed->kind != StepFolderKind::kCheckpoint ||
+            parsed->step <= step)
+            continue;
+        if (!made) tree_.make_folder(aside);
+        made = true;
+        tree_.rename(fmt::format("{}/{}", root_, entry.name),
+                     fmt::format("{}/{}", aside, entry.name));
+        log_warn("checkpoint", "{} is of a run that this one does not go on from: it is in {} now",
+                 printable(entry.name), printable(aside));
+    }
+    if (!made) return;
+    tree_.sync_folder(aside);
+    tree_.sync_folder(root_);
+}
+
 // A hint for people and scripts: what counts is list().
 void CheckpointStore::point_latest(const Checkpoint& checkpoint) {
     const std::string temporary = fmt::format("{}/latest.tmp-{}", root_, checkpoint.id);
@@ -218,6 +240,7 @@ std::string CheckpointStore::commit(const Checkpoint& checkpoint) {
              printable(from), fault);
     write_text(tree_, fmt::format("{}/{}", from, kManifestName), text);
     tree_.sync_folder(from);
+    set_aside_later(step, checkpoint.id);
     put_in_place(from, to, checkpoint.id);
     point_latest(checkpoint);
     remove_old(to);

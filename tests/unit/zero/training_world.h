@@ -21,91 +21,13 @@
 #include "metrics_keeper.h"
 #include "offload_files.h"
 #include "runtime/trainer.h"
+#include "saving_world.h"
 #include "support/script_module.h"
 #include "support/world.h"
+#include "training_case.h"
 #include "zero/zero_state.h"
 
 namespace dslaunch::testing {
-
-using Parameters = std::map<std::string, at::Tensor>;
-
-// `extra` is read only by micro batches whose first number is above 0.5; `gain` has one element,
-// fewer than there are ranks.
-inline const char* const kSmallText =
-    "def forward(self, x: Tensor, y: Tensor) -> Tensor:\n"
-    "    h = torch.tanh(torch.matmul(x, self.w1) + self.b1)\n"
-    "    if bool(x[0, 0] > 0.5):\n"
-    "        h = h + self.extra\n"
-    "    h = torch.tanh(torch.matmul(h * self.gain, self.w2))\n"
-    "    z = torch.matmul(h, self.w3)\n"
-    "    return ((z - y) * (z - y)).mean()\n";
-
-inline at::Tensor wave(std::vector<int64_t> shape, double start) {
-    int64_t numel = 1;
-    for (const int64_t extent : shape) numel *= extent;
-    return (at::arange(numel, at::kDouble) * 3.0 + start).sin().view(shape).to(at::kFloat);
-}
-
-inline test::NamedTensors initial_parameters() {
-    return {{"w1", wave({7, 20}, 0.1) * 0.5},  {"b1", wave({20}, 0.2) * 0.1},
-            {"extra", wave({20}, 0.3)},        {"gain", at::ones({1}) * 0.9},
-            {"w2", wave({20, 17}, 0.4) * 0.4}, {"w3", wave({17, 3}, 0.5) * 0.5}};
-}
-
-inline std::vector<c10::IValue> small_batch(int64_t micro_batch) {
-    return {wave({2, 7}, 1.0 + 31.0 * static_cast<double>(micro_batch)),
-            wave({2, 3}, 2.0 + 17.0 * static_cast<double>(micro_batch))};
-}
-
-// What a job trains: a model, how its graph is made, and its micro batches by number; micro step a
-// of A in step s has number (s * A + a) * ranks + rank.
-struct TrainedModel {
-    Model model;
-    LowerOptions lower;
-    std::function<std::vector<c10::IValue>(const SegmentedModel&, int64_t micro_batch)> batch;
-};
-
-inline TrainedModel small_model() {
-    return {test::script_model(kSmallText, initial_parameters()),
-            {},
-            [](const SegmentedModel&, int64_t micro_batch) { return small_batch(micro_batch); }};
-}
-
-struct TrainingCase {
-    std::string name;
-    std::vector<int> node_sizes = {1};
-    OptimizerConfig optimizer = {};
-    int64_t accumulation = 1;
-    double clipping = 0;
-    bool micro_step = false;  // communication.reduce
-    bool fused = false;
-    int64_t bucket_numel_max = 1 << 20;
-    int64_t bucket_numel_min = 1;
-    int64_t segments = 3;
-    int64_t recompute_groups = 0;
-    int64_t steps = 6;
-    int stage = 0;
-    ShardBy shard = ShardBy::kFlat;
-    int64_t block_numel = 16;  // far below the real one, so that small parameters are cut
-    int64_t persistent_numel_max = 0;
-    PrecisionConfig precision = {};
-    GatherLimits gather = {};
-    std::function<TrainedModel()> make_model = small_model;
-    bool losses_late = false;  // SegmentRunnerOptions::read_losses_late
-    OffloadPlan offload = {};
-    KeptAfter kept_after = {};
-    FileTree* tree = nullptr;  // null: nothing is saved or resumed
-    std::string root = {};     // of what is saved
-    SaveConfig save = {};
-    std::string resume_from = {};  // step folder
-    bool save_untrained = false;   // at once what was resumed from, though no step is left
-
-    [[nodiscard]] int world_size() const {
-        int ranks = 0;
-        for (const int size : node_sizes) ranks += size;
-        return ranks;
-    }
-};
 
 struct RankOutcome {
     Parameters parameters;  // all of the model's
@@ -122,35 +44,6 @@ struct RankOutcome {
         for (const nlohmann::json& line : metrics)
             values.push_back(line.at("loss").is_null() ? NAN : line.at("loss").get<double>());
         return values;
-    }
-};
-
-// What every rank builds equally. On a device, frozen parameters have no place in the layout.
-struct TrainingSetup {
-    TrainedModel trained;
-    SegmentedModel segmented;
-    ModelInfo info;
-    FlatLayout layout;
-    Partition partition;
-
-    explicit TrainingSetup(const TrainingCase& job, bool frozen = true)
-        : trained(lowered_for(job)),
-          segmented(SegmentedModel::make(trained.model, trained.lower, job.segments)),
-          info(measure(segmented, on_device(batch(0), trained.lower.device))),
-          layout(make_flat_layout(info, {job.bucket_numel_max, job.bucket_numel_min, frozen,
-                                         job.persistent_numel_max, job.block_numel})),
-          partition(make_partition(layout, info, job.shard, job.world_size())) {}
-
-    [[nodiscard]] std::vector<c10::IValue> batch(int64_t micro_batch) const {
-        return trained.batch(segmented, micro_batch);
-    }
-    [[nodiscard]] Model& model() { return trained.model; }
-
-  private:
-    static TrainedModel lowered_for(const TrainingCase& job) {
-        TrainedModel trained = job.make_model();
-        trained.lower.compute_dtype = scalar_type_of(job.precision.compute);
-        return trained;
     }
 };
 
@@ -261,47 +154,6 @@ inline void collect_tensors(TrainingSetup& setup, const std::vector<int64_t>& sl
         const auto parameter = static_cast<size_t>(setup.layout.slices[i].parameter);
         outcome.updates[setup.model().parameters()[parameter].name] = slice_steps[i];
     }
-}
-
-// What a rank resumes from; empty where it starts anew.
-struct Resumed {
-    std::optional<CheckpointReader> reader;
-    std::optional<SavedState> saved;
-    TrainingState training;
-
-    Resumed(const TrainingCase& job, TrainingSetup& setup, const Topology& topology) {
-        if (job.resume_from.empty()) return;
-        reader.emplace(*job.tree, job.resume_from);
-        saved.emplace(*reader, setup.model(), ShardOptimizer::state_names(job.optimizer));
-        std::vector<int> untrained;
-        for (int i = 0; i < std::ssize(setup.model().parameters()); ++i) {
-            const int slice = setup.layout.slice_of(i);
-            if (slice < 0 || slice >= setup.layout.trained_slices) untrained.push_back(i);
-        }
-        saved->restore_untrained(untrained, topology.rank(), topology.world_size());
-        training = saved->training();
-    }
-};
-
-inline std::unique_ptr<Checkpointer> checkpointer_for(const TrainingCase& job,
-                                                      const TrainingSetup& setup,
-                                                      ParameterState& state,
-                                                      Collectives& collectives) {
-    if (job.tree == nullptr) return nullptr;
-    CheckpointerParts parts;
-    parts.tree = job.tree;
-    parts.root = job.root;
-    parts.keep = job.save.keep;
-    parts.goes_on = job.save.goes_on;
-    parts.model = &setup.trained.model;
-    parts.state = &state;
-    parts.collectives = &collectives;
-    parts.own_buffers = collectives.topology().world_size() > 1;
-    parts.about.zero_stage = job.stage;
-    parts.about.states = ShardOptimizer::state_names(job.optimizer);
-    parts.about.optimizer = ShardOptimizer::name(job.optimizer);
-    parts.about.config_json = "{}";
-    return std::make_unique<Checkpointer>(std::move(parts));
 }
 
 inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,

@@ -30,6 +30,28 @@ std::string message_of(const std::function<void()>& work) {
 
 }  // namespace
 
+TEST_CASE("later steps of a run that is not gone on from move out of the way") {
+    MemoryTree tree;
+    const std::string root = "/out/checkpoints";
+    {
+        CheckpointStore first(tree, root, 0);
+        for (const int64_t step : {10, 20, 30}) save(tree, first, step, fmt::format("a{}", step));
+    }
+    CheckpointStore second(tree, root, 2);
+    save(tree, second, 15, "b15");
+    const auto stored = second.list();
+    REQUIRE(stored.size() == 2);
+    CHECK(stored[0].step == 15);
+    CHECK(stored[1].step == 10);
+    CHECK(names_in(tree, root + "/abandoned-b15") ==
+          std::vector<std::string>{"step-20", "step-30"});
+    CHECK(fault_in(tree, root + "/abandoned-b15/step-30").empty());
+    save(tree, second, 20, "b20");
+    CHECK(second.list().front().step == 20);
+    CHECK(names_in(tree, root + "/abandoned-b15") ==
+          std::vector<std::string>{"step-20", "step-30"});
+}
+
 TEST_CASE("a checkpoint that was saved reads back, on a disk and in memory") {
     const TemporaryFolder folder;
     const auto disk = make_disk_tree();

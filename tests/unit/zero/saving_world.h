@@ -1,0 +1,54 @@
+// What a rank of a test saves with, and resumes from.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "runtime/saved_state.h"
+#include "training_case.h"
+
+namespace dslaunch::testing {
+
+// What a rank resumes from; empty where it starts anew.
+struct Resumed {
+    std::optional<CheckpointReader> reader;
+    std::optional<SavedState> saved;
+    TrainingState training;
+
+    Resumed(const TrainingCase& job, TrainingSetup& setup, const Topology& topology) {
+        if (job.resume_from.empty()) return;
+        reader.emplace(*job.tree, job.resume_from);
+        saved.emplace(*reader, setup.model(), ShardOptimizer::state_names(job.optimizer));
+        std::vector<int> untrained;
+        for (int i = 0; i < std::ssize(setup.model().parameters()); ++i) {
+            const int slice = setup.layout.slice_of(i);
+            if (slice < 0 || slice >= setup.layout.trained_slices) untrained.push_back(i);
+        }
+        saved->restore_untrained(untrained, topology.rank(), topology.world_size());
+        training = saved->training();
+    }
+};
+
+inline std::unique_ptr<Checkpointer> checkpointer_for(const TrainingCase& job,
+                                                      const TrainingSetup& setup,
+                                                      ParameterState& state,
+                                                      Collectives& collectives) {
+    if (job.tree == nullptr) return nullptr;
+    CheckpointerParts parts;
+    parts.tree = job.tree;
+    parts.root = job.root;
+    parts.keep = job.save.keep;
+    parts.goes_on = job.save.goes_on;
+    parts.model = &setup.trained.model;
+    parts.state = &state;
+    parts.collectives = &collectives;
+    parts.own_buffers = collectives.topology().world_size() > 1;
+    parts.about.zero_stage = job.stage;
+    parts.about.states = ShardOptimizer::state_names(job.optimizer);
+    parts.about.optimizer = ShardOptimizer::name(job.optimizer);
+    parts.about.config_json = "{}";
+    return std::make_unique<Checkpointer>(std::move(parts));
+}
+
+}  // namespace dslaunch::testing

@@ -1,0 +1,131 @@
+// What a test trains: a model, by default a small one, the job's shape, and what every rank builds
+// of them.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "forced_placement.h"
+#include "graph/device_rewrite.h"
+#include "graph/measure.h"
+#include "graph/precision.h"
+#include "runtime/checkpointer.h"
+#include "support/script_module.h"
+#include "zero/zero_state.h"
+
+namespace dslaunch::testing {
+
+using Parameters = std::map<std::string, at::Tensor>;
+
+// `extra` is read only by micro batches whose first number is above 0.5; `gain` has one element,
+// fewer than there are ranks.
+inline const char* const kSmallText =
+    "def forward(self, x: Tensor, y: Tensor) -> Tensor:\n"
+    "    h = torch.tanh(torch.matmul(x, self.w1) + self.b1)\n"
+    "    if bool(x[0, 0] > 0.5):\n"
+    "        h = h + self.extra\n"
+    "    h = torch.tanh(torch.matmul(h * self.gain, self.w2))\n"
+    "    z = torch.matmul(h, self.w3)\n"
+    "    return ((z - y) * (z - y)).mean()\n";
+
+inline at::Tensor wave(std::vector<int64_t> shape, double start) {
+    int64_t numel = 1;
+    for (const int64_t extent : shape) numel *= extent;
+    return (at::arange(numel, at::kDouble) * 3.0 + start).sin().view(shape).to(at::kFloat);
+}
+
+inline test::NamedTensors initial_parameters() {
+    return {{"w1", wave({7, 20}, 0.1) * 0.5},  {"b1", wave({20}, 0.2) * 0.1},
+            {"extra", wave({20}, 0.3)},        {"gain", at::ones({1}) * 0.9},
+            {"w2", wave({20, 17}, 0.4) * 0.4}, {"w3", wave({17, 3}, 0.5) * 0.5}};
+}
+
+inline std::vector<c10::IValue> small_batch(int64_t micro_batch) {
+    return {wave({2, 7}, 1.0 + 31.0 * static_cast<double>(micro_batch)),
+            wave({2, 3}, 2.0 + 17.0 * static_cast<double>(micro_batch))};
+}
+
+// What a job trains: a model, how its graph is made, and its micro batches by number; micro step a
+// of A in step s has number (s * A + a) * ranks + rank.
+struct TrainedModel {
+    Model model;
+    LowerOptions lower;
+    std::function<std::vector<c10::IValue>(const SegmentedModel&, int64_t micro_batch)> batch;
+};
+
+inline TrainedModel small_model() {
+    return {test::script_model(kSmallText, initial_parameters()),
+            {},
+            [](const SegmentedModel&, int64_t micro_batch) { return small_batch(micro_batch); }};
+}
+
+struct TrainingCase {
+    std::string name;
+    std::vector<int> node_sizes = {1};
+    OptimizerConfig optimizer = {};
+    int64_t accumulation = 1;
+    double clipping = 0;
+    bool micro_step = false;  // communication.reduce
+    bool fused = false;
+    int64_t bucket_numel_max = 1 << 20;
+    int64_t bucket_numel_min = 1;
+    int64_t segments = 3;
+    int64_t recompute_groups = 0;
+    int64_t steps = 6;
+    int stage = 0;
+    ShardBy shard = ShardBy::kFlat;
+    int64_t block_numel = 16;  // far below the real one, so that small parameters are cut
+    int64_t persistent_numel_max = 0;
+    PrecisionConfig precision = {};
+    GatherLimits gather = {};
+    std::function<TrainedModel()> make_model = small_model;
+    bool losses_late = false;  // SegmentRunnerOptions::read_losses_late
+    OffloadPlan offload = {};
+    KeptAfter kept_after = {};
+    FileTree* tree = nullptr;  // null: nothing is saved or resumed
+    std::string root = {};     // of what is saved
+    SaveConfig save = {};
+    std::string resume_from = {};  // step folder
+    bool save_untrained = false;   // at once what was resumed from, though no step is left
+
+    [[nodiscard]] int world_size() const {
+        int ranks = 0;
+        for (const int size : node_sizes) ranks += size;
+        return ranks;
+    }
+};
+
+// What every rank builds equally. On a device, frozen parameters have no place in the layout.
+struct TrainingSetup {
+    TrainedModel trained;
+    SegmentedModel segmented;
+    ModelInfo info;
+    FlatLayout layout;
+    Partition partition;
+
+    explicit TrainingSetup(const TrainingCase& job, bool frozen = true)
+        : trained(lowered_for(job)),
+          segmented(SegmentedModel::make(trained.model, trained.lower, job.segments)),
+          info(measure(segmented, on_device(batch(0), trained.lower.device))),
+          layout(make_flat_layout(info, {job.bucket_numel_max, job.bucket_numel_min, frozen,
+                                         job.persistent_numel_max, job.block_numel})),
+          partition(make_partition(layout, info, job.shard, job.world_size())) {}
+
+    [[nodiscard]] std::vector<c10::IValue> batch(int64_t micro_batch) const {
+        return trained.batch(segmented, micro_batch);
+    }
+    [[nodiscard]] Model& model() { return trained.model; }
+
+  private:
+    static TrainedModel lowered_for(const TrainingCase& job) {
+        TrainedModel trained = job.make_model();
+        trained.lower.compute_dtype = scalar_type_of(job.precision.compute);
+        return trained;
+    }
+};
+
+}  // namespace dslaunch::testing

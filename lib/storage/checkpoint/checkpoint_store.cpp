@@ -184,23 +184,19 @@ void CheckpointStore::put_in_place(const std::string& from, const std::string& t
 // A run has no step after this one: later ones are of a run that this one does not go on from, and
 // would pass for the newest. Nothing is lost, they have another place.
 void CheckpointStore::set_aside_later(int64_t step, const std::string& id) {
-    const std::string aside = fmt::format("{}/abandoned-{}", root_, id);
-    bool made = false;
+    bool moved = false;
     for (const FolderEntry& entry : tree_.list(root_).value_or(std::vector<FolderEntry>{})) {
         const auto parsed = parse_step_folder(entry.name);
         if (!parsed || !entry.is_folder || parsed->kind != StepFolderKind::kCheckpoint ||
             parsed->step <= step)
             continue;
-        if (!made) tree_.make_folder(aside);
-        made = true;
-        tree_.rename(fmt::format("{}/{}", root_, entry.name),
-                     fmt::format("{}/{}", aside, entry.name));
-        log_warn("checkpoint", "{} is of a run that this one does not go on from: it is in {} now",
-                 printable(entry.name), printable(aside));
+        const std::string aside = fmt::format("abandoned-{}-{}", id, entry.name);
+        tree_.rename(fmt::format("{}/{}", root_, entry.name), fmt::format("{}/{}", root_, aside));
+        log_warn("checkpoint", "{}/{} is of a run that this one does not go on from: it is {} now",
+                 printable(root_), entry.name, aside);
+        moved = true;
     }
-    if (!made) return;
-    tree_.sync_folder(aside);
-    tree_.sync_folder(root_);
+    if (moved) tree_.sync_folder(root_);
 }
 
 // A hint for people and scripts: what counts is list().

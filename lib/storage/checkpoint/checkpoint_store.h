@@ -37,9 +37,9 @@ class CheckpointStore {
     // ID: of this save, [0-9a-z-].
     [[nodiscard]] std::string begin(int64_t step, const std::string& id, Bytes need);
     // All files are durable: makes them a checkpoint, lets `latest` name it, and removes what
-    // retention lets go. Later steps, which another run has left there, move to ROOT/abandoned-ID.
-    // Returns its folder, ROOT/step-N. A checkpoint of the same step is replaced. Throws
-    // Error{kDisk}; the save then counts only if it is listed as complete.
+    // retention lets go. Later steps, which another run has left there, become
+    // ROOT/abandoned-ID-step-M. Returns its folder, ROOT/step-N. A checkpoint of the same step is
+    // replaced. Throws Error{kDisk}; the save then counts only if it is listed as complete.
     std::string commit(const Checkpoint& checkpoint);
     // Removes the folder of a save that failed; what cannot be removed stays for the next begin().
     void abandon(int64_t step, const std::string& id) noexcept;

@@ -308,6 +308,7 @@ constexpr OptionRow kRows[] = {
     {"loss", kValue, Group::kTraining, "NAME", "cross_entropy, mse, l1 or bce_with_logits, for a model that returns no loss", [](O& o, V& v) { set_text(o, "dslaunch.loss.name", v); }},
     {"output,o", kValue, Group::kReport, "DIR", "run.json and logs; for a .pt also metrics.jsonl, checkpoints, the trained weights", [](O& o, V& v) { o.output = v; }},
     {"save-interval", kValue, Group::kTraining, "N", "steps between checkpoints, 0: only at the end", [](O& o, V& v) { set_number(o, "dslaunch.save.interval", v, 0); }},
+    {"save-via", kValue, Group::kTraining, "WHERE", "rank0: hosts share no file system, checkpoints go to rank 0's disk", [](O& o, V& v) { o.set.push_back("dslaunch.save.via=" + v); }},
     {"time-limit", kValue, Group::kTraining, "SECONDS", "save and end before the job is so old; default: when Slurm ends it", [](O& o, V& v) { set_number(o, "dslaunch.save.time_limit", v, 1); }},
     {"keep", kValue, Group::kTraining, "N", "checkpoints kept, 0: all", [](O& o, V& v) { set_number(o, "dslaunch.save.keep", v, 0); }},
     {"timeout", kValue, Group::kTraining, "SECONDS", "the longest that a rank waits for another before the job ends as hung, default 300", set_timeout},
@@ -346,7 +347,6 @@ constexpr OptionRow kRows[] = {
 
     {"autotuning", kValue, Group::kRefused, "", "autotuning is not available yet; see `dslaunch plan` for memory and costs"},
     {"venv-script", kValue, Group::kRefused, "", "no shell runs on the hosts; give --env PATH=... or name the environment's python as TARGET"},
-    {"save-via", kValue, Group::kRefused, "", "saving through rank 0 is not available yet; put --output on a file system that all nodes share"},
     {"rdzv-conf", kValue, Group::kRefused, "", "dslaunch brings its own rendezvous, which has no such settings"},
     {"role", kValue, Group::kRefused, "", "all workers have one role"},
     {"monitor-interval", kValue, Group::kRefused, "", "dslaunch does not poll: it learns of a dead rank at once"},

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "launch/machine_name.h"
+#include "runtime/relay_files.h"
 #include "storage/checkpoint/checkpoint_store.h"
 
 namespace dslaunch {
@@ -58,16 +59,20 @@ struct Opened {
     std::string fault;  // what is wrong with it, on whichever rank; the same on all
 };
 
-Opened open_and_verify(FileTree& tree, Collectives& collectives, const std::string& folder) {
+// READERS: ranks that see the folder.
+Opened open_and_verify(FileTree& tree, Collectives& collectives, const std::string& folder,
+                       int readers) {
     Opened opened;
     std::string fault;
+    const int rank = collectives.topology().rank();
     try {
-        opened.reader = std::make_unique<CheckpointReader>(tree, folder);
-        const auto ranks = static_cast<size_t>(collectives.topology().world_size());
-        const size_t files = opened.reader->checkpoint().files.size();
-        for (auto f = static_cast<size_t>(collectives.topology().rank());
-             f < files && fault.empty(); f += ranks)
-            fault = opened.reader->verify_file(f);
+        if (rank < readers) {
+            opened.reader = std::make_unique<CheckpointReader>(tree, folder);
+            const size_t files = opened.reader->checkpoint().files.size();
+            for (auto f = static_cast<size_t>(rank); f < files && fault.empty();
+                 f += static_cast<size_t>(readers))
+                fault = opened.reader->verify_file(f);
+        }
     } catch (const Error& error) {
         fault = error.what();
     }
@@ -78,6 +83,10 @@ Opened open_and_verify(FileTree& tree, Collectives& collectives, const std::stri
 }
 
 }  // namespace
+
+std::string resume_copy(const std::string& output) {
+    return output + "/checkpoints/resume.copy";
+}
 
 std::unique_ptr<CheckpointReader> find_resume(FileTree& tree, Collectives& collectives,
                                               const ResumeRequest& request) {
@@ -103,7 +112,9 @@ std::unique_ptr<CheckpointReader> find_resume(FileTree& tree, Collectives& colle
         const size_t end = found.find('\n');
         const std::string folder = found.substr(0, end);
         found = end == std::string::npos ? "" : found.substr(end + 1);
-        Opened opened = open_and_verify(tree, collectives, folder);
+        const Topology& topology = collectives.topology();
+        const int readers = request.via_first ? topology.node_sizes.front() : topology.world_size();
+        Opened opened = open_and_verify(tree, collectives, folder, readers);
         const bool whole = opened.fault.empty();
         if (offering && whole)
             fail(ExitCode::kCheckpoint,
@@ -111,7 +122,12 @@ std::unique_ptr<CheckpointReader> find_resume(FileTree& tree, Collectives& colle
                  folder, folder);
         if (whole) {
             if (first) CheckpointReader::mark_verified(tree, *opened.reader);
-            return std::move(opened.reader);
+            if (!request.via_first) return std::move(opened.reader);
+            const std::string copy = resume_copy(request.output);
+            if (topology.node_rank > 0 && topology.local_rank == 0) tree.remove_folder(copy);
+            bring_to_all(tree, collectives, folder, copy);
+            if (topology.node_rank == 0) return std::move(opened.reader);
+            return std::make_unique<CheckpointReader>(tree, copy);
         }
         if (first) log_warn("checkpoint", "{} is passed over: {}", folder, opened.fault);
         if (damage.empty()) damage = opened.fault;
@@ -163,7 +179,9 @@ void require_shared_folder(FileTree& tree, Collectives& collectives, const std::
         if (!blind[rank].empty())
             fail(ExitCode::kSetup,
                  "rank {} on host {} does not see what rank 0 writes below {}: checkpoints need "
-                 "one file system that all hosts share; name one with --output",
+                 "one file system that all hosts share: name one with --output, or let rank 0's "
+                 "disk "
+                 "have them with --save-via rank0",
                  rank, blind[rank], folder);
 }
 

@@ -16,7 +16,11 @@ struct ResumeRequest {
     std::string from;
     std::string output;      // of the run
     bool restarted = false;  // the job has run before under this launcher: its own go first
+    bool via_first = false;  // hosts share no file system: what rank 0 has comes to the others
 };
+
+// Where a checkpoint of rank 0's is copied to on hosts that do not see it.
+[[nodiscard]] std::string resume_copy(const std::string& output);
 
 // By all ranks; null: training starts anew, which rank 0 tells where one was looked for. Every byte
 // is read and compared with its checksums, shared out among the ranks. A damaged one is passed over

@@ -195,7 +195,8 @@ class TrainRole {
             environment_, std::move(arena),
             std::chrono::milliseconds(static_cast<int64_t>(arguments_.timeout_s * 1e3)));
         compare_plans(*comm_.collectives, setup_.plan);
-        if (saves()) require_shared_folder(*files_, *comm_.collectives, arguments_.output);
+        if (saves() && !via_rank0())
+            require_shared_folder(*files_, *comm_.collectives, arguments_.output);
         resume();
         heartbeats.reset();
         train(slices);
@@ -244,11 +245,15 @@ class TrainRole {
     }
 
     [[nodiscard]] bool saves() const { return !arguments_.output.empty(); }
+    // With one host there is nothing to bring to it.
+    [[nodiscard]] bool via_rank0() const {
+        return saves() && setup_.config().save.via_rank0 && place_.node_count() > 1;
+    }
 
     void resume() {
-        reader_ =
-            find_resume(*files_, *comm_.collectives,
-                        {arguments_.resume, arguments_.output, environment_.restart_count > 0});
+        reader_ = find_resume(
+            *files_, *comm_.collectives,
+            {arguments_.resume, arguments_.output, environment_.restart_count > 0, via_rank0()});
         if (reader_ == nullptr) return;
         saved_.emplace(*reader_, *setup_.model,
                        ShardOptimizer::state_names(setup_.config().optimizer));
@@ -297,6 +302,7 @@ class TrainRole {
         parts.root = arguments_.output + "/checkpoints";
         parts.keep = save.keep;
         parts.goes_on = save.goes_on;
+        parts.via_first = via_rank0();
         parts.model = setup_.model.get();
         parts.state = &state;
         parts.collectives = comm_.collectives.get();
@@ -356,6 +362,8 @@ class TrainRole {
         TrainerParts parts = make_parts(*state);
         saved_.reset();
         reader_.reset();
+        if (via_rank0() && place_.node_rank > 0 && place_.local_rank == 0)
+            files_->remove_folder(resume_copy(arguments_.output));
         keep_freed_memory();
         BatchLoader loader(setup_.data->train,
                            {config.batch, environment_.rank, config.seed, config.data.shuffle,

@@ -186,6 +186,7 @@ void Resolver::training() {
     run.save.keep = take_integer("dslaunch.save.keep");
     run.save.async = take_bool("dslaunch.save.async");
     run.save.goes_on = take_text("dslaunch.save.on_error") == "continue";
+    run.save.via_rank0 = take_text("dslaunch.save.via") == "rank0";
     run.save.time_limit_s = take_integer("dslaunch.save.time_limit");
     run.eval_interval = take_integer("dslaunch.eval_interval");
     run.trace_step = take_integer("dslaunch.trace_step");

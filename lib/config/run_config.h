@@ -118,6 +118,7 @@ struct SaveConfig {
     int64_t keep = 0;          // checkpoints kept, 0: all
     bool async = true;         // written while training goes on
     bool goes_on = false;      // training, after a save that failed
+    bool via_rank0 = false;    // hosts share no file system: rank 0's disk gets all files
     int64_t time_limit_s = 0;  // of the job, from its start: it saves and ends before, 0: none
 
     bool operator==(const SaveConfig&) const = default;

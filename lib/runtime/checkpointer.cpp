@@ -15,6 +15,7 @@
 #include "base/wire.h"
 #include "graph/memory_order.h"
 #include "graph/precision.h"
+#include "runtime/relay_files.h"
 
 namespace dslaunch {
 
@@ -197,6 +198,27 @@ bool Checkpointer::open_folder(Save& save) {
     const size_t dot = answer.find('.', 1);
     save.checkpoint.id = answer.substr(1, dot - 1);
     save.folder = answer.substr(dot + 1);
+    return !parts_.via_first || open_own_folder(save, Bytes{own});
+}
+
+// Where hosts share no file system each has the folder on its own disk, until rank 0 has the files.
+bool Checkpointer::open_own_folder(Save& save, Bytes own) {
+    const Topology& topology = parts_.collectives->topology();
+    std::string failure;
+    if (topology.node_rank > 0 && topology.local_rank == 0) {
+        const Bytes of_host{own.value * topology.local_world_size()};
+        try {
+            static_cast<void>(
+                store_.begin(save.checkpoint.training.step, save.checkpoint.id, of_host));
+        } catch (const Error& error) {
+            failure = error.what();
+        }
+    }
+    for (const std::string& one : parts_.collectives->all_gather(failure)) {
+        if (one.empty()) continue;
+        give_up(one);
+        return false;
+    }
     return true;
 }
 
@@ -287,6 +309,11 @@ void Checkpointer::advance(std::span<const SavePhase> ranks) {
     if (!any(SavePhase::kWritten)) return;
     if (thread_.joinable()) thread_.join();
     parts_.state->set_guard(nullptr);
+    if (parts_.via_first) {
+        const std::string why =
+            bring_to_first(*parts_.tree, *parts_.collectives, save_->folder, save_->files);
+        if (!why.empty()) return give_up(why);
+    }
     WireWriter writer;
     writer.u32(static_cast<uint32_t>(save_->files.size()));
     for (const CheckpointFile& file : save_->files) writer.string(encode(file));

@@ -32,9 +32,10 @@ enum class SavePhase : uint8_t { kIdle, kWriting, kWritten, kCommitting, kCommit
 
 struct CheckpointerParts {
     FileTree* tree = nullptr;
-    std::string root;      // of step folders
-    int64_t keep = 0;      // as CheckpointStore
-    bool goes_on = false;  // after a save that failed; else it ends the run
+    std::string root;        // of step folders
+    int64_t keep = 0;        // as CheckpointStore
+    bool goes_on = false;    // after a save that failed; else it ends the run
+    bool via_first = false;  // hosts share no file system: rank 0's disk gets all files
     const Model* model = nullptr;
     ParameterState* state = nullptr;
     Collectives* collectives = nullptr;
@@ -81,6 +82,7 @@ class Checkpointer {
     void add_tensors(Save& save) const;
     void add_untrained(Save& save) const;
     [[nodiscard]] bool open_folder(Save& save);
+    [[nodiscard]] bool open_own_folder(Save& save, Bytes own);
     void open_writers(Save& save) const;
     void write_disk_units(Save& save);
     void write_part(Save& save);

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "fixture_world.h"
+#include "runtime/relay_files.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 
@@ -111,39 +112,55 @@ class SlowSink final : public FileSink {
     std::chrono::microseconds delay_;
 };
 
-class SlowTree final : public FileTree {
+// Another tree's files below a folder of it; slow, or failing, where a test wants that.
+class TestTree final : public FileTree {
   public:
-    explicit SlowTree(FileTree& tree) : tree_(tree) {}
+    explicit TestTree(FileTree& tree, std::string below = "")
+        : tree_(tree), below_(std::move(below)) {}
     std::chrono::microseconds delay{0};
     std::atomic<int> creates_that_fail{0};
 
-    void make_folder(const std::string& path) override { tree_.make_folder(path); }
+    void make_folder(const std::string& path) override { tree_.make_folder(below_ + path); }
     std::unique_ptr<FileSink> create(const std::string& path, Bytes bytes) override {
         if (path.find(".safetensors") != std::string::npos && creates_that_fail > 0) {
             --creates_that_fail;
             fail(ExitCode::kDisk, "{}: no room", path);
         }
-        return std::make_unique<SlowSink>(tree_.create(path, bytes), delay);
+        return std::make_unique<SlowSink>(tree_.create(below_ + path, bytes), delay);
     }
     std::unique_ptr<FileView> open(const std::string& path) const override {
-        return tree_.open(path);
+        return tree_.open(below_ + path);
     }
     std::optional<std::vector<FolderEntry>> list(const std::string& folder) const override {
-        return tree_.list(folder);
+        return tree_.list(below_ + folder);
     }
-    void rename(const std::string& from, const std::string& to) override { tree_.rename(from, to); }
+    void rename(const std::string& from, const std::string& to) override {
+        tree_.rename(below_ + from, below_ + to);
+    }
     bool exchange(const std::string& a, const std::string& b) override {
-        return tree_.exchange(a, b);
+        return tree_.exchange(below_ + a, below_ + b);
     }
-    std::unique_ptr<FileLock> lock(const std::string& path) override { return tree_.lock(path); }
-    void sync_folder(const std::string& folder) override { tree_.sync_folder(folder); }
-    void remove_file(const std::string& path) override { tree_.remove_file(path); }
-    void remove_folder(const std::string& path) override { tree_.remove_folder(path); }
-    Bytes free_room(const std::string& folder) const override { return tree_.free_room(folder); }
+    std::unique_ptr<FileLock> lock(const std::string& path) override {
+        return tree_.lock(below_ + path);
+    }
+    void sync_folder(const std::string& folder) override { tree_.sync_folder(below_ + folder); }
+    void remove_file(const std::string& path) override { tree_.remove_file(below_ + path); }
+    void remove_folder(const std::string& path) override { tree_.remove_folder(below_ + path); }
+    Bytes free_room(const std::string& folder) const override {
+        return tree_.free_room(below_ + folder);
+    }
 
   private:
     FileTree& tree_;
+    std::string below_;
 };
+
+std::vector<std::string> folders_in(const FileTree& tree, const std::string& root) {
+    std::vector<std::string> names;
+    for (const FolderEntry& entry : tree.list(root).value_or(std::vector<FolderEntry>{}))
+        if (entry.is_folder) names.push_back(entry.name);
+    return names;
+}
 
 bool same_run(const RankOutcome& a, const RankOutcome& b) {
     for (const auto& [name, tensor] : a.parameters)
@@ -250,7 +267,7 @@ TEST_CASE("a run that ends and resumes has the bits of one that does not") {
 TEST_CASE("what is saved while training goes on is the state of its step") {
     const test::TemporaryFolder folder;
     const std::unique_ptr<FileTree> disk = make_disk_tree();
-    SlowTree tree(*disk);
+    TestTree tree(*disk);
     for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {2, 1}})
         for (const int stage : {0, 1, 3})
             for (const bool offload : {false, true}) {
@@ -279,7 +296,7 @@ TEST_CASE("what is saved while training goes on is the state of its step") {
 TEST_CASE("a save that fails ends the run, or does not, and is gone") {
     const test::TemporaryFolder folder;
     const std::unique_ptr<FileTree> disk = make_disk_tree();
-    SlowTree tree(*disk);
+    TestTree tree(*disk);
     TrainingCase job = saved_case({2}, 1, tree);
     job.steps = 6;
     job.save.interval = 2;
@@ -290,10 +307,41 @@ TEST_CASE("a save that fails ends the run, or does not, and is gone") {
     tree.creates_that_fail = 1;
     job.save.goes_on = true;
     CHECK_NOTHROW(testing::train_world(job));
-    std::vector<std::string> names;
-    for (const FolderEntry& entry : tree.list(job.root).value_or(std::vector<FolderEntry>{}))
-        if (entry.is_folder) names.push_back(entry.name);
-    CHECK(names == std::vector<std::string>{"step-4", "step-6"});
+    CHECK(folders_in(tree, job.root) == std::vector<std::string>{"step-4", "step-6"});
+}
+
+TEST_CASE("hosts that share no file system save to the first one's disk, and read from it") {
+    const test::TemporaryFolder folder;
+    const std::unique_ptr<FileTree> disk = make_disk_tree();
+    std::vector<std::unique_ptr<TestTree>> trees;
+    for (const char* host : {"/first", "/second", "/third"}) {
+        disk->make_folder(folder.path() + host);
+        trees.push_back(std::make_unique<TestTree>(*disk, folder.path() + host));
+    }
+    TrainingCase job = saved_case({2, 1, 2}, 3, *trees[0]);
+    job.root = "/checkpoints";
+    testing::train_world(job);
+    const Values values = values_of(*trees[0], "/checkpoints/step-3");
+    trees[0]->remove_folder("/checkpoints");
+    for (const auto& tree : trees) job.trees.push_back(tree.get());
+    testing::train_world(job);
+    CHECK(values_of(*trees[0], "/checkpoints/step-3") == values);
+    CHECK(folders_in(*trees[1], "/checkpoints").empty());
+    CHECK(folders_in(*trees[2], "/checkpoints").empty());
+
+    InProcessWorld world({job.node_sizes, std::chrono::seconds(60)}, [](ArenaLayout&) {});
+    testing::run_world(world, [&](InProcessRank& self, int) {
+        const auto node = static_cast<size_t>(self.collectives->topology().node_rank);
+        bring_to_all(*trees[node], *self.collectives, "/checkpoints/step-3", "/copy");
+    });
+    CHECK(values_of(*trees[1], "/copy") == values);
+    CHECK(values_of(*trees[2], "/copy") == values);
+
+    // A disk that fails on the way ends the save on all of them, and leaves nothing.
+    trees[0]->remove_folder("/checkpoints");
+    trees[0]->creates_that_fail = 5;
+    CHECK_THROWS_WITH(testing::train_world(job), Catch::Contains("no room"));
+    CHECK(folders_in(*trees[0], "/checkpoints").empty());
 }
 
 }  // namespace dslaunch

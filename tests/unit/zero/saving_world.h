@@ -37,6 +37,10 @@ inline std::unique_ptr<Checkpointer> checkpointer_for(const TrainingCase& job,
     if (job.tree == nullptr) return nullptr;
     CheckpointerParts parts;
     parts.tree = job.tree;
+    if (!job.trees.empty()) {
+        parts.tree = job.trees[static_cast<size_t>(collectives.topology().node_rank)];
+        parts.via_first = true;
+    }
     parts.root = job.root;
     parts.keep = job.save.keep;
     parts.goes_on = job.save.goes_on;

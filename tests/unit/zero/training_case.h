@@ -86,8 +86,9 @@ struct TrainingCase {
     bool losses_late = false;  // SegmentRunnerOptions::read_losses_late
     OffloadPlan offload = {};
     KeptAfter kept_after = {};
-    FileTree* tree = nullptr;  // null: nothing is saved or resumed
-    std::string root = {};     // of what is saved
+    FileTree* tree = nullptr;           // null: nothing is saved or resumed
+    std::vector<FileTree*> trees = {};  // of each host, where they share none
+    std::string root = {};              // of what is saved
     SaveConfig save = {};
     std::string resume_from = {};  // step folder
     bool save_untrained = false;   // at once what was resumed from, though no step is left

@@ -109,6 +109,7 @@ TEST_CASE("a resumed loader gives from its step on what an unbroken one gives") 
     BatchLoader unbroken(train, options_for(3, 1, 2, true));
     BatchLoader::Options resumed_options = options_for(3, 1, 2, true);
     resumed_options.first_step = 9;
+    resumed_options.first_row = 9 * resumed_options.batch.train_rows;
     BatchLoader resumed(train, resumed_options);
     for (int64_t step = 0; step < 12; ++step)
         for (int64_t micro = 0; micro < 2; ++micro) {

@@ -27,11 +27,18 @@ std::string agreed(Collectives& collectives, std::string text) {
     return collectives.all_gather(text).front();
 }
 
-// Complete and finite ones in ROOT, newest first; none where there is no such folder.
+// Complete and finite ones in ROOT, newest first; none where there is no such folder. Tells what is
+// newer than the first of them.
 std::vector<std::string> candidates_in(FileTree& tree, const std::string& root) {
     std::vector<std::string> folders;
-    for (const StoredCheckpoint& stored : CheckpointStore(tree, root, 0).list())
-        if (stored.complete && stored.finite) folders.push_back(stored.folder);
+    for (const StoredCheckpoint& stored : CheckpointStore(tree, root, 0).list()) {
+        if (stored.complete && stored.finite) {
+            folders.push_back(stored.folder);
+        } else if (folders.empty()) {
+            log_warn("checkpoint", "{} is passed over: {}", stored.folder,
+                     stored.complete ? "it holds NaN or infinity" : stored.fault);
+        }
+    }
     return folders;
 }
 

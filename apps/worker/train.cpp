@@ -181,7 +181,10 @@ class TrainRole {
             check_room_for_job();
         }
         if (first() && !arguments_.output.empty())
-            check_room_for_weights(*setup_.model, arguments_.output);
+            check_room_for_output(
+                *setup_.model,
+                {arguments_.output, setup_.info.trainable_numel(),
+                 std::ssize(ShardOptimizer::state_names(setup_.config().optimizer))});
         if (first()) describe_run(setup_, environment_, reporter_);
         ArenaLayout arena(environment_.local_world_size);
         ZeroSlices slices;

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -78,6 +79,11 @@ void JobOutput::open_files() {
     if (output.empty()) return;
     const std::string path = output + "/metrics.jsonl";
     metrics_ = open_for_append(path);
+    // Held until the launcher is gone: the lines of two jobs would be one run's, which is nobody's.
+    if (::flock(metrics_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        fail(ExitCode::kCheckpoint,
+             "{}: another job is writing there: wait for its end, or give another --output",
+             output);
     cut_torn_line(metrics_, path);
 }
 

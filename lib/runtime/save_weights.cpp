@@ -47,29 +47,31 @@ void give_back(const MappedFile& file, std::span<const std::byte> memory) {
 
 }  // namespace
 
-void check_room_for_weights(Model& model, const std::string& folder) {
-    make_folder(folder);
-    Bytes need;
+void check_room_for_output(const Model& model, const OutputNeed& need) {
+    make_folder(need.folder);
+    Bytes weights, checkpoint{need.states_numel * need.states * int64_t{sizeof(float)}};
     // model.safetensors holds a tensor under each of its names, model.pt once, and on its way there
-    // it may lie in the strided file.
+    // it may lie in the strided file. A checkpoint holds it once.
     const auto add_all = [&](const auto& items) {
         for (const auto& item : items) {
             const size_t strided = item.tensor.is_contiguous() ? 0 : 1;
-            need.value +=
+            checkpoint.value += static_cast<int64_t>(item.tensor.nbytes());
+            weights.value +=
                 static_cast<int64_t>(item.tensor.nbytes() * (2 + strided + item.aliases.size()));
         }
     };
     add_all(model.parameters());
     add_all(model.buffers());
     struct statvfs info {};
-    if (::statvfs(folder.c_str(), &info) != 0)
-        fail(ExitCode::kDisk, "{}: its free space cannot be told: {}", folder, errno_text(errno));
+    if (::statvfs(need.folder.c_str(), &info) != 0)
+        fail(ExitCode::kDisk, "{}: its free space cannot be told: {}", need.folder,
+             errno_text(errno));
     const Bytes free{static_cast<int64_t>(info.f_bavail * info.f_frsize)};
-    if (free.value < need.value)
+    if (free < weights + checkpoint)
         fail(ExitCode::kDisk,
-             "{}: the trained weights need {} there and {} are free: make room, or name another "
-             "folder by --output",
-             folder, to_text(need), to_text(free));
+             "{}: the trained weights need {} and a checkpoint {} there, and {} are free: make "
+             "room, or name another folder by --output",
+             need.folder, to_text(weights), to_text(checkpoint), to_text(free));
 }
 
 WeightWriter::WeightWriter(Model& model, std::string folder, std::span<const int> elsewhere)

@@ -50,9 +50,15 @@ class WeightWriter {
     int64_t strided_bytes_ = 0;
 };
 
-// Makes FOLDER and throws Error{kDisk} naming it, need and free bytes when the weights will not fit
-// there: said before training, not after it. What else fills the disk meanwhile is found at the
-// write.
-void check_room_for_weights(Model& model, const std::string& folder);
+struct OutputNeed {
+    std::string folder;
+    int64_t states_numel = 0;  // elements that have optimizer states
+    int64_t states = 0;        // of each, fp32
+};
+
+// Makes the folder and throws Error{kDisk} naming it, need and free bytes when the weights and one
+// checkpoint will not fit there together: said before training, not after it. Headers, a few KiB a
+// rank, are not counted. What else fills the disk meanwhile is found at the write.
+void check_room_for_output(const Model& model, const OutputNeed& need);
 
 }  // namespace dslaunch

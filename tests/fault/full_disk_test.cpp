@@ -1,25 +1,14 @@
 // A job whose --output stands on a disk that is full, before training and at its end. The disk is a
 // tmpfs in a mount namespace of the job's own.
-#include <sched.h>
-#include <sys/mount.h>
-#include <sys/statvfs.h>
-
 #include <filesystem>
 
 #include "support/catch.h"
 #include "support/skip.h"
+#include "support/small_disk.h"
 #include "support/train_job.h"
 
 namespace dslaunch::test {
 namespace {
-
-// This thread's from here on, and its children's; they go with the test's process.
-bool mount_small_disk(const std::string& folder, const char* size) {
-    static const bool own = ::unshare(CLONE_NEWNS) == 0 &&
-                            ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
-    std::filesystem::create_directories(folder);
-    return own && ::mount("none", folder.c_str(), "tmpfs", 0, size) == 0;
-}
 
 std::vector<std::string> command(const TemporaryFolder& folder, int64_t steps) {
     std::ifstream facts(fixture_file("models/gpt.json"));

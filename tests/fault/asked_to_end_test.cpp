@@ -1,0 +1,175 @@
+// P27: a job that is asked to end, in whatever phase it is, saves its last step within the grace
+// time, and a resumed one has the bits of one that nobody asked.
+#include <sys/prctl.h>
+
+#include <array>
+#include <cstdio>
+#include <random>
+
+#include "support/figures.h"
+#include "support/saving_job.h"
+
+namespace dslaunch::test {
+namespace {
+
+enum class Phase : size_t { kLoad, kFirstStep, kStep, kEval, kSave };
+constexpr std::array kPhases = {"load", "first step", "step", "eval", "save"};
+constexpr int64_t kSteps = 150;
+
+// A job that is in PHASE most of its time once it trains.
+void shape(SavingJob& job, Phase phase) {
+    job.steps = kSteps;
+    job.interval = phase == Phase::kSave ? 1 : kSteps;
+    job.eval_interval = phase == Phase::kEval ? 1 : 0;
+    if (phase != Phase::kEval) return;
+    // Most of the samples are not trained on, and evaluated after each step.
+    job.change = [](Json& config) { config["dslaunch"]["data"]["eval_fraction"] = 0.9; };
+}
+
+// The launcher has come to where it takes signals itself; before that, they are the system's.
+bool holds_signals(pid_t pid) {
+    std::ifstream file("/proc/" + std::to_string(pid) + "/status");
+    for (std::string line; std::getline(file, line);)
+        if (line.rfind("SigBlk:", 0) == 0)
+            return ((std::stoull(line.substr(7), nullptr, 16) >> (SIGTERM - 1)) & 1U) != 0;
+    return false;
+}
+
+bool has_unfinished(const std::string& output) {
+    const std::string root = output + "/checkpoints";
+    if (!std::filesystem::exists(root)) return false;
+    for (const auto& entry : std::filesystem::directory_iterator(root))
+        if (entry.path().filename().string().find(".tmp-") != std::string::npos) return true;
+    return false;
+}
+
+struct Asked {
+    Figures to_end;
+    std::array<Figures, kPhases.size()> by_phase;
+    int saved = 0, before_a_step = 0, ended_by_itself = 0, resumed = 0;
+};
+
+class Asking {
+  public:
+    explicit Asking(uint64_t seed) : random_(seed) {
+        for (const Phase phase : {Phase::kStep, Phase::kEval}) {
+            SavingJob& job = phase == Phase::kEval ? evaluated_ : untouched_;
+            shape(job, phase);
+            JobProcess process(job.folder, job.command(false));
+            const auto began = Steady::now();
+            REQUIRE(wait_until([&] { return job.has_stepped(); }, 60'000));
+            first_step_ms_ = milliseconds_since(began);
+            const int code = process.wait(120'000);
+            INFO(process.err());
+            REQUIRE(code == 0);
+            REQUIRE(job.losses().size() == kSteps);
+        }
+    }
+
+    void ask(Phase phase, int number, Asked& asked) {
+        SavingJob job;
+        shape(job, phase);
+        JobProcess process(job.folder, job.command(false));
+        await(phase, job, process);
+        const auto began = Steady::now();
+        process.signal(number);
+        const int code = process.wait(30'000);
+        const double ms = milliseconds_since(began);
+        INFO(kPhases[static_cast<size_t>(phase)] << ", signal " << number << "\n" << process.err());
+        REQUIRE((code == 76 || code == 0));
+        REQUIRE(wait_until([] { return descendants(::getpid()).empty(); }, 5'000));
+        asked.to_end.add(ms);
+        asked.by_phase[static_cast<size_t>(phase)].add(ms);
+        check_saved(job, code, asked);
+        if (asked.to_end.numel() % 10 == 0) check_resumed(job, phase, asked);
+    }
+
+  private:
+    // Up to some random moment of PHASE.
+    void await(Phase phase, const SavingJob& job, const JobProcess& process) {
+        const auto sleep_ms = [](double ms) {
+            std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms));
+        };
+        REQUIRE(wait_until([&] { return holds_signals(process.pid()); }, 10'000));
+        if (phase == Phase::kLoad) return sleep_ms(random(0, 0.9) * first_step_ms_);
+        if (phase == Phase::kFirstStep) return sleep_ms(random(0.9, 1.1) * first_step_ms_);
+        REQUIRE(wait_until([&] { return job.has_stepped(); }, 30'000));
+        sleep_ms(random(0, 250));
+    }
+
+    void check_saved(const SavingJob& job, int code, Asked& asked) {
+        const auto losses = job.losses();
+        const int64_t last = losses.empty() ? -1 : losses.rbegin()->first;
+        REQUIRE(newest_whole(job.output()) == last);
+        REQUIRE(!has_unfinished(job.output()));
+        if (last < 0) {
+            ++asked.before_a_step;
+            return;
+        }
+        ++asked.saved;
+        REQUIRE(!job.weights().empty());
+        REQUIRE((code == 76 || last == kSteps));
+        asked.ended_by_itself += last == kSteps ? 1 : 0;
+    }
+
+    void check_resumed(SavingJob& job, Phase phase, Asked& asked) {
+        JobProcess process(job.folder, job.command(true));
+        const int code = process.wait(120'000);
+        INFO(process.err());
+        REQUIRE(code == 0);
+        const SavingJob& untouched = phase == Phase::kEval ? evaluated_ : untouched_;
+        REQUIRE(job.losses() == untouched.losses());
+        REQUIRE(job.weights() == untouched.weights());
+        ++asked.resumed;
+    }
+
+    double random(double least, double most) {
+        return std::uniform_real_distribution<double>(least, most)(random_);
+    }
+
+    std::mt19937_64 random_;
+    SavingJob untouched_;
+    SavingJob evaluated_;
+    double first_step_ms_ = 0;
+};
+
+void ask_often(int times, uint64_t seed) {
+    REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+    Asking asking(seed);
+    Asked asked;
+    for (int i = 0; i < times; ++i)
+        asking.ask(static_cast<Phase>(static_cast<size_t>(i) % kPhases.size()),
+                   i % 2 == 0 ? SIGTERM : SIGUSR1, asked);
+    asked.to_end.print("P27 from the signal to the end");
+    for (size_t p = 0; p < kPhases.size(); ++p)
+        asked.by_phase[p].print(std::string("P27 in ") + kPhases[p]);
+    std::printf(
+        "P27 %d saved their last step (%d of them had done all steps), %d had done none, %d "
+        "resumed to the bits of a run that nobody asked\n",
+        asked.saved, asked.ended_by_itself, asked.before_a_step, asked.resumed);
+    CHECK(asked.saved >= times / 2);
+}
+
+}  // namespace
+
+TEST_CASE("P27: asked to end in any phase, a run saves its last step and a resumed one goes on") {
+    ask_often(20, 5);
+}
+TEST_CASE("P27 with 500 signals", "[.long]") {
+    ask_often(500, 6);
+}
+
+TEST_CASE("a time limit ends a run with its last step saved") {
+    SavingJob job;
+    job.steps = 10'000'000;
+    job.interval = 10'000'000;
+    job.more = {"--time-limit", "4"};
+    JobProcess process(job.folder, job.command(false));
+    const auto began = Steady::now();
+    CHECK(process.wait(20'000) == 0);
+    INFO(process.err());
+    CHECK(Steady::now() - began < std::chrono::milliseconds(5'500));
+    CHECK(newest_whole(job.output()) == job.losses().rbegin()->first);
+}
+
+}  // namespace dslaunch::test

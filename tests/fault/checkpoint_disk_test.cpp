@@ -1,0 +1,121 @@
+// P19, P20: checkpoints on a disk that has not the room for them: told before training where that
+// can be known, and at the save that does not fit, with nothing lost that was there.
+#include "support/saving_job.h"
+#include "support/skip.h"
+#include "support/small_disk.h"
+
+namespace dslaunch::test {
+namespace {
+
+// gpt.pt has 47392 fp32 parameters: 370 KiB are both files of weights, 555 KiB with AdamW's two
+// states a checkpoint's tensors, which come with headers and a manifest.
+struct SmallDisk {
+    SavingJob job;
+    bool usable = false;
+
+    explicit SmallDisk(const std::string& size) {
+        job.place = "/disk/out";
+        job.steps = 12;
+        job.interval = 2;
+        usable = mount_small_disk(disk(), "size=" + size);
+        if (!usable) report_skipped("checkpoints on a full disk", "mounting a tmpfs needs root");
+    }
+    SmallDisk(const SmallDisk&) = delete;
+    SmallDisk& operator=(const SmallDisk&) = delete;
+    ~SmallDisk() {
+        if (usable) ::umount(disk().c_str());
+    }
+    [[nodiscard]] std::string disk() const { return job.folder.path() + "/disk"; }
+    [[nodiscard]] std::vector<std::string> names() const {
+        std::vector<std::string> names;
+        for (const auto& entry : std::filesystem::directory_iterator(job.output() + "/checkpoints"))
+            if (entry.is_directory()) names.push_back(entry.path().filename().string());
+        std::sort(names.begin(), names.end());
+        return names;
+    }
+    void check_verified() const {
+        const TemporaryFolder folder;
+        JobProcess process(folder, {kLauncher, "ckpt", "verify", job.output() + "/checkpoints"});
+        const int code = process.wait(20'000);
+        INFO(process.out() << process.err());
+        CHECK(code == 0);
+    }
+};
+
+size_t count_of(const std::string& text, const std::string& words) {
+    size_t count = 0;
+    for (size_t at = 0; (at = text.find(words, at)) != std::string::npos; at += words.size())
+        ++count;
+    return count;
+}
+
+}  // namespace
+
+TEST_CASE("a disk that holds the weights and no checkpoint is told before training") {
+    SmallDisk disk("700k");
+    if (!disk.usable) return;
+    JobProcess process(disk.job.folder, disk.job.command(false));
+    const int code = process.wait(30'000);
+    INFO(process.err());
+    CHECK(code == 72);
+    CHECK(process.err().find(disk.job.output() + ": the trained weights need 37") !=
+          std::string::npos);
+    CHECK(process.err().find("KiB and a checkpoint 5") != std::string::npos);
+    CHECK(process.err().find("KiB are free: make room") != std::string::npos);
+    CHECK(disk.job.losses().empty());
+    CHECK(!std::filesystem::exists(disk.job.output() + "/checkpoints"));
+}
+
+TEST_CASE("a save that finds no room ends the run, and keeps what was saved before") {
+    SmallDisk disk("2500k");  // for three checkpoints, not for six
+    if (!disk.usable) return;
+    disk.job.change = [](Json& config) { config["dslaunch"]["save"].erase("keep"); };
+    JobProcess process(disk.job.folder, disk.job.command(false));
+    const int code = process.wait(30'000);
+    INFO(process.err());
+    CHECK(code == 73);
+    const std::vector<std::string> kept = disk.names();
+    REQUIRE(kept == std::vector<std::string>{"step-2", "step-4", "step-6"});
+    CHECK(process.err().find("the checkpoint of step 8 was not saved: ") != std::string::npos);
+    CHECK(
+        process.err().find(disk.job.output() + "/checkpoints: the checkpoint of step 8 needs 5") !=
+        std::string::npos);
+    CHECK(process.err().find("are free there; free some") != std::string::npos);
+    CHECK(process.err().find("that of step 6 is the newest") != std::string::npos);
+    CHECK(newest_whole(disk.job.output()) == 6);
+    disk.check_verified();
+
+    // With room again it goes on as if nothing had been.
+    std::filesystem::remove_all(disk.job.output() + "/checkpoints/step-2");
+    disk.job.change = [](Json& config) { config["dslaunch"]["save"]["keep"] = 1; };
+    JobProcess resumed(disk.job.folder, disk.job.command(true));
+    const int resumed_code = resumed.wait(30'000);
+    INFO(resumed.err());
+    CHECK(resumed_code == 0);
+    SavingJob untouched;
+    untouched.steps = 12;
+    run_to_end(untouched);
+    CHECK(disk.job.losses() == untouched.losses());
+    CHECK(disk.job.weights() == untouched.weights());
+}
+
+TEST_CASE("training goes on after saves that find no room, where it was told to") {
+    SmallDisk disk("1400k");  // for the weights and one checkpoint, not for two
+    if (!disk.usable) return;
+    disk.job.change = [](Json& config) {
+        config["dslaunch"]["save"] = {{"interval", 2}, {"keep", 1}, {"on_error", "continue"}};
+    };
+    JobProcess process(disk.job.folder, disk.job.command(false));
+    const int code = process.wait(30'000);
+    INFO(process.err());
+    CHECK(code == 0);
+    CHECK(disk.job.losses().size() == 12);
+    CHECK(disk.names() == std::vector<std::string>{"step-2"});
+    CHECK(newest_whole(disk.job.output()) == 2);
+    // Steps 4, 6, 8, 10 and 12.
+    CHECK(count_of(process.err(), "that of step 2 is the newest; training goes on") == 5);
+    CHECK(!disk.job.weights().empty());
+    disk.check_verified();
+}
+
+}  // namespace dslaunch::test

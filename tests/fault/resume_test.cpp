@@ -1,0 +1,225 @@
+// What --resume takes, passes over and refuses, and what else may be in the folder of a run.
+#include <sys/prctl.h>
+
+#include "support/saving_job.h"
+
+namespace dslaunch::test {
+namespace {
+
+struct Outcome {
+    int code = -1;
+    std::string out;
+    std::string err;
+
+    [[nodiscard]] bool says(const std::string& words) const {
+        return err.find(words) != std::string::npos;
+    }
+};
+
+Outcome run(const SavingJob& job, bool resume) {
+    JobProcess process(job.folder, job.command(resume));
+    const int code = process.wait(60'000);
+    return {code, process.out(), process.err()};
+}
+
+Outcome run_ckpt(const std::vector<std::string>& words) {
+    const TemporaryFolder folder;
+    std::vector<std::string> command = {kLauncher, "ckpt"};
+    command.insert(command.end(), words.begin(), words.end());
+    JobProcess process(folder, command);
+    const int code = process.wait(30'000);
+    return {code, process.out(), process.err()};
+}
+
+void resume_from(SavingJob& job, int64_t step) {
+    job.more = {"--resume=" + job.output() + "/checkpoints/step-" + std::to_string(step)};
+}
+
+}  // namespace
+
+TEST_CASE(
+    "a damaged checkpoint is refused by name, and passed over when the newest is looked for") {
+    SavingJob job;
+    job.steps = 9;
+    run_to_end(job);
+    const std::string folder = job.output() + "/checkpoints/step-9";
+    const std::string path = folder + "/optimizer-00001-of-00002.safetensors";
+    std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+    file.seekg(20'000);
+    const auto byte = static_cast<char>(file.get() ^ 0x10);
+    file.seekp(20'000);
+    file.put(byte);
+    file.close();
+    job.steps = 12;
+    job.more = {"--resume=" + folder};
+    JobProcess refused(job.folder, job.command(false));
+    CHECK(refused.wait(30'000) == 73);
+    INFO(refused.err());
+    CHECK(refused.err().find("optimizer-00001-of-00002.safetensors") != std::string::npos);
+    CHECK(refused.err().find("--resume=" + job.output() + "/checkpoints/step-6") !=
+          std::string::npos);
+    job.more.clear();
+    JobProcess process(job.folder, job.command(true));
+    CHECK(process.wait(30'000) == 0);
+    INFO(process.err());
+    CHECK(process.err().find("step-9 is passed over") != std::string::npos);
+    CHECK(process.err().find("resuming from " + job.output() + "/checkpoints/step-6") !=
+          std::string::npos);
+    SavingJob untouched;
+    untouched.steps = 12;
+    run_to_end(untouched);
+    CHECK(job.losses() == untouched.losses());
+}
+
+TEST_CASE("what --resume cannot find is told") {
+    SavingJob job;
+    job.steps = 2;
+    job.more = {"--resume=" + job.folder.path() + "/nowhere"};
+    JobProcess nowhere(job.folder, job.command(false));
+    CHECK(nowhere.wait(30'000) == 73);
+    CHECK(nowhere.err().find("nowhere") != std::string::npos);
+    job.more.clear();
+    JobProcess fresh(job.folder, job.command(true));
+    CHECK(fresh.wait(30'000) == 0);
+    CHECK(fresh.err().find("training begins at step 0") != std::string::npos);
+}
+
+TEST_CASE("a run that goes on from an older step leaves the later ones of the other aside") {
+    SavingJob job;
+    job.steps = 9;
+    run_to_end(job);
+    const auto first = job.losses();
+    job.steps = 7;
+    resume_from(job, 3);
+    job.change = [](Json& config) { config["dslaunch"]["seed"] = 99; };
+    const Outcome other = run(job, false);
+    INFO(other.err);
+    REQUIRE(other.code == 0);
+    CHECK(other.says("dslaunch.seed is 99 and was 1234: data come in another order"));
+    CHECK(job.losses().at(6) != first.at(6));
+    // Its own 6 in the place of the other's, 7 at its end, and 9 out of the way, whole.
+    CHECK(newest_whole(job.output()) == 7);
+    std::vector<std::string> aside;
+    for (const auto& entry :
+         std::filesystem::recursive_directory_iterator(job.output() + "/checkpoints"))
+        if (entry.path().parent_path().filename().string().starts_with("abandoned-"))
+            aside.push_back(entry.path());
+    REQUIRE(aside.size() == 1);
+    CHECK(std::filesystem::path(aside[0]).filename() == "step-9");
+    CHECK(run_ckpt({"verify", aside[0]}).code == 0);
+    job.more.clear();
+    const Outcome again = run(job, true);
+    INFO(again.err);
+    CHECK(again.code == 0);
+    CHECK(again.says("resuming from " + job.output() + "/checkpoints/step-7"));
+}
+
+TEST_CASE("another batch size goes on where the samples ended") {
+    SavingJob job;
+    job.steps = 6;
+    run_to_end(job);
+    job.steps = 8;
+    job.change = [](Json& config) {
+        config["train_micro_batch_size_per_gpu"] =
+            2 * config["train_micro_batch_size_per_gpu"].get<int>();
+    };
+    const Outcome more = run(job, true);
+    INFO(more.err);
+    CHECK(more.code == 0);
+    // 6 steps of 2 ranks with the fixture's batch of 2 rows each, then 2 of twice as many.
+    CHECK(more.says("step 6, 24 samples seen"));
+    const Outcome inspected = run_ckpt({"inspect", job.output(), "--json"});
+    CHECK(Json::parse(inspected.out).dump().find("\"samples_seen\":40") != std::string::npos);
+}
+
+TEST_CASE("what another optimizer or model cannot take is refused by name") {
+    SavingJob job;
+    job.steps = 3;
+    run_to_end(job);
+    job.steps = 6;
+    const auto losses = job.losses();
+    job.change = [](Json& config) {
+        config["optimizer"] = {{"type", "SGD"}, {"params", {{"lr", 1e-3}}}};
+    };
+    const Outcome optimizer = run(job, true);
+    INFO(optimizer.err);
+    CHECK(optimizer.code == 73);
+    CHECK(
+        optimizer.says("step-3: its optimizer adamw keeps [exp_avg, exp_avg_sq] of each "
+                       "parameter, this run's keeps []"));
+    job.change = {};
+    job.model = "llama";
+    const Outcome model = run(job, true);
+    INFO(model.err);
+    CHECK(model.code == 73);
+    CHECK(model.says("step-3: it is of another model: it lacks "));
+    CHECK(model.says("; the model lacks "));
+    CHECK(job.losses() == losses);
+    CHECK(newest_whole(job.output()) == 3);
+}
+
+TEST_CASE("of two jobs with one --output the second ends before it trains") {
+    REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+    SavingJob first;
+    first.steps = 400;
+    JobProcess process(first.folder, first.command(false));
+    REQUIRE(wait_until([&] { return first.has_stepped(); }, 30'000));
+    SavingJob second;
+    // Both mean the same folder.
+    second.place = "/../" + std::filesystem::path(first.folder.path()).filename().string() + "/out";
+    const Outcome refused = run(second, false);
+    INFO(refused.err);
+    CHECK(refused.code == 73);
+    CHECK(refused.says("another job is writing there"));
+    CHECK(refused.says(second.output()));
+    REQUIRE(process.wait(0) == -1);  // the first still trains
+    REQUIRE(process.wait(60'000) == 0);
+    CHECK(process.err().find("warn") == std::string::npos);
+    CHECK(newest_whole(first.output()) == 400);
+    SavingJob untouched;
+    untouched.steps = 400;
+    run_to_end(untouched);
+    CHECK(first.losses() == untouched.losses());
+    CHECK(first.weights() == untouched.weights());
+    const auto lines = [](const SavingJob& job) {
+        std::ifstream file(job.output() + "/metrics.jsonl");
+        return std::count(std::istreambuf_iterator<char>(file), {}, '\n');
+    };
+    CHECK(lines(first) == lines(untouched));
+}
+
+TEST_CASE("weights that are not finite are saved, shown, passed over, and push nothing out") {
+    SavingJob job;
+    job.steps = 5;
+    job.interval = 1;
+    // The second update is infinite, the third step's loss finds it.
+    job.change = [](Json& config) {
+        config["scheduler"] = {{"type", "WarmupLR"},
+                               {"params",
+                                {{"warmup_min_lr", 1e-3},
+                                 {"warmup_max_lr", 1e42},
+                                 {"warmup_num_steps", 2},
+                                 {"warmup_type", "linear"}}}};
+        config["dslaunch"]["save"] = {{"interval", 1}, {"keep", 1}, {"async", false}};
+    };
+    const Outcome burst = run(job, false);
+    INFO(burst.err);
+    CHECK(burst.code != 0);
+    CHECK(burst.says("step 3"));
+    CHECK(newest_whole(job.output()) == 2);
+    const Outcome listed = run_ckpt({"ls", job.output()});
+    INFO(listed.out);
+    CHECK(listed.out.find("not finite") != std::string::npos);
+    CHECK(std::filesystem::exists(job.output() + "/checkpoints/step-1"));
+
+    job.change = [](Json& config) { config["dslaunch"]["save"]["keep"] = 1; };
+    const Outcome resumed = run(job, true);
+    INFO(resumed.err);
+    CHECK(resumed.code == 0);
+    CHECK(resumed.says("step-2 is passed over: it holds NaN or infinity"));
+    CHECK(resumed.says("resuming from " + job.output() + "/checkpoints/step-1"));
+    CHECK(newest_whole(job.output()) == 5);
+    CHECK(run_ckpt({"ls", job.output()}).out.find("not finite") == std::string::npos);
+}
+
+}  // namespace dslaunch::test

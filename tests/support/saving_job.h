@@ -1,0 +1,107 @@
+// Training jobs that save checkpoints, and what they leave: for tests that kill them, ask them to
+// end, take their disk away, or resume them.
+#pragma once
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "storage/checkpoint/checkpoint_reader.h"
+#include "storage/checkpoint/checkpoint_store.h"
+#include "support/catch.h"
+#include "support/train_job.h"
+
+namespace dslaunch::test {
+
+// Two ranks of gpt.pt, ZeRO-1, with dropout's seeds, shuffled data, a schedule and clipping.
+struct SavingJob {
+    TemporaryFolder folder;
+    int64_t steps = 40;
+    int64_t interval = 3;
+    int64_t eval_interval = 0;
+    std::vector<std::string> more;  // options
+    int ranks = 2;
+    std::string model = "gpt";
+    std::string place = "/out";         // of --output, in the folder
+    std::function<void(Json&)> change;  // of the config
+
+    [[nodiscard]] std::string output() const { return folder.path() + place; }
+    [[nodiscard]] std::vector<std::string> command(bool resume) const {
+        std::ifstream file(fixture_file("models/" + model + ".json"));
+        Json config = fixture_config(Json::parse(file), 1, steps);
+        config["zero_optimization"] = {{"stage", 1}};
+        config["gradient_clipping"] = 0.5;
+        config["scheduler"] = {{"type", "WarmupDecayLR"},
+                               {"params", {{"warmup_num_steps", 5}, {"total_num_steps", 1000}}}};
+        config["dslaunch"]["data"]["shuffle"] = true;
+        config["dslaunch"]["save"] = {{"interval", interval}, {"keep", 3}};
+        if (eval_interval > 0) {
+            config["dslaunch"]["data"]["eval_fraction"] = 0.5;
+            config["dslaunch"]["eval_interval"] = eval_interval;
+        }
+        if (change) change(config);
+        write_file(folder.path() + "/config.json", config.dump());
+        std::vector<std::string> words = {kLauncher,  "--num_gpus", std::to_string(ranks),
+                                          "--device", "cpu",        "--output",
+                                          output(),   "--config",   folder.path() + "/config.json"};
+        if (resume) words.push_back("--resume");
+        words.insert(words.end(), more.begin(), more.end());
+        words.push_back(fixture_file("models/" + model + ".pt"));
+        return words;
+    }
+    // Of each step the last line that is whole.
+    [[nodiscard]] std::map<int64_t, double> losses() const {
+        std::map<int64_t, double> losses;
+        std::ifstream metrics(output() + "/metrics.jsonl");
+        for (std::string line; std::getline(metrics, line);) {
+            const Json json = Json::parse(line, nullptr, false);
+            if (!json.is_discarded() && json.contains("loss"))
+                losses[json.at("step").get<int64_t>()] = json.at("loss").get<double>();
+        }
+        return losses;
+    }
+    [[nodiscard]] std::string weights() const { return folder.read(place + "/model.safetensors"); }
+    [[nodiscard]] bool has_stepped() const { return !losses().empty(); }
+};
+
+// Step of the newest complete checkpoint, -1: none. All that count as complete must be whole.
+inline int64_t newest_whole(const std::string& output) {
+    const std::unique_ptr<FileTree> tree = make_disk_tree();
+    int64_t newest = -1;
+    for (const StoredCheckpoint& stored :
+         CheckpointStore(*tree, output + "/checkpoints", 0).list()) {
+        INFO(stored.folder << ": " << stored.fault);
+        REQUIRE(stored.complete);
+        const CheckpointReader reader(*tree, stored.folder);
+        for (size_t f = 0; f < reader.checkpoint().files.size(); ++f)
+            REQUIRE(reader.verify_file(f) == "");
+        newest = std::max(newest, stored.step);
+    }
+    return newest;
+}
+
+// The launcher (0) or one of its dsworkers.
+inline void kill_one(const JobProcess& process, size_t which) {
+    std::vector<ProcessName> workers;
+    for (const ProcessName& each : descendants(process.pid())) {
+        std::ifstream file("/proc/" + std::to_string(each.pid) + "/cmdline");
+        const std::string line{std::istreambuf_iterator<char>(file), {}};
+        if (line.find("dsworker") != std::string::npos) workers.push_back(each);
+    }
+    if (which == 0 || workers.empty()) return process.signal(SIGKILL);
+    static_cast<void>(signal_process(workers[(which - 1) % workers.size()], SIGKILL));
+}
+
+inline void run_to_end(const SavingJob& job) {
+    JobProcess process(job.folder, job.command(/*resume=*/false));
+    const int code = process.wait(120'000);
+    INFO(process.err());
+    REQUIRE(code == 0);
+}
+
+}  // namespace dslaunch::test

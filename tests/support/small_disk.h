@@ -1,0 +1,21 @@
+// A disk with little room: a tmpfs in a mount namespace of the test's own.
+#pragma once
+
+#include <sched.h>
+#include <sys/mount.h>
+
+#include <filesystem>
+#include <string>
+
+namespace dslaunch::test {
+
+// Of this thread from here on, and of its children; it goes with the test's process. SIZE: as
+// mount says it, "size=300k". False: that needs root.
+inline bool mount_small_disk(const std::string& folder, const std::string& size) {
+    static const bool own = ::unshare(CLONE_NEWNS) == 0 &&
+                            ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
+    std::filesystem::create_directories(folder);
+    return own && ::mount("none", folder.c_str(), "tmpfs", 0, size.c_str()) == 0;
+}
+
+}  // namespace dslaunch::test

@@ -246,7 +246,7 @@ void Checkpointer::begin(const TrainingState& training) {
 }
 
 void Checkpointer::run_in_thread(std::function<void()> work) {
-    thread_ = std::jthread([this, work = std::move(work)] {
+    thread_ = SmallThread([this, work = std::move(work)] {
         try {
             work();
         } catch (const std::exception& error) {
@@ -307,7 +307,7 @@ void Checkpointer::advance(std::span<const SavePhase> ranks) {
         return;
     }
     if (!any(SavePhase::kWritten)) return;
-    if (thread_.joinable()) thread_.join();
+    thread_.join();
     parts_.state->set_guard(nullptr);
     if (parts_.via_first) {
         const std::string why =
@@ -351,7 +351,7 @@ void Checkpointer::commit() {
 }
 
 void Checkpointer::fail_together() {
-    if (thread_.joinable()) thread_.join();
+    thread_.join();
     parts_.state->set_guard(nullptr);
     const bool failed = phase_ == SavePhase::kFailed;
     const std::vector<std::string> reasons =
@@ -377,7 +377,7 @@ void Checkpointer::give_up(const std::string& why) {
 
 void Checkpointer::finish() {
     for (;;) {
-        if (thread_.joinable()) thread_.join();
+        thread_.join();
         std::vector<SavePhase> phases;
         const char own = static_cast<char>(phase_.load());
         for (const std::string& phase : parts_.collectives->all_gather({&own, 1}))

@@ -14,10 +14,10 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/small_thread.h"
 #include "graph/model.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/parameter_state.h"
@@ -99,7 +99,7 @@ class Checkpointer {
     std::string failure_;  // of this rank's part, when phase_ is kFailed
     int64_t saved_step_ = -1;
     Duration longest_{0};
-    std::jthread thread_;
+    SmallThread thread_;
 };
 
 }  // namespace dslaunch

@@ -180,24 +180,25 @@ TEST_CASE("bad configs are refused with all their problems, once, before the fir
                R"({"dslaunch": {"device": "cuda", "steps": 1, "data": {"context": 32, "train": ")" +
                    fixture_file("data/kjv.u16.bin") + R"("}}})");
     write_file(folder.path() + "/batch.json", R"({"train_batch_size": 7})");
-    check_rows(folder, {
-                           {with_config("DIR/none.json"), 65, "DIR/none.json"},
-                           {with_config("DIR/text.json"), 65, "DIR/text.json"},
-                           {with_config("DIR/list.json"), 65, "must be an object"},
-                           {with_config("DIR/typo.json"), 65, "did you mean `zero_optimization`?"},
-                           {with_config("DIR/typo.json"), 65, "did you mean `steps`?"},
-                           {with_config("DIR/fp16.json"), 65, "bf16"},
-                           {with_config("DIR/batch.json"), 65,
-                            "7 is no multiple of 1 micro steps x 2 ranks"},
-                           {with_config("DIR/empty.json"), 65, "steps"},
-                           {with_set("zero_optimization.stage=4"), 65, "zero_optimization.stage"},
-                           {with_set("optimizer.type=Adm"), 65, "Adm"},
-                           {with_set("dslaunch.steps=0"), 65, "dslaunch.steps"},
-                           {with_set("gradient_clipping=-1"), 65, "must not be negative"},
-                           {with_set("no.such.key=1"), 65, "--set: no: unknown key"},
-                           {with_set("dslaunch.save.on_error=perhaps"), 65, "stop or continue"},
-                           {with_config("DIR/cuda.json", false), 71, "this machine shows no GPU"},
-                       });
+    check_rows(
+        folder,
+        {
+            {with_config("DIR/none.json"), 65, "DIR/none.json"},
+            {with_config("DIR/text.json"), 65, "DIR/text.json"},
+            {with_config("DIR/list.json"), 65, "must be an object"},
+            {with_config("DIR/typo.json"), 65, "did you mean `zero_optimization`?"},
+            {with_config("DIR/typo.json"), 65, "did you mean `steps`?"},
+            {with_config("DIR/fp16.json"), 65, "bf16"},
+            {with_config("DIR/batch.json"), 65, "7 is no multiple of 1 micro steps x 2 ranks"},
+            {with_config("DIR/empty.json"), 65, "steps"},
+            {with_set("zero_optimization.stage=4"), 65, "zero_optimization.stage"},
+            {with_set("optimizer.type=Adm"), 65, "Adm"},
+            {with_set("dslaunch.steps=0"), 65, "dslaunch.steps"},
+            {with_set("gradient_clipping=-1"), 65, "must not be negative"},
+            {with_set("no.such.key=1"), 65, "--set: no: unknown key"},
+            {with_set("dslaunch.save.on_error=perhaps"), 65, "must be one of stop, continue"},
+            {with_config("DIR/cuda.json", false), 71, "this machine shows no GPU"},
+        });
 }
 
 TEST_CASE("bad archives are refused by name") {

@@ -59,7 +59,7 @@ DiskSink::~DiskSink() {
         queue_.clear();
     }
     changed_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
 }
 
 void DiskSink::give_up(const char* doing, int error_number) const {

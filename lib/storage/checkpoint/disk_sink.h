@@ -8,16 +8,17 @@
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <thread>
+#include <vector>
 
 #include "base/fd.h"
+#include "base/small_thread.h"
 #include "storage/checkpoint/file_tree.h"
 #include "storage/io_arena.h"
 
 namespace dslaunch {
 
-// How pieces are written: the limits of one sink, 24 MiB of memory at most.
-inline constexpr int64_t kSinkBufferBytes = int64_t{8} << 20;
+// How pieces are written: the limits of one sink, 6 MiB of memory at most.
+inline constexpr int64_t kSinkBufferBytes = int64_t{2} << 20;
 inline constexpr size_t kSinkBuffers = 3;
 inline constexpr size_t kSinkThreads = 2;
 
@@ -57,7 +58,7 @@ class DiskSink final : public FileSink {
     std::array<bool, kSinkBuffers> busy_{};
     int error_number_ = 0;  // the first
     bool stop_ = false;
-    std::vector<std::thread> threads_;  // started with the first full buffer
+    std::vector<SmallThread> threads_;  // started with the first full buffer
 };
 
 }  // namespace dslaunch

@@ -1,0 +1,35 @@
+#include "base/small_thread.h"
+
+namespace dslaunch {
+
+namespace {
+
+constexpr size_t kStackBytes = size_t{512} << 10;
+
+void* run(void* work) {
+    const std::unique_ptr<std::function<void()>> own(static_cast<std::function<void()>*>(work));
+    (*own)();
+    return nullptr;
+}
+
+}  // namespace
+
+SmallThread::SmallThread(std::function<void()> work) {
+    auto own = std::make_unique<std::function<void()>>(std::move(work));
+    pthread_attr_t attributes;
+    ::pthread_attr_init(&attributes);
+    ::pthread_attr_setstacksize(&attributes, kStackBytes);
+    const int error = ::pthread_create(&thread_, &attributes, run, own.get());
+    ::pthread_attr_destroy(&attributes);
+    if (error != 0)
+        fail(ExitCode::kSetup, "no more threads can be started: {}; look at ulimit -u and -v",
+             errno_text(error));
+    static_cast<void>(own.release());
+    running_ = true;
+}
+
+void SmallThread::join() {
+    if (std::exchange(running_, false)) ::pthread_join(thread_, nullptr);
+}
+
+}  // namespace dslaunch

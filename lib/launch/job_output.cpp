@@ -70,21 +70,22 @@ void JobOutput::open_files() {
     const std::string& each = spec_.log.each_rank_directory;
     const std::string& output = spec_.output_directory;
     if (!each.empty()) make_folder(each);
-    if (!output.empty()) make_folder(output + "/logs");
+    if (!output.empty()) {
+        make_folder(output + "/logs");
+        const std::string path = output + "/metrics.jsonl";
+        metrics_ = open_for_append(path);
+        // Held until the launcher is gone: the lines of two jobs in one file would be of no use.
+        if (::flock(metrics_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+            fail(ExitCode::kCheckpoint,
+                 "{}: another job is writing there: wait for its end, or give another --output",
+                 output);
+        cut_torn_line(metrics_, path);
+    }
     for (size_t rank = 0; rank < ranks_.size(); ++rank) {
         const std::string name = fmt::format("/rank-{}.log", rank);
         if (!output.empty()) ranks_[rank].log = open_for_append(output + "/logs" + name);
         if (!each.empty()) ranks_[rank].own_log = open_for_append(each + name);
     }
-    if (output.empty()) return;
-    const std::string path = output + "/metrics.jsonl";
-    metrics_ = open_for_append(path);
-    // Held until the launcher is gone: the lines of two jobs would be one run's, which is nobody's.
-    if (::flock(metrics_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        fail(ExitCode::kCheckpoint,
-             "{}: another job is writing there: wait for its end, or give another --output",
-             output);
-    cut_torn_line(metrics_, path);
 }
 
 void JobOutput::append(const UniqueFd& file, std::string_view bytes) {

@@ -100,13 +100,15 @@ TEST_CASE("a run that goes on from an older step leaves the later ones of the ot
     // Its own 6 in the place of the other's, 7 at its end, and 9 out of the way, whole.
     CHECK(newest_whole(job.output()) == 7);
     std::vector<std::string> aside;
-    for (const auto& entry :
-         std::filesystem::recursive_directory_iterator(job.output() + "/checkpoints"))
-        if (entry.path().parent_path().filename().string().starts_with("abandoned-"))
+    for (const auto& entry : std::filesystem::directory_iterator(job.output() + "/checkpoints"))
+        if (entry.path().filename().string().starts_with("abandoned-"))
             aside.push_back(entry.path());
     REQUIRE(aside.size() == 1);
-    CHECK(std::filesystem::path(aside[0]).filename() == "step-9");
-    CHECK(run_ckpt({"verify", aside[0]}).code == 0);
+    CHECK(aside[0].ends_with("-step-9"));
+    const std::unique_ptr<FileTree> tree = make_disk_tree();
+    const CheckpointReader reader(*tree, aside[0]);
+    for (size_t f = 0; f < reader.checkpoint().files.size(); ++f)
+        CHECK(reader.verify_file(f).empty());
     job.more.clear();
     const Outcome again = run(job, true);
     INFO(again.err);
@@ -161,7 +163,8 @@ TEST_CASE("what another optimizer or model cannot take is refused by name") {
 TEST_CASE("of two jobs with one --output the second ends before it trains") {
     REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
     SavingJob first;
-    first.steps = 400;
+    first.steps = 200;
+    first.interval = 50;
     JobProcess process(first.folder, first.command(false));
     REQUIRE(wait_until([&] { return first.has_stepped(); }, 30'000));
     SavingJob second;
@@ -170,14 +173,14 @@ TEST_CASE("of two jobs with one --output the second ends before it trains") {
     const Outcome refused = run(second, false);
     INFO(refused.err);
     CHECK(refused.code == 73);
-    CHECK(refused.says("another job is writing there"));
-    CHECK(refused.says(second.output()));
+    CHECK(refused.says(first.output() + ": another job"));
     REQUIRE(process.wait(0) == -1);  // the first still trains
-    REQUIRE(process.wait(60'000) == 0);
+    REQUIRE(process.wait(120'000) == 0);
     CHECK(process.err().find("warn") == std::string::npos);
-    CHECK(newest_whole(first.output()) == 400);
+    CHECK(newest_whole(first.output()) == 200);
     SavingJob untouched;
-    untouched.steps = 400;
+    untouched.steps = 200;
+    untouched.interval = 50;
     run_to_end(untouched);
     CHECK(first.losses() == untouched.losses());
     CHECK(first.weights() == untouched.weights());
@@ -192,7 +195,7 @@ TEST_CASE("weights that are not finite are saved, shown, passed over, and push n
     SavingJob job;
     job.steps = 5;
     job.interval = 1;
-    // The second update is infinite, the third step's loss finds it.
+    // The third update is infinite, the fourth step's loss finds it.
     job.change = [](Json& config) {
         config["scheduler"] = {{"type", "WarmupLR"},
                                {"params",
@@ -204,20 +207,20 @@ TEST_CASE("weights that are not finite are saved, shown, passed over, and push n
     };
     const Outcome burst = run(job, false);
     INFO(burst.err);
-    CHECK(burst.code != 0);
-    CHECK(burst.says("step 3"));
-    CHECK(newest_whole(job.output()) == 2);
+    CHECK(burst.code == 74);
+    CHECK(burst.says("the loss of step 4"));
+    CHECK(newest_whole(job.output()) == 3);
     const Outcome listed = run_ckpt({"ls", job.output()});
     INFO(listed.out);
     CHECK(listed.out.find("not finite") != std::string::npos);
-    CHECK(std::filesystem::exists(job.output() + "/checkpoints/step-1"));
+    CHECK(std::filesystem::exists(job.output() + "/checkpoints/step-2"));
 
     job.change = [](Json& config) { config["dslaunch"]["save"]["keep"] = 1; };
     const Outcome resumed = run(job, true);
     INFO(resumed.err);
     CHECK(resumed.code == 0);
-    CHECK(resumed.says("step-2 is passed over: it holds NaN or infinity"));
-    CHECK(resumed.says("resuming from " + job.output() + "/checkpoints/step-1"));
+    CHECK(resumed.says("step-3 is passed over: it holds NaN or infinity"));
+    CHECK(resumed.says("resuming from " + job.output() + "/checkpoints/step-2"));
     CHECK(newest_whole(job.output()) == 5);
     CHECK(run_ckpt({"ls", job.output()}).out.find("not finite") == std::string::npos);
 }

@@ -34,8 +34,8 @@ struct NameMapping {
 struct ImportOptions {
     std::string source;  // see ForeignFormat
     std::string tag;     // DeepSpeed: the folder of the step; empty: the one that `latest` names
-    NameMapping names;   // after DeepSpeed's own `module.` is off
-    std::string root;    // of step folders, as CheckpointStore's; made where it is not
+    NameMapping names;
+    std::string root;  // of step folders, as CheckpointStore's; made where it is not
 };
 
 struct ImportReport {

@@ -24,6 +24,7 @@ enum class Use : uint8_t {
     kSize,       // a tuple
     kTensor,     // (storage, offset, shape, strides, …)
     kParameter,  // (tensor, …)
+    kTyped,      // (what makes the tensor, class, its arguments, attributes)
     kRecord      // arguments and state are kept beside the name
 };
 
@@ -46,6 +47,10 @@ constexpr std::array kKnown = {
     Known{"torch Size", Use::kSize},
     Known{"torch._utils _rebuild_tensor_v2", Use::kTensor},
     Known{"torch._utils _rebuild_parameter", Use::kParameter},
+    Known{"torch._utils _rebuild_parameter_with_state", Use::kParameter},
+    Known{"torch._tensor _rebuild_from_type_v2", Use::kTyped},
+    Known{"torch Tensor", Use::kName},
+    Known{"torch.nn.parameter Parameter", Use::kName},
     Known{"torch DoubleStorage", Use::kName},
     Known{"torch FloatStorage", Use::kName},
     Known{"torch HalfStorage", Use::kName},
@@ -418,6 +423,10 @@ class Unpickler {
             return push(Kind::kTensor, std::vector(items.begin(), items.begin() + 4));
         if (use == Use::kParameter && first_is(Kind::kTensor))
             return push(Kind::kTensor, items[0]->items);
+        // Once: what makes the tensor is none of these.
+        if (use == Use::kTyped && items.size() == 4 && first_is(Kind::kGlobal) &&
+            (use_of(items[0]->text) == Use::kTensor || use_of(items[0]->text) == Use::kParameter))
+            return build(*items[0], *items[2]);
         if (use == Use::kRecord)
             return push(make({.kind = Kind::kRecord, .text = what.text, .items = {&arguments}}));
         bad("a call of {} with these arguments is refused",

@@ -62,7 +62,7 @@ void run_import(const ImportArguments& arguments) {
 void add_ckpt_import(CLI::App& ckpt) {
     CLI::App* command = ckpt.add_subcommand(
         "import",
-        "Make a checkpoint of a DeepSpeed one (ZeRO stages 0 to 3), of a .safetensors file or of a "
+        "Make a checkpoint of a DeepSpeed one (ZeRO stages 1 to 3), of a .safetensors file or of a "
         "Hugging Face folder. Nothing in it is executed");
     auto arguments = std::make_shared<ImportArguments>();  // shared with the callback, which
                                                            // outlives this call

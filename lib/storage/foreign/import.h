@@ -15,7 +15,7 @@
 namespace dslaunch {
 
 enum class ForeignFormat : uint8_t {
-    kDeepSpeed,   // folder with `latest` or a tag's folder itself (…/global_stepN)
+    kDeepSpeed,   // ZeRO stages 1 to 3: a folder with `latest`, or a tag's (…/global_stepN)
     kSafetensors  // file, folder with model.safetensors or with model.safetensors.index.json
 };
 // "deepspeed", "safetensors".

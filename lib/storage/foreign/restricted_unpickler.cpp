@@ -110,7 +110,7 @@ class Unpickler {
             const auto op = static_cast<uint8_t>(number(1));
             if (op_at_ == 0 && op != 0x80) bad("it does not begin as protocol 2 and later do");
             stopped = op == '.';
-            if (!stopped && !step_value(op) && !step_collection(op) && !step_object(op))
+            if (!stopped && !step_value(op) && !step_collection(op) && !step_object_or_memo(op))
                 bad("opcode 0x{:02x} is not read here", op);
         }
         PickleValue* root = pop();
@@ -266,21 +266,6 @@ class Unpickler {
             case 0x8e:
                 push(Kind::kBytes, text(number(8)));
                 return true;
-            case 'q':
-                remember(number(1));
-                return true;
-            case 'r':
-                remember(number(4));
-                return true;
-            case 0x94:
-                remember(memo_.size());
-                return true;
-            case 'h':
-                recall(number(1));
-                return true;
-            case 'j':
-                recall(number(4));
-                return true;
             default:
                 return false;
         }
@@ -346,7 +331,7 @@ class Unpickler {
         }
     }
 
-    bool step_object(uint8_t op) {
+    bool step_object_or_memo(uint8_t op) {
         switch (op) {
             case 'c': {
                 const std::string module = line();
@@ -371,6 +356,21 @@ class Unpickler {
                 return true;
             case 'Q':
                 storage(*pop());
+                return true;
+            case 'q':
+                remember(number(1));
+                return true;
+            case 'r':
+                remember(number(4));
+                return true;
+            case 0x94:
+                remember(memo_.size());
+                return true;
+            case 'h':
+                recall(number(1));
+                return true;
+            case 'j':
+                recall(number(4));
                 return true;
             default:
                 return false;

@@ -76,13 +76,14 @@ void tell_exported(const TensorSource& source, const ExportReport& report) {
 
 void add_ckpt_command(CLI::App& app, int& exit_code, const BecomeWorker& become_worker) {
     CLI::App* ckpt =
-        app.add_subcommand("ckpt", "List, verify, inspect, compare and export checkpoints");
+        app.add_subcommand("ckpt", "List, verify, inspect, compare, export and import checkpoints");
     ckpt->require_subcommand(1);
     add_ckpt_ls(*ckpt, exit_code);
     add_ckpt_verify(*ckpt, exit_code);
     add_ckpt_inspect(*ckpt);
     add_ckpt_diff(*ckpt, exit_code);
     add_ckpt_export(*ckpt, become_worker);
+    add_ckpt_import(*ckpt);
 }
 
 }  // namespace dslaunch

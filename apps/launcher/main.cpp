@@ -64,7 +64,8 @@ constexpr const char* kHelp =
     "  model      write a new model archive\n"
     "  health     measure links and collectives between the hosts, name the slow or broken one\n"
     "  io-bench   measure how fast a disk reads and writes, beside fio, and remember the best way\n"
-    "  ckpt       list, verify, inspect, compare and export checkpoints\n"
+    "  ckpt       list, verify, inspect, compare, export and import checkpoints\n"
+    "  zero_to_fp32  write the weights of a DeepSpeed checkpoint as safetensors\n"
     "  pack       put config and data reference into a model archive\n"
     "  generate   let a trained model write text\n"
     "  tokens     turn a text file into a token file\n"
@@ -104,8 +105,9 @@ void refuse_mistyped_subcommand(const JobSpec& spec) {
         return;
     }
     static const std::vector<std::string> kSubcommands = {
-        "run",  "config", "plan",   "model", "pack", "generate", "tokens", "hosts",    "exec",
-        "push", "bundle", "health", "ps",    "logs", "stop",     "report", "io-bench", "ckpt"};
+        "run",   "config", "plan",     "model",  "pack",        "generate", "tokens",
+        "hosts", "exec",   "push",     "bundle", "health",      "ps",       "logs",
+        "stop",  "report", "io-bench", "ckpt",   "zero_to_fp32"};
     const auto guess = nearest(target, kSubcommands);
     if (!guess) return;
     fail(ExitCode::kUsage,
@@ -215,6 +217,7 @@ int subcommand(const Arguments& arguments) {
     add_stop_command(app, exit_code);
     add_report_command(app, exit_code);
     add_ckpt_command(app, exit_code, become_worker);
+    add_zero_to_fp32_command(app);
     return parse_command_line(app, arguments) ? exit_code : 0;
 }
 
@@ -228,6 +231,10 @@ int relay(const Arguments& arguments) {
 
 int dispatch(int argc, char** argv) {
     Arguments arguments(argv + 1, argv + argc);
+    // Under that name it is called as DeepSpeed's script.
+    const std::string_view own_path = argv[0];
+    if (own_path.substr(own_path.find_last_of('/') + 1) == "zero_to_fp32.py")
+        arguments.insert(arguments.begin(), "zero_to_fp32");
     if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h" ||
         arguments[0] == "help") {
         fmt::print(arguments.empty() ? stderr : stdout, "{}", kHelp);
@@ -237,8 +244,8 @@ int dispatch(int argc, char** argv) {
     for (const char* role : {"plan", "model", "generate"}) {
         if (command == role) become_worker(arguments);
     }
-    for (const char* name :
-         {"config", "io-bench", "pack", "tokens", "ps", "logs", "stop", "report", "ckpt"}) {
+    for (const char* name : {"config", "io-bench", "pack", "tokens", "ps", "logs", "stop", "report",
+                             "ckpt", "zero_to_fp32"}) {
         if (command == name) return subcommand(arguments);
     }
     const std::span<const std::string> rest = std::span(arguments).subspan(1);

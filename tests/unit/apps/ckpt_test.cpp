@@ -1,4 +1,4 @@
-// `dslaunch ckpt` as a user runs them, over checkpoints made through
+// `dslaunch ckpt` and `dslaunch zero_to_fp32` as a user runs them, over checkpoints made through
 // the store.
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -153,7 +153,7 @@ TEST_CASE("diff ends with 0, 1 or the code of an error") {
     CHECK(run(made.folder, {"ckpt", "diff", made.steps[0], made.steps[1]}).code == kDamaged);
 }
 
-TEST_CASE("export writes the weights, and nothing unasked over a model") {
+TEST_CASE("export and zero_to_fp32 write the weights, under the name of DeepSpeed's script too") {
     const Run made;
     const std::string out = made.folder.path() + "/out";
     CHECK(run(made.folder, {"ckpt", "export", made.output, out}).code == 0);
@@ -161,6 +161,17 @@ TEST_CASE("export writes the weights, and nothing unasked over a model") {
     CHECK(again.code == static_cast<int>(ExitCode::kInput));
     CHECK_THAT(again.err, Catch::Contains("--force"));
     CHECK(run(made.folder, {"ckpt", "diff", made.output, out}).code == 0);
+
+    const std::string script = std::string(DSL_BINARY_DIR) + "/zero_to_fp32.py";
+    const std::string fp32 = made.folder.path() + "/fp32";
+    JobProcess process(made.folder, {script, made.output, fp32, "-t", "step-3", "--max_shard_size",
+                                     "100", "--exclude_frozen_parameters"});
+    CHECK(process.wait(kLimitMs) == 0);
+    CHECK_THAT(process.err(), Catch::Contains("pytorch_model.bin"));
+    std::ifstream in(fp32 + "/model.safetensors.index.json");
+    const auto index = nlohmann::json::parse(in);
+    CHECK_FALSE(index["weight_map"].contains("frozen.weight"));
+    CHECK(index["weight_map"].contains("lm_head.weight"));
 }
 
 TEST_CASE("misuse says what is missing and what to do") {
@@ -177,7 +188,9 @@ TEST_CASE("misuse says what is missing and what to do") {
         {{"ckpt", "verify"}, ExitCode::kUsage, "PATH"},
         {{"ckpt", "diff", "a"}, ExitCode::kUsage, "B"},
         {{"ckpt", "export", made.output}, ExitCode::kUsage, "OUT"},
+        {{"ckpt", "import", "a"}, ExitCode::kUsage, "OUT"},
         {{"ckpt", "lss"}, ExitCode::kUsage, "ls"},
+        {{"zero_to_fp32"}, ExitCode::kUsage, "checkpoint_dir"},
         {{"ckpt", "ls", empty.path() + "/no"}, ExitCode::kCheckpoint, "no such folder"},
         {{"ckpt", "verify", empty.path()}, ExitCode::kCheckpoint, "no checkpoint"},
         {{"ckpt", "inspect", empty.path()}, ExitCode::kCheckpoint, "no checkpoint"},
@@ -191,7 +204,9 @@ TEST_CASE("misuse says what is missing and what to do") {
         {{"ckpt", "export", made.output, out, "--config-from", empty.path()},
          ExitCode::kInput,
          "config.json"},
-        {{"ckpt", "export", made.output, out, "--all-names"}, ExitCode::kUsage, "hf"}};
+        {{"ckpt", "export", made.output, out, "--all-names"}, ExitCode::kUsage, "hf"},
+        {{"ckpt", "import", empty.path(), made.output}, ExitCode::kInput, "--force"},
+        {{"zero_to_fp32", empty.path(), out}, ExitCode::kInput, empty.path()}};
     for (const Case& one : cases) {
         const Ran ran = run(made.folder, one.words);
         std::string words;
@@ -201,7 +216,7 @@ TEST_CASE("misuse says what is missing and what to do") {
         CHECK_THAT(ran.err, Catch::Contains(one.says));
         CHECK_FALSE(fs::exists(out + "/model.safetensors"));
     }
-    for (const char* command : {"ls", "verify", "inspect", "diff", "export"})
+    for (const char* command : {"ls", "verify", "inspect", "diff", "export", "import"})
         CHECK(run(made.folder, {"ckpt", command, "--help"}).code == 0);
 }
 

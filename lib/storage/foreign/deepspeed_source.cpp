@@ -1,0 +1,493 @@
+#include "storage/foreign/deepspeed_source.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/text.h"
+
+namespace dslaunch {
+namespace {
+
+namespace fs = std::filesystem;
+using Kind = PickleValue::Kind;
+using Span = std::span<const std::byte>;
+
+constexpr int64_t kChunkBytes = int64_t{1} << 20;
+constexpr int64_t kMasterBytes = 4;
+constexpr std::array<const char*, 2> kStates = {"exp_avg", "exp_avg_sq"};
+
+template <typename... Args>
+[[noreturn]] void refuse(const std::string& path, fmt::format_string<Args...> format,
+                         Args&&... args) {
+    fail(ExitCode::kInput, "{}: {}", path,
+         printable(fmt::format(format, std::forward<Args>(args)...)));
+}
+
+int64_t integer_or(const PickleValue* value, int64_t otherwise) {
+    return value != nullptr && value->kind == Kind::kInteger ? value->integer : otherwise;
+}
+
+// ELEMENTS of what CHUNKS hold one after the other, 4 bytes each. Fewer where they end before.
+std::vector<Span> slice(const std::vector<Span>& chunks, Range elements) {
+    std::vector<Span> found;
+    Range here{0, 0};
+    for (const Span& chunk : chunks) {
+        here = {here.end(), std::ssize(chunk) / kMasterBytes};
+        const Range part = intersect(here, elements);
+        if (part.numel > 0)
+            found.push_back(
+                chunk.subspan(static_cast<size_t>((part.begin - here.begin) * kMasterBytes),
+                              static_cast<size_t>(part.numel * kMasterBytes)));
+    }
+    return found;
+}
+
+int64_t numel_of(const std::vector<Span>& chunks) {
+    int64_t bytes = 0;
+    for (const Span& chunk : chunks) bytes += std::ssize(chunk);
+    return bytes / kMasterBytes;
+}
+
+// Shape of a torch.Size; nothing where it is none or has more elements than can be.
+std::optional<std::vector<int64_t>> shape_of(const PickleValue& value) {
+    if (value.kind != Kind::kTuple) return std::nullopt;
+    std::vector<int64_t> shape;
+    int64_t numel = 1;
+    for (const PickleValue* item : value.items) {
+        if (item->kind != Kind::kInteger || item->integer < 0) return std::nullopt;
+        if (item->integer > 0 && numel > (int64_t{1} << 48) / item->integer) return std::nullopt;
+        numel *= item->integer;
+        shape.push_back(item->integer);
+    }
+    return shape;
+}
+
+int64_t product(const std::vector<int64_t>& shape) {
+    int64_t numel = 1;
+    for (const int64_t size : shape) numel *= size;
+    return numel;
+}
+
+// The update count of a state: an integer, or torch's tensor of one fp32.
+int64_t updates_of(const TorchFile& file, const PickleValue* step) {
+    if (step == nullptr || step->kind != Kind::kTensor) return integer_or(step, 0);
+    const TorchTensor tensor = file.tensor(step, "step");
+    float value = 0;
+    if (tensor.dtype != DType::kF32 || tensor.numel() != 1)
+        refuse(file.path(), "an optimizer's step is no single fp32");
+    std::memcpy(&value, tensor.bytes.data(), sizeof value);
+    if (!(value >= 0 && value < 0x1p24f)) refuse(file.path(), "an optimizer's step is {}", value);
+    return std::lround(value);
+}
+
+std::string file_in(const std::string& folder, int64_t rank, std::string_view prefix,
+                    std::string_view kind) {
+    return fmt::format("{}/{}zero_pp_rank_{}_mp_rank_00_{}_states.pt", folder, prefix, rank, kind);
+}
+
+bool exists(const std::string& path) {
+    std::error_code ignored;
+    return fs::exists(path, ignored);
+}
+
+std::string tag_folder(const std::string& path, const std::string& tag) {
+    const std::string latest = fmt::format("{}/latest", path);
+    if (tag.empty() && !exists(latest)) return path;
+    std::string name = tag;
+    if (name.empty()) name = std::string(trim(read_file(latest, 4096)));
+    if (name.empty() || name.find('/') != std::string::npos || name == "..")
+        refuse(tag.empty() ? latest : path, "`{}` is no tag: the name of a folder beside it", name);
+    return fmt::format("{}/{}", path, name);
+}
+
+}  // namespace
+
+DeepSpeedSource::DeepSpeedSource(const std::string& path, const std::string& tag) {
+    open(path, tag);
+    read_stage();
+    read_training();
+    read_groups();
+    if (stage_ == 3)
+        place_sharded();
+    else
+        place_shared_groups();
+    add_others();
+    add_aliases();
+    writer_ = fmt::format("DeepSpeed {}, ZeRO stage {}, {} ranks", about_.version, stage_,
+                          about_.world_size);
+}
+
+const PickleValue& DeepSpeedSource::need(const TorchFile& file, const PickleValue& dict,
+                                         const char* key) const {
+    const PickleValue* value = dict.find(key);
+    if (value == nullptr) refuse(file.path(), "has no `{}`", key);
+    return *value;
+}
+
+void DeepSpeedSource::open(const std::string& path, const std::string& tag) {
+    folder_ = tag_folder(path, tag);
+    std::error_code error;
+    int64_t files_count = 0;
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
+        const std::string name = entry.path().filename().string();
+        if (name.starts_with("layer_") || name.find("expert_") != std::string::npos)
+            refuse(folder_, "{} belongs to a pipeline or a mixture of experts, which is not read",
+                   name);
+        if (name.find("mp_rank_") != std::string::npos &&
+            name.find("mp_rank_00_") == std::string::npos)
+            refuse(folder_, "{} belongs to a model cut by tensor parallelism, which is not read",
+                   name);
+        files_count += name.ends_with("_optim_states.pt") ? 1 : 0;
+    }
+    if (error) refuse(folder_, "cannot be listed: {}", error.message());
+    if (files_count == 0)
+        refuse(folder_,
+               "has no *_optim_states.pt: no ZeRO checkpoint of stage 1, 2 or 3. One of "
+               "stage 0 is not read");
+    const std::string_view prefix = exists(file_in(folder_, 0, "bf16_", "optim")) ? "bf16_" : "";
+    for (int64_t rank = 0; rank < files_count; ++rank) {
+        const std::string name = file_in(folder_, rank, prefix, "optim");
+        if (!exists(name))
+            refuse(name, "is missing, one of {} ranks' files: the checkpoint is incomplete",
+                   files_count);
+        optimizers_.push_back(std::make_unique<TorchFile>(name));
+    }
+    const std::string model = fmt::format("{}/mp_rank_00_model_states.pt", folder_);
+    if (exists(model)) {
+        models_.push_back(std::make_unique<TorchFile>(model));
+        return;
+    }
+    for (int64_t rank = 0; rank < files_count; ++rank) {
+        const std::string name = file_in(folder_, rank, "", "model");
+        if (!exists(name)) refuse(name, "is missing: the checkpoint is incomplete");
+        models_.push_back(std::make_unique<TorchFile>(name));
+    }
+}
+
+void DeepSpeedSource::read_stage() {
+    about_.world_size = std::ssize(optimizers_);
+    for (const auto& file : optimizers_) {
+        const PickleValue& state = need(*file, file->root(), "optimizer_state_dict");
+        const PickleValue* stage = state.find("zero_stage");
+        if (stage == nullptr)
+            refuse(file->path(),
+                   "was written by DeepSpeed's BF16_Optimizer (bf16 with fp32 "
+                   "gradient accumulation), whose layout is not read");
+        // ZeroStageEnum(2), or a plain integer of older versions.
+        const PickleValue* number = stage;
+        if (stage->kind == Kind::kRecord && !stage->items[0]->items.empty())
+            number = stage->items[0]->items[0];
+        const int64_t found = integer_or(number, -1);
+        if (found < 1 || found > 3) refuse(file->path(), "ZeRO stage {} is not read", found);
+        if (stage_ != 0 && found != stage_)
+            refuse(file->path(), "is of ZeRO stage {} and rank 0's file of {}", found, stage_);
+        stage_ = found;
+        const PickleValue* parts = &need(*file, state, "partition_count");
+        std::vector<const PickleValue*> counts = {parts};
+        if (parts->kind == Kind::kList) counts = parts->items;
+        for (const PickleValue* count : counts)
+            if (integer_or(count, -1) != about_.world_size)
+                refuse(file->path(),
+                       "says that {} ranks wrote it and {} ranks' files are there: incomplete, "
+                       "mixed, or parameters shared out in another way, as with experts",
+                       integer_or(count, -1), about_.world_size);
+        if (state.find("ds_zero_partition_groups") != nullptr)
+            refuse(file->path(), "has experts shared out in groups of their own: not read");
+    }
+    if ((stage_ == 3) != (models_.size() == optimizers_.size() &&
+                          models_.front()->path().find("zero_pp_rank_") != std::string::npos))
+        refuse(models_.front()->path(), "does not belong to ZeRO stage {}", stage_);
+    about_.zero_stage = stage_;
+}
+
+void DeepSpeedSource::read_training() {
+    const TorchFile& file = *models_.front();
+    const PickleValue& model = file.root();
+    if (integer_or(model.find("mp_world_size"), 1) != 1)
+        refuse(file.path(), "belongs to a model cut by tensor parallelism, which is not read");
+    TrainingState& training = about_.training;
+    training.step = integer_or(&need(file, model, "global_steps"), -1);
+    training.updates = training.step - integer_or(model.find("skipped_steps"), 0);
+    training.samples_seen = integer_or(model.find("global_samples"), 0);
+    if (training.step < 0 || training.updates < 0 || training.samples_seen < 0)
+        refuse(file.path(), "its counts of steps and samples cannot be");
+    if (const PickleValue* version = model.find("ds_version")) about_.version = version->text;
+    if (const PickleValue* scheduler = model.find("lr_scheduler")) {
+        const int64_t last = integer_or(scheduler->find("last_batch_iteration"), -2);
+        if (last >= -1 && last + 1 != training.updates)
+            notes_.push_back(fmt::format(
+                "its learning-rate scheduler stands at {} and {} updates were made: the schedule "
+                "goes on from the updates",
+                last + 1, training.updates));
+    }
+    const TorchFile& first = *optimizers_.front();
+    const PickleValue& state = need(first, first.root(), "optimizer_state_dict");
+    const PickleValue* scaler = state.find("loss_scaler");
+    if (scaler == nullptr || scaler->kind != Kind::kRecord || scaler->items.size() < 2) return;
+    const PickleValue& kept = *scaler->items[1];
+    if (const PickleValue* scale = kept.find("cur_scale"))
+        training.loss_scale =
+            scale->kind == Kind::kReal ? scale->real : static_cast<double>(scale->integer);
+    training.scale_steps = integer_or(kept.find("cur_iter"), 0);
+    // -1 before the first overflow: DeepSpeed counts clean steps from the one after it.
+    const int64_t overflow = integer_or(kept.find("last_overflow_iter"), -1);
+    training.scale_good_steps = std::max<int64_t>(training.scale_steps - overflow - 1, 0);
+    training.scale_hysteresis_left = integer_or(kept.find("cur_hysteresis"), 1);
+}
+
+void DeepSpeedSource::read_groups() {
+    size_t with_states = 0, without = 0;
+    for (const auto& file : optimizers_) {
+        ranks_.push_back(read_rank(*file));
+        if (ranks_.back().groups.size() != ranks_.front().groups.size())
+            refuse(file->path(), "has {} groups and rank 0 has {}", ranks_.back().groups.size(),
+                   ranks_.front().groups.size());
+        for (const auto& group : ranks_.back().groups)
+            ++(group[0].empty() || !group[1].empty() ? with_states : without);
+    }
+    if (without == 0) {
+        about_.states = {kStates[0], kStates[1]};
+        about_.optimizer = "adam";
+    } else if (about_.training.updates > 0 || with_states > 0) {
+        refuse(folder_, "some groups have no exp_avg and exp_avg_sq: only Adam's states are read");
+    } else {
+        notes_.emplace_back("it was saved before the first step and has no optimizer states");
+    }
+}
+
+DeepSpeedSource::RankGroups DeepSpeedSource::read_rank(const TorchFile& file) const {
+    const PickleValue& state = need(file, file.root(), "optimizer_state_dict");
+    const bool sharded = stage_ == 3;
+    const PickleValue& masters =
+        need(file, state, sharded ? "fp32_flat_groups" : "single_partition_of_fp32_groups");
+    RankGroups rank;
+    for (const PickleValue* value : masters.items) {
+        const TorchTensor master = file.tensor(value, "its fp32 weights");
+        if (master.dtype != DType::kF32) refuse(file.path(), "its master weights are no fp32");
+        rank.groups.push_back({master.bytes, {}, {}});
+    }
+    rank.updates.resize(rank.groups.size());
+    read_states(file, need(file, state, sharded ? "optimizer_state_dict" : "base_optimizer_state"),
+                rank);
+    return rank;
+}
+
+// Each flat group is one parameter of the inner optimizer, in order.
+void DeepSpeedSource::read_states(const TorchFile& file, const PickleValue& optimizer,
+                                  RankGroups& rank) const {
+    if (optimizer.kind == Kind::kList)
+        refuse(file.path(), "was saved with elastic_checkpoint, which is not read");
+    const PickleValue& states = need(file, optimizer, "state");
+    std::vector<std::pair<int64_t, int64_t>> parameters;  // id, step of its group
+    for (const PickleValue* group : need(file, optimizer, "param_groups").items)
+        for (const PickleValue* id : need(file, *group, "params").items)
+            parameters.emplace_back(integer_or(id, -1), updates_of(file, group->find("step")));
+    if (parameters.size() != rank.groups.size())
+        refuse(file.path(), "its optimizer has {} parameters and {} flat groups", parameters.size(),
+               rank.groups.size());
+    for (size_t i = 0; i + 1 < states.items.size(); i += 2) {
+        const auto found = std::ranges::find(parameters, integer_or(states.items[i], -2),
+                                             &std::pair<int64_t, int64_t>::first);
+        if (found == parameters.end()) refuse(file.path(), "has states of no parameter");
+        const auto group = static_cast<size_t>(found - parameters.begin());
+        const PickleValue& state = *states.items[i + 1];
+        rank.updates[group] = std::max(updates_of(file, state.find("step")), found->second);
+        for (size_t k = 0; k < kStates.size(); ++k) {
+            const TorchTensor tensor = file.tensor(state.find(kStates[k]), kStates[k]);
+            // Stages 1 and 2 cut the alignment off the weights, not off the states.
+            const size_t bytes = rank.groups[group][0].size();
+            if (tensor.dtype != DType::kF32 || tensor.bytes.size() < bytes)
+                refuse(file.path(), "{} of group {} has {} elements of {}, its weights {}",
+                       kStates[k], group, tensor.numel(), dtype_name(tensor.dtype),
+                       bytes / kMasterBytes);
+            rank.groups[group][k + 1] = tensor.bytes.first(bytes);
+        }
+    }
+}
+
+void DeepSpeedSource::place_shared_groups() {
+    const TorchFile& file = *models_.front();
+    const PickleValue& shapes = need(file, file.root(), "param_shapes");
+    const PickleValue& first =
+        need(*optimizers_.front(), optimizers_.front()->root(), "optimizer_state_dict");
+    const PickleValue* paddings = first.find("param_alignment_paddings");
+    if (shapes.items.size() != ranks_.front().groups.size())
+        refuse(file.path(), "has shapes of {} groups and the ranks have {}", shapes.items.size(),
+               ranks_.front().groups.size());
+    for (size_t group = 0; group < shapes.items.size(); ++group) {
+        std::array<Chunks, 3> whole;
+        int64_t updates = 0;
+        for (const RankGroups& rank : ranks_) {
+            for (size_t k = 0; k < whole.size(); ++k) whole[k].push_back(rank.groups[group][k]);
+            updates = std::max(updates, rank.updates[group]);
+        }
+        const auto& parameters = shapes.items[group]->items;
+        const PickleValue* padding = nullptr;
+        if (paddings != nullptr && group < paddings->items.size()) padding = paddings->items[group];
+        int64_t at = 0;
+        for (size_t i = 0; i + 1 < parameters.size(); i += 2) {
+            add_trained(parameters[i]->text, *parameters[i + 1], updates);
+            const int64_t numel = about_.tensors.back().numel();
+            for (size_t k = 0; k < whole.size(); ++k)
+                chunks_.back()[k] = slice(whole[k], {at, numel});
+            at += numel;
+            if (padding != nullptr && i / 2 < padding->items.size())
+                at += std::max<int64_t>(integer_or(padding->items[i / 2], 0), 0);
+        }
+        // What is left over is alignment, to twice the ranks at most.
+        const int64_t left = numel_of(whole[0]) - at;
+        if (left < 0 || left >= 2 * about_.world_size)
+            refuse(folder_,
+                   "group {}: its parameters need {} elements and the ranks' files have "
+                   "{}: files of different saves, or damaged",
+                   group, at, numel_of(whole[0]));
+    }
+}
+
+void DeepSpeedSource::place_sharded() {
+    const TorchFile& file = *models_.front();
+    std::vector<std::array<Chunks, 3>> flat(ranks_.size());  // by rank, groups in a row
+    int64_t updates = 0;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank)
+        for (size_t group = 0; group < ranks_[rank].groups.size(); ++group) {
+            for (size_t k = 0; k < 3; ++k) flat[rank][k].push_back(ranks_[rank].groups[group][k]);
+            updates = std::max(updates, ranks_[rank].updates[group]);
+        }
+    int64_t at = 0;
+    for (const PickleValue* shapes : need(file, file.root(), "param_shapes").items)
+        for (size_t i = 0; i + 1 < shapes->items.size(); i += 2) {
+            add_trained(shapes->items[i]->text, *shapes->items[i + 1], updates);
+            int64_t left = about_.tensors.back().numel();
+            const int64_t share = (left + about_.world_size - 1) / about_.world_size;
+            for (const auto& rank : flat) {
+                const Range own{at, std::min(share, left)};
+                for (size_t k = 0; k < 3; ++k) {
+                    const Chunks part = slice(rank[k], own);
+                    chunks_.back()[k].insert(chunks_.back()[k].end(), part.begin(), part.end());
+                }
+                left -= own.numel;
+            }
+            at += share;
+        }
+    for (const auto& rank : flat)
+        if (numel_of(rank[0]) != at)
+            refuse(folder_,
+                   "the parameters need {} elements of each rank and a rank's file has {}: "
+                   "files of different saves, or damaged",
+                   at, numel_of(rank[0]));
+}
+
+void DeepSpeedSource::add_trained(const std::string& name, const PickleValue& shape,
+                                  int64_t updates) {
+    const auto sizes = shape_of(shape);
+    if (!sizes) refuse(models_.front()->path(), "`{}` has no shape", name);
+    CheckpointTensor tensor;
+    tensor.name = name;
+    tensor.shape = *sizes;
+    tensor.updates = updates;
+    add(std::move(tensor), {});
+}
+
+void DeepSpeedSource::add_others() {
+    const TorchFile& file = *models_.front();
+    const PickleValue& model = file.root();
+    std::set<std::string> buffers, shared;
+    for (const PickleValue* name : need(file, model, "buffer_names").items)
+        buffers.insert(name->text);
+    if (const PickleValue* pairs = model.find("shared_params"))
+        for (size_t i = 0; i + 1 < pairs->items.size(); i += 2)
+            shared.insert(pairs->items[i]->text);
+    const auto& module = need(file, model, "module").items;
+    for (size_t i = 0; i + 1 < module.size(); i += 2) {
+        const std::string& name = module[i]->text;
+        if (places_.contains(name) || shared.contains(name)) continue;
+        if (!buffers.contains(name)) {
+            add_frozen(name, *module[i + 1]);
+            continue;
+        }
+        const TorchTensor found = file.tensor(module[i + 1], name);
+        CheckpointTensor tensor;
+        tensor.name = name;
+        tensor.kind = TensorKind::kBuffer;
+        tensor.dtype = found.dtype;
+        tensor.shape = found.shape;
+        add(std::move(tensor), {Chunks{found.bytes}, {}, {}});
+    }
+}
+
+// Fragments of the ranks at stage 3, else the parameter itself.
+void DeepSpeedSource::add_frozen(const std::string& name, const PickleValue& value) {
+    CheckpointTensor tensor;
+    tensor.name = name;
+    tensor.kind = TensorKind::kFrozen;
+    if (stage_ < 3) {
+        const TorchTensor found = models_.front()->tensor(&value, name);
+        tensor.dtype = found.dtype;
+        tensor.shape = found.shape;
+        add(std::move(tensor), {Chunks{found.bytes}, {}, {}});
+        return;
+    }
+    const PickleValue* shapes = models_.front()->root().find("frozen_param_shapes");
+    const PickleValue* shape = shapes == nullptr ? nullptr : shapes->find(name);
+    const auto sizes = shape == nullptr ? std::nullopt : shape_of(*shape);
+    if (!sizes) refuse(models_.front()->path(), "`{}` is neither trained nor frozen", name);
+    tensor.shape = *sizes;
+    Chunks chunks;
+    int64_t left = product(*sizes);
+    for (const auto& file : models_) {
+        const TorchTensor part =
+            file->tensor(need(*file, file->root(), "frozen_param_fragments").find(name), name);
+        const int64_t numel = std::min(part.numel(), left);
+        tensor.dtype = part.dtype;
+        chunks.push_back(part.bytes.first(static_cast<size_t>(numel * dtype_bytes(part.dtype))));
+        left -= numel;
+    }
+    if (left != 0) refuse(folder_, "`{}`: the ranks' fragments lack {} elements", name, left);
+    add(std::move(tensor), {std::move(chunks), {}, {}});
+}
+
+void DeepSpeedSource::add_aliases() {
+    const PickleValue* shared = models_.front()->root().find("shared_params");
+    if (shared == nullptr) return;
+    for (size_t i = 0; i + 1 < shared->items.size(); i += 2) {
+        const auto found = places_.find(shared->items[i + 1]->text);
+        const std::string& alias = shared->items[i]->text;
+        if (found == places_.end() || !places_.emplace(alias, found->second).second)
+            refuse(models_.front()->path(), "`{}` shares `{}`, which is not there", alias,
+                   shared->items[i + 1]->text);
+        about_.tensors[static_cast<size_t>(found->second)].aliases.push_back(alias);
+    }
+}
+
+void DeepSpeedSource::add(CheckpointTensor tensor, std::array<Chunks, 3> chunks) {
+    if (tensor.name.empty() ||
+        !places_.emplace(tensor.name, static_cast<int>(about_.tensors.size())).second)
+        refuse(models_.front()->path(), "`{}` is there twice or has no name", tensor.name);
+    about_.tensors.push_back(std::move(tensor));
+    chunks_.push_back(std::move(chunks));
+}
+
+void DeepSpeedSource::for_each(int tensor, int state, const Range& elements, const Use& use) const {
+    const CheckpointTensor& about = about_.tensors.at(static_cast<size_t>(tensor));
+    const int64_t width = dtype_bytes(dtype_of(about, state));
+    Range here{0, 0};
+    for (const Span& chunk :
+         chunks_.at(static_cast<size_t>(tensor)).at(static_cast<size_t>(state + 1))) {
+        here = {here.end(), std::ssize(chunk) / width};
+        const Range wanted = intersect(here, elements);
+        for (int64_t begin = wanted.begin; begin < wanted.end(); begin += kChunkBytes / width) {
+            const Range part{begin, std::min(kChunkBytes / width, wanted.end() - begin)};
+            use(part, chunk.subspan(static_cast<size_t>((part.begin - here.begin) * width),
+                                    static_cast<size_t>(part.numel * width)));
+        }
+    }
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,518 @@
+#include "storage/foreign/restricted_unpickler.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <map>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace dslaunch {
+
+using Kind = PickleValue::Kind;
+
+namespace {
+
+// What may be done with a global that a pickle names.
+enum class Use : uint8_t {
+    kNone,       // refused
+    kName,       // stands for itself, never called
+    kDict,       // makes an empty dict
+    kList,       // makes a list of its argument's items
+    kSize,       // a tuple
+    kTensor,     // (storage, offset, shape, strides, …)
+    kParameter,  // (tensor, …)
+    kTyped,      // (what makes the tensor, class, its arguments, attributes)
+    kRecord      // arguments and state are kept beside the name
+};
+
+struct Known {
+    std::string_view name;
+    Use use;
+};
+
+constexpr std::array kKnown = {
+    Known{"collections OrderedDict", Use::kDict},
+    Known{"collections defaultdict", Use::kDict},
+    Known{"__builtin__ set", Use::kList},
+    Known{"builtins set", Use::kList},
+    Known{"__builtin__ frozenset", Use::kList},
+    Known{"builtins frozenset", Use::kList},
+    Known{"__builtin__ dict", Use::kName},
+    Known{"builtins dict", Use::kName},
+    Known{"__builtin__ list", Use::kName},
+    Known{"builtins list", Use::kName},
+    Known{"torch Size", Use::kSize},
+    Known{"torch._utils _rebuild_tensor_v2", Use::kTensor},
+    Known{"torch._utils _rebuild_parameter", Use::kParameter},
+    Known{"torch._utils _rebuild_parameter_with_state", Use::kParameter},
+    Known{"torch._tensor _rebuild_from_type_v2", Use::kTyped},
+    Known{"torch Tensor", Use::kName},
+    Known{"torch.nn.parameter Parameter", Use::kName},
+    Known{"torch DoubleStorage", Use::kName},
+    Known{"torch FloatStorage", Use::kName},
+    Known{"torch HalfStorage", Use::kName},
+    Known{"torch BFloat16Storage", Use::kName},
+    Known{"torch LongStorage", Use::kName},
+    Known{"torch IntStorage", Use::kName},
+    Known{"torch ShortStorage", Use::kName},
+    Known{"torch CharStorage", Use::kName},
+    Known{"torch ByteStorage", Use::kName},
+    Known{"torch BoolStorage", Use::kName},
+    Known{"torch float64", Use::kName},
+    Known{"torch float32", Use::kName},
+    Known{"torch float16", Use::kName},
+    Known{"torch bfloat16", Use::kName},
+    Known{"torch int64", Use::kName},
+    Known{"torch int32", Use::kName},
+    Known{"torch int16", Use::kName},
+    Known{"torch int8", Use::kName},
+    Known{"torch uint8", Use::kName},
+    Known{"torch bool", Use::kName},
+    Known{"deepspeed.runtime.fp16.loss_scaler LossScaler", Use::kRecord},
+    Known{"deepspeed.runtime.fp16.loss_scaler DynamicLossScaler", Use::kRecord},
+    Known{"deepspeed.runtime.zero.config ZeroStageEnum", Use::kRecord},
+    Known{"deepspeed.utils.tensor_fragment fragment_address", Use::kRecord},
+    // Client state that people hand to save_checkpoint.
+    Known{"argparse Namespace", Use::kRecord},
+    Known{"_codecs encode", Use::kRecord},
+    Known{"numpy dtype", Use::kRecord},
+    Known{"numpy.core.multiarray scalar", Use::kRecord},
+    Known{"numpy._core.multiarray scalar", Use::kRecord},
+};
+
+Use use_of(std::string_view name) {
+    const auto* found = std::ranges::find(kKnown, name, &Known::name);
+    return found == kKnown.end() ? Use::kNone : found->use;
+}
+
+bool is_storage_class(const PickleValue& value) {
+    return value.kind == Kind::kGlobal && value.text.ends_with("Storage");
+}
+
+constexpr int64_t kTextBytesMax = int64_t{16} << 20;
+
+}  // namespace
+
+class Unpickler {
+  public:
+    Unpickler(const std::string& path, std::span<const std::byte> bytes, Pickle& out)
+        : path_(path), bytes_(bytes), out_(out) {}
+
+    void run() {
+        if (std::ssize(bytes_) > kPickleBytesMax)
+            bad("{} bytes are more than any checkpoint has", bytes_.size());
+        bool stopped = false;
+        while (!stopped) {
+            op_at_ = at_;
+            const auto op = static_cast<uint8_t>(number(1));
+            if (op_at_ == 0 && op != 0x80) bad("it does not begin as protocol 2 and later do");
+            stopped = op == '.';
+            if (!stopped && !step_value(op) && !step_collection(op) && !step_object_or_memo(op))
+                bad("opcode 0x{:02x} is not read here", op);
+        }
+        PickleValue* root = pop();
+        if (!stack_.empty() || !marks_.empty()) bad("it ends with values left over");
+        check_shape(root);
+        out_.root_ = root;
+    }
+
+  private:
+    template <typename... Args>
+    [[noreturn]] void bad(fmt::format_string<Args...> format, Args&&... args) const {
+        fail(ExitCode::kInput, "{}: pickle, offset {}: {}", path_, op_at_,
+             printable(fmt::format(format, std::forward<Args>(args)...)));
+    }
+
+    // --- bytes
+
+    std::span<const std::byte> take(uint64_t count) {
+        if (count > bytes_.size() - at_)
+            bad("{} bytes are wanted and {} are left", count, bytes_.size() - at_);
+        const auto part = bytes_.subspan(at_, count);
+        at_ += count;
+        return part;
+    }
+    uint64_t number(size_t width) {
+        uint64_t value = 0;
+        const auto part = take(width);
+        for (size_t i = 0; i < width; ++i) value |= std::to_integer<uint64_t>(part[i]) << (8 * i);
+        return value;
+    }
+    std::string text(uint64_t count) {
+        if (count > static_cast<uint64_t>(kTextBytesMax)) bad("a text of {} bytes", count);
+        const auto part = take(count);
+        return {reinterpret_cast<const char*>(part.data()), part.size()};
+    }
+    std::string line() {
+        const auto rest = bytes_.subspan(at_);
+        const auto end = std::ranges::find(rest, std::byte{'\n'});
+        if (end == rest.end()) bad("a name without an end");
+        std::string found = text(static_cast<uint64_t>(end - rest.begin()));
+        at_ += 1;
+        return found;
+    }
+    // Two's complement of COUNT bytes.
+    int64_t long_integer(uint64_t count) {
+        if (count > 8) bad("an integer of {} bytes", count);
+        if (count == 0) return 0;
+        const uint64_t value = number(count);
+        const auto shift = static_cast<int>(64 - 8 * count);
+        return static_cast<int64_t>(value << shift) >> shift;
+    }
+
+    // --- stack
+
+    PickleValue* make(PickleValue value) {
+        if (std::ssize(out_.values_) >= kPickleValuesMax)
+            bad("more than {} values", kPickleValuesMax);
+        return &out_.values_.emplace_back(std::move(value));
+    }
+    void push(PickleValue* value) { stack_.push_back(value); }
+    void push(Kind kind, int64_t integer) { push(make({.kind = kind, .integer = integer})); }
+    void push(Kind kind, std::string text) { push(make({.kind = kind, .text = std::move(text)})); }
+    void push(Kind kind, std::vector<const PickleValue*> items) {
+        push(make({.kind = kind, .items = std::move(items)}));
+    }
+    size_t floor() const { return marks_.empty() ? 0 : marks_.back(); }
+    PickleValue* top() {
+        if (stack_.size() <= floor()) bad("the stack is empty");
+        return stack_.back();
+    }
+    PickleValue* pop() {
+        PickleValue* value = top();
+        stack_.pop_back();
+        return value;
+    }
+    std::vector<const PickleValue*> pop(size_t count) {
+        if (stack_.size() - floor() < count) bad("the stack is empty");
+        std::vector<const PickleValue*> items(stack_.end() - static_cast<ptrdiff_t>(count),
+                                              stack_.end());
+        stack_.resize(stack_.size() - count);
+        return items;
+    }
+    std::vector<const PickleValue*> pop_mark() {
+        if (marks_.empty()) bad("no mark is set");
+        auto items = pop(stack_.size() - marks_.back());
+        marks_.pop_back();
+        return items;
+    }
+
+    void remember(uint64_t index) {
+        if (index >= static_cast<uint64_t>(kPickleValuesMax)) bad("memo entry {}", index);
+        if (index >= memo_.size()) memo_.resize(index + 1);
+        memo_[index] = top();
+    }
+    void recall(uint64_t index) {
+        if (index >= memo_.size() || memo_[index] == nullptr) bad("no memo entry {}", index);
+        push(memo_[index]);
+    }
+
+    // --- opcodes
+
+    bool step_value(uint8_t op) {
+        switch (op) {
+            case 0x80:
+                protocol(number(1));
+                return true;
+            case 0x95:  // FRAME
+                if (const uint64_t count = number(8); count > bytes_.size() - at_)
+                    bad("a frame of {} bytes, {} are left", count, bytes_.size() - at_);
+                return true;
+            case 'N':
+                push(Kind::kNone, int64_t{0});
+                return true;
+            case 0x88:
+                push(Kind::kBool, int64_t{1});
+                return true;
+            case 0x89:
+                push(Kind::kBool, int64_t{0});
+                return true;
+            case 'J':
+                push(Kind::kInteger, long_integer(4));
+                return true;
+            case 'K':
+                push(Kind::kInteger, static_cast<int64_t>(number(1)));
+                return true;
+            case 'M':
+                push(Kind::kInteger, static_cast<int64_t>(number(2)));
+                return true;
+            case 0x8a:
+                push(Kind::kInteger, long_integer(number(1)));
+                return true;
+            case 0x8b:
+                push(Kind::kInteger, long_integer(number(4)));
+                return true;
+            case 'G':
+                push(make({.kind = Kind::kReal, .real = real()}));
+                return true;
+            case 'X':
+                push(Kind::kText, text(number(4)));
+                return true;
+            case 0x8c:
+                push(Kind::kText, text(number(1)));
+                return true;
+            case 0x8d:
+                push(Kind::kText, text(number(8)));
+                return true;
+            case 'B':
+                push(Kind::kBytes, text(number(4)));
+                return true;
+            case 'C':
+                push(Kind::kBytes, text(number(1)));
+                return true;
+            case 0x8e:
+                push(Kind::kBytes, text(number(8)));
+                return true;
+            default:
+                return false;
+        }
+    }
+
+    bool step_collection(uint8_t op) {
+        switch (op) {
+            case '(':
+                marks_.push_back(stack_.size());
+                return true;
+            case '0':
+                static_cast<void>(pop());
+                return true;
+            case '1':
+                static_cast<void>(pop_mark());
+                return true;
+            case '2':
+                push(top());
+                return true;
+            case ']':
+                push(Kind::kList, pop(0));
+                return true;
+            case 0x8f:
+                push(Kind::kList, pop(0));
+                return true;  // EMPTY_SET
+            case ')':
+                push(Kind::kTuple, pop(0));
+                return true;
+            case '}':
+                push(Kind::kDict, pop(0));
+                return true;
+            case 'l':
+            case 0x91:
+                push(Kind::kList, pop_mark());
+                return true;  // LIST, FROZENSET
+            case 't':
+                push(Kind::kTuple, pop_mark());
+                return true;
+            case 0x85:
+                push(Kind::kTuple, pop(1));
+                return true;
+            case 0x86:
+                push(Kind::kTuple, pop(2));
+                return true;
+            case 0x87:
+                push(Kind::kTuple, pop(3));
+                return true;
+            case 'a':
+                append(Kind::kList, pop(1));
+                return true;
+            case 'e':
+            case 0x90:
+                append(Kind::kList, pop_mark());
+                return true;  // APPENDS, ADDITEMS
+            case 's':
+                append(Kind::kDict, pop(2));
+                return true;
+            case 'u':
+                append(Kind::kDict, pop_mark());
+                return true;
+            default:
+                return false;
+        }
+    }
+
+    bool step_object_or_memo(uint8_t op) {
+        switch (op) {
+            case 'c': {
+                const std::string module = line();
+                global(fmt::format("{} {}", module, line()));
+                return true;
+            }
+            case 0x93: {  // STACK_GLOBAL
+                const auto names = pop(2);
+                if (names[0]->kind != Kind::kText || names[1]->kind != Kind::kText)
+                    bad("a global whose name is no text");
+                global(fmt::format("{} {}", names[0]->text, names[1]->text));
+                return true;
+            }
+            case 'R':
+            case 0x81: {  // REDUCE, NEWOBJ
+                const auto call = pop(2);
+                build(*call[0], *call[1]);
+                return true;
+            }
+            case 'b':
+                take_state();
+                return true;
+            case 'Q':
+                storage(*pop());
+                return true;
+            case 'q':
+                remember(number(1));
+                return true;
+            case 'r':
+                remember(number(4));
+                return true;
+            case 0x94:
+                remember(memo_.size());
+                return true;
+            case 'h':
+                recall(number(1));
+                return true;
+            case 'j':
+                recall(number(4));
+                return true;
+            default:
+                return false;
+        }
+    }
+
+    void protocol(uint64_t version) const {
+        if (op_at_ != 0 || version < 2 || version > 5) bad("protocol {}", version);
+    }
+    double real() {
+        uint64_t bits = 0;
+        for (const std::byte byte : take(8)) bits = bits << 8 | std::to_integer<uint64_t>(byte);
+        return std::bit_cast<double>(bits);
+    }
+    void append(Kind kind, std::vector<const PickleValue*> items) {
+        PickleValue* to = top();
+        if (to->kind != kind) bad("items for what holds none");
+        if (kind == Kind::kDict) check_keys(items);
+        to->items.insert(to->items.end(), items.begin(), items.end());
+    }
+    void check_keys(const std::vector<const PickleValue*>& items) const {
+        if (items.size() % 2 != 0) bad("a key without its value");
+        for (size_t i = 0; i < items.size(); i += 2)
+            if (items[i]->kind > Kind::kBytes && items[i]->kind != Kind::kTuple)
+                bad("a key that is no key");
+    }
+
+    void global(std::string name) {
+        if (use_of(name) == Use::kNone)
+            bad("it names `{}`, which checkpoints of tensors do not need; it is refused and was "
+                "not run",
+                name);
+        push(Kind::kGlobal, std::move(name));
+    }
+
+    void build(const PickleValue& what, const PickleValue& arguments) {
+        const Use use = what.kind == Kind::kGlobal ? use_of(what.text) : Use::kNone;
+        if (arguments.kind != Kind::kTuple) bad("arguments that are no tuple");
+        const auto& items = arguments.items;
+        const auto first_is = [&](Kind kind) { return !items.empty() && items[0]->kind == kind; };
+        if (use == Use::kDict && (items.empty() || first_is(Kind::kGlobal)))
+            return push(Kind::kDict, std::vector<const PickleValue*>{});
+        if (use == Use::kList && (items.empty() || first_is(Kind::kList)))
+            return push(Kind::kList, items.empty() ? items : copied(items[0]->items));
+        if (use == Use::kSize && first_is(Kind::kTuple))
+            return push(Kind::kTuple, copied(items[0]->items));
+        if (use == Use::kTensor && items.size() >= 4 && first_is(Kind::kStorage) &&
+            items[1]->kind == Kind::kInteger && items[2]->kind == Kind::kTuple &&
+            items[3]->kind == Kind::kTuple)
+            return push(Kind::kTensor, std::vector(items.begin(), items.begin() + 4));
+        if (use == Use::kParameter && first_is(Kind::kTensor))
+            return push(Kind::kTensor, items[0]->items);
+        // Once: what makes the tensor is none of these.
+        if (use == Use::kTyped && items.size() == 4 && first_is(Kind::kGlobal) &&
+            (use_of(items[0]->text) == Use::kTensor || use_of(items[0]->text) == Use::kParameter))
+            return build(*items[0], *items[2]);
+        if (use == Use::kRecord)
+            return push(make({.kind = Kind::kRecord, .text = what.text, .items = {&arguments}}));
+        bad("a call of {} with these arguments is refused",
+            what.kind == Kind::kGlobal ? fmt::format("`{}`", what.text) : "what is no class");
+    }
+
+    // A few bytes of a pickle can ask for a copy of much.
+    const std::vector<const PickleValue*>& copied(const std::vector<const PickleValue*>& items) {
+        copied_count_ += std::ssize(items);
+        if (copied_count_ > kPickleValuesMax) bad("more than {} values", kPickleValuesMax);
+        return items;
+    }
+
+    // Attributes: of records they are kept, of dicts (module.state_dict()'s _metadata) dropped.
+    void take_state() {
+        const PickleValue* state = pop();
+        PickleValue* to = top();
+        if (to->kind == Kind::kRecord)
+            to->items.push_back(state);
+        else if (to->kind != Kind::kDict || state->kind != Kind::kDict)
+            bad("attributes for what has none");
+    }
+
+    void storage(const PickleValue& id) {
+        const auto& items = id.items;
+        if (id.kind != Kind::kTuple || items.size() != 5 || items[0]->kind != Kind::kText ||
+            items[0]->text != "storage" || !is_storage_class(*items[1]) ||
+            items[2]->kind != Kind::kText || items[4]->kind != Kind::kInteger)
+            bad("a persistent id that is no storage of a tensor");
+        push(make({.kind = Kind::kStorage,
+                   .text = items[1]->text,
+                   .items = {items[2], items[3], items[4]}}));
+    }
+
+    // No cycles, and no deeper than the limit; shared values are walked once.
+    void check_shape(const PickleValue* root) const {
+        struct Open {
+            const PickleValue* value;
+            size_t next = 0;
+            int64_t height = 1;
+        };
+        std::vector<Open> open = {{root}};
+        std::map<const PickleValue*, int64_t> heights;  // 0: open
+        heights[root] = 0;
+        while (!open.empty()) {
+            Open& here = open.back();
+            if (std::ssize(open) > kPickleDepthMax || here.height > kPickleDepthMax)
+                bad("values nest deeper than {}", kPickleDepthMax);
+            if (here.next < here.value->items.size()) {
+                const PickleValue* child = here.value->items[here.next++];
+                const auto [found, is_new] = heights.try_emplace(child, 0);
+                if (is_new)
+                    open.push_back({child});
+                else if (found->second == 0)
+                    bad("a value that holds itself");
+                else
+                    here.height = std::max(here.height, found->second + 1);
+                continue;
+            }
+            const int64_t height = here.height;
+            heights[here.value] = height;
+            open.pop_back();
+            if (!open.empty()) open.back().height = std::max(open.back().height, height + 1);
+        }
+    }
+
+    const std::string& path_;
+    std::span<const std::byte> bytes_;
+    Pickle& out_;
+    size_t at_ = 0;
+    size_t op_at_ = 0;  // of the opcode under way
+    int64_t copied_count_ = 0;
+    std::vector<PickleValue*> stack_;
+    std::vector<size_t> marks_;
+    std::vector<PickleValue*> memo_;
+};
+
+const PickleValue* PickleValue::find(std::string_view key) const {
+    if (kind != Kind::kDict) return nullptr;
+    for (size_t i = items.size(); i >= 2; i -= 2)
+        if (items[i - 2]->kind == Kind::kText && items[i - 2]->text == key) return items[i - 1];
+    return nullptr;
+}
+
+Pickle::Pickle(const std::string& path, std::span<const std::byte> bytes) {
+    Unpickler(path, bytes, *this).run();
+}
+
+}  // namespace dslaunch

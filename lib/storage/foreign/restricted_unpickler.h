@@ -1,0 +1,62 @@
+// Pickles as data. What torch.save and DeepSpeed write becomes a graph of plain values; nothing is
+// imported or called. A pickle that names anything but the short list in restricted_unpickler.cpp
+// is refused. No recursion; memory and time grow with the pickle's bytes and end at the limits
+// below. Pure.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch {
+
+inline constexpr int64_t kPickleBytesMax = int64_t{256} << 20;
+inline constexpr int64_t kPickleValuesMax = int64_t{4} << 20;  // and entries of its memo
+inline constexpr int64_t kPickleDepthMax = 64;                 // of values in values
+
+struct PickleValue {
+    enum class Kind : uint8_t {
+        kNone,
+        kBool,     // integer
+        kInteger,  // of 64 bits; larger ones are refused
+        kReal,
+        kText,
+        kBytes,    // text
+        kList,     // items; sets and frozensets too
+        kTuple,    // items; torch.Size too
+        kDict,     // items: key, value, key, value; OrderedDict and defaultdict too
+        kGlobal,   // text: "torch float32"
+        kStorage,  // text: its dtype's class "torch FloatStorage"; items: key, device, numel
+        kTensor,   // items: storage, offset in elements, shape, strides
+        kRecord    // an object as it lies there: text: its class; items: arguments, then states
+    };
+    Kind kind = Kind::kNone;
+    int64_t integer = 0;
+    double real = 0;
+    std::string text = {};
+    std::vector<const PickleValue*> items = {};
+
+    // Of a dict, by a text key; null: none, or no dict. The last of equal keys, as in Python.
+    [[nodiscard]] const PickleValue* find(std::string_view key) const;
+};
+
+class Pickle {
+  public:
+    // Throws Error{kInput} naming PATH, the offset in the pickle and what stands there, for what is
+    // cut short, over a limit, cyclic, of protocol 0, 1 or beyond 5, or refused.
+    Pickle(const std::string& path, std::span<const std::byte> bytes);
+
+    // Lives as long as the Pickle.
+    [[nodiscard]] const PickleValue& root() const { return *root_; }
+
+  private:
+    friend class Unpickler;
+    std::deque<PickleValue> values_;
+    const PickleValue* root_ = nullptr;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,110 @@
+#include "storage/foreign/torch_file.h"
+
+#include <array>
+#include <cstdio>
+#include <fstream>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace dslaunch {
+namespace {
+
+using Kind = PickleValue::Kind;
+
+std::optional<DType> storage_dtype(std::string_view name) {
+    static constexpr std::array<std::pair<std::string_view, DType>, 10> kStorages = {
+        {{"torch FloatStorage", DType::kF32},
+         {"torch BFloat16Storage", DType::kBF16},
+         {"torch HalfStorage", DType::kF16},
+         {"torch DoubleStorage", DType::kF64},
+         {"torch LongStorage", DType::kI64},
+         {"torch IntStorage", DType::kI32},
+         {"torch ShortStorage", DType::kI16},
+         {"torch CharStorage", DType::kI8},
+         {"torch ByteStorage", DType::kU8},
+         {"torch BoolStorage", DType::kBool}}};
+    for (const auto& [storage, dtype] : kStorages)
+        if (storage == name) return dtype;
+    return std::nullopt;
+}
+
+ZipArchive open_archive(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    if (file.get() == 0x80)
+        fail(ExitCode::kInput,
+             "{}: is in the old form of torch.save, a bare pickle. Where Python is at hand, "
+             "torch.save(torch.load(OLD), NEW) writes it as an archive",
+             path);
+    return ZipArchive(path);
+}
+
+std::span<const std::byte> record(const ZipArchive& archive, const std::string& name) {
+    const ZipRecord* found = archive.find(name);
+    if (found == nullptr) fail(ExitCode::kInput, "{}: has no record {}", archive.path(), name);
+    return archive.content(*found);
+}
+
+Pickle read_pickle(const ZipArchive& archive) {
+    if (const ZipRecord* order = archive.find("byteorder")) {
+        const auto bytes = archive.content(*order);
+        const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+        if (text != "little")
+            fail(ExitCode::kInput, "{}: was written with byte order `{}`, not little",
+                 archive.path(), printable(text));
+    }
+    return {archive.path(), record(archive, "data.pkl")};
+}
+
+// Sizes of a tuple, none negative; the product of all in NUMEL. Nothing when that is beyond LIMIT.
+std::optional<std::vector<int64_t>> sizes_of(const PickleValue& tuple) {
+    std::vector<int64_t> sizes;
+    for (const PickleValue* item : tuple.items) {
+        if (item->kind != Kind::kInteger || item->integer < 0) return std::nullopt;
+        sizes.push_back(item->integer);
+    }
+    return sizes;
+}
+
+}  // namespace
+
+TorchFile::TorchFile(const std::string& path)
+    : archive_(open_archive(path)), pickle_(read_pickle(archive_)) {}
+
+TorchTensor TorchFile::tensor(const PickleValue* value, const std::string& what) const {
+    const auto bad = [&](std::string_view why) {
+        fail(ExitCode::kInput, "{}: {}: {}", path(), printable(what), why);
+    };
+    if (value == nullptr || value->kind != Kind::kTensor) bad("is no tensor there");
+    const PickleValue& storage = *value->items[0];
+    TorchTensor tensor;
+    const auto dtype = storage_dtype(storage.text);
+    const auto shape = sizes_of(*value->items[2]), strides = sizes_of(*value->items[3]);
+    if (!dtype || !shape || !strides || shape->size() != strides->size())
+        bad("its dtype, shape or strides cannot be");
+    tensor.dtype = *dtype;
+    tensor.shape = *shape;
+    tensor.storage = storage.items[0]->text;
+    const auto stored = record(archive_, fmt::format("data/{}", tensor.storage));
+    const int64_t stored_numel = std::ssize(stored) / dtype_bytes(tensor.dtype);
+    if (storage.items[2]->integer != stored_numel ||
+        std::ssize(stored) % dtype_bytes(tensor.dtype) != 0)
+        bad("its storage is not as long as the pickle says: the file is damaged");
+    int64_t numel = 1;
+    for (size_t i = shape->size(); i-- > 0;) {
+        if ((*shape)[i] > 1 && (*strides)[i] != numel) bad("it is not contiguous");
+        if ((*shape)[i] > 0 && numel > stored_numel / (*shape)[i]) bad("it is beyond its storage");
+        numel *= (*shape)[i];
+        if (numel == 0) break;
+    }
+    const int64_t begin = value->items[1]->integer;
+    if (begin < 0 || begin > stored_numel || numel > stored_numel - begin)
+        bad("it is beyond its storage");
+    tensor.bytes = stored.subspan(static_cast<size_t>(begin * dtype_bytes(tensor.dtype)),
+                                  static_cast<size_t>(numel * dtype_bytes(tensor.dtype)));
+    return tensor;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,43 @@
+// A file of torch.save: one pickle and the storages of its tensors, mapped. Nothing in it is
+// executed. Threads: const, any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/dtype.h"
+#include "storage/foreign/restricted_unpickler.h"
+#include "storage/zip_archive.h"
+
+namespace dslaunch {
+
+struct TorchTensor {
+    DType dtype = DType::kF32;
+    std::vector<int64_t> shape;
+    std::span<const std::byte> bytes;  // row-major, in the mapping
+    std::string storage;               // its key in the file: tied tensors have the same
+
+    [[nodiscard]] int64_t numel() const { return std::ssize(bytes) / dtype_bytes(dtype); }
+};
+
+class TorchFile {
+  public:
+    // Throws Error{kInput} naming PATH: no zip (for a file of torch.save's old form with how to
+    // convert it), written on a big-endian machine, or a pickle that is refused.
+    explicit TorchFile(const std::string& path);
+
+    [[nodiscard]] const std::string& path() const { return archive_.path(); }
+    [[nodiscard]] const PickleValue& root() const { return pickle_.root(); }
+    // VALUE: of this file's pickle; null is none. Throws Error{kInput} naming WHAT: no tensor, not
+    // contiguous, or beyond its storage or file.
+    [[nodiscard]] TorchTensor tensor(const PickleValue* value, const std::string& what) const;
+
+  private:
+    ZipArchive archive_;
+    Pickle pickle_;
+};
+
+}  // namespace dslaunch

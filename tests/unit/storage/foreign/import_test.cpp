@@ -1,0 +1,204 @@
+// Checkpoints that DeepSpeed itself wrote (tests/fixtures/make_deepspeed.py) and what its own
+// converter made of them, beside what the import makes.
+#include "storage/foreign/import.h"
+
+#include <array>
+#include <filesystem>
+#include <fstream>
+
+#include "base/error.h"
+#include "storage/checkpoint/checkpoint_reader.h"
+#include "storage/safetensors.h"
+#include "support/catch.h"
+#include "support/temporary_folder.h"
+
+using namespace dslaunch;
+using namespace dslaunch::test;
+namespace fs = std::filesystem;
+
+namespace {
+
+const std::string kFixtures = std::string(DSL_SOURCE_DIR) + "/tests/fixtures/deepspeed";
+
+std::string contents(const CheckpointReader& reader, int tensor, int state) {
+    std::string bytes;
+    const int64_t numel = reader.checkpoint().tensors[static_cast<size_t>(tensor)].numel();
+    reader.for_each(tensor, state, {0, numel}, [&](const Range&, std::span<const std::byte> part) {
+        bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
+    });
+    return bytes;
+}
+
+std::string text_of(std::span<const std::byte> bytes) {
+    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+std::string refusal(const ImportOptions& options) {
+    const auto tree = make_disk_tree();
+    try {
+        static_cast<void>(import_checkpoint(*tree, options));
+    } catch (const Error& error) {
+        CHECK(error.code() == ExitCode::kInput);
+        return error.what();
+    }
+    return "";
+}
+
+}  // namespace
+
+TEST_CASE("What DeepSpeed saved is what the import holds, bit for bit") {
+    for (const char* name : {"fp32-1", "fp32-2", "fp32-2-torch", "fp32-3", "bf16-2", "bf16-3"}) {
+        INFO(name);
+        const TemporaryFolder folder;
+        const auto tree = make_disk_tree();
+        const std::string root = folder.path() + "/checkpoints";
+        const ImportReport report =
+            import_checkpoint(*tree, {fmt::format("{}/{}", kFixtures, name), "", {}, root});
+        CHECK(report.step == 3);
+        CHECK(report.has_states);
+        CHECK(report.finite);
+        CHECK(report.notes.empty());
+        CHECK(report.folder == root + "/step-3");
+        CHECK(report.writer == fmt::format("DeepSpeed 0.19.8, ZeRO stage {}, 2 ranks", name[5]));
+        const CheckpointReader reader(*tree, report.folder);
+        const Checkpoint& checkpoint = reader.checkpoint();
+        for (size_t i = 0; i < checkpoint.files.size(); ++i) CHECK(reader.verify_file(i).empty());
+        CHECK(checkpoint.training.updates == 3);
+        CHECK(checkpoint.training.samples_seen == 24);
+        const SafetensorsFile expected(fmt::format("{}/{}.safetensors", kFixtures, name));
+        size_t compared = 0;
+        for (const SafetensorsEntry& entry : expected.entries()) {
+            INFO(entry.name);
+            std::string tensor = entry.name;
+            int state = kWeights;
+            for (int k = 0; k < std::ssize(checkpoint.states); ++k) {
+                const std::string ending = fmt::format(".{}", checkpoint.states[k]);
+                if (!entry.name.ends_with(ending)) continue;
+                state = k;
+                tensor.resize(tensor.size() - ending.size());
+            }
+            const int index = checkpoint.find(tensor);
+            REQUIRE(index >= 0);
+            CHECK(checkpoint.tensors[static_cast<size_t>(index)].shape == entry.shape);
+            CHECK(contents(reader, index, state) == text_of(entry.bytes));
+            ++compared;
+        }
+        // 9 trained with two states each, 2 frozen, 2 buffers and 1 tied name.
+        CHECK(compared == 9 * 3 + 2 + 2 + 1);
+        CHECK(report.tensor_count == 9 + 2 + 2);
+        const auto& embed = checkpoint.tensors[static_cast<size_t>(checkpoint.find("head.weight"))];
+        CHECK(embed.name == "embed.weight");
+        CHECK(embed.kind == TensorKind::kTrained);
+        CHECK(embed.updates == 3);
+        const auto kind = [&](const char* of) {
+            return checkpoint.tensors[static_cast<size_t>(checkpoint.find(of))].kind;
+        };
+        CHECK(kind("fixed.bias") == TensorKind::kFrozen);
+        CHECK(kind("seen") == TensorKind::kBuffer);
+        CHECK(kind("unused.weight") == TensorKind::kTrained);
+    }
+}
+
+TEST_CASE("A DeepSpeed checkpoint that is not whole is refused by the file's name") {
+    const TemporaryFolder folder;
+    const std::string step = folder.path() + "/global_step3";
+    const ImportOptions options{folder.path(), "", {}, folder.path() + "/out"};
+    const auto afresh = [&](const char* name) {
+        fs::remove_all(step);
+        fs::copy(fmt::format("{}/{}", kFixtures, name), folder.path(),
+                 fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+    };
+    const auto says = [&](const char* what) {
+        const std::string said = refusal(options);
+        INFO(said);
+        CHECK(said.find(what) != std::string::npos);
+        CHECK_FALSE(fs::exists(options.root));
+    };
+    afresh("fp32-2");
+    fs::remove(step + "/zero_pp_rank_1_mp_rank_00_optim_states.pt");
+    says("2 ranks wrote it and 1 ranks' files are there");
+    afresh("fp32-2");
+    fs::remove(step + "/zero_pp_rank_0_mp_rank_00_optim_states.pt");
+    says("zero_pp_rank_0_mp_rank_00_optim_states.pt: is missing");
+    afresh("fp32-3");
+    fs::remove(step + "/zero_pp_rank_1_mp_rank_00_model_states.pt");
+    says("zero_pp_rank_1_mp_rank_00_model_states.pt: is missing");
+    afresh("fp32-2");
+    fs::copy_file(kFixtures + "/fp32-1/global_step3/zero_pp_rank_1_mp_rank_00_optim_states.pt",
+                  step + "/zero_pp_rank_1_mp_rank_00_optim_states.pt",
+                  fs::copy_options::overwrite_existing);
+    says("is of ZeRO stage 1 and rank 0's file of 2");
+    afresh("fp32-2");
+    // The first rank's part twice: 74 + 74 elements where 74 + 73 belong is within the alignment,
+    // 15 + 15 where 14 + 12 belong is too; half a file is not.
+    fs::resize_file(step + "/zero_pp_rank_1_mp_rank_00_optim_states.pt", 3000);
+    says("zero_pp_rank_1_mp_rank_00_optim_states.pt: not a usable archive");
+    afresh("fp32-2");
+    fs::copy_file(step + "/mp_rank_00_model_states.pt", step + "/mp_rank_01_model_states.pt");
+    says("tensor parallelism");
+    afresh("fp32-2");
+    std::ofstream(step + "/layer_00-model_states.pt") << "x";
+    says("a pipeline");
+    afresh("fp32-2");
+    std::ofstream(folder.path() + "/latest") << "../elsewhere";
+    says("is no tag");
+    std::ofstream(folder.path() + "/latest") << "global_step9";
+    says("cannot be listed");
+}
+
+TEST_CASE("Weights of a .safetensors file become a checkpoint of step 0") {
+    const TemporaryFolder folder;
+    // 1, -2.5, the smallest subnormal and the largest number of each 16-bit type; by hand.
+    const std::array<uint16_t, 4> half = {0x3C00, 0xC100, 0x0001, 0x7BFF};
+    const std::array<uint16_t, 4> brain = {0x3F80, 0xC020, 0x0001, 0x7F7F};
+    const std::array<float, 4> half_wide = {1, -2.5F, 0x1p-24F, 65504};
+    const std::array<float, 4> brain_wide = {1, -2.5F, 0x1p-133F, 0x1.FEp127F};
+    const std::array<int64_t, 1> count = {7};
+    const auto entry = [](const char* name, DType dtype, const auto& values) {
+        return SafetensorsEntry{
+            name, dtype, {std::ssize(values)}, std::as_bytes(std::span(values))};
+    };
+    const std::vector<SafetensorsEntry> entries = {
+        entry("model.half", DType::kF16, half), entry("model.brain", DType::kBF16, brain),
+        entry("model.full", DType::kF32, half_wide), entry("count", DType::kI64, count)};
+    const std::string file = folder.path() + "/model.safetensors";
+    write_safetensors(file, entries);
+    const auto tree = make_disk_tree();
+    for (const std::string& source : {file, folder.path()}) {
+        const ImportReport report =
+            import_checkpoint(*tree, {source, "", {"model.", "net."}, folder.path() + "/out"});
+        CHECK(report.step == 0);
+        CHECK_FALSE(report.has_states);
+        CHECK(report.format == ForeignFormat::kSafetensors);
+        const CheckpointReader reader(*tree, report.folder);
+        const Checkpoint& checkpoint = reader.checkpoint();
+        CHECK(checkpoint.states.empty());
+        const auto holds = [&](const char* name, DType dtype, const auto& values) {
+            const int index = checkpoint.find(name);
+            REQUIRE(index >= 0);
+            CHECK(checkpoint.tensors[static_cast<size_t>(index)].dtype == dtype);
+            CHECK(contents(reader, index, kWeights) == text_of(std::as_bytes(std::span(values))));
+        };
+        holds("net.half", DType::kF32, half_wide);
+        holds("net.brain", DType::kF32, brain_wide);
+        holds("net.full", DType::kF32, half_wide);
+        holds("net.count", DType::kI64, count);
+    }
+    const std::string said = refusal({file, "", {"transformer.", ""}, folder.path() + "/other"});
+    CHECK(said.find("does not begin with the prefix `transformer.`") != std::string::npos);
+    CHECK_FALSE(fs::exists(folder.path() + "/other"));
+}
+
+TEST_CASE("A source of no known kind is refused with what would be one") {
+    const TemporaryFolder folder;
+    const auto says = [&](const std::string& source, const char* what) {
+        const std::string said = refusal({source, "", {}, folder.path() + "/out"});
+        INFO(said);
+        CHECK(said.find(what) != std::string::npos);
+    };
+    says(folder.path() + "/none", "is not there");
+    says(folder.path(), "no model.safetensors");
+    std::ofstream(folder.path() + "/pytorch_model.bin") << "x";
+    says(folder.path(), "safetensors.torch.save_file");
+    says(folder.path() + "/pytorch_model.bin", "safetensors.torch.save_file");
+}

@@ -26,6 +26,7 @@ def config_of(stage, dtype):
         "zero_optimization": {"stage": stage},
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "weight_decay": 0.01}},
         "bf16": {"enabled": dtype == "bf16"},
+        "gradient_clipping": 1.0,  # as DeepSpeed clips when nothing is said
     }
 
 
@@ -91,7 +92,11 @@ def losses_of_dslaunch(kind, options, folder):
     stage, dtype = kind.split("-")
     config = config_of(int(stage), dtype)
     config["dslaunch"] = {
-        "data": {"train": f"{options.inputs}/kjv.bytes.u16.bin", "context": CONTEXT},
+        "data": {
+            "train": f"{options.inputs}/kjv.bytes.u16.bin",
+            "context": CONTEXT,
+            "shuffle": False,
+        },
         "steps": options.steps + options.more,
     }
     pathlib.Path(f"{folder}/config.json").write_text(json.dumps(config))

@@ -35,7 +35,7 @@ Json gpt_config(int stage) {
                                    {"reduce_bucket_size", kBucketNumel},
                                    {"stage3_param_persistence_threshold", 0}};
     config["dslaunch"] = {
-        {"steps", 3},
+        {"steps", 12},  // long enough to be looked at often
         {"data", {{"train", fixture_file("data/kjv.u16.bin")}, {"context", kContext}}}};
     return config;
 }

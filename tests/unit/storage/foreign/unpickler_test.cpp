@@ -77,10 +77,9 @@ TEST_CASE("A pickled tensor is a description of elements in a storage") {
 }
 
 TEST_CASE("DeepSpeed's own objects are kept as records") {
-    const Pickle pickle = unpickle(
-        kStart +
-        "cdeepspeed.runtime.fp16.loss_scaler\nLossScaler\n)\x81}"
-        "X\x09\0\0\0cur_scaleG?\xf0\0\0\0\0\0\0sb."s);
+    const Pickle pickle = unpickle(kStart +
+                                   "cdeepspeed.runtime.fp16.loss_scaler\nLossScaler\n)\x81}"
+                                   "X\x09\0\0\0cur_scaleG?\xf0\0\0\0\0\0\0sb."s);
     REQUIRE(pickle.root().kind == Kind::kRecord);
     CHECK(pickle.root().text == "deepspeed.runtime.fp16.loss_scaler LossScaler");
     CHECK(pickle.root().items[1]->find("cur_scale")->real == 1.0);

@@ -58,7 +58,7 @@ Pickle read_pickle(const ZipArchive& archive) {
     return {archive.path(), record(archive, "data.pkl")};
 }
 
-// Sizes of a tuple, none negative; the product of all in NUMEL. Nothing when that is beyond LIMIT.
+// The numbers of a tuple; nothing when one is negative or no integer.
 std::optional<std::vector<int64_t>> sizes_of(const PickleValue& tuple) {
     std::vector<int64_t> sizes;
     for (const PickleValue* item : tuple.items) {

@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <span>
 
 #include "base/check.h"
 #include "plan/chunk_passes.h"
@@ -34,8 +35,13 @@ class PlanBuilder {
         choose_gathers();
         add_persistent_buffers();
         chunk_passes_.begin_turns();
-        for (int64_t m = 0; m < options_.accumulation_steps; ++m)
-            add_micro_step(static_cast<int>(m));
+        micro_steps_.resize(static_cast<size_t>(options_.accumulation_steps));
+        if (options_.stage_work.in_pipeline()) {
+            for (const PipelineWork& work : options_.stage_work.order) add_work(work);
+        } else {
+            for (int64_t m = 0; m < options_.accumulation_steps; ++m)
+                add_micro_step(static_cast<int>(m));
+        }
         chunk_passes_.begin_updates();
         if (options_.norm_first()) add_norm();
         if (!updates_early())
@@ -54,7 +60,21 @@ class PlanBuilder {
             !options_.fused_update || (updates_early() && options_.stage == 0 && !several_hosts()),
             "a fused update needs one host, no clipping and no accumulation after the "
             "reduction");
+        const StageWork& work = options_.stage_work;
+        DSL_CHECK(!work.in_pipeline() || std::ssize(work.order) == 2 * options_.accumulation_steps,
+                  "{} works of a stage for {} micro steps", work.order.size(),
+                  options_.accumulation_steps);
     }
+
+    // What is held of one micro step; several are under way at once in a pipeline.
+    struct MicroStep {
+        std::vector<int> live;           // buffer alive before segment s, -1: not held
+        std::vector<int> live_gradient;  // gradients of the values before segment s
+        std::vector<int> activations;
+    };
+    [[nodiscard]] MicroStep& micro_step(int m) { return micro_steps_[static_cast<size_t>(m)]; }
+    // Whether what is behind the last segment is another stage's.
+    [[nodiscard]] bool sends() const { return !options_.stage_work.last; }
 
     [[nodiscard]] const Bucket& bucket(int b) const {
         return layout_.buckets[static_cast<size_t>(b)];
@@ -153,9 +173,24 @@ class PlanBuilder {
         for (size_t s = 0; s < buckets_of_.size(); ++s)
             for (const int b : buckets_of_[s])
                 if (is_gathered(b)) gathered[s].push_back(b);
-        gathers_ = make_gather_schedule(layout_, gathered, compute_positions(model_, groups_),
-                                        options_.gather);
-        plan_.gather_slot_numel = gathers_.slot_numel;
+        const std::vector<int> positions = compute_positions(model_, groups_);
+        const auto schedule = [&](size_t begin, size_t end) {
+            const auto part = std::span(positions).subspan(begin, end - begin);
+            GatherSchedule made = make_gather_schedule(layout_, gathered, part, options_.gather);
+            std::vector<int64_t>& slots = plan_.gather_slot_numel;
+            slots.resize(std::max(slots.size(), made.slot_numel.size()), 0);
+            for (size_t k = 0; k < made.slot_numel.size(); ++k)
+                slots[k] = std::max(slots[k], made.slot_numel[k]);
+            return made;
+        };
+        const auto forward_end = static_cast<size_t>(segments_);
+        if (!options_.stage_work.in_pipeline()) {
+            gathers_ = schedule(0, positions.size());
+            return;
+        }
+        // Nothing is kept from one work to the next, which may be another micro step's.
+        gathers_ = schedule(0, forward_end);
+        backward_gathers_ = schedule(forward_end, positions.size());
     }
 
     void add_persistent_buffers() {
@@ -200,11 +235,20 @@ class PlanBuilder {
         if (blocks.value > 0)
             add_buffer({"blocks for momentary tensors", BufferKind::kActivations, Tier::kMemory,
                         blocks, true});
+        add_receive_places();
         norm_ = add_buffer({"gradient norm", BufferKind::kScalars, Tier::kMemory, Bytes{8}, true});
         sums_.assign(static_cast<size_t>(layout_.trained_slices), -1);
         slot_of_bucket_.assign(layout_.buckets.size(), -1);
         claimed_.assign(layout_.buckets.size(), -1);
         awaited_.assign(layout_.buckets.size(), 0);
+    }
+
+    void add_receive_places() {
+        if (!options_.stage_work.in_pipeline()) return;
+        for (const char* what : {"values", "values", "gradients", "gradients"})
+            receive_places_.push_back(add_buffer(
+                {fmt::format("place for received {}, {}", what, receive_places_.size() % 2),
+                 BufferKind::kScalars, Tier::kMemory, Bytes{8}, true}));
     }
 
     void add_states(int b) {
@@ -266,22 +310,92 @@ class PlanBuilder {
     }
 
     void add_micro_step(int m) {
-        live_.assign(static_cast<size_t>(segments_) + 1, -1);
-        live_gradient_.assign(static_cast<size_t>(segments_) + 1, -1);
-        activations_.assign(static_cast<size_t>(segments_), -1);
+        begin_positions(gathers_);
+        add_forwards(m);
+        add_backwards(m);
+        for (int& live : micro_step(m).live) free_if_held(live);
+    }
+
+    void add_work(const PipelineWork& work) {
+        const int m = work.micro_batch;
+        if (work.kind == WorkKind::kForward) {
+            begin_positions(gathers_);
+            add_forwards(m);
+            if (sends()) add_send_values(m);
+            return;
+        }
+        DSL_CHECK(work.kind == WorkKind::kBackward, "{} in a plan", work_name(work.kind));
+        begin_positions(backward_gathers_);
+        if (sends() && info(segments_ - 1).backward) add_receive_gradients(m);
+        add_backwards(m);
+        if (options_.stage_work.gives_gradients) add_send_gradients(m);
+        for (int& live : micro_step(m).live) free_if_held(live);
+    }
+
+    void begin_positions(const GatherSchedule& gathers) {
+        at_gathers_ = &gathers;
         position_ = 0;
-        live_[0] = add_buffer({fmt::format("batch of micro step {}", m), BufferKind::kBatch,
-                               Tier::kMemory, model_.batch_bytes, false});
-        add(Op::kLoad, Lane::kCompute, -1, m).creates = {live_[0]};
+    }
+
+    void add_forwards(int m) {
+        MicroStep& held = micro_step(m);
+        held.live.assign(static_cast<size_t>(segments_) + 1, -1);
+        held.live_gradient.assign(static_cast<size_t>(segments_) + 1, -1);
+        held.activations.assign(static_cast<size_t>(segments_), -1);
+        if (options_.stage_work.first) {
+            held.live[0] = add_buffer({fmt::format("batch of micro step {}", m), BufferKind::kBatch,
+                                       Tier::kMemory, model_.batch_bytes, false});
+            add(Op::kLoad, Lane::kCompute, -1, m).creates = {held.live[0]};
+        } else {
+            add_receive_values(m);
+        }
         for (int s = 0; s < segments_; ++s) {
-            if (m == 0) add_awaits(s);
+            add_awaits(s);
             add_gathers(m);
             add_forward(s, m);
             end_position(m);
         }
-        add_backwards(m);
-        for (int& live : live_) free_if_held(live);
     }
+
+    // Two of a sort are on their way, or wait for the compute lane, at once.
+    [[nodiscard]] int receive_place(bool gradients, int m) const {
+        return receive_places_[(gradients ? 2U : 0U) + static_cast<size_t>(m % 2)];
+    }
+
+    // What comes stands in RECEIVED, a place in the micro step.
+    void add_receive(bool gradients, int m, int segment, PlanBuffer buffer, int& received) {
+        received = add_buffer(std::move(buffer));
+        Instruction& receive = add(Op::kReceive, Lane::kReceive, -1, m);
+        receive.segment = segment;
+        receive.gradients = gradients;
+        receive.bytes = plan_.buffers.back().bytes;
+        receive.creates = {received};
+        receive.writes = {receive_place(gradients, m)};
+    }
+
+    void add_send(bool gradients, int m, int segment, int& sent) {
+        Instruction& send = add(Op::kSend, Lane::kSend, -1, m);
+        send.segment = segment;
+        send.gradients = gradients;
+        send.bytes = plan_.buffers[static_cast<size_t>(sent)].bytes;
+        take_held(sent, send);
+    }
+
+    void add_receive_values(int m) {
+        add_receive(false, m, 0,
+                    {fmt::format("live values before the stage, micro step {}", m),
+                     BufferKind::kLiveValues, Tier::kMemory, options_.stage_work.received, false},
+                    micro_step(m).live.front());
+    }
+    void add_receive_gradients(int m) {
+        add_receive(
+            true, m, segments_ - 1,
+            {fmt::format("gradients of the live values behind the stage, micro step {}", m),
+             BufferKind::kLiveValues, Tier::kMemory, info(segments_ - 1).output_bytes, false},
+            micro_step(m).live_gradient.back());
+    }
+    void add_send_values(int m) { add_send(false, m, segments_ - 1, micro_step(m).live.back()); }
+    void add_send_gradients(int m) { add_send(true, m, 0, micro_step(m).live_gradient.front()); }
 
     // Before its first use in the step, a bucket's parameters must have come from every local rank.
     void add_awaits(int segment) {
@@ -303,7 +417,7 @@ class PlanBuilder {
 
     // The gathers that are due before the compute instruction at hand.
     void add_gathers(int m) {
-        for (const GatherUse& use : gathers_.uses) {
+        for (const GatherUse& use : at_gathers_->uses) {
             if (use.issue != position_) continue;
             if (options_.offload.parameters) add_bucket_read(use, m);
             Instruction& gather = add(Op::kGather, Lane::kCommunication, use.bucket, m);
@@ -314,7 +428,7 @@ class PlanBuilder {
             count_gather(gather);
         }
         // A bucket is never held twice, so its newest gather is the one to read.
-        for (const GatherUse& use : gathers_.uses)
+        for (const GatherUse& use : at_gathers_->uses)
             if (use.begin == position_) slot_of_bucket_[static_cast<size_t>(use.bucket)] = use.slot;
     }
 
@@ -324,7 +438,7 @@ class PlanBuilder {
     }
 
     void end_position(int m) {
-        for (const GatherUse& use : gathers_.uses) {
+        for (const GatherUse& use : at_gathers_->uses) {
             if (use.end != position_) continue;
             Instruction& release = add(Op::kRelease, Lane::kCompute, use.bucket, m);
             release.slot = use.slot;
@@ -342,19 +456,21 @@ class PlanBuilder {
         Instruction& forward = add(Op::kForward, Lane::kCompute, -1, m);
         forward.segment = s;
         forward.flops = info(s).forward_flops;
-        forward.reads = {live_[static_cast<size_t>(s)]};
+        MicroStep& held = micro_step(m);
+        forward.reads = {held.live[static_cast<size_t>(s)]};
+        if (s == 0 && !options_.stage_work.first) forward.writes = {receive_place(false, m)};
         read_parameters(s, forward);
         forward.creates = {live};
-        live_[static_cast<size_t>(s) + 1] = live;
+        held.live[static_cast<size_t>(s) + 1] = live;
         // Inside a group only its first inputs are kept; what lies between is made again.
         const bool inner = group != nullptr && s > group->begin;
         const bool dead = group == nullptr && !info(s).backward && s > 0;
-        if (inner || dead) take_held(live_[static_cast<size_t>(s)], forward);
+        if (inner || dead) take_held(held.live[static_cast<size_t>(s)], forward);
         Bytes counted = info(s).output_bytes;
         if (info(s).backward && group == nullptr) {
             const int activations = add_activations(s, m);
             plan_.instructions.back().creates.push_back(activations);
-            activations_[static_cast<size_t>(s)] = activations;
+            held.activations[static_cast<size_t>(s)] = activations;
             counted += info(s).activation_bytes;
         }
         add_momentary(info(s).forward_peak, counted);
@@ -409,9 +525,10 @@ class PlanBuilder {
     }
 
     void add_recompute(const RecomputeGroup& group, int m) {
+        MicroStep& held = micro_step(m);
         for (int s = group.begin; s < group.end; ++s) {
             add_gathers(m);
-            activations_[static_cast<size_t>(s)] = add_activations(s, m);
+            held.activations[static_cast<size_t>(s)] = add_activations(s, m);
             int live = -1;
             if (s + 1 < group.end)
                 live = add_buffer(
@@ -420,12 +537,12 @@ class PlanBuilder {
             Instruction& again = add(Op::kRecompute, Lane::kCompute, -1, m);
             again.segment = s;
             again.flops = info(s).forward_flops;
-            again.reads = {live_[static_cast<size_t>(s)]};
+            again.reads = {held.live[static_cast<size_t>(s)]};
             read_parameters(s, again);
-            again.creates = {activations_[static_cast<size_t>(s)]};
+            again.creates = {held.activations[static_cast<size_t>(s)]};
             if (live >= 0) {
                 again.creates.push_back(live);
-                live_[static_cast<size_t>(s) + 1] = live;
+                held.live[static_cast<size_t>(s) + 1] = live;
             }
             add_momentary(info(s).forward_peak,
                           info(s).activation_bytes + (live >= 0 ? info(s).output_bytes : Bytes{}));
@@ -445,29 +562,35 @@ class PlanBuilder {
     }
 
     void add_backward(int s, int m) {
-        const bool has_upstream = s > 0 && info(s - 1).backward;
+        MicroStep& held = micro_step(m);
+        const bool has_upstream =
+            s > 0 ? info(s - 1).backward : options_.stage_work.gives_gradients;
+        const Bytes before = s > 0 ? info(s - 1).output_bytes : options_.stage_work.received;
         int upstream = -1;
         if (has_upstream)
             upstream = add_buffer(
                 {fmt::format("gradients of the live values before segment {}, micro step {}", s, m),
-                 BufferKind::kLiveValues, Tier::kMemory, info(s - 1).output_bytes, false});
+                 BufferKind::kLiveValues, Tier::kMemory, before, false});
         Instruction& backward = add(Op::kBackward, Lane::kCompute, -1, m);
         backward.segment = s;
         backward.flops = 2 * info(s).forward_flops;
-        backward.reads = {live_[static_cast<size_t>(s)]};
+        backward.reads = {held.live[static_cast<size_t>(s)]};
+        const bool from_next = s + 1 == segments_ && sends();
+        if (from_next) backward.writes = {receive_place(true, m)};
         read_parameters(s, backward);
         for (const int b : buckets_of(s))
             if (b < layout_.trained_buckets) backward.writes.push_back(gradients(b));
-        take_held(activations_[static_cast<size_t>(s)], backward);
-        take_held(live_[static_cast<size_t>(s) + 1], backward);
-        take_held(live_gradient_[static_cast<size_t>(s) + 1], backward);
+        take_held(held.activations[static_cast<size_t>(s)], backward);
+        take_held(held.live[static_cast<size_t>(s) + 1], backward);
+        take_held(held.live_gradient[static_cast<size_t>(s) + 1], backward);
         if (upstream >= 0) {
             backward.creates = {upstream};
-            live_gradient_[static_cast<size_t>(s)] = upstream;
+            held.live_gradient[static_cast<size_t>(s)] = upstream;
         }
-        Bytes counted = info(s).activation_bytes + info(s).output_bytes;
-        if (s + 1 < segments_) counted += info(s).output_bytes;
-        if (has_upstream) counted += info(s - 1).output_bytes;
+        Bytes counted = info(s).activation_bytes;
+        if (!from_next) counted += info(s).output_bytes;
+        if (s + 1 < segments_ || sends()) counted += info(s).output_bytes;
+        if (has_upstream) counted += before;
         add_momentary(info(s).backward_peak, counted);
         add_separate_sums(s, m);
     }
@@ -570,7 +693,9 @@ class PlanBuilder {
     StepPlan plan_;
     ChunkPasses chunk_passes_{plan_, options_};
     std::vector<std::vector<int>> buckets_of_;  // by segment
-    GatherSchedule gathers_;
+    GatherSchedule gathers_;                    // of a micro step; in a pipeline of its forward
+    GatherSchedule backward_gathers_;           // in a pipeline
+    const GatherSchedule* at_gathers_ = nullptr;
     std::vector<int> parameters_;  // buffer of each bucket
     std::vector<int> places_;      // of each gathered bucket
     std::vector<int> gradients_;   // below stage 2
@@ -580,13 +705,12 @@ class PlanBuilder {
     std::vector<int> staging_;         // buffer of each gather slot
     std::vector<int> slot_of_bucket_;  // where a gathered bucket lies just now
     int norm_ = -1;
-    std::vector<int> live_;  // buffer alive before segment s in this micro step, -1: not held
-    std::vector<int> live_gradient_;  // gradients of the values before segment s
-    std::vector<int> activations_;
-    std::vector<int> sums_;  // of trained slices, while they are held
+    std::vector<MicroStep> micro_steps_;
+    std::vector<int> receive_places_;  // for values, for values, for gradients, for gradients
+    std::vector<int> sums_;            // of trained slices, while they are held
     std::vector<char> awaited_;
     std::vector<int> claimed_;  // micro step in which a bucket was last claimed
-    int position_ = 0;          // of the compute lane in the micro step, as compute_positions
+    int position_ = 0;          // of the compute lane in at_gathers_, as compute_positions
 };
 
 }  // namespace

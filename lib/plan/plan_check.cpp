@@ -169,7 +169,7 @@ class Checker {
                 const bool writes = std::find(later.writes.begin(), later.writes.end(), memory) !=
                                     later.writes.end();
                 if (writes && later.op == Op::kClaim) break;
-                if (writes && later.op == Op::kBackward)
+                if (writes && (later.op == Op::kBackward || later.op == Op::kBackwardWeight))
                     problems_.push_back(fmt::format("{} adds to a bucket after {}", label(plan_, j),
                                                     label(plan_, i)));
             }

@@ -6,10 +6,10 @@
 namespace dslaunch {
 
 std::string_view op_name(Op op) {
-    constexpr std::array<std::string_view, 17> kNames = {
-        "Load",   "Await",    "Gather", "Forward", "Recompute",  "Release",
-        "Claim",  "Backward", "Post",   "Reduce",  "Accumulate", "Norm",
-        "Update", "Read",     "Write",  "Send",    "Receive"};
+    constexpr std::array<std::string_view, 19> kNames = {
+        "Load",     "Await", "Gather",  "Forward",       "Recompute",     "Release", "Claim",
+        "Backward", "Post",  "Reduce",  "Accumulate",    "Norm",          "Update",  "Read",
+        "Write",    "Send",  "Receive", "BackwardInput", "BackwardWeight"};
     return kNames[static_cast<size_t>(op)];
 }
 

@@ -39,7 +39,9 @@ enum class Op : uint8_t {
     kWrite,  // chunk, or its sums: to disk
     kSend,   // live values behind the last segment to the next stage of a pipeline, or the
              // gradients of those before the first one to the stage before
-    kReceive,  // the other end of a Send
+    kReceive,         // the other end of a Send
+    kBackwardInput,   // segment: the gradients of its inputs
+    kBackwardWeight,  // segment, later: those of its parameters
 };
 
 // Transfers in both directions go on at once, hence two lanes for them, between stages as well.
@@ -166,7 +168,8 @@ struct StepPlanOptions {
     const Partition* partition = nullptr;  // who owns what. REQUIRES: given from stage 1 on
     GatherLimits gather = {};
     OffloadPlan offload = {};
-    StageWork stage_work = {};  // REQUIRES: order has each micro step once forward, once backward
+    StageWork stage_work = {};  // REQUIRES: order has each micro step once forward, once backward,
+                                // whole or in both halves
 
     [[nodiscard]] int node_count() const {
         return node_sizes.empty() ? 1 : static_cast<int>(node_sizes.size());

@@ -61,8 +61,10 @@ class PlanBuilder {
             "a fused update needs one host, no clipping and no accumulation after the "
             "reduction");
         const StageWork& work = options_.stage_work;
-        DSL_CHECK(!work.in_pipeline() || std::ssize(work.order) == 2 * options_.accumulation_steps,
-                  "{} works of a stage for {} micro steps", work.order.size(),
+        const auto forwards =
+            std::ranges::count(work.order, WorkKind::kForward, &PipelineWork::kind);
+        DSL_CHECK(!work.in_pipeline() || forwards == options_.accumulation_steps,
+                  "{} forwards of a stage for {} micro steps", forwards,
                   options_.accumulation_steps);
     }
 
@@ -71,6 +73,7 @@ class PlanBuilder {
         std::vector<int> live;           // buffer alive before segment s, -1: not held
         std::vector<int> live_gradient;  // gradients of the values before segment s
         std::vector<int> activations;
+        std::vector<int> weight_halves;
     };
     [[nodiscard]] MicroStep& micro_step(int m) { return micro_steps_[static_cast<size_t>(m)]; }
     // Whether what is behind the last segment is another stage's.
@@ -174,8 +177,7 @@ class PlanBuilder {
             for (const int b : buckets_of_[s])
                 if (is_gathered(b)) gathered[s].push_back(b);
         const std::vector<int> positions = compute_positions(model_, groups_);
-        const auto schedule = [&](size_t begin, size_t end) {
-            const auto part = std::span(positions).subspan(begin, end - begin);
+        const auto schedule = [&](std::span<const int> part) {
             GatherSchedule made = make_gather_schedule(layout_, gathered, part, options_.gather);
             std::vector<int64_t>& slots = plan_.gather_slot_numel;
             slots.resize(std::max(slots.size(), made.slot_numel.size()), 0);
@@ -185,12 +187,16 @@ class PlanBuilder {
         };
         const auto forward_end = static_cast<size_t>(segments_);
         if (!options_.stage_work.in_pipeline()) {
-            gathers_ = schedule(0, positions.size());
+            gathers_ = schedule(positions);
             return;
         }
         // Nothing is kept from one work to the next, which may be another micro step's.
-        gathers_ = schedule(0, forward_end);
-        backward_gathers_ = schedule(forward_end, positions.size());
+        gathers_ = schedule(std::span(positions).first(forward_end));
+        backward_gathers_ = schedule(std::span(positions).subspan(forward_end));
+        std::vector<int> weights;
+        for (int s = segments_; s-- > 0;)
+            if (info(s).backward) weights.push_back(s);
+        weight_gathers_ = schedule(weights);
     }
 
     void add_persistent_buffers() {
@@ -312,7 +318,7 @@ class PlanBuilder {
     void add_micro_step(int m) {
         begin_positions(gathers_);
         add_forwards(m);
-        add_backwards(m);
+        add_backwards(m, Op::kBackward);
         for (int& live : micro_step(m).live) free_if_held(live);
     }
 
@@ -324,10 +330,14 @@ class PlanBuilder {
             if (sends()) add_send_values(m);
             return;
         }
-        DSL_CHECK(work.kind == WorkKind::kBackward, "{} in a plan", work_name(work.kind));
+        if (work.kind == WorkKind::kBackwardWeight) {
+            begin_positions(weight_gathers_);
+            add_weight_halves(m);
+            return;
+        }
         begin_positions(backward_gathers_);
         if (sends() && info(segments_ - 1).backward) add_receive_gradients(m);
-        add_backwards(m);
+        add_backwards(m, work.kind == WorkKind::kBackward ? Op::kBackward : Op::kBackwardInput);
         if (options_.stage_work.gives_gradients) add_send_gradients(m);
         for (int& live : micro_step(m).live) free_if_held(live);
     }
@@ -342,6 +352,7 @@ class PlanBuilder {
         held.live.assign(static_cast<size_t>(segments_) + 1, -1);
         held.live_gradient.assign(static_cast<size_t>(segments_) + 1, -1);
         held.activations.assign(static_cast<size_t>(segments_), -1);
+        held.weight_halves.assign(static_cast<size_t>(segments_), -1);
         if (options_.stage_work.first) {
             held.live[0] = add_buffer({fmt::format("batch of micro step {}", m), BufferKind::kBatch,
                                        Tier::kMemory, model_.batch_bytes, false});
@@ -511,17 +522,40 @@ class PlanBuilder {
         }
     }
 
-    void add_backwards(int m) {
+    // OP: kBackward, or kBackwardInput, the first half alone.
+    void add_backwards(int m, Op op) {
         for (int s = segments_; s-- > 0;) {
             if (!info(s).backward) continue;
             const RecomputeGroup* group = group_of(s);
             if (group != nullptr && s == group->end - 1) add_recompute(*group, m);
             add_gathers(m);
+            if (op == Op::kBackward) add_claims(s, m);
+            add_backward(op, s, m);
+            if (op == Op::kBackward) add_reductions(s, m);
+            end_position(m);
+        }
+    }
+
+    void add_weight_halves(int m) {
+        for (int s = segments_; s-- > 0;) {
+            if (!info(s).backward) continue;
+            add_gathers(m);
             add_claims(s, m);
-            add_backward(s, m);
+            Instruction& weights = add(Op::kBackwardWeight, Lane::kCompute, -1, m);
+            weights.segment = s;
+            weights.flops = info(s).forward_flops;
+            read_parameters(s, weights);
+            write_gradients(s, weights);
+            take_held(micro_step(m).weight_halves[static_cast<size_t>(s)], weights);
+            add_separate_sums(s, m);
             add_reductions(s, m);
             end_position(m);
         }
+    }
+
+    void write_gradients(int s, Instruction& backward) {
+        for (const int b : buckets_of(s))
+            if (b < layout_.trained_buckets) backward.writes.push_back(gradients(b));
     }
 
     void add_recompute(const RecomputeGroup& group, int m) {
@@ -561,7 +595,7 @@ class PlanBuilder {
         }
     }
 
-    void add_backward(int s, int m) {
+    void add_backward(Op op, int s, int m) {
         MicroStep& held = micro_step(m);
         const bool has_upstream =
             s > 0 ? info(s - 1).backward : options_.stage_work.gives_gradients;
@@ -571,20 +605,30 @@ class PlanBuilder {
             upstream = add_buffer(
                 {fmt::format("gradients of the live values before segment {}, micro step {}", s, m),
                  BufferKind::kLiveValues, Tier::kMemory, before, false});
-        Instruction& backward = add(Op::kBackward, Lane::kCompute, -1, m);
+        const bool split = op == Op::kBackwardInput;
+        int half = -1;
+        if (split)
+            half = add_buffer(
+                {fmt::format("what the weights of segment {} wait with, micro step {}", s, m),
+                 BufferKind::kActivations, Tier::kMemory, info(s).weight_half_bytes, false});
+        Instruction& backward = add(op, Lane::kCompute, -1, m);
         backward.segment = s;
-        backward.flops = 2 * info(s).forward_flops;
+        backward.flops = (split ? 1 : 2) * info(s).forward_flops;
         backward.reads = {held.live[static_cast<size_t>(s)]};
         const bool from_next = s + 1 == segments_ && sends();
         if (from_next) backward.writes = {receive_place(true, m)};
         read_parameters(s, backward);
-        for (const int b : buckets_of(s))
-            if (b < layout_.trained_buckets) backward.writes.push_back(gradients(b));
+        if (split) {
+            backward.creates = {half};
+            held.weight_halves[static_cast<size_t>(s)] = half;
+        } else {
+            write_gradients(s, backward);
+        }
         take_held(held.activations[static_cast<size_t>(s)], backward);
         take_held(held.live[static_cast<size_t>(s) + 1], backward);
         take_held(held.live_gradient[static_cast<size_t>(s) + 1], backward);
         if (upstream >= 0) {
-            backward.creates = {upstream};
+            backward.creates.push_back(upstream);
             held.live_gradient[static_cast<size_t>(s)] = upstream;
         }
         Bytes counted = info(s).activation_bytes;
@@ -592,7 +636,7 @@ class PlanBuilder {
         if (s + 1 < segments_ || sends()) counted += info(s).output_bytes;
         if (has_upstream) counted += before;
         add_momentary(info(s).backward_peak, counted);
-        add_separate_sums(s, m);
+        if (!split) add_separate_sums(s, m);
     }
 
     // A parameter of several segments has its gradients summed beside the bucket where that is in
@@ -695,6 +739,7 @@ class PlanBuilder {
     std::vector<std::vector<int>> buckets_of_;  // by segment
     GatherSchedule gathers_;                    // of a micro step; in a pipeline of its forward
     GatherSchedule backward_gathers_;           // in a pipeline
+    GatherSchedule weight_gathers_;             // where it splits backwards
     const GatherSchedule* at_gathers_ = nullptr;
     std::vector<int> parameters_;  // buffer of each bucket
     std::vector<int> places_;      // of each gathered bucket

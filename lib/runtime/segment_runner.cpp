@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "graph/compute_context.h"
 #include "graph/device_rewrite.h"
 #include "runtime/lending_allocator.h"
 
@@ -135,7 +136,11 @@ void SegmentRunner::run(const Instruction& instruction) {
         case Op::kRecompute:
             return recompute(segment, micro_step);
         case Op::kBackward:
-            return backward(segment, micro_step);
+            return backward(segment, micro_step, /*split=*/false);
+        case Op::kBackwardInput:
+            return backward(segment, micro_step, /*split=*/true);
+        case Op::kBackwardWeight:
+            return backward_weight(segment, micro_step);
         default:
             DSL_CHECK(false, "{} is not for the segment runner", op_name(instruction.op));
     }
@@ -166,6 +171,7 @@ SegmentRunner::Held& SegmentRunner::begin_micro_step(int64_t micro_step) {
     fresh.inputs.resize(count() + 1);
     fresh.boundaries.resize(count());
     fresh.buffers_before.resize(count());
+    fresh.weight_halves.resize(count());
     return fresh;
 }
 
@@ -229,21 +235,33 @@ void SegmentRunner::recompute(size_t segment, int64_t micro_step) {
     held.boundaries[segment].producers = std::move(again.producers);
 }
 
-void SegmentRunner::backward(size_t segment, int64_t micro_step) {
+void SegmentRunner::backward(size_t segment, int64_t micro_step, bool split) {
     Held& held = this->held(micro_step);
-    if (ends_model(segment)) {
-        SegmentedModel::backward_loss(held.boundaries[segment], root_scale_);
+    Boundary& boundary = held.boundaries[segment];
+    const std::vector<at::Tensor>& passed_on =
+        segment > 0 ? held.boundaries[segment - 1].leaves : held.received;
+    if (split) {
+        held.weight_halves[segment] =
+            ends_model(segment)
+                ? SegmentedModel::backward_loss_inputs(boundary, root_scale_, passed_on)
+                : SegmentedModel::backward_inputs(boundary, passed_on);
+    } else if (ends_model(segment)) {
+        SegmentedModel::backward_loss(boundary, root_scale_);
     } else {
-        SegmentedModel::backward(held.boundaries[segment]);
+        SegmentedModel::backward(boundary);
     }
     held.inputs[segment + 1].clear();
     // What this segment passes on outlives its backward.
-    for (const at::Tensor& leaf : segment > 0 ? held.boundaries[segment - 1].leaves : held.received)
-        keep_in_own_memory(leaf.grad());
+    for (const at::Tensor& leaf : passed_on) keep_in_own_memory(leaf.grad());
     if (segment > last_backward_) return;
-    std::vector<at::Tensor> received = std::move(held.received);
-    held = {};
-    held.received = std::move(received);
+    held.inputs.clear();
+    held.boundaries.clear();
+    held.buffers_before.clear();
+}
+
+void SegmentRunner::backward_weight(size_t segment, int64_t micro_step) {
+    const BackwardContext context;
+    held(micro_step).weight_halves[segment].run();
 }
 
 std::vector<IValue> SegmentRunner::take_values(int micro_step) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "graph/segment.h"
+#include "graph/split_backward.h"
 #include "plan/step_plan.h"
 
 namespace dslaunch {
@@ -43,9 +44,9 @@ class SegmentRunner {
     // Takes all micro batches of STEP at once, for who must look into them before the step begins;
     // Load then uses them.
     [[nodiscard]] const std::vector<std::vector<c10::IValue>>& look_ahead(int64_t step);
-    // REQUIRES: one of kLoad, kForward, kRecompute, kBackward. Throws Error{kInput} when a node
-    // fails or the loss does not depend on a parameter, Error{kDiverged} on a loss that is not
-    // finite.
+    // REQUIRES: kLoad, or an instruction of a segment on the compute lane. Throws Error{kInput}
+    // when a node fails or the loss does not depend on a parameter, Error{kDiverged} on a loss that
+    // is not finite.
     void run(const Instruction& instruction);
 
     // Between stages. The values behind the last segment, as they are: tensors that want gradients
@@ -69,12 +70,14 @@ class SegmentRunner {
         std::vector<Boundary> boundaries;  // what came out of each segment, for its backward
         std::vector<std::vector<at::Tensor>> buffers_before;  // of each segment that will be
                                                               // recomputed
+        std::vector<WeightHalf> weight_halves;                // of each segment, until they are run
         std::vector<at::Tensor> received;  // leaves among what the stage before has sent
     };
     void load(int64_t micro_step);
     void forward(size_t segment, int64_t micro_step);
     void recompute(size_t segment, int64_t micro_step);
-    void backward(size_t segment, int64_t micro_step);
+    void backward(size_t segment, int64_t micro_step, bool split);
+    void backward_weight(size_t segment, int64_t micro_step);
     void add_loss(double loss);
     void end_forward(size_t segment, Held& held, Boundary& boundary);
     [[nodiscard]] const RecomputeGroup* group_of(size_t segment) const;

@@ -113,8 +113,10 @@ void Trainer::run(const Instruction& instruction) {
         case Op::kLoad:
         case Op::kForward:
         case Op::kRecompute:
+        case Op::kBackwardInput:
             return parts_.segments->run(instruction);
-        case Op::kBackward: {
+        case Op::kBackward:
+        case Op::kBackwardWeight: {
             {
                 const LendingScope lending(parts_.state->gradient_memory());
                 parts_.segments->run(instruction);

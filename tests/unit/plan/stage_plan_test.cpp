@@ -84,7 +84,8 @@ int count(const StepPlan& plan, Op op) {
 
 TEST_CASE("every stage's plan is sound, alone and beside the other stages") {
     const ModelInfo model = layers();
-    for (const ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B})
+    for (const ScheduleKind kind :
+         {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kZeroBubbleH1})
         for (const int stages : {1, 2, 3, 5, 8})
             for (const int micro_batches : {1, 2, 3, 8, 11})
                 for (const int zero_stage : {0, 1, 2, 3})

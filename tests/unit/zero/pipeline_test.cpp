@@ -165,7 +165,8 @@ void check_as_one(const PipelineCase& pipeline) {
 }  // namespace
 
 TEST_CASE("a pipeline trains bit for bit as one rank does") {
-    for (const ScheduleKind schedule : {ScheduleKind::kGPipe, ScheduleKind::k1F1B})
+    for (const ScheduleKind schedule :
+         {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kZeroBubbleH1})
         for (int stages = 1; stages <= 4; ++stages)
             for (int stage = 0; stage <= 3; ++stage)
                 for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {1, 1}}) {
@@ -180,7 +181,9 @@ TEST_CASE("a pipeline clips, recomputes and takes any number of micro steps") {
     for (const int64_t micro_steps : {1, 2, 3, 7})
         for (const int64_t recompute : {0, 1, 2})
             for (const double clipping : {0.0, 0.05}) {
-                PipelineCase pipeline{pipeline_job(), 3, ScheduleKind::k1F1B};
+                PipelineCase pipeline{
+                    pipeline_job(), 3,
+                    recompute == 2 ? ScheduleKind::kZeroBubbleH1 : ScheduleKind::k1F1B};
                 pipeline.job.accumulation = micro_steps;
                 pipeline.job.recompute_groups = recompute;
                 pipeline.job.clipping = clipping;

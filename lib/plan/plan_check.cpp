@@ -351,11 +351,12 @@ class Rehearsal {
         const bool down = instruction.gradients != sends;
         if (down ? r + ranks_ >= plans_.size() : r < ranks_) return false;
         const size_t other = down ? r + ranks_ : r - ranks_;
-        const auto lane = static_cast<size_t>(sends ? Lane::kReceive : Lane::kSend);
+        const Lane back = sends ? Lane::kReceiveBack : Lane::kSendBack;
+        const Lane forth = sends ? Lane::kReceive : Lane::kSend;
+        const auto lane = static_cast<size_t>(instruction.gradients ? back : forth);
         for (size_t i = 0; i < plans_[other].instructions.size(); ++i) {
             const Instruction& end = plans_[other].instructions[i];
-            if (static_cast<size_t>(end.lane) != lane || end.gradients != instruction.gradients ||
-                end.micro_step != instruction.micro_step)
+            if (static_cast<size_t>(end.lane) != lane || end.micro_step != instruction.micro_step)
                 continue;
             if (done_[other][i]) return true;
             if (lanes_[other][lane][next_[other][lane]] != i) return false;

@@ -14,8 +14,9 @@ std::string_view op_name(Op op) {
 }
 
 std::string_view lane_name(Lane lane) {
-    constexpr std::array<std::string_view, kLanes> kNames = {"compute", "communication", "read",
-                                                             "write",   "send",          "receive"};
+    constexpr std::array<std::string_view, kLanes> kNames = {
+        "compute", "communication", "read",      "write",
+        "send",    "receive",       "send back", "receive back"};
     return kNames[static_cast<size_t>(lane)];
 }
 

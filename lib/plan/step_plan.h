@@ -44,9 +44,19 @@ enum class Op : uint8_t {
     kBackwardWeight,  // segment, later: those of its parameters
 };
 
-// Transfers in both directions go on at once, hence two lanes for them, between stages as well.
-enum class Lane : uint8_t { kCompute, kCommunication, kRead, kWrite, kSend, kReceive };
-inline constexpr int kLanes = 6;
+// Transfers in both directions go on at once, hence two lanes for them. Between stages values and,
+// back, gradients have theirs: neither waits for a neighbour who is at the other.
+enum class Lane : uint8_t {
+    kCompute,
+    kCommunication,
+    kRead,
+    kWrite,
+    kSend,
+    kReceive,
+    kSendBack,
+    kReceiveBack
+};
+inline constexpr int kLanes = 8;
 
 // Private memory of the rank; the host's shared arena; the offload file.
 enum class Tier : uint8_t { kMemory, kShared, kDisk };
@@ -184,6 +194,13 @@ struct StepPlanOptions {
     [[nodiscard]] ChunkFormat chunk_format() const {
         return {parameter_bytes,  master,           optimizer_states,
                 offload.packings, offload.lossless, keeps_reduced()};
+    }
+    // Whether parameters are whole only while they are gathered, and whether those of a bucket are.
+    [[nodiscard]] bool gathers() const {
+        return stage == 3 && (node_count() > 1 || offload.parameters);
+    }
+    [[nodiscard]] bool is_gathered(const Bucket& bucket) const {
+        return gathers() && bucket.kind != BucketKind::kPersistent;
     }
     [[nodiscard]] bool reduces_each() const { return reduce_each_micro_step || stage >= 2; }
 };

@@ -2,14 +2,17 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <span>
+#include <iterator>
+#include <utility>
 
 #include "base/check.h"
 #include "plan/chunk_passes.h"
 #include "plan/gather_schedule.h"
 #include "plan/gradient_slots.h"
 #include "plan/link_bytes.h"
+#include "plan/persistent_buffers.h"
 #include "plan/plan_check.h"
+#include "plan/stage_transfers.h"
 #include "plan/step_plan.h"
 
 namespace dslaunch {
@@ -24,16 +27,21 @@ class PlanBuilder {
           options_(options),
           links_(layout, options),
           segments_(static_cast<int>(model.segments.size())),
-          groups_(make_recompute_groups(model, options.recompute_groups)) {}
+          groups_(make_recompute_groups(model, options.recompute_groups)),
+          buckets_of_(buckets_of_segments(model, layout)) {}
 
     StepPlan make() {
         check_options();
         plan_.rank = options_.rank;
-        for (int s = 0; s < segments_; ++s) buckets_of_.push_back(find_buckets(s));
         choose_chunks();
-        choose_gradient_slots();
-        choose_gathers();
-        add_persistent_buffers();
+        choose_slots();
+        kept_ = add_persistent_buffers(model_, layout_, options_, plan_);
+        transfers_.add_places();
+        chunk_passes_.add_buffers(reduce_order());
+        sums_.assign(static_cast<size_t>(layout_.trained_slices), -1);
+        slot_of_bucket_.assign(layout_.buckets.size(), -1);
+        claimed_.assign(layout_.buckets.size(), -1);
+        awaited_.assign(layout_.buckets.size(), 0);
         chunk_passes_.begin_turns();
         micro_steps_.resize(static_cast<size_t>(options_.accumulation_steps));
         if (options_.stage_work.in_pipeline()) {
@@ -60,12 +68,10 @@ class PlanBuilder {
             !options_.fused_update || (updates_early() && options_.stage == 0 && !several_hosts()),
             "a fused update needs one host, no clipping and no accumulation after the "
             "reduction");
-        const StageWork& work = options_.stage_work;
-        const auto forwards =
-            std::ranges::count(work.order, WorkKind::kForward, &PipelineWork::kind);
-        DSL_CHECK(!work.in_pipeline() || forwards == options_.accumulation_steps,
-                  "{} forwards of a stage for {} micro steps", forwards,
-                  options_.accumulation_steps);
+        const std::vector<PipelineWork>& order = options_.stage_work.order;
+        const auto forwards = std::ranges::count(order, WorkKind::kForward, &PipelineWork::kind);
+        DSL_CHECK(order.empty() || forwards == options_.accumulation_steps,
+                  "{} forwards for {} micro steps", forwards, options_.accumulation_steps);
     }
 
     // What is held of one micro step; several are under way at once in a pipeline.
@@ -97,18 +103,6 @@ class PlanBuilder {
     [[nodiscard]] bool sums_itself() const {
         if (options_.stage == 0) return options_.fused_update;
         return !several_hosts() && (updates_early() || options_.keeps_reduced());
-    }
-    // Elements of a bucket for which this rank keeps optimizer states.
-    [[nodiscard]] int64_t owned_numel(int b) const {
-        return options_.stage == 0 ? bucket(b).numel
-                                   : options_.partition->owned_numel(options_.rank, b);
-    }
-    // Whether the bucket's parameters are whole only while they are gathered.
-    [[nodiscard]] bool is_gathered(int b) const {
-        return gathers() && bucket(b).kind != BucketKind::kPersistent;
-    }
-    [[nodiscard]] bool gathers() const {
-        return options_.stage == 3 && (several_hosts() || options_.offload.parameters);
     }
     // Trained buckets in the order in which a micro step reduces them.
     [[nodiscard]] std::vector<int> reduce_order() const {
@@ -148,152 +142,35 @@ class PlanBuilder {
         return made;
     }
 
-    // Buckets that hold parameters of SEGMENT, each once, in order.
-    [[nodiscard]] std::vector<int> find_buckets(int segment) const {
-        std::vector<int> found;
-        for (const int parameter : info(segment).parameters) {
-            const int slice = layout_.slice_of(parameter);
-            if (slice >= 0) found.push_back(layout_.bucket_of(slice));
-        }
-        std::sort(found.begin(), found.end());
-        found.erase(std::unique(found.begin(), found.end()), found.end());
-        return found;
-    }
     [[nodiscard]] const std::vector<int>& buckets_of(int segment) const {
         return buckets_of_[static_cast<size_t>(segment)];
     }
 
-    void choose_gradient_slots() {
-        if (options_.stage < 2) return;
-        Slots slots = make_gradient_slots(model_, layout_, buckets_of_);
-        plan_.gradient_slot_of_bucket = std::move(slots.slot_of_use);
-        plan_.gradient_slot_numel = std::move(slots.numel);
-    }
-
-    void choose_gathers() {
-        if (!gathers()) return;
+    void choose_slots() {
+        if (options_.stage >= 2) {
+            Slots slots = make_gradient_slots(model_, layout_, buckets_of_);
+            plan_.gradient_slot_of_bucket = std::move(slots.slot_of_use);
+            plan_.gradient_slot_numel = std::move(slots.numel);
+        }
+        if (!options_.gathers()) return;
         std::vector<std::vector<int>> gathered(buckets_of_.size());
         for (size_t s = 0; s < buckets_of_.size(); ++s)
-            for (const int b : buckets_of_[s])
-                if (is_gathered(b)) gathered[s].push_back(b);
-        const std::vector<int> positions = compute_positions(model_, groups_);
-        const auto schedule = [&](std::span<const int> part) {
-            GatherSchedule made = make_gather_schedule(layout_, gathered, part, options_.gather);
-            std::vector<int64_t>& slots = plan_.gather_slot_numel;
-            slots.resize(std::max(slots.size(), made.slot_numel.size()), 0);
-            for (size_t k = 0; k < made.slot_numel.size(); ++k)
-                slots[k] = std::max(slots[k], made.slot_numel[k]);
-            return made;
-        };
-        const auto forward_end = static_cast<size_t>(segments_);
-        if (!options_.stage_work.in_pipeline()) {
-            gathers_ = schedule(positions);
-            return;
-        }
-        // Nothing is kept from one work to the next, which may be another micro step's.
-        gathers_ = schedule(std::span(positions).first(forward_end));
-        backward_gathers_ = schedule(std::span(positions).subspan(forward_end));
-        std::vector<int> weights;
-        for (int s = segments_; s-- > 0;)
-            if (info(s).backward) weights.push_back(s);
-        weight_gathers_ = schedule(weights);
+            std::ranges::copy_if(buckets_of_[s], std::back_inserter(gathered[s]),
+                                 [this](int b) { return is_gathered(b); });
+        gathers_ = make_step_gathers(model_, layout_, gathered, groups_, options_);
+        plan_.gather_slot_numel = gathers_.slot_numel;
     }
-
-    void add_persistent_buffers() {
-        const auto all = static_cast<int>(layout_.buckets.size());
-        for (int b = 0; b < all; ++b) {
-            const bool sharded = options_.stage == 3 && bucket(b).kind != BucketKind::kPersistent;
-            const int64_t numel =
-                sharded ? options_.partition->owned_numel(options_.rank, b) : bucket(b).numel;
-            // Where its tensors point: a bucket is gathered again, into another slot, only once it
-            // was released.
-            places_.push_back(!is_gathered(b) ? -1
-                                              : add_buffer({fmt::format("place of bucket {}", b),
-                                                            BufferKind::kScalars, Tier::kMemory,
-                                                            Bytes{8}, true}));
-            const bool on_disk = options_.offload.parameters && is_gathered(b);
-            const int64_t kept =
-                std::min(plan_.chunks.numel_where(&StateChunk::parameters_in_memory, b), numel);
-            const Bytes in_memory{kept * options_.parameter_bytes};
-            PlanBuffer all{fmt::format("parameters of bucket {}", b), BufferKind::kParameters,
-                           on_disk ? Tier::kDisk : Tier::kShared,
-                           Bytes{numel * options_.parameter_bytes} - in_memory, true};
-            if (kept > 0)
-                add_buffer({all.name + " in memory", all.kind, Tier::kMemory, in_memory, true});
-            parameters_.push_back(add_buffer(std::move(all)));
-        }
-        for (int b = 0; b < layout_.trained_buckets; ++b) add_states(b);
-        chunk_passes_.add_buffers(reduce_order());
-        for (size_t k = 0; k < plan_.gradient_slot_numel.size(); ++k)
-            slots_.push_back(
-                add_buffer({fmt::format("gradient slot {}", k), BufferKind::kGradients,
-                            Tier::kShared, Bytes{plan_.gradient_slot_numel[k] * 4}, true}));
-        for (size_t k = 0; k < plan_.gather_slot_numel.size(); ++k)
-            staging_.push_back(add_buffer(
-                {fmt::format("gathered parameters {}", k), BufferKind::kStaging, Tier::kShared,
-                 Bytes{plan_.gather_slot_numel[k] * options_.parameter_bytes}, true}));
-        if (model_.buffer_bytes.value > 0)
-            add_buffer({"buffers of the model", BufferKind::kBuffers, Tier::kMemory,
-                        model_.buffer_bytes, true});
-        Bytes blocks;
-        for (const SegmentInfo& segment : model_.segments)
-            blocks = std::max({blocks, segment.forward_blocks, segment.backward_blocks});
-        if (blocks.value > 0)
-            add_buffer({"blocks for momentary tensors", BufferKind::kActivations, Tier::kMemory,
-                        blocks, true});
-        add_receive_places();
-        norm_ = add_buffer({"gradient norm", BufferKind::kScalars, Tier::kMemory, Bytes{8}, true});
-        sums_.assign(static_cast<size_t>(layout_.trained_slices), -1);
-        slot_of_bucket_.assign(layout_.buckets.size(), -1);
-        claimed_.assign(layout_.buckets.size(), -1);
-        awaited_.assign(layout_.buckets.size(), 0);
-    }
-
-    void add_receive_places() {
-        if (!options_.stage_work.in_pipeline()) return;
-        for (const char* what : {"values", "values", "gradients", "gradients"})
-            receive_places_.push_back(add_buffer(
-                {fmt::format("place for received {}, {}", what, receive_places_.size() % 2),
-                 BufferKind::kScalars, Tier::kMemory, Bytes{8}, true}));
-    }
-
-    void add_states(int b) {
-        const Bytes whole{bucket(b).numel * 4};
-        const Bytes owned{owned_numel(b) * 4};
-        if (options_.stage < 2)
-            gradients_.push_back(add_buffer({fmt::format("gradients of bucket {}", b),
-                                             BufferKind::kGradients, Tier::kShared, whole, true}));
-        const Bytes on_disk{numel_on_disk(b) * 4};
-        if (options_.master)
-            add_tiers(fmt::format("master copy of bucket {}", b), BufferKind::kMaster,
-                      owned - on_disk, on_disk);
-        moments_.push_back(add_tiers(fmt::format("moments of bucket {}", b), BufferKind::kMoments,
-                                     (owned - on_disk) * options_.optimizer_states,
-                                     options_.chunk_format().moments_on_disk(numel_on_disk(b))));
-        if (options_.keeps_reduced())
-            reduced_.push_back(add_tiers(fmt::format("reduced gradients of bucket {}", b),
-                                         BufferKind::kGradients, owned - on_disk, on_disk));
-    }
-
-    // Returns the part in memory.
-    int add_tiers(const std::string& name, BufferKind kind, Bytes in_memory, Bytes on_disk) {
-        if (on_disk.value > 0) add_buffer({name + " on disk", kind, Tier::kDisk, on_disk, true});
-        return add_buffer({name, kind, Tier::kMemory, in_memory, true});
-    }
+    [[nodiscard]] bool is_gathered(int b) const { return options_.is_gathered(bucket(b)); }
 
     [[nodiscard]] const StateChunk& chunk(int c) const {
         return plan_.chunks.all[static_cast<size_t>(c)];
     }
-    // Elements of a bucket whose states this rank has on disk.
-    [[nodiscard]] int64_t numel_on_disk(int b) const {
-        return std::min(plan_.chunks.numel_where(&StateChunk::states_on_disk, b), owned_numel(b));
-    }
-
     // The memory that holds a bucket's gradients.
     [[nodiscard]] int gradients(int b) const {
         const auto i = static_cast<size_t>(b);
-        return options_.stage < 2 ? gradients_[i]
-                                  : slots_[static_cast<size_t>(plan_.gradient_slot_of_bucket[i])];
+        return options_.stage < 2
+                   ? kept_.gradients[i]
+                   : kept_.gradient_slots[static_cast<size_t>(plan_.gradient_slot_of_bucket[i])];
     }
 
     // What a segment reads of its parameters: in place, or where they are gathered.
@@ -301,11 +178,11 @@ class PlanBuilder {
         for (const int b : buckets_of(segment)) {
             const auto i = static_cast<size_t>(b);
             if (!is_gathered(b)) {
-                instruction.reads.push_back(parameters_[i]);
+                instruction.reads.push_back(kept_.parameters[i]);
                 continue;
             }
-            instruction.reads.push_back(staging_[static_cast<size_t>(slot_of_bucket_[i])]);
-            instruction.reads.push_back(places_[i]);
+            instruction.reads.push_back(kept_.staging[static_cast<size_t>(slot_of_bucket_[i])]);
+            instruction.reads.push_back(kept_.places[i]);
         }
     }
 
@@ -316,7 +193,7 @@ class PlanBuilder {
     }
 
     void add_micro_step(int m) {
-        begin_positions(gathers_);
+        begin_positions(gathers_.forward);
         add_forwards(m);
         add_backwards(m, Op::kBackward);
         for (int& live : micro_step(m).live) free_if_held(live);
@@ -325,20 +202,22 @@ class PlanBuilder {
     void add_work(const PipelineWork& work) {
         const int m = work.micro_batch;
         if (work.kind == WorkKind::kForward) {
-            begin_positions(gathers_);
+            begin_positions(gathers_.forward);
             add_forwards(m);
-            if (sends()) add_send_values(m);
+            if (sends()) transfers_.send_values(m, std::exchange(micro_step(m).live.back(), -1));
             return;
         }
         if (work.kind == WorkKind::kBackwardWeight) {
-            begin_positions(weight_gathers_);
+            begin_positions(gathers_.weight);
             add_weight_halves(m);
             return;
         }
-        begin_positions(backward_gathers_);
-        if (sends() && info(segments_ - 1).backward) add_receive_gradients(m);
+        begin_positions(gathers_.backward);
+        if (sends() && info(segments_ - 1).backward)
+            micro_step(m).live_gradient.back() = transfers_.receive_gradients(m);
         add_backwards(m, work.kind == WorkKind::kBackward ? Op::kBackward : Op::kBackwardInput);
-        if (options_.stage_work.gives_gradients) add_send_gradients(m);
+        if (options_.stage_work.gives_gradients)
+            transfers_.send_gradients(m, std::exchange(micro_step(m).live_gradient.front(), -1));
         for (int& live : micro_step(m).live) free_if_held(live);
     }
 
@@ -358,7 +237,7 @@ class PlanBuilder {
                                        Tier::kMemory, model_.batch_bytes, false});
             add(Op::kLoad, Lane::kCompute, -1, m).creates = {held.live[0]};
         } else {
-            add_receive_values(m);
+            held.live[0] = transfers_.receive_values(m);
         }
         for (int s = 0; s < segments_; ++s) {
             add_awaits(s);
@@ -368,53 +247,13 @@ class PlanBuilder {
         }
     }
 
-    // Two of a sort are on their way, or wait for the compute lane, at once.
-    [[nodiscard]] int receive_place(bool gradients, int m) const {
-        return receive_places_[(gradients ? 2U : 0U) + static_cast<size_t>(m % 2)];
-    }
-
-    // What comes stands in RECEIVED, a place in the micro step.
-    void add_receive(bool gradients, int m, int segment, PlanBuffer buffer, int& received) {
-        received = add_buffer(std::move(buffer));
-        Instruction& receive = add(Op::kReceive, Lane::kReceive, -1, m);
-        receive.segment = segment;
-        receive.gradients = gradients;
-        receive.bytes = plan_.buffers.back().bytes;
-        receive.creates = {received};
-        receive.writes = {receive_place(gradients, m)};
-    }
-
-    void add_send(bool gradients, int m, int segment, int& sent) {
-        Instruction& send = add(Op::kSend, Lane::kSend, -1, m);
-        send.segment = segment;
-        send.gradients = gradients;
-        send.bytes = plan_.buffers[static_cast<size_t>(sent)].bytes;
-        take_held(sent, send);
-    }
-
-    void add_receive_values(int m) {
-        add_receive(false, m, 0,
-                    {fmt::format("live values before the stage, micro step {}", m),
-                     BufferKind::kLiveValues, Tier::kMemory, options_.stage_work.received, false},
-                    micro_step(m).live.front());
-    }
-    void add_receive_gradients(int m) {
-        add_receive(
-            true, m, segments_ - 1,
-            {fmt::format("gradients of the live values behind the stage, micro step {}", m),
-             BufferKind::kLiveValues, Tier::kMemory, info(segments_ - 1).output_bytes, false},
-            micro_step(m).live_gradient.back());
-    }
-    void add_send_values(int m) { add_send(false, m, segments_ - 1, micro_step(m).live.back()); }
-    void add_send_gradients(int m) { add_send(true, m, 0, micro_step(m).live_gradient.front()); }
-
     // Before its first use in the step, a bucket's parameters must have come from every local rank.
     void add_awaits(int segment) {
         for (const int b : buckets_of(segment)) {
             char& awaited = awaited_[static_cast<size_t>(b)];
             if (awaited != 0 || is_gathered(b) || b >= layout_.trained_buckets) continue;
             awaited = 1;
-            add(Op::kAwait, Lane::kCompute, b).writes = {parameters_[static_cast<size_t>(b)]};
+            add(Op::kAwait, Lane::kCompute, b).writes = {kept_.parameters[static_cast<size_t>(b)]};
         }
     }
 
@@ -423,7 +262,7 @@ class PlanBuilder {
         Instruction& read = add(Op::kRead, Lane::kRead, use.bucket, m);
         read.slot = use.slot;
         chunk_passes_.join_bucket_read(read);
-        read.writes = {staging_[static_cast<size_t>(use.slot)]};
+        read.writes = {kept_.staging[static_cast<size_t>(use.slot)]};
     }
 
     // The gathers that are due before the compute instruction at hand.
@@ -433,9 +272,9 @@ class PlanBuilder {
             if (options_.offload.parameters) add_bucket_read(use, m);
             Instruction& gather = add(Op::kGather, Lane::kCommunication, use.bucket, m);
             gather.slot = use.slot;
-            gather.reads = {parameters_[static_cast<size_t>(use.bucket)]};
-            gather.writes = {staging_[static_cast<size_t>(use.slot)],
-                             places_[static_cast<size_t>(use.bucket)]};
+            gather.reads = {kept_.parameters[static_cast<size_t>(use.bucket)]};
+            gather.writes = {kept_.staging[static_cast<size_t>(use.slot)],
+                             kept_.places[static_cast<size_t>(use.bucket)]};
             count_gather(gather);
         }
         // A bucket is never held twice, so its newest gather is the one to read.
@@ -453,8 +292,8 @@ class PlanBuilder {
             if (use.end != position_) continue;
             Instruction& release = add(Op::kRelease, Lane::kCompute, use.bucket, m);
             release.slot = use.slot;
-            release.writes = {staging_[static_cast<size_t>(use.slot)],
-                              places_[static_cast<size_t>(use.bucket)]};
+            release.writes = {kept_.staging[static_cast<size_t>(use.slot)],
+                              kept_.places[static_cast<size_t>(use.bucket)]};
         }
         ++position_;
     }
@@ -469,7 +308,7 @@ class PlanBuilder {
         forward.flops = info(s).forward_flops;
         MicroStep& held = micro_step(m);
         forward.reads = {held.live[static_cast<size_t>(s)]};
-        if (s == 0 && !options_.stage_work.first) forward.writes = {receive_place(false, m)};
+        if (s == 0 && !options_.stage_work.first) forward.writes = {transfers_.place_of_values(m)};
         read_parameters(s, forward);
         forward.creates = {live};
         held.live[static_cast<size_t>(s) + 1] = live;
@@ -616,7 +455,7 @@ class PlanBuilder {
         backward.flops = (split ? 1 : 2) * info(s).forward_flops;
         backward.reads = {held.live[static_cast<size_t>(s)]};
         const bool from_next = s + 1 == segments_ && sends();
-        if (from_next) backward.writes = {receive_place(true, m)};
+        if (from_next) backward.writes = {transfers_.place_of_gradients(m)};
         read_parameters(s, backward);
         if (split) {
             backward.creates = {half};
@@ -686,23 +525,24 @@ class PlanBuilder {
             if (chunk_passes_.sums_pass(c)) {
                 chunk_passes_.join_accumulate(accumulate);
             } else {
-                accumulate.writes = {reduced_[i]};
+                accumulate.writes = {kept_.reduced[i]};
             }
             // Squares for the norm, while the sums are in memory.
-            if (options_.norm_first() && last_micro_step(m)) accumulate.writes.push_back(norm_);
+            if (options_.norm_first() && last_micro_step(m))
+                accumulate.writes.push_back(kept_.norm);
             chunk_passes_.after_accumulate(c);
         }
     }
 
     // The gradients that Norm and Update read.
     [[nodiscard]] int summed(int b) const {
-        return options_.keeps_reduced() ? reduced_[static_cast<size_t>(b)] : gradients(b);
+        return options_.keeps_reduced() ? kept_.reduced[static_cast<size_t>(b)] : gradients(b);
     }
 
     void add_norm() {
         Instruction& norm = add(Op::kNorm, Lane::kCommunication);
         for (int b = 0; b < layout_.trained_buckets; ++b) norm.reads.push_back(summed(b));
-        norm.writes = {norm_};
+        norm.writes = {kept_.norm};
     }
 
     void add_updates(int b) {
@@ -711,7 +551,7 @@ class PlanBuilder {
             add_update(c);
         if (options_.stage == 0 || !several_hosts() || is_gathered(b)) return;
         Instruction& gather = add(Op::kGather, Lane::kCommunication, b);
-        gather.writes = {parameters_[i]};
+        gather.writes = {kept_.parameters[i]};
         count_gather(gather);
     }
 
@@ -720,8 +560,8 @@ class PlanBuilder {
         const auto i = static_cast<size_t>(b);
         Instruction& update = add(Op::kUpdate, Lane::kCommunication, b);
         update.chunk = c;
-        update.reads = {summed(b), norm_};
-        update.writes = {moments_[i], parameters_[i]};
+        update.reads = {summed(b), kept_.norm};
+        update.writes = {kept_.moments[i], kept_.parameters[i]};
         if (chunk(c).last)
             update.bytes = options_.local_world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
         chunk_passes_.join_update(update);
@@ -736,23 +576,14 @@ class PlanBuilder {
     std::vector<RecomputeGroup> groups_;
     StepPlan plan_;
     ChunkPasses chunk_passes_{plan_, options_};
+    StageTransfers transfers_{model_, options_, plan_};
     std::vector<std::vector<int>> buckets_of_;  // by segment
-    GatherSchedule gathers_;                    // of a micro step; in a pipeline of its forward
-    GatherSchedule backward_gathers_;           // in a pipeline
-    GatherSchedule weight_gathers_;             // where it splits backwards
+    PersistentBuffers kept_;
+    StepGathers gathers_;
     const GatherSchedule* at_gathers_ = nullptr;
-    std::vector<int> parameters_;  // buffer of each bucket
-    std::vector<int> places_;      // of each gathered bucket
-    std::vector<int> gradients_;   // below stage 2
-    std::vector<int> moments_;
-    std::vector<int> reduced_;
-    std::vector<int> slots_;           // buffer of each gradient slot
-    std::vector<int> staging_;         // buffer of each gather slot
     std::vector<int> slot_of_bucket_;  // where a gathered bucket lies just now
-    int norm_ = -1;
     std::vector<MicroStep> micro_steps_;
-    std::vector<int> receive_places_;  // for values, for values, for gradients, for gradients
-    std::vector<int> sums_;            // of trained slices, while they are held
+    std::vector<int> sums_;  // of trained slices, while they are held
     std::vector<char> awaited_;
     std::vector<int> claimed_;  // micro step in which a bucket was last claimed
     int position_ = 0;          // of the compute lane in at_gathers_, as compute_positions

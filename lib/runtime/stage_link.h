@@ -1,6 +1,6 @@
 // What stages of a pipeline send each other: the values alive between them and, back, the gradients
-// of those that want some. Where it stands: segment runner -> stage link -> link. Threads: one
-// sends while another receives and a third gathers.
+// of those that want some. Where it stands: segment runner -> stage link -> link. Threads: any,
+// with messages of their own; one gathers.
 #pragma once
 
 #include <ATen/core/ivalue.h>

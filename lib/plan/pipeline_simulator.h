@@ -24,6 +24,7 @@ struct PartCost {
     Bytes activations = {};        // from the begin of forward to the end of (whole) backward
     Bytes kept_for_weight = {};    // of a split one, from the end of backward_input to the end of
                                    // backward_weight
+    Bytes backward_takes = {};     // besides, while a backward that is not of weights runs
 };
 
 struct WorkSpan {
@@ -36,7 +37,7 @@ struct StageUse {
     double begin_s = 0;  // of its first work
     double end_s = 0;    // of its last work
     int live_max = 0;    // forwards whose activations, or rest of them, are held at once, in chunks
-    Bytes live_bytes_max;
+    Bytes live_bytes_max;  // activations and what a backward takes
 };
 
 struct PipelineRun {

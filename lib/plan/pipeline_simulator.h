@@ -8,6 +8,7 @@
 // at once and the step ends with the last work: the optimizer is not in it.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "base/bytes.h"
@@ -47,6 +48,10 @@ struct PipelineRun {
     // The bubble: what part of the step stages stand still, over all of them. Of 1F1B with parts of
     // equal cost (stages - 1) / (micro_batches + stages - 1).
     double idle_share = 0;
+
+    [[nodiscard]] double idle_share_of(size_t stage) const {
+        return step_s > 0 ? 1 - stages[stage].busy_s / step_s : 0;
+    }
 };
 
 // COSTS: by part of the model. REQUIRES: check_schedule finds nothing.

@@ -24,11 +24,11 @@ LiveFront::LiveFront(const PipelineSchedule& schedule, int stage) {
         const bool input = work.kind == WorkKind::kBackwardInput;
         const bool frees = input || work.kind == WorkKind::kBackward;
         if (work.kind == WorkKind::kForward) ++of_chunk[0];
-        if (input) ++of_chunk[1];
         of_chunk[2] = frees ? 1 : 0;
         seen.insert(held);
         of_chunk[2] = 0;
         if (frees) --of_chunk[0];
+        if (input) ++of_chunk[1];
         if (work.kind == WorkKind::kBackwardWeight) --of_chunk[1];
     }
     for (const Moment& moment : seen) {

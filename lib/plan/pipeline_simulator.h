@@ -23,8 +23,8 @@ struct PartCost {
     double backward_weight_s = 0;  // a whole backward takes both
     double send_s = 0;             // its outputs to the next part, and their gradients back
     Bytes activations = {};        // from the begin of forward to the end of (whole) backward
-    Bytes kept_for_weight = {};    // of a split one, from the end of backward_input to the end of
-                                   // backward_weight
+    Bytes kept_for_weight = {};    // what is left of them, and made for it, from the end of
+                                   // backward_input to the end of backward_weight
     Bytes backward_takes = {};     // besides, while a backward that is not of weights runs
 };
 

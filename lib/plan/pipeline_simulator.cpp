@@ -57,12 +57,13 @@ StageUse use_of(const PipelineSchedule& schedule, int stage, const std::vector<W
             ++live;
             bytes += cost.activations;
         }
-        // Both lie there while one is made from the other.
-        if (works[i].kind == WorkKind::kBackwardInput) bytes += cost.kept_for_weight;
+        const bool frees =
+            works[i].kind == WorkKind::kBackward || works[i].kind == WorkKind::kBackwardInput;
         use.live_max = std::max(use.live_max, live);
-        use.live_bytes_max = std::max(use.live_bytes_max, bytes);
-        if (works[i].kind == WorkKind::kBackward || works[i].kind == WorkKind::kBackwardInput)
-            bytes -= cost.activations;
+        use.live_bytes_max =
+            std::max(use.live_bytes_max, frees ? bytes + cost.backward_takes : bytes);
+        if (frees) bytes -= cost.activations;
+        if (works[i].kind == WorkKind::kBackwardInput) bytes += cost.kept_for_weight;
         if (works[i].kind == WorkKind::kBackwardWeight) bytes -= cost.kept_for_weight;
         if (works[i].kind == WorkKind::kBackward || works[i].kind == WorkKind::kBackwardWeight)
             --live;

@@ -8,6 +8,7 @@
 // at once and the step ends with the last work: the optimizer is not in it.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "base/bytes.h"
@@ -22,8 +23,9 @@ struct PartCost {
     double backward_weight_s = 0;  // a whole backward takes both
     double send_s = 0;             // its outputs to the next part, and their gradients back
     Bytes activations = {};        // from the begin of forward to the end of (whole) backward
-    Bytes kept_for_weight = {};    // of a split one, from the end of backward_input to the end of
-                                   // backward_weight
+    Bytes kept_for_weight = {};    // what is left of them, and made for it, from the end of
+                                   // backward_input to the end of backward_weight
+    Bytes backward_takes = {};     // besides, while a backward that is not of weights runs
 };
 
 struct WorkSpan {
@@ -36,7 +38,7 @@ struct StageUse {
     double begin_s = 0;  // of its first work
     double end_s = 0;    // of its last work
     int live_max = 0;    // forwards whose activations, or rest of them, are held at once, in chunks
-    Bytes live_bytes_max;
+    Bytes live_bytes_max;  // activations and what a backward takes
 };
 
 struct PipelineRun {
@@ -46,6 +48,10 @@ struct PipelineRun {
     // The bubble: what part of the step stages stand still, over all of them. Of 1F1B with parts of
     // equal cost (stages - 1) / (micro_batches + stages - 1).
     double idle_share = 0;
+
+    [[nodiscard]] double idle_share_of(size_t stage) const {
+        return step_s > 0 ? 1 - stages[stage].busy_s / step_s : 0;
+    }
 };
 
 // COSTS: by part of the model. REQUIRES: check_schedule finds nothing.

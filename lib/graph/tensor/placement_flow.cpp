@@ -73,18 +73,24 @@ void PlacementFlow::collect() {
         bool needs = false;
         visit_reads(*node, [&](const Value* value) { needs = needs || needs_gradient(value); });
         if (!needs || node->kind() == c10::aten::detach) continue;
-        for (const Value* output : node->outputs()) {
-            const auto found = facts_.tensors.find(output);
-            const bool exact = found != facts_.tensors.end() && !found->second.empty() &&
-                               !at::isFloatingType(found->second.front().dtype);
-            if (!exact) needs_gradient_.insert(output);
-        }
+        for (const Value* output : node->outputs())
+            if (may_need_gradient(*output)) needs_gradient_.insert(output);
     }
     if (!any_writes) return;
     const torch::jit::AliasDb aliases(lowered_.graph);
     for (Node* node : nodes_)
         for (const Value* output : node->outputs())
             if (is_tensor(*output) && aliases.hasWriters(output)) written_.insert(output);
+}
+
+bool PlacementFlow::may_need_gradient(const Value& value) const {
+    const auto found = facts_.tensors.find(&value);
+    if (found != facts_.tensors.end() && !found->second.empty())
+        return at::isFloatingType(found->second.front().dtype);
+    // Integers and their lists have been seen, or hold no tensor.
+    return is_tensor(value) || value.type()->kind() == c10::TypeKind::TupleType ||
+           value.type()->kind() == c10::TypeKind::OptionalType ||
+           value.type()->kind() == c10::TypeKind::DictType;
 }
 
 size_t PlacementFlow::last_use(const Value* value) const {

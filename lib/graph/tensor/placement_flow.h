@@ -169,6 +169,7 @@ class PlacementFlow {
     [[nodiscard]] bool touches(const torch::jit::Node& node) const;
     [[nodiscard]] bool gather_inputs(torch::jit::Node& node);
     [[nodiscard]] bool check_outputs();
+    [[nodiscard]] bool may_need_gradient(const torch::jit::Value& value) const;
     [[nodiscard]] size_t last_use(const torch::jit::Value* value) const;
 
     const Model& model_;

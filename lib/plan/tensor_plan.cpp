@@ -60,8 +60,7 @@ std::string share_text(const TensorParameter& parameter) {
     if (!equal) return fmt::format("dim {}: {}", parameter.shard.dim, sizes_text(blocks));
     return blocks.size() == 1
                ? fmt::format("dim {}", parameter.shard.dim)
-               : fmt::format("dim {}: {} x {}", parameter.shard.dim, blocks.size(),
-                             blocks.front());
+               : fmt::format("dim {}: {} x {}", parameter.shard.dim, blocks.size(), blocks.front());
 }
 
 std::string_view gradient_text(const TensorParameter& parameter) {

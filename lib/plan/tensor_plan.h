@@ -74,8 +74,8 @@ struct TensorCollective {
 
 // What was found for a model; the same on every rank of the group.
 struct TensorPlan {
-    int size = 1;                             // ranks of the group
-    std::vector<TensorParameter> parameters;  // all of the model's, in its order
+    int size = 1;                               // ranks of the group
+    std::vector<TensorParameter> parameters;    // all of the model's, in its order
     std::vector<TensorCollective> collectives;  // in the order of the forward pass
 
     [[nodiscard]] Bytes forward_bytes() const;

@@ -121,7 +121,8 @@ WholeGraph::WholeGraph(const Model& model, const LoweredGraph& lowered, const Va
     for (size_t i = copy.first_argument(); i < copy.first_parameter(); ++i)
         live.in.push_back(copy.graph->inputs()[i]);
     live.out.assign(copy.graph->outputs().begin(), copy.graph->outputs().end());
-    segment_ = build_segment(model, copy, map, {0, static_cast<int64_t>(map.nodes.size()), 0}, live);
+    segment_ =
+        build_segment(model, copy, map, {0, static_cast<int64_t>(map.nodes.size()), 0}, live);
     segment_.code = std::make_shared<torch::jit::Code>(segment_.graph, "whole");
 }
 
@@ -173,10 +174,10 @@ GraphFacts observe(const Model& model, const LoweredGraph& lowered, const GraphI
             if (const auto value = torch::jit::toIValue(node->output()))
                 add_facts(node->output(), *value, facts);
     const WholeGraph::Values values = WholeGraph::values_of(lowered);
-    static_cast<void>(WholeGraph(model, lowered, values)
-                          .run(inputs, {}, [&](size_t index, const IValue& value) {
-                              add_facts(values[index], value, facts);
-                          }));
+    static_cast<void>(
+        WholeGraph(model, lowered, values).run(inputs, {}, [&](size_t index, const IValue& value) {
+            add_facts(values[index], value, facts);
+        }));
     return facts;
 }
 

@@ -66,9 +66,8 @@ bool split_parameter(PlacementFlow& flow, Node& node, size_t index, const Placem
     Placement wanted = like;
     wanted.shard.dim = origin->dims.at(static_cast<size_t>(like.shard.dim));
     if (wanted.parameter < 0) wanted.parameter = origin->parameter;
-    return flow.demand(
-        node, {{origin->parameter, wanted}},
-        fmt::format("needs {} split too", flow.parameter_name(origin->parameter)));
+    return flow.demand(node, {{origin->parameter, wanted}},
+                       fmt::format("needs {} split too", flow.parameter_name(origin->parameter)));
 }
 
 // A layer whose inputs are split: each rank has a summand of its result.
@@ -110,17 +109,21 @@ bool linear_rule(PlacementFlow& flow, Node& node, const LinearForm& form) {
     const Placement x = flow.input(node, form.input);
     const Placement weight = flow.input(node, form.weight);
     const int64_t last = dims_of(flow, node.input(form.input)) - 1;
+    const bool by_outputs = weight.is_shard() && weight.shard.dim == 1 - form.weight_in;
+    if (form.bias && flow.input(node, *form.bias).is_shard() && !by_outputs)
+        return flow.obstruct(node, flow.input(node, *form.bias).parameter,
+                             "its bias is split and its outputs are not");
     if (x.is_shard() && x.shard.dim == last) return row_product(flow, node, form);
-    if (weight.is_shard() && weight.shard.dim == 1 - form.weight_in) {
+    if (by_outputs) {
         if (x.is_shard())
             return flow.obstruct(node, x.parameter, "its inputs are split in another dimension");
         return column_product(flow, node, form);
     }
     if (weight.is_shard()) {  // a rule says row, and the input is whole
-        Placement like = shard_of(weight, last);
-        if (x.is_whole() && flow.needs_gradient(node.input(form.input)))
-            flow.read_for_share(node, form.input);
-        flow.edit({EditKind::kShare, &node, form.input, like.shard, 0});
+        if (x.is_shard())
+            return flow.obstruct(node, x.parameter, "its inputs are split in another dimension");
+        flow.read_for_share(node, form.input);
+        flow.edit({EditKind::kShare, &node, form.input, shard_of(weight, last).shard, 0});
         flow.edit({EditKind::kSum, &node, 0, {}, 0});
         return true;
     }
@@ -178,9 +181,9 @@ bool attention_rule(PlacementFlow& flow, Node& node) {
         const Placement operand = flow.input(node, i);
         if (!operand.is_shard()) continue;
         if (operand.shard.dim != head_dim)
-            return flow.obstruct(node, operand.parameter,
-                                 fmt::format("dimension {} of {} is split, not the heads",
-                                             operand.shard.dim, dims));
+            return flow.obstruct(
+                node, operand.parameter,
+                fmt::format("dimension {} of {} is split, not the heads", operand.shard.dim, dims));
         if (heads && i == 0) heads = operand;
         if (!heads) heads = operand;
     }
@@ -206,8 +209,8 @@ bool attention_rule(PlacementFlow& flow, Node& node) {
         } else if (count == query_heads) {
             flow.edit({EditKind::kShare, &node, i, {head_dim, {count}}, 0});
         } else {
-            flow.edit({EditKind::kRepeatShare, &node, i, {head_dim, {query_heads}},
-                       query_heads / count});
+            flow.edit(
+                {EditKind::kRepeatShare, &node, i, {head_dim, {query_heads}}, query_heads / count});
         }
     }
     if (const Value* mask = node.input(3); flow.has_sizes(mask)) {
@@ -320,8 +323,8 @@ bool norm_rule(PlacementFlow& flow, Node& node) {
     const auto shape = argument(node, "normalized_shape");
     const Node* maker = node.input(*shape)->node();
     const auto constant = torch::jit::toIValue(node.input(*shape));
-    const auto count = static_cast<int64_t>(constant ? constant->toIntVector().size()
-                                                     : maker->inputs().size());
+    const auto count =
+        static_cast<int64_t>(constant ? constant->toIntVector().size() : maker->inputs().size());
     std::vector<int64_t> dims;
     for (int64_t d = 0; d < count; ++d) dims.push_back(-1 - d);
     return along_rule(flow, node, dims, true);
@@ -339,8 +342,9 @@ bool elementwise_rule(PlacementFlow& flow, Node& node) {
         const Placement here =
             shard_of(operand, operand.shard.dim + out_dims - dims_of(flow, node.input(i)));
         if (split && split->shard.dim != here.shard.dim)
-            return flow.obstruct(node, here.parameter, "its operands are split in different "
-                                                       "dimensions");
+            return flow.obstruct(node, here.parameter,
+                                 "its operands are split in different "
+                                 "dimensions");
         if (split && !split->same_place(here)) {
             const Placement& coarse =
                 split->shard.blocks.size() < here.shard.blocks.size() ? *split : here;
@@ -356,7 +360,8 @@ bool elementwise_rule(PlacementFlow& flow, Node& node) {
         return flow.obstruct(node, -1, "writes in place to what is not split");
     for (size_t i = 0; i < node.inputs().size(); ++i) {
         if (!takes_part(i) || flow.input(node, i).is_shard()) continue;
-        const int64_t dim = split ? split->shard.dim - (out_dims - dims_of(flow, node.input(i))) : -1;
+        const int64_t dim =
+            split ? split->shard.dim - (out_dims - dims_of(flow, node.input(i))) : -1;
         const bool full = dim >= 0 && flow.sizes(node.input(i))[static_cast<size_t>(dim)] > 1;
         if (!full) {
             flow.read_for_share(node, i);
@@ -391,17 +396,22 @@ bool dropout_rule(PlacementFlow& flow, Node& node) {
 }
 
 const char* const kElementwise[] = {
-    "abs", "add", "addcdiv", "addcmul", "alias", "atan2", "bitwise_and", "bitwise_not",
-    "bitwise_or", "ceil", "celu", "clamp", "clamp_max", "clamp_min", "clone", "contiguous", "cos",
-    "detach", "div", "elu", "eq", "erf", "exp", "expm1", "floor", "floor_divide", "fmod", "ge",
-    "gelu", "gt", "hardsigmoid", "hardswish", "hardtanh", "isinf", "isnan", "le", "leaky_relu",
-    "lerp", "log", "log1p", "log_sigmoid", "logical_and", "logical_not", "logical_or", "lt",
-    "masked_fill", "maximum", "minimum", "mish", "mul", "nan_to_num", "ne", "neg", "ones_like",
-    "positive", "pow", "reciprocal", "relu", "relu6", "remainder", "round", "rsqrt", "rsub",
-    "selu", "sigmoid", "sign", "silu", "sin", "softplus", "sqrt", "square", "sub", "tanh",
-    "true_divide", "where", "zeros_like", "__and__", "__or__"};
-const char* const kInPlace[] = {"add_", "div_", "mul_", "sub_", "relu_", "silu_", "gelu_",
-                                "sigmoid_", "tanh_", "masked_fill_", "clamp_", "leaky_relu_"};
+    "abs",         "add",          "addcdiv",    "addcmul",     "alias",       "atan2",
+    "bitwise_and", "bitwise_not",  "bitwise_or", "ceil",        "celu",        "clamp",
+    "clamp_max",   "clamp_min",    "clone",      "contiguous",  "cos",         "detach",
+    "div",         "elu",          "eq",         "erf",         "exp",         "expm1",
+    "floor",       "floor_divide", "fmod",       "ge",          "gelu",        "gt",
+    "hardsigmoid", "hardswish",    "hardtanh",   "isinf",       "isnan",       "le",
+    "leaky_relu",  "lerp",         "log",        "log1p",       "log_sigmoid", "logical_and",
+    "logical_not", "logical_or",   "lt",         "masked_fill", "maximum",     "minimum",
+    "mish",        "mul",          "nan_to_num", "ne",          "neg",         "ones_like",
+    "positive",    "pow",          "reciprocal", "relu",        "relu6",       "remainder",
+    "round",       "rsqrt",        "rsub",       "selu",        "sigmoid",     "sign",
+    "silu",        "sin",          "softplus",   "sqrt",        "square",      "sub",
+    "tanh",        "true_divide",  "where",      "zeros_like",  "__and__",     "__or__"};
+const char* const kInPlace[] = {"add_",  "div_",         "mul_",   "sub_",
+                                "relu_", "silu_",        "gelu_",  "sigmoid_",
+                                "tanh_", "masked_fill_", "clamp_", "leaky_relu_"};
 
 std::unordered_map<c10::Symbol, PlacementRule> make_rules() {
     std::unordered_map<c10::Symbol, PlacementRule> rules;

@@ -39,11 +39,11 @@ void visit_reads(const Node& node, const std::function<void(const Value*)>& use)
 // Operators that give the values of their first tensor again, in another dtype or order.
 bool passes_on(const Node& node) {
     static const std::set<std::string_view> kinds{
-        "aten::t",           "aten::transpose",
-        "aten::to",          "aten::numpy_T",
-        "aten::contiguous",  "aten::_autocast_to_full_precision",
-        "aten::clone",       "aten::_autocast_to_reduced_precision",
-        "aten::permute",     "dslaunch::match_dtype"};
+        "aten::t",          "aten::transpose",
+        "aten::to",         "aten::numpy_T",
+        "aten::contiguous", "aten::_autocast_to_full_precision",
+        "aten::clone",      "aten::_autocast_to_reduced_precision",
+        "aten::permute",    "dslaunch::match_dtype"};
     return kinds.count(node.kind().toQualString()) > 0;
 }
 
@@ -258,7 +258,8 @@ void PlacementFlow::read_for_share(Node& node, size_t index) {
     Value* value = node.input(index);
     if (!placement_of(value).is_whole() || !needs_gradient(value)) return;
     const bool is_parameter = parameter_of_.count(value) > 0;
-    edit({is_parameter ? TensorEdit::Kind::kSummand : TensorEdit::Kind::kCopy, &node, index, {}, 0});
+    edit(
+        {is_parameter ? TensorEdit::Kind::kSummand : TensorEdit::Kind::kCopy, &node, index, {}, 0});
 }
 
 bool PlacementFlow::share_input(Node& node, size_t index, const Placement& like) {
@@ -341,8 +342,7 @@ bool PlacementFlow::step(Node& node) {
         if (written_.count(node.input(i)) > 0 && placement_of(node.input(i)).is_whole() &&
             needs_gradient(node.input(i)) && !writes(node))
             return obstruct(node, -1, describe(node.input(i)) + " is written in place");
-    if (!node.blocks().empty())
-        return obstruct(node, -1, "a branch or a loop reads what is split");
+    if (!node.blocks().empty()) return obstruct(node, -1, "a branch or a loop reads what is split");
     PlacementRule rule = operator_rule(node.kind());
     if (rule == nullptr) rule = shape_rule(node.kind());
     if (rule != nullptr) return rule(*this, node);
@@ -354,9 +354,9 @@ bool PlacementFlow::step(Node& node) {
              parameter_of_.count(read) > 0 ? std::vector{placement_of(read)} : list_of(read))
             if (placement.is_shard()) parameter = placement.parameter;
     if (parameter >= 0)
-        return obstruct(node, parameter,
-                        fmt::format("there is no rule for it on a split tensor"));
-    if (writes(node)) return obstruct(node, -1, "writes in place to what every rank computes alone");
+        return obstruct(node, parameter, fmt::format("there is no rule for it on a split tensor"));
+    if (writes(node))
+        return obstruct(node, -1, "writes in place to what every rank computes alone");
     for (size_t i = 0; i < node.inputs().size(); ++i) read_for_share(node, i);
     Placement copied;
     copied.kind = Placement::Kind::kCopied;

@@ -139,17 +139,17 @@ bool view_to(PlacementFlow& flow, Node& node, std::optional<size_t> index, int64
         return true;
     }
     const Group group = group_of(in, out, static_cast<size_t>(x.shard.dim));
-    const std::string reason = fmt::format(
-        "makes {} of {}: its shares would not be whole ones on {} ranks",
-        sizes_text(out, group.out_begin, group.out_end),
-        sizes_text(in, group.in_begin, group.in_end), flow.size());
+    const std::string reason =
+        fmt::format("makes {} of {}: its shares would not be whole ones on {} ranks",
+                    sizes_text(out, group.out_begin, group.out_end),
+                    sizes_text(in, group.in_begin, group.in_end), flow.size());
     const int64_t extent = in[static_cast<size_t>(x.shard.dim)];
     const bool front = group.in_begin == static_cast<size_t>(x.shard.dim);
     const int64_t pieces = group.out_begin < out.size() ? out[group.out_begin] : 1;
     if (front && x.shard.blocks.size() == 1 && pieces > 1 && extent % pieces == 0 &&
         group.out_end - group.out_begin > 1) {
-        flow.demand_blocks(node, x.parameter,
-                           Sizes(static_cast<size_t>(pieces), extent / pieces), reason);
+        flow.demand_blocks(node, x.parameter, Sizes(static_cast<size_t>(pieces), extent / pieces),
+                           reason);
         flow.mark_indivisible();
         return false;
     }
@@ -215,8 +215,8 @@ std::optional<Sizes> int_list(const PlacementFlow& flow, const Value* value) {
 bool permute_rule(PlacementFlow& flow, Node& node) {
     auto from = int_list(flow, node.input(1));
     if (!from) return flow.obstruct(node, -1, "its dimensions are not known");
-    for (int64_t& dim : *from) dim = (dim + static_cast<int64_t>(from->size())) %
-                                     static_cast<int64_t>(from->size());
+    for (int64_t& dim : *from)
+        dim = (dim + static_cast<int64_t>(from->size())) % static_cast<int64_t>(from->size());
     return reorder(flow, node, *from);
 }
 

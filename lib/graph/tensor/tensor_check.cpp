@@ -75,7 +75,7 @@ std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& leaves) {
 
 double largest(const at::Tensor& tensor) {
     if (!tensor.defined() || tensor.numel() == 0) return 0;
-    const double value = tensor.detach().abs().max().to(at::kDouble).item<double>();
+    const double value = tensor.detach().to(at::kDouble).abs().max().item<double>();
     return std::isfinite(value) ? value : std::numeric_limits<double>::infinity();
 }
 
@@ -99,8 +99,8 @@ Trace trace(const TensorCheckParts& parts, const WholeGraph::Values& values, Ten
     GraphInputs inputs = parts.inputs;
     const LoweredGraph& lowered = group == nullptr ? parts.lowered : parts.tensor.lowered;
     if (group != nullptr)
-        inputs.parameters = tensor_shares(inputs.parameters, parts.tensor.plan,
-                                          {group->rank(), group->size()});
+        inputs.parameters =
+            tensor_shares(inputs.parameters, parts.tensor.plan, {group->rank(), group->size()});
     for (size_t p = 0; p < inputs.parameters.size(); ++p)
         inputs.parameters[p] = inputs.parameters[p].detach().set_requires_grad(
             parts.inputs.parameters[p].requires_grad());
@@ -142,8 +142,8 @@ std::string first_difference(const TensorCheckParts& parts, TensorGroup& group, 
         if (!whole.gradients[i].defined()) continue;
         at::Tensor gradient = mine.gradients[i];
         if (placement(i).kind == Placement::Kind::kCopied)
-            gradient = group.sum(
-                gradient.defined() ? gradient : at::zeros_like(whole.gradients[i]), kCheckSite);
+            gradient = group.sum(gradient.defined() ? gradient : at::zeros_like(whole.gradients[i]),
+                                 kCheckSite);
         gradients[entry] = difference(whole.gradients[i], gradient, placement(i), group) / scale;
     }
     values = group.max(values, kCheckSite);
@@ -174,17 +174,15 @@ GraphInputs inputs_in_double(const Model& model, std::vector<IValue> arguments) 
     GraphInputs inputs;
     for (const ModelParameter& parameter : model.parameters()) {
         at::Tensor wide = widened(parameter.tensor.detach());
-        if (wide.is_floating_point() && wide.numel() > 0 &&
-            wide.min().equal(wide.max()))
+        if (wide.is_floating_point() && wide.numel() > 0 && wide.min().equal(wide.max()))
             wide.add_(at::arange(wide.numel(), wide.options()).sin_().mul_(0.1).view(wide.sizes()));
         inputs.parameters.push_back(wide.set_requires_grad(parameter.tensor.requires_grad()));
     }
     for (const ModelBuffer& buffer : model.buffers())
         inputs.buffers.push_back(widened(buffer.tensor));
     for (IValue& argument : arguments)
-        inputs.arguments.push_back(map_tensors(argument, [](const at::Tensor& t) {
-            return widened(t);
-        }));
+        inputs.arguments.push_back(
+            map_tensors(argument, [](const at::Tensor& t) { return widened(t); }));
     return inputs;
 }
 

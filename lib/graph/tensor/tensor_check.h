@@ -15,8 +15,7 @@ namespace dslaunch {
 [[nodiscard]] LoweredGraph in_double(const LoweredGraph& lowered);
 // MODEL's tensors in fp64, as leaves of autograd, and ARGUMENTS. A parameter whose elements are all
 // equal (a bias of zeros) gets others: what is added once too often would not show.
-[[nodiscard]] GraphInputs inputs_in_double(const Model& model,
-                                           std::vector<c10::IValue> arguments);
+[[nodiscard]] GraphInputs inputs_in_double(const Model& model, std::vector<c10::IValue> arguments);
 
 // The whole graph's loss and gradients.
 struct TensorReference {

@@ -1,6 +1,7 @@
 // What the ranks of a tensor group do together in the middle of a graph: sums, maxima and
 // concatenations of activations. A thread that runs such a graph holds a TensorGroupScope; the
-// operators of tensor_operators.h call its group. A seam: thread_group.h is the group of ranks as threads.
+// operators of tensor_operators.h call its group. A seam: thread_group.h is the group of ranks as
+// threads.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,8 +1,8 @@
 #include "graph/tensor/tensor_operators.h"
 
 #include <ATen/ATen.h>
-#include <ATen/core/Reduction.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/core/Reduction.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
@@ -138,18 +138,18 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
         TensorGroup& group = *options.site.group;
         const int64_t site = options.site.number;
         const Range mine = shard_ranges({0, {options.classes}}, part_of(group)).front();
-        const at::Tensor most =
-            mine.numel > 0 ? std::get<0>(logits.max(1))
-                           : at::full({logits.size(0)}, -INFINITY, logits.options());
+        const at::Tensor most = mine.numel > 0
+                                    ? std::get<0>(logits.max(1))
+                                    : at::full({logits.size(0)}, -INFINITY, logits.options());
         at::Tensor share = (logits - group.max(most, site).unsqueeze(1));
         const at::Tensor counts = target.ne(options.ignored);
         const at::Tensor local = target - mine.begin;
         const at::Tensor owned = counts & local.ge(0) & local.lt(mine.numel);
-        const at::Tensor index =
-            local.clamp(0, std::max<int64_t>(0, mine.numel - 1)).masked_fill(~owned, 0).unsqueeze(1);
-        at::Tensor hit = mine.numel > 0
-                             ? share.gather(1, index).squeeze(1).masked_fill(~owned, 0.0)
-                             : at::zeros_like(most);
+        const at::Tensor index = local.clamp(0, std::max<int64_t>(0, mine.numel - 1))
+                                     .masked_fill(~owned, 0)
+                                     .unsqueeze(1);
+        at::Tensor hit = mine.numel > 0 ? share.gather(1, index).squeeze(1).masked_fill(~owned, 0.0)
+                                        : at::zeros_like(most);
         share = share.exp();
         const at::Tensor sums = group.sum(at::stack({share.sum(1), hit}), site);
         at::Tensor loss = (sums[0].log() - sums[1]).masked_fill(~counts, 0.0);
@@ -196,8 +196,7 @@ void gather_operator(Stack& stack) {
 void share_operator(Stack& stack) {
     std::vector<int64_t> blocks = pop_ints(stack);
     const int64_t dim = pop(stack).toInt();
-    push(stack,
-         Share::apply(pop(stack).toTensor(), TensorShard{dim, std::move(blocks)}, &group()));
+    push(stack, Share::apply(pop(stack).toTensor(), TensorShard{dim, std::move(blocks)}, &group()));
 }
 
 // Plain operators, which autograd knows.
@@ -296,7 +295,8 @@ void shape_operator(Stack& stack) {
     int64_t& extent = shape.at(static_cast<size_t>(dim));
     if (!is_even(blocks)) {
         extent = 0;
-        for (const Range& range : shard_ranges({0, blocks}, part_of(group()))) extent += range.numel;
+        for (const Range& range : shard_ranges({0, blocks}, part_of(group())))
+            extent += range.numel;
     } else if (extent != -1) {
         if (extent % group().size() != 0)
             fail(ExitCode::kInput, "{} elements of dimension {} do not divide among {} ranks",
@@ -324,9 +324,10 @@ void register_tensor_operators() {
         Operator("dslaunch::tensor_cross_entropy(Tensor logits, Tensor target, int reduction, int "
                  "ignored, int classes, int site) -> Tensor",
                  cross_entropy_operator, kPure),
-        Operator("dslaunch::tensor_dropout(Tensor(a) x, float p, bool train, int dim, int[] blocks) "
-                 "-> Tensor(a)",
-                 dropout_operator, kPure),
+        Operator(
+            "dslaunch::tensor_dropout(Tensor(a) x, float p, bool train, int dim, int[] blocks) "
+            "-> Tensor(a)",
+            dropout_operator, kPure),
         Operator("dslaunch::tensor_extent(int extent, int[] blocks) -> int", extent_operator,
                  kPure),
         Operator("dslaunch::tensor_shape(int[] shape, int dim, int[] blocks) -> int[]",
@@ -343,8 +344,7 @@ TensorGroupScope::~TensorGroupScope() {
 
 at::Tensor share_of(const at::Tensor& whole, const TensorShard& shard, PartOf part) {
     const int64_t dim = shard.dim;
-    const TensorShard here =
-        shard.blocks.size() == 1 ? TensorShard{dim, {whole.size(dim)}} : shard;
+    const TensorShard here = shard.blocks.size() == 1 ? TensorShard{dim, {whole.size(dim)}} : shard;
     std::vector<at::Tensor> pieces;
     for (const Range& range : shard_ranges(here, part))
         pieces.push_back(whole.narrow(dim, range.begin, range.numel));

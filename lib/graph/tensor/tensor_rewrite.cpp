@@ -59,6 +59,7 @@ class Rewriter {
                 apply(edit);
             }
         }
+        for (Node* node : replaced_) node->destroy();
     }
 
     [[nodiscard]] TensorModel take() { return std::move(made_); }
@@ -83,8 +84,8 @@ class Rewriter {
         Node* node = nodes_.at(edit.node);
         Value*& copy = copies_[original];
         if (copy == nullptr) {
-            const int64_t site = add_site(TensorCollectiveKind::kCopy, *edit.node, {},
-                                          Bytes{flow_.bytes(original)});
+            const int64_t site =
+                add_site(TensorCollectiveKind::kCopy, *edit.node, {}, Bytes{flow_.bytes(original)});
             Value* source = made_.twins.at(original);
             Node* maker = source->node();
             const bool is_input = maker == graph().param_node();
@@ -106,8 +107,7 @@ class Rewriter {
                 return replace(node, edit.input, own("tensor_share"), {dim, blocks});
             case Kind::kGather: {
                 const Bytes bytes{flow_.bytes(edit.node->input(edit.input))};
-                const int64_t site =
-                    add_site(TensorCollectiveKind::kGather, *edit.node, bytes, {});
+                const int64_t site = add_site(TensorCollectiveKind::kGather, *edit.node, bytes, {});
                 return replace(node, edit.input, own("tensor_gather"), {dim, blocks, site});
             }
             case Kind::kShape:
@@ -121,9 +121,9 @@ class Rewriter {
             case Kind::kCrossEntropy:
                 return cross_entropy(edit, node);
             case Kind::kDropout:
-                return stand_in(edit, insert(node, own("tensor_dropout"),
-                                             {node->input(0), node->input(1), node->input(2), dim,
-                                              blocks}));
+                return stand_in(
+                    edit, insert(node, own("tensor_dropout"),
+                                 {node->input(0), node->input(1), node->input(2), dim, blocks}));
             case Kind::kExtent:
                 return whole_extent(edit, node);
             case Kind::kCopy:
@@ -146,9 +146,8 @@ class Rewriter {
         Value*& twin = made_.twins.at(edit.node->output());
         value->setType(twin->type());
         twin->replaceAllUsesWith(value);
-        Node* replaced = twin->node();
+        replaced_.push_back(twin->node());
         twin = value;
-        replaced->destroy();
     }
 
     void divide(const TensorEdit& edit, Node* node) {
@@ -188,15 +187,15 @@ class Rewriter {
         sum->setType(twin->type());
         twin->replaceAllUsesAfterNodeWith(sum->node(), sum);
         twin = sum;
-        if (product != node->output()) node->destroy();
+        if (product != node->output()) replaced_.push_back(node);
     }
 
     void embedding(const TensorEdit& edit, Node* node) {
         const int64_t site = add_site(TensorCollectiveKind::kReduce, *edit.node,
                                       Bytes{flow_.bytes(edit.node->output())}, {});
-        Value* rows = insert(node, own("tensor_embedding"),
-                             {node->input(0), node->input(1), node->input(2),
-                              edit.shard.blocks.front()});
+        Value* rows =
+            insert(node, own("tensor_embedding"),
+                   {node->input(0), node->input(1), node->input(2), edit.shard.blocks.front()});
         stand_in(edit, insert(node, own("tensor_reduce"), {rows, site}));
     }
 
@@ -224,8 +223,8 @@ class Rewriter {
                 const auto entry = static_cast<int64_t>(d);
                 extents.push_back(insert(node, c10::aten::__getitem__, {twin, entry}));
                 if (entry == edit.count)
-                    extents.back() = insert(node, own("tensor_extent"),
-                                            {extents.back(), edit.shard.blocks});
+                    extents.back() =
+                        insert(node, own("tensor_extent"), {extents.back(), edit.shard.blocks});
             }
             Node* list = graph().insertNode(graph().createList(c10::IntType::get(), extents));
             list->copyMetadata(node);
@@ -239,6 +238,7 @@ class Rewriter {
     TensorModel made_;
     std::unordered_map<const Node*, Node*> nodes_;
     std::unordered_map<const Value*, Value*> copies_;
+    std::vector<Node*> replaced_;  // that nothing reads any more
 };
 
 // Parameters that some nodes read for their shares and others as wholes.

@@ -72,10 +72,9 @@ class Search {
 
     // Whether VALUE is an argument of forward, moved or cast at most.
     static bool is_argument(const Value* value) {
-        static const std::set<c10::Symbol> moves{c10::aten::view,    c10::aten::reshape,
-                                                 c10::aten::to,      c10::aten::flatten,
-                                                 c10::aten::slice,   c10::aten::contiguous,
-                                                 c10::aten::squeeze, c10::aten::unsqueeze};
+        static const std::set<c10::Symbol> moves{
+            c10::aten::view,  c10::aten::reshape,    c10::aten::to,      c10::aten::flatten,
+            c10::aten::slice, c10::aten::contiguous, c10::aten::squeeze, c10::aten::unsqueeze};
         const Node* node = value->node();
         if (node->kind() == c10::prim::Param) return true;
         return moves.count(node->kind()) > 0 && is_argument(node->input(0));
@@ -92,8 +91,9 @@ class Search {
             candidate.parameter = origin->parameter;
             const auto rule = given(origin->parameter);
             if (rule && *rule != TensorRule::kVocabulary)
-                fail(ExitCode::kConfig, "tensor rule `{}` of {}: it is the table of {}, which is "
-                                        "split by `vocabulary` or not at all",
+                fail(ExitCode::kConfig,
+                     "tensor rule `{}` of {}: it is the table of {}, which is "
+                     "split by `vocabulary` or not at all",
                      tensor_rule_name(*rule), name_and_sizes(origin->parameter),
                      describe_node(node));
             if (!rule && !is_argument(node.input(1))) return std::nullopt;
@@ -180,6 +180,13 @@ class Search {
             if (found == indivisible.end()) return obstacle;
             if (start.count(at) > 0 || trial.parameters[at].kind == Kind::kCopied)
                 return found->second;
+            // With it go those that were split because it was: its bias.
+            for (auto it = trial.parameters.begin(); it != trial.parameters.end();) {
+                const bool follows = region.count(it->first) > 0 && it->second.parameter == at;
+                it = follows ? trial.parameters.erase(it) : std::next(it);
+            }
+            std::erase_if(region, [&](int index) { return trial.parameters.count(index) == 0; });
+            region.insert(at);
             trial.parameters[at] = {};
             trial.parameters[at].kind = Kind::kCopied;
             trial.parameters[at].parameter = at;
@@ -205,9 +212,9 @@ class Search {
             obstacle.node = candidate.node;
             obstacle.parameter = index;
             obstacle.indivisible = true;
-            obstacle.reason = fmt::format("{} features of {} do not divide among {} ranks",
-                                          placement.shard.blocks.front(), name_and_sizes(index),
-                                          flow_.size());
+            obstacle.reason =
+                fmt::format("{} features of {} do not divide among {} ranks",
+                            placement.shard.blocks.front(), name_and_sizes(index), flow_.size());
             return obstacle;
         }
         return std::nullopt;
@@ -253,8 +260,9 @@ class Search {
              flow_.size(), name_and_sizes(index),
              rule ? fmt::format(" as its rule `{}` says", tensor_rule_name(*rule)) : "",
              obstacle.node == nullptr ? "" : describe_node(*obstacle.node), obstacle.reason,
-             rule ? "" : fmt::format(", or leave it whole with the rule `{}`: `replicated`",
-                                     parameter(index).name));
+             rule ? ""
+                  : fmt::format(", or leave it whole with the rule `{}`: `replicated`",
+                                parameter(index).name));
     }
 
     void settle_failures() {

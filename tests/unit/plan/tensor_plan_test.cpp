@@ -73,8 +73,8 @@ TEST_CASE("a pattern that fits no parameter is an error with the nearest name") 
 }
 
 TEST_CASE("words of tensor rules are read, others refused with the list") {
-    for (const TensorRule rule : {TensorRule::kColumn, TensorRule::kRow, TensorRule::kVocabulary,
-                                  TensorRule::kReplicated})
+    for (const TensorRule rule :
+         {TensorRule::kColumn, TensorRule::kRow, TensorRule::kVocabulary, TensorRule::kReplicated})
         CHECK(parse_tensor_rule("a", tensor_rule_name(rule)) == rule);
     CHECK_THROWS_WITH(parse_tensor_rule("a.*", "colum"),
                       "tensor rule of `a.*`: `colum` is none of column, row, vocabulary, "
@@ -85,7 +85,9 @@ TEST_CASE("a tensor plan in words tells equal layers once and sums the bytes") {
     TensorPlan plan;
     plan.size = 2;
     for (int layer = 0; layer < 2; ++layer) {
-        TensorParameter qkv{fmt::format("blocks.{}.qkv.weight", layer), {96, 32}};
+        TensorParameter qkv;
+        qkv.name = fmt::format("blocks.{}.qkv.weight", layer);
+        qkv.sizes = {96, 32};
         qkv.rule = TensorRule::kColumn;
         qkv.shard = {0, {32, 32, 32}};
         qkv.gradient = TensorGradient::kOwn;

@@ -43,7 +43,7 @@ struct Pipeline {
     int64_t recompute_groups = 0;
     bool clip = false;
 
-    [[nodiscard]] SegmentSpan span(int stage) const {
+    [[nodiscard]] SegmentRange span(int stage) const {
         return {kSegments * stage / stages, kSegments * (stage + 1) / stages};
     }
 
@@ -150,15 +150,6 @@ TEST_CASE("stages that disagree about what is sent are found to wait for ever") 
             if (plan.rank == 0 && instruction.op == Op::kSend && instruction.micro_step == 2)
                 instruction.micro_step = 3;
     CHECK(!check_plans(plans, 3).empty());
-}
-
-TEST_CASE("parameters of several stages are found") {
-    ModelInfo model = layers();
-    model.segments.back().parameters.push_back(0);
-    model.segments[3].parameters.push_back(4);
-    CHECK(parameters_of_several(model, {{0, 4}, {4, 8}}) == std::vector<int>{0});
-    CHECK(parameters_of_several(model, {{0, 8}}).empty());
-    CHECK(parameters_of_several(model, {{0, 3}, {3, 8}}) == std::vector<int>{0, 4});
 }
 
 }  // namespace dslaunch

@@ -20,8 +20,8 @@ struct PipelineCase {
 };
 
 // Segments dealt out evenly.
-std::vector<SegmentSpan> spans_of(int segments, int stages) {
-    std::vector<SegmentSpan> spans;
+std::vector<SegmentRange> spans_of(int segments, int stages) {
+    std::vector<SegmentRange> spans;
     for (int s = 0; s < stages; ++s)
         spans.push_back({segments * s / stages, segments * (s + 1) / stages});
     return spans;
@@ -30,7 +30,7 @@ std::vector<SegmentSpan> spans_of(int segments, int stages) {
 // The part of a job that is one stage's.
 struct StageSetup {
     TrainingSetup setup;
-    SegmentSpan span;
+    SegmentRange span;
     StageWork work;
 
     StageSetup(const PipelineCase& pipeline, int stage) : setup(pipeline.job) {

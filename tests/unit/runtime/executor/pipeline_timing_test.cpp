@@ -88,7 +88,7 @@ double bubble_of(ScheduleKind kind) {
     Meeting meeting;
     std::vector<StepPlan> plans;
     for (int stage = 0; stage < kStages; ++stage) {
-        const SegmentSpan span{stage, stage + 1};
+        const SegmentRange span{stage, stage + 1};
         const ModelInfo part = stage_model(model, span);
         StepPlanOptions options;
         options.accumulation_steps = kMicroBatches;

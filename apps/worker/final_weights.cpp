@@ -38,6 +38,7 @@ void send_to_first(const FinalWeights& weights) {
     const std::vector<int> parameters = brought(weights);
     const std::vector<int64_t> numbers(parameters.begin(), parameters.end());
     weights.link->send(0, kNumber, std::vector<IValue>{numbers});
+    static_cast<void>(weights.link->receive(0, kNumber));  // its turn
     const auto put = [&](int parameter, std::span<const float> values) {
         if (is_elsewhere(weights, parameter)) return;
         const at::Tensor tensor =
@@ -69,9 +70,11 @@ class Writer {
         if (!weights_.folder.empty()) writer_.emplace(*weights_.model, weights_.folder, elsewhere);
         weights_.state->bring_weights(
             [this](int parameter, std::span<const float> values) { put(parameter, values); });
-        for (int stage = 1; stage < stages(); ++stage)
+        for (int stage = 1; stage < stages(); ++stage) {
+            weights_.link->send(stage, kNumber, {});
             for (size_t i = 0; i < count_of_stage_[static_cast<size_t>(stage) - 1]; ++i)
                 receive(stage);
+        }
         if (!writer_) return;
         move_to_device(*weights_.model, c10::kCPU);  // so that any machine can load what is written
         writer_->finish();

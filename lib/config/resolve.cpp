@@ -44,7 +44,7 @@ void Resolver::pipeline() {
         pipeline.first_segments.push_back(static_cast<int>(item.integer));
     }
     if (std::ssize(pipeline.first_segments) + 1 != pipeline.stages)
-        problem(segments, fmt::format("names {} segments where {} stages have a stage before",
+        problem(segments, fmt::format("names {} segments, and {} stages follow the first",
                                       pipeline.first_segments.size(), pipeline.stages - 1));
 }
 

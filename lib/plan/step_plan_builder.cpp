@@ -12,6 +12,7 @@
 #include "plan/link_bytes.h"
 #include "plan/persistent_buffers.h"
 #include "plan/plan_check.h"
+#include "plan/reduce_order.h"
 #include "plan/stage_transfers.h"
 #include "plan/step_plan.h"
 
@@ -31,13 +32,13 @@ class PlanBuilder {
           buckets_of_(buckets_of_segments(model, layout)) {}
 
     StepPlan make() {
-        check_options();
+        check_options(options_);
         plan_.rank = options_.rank;
         choose_chunks();
         choose_slots();
         kept_ = add_persistent_buffers(model_, layout_, options_, plan_);
         transfers_.add_places();
-        chunk_passes_.add_buffers(reduce_order());
+        chunk_passes_.add_buffers(reduce_order(model_, layout_, options_));
         sums_.assign(static_cast<size_t>(layout_.trained_slices), -1);
         slot_of_bucket_.assign(layout_.buckets.size(), -1);
         claimed_.assign(layout_.buckets.size(), -1);
@@ -53,8 +54,8 @@ class PlanBuilder {
         for (const TiedParameter& tie : options_.stage_work.ties) add_tie(tie);
         chunk_passes_.begin_updates();
         if (options_.norm_first()) add_norm();
-        if (!updates_early())
-            for (const int b : update_order()) add_updates(b);
+        if (!updates_early(options_))
+            for (const int b : update_order(model_, layout_, options_)) add_updates(b);
         derive_waits(plan_);
         const std::vector<std::string> problems = check_plan(plan_);
         DSL_CHECK(problems.empty(), "the step plan is not sound: {}", problems.front());
@@ -62,19 +63,6 @@ class PlanBuilder {
     }
 
   private:
-    void check_options() const {
-        DSL_CHECK(options_.stage == 0 || options_.partition != nullptr,
-                  "stage {} without a partition", options_.stage);
-        DSL_CHECK(
-            !options_.fused_update || (updates_early() && options_.stage == 0 && !several_hosts()),
-            "a fused update needs one host, no clipping and no accumulation after the "
-            "reduction");
-        const std::vector<PipelineWork>& order = options_.stage_work.order;
-        const auto forwards = std::ranges::count(order, WorkKind::kForward, &PipelineWork::kind);
-        DSL_CHECK(order.empty() || forwards == options_.accumulation_steps,
-                  "{} forwards for {} micro steps", forwards, options_.accumulation_steps);
-    }
-
     // What is held of one micro step; several are under way at once in a pipeline.
     struct MicroStep {
         std::vector<int> live;           // buffer alive before segment s, -1: not held
@@ -98,36 +86,10 @@ class PlanBuilder {
         return options_.reduces_each() || last_micro_step(m);
     }
     [[nodiscard]] bool is_tied(int b) const { return bucket(b).kind == BucketKind::kTied; }
-    [[nodiscard]] bool updates_early() const {
-        return !options_.norm_first() && !options_.keeps_reduced();
-    }
-    // Whether whoever needs the sums reads every local rank's gradients itself: no Reduce.
-    [[nodiscard]] bool sums_itself() const {
-        if (options_.stage == 0) return options_.fused_update;
-        return !several_hosts() && (updates_early() || options_.keeps_reduced());
-    }
-    // Trained buckets in the order in which a micro step reduces them, tied ones behind.
-    [[nodiscard]] std::vector<int> reduce_order() const {
-        std::vector<int> order;
-        for (int s = segments_; s-- > 0;)
-            for (int b = layout_.trained_buckets; b-- > 0;)
-                if (info(s).backward && bucket(b).ready_segment == s && !is_tied(b))
-                    order.push_back(b);
-        for (const TiedParameter& tie : options_.stage_work.ties)
-            order.push_back(layout_.bucket_of(layout_.slice_of(tie.parameter)));
-        return order;
-    }
-    // And in which the step updates them.
-    [[nodiscard]] std::vector<int> update_order() const {
-        if (updates_early()) return reduce_order();
-        std::vector<int> order;
-        for (int b = layout_.trained_buckets; b-- > 0;) order.push_back(b);
-        return order;
-    }
     void choose_chunks() {
-        plan_.chunks =
-            make_state_chunks(layout_, options_.partition,
-                              {options_.rank, options_.stage, options_.offload, update_order()});
+        plan_.chunks = make_state_chunks(layout_, options_.partition,
+                                         {options_.rank, options_.stage, options_.offload,
+                                          update_order(model_, layout_, options_)});
         plan_.chunk_slots = std::min<int>(static_cast<int>(options_.offload.slots),
                                           static_cast<int>(plan_.chunks.turns.size()));
     }
@@ -513,14 +475,14 @@ class PlanBuilder {
 
     void add_reduction(int b, int m) {
         add(Op::kPost, Lane::kCompute, b, m).reads = {gradients(b)};
-        if (!sums_itself()) {
+        if (!sums_itself(options_)) {
             Instruction& reduce = add(Op::kReduce, Lane::kCommunication, b, m);
             reduce.writes = {gradients(b)};
             reduce.bytes = options_.world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
             reduce.sent = links_.sent_by_reduce(b);
         }
         if (options_.keeps_reduced()) add_accumulates(b, m);
-        if (updates_early()) add_updates(b);
+        if (updates_early(options_)) add_updates(b);
     }
 
     // At the step's end: all stages of the parameter come to it then at the latest, and none waits

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <future>
+#include <map>
 #include <unordered_map>
 
 #include "base/check.h"
@@ -271,15 +273,25 @@ void StageLink::sum(std::span<float> values, std::span<const int> stages, uint32
     std::vector<at::Tensor> terms;
     for (size_t i = 0; i < stages.size(); ++i)
         terms.push_back(stages[i] == stage_ ? own : at::empty({numel}, at::kFloat));
+    struct Messages {
+        std::vector<LinkSend> sends;
+        std::vector<LinkReceive> receives;
+    };
+    std::map<Link*, Messages> of_links;
     for (size_t i = 0; i < stages.size(); ++i) {
-        const int other = stages[i];
-        if (other == stage_) continue;
-        const std::vector<LinkSend> sends = {{other, tag, std::as_bytes(values)}};
-        const std::vector<LinkReceive> receives = {
-            {other, tag,
-             std::as_writable_bytes(std::span(terms[i].mutable_data_ptr<float>(), values.size()))}};
-        to(other).transfer(sends, receives);
+        if (stages[i] == stage_) continue;
+        const std::span term(terms[i].mutable_data_ptr<float>(), values.size());
+        Messages& messages = of_links[&to(stages[i])];
+        messages.sends.push_back({stages[i], tag, std::as_bytes(values)});
+        messages.receives.push_back({stages[i], tag, std::as_writable_bytes(term)});
     }
+    // All at once, over all links: nobody waits for one stage while another waits for it.
+    std::vector<std::future<void>> transfers;
+    for (const auto& item : of_links)
+        transfers.push_back(std::async(std::launch::async, [&item] {
+            item.first->transfer(item.second.sends, item.second.receives);
+        }));
+    for (std::future<void>& transfer : transfers) transfer.get();
     at::Tensor sum = terms.back().clone();
     for (size_t i = terms.size() - 1; i-- > 0;) sum.add_(terms[i]);
     own.copy_(sum);

@@ -31,7 +31,7 @@ class StageLink {
     // link may lead to several. They must outlive this.
     StageLink(std::vector<Link*> links, int stage) : links_(std::move(links)), stage_(stage) {}
 
-    // To stage TO; ends once it is taken over there, or buffered. NUMBER: the same as the
+    // To stage TO; ends once it is taken over there. NUMBER: the same as the
     // receiver's, used by one message between the two at a time. Throws what Link throws.
     void send(int to, uint32_t number, std::span<const c10::IValue> values) const;
     [[nodiscard]] std::vector<c10::IValue> receive(int from, uint32_t number) const;

@@ -20,7 +20,7 @@ constexpr int kSpins = 200;
 // Between looks at poison and at whether the other ranks live.
 constexpr auto kSliceOfSleep = std::chrono::milliseconds(10);
 
-// All zero is a free ring. A message holds it from its first byte in to its last byte out.
+// All zero is a free ring. A message holds it until its sender sees that all is out.
 struct Ring {
     enum State : uint32_t { kFree, kTaken, kOpen };
 
@@ -103,7 +103,6 @@ bool HostLink::push(const LinkSend& send, Message& message) const {
             ring.tag = send.tag;
             ring.from = place_.node;
             ring.bytes = send.bytes.size();
-            ring.ticket = tickets_.fetch_add(1);
             ring.written = 0;
             ring.read = 0;
             ring.state = Ring::kOpen;
@@ -114,7 +113,8 @@ bool HostLink::push(const LinkSend& send, Message& message) const {
         if (message.ring == nullptr) return false;
     }
     Ring& ring = *message.ring;
-    const uint64_t room = kRingBytes - (message.moved - ring.read.load());
+    const uint64_t read = ring.read.load();
+    const uint64_t room = kRingBytes - (message.moved - read);
     const uint64_t bytes = std::min<uint64_t>(room, send.bytes.size() - message.moved);
     if (bytes > 0) {
         const std::byte* const source = send.bytes.data() + message.moved;
@@ -122,29 +122,35 @@ bool HostLink::push(const LinkSend& send, Message& message) const {
             std::memcpy(ring.data.data() + at, source + offset, length);
         });
         message.moved += bytes;
-        message.done = message.moved == send.bytes.size();
         ring.written = message.moved;
         moved = true;
     }
     if (moved) box.change();
-    return moved;
+    if (read < send.bytes.size()) return moved;
+    message.done = true;
+    ring.state = Ring::kFree;
+    change_all();  // any of them may wait for a ring
+    return true;
+}
+
+void HostLink::change_all() const {
+    for (const int local_rank : place_.local_ranks)
+        if (local_rank >= 0) box_of(local_rank).change();
 }
 
 bool HostLink::pull(const LinkReceive& receive, Message& message) const {
     Box& own = box_of(group_.local_rank());
     if (message.ring == nullptr) {
-        // A sender may have gone on to the next message of that tag: the first one counts.
-        Ring* ring = nullptr;
-        for (Ring& candidate : own.rings) {
-            const bool fits = candidate.state.load() == Ring::kOpen &&
-                              candidate.from == receive.node && candidate.tag == receive.tag;
-            if (fits && (ring == nullptr || candidate.ticket < ring->ticket)) ring = &candidate;
-        }
-        if (ring == nullptr) return false;
+        // One that has been read whole waits for its sender to see it.
+        const auto ring = std::ranges::find_if(own.rings, [&](const Ring& candidate) {
+            return candidate.state.load() == Ring::kOpen && candidate.from == receive.node &&
+                   candidate.tag == receive.tag && candidate.read.load() < candidate.bytes;
+        });
+        if (ring == own.rings.end()) return false;
         DSL_CHECK(ring->bytes == receive.bytes.size(),
                   "stage {} sends {} bytes where {} are expected", receive.node, ring->bytes,
                   receive.bytes.size());
-        message.ring = ring;
+        message.ring = &*ring;
     }
     Ring& ring = *message.ring;
     const uint64_t bytes = ring.written.load() - message.moved;
@@ -155,13 +161,8 @@ bool HostLink::pull(const LinkReceive& receive, Message& message) const {
     });
     message.moved += bytes;
     ring.read = message.moved;
-    if (message.moved == receive.bytes.size()) {
-        message.done = true;
-        ring.state = Ring::kFree;
-    }
-    // Any rank may wait for a free ring, the sender for room.
-    for (const int local_rank : place_.local_ranks)
-        if (local_rank >= 0) box_of(local_rank).change();
+    message.done = message.moved == receive.bytes.size();
+    box_of(local_rank_of(receive.node)).change();
     return true;
 }
 

@@ -3,8 +3,6 @@
 // link. Threads: as Link.
 #pragma once
 
-#include <atomic>
-#include <cstdint>
 #include <string_view>
 #include <vector>
 
@@ -32,7 +30,6 @@ class HostLink final : public Link {
     void abort(std::string_view text) override;
 
   protected:
-    // A send ends once its last bytes are in the ring.
     void run(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives) override;
 
   private:
@@ -42,6 +39,7 @@ class HostLink final : public Link {
     [[nodiscard]] int local_rank_of(int node) const;
     bool push(const LinkSend& send, Message& message) const;
     bool pull(const LinkReceive& receive, Message& message) const;
+    void change_all() const;
     void give_up(int node, std::string_view what) const;
 
     const Arena& arena_;
@@ -49,7 +47,6 @@ class HostLink final : public Link {
     HostGroup& group_;
     HostLinkPlace place_;
     Duration time_limit_;
-    mutable std::atomic<uint64_t> tickets_{0};
 };
 
 }  // namespace dslaunch

@@ -81,10 +81,37 @@ TEST_CASE("messages of any size arrive between ranks of a host as they were sent
     CHECK(ranks.link(1).traffic().received.value == 3'000'001 + 3 * (256 << 10) + 4096 + 8);
 }
 
-TEST_CASE("messages of one tag keep their order, also where the sender runs ahead") {
-    LinkedRanks ranks(2);
-    for (uint32_t i = 0; i < 6; ++i) send(ranks.link(0), 1, 9, pattern(100, i));
-    for (uint32_t i = 0; i < 6; ++i) CHECK(receive(ranks.link(1), 0, 9, 100) == pattern(100, i));
+TEST_CASE("a send ends with its receive, so that one sender takes no room from others") {
+    LinkedRanks ranks(3);
+    std::atomic<int> sent{0};
+    std::jthread eager([&] {
+        for (uint32_t i = 0; i < 20; ++i) {
+            send(ranks.link(0), 2, 9, pattern(100, i));
+            ++sent;
+        }
+    });
+    std::this_thread::sleep_for(20ms);
+    CHECK(sent == 0);
+    std::jthread other([&] { send(ranks.link(1), 2, 9, pattern(100, 77)); });
+    CHECK(receive(ranks.link(2), 1, 9, 100) == pattern(100, 77));
+    for (uint32_t i = 0; i < 20; ++i) CHECK(receive(ranks.link(2), 0, 9, 100) == pattern(100, i));
+}
+
+TEST_CASE("more senders than a rank has rings for are all served") {
+    constexpr int kRanks = 14;
+    LinkedRanks ranks(kRanks);
+    std::vector<std::jthread> senders;
+    for (int from = 1; from < kRanks; ++from)
+        senders.emplace_back([&ranks, from] {
+            send(ranks.link(from), 0, 1, pattern(500'000, static_cast<uint32_t>(from)));
+        });
+    std::vector<std::vector<std::byte>> received(kRanks, std::vector<std::byte>(500'000));
+    std::vector<LinkReceive> receives;
+    for (int from = 1; from < kRanks; ++from)
+        receives.push_back({from, 1, received[static_cast<size_t>(from)]});
+    ranks.link(0).transfer({}, receives);
+    for (int from = 1; from < kRanks; ++from)
+        CHECK(received[static_cast<size_t>(from)] == pattern(500'000, static_cast<uint32_t>(from)));
 }
 
 TEST_CASE("lanes send and receive at once, each by tags of its own, from all sides") {

@@ -9,6 +9,7 @@
 #include "worker/host_admission.h"
 #include "worker/job_setup.h"
 #include "worker/plan_cache.h"
+#include "worker/plan_tensor.h"
 #include "worker/roles.h"
 #include "worker/stored_rates.h"
 
@@ -23,6 +24,8 @@ struct PlanArguments {
     std::string data;
     int64_t context = 0;
     std::string compare;  // "shard", "cache"
+    TensorRequest tensor;
+    std::vector<std::string> tensor_rules;  // PATTERN=RULE
     bool json = false;
 };
 
@@ -82,7 +85,7 @@ void print_shards(const JobSetup& setup, const PlanArguments& arguments) {
 
 // A job on hosts like this machine, as a run would be admitted to it.
 HostAdmission admit_here(const JobSetup& setup, const PlanArguments& arguments) {
-    return admit_host(setup, place_of(arguments, 0), /*processes=*/1);
+    return admit_host(setup, place_of(arguments, 0), {});
 }
 
 void print_admission(const JobSetup& setup, const PlanArguments& arguments) {
@@ -137,6 +140,20 @@ void print_json(const JobSetup& setup, const PlanArguments& arguments) {
     fmt::print("{}\n", json.text());
 }
 
+void add_tensor_options(CLI::App& app, PlanArguments& arguments) {
+    app.add_option("--tensor", arguments.tensor.rules.size,
+                   "instead of the plan, how so many ranks would share each layer")
+        ->check(CLI::Range(1, 1024));
+    app.add_option("--tensor-rule", arguments.tensor_rules,
+                   "PATTERN=RULE for parameters whose name fits, `*` for any characters; RULE is "
+                   "column, row, vocabulary or replicated; repeatable, the first that fits counts")
+        ->allow_extra_args(false)
+        ->needs("--tensor");
+    app.add_flag("!--no-check", arguments.tensor.check,
+                 "with --tensor: do not run the model, split and whole, on one batch in fp64")
+        ->needs("--tensor");
+}
+
 }  // namespace
 
 int plan_main(int argc, char** argv) {
@@ -164,6 +181,7 @@ int plan_main(int argc, char** argv) {
                    "instead of the plan, shard: bytes and balance of each way of sharding; cache: "
                    "what offload moves under other rules and numbers of slots")
         ->check(CLI::IsMember({"shard", "cache"}));
+    add_tensor_options(app, arguments);
     app.add_flag("--json", arguments.json, "for machines");
     if (!parse_command_line(app, {argv + 1, argv + argc})) return 0;
     arguments.job.plan_only = true;
@@ -178,9 +196,14 @@ int plan_main(int argc, char** argv) {
         arguments.job.overrides.push_back(
             fmt::format("dslaunch.data.context={}", arguments.context));
     const Topology place = place_of(arguments, 0);
+    for (const std::string& rule : arguments.tensor_rules)
+        arguments.tensor.rules.patterns.push_back(parse_tensor_rule_option(rule));
     const JobSetup setup = set_up_job(arguments.job, place);
     check_host_plans(setup, place);
-    if (arguments.compare == "shard") {
+    if (app.count("--tensor") > 0) {
+        arguments.tensor.json = arguments.json;
+        fmt::print("{}", tensor_report(setup, arguments.tensor));
+    } else if (arguments.compare == "shard") {
         print_shards(setup, arguments);
     } else if (arguments.compare == "cache") {
         fmt::print("{}", compare_caches(setup, arguments.json));

@@ -85,8 +85,11 @@ uint64_t draw_seed(const DrawKey& key, int64_t ordinal, int64_t trip) {
 }
 
 bool draws(const Node& node) {
-    // A call that is left may draw inside.
-    return node.kind() == c10::prim::CallMethod || node.isNondeterministic();
+    // A call that is left may draw inside; the dropout of a tensor group's share stands in for
+    // aten::dropout and takes its ordinal.
+    static const auto share = c10::Symbol::fromQualString("dslaunch::tensor_dropout");
+    return node.kind() == c10::prim::CallMethod || node.kind() == share ||
+           node.isNondeterministic();
 }
 
 void insert_draw(Node* node, int64_t ordinal, Value* trip) {

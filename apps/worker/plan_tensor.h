@@ -1,0 +1,24 @@
+// `dslaunch plan --tensor N`: how N ranks would share each layer of the model, what they would say
+// to each other, and whether the rewritten graph computes what the model does.
+#pragma once
+
+#include <string>
+
+#include "plan/tensor_plan.h"
+#include "worker/job_setup.h"
+
+namespace dslaunch {
+
+struct TensorRequest {
+    TensorRules rules;
+    bool check = true;  // in fp64: eight bytes for each parameter and each gradient, twice
+    bool json = false;
+};
+
+// PATTERN=RULE. Throws Error{kUsage} without `=`, Error{kConfig} for another word.
+[[nodiscard]] std::pair<std::string, TensorRule> parse_tensor_rule_option(const std::string& text);
+
+// As a table or one JSON object. Throws what make_tensor_parallel and check_tensor_model do.
+[[nodiscard]] std::string tensor_report(const JobSetup& setup, const TensorRequest& request);
+
+}  // namespace dslaunch

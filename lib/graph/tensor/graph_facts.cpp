@@ -1,0 +1,184 @@
+#include "graph/tensor/graph_facts.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "graph/compute_context.h"
+#include "graph/cut.h"
+#include "graph/precision.h"
+#include "graph/segment_builder.h"
+#include "graph/tensor/tensor_group.h"
+#include "graph/tensor/tensor_operators.h"
+#include "graph/torch_reason.h"
+
+namespace dslaunch {
+
+using c10::IValue;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+namespace {
+
+// Who is shown the values of the graph that this thread runs.
+const WholeGraph::See*& seer_of_thread() {
+    thread_local const WholeGraph::See* see = nullptr;
+    return see;
+}
+
+class SeerScope {
+  public:
+    explicit SeerScope(const WholeGraph::See& see) { seer_of_thread() = &see; }
+    SeerScope(const SeerScope&) = delete;
+    SeerScope& operator=(const SeerScope&) = delete;
+    ~SeerScope() { seer_of_thread() = nullptr; }
+};
+
+void register_probe() {
+    static const torch::jit::RegisterOperators operators({torch::jit::Operator(
+        "dslaunch::tensor_probe(t value, int index) -> ()",
+        [](torch::jit::Stack& stack) {
+            const auto index = static_cast<size_t>(torch::jit::pop(stack).toInt());
+            const IValue value = torch::jit::pop(stack);
+            const WholeGraph::See* see = seer_of_thread();
+            if (see != nullptr && *see) (*see)(index, value);
+        },
+        c10::AliasAnalysisKind::CONSERVATIVE)});
+}
+
+bool is_shown(const Value& value) {
+    const c10::TypePtr& type = value.type();
+    if (type->isSubtypeOf(*c10::TensorType::get()) || type->isSubtypeOf(*c10::IntType::get()))
+        return true;
+    if (type->kind() != c10::TypeKind::ListType) return false;
+    const c10::TypePtr& element = type->expectRef<c10::ListType>().getElementType();
+    return element->isSubtypeOf(*c10::TensorType::get()) ||
+           element->isSubtypeOf(*c10::IntType::get());
+}
+
+void insert_probe(Graph& graph, Value* value, size_t index) {
+    Node* maker = value->node();
+    const bool is_input = maker == graph.param_node();
+    const torch::jit::WithInsertPoint here(is_input ? *graph.nodes().begin() : maker->next());
+    Value* number = graph.insertConstant(static_cast<int64_t>(index));
+    Node* probe =
+        graph.create(c10::Symbol::fromQualString("dslaunch::tensor_probe"), {value, number}, 0);
+    graph.insertNode(probe);
+    if (!is_input) probe->copyMetadata(maker);
+}
+
+void add_facts(const Value* value, const IValue& seen, GraphFacts& facts) {
+    const auto fact = [](const at::Tensor& tensor) {
+        return TensorFact{tensor.sizes().vec(), tensor.scalar_type()};
+    };
+    if (seen.isInt()) {
+        facts.integers[value] = seen.toInt();
+    } else if (seen.isTensor() && seen.toTensor().defined()) {
+        facts.tensors[value] = {fact(seen.toTensor())};
+    } else if (seen.isTensorList()) {
+        std::vector<TensorFact> all;
+        for (const at::Tensor& tensor : seen.toTensorVector()) all.push_back(fact(tensor));
+        facts.tensors[value] = std::move(all);
+    }
+}
+
+}  // namespace
+
+WholeGraph::Values WholeGraph::values_of(const LoweredGraph& lowered) {
+    Values values;
+    for (Node* node : lowered.graph->nodes()) {
+        if (node->kind() == c10::prim::Constant) continue;
+        for (Value* output : node->outputs())
+            if (is_shown(*output)) values.push_back(output);
+    }
+    return values;
+}
+
+WholeGraph::WholeGraph(const Model& model, const LoweredGraph& lowered, const Values& probed)
+    : compute_dtype_(lowered.compute_dtype) {
+    register_probe();
+    register_tensor_operators();
+    LoweredGraph copy = lowered;
+    std::unordered_map<Value*, Value*> twins;
+    copy.graph = std::make_shared<Graph>();
+    copy.graph->block()->cloneFrom(lowered.graph->block(), nullptr);
+    auto it = copy.graph->nodes().begin();
+    for (Node* node : lowered.graph->nodes()) {
+        for (size_t o = 0; o < node->outputs().size(); ++o)
+            twins[node->output(o)] = (*it)->output(o);
+        ++it;
+    }
+    for (size_t i = 0; i < lowered.graph->inputs().size(); ++i)
+        twins[lowered.graph->inputs()[i]] = copy.graph->inputs()[i];
+    for (size_t i = 0; i < probed.size(); ++i)
+        if (probed[i] != nullptr) insert_probe(*copy.graph, twins.at(probed[i]), i);
+
+    const CutMap map = find_cuts(copy, model);
+    LiveRange live;
+    for (size_t i = copy.first_argument(); i < copy.first_parameter(); ++i)
+        live.in.push_back(copy.graph->inputs()[i]);
+    live.out.assign(copy.graph->outputs().begin(), copy.graph->outputs().end());
+    segment_ =
+        build_segment(model, copy, map, {0, static_cast<int64_t>(map.nodes.size()), 0}, live);
+    segment_.code = std::make_shared<torch::jit::Code>(segment_.graph, "whole");
+}
+
+std::vector<IValue> WholeGraph::run(const GraphInputs& inputs, const RunMode& mode,
+                                    const See& see) const {
+    DSL_CHECK(!segment_.module_input, "a graph that needs its module is not run alone");
+    torch::jit::Stack stack(inputs.arguments.begin(), inputs.arguments.end());
+    for (const int parameter : segment_.parameters)
+        stack.emplace_back(inputs.parameters[static_cast<size_t>(parameter)]);
+    std::vector<std::pair<at::Tensor, at::Tensor>> written;
+    for (const int buffer : segment_.buffers) {
+        const at::Tensor& tensor = inputs.buffers[static_cast<size_t>(buffer)];
+        written.emplace_back(tensor, tensor.clone());
+        stack.emplace_back(tensor);
+    }
+    const c10::Device device =
+        inputs.parameters.empty() ? c10::Device(c10::kCPU) : inputs.parameters.front().device();
+    {
+        const ComputeContext context(mode.gradients, compute_dtype_, device.type());
+        const TensorGroupScope group(mode.group);
+        const DrawScope draws(inputs.key, 0, device);
+        const SeerScope seer(see);
+        try {
+            torch::jit::InterpreterState(*segment_.code).run(stack);
+        } catch (const std::exception& error) {
+            fail(ExitCode::kInput, "the graph failed{}: {}", precision_advice(compute_dtype_),
+                 torch_reason(error.what()));
+        }
+    }
+    const at::NoGradGuard no_grad;
+    for (auto& [tensor, before] : written)
+        if (!at::equal(tensor, before)) tensor.copy_(before);
+    return {stack.begin(), stack.end()};
+}
+
+GraphFacts observe(const Model& model, const LoweredGraph& lowered, const GraphInputs& inputs) {
+    GraphFacts facts;
+    const Graph& graph = *lowered.graph;
+    for (size_t i = 0; i < inputs.arguments.size(); ++i)
+        add_facts(graph.inputs()[lowered.first_argument() + i], inputs.arguments[i], facts);
+    for (size_t i = 0; i < lowered.parameters.size(); ++i)
+        add_facts(graph.inputs()[lowered.first_parameter() + i],
+                  inputs.parameters[static_cast<size_t>(lowered.parameters[i])], facts);
+    for (size_t i = 0; i < lowered.buffers.size(); ++i)
+        add_facts(graph.inputs()[lowered.first_buffer() + i],
+                  inputs.buffers[static_cast<size_t>(lowered.buffers[i])], facts);
+    for (const Node* node : graph.nodes())
+        if (node->kind() == c10::prim::Constant)
+            if (const auto value = torch::jit::toIValue(node->output()))
+                add_facts(node->output(), *value, facts);
+    const WholeGraph::Values values = WholeGraph::values_of(lowered);
+    static_cast<void>(
+        WholeGraph(model, lowered, values).run(inputs, {}, [&](size_t index, const IValue& value) {
+            add_facts(values[index], value, facts);
+        }));
+    return facts;
+}
+
+}  // namespace dslaunch

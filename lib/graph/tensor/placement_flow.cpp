@@ -1,0 +1,410 @@
+#include "graph/tensor/placement_flow.h"
+
+#include <ATen/core/interned_strings.h>
+#include <torch/csrc/jit/ir/alias_analysis.h>
+
+#include <algorithm>
+#include <functional>
+#include <string_view>
+
+#include "base/check.h"
+
+namespace dslaunch {
+
+namespace prim = c10::prim;
+using torch::jit::Block;
+using torch::jit::Node;
+using torch::jit::Value;
+
+namespace {
+
+bool is_tensor(const Value& value) {
+    return value.type()->isSubtypeOf(*c10::TensorType::get());
+}
+
+bool writes(const Node& node) {
+    const c10::FunctionSchema* schema = node.maybeSchema();
+    return schema != nullptr && schema->is_mutable();
+}
+
+// Calls USE with every value that NODE or a node in its blocks reads.
+void visit_reads(const Node& node, const std::function<void(const Value*)>& use) {
+    for (const Value* input : node.inputs()) use(input);
+    for (const Block* block : node.blocks()) {
+        for (const Node* inner : block->nodes()) visit_reads(*inner, use);
+        for (const Value* output : block->outputs()) use(output);
+    }
+}
+
+// Operators that give the values of their first tensor again, in another dtype or order.
+bool passes_on(const Node& node) {
+    static const std::set<std::string_view> kinds{
+        "aten::t",          "aten::transpose",
+        "aten::to",         "aten::numpy_T",
+        "aten::contiguous", "aten::_autocast_to_full_precision",
+        "aten::clone",      "aten::_autocast_to_reduced_precision",
+        "aten::permute",    "dslaunch::match_dtype"};
+    return kinds.count(node.kind().toQualString()) > 0;
+}
+
+}  // namespace
+
+PlacementFlow::PlacementFlow(const Model& model, const LoweredGraph& lowered,
+                             const GraphFacts& facts, int size)
+    : model_(model), lowered_(lowered), facts_(facts), size_(size) {
+    collect();
+}
+
+void PlacementFlow::collect() {
+    const torch::jit::Graph& graph = *lowered_.graph;
+    for (size_t i = 0; i < lowered_.parameters.size(); ++i) {
+        const Value* input = graph.inputs()[lowered_.first_parameter() + i];
+        const int parameter = lowered_.parameters[i];
+        parameter_of_[input] = parameter;
+        if (model_.parameters()[static_cast<size_t>(parameter)].tensor.requires_grad())
+            needs_gradient_.insert(input);
+    }
+    bool any_writes = false;
+    for (Node* node : lowered_.graph->nodes()) {
+        if (node->kind() == prim::Constant) continue;
+        index_[node] = nodes_.size();
+        nodes_.push_back(node);
+        any_writes = any_writes || writes(*node);
+        bool needs = false;
+        visit_reads(*node, [&](const Value* value) { needs = needs || needs_gradient(value); });
+        if (!needs || node->kind() == c10::aten::detach) continue;
+        for (const Value* output : node->outputs())
+            if (may_need_gradient(*output)) needs_gradient_.insert(output);
+    }
+    if (!any_writes) return;
+    const torch::jit::AliasDb aliases(lowered_.graph);
+    for (Node* node : nodes_)
+        for (const Value* output : node->outputs())
+            if (is_tensor(*output) && aliases.hasWriters(output)) written_.insert(output);
+}
+
+bool PlacementFlow::may_need_gradient(const Value& value) const {
+    const auto found = facts_.tensors.find(&value);
+    if (found != facts_.tensors.end() && !found->second.empty())
+        return at::isFloatingType(found->second.front().dtype);
+    // Integers and their lists have been seen, or hold no tensor.
+    return is_tensor(value) || value.type()->kind() == c10::TypeKind::TupleType ||
+           value.type()->kind() == c10::TypeKind::OptionalType ||
+           value.type()->kind() == c10::TypeKind::DictType;
+}
+
+size_t PlacementFlow::last_use(const Value* value) const {
+    size_t last = 0;
+    for (const auto& use : value->uses()) {
+        const Node* user = use.user;
+        if (user == lowered_.graph->return_node()) return nodes_.size();
+        while (user->owningBlock() != lowered_.graph->block())
+            user = user->owningBlock()->owningNode();
+        last = std::max(last, index_.at(user));
+    }
+    return last;
+}
+
+std::pair<size_t, size_t> PlacementFlow::uses_of(int parameter) const {
+    std::pair<size_t, size_t> range{nodes_.size(), 0};
+    for (const auto& [value, owner] : parameter_of_) {
+        if (owner != parameter) continue;
+        for (const auto& use : value->uses()) {
+            const Node* user = use.user;
+            while (user->owningBlock() != lowered_.graph->block())
+                user = user->owningBlock()->owningNode();
+            if (user == lowered_.graph->return_node()) continue;
+            range.first = std::min(range.first, index_.at(user));
+        }
+        range.second = std::max(range.second, last_use(value));
+    }
+    return range;
+}
+
+Placement PlacementFlow::placement_of(const Value* value) const {
+    if (const auto owner = parameter_of_.find(value); owner != parameter_of_.end()) {
+        const auto found = decisions_->parameters.find(owner->second);
+        return found == decisions_->parameters.end() ? Placement{} : found->second;
+    }
+    const auto found = placements_.find(value);
+    return found == placements_.end() ? Placement{} : found->second.front();
+}
+
+std::vector<Placement> PlacementFlow::list_of(const Value* value) const {
+    const auto found = placements_.find(value);
+    return found == placements_.end() ? std::vector<Placement>{} : found->second;
+}
+
+void PlacementFlow::place(const Value* value, Placement placement) {
+    place_list(value, {std::move(placement)});
+}
+
+void PlacementFlow::place_list(const Value* value, std::vector<Placement> placements) {
+    const bool whole = std::all_of(placements.begin(), placements.end(),
+                                   [](const Placement& p) { return p.is_whole(); });
+    if (whole) return;
+    placements_[value] = std::move(placements);
+    alive_until_ = std::max(alive_until_, last_use(value));
+}
+
+bool PlacementFlow::has_sizes(const Value* value) const {
+    const auto found = facts_.tensors.find(value);
+    return found != facts_.tensors.end() && !found->second.empty();
+}
+
+const std::vector<int64_t>& PlacementFlow::sizes(const Value* value, size_t element) const {
+    return facts_.tensors.at(value).at(element).sizes;
+}
+
+int64_t PlacementFlow::bytes(const Value* value) const {
+    const TensorFact& fact = facts_.tensors.at(value).front();
+    auto bytes = static_cast<int64_t>(c10::elementSize(fact.dtype));
+    for (const int64_t size : fact.sizes) bytes *= size;
+    return bytes;
+}
+
+std::optional<int64_t> PlacementFlow::integer(const Value* value) const {
+    const auto found = facts_.integers.find(value);
+    if (found == facts_.integers.end()) return std::nullopt;
+    return found->second;
+}
+
+std::string PlacementFlow::parameter_name(int parameter) const {
+    return parameter < 0 ? "?" : model_.parameters()[static_cast<size_t>(parameter)].name;
+}
+
+std::string PlacementFlow::describe(const Value* value) const {
+    if (const auto owner = parameter_of_.find(value); owner != parameter_of_.end())
+        return parameter_name(owner->second);
+    if (value->node() == lowered_.graph->param_node()) return "an argument of forward";
+    return "what " + describe_node(*value->node()) + " makes";
+}
+
+std::optional<PlacementFlow::Origin> PlacementFlow::origin_of(const Value* value) const {
+    if (const auto owner = parameter_of_.find(value); owner != parameter_of_.end()) {
+        Origin origin{owner->second, {}};
+        for (size_t d = 0; has_sizes(value) && d < sizes(value).size(); ++d)
+            origin.dims.push_back(static_cast<int64_t>(d));
+        return origin;
+    }
+    const Node& node = *value->node();
+    if (node.owningBlock() != lowered_.graph->block() || !passes_on(node)) return std::nullopt;
+    std::optional<Origin> origin = origin_of(node.input(0));
+    if (!origin) return std::nullopt;
+    const auto dims = static_cast<int64_t>(origin->dims.size());
+    if (node.kind() == c10::aten::permute) return std::nullopt;
+    if (node.kind() == c10::aten::transpose) {
+        const auto a = integer(node.input(1)), b = integer(node.input(2));
+        if (!a || !b) return std::nullopt;
+        std::swap(origin->dims[static_cast<size_t>((*a + dims) % dims)],
+                  origin->dims[static_cast<size_t>((*b + dims) % dims)]);
+    } else if (node.kind() == c10::aten::t || node.kind() == c10::aten::numpy_T) {
+        std::reverse(origin->dims.begin(), origin->dims.end());
+    }
+    return origin;
+}
+
+std::optional<LinearForm> PlacementFlow::linear_form(const Node& node) const {
+    LinearForm form;
+    if (node.kind() == c10::aten::linear) {
+        form.bias = 2;
+    } else if (node.kind() == c10::aten::addmm) {
+        form = {1, 2, 0, 0};
+    } else if (node.kind() == c10::aten::matmul || node.kind() == c10::aten::mm) {
+        form.weight_in = 0;
+    } else {
+        return std::nullopt;
+    }
+    const Value* weight = node.input(form.weight);
+    if (!has_sizes(weight) || sizes(weight).size() != 2 || !origin_of(weight)) return std::nullopt;
+    if (origin_of(node.input(form.input))) return std::nullopt;  // a product of parameters
+    if (form.bias && node.input(*form.bias)->type()->kind() == c10::TypeKind::NoneType)
+        form.bias.reset();
+    return form;
+}
+
+std::vector<std::pair<int, Placement>> PlacementFlow::makers_of(const Value* value) const {
+    constexpr size_t kNodesMax = 200;  // rotary embeddings and norms of queries stay far below
+    std::vector<std::pair<int, Placement>> makers;
+    std::set<const Node*> seen;
+    std::vector<const Value*> open = {value};
+    while (!open.empty()) {
+        const Value* next = open.back();
+        open.pop_back();
+        if (!needs_gradient(next) || parameter_of_.count(next) > 0) continue;
+        const Node* node = next->node();
+        if (!seen.insert(node).second) continue;
+        if (seen.size() > kNodesMax || node->kind() == c10::aten::embedding) return {};
+        const auto form = linear_form(*node);
+        if (!form) {
+            for (const Value* input : node->inputs()) open.push_back(input);
+            continue;
+        }
+        const Origin origin = *origin_of(node->input(form->weight));
+        if (decisions_->parameters.count(origin.parameter) > 0 ||
+            decisions_->locked.count(origin.parameter) > 0)
+            return {};
+        const auto out = static_cast<size_t>(1 - form->weight_in);
+        Placement column;
+        column.kind = Placement::Kind::kShard;
+        column.shard = {origin.dims[out], {sizes(node->input(form->weight))[out]}};
+        column.parameter = origin.parameter;
+        makers.emplace_back(origin.parameter, std::move(column));
+    }
+    return makers;
+}
+
+void PlacementFlow::read_for_share(Node& node, size_t index) {
+    Value* value = node.input(index);
+    if (!placement_of(value).is_whole() || !needs_gradient(value)) return;
+    const bool is_parameter = parameter_of_.count(value) > 0;
+    edit(
+        {is_parameter ? TensorEdit::Kind::kSummand : TensorEdit::Kind::kCopy, &node, index, {}, 0});
+}
+
+bool PlacementFlow::share_input(Node& node, size_t index, const Placement& like) {
+    const Value* value = node.input(index);
+    DSL_CHECK(!placement_of(value).is_shard(), "a share of a share");
+    if (placement_of(value).is_whole() && needs_gradient(value)) {
+        if (const auto makers = makers_of(value); !makers.empty())
+            return demand(node, makers, "meets " + describe(value) + ", which is not split");
+        return obstruct(node, like.parameter, "meets " + describe(value) + ", which is not split");
+    }
+    edit({TensorEdit::Kind::kShare, &node, index, like.shard, 0});
+    return true;
+}
+
+bool PlacementFlow::obstruct(Node& node, int parameter, std::string reason) {
+    obstacle_ = TensorObstacle{&node, std::move(reason), parameter, false, {}};
+    return false;
+}
+
+bool PlacementFlow::obstruct_indivisible(Node& node, int parameter, std::string reason) {
+    obstruct(node, parameter, std::move(reason));
+    obstacle_->indivisible = true;
+    return false;
+}
+
+bool PlacementFlow::demand(Node& node, std::vector<std::pair<int, Placement>> demands,
+                           std::string reason) {
+    const int parameter = demands.front().second.parameter;
+    obstruct(node, parameter, std::move(reason));
+    for (const auto& [wanted, placement] : demands) {
+        if (decisions_->locked.count(wanted) == 0) continue;
+        obstacle_->reason += fmt::format("; {} stays whole", parameter_name(wanted));
+        return false;
+    }
+    obstacle_->demands = std::move(demands);
+    return false;
+}
+
+bool PlacementFlow::demand_blocks(Node& node, int parameter, std::vector<int64_t> blocks,
+                                  std::string reason) {
+    const auto decided = decisions_->parameters.find(parameter);
+    if (decided == decisions_->parameters.end() || !decided->second.is_shard() ||
+        decided->second.shard.blocks == blocks)
+        return obstruct(node, parameter, std::move(reason));
+    Placement placement = decided->second;
+    placement.shard.blocks = std::move(blocks);
+    return demand(node, {{parameter, placement}}, std::move(reason));
+}
+
+bool PlacementFlow::touches(const Node& node) const {
+    bool any = false;
+    visit_reads(node, [&](const Value* value) {
+        if (any) return;
+        if (parameter_of_.count(value) > 0) {
+            any = !placement_of(value).is_whole();
+        } else {
+            any = placements_.count(value) > 0;
+        }
+    });
+    return any;
+}
+
+bool PlacementFlow::gather_inputs(Node& node) {
+    if (!node.blocks().empty() || writes(node)) return false;
+    std::vector<TensorEdit> gathers;
+    for (size_t i = 0; i < node.inputs().size(); ++i) {
+        const Placement placement = input(node, i);
+        if (placement.is_whole()) continue;
+        if (!placement.is_shard() || !is_tensor(*node.input(i)) ||
+            decisions_->gathered.count(placement.parameter) == 0 || origin_of(node.input(i)))
+            return false;
+        gathers.push_back({TensorEdit::Kind::kGather, &node, i, placement.shard, 0});
+    }
+    for (TensorEdit& gather : gathers) edit(std::move(gather));
+    return true;
+}
+
+bool PlacementFlow::step(Node& node) {
+    for (size_t i = 0; i < node.inputs().size(); ++i)
+        if (written_.count(node.input(i)) > 0 && placement_of(node.input(i)).is_whole() &&
+            needs_gradient(node.input(i)) && !writes(node))
+            return obstruct(node, -1, describe(node.input(i)) + " is written in place");
+    if (!node.blocks().empty()) return obstruct(node, -1, "a branch or a loop reads what is split");
+    PlacementRule rule = operator_rule(node.kind());
+    if (rule == nullptr) rule = shape_rule(node.kind());
+    if (rule != nullptr) return rule(*this, node);
+
+    // What every rank computes on copies alone is a copy; of what is split it needs a rule.
+    int parameter = -1;
+    for (const Value* read : node.inputs())
+        for (const Placement& placement :
+             parameter_of_.count(read) > 0 ? std::vector{placement_of(read)} : list_of(read))
+            if (placement.is_shard()) parameter = placement.parameter;
+    if (parameter >= 0)
+        return obstruct(node, parameter, fmt::format("there is no rule for it on a split tensor"));
+    if (writes(node))
+        return obstruct(node, -1, "writes in place to what every rank computes alone");
+    for (size_t i = 0; i < node.inputs().size(); ++i) read_for_share(node, i);
+    Placement copied;
+    copied.kind = Placement::Kind::kCopied;
+    for (const Value* output : node.outputs()) {
+        const auto found = facts_.tensors.find(output);
+        if (found != facts_.tensors.end())
+            place_list(output, std::vector<Placement>(found->second.size(), copied));
+    }
+    return true;
+}
+
+bool PlacementFlow::check_outputs() {
+    for (Value* output : lowered_.graph->outputs()) {
+        if (placement_of(output).is_whole()) continue;
+        return obstruct(*output->node(), placement_of(output).parameter,
+                        "its result leaves the model and is split");
+    }
+    return true;
+}
+
+std::optional<TensorObstacle> PlacementFlow::follow(const TensorDecisions& decisions, size_t first,
+                                                    size_t must_reach) {
+    decisions_ = &decisions;
+    placements_.clear();
+    edits_.clear();
+    obstacle_.reset();
+    clean_.clear();
+    alive_until_ = first;
+    for (size_t i = first; i < nodes_.size(); ++i) {
+        end_ = i;
+        if (i == alive_until_ + 1) clean_.push_back(i);
+        if (i > must_reach && i > alive_until_) return std::nullopt;
+        Node& node = *nodes_[i];
+        if (!touches(node)) continue;
+        const size_t edits_before = edits_.size();
+        if (step(node)) continue;
+        if (obstacle_->demands.empty()) {
+            edits_.resize(edits_before);
+            if (gather_inputs(node)) {
+                obstacle_.reset();
+                continue;
+            }
+        }
+        return obstacle_;
+    }
+    end_ = nodes_.size();
+    if (!check_outputs()) return obstacle_;
+    return std::nullopt;
+}
+
+}  // namespace dslaunch

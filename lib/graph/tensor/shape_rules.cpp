@@ -1,0 +1,500 @@
+// Rules of the operators that only move elements: views, permutations, slices, splits, lists.
+#include <ATen/core/interned_strings.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <string_view>
+#include <unordered_map>
+
+#include "graph/tensor/placement_flow.h"
+
+namespace dslaunch {
+
+using torch::jit::Node;
+using torch::jit::Value;
+
+namespace {
+
+using Kind = Placement::Kind;
+using EditKind = TensorEdit::Kind;
+using Sizes = std::vector<int64_t>;
+
+int64_t product(const Sizes& sizes, size_t begin, size_t end) {
+    return std::accumulate(sizes.begin() + static_cast<std::ptrdiff_t>(begin),
+                           sizes.begin() + static_cast<std::ptrdiff_t>(end), int64_t{1},
+                           std::multiplies<>());
+}
+
+Placement shard_of(const Placement& like, int64_t dim, Sizes blocks) {
+    Placement placement = like;
+    placement.shard = {dim, std::move(blocks)};
+    return placement;
+}
+
+// Nothing is split: every output is what its input is.
+bool pass_copied(PlacementFlow& flow, Node& node) {
+    for (size_t i = 0; i < node.inputs().size(); ++i) flow.read_for_share(node, i);
+    Placement copied;
+    copied.kind = Kind::kCopied;
+    flow.place(node.output(), copied);
+    return true;
+}
+
+std::optional<int64_t> dim_argument(const PlacementFlow& flow, const Node& node, size_t index,
+                                    int64_t dims) {
+    const auto dim = flow.integer(node.input(index));
+    if (!dim) return std::nullopt;
+    return (*dim + dims) % dims;
+}
+
+bool is_constant(const Value& value) {
+    return value.node()->kind() == c10::prim::Constant;
+}
+
+// Dimensions of both sides that hold the same elements: [in_begin, in_end) and [out_begin,
+// out_end).
+struct Group {
+    size_t in_begin = 0, in_end = 0, out_begin = 0, out_end = 0;
+};
+
+// The group of a view from IN to OUT that holds dimension DIM of IN.
+Group group_of(const Sizes& in, const Sizes& out, size_t dim) {
+    Group group;
+    while (true) {
+        group.in_end = group.in_begin + 1;
+        group.out_end = std::min(group.out_begin + 1, out.size());
+        int64_t a = in[group.in_begin];
+        int64_t b = product(out, group.out_begin, group.out_end);
+        while (a != b) {
+            if (a < b && group.in_end < in.size()) {
+                a *= in[group.in_end++];
+            } else if (group.out_end < out.size()) {
+                b *= out[group.out_end++];
+            } else {
+                break;
+            }
+        }
+        if (group.in_end > dim) return group;
+        group.in_begin = group.in_end;
+        group.out_begin = group.out_end;
+    }
+}
+
+// What a view makes of a split: the dimension of OUT whose blocks are those of X, each rank's share
+// divided evenly. Among several the innermost.
+std::optional<Placement> viewed(const Placement& x, const Sizes& in, const Sizes& out, int size) {
+    const auto dim = static_cast<size_t>(x.shard.dim);
+    const Group group = group_of(in, out, dim);
+    const int64_t outer = product(in, group.in_begin, dim);
+    const int64_t inner = product(in, dim + 1, group.in_end);
+    // Untouched: no evenness is needed.
+    for (size_t q = group.out_begin; q < group.out_end; ++q)
+        if (out[q] == in[dim] && product(out, group.out_begin, q) == outer &&
+            product(out, q + 1, group.out_end) == inner)
+            return shard_of(x, static_cast<int64_t>(q), x.shard.blocks);
+    // A batch in front of what is split would make as many blocks as it has rows.
+    for (size_t q = group.out_end; q-- > group.out_begin;) {
+        const int64_t q_outer = product(out, group.out_begin, q);
+        const int64_t q_inner = product(out, q + 1, group.out_end);
+        if (outer > 1 && q_outer % outer != 0) continue;
+        const int64_t parts = q_outer / outer;
+        const auto count = static_cast<int64_t>(x.shard.blocks.size());
+        if (parts == 0 || count % parts != 0) continue;
+        const auto run = static_cast<size_t>(count / parts);
+        Sizes blocks;
+        bool fits = true;
+        for (size_t b = 0; b < x.shard.blocks.size(); ++b) {
+            const int64_t extent = x.shard.blocks[b] * inner;
+            fits = fits && extent % q_inner == 0 && (extent / q_inner) % size == 0;
+            fits = fits && (b < run || x.shard.blocks[b] == x.shard.blocks[b % run]);
+            if (b < run) blocks.push_back(extent / q_inner);
+        }
+        const int64_t sum = std::accumulate(blocks.begin(), blocks.end(), int64_t{0});
+        if (fits && sum == out[q]) return shard_of(x, static_cast<int64_t>(q), blocks);
+    }
+    return std::nullopt;
+}
+
+std::string sizes_text(const Sizes& sizes, size_t begin, size_t end) {
+    std::string text;
+    for (size_t i = begin; i < end; ++i)
+        text += (i > begin ? " x " : "") + std::to_string(sizes[i]);
+    return text;
+}
+
+// LIST_DIM: of OUT, the first dimension that the list argument INDEX gives; no index: none.
+bool view_to(PlacementFlow& flow, Node& node, std::optional<size_t> index, int64_t list_dim) {
+    const Placement x = flow.input(node, 0);
+    if (!x.is_shard()) return pass_copied(flow, node);
+    const Sizes& in = flow.sizes(node.input(0));
+    const Sizes& out = flow.sizes(node.output());
+    if (const auto made = viewed(x, in, out, flow.size())) {
+        const int64_t entry = made->shard.dim - list_dim;
+        const auto entries = static_cast<int64_t>(out.size());
+        if (index && entry >= 0 && entry < entries)
+            flow.edit({EditKind::kShape, &node, *index, {0, made->shard.blocks}, entry});
+        flow.place(node.output(), *made);
+        return true;
+    }
+    const Group group = group_of(in, out, static_cast<size_t>(x.shard.dim));
+    const std::string reason =
+        fmt::format("makes {} of {}: its shares would not be whole ones on {} ranks",
+                    sizes_text(out, group.out_begin, group.out_end),
+                    sizes_text(in, group.in_begin, group.in_end), flow.size());
+    const int64_t extent = in[static_cast<size_t>(x.shard.dim)];
+    const bool front = group.in_begin == static_cast<size_t>(x.shard.dim);
+    const int64_t pieces = group.out_begin < out.size() ? out[group.out_begin] : 1;
+    if (front && x.shard.blocks.size() == 1 && pieces > 1 && extent % pieces == 0 &&
+        group.out_end - group.out_begin > 1) {
+        flow.demand_blocks(node, x.parameter, Sizes(static_cast<size_t>(pieces), extent / pieces),
+                           reason);
+        flow.mark_indivisible();
+        return false;
+    }
+    return flow.obstruct_indivisible(node, x.parameter, reason);
+}
+
+bool view_rule(PlacementFlow& flow, Node& node) {
+    return view_to(flow, node, 1, 0);
+}
+
+bool flatten_rule(PlacementFlow& flow, Node& node) {
+    return view_to(flow, node, std::nullopt, 0);
+}
+
+bool unflatten_rule(PlacementFlow& flow, Node& node) {
+    const auto dims = static_cast<int64_t>(flow.sizes(node.input(0)).size());
+    const auto dim = dim_argument(flow, node, 1, dims);
+    if (!dim) return flow.obstruct(node, -1, "its dimension is not known");
+    const Placement x = flow.input(node, 0);
+    const bool here = x.is_shard() && x.shard.dim == *dim;
+    return view_to(flow, node, here ? std::optional<size_t>(2) : std::nullopt, *dim);
+}
+
+// Where dimension I of the input is in the output, by a table of the output's dimensions.
+bool reorder(PlacementFlow& flow, Node& node, const Sizes& from) {
+    const Placement x = flow.input(node, 0);
+    if (!x.is_shard()) return pass_copied(flow, node);
+    const auto found = std::find(from.begin(), from.end(), x.shard.dim);
+    if (found == from.end()) return flow.obstruct(node, x.parameter, "drops what is split");
+    flow.place(node.output(), shard_of(x, found - from.begin(), x.shard.blocks));
+    return true;
+}
+
+bool transpose_rule(PlacementFlow& flow, Node& node) {
+    Sizes from(flow.sizes(node.input(0)).size());
+    std::iota(from.begin(), from.end(), int64_t{0});
+    if (node.kind() == c10::aten::transpose) {
+        const auto dims = static_cast<int64_t>(from.size());
+        const auto a = dim_argument(flow, node, 1, dims), b = dim_argument(flow, node, 2, dims);
+        if (!a || !b) return flow.obstruct(node, -1, "its dimensions are not known");
+        std::swap(from[static_cast<size_t>(*a)], from[static_cast<size_t>(*b)]);
+    } else {
+        std::reverse(from.begin(), from.end());
+    }
+    return reorder(flow, node, from);
+}
+
+std::optional<Sizes> int_list(const PlacementFlow& flow, const Value* value) {
+    if (const auto constant = torch::jit::toIValue(value)) {
+        if (constant->isIntList()) return constant->toIntVector();
+        return std::nullopt;
+    }
+    if (value->node()->kind() != c10::prim::ListConstruct) return std::nullopt;
+    Sizes list;
+    for (const Value* element : value->node()->inputs()) {
+        const auto number = flow.integer(element);
+        if (!number) return std::nullopt;
+        list.push_back(*number);
+    }
+    return list;
+}
+
+bool permute_rule(PlacementFlow& flow, Node& node) {
+    auto from = int_list(flow, node.input(1));
+    if (!from) return flow.obstruct(node, -1, "its dimensions are not known");
+    for (int64_t& dim : *from)
+        dim = (dim + static_cast<int64_t>(from->size())) % static_cast<int64_t>(from->size());
+    return reorder(flow, node, *from);
+}
+
+// A dimension of one more or less, at DIM of the longer of the two.
+bool squeeze_rule(PlacementFlow& flow, Node& node) {
+    const auto in = static_cast<int64_t>(flow.sizes(node.input(0)).size());
+    const auto out = static_cast<int64_t>(flow.sizes(node.output()).size());
+    const bool adds = node.kind() == c10::aten::unsqueeze;
+    if (!adds && node.inputs().size() < 2)
+        return flow.obstruct(node, flow.input(node, 0).parameter, "its dimensions are not known");
+    const auto dim = dim_argument(flow, node, 1, adds ? out : in);
+    if (!dim) return flow.obstruct(node, -1, "its dimension is not known");
+    Sizes from;
+    for (int64_t d = 0; d < in; ++d)
+        if (adds || in == out || d != *dim) from.push_back(d);
+    if (adds) from.insert(from.begin() + *dim, -1);
+    return reorder(flow, node, from);
+}
+
+bool expand_rule(PlacementFlow& flow, Node& node) {
+    const Placement x = flow.input(node, 0);
+    if (!x.is_shard()) return pass_copied(flow, node);
+    const int64_t added = static_cast<int64_t>(flow.sizes(node.output()).size()) -
+                          static_cast<int64_t>(flow.sizes(node.input(0)).size());
+    const Placement out = shard_of(x, x.shard.dim + added, x.shard.blocks);
+    flow.edit({EditKind::kShape, &node, 1, {0, out.shard.blocks}, out.shard.dim});
+    flow.place(node.output(), out);
+    return true;
+}
+
+// Blocks of X that lie in [begin, end) of its dimension, all or none of each.
+std::optional<Sizes> blocks_between(const Placement& x, int64_t begin, int64_t end) {
+    Sizes inside;
+    int64_t offset = 0;
+    for (const int64_t block : x.shard.blocks) {
+        const bool in = offset >= begin && offset + block <= end;
+        const bool out = offset + block <= begin || offset >= end;
+        if (!in && !out) return std::nullopt;
+        if (in) inside.push_back(block);
+        offset += block;
+    }
+    return inside;
+}
+
+// Asks that the split of X's parameter has borders at these places of X's dimension, EXTENT long.
+bool demand_borders(PlacementFlow& flow, Node& node, const Placement& x, Sizes borders) {
+    const std::string reason = "takes a part of what is split";
+    const int64_t extent =
+        std::accumulate(x.shard.blocks.begin(), x.shard.blocks.end(), int64_t{0});
+    const auto decided = flow.decisions().parameters.find(x.parameter);
+    if (decided == flow.decisions().parameters.end())
+        return flow.obstruct(node, x.parameter, reason);
+    const Sizes& now = decided->second.shard.blocks;
+    const int64_t whole = std::accumulate(now.begin(), now.end(), int64_t{0});
+    if (whole % extent != 0) return flow.obstruct(node, x.parameter, reason);
+    for (int64_t& border : borders) border *= whole / extent;
+    int64_t offset = 0;
+    for (const int64_t block : now) borders.push_back(offset += block);
+    std::sort(borders.begin(), borders.end());
+    Sizes blocks;
+    int64_t last = 0;
+    for (const int64_t border : borders) {
+        if (border > last && border <= whole) blocks.push_back(border - last);
+        last = std::max(last, border);
+    }
+    return flow.demand_blocks(node, x.parameter, blocks, reason);
+}
+
+bool slice_rule(PlacementFlow& flow, Node& node) {
+    const Placement x = flow.input(node, 0);
+    if (!x.is_shard()) return pass_copied(flow, node);
+    const Sizes& in = flow.sizes(node.input(0));
+    const auto dim = dim_argument(flow, node, 1, static_cast<int64_t>(in.size()));
+    if (!dim) return flow.obstruct(node, x.parameter, "its dimension is not known");
+    const int64_t extent = in[static_cast<size_t>(*dim)];
+    const Sizes& out = flow.sizes(node.output());
+    const bool is_narrow = node.kind() == c10::aten::narrow;
+    const bool all = out[static_cast<size_t>(*dim)] == extent;
+    const auto begin = flow.integer(node.input(2));
+    if (*dim != x.shard.dim) {
+        flow.place(node.output(), x);
+        return true;
+    }
+    if (all && !is_narrow) {  // [0:end] with an end of the whole takes all of a share
+        flow.place(node.output(), x);
+        return true;
+    }
+    const bool constant = is_constant(*node.input(2)) && is_constant(*node.input(3));
+    const auto last = flow.integer(node.input(3));
+    if (!constant || (!is_narrow && flow.integer(node.input(4)) != 1))
+        return flow.obstruct(node, x.parameter, "takes a part of what is split");
+    const int64_t from = begin ? (*begin < 0 ? *begin + extent : *begin) : 0;
+    int64_t to = is_narrow ? from + *last : last.value_or(extent);
+    if (to < 0) to += extent;
+    to = std::min(to, extent);
+    const auto inside = blocks_between(x, from, to);
+    if (!inside) return demand_borders(flow, node, x, {from, to});
+    if (from % flow.size() != 0 || to % flow.size() != 0)
+        return flow.obstruct_indivisible(node, x.parameter, "takes a part that does not divide");
+    flow.edit({EditKind::kDivide, &node, 2, {}, from / flow.size()});
+    flow.edit({EditKind::kDivide, &node, 3, {}, (is_narrow ? to - from : to) / flow.size()});
+    flow.place(node.output(), shard_of(x, x.shard.dim, *inside));
+    return true;
+}
+
+bool select_rule(PlacementFlow& flow, Node& node) {
+    const Placement x = flow.input(node, 0);
+    if (!x.is_shard()) return pass_copied(flow, node);
+    const auto dims = static_cast<int64_t>(flow.sizes(node.input(0)).size());
+    const auto dim = dim_argument(flow, node, 1, dims);
+    if (!dim) return flow.obstruct(node, x.parameter, "its dimension is not known");
+    if (*dim == x.shard.dim) {
+        Sizes borders;
+        for (int64_t i = 1; i < flow.sizes(node.input(0))[static_cast<size_t>(*dim)]; ++i)
+            borders.push_back(i);
+        return demand_borders(flow, node, x, borders);
+    }
+    flow.place(node.output(),
+               shard_of(x, x.shard.dim - (*dim < x.shard.dim ? 1 : 0), x.shard.blocks));
+    return true;
+}
+
+// split, split_with_sizes, chunk, unbind: a list of tensors.
+bool split_rule(PlacementFlow& flow, Node& node) {
+    const Placement x = flow.input(node, 0);
+    const bool unbinds = node.kind() == c10::aten::unbind;
+    const auto dims = static_cast<int64_t>(flow.sizes(node.input(0)).size());
+    const auto dim = dim_argument(flow, node, unbinds ? 1 : 2, dims);
+    if (!dim) return flow.obstruct(node, x.parameter, "its dimension is not known");
+    if (!flow.has_sizes(node.output()))
+        return flow.obstruct(node, x.parameter, "its parts are not known");
+    std::vector<Placement> parts;
+    Sizes borders;
+    bool fits = true;
+    int64_t offset = 0;
+    const size_t count = flow.list_size(node.output());
+    for (size_t i = 0; i < count; ++i) {
+        Placement part = x;
+        if (x.is_shard() && *dim != x.shard.dim && unbinds && *dim < x.shard.dim)
+            part.shard.dim -= 1;
+        if (x.is_shard() && *dim == x.shard.dim) {
+            const int64_t extent =
+                unbinds ? 1 : flow.sizes(node.output(), i)[static_cast<size_t>(*dim)];
+            const auto inside = blocks_between(x, offset, offset + extent);
+            fits = fits && !unbinds && inside;
+            if (inside) part.shard.blocks = *inside;
+            offset += extent;
+            borders.push_back(offset);
+        }
+        parts.push_back(std::move(part));
+    }
+    if (!fits) return demand_borders(flow, node, x, borders);
+    if (x.is_shard() && *dim == x.shard.dim && node.kind() != c10::aten::chunk)
+        flow.edit({EditKind::kDivide, &node, 1, x.shard, -1});
+    const bool even = std::all_of(borders.begin(), borders.end(), [&](const int64_t& border) {
+        return border == (&border - borders.data() + 1) * borders.front();
+    });
+    if (node.kind() == c10::aten::chunk && !even)
+        return flow.obstruct(node, x.parameter, "its parts are of different extents");
+    flow.place_list(node.output(), std::move(parts));
+    return true;
+}
+
+bool list_construct_rule(PlacementFlow& flow, Node& node) {
+    std::vector<Placement> parts;
+    for (size_t i = 0; i < node.inputs().size(); ++i) parts.push_back(flow.input(node, i));
+    flow.place_list(node.output(), std::move(parts));
+    return true;
+}
+
+bool list_unpack_rule(PlacementFlow& flow, Node& node) {
+    const std::vector<Placement> parts = flow.list_of(node.input(0));
+    for (size_t i = 0; i < std::min(parts.size(), node.outputs().size()); ++i)
+        flow.place(node.output(i), parts[i]);
+    return true;
+}
+
+bool list_item_rule(PlacementFlow& flow, Node& node) {
+    const std::vector<Placement> parts = flow.list_of(node.input(0));
+    auto index = flow.integer(node.input(1));
+    if (!index || !is_constant(*node.input(1)))
+        return flow.obstruct(node, -1, "which part it takes is not known");
+    if (*index < 0) *index += static_cast<int64_t>(parts.size());
+    flow.place(node.output(), parts.at(static_cast<size_t>(*index)));
+    return true;
+}
+
+// Lists of tensors that are all split alike.
+bool join_rule(PlacementFlow& flow, Node& node) {
+    const std::vector<Placement> parts = flow.list_of(node.input(0));
+    const bool stacks = node.kind() == c10::aten::stack;
+    const auto dims = static_cast<int64_t>(flow.sizes(node.output()).size());
+    const auto dim = dim_argument(flow, node, 1, dims);
+    if (!dim) return flow.obstruct(node, -1, "its dimension is not known");
+    Placement out = parts.front();
+    Sizes blocks;
+    for (const Placement& part : parts) {
+        const bool along = !stacks && part.is_shard() && part.shard.dim == *dim;
+        if (part.kind != out.kind || part.shard.dim != out.shard.dim ||
+            (!along && !part.same_place(out)))
+            return flow.obstruct(node, std::max(part.parameter, out.parameter),
+                                 "joins tensors that are split differently");
+        blocks.insert(blocks.end(), part.shard.blocks.begin(), part.shard.blocks.end());
+    }
+    if (out.is_shard() && !stacks && out.shard.dim == *dim) out.shard.blocks = blocks;
+    if (out.is_shard() && stacks && *dim <= out.shard.dim) out.shard.dim += 1;
+    flow.place(node.output(), out);
+    return true;
+}
+
+bool repeat_interleave_rule(PlacementFlow& flow, Node& node) {
+    Placement x = flow.input(node, 0);
+    const auto repeats = flow.integer(node.input(1));
+    const Sizes& in = flow.sizes(node.input(0));
+    const auto dim = dim_argument(flow, node, 2, static_cast<int64_t>(in.size()));
+    if (!repeats || !dim) return flow.obstruct(node, x.parameter, "its dimension is not known");
+    if (!x.is_shard()) return pass_copied(flow, node);
+    if (node.inputs().size() > 3 && flow.integer(node.input(3)))
+        return flow.obstruct(node, x.parameter, "its output size is given");
+    if (x.shard.dim == *dim)
+        for (int64_t& block : x.shard.blocks) block *= *repeats;
+    flow.place(node.output(), x);
+    return true;
+}
+
+// size(x, dim), size(x): what they say is of the whole.
+bool size_rule(PlacementFlow& flow, Node& node) {
+    const Placement x = flow.input(node, 0);
+    if (!x.is_shard()) return true;
+    if (node.inputs().size() == 1) {
+        flow.edit({EditKind::kExtent, &node, 0, x.shard, x.shard.dim});
+        return true;
+    }
+    const auto dims = static_cast<int64_t>(flow.sizes(node.input(0)).size());
+    const auto dim = dim_argument(flow, node, 1, dims);
+    if (!dim) return flow.obstruct(node, x.parameter, "its dimension is not known");
+    if (*dim == x.shard.dim) flow.edit({EditKind::kExtent, &node, 0, x.shard, -1});
+    return true;
+}
+
+// What every rank says alike of a share.
+bool same_everywhere_rule(PlacementFlow& /*flow*/, Node& /*node*/) {
+    return true;
+}
+
+std::unordered_map<c10::Symbol, PlacementRule> make_rules() {
+    std::unordered_map<c10::Symbol, PlacementRule> rules;
+    const auto add = [&](std::initializer_list<const char*> names, PlacementRule rule) {
+        for (const char* name : names) rules[c10::Symbol::fromQualString(name)] = rule;
+    };
+    add({"aten::view", "aten::reshape"}, view_rule);
+    add({"aten::flatten"}, flatten_rule);
+    add({"aten::unflatten"}, unflatten_rule);
+    add({"aten::transpose", "aten::t", "aten::numpy_T"}, transpose_rule);
+    add({"aten::permute"}, permute_rule);
+    add({"aten::unsqueeze", "aten::squeeze"}, squeeze_rule);
+    add({"aten::expand"}, expand_rule);
+    add({"aten::slice", "aten::narrow"}, slice_rule);
+    add({"aten::select"}, select_rule);
+    add({"aten::split", "aten::split_with_sizes", "aten::chunk", "aten::unbind"}, split_rule);
+    add({"prim::ListConstruct"}, list_construct_rule);
+    add({"prim::ListUnpack"}, list_unpack_rule);
+    add({"aten::__getitem__"}, list_item_rule);
+    add({"aten::cat", "aten::stack"}, join_rule);
+    add({"aten::repeat_interleave"}, repeat_interleave_rule);
+    add({"aten::size"}, size_rule);
+    add({"prim::device", "prim::dtype", "aten::dim", "prim::layout", "aten::is_floating_point",
+         "prim::is_cuda"},
+        same_everywhere_rule);
+    return rules;
+}
+
+}  // namespace
+
+PlacementRule shape_rule(c10::Symbol kind) {
+    static const std::unordered_map<c10::Symbol, PlacementRule> rules = make_rules();
+    const auto found = rules.find(kind);
+    return found == rules.end() ? nullptr : found->second;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,268 @@
+#include "graph/tensor/tensor_check.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "graph/compute_context.h"
+#include "graph/tensor/tensor_operators.h"
+
+namespace dslaunch {
+
+using c10::IValue;
+using torch::jit::Block;
+using torch::jit::Node;
+using torch::jit::Value;
+
+namespace {
+
+constexpr int64_t kCheckSite = -1;
+
+bool is_sum(const Node& node) {
+    static const std::set<c10::Symbol> kinds{
+        c10::aten::linear,     c10::aten::addmm,   c10::aten::matmul,
+        c10::aten::mm,         c10::aten::bmm,     c10::aten::scaled_dot_product_attention,
+        c10::aten::layer_norm, c10::aten::softmax, c10::aten::cross_entropy_loss,
+        c10::aten::mean,       c10::aten::sum};
+    return kinds.count(node.kind()) > 0;
+}
+
+void widen(Block& block) {
+    for (auto it = block.nodes().begin(); it != block.nodes().end(); ++it) {
+        Node* node = *it;
+        for (Block* inner : node->blocks()) widen(*inner);
+        const c10::FunctionSchema* schema = node->maybeSchema();
+        if (schema == nullptr) continue;
+        const auto index = schema->argumentIndexWithName("dtype");
+        if (!index) continue;
+        const auto dtype = torch::jit::toIValue(node->input(static_cast<size_t>(*index)));
+        if (!dtype || !dtype->isInt() || dtype->toInt() != static_cast<int64_t>(at::kFloat))
+            continue;
+        const torch::jit::WithInsertPoint here(node);
+        node->replaceInput(static_cast<size_t>(*index),
+                           node->owningGraph()->insertConstant(static_cast<int64_t>(at::kDouble)));
+    }
+}
+
+at::Tensor widened(const at::Tensor& tensor) {
+    return at::isFloatingType(tensor.scalar_type()) ? tensor.to(at::kDouble) : tensor.clone();
+}
+
+at::Tensor loss_in(const std::vector<IValue>& outputs) {
+    DSL_CHECK(!outputs.empty() && outputs[0].isTensor(), "the graph gives no loss");
+    return outputs[0].toTensor();
+}
+
+// Leaves with the values of TENSORS.
+std::vector<at::Tensor> leaves_of(const std::vector<at::Tensor>& tensors) {
+    std::vector<at::Tensor> leaves;
+    for (const at::Tensor& tensor : tensors)
+        leaves.push_back(tensor.detach().set_requires_grad(tensor.requires_grad()));
+    return leaves;
+}
+
+std::vector<at::Tensor> gradients_of(const std::vector<at::Tensor>& leaves) {
+    std::vector<at::Tensor> gradients;
+    for (const at::Tensor& leaf : leaves) gradients.push_back(leaf.grad());
+    return gradients;
+}
+
+double largest(const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.numel() == 0) return 0;
+    const double value = tensor.detach().to(at::kDouble).abs().max().item<double>();
+    return std::isfinite(value) ? value : std::numeric_limits<double>::infinity();
+}
+
+// Values of a run and, after the backward, their gradients.
+struct Trace {
+    std::vector<at::Tensor> values;
+    std::vector<at::Tensor> gradients;
+};
+
+Trace trace(const TensorCheckParts& parts, const WholeGraph::Values& values, TensorGroup* group) {
+    Trace seen{std::vector<at::Tensor>(values.size()), std::vector<at::Tensor>(values.size())};
+    const WholeGraph::See see = [&](size_t index, const IValue& value) {
+        if (!value.isTensor() || !value.toTensor().defined()) return;
+        const at::Tensor& tensor = value.toTensor();
+        seen.values[index] = tensor.detach().clone();
+        if (tensor.requires_grad())
+            tensor.register_hook([&seen, index](const at::Tensor& gradient) {
+                seen.gradients[index] = gradient.detach().clone();
+            });
+    };
+    GraphInputs inputs = parts.inputs;
+    const LoweredGraph& lowered = group == nullptr ? parts.lowered : parts.tensor.lowered;
+    if (group != nullptr)
+        inputs.parameters =
+            tensor_shares(inputs.parameters, parts.tensor.plan, {group->rank(), group->size()});
+    for (size_t p = 0; p < inputs.parameters.size(); ++p)
+        inputs.parameters[p] = inputs.parameters[p].detach().set_requires_grad(
+            parts.inputs.parameters[p].requires_grad());
+    const auto outputs = WholeGraph(parts.model, lowered, values).run(inputs, {true, group}, see);
+    torch::autograd::backward({loss_in(outputs)}, {});
+    return seen;
+}
+
+// MINE against the rank's part of WHOLE. By all ranks.
+double difference(const at::Tensor& whole, at::Tensor mine, const Placement& placement,
+                  TensorGroup& group) {
+    const bool shard = placement.is_shard();
+    const at::Tensor expected =
+        shard ? share_of(whole, placement.shard, {group.rank(), group.size()}) : whole;
+    if (!mine.defined()) mine = at::zeros_like(expected);
+    if (mine.sizes() != expected.sizes()) return std::numeric_limits<double>::infinity();
+    return largest(expected.to(at::kDouble) - mine.to(at::kDouble));
+}
+
+// The first node whose value is not what it should be, else the last one whose gradient is not.
+std::string first_difference(const TensorCheckParts& parts, TensorGroup& group, double scale) {
+    const WholeGraph::Values originals = WholeGraph::values_of(parts.lowered);
+    WholeGraph::Values twins;
+    for (const Value* original : originals) twins.push_back(parts.tensor.twins.at(original));
+    const Trace whole = trace(parts, originals, nullptr);
+    const Trace mine = trace(parts, twins, &group);
+    const auto placement = [&](size_t i) {
+        const auto found = parts.tensor.placements.find(originals[i]);
+        return found == parts.tensor.placements.end() ? Placement{} : found->second;
+    };
+    const double bound = parts.reference.bound;
+    at::Tensor values = at::zeros({static_cast<int64_t>(originals.size())}, at::kDouble);
+    at::Tensor gradients = values.clone();
+    for (size_t i = 0; i < originals.size(); ++i) {
+        const auto entry = static_cast<int64_t>(i);
+        if (whole.values[i].defined())
+            values[entry] = difference(whole.values[i], mine.values[i], placement(i), group) /
+                            std::max(1.0, largest(whole.values[i]));
+        if (!whole.gradients[i].defined()) continue;
+        at::Tensor gradient = mine.gradients[i];
+        if (placement(i).kind == Placement::Kind::kCopied)
+            gradient = group.sum(gradient.defined() ? gradient : at::zeros_like(whole.gradients[i]),
+                                 kCheckSite);
+        gradients[entry] = difference(whole.gradients[i], gradient, placement(i), group) / scale;
+    }
+    values = group.max(values, kCheckSite);
+    gradients = group.max(gradients, kCheckSite);
+    for (size_t i = 0; i < originals.size(); ++i)
+        if (values[static_cast<int64_t>(i)].item<double>() > bound)
+            return "the first value that differs is made by " +
+                   describe_node(*originals[i]->node());
+    for (size_t i = originals.size(); i-- > 0;)
+        if (gradients[static_cast<int64_t>(i)].item<double>() > bound)
+            return "the first gradient that differs is that of what " +
+                   describe_node(*originals[i]->node()) + " makes";
+    return "only gradients of parameters differ";
+}
+
+}  // namespace
+
+LoweredGraph in_double(const LoweredGraph& lowered) {
+    DSL_CHECK(lowered.compute_dtype == at::kFloat, "only a graph for fp32 is widened");
+    LoweredGraph wide = lowered;
+    wide.graph = lowered.graph->copy();
+    widen(*wide.graph->block());
+    return wide;
+}
+
+GraphInputs inputs_in_double(const Model& model, std::vector<IValue> arguments) {
+    const at::NoGradGuard no_grad;
+    GraphInputs inputs;
+    for (const ModelParameter& parameter : model.parameters()) {
+        at::Tensor wide = widened(parameter.tensor.detach());
+        if (wide.is_floating_point() && wide.numel() > 0 && wide.min().equal(wide.max()))
+            wide.add_(at::arange(wide.numel(), wide.options()).sin_().mul_(0.1).view(wide.sizes()));
+        inputs.parameters.push_back(wide.set_requires_grad(parameter.tensor.requires_grad()));
+    }
+    for (const ModelBuffer& buffer : model.buffers())
+        inputs.buffers.push_back(widened(buffer.tensor));
+    for (IValue& argument : arguments)
+        inputs.arguments.push_back(
+            map_tensors(argument, [](const at::Tensor& t) { return widened(t); }));
+    return inputs;
+}
+
+TensorReference run_reference(const Model& model, const LoweredGraph& lowered,
+                              const GraphInputs& inputs) {
+    GraphInputs own = inputs;
+    own.parameters = leaves_of(inputs.parameters);
+    // Elements that are added up on the way to a result: first order, whatever their order.
+    double summands = 0;
+    const GraphFacts facts = observe(model, lowered, inputs);
+    for (const Node* node : lowered.graph->nodes()) {
+        const auto found = facts.tensors.find(is_sum(*node) ? node->input(0) : nullptr);
+        if (found == facts.tensors.end() || found->second.empty()) continue;
+        int64_t most = 1, rows = 1;
+        for (const int64_t size : found->second.front().sizes) {
+            most = std::max(most, size);
+            rows *= size;
+        }
+        const int64_t last = std::max<int64_t>(1, found->second.front().sizes.back());
+        // Forward and backward, and over all rows for a weight's gradient.
+        summands += static_cast<double>(2 * most + rows / last);
+    }
+    const auto outputs = WholeGraph(model, lowered, {}).run(own, {true, nullptr});
+    TensorReference reference;
+    reference.loss = loss_in(outputs);
+    if (reference.loss.numel() != 1 || !reference.loss.requires_grad())
+        fail(ExitCode::kInput, "the model gives no loss that depends on a trainable parameter");
+    torch::autograd::backward({reference.loss}, {});
+    reference.loss = reference.loss.detach();
+    reference.gradients = gradients_of(own.parameters);
+    reference.bound = std::max(1.0, summands) * std::numeric_limits<double>::epsilon();
+    return reference;
+}
+
+TensorCheck check_tensor_model(const TensorCheckParts& parts, TensorGroup& group) {
+    const TensorPlan& plan = parts.tensor.plan;
+    GraphInputs inputs = parts.inputs;
+    inputs.parameters = tensor_shares(inputs.parameters, plan, {group.rank(), group.size()});
+    for (size_t p = 0; p < inputs.parameters.size(); ++p)
+        inputs.parameters[p] = inputs.parameters[p].detach().set_requires_grad(
+            parts.inputs.parameters[p].requires_grad());
+    const auto outputs =
+        WholeGraph(parts.model, parts.tensor.lowered, {}).run(inputs, {true, &group});
+    const at::Tensor loss = loss_in(outputs);
+    torch::autograd::backward({loss}, {});
+
+    double scale = std::numeric_limits<double>::min();
+    for (const at::Tensor& gradient : parts.reference.gradients)
+        scale = std::max(scale, largest(gradient));
+    const auto count = static_cast<int64_t>(plan.parameters.size());
+    at::Tensor differences = at::zeros({count + 1}, at::kDouble);
+    differences[count] =
+        largest(parts.reference.loss - loss) / std::max(1.0, largest(parts.reference.loss));
+    for (int64_t p = 0; p < count; ++p) {
+        const auto index = static_cast<size_t>(p);
+        const at::Tensor& whole = parts.reference.gradients[index];
+        const TensorParameter& parameter = plan.parameters[index];
+        if (!whole.defined()) continue;
+        at::Tensor mine = inputs.parameters[index].grad();
+        if (parameter.gradient == TensorGradient::kSummand)
+            mine = group.sum(mine.defined() ? mine : at::zeros_like(whole), kCheckSite);
+        Placement placement;
+        if (parameter.rule != TensorRule::kReplicated)
+            placement = {Placement::Kind::kShard, parameter.shard, -1};
+        differences[p] = difference(whole, mine, placement, group) / scale;
+    }
+    differences = group.max(differences, kCheckSite);
+    const auto worst = differences.argmax().item<int64_t>();
+    TensorCheck check;
+    check.loss = loss.item<double>();
+    check.difference = differences[worst].item<double>();
+    check.where = worst == count ? "the loss" : plan.parameters[static_cast<size_t>(worst)].name;
+    check.bound = parts.reference.bound;
+    if (!(check.difference <= check.bound))
+        fail(ExitCode::kDiverged,
+             "the tensor parallel graph does not compute what the model does: {} is off by {:.3g} "
+             "(rounding explains {:.3g}); {}",
+             worst == count ? check.where : "the gradient of " + check.where, check.difference,
+             check.bound, first_difference(parts, group, scale));
+    return check;
+}
+
+}  // namespace dslaunch

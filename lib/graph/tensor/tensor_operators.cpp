@@ -1,0 +1,370 @@
+#include "graph/tensor/tensor_operators.h"
+
+#include <ATen/ATen.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/Reduction.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "graph/tensor/tensor_group.h"
+
+namespace dslaunch {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::Variable;
+using torch::autograd::variable_list;
+using torch::jit::pop;
+using torch::jit::push;
+using torch::jit::Stack;
+
+namespace {
+
+TensorGroup*& group_of_thread() {
+    thread_local TensorGroup* group = nullptr;
+    return group;
+}
+
+TensorGroup& group() {
+    TensorGroup* mine = group_of_thread();
+    DSL_CHECK(mine != nullptr, "a graph with tensor collectives runs without a group");
+    return *mine;
+}
+
+PartOf part_of(const TensorGroup& group) {
+    return {group.rank(), group.size()};
+}
+
+// Where a collective stands, and between whom. The group outlives the backward.
+struct Site {
+    TensorGroup* group;
+    int64_t number;
+
+    void save(AutogradContext& context) const {
+        context.saved_data["group"] = reinterpret_cast<int64_t>(group);
+        context.saved_data["site"] = number;
+    }
+    static Site saved(AutogradContext& context) {
+        return {reinterpret_cast<TensorGroup*>(context.saved_data["group"].toInt()),
+                context.saved_data["site"].toInt()};
+    }
+};
+
+void save_shard(AutogradContext& context, const TensorShard& shard, int64_t extent) {
+    context.saved_data["dim"] = shard.dim;
+    context.saved_data["blocks"] =
+        shard.blocks.size() == 1 ? std::vector<int64_t>{extent} : shard.blocks;
+}
+
+TensorShard saved_shard(AutogradContext& context) {
+    return {context.saved_data["dim"].toInt(), context.saved_data["blocks"].toIntVector()};
+}
+
+struct Copy : torch::autograd::Function<Copy> {
+    static Variable forward(AutogradContext* context, const Variable& x, Site site) {
+        site.save(*context);
+        return x.view_as(x);
+    }
+    static variable_list backward(AutogradContext* context, variable_list gradients) {
+        const Site site = Site::saved(*context);
+        return {site.group->sum(gradients[0], site.number), {}};
+    }
+};
+
+struct Reduce : torch::autograd::Function<Reduce> {
+    static Variable forward(AutogradContext* /*context*/, const Variable& x, Site site) {
+        return site.group->sum(x, site.number);
+    }
+    static variable_list backward(AutogradContext* /*context*/, variable_list gradients) {
+        return {gradients[0], {}};
+    }
+};
+
+struct Gather : torch::autograd::Function<Gather> {
+    static Variable forward(AutogradContext* context, const Variable& x, const TensorShard& shard,
+                            Site site) {
+        const at::Tensor whole = whole_of(site.group->gather(x, site.number), shard);
+        site.save(*context);
+        save_shard(*context, shard, whole.size(shard.dim));
+        return whole;
+    }
+    static variable_list backward(AutogradContext* context, variable_list gradients) {
+        const PartOf part = part_of(*Site::saved(*context).group);
+        return {share_of(gradients[0], saved_shard(*context), part), {}, {}};
+    }
+};
+
+struct Share : torch::autograd::Function<Share> {
+    static Variable forward(AutogradContext* context, const Variable& x, const TensorShard& shard,
+                            TensorGroup* group) {
+        Site{group, 0}.save(*context);
+        save_shard(*context, shard, x.size(shard.dim));
+        return share_of(x, shard, part_of(*group));
+    }
+    static variable_list backward(AutogradContext* context, variable_list gradients) {
+        const TensorShard shard = saved_shard(*context);
+        const at::Tensor& gradient = gradients[0];
+        std::vector<int64_t> sizes = gradient.sizes().vec();
+        sizes[static_cast<size_t>(shard.dim)] =
+            std::accumulate(shard.blocks.begin(), shard.blocks.end(), int64_t{0});
+        at::Tensor whole = at::zeros(sizes, gradient.options());
+        int64_t from = 0;
+        for (const Range& range : shard_ranges(shard, part_of(*Site::saved(*context).group))) {
+            whole.narrow(shard.dim, range.begin, range.numel)
+                .copy_(gradient.narrow(shard.dim, from, range.numel));
+            from += range.numel;
+        }
+        return {whole, {}, {}};
+    }
+};
+
+struct LossOptions {
+    int64_t reduction = at::Reduction::Mean;
+    int64_t ignored = -100;
+    int64_t classes = 0;
+    Site site{};
+};
+
+// As Megatron-LM does it (arXiv:1909.08053, section 3): the largest logit and the sum of
+// exponentials of each row come from all ranks, the target's logit from the one that has it.
+struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
+    static Variable forward(AutogradContext* context, const Variable& logits,
+                            const Variable& target, const LossOptions& options) {
+        TensorGroup& group = *options.site.group;
+        const int64_t site = options.site.number;
+        const Range mine = shard_ranges({0, {options.classes}}, part_of(group)).front();
+        const at::Tensor most = mine.numel > 0
+                                    ? std::get<0>(logits.max(1))
+                                    : at::full({logits.size(0)}, -INFINITY, logits.options());
+        at::Tensor share = (logits - group.max(most, site).unsqueeze(1));
+        const at::Tensor counts = target.ne(options.ignored);
+        const at::Tensor local = target - mine.begin;
+        const at::Tensor owned = counts & local.ge(0) & local.lt(mine.numel);
+        const at::Tensor index = local.clamp(0, std::max<int64_t>(0, mine.numel - 1))
+                                     .masked_fill(~owned, 0)
+                                     .unsqueeze(1);
+        at::Tensor hit = mine.numel > 0 ? share.gather(1, index).squeeze(1).masked_fill(~owned, 0.0)
+                                        : at::zeros_like(most);
+        share = share.exp();
+        const at::Tensor sums = group.sum(at::stack({share.sum(1), hit}), site);
+        at::Tensor loss = (sums[0].log() - sums[1]).masked_fill(~counts, 0.0);
+        at::Tensor scale = counts.to(loss.scalar_type());  // of each row's loss in the result
+        if (options.reduction == at::Reduction::Mean) scale = scale / scale.sum();
+        if (options.reduction != at::Reduction::None) loss = (loss * scale).sum();
+        share.div_(sums[0].unsqueeze(1));
+        context->save_for_backward({share, index, owned, scale});
+        return loss;
+    }
+    static variable_list backward(AutogradContext* context, variable_list gradients) {
+        const variable_list saved = context->get_saved_variables();
+        at::Tensor gradient = saved[0].clone();
+        if (gradient.size(1) > 0)
+            gradient.scatter_add_(1, saved[1],
+                                  saved[2].to(gradient.scalar_type()).neg().unsqueeze(1));
+        gradient.mul_((saved[3] * gradients[0]).unsqueeze(1));
+        return {gradient, {}, {}};
+    }
+};
+
+std::vector<int64_t> pop_ints(Stack& stack) {
+    return pop(stack).toIntVector();
+}
+
+void copy_operator(Stack& stack) {
+    const int64_t site = pop(stack).toInt();
+    push(stack, Copy::apply(pop(stack).toTensor(), Site{&group(), site}));
+}
+
+void reduce_operator(Stack& stack) {
+    const int64_t site = pop(stack).toInt();
+    push(stack, Reduce::apply(pop(stack).toTensor(), Site{&group(), site}));
+}
+
+void gather_operator(Stack& stack) {
+    const int64_t site = pop(stack).toInt();
+    std::vector<int64_t> blocks = pop_ints(stack);
+    const int64_t dim = pop(stack).toInt();
+    push(stack, Gather::apply(pop(stack).toTensor(), TensorShard{dim, std::move(blocks)},
+                              Site{&group(), site}));
+}
+
+void share_operator(Stack& stack) {
+    std::vector<int64_t> blocks = pop_ints(stack);
+    const int64_t dim = pop(stack).toInt();
+    push(stack, Share::apply(pop(stack).toTensor(), TensorShard{dim, std::move(blocks)}, &group()));
+}
+
+// Plain operators, which autograd knows.
+void embedding_operator(Stack& stack) {
+    const int64_t rows = pop(stack).toInt();
+    int64_t padding = pop(stack).toInt();
+    const at::Tensor indices = pop(stack).toTensor();
+    const at::Tensor weight = pop(stack).toTensor();
+    const Range mine = shard_ranges({0, {rows}}, part_of(group())).front();
+    const at::Tensor local = indices - mine.begin;
+    const at::Tensor foreign = local.lt(0) | local.ge(mine.numel);
+    if (foreign.numel() > 0) {
+        // at::embedding would refuse such an index; here every rank takes it for another one's.
+        const at::Tensor ends = at::stack({indices.min(), indices.max()}).cpu();
+        if (ends[0].item<int64_t>() < 0 || ends[1].item<int64_t>() >= rows)
+            fail(ExitCode::kInput, "an index of the embedding is outside of its {} rows: {} to {}",
+                 rows, ends[0].item<int64_t>(), ends[1].item<int64_t>());
+    }
+    padding = padding >= mine.begin && padding < mine.end() ? padding - mine.begin : -1;
+    if (mine.numel == 0) {  // fewer rows than ranks
+        std::vector<int64_t> sizes = indices.sizes().vec();
+        sizes.push_back(weight.size(1));
+        push(stack, at::zeros(sizes, weight.options()) + weight.sum());
+        return;
+    }
+    const at::Tensor found = at::embedding(weight, local.masked_fill(foreign, 0), padding);
+    push(stack, found.masked_fill(foreign.unsqueeze(-1), 0.0));
+}
+
+void cross_entropy_operator(Stack& stack) {
+    LossOptions options;
+    options.site = {&group(), pop(stack).toInt()};
+    options.classes = pop(stack).toInt();
+    options.ignored = pop(stack).toInt();
+    options.reduction = pop(stack).toInt();
+    const at::Tensor target = pop(stack).toTensor();
+    at::Tensor logits = pop(stack).toTensor();
+    // As autocast does: in fp32, whatever the logits are.
+    const bool widen = at::isReducedFloatingType(logits.scalar_type());
+    const at::ScalarType dtype = logits.scalar_type();
+    const bool autocast = at::autocast::is_autocast_enabled(logits.device().type());
+    if (widen) logits = logits.to(at::kFloat);
+    at::Tensor loss = CrossEntropy::apply(logits, target, options);
+    push(stack, widen && !autocast ? loss.to(dtype) : loss);
+}
+
+// Dense sizes and strides in the order of X's strides, as at::empty_like gives them.
+at::Tensor empty_whole(const at::Tensor& x, const std::vector<int64_t>& sizes) {
+    std::vector<int64_t> order(sizes.size());
+    std::iota(order.begin(), order.end(), int64_t{0});
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int64_t a, int64_t b) { return x.stride(a) > x.stride(b); });
+    std::vector<int64_t> strides(sizes.size());
+    int64_t stride = 1;
+    for (size_t i = order.size(); i-- > 0;) {
+        strides[static_cast<size_t>(order[i])] = stride;
+        stride *= sizes[static_cast<size_t>(order[i])];
+    }
+    return at::empty_strided(sizes, strides, x.options().requires_grad(false));
+}
+
+void dropout_operator(Stack& stack) {
+    std::vector<int64_t> blocks = pop_ints(stack);
+    const int64_t dim = pop(stack).toInt();
+    const bool train = pop(stack).toBool();
+    const double p = pop(stack).toDouble();
+    const at::Tensor x = pop(stack).toTensor();
+    if (!train || p == 0) {
+        push(stack, x);
+        return;
+    }
+    std::vector<int64_t> sizes = x.sizes().vec();
+    int64_t& extent = sizes[static_cast<size_t>(dim)];
+    extent = blocks.size() == 1 ? extent * group().size()
+                                : std::accumulate(blocks.begin(), blocks.end(), int64_t{0});
+    at::Tensor noise = empty_whole(x, sizes).bernoulli_(1 - p);
+    noise.div_(1 - p);
+    push(stack, x * share_of(noise, {dim, std::move(blocks)}, part_of(group())));
+}
+
+bool is_even(const std::vector<int64_t>& blocks) {
+    return divides_evenly({0, blocks}, group().size());
+}
+
+void extent_operator(Stack& stack) {
+    const std::vector<int64_t> blocks = pop_ints(stack);
+    const int64_t extent = pop(stack).toInt();
+    push(stack, is_even(blocks) ? extent * group().size()
+                                : std::accumulate(blocks.begin(), blocks.end(), int64_t{0}));
+}
+
+void shape_operator(Stack& stack) {
+    const std::vector<int64_t> blocks = pop_ints(stack);
+    const int64_t dim = pop(stack).toInt();
+    std::vector<int64_t> shape = pop_ints(stack);
+    int64_t& extent = shape.at(static_cast<size_t>(dim));
+    if (!is_even(blocks)) {
+        extent = 0;
+        for (const Range& range : shard_ranges({0, blocks}, part_of(group())))
+            extent += range.numel;
+    } else if (extent != -1) {
+        if (extent % group().size() != 0)
+            fail(ExitCode::kInput, "{} elements of dimension {} do not divide among {} ranks",
+                 extent, dim, group().size());
+        extent /= group().size();
+    }
+    push(stack, std::move(shape));
+}
+
+}  // namespace
+
+void register_tensor_operators() {
+    using torch::jit::Operator;
+    constexpr auto kPure = c10::AliasAnalysisKind::FROM_SCHEMA;
+    static const torch::jit::RegisterOperators operators({
+        Operator("dslaunch::tensor_copy(Tensor(a) x, int site) -> Tensor(a)", copy_operator, kPure),
+        Operator("dslaunch::tensor_reduce(Tensor x, int site) -> Tensor", reduce_operator, kPure),
+        Operator("dslaunch::tensor_gather(Tensor x, int dim, int[] blocks, int site) -> Tensor",
+                 gather_operator, kPure),
+        Operator("dslaunch::tensor_share(Tensor x, int dim, int[] blocks) -> Tensor",
+                 share_operator, kPure),
+        Operator("dslaunch::tensor_embedding(Tensor weight, Tensor indices, int padding, int rows) "
+                 "-> Tensor",
+                 embedding_operator, kPure),
+        Operator("dslaunch::tensor_cross_entropy(Tensor logits, Tensor target, int reduction, int "
+                 "ignored, int classes, int site) -> Tensor",
+                 cross_entropy_operator, kPure),
+        Operator(
+            "dslaunch::tensor_dropout(Tensor(a) x, float p, bool train, int dim, int[] blocks) "
+            "-> Tensor(a)",
+            dropout_operator, kPure),
+        Operator("dslaunch::tensor_extent(int extent, int[] blocks) -> int", extent_operator,
+                 kPure),
+        Operator("dslaunch::tensor_shape(int[] shape, int dim, int[] blocks) -> int[]",
+                 shape_operator, kPure),
+    });
+}
+
+TensorGroupScope::TensorGroupScope(TensorGroup* group)
+    : before_(std::exchange(group_of_thread(), group)) {}
+
+TensorGroupScope::~TensorGroupScope() {
+    group_of_thread() = before_;
+}
+
+at::Tensor share_of(const at::Tensor& whole, const TensorShard& shard, PartOf part) {
+    const int64_t dim = shard.dim;
+    const TensorShard here = shard.blocks.size() == 1 ? TensorShard{dim, {whole.size(dim)}} : shard;
+    std::vector<at::Tensor> pieces;
+    for (const Range& range : shard_ranges(here, part))
+        pieces.push_back(whole.narrow(dim, range.begin, range.numel));
+    return pieces.size() == 1 ? pieces[0].clone(at::MemoryFormat::Contiguous)
+                              : at::cat(pieces, dim);
+}
+
+at::Tensor whole_of(const std::vector<at::Tensor>& shares, const TensorShard& shard) {
+    if (shard.blocks.size() == 1) return at::cat(shares, shard.dim);
+    std::vector<at::Tensor> pieces;
+    std::vector<int64_t> offsets(shares.size(), 0);
+    for (const int64_t block : shard.blocks) {
+        for (size_t rank = 0; rank < shares.size(); ++rank) {
+            const PartOf part{static_cast<int>(rank), static_cast<int>(shares.size())};
+            const int64_t numel = shard_ranges({shard.dim, {block}}, part).front().numel;
+            pieces.push_back(shares[rank].narrow(shard.dim, offsets[rank], numel));
+            offsets[rank] += numel;
+        }
+    }
+    return at::cat(pieces, shard.dim);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,35 @@
+// The operators that a rewritten graph calls: collectives as nodes of autograd, the cross entropy
+// of split logits, dropout of a split tensor, and shapes of a rank's share. They find their group
+// in the TensorGroupScope of their thread, so that the graph is the same on every rank; a backward
+// speaks to the group of its forward. What the graph's integers say is always of the whole.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "plan/tensor_plan.h"
+
+namespace dslaunch {
+
+// Adds them to TorchScript's registry, once a process; before a graph with them is compiled.
+//
+//   tensor_copy(x, site): forward x; backward the sum of the ranks' gradients.
+//   tensor_reduce(x, site): forward the sum of the ranks' x; backward the gradient as it is.
+//   tensor_gather(x, dim, blocks, site): forward the whole; backward the rank's share.
+//   tensor_share(x, dim, blocks): forward the rank's share; backward zeros around the gradient.
+//   tensor_embedding(weight, indices, padding, rows): rows of the rank's share of a table of ROWS
+//     rows, zeros for indices of other ranks: a summand.
+//   tensor_cross_entropy(logits, target, reduction, ignored, classes, site): of [rows, the rank's
+//     classes] logits; target [rows] int64 counts all CLASSES.
+//   tensor_dropout(x, p, train, dim, blocks): draws for the whole, uses the rank's share.
+//   tensor_extent(extent, blocks): the whole extent of a rank's.
+//   tensor_shape(shape, dim, blocks): SHAPE with the rank's extent of DIM; -1 stays.
+void register_tensor_operators();
+
+// A rank's share of WHOLE, and the whole of all ranks' shares in order. Copies. A single block is
+// the dimension as it is, whatever SHARD says.
+[[nodiscard]] at::Tensor share_of(const at::Tensor& whole, const TensorShard& shard, PartOf part);
+[[nodiscard]] at::Tensor whole_of(const std::vector<at::Tensor>& shares, const TensorShard& shard);
+
+}  // namespace dslaunch

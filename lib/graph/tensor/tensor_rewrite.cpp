@@ -1,0 +1,341 @@
+#include "graph/tensor/tensor_rewrite.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <set>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "graph/tensor/tensor_operators.h"
+#include "graph/tensor/tensor_search.h"
+
+namespace dslaunch {
+
+using torch::jit::Graph;
+using torch::jit::NamedValue;
+using torch::jit::Node;
+using torch::jit::Value;
+using torch::jit::WithInsertPoint;
+
+namespace {
+
+using Kind = TensorEdit::Kind;
+
+c10::Symbol own(const char* name) {
+    return c10::Symbol::fromQualString(std::string("dslaunch::") + name);
+}
+
+bool is_list(const Value& value) {
+    return value.type()->kind() == c10::TypeKind::ListType;
+}
+
+class Rewriter {
+  public:
+    Rewriter(const LoweredGraph& lowered, const PlacementFlow& flow) : flow_(flow) {
+        made_.lowered = lowered;
+        made_.lowered.graph = lowered.graph->copy();
+        auto it = made_.lowered.graph->nodes().begin();
+        for (Node* node : lowered.graph->nodes()) {
+            nodes_[node] = *it;
+            for (size_t o = 0; o < node->outputs().size(); ++o)
+                made_.twins[node->output(o)] = (*it)->output(o);
+            ++it;
+        }
+        for (size_t i = 0; i < lowered.graph->inputs().size(); ++i)
+            made_.twins[lowered.graph->inputs()[i]] = made_.lowered.graph->inputs()[i];
+    }
+
+    // Uses of parameters for a share only, where there are others too: then each goes through a
+    // copy, so that the gradient is complete.
+    void run(const std::set<const Value*>& mixed) {
+        for (const TensorEdit& edit : flow_.edits()) {
+            const bool copy =
+                edit.kind == Kind::kCopy ||
+                (edit.kind == Kind::kSummand && mixed.count(edit.node->input(edit.input)) > 0);
+            if (copy) {
+                copy_input(edit);
+            } else if (edit.kind != Kind::kSummand) {
+                apply(edit);
+            }
+        }
+        for (Node* node : replaced_) node->destroy();
+    }
+
+    [[nodiscard]] TensorModel take() { return std::move(made_); }
+
+  private:
+    [[nodiscard]] Graph& graph() { return *made_.lowered.graph; }
+
+    Value* insert(Node* like, c10::Symbol kind, const std::vector<NamedValue>& arguments) {
+        Value* value = graph().insert(kind, arguments);
+        value->node()->copyMetadata(like);
+        return value;
+    }
+
+    int64_t add_site(TensorCollectiveKind kind, const Node& where, Bytes forward, Bytes backward) {
+        made_.plan.collectives.push_back({kind, describe_node(where), forward, backward});
+        return static_cast<int64_t>(made_.plan.collectives.size()) - 1;
+    }
+
+    // Values that several nodes read for their shares are copied once, where they are made.
+    void copy_input(const TensorEdit& edit) {
+        Value* original = edit.node->input(edit.input);
+        Node* node = nodes_.at(edit.node);
+        Value*& copy = copies_[original];
+        if (copy == nullptr) {
+            const int64_t site =
+                add_site(TensorCollectiveKind::kCopy, *edit.node, {}, Bytes{flow_.bytes(original)});
+            Value* source = made_.twins.at(original);
+            Node* maker = source->node();
+            const bool is_input = maker == graph().param_node();
+            const WithInsertPoint here(is_input ? *graph().nodes().begin() : maker->next());
+            copy = insert(node, own("tensor_copy"), {source, site});
+        }
+        node->replaceInput(edit.input, copy);
+    }
+
+    void apply(const TensorEdit& edit) {
+        Node* node = nodes_.at(edit.node);
+        const WithInsertPoint before(node);
+        const auto& [dim, blocks] = edit.shard;
+        switch (edit.kind) {
+            case Kind::kShare:
+                return replace(node, edit.input, own("tensor_share"), {dim, blocks});
+            case Kind::kRepeatShare:
+                replace(node, edit.input, c10::aten::repeat_interleave, {edit.count, dim});
+                return replace(node, edit.input, own("tensor_share"), {dim, blocks});
+            case Kind::kGather: {
+                const Bytes bytes{flow_.bytes(edit.node->input(edit.input))};
+                const int64_t site = add_site(TensorCollectiveKind::kGather, *edit.node, bytes, {});
+                return replace(node, edit.input, own("tensor_gather"), {dim, blocks, site});
+            }
+            case Kind::kShape:
+                return replace(node, edit.input, own("tensor_shape"), {edit.count, blocks});
+            case Kind::kDivide:
+                return divide(edit, node);
+            case Kind::kSum:
+                return sum_output(edit, node);
+            case Kind::kEmbedding:
+                return embedding(edit, node);
+            case Kind::kCrossEntropy:
+                return cross_entropy(edit, node);
+            case Kind::kDropout:
+                return stand_in(
+                    edit, insert(node, own("tensor_dropout"),
+                                 {node->input(0), node->input(1), node->input(2), dim, blocks}));
+            case Kind::kExtent:
+                return whole_extent(edit, node);
+            case Kind::kCopy:
+            case Kind::kSummand:
+                break;
+        }
+        DSL_CHECK(false, "no such edit");
+    }
+
+    // Input INDEX of NODE goes through KIND.
+    void replace(Node* node, size_t index, c10::Symbol kind,
+                 const std::vector<NamedValue>& arguments) {
+        std::vector<NamedValue> all = {node->input(index)};
+        all.insert(all.end(), arguments.begin(), arguments.end());
+        node->replaceInput(index, insert(node, kind, all));
+    }
+
+    // VALUE takes the place of what EDIT's node makes.
+    void stand_in(const TensorEdit& edit, Value* value) {
+        Value*& twin = made_.twins.at(edit.node->output());
+        value->setType(twin->type());
+        twin->replaceAllUsesWith(value);
+        replaced_.push_back(twin->node());
+        twin = value;
+    }
+
+    void divide(const TensorEdit& edit, Node* node) {
+        if (edit.count >= 0) {
+            node->replaceInput(edit.input, graph().insertConstant(edit.count));
+            return;
+        }
+        const int64_t size = flow_.size();
+        if (!is_list(*node->input(edit.input)))
+            return replace(node, edit.input, c10::aten::floordiv, {size});
+        const size_t entries = flow_.list_size(edit.node->output());
+        for (size_t entry = 0; entry < entries; ++entry)
+            replace(node, edit.input, own("tensor_shape"),
+                    {static_cast<int64_t>(entry), std::vector<int64_t>{size}});
+    }
+
+    // The sum of all ranks' products, then a bias, which is added once.
+    void sum_output(const TensorEdit& edit, Node* node) {
+        const Bytes bytes{flow_.bytes(edit.node->output())};
+        const int64_t site = add_site(TensorCollectiveKind::kReduce, *edit.node, bytes, {});
+        Value* bias = nullptr;
+        Value* product = node->output();
+        const WithInsertPoint behind(node->next());
+        if (node->kind() == c10::aten::linear) {
+            if (node->input(2)->type()->kind() != c10::TypeKind::NoneType) {
+                bias = node->input(2);
+                const WithInsertPoint before(node);
+                node->replaceInput(2, graph().insertConstant(c10::IValue()));
+            }
+        } else if (node->kind() == c10::aten::addmm) {
+            bias = node->input(0);
+            product = insert(node, c10::aten::mm, {node->input(1), node->input(2)});
+        }
+        Value* sum = insert(node, own("tensor_reduce"), {product, site});
+        if (bias != nullptr) sum = insert(node, c10::aten::add, {sum, bias});
+        Value*& twin = made_.twins.at(edit.node->output());
+        sum->setType(twin->type());
+        twin->replaceAllUsesAfterNodeWith(sum->node(), sum);
+        twin = sum;
+        if (product != node->output()) replaced_.push_back(node);
+    }
+
+    void embedding(const TensorEdit& edit, Node* node) {
+        const int64_t site = add_site(TensorCollectiveKind::kReduce, *edit.node,
+                                      Bytes{flow_.bytes(edit.node->output())}, {});
+        Value* rows =
+            insert(node, own("tensor_embedding"),
+                   {node->input(0), node->input(1), node->input(2), edit.shard.blocks.front()});
+        stand_in(edit, insert(node, own("tensor_reduce"), {rows, site}));
+    }
+
+    void cross_entropy(const TensorEdit& edit, Node* node) {
+        // Per row in fp32: the largest logit, the sum of exponentials, the target's logit.
+        constexpr int64_t kNumbers = 3;
+        const int64_t rows = flow_.sizes(edit.node->input(0))[0];
+        const int64_t site = add_site(TensorCollectiveKind::kLoss, *edit.node,
+                                      Bytes{rows * kNumbers * int64_t{sizeof(float)}}, {});
+        stand_in(edit, insert(node, own("tensor_cross_entropy"),
+                              {node->input(0), node->input(1), node->input(3), node->input(4),
+                               edit.shard.blocks.front(), site}));
+    }
+
+    void whole_extent(const TensorEdit& edit, Node* node) {
+        const WithInsertPoint behind(node->next());
+        Value*& twin = made_.twins.at(edit.node->output());
+        Value* whole = nullptr;
+        if (edit.count < 0) {
+            whole = insert(node, own("tensor_extent"), {twin, edit.shard.blocks});
+        } else {
+            std::vector<Value*> extents;
+            const size_t dims = flow_.sizes(edit.node->input(0)).size();
+            for (size_t d = 0; d < dims; ++d) {
+                const auto entry = static_cast<int64_t>(d);
+                extents.push_back(insert(node, c10::aten::__getitem__, {twin, entry}));
+                if (entry == edit.count)
+                    extents.back() =
+                        insert(node, own("tensor_extent"), {extents.back(), edit.shard.blocks});
+            }
+            Node* list = graph().insertNode(graph().createList(c10::IntType::get(), extents));
+            list->copyMetadata(node);
+            whole = list->output();
+        }
+        twin->replaceAllUsesAfterNodeWith(whole->node(), whole);
+        twin = whole;
+    }
+
+    const PlacementFlow& flow_;
+    TensorModel made_;
+    std::unordered_map<const Node*, Node*> nodes_;
+    std::unordered_map<const Value*, Value*> copies_;
+    std::vector<Node*> replaced_;  // that nothing reads any more
+};
+
+// Parameters that some nodes read for their shares and others as wholes.
+struct SummandUses {
+    std::set<const Value*> mixed;
+    std::set<const Value*> all;  // every use is for a share
+};
+
+SummandUses summand_uses(const LoweredGraph& lowered, const PlacementFlow& flow) {
+    std::unordered_map<const Value*, size_t> summands;
+    for (const TensorEdit& edit : flow.edits())
+        if (edit.kind == Kind::kSummand) ++summands[edit.node->input(edit.input)];
+    SummandUses uses;
+    for (size_t i = 0; i < lowered.parameters.size(); ++i) {
+        const Value* input = lowered.graph->inputs()[lowered.first_parameter() + i];
+        const bool copied = flow.placement_of(input).kind == Placement::Kind::kCopied;
+        const auto found = summands.find(input);
+        if (copied || (found != summands.end() && found->second == input->uses().size())) {
+            uses.all.insert(input);
+        } else if (found != summands.end()) {
+            uses.mixed.insert(input);
+        }
+    }
+    return uses;
+}
+
+std::vector<TensorParameter> describe_parameters(const Model& model, const LoweredGraph& lowered,
+                                                 const TensorFindings& found,
+                                                 const SummandUses& uses) {
+    std::vector<TensorParameter> described;
+    for (size_t p = 0; p < model.parameters().size(); ++p) {
+        const ModelParameter& parameter = model.parameters()[p];
+        const int index = static_cast<int>(p);
+        TensorParameter made;
+        made.name = parameter.name;
+        made.sizes = parameter.tensor.sizes().vec();
+        made.trainable = parameter.tensor.requires_grad();
+        const auto decided = found.decisions.parameters.find(index);
+        if (decided != found.decisions.parameters.end() && decided->second.is_shard()) {
+            made.rule = found.rules.at(index);
+            made.shard = decided->second.shard;
+            made.gradient = TensorGradient::kOwn;
+        }
+        if (const auto why = found.why.find(index); why != found.why.end()) made.why = why->second;
+        described.push_back(std::move(made));
+    }
+    for (size_t i = 0; i < lowered.parameters.size(); ++i)
+        if (uses.all.count(lowered.graph->inputs()[lowered.first_parameter() + i]) > 0)
+            described[static_cast<size_t>(lowered.parameters[i])].gradient =
+                TensorGradient::kSummand;
+    return described;
+}
+
+}  // namespace
+
+TensorModel make_tensor_parallel(const Model& model, const LoweredGraph& lowered,
+                                 const GraphInputs& inputs, const TensorRules& rules) {
+    if (lowered.module_input)
+        fail(ExitCode::kInput,
+             "tensor parallelism: {} needs the module itself, so that what it computes cannot be "
+             "followed; call a method of a known type instead",
+             lowered.opaque_node);
+    register_tensor_operators();
+    std::vector<std::string> names;
+    for (const ModelParameter& parameter : model.parameters()) names.push_back(parameter.name);
+    const auto given = match_tensor_rules(rules, names);
+
+    const GraphFacts facts = observe(model, lowered, inputs);
+    PlacementFlow flow(model, lowered, facts, rules.size);
+    const TensorFindings found = find_tensor_rules(flow, model, given);
+    const auto obstacle = flow.follow(found.decisions, 0, flow.nodes().size());
+    DSL_CHECK(!obstacle, "regions that close one by one do not together: {}: {}",
+              describe_node(*obstacle->node), obstacle->reason);
+    const SummandUses uses = summand_uses(lowered, flow);
+    Rewriter rewriter(lowered, flow);
+    rewriter.run(uses.mixed);
+    TensorModel made = rewriter.take();
+    made.plan.size = rules.size;
+    made.plan.parameters = describe_parameters(model, lowered, found, uses);
+    for (const auto& [value, twin] : made.twins) {
+        static_cast<void>(twin);
+        if (const Placement placement = flow.placement_of(value); !placement.is_whole())
+            made.placements[value] = placement;
+    }
+    return made;
+}
+
+std::vector<at::Tensor> tensor_shares(const std::vector<at::Tensor>& parameters,
+                                      const TensorPlan& plan, PartOf part) {
+    std::vector<at::Tensor> shares;
+    for (size_t p = 0; p < parameters.size(); ++p) {
+        const TensorParameter& parameter = plan.parameters[p];
+        shares.push_back(parameter.rule == TensorRule::kReplicated
+                             ? parameters[p]
+                             : share_of(parameters[p], parameter.shard, part));
+    }
+    return shares;
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,361 @@
+#include "graph/tensor/tensor_search.h"
+
+#include <ATen/core/interned_strings.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <set>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace dslaunch {
+
+using torch::jit::Node;
+using torch::jit::Value;
+
+namespace {
+
+using Kind = Placement::Kind;
+
+// A layer or table that could be split: the node that reads the parameter, and how.
+struct Candidate {
+    Node* node = nullptr;
+    int parameter = -1;
+    Placement placement;
+    bool embedding = false;
+};
+
+struct Failure {
+    Candidate candidate;
+    TensorObstacle obstacle;
+    bool attention = false;
+};
+
+class Search {
+  public:
+    Search(PlacementFlow& flow, const Model& model,
+           const std::vector<std::optional<TensorRule>>& given)
+        : flow_(flow), model_(model), given_(given) {}
+
+    TensorFindings run() {
+        for (size_t p = 0; p < given_.size(); ++p)
+            if (given_[p] == TensorRule::kReplicated) lock(static_cast<int>(p), "as its rule says");
+        for (Node* node : flow_.nodes()) {
+            const auto candidate = candidate_at(*node);
+            if (candidate) look_at(*candidate);
+        }
+        settle_failures();
+        check_given();
+        if (std::none_of(found_.decisions.parameters.begin(), found_.decisions.parameters.end(),
+                         [](const auto& entry) { return entry.second.is_shard(); }))
+            refuse_all();
+        explain();
+        return std::move(found_);
+    }
+
+  private:
+    [[nodiscard]] const ModelParameter& parameter(int index) const {
+        return model_.parameters()[static_cast<size_t>(index)];
+    }
+    [[nodiscard]] std::string name_and_sizes(int index) const {
+        return fmt::format("{} [{}]", parameter(index).name,
+                           fmt::join(parameter(index).tensor.sizes(), ", "));
+    }
+    [[nodiscard]] std::optional<TensorRule> given(int index) const {
+        return given_[static_cast<size_t>(index)];
+    }
+    void lock(int index, std::string why) {
+        found_.decisions.locked.insert(index);
+        found_.why[index] = std::move(why);
+    }
+
+    // Whether VALUE is an argument of forward, moved or cast at most.
+    static bool is_argument(const Value* value) {
+        static const std::set<c10::Symbol> moves{
+            c10::aten::view,  c10::aten::reshape,    c10::aten::to,      c10::aten::flatten,
+            c10::aten::slice, c10::aten::contiguous, c10::aten::squeeze, c10::aten::unsqueeze};
+        const Node* node = value->node();
+        if (node->kind() == c10::prim::Param) return true;
+        return moves.count(node->kind()) > 0 && is_argument(node->input(0));
+    }
+
+    [[nodiscard]] std::optional<Candidate> candidate_at(Node& node) const {
+        Candidate candidate;
+        candidate.node = &node;
+        candidate.placement.kind = Kind::kShard;
+        if (node.kind() == c10::aten::embedding) {
+            const auto origin = flow_.origin_of(node.input(0));
+            if (!origin) return std::nullopt;
+            candidate.embedding = true;
+            candidate.parameter = origin->parameter;
+            const auto rule = given(origin->parameter);
+            if (rule && *rule != TensorRule::kVocabulary)
+                fail(ExitCode::kConfig,
+                     "tensor rule `{}` of {}: it is the table of {}, which is "
+                     "split by `vocabulary` or not at all",
+                     tensor_rule_name(*rule), name_and_sizes(origin->parameter),
+                     describe_node(node));
+            if (!rule && !is_argument(node.input(1))) return std::nullopt;
+            candidate.placement.shard = {0, {flow_.sizes(node.input(0))[0]}};
+        } else if (const auto form = flow_.linear_form(node)) {
+            const Value* weight = node.input(form->weight);
+            const auto origin = flow_.origin_of(weight);
+            candidate.parameter = origin->parameter;
+            const bool row = given(origin->parameter) == TensorRule::kRow;
+            const auto dim = static_cast<size_t>(row ? form->weight_in : 1 - form->weight_in);
+            candidate.placement.shard = {origin->dims[dim], {flow_.sizes(weight)[dim]}};
+        } else {
+            return std::nullopt;
+        }
+        candidate.placement.parameter = candidate.parameter;
+        return candidate;
+    }
+
+    void look_at(const Candidate& candidate) {
+        const int index = candidate.parameter;
+        if (found_.decisions.locked.count(index) > 0 ||
+            found_.decisions.parameters.count(index) > 0)
+            return;
+        const auto rule = given(index);
+        TensorDecisions trial = found_.decisions;
+        trial.parameters[index] = candidate.placement;
+        if (rule == TensorRule::kColumn) trial.gathered.insert(index);
+        std::set<int> region = {index};
+        std::optional<TensorObstacle> obstacle = close_region(trial, region);
+        if (!obstacle) obstacle = uneven_layer(trial, region, candidate);
+        if (!obstacle) {
+            const bool classes = reaches(*candidate.node, c10::aten::cross_entropy_loss);
+            if (classes && !candidate.embedding && !rule && few_classes(candidate)) {
+                lock(index, "the loss has fewer classes than the layer has inputs");
+                return;
+            }
+            found_.decisions = std::move(trial);
+            return;
+        }
+        if (rule) refuse(candidate, *obstacle);
+        failures_.push_back({candidate, *obstacle, is_attention(*candidate.node)});
+    }
+
+    [[nodiscard]] bool few_classes(const Candidate& candidate) const {
+        const auto sizes = parameter(candidate.parameter).tensor.sizes();
+        const auto dim = static_cast<size_t>(candidate.placement.shard.dim);
+        return sizes[dim] < sizes[1 - dim];
+    }
+
+    // Follows TRIAL and adds what it demands to REGION, until it closes. Returns what stands in
+    // the way.
+    std::optional<TensorObstacle> close_region(TensorDecisions& trial, std::set<int>& region) {
+        constexpr int kRoundsMax = 64;  // each settles a parameter or refines its blocks
+        std::map<int, TensorObstacle> indivisible;
+        const std::set<int> start = region;
+        for (int round = 0; round < kRoundsMax; ++round) {
+            size_t first = flow_.nodes().size(), last = 0;
+            for (const int index : region) {
+                const auto [begin, end] = flow_.uses_of(index);
+                first = std::min(first, begin);
+                last = std::max(last, end);
+            }
+            const auto obstacle = flow_.follow(trial, clean_before(first), last);
+            if (!obstacle) {
+                note_clean(clean_before(first));
+                return std::nullopt;
+            }
+            if (obstacle->indivisible) indivisible.emplace(obstacle->parameter, *obstacle);
+            if (!obstacle->demands.empty()) {
+                bool news = false;
+                for (const auto& [index, placement] : obstacle->demands) {
+                    Placement& now = trial.parameters[index];
+                    news = news || !now.same_place(placement);
+                    now = placement;
+                    region.insert(index);
+                }
+                if (news) continue;
+                return obstacle;
+            }
+            // Keys and values that cannot be split are computed whole by every rank.
+            int at = obstacle->parameter;
+            if (indivisible.count(at) == 0) at = *start.begin();
+            const auto found = indivisible.find(at);
+            if (found == indivisible.end()) return obstacle;
+            if (start.count(at) > 0 || trial.parameters[at].kind == Kind::kCopied)
+                return found->second;
+            // With it go those that were split because it was: its bias.
+            for (auto it = trial.parameters.begin(); it != trial.parameters.end();) {
+                const bool follows = region.count(it->first) > 0 && it->second.parameter == at;
+                it = follows ? trial.parameters.erase(it) : std::next(it);
+            }
+            std::erase_if(region, [&](int index) { return trial.parameters.count(index) == 0; });
+            region.insert(at);
+            trial.parameters[at] = {};
+            trial.parameters[at].kind = Kind::kCopied;
+            trial.parameters[at].parameter = at;
+        }
+        TensorObstacle endless;
+        endless.node = flow_.nodes().front();
+        endless.reason = "its splits could not be settled";
+        return endless;
+    }
+
+    // Where a region that closed has a layer whose shares differ in size. Tables and classes may.
+    std::optional<TensorObstacle> uneven_layer(const TensorDecisions& trial,
+                                               const std::set<int>& region,
+                                               const Candidate& candidate) {
+        const bool vocabulary =
+            candidate.embedding || reaches(*candidate.node, c10::aten::cross_entropy_loss);
+        for (const int index : region) {
+            const Placement& placement = trial.parameters.at(index);
+            if (vocabulary || !placement.is_shard() ||
+                divides_evenly(placement.shard, flow_.size()))
+                continue;
+            TensorObstacle obstacle;
+            obstacle.node = candidate.node;
+            obstacle.parameter = index;
+            obstacle.indivisible = true;
+            obstacle.reason =
+                fmt::format("{} features of {} do not divide among {} ranks",
+                            placement.shard.blocks.front(), name_and_sizes(index), flow_.size());
+            return obstacle;
+        }
+        return std::nullopt;
+    }
+
+    // Whether what NODE makes comes to an operator of KIND before another layer.
+    [[nodiscard]] bool reaches(const Node& node, c10::Symbol kind) const {
+        std::set<const Node*> seen;
+        std::vector<const Node*> open = {&node};
+        while (!open.empty()) {
+            const Node* next = open.back();
+            open.pop_back();
+            for (const Value* output : next->outputs()) {
+                for (const auto& use : output->uses()) {
+                    if (use.user->kind() == kind) return true;
+                    if (!seen.insert(use.user).second || flow_.linear_form(*use.user)) continue;
+                    open.push_back(use.user);
+                }
+            }
+        }
+        return false;
+    }
+    [[nodiscard]] bool is_attention(const Node& node) const {
+        return reaches(node, c10::aten::scaled_dot_product_attention) ||
+               reaches(node, c10::aten::softmax);
+    }
+
+    // The last node at or before FIRST where nothing is split.
+    [[nodiscard]] size_t clean_before(size_t first) const {
+        return *std::prev(clean_.upper_bound(first));
+    }
+    void note_clean(size_t begin) {
+        clean_.erase(clean_.upper_bound(begin), clean_.upper_bound(flow_.end()));
+        clean_.insert(flow_.clean().begin(), flow_.clean().end());
+    }
+
+    [[noreturn]] void refuse(const Candidate& candidate, const TensorObstacle& obstacle) const {
+        const int index = candidate.parameter;
+        const auto rule = given(index);
+        fail(ExitCode::kInput,
+             "tensor parallelism of {} ranks: {} cannot be split{}: {}: {}. Take another number of "
+             "ranks{}",
+             flow_.size(), name_and_sizes(index),
+             rule ? fmt::format(" as its rule `{}` says", tensor_rule_name(*rule)) : "",
+             obstacle.node == nullptr ? "" : describe_node(*obstacle.node), obstacle.reason,
+             rule ? ""
+                  : fmt::format(", or leave it whole with the rule `{}`: `replicated`",
+                                parameter(index).name));
+    }
+
+    void settle_failures() {
+        for (const Failure& failure : failures_) {
+            const int index = failure.candidate.parameter;
+            if (found_.decisions.parameters.count(index) > 0) continue;
+            if (failure.attention || failure.obstacle.indivisible)
+                refuse(failure.candidate, failure.obstacle);
+            lock(index, fmt::format("{}: {}", describe_node(*failure.obstacle.node),
+                                    failure.obstacle.reason));
+        }
+    }
+
+    // Every given rule has become what it says.
+    void check_given() const {
+        for (size_t p = 0; p < given_.size(); ++p) {
+            const int index = static_cast<int>(p);
+            if (!given_[p] || *given_[p] == TensorRule::kReplicated) continue;
+            const auto found = found_.decisions.parameters.find(index);
+            if (found != found_.decisions.parameters.end() && found->second.is_shard()) continue;
+            fail(ExitCode::kConfig,
+                 "tensor rule `{}` of {}: no linear layer or embedding of the graph reads it so",
+                 tensor_rule_name(*given_[p]), name_and_sizes(index));
+        }
+    }
+
+    void note(int index, TensorRule rule, const char* why) {
+        if (found_.decisions.parameters.count(index) == 0) return;
+        found_.rules.emplace(index, rule);
+        found_.why.emplace(index, why);
+    }
+
+    // Names the rules that have been found, and why they hold.
+    void explain() {
+        for (Node* node : flow_.nodes()) {
+            if (node->kind() == c10::aten::embedding) {
+                if (const auto origin = flow_.origin_of(node->input(0)))
+                    note(origin->parameter, TensorRule::kVocabulary,
+                         "its indices are an argument of forward");
+            } else if (const auto form = flow_.linear_form(*node)) {
+                explain_layer(*node, *form);
+            }
+        }
+        for (const auto& [index, placement] : found_.decisions.parameters)
+            if (placement.is_shard())
+                note(index, TensorRule::kColumn, "meets what is split, element by element");
+    }
+
+    void explain_layer(const Node& node, const LinearForm& form) {
+        const auto weight = *flow_.origin_of(node.input(form.weight));
+        const auto found = found_.decisions.parameters.find(weight.parameter);
+        if (found == found_.decisions.parameters.end()) return;
+        const auto summed = weight.dims[static_cast<size_t>(form.weight_in)];
+        if (found->second.kind == Kind::kCopied) {
+            note(weight.parameter, TensorRule::kReplicated,
+                 "its heads do not divide: every rank computes all of them");
+        } else if (found->second.shard.dim == summed) {
+            note(weight.parameter, TensorRule::kRow, "sums over what is split");
+        } else if (reaches(node, c10::aten::cross_entropy_loss)) {
+            note(weight.parameter, TensorRule::kVocabulary, "gives the classes of the loss");
+        } else {
+            note(weight.parameter, TensorRule::kColumn,
+                 is_attention(node) ? "makes the heads of attention"
+                                    : "a layer that sums over it follows");
+        }
+        if (!form.bias) return;
+        if (const auto bias = flow_.origin_of(node.input(*form.bias)))
+            note(bias->parameter, found_.rules.at(weight.parameter), "as its weight");
+    }
+
+    [[noreturn]] void refuse_all() const {
+        std::string reasons;
+        for (const auto& [index, why] : found_.why)
+            reasons += fmt::format("\n  {}: {}", name_and_sizes(index), why);
+        fail(ExitCode::kInput,
+             "tensor parallelism of {} ranks: nothing of this model can be split{}", flow_.size(),
+             reasons.empty() ? ": it has no linear layers or embeddings at the top of its graph"
+                             : reasons);
+    }
+
+    PlacementFlow& flow_;
+    const Model& model_;
+    const std::vector<std::optional<TensorRule>>& given_;
+    TensorFindings found_;
+    std::vector<Failure> failures_;
+    std::set<size_t> clean_ = {0};  // nodes before which nothing is split
+};
+
+}  // namespace
+
+TensorFindings find_tensor_rules(PlacementFlow& flow, const Model& model,
+                                 const std::vector<std::optional<TensorRule>>& given) {
+    return Search(flow, model, given).run();
+}
+
+}  // namespace dslaunch

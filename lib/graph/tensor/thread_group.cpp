@@ -1,0 +1,99 @@
+#include "graph/tensor/thread_group.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+
+#include "base/error.h"
+
+namespace dslaunch {
+
+void TensorMeeting::exchange(const TensorPlace& place, const at::Tensor& mine, const Use& use) {
+    std::unique_lock lock(mutex_);
+    const auto until = [&](auto condition) {
+        changed_.wait(lock, [&] { return condition() || !failure_.empty(); });
+        if (!failure_.empty()) throw Error(ExitCode::kPeerLost, failure_);
+    };
+    tensors_[static_cast<size_t>(place.rank)] = mine;
+    sites_.push_back(place.site);
+    if (sites_.size() == tensors_.size()) {
+        leaving_ = size();
+        changed_.notify_all();
+    }
+    until([&] { return leaving_ > 0; });
+    if (std::any_of(sites_.begin(), sites_.end(),
+                    [&](int64_t other) { return other != place.site; }))
+        fail(ExitCode::kDiverged,
+             "tensor rank {} is at collective {} of the graph, others are elsewhere: their graphs "
+             "differ",
+             place.rank, place.site);
+    lock.unlock();
+    use(tensors_);
+    lock.lock();
+    if (--leaving_ == 0) {
+        tensors_.assign(tensors_.size(), {});
+        sites_.clear();
+        changed_.notify_all();
+    }
+    // Until then somebody may be reading MINE. The next meeting cannot begin without this rank.
+    until([&] { return leaving_ == 0; });
+}
+
+void TensorMeeting::leave(int rank, const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    if (first_failed_ >= 0) return;
+    first_failed_ = rank;
+    failure_ = fmt::format("tensor rank {} failed: {}", rank, text);
+    changed_.notify_all();
+}
+
+at::Tensor ThreadTensorGroup::sum(const at::Tensor& mine, int64_t site) {
+    const bool narrow = at::isReducedFloatingType(mine.scalar_type());
+    at::Tensor total;
+    meeting_.exchange({rank_, site}, mine, [&](const std::vector<at::Tensor>& all) {
+        total = narrow ? all[0].to(at::kFloat) : all[0].clone(at::MemoryFormat::Contiguous);
+        for (size_t rank = 1; rank < all.size(); ++rank) total.add_(all[rank]);
+    });
+    return narrow ? total.to(mine.scalar_type()) : total;
+}
+
+at::Tensor ThreadTensorGroup::max(const at::Tensor& mine, int64_t site) {
+    at::Tensor most;
+    meeting_.exchange({rank_, site}, mine, [&](const std::vector<at::Tensor>& all) {
+        most = all[0].clone();
+        for (size_t rank = 1; rank < all.size(); ++rank) most = at::maximum(most, all[rank]);
+    });
+    return most;
+}
+
+std::vector<at::Tensor> ThreadTensorGroup::gather(const at::Tensor& mine, int64_t site) {
+    std::vector<at::Tensor> parts;
+    meeting_.exchange({rank_, site}, mine, [&](const std::vector<at::Tensor>& all) {
+        for (const at::Tensor& part : all) parts.push_back(part.clone());
+    });
+    return parts;
+}
+
+void run_tensor_ranks(int size, const std::function<void(TensorGroup& group)>& body) {
+    TensorMeeting meeting(size);
+    std::vector<std::exception_ptr> thrown(static_cast<size_t>(size));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size; ++rank) {
+        threads.emplace_back([&, rank] {
+            try {
+                ThreadTensorGroup group(meeting, rank);
+                body(group);
+            } catch (const std::exception& error) {
+                thrown[static_cast<size_t>(rank)] = std::current_exception();
+                meeting.leave(rank, error.what());
+            }
+        });
+    }
+    for (std::thread& thread : threads) thread.join();
+    if (const int first = meeting.first_failed(); first >= 0)
+        std::rethrow_exception(thrown[static_cast<size_t>(first)]);
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,68 @@
+// A tensor group whose ranks are threads of one process: for the check that `dslaunch plan` makes
+// of a rewritten graph, and for tests. Nothing is copied but results; sums go in rank order.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "graph/tensor/tensor_group.h"
+
+namespace dslaunch {
+
+// Which rank is at which collective.
+struct TensorPlace {
+    int rank = 0;
+    int64_t site = 0;
+};
+
+// Where the threads of a group meet. Threads: all of them, each with a rank of its own.
+class TensorMeeting {
+  public:
+    explicit TensorMeeting(int size) : tensors_(static_cast<size_t>(size)) {}
+
+    [[nodiscard]] int size() const { return static_cast<int>(tensors_.size()); }
+
+    using Use = std::function<void(const std::vector<at::Tensor>& by_rank)>;
+    // Gives MINE, waits until all ranks have given theirs, calls USE with them, and waits until all
+    // have used them. Throws Error{kDiverged} when their sites differ, Error{kPeerLost} after
+    // leave().
+    void exchange(const TensorPlace& place, const at::Tensor& mine, const Use& use);
+    // Rank RANK comes no more: all others throw with TEXT.
+    void leave(int rank, const std::string& text);
+    // -1: none. REQUIRES: no rank is in exchange().
+    [[nodiscard]] int first_failed() const { return first_failed_; }
+
+  private:
+    std::mutex mutex_;
+    std::condition_variable changed_;
+    std::vector<at::Tensor> tensors_;
+    std::vector<int64_t> sites_;  // of the ranks that have come
+    int leaving_ = 0;             // ranks that have yet to use the tensors of this meeting
+    int first_failed_ = -1;
+    std::string failure_;  // its text, once it has left
+};
+
+class ThreadTensorGroup : public TensorGroup {
+  public:
+    // MEETING must outlive it.
+    ThreadTensorGroup(TensorMeeting& meeting, int rank) : meeting_(meeting), rank_(rank) {}
+
+    [[nodiscard]] int rank() const override { return rank_; }
+    [[nodiscard]] int size() const override { return meeting_.size(); }
+    [[nodiscard]] at::Tensor sum(const at::Tensor& mine, int64_t site) override;
+    [[nodiscard]] at::Tensor max(const at::Tensor& mine, int64_t site) override;
+    [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& mine, int64_t site) override;
+
+  private:
+    TensorMeeting& meeting_;
+    int rank_;
+};
+
+// Calls BODY once for each of SIZE ranks, each on a thread of its own, and waits for all. Throws
+// what the rank threw that failed first.
+void run_tensor_ranks(int size, const std::function<void(TensorGroup& group)>& body);
+
+}  // namespace dslaunch

@@ -1,0 +1,109 @@
+#include "plan/tensor_plan.h"
+
+#include "base/error.h"
+#include "support/catch.h"
+
+namespace dslaunch {
+
+namespace {
+
+std::string refusal(const TensorRules& rules, const std::vector<std::string>& names) {
+    try {
+        static_cast<void>(match_tensor_rules(rules, names));
+    } catch (const Error& error) {
+        CHECK(error.code() == ExitCode::kConfig);
+        return error.what();
+    }
+    return "nothing was thrown";
+}
+
+}  // namespace
+
+TEST_CASE("a rank holds its share of every block, in their order") {
+    // Query, key and value of 8, 4 and 4 features behind each other.
+    const TensorShard fused{0, {8, 4, 4}};
+    CHECK(shard_ranges(fused, {1, 2}) == std::vector<Range>{{4, 4}, {10, 2}, {14, 2}});
+    CHECK(shard_ranges(fused, {0, 4}) == std::vector<Range>{{0, 2}, {8, 1}, {12, 1}});
+    CHECK(divides_evenly(fused, 4));
+    CHECK_FALSE(divides_evenly(fused, 8));
+}
+
+TEST_CASE("the shares of all ranks tile a dimension, even or not") {
+    for (const std::vector<int64_t>& blocks :
+         std::vector<std::vector<int64_t>>{{1}, {7}, {50257}, {3, 5, 8}, {12, 12, 12}}) {
+        int64_t extent = 0;
+        for (const int64_t block : blocks) extent += block;
+        for (int size = 1; size <= 17; ++size) {
+            std::vector<int> held(static_cast<size_t>(extent), 0);
+            for (int rank = 0; rank < size; ++rank)
+                for (const Range& range : shard_ranges({0, blocks}, {rank, size}))
+                    for (int64_t i = range.begin; i < range.end(); ++i)
+                        ++held[static_cast<size_t>(i)];
+            CHECK(held == std::vector<int>(static_cast<size_t>(extent), 1));
+        }
+    }
+}
+
+TEST_CASE("the first pattern that fits a parameter's name is its rule") {
+    const std::vector<std::string> names = {"wte.weight", "blocks.0.fc.weight",
+                                            "blocks.11.fc.weight", "blocks.0.fc.bias"};
+    TensorRules rules;
+    rules.patterns = {{"blocks.0.*", TensorRule::kReplicated},
+                      {"*fc.w*t", TensorRule::kColumn},
+                      {"*", TensorRule::kVocabulary}};
+    const auto found = match_tensor_rules(rules, names);
+    CHECK(found[0] == TensorRule::kVocabulary);
+    CHECK(found[1] == TensorRule::kReplicated);
+    CHECK(found[2] == TensorRule::kColumn);
+    CHECK(found[3] == TensorRule::kReplicated);
+    rules.patterns = {{"*.bias", TensorRule::kReplicated}};
+    CHECK_FALSE(match_tensor_rules(rules, names)[0].has_value());
+}
+
+TEST_CASE("a pattern that fits no parameter is an error with the nearest name") {
+    const std::vector<std::string> names = {"wte.weight", "head.weight"};
+    TensorRules rules;
+    rules.patterns = {{"heat.weight", TensorRule::kColumn}};
+    CHECK(refusal(rules, names) ==
+          "tensor rule `heat.weight` fits no parameter of the model; did you mean "
+          "`head.weight`?");
+    rules.patterns = {{"wte", TensorRule::kColumn}};  // no `*`: the whole name
+    CHECK(refusal(rules, names) ==
+          "tensor rule `wte` fits no parameter of the model; its first one is `wte.weight`");
+}
+
+TEST_CASE("words of tensor rules are read, others refused with the list") {
+    for (const TensorRule rule :
+         {TensorRule::kColumn, TensorRule::kRow, TensorRule::kVocabulary, TensorRule::kReplicated})
+        CHECK(parse_tensor_rule("a", tensor_rule_name(rule)) == rule);
+    CHECK_THROWS_WITH(parse_tensor_rule("a.*", "colum"),
+                      "tensor rule of `a.*`: `colum` is none of column, row, vocabulary, "
+                      "replicated");
+}
+
+TEST_CASE("a tensor plan in words tells equal layers once and sums the bytes") {
+    TensorPlan plan;
+    plan.size = 2;
+    for (int layer = 0; layer < 2; ++layer) {
+        TensorParameter qkv;
+        qkv.name = fmt::format("blocks.{}.qkv.weight", layer);
+        qkv.sizes = {96, 32};
+        qkv.rule = TensorRule::kColumn;
+        qkv.shard = {0, {32, 32, 32}};
+        qkv.gradient = TensorGradient::kOwn;
+        qkv.why = "feeds attention";
+        plan.parameters.push_back(qkv);
+        plan.collectives.push_back(
+            {TensorCollectiveKind::kReduce, "aten::linear in blocks.0.proj", kib(2), {}});
+    }
+    const std::string text = tensor_plan_text(plan);
+    CHECK(text ==
+          "   parameter            sizes     rule    split         gradient  why\n"
+          "2  blocks.*.qkv.weight  [96, 32]  column  dim 0: 3 x 32  own       feeds attention\n"
+          "\n"
+          "   collective  forward   backward  at\n"
+          "2  reduce      2.00 KiB  0 B       aten::linear in blocks.*.proj\n"
+          "in a micro batch: 2 collectives, 4.00 KiB forward, 0 B backward\n");
+}
+
+}  // namespace dslaunch

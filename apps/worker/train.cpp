@@ -2,7 +2,6 @@
 // what a step needs, trains, and writes the trained weights as rank 0.
 #include <ATen/Parallel.h>
 #include <c10/util/Logging.h>
-#include <malloc.h>
 #include <sched.h>
 
 #include <algorithm>
@@ -28,7 +27,6 @@
 #include "runtime/data/batch_loader.h"
 #include "runtime/evaluator.h"
 #include "runtime/heartbeat.h"
-#include "runtime/lending_allocator.h"
 #include "runtime/model_buffers.h"
 #include "runtime/rank_device.h"
 #include "runtime/reporter.h"
@@ -41,8 +39,10 @@
 #include "worker/archive_hash.h"
 #include "worker/host_admission.h"
 #include "worker/job_clock.h"
+#include "worker/job_forecast.h"
 #include "worker/job_setup.h"
 #include "worker/leftovers.h"
+#include "worker/process_memory.h"
 #include "worker/resume.h"
 #include "worker/roles.h"
 #include "zero/device_state.h"
@@ -78,24 +78,6 @@ TrainArguments parse(int argc, char** argv, bool& help) {
         ->check(CLI::Range(0.1, 86'400.0));
     help = !parse_command_line(app, {argv + 1, argv + argc});
     return arguments;
-}
-
-// What loading takes goes back to the system when it is freed: large blocks stay mappings of their
-// own.
-void return_freed_memory() {
-    ::mallopt(M_MMAP_THRESHOLD, 256 << 10);
-    // Every arena takes its padding of address space, which a limit on data counts; lanes allocate
-    // little.
-    ::mallopt(M_ARENA_MAX, 1);
-}
-
-// Activations come and go each step: freed memory is kept, so that no page is faulted in twice.
-void keep_freed_memory() {
-    ::malloc_trim(0);
-    ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
-    ::mallopt(M_TRIM_THRESHOLD, -1);
-    ::mallopt(M_TOP_PAD, 4 << 20);  // a limit on data counts it
-    keep_large_blocks();
 }
 
 // Ranks that share this machine's processors out among them stay on their own; where other work may
@@ -186,6 +168,9 @@ class TrainRole {
                 {arguments_.output, setup_.info.trainable_numel(),
                  std::ssize(ShardOptimizer::state_names(setup_.config().optimizer))});
         if (first()) describe_run(setup_, environment_, reporter_);
+        // By all ranks, for each feels the others of its host as it will while training.
+        if (setup_.config().trace_step > 0 && !setup_.on_gpu)
+            rates_ = measure_job_rates(setup_, {arguments_.threads, 0});
         ArenaLayout arena(environment_.local_world_size);
         ZeroSlices slices;
         shards_.emplace(setup_.layout, setup_.partition.get(), setup_.plan_options.stage, place_,
@@ -341,6 +326,10 @@ class TrainRole {
         }
         if (!arguments_.output.empty())
             parts.write_trace = [this](const std::string& json) { write_trace(json); };
+        if (rates_)
+            parts.forecast = [this](const StepPlan& plan) {
+                return forecast_step(plan, setup_, *rates_);
+            };
         parts.tokens_per_sample = setup_.data->train.tokens_per_sample();
         parts.peak_tflops = gpu_.peak_tflops;
         parts.time_is_over = job_clock(setup_.config().save.time_limit_s, start_);
@@ -516,6 +505,7 @@ class TrainRole {
     Topology place_;
     RankDevice gpu_;  // ends after everything that lies on it
     JobSetup setup_;
+    std::optional<JobRates> rates_;  // where a step is traced
     std::optional<HostAdmission> admission_;
     std::optional<ShardMap> shards_;
     std::optional<OffloadFile> offload_;

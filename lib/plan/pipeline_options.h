@@ -13,8 +13,8 @@ struct PipelineWish {
     int stages = 1;
     int chunks = 2;  // of interleaved
     int micro_batches = 1;
-    std::optional<ScheduleKind> schedule;  // this one alone; else each there is
-    std::vector<int> first_segments;       // where parts begin; empty: chosen by cost
+    std::optional<ScheduleKind> schedule = {};  // this one alone; else each there is
+    std::vector<int> first_segments = {};       // where parts begin; empty: chosen by cost
 };
 
 // COSTS: schedule and shape in it do not matter. An option that the model or the limit of memory

@@ -2,13 +2,17 @@
 // starting anything.
 #include <fmt/core.h>
 
+#include <utility>
+
 #include "base/error.h"
 #include "graph/compute_context.h"
 #include "plan/plan_text.h"
 #include "runtime/rank_device.h"
 #include "worker/host_admission.h"
 #include "worker/job_setup.h"
+#include "worker/job_stages.h"
 #include "worker/plan_cache.h"
+#include "worker/plan_pipeline.h"
 #include "worker/plan_tensor.h"
 #include "worker/roles.h"
 #include "worker/stored_rates.h"
@@ -26,6 +30,7 @@ struct PlanArguments {
     std::string compare;  // "shard", "cache"
     TensorRequest tensor;
     std::vector<std::string> tensor_rules;  // PATTERN=RULE
+    PipelineArguments pipeline;
     bool json = false;
 };
 
@@ -110,8 +115,8 @@ void admission_json(const JobSetup& setup, const PlanArguments& arguments, JsonW
 void print_json(const JobSetup& setup, const PlanArguments& arguments) {
     JsonWriter json;
     json.begin_object().field("world_size", arguments.world_size);
-    json.field("parameters", setup.info.parameter_numel())
-        .field("trainable_parameters", setup.info.trainable_numel());
+    json.field("parameters", setup.model_info.parameter_numel())
+        .field("trainable_parameters", setup.model_info.trainable_numel());
     json.key("opaque_node");  // what keeps whatever it calls in one segment
     const std::string& opaque = setup.segmented->lowered().opaque_node;
     if (opaque.empty()) {
@@ -120,19 +125,20 @@ void print_json(const JobSetup& setup, const PlanArguments& arguments) {
         json.value(opaque);
     }
     json.key("segments").begin_array();
-    for (const SegmentInfo& segment : setup.info.segments) {
+    for (const SegmentInfo& segment : setup.model_info.segments) {
         json.begin_object().field("name", segment.name).field("nodes", segment.nodes);
         json.field("output_bytes", segment.output_bytes.value)
             .field("activation_bytes", segment.activation_bytes.value);
         json.field("forward_flops", segment.forward_flops).field("backward", segment.backward);
         json.key("parameters").begin_array();
         for (const int parameter : segment.parameters)
-            json.value(setup.info.parameters[static_cast<size_t>(parameter)].name);
+            json.value(setup.model_info.parameters[static_cast<size_t>(parameter)].name);
         json.end_array().end_object();
     }
     json.end_array().key("ranks").begin_array();
     for (int rank = 0; rank < arguments.world_size; ++rank) {
-        plan_json(make_plan(setup, place_of(arguments, rank)), setup.info, setup.layout, json);
+        const JobSetup own = seen_from(setup, place_of(arguments, rank));
+        plan_json(own.plan, own.info, own.layout, json);
     }
     json.end_array();
     admission_json(setup, arguments, json);
@@ -152,6 +158,68 @@ void add_tensor_options(CLI::App& app, PlanArguments& arguments) {
     app.add_flag("!--no-check", arguments.tensor.check,
                  "with --tensor: do not run the model, split and whole, on one batch in fp64")
         ->needs("--tensor");
+}
+
+void print_plan(const JobSetup& setup, const PlanArguments& arguments) {
+    const std::string& opaque = setup.segmented->lowered().opaque_node;
+    if (!opaque.empty())
+        fmt::print("{} needs the module itself: what it calls stays in one segment\n\n", opaque);
+    if (const std::string why = shard_text(setup); !why.empty())
+        fmt::print("dslaunch.shard auto: {}\n\n", why);
+    if (setup.place.is_pipeline()) fmt::print("{}\n\nits first rank:\n", stages_text(setup));
+    fmt::print("{}", plan_table(setup.plan, setup.info, setup.layout));
+    print_admission(setup, arguments);
+}
+
+void add_pipeline_options(CLI::App& app, PlanArguments& arguments) {
+    PipelineArguments& pipeline = arguments.pipeline;
+    CLI::Option* const stages =
+        app.add_option("--stages", pipeline.wish.stages,
+                       "instead of the plan, the model as a pipeline of so many stages, every "
+                       "schedule beside the others")
+            ->check(CLI::Range(1, 4096))
+            ->excludes(app.get_option("--compare"));
+    const auto add = [&](const char* name, auto& value, const char* meaning) {
+        return app.add_option(name, value, meaning)->needs(stages);
+    };
+    add("--schedule", pipeline.schedule, "this schedule alone")
+        ->check(CLI::IsMember({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"}));
+    add("--chunks", pipeline.wish.chunks, "of a stage, with interleaved (default 2)")
+        ->check(CLI::Range(1, 64));
+    add("--micro-batches", pipeline.wish.micro_batches,
+        "of a step (default: the config's accumulation steps)")
+        ->check(CLI::Range(1, 65536));
+    add("--cuts", pipeline.wish.first_segments,
+        "segments at which parts begin, 3,6,9 (default: chosen by cost)")
+        ->delimiter(',');
+    add("--svg", pipeline.svg_path, "draw the schedule, or the fastest, into this file");
+    add("--simulate", pipeline.simulated_ranks,
+        "cost copies of the pipeline on up to so many ranks")
+        ->check(CLI::Range(1, 65536));
+    add("--flops-rate", pipeline.flops_per_s,
+        "FLOP/s of a rank: segments are timed by their FLOPs (default: measured here)")
+        ->check(CLI::PositiveNumber);
+    add("--link-rate", pipeline.link_bytes_per_s,
+        "bytes/s between ranks (default: transfers take no time)")
+        ->check(CLI::PositiveNumber);
+    add("--rank-memory", pipeline.memory_gib, "GiB that a rank has (default: no limit)")
+        ->check(CLI::PositiveNumber);
+}
+
+// The job is set up for the ranks of one stage: those are data-parallel.
+void take_pipeline_ranks(PlanArguments& arguments, bool ranks_given) {
+    const int stages = arguments.pipeline.wish.stages;
+    if (!ranks_given) arguments.world_size = stages;
+    const auto check = [&](const char* option, int ranks) {
+        if (ranks % stages != 0)
+            fail(ExitCode::kUsage, "{} {}: {} stages need a multiple of {} ranks", option, ranks,
+                 stages, stages);
+    };
+    check("--world-size", arguments.world_size);
+    check("--simulate", arguments.pipeline.simulated_ranks);
+    arguments.world_size /= stages;
+    arguments.pipeline.ranks_per_node = std::exchange(arguments.ranks_per_node, 0);
+    arguments.pipeline.json = arguments.json;
 }
 
 }  // namespace
@@ -183,7 +251,10 @@ int plan_main(int argc, char** argv) {
         ->check(CLI::IsMember({"shard", "cache"}));
     add_tensor_options(app, arguments);
     app.add_flag("--json", arguments.json, "for machines");
+    add_pipeline_options(app, arguments);
     if (!parse_command_line(app, {argv + 1, argv + argc})) return 0;
+    const bool pipelines = arguments.pipeline.wish.stages > 0;
+    if (pipelines) take_pipeline_ranks(arguments, app.count("--world-size") > 0);
     arguments.job.plan_only = true;
     // A plan for a GPU is made on the CPU, and refused where a run would be.
     arguments.job.open_device = [](const RunConfig& config) {
@@ -199,6 +270,10 @@ int plan_main(int argc, char** argv) {
     for (const std::string& rule : arguments.tensor_rules)
         arguments.tensor.rules.patterns.push_back(parse_tensor_rule_option(rule));
     const JobSetup setup = set_up_job(arguments.job, place);
+    if (pipelines) {
+        print_pipelines(setup, arguments.pipeline);
+        return 0;
+    }
     check_host_plans(setup, place);
     if (app.count("--tensor") > 0) {
         arguments.tensor.json = arguments.json;
@@ -210,14 +285,7 @@ int plan_main(int argc, char** argv) {
     } else if (arguments.json) {
         print_json(setup, arguments);
     } else {
-        const std::string& opaque = setup.segmented->lowered().opaque_node;
-        if (!opaque.empty())
-            fmt::print("{} needs the module itself: what it calls stays in one segment\n\n",
-                       opaque);
-        if (const std::string why = shard_text(setup); !why.empty())
-            fmt::print("dslaunch.shard auto: {}\n\n", why);
-        fmt::print("{}", plan_table(setup.plan, setup.info, setup.layout));
-        print_admission(setup, arguments);
+        print_plan(setup, arguments);
     }
     return 0;
 }

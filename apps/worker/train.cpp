@@ -26,7 +26,6 @@
 #include "runtime/data/batch_loader.h"
 #include "runtime/evaluator.h"
 #include "runtime/heartbeat.h"
-#include "runtime/lending_allocator.h"
 #include "runtime/model_buffers.h"
 #include "runtime/rank_device.h"
 #include "runtime/reporter.h"
@@ -41,10 +40,12 @@
 #include "worker/final_weights.h"
 #include "worker/host_admission.h"
 #include "worker/job_clock.h"
+#include "worker/job_forecast.h"
 #include "worker/job_setup.h"
 #include "worker/job_stages.h"
 #include "worker/leftovers.h"
-#include "worker/process_tuning.h"
+#include "worker/pinning.h"
+#include "worker/process_memory.h"
 #include "worker/resume.h"
 #include "worker/roles.h"
 #include "zero/device_state.h"
@@ -146,6 +147,9 @@ class TrainRole {
                 {arguments_.output, setup_.info.trainable_numel(),
                  std::ssize(ShardOptimizer::state_names(setup_.config().optimizer))});
         if (first()) describe_run(setup_, environment_, reporter_);
+        // By all ranks, for each feels the others of its host as it will while training.
+        if (setup_.config().trace_step > 0 && !setup_.on_gpu && !setup_.place.is_pipeline())
+            rates_ = measure_job_rates(setup_, {arguments_.threads, 0});
         ArenaLayout arena(own_ranks().local_world_size());
         ZeroSlices slices;
         shards_.emplace(setup_.layout, setup_.partition.get(), setup_.plan_options.stage,
@@ -327,6 +331,10 @@ class TrainRole {
         }
         if (!arguments_.output.empty())
             parts.write_trace = [this](const std::string& json) { write_trace(json); };
+        if (rates_)
+            parts.forecast = [this](const StepPlan& plan) {
+                return forecast_step(plan, setup_, *rates_);
+            };
         parts.tokens_per_sample = setup_.data->train.tokens_per_sample();
         parts.peak_tflops = gpu_.peak_tflops;
         parts.time_is_over = job_clock(setup_.config().save.time_limit_s, start_);
@@ -505,6 +513,7 @@ class TrainRole {
     Topology place_;
     RankDevice gpu_;  // ends after everything that lies on it
     JobSetup setup_;
+    std::optional<JobRates> rates_;  // where a step is traced
     std::optional<HostAdmission> admission_;
     std::optional<ShardMap> shards_;
     std::optional<OffloadFile> offload_;

@@ -14,6 +14,7 @@
 #include "base/memory_shortage.h"
 #include "graph/compute_context.h"
 #include "graph/device_rewrite.h"
+#include "graph/kept_buffers.h"
 #include "graph/precision.h"
 #include "graph/tensor_meter.h"
 #include "graph/torch_reason.h"
@@ -353,13 +354,8 @@ ModelInfo measure(const SegmentedModel& segmented, const std::vector<IValue>& ar
     Boundary batch;
     batch.values = arguments;
     info.batch_bytes = Bytes{batch.bytes()};
-    std::vector<at::Tensor> before;
-    for (const ModelBuffer& buffer : segmented.model().buffers())
-        before.push_back(buffer.tensor.clone());
+    const KeptBuffers buffers(segmented.model());
     trace_segments(segmented, segmented.first_inputs(arguments), split_backward, info);
-    const at::NoGradGuard no_grad;
-    for (size_t b = 0; b < before.size(); ++b)
-        segmented.model().buffers()[b].tensor.copy_(before[b]);
     return info;
 }
 

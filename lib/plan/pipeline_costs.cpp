@@ -44,7 +44,10 @@ SegmentCost segment_cost(const ModelInfo& model, size_t index, const StepPlanOpt
     } else {
         cost.activations += segment.activation_bytes;
     }
-    cost.kept_for_weight = inputs + segment.activation_bytes;
+    // The boundary's tensors live on as what the first weight gradient multiplies.
+    const bool measured = segment.weight_half_bytes.value > 0;
+    cost.kept_for_weight =
+        inputs + (measured ? segment.weight_half_bytes : segment.activation_bytes);
     return cost;
 }
 

@@ -26,8 +26,7 @@ struct SegmentTimes {
 // what each holds of a parameter. The caller fills in schedule, shape, limit and link.
 // Activations are what autograd keeps and the live values before a segment; where OPTIONS ask for
 // recompute, those alone, and a backward takes a forward more and what that keeps. Between the two
-// halves of a backward as much is kept as before it: nobody knows yet which part of it the weights
-// need.
+// halves of a backward lives what MODEL has measured of it; where it has not, as much as before it.
 [[nodiscard]] StageRequest make_stage_request(const ModelInfo& model,
                                               const StepPlanOptions& options,
                                               const std::vector<SegmentTimes>& times);

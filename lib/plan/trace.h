@@ -17,8 +17,11 @@ struct InstructionSpan {
     Duration end{0};
 };
 
-// SPANS: of the plan's instructions, in their order. Times in the trace are microseconds.
+// SPANS: of the plan's instructions, in their order. PREDICTED: of the same instructions, as
+// step_forecast.h gives them; not empty, it is a second group of tracks beside the measured one.
+// Times in the trace are microseconds.
 [[nodiscard]] std::string trace_json(const StepPlan& plan, const ModelInfo& model,
-                                     std::span<const InstructionSpan> spans);
+                                     std::span<const InstructionSpan> spans,
+                                     std::span<const InstructionSpan> predicted = {});
 
 }  // namespace dslaunch

@@ -222,8 +222,7 @@ TrainResult Trainer::run() {
         result.peak_rss = Bytes{facts.peak_rss_bytes};
         result.asked_to_end = facts.end;
         if (is_first_rank()) {
-            if (step == config.trace_step && parts_.write_trace)
-                parts_.write_trace(trace_json(*parts_.plan, *parts_.info, executor_.spans()));
+            if (step == config.trace_step && parts_.write_trace) write_trace();
             report_step(step, facts);
             if (is_logged(step)) report_progress(step, facts);
         }
@@ -242,6 +241,12 @@ TrainResult Trainer::run() {
     parts_.state->settle();
     parts_.collectives->barrier();
     return result;
+}
+
+void Trainer::write_trace() const {
+    std::vector<InstructionSpan> predicted;
+    if (parts_.forecast) predicted = parts_.forecast(*parts_.plan);
+    parts_.write_trace(trace_json(*parts_.plan, *parts_.info, executor_.spans(), predicted));
 }
 
 void Trainer::adapt_plan(int64_t step, double seconds) {

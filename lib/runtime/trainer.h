@@ -72,6 +72,8 @@ struct TrainerParts {
     std::function<DiskTraffic()> disk_traffic;  // of this rank, in all; empty: nothing is offloaded
     int64_t tokens_per_sample = 0;              // 0: samples are not tokens
     std::function<void(const std::string& json)> write_trace;  // of config.trace_step, as rank 0
+    // The same step as it was expected, for the trace; empty: nothing was.
+    std::function<std::vector<InstructionSpan>(const StepPlan& plan)> forecast;
     double peak_tflops = 0;  // of this rank's device, 0: not known
     std::function<void(Lane)> on_lane_start;
     // After a step that is not the last, on every rank: another plan for the next ones, which must
@@ -113,6 +115,7 @@ class Trainer final : private InstructionRunner {
     void run_transfer(const Instruction& instruction);
     void run_tie(const Instruction& instruction);
     [[nodiscard]] StepFacts run_step(int64_t step);
+    void write_trace() const;
     void adapt_plan(int64_t step, double seconds);
     [[nodiscard]] bool is_logged(int64_t step) const;
     void settle_loss_scale(int64_t step, StepFacts& facts);

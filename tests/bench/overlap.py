@@ -46,7 +46,8 @@ def chain(events):
 def main(path, step_ms=None):
     with open(path) as file:
         trace = json.load(file)["traceEvents"]
-    lanes = {e["tid"]: e["args"]["name"] for e in trace if e["ph"] == "M"}
+    trace = [e for e in trace if e["pid"] == 0]  # as it ran, not as predicted
+    lanes = {e["tid"]: e["args"]["name"] for e in trace if e["name"] == "thread_name"}
     events = [e for e in trace if e["ph"] == "X" and e["dur"] > 0]
     spans = defaultdict(list)
     for event in events:

@@ -146,7 +146,7 @@ TEST_CASE("the trace of a step shows its transfers beside its computing") {
     std::map<std::string, int> events;
     double end_us = 0;
     for (const Json& event : trained.trace.at("traceEvents")) {
-        if (event.at("ph") != "X") continue;
+        if (event.at("ph") != "X" || event.at("pid") != 0) continue;
         ++events[event.at("cat").get<std::string>()];
         end_us = std::max(end_us, event.at("ts").get<double>() + event.at("dur").get<double>());
         CHECK(event.at("dur").get<double>() >= 0);

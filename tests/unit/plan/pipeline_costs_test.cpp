@@ -51,6 +51,16 @@ TEST_CASE("a segment keeps what autograd keeps and its inputs, a frozen one noth
     CHECK(request.segments[1].outputs == Bytes{101});
 }
 
+TEST_CASE("between the halves of a backward a segment keeps what was measured, and its inputs") {
+    ModelInfo model = small_model();
+    model.segments[2].weight_half_bytes = Bytes{300};
+    const StageRequest request =
+        make_stage_request(model, options_of(0, 1), times_from_flops(model, 1000));
+    CHECK(request.segments[2].kept_for_weight == Bytes{300 + 101});
+    CHECK(request.segments[2].activations == Bytes{1002 + 101});
+    CHECK(request.segments[1].kept_for_weight == Bytes{1001 + 100});
+}
+
 TEST_CASE("with recompute only inputs are kept, and a backward takes a forward more") {
     const ModelInfo model = small_model();
     StepPlanOptions options = options_of(0, 1);

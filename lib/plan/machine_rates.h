@@ -1,0 +1,19 @@
+// How fast a machine does what a step does beside its segments. Filled by worker/machine_rates.h,
+// io-bench's stored rates and options; read by step_forecast.h and mesh_cost.h.
+#pragma once
+
+#include "plan/shard_choice.h"
+
+namespace dslaunch {
+
+// Of one rank, with its threads, while the other ranks of its host do the same. 0: not known, and
+// takes no time.
+struct MachineRates {
+    double update_numel_per_s = 0;  // elements that the optimizer's step updates
+    double sum_bytes_per_s = 0;     // read and written by sums and copies in memory
+    double host_bytes_per_s = 0;    // received from another rank of the host
+    double link_bytes_per_s = 0;    // received from another host
+    DiskRates disk = {};            // of a host, all its ranks together
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,241 @@
+#include "plan/step_forecast.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <tuple>
+
+#include "base/check.h"
+
+namespace dslaunch {
+namespace {
+
+double at_rate(int64_t amount, double rate) {
+    return rate > 0 ? static_cast<double>(amount) / rate : 0;
+}
+
+class InstructionTimes {
+  public:
+    InstructionTimes(const StepPlan& plan, std::span<const SegmentTimes> times,
+                     const MachineRates& rates)
+        : plan_(plan), times_(times), rates_(rates) {}
+
+    [[nodiscard]] double of(const Instruction& instruction) const {
+        switch (instruction.op) {
+            case Op::kForward:
+            case Op::kRecompute:
+                return segment(instruction).forward_s;
+            case Op::kBackward:
+                return segment(instruction).backward_input_s +
+                       segment(instruction).backward_weight_s;
+            case Op::kBackwardInput:
+                return segment(instruction).backward_input_s;
+            case Op::kBackwardWeight:
+                return segment(instruction).backward_weight_s;
+            case Op::kUpdate:
+                return at_rate(chunk_numel(instruction), rates_.update_numel_per_s);
+            case Op::kAccumulate:
+                return at_rate(3 * kFp32Bytes * chunk_numel(instruction), rates_.sum_bytes_per_s);
+            case Op::kNorm:
+                return at_rate(read_bytes(instruction), rates_.sum_bytes_per_s);
+            case Op::kReduce:
+            case Op::kGather:
+                return at_rate(2 * instruction.bytes.value, rates_.sum_bytes_per_s) +
+                       at_rate(instruction.sent.value, rates_.link_bytes_per_s);
+            case Op::kRead:
+                return at_rate(instruction.bytes.value, rates_.disk.read_bytes_per_s);
+            case Op::kWrite:
+                return at_rate(instruction.bytes.value, rates_.disk.write_bytes_per_s);
+            case Op::kSend:
+                return at_rate(instruction.bytes.value, rates_.link_bytes_per_s);
+            case Op::kLoad:
+            case Op::kAwait:
+            case Op::kRelease:
+            case Op::kClaim:
+            case Op::kPost:
+            case Op::kReceive:
+                return 0;
+        }
+        return 0;
+    }
+
+  private:
+    static constexpr int64_t kFp32Bytes = 4;
+
+    [[nodiscard]] const SegmentTimes& segment(const Instruction& instruction) const {
+        return times_[static_cast<size_t>(instruction.segment)];
+    }
+    [[nodiscard]] int64_t chunk_numel(const Instruction& instruction) const {
+        return plan_.chunks.all[static_cast<size_t>(instruction.chunk)].range.numel;
+    }
+    [[nodiscard]] int64_t read_bytes(const Instruction& instruction) const {
+        int64_t bytes = 0;
+        for (const int buffer : instruction.reads)
+            bytes += plan_.buffers[static_cast<size_t>(buffer)].bytes.value;
+        return bytes;
+    }
+
+    const StepPlan& plan_;
+    std::span<const SegmentTimes> times_;
+    const MachineRates& rates_;
+};
+
+// What is sent to other hosts takes the link longer than the processor.
+bool takes_processor(const Instruction& instruction) {
+    return instruction.lane == Lane::kCompute ||
+           (instruction.lane == Lane::kCommunication && instruction.sent.value == 0);
+}
+
+// Runs all lanes of all plans, from one end of an instruction to the next.
+class LaneRun {
+  public:
+    explicit LaneRun(std::span<const TimedPlan> plans) : plans_(plans) {
+        for (size_t p = 0; p < plans.size(); ++p) {
+            const std::vector<Instruction>& instructions = plans[p].plan->instructions;
+            DSL_CHECK(plans[p].seconds.size() == instructions.size(),
+                      "times of {} instructions, not of {}", plans[p].seconds.size(),
+                      instructions.size());
+            done_.emplace_back(instructions.size(), false);
+            spans_.emplace_back(instructions.size());
+            queues_.emplace_back();
+            running_.emplace_back();
+            for (size_t i = 0; i < instructions.size(); ++i) {
+                queues_[p][static_cast<size_t>(instructions[i].lane)].push_back(i);
+                if (instructions[i].op == Op::kSend) sends_[key_of(p, instructions[i])] = i;
+            }
+        }
+    }
+
+    std::vector<std::vector<InstructionSpan>> run() {
+        while (true) {
+            while (start_ready()) {
+            }
+            double step_s = std::numeric_limits<double>::infinity();
+            for (size_t p = 0; p < plans_.size(); ++p)
+                for (const Running& lane : running_[p])
+                    if (lane.busy) step_s = std::min(step_s, lane.left_s / speed(p, lane));
+            if (std::isinf(step_s)) break;
+            advance(step_s);
+        }
+        for (size_t p = 0; p < plans_.size(); ++p)
+            for (size_t i = 0; i < done_[p].size(); ++i)
+                DSL_CHECK(done_[p][i], "instruction {} of plan {} waits for ever", i, p);
+        return std::move(spans_);
+    }
+
+  private:
+    struct Running {
+        bool busy = false;
+        bool computes = false;
+        size_t instruction = 0;
+        double left_s = 0;  // alone on its processors
+    };
+    using TransferKey = std::tuple<size_t, bool, int>;  // who sends, what, micro step
+
+    static TransferKey key_of(size_t sender, const Instruction& instruction) {
+        return {sender, instruction.gradients, instruction.micro_step};
+    }
+
+    [[nodiscard]] bool can_start(size_t p, size_t i) const {
+        const Instruction& instruction = plans_[p].plan->instructions[i];
+        for (const int wait : instruction.waits)
+            if (!done_[p][static_cast<size_t>(wait)]) return false;
+        if (instruction.op != Op::kReceive) return true;
+        const size_t sender = instruction.gradients ? p + 1 : p - 1;
+        if (sender >= plans_.size()) return true;  // a stage alone: what it waits for is there
+        return done_[sender][sends_.at(key_of(sender, instruction))];
+    }
+
+    // Ends at once what takes no time.
+    bool start_ready() {
+        bool started = false;
+        for (size_t p = 0; p < plans_.size(); ++p)
+            for (size_t l = 0; l < kLanes; ++l) {
+                Running& lane = running_[p][l];
+                std::vector<size_t>& queue = queues_[p][l];
+                size_t& next = next_of(p, l);
+                if (lane.busy || next == queue.size() || !can_start(p, queue[next])) continue;
+                lane = {true, takes_processor(plans_[p].plan->instructions[queue[next]]),
+                        queue[next], plans_[p].seconds[queue[next]]};
+                ++next;
+                spans_[p][lane.instruction].begin = now();
+                if (lane.left_s <= 0) finish(p, lane);
+                started = true;
+            }
+        return started;
+    }
+
+    [[nodiscard]] double speed(size_t p, const Running& lane) const {
+        if (!lane.computes) return 1;
+        const auto sharing = std::ranges::count_if(
+            running_[p], [](const Running& other) { return other.busy && other.computes; });
+        return 1.0 / static_cast<double>(sharing);
+    }
+
+    void advance(double step_s) {
+        now_s_ += step_s;
+        std::vector<std::pair<size_t, Running*>> ended;
+        for (size_t p = 0; p < plans_.size(); ++p) {
+            std::array<double, kLanes> speeds{};
+            for (size_t l = 0; l < kLanes; ++l) speeds[l] = speed(p, running_[p][l]);
+            for (size_t l = 0; l < kLanes; ++l) {
+                Running& lane = running_[p][l];
+                if (!lane.busy) continue;
+                lane.left_s -= step_s * speeds[l];
+                if (lane.left_s <= kNothing * step_s) ended.emplace_back(p, &lane);
+            }
+        }
+        for (const auto& [p, lane] : ended) finish(p, *lane);
+    }
+
+    void finish(size_t p, Running& lane) {
+        lane.busy = false;
+        done_[p][lane.instruction] = true;
+        spans_[p][lane.instruction].end = now();
+    }
+
+    [[nodiscard]] Duration now() const {
+        return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(now_s_));
+    }
+    size_t& next_of(size_t p, size_t lane) { return next_[{p, lane}]; }
+
+    static constexpr double kNothing = 1e-9;  // of a time: what subtraction leaves of it
+
+    std::span<const TimedPlan> plans_;
+    std::vector<std::array<std::vector<size_t>, kLanes>> queues_;
+    std::map<std::pair<size_t, size_t>, size_t> next_;
+    std::vector<std::array<Running, kLanes>> running_;
+    std::vector<std::vector<bool>> done_;
+    std::vector<std::vector<InstructionSpan>> spans_;
+    std::map<TransferKey, size_t> sends_;
+    double now_s_ = 0;
+};
+
+}  // namespace
+
+TimedPlan time_plan(const StepPlan& plan, const ModelInfo& model,
+                    std::span<const SegmentTimes> times, const MachineRates& rates) {
+    DSL_CHECK(times.size() == model.segments.size(), "times of {} segments, not of {}",
+              times.size(), model.segments.size());
+    const InstructionTimes of(plan, times, rates);
+    TimedPlan timed;
+    timed.plan = &plan;
+    for (const Instruction& instruction : plan.instructions)
+        timed.seconds.push_back(of.of(instruction));
+    return timed;
+}
+
+std::vector<std::vector<InstructionSpan>> run_timed_plans(std::span<const TimedPlan> plans) {
+    return LaneRun(plans).run();
+}
+
+double end_of(std::span<const std::vector<InstructionSpan>> spans) {
+    Duration end{0};
+    for (const std::vector<InstructionSpan>& plan : spans)
+        for (const InstructionSpan& span : plan) end = std::max(end, span.end);
+    return std::chrono::duration<double>(end).count();
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,146 @@
+// `dslaunch plan --stages` on a real model: what it prints hangs together, and what it is asked for
+// wrongly it refuses.
+#include "base/error.h"
+#include "fixture_runs.h"
+
+namespace dslaunch::test {
+namespace {
+
+struct PlanResult {
+    int code = -1;
+    std::string out;
+    std::string err;
+};
+
+PlanResult plan(const TemporaryFolder& folder, const std::vector<std::string>& options) {
+    std::vector<std::string> command = {kLauncher,   "plan",  archive_of("gpt"),
+                                        "--context", "16",    "--segments",
+                                        "8",         "--set", "train_micro_batch_size_per_gpu=2"};
+    command.insert(command.end(), options.begin(), options.end());
+    JobProcess process(folder, command);
+    PlanResult result;
+    result.code = process.wait(60'000);
+    result.out = process.out();
+    result.err = process.err();
+    return result;
+}
+
+Json plan_json(const TemporaryFolder& folder, std::vector<std::string> options) {
+    options.push_back("--json");
+    const PlanResult result = plan(folder, options);
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    return Json::parse(result.out);
+}
+
+// Parts tile the segments, a stage is idle when it is not busy, FLOPs are the model's.
+void check_schedule_json(const Json& schedule, int64_t segments, int64_t flops, double rate) {
+    INFO(schedule.at("schedule"));
+    const auto micro_batches = schedule.at("micro_batches").get<double>();
+    const auto step_s = schedule.at("step_s").get<double>();
+    std::map<int64_t, int64_t> ends;
+    int64_t flops_sum = 0;
+    double idle_sum = 0;
+    for (const Json& stage : schedule.at("by_stage")) {
+        int64_t stage_flops = 0;
+        for (const Json& part : stage.at("parts")) {
+            ends[part.at("begin_segment")] = part.at("end_segment");
+            stage_flops += part.at("forward_flops").get<int64_t>();
+        }
+        flops_sum += stage_flops;
+        // Forward, backward for inputs and for weights take as long each.
+        const double busy_s = 3 * micro_batches * static_cast<double>(stage_flops) / rate;
+        CHECK(stage.at("idle_share").get<double>() == Approx(1 - busy_s / step_s));
+        idle_sum += stage.at("idle_share").get<double>();
+        CHECK(stage.at("activation_bytes").get<int64_t>() > 0);
+        CHECK(stage.at("state_bytes").get<int64_t>() > 0);
+    }
+    CHECK(schedule.at("idle_share").get<double>() ==
+          Approx(idle_sum / schedule.at("stages").get<double>()));
+    CHECK(flops_sum == flops);
+    int64_t end = 0;
+    while (ends.count(end) == 1) end = ends.at(end);
+    CHECK(end == segments);
+    CHECK(std::ssize(ends) ==
+          schedule.at("stages").get<int64_t>() * schedule.at("chunks").get<int64_t>());
+}
+
+}  // namespace
+
+TEST_CASE("a model is planned as a pipeline by every schedule, times from its FLOPs") {
+    const TemporaryFolder folder;
+    const Json whole = plan_json(folder, {});
+    int64_t flops = 0;
+    for (const Json& segment : whole.at("segments"))
+        flops += segment.at("forward_flops").get<int64_t>();
+    const auto segments = static_cast<int64_t>(whole.at("segments").size());
+    const Json planned =
+        plan_json(folder, {"--stages", "2", "--micro-batches", "8", "--flops-rate", "1e9"});
+    REQUIRE(planned.at("schedules").size() == 5);
+    for (const Json& schedule : planned.at("schedules")) {
+        REQUIRE(!schedule.contains("why_not"));
+        check_schedule_json(schedule, segments, flops, 1e9);
+    }
+    // Weights, gradients, Adam's moments: 16 bytes of each parameter, once on each stage that reads
+    // it.
+    int64_t states = 0;
+    for (const Json& stage : planned.at("schedules").at(0).at("by_stage"))
+        states += stage.at("state_bytes").get<int64_t>();
+    CHECK(states >= 16 * whole.at("parameters").get<int64_t>());
+    // Half of the moments with ZeRO-1 on two ranks a stage.
+    const Json sharded = plan_json(folder, {"--stages", "2", "--world-size", "4", "--flops-rate",
+                                            "1e9", "--set", "zero_optimization.stage=1"});
+    CHECK(sharded.at("copies") == 2);
+    int64_t sharded_states = 0;
+    for (const Json& stage : sharded.at("schedules").at(0).at("by_stage"))
+        sharded_states += stage.at("state_bytes").get<int64_t>();
+    CHECK(static_cast<double>(sharded_states) ==
+          Approx(0.75 * static_cast<double>(states)).epsilon(0.01));
+}
+
+TEST_CASE("a pipeline of measured segments is drawn, and weighed on a thousand ranks") {
+    const TemporaryFolder folder;
+    const std::string picture = folder.path() + "/pipeline.svg";
+    const PlanResult result =
+        plan(folder, {"--stages", "2", "--schedule", "zb-h1", "--micro-batches", "4", "--svg",
+                      picture, "--simulate", "1024", "--ranks-per-node", "8", "--world-size", "4"});
+    INFO(result.out << result.err);
+    REQUIRE(result.code == 0);
+    CHECK(result.out.find("times measured here with ") != std::string::npos);
+    CHECK(result.out.find("\n  1024    128    512 ") != std::string::npos);
+    CHECK(result.out.find("rank   host    shard pipeline\n") != std::string::npos);
+    const std::string svg = bytes_of(picture);
+    size_t works = 0;
+    for (size_t at = svg.find("<title>"); at != svg.npos; at = svg.find("<title>", at + 1)) ++works;
+    CHECK(works == 2 * 4 * 3);
+    const Json measured = plan_json(folder, {"--stages", "2", "--micro-batches", "4"});
+    CHECK(measured.at("times") == "measured");
+    for (const Json& schedule : measured.at("schedules"))
+        CHECK(schedule.at("step_s").get<double>() > 0);
+}
+
+TEST_CASE("pipelines that cannot be had are refused by what is in the way") {
+    const TemporaryFolder folder;
+    const auto refusal = [&](const std::vector<std::string>& options, int code,
+                             const std::string& why) {
+        const PlanResult result = plan(folder, options);
+        INFO(result.err);
+        CHECK(result.code == code);
+        CHECK(result.err.find(why) != std::string::npos);
+    };
+    const int usage = static_cast<int>(ExitCode::kUsage);
+    const int config = static_cast<int>(ExitCode::kConfig);
+    refusal({"--svg", "x.svg"}, usage, "--stages");
+    refusal({"--stages", "2", "--schedule", "dualpipe"}, usage, "dualpipe");
+    refusal({"--stages", "2", "--compare", "shard"}, usage, "--compare");
+    refusal({"--stages", "2", "--world-size", "3"}, usage, "a multiple of 2 ranks");
+    refusal({"--stages", "2", "--simulate", "7"}, usage, "a multiple of 2 ranks");
+    refusal({"--stages", "100", "--flops-rate", "1e9"}, config, "need 100 segments at least");
+    refusal({"--stages", "2", "--flops-rate", "1e9", "--rank-memory", "0.00001"}, config,
+            "no choice of 2 stages fits in 10.5 KiB a rank");
+    refusal({"--stages", "2", "--schedule", "1f1b", "--flops-rate", "1e9", "--cuts", "9"}, config,
+            "a part cannot begin at segment 9");
+    refusal({"--stages", "2", "--set", "dslaunch.device=cuda"}, config, "--flops-rate");
+}
+
+}  // namespace dslaunch::test

@@ -1,0 +1,188 @@
+// Forecasts of steps: closed forms for one rank, the simulator of pipelines for several stages.
+#include "plan/step_forecast.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "plan/stage_model.h"
+#include "support/catch.h"
+
+namespace dslaunch {
+
+using Json = nlohmann::json;
+
+namespace {
+
+// Layers of one parameter each, 1 << 20 elements.
+ModelInfo layers(int segments) {
+    ModelInfo model;
+    model.batch_bytes = Bytes{100};
+    for (int s = 0; s < segments; ++s) {
+        SegmentInfo segment;
+        segment.name = fmt::format("layer.{}", s);
+        segment.output_bytes = Bytes{1000};
+        segment.activation_bytes = Bytes{5000};
+        segment.parameters = {s};
+        segment.backward = true;
+        model.parameters.push_back({segment.name + ".weight", 1 << 20, 4, true});
+        model.segments.push_back(segment);
+    }
+    return model;
+}
+
+std::vector<SegmentTimes> random_times(size_t segments, unsigned seed) {
+    std::mt19937 random(seed);
+    std::uniform_real_distribution<double> seconds(0.5, 2.0);
+    std::vector<SegmentTimes> times;
+    for (size_t s = 0; s < segments; ++s)
+        times.push_back({seconds(random), seconds(random), seconds(random)});
+    return times;
+}
+
+double sum_of(const std::vector<SegmentTimes>& times) {
+    double sum = 0;
+    for (const SegmentTimes& of : times)
+        sum += of.forward_s + of.backward_input_s + of.backward_weight_s;
+    return sum;
+}
+
+StepPlan plan_of(const ModelInfo& model, const StepPlanOptions& options) {
+    return make_step_plan(model, make_flat_layout(model, {1 << 20, 1}), options);
+}
+
+double forecast(const StepPlan& plan, const ModelInfo& model,
+                const std::vector<SegmentTimes>& times, const MachineRates& rates) {
+    const std::vector<TimedPlan> timed{time_plan(plan, model, times, rates)};
+    return end_of(run_timed_plans(timed));
+}
+
+}  // namespace
+
+TEST_CASE("a step of one rank takes all of its segments, and updates share its processors") {
+    const ModelInfo model = layers(4);
+    const std::vector<SegmentTimes> times = random_times(4, 1);
+    MachineRates rates;
+    for (const bool clip : {false, true})
+        for (const int64_t micro_steps : {1, 3}) {
+            StepPlanOptions options;
+            options.accumulation_steps = micro_steps;
+            options.clip = clip;
+            options.fused_update = !clip;
+            const StepPlan plan = plan_of(model, options);
+            const double computing_s = static_cast<double>(micro_steps) * sum_of(times);
+            rates.update_numel_per_s = 0;
+            CHECK(forecast(plan, model, times, rates) == Approx(computing_s));
+            // 4 Mi elements, a second for each Mi. Lanes that share processors lose no time: with
+            // clip because nothing is beside the updates, without because something always runs.
+            rates.update_numel_per_s = 1 << 20;
+            CHECK(forecast(plan, model, times, rates) == Approx(computing_s + 4));
+        }
+}
+
+TEST_CASE("with recompute each segment of a group runs forward once more") {
+    const ModelInfo model = layers(4);
+    const std::vector<SegmentTimes> times = random_times(4, 2);
+    StepPlanOptions options;
+    options.recompute_groups = 1;
+    double forward_s = 0;
+    for (const SegmentTimes& of : times) forward_s += of.forward_s;
+    CHECK(forecast(plan_of(model, options), model, times, {}) == Approx(sum_of(times) + forward_s));
+}
+
+TEST_CASE("what crosses hosts is hidden behind the backward, but for what comes last") {
+    const ModelInfo model = layers(3);
+    const std::vector<SegmentTimes> times(3, SegmentTimes{1, 1, 1});
+    StepPlanOptions options{0, 2, 0, 1};
+    options.node_sizes = {1, 1};
+    const StepPlan plan = plan_of(model, options);
+    MachineRates rates;
+    // Half a second a bucket, less than a backward: only that of the first segment stays.
+    rates.link_bytes_per_s = static_cast<double>(plan.sent().value) / 3 / 0.5;
+    CHECK(forecast(plan, model, times, rates) == Approx(9.5));
+    // Three seconds a bucket, more than a backward: from the first backward's end on one after the
+    // other.
+    rates.link_bytes_per_s /= 6;
+    CHECK(forecast(plan, model, times, rates) == Approx(3 + 2 + 3 * 3));
+}
+
+TEST_CASE("stages forecast from their plans take what the simulator of pipelines says") {
+    constexpr int kSegments = 8;
+    const ModelInfo model = layers(kSegments);
+    const std::vector<SegmentTimes> times = random_times(kSegments, 3);
+    for (const ScheduleKind kind :
+         {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kZeroBubbleH1})
+        for (const int stages : {1, 2, 3, 4, 8})
+            for (const int micro_batches : {1, 2, 5, 8}) {
+                INFO(schedule_name(kind) << ", " << stages << " stages, " << micro_batches);
+                const PipelineSchedule schedule = make_schedule(kind, {stages, 1, micro_batches});
+                std::vector<ModelInfo> parts;
+                std::vector<StepPlan> plans;
+                std::vector<TimedPlan> timed;
+                std::vector<PartCost> costs;
+                for (int stage = 0; stage < stages; ++stage) {
+                    const SegmentRange range{kSegments * stage / stages,
+                                             kSegments * (stage + 1) / stages};
+                    parts.push_back(stage_model(model, range));
+                    StepPlanOptions options;
+                    options.accumulation_steps = micro_batches;
+                    options.stage_work =
+                        stage_work(model, range, schedule.stages[static_cast<size_t>(stage)]);
+                    plans.push_back(plan_of(parts.back(), options));
+                    PartCost cost;
+                    for (int s = range.begin; s < range.end; ++s) {
+                        const SegmentTimes& of = times[static_cast<size_t>(s)];
+                        cost.forward_s += of.forward_s;
+                        cost.backward_input_s += of.backward_input_s;
+                        cost.backward_weight_s += of.backward_weight_s;
+                    }
+                    costs.push_back(cost);
+                }
+                for (size_t stage = 0, first = 0; stage < plans.size(); ++stage) {
+                    const size_t own = parts[stage].segments.size();
+                    timed.push_back(
+                        time_plan(plans[stage], parts[stage],
+                                  std::span<const SegmentTimes>(times).subspan(first, own), {}));
+                    first += own;
+                }
+                CHECK(end_of(run_timed_plans(timed)) ==
+                      Approx(simulate_pipeline(schedule, costs).step_s));
+            }
+}
+
+TEST_CASE("a trace with a forecast has both, one under the other, instruction by instruction") {
+    const ModelInfo model = layers(2);
+    const StepPlan plan = plan_of(model, {});
+    const std::vector<TimedPlan> timed{time_plan(plan, model, random_times(2, 4), {})};
+    const std::vector<InstructionSpan> predicted = run_timed_plans(timed).front();
+    const std::vector<InstructionSpan> real(plan.instructions.size(),
+                                            {std::chrono::seconds(1), std::chrono::seconds(3)});
+    const Json trace = Json::parse(trace_json(plan, model, real, predicted));
+    std::map<int64_t, std::string> groups;
+    std::map<int64_t, std::map<int64_t, Json>> spans;  // by group and instruction
+    for (const Json& event : trace.at("traceEvents")) {
+        const auto group = event.at("pid").get<int64_t>();
+        if (event.at("name") == "process_name") groups[group] = event.at("args").at("name");
+        if (event.at("ph") == "X")
+            spans[group][event.at("args").at("instruction").get<int64_t>()] = event;
+    }
+    REQUIRE(groups == std::map<int64_t, std::string>{{0, "measured"}, {1, "predicted"}});
+    REQUIRE(spans.at(0).size() == plan.instructions.size());
+    REQUIRE(spans.at(1).size() == plan.instructions.size());
+    for (size_t i = 0; i < predicted.size(); ++i) {
+        const auto at = static_cast<int64_t>(i);
+        CHECK(spans.at(0).at(at).at("ts") == 1e6);
+        CHECK(spans.at(0).at(at).at("dur") == 2e6);
+        CHECK(spans.at(1).at(at).at("name") == spans.at(0).at(at).at("name"));
+        CHECK(spans.at(1).at(at).at("tid") == spans.at(0).at(at).at("tid"));
+        CHECK(spans.at(1).at(at).at("ts").get<double>() ==
+              Approx(to_milliseconds(predicted[i].begin) * 1e3));
+    }
+    // Without a forecast there is one group, without a name.
+    CHECK(trace_json(plan, model, real).find("process_name") == std::string::npos);
+}
+
+}  // namespace dslaunch

@@ -184,7 +184,6 @@ bool attention_rule(PlacementFlow& flow, Node& node) {
             return flow.obstruct(
                 node, operand.parameter,
                 fmt::format("dimension {} of {} is split, not the heads", operand.shard.dim, dims));
-        if (heads && i == 0) heads = operand;
         if (!heads) heads = operand;
     }
     if (!heads) {
@@ -251,6 +250,8 @@ bool cross_entropy_rule(PlacementFlow& flow, Node& node) {
     if (logits.shard.dim != 1 || dims_of(flow, node.input(0)) != 2 ||
         logits.shard.blocks.size() != 1)
         return flow.obstruct(node, logits.parameter, "its classes are not what is split");
+    if (dims_of(flow, node.input(1)) != 1)
+        return flow.obstruct(node, logits.parameter, "its targets are probabilities");
     if (!is_none(*node.input(2)))
         return flow.obstruct(node, logits.parameter, "it weighs its classes");
     if (constant_number(node, "label_smoothing") != 0)
@@ -333,6 +334,9 @@ bool norm_rule(PlacementFlow& flow, Node& node) {
 // Element by element, one or many tensors that broadcast against each other.
 bool elementwise_rule(PlacementFlow& flow, Node& node) {
     const Value* output = node.output();
+    if (!output->type()->isSubtypeOf(*c10::TensorType::get()))
+        return flow.obstruct(node, flow.input(node, 0).parameter,
+                             "there is no rule for it on lists of split tensors");
     const int64_t out_dims = dims_of(flow, output);
     const auto takes_part = [&](size_t i) { return flow.has_sizes(node.input(i)); };
     std::optional<Placement> split;

@@ -157,6 +157,8 @@ bool view_to(PlacementFlow& flow, Node& node, std::optional<size_t> index, int64
 }
 
 bool view_rule(PlacementFlow& flow, Node& node) {
+    if (node.input(1)->type()->kind() != c10::TypeKind::ListType)
+        return flow.obstruct(node, flow.input(node, 0).parameter, "makes another dtype of it");
     return view_to(flow, node, 1, 0);
 }
 

@@ -30,6 +30,8 @@ std::vector<StoredCheckpoint> checkpoints_at(FileTree& tree, const std::string& 
     std::erase_if(all, [&](const StoredCheckpoint& one) {
         return one.folder != fmt::format("{}/{}", root, name);
     });
+    // abandoned-ID-step-N, or a copy.
+    if (all.empty()) all.push_back(checkpoint_in(tree, place.step_folder));
     return all;
 }
 

@@ -62,8 +62,8 @@ void run_import(const ImportArguments& arguments) {
 void add_ckpt_import(CLI::App& ckpt) {
     CLI::App* command = ckpt.add_subcommand(
         "import",
-        "Make a checkpoint of a DeepSpeed one (ZeRO stages 1 to 3), of a .safetensors file or of a "
-        "Hugging Face folder. Nothing in it is executed");
+        "Make a checkpoint of a DeepSpeed one, of a .safetensors file or of a Hugging Face folder. "
+        "Nothing in it is executed");
     auto arguments = std::make_shared<ImportArguments>();  // shared with the callback, which
                                                            // outlives this call
     command
@@ -82,6 +82,12 @@ void add_ckpt_import(CLI::App& ckpt) {
                         "Off the front of every name, after DeepSpeed's own `module.`");
     command->add_option("--add-prefix", arguments->options.names.add,
                         "To the front of every name, as `model.` where the traced module wraps it");
+    command
+        ->add_option("--frozen", arguments->options.frozen,
+                     "DeepSpeed, stage 0 and fp32: GLOB of parameters that are not trained, where "
+                     "the file does not tell; may be repeated")
+        ->expected(1)
+        ->take_all();
     command->add_flag("--force", arguments->force, "Also where OUT has checkpoints already");
     command->add_flag("--json", arguments->json, "Print JSON");
     command->callback([arguments] { run_import(*arguments); });

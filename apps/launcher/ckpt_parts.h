@@ -23,7 +23,8 @@ void add_ckpt_diff(CLI::App& ckpt, int& exit_code);
 void add_ckpt_export(CLI::App& ckpt, const BecomeWorker& become_worker);
 void add_ckpt_import(CLI::App& ckpt);
 
-// The checkpoints that PATH names, newest first: one, or all below a folder. Empty where there are
+// The checkpoints that PATH names, newest first: one, whatever its folder is called, or all below a
+// folder. Empty where there are
 // none. Throws Error{kCheckpoint} when PATH is no folder.
 [[nodiscard]] std::vector<StoredCheckpoint> checkpoints_at(FileTree& tree, const std::string& path);
 

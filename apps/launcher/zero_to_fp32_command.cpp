@@ -1,12 +1,9 @@
 // dslaunch zero_to_fp32, also by the name zero_to_fp32.py: what DeepSpeed's script of that name
 // does, for its checkpoints and ours. Flags, defaults and names of files are the script's.
 #include <fmt/core.h>
-#include <unistd.h>
 
 #include <cstdio>
-#include <filesystem>
 #include <memory>
-#include <utility>
 
 #include "base/error.h"
 #include "base/log.h"
@@ -14,6 +11,7 @@
 #include "launcher/ckpt_parts.h"
 #include "storage/checkpoint/checkpoint_reader.h"
 #include "storage/export/weight_export.h"
+#include "storage/foreign/deepspeed_source.h"
 #include "storage/foreign/import.h"
 
 namespace dslaunch {
@@ -27,32 +25,18 @@ struct ZeroToFp32Arguments {
     bool force = false;
 };
 
-// A folder for a while, gone with the object.
-class PassingFolder {
-  public:
-    explicit PassingFolder(std::string path) : path_(std::move(path)) {}
-    PassingFolder(const PassingFolder&) = delete;
-    PassingFolder& operator=(const PassingFolder&) = delete;
-    ~PassingFolder() {
-        std::error_code ignored;
-        std::filesystem::remove_all(path_, ignored);
-    }
-    [[nodiscard]] const std::string& path() const { return path_; }
-
-  private:
-    std::string path_;
-};
-
-// A DeepSpeed checkpoint in our format, in ROOT; the step's folder.
-std::string import_into(FileTree& tree, const std::string& root,
-                        const ZeroToFp32Arguments& arguments) {
-    const ImportReport report =
-        import_checkpoint(tree, {arguments.checkpoint_dir, arguments.tag, {}, root});
+std::unique_ptr<TensorSource> open_deepspeed(const ZeroToFp32Arguments& arguments) {
+    const auto format = arguments.tag.empty() ? detect_foreign_format(arguments.checkpoint_dir)
+                                              : ForeignFormat::kDeepSpeed;
+    if (format != ForeignFormat::kDeepSpeed)
+        fail(ExitCode::kInput, "{}: is {}, and no checkpoint of DeepSpeed or of ours",
+             printable(arguments.checkpoint_dir), foreign_format_name(format));
+    auto source = std::make_unique<DeepSpeedSource>(arguments.checkpoint_dir, arguments.tag);
     fmt::print(stderr, "dslaunch: {}: {}\n", printable(arguments.checkpoint_dir),
-               printable(report.writer));
-    for (const std::string& note : report.notes)
+               printable(source->writer()));
+    for (const std::string& note : source->notes())
         fmt::print(stderr, "dslaunch: note: {}\n", printable(note));
-    return report.folder;
+    return source;
 }
 
 std::string tagged(FileTree& tree, const ZeroToFp32Arguments& arguments) {
@@ -80,11 +64,9 @@ void convert(const ZeroToFp32Arguments& arguments) {
                    "dslaunch: model.safetensors is written, not pytorch_model.bin: no pickle is; "
                    "transformers and safetensors.torch.load_file read it\n");
     const std::unique_ptr<FileTree> tree = make_disk_tree();
-    const PassingFolder passing(
-        fmt::format("{}/.zero_to_fp32-{}", arguments.output_dir, ::getpid()));
-    const bool ours = holds_checkpoints(*tree, arguments.checkpoint_dir);
-    const auto source = open_checkpoint(
-        *tree, ours ? tagged(*tree, arguments) : import_into(*tree, passing.path(), arguments));
+    const auto source = holds_checkpoints(*tree, arguments.checkpoint_dir)
+                            ? open_checkpoint(*tree, tagged(*tree, arguments))
+                            : open_deepspeed(arguments);
     tell_exported(*source, export_weights(*source, options));
 }
 

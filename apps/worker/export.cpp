@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "graph/model.h"
 #include "graph/models/archive.h"
+#include "graph/precision.h"
 #include "storage/export/row_major.h"
 #include "storage/export/tensor_source.h"
 #include "worker/roles.h"
@@ -33,33 +34,6 @@ void declare(CLI::App& app, ExportArguments& arguments) {
     app.add_option("--out", arguments.out, "archive to write")->required();
     app.add_flag("--force", arguments.force, "replace what is there");
     app.add_flag("--json", arguments.json, "print JSON");
-}
-
-at::ScalarType scalar_of(DType dtype) {
-    switch (dtype) {
-        case DType::kBool:
-            return at::kBool;
-        case DType::kU8:
-            return at::kByte;
-        case DType::kI8:
-            return at::kChar;
-        case DType::kI16:
-            return at::kShort;
-        case DType::kF16:
-            return at::kHalf;
-        case DType::kBF16:
-            return at::kBFloat16;
-        case DType::kI32:
-            return at::kInt;
-        case DType::kF32:
-            return at::kFloat;
-        case DType::kF64:
-            return at::kDouble;
-        case DType::kI64:
-            return at::kLong;
-        default:
-            fail(ExitCode::kInput, "{}: TorchScript has no tensors of it", dtype_name(dtype));
-    }
 }
 
 // A tensor of the archive, to be filled.
@@ -119,7 +93,7 @@ std::vector<int> match(const TensorSource& source, const std::vector<Wanted>& wa
 void fill(at::Tensor tensor, const TensorSource& source, int index) {
     const at::NoGradGuard no_grad;
     const CheckpointTensor& from = source.tensors()[static_cast<size_t>(index)];
-    const at::Tensor rows = at::empty(from.shape, scalar_of(from.dtype));
+    const at::Tensor rows = at::empty(from.shape, scalar_type_of(from.dtype));
     auto* next = static_cast<std::byte*>(rows.mutable_data_ptr());
     const auto put = [&](std::span<const std::byte> part) {
         std::memcpy(next, part.data(), part.size());

@@ -6,6 +6,7 @@
 
 #include "plan/memory_choice.h"
 #include "runtime/comm/arena.h"
+#include "storage/checkpoint/disk_sink.h"
 #include "zero/zero_state.h"
 
 namespace dslaunch {
@@ -90,15 +91,27 @@ std::optional<HostNeed> need_with(const JobSetup& setup, const Topology& place,
     return need_of_host(other, place, program);
 }
 
+// The buffers of a rank's two files of a checkpoint, its part of the weights and of the states.
+Bytes saving_memory(const JobSetup& setup, const Topology& place) {
+    int64_t numel = 0;
+    for (const ParameterInfo& parameter : setup.info.parameters)
+        if (parameter.trainable) numel += parameter.numel;
+    const int64_t bytes = (numel / place.world_size() + 1) * static_cast<int64_t>(sizeof(float));
+    return DiskSink::memory(Bytes{bytes}) +
+           DiskSink::memory(Bytes{bytes * setup.plan_options.optimizer_states});
+}
+
 }  // namespace
 
-HostAdmission admit_host(const JobSetup& setup, const Topology& place, int processes) {
+HostAdmission admit_host(const JobSetup& setup, const Topology& place,
+                         const AdmissionOptions& options) {
     ::malloc_trim(0);  // what the trial run has let go of is no part of the program
-    const ProgramMemory program = read_program_memory();
+    ProgramMemory program = read_program_memory();
+    if (options.saves) program.own += saving_memory(setup, place);
     ChoiceSearch search;
     search.from = choice_of(setup.config());
     search.segments = static_cast<int64_t>(setup.info.segments.size());
-    search.limits = {read_memory_state(), processes,
+    search.limits = {read_memory_state(), options.processes,
                      read_disk_room(setup.config().offload.nvme_paths)};
     search.need_of = [&](const MemoryChoice& choice) {
         return need_with(setup, place, program, choice);

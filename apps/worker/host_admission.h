@@ -11,7 +11,7 @@
 namespace dslaunch {
 
 struct HostAdmission {
-    ProgramMemory program;  // as it was before anything of the plan was taken
+    ProgramMemory program;  // as it was before anything of the plan was taken, and saving
     HostNeed need;
     std::vector<TierVerdict> verdicts;
     std::string advice;  // where something does not fit
@@ -21,9 +21,15 @@ struct HostAdmission {
 [[nodiscard]] HostNeed need_of_host(const JobSetup& setup, const Topology& place,
                                     const ProgramMemory& program);
 
-// Of PLACE's host. PROCESSES: how many like this one hold their memory already and are ranks of the
-// job, or stand for one. REQUIRES: not for a GPU. Throws Error{kDisk} for a folder of nvme_path
-// that is not there.
-[[nodiscard]] HostAdmission admit_host(const JobSetup& setup, const Topology& place, int processes);
+struct AdmissionOptions {
+    int processes = 1;  // like this one that hold their memory already and are ranks of the job, or
+                        // stand for one
+    bool saves = true;  // checkpoints, which takes buffers
+};
+
+// Of PLACE's host. REQUIRES: not for a GPU. Throws Error{kDisk} for a folder of nvme_path that is
+// not there.
+[[nodiscard]] HostAdmission admit_host(const JobSetup& setup, const Topology& place,
+                                       const AdmissionOptions& options);
 
 }  // namespace dslaunch

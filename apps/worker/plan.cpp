@@ -85,7 +85,7 @@ void print_shards(const JobSetup& setup, const PlanArguments& arguments) {
 
 // A job on hosts like this machine, as a run would be admitted to it.
 HostAdmission admit_here(const JobSetup& setup, const PlanArguments& arguments) {
-    return admit_host(setup, place_of(arguments, 0), /*processes=*/1);
+    return admit_host(setup, place_of(arguments, 0), {});
 }
 
 void print_admission(const JobSetup& setup, const PlanArguments& arguments) {

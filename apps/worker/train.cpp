@@ -217,7 +217,7 @@ class TrainRole {
     // What the host's ranks are about to take, and whether it is there.
     void check_room_for_job() {
         if (setup_.on_gpu) return;
-        admission_ = admit_host(setup_, place_, place_.local_world_size());
+        admission_ = admit_host(setup_, place_, {place_.local_world_size(), saves()});
         const HostAdmission& host = *admission_;
         if (first()) log_info("admission", "\n{}", admission_table(host.need, host.verdicts));
         require_admission(host.need, host.verdicts, host.advice);

@@ -214,8 +214,8 @@ std::vector<at::Tensor> tensors_of(const Model& model) {
 // The most that a segment's backward takes, found by running one of each sort.
 class BackwardTrials {
   public:
-    BackwardTrials(const SegmentedModel& segmented, TensorMeter& meter)
-        : segmented_(segmented), meter_(meter) {}
+    BackwardTrials(const SegmentedModel& segmented, TensorMeter& meter, bool split)
+        : segmented_(segmented), meter_(meter), split_(split) {}
 
     // Fills what INFO has not yet of segment INDEX, after the forward of INPUTS that gave BOUNDARY.
     // BEFORE: what lived on the meter before that. Throws Error{kInput}.
@@ -225,21 +225,38 @@ class BackwardTrials {
         if (fresh) found->second = run(index, info, std::move(boundary), inputs, before);
         info.backward_peak = found->second.peak;
         info.backward_blocks = found->second.blocks;
+        info.weight_half_bytes = found->second.weight_half;
     }
 
   private:
     struct Peak {
         Bytes peak;
         Bytes blocks;
+        Bytes weight_half;
     };
+
+    // All that was made since BEFORE and is still there.
+    [[nodiscard]] Bytes live_since(const TensorMeter::Counts& before) const {
+        const TensorMeter::Counts now = meter_.live();
+        return Bytes{now.small_bytes - before.small_bytes + now.large_bytes - before.large_bytes};
+    }
 
     Peak run(size_t index, const SegmentInfo& info, Boundary boundary,
              const std::vector<IValue>& inputs, const TensorMeter::Counts& before) {
         const int64_t kept = meter_.live().large_bytes;
+        Bytes weight_half;
         meter_.restart_peak();
         try {
-            trial_backward(segmented_.model(), info.parameters, std::move(boundary),
-                           index + 1 == segmented_.segments().size(), inputs);
+            TrialBackward trial{segmented_.model(),
+                                info.parameters,
+                                index + 1 == segmented_.segments().size(),
+                                inputs,
+                                {}};
+            if (split_)
+                trial.between = [&](Bytes gradients) {
+                    weight_half = live_since(before) - gradients;
+                };
+            trial.run(std::move(boundary));
         } catch (const std::exception& error) {
             if (is_memory_shortage(error))
                 fail(ExitCode::kSetup, "the backward of segment {} ({}): {}", index, info.name,
@@ -248,7 +265,7 @@ class BackwardTrials {
                  torch_reason(error.what()));
         }
         return {Bytes{meter_.peak().small_bytes - before.small_bytes + kept - before.large_bytes},
-                Bytes{meter_.peak().large_bytes - kept}};
+                Bytes{meter_.peak().large_bytes - kept}, weight_half};
     }
 
     // Segments that agree in this do the same. (Equal layers share one Code.)
@@ -278,14 +295,16 @@ class BackwardTrials {
 
     const SegmentedModel& segmented_;
     TensorMeter& meter_;
+    bool split_;
     std::map<Sort, Peak> peaks_;
 };
 
-void trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs, ModelInfo& info) {
+void trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs, bool split,
+                    ModelInfo& info) {
     const c10::Device device = device_of(segmented.model());
     TensorMeter meter;
     OperatorTrace trace;
-    BackwardTrials backwards(segmented, meter);
+    BackwardTrials backwards(segmented, meter, split);
     for (const at::Tensor& tensor : tensors_of(segmented.model())) trace.ignore(tensor);
     for (size_t s = 0; s < info.segments.size(); ++s) {
         SegmentInfo& segment = info.segments[s];
@@ -327,7 +346,8 @@ void trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs,
 
 }  // namespace
 
-ModelInfo measure(const SegmentedModel& segmented, const std::vector<IValue>& arguments) {
+ModelInfo measure(const SegmentedModel& segmented, const std::vector<IValue>& arguments,
+                  bool split_backward) {
     const ComputeContext context(true, segmented.lowered().compute_dtype);
     ModelInfo info = describe_parameters(segmented);
     Boundary batch;
@@ -336,7 +356,7 @@ ModelInfo measure(const SegmentedModel& segmented, const std::vector<IValue>& ar
     std::vector<at::Tensor> before;
     for (const ModelBuffer& buffer : segmented.model().buffers())
         before.push_back(buffer.tensor.clone());
-    trace_segments(segmented, segmented.first_inputs(arguments), info);
+    trace_segments(segmented, segmented.first_inputs(arguments), split_backward, info);
     const at::NoGradGuard no_grad;
     for (size_t b = 0; b < before.size(); ++b)
         segmented.model().buffers()[b].tensor.copy_(before[b]);

@@ -15,7 +15,9 @@ namespace dslaunch {
 // fails.
 // (LibTorch's meta device would do without memory and arithmetic, but half of the operators have
 // their meta kernels in Python only.)
+// SPLIT_BACKWARD: backwards are run in two halves, and what is kept between them is measured too.
 [[nodiscard]] ModelInfo measure(const SegmentedModel& model,
-                                const std::vector<c10::IValue>& arguments);
+                                const std::vector<c10::IValue>& arguments,
+                                bool split_backward = false);
 
 }  // namespace dslaunch

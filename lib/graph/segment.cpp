@@ -125,29 +125,64 @@ Boundary SegmentedModel::forward(size_t index, const std::vector<IValue>& inputs
     return make_boundary(std::move(stack), lenders);
 }
 
-void SegmentedModel::backward(Boundary& boundary) {
-    std::vector<at::Tensor> roots;
+namespace {
+
+struct Roots {
+    std::vector<at::Tensor> tensors;
     std::vector<at::Tensor> gradients;
+};
+
+// Where the backward of BOUNDARY begins; what else it holds is let go of.
+Roots take_roots(Boundary& boundary) {
+    Roots roots;
     for (size_t i = 0; i < boundary.producers.size(); ++i) {
         if (!boundary.leaves[i].grad().defined()) continue;
-        roots.push_back(std::move(boundary.producers[i]));
-        gradients.push_back(boundary.leaves[i].grad());
+        roots.tensors.push_back(std::move(boundary.producers[i]));
+        roots.gradients.push_back(boundary.leaves[i].grad());
         boundary.leaves[i].mutable_grad().reset();
     }
     boundary = {};
-    const BackwardContext context;
-    if (!roots.empty()) torch::autograd::backward(roots, gradients);
+    return roots;
 }
 
-void SegmentedModel::backward_loss(Boundary& boundary, double scale) {
+Roots take_loss(Boundary& boundary, double scale) {
     if (boundary.producers.empty())
         fail(ExitCode::kInput,
              "the loss does not depend on any trainable parameter: nothing can be trained");
     // Only the loss is a root: the states behind it are values, not results.
     at::Tensor loss = boundary.producers.front();
     boundary = {};
+    return {{loss}, {at::full_like(loss, scale)}};
+}
+
+void run_backward(const Roots& roots) {
     const BackwardContext context;
-    torch::autograd::backward({loss}, {at::full_like(loss, scale)});
+    if (!roots.tensors.empty()) torch::autograd::backward(roots.tensors, roots.gradients);
+}
+
+WeightHalf run_first_half(const Roots& roots, const std::vector<at::Tensor>& leaves) {
+    const BackwardContext context;
+    return backward_inputs(roots.tensors, roots.gradients, leaves);
+}
+
+}  // namespace
+
+void SegmentedModel::backward(Boundary& boundary) {
+    run_backward(take_roots(boundary));
+}
+
+void SegmentedModel::backward_loss(Boundary& boundary, double scale) {
+    run_backward(take_loss(boundary, scale));
+}
+
+WeightHalf SegmentedModel::backward_inputs(Boundary& boundary,
+                                           const std::vector<at::Tensor>& leaves) {
+    return run_first_half(take_roots(boundary), leaves);
+}
+
+WeightHalf SegmentedModel::backward_loss_inputs(Boundary& boundary, double scale,
+                                                const std::vector<at::Tensor>& leaves) {
+    return run_first_half(take_loss(boundary, scale), leaves);
 }
 
 const at::Tensor& loss_tensor(const Boundary& last) {

@@ -14,6 +14,7 @@
 #include "graph/draws.h"
 #include "graph/live_values.h"
 #include "graph/lower.h"
+#include "graph/split_backward.h"
 
 namespace dslaunch {
 
@@ -66,6 +67,11 @@ class SegmentedModel {
     static void backward(Boundary& boundary);
     // The same for the last segment: the loss with root gradient SCALE.
     static void backward_loss(Boundary& boundary, double scale);
+    // The first half of either: LEAVES are the segment's inputs that want gradients.
+    [[nodiscard]] static WeightHalf backward_inputs(Boundary& boundary,
+                                                    const std::vector<at::Tensor>& leaves);
+    [[nodiscard]] static WeightHalf backward_loss_inputs(Boundary& boundary, double scale,
+                                                         const std::vector<at::Tensor>& leaves);
 
   private:
     SegmentedModel(Model& model, LoweredGraph lowered)

@@ -4,7 +4,10 @@
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
 #include <memory>
+
+#include "graph/compute_context.h"
 
 namespace dslaunch {
 
@@ -38,23 +41,42 @@ class HookScope {
     std::vector<at::Tensor> hooked_;
 };
 
-}  // namespace
-
-void trial_backward(const Model& model, std::span<const int> parameters, Boundary boundary,
-                    bool last, const std::vector<c10::IValue>& inputs) {
-    const HookScope hooks(model, parameters);
-    if (last) {
-        SegmentedModel::backward_loss(boundary, 0);
-    } else {
-        for (const at::Tensor& leaf : boundary.leaves) leaf.mutable_grad() = at::zeros_like(leaf);
-        SegmentedModel::backward(boundary);
-    }
-    for (const c10::IValue& input : inputs) {
-        static_cast<void>(map_tensors(input, [](const at::Tensor& tensor) {
-            if (tensor.is_leaf()) tensor.mutable_grad().reset();
+// Those that want gradients, each once.
+std::vector<at::Tensor> leaves_in(const std::vector<c10::IValue>& inputs) {
+    std::vector<at::Tensor> leaves;
+    for (const c10::IValue& input : inputs)
+        static_cast<void>(map_tensors(input, [&](const at::Tensor& tensor) {
+            const bool again = std::ranges::any_of(
+                leaves, [&](const at::Tensor& leaf) { return leaf.is_same(tensor); });
+            if (tensor.requires_grad() && !again) leaves.push_back(tensor);
             return tensor;
         }));
+    return leaves;
+}
+
+}  // namespace
+
+void TrialBackward::run(Boundary boundary) const {
+    const HookScope hooks(model, parameters);
+    const std::vector<at::Tensor> leaves = leaves_in(inputs);
+    if (!last)
+        for (const at::Tensor& leaf : boundary.leaves) leaf.mutable_grad() = at::zeros_like(leaf);
+    if (between) {
+        WeightHalf half = last ? SegmentedModel::backward_loss_inputs(boundary, 0, leaves)
+                               : SegmentedModel::backward_inputs(boundary, leaves);
+        Bytes gradients;
+        for (const at::Tensor& leaf : leaves)
+            if (leaf.grad().defined())
+                gradients += Bytes{static_cast<int64_t>(leaf.grad().nbytes())};
+        between(gradients);
+        const BackwardContext context;
+        half.run();
+    } else if (last) {
+        SegmentedModel::backward_loss(boundary, 0);
+    } else {
+        SegmentedModel::backward(boundary);
     }
+    for (const at::Tensor& leaf : leaves) leaf.mutable_grad().reset();
 }
 
 }  // namespace dslaunch

@@ -2,16 +2,28 @@
 // of no value. Stands beside measure.h.
 #pragma once
 
+#include <functional>
 #include <span>
+#include <vector>
 
+#include "base/bytes.h"
 #include "graph/segment.h"
 
 namespace dslaunch {
 
-// Backward of BOUNDARY, which came out of a segment of MODEL that reads PARAMETERS, with gradients
-// of zero for its leaves; LAST: it ends in the loss. As in a run, the gradient of a parameter is
-// let go of as soon as it is complete; those of the segment's INPUTS are kept until the end.
-void trial_backward(const Model& model, std::span<const int> parameters, Boundary boundary,
-                    bool last, const std::vector<c10::IValue>& inputs);
+struct TrialBackward {
+    const Model& model;
+    std::span<const int> parameters;  // that the segment reads
+    bool last = false;                // it ends in the loss
+    const std::vector<c10::IValue>& inputs;
+    // Not empty: the backward runs in two halves, and this is called between them, with the bytes
+    // of the inputs' gradients.
+    std::function<void(Bytes gradients)> between;
+
+    // Backward of BOUNDARY, which came out of the segment, with gradients of zero for its leaves.
+    // As in a run, the gradient of a parameter is let go of as soon as it is complete; those of the
+    // inputs are kept until the end.
+    void run(Boundary boundary) const;
+};
 
 }  // namespace dslaunch

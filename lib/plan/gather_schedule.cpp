@@ -21,6 +21,20 @@ std::vector<int> compute_positions(const ModelInfo& model, std::span<const Recom
     return positions;
 }
 
+std::vector<std::vector<int>> buckets_of_segments(const ModelInfo& model,
+                                                  const FlatLayout& layout) {
+    std::vector<std::vector<int>> buckets;
+    for (const SegmentInfo& segment : model.segments) {
+        std::set<int> found;
+        for (const int parameter : segment.parameters) {
+            const int slice = layout.slice_of(parameter);
+            if (slice >= 0) found.insert(layout.bucket_of(slice));
+        }
+        buckets.emplace_back(found.begin(), found.end());
+    }
+    return buckets;
+}
+
 namespace {
 
 class Scheduler {
@@ -173,6 +187,34 @@ GatherSchedule make_gather_schedule(const FlatLayout& layout,
                                     std::span<const std::vector<int>> buckets_of,
                                     std::span<const int> positions, const GatherLimits& limits) {
     return Scheduler(layout, buckets_of, positions, limits).make();
+}
+
+StepGathers make_step_gathers(const ModelInfo& model, const FlatLayout& layout,
+                              std::span<const std::vector<int>> buckets_of,
+                              std::span<const RecomputeGroup> groups,
+                              const StepPlanOptions& options) {
+    StepGathers gathers;
+    const auto schedule = [&](std::span<const int> positions) {
+        GatherSchedule made = make_gather_schedule(layout, buckets_of, positions, options.gather);
+        std::vector<int64_t>& slots = gathers.slot_numel;
+        slots.resize(std::max(slots.size(), made.slot_numel.size()), 0);
+        for (size_t k = 0; k < made.slot_numel.size(); ++k)
+            slots[k] = std::max(slots[k], made.slot_numel[k]);
+        return made;
+    };
+    const std::vector<int> positions = compute_positions(model, groups);
+    const std::span<const int> all(positions);
+    if (!options.stage_work.in_pipeline()) {
+        gathers.forward = schedule(all);
+        return gathers;
+    }
+    gathers.forward = schedule(all.first(model.segments.size()));
+    gathers.backward = schedule(all.subspan(model.segments.size()));
+    std::vector<int> weights;
+    for (int s = static_cast<int>(model.segments.size()); s-- > 0;)
+        if (model.segments[static_cast<size_t>(s)].backward) weights.push_back(s);
+    gathers.weight = schedule(weights);
+    return gathers;
 }
 
 }  // namespace dslaunch

@@ -19,6 +19,10 @@ namespace dslaunch {
 [[nodiscard]] std::vector<int> compute_positions(const ModelInfo& model,
                                                  std::span<const RecomputeGroup> groups);
 
+// Buckets that hold parameters of each segment, each once, in order.
+[[nodiscard]] std::vector<std::vector<int>> buckets_of_segments(const ModelInfo& model,
+                                                                const FlatLayout& layout);
+
 struct GatherUse {
     int bucket = 0;
     int issue = 0;  // put on the communication lane before this position
@@ -41,5 +45,18 @@ struct GatherSchedule {
                                                   std::span<const std::vector<int>> buckets_of,
                                                   std::span<const int> positions,
                                                   const GatherLimits& limits);
+
+// The gathers of a step. Without a pipeline a micro step is one schedule, FORWARD; in a pipeline
+// each work is one of its own: nothing is kept until the next, which may be another micro step's.
+struct StepGathers {
+    GatherSchedule forward;
+    GatherSchedule backward;
+    GatherSchedule weight;  // the second halves of backwards
+    std::vector<int64_t> slot_numel;
+};
+[[nodiscard]] StepGathers make_step_gathers(const ModelInfo& model, const FlatLayout& layout,
+                                            std::span<const std::vector<int>> buckets_of,
+                                            std::span<const RecomputeGroup> groups,
+                                            const StepPlanOptions& options);
 
 }  // namespace dslaunch

@@ -169,7 +169,7 @@ class Checker {
                 const bool writes = std::find(later.writes.begin(), later.writes.end(), memory) !=
                                     later.writes.end();
                 if (writes && later.op == Op::kClaim) break;
-                if (writes && later.op == Op::kBackward)
+                if (writes && (later.op == Op::kBackward || later.op == Op::kBackwardWeight))
                     problems_.push_back(fmt::format("{} adds to a bucket after {}", label(plan_, j),
                                                     label(plan_, i)));
             }
@@ -275,7 +275,7 @@ class Checker {
 // Runs the plans of one host's ranks with every duration zero.
 class Rehearsal {
   public:
-    explicit Rehearsal(std::span<const StepPlan> plans) : plans_(plans) {
+    Rehearsal(std::span<const StepPlan> plans, size_t ranks) : plans_(plans), ranks_(ranks) {
         for (const StepPlan& plan : plans) {
             std::vector<std::vector<size_t>> lanes(kLanes);
             for (size_t i = 0; i < plan.instructions.size(); ++i)
@@ -321,27 +321,54 @@ class Rehearsal {
             if (!done_[r][static_cast<size_t>(wait)]) return false;
         switch (instruction.op) {
             case Op::kClaim:
-                return memory_is_free(i);
+                return memory_is_free(r, i);
             case Op::kGather:
-                return all_at(i);
+                return all_at(r, i);
             case Op::kReduce:
-                return all_done(Op::kPost, instruction);
+                return all_done(r, Op::kPost, instruction);
             case Op::kAccumulate:
                 return !begins_bucket(plans_[r], instruction) ||
-                       all_done(has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction);
+                       all_done(r, has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction);
             case Op::kNorm:
                 return all_reduced();
             case Op::kUpdate:
                 return has(r, Op::kNorm) || !begins_bucket(plans_[r], instruction) ||
-                       all_done(has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction);
+                       all_done(r, has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction);
+            case Op::kSend:
+            case Op::kReceive:
+                return is_met(r, instruction);
             default:
                 return true;
         }
     }
 
+    // The first rank of the stage of R.
+    [[nodiscard]] size_t stage_begin(size_t r) const { return r / ranks_ * ranks_; }
+
+    // Nothing is buffered: a Send ends with its Receive, which waits for nothing but it.
+    bool is_met(size_t r, const Instruction& instruction) const {
+        const bool sends = instruction.op == Op::kSend;
+        const bool down = instruction.gradients != sends;
+        if (down ? r + ranks_ >= plans_.size() : r < ranks_) return false;
+        const size_t other = down ? r + ranks_ : r - ranks_;
+        const Lane back = sends ? Lane::kReceiveBack : Lane::kSendBack;
+        const Lane forth = sends ? Lane::kReceive : Lane::kSend;
+        const auto lane = static_cast<size_t>(instruction.gradients ? back : forth);
+        for (size_t i = 0; i < plans_[other].instructions.size(); ++i) {
+            const Instruction& end = plans_[other].instructions[i];
+            if (static_cast<size_t>(end.lane) != lane || end.micro_step != instruction.micro_step)
+                continue;
+            if (done_[other][i]) return true;
+            if (lanes_[other][lane][next_[other][lane]] != i) return false;
+            return std::ranges::all_of(
+                end.waits, [&](int wait) { return done_[other][static_cast<size_t>(wait)]; });
+        }
+        return false;
+    }
+
     // Whether every rank has read what the memory of a Claim held before.
-    bool memory_is_free(size_t claim) const {
-        for (size_t r = 0; r < plans_.size(); ++r) {
+    bool memory_is_free(size_t of, size_t claim) const {
+        for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
             const std::vector<Instruction>& instructions = plans_[r].instructions;
             const int memory = instructions[claim].writes.front();
             for (size_t i = 0; i < claim; ++i) {
@@ -356,9 +383,9 @@ class Rehearsal {
     }
 
     // A gather ends once every rank has begun it.
-    bool all_at(size_t gather) const {
+    bool all_at(size_t of, size_t gather) const {
         const auto lane = static_cast<size_t>(Lane::kCommunication);
-        for (size_t r = 0; r < plans_.size(); ++r) {
+        for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
             if (done_[r][gather]) continue;
             if (next_[r][lane] >= lanes_[r][lane].size() ||
                 lanes_[r][lane][next_[r][lane]] != gather)
@@ -370,8 +397,8 @@ class Rehearsal {
     }
 
     // Whether every rank has done OP for the bucket of LIKE (in its micro step, where it has one).
-    bool all_done(Op op, const Instruction& like) const {
-        for (size_t r = 0; r < plans_.size(); ++r) {
+    bool all_done(size_t of, Op op, const Instruction& like) const {
+        for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
             bool found = false;
             for (size_t i = 0; i < plans_[r].instructions.size(); ++i) {
                 const Instruction& other = plans_[r].instructions[i];
@@ -397,6 +424,7 @@ class Rehearsal {
     }
 
     std::span<const StepPlan> plans_;
+    size_t ranks_;                                         // of a stage
     std::vector<std::vector<std::vector<size_t>>> lanes_;  // [rank][lane] instructions in order
     std::vector<std::vector<char>> done_;
     std::vector<std::vector<size_t>> next_;
@@ -413,20 +441,22 @@ std::vector<std::string> check_plan(const StepPlan& plan) {
     return Checker(plan).run();
 }
 
-std::vector<std::string> check_plans(std::span<const StepPlan> plans) {
+std::vector<std::string> check_plans(std::span<const StepPlan> plans, int stages) {
     std::vector<std::string> problems;
+    const size_t ranks = plans.size() / static_cast<size_t>(stages);
     const auto collectives = [](const StepPlan& plan) {
         std::vector<size_t> found;
         for (size_t i = 0; i < plan.instructions.size(); ++i)
             if (is_collective(plan.instructions[i].op)) found.push_back(i);
         return found;
     };
-    for (size_t r = 1; r < plans.size(); ++r) {
+    for (size_t r = 0; r < plans.size(); ++r) {
+        const StepPlan& of_first = plans[r / ranks * ranks];
         const std::vector<size_t> mine = collectives(plans[r]);
-        const std::vector<size_t> first = collectives(plans[0]);
+        const std::vector<size_t> first = collectives(of_first);
         for (size_t k = 0; k < std::max(mine.size(), first.size()); ++k) {
             if (k < mine.size() && k < first.size()) {
-                const Instruction& a = plans[0].instructions[first[k]];
+                const Instruction& a = of_first.instructions[first[k]];
                 const Instruction& b = plans[r].instructions[mine[k]];
                 if (a.op == b.op && a.bucket == b.bucket && a.micro_step == b.micro_step &&
                     a.slot == b.slot && a.chunk == b.chunk && a.sum_slot == b.sum_slot)
@@ -434,12 +464,12 @@ std::vector<std::string> check_plans(std::span<const StepPlan> plans) {
             }
             problems.push_back(
                 fmt::format("collective {} differs: rank {} has {}, rank {} has {}", k,
-                            plans[0].rank, k < first.size() ? label(plans[0], first[k]) : "none",
+                            of_first.rank, k < first.size() ? label(of_first, first[k]) : "none",
                             plans[r].rank, k < mine.size() ? label(plans[r], mine[k]) : "none"));
             break;
         }
     }
-    for (std::string& stuck : Rehearsal(plans).run()) problems.push_back(std::move(stuck));
+    for (std::string& stuck : Rehearsal(plans, ranks).run()) problems.push_back(std::move(stuck));
     return problems;
 }
 

@@ -19,8 +19,9 @@ namespace dslaunch {
 
 // What is wrong between the plans of a host's local ranks, taken together: different order of
 // collectives, a Post without its Reduce, and any deadlock of lanes and buckets (found by running
-// the plans with every duration zero).
-[[nodiscard]] std::vector<std::string> check_plans(std::span<const StepPlan> plans);
+// the plans with every duration zero). Of a pipeline: STAGES times as many plans, stage by stage,
+// the ranks of a place in their stages joined by Send and Receive.
+[[nodiscard]] std::vector<std::string> check_plans(std::span<const StepPlan> plans, int stages = 1);
 
 // Peak bytes of a plan by tier, in program order, and when it is reached.
 struct TierPeak {

@@ -6,15 +6,17 @@
 namespace dslaunch {
 
 std::string_view op_name(Op op) {
-    constexpr std::array<std::string_view, 15> kNames = {
-        "Load", "Await",  "Gather",     "Forward", "Recompute", "Release", "Claim", "Backward",
-        "Post", "Reduce", "Accumulate", "Norm",    "Update",    "Read",    "Write"};
+    constexpr std::array<std::string_view, 19> kNames = {
+        "Load",     "Await", "Gather",  "Forward",       "Recompute",     "Release", "Claim",
+        "Backward", "Post",  "Reduce",  "Accumulate",    "Norm",          "Update",  "Read",
+        "Write",    "Send",  "Receive", "BackwardInput", "BackwardWeight"};
     return kNames[static_cast<size_t>(op)];
 }
 
 std::string_view lane_name(Lane lane) {
-    constexpr std::array<std::string_view, kLanes> kNames = {"compute", "communication", "read",
-                                                             "write"};
+    constexpr std::array<std::string_view, kLanes> kNames = {
+        "compute", "communication", "read",      "write",
+        "send",    "receive",       "send back", "receive back"};
     return kNames[static_cast<size_t>(lane)];
 }
 
@@ -113,6 +115,7 @@ uint64_t StepPlan::hash() const {
         add(instruction.slot);
         add(instruction.chunk);
         add(instruction.sum_slot);
+        add(instruction.gradients ? 1 : 0);
         // What these move depends on the host or the rank; ranks of a host compare the layout of
         // their arena.
         const bool own = instruction.op == Op::kUpdate || instruction.op == Op::kGather ||

@@ -12,6 +12,7 @@
 #include "plan/flat_layout.h"
 #include "plan/model_info.h"
 #include "plan/partition.h"
+#include "plan/pipeline_schedule.h"
 #include "plan/state_chunks.h"
 
 namespace dslaunch {
@@ -36,11 +37,26 @@ enum class Op : uint8_t {
     kRead,   // from disk: a chunk, its sums, or both into their slots; or (bucket) this rank's part
              // of the parameters, into the slot where they are gathered
     kWrite,  // chunk, or its sums: to disk
+    kSend,   // live values behind the last segment to the next stage of a pipeline, or the
+             // gradients of those before the first one to the stage before
+    kReceive,         // the other end of a Send
+    kBackwardInput,   // segment: the gradients of its inputs
+    kBackwardWeight,  // segment, later: those of its parameters
 };
 
-// Transfers in both directions go on at once, hence two lanes for them.
-enum class Lane : uint8_t { kCompute, kCommunication, kRead, kWrite };
-inline constexpr int kLanes = 4;
+// Transfers in both directions go on at once, hence two lanes for them. Between stages values and,
+// back, gradients have theirs: neither waits for a neighbour who is at the other.
+enum class Lane : uint8_t {
+    kCompute,
+    kCommunication,
+    kRead,
+    kWrite,
+    kSend,
+    kReceive,
+    kSendBack,
+    kReceiveBack
+};
+inline constexpr int kLanes = 8;
 
 // Private memory of the rank; the host's shared arena; the offload file.
 enum class Tier : uint8_t { kMemory, kShared, kDisk };
@@ -86,11 +102,13 @@ struct Instruction {
                         // place; kUpdate, kRead, kWrite of a chunk: of the chunks that pass
     int chunk = -1;     // index into StepPlan::chunks
     int sum_slot = -1;  // kAccumulate, kUpdate, kRead, kWrite of a chunk: of the sums that pass
+    bool gradients = false;  // kSend, kReceive: of the live values, else the values
     std::vector<int> reads;  // indices into StepPlan::buffers
     std::vector<int> writes;
     std::vector<int> creates;
     std::vector<int> frees;
-    Bytes bytes;  // moved between ranks for kPost…kUpdate and kGather, in memory otherwise 0
+    Bytes bytes;  // moved between ranks for kPost…kUpdate, kGather, kSend and kReceive, in memory
+                  // otherwise 0
     Bytes sent;   // by this rank's host to other hosts
     int64_t flops = 0;
     std::vector<int> waits;  // instructions of other lanes that must be done first; derived
@@ -128,6 +146,18 @@ struct GatherLimits {
     int64_t reuse_distance_numel_max = 0;     // of other parameters read in between, to be kept
 };
 
+// One stage of a pipeline: the model that its plan is made of has the stage's segments alone.
+struct StageWork {
+    std::vector<PipelineWork> order;  // of one chunk; empty: no pipeline, each micro step forward
+                                      // and backward
+    bool first = true;                // takes batches, the others receive live values
+    bool last = true;                 // ends with the loss, the others send live values
+    Bytes received;                   // live values before its first segment, one micro step
+    bool gives_gradients = false;     // to the stage before
+
+    [[nodiscard]] bool in_pipeline() const { return !order.empty(); }
+};
+
 struct StepPlanOptions {
     int rank = 0;
     int world_size = 1;
@@ -148,6 +178,8 @@ struct StepPlanOptions {
     const Partition* partition = nullptr;  // who owns what. REQUIRES: given from stage 1 on
     GatherLimits gather = {};
     OffloadPlan offload = {};
+    StageWork stage_work = {};  // REQUIRES: order has each micro step once forward, once backward,
+                                // whole or in both halves
 
     [[nodiscard]] int node_count() const {
         return node_sizes.empty() ? 1 : static_cast<int>(node_sizes.size());
@@ -162,6 +194,13 @@ struct StepPlanOptions {
     [[nodiscard]] ChunkFormat chunk_format() const {
         return {parameter_bytes,  master,           optimizer_states,
                 offload.packings, offload.lossless, keeps_reduced()};
+    }
+    // Whether parameters are whole only while they are gathered, and whether those of a bucket are.
+    [[nodiscard]] bool gathers() const {
+        return stage == 3 && (node_count() > 1 || offload.parameters);
+    }
+    [[nodiscard]] bool is_gathered(const Bucket& bucket) const {
+        return gathers() && bucket.kind != BucketKind::kPersistent;
     }
     [[nodiscard]] bool reduces_each() const { return reduce_each_micro_step || stage >= 2; }
 };

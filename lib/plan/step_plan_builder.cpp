@@ -2,13 +2,17 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "base/check.h"
 #include "plan/chunk_passes.h"
 #include "plan/gather_schedule.h"
 #include "plan/gradient_slots.h"
 #include "plan/link_bytes.h"
+#include "plan/persistent_buffers.h"
 #include "plan/plan_check.h"
+#include "plan/stage_transfers.h"
 #include "plan/step_plan.h"
 
 namespace dslaunch {
@@ -23,19 +27,29 @@ class PlanBuilder {
           options_(options),
           links_(layout, options),
           segments_(static_cast<int>(model.segments.size())),
-          groups_(make_recompute_groups(model, options.recompute_groups)) {}
+          groups_(make_recompute_groups(model, options.recompute_groups)),
+          buckets_of_(buckets_of_segments(model, layout)) {}
 
     StepPlan make() {
         check_options();
         plan_.rank = options_.rank;
-        for (int s = 0; s < segments_; ++s) buckets_of_.push_back(find_buckets(s));
         choose_chunks();
-        choose_gradient_slots();
-        choose_gathers();
-        add_persistent_buffers();
+        choose_slots();
+        kept_ = add_persistent_buffers(model_, layout_, options_, plan_);
+        transfers_.add_places();
+        chunk_passes_.add_buffers(reduce_order());
+        sums_.assign(static_cast<size_t>(layout_.trained_slices), -1);
+        slot_of_bucket_.assign(layout_.buckets.size(), -1);
+        claimed_.assign(layout_.buckets.size(), -1);
+        awaited_.assign(layout_.buckets.size(), 0);
         chunk_passes_.begin_turns();
-        for (int64_t m = 0; m < options_.accumulation_steps; ++m)
-            add_micro_step(static_cast<int>(m));
+        micro_steps_.resize(static_cast<size_t>(options_.accumulation_steps));
+        if (options_.stage_work.in_pipeline()) {
+            for (const PipelineWork& work : options_.stage_work.order) add_work(work);
+        } else {
+            for (int64_t m = 0; m < options_.accumulation_steps; ++m)
+                add_micro_step(static_cast<int>(m));
+        }
         chunk_passes_.begin_updates();
         if (options_.norm_first()) add_norm();
         if (!updates_early())
@@ -54,7 +68,22 @@ class PlanBuilder {
             !options_.fused_update || (updates_early() && options_.stage == 0 && !several_hosts()),
             "a fused update needs one host, no clipping and no accumulation after the "
             "reduction");
+        const std::vector<PipelineWork>& order = options_.stage_work.order;
+        const auto forwards = std::ranges::count(order, WorkKind::kForward, &PipelineWork::kind);
+        DSL_CHECK(order.empty() || forwards == options_.accumulation_steps,
+                  "{} forwards for {} micro steps", forwards, options_.accumulation_steps);
     }
+
+    // What is held of one micro step; several are under way at once in a pipeline.
+    struct MicroStep {
+        std::vector<int> live;           // buffer alive before segment s, -1: not held
+        std::vector<int> live_gradient;  // gradients of the values before segment s
+        std::vector<int> activations;
+        std::vector<int> weight_halves;
+    };
+    [[nodiscard]] MicroStep& micro_step(int m) { return micro_steps_[static_cast<size_t>(m)]; }
+    // Whether what is behind the last segment is another stage's.
+    [[nodiscard]] bool sends() const { return !options_.stage_work.last; }
 
     [[nodiscard]] const Bucket& bucket(int b) const {
         return layout_.buckets[static_cast<size_t>(b)];
@@ -74,18 +103,6 @@ class PlanBuilder {
     [[nodiscard]] bool sums_itself() const {
         if (options_.stage == 0) return options_.fused_update;
         return !several_hosts() && (updates_early() || options_.keeps_reduced());
-    }
-    // Elements of a bucket for which this rank keeps optimizer states.
-    [[nodiscard]] int64_t owned_numel(int b) const {
-        return options_.stage == 0 ? bucket(b).numel
-                                   : options_.partition->owned_numel(options_.rank, b);
-    }
-    // Whether the bucket's parameters are whole only while they are gathered.
-    [[nodiscard]] bool is_gathered(int b) const {
-        return gathers() && bucket(b).kind != BucketKind::kPersistent;
-    }
-    [[nodiscard]] bool gathers() const {
-        return options_.stage == 3 && (several_hosts() || options_.offload.parameters);
     }
     // Trained buckets in the order in which a micro step reduces them.
     [[nodiscard]] std::vector<int> reduce_order() const {
@@ -125,125 +142,35 @@ class PlanBuilder {
         return made;
     }
 
-    // Buckets that hold parameters of SEGMENT, each once, in order.
-    [[nodiscard]] std::vector<int> find_buckets(int segment) const {
-        std::vector<int> found;
-        for (const int parameter : info(segment).parameters) {
-            const int slice = layout_.slice_of(parameter);
-            if (slice >= 0) found.push_back(layout_.bucket_of(slice));
-        }
-        std::sort(found.begin(), found.end());
-        found.erase(std::unique(found.begin(), found.end()), found.end());
-        return found;
-    }
     [[nodiscard]] const std::vector<int>& buckets_of(int segment) const {
         return buckets_of_[static_cast<size_t>(segment)];
     }
 
-    void choose_gradient_slots() {
-        if (options_.stage < 2) return;
-        Slots slots = make_gradient_slots(model_, layout_, buckets_of_);
-        plan_.gradient_slot_of_bucket = std::move(slots.slot_of_use);
-        plan_.gradient_slot_numel = std::move(slots.numel);
-    }
-
-    void choose_gathers() {
-        if (!gathers()) return;
+    void choose_slots() {
+        if (options_.stage >= 2) {
+            Slots slots = make_gradient_slots(model_, layout_, buckets_of_);
+            plan_.gradient_slot_of_bucket = std::move(slots.slot_of_use);
+            plan_.gradient_slot_numel = std::move(slots.numel);
+        }
+        if (!options_.gathers()) return;
         std::vector<std::vector<int>> gathered(buckets_of_.size());
         for (size_t s = 0; s < buckets_of_.size(); ++s)
-            for (const int b : buckets_of_[s])
-                if (is_gathered(b)) gathered[s].push_back(b);
-        gathers_ = make_gather_schedule(layout_, gathered, compute_positions(model_, groups_),
-                                        options_.gather);
+            std::ranges::copy_if(buckets_of_[s], std::back_inserter(gathered[s]),
+                                 [this](int b) { return is_gathered(b); });
+        gathers_ = make_step_gathers(model_, layout_, gathered, groups_, options_);
         plan_.gather_slot_numel = gathers_.slot_numel;
     }
-
-    void add_persistent_buffers() {
-        const auto all = static_cast<int>(layout_.buckets.size());
-        for (int b = 0; b < all; ++b) {
-            const bool sharded = options_.stage == 3 && bucket(b).kind != BucketKind::kPersistent;
-            const int64_t numel =
-                sharded ? options_.partition->owned_numel(options_.rank, b) : bucket(b).numel;
-            // Where its tensors point: a bucket is gathered again, into another slot, only once it
-            // was released.
-            places_.push_back(!is_gathered(b) ? -1
-                                              : add_buffer({fmt::format("place of bucket {}", b),
-                                                            BufferKind::kScalars, Tier::kMemory,
-                                                            Bytes{8}, true}));
-            const bool on_disk = options_.offload.parameters && is_gathered(b);
-            const int64_t kept =
-                std::min(plan_.chunks.numel_where(&StateChunk::parameters_in_memory, b), numel);
-            const Bytes in_memory{kept * options_.parameter_bytes};
-            PlanBuffer all{fmt::format("parameters of bucket {}", b), BufferKind::kParameters,
-                           on_disk ? Tier::kDisk : Tier::kShared,
-                           Bytes{numel * options_.parameter_bytes} - in_memory, true};
-            if (kept > 0)
-                add_buffer({all.name + " in memory", all.kind, Tier::kMemory, in_memory, true});
-            parameters_.push_back(add_buffer(std::move(all)));
-        }
-        for (int b = 0; b < layout_.trained_buckets; ++b) add_states(b);
-        chunk_passes_.add_buffers(reduce_order());
-        for (size_t k = 0; k < plan_.gradient_slot_numel.size(); ++k)
-            slots_.push_back(
-                add_buffer({fmt::format("gradient slot {}", k), BufferKind::kGradients,
-                            Tier::kShared, Bytes{plan_.gradient_slot_numel[k] * 4}, true}));
-        for (size_t k = 0; k < plan_.gather_slot_numel.size(); ++k)
-            staging_.push_back(add_buffer(
-                {fmt::format("gathered parameters {}", k), BufferKind::kStaging, Tier::kShared,
-                 Bytes{plan_.gather_slot_numel[k] * options_.parameter_bytes}, true}));
-        if (model_.buffer_bytes.value > 0)
-            add_buffer({"buffers of the model", BufferKind::kBuffers, Tier::kMemory,
-                        model_.buffer_bytes, true});
-        Bytes blocks;
-        for (const SegmentInfo& segment : model_.segments)
-            blocks = std::max({blocks, segment.forward_blocks, segment.backward_blocks});
-        if (blocks.value > 0)
-            add_buffer({"blocks for momentary tensors", BufferKind::kActivations, Tier::kMemory,
-                        blocks, true});
-        norm_ = add_buffer({"gradient norm", BufferKind::kScalars, Tier::kMemory, Bytes{8}, true});
-        sums_.assign(static_cast<size_t>(layout_.trained_slices), -1);
-        slot_of_bucket_.assign(layout_.buckets.size(), -1);
-        claimed_.assign(layout_.buckets.size(), -1);
-        awaited_.assign(layout_.buckets.size(), 0);
-    }
-
-    void add_states(int b) {
-        const Bytes whole{bucket(b).numel * 4};
-        const Bytes owned{owned_numel(b) * 4};
-        if (options_.stage < 2)
-            gradients_.push_back(add_buffer({fmt::format("gradients of bucket {}", b),
-                                             BufferKind::kGradients, Tier::kShared, whole, true}));
-        const Bytes on_disk{numel_on_disk(b) * 4};
-        if (options_.master)
-            add_tiers(fmt::format("master copy of bucket {}", b), BufferKind::kMaster,
-                      owned - on_disk, on_disk);
-        moments_.push_back(add_tiers(fmt::format("moments of bucket {}", b), BufferKind::kMoments,
-                                     (owned - on_disk) * options_.optimizer_states,
-                                     options_.chunk_format().moments_on_disk(numel_on_disk(b))));
-        if (options_.keeps_reduced())
-            reduced_.push_back(add_tiers(fmt::format("reduced gradients of bucket {}", b),
-                                         BufferKind::kGradients, owned - on_disk, on_disk));
-    }
-
-    // Returns the part in memory.
-    int add_tiers(const std::string& name, BufferKind kind, Bytes in_memory, Bytes on_disk) {
-        if (on_disk.value > 0) add_buffer({name + " on disk", kind, Tier::kDisk, on_disk, true});
-        return add_buffer({name, kind, Tier::kMemory, in_memory, true});
-    }
+    [[nodiscard]] bool is_gathered(int b) const { return options_.is_gathered(bucket(b)); }
 
     [[nodiscard]] const StateChunk& chunk(int c) const {
         return plan_.chunks.all[static_cast<size_t>(c)];
     }
-    // Elements of a bucket whose states this rank has on disk.
-    [[nodiscard]] int64_t numel_on_disk(int b) const {
-        return std::min(plan_.chunks.numel_where(&StateChunk::states_on_disk, b), owned_numel(b));
-    }
-
     // The memory that holds a bucket's gradients.
     [[nodiscard]] int gradients(int b) const {
         const auto i = static_cast<size_t>(b);
-        return options_.stage < 2 ? gradients_[i]
-                                  : slots_[static_cast<size_t>(plan_.gradient_slot_of_bucket[i])];
+        return options_.stage < 2
+                   ? kept_.gradients[i]
+                   : kept_.gradient_slots[static_cast<size_t>(plan_.gradient_slot_of_bucket[i])];
     }
 
     // What a segment reads of its parameters: in place, or where they are gathered.
@@ -251,11 +178,11 @@ class PlanBuilder {
         for (const int b : buckets_of(segment)) {
             const auto i = static_cast<size_t>(b);
             if (!is_gathered(b)) {
-                instruction.reads.push_back(parameters_[i]);
+                instruction.reads.push_back(kept_.parameters[i]);
                 continue;
             }
-            instruction.reads.push_back(staging_[static_cast<size_t>(slot_of_bucket_[i])]);
-            instruction.reads.push_back(places_[i]);
+            instruction.reads.push_back(kept_.staging[static_cast<size_t>(slot_of_bucket_[i])]);
+            instruction.reads.push_back(kept_.places[i]);
         }
     }
 
@@ -266,21 +193,58 @@ class PlanBuilder {
     }
 
     void add_micro_step(int m) {
-        live_.assign(static_cast<size_t>(segments_) + 1, -1);
-        live_gradient_.assign(static_cast<size_t>(segments_) + 1, -1);
-        activations_.assign(static_cast<size_t>(segments_), -1);
+        begin_positions(gathers_.forward);
+        add_forwards(m);
+        add_backwards(m, Op::kBackward);
+        for (int& live : micro_step(m).live) free_if_held(live);
+    }
+
+    void add_work(const PipelineWork& work) {
+        const int m = work.micro_batch;
+        if (work.kind == WorkKind::kForward) {
+            begin_positions(gathers_.forward);
+            add_forwards(m);
+            if (sends()) transfers_.send_values(m, std::exchange(micro_step(m).live.back(), -1));
+            return;
+        }
+        if (work.kind == WorkKind::kBackwardWeight) {
+            begin_positions(gathers_.weight);
+            add_weight_halves(m);
+            return;
+        }
+        begin_positions(gathers_.backward);
+        if (sends() && info(segments_ - 1).backward)
+            micro_step(m).live_gradient.back() = transfers_.receive_gradients(m);
+        add_backwards(m, work.kind == WorkKind::kBackward ? Op::kBackward : Op::kBackwardInput);
+        if (options_.stage_work.gives_gradients)
+            transfers_.send_gradients(m, std::exchange(micro_step(m).live_gradient.front(), -1));
+        for (int& live : micro_step(m).live) free_if_held(live);
+    }
+
+    void begin_positions(const GatherSchedule& gathers) {
+        at_gathers_ = &gathers;
         position_ = 0;
-        live_[0] = add_buffer({fmt::format("batch of micro step {}", m), BufferKind::kBatch,
-                               Tier::kMemory, model_.batch_bytes, false});
-        add(Op::kLoad, Lane::kCompute, -1, m).creates = {live_[0]};
+    }
+
+    void add_forwards(int m) {
+        MicroStep& held = micro_step(m);
+        held.live.assign(static_cast<size_t>(segments_) + 1, -1);
+        held.live_gradient.assign(static_cast<size_t>(segments_) + 1, -1);
+        held.activations.assign(static_cast<size_t>(segments_), -1);
+        held.weight_halves.assign(static_cast<size_t>(segments_), -1);
+        if (options_.stage_work.first) {
+            held.live[0] = add_buffer({fmt::format("batch of micro step {}", m), BufferKind::kBatch,
+                                       Tier::kMemory, model_.batch_bytes, false});
+            add(Op::kLoad, Lane::kCompute, -1, m).creates = {held.live[0]};
+        } else {
+            held.live[0] = transfers_.receive_values(m);
+        }
         for (int s = 0; s < segments_; ++s) {
-            if (m == 0) add_awaits(s);
+            add_awaits(s);
             add_gathers(m);
             add_forward(s, m);
             end_position(m);
         }
-        add_backwards(m);
-        for (int& live : live_) free_if_held(live);
     }
 
     // Before its first use in the step, a bucket's parameters must have come from every local rank.
@@ -289,7 +253,7 @@ class PlanBuilder {
             char& awaited = awaited_[static_cast<size_t>(b)];
             if (awaited != 0 || is_gathered(b) || b >= layout_.trained_buckets) continue;
             awaited = 1;
-            add(Op::kAwait, Lane::kCompute, b).writes = {parameters_[static_cast<size_t>(b)]};
+            add(Op::kAwait, Lane::kCompute, b).writes = {kept_.parameters[static_cast<size_t>(b)]};
         }
     }
 
@@ -298,23 +262,23 @@ class PlanBuilder {
         Instruction& read = add(Op::kRead, Lane::kRead, use.bucket, m);
         read.slot = use.slot;
         chunk_passes_.join_bucket_read(read);
-        read.writes = {staging_[static_cast<size_t>(use.slot)]};
+        read.writes = {kept_.staging[static_cast<size_t>(use.slot)]};
     }
 
     // The gathers that are due before the compute instruction at hand.
     void add_gathers(int m) {
-        for (const GatherUse& use : gathers_.uses) {
+        for (const GatherUse& use : at_gathers_->uses) {
             if (use.issue != position_) continue;
             if (options_.offload.parameters) add_bucket_read(use, m);
             Instruction& gather = add(Op::kGather, Lane::kCommunication, use.bucket, m);
             gather.slot = use.slot;
-            gather.reads = {parameters_[static_cast<size_t>(use.bucket)]};
-            gather.writes = {staging_[static_cast<size_t>(use.slot)],
-                             places_[static_cast<size_t>(use.bucket)]};
+            gather.reads = {kept_.parameters[static_cast<size_t>(use.bucket)]};
+            gather.writes = {kept_.staging[static_cast<size_t>(use.slot)],
+                             kept_.places[static_cast<size_t>(use.bucket)]};
             count_gather(gather);
         }
         // A bucket is never held twice, so its newest gather is the one to read.
-        for (const GatherUse& use : gathers_.uses)
+        for (const GatherUse& use : at_gathers_->uses)
             if (use.begin == position_) slot_of_bucket_[static_cast<size_t>(use.bucket)] = use.slot;
     }
 
@@ -324,12 +288,12 @@ class PlanBuilder {
     }
 
     void end_position(int m) {
-        for (const GatherUse& use : gathers_.uses) {
+        for (const GatherUse& use : at_gathers_->uses) {
             if (use.end != position_) continue;
             Instruction& release = add(Op::kRelease, Lane::kCompute, use.bucket, m);
             release.slot = use.slot;
-            release.writes = {staging_[static_cast<size_t>(use.slot)],
-                              places_[static_cast<size_t>(use.bucket)]};
+            release.writes = {kept_.staging[static_cast<size_t>(use.slot)],
+                              kept_.places[static_cast<size_t>(use.bucket)]};
         }
         ++position_;
     }
@@ -342,19 +306,21 @@ class PlanBuilder {
         Instruction& forward = add(Op::kForward, Lane::kCompute, -1, m);
         forward.segment = s;
         forward.flops = info(s).forward_flops;
-        forward.reads = {live_[static_cast<size_t>(s)]};
+        MicroStep& held = micro_step(m);
+        forward.reads = {held.live[static_cast<size_t>(s)]};
+        if (s == 0 && !options_.stage_work.first) forward.writes = {transfers_.place_of_values(m)};
         read_parameters(s, forward);
         forward.creates = {live};
-        live_[static_cast<size_t>(s) + 1] = live;
+        held.live[static_cast<size_t>(s) + 1] = live;
         // Inside a group only its first inputs are kept; what lies between is made again.
         const bool inner = group != nullptr && s > group->begin;
         const bool dead = group == nullptr && !info(s).backward && s > 0;
-        if (inner || dead) take_held(live_[static_cast<size_t>(s)], forward);
+        if (inner || dead) take_held(held.live[static_cast<size_t>(s)], forward);
         Bytes counted = info(s).output_bytes;
         if (info(s).backward && group == nullptr) {
             const int activations = add_activations(s, m);
             plan_.instructions.back().creates.push_back(activations);
-            activations_[static_cast<size_t>(s)] = activations;
+            held.activations[static_cast<size_t>(s)] = activations;
             counted += info(s).activation_bytes;
         }
         add_momentary(info(s).forward_peak, counted);
@@ -395,23 +361,47 @@ class PlanBuilder {
         }
     }
 
-    void add_backwards(int m) {
+    // OP: kBackward, or kBackwardInput, the first half alone.
+    void add_backwards(int m, Op op) {
         for (int s = segments_; s-- > 0;) {
             if (!info(s).backward) continue;
             const RecomputeGroup* group = group_of(s);
             if (group != nullptr && s == group->end - 1) add_recompute(*group, m);
             add_gathers(m);
+            if (op == Op::kBackward) add_claims(s, m);
+            add_backward(op, s, m);
+            if (op == Op::kBackward) add_reductions(s, m);
+            end_position(m);
+        }
+    }
+
+    void add_weight_halves(int m) {
+        for (int s = segments_; s-- > 0;) {
+            if (!info(s).backward) continue;
+            add_gathers(m);
             add_claims(s, m);
-            add_backward(s, m);
+            Instruction& weights = add(Op::kBackwardWeight, Lane::kCompute, -1, m);
+            weights.segment = s;
+            weights.flops = info(s).forward_flops;
+            read_parameters(s, weights);
+            write_gradients(s, weights);
+            take_held(micro_step(m).weight_halves[static_cast<size_t>(s)], weights);
+            add_separate_sums(s, m);
             add_reductions(s, m);
             end_position(m);
         }
     }
 
+    void write_gradients(int s, Instruction& backward) {
+        for (const int b : buckets_of(s))
+            if (b < layout_.trained_buckets) backward.writes.push_back(gradients(b));
+    }
+
     void add_recompute(const RecomputeGroup& group, int m) {
+        MicroStep& held = micro_step(m);
         for (int s = group.begin; s < group.end; ++s) {
             add_gathers(m);
-            activations_[static_cast<size_t>(s)] = add_activations(s, m);
+            held.activations[static_cast<size_t>(s)] = add_activations(s, m);
             int live = -1;
             if (s + 1 < group.end)
                 live = add_buffer(
@@ -420,12 +410,12 @@ class PlanBuilder {
             Instruction& again = add(Op::kRecompute, Lane::kCompute, -1, m);
             again.segment = s;
             again.flops = info(s).forward_flops;
-            again.reads = {live_[static_cast<size_t>(s)]};
+            again.reads = {held.live[static_cast<size_t>(s)]};
             read_parameters(s, again);
-            again.creates = {activations_[static_cast<size_t>(s)]};
+            again.creates = {held.activations[static_cast<size_t>(s)]};
             if (live >= 0) {
                 again.creates.push_back(live);
-                live_[static_cast<size_t>(s) + 1] = live;
+                held.live[static_cast<size_t>(s) + 1] = live;
             }
             add_momentary(info(s).forward_peak,
                           info(s).activation_bytes + (live >= 0 ? info(s).output_bytes : Bytes{}));
@@ -444,32 +434,48 @@ class PlanBuilder {
         }
     }
 
-    void add_backward(int s, int m) {
-        const bool has_upstream = s > 0 && info(s - 1).backward;
+    void add_backward(Op op, int s, int m) {
+        MicroStep& held = micro_step(m);
+        const bool has_upstream =
+            s > 0 ? info(s - 1).backward : options_.stage_work.gives_gradients;
+        const Bytes before = s > 0 ? info(s - 1).output_bytes : options_.stage_work.received;
         int upstream = -1;
         if (has_upstream)
             upstream = add_buffer(
                 {fmt::format("gradients of the live values before segment {}, micro step {}", s, m),
-                 BufferKind::kLiveValues, Tier::kMemory, info(s - 1).output_bytes, false});
-        Instruction& backward = add(Op::kBackward, Lane::kCompute, -1, m);
+                 BufferKind::kLiveValues, Tier::kMemory, before, false});
+        const bool split = op == Op::kBackwardInput;
+        int half = -1;
+        if (split)
+            half = add_buffer(
+                {fmt::format("what the weights of segment {} wait with, micro step {}", s, m),
+                 BufferKind::kActivations, Tier::kMemory, info(s).weight_half_bytes, false});
+        Instruction& backward = add(op, Lane::kCompute, -1, m);
         backward.segment = s;
-        backward.flops = 2 * info(s).forward_flops;
-        backward.reads = {live_[static_cast<size_t>(s)]};
+        backward.flops = (split ? 1 : 2) * info(s).forward_flops;
+        backward.reads = {held.live[static_cast<size_t>(s)]};
+        const bool from_next = s + 1 == segments_ && sends();
+        if (from_next) backward.writes = {transfers_.place_of_gradients(m)};
         read_parameters(s, backward);
-        for (const int b : buckets_of(s))
-            if (b < layout_.trained_buckets) backward.writes.push_back(gradients(b));
-        take_held(activations_[static_cast<size_t>(s)], backward);
-        take_held(live_[static_cast<size_t>(s) + 1], backward);
-        take_held(live_gradient_[static_cast<size_t>(s) + 1], backward);
-        if (upstream >= 0) {
-            backward.creates = {upstream};
-            live_gradient_[static_cast<size_t>(s)] = upstream;
+        if (split) {
+            backward.creates = {half};
+            held.weight_halves[static_cast<size_t>(s)] = half;
+        } else {
+            write_gradients(s, backward);
         }
-        Bytes counted = info(s).activation_bytes + info(s).output_bytes;
-        if (s + 1 < segments_) counted += info(s).output_bytes;
-        if (has_upstream) counted += info(s - 1).output_bytes;
+        take_held(held.activations[static_cast<size_t>(s)], backward);
+        take_held(held.live[static_cast<size_t>(s) + 1], backward);
+        take_held(held.live_gradient[static_cast<size_t>(s) + 1], backward);
+        if (upstream >= 0) {
+            backward.creates.push_back(upstream);
+            held.live_gradient[static_cast<size_t>(s)] = upstream;
+        }
+        Bytes counted = info(s).activation_bytes;
+        if (!from_next) counted += info(s).output_bytes;
+        if (s + 1 < segments_ || sends()) counted += info(s).output_bytes;
+        if (has_upstream) counted += before;
         add_momentary(info(s).backward_peak, counted);
-        add_separate_sums(s, m);
+        if (!split) add_separate_sums(s, m);
     }
 
     // A parameter of several segments has its gradients summed beside the bucket where that is in
@@ -519,23 +525,24 @@ class PlanBuilder {
             if (chunk_passes_.sums_pass(c)) {
                 chunk_passes_.join_accumulate(accumulate);
             } else {
-                accumulate.writes = {reduced_[i]};
+                accumulate.writes = {kept_.reduced[i]};
             }
             // Squares for the norm, while the sums are in memory.
-            if (options_.norm_first() && last_micro_step(m)) accumulate.writes.push_back(norm_);
+            if (options_.norm_first() && last_micro_step(m))
+                accumulate.writes.push_back(kept_.norm);
             chunk_passes_.after_accumulate(c);
         }
     }
 
     // The gradients that Norm and Update read.
     [[nodiscard]] int summed(int b) const {
-        return options_.keeps_reduced() ? reduced_[static_cast<size_t>(b)] : gradients(b);
+        return options_.keeps_reduced() ? kept_.reduced[static_cast<size_t>(b)] : gradients(b);
     }
 
     void add_norm() {
         Instruction& norm = add(Op::kNorm, Lane::kCommunication);
         for (int b = 0; b < layout_.trained_buckets; ++b) norm.reads.push_back(summed(b));
-        norm.writes = {norm_};
+        norm.writes = {kept_.norm};
     }
 
     void add_updates(int b) {
@@ -544,7 +551,7 @@ class PlanBuilder {
             add_update(c);
         if (options_.stage == 0 || !several_hosts() || is_gathered(b)) return;
         Instruction& gather = add(Op::kGather, Lane::kCommunication, b);
-        gather.writes = {parameters_[i]};
+        gather.writes = {kept_.parameters[i]};
         count_gather(gather);
     }
 
@@ -553,8 +560,8 @@ class PlanBuilder {
         const auto i = static_cast<size_t>(b);
         Instruction& update = add(Op::kUpdate, Lane::kCommunication, b);
         update.chunk = c;
-        update.reads = {summed(b), norm_};
-        update.writes = {moments_[i], parameters_[i]};
+        update.reads = {summed(b), kept_.norm};
+        update.writes = {kept_.moments[i], kept_.parameters[i]};
         if (chunk(c).last)
             update.bytes = options_.local_world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
         chunk_passes_.join_update(update);
@@ -569,24 +576,17 @@ class PlanBuilder {
     std::vector<RecomputeGroup> groups_;
     StepPlan plan_;
     ChunkPasses chunk_passes_{plan_, options_};
+    StageTransfers transfers_{model_, options_, plan_};
     std::vector<std::vector<int>> buckets_of_;  // by segment
-    GatherSchedule gathers_;
-    std::vector<int> parameters_;  // buffer of each bucket
-    std::vector<int> places_;      // of each gathered bucket
-    std::vector<int> gradients_;   // below stage 2
-    std::vector<int> moments_;
-    std::vector<int> reduced_;
-    std::vector<int> slots_;           // buffer of each gradient slot
-    std::vector<int> staging_;         // buffer of each gather slot
+    PersistentBuffers kept_;
+    StepGathers gathers_;
+    const GatherSchedule* at_gathers_ = nullptr;
     std::vector<int> slot_of_bucket_;  // where a gathered bucket lies just now
-    int norm_ = -1;
-    std::vector<int> live_;  // buffer alive before segment s in this micro step, -1: not held
-    std::vector<int> live_gradient_;  // gradients of the values before segment s
-    std::vector<int> activations_;
+    std::vector<MicroStep> micro_steps_;
     std::vector<int> sums_;  // of trained slices, while they are held
     std::vector<char> awaited_;
     std::vector<int> claimed_;  // micro step in which a bucket was last claimed
-    int position_ = 0;          // of the compute lane in the micro step, as compute_positions
+    int position_ = 0;          // of the compute lane in at_gathers_, as compute_positions
 };
 
 }  // namespace

@@ -2,10 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "base/check.h"
 #include "base/error.h"
+#include "graph/compute_context.h"
 #include "graph/device_rewrite.h"
 #include "runtime/lending_allocator.h"
 
@@ -79,15 +82,17 @@ SegmentRunner::SegmentRunner(const SegmentedModel& model, const ModelInfo& info,
       groups_(std::move(groups)),
       take_batch_(std::move(take_batch)),
       options_(options),
-      inputs_(model.segments().size() + 1),
-      boundaries_(model.segments().size()),
-      buffers_before_(model.segments().size()) {
-    if (!groups_.empty() && !model.states().empty())
+      held_(static_cast<size_t>(options.accumulation_steps)) {
+    DSL_CHECK(in_model(count()) <= model_.segments().size(),
+              "segments {} to {} of a model that has {}", options.first_segment, in_model(count()),
+              model_.segments().size());
+    while (last_backward_ < count() && !info_.segments[last_backward_].backward) ++last_backward_;
+    if (!groups_.empty() && !model_.states().empty())
         fail(ExitCode::kInput,
              "forward writes the attribute `{}`, which activation checkpointing would write twice; "
              "switch "
              "activation_checkpointing.number_checkpoints off for this model",
-             model.states().front().path);
+             model_.states().front().path);
 }
 
 void SegmentRunner::begin_step(int64_t step, double root_scale) {
@@ -122,23 +127,28 @@ const std::vector<std::vector<IValue>>& SegmentRunner::look_ahead(int64_t step) 
 
 void SegmentRunner::run(const Instruction& instruction) {
     const auto segment = static_cast<size_t>(instruction.segment);
+    const int64_t micro_step = instruction.micro_step;
     switch (instruction.op) {
         case Op::kLoad:
-            return load(instruction.micro_step);
+            return load(micro_step);
         case Op::kForward:
-            return forward(segment);
+            return forward(segment, micro_step);
         case Op::kRecompute:
-            return recompute(segment);
+            return recompute(segment, micro_step);
         case Op::kBackward:
-            return backward(segment);
+            return backward(segment, micro_step, /*split=*/false);
+        case Op::kBackwardInput:
+            return backward(segment, micro_step, /*split=*/true);
+        case Op::kBackwardWeight:
+            return backward_weight(segment, micro_step);
         default:
             DSL_CHECK(false, "{} is not for the segment runner", op_name(instruction.op));
     }
 }
 
-DrawKey SegmentRunner::draw_key() const {
+DrawKey SegmentRunner::draw_key(int64_t micro_step) const {
     return {options_.seed, step_,
-            micro_step_ * options_.data_parallel_size + options_.data_parallel_rank};
+            micro_step * options_.data_parallel_size + options_.data_parallel_rank};
 }
 
 const RecomputeGroup* SegmentRunner::group_of(size_t segment) const {
@@ -149,77 +159,139 @@ const RecomputeGroup* SegmentRunner::group_of(size_t segment) const {
 }
 
 void SegmentRunner::load(int64_t micro_step) {
-    micro_step_ = micro_step;
-    for (std::vector<IValue>& values : inputs_) values.clear();
-    for (Boundary& boundary : boundaries_) boundary = {};
     const auto m = static_cast<size_t>(micro_step);
-    inputs_[0] = model_.first_inputs(
-        on_device(m < ahead_.size() ? std::move(ahead_[m]) : take_batch_(step_, micro_step),
-                  options_.device));
+    std::vector<IValue> batch = m < ahead_.size() ? std::move(ahead_[m]) : take_batch_(step_, m);
+    begin_micro_step(micro_step).inputs[0] =
+        model_.first_inputs(on_device(std::move(batch), options_.device));
 }
 
-void SegmentRunner::forward(size_t segment) {
+SegmentRunner::Held& SegmentRunner::begin_micro_step(int64_t micro_step) {
+    Held& fresh = held(micro_step);
+    fresh = {};
+    fresh.inputs.resize(count() + 1);
+    fresh.boundaries.resize(count());
+    fresh.buffers_before.resize(count());
+    fresh.weight_halves.resize(count());
+    return fresh;
+}
+
+void SegmentRunner::forward(size_t segment, int64_t micro_step) {
+    Held& held = this->held(micro_step);
     const RecomputeGroup* group = group_of(segment);
     // Forward may write its arguments in place, and a recompute must find them as they came. (What
     // a later segment writes is never alive at a cut before it.)
-    const bool keep_arguments = segment == 0 && group != nullptr;
-    if (group != nullptr) buffers_before_[segment] = copied_buffers(model_, segment);
-    Boundary boundary =
-        model_.forward(segment, keep_arguments ? copied(inputs_[0]) : inputs_[segment], draw_key(),
-                       options_.device);
+    const bool keep_arguments = in_model(segment) == 0 && group != nullptr;
+    if (group != nullptr) held.buffers_before[segment] = copied_buffers(model_, in_model(segment));
+    Boundary boundary = model_.forward(
+        in_model(segment), keep_arguments ? copied(held.inputs[0]) : held.inputs[segment],
+        draw_key(micro_step), options_.device);
     const bool backward = info_.segments[segment].backward;
     if (!backward && !boundary.producers.empty())
         fail(ExitCode::kInput,
              "segment {} ({}) had no gradient to pass on in the first batch but has one now: a "
              "branch that depends on "
              "the data decides whether anything is trained there",
-             segment, model_.segments()[segment].name);
-    if (segment + 1 == inputs_.size() - 1) {
+             in_model(segment), model_.segments()[in_model(segment)].name);
+    end_forward(segment, held, boundary);
+    if (group != nullptr) {
+        boundary.producers.clear();
+        // Inside a group only its first inputs stay; its last outputs' leaves meet the next
+        // segment's gradients.
+        if (segment > static_cast<size_t>(group->begin)) held.inputs[segment].clear();
+        if (segment + 1 < static_cast<size_t>(group->end)) boundary.leaves.clear();
+    } else if (!backward && segment > 0) {
+        held.inputs[segment].clear();
+    }
+    held.boundaries[segment] = std::move(boundary);
+}
+
+// What came out: the loss, or what the next segment takes.
+void SegmentRunner::end_forward(size_t segment, Held& held, Boundary& boundary) {
+    if (!ends_model(segment)) {
+        held.inputs[segment + 1] = std::move(boundary.values);
+    } else {
         if (options_.read_losses_late) {
             unread_losses_.push_back(loss_tensor(boundary).detach().reshape({}));
         } else {
             add_loss(loss_of(boundary));
         }
         model_.store_states(boundary);
-    } else {
-        inputs_[segment + 1] = std::move(boundary.values);
     }
     boundary.values.clear();
-    if (group != nullptr) {
-        boundary.producers.clear();
-        // Inside a group only its first inputs stay; its last outputs' leaves meet the next
-        // segment's gradients.
-        if (segment > static_cast<size_t>(group->begin)) inputs_[segment].clear();
-        if (segment + 1 < static_cast<size_t>(group->end)) boundary.leaves.clear();
-    } else if (!backward && segment > 0) {
-        inputs_[segment].clear();
-    }
-    boundaries_[segment] = std::move(boundary);
 }
 
-void SegmentRunner::recompute(size_t segment) {
-    const BufferKeeper keeper(model_, model_.segments()[segment]);
-    put_buffers(model_, segment, buffers_before_[segment]);
-    Boundary again = model_.forward(segment, inputs_[segment], draw_key(), options_.device);
+void SegmentRunner::recompute(size_t segment, int64_t micro_step) {
+    Held& held = this->held(micro_step);
+    const BufferKeeper keeper(model_, model_.segments()[in_model(segment)]);
+    put_buffers(model_, in_model(segment), held.buffers_before[segment]);
+    Boundary again = model_.forward(in_model(segment), held.inputs[segment], draw_key(micro_step),
+                                    options_.device);
     const RecomputeGroup* group = group_of(segment);
     DSL_CHECK(group != nullptr, "segment {} is recomputed but in no group", segment);
     if (segment + 1 < static_cast<size_t>(group->end)) {
-        inputs_[segment + 1] = std::move(again.values);
-        boundaries_[segment].leaves = std::move(again.leaves);
+        held.inputs[segment + 1] = std::move(again.values);
+        held.boundaries[segment].leaves = std::move(again.leaves);
     }
-    boundaries_[segment].producers = std::move(again.producers);
+    held.boundaries[segment].producers = std::move(again.producers);
 }
 
-void SegmentRunner::backward(size_t segment) {
-    if (segment + 1 == boundaries_.size()) {
-        SegmentedModel::backward_loss(boundaries_[segment], root_scale_);
+void SegmentRunner::backward(size_t segment, int64_t micro_step, bool split) {
+    Held& held = this->held(micro_step);
+    Boundary& boundary = held.boundaries[segment];
+    const std::vector<at::Tensor>& passed_on =
+        segment > 0 ? held.boundaries[segment - 1].leaves : held.received;
+    if (split) {
+        held.weight_halves[segment] =
+            ends_model(segment)
+                ? SegmentedModel::backward_loss_inputs(boundary, root_scale_, passed_on)
+                : SegmentedModel::backward_inputs(boundary, passed_on);
+    } else if (ends_model(segment)) {
+        SegmentedModel::backward_loss(boundary, root_scale_);
     } else {
-        SegmentedModel::backward(boundaries_[segment]);
+        SegmentedModel::backward(boundary);
     }
-    inputs_[segment + 1].clear();
-    if (segment == 0) return;
+    held.inputs[segment + 1].clear();
     // What this segment passes on outlives its backward.
-    for (const at::Tensor& leaf : boundaries_[segment - 1].leaves) keep_in_own_memory(leaf.grad());
+    for (const at::Tensor& leaf : passed_on) keep_in_own_memory(leaf.grad());
+    if (segment > last_backward_) return;
+    held.inputs.clear();
+    held.boundaries.clear();
+    held.buffers_before.clear();
+}
+
+void SegmentRunner::backward_weight(size_t segment, int64_t micro_step) {
+    const BackwardContext context;
+    held(micro_step).weight_halves[segment].run();
+}
+
+std::vector<IValue> SegmentRunner::take_values(int micro_step) {
+    return std::exchange(held(micro_step).inputs.back(), {});
+}
+
+void SegmentRunner::put_values(int micro_step, const std::vector<IValue>& values) {
+    Held& fresh = begin_micro_step(micro_step);
+    for (const IValue& value : values)
+        static_cast<void>(map_tensors(value, [&](const at::Tensor& tensor) {
+            const bool again = std::ranges::any_of(
+                fresh.received, [&](const at::Tensor& leaf) { return leaf.is_same(tensor); });
+            if (tensor.requires_grad() && !again) fresh.received.push_back(tensor);
+            return tensor;
+        }));
+    fresh.inputs[0] = values;
+}
+
+std::vector<at::Tensor> SegmentRunner::take_gradients(int micro_step) {
+    std::vector<at::Tensor> gradients;
+    for (const at::Tensor& leaf : std::exchange(held(micro_step).received, {}))
+        gradients.push_back(leaf.grad());
+    return gradients;
+}
+
+void SegmentRunner::put_gradients(int micro_step, const std::vector<at::Tensor>& gradients) {
+    const std::vector<at::Tensor>& leaves = held(micro_step).boundaries.back().leaves;
+    DSL_CHECK(gradients.size() == leaves.size(), "{} gradients for {} values", gradients.size(),
+              leaves.size());
+    for (size_t i = 0; i < leaves.size(); ++i) leaves[i].mutable_grad() = gradients[i];
 }
 
 }  // namespace dslaunch

@@ -113,17 +113,49 @@ void Trainer::run(const Instruction& instruction) {
         case Op::kLoad:
         case Op::kForward:
         case Op::kRecompute:
+        case Op::kBackwardInput:
             return parts_.segments->run(instruction);
-        case Op::kBackward: {
+        case Op::kBackward:
+        case Op::kBackwardWeight: {
             {
                 const LendingScope lending(parts_.state->gradient_memory());
                 parts_.segments->run(instruction);
             }
             return parts_.state->end_segment(instruction.segment);
         }
+        case Op::kSend:
+        case Op::kReceive:
+            return run_transfer(instruction);
         default:
             return parts_.state->run(instruction);
     }
+}
+
+void Trainer::poison(const std::string& why) {
+    parts_.collectives->poison(why);
+    if (parts_.stage.link != nullptr) parts_.stage.link->abort(why);
+}
+
+// Values go to the next stage, gradients to the one before.
+void Trainer::run_transfer(const Instruction& instruction) {
+    const StagePlace& place = parts_.stage;
+    const int m = instruction.micro_step;
+    const bool sends = instruction.op == Op::kSend;
+    const int other = place.stage + (instruction.gradients == sends ? -1 : 1);
+    const auto number = static_cast<uint32_t>(2 * m + (instruction.gradients ? 1 : 0));
+    if (sends) {
+        if (!instruction.gradients)
+            return place.link->send(other, number, parts_.segments->take_values(m));
+        std::vector<c10::IValue> gradients;
+        for (at::Tensor& gradient : parts_.segments->take_gradients(m))
+            gradients.emplace_back(std::move(gradient));
+        return place.link->send(other, number, gradients);
+    }
+    const std::vector<c10::IValue> values = place.link->receive(other, number);
+    if (!instruction.gradients) return parts_.segments->put_values(m, values);
+    std::vector<at::Tensor> gradients;
+    for (const c10::IValue& value : values) gradients.push_back(value.toTensor());
+    parts_.segments->put_gradients(m, gradients);
 }
 
 Heartbeat Trainer::heartbeat() const {
@@ -329,7 +361,8 @@ Trainer::StepFacts Trainer::gather(double loss) {
         all.end = all.end || facts.end;
         all.saves.push_back(facts.save);
     }
-    all.loss /= static_cast<double>(ranks.size());
+    // The last stage's ranks alone have one.
+    all.loss /= static_cast<double>(std::ssize(ranks) / parts_.stage.stages);
     return all;
 }
 

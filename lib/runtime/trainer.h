@@ -23,6 +23,7 @@
 #include "runtime/parameter_state.h"
 #include "runtime/reporter.h"
 #include "runtime/segment_runner.h"
+#include "runtime/stage_link.h"
 
 namespace dslaunch {
 
@@ -43,13 +44,21 @@ struct StepRun {
     std::span<const InstructionSpan> spans;  // of the plan's instructions
 };
 
+// Where a rank stands in a pipeline.
+struct StagePlace {
+    int stage = 0;
+    int stages = 1;
+    const StageLink* link = nullptr;  // to the other stages; null where there is one
+};
+
 struct TrainerParts {
     const RunConfig* config = nullptr;
     const ModelInfo* info = nullptr;
     const StepPlan* plan = nullptr;
     SegmentRunner* segments = nullptr;
     ParameterState* state = nullptr;
-    Collectives* collectives = nullptr;
+    Collectives* collectives = nullptr;  // of all ranks
+    StagePlace stage;
     Reporter* reporter = nullptr;
     std::function<void()> before_step;      // on every rank, between the steps' instructions
     std::function<EvalShare()> evaluate;    // empty: nothing is held out
@@ -94,7 +103,8 @@ class Trainer final : private InstructionRunner {
   private:
     struct StepFacts;
     void run(const Instruction& instruction) override;
-    void poison(const std::string& why) override { parts_.collectives->poison(why); }
+    void poison(const std::string& why) override;
+    void run_transfer(const Instruction& instruction);
     [[nodiscard]] StepFacts run_step(int64_t step);
     void adapt_plan(int64_t step, double seconds);
     [[nodiscard]] bool is_logged(int64_t step) const;

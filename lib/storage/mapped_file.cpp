@@ -13,6 +13,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "storage/mapped_fault.h"
 
 namespace dslaunch {
 
@@ -64,6 +65,7 @@ MappedFile::MappedFile(const std::string& path, MapMode mode) : path_(path) {
     if (start == MAP_FAILED)
         fail(ExitCode::kInput, "{}: cannot map {} bytes: {}", path, length, errno_text(errno));
     bytes_ = {static_cast<const std::byte*>(start), length};
+    watch_mapping(bytes_, path, ExitCode::kInput);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -76,7 +78,9 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
 }
 
 MappedFile::~MappedFile() {
-    if (!bytes_.empty()) ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
+    if (bytes_.empty()) return;
+    unwatch_mapping(bytes_);
+    ::munmap(const_cast<std::byte*>(bytes_.data()), bytes_.size());
 }
 
 Bytes MappedFile::release_unwritten(std::span<const std::byte> part) const {

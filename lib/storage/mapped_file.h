@@ -1,10 +1,10 @@
 // A whole file mapped. Owns the mapping; views into it live as long as the object. Read-only
 // mappings are for looking; copy-on-write ones are memory like any other, of which the pages that
 // nobody wrote stay the file's and are shared with every process that maps it.
-// A file that another process shortens while it is mapped raises SIGBUS on access, and one written
-// in place changes under its readers: inputs must not be rewritten during a run (replace them by
-// rename, which keeps the mapped inode).
-// Threads: reading from any thread is safe, so is giving pages back that no thread is writing.
+// A file that another process shortens while it is mapped ends this one on access, by name
+// (storage/mapped_fault.h), and one written in place changes under its readers: inputs must not be
+// rewritten during a run (replace them by rename, which keeps the mapped inode). Threads: reading
+// from any thread is safe, so is giving pages back that no thread is writing.
 #pragma once
 
 #include <cstddef>

@@ -1,11 +1,15 @@
 #include "zero/gradient_norm.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <tuple>
+#include <utility>
 
 #include "base/check.h"
+#include "base/wire.h"
+#include "runtime/stage_link.h"
 
 namespace dslaunch {
 
@@ -107,14 +111,53 @@ std::vector<double> GradientNorm::exchange(int64_t step, std::span<const double>
     return partials;
 }
 
-GradientNorm::Result GradientNorm::compute(int64_t step, std::span<const double> squares) {
+namespace {
+
+// A block's sum of squares and where it stands among all of the model's.
+struct Term {
+    int parameter = 0;
+    int64_t begin = 0;
+    double squares = 0;
+};
+
+// TERMS of all stages, in order.
+std::vector<Term> of_all_stages(const StageLink& stages, std::span<const Term> terms) {
+    WireWriter writer;
+    for (const Term& term : terms)
+        writer.u32(static_cast<uint32_t>(term.parameter))
+            .i64(term.begin)
+            .u64(std::bit_cast<uint64_t>(term.squares));
+    std::vector<Term> all;
+    for (const std::string& bytes : stages.all_gather(writer.bytes())) {
+        WireReader reader(bytes, "norm partials of a stage");
+        while (!reader.done()) {
+            Term& term = all.emplace_back();
+            term.parameter = static_cast<int>(reader.u32());
+            term.begin = reader.i64();
+            term.squares = std::bit_cast<double>(reader.u64());
+        }
+    }
+    std::ranges::stable_sort(
+        all, {}, [](const Term& term) { return std::pair(term.parameter, term.begin); });
+    return all;
+}
+
+}  // namespace
+
+GradientNorm::Result GradientNorm::compute(int64_t step, std::span<const double> squares,
+                                           const StageLink* stages) {
     DSL_CHECK(squares.size() == mine_.size(), "{} sums for {} norm blocks", squares.size(),
               mine_.size());
     const std::vector<double> partials = exchange(step, squares);
+    std::vector<Term> terms;
+    for (size_t i = 0; i < partials.size(); ++i)
+        terms.push_back({order_[i].parameter, order_[i].begin, partials[i]});
+    if (stages != nullptr) terms = of_all_stages(*stages, terms);
     Result result;
-    for (size_t i = 0; i < partials.size(); ++i) {
-        result.squares += partials[i];
-        if (!std::isfinite(partials[i]) && result.bad_slice < 0) result.bad_slice = order_[i].slice;
+    for (const Term& term : terms) {
+        result.squares += term.squares;
+        if (!std::isfinite(term.squares) && result.bad_parameter < 0)
+            result.bad_parameter = term.parameter;
     }
     return result;
 }

@@ -24,6 +24,8 @@ struct NormSlices {
     SignalId done;
 };
 
+class StageLink;
+
 class GradientNorm {
   public:
     [[nodiscard]] static NormSlices add_slices(const FlatLayout& layout, const ShardMap& map,
@@ -34,12 +36,14 @@ class GradientNorm {
 
     struct Result {
         double squares = 0;
-        int bad_slice = -1;  // the first parameter of the model whose gradient is not finite
+        int bad_parameter = -1;  // the first of the model whose gradient is not finite
     };
     // This rank's blocks, by parameter and place in it.
     [[nodiscard]] std::span<const NormBlock> blocks() const { return mine_; }
-    // SQUARES: the sum of squares of each of blocks(). STEP counts from 1. Every rank calls it.
-    [[nodiscard]] Result compute(int64_t step, std::span<const double> squares);
+    // SQUARES: the sum of squares of each of blocks(). STEP counts from 1. Every rank calls it, of
+    // all stages of a pipeline: STAGES, null where there is one.
+    [[nodiscard]] Result compute(int64_t step, std::span<const double> squares,
+                                 const StageLink* stages);
 
   private:
     struct Order {

@@ -172,20 +172,18 @@ std::vector<double> ZeroState::block_squares() {
 }
 
 void ZeroState::compute_norm() {
-    const GradientNorm::Result result = chunk_norm_ ? norm_->compute(step_, chunk_norm_->take())
-                                                    : norm_->compute(step_, block_squares());
+    const GradientNorm::Result result =
+        norm_->compute(step_, chunk_norm_ ? chunk_norm_->take() : block_squares(), options_.stages);
     const double norm = std::sqrt(result.squares) / settings_.loss_scale;
     norm_value_ = norm;
-    if (!std::isfinite(result.squares)) return note_overflow(result.bad_slice);
+    if (!std::isfinite(result.squares)) return note_overflow(result.bad_parameter);
     if (options_.gradient_clipping <= 0) return;
     // As torch.nn.utils.clip_grad_norm_.
     const double factor = options_.gradient_clipping / (norm + 1e-6);
     if (factor < 1) clip_factor_ = static_cast<float>(factor / settings_.loss_scale);
 }
 
-void ZeroState::note_overflow(int bad_slice) {
-    const int bad_parameter =
-        bad_slice < 0 ? -1 : place_.layout->slices[static_cast<size_t>(bad_slice)].parameter;
+void ZeroState::note_overflow(int bad_parameter) {
     if (!options_.skip_overflow) {
         fail(ExitCode::kDiverged,
              "the gradient of {} is not finite in step {}: training has diverged; lower the "

@@ -23,6 +23,8 @@
 
 namespace dslaunch {
 
+class StageLink;
+
 // Places in the arena; the same on all ranks of a host.
 struct ZeroSlices {
     ParameterSlices parameters;
@@ -42,6 +44,9 @@ struct ZeroOptions {
     int update_threads = 1;  // that share a bucket's update, the lane's own among them
     // What training resumes from: needed until the state is made. Null: the model as loaded.
     SavedState* saved = nullptr;
+    // Of the pipeline whose stage this is: the gradient norm is of all of them. Null: none. Must
+    // outlive the state.
+    const StageLink* stages = nullptr;
 };
 
 // What all parts of a state are built from; everything must outlive it.
@@ -111,7 +116,7 @@ class ZeroState final : public ParameterState {
     void accumulate(const Instruction& instruction);
     [[nodiscard]] std::vector<double> block_squares();
     void compute_norm();
-    void note_overflow(int bad_slice);
+    void note_overflow(int bad_parameter);
     void update(const Instruction& instruction);
     void update_chunk(const Instruction& instruction);
     [[nodiscard]] std::vector<Run> find_runs(int bucket);

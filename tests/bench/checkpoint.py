@@ -1,7 +1,7 @@
 """Saves and loads of dslaunch beside torch.save, torch.distributed.checkpoint and DeepSpeed, in
 turns on one machine: durable bytes a second, the time that training lost, the time to resume.
 
-    tests/bench/checkpoint.sh [--size small|medium] [--turns N] [--only a,b]
+    tests/bench/checkpoint.sh [--size small|medium] [--batch N] [--context N] [--turns N] [--only a,b]
 """
 
 import argparse
@@ -33,6 +33,7 @@ def run_peer(name, options, folder):
     command += ["--peer", name, "--size", options.size, "--folder", f"{folder}/peer"]
     command += ["--archive", f"{options.inputs}/gpt-{options.size}.pt"]
     command += ["--tokens", f"{options.inputs}/kjv.bytes.u16.bin"]
+    command += ["--batch", str(options.batch), "--context", str(options.context)]
     result = subprocess.run(command, capture_output=True, text=True, timeout=900)
     for line in result.stdout.splitlines():
         if line.startswith("FIGURES "):
@@ -63,15 +64,15 @@ def run_to_end(command, output):
 
 def run_ours(name, options, folder):
     kind = OURS[name]
-    # Every 30th of 100 steps is saved: those before the first are what a step takes alone.
+    # The steps before the first save are what a step takes alone.
     config = {
-        "train_micro_batch_size_per_gpu": 1,
+        "train_micro_batch_size_per_gpu": options.batch,
         "zero_optimization": {"stage": kind["stage"]},
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "weight_decay": 0.01}},
         "dslaunch": {
-            "data": {"train": f"{options.inputs}/kjv.bytes.u16.bin", "context": 64},
-            "steps": 100,
-            "save": {"interval": 30, "async": kind["async"], **options.save},
+            "data": {"train": f"{options.inputs}/kjv.bytes.u16.bin", "context": options.context},
+            "steps": options.steps,
+            "save": {"interval": options.interval, "async": kind["async"], **options.save},
         },
     }
     pathlib.Path(f"{folder}/config.json").write_text(json.dumps(config))
@@ -81,14 +82,16 @@ def run_ours(name, options, folder):
     log, first_s = run_to_end(command, output)
     lines = [json.loads(line) for line in open(f"{output}/metrics.jsonl")]
     step_ms = {line["step"]: line["step_ms"] for line in lines if "loss" in line}
-    alone = statistics.median([step_ms[step] for step in range(10, 31)])
+    alone = statistics.median([
+        step_ms[step] for step in range(options.interval // 3, options.interval + 1)
+    ])
     saves = []
     for step, number, unit, seconds, _, held_up in SAVED.findall(log):
         step = int(step)
-        if step == 100:
+        if step == options.steps:
             continue
-        # Until the next save: what the whole of it has cost the steps behind it.
-        behind = [step_ms[s] for s in range(step + 1, step + 11)]
+        # What the whole of it has cost the steps behind it.
+        behind = [step_ms[s] for s in range(step + 1, step + 1 + options.interval // 3)]
         overlapped = int(float(seconds) * 1e3 / alone) + 1
         saves.append(
             {
@@ -100,7 +103,7 @@ def run_ours(name, options, folder):
             }
         )
     # What a first step takes more when it comes from a checkpoint.
-    config["dslaunch"]["steps"] = 101
+    config["dslaunch"]["steps"] = options.steps + 1
     pathlib.Path(f"{folder}/config.json").write_text(json.dumps(config))
     load_s = run_to_end(command + ["--resume"], output)[1] - first_s
     return {"peer": name, "step_ms": alone, "saves": saves, "load_s": load_s}
@@ -125,6 +128,10 @@ def main():
     parser.add_argument("--inputs", required=True)
     parser.add_argument("--ours", default="build/release/bin/dslaunch --num_gpus 2 --device cpu")
     parser.add_argument("--size", default="small")
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--context", type=int, default=64)
+    parser.add_argument("--steps", type=int, default=100, help="of dslaunch")
+    parser.add_argument("--interval", type=int, default=30, help="between its saves")
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--only", default=",".join([*OURS, *PEERS]))
     parser.add_argument("--save", type=json.loads, default={}, help="more of dslaunch.save")

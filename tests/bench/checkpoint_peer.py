@@ -79,14 +79,7 @@ def build(options, model):
         if options.peer == "torch_save"
         else peers.fully_sharded(model)
     )
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01, fused=True)
-
-    def step(inputs):
-        loss = wrapped(*inputs)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        return loss.item()
+    step, optimizer = peers.torch_step(model, wrapped)
 
     if options.peer == "torch_save":
 

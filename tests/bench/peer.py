@@ -43,13 +43,12 @@ def arguments():
     return options
 
 
-def torch_step(model, wrapped, options):
-    optimizer = torch.optim.AdamW(
-        model.parameters(), lr=options.lr, weight_decay=0.01, fused=True
-    )
+def torch_step(model, wrapped, lr=1e-3, dtype="fp32"):
+    """One step of WRAPPED, which is MODEL or around it, and the optimizer."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=0.01, fused=True)
 
     def precision():
-        if options.dtype == "bf16":
+        if dtype == "bf16":
             return torch.autocast("cpu", torch.bfloat16)
         return contextlib.nullcontext()
 
@@ -61,7 +60,7 @@ def torch_step(model, wrapped, options):
         optimizer.zero_grad()
         return loss.item()
 
-    return step
+    return step, optimizer
 
 
 def fully_sharded(model):
@@ -100,12 +99,15 @@ def deepspeed_step(model, options):
 def stepper(options, model):
     if options.peer in DEEPSPEED_STAGES:
         return deepspeed_step(model, options)
-    if options.peer == "compute":
-        return torch_step(model, model, options)
-    dist.init_process_group("gloo")
-    if options.peer == "fsdp2":
-        return torch_step(model, fully_sharded(model), options)
-    return torch_step(model, torch.nn.parallel.DistributedDataParallel(model), options)
+    wrapped = model
+    if options.peer != "compute":
+        dist.init_process_group("gloo")
+        if options.peer == "fsdp2":
+            wrapped = fully_sharded(model)
+        else:
+            wrapped = torch.nn.parallel.DistributedDataParallel(model)
+    step, _ = torch_step(model, wrapped, options.lr, options.dtype)
+    return step
 
 
 def page_faults():

@@ -6,15 +6,7 @@
 # options), DSL_BENCH_TURNS.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/dslaunch
-peers=${DSL_PEERS:-$cache/peers}
-inputs=${DSL_INPUTS:-$cache/inputs}
-
-tools/peers.sh "$peers" >&2
-set +u  # activate reads variables that may be unset
-. "$peers/activate-peers"
-set -u
-python tests/fixtures/make_inputs.py "$inputs" --only kjv,gpt >&2
+. tests/bench/with_peers.sh
 exec python -W ignore tests/bench/compare_peers.py --inputs "$inputs" \
     --turns "${DSL_BENCH_TURNS:-3}" \
     --ours "${DSL_COMMAND:-build/release/bin/dslaunch --num_gpus 2 --device cpu}" \

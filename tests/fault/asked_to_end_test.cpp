@@ -91,8 +91,8 @@ class Asking {
             std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms));
         };
         REQUIRE(wait_until([&] { return holds_signals(process.pid()); }, 10'000));
-        if (phase == Phase::kLoad) return sleep_ms(random(0, 0.9) * first_step_ms_);
-        if (phase == Phase::kFirstStep) return sleep_ms(random(0.9, 1.1) * first_step_ms_);
+        if (phase == Phase::kLoad) return sleep_ms(random(0, 0.8) * first_step_ms_);
+        if (phase == Phase::kFirstStep) return sleep_ms(random(0.8, 1.1) * first_step_ms_);
         REQUIRE(wait_until([&] { return job.has_stepped(); }, 30'000));
         sleep_ms(random(0, 250));
     }

@@ -81,7 +81,7 @@ TEST_CASE("200 random kills, each resumed", "[.long]") {
     check_kills({200, 11}, job, untouched);
 }
 
-TEST_CASE("1,000 kills while every step is saved leave a whole checkpoint", "[.long]") {
+TEST_CASE("1000 kills while every step is saved leave a whole checkpoint", "[.long]") {
     REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
     SavingJob job;
     job.steps = 1'000'000;

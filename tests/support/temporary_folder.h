@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <stdexcept>
 #include <string>
 
 namespace dslaunch::test {
@@ -11,9 +12,10 @@ namespace dslaunch::test {
 // A folder of its own, removed at the end.
 class TemporaryFolder {
   public:
-    TemporaryFolder() {
-        char name[] = "/tmp/dslaunch-test-XXXXXX";
-        path_ = ::mkdtemp(name);
+    // BELOW: "/dev/shm" where a test's many small files need no disk.
+    explicit TemporaryFolder(const std::string& below = "/tmp")
+        : path_(below + "/dslaunch-test-XXXXXX") {
+        if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("no folder in " + below);
     }
     TemporaryFolder(const TemporaryFolder&) = delete;
     TemporaryFolder& operator=(const TemporaryFolder&) = delete;

@@ -45,7 +45,7 @@ class HostExchange {
     [[nodiscard]] std::vector<std::string> all_gather(std::string_view mine);
 
     void abort(std::string_view text) { link_->abort(text); }
-    [[nodiscard]] const Traffic& traffic() const { return link_->traffic(); }
+    [[nodiscard]] Traffic traffic() const { return link_->traffic(); }
 
   private:
     [[nodiscard]] Range sub_stripe(int64_t numel, int node) const;

@@ -1,8 +1,9 @@
 // A link joins one rank of each host: bytes go to and fro, by tag, in order. Only bridges open one.
 // Where it stands: rendezvous -> link -> collectives. Implementations: in-process (tests, pretended
-// hosts) and Gloo. Threads: transfer by one thread at a time, abort from any.
+// hosts) and Gloo. Threads: any, with tags of their own.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -35,21 +36,21 @@ class Link {
     // once per pair of nodes at a time; equal lengths on both sides; no node is this one.
     void transfer(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives) {
         run(sends, receives);
-        for (const LinkSend& send : sends) traffic_.sent += {std::ssize(send.bytes)};
-        for (const LinkReceive& receive : receives)
-            traffic_.received += {std::ssize(receive.bytes)};
+        for (const LinkSend& send : sends) sent_ += std::ssize(send.bytes);
+        for (const LinkReceive& receive : receives) received_ += std::ssize(receive.bytes);
     }
-    // Ends a transfer under way, and all later ones, with TEXT. Does not block.
+    // Ends the transfers under way, and all later ones, with TEXT. Does not block.
     virtual void abort(std::string_view text) = 0;
-    // Payload only. By the thread that transfers.
-    [[nodiscard]] const Traffic& traffic() const { return traffic_; }
+    // Payload only.
+    [[nodiscard]] Traffic traffic() const { return {Bytes{sent_}, Bytes{received_}}; }
 
   protected:
     virtual void run(const std::vector<LinkSend>& sends,
                      const std::vector<LinkReceive>& receives) = 0;
 
   private:
-    Traffic traffic_;
+    std::atomic<int64_t> sent_{0};
+    std::atomic<int64_t> received_{0};
 };
 
 }  // namespace dslaunch

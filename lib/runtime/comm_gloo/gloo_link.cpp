@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <exception>
+#include <list>
 #include <mutex>
 #include <utility>
 
@@ -30,7 +31,7 @@ class GlooLink final : public Link {
     void abort(std::string_view text) override {
         const std::lock_guard lock(mutex_);
         if (aborted_.empty()) aborted_ = text.empty() ? "a link was cut" : text;
-        for (const Pending& pending : pending_) pending.work->abort();
+        for (const WorkPtr& work : works_) work->abort();
     }
 
   protected:
@@ -39,47 +40,52 @@ class GlooLink final : public Link {
   private:
     struct Pending {
         int node = 0;
-        WorkPtr work;
+        std::list<WorkPtr>::iterator place;
     };
 
-    void start(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives);
+    void start(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives,
+               TimePoint deadline, std::vector<Pending>& pending);
+    void forget(const std::vector<Pending>& pending);
     void wait_for(const Pending& pending, TimePoint deadline);
     void throw_if_aborted();
     [[noreturn]] void lose(int node, const std::exception& error, TimePoint deadline);
 
     c10::intrusive_ptr<ProcessGroupGloo> group_;
     GlooLinkOptions options_;
-    std::mutex mutex_;  // guards what follows
-    std::vector<Pending> pending_;
+    std::mutex mutex_;          // guards what follows
+    std::list<WorkPtr> works_;  // of all transfers under way
     std::string aborted_;
 };
 
 void GlooLink::run(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives) {
     const TimePoint deadline = SystemClock().now() + options_.time_limit;
+    std::vector<Pending> pending;
     try {
-        start(sends, receives);
-        // Only this thread changes pending_; abort, under the lock, reads it.
-        for (const Pending& pending : pending_) wait_for(pending, deadline);
+        start(sends, receives, deadline, pending);
+        for (const Pending& one : pending) wait_for(one, deadline);
     } catch (...) {
-        const std::lock_guard lock(mutex_);
-        pending_.clear();
+        forget(pending);
         throw;
     }
-    const std::lock_guard lock(mutex_);
-    pending_.clear();
+    forget(pending);
 }
 
-void GlooLink::start(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives) {
+void GlooLink::forget(const std::vector<Pending>& pending) {
+    const std::lock_guard lock(mutex_);
+    for (const Pending& one : pending) works_.erase(one.place);
+}
+
+void GlooLink::start(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives,
+                     TimePoint deadline, std::vector<Pending>& pending) {
     // Bytes of the caller, which stay until run() returns. Gloo never writes into what it sends.
     const auto as_tensor = [](const void* bytes, size_t length) {
         return at::from_blob(const_cast<void*>(bytes), {static_cast<int64_t>(length)}, at::kByte);
     };
-    const TimePoint deadline = SystemClock().now() + options_.time_limit;
     const auto add = [&](int node, auto&& make) {
         const std::lock_guard lock(mutex_);
         if (!aborted_.empty()) throw Error(ExitCode::kPeerLost, aborted_);
         try {
-            pending_.push_back({node, make()});
+            pending.push_back({node, works_.insert(works_.end(), make())});
         } catch (const std::exception& error) {
             lose(node, error, deadline);
         }
@@ -104,7 +110,8 @@ void GlooLink::wait_for(const Pending& pending, TimePoint deadline) {
     try {
         const Duration left = deadline - SystemClock().now();
         // Zero would mean no limit.
-        done = pending.work->wait(std::max(in_milliseconds(left), std::chrono::milliseconds(1)));
+        done =
+            (*pending.place)->wait(std::max(in_milliseconds(left), std::chrono::milliseconds(1)));
     } catch (const std::exception& error) {
         throw_if_aborted();
         lose(pending.node, error, deadline);

@@ -119,8 +119,9 @@ void Executor::run_timed(size_t index) {
     runner_.run(instruction);
     const TimePoint end = clock.now();
     spans_[index] = {begin - step_begin_, end - step_begin_};
-    const bool alone = instruction.op == Op::kLoad || instruction.op == Op::kForward ||
-                       instruction.op == Op::kRecompute || instruction.op == Op::kBackward;
+    // What waits for nobody: the segment runner's.
+    const bool alone =
+        instruction.segment >= 0 ? instruction.lane == Lane::kCompute : instruction.op == Op::kLoad;
     if (!alone) return;
     const auto ns = std::chrono::nanoseconds(end - begin).count();
     worked_ns_[static_cast<size_t>(instruction.lane)].fetch_add(ns, std::memory_order_relaxed);

@@ -15,6 +15,8 @@
 namespace dslaunch {
 namespace {
 
+constexpr int64_t kAnyStep = -1;  // as the manifest says
+
 std::string_view text_of(const FileView& view) {
     return {reinterpret_cast<const char*>(view.bytes().data()), view.bytes().size()};
 }
@@ -47,6 +49,7 @@ void look_into(const FileTree& tree, StoredCheckpoint& stored) {
     const std::string path = fmt::format("{}/{}", stored.folder, kManifestName);
     const std::string text(text_of(*tree.open(path)));
     const Checkpoint checkpoint = parse_manifest(path, text);
+    if (stored.step == kAnyStep) stored.step = checkpoint.training.step;
     if (checkpoint.training.step != stored.step)
         fail(ExitCode::kCheckpoint, "its manifest is of step {}", checkpoint.training.step);
     stored.fault = missing(checkpoint, *entries);
@@ -68,6 +71,14 @@ StoredCheckpoint look_at(const FileTree& tree, const std::string& folder, int64_
     }
     return stored;
 }
+
+}  // namespace
+
+StoredCheckpoint checkpoint_in(const FileTree& tree, const std::string& folder) {
+    return look_at(tree, folder, kAnyStep);
+}
+
+namespace {
 
 // A small file, durable under its own name.
 void write_text(FileTree& tree, const std::string& path, std::string_view text) {

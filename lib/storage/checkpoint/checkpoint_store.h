@@ -24,6 +24,10 @@ struct StoredCheckpoint {
     std::string fault;      // why it is not complete
 };
 
+// What is in FOLDER, whatever it is called: one that was set aside, a copy. Where the manifest
+// cannot be read, its step is -1.
+[[nodiscard]] StoredCheckpoint checkpoint_in(const FileTree& tree, const std::string& folder);
+
 class CheckpointStore {
   public:
     // KEEP: complete ones that stay, 0: all. Nothing is made before begin(). TREE must outlive it.

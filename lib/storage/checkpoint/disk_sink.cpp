@@ -47,9 +47,13 @@ DiskSink::DiskSink(std::string path, UniqueFd fd, Bytes bytes)
     // EOPNOTSUPP: a file system that cannot take room in advance; a write will tell.
     if (bytes.value > 0 && ::fallocate(fd_.get(), 0, 0, bytes.value) != 0 && errno != EOPNOTSUPP)
         give_up("take room", errno);
-    arena_ = IoArena(Bytes{std::clamp(round_up(bytes.value, static_cast<int64_t>(kAlignment)),
-                                      static_cast<int64_t>(kAlignment),
-                                      kSinkBufferBytes * static_cast<int64_t>(kSinkBuffers))});
+    arena_ = IoArena(memory(bytes));
+}
+
+Bytes DiskSink::memory(Bytes bytes) {
+    const auto page = static_cast<int64_t>(kAlignment);
+    return {std::clamp(round_up(bytes.value, page), page,
+                       kSinkBufferBytes * static_cast<int64_t>(kSinkBuffers))};
 }
 
 DiskSink::~DiskSink() {

@@ -29,6 +29,8 @@ class DiskSink final : public FileSink {
     ~DiskSink() override;
     void write(std::span<const std::byte> bytes) override;
     void sync() override;
+    // What a sink for BYTES takes while it is open.
+    [[nodiscard]] static Bytes memory(Bytes bytes);
 
   private:
     struct Piece {

@@ -16,6 +16,7 @@
 #include "storage/checkpoint/disk_sink.h"
 #include "storage/checkpoint/file_error.h"
 #include "storage/checkpoint/file_tree.h"
+#include "storage/mapped_fault.h"
 #include "storage/mapped_file.h"
 
 namespace dslaunch {
@@ -39,7 +40,9 @@ Bytes free_at(const std::string& folder) {
 
 class DiskView final : public FileView {
   public:
-    explicit DiskView(const std::string& path) : file_(path) {}
+    explicit DiskView(const std::string& path) : file_(path) {
+        set_fault_code(file_.bytes(), ExitCode::kCheckpoint);
+    }
     [[nodiscard]] std::span<const std::byte> bytes() const override { return file_.bytes(); }
 
     void let_go(std::span<const std::byte> part) const override { file_.discard(part); }

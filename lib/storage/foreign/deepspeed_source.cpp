@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <cstring>
 #include <filesystem>
 #include <set>
 #include <utility>
@@ -20,72 +18,7 @@ using Kind = PickleValue::Kind;
 using Span = std::span<const std::byte>;
 
 constexpr int64_t kChunkBytes = int64_t{1} << 20;
-constexpr int64_t kMasterBytes = 4;
 constexpr std::array<const char*, 2> kStates = {"exp_avg", "exp_avg_sq"};
-
-template <typename... Args>
-[[noreturn]] void refuse(const std::string& path, fmt::format_string<Args...> format,
-                         Args&&... args) {
-    fail(ExitCode::kInput, "{}: {}", path,
-         printable(fmt::format(format, std::forward<Args>(args)...)));
-}
-
-int64_t integer_or(const PickleValue* value, int64_t otherwise) {
-    return value != nullptr && value->kind == Kind::kInteger ? value->integer : otherwise;
-}
-
-// ELEMENTS of what CHUNKS hold one after the other, 4 bytes each. Fewer where they end before.
-std::vector<Span> slice(const std::vector<Span>& chunks, Range elements) {
-    std::vector<Span> found;
-    Range here{0, 0};
-    for (const Span& chunk : chunks) {
-        here = {here.end(), std::ssize(chunk) / kMasterBytes};
-        const Range part = intersect(here, elements);
-        if (part.numel > 0)
-            found.push_back(
-                chunk.subspan(static_cast<size_t>((part.begin - here.begin) * kMasterBytes),
-                              static_cast<size_t>(part.numel * kMasterBytes)));
-    }
-    return found;
-}
-
-int64_t numel_of(const std::vector<Span>& chunks) {
-    int64_t bytes = 0;
-    for (const Span& chunk : chunks) bytes += std::ssize(chunk);
-    return bytes / kMasterBytes;
-}
-
-// Shape of a torch.Size; nothing where it is none or has more elements than can be.
-std::optional<std::vector<int64_t>> shape_of(const PickleValue& value) {
-    if (value.kind != Kind::kTuple) return std::nullopt;
-    std::vector<int64_t> shape;
-    int64_t numel = 1;
-    for (const PickleValue* item : value.items) {
-        if (item->kind != Kind::kInteger || item->integer < 0) return std::nullopt;
-        if (item->integer > 0 && numel > (int64_t{1} << 48) / item->integer) return std::nullopt;
-        numel *= item->integer;
-        shape.push_back(item->integer);
-    }
-    return shape;
-}
-
-int64_t product(const std::vector<int64_t>& shape) {
-    int64_t numel = 1;
-    for (const int64_t size : shape) numel *= size;
-    return numel;
-}
-
-// The update count of a state: an integer, or torch's tensor of one fp32.
-int64_t updates_of(const TorchFile& file, const PickleValue* step) {
-    if (step == nullptr || step->kind != Kind::kTensor) return integer_or(step, 0);
-    const TorchTensor tensor = file.tensor(step, "step");
-    float value = 0;
-    if (tensor.dtype != DType::kF32 || tensor.numel() != 1)
-        refuse(file.path(), "an optimizer's step is no single fp32");
-    std::memcpy(&value, tensor.bytes.data(), sizeof value);
-    if (!(value >= 0 && value < 0x1p24f)) refuse(file.path(), "an optimizer's step is {}", value);
-    return std::lround(value);
-}
 
 std::string file_in(const std::string& folder, int64_t rank, std::string_view prefix,
                     std::string_view kind) {
@@ -109,26 +42,24 @@ std::string tag_folder(const std::string& path, const std::string& tag) {
 
 }  // namespace
 
-DeepSpeedSource::DeepSpeedSource(const std::string& path, const std::string& tag) {
+DeepSpeedSource::DeepSpeedSource(const std::string& path, const std::string& tag,
+                                 std::vector<std::string> frozen)
+    : frozen_(std::move(frozen)) {
     open(path, tag);
     read_stage();
     read_training();
-    read_groups();
-    if (stage_ == 3)
+    if (stage_ > 0) read_groups();
+    if (stage_ == 0)
+        place_replicated();
+    else if (stage_ == 3)
         place_sharded();
     else
         place_shared_groups();
     add_others();
     add_aliases();
+    check_one_save();
     writer_ = fmt::format("DeepSpeed {}, ZeRO stage {}, {} ranks", about_.version, stage_,
                           about_.world_size);
-}
-
-const PickleValue& DeepSpeedSource::need(const TorchFile& file, const PickleValue& dict,
-                                         const char* key) const {
-    const PickleValue* value = dict.find(key);
-    if (value == nullptr) refuse(file.path(), "has no `{}`", key);
-    return *value;
 }
 
 void DeepSpeedSource::open(const std::string& path, const std::string& tag) {
@@ -147,10 +78,6 @@ void DeepSpeedSource::open(const std::string& path, const std::string& tag) {
         files_count += name.ends_with("_optim_states.pt") ? 1 : 0;
     }
     if (error) refuse(folder_, "cannot be listed: {}", error.message());
-    if (files_count == 0)
-        refuse(folder_,
-               "has no *_optim_states.pt: no ZeRO checkpoint of stage 1, 2 or 3. One of "
-               "stage 0 is not read");
     const std::string_view prefix = exists(file_in(folder_, 0, "bf16_", "optim")) ? "bf16_" : "";
     for (int64_t rank = 0; rank < files_count; ++rank) {
         const std::string name = file_in(folder_, rank, prefix, "optim");
@@ -159,13 +86,21 @@ void DeepSpeedSource::open(const std::string& path, const std::string& tag) {
                    files_count);
         optimizers_.push_back(std::make_unique<TorchFile>(name));
     }
+    open_models();
+}
+
+void DeepSpeedSource::open_models() {
     const std::string model = fmt::format("{}/mp_rank_00_model_states.pt", folder_);
     if (exists(model)) {
         models_.push_back(std::make_unique<TorchFile>(model));
         return;
     }
-    for (int64_t rank = 0; rank < files_count; ++rank) {
-        const std::string name = file_in(folder_, rank, "", "model");
+    if (optimizers_.empty())
+        refuse(folder_,
+               "has neither *_optim_states.pt nor mp_rank_00_model_states.pt: no checkpoint of "
+               "DeepSpeed");
+    for (size_t rank = 0; rank < optimizers_.size(); ++rank) {
+        const std::string name = file_in(folder_, static_cast<int64_t>(rank), "", "model");
         if (!exists(name)) refuse(name, "is missing: the checkpoint is incomplete");
         models_.push_back(std::make_unique<TorchFile>(name));
     }
@@ -173,38 +108,47 @@ void DeepSpeedSource::open(const std::string& path, const std::string& tag) {
 
 void DeepSpeedSource::read_stage() {
     about_.world_size = std::ssize(optimizers_);
-    for (const auto& file : optimizers_) {
-        const PickleValue& state = need(*file, file->root(), "optimizer_state_dict");
-        const PickleValue* stage = state.find("zero_stage");
-        if (stage == nullptr)
-            refuse(file->path(),
-                   "was written by DeepSpeed's BF16_Optimizer (bf16 with fp32 "
-                   "gradient accumulation), whose layout is not read");
-        // ZeroStageEnum(2), or a plain integer of older versions.
-        const PickleValue* number = stage;
-        if (stage->kind == Kind::kRecord && !stage->items[0]->items.empty())
-            number = stage->items[0]->items[0];
-        const int64_t found = integer_or(number, -1);
-        if (found < 1 || found > 3) refuse(file->path(), "ZeRO stage {} is not read", found);
-        if (stage_ != 0 && found != stage_)
-            refuse(file->path(), "is of ZeRO stage {} and rank 0's file of {}", found, stage_);
-        stage_ = found;
-        const PickleValue* parts = &need(*file, state, "partition_count");
-        std::vector<const PickleValue*> counts = {parts};
-        if (parts->kind == Kind::kList) counts = parts->items;
-        for (const PickleValue* count : counts)
-            if (integer_or(count, -1) != about_.world_size)
-                refuse(file->path(),
-                       "says that {} ranks wrote it and {} ranks' files are there: incomplete, "
-                       "mixed, or parameters shared out in another way, as with experts",
-                       integer_or(count, -1), about_.world_size);
-        if (state.find("ds_zero_partition_groups") != nullptr)
-            refuse(file->path(), "has experts shared out in groups of their own: not read");
-    }
+    for (const auto& file : optimizers_)
+        read_rank_stage(*file, need(*file, file->root(), "optimizer_state_dict"));
     if ((stage_ == 3) != (models_.size() == optimizers_.size() &&
                           models_.front()->path().find("zero_pp_rank_") != std::string::npos))
         refuse(models_.front()->path(), "does not belong to ZeRO stage {}", stage_);
     about_.zero_stage = stage_;
+    if (stage_ > 0) return;
+    const TorchFile& file = *models_.front();
+    const PickleValue* shapes = file.root().find("param_shapes");
+    if (shapes != nullptr && shapes->kind == Kind::kList)
+        refuse(folder_,
+               "has no *_optim_states.pt, and {} belongs to ZeRO: the ranks' files are missing",
+               file.path());
+    about_.world_size = std::max<int64_t>(integer_or(file.root().find("dp_world_size"), 1), 1);
+}
+
+void DeepSpeedSource::read_rank_stage(const TorchFile& file, const PickleValue& state) {
+    int64_t found = -1;
+    if (const PickleValue* stage = state.find("zero_stage")) {
+        // ZeroStageEnum(2), or a plain integer of older versions.
+        if (stage->kind == Kind::kRecord && !stage->items[0]->items.empty())
+            stage = stage->items[0]->items[0];
+        found = integer_or(stage, -1);
+    } else if (state.find("group_paddings") != nullptr) {
+        found = 1;  // BF16_Optimizer: bf16 with fp32 gradient accumulation
+    }
+    if (found < 1 || found > 3) refuse(file.path(), "ZeRO stage {} is not read", found);
+    if (stage_ != 0 && found != stage_)
+        refuse(file.path(), "is of ZeRO stage {} and rank 0's file of {}", found, stage_);
+    stage_ = found;
+    const PickleValue* parts = &need(file, state, "partition_count");
+    std::vector<const PickleValue*> counts = {parts};
+    if (parts->kind == Kind::kList) counts = parts->items;
+    for (const PickleValue* count : counts)
+        if (integer_or(count, -1) != about_.world_size)
+            refuse(file.path(),
+                   "says that {} ranks wrote it and {} ranks' files are there: incomplete, "
+                   "mixed, or parameters shared out in another way, as with experts",
+                   integer_or(count, -1), about_.world_size);
+    if (state.find("ds_zero_partition_groups") != nullptr)
+        refuse(file.path(), "has experts shared out in groups of their own: not read");
 }
 
 void DeepSpeedSource::read_training() {
@@ -227,11 +171,20 @@ void DeepSpeedSource::read_training() {
                 "goes on from the updates",
                 last + 1, training.updates));
     }
+    if (stage_ == 0) {
+        if (const PickleValue* state = model.find("optimizer")) read_loss_scale(*state);
+        return;
+    }
     const TorchFile& first = *optimizers_.front();
     const PickleValue& state = need(first, first.root(), "optimizer_state_dict");
     const PickleValue* scaler = state.find("loss_scaler");
-    if (scaler == nullptr || scaler->kind != Kind::kRecord || scaler->items.size() < 2) return;
-    const PickleValue& kept = *scaler->items[1];
+    if (scaler != nullptr && scaler->kind == Kind::kRecord && scaler->items.size() >= 2)
+        read_loss_scale(*scaler->items[1]);
+}
+
+void DeepSpeedSource::read_loss_scale(const PickleValue& kept) {
+    TrainingState& training = about_.training;
+    if (kept.find("cur_scale") == nullptr) return;
     if (const PickleValue* scale = kept.find("cur_scale"))
         training.loss_scale =
             scale->kind == Kind::kReal ? scale->real : static_cast<double>(scale->integer);
@@ -273,7 +226,6 @@ DeepSpeedSource::RankGroups DeepSpeedSource::read_rank(const TorchFile& file) co
         if (master.dtype != DType::kF32) refuse(file.path(), "its master weights are no fp32");
         rank.groups.push_back({master.bytes, {}, {}});
     }
-    rank.updates.resize(rank.groups.size());
     read_states(file, need(file, state, sharded ? "optimizer_state_dict" : "base_optimizer_state"),
                 rank);
     return rank;
@@ -285,10 +237,15 @@ void DeepSpeedSource::read_states(const TorchFile& file, const PickleValue& opti
     if (optimizer.kind == Kind::kList)
         refuse(file.path(), "was saved with elastic_checkpoint, which is not read");
     const PickleValue& states = need(file, optimizer, "state");
+    rank.updates.resize(rank.groups.size());
+    rank.shapes.resize(rank.groups.size());
     std::vector<std::pair<int64_t, int64_t>> parameters;  // id, step of its group
-    for (const PickleValue* group : need(file, optimizer, "param_groups").items)
-        for (const PickleValue* id : need(file, *group, "params").items)
+    for (const PickleValue* group : need(file, optimizer, "param_groups").items) {
+        const auto& ids = need(file, *group, "params").items;
+        for (const PickleValue* id : ids)
             parameters.emplace_back(integer_or(id, -1), updates_of(file, group->find("step")));
+        rank.sizes.push_back(std::ssize(ids));
+    }
     if (parameters.size() != rank.groups.size())
         refuse(file.path(), "its optimizer has {} parameters and {} flat groups", parameters.size(),
                rank.groups.size());
@@ -301,13 +258,17 @@ void DeepSpeedSource::read_states(const TorchFile& file, const PickleValue& opti
         rank.updates[group] = std::max(updates_of(file, state.find("step")), found->second);
         for (size_t k = 0; k < kStates.size(); ++k) {
             const TorchTensor tensor = file.tensor(state.find(kStates[k]), kStates[k]);
-            // Stages 1 and 2 cut the alignment off the weights, not off the states.
-            const size_t bytes = rank.groups[group][0].size();
+            // Stages 1 and 2 cut the alignment off the weights, not off the states. At stage 0
+            // weights in fp32 lie with the module.
+            const Span master = rank.groups[group][0];
+            const size_t bytes =
+                stage_ == 0 && master.empty() ? tensor.bytes.size() : master.size();
             if (tensor.dtype != DType::kF32 || tensor.bytes.size() < bytes)
                 refuse(file.path(), "{} of group {} has {} elements of {}, its weights {}",
                        kStates[k], group, tensor.numel(), dtype_name(tensor.dtype),
                        bytes / kMasterBytes);
             rank.groups[group][k + 1] = tensor.bytes.first(bytes);
+            rank.shapes[group] = tensor.shape;
         }
     }
 }
@@ -403,7 +364,8 @@ void DeepSpeedSource::add_others() {
         buffers.insert(name->text);
     if (const PickleValue* pairs = model.find("shared_params"))
         for (size_t i = 0; i + 1 < pairs->items.size(); i += 2)
-            shared.insert(pairs->items[i]->text);
+            aliases_.emplace_back(pairs->items[i]->text, pairs->items[i + 1]->text);
+    for (const auto& [alias, name] : aliases_) shared.insert(alias);
     const auto& module = need(file, model, "module").items;
     for (size_t i = 0; i + 1 < module.size(); i += 2) {
         const std::string& name = module[i]->text;
@@ -440,7 +402,7 @@ void DeepSpeedSource::add_frozen(const std::string& name, const PickleValue& val
     if (!sizes) refuse(models_.front()->path(), "`{}` is neither trained nor frozen", name);
     tensor.shape = *sizes;
     Chunks chunks;
-    int64_t left = product(*sizes);
+    int64_t left = numel_of(*sizes);
     for (const auto& file : models_) {
         const TorchTensor part =
             file->tensor(need(*file, file->root(), "frozen_param_fragments").find(name), name);
@@ -454,14 +416,10 @@ void DeepSpeedSource::add_frozen(const std::string& name, const PickleValue& val
 }
 
 void DeepSpeedSource::add_aliases() {
-    const PickleValue* shared = models_.front()->root().find("shared_params");
-    if (shared == nullptr) return;
-    for (size_t i = 0; i + 1 < shared->items.size(); i += 2) {
-        const auto found = places_.find(shared->items[i + 1]->text);
-        const std::string& alias = shared->items[i]->text;
+    for (const auto& [alias, name] : aliases_) {
+        const auto found = places_.find(name);
         if (found == places_.end() || !places_.emplace(alias, found->second).second)
-            refuse(models_.front()->path(), "`{}` shares `{}`, which is not there", alias,
-                   shared->items[i + 1]->text);
+            refuse(models_.front()->path(), "`{}` shares `{}`, which is not there", alias, name);
         about_.tensors[static_cast<size_t>(found->second)].aliases.push_back(alias);
     }
 }

@@ -1,6 +1,7 @@
-// A checkpoint of DeepSpeed's ZeRO stages 1, 2 or 3 as a TensorSource: each parameter is put
-// together out of the ranks' flat groups. docs/checkpoints.md says which are read. Files stay
-// mapped; nothing is executed. Threads: one at a time.
+// A checkpoint of DeepSpeed's as a TensorSource: ZeRO stages 1 to 3, where each parameter is put
+// together out of the ranks' flat groups, and stage 0, where one file has all.
+// docs/checkpoints.md says which are read. Files stay mapped; nothing is executed. Threads: one at
+// a time.
 #pragma once
 
 #include <array>
@@ -8,9 +9,11 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "storage/export/tensor_source.h"
+#include "storage/foreign/deepspeed_parts.h"
 #include "storage/foreign/torch_file.h"
 
 namespace dslaunch {
@@ -19,8 +22,11 @@ class DeepSpeedSource : public TensorSource {
   public:
     // PATH: the folder that `latest` lies in, or a tag's folder itself. TAG: empty for what
     // `latest` names. Throws Error{kInput} naming the file and what is wrong: files of ranks
-    // missing, sizes that do not add up, or a kind of checkpoint that is not read.
-    DeepSpeedSource(const std::string& path, const std::string& tag);
+    // missing or of different saves, sizes that do not add up, or a kind of checkpoint that is not
+    // read. FROZEN: globs of parameters that are not trained. Only a checkpoint of stage 0 and fp32
+    // may need them: its optimizer does not name what it trains.
+    DeepSpeedSource(const std::string& path, const std::string& tag,
+                    std::vector<std::string> frozen = {});
 
     [[nodiscard]] const std::string& path() const override { return folder_; }
     [[nodiscard]] const std::vector<CheckpointTensor>& tensors() const override {
@@ -36,18 +42,26 @@ class DeepSpeedSource : public TensorSource {
     [[nodiscard]] const std::vector<std::string>& notes() const { return notes_; }
 
   private:
-    using Bytes1 = std::span<const std::byte>;
-    // Neighbours in the order of elements.
-    using Chunks = std::vector<Bytes1>;
-    // The flat groups of one rank: masters, exp_avg, exp_avg_sq of each group.
+    // The flat groups of one rank: masters, exp_avg, exp_avg_sq of each group; at stage 0 each
+    // parameter may be one, and without masters where the module's weights are fp32.
     struct RankGroups {
-        std::vector<std::array<Bytes1, 3>> groups;
-        std::vector<int64_t> updates;  // by group
+        std::vector<std::array<std::span<const std::byte>, 3>> groups;
+        std::vector<std::vector<int64_t>> shapes;  // of exp_avg, by group; empty: no states
+        std::vector<int64_t> updates;              // by group
+        std::vector<int64_t> sizes;  // how many of them each group of the optimizer has
+    };
+    // A parameter of the module at stage 0.
+    struct WholeParameter {
+        std::string name;
+        TorchTensor tensor;
     };
 
     void open(const std::string& path, const std::string& tag);
+    void open_models();
     void read_stage();
+    void read_rank_stage(const TorchFile& file, const PickleValue& state);
     void read_training();
+    void read_loss_scale(const PickleValue& kept);
     void read_groups();
     [[nodiscard]] RankGroups read_rank(const TorchFile& file) const;
     void read_states(const TorchFile& file, const PickleValue& optimizer, RankGroups& rank) const;
@@ -58,12 +72,29 @@ class DeepSpeedSource : public TensorSource {
     void add_frozen(const std::string& name, const PickleValue& value);
     void add_aliases();
     void add(CheckpointTensor tensor, std::array<Chunks, 3> chunks);
-    [[nodiscard]] const PickleValue& need(const TorchFile& file, const PickleValue& dict,
-                                          const char* key) const;
+
+    // Stage 0: deepspeed_stage0.cpp.
+    void place_replicated();
+    [[nodiscard]] RankGroups read_replicated(const TorchFile& file, const PickleValue& state) const;
+    [[nodiscard]] std::vector<WholeParameter> whole_parameters();
+    [[nodiscard]] bool is_frozen(const std::string& name) const;
+    void place_weights(const std::vector<WholeParameter>& parameters);
+    void place_flat(const std::vector<WholeParameter>& parameters, const RankGroups& rank);
+    void place_flat_group(const std::vector<WholeParameter>& parameters, const RankGroups& rank,
+                          size_t group);
+    void place_each(const std::vector<WholeParameter>& parameters, const RankGroups& rank);
+
+    // That all files are of one save: deepspeed_mix.cpp.
+    void check_one_save() const;
+    void check_models() const;
+    void check_optimizers() const;
+    void check_weights() const;
 
     std::string folder_, writer_;
-    std::vector<std::unique_ptr<TorchFile>> models_, optimizers_;  // by rank; below stage 3 one
-                                                                   // model
+    std::vector<std::string> frozen_;
+    // By rank; below stage 3 one model, at stage 0 no optimizer.
+    std::vector<std::unique_ptr<TorchFile>> models_, optimizers_;
+    std::vector<std::pair<std::string, std::string>> aliases_;  // a name, that of the same tensor
     int64_t stage_ = 0;
     std::vector<RankGroups> ranks_;
     Checkpoint about_;

@@ -38,7 +38,8 @@ struct Opened {
 Opened open_source(const ImportOptions& options, ForeignFormat format) {
     Opened opened;
     if (format == ForeignFormat::kDeepSpeed) {
-        auto source = std::make_unique<DeepSpeedSource>(options.source, options.tag);
+        auto source =
+            std::make_unique<DeepSpeedSource>(options.source, options.tag, options.frozen);
         opened.writer = source->writer();
         opened.notes = source->notes();
         opened.source = std::move(source);

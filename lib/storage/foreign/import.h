@@ -1,5 +1,5 @@
-// Makes a checkpoint of ours out of what others wrote: a DeepSpeed ZeRO checkpoint, or the weights
-// of a .safetensors file or Hugging Face folder. Nothing in the source is executed: pickles are
+// Makes a checkpoint of ours out of what others wrote: a DeepSpeed checkpoint, or the weights of a
+// .safetensors file or Hugging Face folder. Nothing in the source is executed: pickles are
 // read by restricted_unpickler.h. Sources are mapped and copied in pieces of a few MiB, so memory
 // does not grow with the model. One thread; blocks on the disk.
 #pragma once
@@ -15,7 +15,7 @@
 namespace dslaunch {
 
 enum class ForeignFormat : uint8_t {
-    kDeepSpeed,   // ZeRO stages 1 to 3: a folder with `latest`, or a tag's (…/global_stepN)
+    kDeepSpeed,   // a folder with `latest`, or a tag's (…/global_stepN)
     kSafetensors  // file, folder with model.safetensors or with model.safetensors.index.json
 };
 // "deepspeed", "safetensors".
@@ -36,6 +36,7 @@ struct ImportOptions {
     std::string tag;     // DeepSpeed: the folder of the step; empty: the one that `latest` names
     NameMapping names;
     std::string root;  // of step folders, as CheckpointStore's; made where it is not
+    std::vector<std::string> frozen = {};  // DeepSpeedSource's
 };
 
 struct ImportReport {

@@ -102,6 +102,8 @@ TorchTensor TorchFile::tensor(const PickleValue* value, const std::string& what)
     const int64_t begin = value->items[1]->integer;
     if (begin < 0 || begin > stored_numel || numel > stored_numel - begin)
         bad("it is beyond its storage");
+    tensor.begin = begin;
+    tensor.storage_numel = stored_numel;
     tensor.bytes = stored.subspan(static_cast<size_t>(begin * dtype_bytes(tensor.dtype)),
                                   static_cast<size_t>(numel * dtype_bytes(tensor.dtype)));
     return tensor;

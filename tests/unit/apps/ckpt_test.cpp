@@ -174,6 +174,51 @@ TEST_CASE("export and zero_to_fp32 write the weights, under the name of DeepSpee
     CHECK(index["weight_map"].contains("lm_head.weight"));
 }
 
+TEST_CASE("verify takes one checkpoint whatever its folder is called") {
+    const Run made;
+    for (const char* name : {"abandoned-import-1-2-step-5", "copy"}) {
+        const std::string folder = fmt::format("{}/{}", made.root, name);
+        fs::copy(made.steps[1], folder, fs::copy_options::recursive);
+        const Ran whole = run(made.folder, {"ckpt", "verify", folder, "--json"});
+        INFO(whole.err);
+        REQUIRE(whole.code == 0);
+        CHECK(whole.json()["checkpoints"][0]["step"] == 5);
+        CHECK(whole.json()["checkpoints"][0]["folder"] == folder);
+        made.damage(folder);
+        CHECK(run(made.folder, {"ckpt", "verify", folder}).code == kDamaged);
+    }
+    const Ran none = run(made.folder, {"ckpt", "verify", made.root + "/step-4"});
+    CHECK(none.code == kDamaged);
+}
+
+TEST_CASE("zero_to_fp32 writes of a DeepSpeed checkpoint what DeepSpeed's own script does") {
+    const std::string fixtures = std::string(DSL_SOURCE_DIR) + "/tests/fixtures/deepspeed/";
+    const TemporaryFolder folder;
+    for (const std::string name : {"fp32-2", "bf16-3", "bf16-0", "bf16-1-accumulate"}) {
+        INFO(name);
+        const std::string out = fmt::format("{}/{}", folder.path(), name);
+        const Ran ran = run(folder, {"zero_to_fp32", fixtures + name, out});
+        INFO(ran.err);
+        REQUIRE(ran.code == 0);
+        // No checkpoint of ours was made on the way.
+        CHECK(std::distance(fs::directory_iterator(out), {}) == 1);
+        const SafetensorsFile written(out + "/model.safetensors");
+        const SafetensorsFile expected(fixtures + name + ".safetensors");
+        size_t weights = 0;
+        for (const SafetensorsEntry& entry : expected.entries()) {
+            if (entry.name.find(".exp_avg") != std::string::npos) continue;
+            INFO(entry.name);
+            const SafetensorsEntry* found = written.find(entry.name);
+            REQUIRE(found != nullptr);
+            CHECK(found->dtype == entry.dtype);
+            CHECK(found->shape == entry.shape);
+            CHECK(std::ranges::equal(found->bytes, entry.bytes));
+            ++weights;
+        }
+        CHECK(weights == written.entries().size());
+    }
+}
+
 TEST_CASE("misuse says what is missing and what to do") {
     const Run made;
     const TemporaryFolder empty;

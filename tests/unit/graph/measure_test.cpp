@@ -64,4 +64,33 @@ TEST_CASE("the peak of a backward has the dense gradient of an embedding, and no
     CHECK_FALSE(model.parameters()[0].tensor.grad().defined());
 }
 
+TEST_CASE("what is kept between the halves of a backward is what the weights wait with") {
+    at::set_num_threads(1);
+    Model model = test::script_model(
+        "def forward(self, x: Tensor) -> Tensor:\n"
+        "    h = torch.tanh(torch.matmul(x, self.a))\n"
+        "    y = torch.tanh(torch.tanh(torch.tanh(torch.matmul(h, self.b))))\n"
+        "    return y.sum()\n",
+        {{"a", at::ones({64, 8})}, {"b", at::ones({8, 64})}});
+    const SegmentedModel segmented = SegmentedModel::make(model, {}, 2);
+    REQUIRE(segmented.segments().size() == 2);
+    constexpr int64_t kNarrow = 6 * 8 * 4;
+    constexpr int64_t kWide = 6 * 64 * 4;
+    const std::vector<c10::IValue> arguments = {at::ones({6, 64})};
+    CHECK(measure(segmented, arguments).segments[1].weight_half_bytes == Bytes{});
+    const ModelInfo info = measure(segmented, arguments, /*split_backward=*/true);
+    // The product's operand where it is not the segment's input, and the gradient that came to it;
+    // three times as wide is what the whole backward keeps.
+    const SegmentInfo& last = info.segments[1];
+    CHECK(last.activation_bytes.value >= 3 * kWide);
+    CHECK(last.weight_half_bytes.value >= kWide);
+    CHECK(last.weight_half_bytes.value <= kWide + kNarrow + 512);
+    // The same for the other product, whose operand is the batch.
+    const SegmentInfo& first = info.segments[0];
+    CHECK(first.weight_half_bytes.value >= kNarrow);
+    CHECK(first.weight_half_bytes.value <= 2 * kNarrow + 512);
+    for (const ModelParameter& parameter : model.parameters())
+        CHECK_FALSE(parameter.tensor.grad().defined());
+}
+
 }  // namespace dslaunch

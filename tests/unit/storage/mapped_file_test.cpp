@@ -1,14 +1,22 @@
 // Pages of a mapped file: whose they are, and what is given back.
 #include "storage/mapped_file.h"
 
+#include <fcntl.h>
+#include <fmt/core.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <string>
 
 #include "base/fd.h"
+#include "storage/mapped_fault.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
@@ -99,4 +107,53 @@ TEST_CASE("discarded pages have the file's content again") {
     std::string first;
     for (size_t i = 0; i < kPages; ++i) first += writable(file)[i * page_bytes()];
     CHECK(first == "ZbcZZZZZZ");
+}
+
+TEST_CASE("A mapped file that is cut off ends the process with its name, offset and code") {
+    for (const ExitCode code : {ExitCode::kCheckpoint, ExitCode::kInput}) {
+        const PagesFile file;
+        std::array<int, 2> ends{};
+        REQUIRE(::pipe(ends.data()) == 0);
+        const pid_t child = ::fork();
+        if (child == 0) {
+            ::dup2(ends[1], STDERR_FILENO);
+            const MappedFile other(file.path());  // lies beside it
+            MappedFile first(file.path());
+            if (code != ExitCode::kInput) set_fault_code(first.bytes(), code);
+            const MappedFile mapped = std::move(first);
+            if (::truncate(file.path().c_str(), static_cast<off_t>(page_bytes())) != 0) ::_exit(1);
+            volatile std::byte read = mapped.bytes()[0];
+            read = mapped.bytes()[3 * page_bytes() + 5];
+            ::_exit(read == std::byte{} ? 2 : 3);
+        }
+        ::close(ends[1]);
+        std::string said(4096, '\0');
+        said.resize(
+            static_cast<size_t>(std::max<ssize_t>(::read(ends[0], said.data(), said.size()), 0)));
+        ::close(ends[0]);
+        int status = 0;
+        REQUIRE(::waitpid(child, &status, 0) == child);
+        INFO(said);
+        CHECK(WIFEXITED(status));
+        CHECK(WEXITSTATUS(status) == static_cast<int>(code));
+        CHECK(said.find(file.path()) != std::string::npos);
+        CHECK(said.find(fmt::format("at offset {}:", 3 * page_bytes() + 5)) != std::string::npos);
+    }
+}
+
+TEST_CASE("A fault that is no mapping's ends the process by the signal, as before") {
+    const PagesFile file;
+    const pid_t child = ::fork();
+    if (child == 0) {
+        ::signal(SIGBUS, SIG_DFL);
+        static_cast<void>(MappedFile(file.path()));
+        const UniqueFd fd(::open(file.path().c_str(), O_RDONLY));
+        void* own = ::mmap(nullptr, page_bytes(), PROT_READ, MAP_SHARED, fd.get(), 0);
+        if (::truncate(file.path().c_str(), 0) != 0) ::_exit(1);
+        ::_exit(*static_cast<volatile char*>(own));
+    }
+    int status = 0;
+    REQUIRE(::waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status));
+    CHECK(WTERMSIG(status) == SIGBUS);
 }

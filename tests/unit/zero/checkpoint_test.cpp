@@ -215,7 +215,7 @@ TEST_CASE("what one shape saves every other reads value by value") {
 }
 
 TEST_CASE("what any shape saves every other reads", "[.long]") {
-    const test::TemporaryFolder folder;
+    const test::TemporaryFolder folder("/dev/shm");
     const std::unique_ptr<FileTree> tree = make_disk_tree();
     const std::vector<TrainingCase> all = shapes(*tree, true);
     int cells = 0;

@@ -59,8 +59,9 @@ inline RunConfig run_config(const TrainingCase& job) {
 }
 
 inline StepPlanOptions plan_options(const TrainingCase& job, const Topology& topology,
-                                    const Partition& partition) {
+                                    const Partition& partition, const StageWork& work) {
     StepPlanOptions options;
+    options.stage_work = work;
     options.rank = topology.rank();
     options.world_size = topology.world_size();
     options.local_rank = topology.local_rank;
@@ -88,8 +89,9 @@ struct Planned {
     StepPlan plan;
     ShardMap map;
 
-    Planned(const TrainingCase& job, const TrainingSetup& setup, const Topology& topology)
-        : options(plan_options(job, topology, setup.partition)),
+    Planned(const TrainingCase& job, const TrainingSetup& setup, const Topology& topology,
+            const StageWork& work = {})
+        : options(plan_options(job, topology, setup.partition, work)),
           plan(make_step_plan(setup.info, setup.layout, options)),
           map(setup.layout, &setup.partition, job.stage, topology, job.offload.parameters) {}
 
@@ -98,13 +100,21 @@ struct Planned {
     }
 };
 
+// A rank's place in a pipeline.
+struct TrainPlace {
+    const Topology* ranks = nullptr;  // of its stage
+    StagePlace stage = {};
+    int first_segment = 0;
+};
+
 // Trains by STATE as PLAN says, and collects everything but the tensors.
 inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setup,
                               const StepPlan& plan, ParameterState& state, Collectives& collectives,
                               std::function<const StepPlan*(const StepRun&)> adapt = {},
                               Checkpointer* checkpointer = nullptr,
-                              const TrainingState& resumed = {}) {
-    const Topology& topology = collectives.topology();
+                              const TrainingState& resumed = {},
+                              const TrainPlace* place = nullptr) {
+    const Topology& topology = place != nullptr ? *place->ranks : collectives.topology();
     const RunConfig config = run_config(job);
     const c10::Device device = setup.trained.lower.device;
     SegmentRunner runner(
@@ -115,7 +125,8 @@ inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setu
         },
         {1, job.accumulation, topology.rank(), topology.world_size(), device,
          /*read_losses_late=*/job.losses_late,
-         /*stop_on_nonfinite_loss=*/!job.precision.skip_nonfinite_steps});
+         /*stop_on_nonfinite_loss=*/!job.precision.skip_nonfinite_steps,
+         place != nullptr ? place->first_segment : 0});
     RankOutcome outcome;
     MetricsKeeper reporter;
     int64_t steps_begun = 0;
@@ -126,6 +137,7 @@ inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setu
     parts.segments = &runner;
     parts.state = &state;
     parts.collectives = &collectives;
+    if (place != nullptr) parts.stage = place->stage;
     parts.reporter = &reporter;
     parts.before_step = [&] {
         if (steps_begun++ > 0) outcome.overflows.push_back(state.overflow());

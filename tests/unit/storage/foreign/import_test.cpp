@@ -46,25 +46,59 @@ std::string refusal(const ImportOptions& options) {
 
 }  // namespace
 
+namespace {
+
+struct Fixture {
+    const char* name;
+    int64_t ranks = 2;
+    int64_t updates = 3;  // FP16_Optimizer and its kind make one of zeros before the first
+    double loss_scale = 1;
+    std::vector<std::string> frozen = {};
+};
+
+// fp16: 2^8, doubled after two steps without an overflow. Updates are what the optimizer's own step
+// says.
+const std::array kFixtureList = {Fixture{.name = "fp32-0", .frozen = {"fixed.*"}},
+                                 Fixture{.name = "fp32-0-torch", .frozen = {"fixed.*"}},
+                                 Fixture{"fp32-0-flat"},
+                                 Fixture{.name = "bf16-0", .updates = 4},
+                                 Fixture{.name = "bf16-0-torch", .updates = 4},
+                                 Fixture{.name = "fp16-0", .updates = 4, .loss_scale = 512},
+                                 Fixture{.name = "fp16-0-torch", .updates = 4, .loss_scale = 512},
+                                 Fixture{"fp32-1"},
+                                 Fixture{"bf16-1-accumulate"},
+                                 Fixture{"fp32-2"},
+                                 Fixture{"fp32-2-torch"},
+                                 Fixture{"bf16-2"},
+                                 Fixture{.name = "fp16-2", .loss_scale = 512},
+                                 Fixture{"fp32-3"},
+                                 Fixture{.name = "fp32-3-sub", .ranks = 3},
+                                 Fixture{"bf16-3"}};
+
+}  // namespace
+
 TEST_CASE("What DeepSpeed saved is what the import holds, bit for bit") {
-    for (const char* name : {"fp32-1", "fp32-2", "fp32-2-torch", "fp32-3", "bf16-2", "bf16-3"}) {
+    for (const Fixture& fixture : kFixtureList) {
+        const char* name = fixture.name;
         INFO(name);
         const TemporaryFolder folder;
         const auto tree = make_disk_tree();
         const std::string root = folder.path() + "/checkpoints";
-        const ImportReport report =
-            import_checkpoint(*tree, {fmt::format("{}/{}", kFixtures, name), "", {}, root});
+        const ImportReport report = import_checkpoint(
+            *tree, {fmt::format("{}/{}", kFixtures, name), "", {}, root, fixture.frozen});
         CHECK(report.step == 3);
         CHECK(report.has_states);
         CHECK(report.finite);
         CHECK(report.notes.empty());
         CHECK(report.folder == root + "/step-3");
-        CHECK(report.writer == fmt::format("DeepSpeed 0.19.8, ZeRO stage {}, 2 ranks", name[5]));
+        CHECK(report.writer ==
+              fmt::format("DeepSpeed 0.19.8, ZeRO stage {}, {} ranks", name[5], fixture.ranks));
         const CheckpointReader reader(*tree, report.folder);
         const Checkpoint& checkpoint = reader.checkpoint();
         for (size_t i = 0; i < checkpoint.files.size(); ++i) CHECK(reader.verify_file(i).empty());
         CHECK(checkpoint.training.updates == 3);
-        CHECK(checkpoint.training.samples_seen == 24);
+        CHECK(checkpoint.training.samples_seen == 12 * fixture.ranks);
+        CHECK(checkpoint.training.loss_scale == fixture.loss_scale);
         const SafetensorsFile expected(fmt::format("{}/{}.safetensors", kFixtures, name));
         size_t compared = 0;
         for (const SafetensorsEntry& entry : expected.entries()) {
@@ -89,7 +123,7 @@ TEST_CASE("What DeepSpeed saved is what the import holds, bit for bit") {
         const auto& embed = checkpoint.tensors[static_cast<size_t>(checkpoint.find("head.weight"))];
         CHECK(embed.name == "embed.weight");
         CHECK(embed.kind == TensorKind::kTrained);
-        CHECK(embed.updates == 3);
+        CHECK(embed.updates == fixture.updates);
         const auto kind = [&](const char* of) {
             return checkpoint.tensors[static_cast<size_t>(checkpoint.find(of))].kind;
         };
@@ -144,6 +178,49 @@ TEST_CASE("A DeepSpeed checkpoint that is not whole is refused by the file's nam
     says("is no tag");
     std::ofstream(folder.path() + "/latest") << "global_step9";
     says("cannot be listed");
+}
+
+TEST_CASE("Files of different saves in one DeepSpeed folder are refused by the file's name") {
+    const TemporaryFolder folder;
+    const std::string step = folder.path() + "/global_step3";
+    const auto refused = [&](const char* name, const char* file, const char* what) {
+        INFO(name << " " << file);
+        fs::remove_all(step);
+        fs::copy(fmt::format("{}/{}", kFixtures, name), folder.path(),
+                 fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+        // The same run, one step further.
+        const std::string later = fmt::format("{}/later/{}/{}", kFixtures, name, file);
+        REQUIRE(fs::exists(later));
+        fs::copy_file(later, fmt::format("{}/{}", step, file),
+                      fs::copy_options::overwrite_existing);
+        const std::string said = refusal({folder.path(), "", {}, folder.path() + "/out"});
+        INFO(said);
+        CHECK(said.find(file) != std::string::npos);
+        CHECK(said.find(what) != std::string::npos);
+        CHECK(said.find("different saves") != std::string::npos);
+    };
+    refused("fp32-2", "zero_pp_rank_1_mp_rank_00_optim_states.pt", "has made 4, 4 updates");
+    refused("fp32-2", "mp_rank_00_model_states.pt", "`embed.weight` is not what");
+    refused("bf16-2", "mp_rank_00_model_states.pt", "is not what the optimizer's weights round to");
+    refused("fp32-3", "zero_pp_rank_1_mp_rank_00_optim_states.pt", "has made 4, 4 updates");
+    refused("fp32-3", "zero_pp_rank_1_mp_rank_00_model_states.pt", "global_steps");
+}
+
+TEST_CASE("A DeepSpeed checkpoint of stage 0 whose parameters cannot be told apart is refused") {
+    const TemporaryFolder folder;
+    // fixed.bias is frozen and no parameter of the optimizer, and as long as norm's two.
+    const std::string said = refusal({kFixtures + "/fp32-0", "", {}, folder.path() + "/out"});
+    INFO(said);
+    CHECK(said.find("does not name its 9 parameters, and the module's 11") != std::string::npos);
+    CHECK(said.find("--frozen") != std::string::npos);
+    CHECK_FALSE(fs::exists(folder.path() + "/out"));
+    // Stage 2's model without the ranks' files.
+    fs::copy(kFixtures + "/fp32-2", folder.path() + "/cut", fs::copy_options::recursive);
+    for (const char* rank : {"0", "1"})
+        fs::remove(fmt::format("{}/cut/global_step3/zero_pp_rank_{}_mp_rank_00_optim_states.pt",
+                               folder.path(), rank));
+    CHECK(refusal({folder.path() + "/cut", "", {}, folder.path() + "/out"})
+              .find("the ranks' files are missing") != std::string::npos);
 }
 
 TEST_CASE("Weights of a .safetensors file become a checkpoint of step 0") {

@@ -1,0 +1,86 @@
+// Whether all files of a DeepSpeed checkpoint are of one save. Nothing in them says which save they
+// are of, so what each records is compared: steps, settings, and the weights themselves.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <array>
+
+#include "storage/foreign/deepspeed_source.h"
+
+namespace dslaunch {
+namespace {
+
+constexpr const char* kMixed = "files of different saves are mixed";
+
+void check_same(const TorchFile& file, const TorchFile& first, const PickleValue* a,
+                const PickleValue* b, const char* what) {
+    if (a == b || (a != nullptr && b != nullptr && same_values(*a, *b))) return;
+    refuse(file.path(), "has another {} than {}: {}", what, first.path(), kMixed);
+}
+
+}  // namespace
+
+void DeepSpeedSource::check_one_save() const {
+    check_models();
+    check_optimizers();
+    check_weights();
+}
+
+void DeepSpeedSource::check_models() const {
+    static constexpr std::array kSame = {"global_steps",  "skipped_steps", "global_samples",
+                                         "dp_world_size", "ds_version",    "ds_config"};
+    const TorchFile& first = *models_.front();
+    for (const auto& file : models_)
+        for (const char* key : kSame)
+            check_same(*file, first, file->root().find(key), first.root().find(key), key);
+}
+
+void DeepSpeedSource::check_optimizers() const {
+    for (size_t rank = 0; rank < optimizers_.size(); ++rank) {
+        const TorchFile &file = *optimizers_[rank], &first = *optimizers_.front();
+        if (ranks_[rank].updates != ranks_.front().updates)
+            refuse(file.path(), "its optimizer has made {} updates and that of {} {}: {}",
+                   fmt::join(ranks_[rank].updates, ", "), first.path(),
+                   fmt::join(ranks_.front().updates, ", "), kMixed);
+        const PickleValue& own = need(file, file.root(), "optimizer_state_dict");
+        const PickleValue& other = need(first, first.root(), "optimizer_state_dict");
+        check_same(file, first, own.find("loss_scaler"), other.find("loss_scaler"), "loss_scaler");
+        for (const char* key : {"ds_version", "ds_config"})
+            check_same(file, first, file.root().find(key), first.root().find(key), key);
+        const char* inner = stage_ == 3 ? "optimizer_state_dict" : "base_optimizer_state";
+        check_same(file, first, need(file, own, inner).find("param_groups"),
+                   need(first, other, inner).find("param_groups"), "param_groups");
+        check_same(file, *models_.front(), file.root().find("ds_config"),
+                   models_.front()->root().find("ds_config"), "ds_config");
+    }
+}
+
+// Below stage 3 the module holds the weights rounded. At stage 3 it does not, and the count of
+// updates is what is left.
+void DeepSpeedSource::check_weights() const {
+    const TorchFile& file = *models_.front();
+    if (stage_ == 3) {
+        const int64_t made =
+            ranks_.front().updates.empty() ? 0 : std::ranges::max(ranks_.front().updates);
+        if (made > about_.training.updates)
+            refuse(optimizers_.front()->path(),
+                   "its optimizer has made {} updates and {} tells of {}: {}", made, file.path(),
+                   about_.training.updates, kMixed);
+        return;
+    }
+    const PickleValue& module = need(file, file.root(), "module");
+    for (size_t i = 0; i + 1 < module.items.size(); i += 2) {
+        const std::string& name = module.items[i]->text;
+        const auto place = places_.find(name);
+        if (place == places_.end()) continue;
+        const auto at = static_cast<size_t>(place->second);
+        if (about_.tensors[at].kind != TensorKind::kTrained || about_.states.empty()) continue;
+        if (!rounds_to(chunks_[at][0], file.tensor(module.items[i + 1], name)))
+            refuse(file.path(),
+                   "its `{}` is not what the optimizer's weights round to: {}, or the module was "
+                   "changed before it was saved",
+                   name, kMixed);
+    }
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,207 @@
+// Stage 0: one file has the module and the optimizer whole. The optimizer numbers its parameters
+// and does not name them, so each is found by where its weights lie, or by shapes and values.
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+
+#include "storage/export/floats.h"
+#include "storage/foreign/deepspeed_source.h"
+#include "storage/foreign/slot_match.h"
+
+namespace dslaunch {
+namespace {
+
+using Kind = PickleValue::Kind;
+
+bool is_half(DType dtype) {
+    return dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
+}  // namespace
+
+void DeepSpeedSource::place_replicated() {
+    const TorchFile& file = *models_.front();
+    const std::vector<WholeParameter> parameters = whole_parameters();
+    const PickleValue* state = file.root().find("optimizer");
+    RankGroups rank;
+    if (state != nullptr && state->kind != Kind::kNone) rank = read_replicated(file, *state);
+    const auto has_states = [](const auto& group) { return !group[1].empty(); };
+    if (std::ranges::any_of(rank.groups, has_states)) {
+        about_.states = {"exp_avg", "exp_avg_sq"};
+        about_.optimizer = "adam";
+    } else if (!rank.groups.empty() && about_.training.updates > 0) {
+        refuse(file.path(), "its optimizer has no exp_avg and exp_avg_sq: only Adam's are read");
+    } else {
+        notes_.emplace_back(rank.groups.empty()
+                                ? "it was saved without an optimizer"
+                                : "it was saved before the first step and has no optimizer states");
+    }
+    if (about_.states.empty()) return place_weights(parameters);
+    if (state->find("fp32_groups_flat") != nullptr)
+        place_flat(parameters, rank);
+    else
+        place_each(parameters, rank);
+}
+
+bool DeepSpeedSource::is_frozen(const std::string& name) const {
+    return std::ranges::any_of(frozen_, [&](const std::string& glob) {
+        return ::fnmatch(glob.c_str(), name.c_str(), 0) == 0;
+    });
+}
+
+void DeepSpeedSource::place_weights(const std::vector<WholeParameter>& parameters) {
+    for (const WholeParameter& one : parameters) {
+        CheckpointTensor tensor;
+        tensor.name = one.name;
+        tensor.dtype = one.tensor.dtype;
+        tensor.shape = one.tensor.shape;
+        add(std::move(tensor), {Chunks{one.tensor.bytes}, {}, {}});
+    }
+}
+
+// What is trained or may be, once for each tensor however many names it has.
+std::vector<DeepSpeedSource::WholeParameter> DeepSpeedSource::whole_parameters() {
+    const TorchFile& file = *models_.front();
+    std::set<std::string> buffers;
+    for (const PickleValue* name : need(file, file.root(), "buffer_names").items)
+        buffers.insert(name->text);
+    std::vector<WholeParameter> parameters;
+    std::map<std::tuple<std::string, int64_t, std::vector<int64_t>>, std::string> first;
+    const auto& module = need(file, file.root(), "module").items;
+    for (size_t i = 0; i + 1 < module.size(); i += 2) {
+        const std::string& name = module[i]->text;
+        if (buffers.contains(name) || is_frozen(name)) continue;
+        const TorchTensor tensor = file.tensor(module[i + 1], name);
+        const auto [same, is_new] =
+            first.try_emplace({tensor.storage, tensor.begin, tensor.shape}, name);
+        if (is_new || tensor.numel() == 0)
+            parameters.push_back({name, tensor});
+        else
+            aliases_.emplace_back(name, same->second);
+    }
+    return parameters;
+}
+
+// FP16_Optimizer, which bf16 has too: flat groups. FP16_UnfusedOptimizer: a master for each
+// parameter. Neither: the module's own fp32 weights.
+DeepSpeedSource::RankGroups DeepSpeedSource::read_replicated(const TorchFile& file,
+                                                             const PickleValue& state) const {
+    RankGroups rank;
+    const auto add_master = [&](const PickleValue* value) {
+        const TorchTensor master = file.tensor(value, "its fp32 weights");
+        if (master.dtype != DType::kF32) refuse(file.path(), "its master weights are no fp32");
+        rank.groups.push_back({master.bytes, {}, {}});
+    };
+    const PickleValue* flat = state.find("fp32_groups_flat");
+    const PickleValue* each = state.find("fp32_groups");
+    if (flat != nullptr) {
+        for (const PickleValue* value : flat->items) add_master(value);
+    } else if (each != nullptr) {
+        for (const PickleValue* group : each->items)
+            for (const PickleValue* value : group->items) add_master(value);
+    } else {
+        for (const PickleValue* group : need(file, state, "param_groups").items)
+            rank.groups.resize(rank.groups.size() + need(file, *group, "params").items.size());
+    }
+    const bool wrapped = flat != nullptr || each != nullptr;
+    const PickleValue& inner = wrapped ? need(file, state, "optimizer_state_dict") : state;
+    read_states(file, inner, rank);
+    // DeepSpeed's FusedAdam counts the steps of a group in one of its parameters.
+    size_t begin = 0;
+    for (size_t i = 0; i < rank.sizes.size(); ++i) {
+        const auto updates =
+            std::span(rank.updates).subspan(begin, static_cast<size_t>(rank.sizes[i]));
+        begin += updates.size();
+        if (need(file, inner, "param_groups").items[i]->find("step") != nullptr && !updates.empty())
+            std::ranges::fill(updates, std::ranges::max(updates));
+    }
+    return rank;
+}
+
+// The module's weights are views of a flat group each, as long as its masters.
+void DeepSpeedSource::place_flat(const std::vector<WholeParameter>& parameters,
+                                 const RankGroups& rank) {
+    std::set<std::string> placed;
+    for (size_t group = 0; group < rank.groups.size(); ++group) {
+        std::map<std::string, std::vector<WholeParameter>> storages;
+        for (const WholeParameter& one : parameters)
+            if (is_half(one.tensor.dtype) && !placed.contains(one.tensor.storage) &&
+                one.tensor.storage_numel * kMasterBytes == std::ssize(rank.groups[group][0]))
+                storages[one.tensor.storage].push_back(one);
+        std::erase_if(storages, [&](const auto& storage) {
+            return !std::ranges::all_of(storage.second, [&](const WholeParameter& one) {
+                return rounds_to(
+                    slice({rank.groups[group][0]}, {one.tensor.begin, one.tensor.numel()}),
+                    one.tensor);
+            });
+        });
+        if (storages.size() != 1)
+            refuse(models_.front()->path(),
+                   "group {}: {} of the module's flat groups have its weights, where one must: "
+                   "files of different saves, or changed",
+                   group, storages.size());
+        placed.insert(storages.begin()->first);
+        place_flat_group(storages.begin()->second, rank, group);
+    }
+}
+
+void DeepSpeedSource::place_flat_group(const std::vector<WholeParameter>& parameters,
+                                       const RankGroups& rank, size_t group) {
+    std::vector<WholeParameter> in_order = parameters;
+    std::ranges::sort(in_order, {}, [](const WholeParameter& one) { return one.tensor.begin; });
+    int64_t at = 0;
+    for (const WholeParameter& one : in_order) {
+        if (one.tensor.begin != at)
+            refuse(models_.front()->path(), "`{}` is at element {} of its group, not at {}",
+                   one.name, one.tensor.begin, at);
+        CheckpointTensor tensor;
+        tensor.name = one.name;
+        tensor.shape = one.tensor.shape;
+        tensor.updates = rank.updates[group];
+        std::array<Chunks, 3> chunks;
+        for (size_t k = 0; k < chunks.size(); ++k)
+            chunks[k] = slice({rank.groups[group][k]}, {at, one.tensor.numel()});
+        at += one.tensor.numel();
+        add(std::move(tensor), std::move(chunks));
+    }
+    if (at * kMasterBytes != std::ssize(rank.groups[group][0]))
+        refuse(models_.front()->path(), "group {}: its parameters have {} elements and it {}",
+               group, at, std::ssize(rank.groups[group][0]) / kMasterBytes);
+}
+
+void DeepSpeedSource::place_each(const std::vector<WholeParameter>& parameters,
+                                 const RankGroups& rank) {
+    const auto fits = [&](int64_t slot, int64_t parameter) {
+        const auto& group = rank.groups[static_cast<size_t>(slot)];
+        const TorchTensor& tensor = parameters[static_cast<size_t>(parameter)].tensor;
+        if (group[1].empty()) return SlotFit::kBlank;
+        const bool fit =
+            rank.shapes[static_cast<size_t>(slot)] == tensor.shape &&
+            (group[0].empty() ? tensor.dtype == DType::kF32 : rounds_to({group[0]}, tensor));
+        return fit ? SlotFit::kYes : SlotFit::kNo;
+    };
+    const SlotMatch match = match_slots(rank.sizes, std::ssize(parameters), fits);
+    if (!match.fault.empty())
+        refuse(models_.front()->path(),
+               "its optimizer does not name its {} parameters, and the module's {} cannot be told "
+               "apart by order, shape and value: {}. Name those that are not trained (--frozen), "
+               "or import the weights alone, as safetensors",
+               rank.groups.size(), parameters.size(), match.fault);
+    for (size_t slot = 0; slot < match.parameters.size(); ++slot) {
+        if (match.parameters[slot] < 0) continue;
+        const WholeParameter& one = parameters[static_cast<size_t>(match.parameters[slot])];
+        CheckpointTensor tensor;
+        tensor.name = one.name;
+        tensor.shape = one.tensor.shape;
+        tensor.updates = rank.updates[slot];
+        std::array<Chunks, 3> chunks;
+        for (size_t k = 0; k < chunks.size(); ++k) chunks[k] = {rank.groups[slot][k]};
+        if (rank.groups[slot][0].empty()) chunks[0] = {one.tensor.bytes};
+        add(std::move(tensor), std::move(chunks));
+    }
+}
+
+}  // namespace dslaunch

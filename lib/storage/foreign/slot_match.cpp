@@ -1,0 +1,65 @@
+#include "storage/foreign/slot_match.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include <fmt/core.h>
+
+namespace dslaunch {
+namespace {
+
+constexpr size_t kStatesMax = 64;
+
+using Way = std::vector<int64_t>;  // as SlotMatch::parameters
+// Slots taken of each group, and up to two ways to get there.
+using States = std::map<std::vector<int64_t>, std::vector<Way>>;
+
+void add_way(States& states, const std::vector<int64_t>& taken, const Way& way) {
+    std::vector<Way>& ways = states[taken];
+    if (ways.size() < 2 && std::ranges::find(ways, way) == ways.end()) ways.push_back(way);
+}
+
+}  // namespace
+
+SlotMatch match_slots(const std::vector<int64_t>& group_slots, int64_t parameters_count,
+                      const std::function<SlotFit(int64_t, int64_t)>& fits) {
+    const int64_t slots_count = std::accumulate(group_slots.begin(), group_slots.end(), int64_t{0});
+    const int64_t spare = parameters_count - slots_count;
+    if (spare < 0)
+        return {{}, fmt::format("{} places for {} parameters", slots_count, parameters_count)};
+    States states;
+    states[std::vector<int64_t>(group_slots.size())] = {
+        Way(static_cast<size_t>(slots_count), int64_t{-1})};
+    for (int64_t parameter = 0; parameter < parameters_count; ++parameter) {
+        States next;
+        for (const auto& [taken, ways] : states) {
+            const int64_t passed =
+                parameter - std::accumulate(taken.begin(), taken.end(), int64_t{0});
+            if (passed < spare)
+                for (const Way& way : ways) add_way(next, taken, way);
+            int64_t first = 0;  // slot of the group
+            for (size_t group = 0; group < taken.size(); first += group_slots[group++]) {
+                if (taken[group] == group_slots[group]) continue;
+                const int64_t slot = first + taken[group];
+                const SlotFit fit = fits(slot, parameter);
+                if (fit == SlotFit::kNo) continue;
+                std::vector<int64_t> more = taken;
+                ++more[group];
+                for (Way way : ways) {
+                    if (fit == SlotFit::kYes) way[static_cast<size_t>(slot)] = parameter;
+                    add_way(next, more, way);
+                }
+            }
+        }
+        if (next.empty())
+            return {{}, fmt::format("parameter {} of the model fits nowhere", parameter)};
+        if (next.size() > kStatesMax) return {{}, "there are too many ways to match them"};
+        states = std::move(next);
+    }
+    const std::vector<Way>& ways = states.begin()->second;
+    if (ways.size() > 1) return {{}, "there is more than one way to match them"};
+    return {ways.front(), ""};
+}
+
+}  // namespace dslaunch

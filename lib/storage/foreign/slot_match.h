@@ -1,0 +1,34 @@
+// Which parameter of a model belongs to which place in an optimizer that numbers its parameters and
+// has no names for them. Its groups keep the model's order, but share the parameters out. Pure.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dslaunch {
+
+enum class SlotFit : uint8_t {
+    kNo,
+    kYes,
+    kBlank  // the slot holds nothing: any parameter may be there, and it does not matter which
+};
+
+struct SlotMatch {
+    // By slot, those of all groups in a row: the parameter, -1 for a blank one.
+    std::vector<int64_t> parameters;
+    // Why there is none; empty: PARAMETERS is the only way.
+    std::string fault;
+};
+
+// GROUP_SLOTS: slots of each group, whose parameters stand in the model's order.
+// PARAMETERS_COUNT: of the model; those beyond the slots have none. FITS(SLOT, PARAMETER): SLOT
+// counted over all groups. Time grows with slots and parameters; where too many ways would have to
+// be followed, that is the fault.
+[[nodiscard]] SlotMatch match_slots(const std::vector<int64_t>& group_slots,
+                                    int64_t parameters_count,
+                                    const std::function<SlotFit(int64_t, int64_t)>& fits);
+
+}  // namespace dslaunch

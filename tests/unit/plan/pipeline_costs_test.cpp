@@ -1,0 +1,137 @@
+#include "plan/pipeline_costs.h"
+
+#include "plan/pipeline_scale.h"
+#include "support/catch.h"
+
+namespace dslaunch {
+
+namespace {
+
+// Two trained segments and a frozen one before them.
+ModelInfo small_model() {
+    ModelInfo model;
+    model.batch_bytes = Bytes{16};
+    model.parameters = {{"embed", 10, 4, false}, {"w0", 100, 4, true}, {"w1", 1001, 4, true}};
+    for (int s = 0; s < 3; ++s) {
+        SegmentInfo segment;
+        segment.parameters = {s};
+        segment.output_bytes = Bytes{100 + s};
+        segment.activation_bytes = Bytes{s == 0 ? 0 : 1000 + s};
+        segment.backward_peak = Bytes{s == 0 ? 0 : 1500 + s};
+        segment.forward_flops = 1000 * (s + 1);
+        segment.backward = s > 0;
+        model.segments.push_back(segment);
+    }
+    return model;
+}
+
+StepPlanOptions options_of(int stage, int ranks) {
+    StepPlanOptions options;
+    options.stage = stage;
+    options.world_size = ranks;
+    return options;
+}
+
+}  // namespace
+
+TEST_CASE("a segment keeps what autograd keeps and its inputs, a frozen one nothing") {
+    const ModelInfo model = small_model();
+    const StageRequest request =
+        make_stage_request(model, options_of(0, 1), times_from_flops(model, 1000));
+    REQUIRE(request.segments.size() == 3);
+    CHECK(request.segments[0].forward_s == 1);
+    CHECK(request.segments[0].backward_input_s == 0);
+    CHECK(request.segments[0].activations == Bytes{});
+    CHECK(request.segments[2].forward_s == 3);
+    CHECK(request.segments[2].backward_input_s == 3);
+    CHECK(request.segments[2].backward_weight_s == 3);
+    CHECK(request.segments[2].activations == Bytes{1002 + 101});
+    CHECK(request.segments[2].kept_for_weight == Bytes{1002 + 101});
+    CHECK(request.segments[2].backward_takes == Bytes{500});
+    CHECK(request.segments[1].outputs == Bytes{101});
+}
+
+TEST_CASE("with recompute only inputs are kept, and a backward takes a forward more") {
+    const ModelInfo model = small_model();
+    StepPlanOptions options = options_of(0, 1);
+    options.recompute_groups = 3;
+    const StageRequest request = make_stage_request(model, options, times_from_flops(model, 1000));
+    CHECK(request.segments[2].backward_input_s == 6);
+    CHECK(request.segments[2].backward_weight_s == 3);
+    CHECK(request.segments[2].activations == Bytes{101});
+    CHECK(request.segments[2].backward_takes == Bytes{500 + 1002});
+}
+
+TEST_CASE("what a rank holds of a parameter follows its ZeRO stage") {
+    const ModelInfo model = small_model();
+    const auto held = [&](const StepPlanOptions& options, size_t parameter) {
+        return make_stage_request(model, options, times_from_flops(model, 1))
+            .state_bytes[parameter]
+            .value;
+    };
+    // 4 bytes each of weights and gradients, 8 of Adam's moments; 1001 elements on 4 ranks.
+    CHECK(held(options_of(0, 4), 2) == 16 * 1001);
+    CHECK(held(options_of(1, 4), 2) == 8 * 1001 + 2 * 1001);
+    CHECK(held(options_of(2, 4), 2) == 4 * 1001 + 1001 + 2 * 1001);
+    CHECK(held(options_of(3, 4), 2) == 4 * 1001);
+    CHECK(held(options_of(0, 4), 0) == 40);  // frozen: weights alone
+    StepPlanOptions offloaded = options_of(3, 1);
+    offloaded.offload.states = true;
+    CHECK(held(offloaded, 2) == 8 * 1001);
+    offloaded.offload.parameters = true;
+    CHECK(held(offloaded, 2) == 4 * 1001);
+    StepPlanOptions half = options_of(0, 1);
+    half.master = true;
+    CHECK(held(half, 1) == 20 * 100);
+}
+
+TEST_CASE("what crosses hosts is counted from where the mesh puts the stages") {
+    ScaleRequest request;
+    request.shape = {4, 1, 8};
+    request.sent = {Bytes{10}, Bytes{20}, Bytes{30}};
+    request.gradients = {Bytes{1000}, Bytes{2000}, Bytes{3000}, Bytes{4000}};
+    request.pipeline_s = 5;
+    request.link_bytes_per_s = 1000;
+    // All stages on one host: nothing crosses.
+    ScaleCost cost = scale_cost(request, Mesh::make({1, 1, 1, 0, 4}, {4}));
+    CHECK(cost.activations_sent == Bytes{});
+    CHECK(cost.gradients_sent == Bytes{});
+    CHECK(cost.pipelines_on_host == 1);
+    CHECK(cost.data_groups_on_host == 4);
+    CHECK(cost.step_s == 5);
+    // 2 copies of each stage on a host of its own: each copy sends at every cut, 8 times each way.
+    cost = scale_cost(request, Mesh::make({1, 1, 2, 0, 4}, {2, 2, 2, 2}));
+    CHECK(cost.ranks == 8);
+    CHECK(cost.hosts == 4);
+    CHECK(cost.activations_sent == Bytes{2 * 16 * 60});
+    CHECK(cost.gradients_sent == Bytes{});
+    CHECK(cost.pipelines_on_host == 0);
+    CHECK(cost.data_groups_on_host == 4);
+    CHECK(cost.step_s == 5 + 4);
+    // 4 copies over 8 hosts of 2: each stage's lie on two hosts, which send its sums both ways.
+    cost = scale_cost(request, Mesh::make({1, 1, 4, 0, 4}, std::vector<int>(8, 2)));
+    CHECK(cost.activations_sent == Bytes{4 * 16 * 60});
+    CHECK(cost.gradients_sent == Bytes{2 * 10'000});
+    CHECK(cost.data_groups_on_host == 0);
+    CHECK(cost.step_s == Approx(5 + 2 * 0.75 * 4));
+    // In a V the turn stays in its stage.
+    request.schedule = ScheduleKind::kZeroBubbleV;
+    request.shape = {2, 2, 8};
+    request.gradients.resize(2);
+    cost = scale_cost(request, Mesh::make({1, 1, 1, 0, 2}, {1, 1}));
+    CHECK(cost.activations_sent == Bytes{16 * (10 + 30)});
+}
+
+TEST_CASE("thousands of ranks are weighed at once") {
+    ScaleRequest request;
+    request.shape = {64, 1, 256};
+    request.sent.assign(63, Bytes{1});
+    request.gradients.assign(64, Bytes{1});
+    const ScaleCost cost =
+        scale_cost(request, Mesh::make({1, 1, 256, 8, 64}, std::vector<int>(2048, 8)));
+    CHECK(cost.ranks == 16'384);
+    CHECK(cost.gradients_sent == Bytes{64 * 2 * 31});
+    CHECK(cost.activations_sent == Bytes{256 * 63 * 512});
+}
+
+}  // namespace dslaunch

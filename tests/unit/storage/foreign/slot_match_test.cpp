@@ -1,0 +1,52 @@
+// Parameters without names: by order and kind alone, in cases that one can go through by hand.
+#include "storage/foreign/slot_match.h"
+
+#include <string>
+
+#include "support/catch.h"
+
+using namespace dslaunch;
+
+namespace {
+
+// A letter a slot and a parameter; `?` is a blank slot.
+SlotMatch match(const std::vector<std::string>& groups, const std::string& parameters) {
+    std::vector<int64_t> group_slots;
+    std::string slots;
+    for (const std::string& group : groups) {
+        group_slots.push_back(std::ssize(group));
+        slots += group;
+    }
+    return match_slots(group_slots, std::ssize(parameters), [&](int64_t slot, int64_t parameter) {
+        const char wanted = slots[static_cast<size_t>(slot)];
+        if (wanted == '?') return SlotFit::kBlank;
+        return wanted == parameters[static_cast<size_t>(parameter)] ? SlotFit::kYes : SlotFit::kNo;
+    });
+}
+
+}  // namespace
+
+TEST_CASE("Slots of an optimizer find their parameters where there is one way only") {
+    using Found = std::vector<int64_t>;
+    CHECK(match({"abc"}, "abc").parameters == Found{0, 1, 2});
+    CHECK(match({"aaa"}, "aaa").parameters == Found{0, 1, 2});
+    CHECK(match({"ac"}, "abc").parameters == Found{0, 2});
+    // Decayed and not: each group in the model's order.
+    CHECK(match({"www", "bbb"}, "wbwbwb").parameters == Found{0, 2, 4, 1, 3, 5});
+    CHECK(match({"wv", "b", "c"}, "bwcv").parameters == Found{1, 3, 0, 2});
+    // Blank slots take whatever is left, and do not make two ways out of one.
+    CHECK(match({"?a?"}, "xay").parameters == Found{-1, 1, -1});
+    CHECK(match({"?a", "?b"}, "xyab").parameters == Found{-1, 2, -1, 3});
+    CHECK(match({}, "ab").parameters.empty());
+    CHECK(match({}, "ab").fault.empty());
+}
+
+TEST_CASE("Slots that fit in two ways, or in none, are a fault and no guess") {
+    CHECK(match({"a"}, "aa").fault.find("more than one way") != std::string::npos);
+    CHECK(match({"a", "a"}, "aa").fault.find("more than one way") != std::string::npos);
+    CHECK(match({"ab"}, "ba").fault.find("fits nowhere") != std::string::npos);
+    CHECK(match({"aaa"}, "aa").fault.find("3 places for 2") != std::string::npos);
+    const std::string many(200, 'a');
+    CHECK(match({many.substr(100), many.substr(150)}, many).fault.find("ways") !=
+          std::string::npos);
+}

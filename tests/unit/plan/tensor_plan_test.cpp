@@ -101,12 +101,12 @@ TEST_CASE("a tensor plan in words tells equal layers once and sums the bytes") {
     }
     const std::string text = tensor_plan_text(plan);
     CHECK(text ==
-          "   parameter            sizes     rule    split         gradient  why\n"
+          "   parameter            sizes     rule    split          gradient  why\n"
           "2  blocks.*.qkv.weight  [96, 32]  column  dim 0: 3 x 32  own       feeds attention\n"
           "\n"
-          "   collective  forward   backward  at\n"
-          "2  reduce      2.00 KiB  0 B       aten::linear in *.proj\n"
-          "in a micro batch: 2 collectives, 4.00 KiB forward, 0 B backward\n");
+          "   collective  forward  backward  at\n"
+          "2  reduce      2.0 KiB  0 B       aten::linear in *.proj\n"
+          "in a micro batch: 2 collectives, 4.0 KiB forward, 0 B backward\n");
 }
 
 }  // namespace dslaunch

@@ -144,6 +144,14 @@ std::string_view tensor_collective_name(TensorCollectiveKind kind) {
             return "reduce";
         case TensorCollectiveKind::kGather:
             return "gather";
+        case TensorCollectiveKind::kReduceScatter:
+            return "reduce-scatter";
+        case TensorCollectiveKind::kAllGather:
+            return "all-gather";
+        case TensorCollectiveKind::kScatter:
+            return "scatter";
+        case TensorCollectiveKind::kExchange:
+            return "exchange";
         case TensorCollectiveKind::kLoss:
             return "loss";
     }

@@ -25,6 +25,13 @@ struct NormSlices {
 };
 
 class StageLink;
+struct TensorRank;
+
+// Ranks that have other parameters of the model than this one. Null: none.
+struct NormPeers {
+    const StageLink* stages = nullptr;   // other layers
+    const TensorRank* tensor = nullptr;  // other shares of the same layers
+};
 
 class GradientNorm {
   public:
@@ -40,10 +47,10 @@ class GradientNorm {
     };
     // This rank's blocks, by parameter and place in it.
     [[nodiscard]] std::span<const NormBlock> blocks() const { return mine_; }
-    // SQUARES: the sum of squares of each of blocks(). STEP counts from 1. Every rank calls it, of
-    // all stages of a pipeline: STAGES, null where there is one.
+    // SQUARES: the sum of squares of each of blocks(). STEP counts from 1. Every rank calls it,
+    // PEERS too. What all ranks of a tensor group hold whole is counted once.
     [[nodiscard]] Result compute(int64_t step, std::span<const double> squares,
-                                 const StageLink* stages);
+                                 const NormPeers& peers);
 
   private:
     struct Order {

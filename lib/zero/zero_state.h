@@ -47,6 +47,9 @@ struct ZeroOptions {
     // Of the pipeline whose stage this is: the gradient norm is of all of them. Null: none. Must
     // outlive the state.
     const StageLink* stages = nullptr;
+    // Of the tensor group whose shares the model's parameters are. Null: they are whole. Must
+    // outlive the state.
+    const TensorRank* tensor = nullptr;
 };
 
 // What all parts of a state are built from; everything must outlive it.

@@ -235,8 +235,8 @@ bool attention_rule(PlacementFlow& flow, Node& node) {
     for (size_t i = 0; i < 3; ++i) {
         const Placement operand = flow.input(node, i);
         if (!operand.is_shard()) continue;
-        if (operand.shard.dim != head_dim)
-            return flow.obstruct(
+        if (operand.shard.dim != head_dim)  // of a single head its width was split
+            return flow.obstruct_indivisible(
                 node, operand.parameter,
                 fmt::format("dimension {} of {} is split, not the heads", operand.shard.dim, dims));
         if (!heads) heads = operand;

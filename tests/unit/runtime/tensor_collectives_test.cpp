@@ -2,7 +2,11 @@
 #include "runtime/tensor_collectives.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
+#include <algorithm>
+
+#include "base/clock.h"
 #include "support/catch.h"
 #include "support/world.h"
 
@@ -54,7 +58,65 @@ at::Tensor sum_by_hand(const std::vector<int>& node_sizes, int64_t numel, at::Sc
 
 const std::vector<std::vector<int>> kShapes = {{1}, {2}, {3}, {1, 1}, {2, 2}, {3, 1}};
 
+// Seconds of a call of EACH, the median of many, by rank 0.
+double seconds_of(InProcessRank& self, const std::function<void()>& each) {
+    constexpr int kTimes = 41;
+    SystemClock clock;
+    std::vector<double> seconds;
+    for (int i = 0; i < kTimes; ++i) {
+        self.collectives->barrier();
+        const TimePoint begin = clock.now();
+        each();
+        seconds.push_back(to_milliseconds(clock.now() - begin) / 1000);
+    }
+    std::ranges::nth_element(seconds, seconds.begin() + kTimes / 2);
+    return seconds[kTimes / 2];
+}
+
 }  // namespace
+
+TEST_CASE("a group's sums are as fast as reduced buckets", "[.long]") {
+    constexpr int64_t kNumel = 1 << 20;
+    CollectivesTensorGroup::Slices slices{};
+    BucketId bucket{};
+    InProcessWorld world({{2}, std::chrono::seconds(20)}, [&](ArenaLayout& arena) {
+        slices = CollectivesTensorGroup::add_slices(arena);
+        bucket = arena.add_bucket("reduced", kNumel);
+    });
+    double summed = 0, gathered = 0, exchanged = 0, reduced = 0;
+    testing::run_world(world, [&](InProcessRank& self, int rank) {
+        at::set_num_threads(1);
+        CollectivesTensorGroup group(*self.collectives, slices);
+        const at::Tensor mine = term(rank, kNumel, at::kFloat);
+        const std::vector<at::Tensor> parts = mine.chunk(2);
+        const auto use = [](auto&&) {};
+        const double sum = seconds_of(self, [&] { use(group.sum(mine, 0)); });
+        const double gather = seconds_of(self, [&] { use(group.gather(mine, 0)); });
+        const double exchange = seconds_of(self, [&] { use(group.exchange(parts, 0)); });
+        Generation generation = 0;
+        at::Tensor result = at::empty({kNumel});
+        // What autograd would have to do: in, reduce, out.
+        const double reduce = seconds_of(self, [&] {
+            self.collectives->await_free(bucket, ++generation);
+            std::copy_n(mine.const_data_ptr<float>(), kNumel,
+                        self.collectives->bucket(bucket).data());
+            self.collectives->post(bucket, generation);
+            self.collectives->reduce(bucket, generation, 1.0F);
+            self.collectives->await_reduced(bucket, generation)
+                .copy_to({result.data_ptr<float>(), static_cast<size_t>(kNumel)});
+            self.collectives->release(bucket, generation);
+        });
+        if (rank > 0) return;
+        summed = sum, gathered = gather, exchanged = exchange, reduced = reduce;
+    });
+    const auto rate = [](double seconds) {
+        return static_cast<double>(kNumel * 4) / seconds / 1e9;
+    };
+    WARN("GB/s of 4 MiB between two ranks: sum " << rate(summed) << ", gather " << rate(gathered)
+                                                 << ", exchange " << rate(exchanged)
+                                                 << "; reduced bucket " << rate(reduced));
+    CHECK(summed < 1.5 * reduced);
+}
 
 TEST_CASE("sums are those of the ranks in order, bit for bit, of any dtype and length") {
     for (const std::vector<int>& sizes : kShapes) {

@@ -424,7 +424,17 @@ bool PlacementFlow::step(Node& node) {
             gather_positions(node, i);
     if (gathered_.empty()) return false;
     obstacle_.reset();
-    return apply_rule(node);
+    bool rest = false;  // whether anything else is not whole
+    for (size_t i = 0; i < node.inputs().size(); ++i)
+        for (const Placement& placement : placements_of_input(node, i))
+            rest = rest || !placement.is_whole();
+    return !rest || apply_rule(node);
+}
+
+std::vector<Placement> PlacementFlow::placements_of_input(const Node& node, size_t index) const {
+    if (gathered_.count(index) > 0) return {};
+    const Value* value = node.input(index);
+    return parameter_of_.count(value) > 0 ? std::vector{placement_of(value)} : list_of(value);
 }
 
 bool PlacementFlow::apply_rule(Node& node) {
@@ -439,10 +449,9 @@ bool PlacementFlow::apply_rule(Node& node) {
 
     // What every rank computes on copies alone is a copy; of what is split it needs a rule.
     int parameter = -1;
-    for (const Value* read : node.inputs())
-        for (const Placement& placement :
-             parameter_of_.count(read) > 0 ? std::vector{placement_of(read)} : list_of(read))
-            if (placement.is_shard() && gathered_.empty()) parameter = placement.parameter;
+    for (size_t i = 0; i < node.inputs().size(); ++i)
+        for (const Placement& placement : placements_of_input(node, i))
+            if (placement.is_shard()) parameter = placement.parameter;
     if (parameter != -1)
         return obstruct(node, parameter, fmt::format("there is no rule for it on a split tensor"));
     if (writes(node))

@@ -199,6 +199,9 @@ class PlacementFlow {
     void collect();
     [[nodiscard]] bool step(torch::jit::Node& node);
     [[nodiscard]] bool apply_rule(torch::jit::Node& node);
+    // Of a tensor, or of each of a list; none for what is gathered or whole.
+    [[nodiscard]] std::vector<Placement> placements_of_input(const torch::jit::Node& node,
+                                                             size_t index) const;
     [[nodiscard]] bool touches(const torch::jit::Node& node) const;
     [[nodiscard]] bool gather_inputs(torch::jit::Node& node);
     [[nodiscard]] bool check_outputs();

@@ -184,6 +184,23 @@ TEST_CASE("a collective of positions that is left out is named by the check") {
     }
 }
 
+TEST_CASE("what needs all positions between split layers gets them gathered") {
+    const std::vector<std::pair<const char*, int64_t>> ways = {
+        // One for the mean; its result is whole, and each rank takes its share of that.
+        {"    x = x - x.mean([1], True)\n", 1},
+        {"    x = torch.roll(x, [1], [1])\n", 1},
+        {"    x = x + torch.cumsum(x, 1) * torch.tanh(x)\n", 1}};
+    for (const auto& [body, gathers] : ways) {
+        INFO(body);
+        const TensorCase made = decoder(4, 2, kGrouped, body);
+        const TensorModel tensor = made.split(sharing(2));
+        const TensorCheck check = made.check(tensor, made.whole());
+        CHECK(check.difference < check.bound);
+        CHECK(count(tensor.plan, Kind::kGather) == gathers);
+        CHECK(count(tensor.plan, Kind::kReduceScatter) == 2);
+    }
+}
+
 TEST_CASE("positions shared everywhere: models compute what they compute whole") {
     for (const auto& [name, layers] : kLayersOf) {
         const TensorCase made = TensorCase::fixture(name);

@@ -50,6 +50,7 @@ class PlanBuilder {
             for (int64_t m = 0; m < options_.accumulation_steps; ++m)
                 add_micro_step(static_cast<int>(m));
         }
+        for (const TiedParameter& tie : options_.stage_work.ties) add_tie(tie);
         chunk_passes_.begin_updates();
         if (options_.norm_first()) add_norm();
         if (!updates_early())
@@ -96,6 +97,7 @@ class PlanBuilder {
     [[nodiscard]] bool reduces(int m) const {
         return options_.reduces_each() || last_micro_step(m);
     }
+    [[nodiscard]] bool is_tied(int b) const { return bucket(b).kind == BucketKind::kTied; }
     [[nodiscard]] bool updates_early() const {
         return !options_.norm_first() && !options_.keeps_reduced();
     }
@@ -104,12 +106,15 @@ class PlanBuilder {
         if (options_.stage == 0) return options_.fused_update;
         return !several_hosts() && (updates_early() || options_.keeps_reduced());
     }
-    // Trained buckets in the order in which a micro step reduces them.
+    // Trained buckets in the order in which a micro step reduces them, tied ones behind.
     [[nodiscard]] std::vector<int> reduce_order() const {
         std::vector<int> order;
         for (int s = segments_; s-- > 0;)
             for (int b = layout_.trained_buckets; b-- > 0;)
-                if (info(s).backward && bucket(b).ready_segment == s) order.push_back(b);
+                if (info(s).backward && bucket(b).ready_segment == s && !is_tied(b))
+                    order.push_back(b);
+        for (const TiedParameter& tie : options_.stage_work.ties)
+            order.push_back(layout_.bucket_of(layout_.slice_of(tie.parameter)));
         return order;
     }
     // And in which the step updates them.
@@ -427,7 +432,7 @@ class PlanBuilder {
         for (const int b : buckets_of(segment)) {
             if (b >= layout_.trained_buckets) continue;
             int& claimed = claimed_[static_cast<size_t>(b)];
-            const bool fresh = claimed < 0 || (options_.reduces_each() && claimed != m);
+            const bool fresh = claimed < 0 || (options_.reduces_each(bucket(b)) && claimed != m);
             if (!fresh) continue;
             claimed = m;
             add(Op::kClaim, Lane::kCompute, b, m).writes = {gradients(b)};
@@ -486,7 +491,9 @@ class PlanBuilder {
             const ParameterInfo& parameter =
                 model_.parameters[static_cast<size_t>(slice.parameter)];
             if (slice.first_segment == slice.last_segment) continue;
-            if (parameter.element_bytes == 4 && (m == 0 || options_.reduces_each())) continue;
+            const bool fresh =
+                m == 0 || options_.reduces_each(bucket(layout_.bucket_of(static_cast<int>(i))));
+            if (parameter.element_bytes == 4 && fresh) continue;
             if (s == slice.last_segment) {
                 sums_[i] = add_buffer(
                     {fmt::format("sum of the gradients of {}, micro step {}", parameter.name, m),
@@ -500,18 +507,40 @@ class PlanBuilder {
 
     void add_reductions(int segment, int m) {
         if (!reduces(m)) return;
-        for (int b = layout_.trained_buckets; b-- > 0;) {
-            if (bucket(b).ready_segment != segment) continue;
-            add(Op::kPost, Lane::kCompute, b, m).reads = {gradients(b)};
-            if (!sums_itself()) {
-                Instruction& reduce = add(Op::kReduce, Lane::kCommunication, b, m);
-                reduce.writes = {gradients(b)};
-                reduce.bytes = options_.world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
-                reduce.sent = links_.sent_by_reduce(b);
-            }
-            if (options_.keeps_reduced()) add_accumulates(b, m);
-            if (updates_early()) add_updates(b);
+        for (int b = layout_.trained_buckets; b-- > 0;)
+            if (bucket(b).ready_segment == segment && !is_tied(b)) add_reduction(b, m);
+    }
+
+    void add_reduction(int b, int m) {
+        add(Op::kPost, Lane::kCompute, b, m).reads = {gradients(b)};
+        if (!sums_itself()) {
+            Instruction& reduce = add(Op::kReduce, Lane::kCommunication, b, m);
+            reduce.writes = {gradients(b)};
+            reduce.bytes = options_.world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
+            reduce.sent = links_.sent_by_reduce(b);
         }
+        if (options_.keeps_reduced()) add_accumulates(b, m);
+        if (updates_early()) add_updates(b);
+    }
+
+    // At the step's end: all stages of the parameter come to it then at the latest, and none waits
+    // for another one while there is work.
+    void add_tie(const TiedParameter& tie) {
+        const int slice = layout_.slice_of(tie.parameter);
+        const int b = slice < 0 ? -1 : layout_.bucket_of(slice);
+        DSL_CHECK(b >= 0 && is_tied(b), "parameter {} is tied, and has no bucket of its own",
+                  tie.parameter);
+        const Bytes others{(std::ssize(tie.stages) - 1) *
+                           (bucket(b).numel + flag_numel(bucket(b))) * 4};
+        const int m = static_cast<int>(options_.accumulation_steps) - 1;
+        const int received = add_buffer({fmt::format("gradients of bucket {} from other stages", b),
+                                         BufferKind::kGradients, Tier::kMemory, others, false});
+        Instruction& sum = add(Op::kTie, Lane::kCompute, b, m);
+        sum.writes = {gradients(b)};
+        sum.creates = {received};
+        sum.frees = {received};
+        sum.bytes = others;
+        add_reduction(b, m);
     }
 
     void add_accumulates(int b, int m) {

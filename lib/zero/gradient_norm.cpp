@@ -12,7 +12,6 @@
 #include "base/check.h"
 #include "base/wire.h"
 #include "graph/tensor/tensor_rank.h"
-#include "runtime/stage_link.h"
 
 namespace dslaunch {
 
@@ -123,15 +122,15 @@ struct Term {
     double squares = 0;
 };
 
-// TERMS of all stages, in order.
-std::vector<Term> of_all_stages(const StageLink& stages, std::span<const Term> terms) {
+// The terms of all stages, in order. TERMS: of this rank's stage, empty but on one rank of it.
+std::vector<Term> of_all_stages(Collectives& job, std::span<const Term> terms) {
     WireWriter writer;
     for (const Term& term : terms)
         writer.u32(static_cast<uint32_t>(term.parameter))
             .i64(term.begin)
             .u64(std::bit_cast<uint64_t>(term.squares));
     std::vector<Term> all;
-    for (const std::string& bytes : stages.all_gather(writer.bytes())) {
+    for (const std::string& bytes : job.all_gather(writer.bytes())) {
         WireReader reader(bytes, "norm partials of a stage");
         while (!reader.done()) {
             Term& term = all.emplace_back();
@@ -181,15 +180,24 @@ std::vector<Term> of_all_shares(const TensorRank& tensor, std::span<const Term> 
 }  // namespace
 
 GradientNorm::Result GradientNorm::compute(int64_t step, std::span<const double> squares,
-                                           const NormPeers& peers) {
+                                           const PipelineScope& pipeline,
+                                           const TensorRank* tensor) {
     DSL_CHECK(squares.size() == mine_.size(), "{} sums for {} norm blocks", squares.size(),
               mine_.size());
     const std::vector<double> partials = exchange(step, squares);
     std::vector<Term> terms;
     for (size_t i = 0; i < partials.size(); ++i)
         terms.push_back({order_[i].parameter, order_[i].begin, partials[i]});
-    if (peers.tensor != nullptr) terms = of_all_shares(*peers.tensor, terms);
-    if (peers.stages != nullptr) terms = of_all_stages(*peers.stages, terms);
+    if (tensor != nullptr) terms = of_all_shares(*tensor, terms);
+    if (pipeline.job != nullptr) {
+        const bool speaks = tensor == nullptr || tensor->group->rank() == 0;
+        if (collectives_.topology().rank() > 0 || !speaks) terms.clear();
+        std::erase_if(terms, [&](const Term& term) {
+            return std::ranges::find(pipeline.counted_elsewhere, term.parameter) !=
+                   pipeline.counted_elsewhere.end();
+        });
+        terms = of_all_stages(*pipeline.job, terms);
+    }
     Result result;
     for (const Term& term : terms) {
         result.squares += term.squares;

@@ -24,13 +24,13 @@ struct NormSlices {
     SignalId done;
 };
 
-class StageLink;
 struct TensorRank;
 
-// Ranks that have other parameters of the model than this one. Null: none.
-struct NormPeers {
-    const StageLink* stages = nullptr;   // other layers
-    const TensorRank* tensor = nullptr;  // other shares of the same layers
+// The pipeline whose stage a state is of.
+struct PipelineScope {
+    Collectives* job = nullptr;          // of the ranks of all stages; null: no pipeline
+    std::vector<int> counted_elsewhere;  // parameters that an earlier stage has too: the norm and
+                                         // checkpoints have them from there
 };
 
 class GradientNorm {
@@ -47,10 +47,11 @@ class GradientNorm {
     };
     // This rank's blocks, by parameter and place in it.
     [[nodiscard]] std::span<const NormBlock> blocks() const { return mine_; }
-    // SQUARES: the sum of squares of each of blocks(). STEP counts from 1. Every rank calls it,
-    // PEERS too. What all ranks of a tensor group hold whole is counted once.
+    // SQUARES: the sum of squares of each of blocks(). STEP counts from 1. Every rank calls it, of
+    // all stages of a pipeline and of the TENSOR group, null where there is none. What all ranks of
+    // the group hold whole is counted once.
     [[nodiscard]] Result compute(int64_t step, std::span<const double> squares,
-                                 const NormPeers& peers);
+                                 const PipelineScope& pipeline, const TensorRank* tensor);
 
   private:
     struct Order {

@@ -86,13 +86,22 @@ void GradientSums::claim(int b) {
     collector_->claim(bucket(b));
 }
 
-void GradientSums::post(int b) {
-    const auto i = static_cast<size_t>(b);
+void GradientSums::complete(int b) {
     const auto flags =
         own(b).subspan(static_cast<size_t>(bucket(b).numel),
                        static_cast<size_t>(bucket(b).end_slice - bucket(b).first_slice));
     collector_->complete(bucket(b), flags);
     if (options_.tensor != nullptr) sum_over_tensor_ranks(b);
+}
+
+std::span<float> GradientSums::complete_tied(int b) {
+    complete(b);
+    return own(b);
+}
+
+void GradientSums::post(int b) {
+    const auto i = static_cast<size_t>(b);
+    if (bucket(b).kind != BucketKind::kTied) complete(b);
     collectives_.post(buckets_[i], generations_[i]);
 }
 

@@ -43,6 +43,8 @@ class GradientSums {
 
     void begin_step();
     void claim(int bucket);
+    // A tied bucket's are complete before they are posted.
+    [[nodiscard]] std::span<float> complete_tied(int bucket);
     void post(int bucket);
     void reduce(int bucket);
     // The reduced gradients of a micro step, of a bucket between begin and end: the elements of
@@ -98,6 +100,7 @@ class GradientSums {
     }
     [[nodiscard]] std::span<float> begin_collect(int bucket);
     void post_collected(int bucket);
+    void complete(int bucket);
     [[nodiscard]] std::vector<float> take_whole(int bucket);
 
     const ShardMap& map_;

@@ -29,6 +29,7 @@ struct PlanArguments {
     int64_t context = 0;
     std::string compare;  // "shard", "cache"
     TensorRequest tensor;
+    int sequence = 0;                       // ranks that share positions; 0: not asked for
     std::vector<std::string> tensor_rules;  // PATTERN=RULE
     PipelineArguments pipeline;
     bool json = false;
@@ -155,9 +156,18 @@ void add_tensor_options(CLI::App& app, PlanArguments& arguments) {
                    "column, row, vocabulary or replicated; repeatable, the first that fits counts")
         ->allow_extra_args(false)
         ->needs("--tensor");
-    app.add_flag("!--no-check", arguments.tensor.check,
-                 "with --tensor: do not run the model, split and whole, on one batch in fp64")
+    app.add_flag("--share-positions", arguments.tensor.rules.share_positions,
+                 "with --tensor: each rank computes its share of the positions between the layers "
+                 "that are split")
         ->needs("--tensor");
+    app.add_option("--sequence", arguments.sequence,
+                   "instead of the plan, how so many ranks would share the positions of each "
+                   "sample, and exchange them for heads around attention")
+        ->check(CLI::Range(1, 1024))
+        ->excludes("--tensor");
+    app.add_flag("!--no-check", arguments.tensor.check,
+                 "with --tensor or --sequence: do not run the model, split and whole, on one batch "
+                 "in fp64");
 }
 
 void print_plan(const JobSetup& setup, const PlanArguments& arguments) {
@@ -275,7 +285,11 @@ int plan_main(int argc, char** argv) {
         return 0;
     }
     check_host_plans(setup, place);
-    if (app.count("--tensor") > 0) {
+    if (arguments.sequence > 0) {
+        arguments.tensor.sequence = true;
+        arguments.tensor.rules.size = arguments.sequence;
+    }
+    if (app.count("--tensor") > 0 || arguments.tensor.sequence) {
         arguments.tensor.json = arguments.json;
         fmt::print("{}", tensor_report(setup, arguments.tensor));
     } else if (arguments.compare == "shard") {

@@ -24,6 +24,8 @@ struct NormSlices {
     SignalId done;
 };
 
+struct TensorRank;
+
 // The pipeline whose stage a state is of.
 struct PipelineScope {
     Collectives* job = nullptr;          // of the ranks of all stages; null: no pipeline
@@ -46,9 +48,10 @@ class GradientNorm {
     // This rank's blocks, by parameter and place in it.
     [[nodiscard]] std::span<const NormBlock> blocks() const { return mine_; }
     // SQUARES: the sum of squares of each of blocks(). STEP counts from 1. Every rank calls it, of
-    // all stages of a pipeline.
+    // all stages of a pipeline and of the TENSOR group, null where there is none. What all ranks of
+    // the group hold whole is counted once.
     [[nodiscard]] Result compute(int64_t step, std::span<const double> squares,
-                                 const PipelineScope& pipeline);
+                                 const PipelineScope& pipeline, const TensorRank* tensor);
 
   private:
     struct Order {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "graph/model.h"
+#include "graph/tensor/tensor_rank.h"
 #include "runtime/comm/arena.h"
 #include "runtime/comm/collectives.h"
 #include "zero/gradient_collector.h"
@@ -23,6 +24,9 @@ struct GradientOptions {
     bool keep = false;
     // One host: the update, or Accumulate, sums the ranks' gradients itself; no Reduce.
     bool fused = false;
+    // Of the tensor group: gradients that are summands there are summed over it when they are
+    // posted. Null: there is none.
+    const TensorRank* tensor = nullptr;
 };
 
 class GradientSums {
@@ -89,6 +93,7 @@ class GradientSums {
     }
     [[nodiscard]] std::vector<at::Tensor> views(const Model& model) const;
     void begin_generation(int bucket);
+    void sum_over_tensor_ranks(int bucket) const;
     // At stage 1 on one host a Reduce leaves each owner's sums where its own gradients were.
     [[nodiscard]] bool sums_in_place() const {
         return map_.stage() > 0 && !map_.several_hosts() && !options_.fused;

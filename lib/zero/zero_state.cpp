@@ -47,7 +47,8 @@ ZeroState::ZeroState(Model& model, const ZeroPlace& place, const ZeroSlices& sli
         std::none_of(place.plan->instructions.begin(), place.plan->instructions.end(),
                      [](const Instruction& instruction) { return instruction.op == Op::kReduce; });
     gradients_.emplace(model, map, slices.gradients, place.plan->gradient_slot_of_bucket,
-                       collectives, GradientOptions{plan.keeps_reduced(), sums_itself});
+                       collectives,
+                       GradientOptions{plan.keeps_reduced(), sums_itself, options.tensor});
     norm_.emplace(map, place.partition, slices.norm, arena, group, collectives);
     if (plan.norm_first() && plan.keeps_reduced())
         chunk_norm_.emplace(norm_->blocks(), *states_, map.layout());
@@ -172,8 +173,9 @@ std::vector<double> ZeroState::block_squares() {
 }
 
 void ZeroState::compute_norm() {
-    const GradientNorm::Result result = norm_->compute(
-        step_, chunk_norm_ ? chunk_norm_->take() : block_squares(), options_.pipeline);
+    const GradientNorm::Result result =
+        norm_->compute(step_, chunk_norm_ ? chunk_norm_->take() : block_squares(),
+                       options_.pipeline, options_.tensor);
     const double norm = std::sqrt(result.squares) / settings_.loss_scale;
     norm_value_ = norm;
     if (!std::isfinite(result.squares)) return note_overflow(result.bad_parameter);

@@ -43,6 +43,9 @@ struct ZeroOptions {
     // What training resumes from: needed until the state is made. Null: the model as loaded.
     SavedState* saved = nullptr;
     PipelineScope pipeline = {};
+    // Of the tensor group whose shares the model's parameters are. Null: they are whole. Must
+    // outlive the state.
+    const TensorRank* tensor = nullptr;
 };
 
 // What all parts of a state are built from; everything must outlive it.

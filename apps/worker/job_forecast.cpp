@@ -104,9 +104,21 @@ JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options
 }
 
 std::vector<InstructionSpan> forecast_step(const StepPlan& plan, const JobSetup& setup,
-                                           const JobRates& rates) {
-    const TimedPlan timed = time_plan(plan, setup.info, rates.segments, rates.machine);
-    return run_timed_plans({&timed, 1}).front();
+                                           const Topology& place, const JobRates& rates) {
+    std::vector<JobSetup> stages;
+    for (const int rank : setup.place.pipeline)
+        stages.push_back(seen_from(setup, Topology::of_rank(place.node_sizes, rank)));
+    const auto own = static_cast<size_t>(setup.place.stage);
+    std::vector<TimedPlan> timed;
+    for (size_t s = 0; s < stages.size(); ++s) {
+        const SegmentRange& range = setup.stages[s];
+        const std::span times = std::span(rates.segments)
+                                    .subspan(static_cast<size_t>(range.begin),
+                                             static_cast<size_t>(range.end - range.begin));
+        timed.push_back(
+            time_plan(s == own ? plan : stages[s].plan, stages[s].info, times, rates.machine));
+    }
+    return run_timed_plans(timed)[own];
 }
 
 }  // namespace dslaunch

@@ -29,9 +29,11 @@ struct JobRatesOptions {
 // they take from each other. REQUIRES: not for a GPU.
 [[nodiscard]] JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options);
 
-// The plan's spans as RATES would have them. PLAN: of SETUP's job.
+// The plan's spans as RATES would have them on all stages. PLAN: of the rank of SETUP, which is at
+// PLACE.
 [[nodiscard]] std::vector<InstructionSpan> forecast_step(const StepPlan& plan,
                                                          const JobSetup& setup,
+                                                         const Topology& place,
                                                          const JobRates& rates);
 
 }  // namespace dslaunch

@@ -195,8 +195,13 @@ class TensorWorld {
                 own.setup.model(), planned.place(own.setup),
                 slices_[static_cast<size_t>(index)][static_cast<size_t>(topology.node_rank)],
                 *self.arena, *self.group, *self.collectives,
-                {job.optimizer, job.clipping, job.precision.compute,
-                 job.precision.skip_nonfinite_steps, 1, nullptr, {},
+                {job.optimizer,
+                 job.clipping,
+                 job.precision.compute,
+                 job.precision.skip_nonfinite_steps,
+                 1,
+                 nullptr,
+                 {},
                  split_.tell_zero ? &tensor : nullptr});
             const TensorGroupScope scope(&group);
             testing::TrainPlace place{&topology, {}, 0};

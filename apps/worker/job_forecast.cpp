@@ -1,11 +1,14 @@
 #include "worker/job_forecast.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
+#include <thread>
 
 #include "graph/segment_times.h"
 #include "worker/process_memory.h"
@@ -87,6 +90,12 @@ std::vector<c10::IValue> trial_batch(const JobSetup& setup) {
     std::vector<int64_t> samples(static_cast<size_t>(std::min(rows, setup.data->train.rows())));
     std::iota(samples.begin(), samples.end(), 0);
     return setup.data->train.batch(samples);
+}
+
+void set_rank_threads(int ranks) {
+    if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
+    const auto processors = static_cast<int>(std::thread::hardware_concurrency());
+    at::set_num_threads(std::max(1, processors / ranks));
 }
 
 JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options) {

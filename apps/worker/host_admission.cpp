@@ -3,22 +3,54 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 #include "plan/memory_choice.h"
 #include "runtime/comm/arena.h"
 #include "storage/checkpoint/disk_sink.h"
+#include "worker/job_stages.h"
 #include "zero/zero_state.h"
 
 namespace dslaunch {
 
-HostNeed need_of_host(const JobSetup& setup, const Topology& place, const ProgramMemory& program) {
-    const ShardMap shards(setup.layout, setup.partition.get(), setup.plan_options.stage, place,
+namespace {
+
+Bytes arena_of_stage(const JobSetup& setup) {
+    const Topology& ranks = setup.place.of_stage;
+    const ShardMap shards(setup.layout, setup.partition.get(), setup.plan_options.stage, ranks,
                           setup.plan_options.offload.parameters);
-    ArenaLayout arena(place.local_world_size());
+    ArenaLayout arena(ranks.local_world_size());
     (void)ZeroState::add_slices(
         {&setup.layout, setup.partition.get(), &setup.plan_options, &setup.plan, &shards},
         setup.config().precision.compute, arena);
-    return host_need(make_host_plans(setup, place), arena.total_bytes(), program);
+    return arena.total_bytes();
+}
+
+// Of the other stages that have ranks on PLACE's host, the same job as one of these sees it.
+std::vector<JobSetup> other_stages(const JobSetup& setup, const Topology& place) {
+    std::set<int> seen = {setup.place.stage};
+    std::vector<JobSetup> others;
+    for (int local = 0; local < place.local_world_size(); ++local) {
+        Topology rank = place;
+        rank.local_rank = local;
+        const int stage = place_in_stages(setup.config(), rank).stage;
+        if (seen.insert(stage).second) others.push_back(seen_from(setup, rank));
+    }
+    return others;
+}
+
+}  // namespace
+
+HostNeed need_of_host(const JobSetup& setup, const Topology& place, const ProgramMemory& program) {
+    std::vector<StepPlan> plans = make_host_plans(setup);
+    Bytes arena = arena_of_stage(setup);
+    if (setup.place.is_pipeline())
+        for (const JobSetup& other : other_stages(setup, place)) {
+            std::ranges::move(make_host_plans(other), std::back_inserter(plans));
+            arena += arena_of_stage(other);
+        }
+    return host_need(plans, arena, program);
 }
 
 namespace {
@@ -84,19 +116,24 @@ std::optional<HostNeed> need_with(const JobSetup& setup, const Topology& place,
     if (choice.parameters_on_disk && choice.stage < 3) return {};
     JobSetup other;
     other.resolved.config = with_choice(setup.config(), choice);
-    other.info = with_rows(setup.info, choice.micro_rows, setup.config().batch.micro_rows);
+    other.model_info =
+        with_rows(setup.model_info, choice.micro_rows, setup.config().batch.micro_rows);
     lay_out_job(other, place);
     if (!why_no_plan(other).empty()) return {};
-    other.plan = make_plan(other, place);
+    other.plan = make_plan(other, other.place.of_stage);
     return need_of_host(other, place, program);
 }
 
 // The buffers of a rank's two files of a checkpoint, its part of the weights and of the states.
-Bytes saving_memory(const JobSetup& setup, const Topology& place) {
+Bytes saving_memory(const JobSetup& setup) {
     int64_t numel = 0;
-    for (const ParameterInfo& parameter : setup.info.parameters)
-        if (parameter.trainable) numel += parameter.numel;
-    const int64_t bytes = (numel / place.world_size() + 1) * static_cast<int64_t>(sizeof(float));
+    for (int p = 0; p < std::ssize(setup.info.parameters); ++p) {
+        const int slice = setup.layout.slice_of(p);
+        if (slice >= 0 && slice < setup.layout.trained_slices)
+            numel += setup.info.parameters[static_cast<size_t>(p)].numel;
+    }
+    const int64_t bytes =
+        (numel / setup.place.of_stage.world_size() + 1) * static_cast<int64_t>(sizeof(float));
     return DiskSink::memory(Bytes{bytes}) +
            DiskSink::memory(Bytes{bytes * setup.plan_options.optimizer_states});
 }
@@ -107,7 +144,7 @@ HostAdmission admit_host(const JobSetup& setup, const Topology& place,
                          const AdmissionOptions& options) {
     ::malloc_trim(0);  // what the trial run has let go of is no part of the program
     ProgramMemory program = read_program_memory();
-    if (options.saves) program.own += saving_memory(setup, place);
+    if (options.saves) program.own += saving_memory(setup);
     ChoiceSearch search;
     search.from = choice_of(setup.config());
     search.segments = static_cast<int64_t>(setup.info.segments.size());

@@ -17,7 +17,8 @@ struct HostAdmission {
     std::string advice;  // where something does not fit
 };
 
-// What SETUP's plans need of PLACE's host, beside PROGRAM in each rank.
+// What the plans of the ranks on PLACE's host need, of all stages there, beside PROGRAM in each
+// rank.
 [[nodiscard]] HostNeed need_of_host(const JobSetup& setup, const Topology& place,
                                     const ProgramMemory& program);
 

@@ -113,9 +113,22 @@ JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options
 }
 
 std::vector<InstructionSpan> forecast_step(const StepPlan& plan, const JobSetup& setup,
-                                           const JobRates& rates) {
-    const TimedPlan timed = time_plan(plan, setup.info, rates.segments, rates.machine);
-    return run_timed_plans({&timed, 1}).front();
+                                           const Topology& place, const JobRates& rates) {
+    std::vector<JobSetup> others;
+    if (setup.place.is_pipeline())
+        for (const int rank : setup.place.pipeline)
+            others.push_back(seen_from(setup, Topology::of_rank(place.node_sizes, rank)));
+    const std::span<const SegmentTimes> times(rates.segments);
+    std::vector<TimedPlan> stages;
+    for (size_t stage = 0; stage < setup.stages.size(); ++stage) {
+        const bool own = static_cast<int>(stage) == setup.place.stage;
+        const SegmentRange range = setup.stages[stage];
+        const auto count = static_cast<size_t>(range.end - range.begin);
+        stages.push_back(
+            time_plan(own ? plan : others[stage].plan, own ? setup.info : others[stage].info,
+                      times.subspan(static_cast<size_t>(range.begin), count), rates.machine));
+    }
+    return run_timed_plans(stages)[static_cast<size_t>(setup.place.stage)];
 }
 
 }  // namespace dslaunch

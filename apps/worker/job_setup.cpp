@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <numeric>
 
 #include "base/check.h"
@@ -17,8 +18,10 @@
 #include "graph/precision.h"
 #include "plan/device_plan.h"
 #include "plan/plan_check.h"
+#include "plan/stage_model.h"
 #include "runtime/comm/collectives.h"
 #include "storage/zip_archive.h"
+#include "worker/job_stages.h"
 #include "worker/stored_rates.h"
 #include "zero/shard_optimizer.h"
 
@@ -130,7 +133,7 @@ ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IValue>& b
         setup.data && place.local_rank == 0 && setup.config().loss.kind == LossKind::kCrossEntropy;
     ModelInfo info;
     try {
-        info = measure(*setup.segmented, batch);
+        info = measure(*setup.segmented, batch, splits_backward(setup.config().pipeline.schedule));
     } catch (const Error& error) {
         if (has_labels) blame_labels(setup, batch);
         fail(error.code(), "{}: the first batch does not pass through the model: {}",
@@ -239,25 +242,33 @@ JobSetup set_up_job(const JobArguments& arguments, const Topology& place) {
         arguments.plan_only && config.data.train_path.empty() && config.data.context > 0;
     const std::vector<c10::IValue> batch =
         assume_tokens ? token_zeros(setup) : open_and_check_data(setup, place);
-    setup.info = measure_batch(setup, on_device(batch, device), place);
+    setup.model_info = measure_batch(setup, on_device(batch, device), place);
+    check_pipeline(setup);
     lay_out_job(setup, place);
     if (const std::string why = why_no_plan(setup); !why.empty())
         fail(ExitCode::kConfig, "{}", why);
-    setup.plan = make_plan(setup, place);
+    setup.plan = make_plan(setup, setup.place.of_stage);
     return setup;
 }
 
 void lay_out_job(JobSetup& setup, const Topology& place) {
     const RunConfig& config = setup.config();
-    setup.layout = make_flat_layout(setup.info, layout_options(config, setup.on_gpu));
-    setup.plan_options = plan_options(config, place, setup.on_gpu);
+    setup.place = place_in_stages(config, place);
+    setup.plan_options = plan_options(config, setup.place.of_stage, setup.on_gpu);
+    choose_segments(setup);
+    setup.info = stage_model(setup.model_info, setup.own_segments());
+    FlatLayoutOptions options = layout_options(config, setup.on_gpu);
+    if (setup.place.is_pipeline()) setup.plan_options.stage_work = work_of_stage(setup);
+    for (const TiedParameter& tie : setup.plan_options.stage_work.ties)
+        options.tied.push_back(tie.parameter);
+    setup.layout = make_flat_layout(setup.info, options);
     setup.shard = config.zero.shard;
     if (config.zero.shard_auto && config.zero.stage > 0) {
         setup.shard_costs = shard_costs(setup.info, setup.layout, setup.plan_options);
         setup.shard = choose_shard(setup.shard_costs);
     }
     setup.partition = std::make_unique<Partition>(
-        make_partition(setup.layout, setup.info, setup.shard, place.world_size()));
+        make_partition(setup.layout, setup.info, setup.shard, setup.place.of_stage.world_size()));
     setup.plan_options.partition = setup.partition.get();
 }
 
@@ -279,10 +290,10 @@ StepPlan make_plan(const JobSetup& setup, const Topology& place) {
     return setup.on_gpu ? make_device_plan(std::move(plan)) : plan;
 }
 
-std::vector<StepPlan> make_host_plans(const JobSetup& setup, const Topology& place) {
+std::vector<StepPlan> make_host_plans(const JobSetup& setup) {
     std::vector<StepPlan> plans;
-    for (int local = 0; local < place.local_world_size(); ++local) {
-        Topology rank = place;
+    for (int local = 0; local < setup.place.of_stage.local_world_size(); ++local) {
+        Topology rank = setup.place.of_stage;
         rank.local_rank = local;
         plans.push_back(make_plan(setup, rank));
     }
@@ -301,8 +312,45 @@ void compare_plans(Collectives& collectives, const StepPlan& plan) {
                  rank, hashes[rank], hashes[0]);
 }
 
+JobSetup seen_from(const JobSetup& setup, const Topology& place) {
+    JobSetup other;
+    other.resolved.config = setup.config();
+    other.on_gpu = setup.on_gpu;
+    other.model_info = setup.model_info;
+    lay_out_job(other, place);
+    other.plan = make_plan(other, other.place.of_stage);
+    return other;
+}
+
+namespace {
+
+// Stage by stage, equally many of each: of a host's ranks, or where stages lie otherwise on their
+// hosts, of one.
+std::vector<StepPlan> plans_of_pipeline(const JobSetup& setup, const Topology& place) {
+    std::vector<JobSetup> stages;
+    bool alike = true;
+    for (const int rank : setup.place.pipeline) {
+        stages.push_back(seen_from(setup, Topology::of_rank(place.node_sizes, rank)));
+        alike = alike && stages.back().place.of_stage.local_world_size() ==
+                             setup.place.of_stage.local_world_size();
+    }
+    std::vector<StepPlan> plans;
+    for (JobSetup& stage : stages) {
+        if (alike) {
+            std::ranges::move(make_host_plans(stage), std::back_inserter(plans));
+        } else {
+            plans.push_back(std::move(stage.plan));
+        }
+    }
+    return plans;
+}
+
+}  // namespace
+
 void check_host_plans(const JobSetup& setup, const Topology& place) {
-    const std::vector<std::string> problems = check_plans(make_host_plans(setup, place));
+    const std::vector<std::string> problems =
+        setup.place.is_pipeline() ? check_plans(plans_of_pipeline(setup, place), setup.place.stages)
+                                  : check_plans(make_host_plans(setup));
     DSL_CHECK(problems.empty(), "the plans of this host's ranks do not fit together: {}",
               problems.front());
 }

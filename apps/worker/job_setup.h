@@ -13,7 +13,9 @@
 #include "config/resolve.h"
 #include "graph/segment.h"
 #include "plan/shard_choice.h"
+#include "plan/stage_choice.h"
 #include "plan/step_plan.h"
+#include "runtime/comm/pipeline_place.h"
 #include "runtime/comm/topology.h"
 #include "runtime/data/data_source.h"
 
@@ -38,6 +40,11 @@ struct JobSetup {
     std::unique_ptr<Model> model;
     std::unique_ptr<SegmentedModel> segmented;
     std::optional<DataSets> data;
+    ModelInfo model_info;
+    // In a pipeline all that follows is of the stage of the rank asked for, and its ranks.
+    PipelinePlace place;
+    std::vector<SegmentRange> stages;  // the segments of each
+    std::vector<TiedParameter> ties;   // parameters that several stages train
     ModelInfo info;
     FlatLayout layout;
     std::vector<ShardCost> shard_costs;    // where shard auto has chosen
@@ -48,14 +55,22 @@ struct JobSetup {
     StepPlan plan;
 
     [[nodiscard]] const RunConfig& config() const { return resolved.config; }
+    [[nodiscard]] const SegmentRange& own_segments() const {
+        return stages[static_cast<size_t>(place.stage)];
+    }
 };
 
-// Throws Error{kConfig} with all problems of the config, Error{kInput} for model and data.
+// For the rank at PLACE among those of the job. Throws Error{kConfig} with all problems of the
+// config, Error{kInput} for model and data.
 [[nodiscard]] JobSetup set_up_job(const JobArguments& arguments, const Topology& place);
 
-// Layout, partition and options from what SETUP has: the config, the model's measures, and whether
-// it is for a GPU.
+// Stages, layout, partition and options from what SETUP has: the config, the model's measures, and
+// whether it is for a GPU. Throws Error{kConfig} where the stages that the config asks for cannot
+// be.
 void lay_out_job(JobSetup& setup, const Topology& place);
+
+// The same job as the rank at PLACE has it, with its plan: without model and data.
+[[nodiscard]] JobSetup seen_from(const JobSetup& setup, const Topology& place);
 
 // What of the config forbids a plan for the model that SETUP has laid out, as an error's message;
 // empty: nothing.
@@ -64,16 +79,17 @@ void lay_out_job(JobSetup& setup, const Topology& place);
 // Why shard auto has chosen what it has, a line; empty: the config says how.
 [[nodiscard]] std::string shard_text(const JobSetup& setup);
 
-// The step plan of the rank at PLACE, and those of all ranks of its host.
+// The step plan of the rank at PLACE among those of SETUP's stage, and those of all of them on its
+// host.
 [[nodiscard]] StepPlan make_plan(const JobSetup& setup, const Topology& place);
-[[nodiscard]] std::vector<StepPlan> make_host_plans(const JobSetup& setup, const Topology& place);
+[[nodiscard]] std::vector<StepPlan> make_host_plans(const JobSetup& setup);
 
-// By all ranks, in one order of collectives: whether their plans fit together. Throws
+// By all ranks of a stage, in one order of collectives: whether their plans fit together. Throws
 // Error{kDiverged}: model, config or dsworker differ between the hosts.
 void compare_plans(Collectives& collectives, const StepPlan& plan);
 
-// The plans of all local ranks of PLACE's host, checked together; aborts on what is wrong (a bug of
-// ours).
+// The plans of all ranks of SETUP's host, where PLACE is, checked together, in a pipeline those of
+// its stage and of the stages that it is joined to; aborts on what is wrong (a bug of ours).
 void check_host_plans(const JobSetup& setup, const Topology& place);
 
 }  // namespace dslaunch

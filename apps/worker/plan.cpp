@@ -13,6 +13,7 @@
 #include "worker/host_admission.h"
 #include "worker/job_forecast.h"
 #include "worker/job_setup.h"
+#include "worker/job_stages.h"
 #include "worker/plan_cache.h"
 #include "worker/plan_pipeline.h"
 #include "worker/plan_tensor.h"
@@ -32,6 +33,7 @@ struct PlanArguments {
     std::string compare;  // "shard", "cache"
     bool forecast = false;
     TensorRequest tensor;
+    int sequence = 0;                       // ranks that share positions; 0: not asked for
     std::vector<std::string> tensor_rules;  // PATTERN=RULE
     MeshArguments mesh;
     bool json = false;
@@ -121,20 +123,20 @@ struct Forecast {
     StepTimes lanes;
 };
 
-Forecast forecast_here(const JobSetup& setup) {
+Forecast forecast_here(const JobSetup& setup, const Topology& place) {
     if (setup.on_gpu)
         fail(ExitCode::kConfig,
              "--forecast measures segments on this machine's processors, and "
              "the plan is for a GPU");
-    set_rank_threads(setup.plan_options.local_world_size);
+    set_rank_threads(place.local_world_size());
     const JobRates rates = measure_job_rates(setup, {at::get_num_threads(), 0});
-    const std::vector<InstructionSpan> spans = forecast_step(setup.plan, setup, rates);
+    const std::vector<InstructionSpan> spans = forecast_step(setup.plan, setup, place, rates);
     const double step_s = end_of({&spans, 1});
     return {step_s, step_times(setup.plan, spans, step_s)};
 }
 
-void print_forecast(const JobSetup& setup) {
-    const Forecast forecast = forecast_here(setup);
+void print_forecast(const JobSetup& setup, const Topology& place) {
+    const Forecast forecast = forecast_here(setup, place);
     fmt::print("\na step takes {:.1f} ms here, with {} threads a rank", 1e3 * forecast.step_s,
                at::get_num_threads());
     for (int lane = 0; lane < kLanes; ++lane)
@@ -143,8 +145,8 @@ void print_forecast(const JobSetup& setup) {
     fmt::print("\n");
 }
 
-void forecast_json(const JobSetup& setup, JsonWriter& json) {
-    const Forecast forecast = forecast_here(setup);
+void forecast_json(const JobSetup& setup, const Topology& place, JsonWriter& json) {
+    const Forecast forecast = forecast_here(setup, place);
     json.key("forecast").begin_object().field("step_s", forecast.step_s);
     json.field("threads", at::get_num_threads()).key("busy_s").begin_object();
     for (int lane = 0; lane < kLanes; ++lane)
@@ -156,8 +158,8 @@ void forecast_json(const JobSetup& setup, JsonWriter& json) {
 void print_json(const JobSetup& setup, const PlanArguments& arguments) {
     JsonWriter json;
     json.begin_object().field("world_size", arguments.world_size);
-    json.field("parameters", setup.info.parameter_numel())
-        .field("trainable_parameters", setup.info.trainable_numel());
+    json.field("parameters", setup.model_info.parameter_numel())
+        .field("trainable_parameters", setup.model_info.trainable_numel());
     json.key("opaque_node");  // what keeps whatever it calls in one segment
     const std::string& opaque = setup.segmented->lowered().opaque_node;
     if (opaque.empty()) {
@@ -166,23 +168,24 @@ void print_json(const JobSetup& setup, const PlanArguments& arguments) {
         json.value(opaque);
     }
     json.key("segments").begin_array();
-    for (const SegmentInfo& segment : setup.info.segments) {
+    for (const SegmentInfo& segment : setup.model_info.segments) {
         json.begin_object().field("name", segment.name).field("nodes", segment.nodes);
         json.field("output_bytes", segment.output_bytes.value)
             .field("activation_bytes", segment.activation_bytes.value);
         json.field("forward_flops", segment.forward_flops).field("backward", segment.backward);
         json.key("parameters").begin_array();
         for (const int parameter : segment.parameters)
-            json.value(setup.info.parameters[static_cast<size_t>(parameter)].name);
+            json.value(setup.model_info.parameters[static_cast<size_t>(parameter)].name);
         json.end_array().end_object();
     }
     json.end_array().key("ranks").begin_array();
     for (int rank = 0; rank < arguments.world_size; ++rank) {
-        plan_json(make_plan(setup, place_of(arguments, rank)), setup.info, setup.layout, json);
+        const JobSetup own = seen_from(setup, place_of(arguments, rank));
+        plan_json(own.plan, own.info, own.layout, json);
     }
     json.end_array();
     admission_json(setup, arguments, json);
-    if (arguments.forecast) forecast_json(setup, json);
+    if (arguments.forecast) forecast_json(setup, place_of(arguments, 0), json);
     json.end_object();
     fmt::print("{}\n", json.text());
 }
@@ -196,9 +199,17 @@ void add_tensor_options(CLI::App& app, PlanArguments& arguments) {
                    "column, row, vocabulary or replicated; repeatable, the first that fits counts")
         ->allow_extra_args(false)
         ->needs("--tensor");
-    app.add_flag("!--no-check", arguments.tensor.check,
-                 "with --tensor: do not run the model, split and whole, on one batch in fp64")
+    app.add_flag("--share-positions", arguments.tensor.rules.share_positions,
+                 "with --tensor: each rank computes its share of the positions between the layers "
+                 "that are split")
         ->needs("--tensor");
+    app.add_option("--sequence", arguments.sequence,
+                   "instead of the plan, how so many ranks would share the positions of each "
+                   "sample, and exchange them for heads around attention")
+        ->check(CLI::Range(1, 1024));
+    app.add_flag("!--no-check", arguments.tensor.check,
+                 "with --tensor or --sequence: do not run the model, split and whole, on one batch "
+                 "in fp64");
 }
 
 void print_plan(const JobSetup& setup, const PlanArguments& arguments) {
@@ -207,9 +218,10 @@ void print_plan(const JobSetup& setup, const PlanArguments& arguments) {
         fmt::print("{} needs the module itself: what it calls stays in one segment\n\n", opaque);
     if (const std::string why = shard_text(setup); !why.empty())
         fmt::print("dslaunch.shard auto: {}\n\n", why);
+    if (setup.place.is_pipeline()) fmt::print("{}\n\nits first rank:\n", stages_text(setup));
     fmt::print("{}", plan_table(setup.plan, setup.info, setup.layout));
     print_admission(setup, arguments);
-    if (arguments.forecast) print_forecast(setup);
+    if (arguments.forecast) print_forecast(setup, place_of(arguments, 0));
 }
 
 void add_mesh_options(CLI::App& app, PlanArguments& arguments) {
@@ -233,8 +245,6 @@ void add_mesh_options(CLI::App& app, PlanArguments& arguments) {
     app.add_option("--cuts", mesh.wish.first_segments,
                    "segments at which parts begin, 3,6,9 (default: chosen by cost)")
         ->delimiter(',');
-    app.add_option("--sequence", mesh.sequence, "ranks that share the positions of a sequence")
-        ->check(CLI::Range(1, 1024));
     app.add_option("--svg", mesh.svg_path, "draw the schedule, or the fastest, into this file");
     app.add_option("--simulate", mesh.simulated_ranks,
                    "cost copies of the pipeline on up to so many ranks")
@@ -259,8 +269,7 @@ void check_mesh_options(const CLI::App& app, const MeshArguments& mesh) {
         if (app.count(option) > 0 && !has_meaning)
             fail(ExitCode::kUsage, "{} needs {}", option, needed);
     };
-    for (const char* option :
-         {"--schedule", "--micro-batches", "--sequence", "--flops-rate", "--link-rate"})
+    for (const char* option : {"--schedule", "--micro-batches", "--flops-rate", "--link-rate"})
         forbid(option, meshes, "--stages or --search");
     const bool pipelines = mesh.wish.stages > 0 && !mesh.search;
     for (const char* option : {"--chunks", "--simulate", "--rank-memory"})
@@ -269,6 +278,8 @@ void check_mesh_options(const CLI::App& app, const MeshArguments& mesh) {
     for (const char* option : {"--cuts", "--svg"})
         forbid(option, alone, "--stages without --search, --tensor and --sequence");
     forbid("--host-memory", mesh.search, "--search");
+    forbid("--sequence", meshes || app.count("--tensor") == 0,
+           "--stages or --search beside --tensor");
     forbid("--forecast", !meshes && app.count("--compare") + app.count("--tensor") == 0,
            "the plan of a job, without --stages, --search, --tensor and --compare");
 }
@@ -278,6 +289,8 @@ void take_mesh_ranks(PlanArguments& arguments, bool ranks_given) {
     MeshArguments& mesh = arguments.mesh;
     mesh.ranks_per_node = std::exchange(arguments.ranks_per_node, 0);
     mesh.json = arguments.json;
+    // What the config says of it would be planned once more.
+    arguments.job.overrides.push_back("dslaunch.pipeline=null");
     if (mesh.search) return;
     const int copy = mesh.copy_ranks();
     if (!ranks_given) arguments.world_size = copy;
@@ -330,6 +343,7 @@ int plan_main(int argc, char** argv) {
         arguments.tensor.rules.patterns.push_back(parse_tensor_rule_option(rule));
     MeshArguments& mesh = arguments.mesh;
     mesh.tensor = arguments.tensor.rules;
+    mesh.sequence = std::max(1, arguments.sequence);
     check_mesh_options(app, mesh);
     if (mesh.wish.stages > 0 || mesh.search)
         take_mesh_ranks(arguments, app.count("--world-size") > 0);
@@ -355,7 +369,11 @@ int plan_main(int argc, char** argv) {
         return 0;
     }
     check_host_plans(setup, place);
-    if (app.count("--tensor") > 0) {
+    if (arguments.sequence > 0) {
+        arguments.tensor.sequence = true;
+        arguments.tensor.rules.size = arguments.sequence;
+    }
+    if (app.count("--tensor") > 0 || arguments.tensor.sequence) {
         arguments.tensor.json = arguments.json;
         fmt::print("{}", tensor_report(setup, arguments.tensor));
     } else if (arguments.compare == "shard") {

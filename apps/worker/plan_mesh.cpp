@@ -70,7 +70,7 @@ std::string mesh_table(const MeshRequest& request, const MeshChoice& choice) {
 }
 
 std::string config_of(const JobSetup& setup, const MeshChoice& choice) {
-    return mesh_config(choice, setup.config().batch.micro_rows, setup.info.segments.size());
+    return mesh_config(choice, setup.config().batch.micro_rows, setup.model_info.segments.size());
 }
 
 // Copies of the model beside each other, on up to so many ranks.
@@ -171,7 +171,7 @@ MeshRequest mesh_request(const JobSetup& setup, const MeshArguments& arguments, 
              "the segments of a plan for a GPU cannot be timed here; say how many FLOP/s a rank "
              "does with --flops-rate");
     MeshRequest request;
-    request.model = setup.info;
+    request.model = setup.model_info;
     request.options = setup.plan_options;
     request.node_sizes = hosts_of(ranks, arguments.ranks_per_node);
     if (!setup.on_gpu) {

@@ -79,15 +79,16 @@ std::vector<ScaleCost> scale_costs(const PipelineOption& option, const ModelInfo
 void print_text(const std::vector<PipelineOption>& options, const PipelineOption& shown,
                 const MeshRequest& mesh, const JobSetup& setup, const MeshArguments& arguments) {
     fmt::print("{} segments in {} stages, {} micro batches of {} rows in a step\n{}\n\n{}\n",
-               setup.info.segments.size(), arguments.wish.stages, arguments.wish.micro_batches,
-               setup.config().batch.micro_rows, times_text(arguments), schedules_table(options));
+               setup.model_info.segments.size(), arguments.wish.stages,
+               arguments.wish.micro_batches, setup.config().batch.micro_rows, times_text(arguments),
+               schedules_table(options));
     fmt::print("stages of {}, times of a micro batch's forward and backward:\n{}",
-               schedule_name(shown.kind), stages_table(shown, setup.info));
+               schedule_name(shown.kind), stages_table(shown, setup.model_info));
     fmt::print("\nwith sums, updates and programs:\n{}",
                meshes_text(mesh, find_meshes(mesh, arguments)));
     if (arguments.simulated_ranks > 0) {
         fmt::print("\ncopies of {}, bytes between hosts in a step:\n{}", schedule_name(shown.kind),
-                   scale_table(scale_costs(shown, setup.info, arguments)));
+                   scale_table(scale_costs(shown, setup.model_info, arguments)));
         const int most = arguments.simulated_ranks / arguments.wish.stages;
         const int shard = largest_shard_on_hosts(
             {1, 1, most, 0, 1}, hosts_of(arguments.simulated_ranks, arguments.ranks_per_node));
@@ -101,19 +102,19 @@ void print_json(const std::vector<PipelineOption>& options, const PipelineOption
     json.begin_object().field("stages", arguments.wish.stages);
     json.field("micro_batches", arguments.wish.micro_batches);
     json.field("copies", setup.plan_options.world_size);
-    json.field("segments", setup.info.segments.size());
+    json.field("segments", setup.model_info.segments.size());
     json.field("times", arguments.flops_per_s > 0 ? "flops" : "measured");
     json.field("threads", at::get_num_threads());
     json.field("link_bytes_per_s", arguments.link_bytes_per_s);
     json.field("shown", schedule_name(shown.kind));
     json.key("schedules");
-    schedules_json(options, setup.info, json);
+    schedules_json(options, setup.model_info, json);
     json.key("meshes").begin_array();
     for (const MeshFinding& finding : find_meshes(mesh, arguments)) mesh_json(finding, json);
     json.end_array();
     if (arguments.simulated_ranks > 0) {
         json.key("simulated");
-        scale_json(scale_costs(shown, setup.info, arguments), json);
+        scale_json(scale_costs(shown, setup.model_info, arguments), json);
     }
     json.end_object();
     fmt::print("{}\n", json.text());

@@ -16,7 +16,14 @@ namespace dslaunch {
 
 namespace {
 
-constexpr const char* kNotYet = "training with tensor parallelism is not available yet";
+constexpr const char* kNotYet = "training with tensor or sequence parallelism is not available yet";
+
+TensorModel rewritten(const JobSetup& setup, const LoweredGraph& lowered, const GraphInputs& inputs,
+                      const TensorRequest& request) {
+    return request.sequence
+               ? make_sequence_parallel(*setup.model, lowered, inputs, request.rules.size)
+               : make_tensor_parallel(*setup.model, lowered, inputs, request.rules);
+}
 
 // A micro batch of the data, or tokens of all kinds where none are named.
 std::vector<c10::IValue> first_batch(const JobSetup& setup) {
@@ -39,7 +46,7 @@ std::vector<c10::IValue> first_batch(const JobSetup& setup) {
 }
 
 TensorModel split_for_run(const JobSetup& setup, const std::vector<c10::IValue>& batch,
-                          const TensorRules& rules) {
+                          const TensorRequest& request) {
     const at::NoGradGuard no_grad;
     const LoweredGraph& lowered = setup.segmented->lowered();
     GraphInputs inputs;
@@ -51,20 +58,20 @@ TensorModel split_for_run(const JobSetup& setup, const std::vector<c10::IValue>&
     }
     for (const ModelBuffer& buffer : setup.model->buffers())
         inputs.buffers.push_back(buffer.tensor);
-    return make_tensor_parallel(*setup.model, lowered, inputs, rules);
+    return rewritten(setup, lowered, inputs, request);
 }
 
 // The same rules on the graph in fp64, with ranks as threads.
 TensorCheck check_rules(const JobSetup& setup, const std::vector<c10::IValue>& batch,
-                        const TensorRules& rules) {
+                        const TensorRequest& request) {
     LowerOptions options;
     options.loss = setup.config().loss;
     const LoweredGraph lowered = in_double(lower(*setup.model, options));
     const GraphInputs inputs = inputs_in_double(*setup.model, setup.segmented->first_inputs(batch));
-    const TensorModel tensor = make_tensor_parallel(*setup.model, lowered, inputs, rules);
+    const TensorModel tensor = rewritten(setup, lowered, inputs, request);
     const TensorReference reference = run_reference(*setup.model, lowered, inputs);
     TensorCheck result;
-    run_tensor_ranks(rules.size, [&](TensorGroup& group) {
+    run_tensor_ranks(request.rules.size, [&](TensorGroup& group) {
         const TensorCheck mine =
             check_tensor_model({*setup.model, lowered, tensor, inputs, reference}, group);
         if (group.rank() == 0) result = mine;
@@ -140,9 +147,9 @@ TensorPlan find_tensor_plan(const JobSetup& setup, const TensorRules& rules) {
 
 std::string tensor_report(const JobSetup& setup, const TensorRequest& request) {
     const std::vector<c10::IValue> batch = first_batch(setup);
-    const TensorPlan plan = split_for_run(setup, batch, request.rules).plan;
+    const TensorPlan plan = split_for_run(setup, batch, request).plan;
     std::optional<TensorCheck> check;
-    if (request.check) check = check_rules(setup, batch, request.rules);
+    if (request.check) check = check_rules(setup, batch, request);
     if (request.json) return report_json(plan, check ? &*check : nullptr);
     std::string text = tensor_plan_text(plan);
     if (check)

@@ -1,5 +1,6 @@
-// `dslaunch plan --tensor N`: how N ranks would share each layer of the model, what they would say
-// to each other, and whether the rewritten graph computes what the model does.
+// `dslaunch plan --tensor N` and `--sequence N`: how N ranks would share each layer of the model,
+// or the positions of its samples, what they would say to each other, and whether the rewritten
+// graph computes what the model does.
 #pragma once
 
 #include <string>
@@ -11,7 +12,8 @@ namespace dslaunch {
 
 struct TensorRequest {
     TensorRules rules;
-    bool check = true;  // in fp64: eight bytes for each parameter and each gradient, twice
+    bool sequence = false;  // rules.size ranks share positions, parameters are whole
+    bool check = true;      // in fp64: eight bytes for each parameter and each gradient, twice
     bool json = false;
 };
 

@@ -2,7 +2,6 @@
 // what a step needs, trains, and writes the trained weights as rank 0.
 #include <ATen/Parallel.h>
 #include <c10/util/Logging.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -32,16 +31,20 @@
 #include "runtime/reporter.h"
 #include "runtime/save_weights.h"
 #include "runtime/saved_state.h"
+#include "runtime/stage_link.h"
 #include "runtime/trainer.h"
 #include "storage/atomic_file.h"
 #include "storage/disk_facts.h"
 #include "worker/adaptive_placement.h"
 #include "worker/archive_hash.h"
+#include "worker/final_weights.h"
 #include "worker/host_admission.h"
 #include "worker/job_clock.h"
 #include "worker/job_forecast.h"
 #include "worker/job_setup.h"
+#include "worker/job_stages.h"
 #include "worker/leftovers.h"
+#include "worker/pinning.h"
 #include "worker/process_memory.h"
 #include "worker/resume.h"
 #include "worker/roles.h"
@@ -80,38 +83,16 @@ TrainArguments parse(int argc, char** argv, bool& help) {
     return arguments;
 }
 
-// Ranks that share this machine's processors out among them stay on their own; where other work may
-// run beside, the system decides. Returns what was done, in words.
-std::string pin_to_processors(const WorkerEnvironment& environment, int threads) {
-    // The agent has done what was asked for.
-    if (const char* given = std::getenv(kBindingVariable)) {
-        return std::string_view(given) == "none" ? "not pinned"
-                                                 : fmt::format("bound to processors {}", given);
-    }
-    cpu_set_t allowed;
-    if (::sched_getaffinity(0, sizeof allowed, &allowed) != 0) return "not pinned";
-    const int count = CPU_COUNT(&allowed);
-    if (count != environment.local_world_size * threads) return "not pinned";
-    cpu_set_t mine;
-    CPU_ZERO(&mine);
-    int seen = 0;
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-        if (!CPU_ISSET(cpu, &allowed)) continue;
-        if (seen / threads == environment.local_rank) CPU_SET(cpu, &mine);
-        ++seen;
-    }
-    if (::sched_setaffinity(0, sizeof mine, &mine) != 0) return "not pinned";
-    return "pinned to its own processors";
-}
-
 void describe_run(const JobSetup& setup, const WorkerEnvironment& environment, Reporter& reporter) {
     log_info("config", "from {}\n{}", setup.config_origin, resolved_table(setup.resolved));
     log_info("train",
              "{} parameters ({} trainable) in {} segments, {} buckets; {} instructions a step",
-             setup.info.parameter_numel(), setup.info.trainable_numel(), setup.info.segments.size(),
-             setup.layout.buckets.size(), setup.plan.instructions.size());
+             setup.info.parameter_numel(), setup.info.trainable_numel(),
+             setup.model_info.segments.size(), setup.layout.buckets.size(),
+             setup.plan.instructions.size());
     if (const std::string why = shard_text(setup); !why.empty())
         log_info("train", "dslaunch.shard auto: {}", why);
+    if (setup.place.is_pipeline()) log_info("train", "{}", stages_text(setup));
     for (const int unused : setup.segmented->unused_parameters())
         log_warn("train", "parameter {} is never read by forward: it is not trained",
                  setup.model->parameters()[static_cast<size_t>(unused)].name);
@@ -124,7 +105,7 @@ void describe_run(const JobSetup& setup, const WorkerEnvironment& environment, R
     json.field("world_size", environment.world_size)
         .field("parameters", setup.info.parameter_numel())
         .field("optimizer_kernels", isa_name(isa_in_use()));
-    json.field("segments", setup.info.segments.size())
+    json.field("segments", setup.model_info.segments.size())
         .field("plan_hash", fmt::format("{:016x}", setup.plan.hash()));
     json.end_object();
     reporter.run_info(json.text());
@@ -158,10 +139,8 @@ class TrainRole {
             return gpu_.device;
         };
         setup_ = set_up_job(arguments_.job, place_);
-        if (place_.local_rank == 0) {
-            check_host_plans(setup_, place_);
-            check_room_for_job();
-        }
+        if (own_ranks().local_rank == 0) check_host_plans(setup_, place_);
+        if (place_.local_rank == 0) check_room_for_job();
         if (first() && !arguments_.output.empty())
             check_room_for_output(
                 *setup_.model,
@@ -169,22 +148,18 @@ class TrainRole {
                  std::ssize(ShardOptimizer::state_names(setup_.config().optimizer))});
         if (first()) describe_run(setup_, environment_, reporter_);
         // By all ranks, for each feels the others of its host as it will while training.
-        if (setup_.config().trace_step > 0 && !setup_.on_gpu)
+        if (setup_.config().trace_step > 0 && !setup_.on_gpu && !setup_.place.is_pipeline())
             rates_ = measure_job_rates(setup_, {arguments_.threads, 0});
-        ArenaLayout arena(environment_.local_world_size);
+        ArenaLayout arena(own_ranks().local_world_size());
         ZeroSlices slices;
-        shards_.emplace(setup_.layout, setup_.partition.get(), setup_.plan_options.stage, place_,
-                        setup_.plan_options.offload.parameters);
+        shards_.emplace(setup_.layout, setup_.partition.get(), setup_.plan_options.stage,
+                        own_ranks(), setup_.plan_options.offload.parameters);
         open_offload();
         const DType dtype = setup_.config().precision.compute;
         if (!gpu_.backend) slices = ZeroState::add_slices(zero_place(), dtype, arena);
-        // Members of comm_ are used until the end of run(): an error poisons them first.
-        comm_ = open_job_comm(
-            environment_, std::move(arena),
-            std::chrono::milliseconds(static_cast<int64_t>(arguments_.timeout_s * 1e3)));
+        open_comm(std::move(arena));
         compare_plans(*comm_.collectives, setup_.plan);
-        if (saves() && !via_rank0())
-            require_shared_folder(*files_, *comm_.collectives, arguments_.output);
+        if (saves() && !via_rank0()) require_shared_folder(*files_, job(), arguments_.output);
         resume();
         heartbeats.reset();
         train(slices);
@@ -193,11 +168,37 @@ class TrainRole {
     // Frees ranks that wait for this one.
     void poison(const std::string& why) {
         if (comm_.collectives != nullptr) comm_.collectives->poison(why);
+        if (job_comm_.collectives != nullptr) job_comm_.collectives->poison(why);
+        if (stages_) stages_->abort(why);
         if (gpu_.backend) gpu_.backend->abort();
     }
 
   private:
     [[nodiscard]] bool first() const { return environment_.rank == 0; }
+    // The ranks that train the same parameters: of this one's stage in a pipeline, else all.
+    [[nodiscard]] const Topology& own_ranks() const { return setup_.place.of_stage; }
+    // Of all ranks.
+    [[nodiscard]] Collectives& job() const {
+        return stages_ ? *job_comm_.collectives : *comm_.collectives;
+    }
+
+    // Members of job_comm_, pipeline_ and comm_ are used until the end of run(): an error poisons
+    // them first.
+    void open_comm(ArenaLayout arena) {
+        const Duration limit =
+            std::chrono::milliseconds(static_cast<int64_t>(arguments_.timeout_s * 1e3));
+        if (!setup_.place.is_pipeline()) {
+            comm_ = open_job_comm(environment_, std::move(arena), limit);
+            return;
+        }
+        ArenaLayout of_all(environment_.local_world_size);
+        const SliceId messages = add_host_link(of_all);
+        job_comm_ = open_job_comm(environment_, std::move(of_all), limit);
+        pipeline_ = open_pipeline_comm(environment_, job_comm_,
+                                       {setup_.place, messages, std::move(arena), limit});
+        comm_ = std::move(pipeline_.stage);
+        stages_.emplace(pipeline_.links, setup_.place.stage);
+    }
 
     // What the host's ranks are about to take, and whether it is there.
     void check_room_for_job() {
@@ -240,17 +241,15 @@ class TrainRole {
 
     void resume() {
         reader_ = find_resume(
-            *files_, *comm_.collectives,
+            *files_, job(),
             {arguments_.resume, arguments_.output, environment_.restart_count > 0, via_rank0()});
         if (reader_ == nullptr) return;
         saved_.emplace(*reader_, *setup_.model,
                        ShardOptimizer::state_names(setup_.config().optimizer));
-        const FlatLayout& layout = setup_.layout;
+        const std::vector<bool> trained = setup_.model_info.trained();
         std::vector<int> untrained;
-        for (int i = 0; i < std::ssize(setup_.model->parameters()); ++i) {
-            const int slice = layout.slice_of(i);
-            if (slice < 0 || slice >= layout.trained_slices) untrained.push_back(i);
-        }
+        for (int i = 0; i < std::ssize(trained); ++i)
+            if (!trained[static_cast<size_t>(i)]) untrained.push_back(i);
         saved_->restore_untrained(untrained, environment_.rank, environment_.world_size);
         if (first()) describe_resume();
     }
@@ -283,7 +282,7 @@ class TrainRole {
         return checkpoint;
     }
 
-    void open_checkpointer(ParameterState& state, bool own_buffers) {
+    void open_checkpointer(ParameterState& state, ModelBuffers& buffers, bool own_buffers) {
         const SaveConfig& save = setup_.config().save;
         CheckpointerParts parts;
         parts.tree = files_.get();
@@ -293,8 +292,11 @@ class TrainRole {
         parts.via_first = via_rank0();
         parts.model = setup_.model.get();
         parts.state = &state;
-        parts.collectives = comm_.collectives.get();
+        parts.collectives = &job();
         parts.own_buffers = own_buffers;
+        parts.of_stage = stages_.has_value();
+        parts.first_of_stage = own_ranks().rank() == 0;
+        if (stages_) parts.before_save = [&] { bring_buffers(buffers); };
         parts.about = about();
         parts.told = [](const std::string& line) { log_info("checkpoint", "{}", line); };
         checkpointer_.emplace(std::move(parts));
@@ -304,7 +306,7 @@ class TrainRole {
     // By any rank, all of which are asked.
     [[nodiscard]] bool all_leave() const {
         double asked[1] = {reporter_.asked_to_end() ? 1.0 : 0.0};
-        comm_.collectives->sum_ordered(asked);
+        job().sum_ordered(asked);
         return asked[0] > 0;
     }
 
@@ -315,7 +317,10 @@ class TrainRole {
         parts.info = &setup_.info;
         parts.plan = &setup_.plan;
         parts.state = &state;
-        parts.collectives = comm_.collectives.get();
+        parts.collectives = &job();
+        if (stages_)
+            parts.stage = {&*stages_, comm_.collectives.get(), pipeline_.far.get(),
+                           setup_.model_info.forward_flops(), stages_of_buckets(setup_)};
         parts.reporter = &reporter_;
         if (checkpointer_) parts.checkpointer = &*checkpointer_;
         if (saved_) parts.resumed = saved_->training();
@@ -328,7 +333,7 @@ class TrainRole {
             parts.write_trace = [this](const std::string& json) { write_trace(json); };
         if (rates_)
             parts.forecast = [this](const StepPlan& plan) {
-                return forecast_step(plan, setup_, *rates_);
+                return forecast_step(plan, setup_, place_, *rates_);
             };
         parts.tokens_per_sample = setup_.data->train.tokens_per_sample();
         parts.peak_tflops = gpu_.peak_tflops;
@@ -349,8 +354,9 @@ class TrainRole {
         const std::unique_ptr<ParameterState> state = make_state(slices);
         if (offload_ && first()) describe_offload();
         if (saves())
-            open_checkpointer(*state, buffers.drift() && environment_.world_size > 1 &&
-                                          !config.broadcast_buffers);
+            open_checkpointer(
+                *state, buffers,
+                buffers.drift() && environment_.world_size > 1 && !config.broadcast_buffers);
         TrainerParts parts = make_parts(*state);
         saved_.reset();
         reader_.reset();
@@ -358,23 +364,27 @@ class TrainRole {
             files_->remove_folder(resume_copy(arguments_.output));
         keep_freed_memory();
         BatchLoader loader(setup_.data->train,
-                           {config.batch, environment_.rank, config.seed, config.data.shuffle,
+                           {config.batch, own_ranks().rank(), config.seed, config.data.shuffle,
                             parts.resumed.step, parts.resumed.samples_seen});
         SegmentRunner segments(
             *setup_.segmented, setup_.info,
             make_recompute_groups(setup_.info, plan.recompute_groups),
             [&](int64_t step, int64_t micro_step) { return loader.take(step, micro_step); },
-            {config.seed, config.batch.accumulation_steps, environment_.rank,
-             environment_.world_size, gpu_.device, /*read_losses_late=*/gpu_.device.is_cuda(),
-             /*stop_on_nonfinite_loss=*/!config.precision.skip_nonfinite_steps});
+            {config.seed, config.batch.accumulation_steps, own_ranks().rank(),
+             own_ranks().world_size(), gpu_.device, /*read_losses_late=*/gpu_.device.is_cuda(),
+             /*stop_on_nonfinite_loss=*/!config.precision.skip_nonfinite_steps,
+             setup_.own_segments().begin});
         std::optional<Evaluator> evaluator;
         parts.segments = &segments;
         parts.before_step = [&] {
             if (config.broadcast_buffers) buffers.broadcast();
         };
         if (setup_.data->eval) {
-            evaluator.emplace(*setup_.model, config, *setup_.data->eval, buffers, *state,
-                              environment_.rank, [this] { return all_leave(); });
+            evaluator.emplace(
+                *setup_.model, config, *setup_.data->eval, buffers, *state, own_ranks().rank(),
+                [this] { return all_leave(); },
+                EvalStages{stages_ ? &*stages_ : nullptr, stages_of_parameters(setup_),
+                           arguments_.job.segments});
             parts.evaluate = [&] { return evaluator->run(); };
         }
         parts.data_waited = [&] { return loader.waited(); };
@@ -389,7 +399,12 @@ class TrainRole {
         const DiskTraffic before = disk_traffic();
         const TrainResult result = trainer.run();
         if (setup_.plan_options.offload.any()) report_offload(*state, before, result);
+        if (stages_ && saves()) bring_buffers(buffers);
         finish(result, *state);
+    }
+
+    void bring_buffers(ModelBuffers& buffers) {
+        buffers.bring_from_stages(job(), setup_.place.stage, stage_of_buffers(setup_));
     }
 
     void write_trace(const std::string& json) const {
@@ -421,8 +436,8 @@ class TrainRole {
     void report_offload(const ParameterState& state, const DiskTraffic& before,
                         const TrainResult& result) {
         const DiskTraffic after = disk_traffic();
-        const std::vector<std::string> of_ranks = comm_.collectives->all_gather(
-            fmt::format("{}", (after.written - before.written).value));
+        const std::vector<std::string> of_ranks =
+            job().all_gather(fmt::format("{}", (after.written - before.written).value));
         if (!first()) return;
         for (const std::string& clause : state.account()) log_info("offload", "{}", clause);
         if (placement_) log_info("placement", "{}", placement_->summary());
@@ -460,7 +475,8 @@ class TrainRole {
             *setup_.model, zero_place(), slices, *comm_.arena, *comm_.group, *comm_.collectives,
             ZeroOptions{config.optimizer, config.gradient_clipping, config.precision.compute,
                         config.precision.skip_nonfinite_steps, arguments_.threads,
-                        saved_ ? &*saved_ : nullptr},
+                        saved_ ? &*saved_ : nullptr,
+                        PipelineScope{stages_ ? &job() : nullptr, counted_elsewhere(setup_)}},
             offload_ ? &*offload_ : nullptr);
     }
 
@@ -472,24 +488,16 @@ class TrainRole {
     }
 
     void finish(const TrainResult& result, ParameterState& state) {
-        std::optional<WeightWriter> weights;
-        ParameterState::UseWeights use;
-        if (first() && !arguments_.output.empty()) {
-            weights.emplace(*setup_.model, arguments_.output, state.parameters_elsewhere());
-            use = [&](int parameter, std::span<const float> values) {
-                weights->put(parameter, values);
-            };
-        }
-        state.bring_weights(use);
+        const bool writes = write_final_weights(
+            {setup_.model.get(), &state, &setup_.layout, stages_ ? &*stages_ : nullptr,
+             own_ranks().rank() == 0, counted_elsewhere(setup_), arguments_.output});
         if (!first()) return;
         if (placement_) count_kept_chunks();
         if (admission_)
             log_info("admission", "{}", estimate_text(admission_->need, result.peak_rss));
-        move_to_device(*setup_.model, c10::kCPU);  // so that any machine can load what is written
         std::string text = fmt::format("trained {} steps, loss {:.4f}", result.steps, result.loss);
         if (result.eval_loss) text += fmt::format(", held-out loss {:.4f}", *result.eval_loss);
-        if (weights) {
-            weights->finish();
+        if (writes) {
             text += fmt::format(", weights in {0}/model.safetensors and {0}/model.pt",
                                 arguments_.output);
         }
@@ -510,7 +518,10 @@ class TrainRole {
     std::optional<ShardMap> shards_;
     std::optional<OffloadFile> offload_;
     std::unique_ptr<FileTree> files_ = make_disk_tree();
-    JobComm comm_;
+    JobComm job_comm_;       // of all ranks, where they are in stages
+    PipelineComm pipeline_;  // but for its stage
+    std::optional<StageLink> stages_;
+    JobComm comm_;  // of own_ranks()
     std::unique_ptr<CheckpointReader> reader_;
     std::optional<SavedState> saved_;
     std::optional<Checkpointer> checkpointer_;

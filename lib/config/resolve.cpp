@@ -19,8 +19,37 @@ constexpr const char* kSteps = "gradient_accumulation_steps";
 
 }  // namespace
 
-// The relation: train_batch_size = micro batch x accumulation steps x ranks. Two of the three give
-// the third.
+// Stages of a pipeline, and what remains of the ranks: those that have rows of their own.
+void Resolver::pipeline() {
+    PipelineConfig& pipeline = run_config().pipeline;
+    const std::string path = "dslaunch.pipeline.stages";
+    const std::string written = written_name(path, "pipeline.stages");
+    pipeline.stages = std::max<int64_t>(1, as_integer(take_as(path, written)));
+    const std::string schedule = "dslaunch.pipeline.schedule";
+    const std::string segments = "dslaunch.pipeline.first_segments";
+    if (pipeline.stages == 1) {
+        unread(schedule, "there is one stage");
+        return unread(segments, "there is one stage");
+    }
+    if (options_.world_size && *options_.world_size % pipeline.stages != 0)
+        problem(written, fmt::format("{} stages cannot have equally many of {} ranks",
+                                     pipeline.stages, *options_.world_size));
+    if (const auto kind = schedule_named(take_text(schedule))) pipeline.schedule = *kind;
+    const Value* const given_segments = given(segments);
+    if (given_segments == nullptr) return;
+    record(segments, *given_segments, given_segments->origin);
+    for (const Value& item : given_segments->items) {
+        if (!item.is(Kind::kInt) || item.integer < 1 || item.integer > INT32_MAX)
+            return problem(segments, "must be a list of numbers of segments, from 1");
+        pipeline.first_segments.push_back(static_cast<int>(item.integer));
+    }
+    if (std::ssize(pipeline.first_segments) + 1 != pipeline.stages)
+        problem(segments, fmt::format("names {} segments, and {} stages follow the first",
+                                      pipeline.first_segments.size(), pipeline.stages - 1));
+}
+
+// The relation: train_batch_size = micro batch x accumulation steps x ranks of a stage. Two of the
+// three give the third.
 void Resolver::batch() {
     for (const char* path : {kTotal, kMicro, kSteps}) {
         const Value* value = given(path);
@@ -30,7 +59,9 @@ void Resolver::batch() {
             return;
         }
     }
-    if (options_.world_size) return solve_batch(*options_.world_size);
+    if (options_.world_size)
+        return solve_batch(
+            std::max<int64_t>(1, *options_.world_size / run_config().pipeline.stages));
     const Value *total = given(kTotal), *micro = given(kMicro), *steps = given(kSteps);
     if (total != nullptr && micro != nullptr && steps != nullptr) {
         int64_t product = as_integer(*micro) * as_integer(*steps);

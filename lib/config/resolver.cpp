@@ -42,6 +42,7 @@ Resolver::Resolver(const TrainConfig& config, const ResolveOptions& options)
 }
 
 Resolved Resolver::run() {
+    pipeline();
     batch();
     optimizer();
     scheduler();

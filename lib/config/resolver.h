@@ -54,6 +54,7 @@ class Resolver {
     void collect_notes(const std::string& path, const Value& value);
 
     // resolve.cpp
+    void pipeline();
     void batch();
     void batch_unsolved(int64_t ranks);
     void solve_batch(int64_t ranks);

@@ -3,6 +3,7 @@
 // this and nothing else. No threads: a value type, const after resolve().
 #pragma once
 
+#include "base/schedule_kind.h"
 #include "base/shard_kind.h"
 #include "config/offload_config.h"
 #include "config/precision_config.h"
@@ -29,8 +30,8 @@ struct BatchConfig {
     int64_t train_rows = 1;          // samples per optimizer step over all ranks
     int64_t micro_rows = 1;          // samples per forward/backward of one rank
     int64_t accumulation_steps = 1;  // micro steps per optimizer step
-    int64_t data_parallel_size = 1;  // train_rows == micro_rows * accumulation_steps *
-                                     // data_parallel_size
+    int64_t data_parallel_size = 1;  // ranks that have rows of their own, those of one stage:
+                                     // train_rows == micro_rows * accumulation_steps * it
 
     bool operator==(const BatchConfig&) const = default;
 };
@@ -124,8 +125,18 @@ struct SaveConfig {
     bool operator==(const SaveConfig&) const = default;
 };
 
+// dslaunch.pipeline, or DeepSpeed's pipeline.
+struct PipelineConfig {
+    int64_t stages = 1;
+    ScheduleKind schedule = ScheduleKind::k1F1B;
+    std::vector<int> first_segments;  // of the stages after the first; empty: chosen by cost
+
+    bool operator==(const PipelineConfig&) const = default;
+};
+
 struct RunConfig {
     BatchConfig batch;
+    PipelineConfig pipeline;
     OptimizerConfig optimizer;
     SchedulerConfig scheduler;
     PrecisionConfig precision;

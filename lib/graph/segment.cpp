@@ -22,7 +22,11 @@ using torch::jit::Graph;
 using torch::jit::Value;
 
 SegmentedModel SegmentedModel::make(Model& model, const LowerOptions& options, int64_t segments) {
-    SegmentedModel made(model, lower(model, options));
+    return of_graph(model, lower(model, options), segments);
+}
+
+SegmentedModel SegmentedModel::of_graph(Model& model, LoweredGraph lowered, int64_t segments) {
+    SegmentedModel made(model, std::move(lowered));
     const CutMap map = find_cuts(made.lowered_, model);
     int64_t numel = 0;
     for (const int parameter : made.lowered_.parameters)

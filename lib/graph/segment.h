@@ -38,6 +38,9 @@ class SegmentedModel {
     // plan/cut_choice.h). MODEL must outlive it.
     [[nodiscard]] static SegmentedModel make(Model& model, const LowerOptions& options,
                                              int64_t segments);
+    // Cuts what MODEL was lowered to before: a rewritten graph.
+    [[nodiscard]] static SegmentedModel of_graph(Model& model, LoweredGraph lowered,
+                                                 int64_t segments);
 
     [[nodiscard]] const std::vector<Segment>& segments() const { return segments_; }
     [[nodiscard]] const std::vector<std::string>& arguments() const { return lowered_.arguments; }

@@ -56,6 +56,8 @@ std::vector<Placed> order_parameters(const ModelInfo& model, const FlatLayoutOpt
         BucketKind kind = BucketKind::kTrained;
         if (is_frozen) {
             kind = BucketKind::kFrozen;
+        } else if (std::ranges::find(options.tied, static_cast<int>(p)) != options.tied.end()) {
+            kind = BucketKind::kTied;
         } else if (parameter.numel <= options.persistent_numel_max &&
                    parameter.numel <= options.persistent_total_numel_max - persistent_numel) {
             kind = BucketKind::kPersistent;
@@ -77,7 +79,8 @@ void add_to_bucket(const Placed& placed, const FlatLayoutOptions& options, FlatL
     const ParameterSlice& slice = placed.slice;
     const auto index = static_cast<int>(layout.slices.size()) - 1;
     const int64_t numel = round_up(slice.numel, kSliceAlignmentNumel);
-    const bool fits = !layout.buckets.empty() && layout.buckets.back().kind == placed.kind &&
+    const bool fits = !layout.buckets.empty() && placed.kind != BucketKind::kTied &&
+                      layout.buckets.back().kind == placed.kind &&
                       layout.buckets.back().numel + numel <= options.bucket_numel_max;
     const bool same_segment = fits && layout.buckets.back().ready_segment == slice.first_segment;
     const bool still_small = fits && layout.buckets.back().numel < options.bucket_numel_min;

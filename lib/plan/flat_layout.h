@@ -26,6 +26,7 @@ struct ParameterSlice {
 enum class BucketKind : uint8_t {
     kTrained,
     kPersistent,  // trained, but kept whole at stage 3: parameters too small to be worth a gather
+    kTied,        // trained, one parameter that other stages of a pipeline train too
     kFrozen,  // no gradient, no optimizer state: not trainable, or read only by segments without
               // a backward
 };
@@ -47,7 +48,7 @@ struct Bucket {
     return round_up(bucket.end_slice - bucket.first_slice, kSliceAlignmentNumel);
 }
 
-// Trained buckets come first, then persistent, then frozen ones; slices in the order of buckets.
+// Buckets come in the order of their kinds, slices in the order of buckets.
 struct FlatLayout {
     std::vector<ParameterSlice> slices;  // within a kind by first_segment, then by parameter
     std::vector<Bucket> buckets;         // by offset
@@ -76,6 +77,7 @@ struct FlatLayoutOptions {
     int64_t block_numel = 16 * 1024;
     // Persistent ones together have at most so many elements, first come in the model's order.
     int64_t persistent_total_numel_max = std::numeric_limits<int64_t>::max();
+    std::vector<int> tied = {};  // parameters that other stages of the pipeline train too
 };
 
 // Parameters that some segment reads; the others are left out. With OPAQUE parameters (read through

@@ -15,6 +15,7 @@ std::vector<Held> find_uses(const ModelInfo& model, const FlatLayout& layout,
                             std::span<const std::vector<int>> buckets_of) {
     std::vector<Held> held;
     int position = 0;
+    const auto last = static_cast<int>(model.segments.size());
     std::vector<int> first(static_cast<size_t>(layout.trained_buckets), -1);
     for (size_t s = model.segments.size(); s-- > 0; ++position) {
         if (!model.segments[s].backward) continue;
@@ -24,8 +25,11 @@ std::vector<Held> find_uses(const ModelInfo& model, const FlatLayout& layout,
         for (int b = 0; b < layout.trained_buckets; ++b) {
             const Bucket& bucket = layout.buckets[static_cast<size_t>(b)];
             const int begin = first[static_cast<size_t>(b)];
-            if (bucket.ready_segment == static_cast<int>(s) && begin >= 0)
-                held.push_back({b, {bucket.numel + flag_numel(bucket), begin, position}});
+            if (bucket.ready_segment != static_cast<int>(s) || begin < 0) continue;
+            const int64_t numel = bucket.numel + flag_numel(bucket);
+            // One that is reduced at the step's end holds its memory through all micro steps.
+            const bool always = bucket.kind == BucketKind::kTied;
+            held.push_back({b, {numel, always ? 0 : begin, always ? last : position}});
         }
     }
     std::stable_sort(held.begin(), held.end(),

@@ -21,4 +21,16 @@ int64_t ModelInfo::forward_flops() const {
     return total;
 }
 
+std::vector<bool> ModelInfo::trained() const {
+    std::vector<bool> trained(parameters.size(), false);
+    for (const SegmentInfo& segment : segments) {
+        if (!segment.backward) continue;
+        for (const int parameter : segment.parameters) {
+            const auto p = static_cast<size_t>(parameter);
+            trained[p] = parameters[p].trainable;
+        }
+    }
+    return trained;
+}
+
 }  // namespace dslaunch

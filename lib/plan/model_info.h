@@ -52,6 +52,8 @@ struct ModelInfo {
     [[nodiscard]] int64_t parameter_numel() const;
     [[nodiscard]] int64_t trainable_numel() const;
     [[nodiscard]] int64_t forward_flops() const;
+    // Parameters that get gradients: trainable, and read by a segment that has a backward.
+    [[nodiscard]] std::vector<bool> trained() const;
 };
 
 }  // namespace dslaunch

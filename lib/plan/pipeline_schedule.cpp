@@ -9,8 +9,6 @@
 namespace dslaunch {
 namespace {
 
-constexpr std::array<std::string_view, kScheduleKinds.size()> kScheduleNames = {
-    "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"};
 constexpr std::array<std::string_view, 4> kWorkNames = {"forward", "backward", "backward_input",
                                                         "backward_weight"};
 
@@ -164,20 +162,6 @@ Works works_of(ScheduleKind kind, const PipelineShape& shape, int stage) {
 }
 
 }  // namespace
-
-std::string_view schedule_name(ScheduleKind kind) {
-    return kScheduleNames[static_cast<size_t>(kind)];
-}
-
-std::optional<ScheduleKind> schedule_named(std::string_view name) {
-    const auto found = std::find(kScheduleNames.begin(), kScheduleNames.end(), name);
-    if (found == kScheduleNames.end()) return std::nullopt;
-    return kScheduleKinds[static_cast<size_t>(found - kScheduleNames.begin())];
-}
-
-bool splits_backward(ScheduleKind kind) {
-    return kind == ScheduleKind::kZeroBubbleH1 || kind == ScheduleKind::kZeroBubbleV;
-}
 
 std::string_view work_name(WorkKind kind) {
     return kWorkNames[static_cast<size_t>(kind)];

@@ -11,30 +11,14 @@
 // 2401.10241, section 2.2; ZB-V: its section 6.
 #pragma once
 
-#include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/schedule_kind.h"
+
 namespace dslaunch {
-
-enum class ScheduleKind : uint8_t {
-    kGPipe,         // all forwards, then all backwards
-    k1F1B,          // one forward, one backward, as soon as there is a backward
-    kInterleaved,   // 1F1B, several chunks a stage: smaller bubble, more transfers
-    kZeroBubbleH1,  // 1F1B with split backwards, no more activations than 1F1B's first stage
-    kZeroBubbleV,   // two chunks a stage, the second half of the model in reverse, split backwards
-};
-inline constexpr std::array kScheduleKinds = {
-    ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kInterleaved,
-    ScheduleKind::kZeroBubbleH1, ScheduleKind::kZeroBubbleV};
-
-// "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v".
-[[nodiscard]] std::string_view schedule_name(ScheduleKind kind);
-[[nodiscard]] std::optional<ScheduleKind> schedule_named(std::string_view name);
-[[nodiscard]] bool splits_backward(ScheduleKind kind);
 
 struct PipelineShape {
     int stages = 1;

@@ -1,6 +1,10 @@
 #include "plan/stage_model.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/check.h"
+#include "base/error.h"
 
 namespace dslaunch {
 
@@ -24,6 +28,36 @@ StageWork stage_work(const ModelInfo& model, const SegmentRange& range,
     work.received = before.output_bytes;
     work.gives_gradients = before.backward;
     return work;
+}
+
+std::vector<TiedParameter> trained_ties(const ModelInfo& model,
+                                        const std::vector<SegmentRange>& ranges,
+                                        const std::vector<TiedParameter>& tied) {
+    std::vector<TiedParameter> ties;
+    for (const TiedParameter& candidate : tied) {
+        const auto p = static_cast<size_t>(candidate.parameter);
+        std::vector<int> trained;
+        for (const int stage : candidate.stages)
+            if (stage_model(model, ranges[static_cast<size_t>(stage)]).trained()[p])
+                trained.push_back(stage);
+        if (trained.empty()) continue;
+        for (const int stage : candidate.stages)
+            if (std::ranges::find(trained, stage) == trained.end())
+                fail(ExitCode::kConfig,
+                     "stage {} of the pipeline reads parameter {} without training it, stage {} "
+                     "trains it; put both into one stage by dslaunch.pipeline.first_segments",
+                     stage, model.parameters[p].name, trained.front());
+        ties.push_back(candidate);
+    }
+    return ties;
+}
+
+std::vector<TiedParameter> ties_of_stage(const std::vector<TiedParameter>& ties, int stage) {
+    std::vector<TiedParameter> own;
+    std::ranges::copy_if(ties, std::back_inserter(own), [&](const TiedParameter& tie) {
+        return std::ranges::find(tie.stages, stage) != tie.stages.end();
+    });
+    return own;
 }
 
 }  // namespace dslaunch

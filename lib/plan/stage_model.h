@@ -14,8 +14,17 @@ namespace dslaunch {
 // read by no segment.
 [[nodiscard]] ModelInfo stage_model(const ModelInfo& model, const SegmentRange& range);
 
-// What the stage runs: ORDER, and what it gets from the stage before.
+// What the stage runs: ORDER, and what it gets from the stage before. It has no ties yet.
 [[nodiscard]] StageWork stage_work(const ModelInfo& model, const SegmentRange& range,
                                    std::vector<PipelineWork> order);
+
+// Of TIED those that the stages of RANGES train. Throws Error{kConfig} where one of them reads such
+// a parameter and does not train it, which would keep it as it was.
+[[nodiscard]] std::vector<TiedParameter> trained_ties(const ModelInfo& model,
+                                                      const std::vector<SegmentRange>& ranges,
+                                                      const std::vector<TiedParameter>& tied);
+// Of TIES those that STAGE has.
+[[nodiscard]] std::vector<TiedParameter> ties_of_stage(const std::vector<TiedParameter>& ties,
+                                                       int stage);
 
 }  // namespace dslaunch

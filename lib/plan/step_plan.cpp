@@ -6,10 +6,10 @@
 namespace dslaunch {
 
 std::string_view op_name(Op op) {
-    constexpr std::array<std::string_view, 19> kNames = {
-        "Load",     "Await", "Gather",  "Forward",       "Recompute",     "Release", "Claim",
-        "Backward", "Post",  "Reduce",  "Accumulate",    "Norm",          "Update",  "Read",
-        "Write",    "Send",  "Receive", "BackwardInput", "BackwardWeight"};
+    constexpr std::array<std::string_view, 20> kNames = {
+        "Load",     "Await", "Gather",  "Forward",       "Recompute",      "Release", "Claim",
+        "Backward", "Post",  "Reduce",  "Accumulate",    "Norm",           "Update",  "Read",
+        "Write",    "Send",  "Receive", "BackwardInput", "BackwardWeight", "Tie"};
     return kNames[static_cast<size_t>(op)];
 }
 

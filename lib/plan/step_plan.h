@@ -13,6 +13,7 @@
 #include "plan/model_info.h"
 #include "plan/partition.h"
 #include "plan/pipeline_schedule.h"
+#include "plan/stage_choice.h"
 #include "plan/state_chunks.h"
 
 namespace dslaunch {
@@ -42,6 +43,7 @@ enum class Op : uint8_t {
     kReceive,         // the other end of a Send
     kBackwardInput,   // segment: the gradients of its inputs
     kBackwardWeight,  // segment, later: those of its parameters
+    kTie,  // bucket of a tied parameter: this rank's gradients become their sum over its stages
 };
 
 // Transfers in both directions go on at once, hence two lanes for them. Between stages values and,
@@ -154,6 +156,7 @@ struct StageWork {
     bool last = true;                 // ends with the loss, the others send live values
     Bytes received;                   // live values before its first segment, one micro step
     bool gives_gradients = false;     // to the stage before
+    std::vector<TiedParameter> ties = {};  // that this stage and others train, by parameter
 
     [[nodiscard]] bool in_pipeline() const { return !order.empty(); }
 };
@@ -203,6 +206,10 @@ struct StepPlanOptions {
         return gathers() && bucket.kind != BucketKind::kPersistent;
     }
     [[nodiscard]] bool reduces_each() const { return reduce_each_micro_step || stage >= 2; }
+    // A tied bucket's are added up until its stages add them to each other's.
+    [[nodiscard]] bool reduces_each(const Bucket& bucket) const {
+        return reduces_each() && bucket.kind != BucketKind::kTied;
+    }
 };
 
 // Stage 0: parameters in the host's shared arena, gradients per rank in it, optimizer states

@@ -12,6 +12,7 @@
 #include "plan/link_bytes.h"
 #include "plan/persistent_buffers.h"
 #include "plan/plan_check.h"
+#include "plan/reduce_order.h"
 #include "plan/stage_transfers.h"
 #include "plan/step_plan.h"
 
@@ -31,13 +32,13 @@ class PlanBuilder {
           buckets_of_(buckets_of_segments(model, layout)) {}
 
     StepPlan make() {
-        check_options();
+        check_options(options_);
         plan_.rank = options_.rank;
         choose_chunks();
         choose_slots();
         kept_ = add_persistent_buffers(model_, layout_, options_, plan_);
         transfers_.add_places();
-        chunk_passes_.add_buffers(reduce_order());
+        chunk_passes_.add_buffers(reduce_order(model_, layout_, options_));
         sums_.assign(static_cast<size_t>(layout_.trained_slices), -1);
         slot_of_bucket_.assign(layout_.buckets.size(), -1);
         claimed_.assign(layout_.buckets.size(), -1);
@@ -50,10 +51,11 @@ class PlanBuilder {
             for (int64_t m = 0; m < options_.accumulation_steps; ++m)
                 add_micro_step(static_cast<int>(m));
         }
+        for (const TiedParameter& tie : options_.stage_work.ties) add_tie(tie);
         chunk_passes_.begin_updates();
         if (options_.norm_first()) add_norm();
-        if (!updates_early())
-            for (const int b : update_order()) add_updates(b);
+        if (!updates_early(options_))
+            for (const int b : update_order(model_, layout_, options_)) add_updates(b);
         derive_waits(plan_);
         const std::vector<std::string> problems = check_plan(plan_);
         DSL_CHECK(problems.empty(), "the step plan is not sound: {}", problems.front());
@@ -61,19 +63,6 @@ class PlanBuilder {
     }
 
   private:
-    void check_options() const {
-        DSL_CHECK(options_.stage == 0 || options_.partition != nullptr,
-                  "stage {} without a partition", options_.stage);
-        DSL_CHECK(
-            !options_.fused_update || (updates_early() && options_.stage == 0 && !several_hosts()),
-            "a fused update needs one host, no clipping and no accumulation after the "
-            "reduction");
-        const std::vector<PipelineWork>& order = options_.stage_work.order;
-        const auto forwards = std::ranges::count(order, WorkKind::kForward, &PipelineWork::kind);
-        DSL_CHECK(order.empty() || forwards == options_.accumulation_steps,
-                  "{} forwards for {} micro steps", forwards, options_.accumulation_steps);
-    }
-
     // What is held of one micro step; several are under way at once in a pipeline.
     struct MicroStep {
         std::vector<int> live;           // buffer alive before segment s, -1: not held
@@ -96,33 +85,11 @@ class PlanBuilder {
     [[nodiscard]] bool reduces(int m) const {
         return options_.reduces_each() || last_micro_step(m);
     }
-    [[nodiscard]] bool updates_early() const {
-        return !options_.norm_first() && !options_.keeps_reduced();
-    }
-    // Whether whoever needs the sums reads every local rank's gradients itself: no Reduce.
-    [[nodiscard]] bool sums_itself() const {
-        if (options_.stage == 0) return options_.fused_update;
-        return !several_hosts() && (updates_early() || options_.keeps_reduced());
-    }
-    // Trained buckets in the order in which a micro step reduces them.
-    [[nodiscard]] std::vector<int> reduce_order() const {
-        std::vector<int> order;
-        for (int s = segments_; s-- > 0;)
-            for (int b = layout_.trained_buckets; b-- > 0;)
-                if (info(s).backward && bucket(b).ready_segment == s) order.push_back(b);
-        return order;
-    }
-    // And in which the step updates them.
-    [[nodiscard]] std::vector<int> update_order() const {
-        if (updates_early()) return reduce_order();
-        std::vector<int> order;
-        for (int b = layout_.trained_buckets; b-- > 0;) order.push_back(b);
-        return order;
-    }
+    [[nodiscard]] bool is_tied(int b) const { return bucket(b).kind == BucketKind::kTied; }
     void choose_chunks() {
-        plan_.chunks =
-            make_state_chunks(layout_, options_.partition,
-                              {options_.rank, options_.stage, options_.offload, update_order()});
+        plan_.chunks = make_state_chunks(layout_, options_.partition,
+                                         {options_.rank, options_.stage, options_.offload,
+                                          update_order(model_, layout_, options_)});
         plan_.chunk_slots = std::min<int>(static_cast<int>(options_.offload.slots),
                                           static_cast<int>(plan_.chunks.turns.size()));
     }
@@ -427,7 +394,7 @@ class PlanBuilder {
         for (const int b : buckets_of(segment)) {
             if (b >= layout_.trained_buckets) continue;
             int& claimed = claimed_[static_cast<size_t>(b)];
-            const bool fresh = claimed < 0 || (options_.reduces_each() && claimed != m);
+            const bool fresh = claimed < 0 || (options_.reduces_each(bucket(b)) && claimed != m);
             if (!fresh) continue;
             claimed = m;
             add(Op::kClaim, Lane::kCompute, b, m).writes = {gradients(b)};
@@ -486,7 +453,9 @@ class PlanBuilder {
             const ParameterInfo& parameter =
                 model_.parameters[static_cast<size_t>(slice.parameter)];
             if (slice.first_segment == slice.last_segment) continue;
-            if (parameter.element_bytes == 4 && (m == 0 || options_.reduces_each())) continue;
+            const bool fresh =
+                m == 0 || options_.reduces_each(bucket(layout_.bucket_of(static_cast<int>(i))));
+            if (parameter.element_bytes == 4 && fresh) continue;
             if (s == slice.last_segment) {
                 sums_[i] = add_buffer(
                     {fmt::format("sum of the gradients of {}, micro step {}", parameter.name, m),
@@ -500,18 +469,40 @@ class PlanBuilder {
 
     void add_reductions(int segment, int m) {
         if (!reduces(m)) return;
-        for (int b = layout_.trained_buckets; b-- > 0;) {
-            if (bucket(b).ready_segment != segment) continue;
-            add(Op::kPost, Lane::kCompute, b, m).reads = {gradients(b)};
-            if (!sums_itself()) {
-                Instruction& reduce = add(Op::kReduce, Lane::kCommunication, b, m);
-                reduce.writes = {gradients(b)};
-                reduce.bytes = options_.world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
-                reduce.sent = links_.sent_by_reduce(b);
-            }
-            if (options_.keeps_reduced()) add_accumulates(b, m);
-            if (updates_early()) add_updates(b);
+        for (int b = layout_.trained_buckets; b-- > 0;)
+            if (bucket(b).ready_segment == segment && !is_tied(b)) add_reduction(b, m);
+    }
+
+    void add_reduction(int b, int m) {
+        add(Op::kPost, Lane::kCompute, b, m).reads = {gradients(b)};
+        if (!sums_itself(options_)) {
+            Instruction& reduce = add(Op::kReduce, Lane::kCommunication, b, m);
+            reduce.writes = {gradients(b)};
+            reduce.bytes = options_.world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
+            reduce.sent = links_.sent_by_reduce(b);
         }
+        if (options_.keeps_reduced()) add_accumulates(b, m);
+        if (updates_early(options_)) add_updates(b);
+    }
+
+    // At the step's end: all stages of the parameter come to it then at the latest, and none waits
+    // for another one while there is work.
+    void add_tie(const TiedParameter& tie) {
+        const int slice = layout_.slice_of(tie.parameter);
+        const int b = slice < 0 ? -1 : layout_.bucket_of(slice);
+        DSL_CHECK(b >= 0 && is_tied(b), "parameter {} is tied, and has no bucket of its own",
+                  tie.parameter);
+        const Bytes others{(std::ssize(tie.stages) - 1) *
+                           (bucket(b).numel + flag_numel(bucket(b))) * 4};
+        const int m = static_cast<int>(options_.accumulation_steps) - 1;
+        const int received = add_buffer({fmt::format("gradients of bucket {} from other stages", b),
+                                         BufferKind::kGradients, Tier::kMemory, others, false});
+        Instruction& sum = add(Op::kTie, Lane::kCompute, b, m);
+        sum.writes = {gradients(b)};
+        sum.creates = {received};
+        sum.frees = {received};
+        sum.bytes = others;
+        add_reduction(b, m);
     }
 
     void add_accumulates(int b, int m) {

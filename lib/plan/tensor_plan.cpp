@@ -47,6 +47,15 @@ std::string layer_name(const std::string& name) {
     return join(parts, ".");
 }
 
+// "aten::linear in 3.proj (linear.py:14)" -> "aten::linear in *.proj".
+std::string layer_site(const std::string& where) {
+    const std::string node = where.substr(0, where.find(" ("));
+    const size_t in = node.find(" in ");
+    if (in == node.npos) return node;
+    constexpr size_t kInLength = 4;
+    return fmt::format("{} in {}", node.substr(0, in), layer_name(node.substr(in + kInLength)));
+}
+
 std::string sizes_text(const std::vector<int64_t>& sizes) {
     std::vector<std::string> parts;
     for (const int64_t size : sizes) parts.push_back(std::to_string(size));
@@ -135,6 +144,14 @@ std::string_view tensor_collective_name(TensorCollectiveKind kind) {
             return "reduce";
         case TensorCollectiveKind::kGather:
             return "gather";
+        case TensorCollectiveKind::kReduceScatter:
+            return "reduce-scatter";
+        case TensorCollectiveKind::kAllGather:
+            return "all-gather";
+        case TensorCollectiveKind::kScatter:
+            return "scatter";
+        case TensorCollectiveKind::kExchange:
+            return "exchange";
         case TensorCollectiveKind::kLoss:
             return "loss";
     }
@@ -213,7 +230,7 @@ std::string tensor_plan_text(const TensorPlan& plan) {
     for (const TensorCollective& collective : plan.collectives)
         collectives.push_back({std::string(tensor_collective_name(collective.kind)),
                                to_text(collective.forward), to_text(collective.backward),
-                               layer_name(collective.where)});
+                               layer_site(collective.where)});
     std::vector<Row> sites = {{"", "collective", "forward", "backward", "at"}};
     for (Row& row : count_equal(collectives)) sites.push_back(std::move(row));
     return fmt::format("{}\n{}in a micro batch: {} collectives, {} forward, {} backward\n",

@@ -62,6 +62,11 @@ enum class TensorCollectiveKind {
     kReduce,  // forward a sum, backward nothing
     kGather,  // forward a concatenation, backward nothing
     kLoss,    // forward maxima and sums of the rows of a cross entropy, backward nothing
+    // Of positions:
+    kReduceScatter,  // forward a sum, of which each rank keeps its share, backward a concatenation
+    kAllGather,      // forward a concatenation, backward the rank's share of a sum
+    kScatter,        // forward nothing, backward a concatenation
+    kExchange,       // forward and backward each rank's share of each other one's share
 };
 [[nodiscard]] std::string_view tensor_collective_name(TensorCollectiveKind kind);
 
@@ -86,6 +91,9 @@ struct TensorPlan {
 // fit, the first one counts. What no pattern fits is found from the graph.
 struct TensorRules {
     int size = 1;
+    // Between the layers that are split, each rank computes its share of the positions
+    // (Megatron-LM, arXiv:2205.05198): norms, dropout and sums of residuals.
+    bool share_positions = false;
     std::vector<std::pair<std::string, TensorRule>> patterns;
 };
 

@@ -79,13 +79,33 @@ Checkpointer::Checkpointer(CheckpointerParts parts)
 
 Checkpointer::~Checkpointer() = default;
 
-// All that the ranks agree on without a word.
+// Of each parameter of the model those that it has had; none: it is not trained.
+std::vector<std::optional<int64_t>> Checkpointer::updates() const {
+    std::vector<std::optional<int64_t>> all(parts_.model->parameters().size());
+    for (int i = 0; i < std::ssize(all); ++i)
+        all[static_cast<size_t>(i)] = parts_.state->updates_of(i);
+    if (!parts_.of_stage) return all;
+    WireWriter writer;
+    for (size_t i = 0; parts_.first_of_stage && i < all.size(); ++i)
+        if (all[i]) writer.u32(static_cast<uint32_t>(i)).i64(*all[i]);
+    for (const std::string& bytes : parts_.collectives->all_gather(writer.bytes())) {
+        WireReader reader(bytes, "updates of a stage's parameters");
+        while (!reader.done()) {
+            const size_t parameter = reader.u32();
+            all.at(parameter) = reader.i64();
+        }
+    }
+    return all;
+}
+
+// All that the ranks agree on.
 void Checkpointer::add_tensors(Save& save) const {
     const Model& model = *parts_.model;
+    const std::vector<std::optional<int64_t>> all_updates = this->updates();
     Checkpoint& checkpoint = save.checkpoint;
     for (int i = 0; i < std::ssize(model.parameters()); ++i) {
         const ModelParameter& parameter = model.parameters()[static_cast<size_t>(i)];
-        const std::optional<int64_t> updates = parts_.state->updates_of(i);
+        const std::optional<int64_t> updates = all_updates[static_cast<size_t>(i)];
         CheckpointTensor tensor;
         tensor.name = parameter.name;
         tensor.aliases = parameter.aliases;
@@ -141,6 +161,7 @@ void Checkpointer::add_untrained(Save& save) const {
 
 std::unique_ptr<Checkpointer::Save> Checkpointer::plan_save(const TrainingState& training) {
     auto save = std::make_unique<Save>();
+    if (parts_.before_save) parts_.before_save();
     const Topology& topology = parts_.collectives->topology();
     save->checkpoint = parts_.about;
     save->checkpoint.training = training;

@@ -40,6 +40,10 @@ struct CheckpointerParts {
     ParameterState* state = nullptr;
     Collectives* collectives = nullptr;
     bool own_buffers = false;  // the ranks' buffers differ
+    // In a pipeline STATE has the parameters of a stage; its first rank tells the others of them.
+    bool of_stage = false;
+    bool first_of_stage = false;
+    std::function<void()> before_save;  // by all ranks, before the model is looked at; may be empty
     // Of what is written: all but training, id, tensors and files.
     Checkpoint about;
     std::function<void(const std::string& line)> told;  // as rank 0, of each save
@@ -79,6 +83,7 @@ class Checkpointer {
     };
     struct Save;
     [[nodiscard]] std::unique_ptr<Save> plan_save(const TrainingState& training);
+    [[nodiscard]] std::vector<std::optional<int64_t>> updates() const;
     void add_tensors(Save& save) const;
     void add_untrained(Save& save) const;
     [[nodiscard]] bool open_folder(Save& save);

@@ -2,6 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <cstring>
+
+#include "base/wire.h"
+
 namespace dslaunch {
 
 void ModelBuffers::broadcast() {
@@ -12,6 +16,31 @@ void ModelBuffers::broadcast() {
         if (values.nbytes() == 0) continue;
         collectives_.broadcast({static_cast<std::byte*>(values.data_ptr()), values.nbytes()});
         if (!values.is_same(buffer.tensor)) buffer.tensor.copy_(values);
+    }
+}
+
+void ModelBuffers::bring_from_stages(Collectives& job, int own_stage,
+                                     std::span<const int> stage_of) {
+    const at::NoGradGuard no_grad;
+    const bool tells = collectives_.topology().rank() == 0;
+    WireWriter writer;
+    for (size_t i = 0; tells && i < stage_of.size(); ++i) {
+        if (stage_of[i] != own_stage) continue;
+        const at::Tensor values = model_.buffers()[i].tensor.cpu().contiguous();
+        writer.u32(static_cast<uint32_t>(i));
+        writer.string({static_cast<const char*>(values.const_data_ptr()), values.nbytes()});
+    }
+    for (const std::string& bytes : job.all_gather(writer.bytes())) {
+        WireReader reader(bytes, "buffers of a stage");
+        while (!reader.done()) {
+            const size_t i = reader.u32();
+            const std::string values = reader.string();
+            if (stage_of[i] == own_stage) continue;
+            const at::Tensor& buffer = model_.buffers()[i].tensor;
+            at::Tensor whole = at::empty(buffer.sizes(), buffer.options().device(at::kCPU));
+            if (!values.empty()) std::memcpy(whole.data_ptr(), values.data(), values.size());
+            buffer.copy_(whole);
+        }
     }
 }
 

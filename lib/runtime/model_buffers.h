@@ -2,6 +2,7 @@
 // chosen. Compute lane.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "graph/model.h"
@@ -19,6 +20,11 @@ class ModelBuffers {
     void broadcast();
     // Whether any buffer is a floating-point one, which training may move differently on each rank.
     [[nodiscard]] bool drift() const;
+
+    // In a pipeline, by all ranks of the JOB: the buffers that a stage's segments read become on
+    // the ranks of other stages what they are on that one's first. STAGE_OF: of each buffer, -1:
+    // none.
+    void bring_from_stages(Collectives& job, int own_stage, std::span<const int> stage_of);
 
     [[nodiscard]] std::vector<at::Tensor> copy() const;
     void restore(const std::vector<at::Tensor>& values);

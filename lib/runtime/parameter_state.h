@@ -61,6 +61,11 @@ class ParameterState {
     [[nodiscard]] virtual MemoryLender* gradient_memory() { return nullptr; }
     // The backward of SEGMENT in one micro step is done. Compute lane.
     virtual void end_segment(int segment) = 0;
+    // This rank's gradients of a tied bucket, complete: what is written there is what kPost gives
+    // the others. REQUIRES: kTie of it. Compute lane.
+    [[nodiscard]] virtual std::span<float> tied_gradients(int bucket) {
+        DSL_CHECK(false, "bucket {} is tied, in a state that has no stages", bucket);
+    }
     // All instructions of the step have run. Where they only started work, what went wrong in it is
     // thrown here at the latest. Compute lane.
     virtual void finish_step() {}

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <future>
+#include <map>
 #include <unordered_map>
 
 #include "base/check.h"
@@ -37,7 +39,6 @@ enum class Kind : uint8_t {
 constexpr size_t kPieceBytes = 4096;
 // Of one message: its description, then its tensors.
 constexpr uint32_t kTagsOfMessage = 256;
-constexpr uint32_t kGatherTag = 0x7FFFFFFF;
 
 class Encoder {
   public:
@@ -229,6 +230,7 @@ std::vector<IValue> decode_values(const std::string& bytes, std::vector<at::Tens
 }
 
 void StageLink::send(int to, uint32_t number, std::span<const IValue> values) const {
+    Link& link = this->to(to);
     const uint32_t tag = number * kTagsOfMessage;
     std::vector<at::Tensor> tensors;
     std::string text;
@@ -239,18 +241,19 @@ void StageLink::send(int to, uint32_t number, std::span<const IValue> values) co
     }
     text.resize((text.size() + kPieceBytes - 1) / kPieceBytes * kPieceBytes);
     for (size_t at = 0; at < text.size(); at += kPieceBytes)
-        link_.transfer({{to, tag, std::as_bytes(std::span(text).subspan(at, kPieceBytes))}}, {});
+        link.transfer({{to, tag, std::as_bytes(std::span(text).subspan(at, kPieceBytes))}}, {});
     transfer_tensors<LinkSend>(
-        tensors, to, tag, [&](const std::vector<LinkSend>& sends) { link_.transfer(sends, {}); });
+        tensors, to, tag, [&](const std::vector<LinkSend>& sends) { link.transfer(sends, {}); });
 }
 
 std::vector<IValue> StageLink::receive(int from, uint32_t number) const {
+    Link& link = to(from);
     const uint32_t tag = number * kTagsOfMessage;
     std::string text;
     const auto add_piece = [&] {
         text.resize(text.size() + kPieceBytes);
         const auto piece = std::span(text).last(kPieceBytes);
-        link_.transfer({}, {{from, tag, std::as_writable_bytes(piece)}});
+        link.transfer({}, {{from, tag, std::as_writable_bytes(piece)}});
     };
     add_piece();
     const size_t length = WireReader(text, "length of values between stages").u32();
@@ -259,36 +262,39 @@ std::vector<IValue> StageLink::receive(int from, uint32_t number) const {
     std::vector<IValue> values = decode_values(text.substr(sizeof(uint32_t), length), tensors);
     transfer_tensors<LinkReceive>(
         tensors, from, tag,
-        [&](const std::vector<LinkReceive>& receives) { link_.transfer({}, receives); });
+        [&](const std::vector<LinkReceive>& receives) { link.transfer({}, receives); });
     return values;
 }
 
-std::vector<std::string> StageLink::all_gather(std::string_view mine) const {
-    std::vector<std::string> all(static_cast<size_t>(stages_));
-    all[static_cast<size_t>(stage_)] = mine;
-    const int64_t own_length = std::ssize(mine);
-    std::vector<int64_t> lengths(all.size(), 0);
-    std::vector<LinkSend> sends;
-    std::vector<LinkReceive> receives;
-    for (int stage = 0; stage < stages_; ++stage) {
-        if (stage == stage_) continue;
-        const auto length = std::span(lengths).subspan(static_cast<size_t>(stage), 1);
-        sends.push_back({stage, kGatherTag, std::as_bytes(std::span(&own_length, 1))});
-        receives.push_back({stage, kGatherTag, std::as_writable_bytes(length)});
+void StageLink::sum(std::span<float> values, std::span<const int> stages, uint32_t number) const {
+    const uint32_t tag = number * kTagsOfMessage;
+    const auto numel = static_cast<int64_t>(values.size());
+    const at::Tensor own = at::from_blob(values.data(), {numel}, at::kFloat);
+    std::vector<at::Tensor> terms;
+    for (size_t i = 0; i < stages.size(); ++i)
+        terms.push_back(stages[i] == stage_ ? own : at::empty({numel}, at::kFloat));
+    struct Messages {
+        std::vector<LinkSend> sends;
+        std::vector<LinkReceive> receives;
+    };
+    std::map<Link*, Messages> of_links;
+    for (size_t i = 0; i < stages.size(); ++i) {
+        if (stages[i] == stage_) continue;
+        const std::span term(terms[i].mutable_data_ptr<float>(), values.size());
+        Messages& messages = of_links[&to(stages[i])];
+        messages.sends.push_back({stages[i], tag, std::as_bytes(values)});
+        messages.receives.push_back({stages[i], tag, std::as_writable_bytes(term)});
     }
-    link_.transfer(sends, receives);
-    sends.clear();
-    receives.clear();
-    for (int stage = 0; stage < stages_; ++stage) {
-        if (stage == stage_) continue;
-        std::string& text = all[static_cast<size_t>(stage)];
-        text.resize(static_cast<size_t>(lengths[static_cast<size_t>(stage)]));
-        if (!mine.empty()) sends.push_back({stage, kGatherTag, std::as_bytes(std::span(mine))});
-        if (!text.empty())
-            receives.push_back({stage, kGatherTag, std::as_writable_bytes(std::span(text))});
-    }
-    link_.transfer(sends, receives);
-    return all;
+    // All at once, over all links: nobody waits for one stage while another waits for it.
+    std::vector<std::future<void>> transfers;
+    for (const auto& item : of_links)
+        transfers.push_back(std::async(std::launch::async, [&item] {
+            item.first->transfer(item.second.sends, item.second.receives);
+        }));
+    for (std::future<void>& transfer : transfers) transfer.get();
+    at::Tensor sum = terms.back().clone();
+    for (size_t i = terms.size() - 1; i-- > 0;) sum.add_(terms[i]);
+    own.copy_(sum);
 }
 
 }  // namespace dslaunch

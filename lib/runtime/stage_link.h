@@ -1,6 +1,6 @@
 // What stages of a pipeline send each other: the values alive between them and, back, the gradients
 // of those that want some. Where it stands: segment runner -> stage link -> link. Threads: any,
-// with messages of their own; one gathers.
+// with messages of their own.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -9,6 +9,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "runtime/comm/link.h"
@@ -26,24 +27,31 @@ namespace dslaunch {
 
 class StageLink {
   public:
-    // LINK joins the ranks of one pipeline, its nodes are the stages; it must outlive this.
-    StageLink(Link& link, int stage, int stages) : link_(link), stage_(stage), stages_(stages) {}
+    // LINKS, by stage, lead to the rank of this pipeline that is there, and number the stages; one
+    // link may lead to several. They must outlive this.
+    StageLink(std::vector<Link*> links, int stage) : links_(std::move(links)), stage_(stage) {}
 
-    // To stage TO; ends once it is taken over there. NUMBER: the same as the receiver's, used by
-    // one message between the two at a time. Throws what Link throws.
+    // To stage TO; ends once it is taken over there. NUMBER: the same as the
+    // receiver's, used by one message between the two at a time. Throws what Link throws.
     void send(int to, uint32_t number, std::span<const c10::IValue> values) const;
     [[nodiscard]] std::vector<c10::IValue> receive(int from, uint32_t number) const;
 
-    // One string from each stage, by stage; all of them call it. One at a time.
-    [[nodiscard]] std::vector<std::string> all_gather(std::string_view mine) const;
+    // STAGES, ascending and this one among them, all call it: VALUES of each, equally many, become
+    // their sum, added from the last stage to the first, as a backward comes to them. NUMBER as
+    // above.
+    void sum(std::span<float> values, std::span<const int> stages, uint32_t number) const;
 
-    [[nodiscard]] Traffic traffic() const { return link_.traffic(); }
-    void abort(std::string_view text) const { link_.abort(text); }
+    [[nodiscard]] int stage() const { return stage_; }
+    [[nodiscard]] int stages() const { return static_cast<int>(links_.size()); }
+    void abort(std::string_view text) const {
+        for (Link* const link : links_) link->abort(text);
+    }
 
   private:
-    Link& link_;
+    [[nodiscard]] Link& to(int stage) const { return *links_.at(static_cast<size_t>(stage)); }
+
+    std::vector<Link*> links_;
     int stage_;
-    int stages_;
 };
 
 }  // namespace dslaunch

@@ -126,6 +126,8 @@ void Trainer::run(const Instruction& instruction) {
         case Op::kSend:
         case Op::kReceive:
             return run_transfer(instruction);
+        case Op::kTie:
+            return run_tie(instruction);
         default:
             return parts_.state->run(instruction);
     }
@@ -133,29 +135,50 @@ void Trainer::run(const Instruction& instruction) {
 
 void Trainer::poison(const std::string& why) {
     parts_.collectives->poison(why);
+    if (parts_.stage.peers != nullptr) parts_.stage.peers->poison(why);
     if (parts_.stage.link != nullptr) parts_.stage.link->abort(why);
+}
+
+Traffic Trainer::traffic() const {
+    Traffic all = parts_.collectives->traffic();
+    const auto add = [&](const Traffic& more) {
+        all.sent += more.sent;
+        all.received += more.received;
+    };
+    if (parts_.stage.peers != nullptr) add(parts_.stage.peers->traffic());
+    if (parts_.stage.far != nullptr) add(parts_.stage.far->traffic());
+    return all;
 }
 
 // Values go to the next stage, gradients to the one before.
 void Trainer::run_transfer(const Instruction& instruction) {
-    const StagePlace& place = parts_.stage;
+    const StageLink& link = *parts_.stage.link;
     const int m = instruction.micro_step;
     const bool sends = instruction.op == Op::kSend;
-    const int other = place.stage + (instruction.gradients == sends ? -1 : 1);
+    const int other = link.stage() + (instruction.gradients == sends ? -1 : 1);
     const auto number = static_cast<uint32_t>(2 * m + (instruction.gradients ? 1 : 0));
     if (sends) {
         if (!instruction.gradients)
-            return place.link->send(other, number, parts_.segments->take_values(m));
+            return link.send(other, number, parts_.segments->take_values(m));
         std::vector<c10::IValue> gradients;
         for (at::Tensor& gradient : parts_.segments->take_gradients(m))
             gradients.emplace_back(std::move(gradient));
-        return place.link->send(other, number, gradients);
+        return link.send(other, number, gradients);
     }
-    const std::vector<c10::IValue> values = place.link->receive(other, number);
+    const std::vector<c10::IValue> values = link.receive(other, number);
     if (!instruction.gradients) return parts_.segments->put_values(m, values);
     std::vector<at::Tensor> gradients;
     for (const c10::IValue& value : values) gradients.push_back(value.toTensor());
     parts_.segments->put_gradients(m, gradients);
+}
+
+void Trainer::run_tie(const Instruction& instruction) {
+    const auto bucket = static_cast<size_t>(instruction.bucket);
+    // Behind the numbers of transfers; a parameter has one bucket in each stage, and all stages
+    // come to their ties in one order.
+    const auto number = static_cast<uint32_t>(2 * parts_.config->batch.accumulation_steps);
+    parts_.stage.link->sum(parts_.state->tied_gradients(instruction.bucket),
+                           parts_.stage.stages_of_bucket.at(bucket), number);
 }
 
 Heartbeat Trainer::heartbeat() const {
@@ -333,13 +356,16 @@ double Trainer::loss_weight(int64_t step) {
     if (config.loss.mean == LossMean::kMicroBatch)
         return 1.0 / static_cast<double>(config.batch.accumulation_steps);
     double counted[1] = {0};
-    for (const std::vector<c10::IValue>& batch : parts_.segments->look_ahead(step))
-        counted[0] += static_cast<double>(counted_targets(config.loss, batch.back()));
+    // In a pipeline the first stage has the batches.
+    if (parts_.stage.stage() == 0)
+        for (const std::vector<c10::IValue>& batch : parts_.segments->look_ahead(step))
+            counted[0] += static_cast<double>(counted_targets(config.loss, batch.back()));
     parts_.collectives->sum_ordered(counted);
     if (counted[0] == 0)
         fail(ExitCode::kInput, "step {}: no target of the global batch counts (all are -100)",
              step + 1);
-    return static_cast<double>(parts_.collectives->topology().world_size()) / counted[0];
+    const int ranks = parts_.collectives->topology().world_size() / parts_.stage.stages();
+    return ranks / counted[0];
 }
 
 Trainer::StepFacts Trainer::gather(double loss) {
@@ -367,7 +393,7 @@ Trainer::StepFacts Trainer::gather(double loss) {
         all.saves.push_back(facts.save);
     }
     // The last stage's ranks alone have one.
-    all.loss /= static_cast<double>(std::ssize(ranks) / parts_.stage.stages);
+    all.loss /= static_cast<double>(std::ssize(ranks) / parts_.stage.stages());
     return all;
 }
 
@@ -394,8 +420,9 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
     }
     json.field("samples_per_s", rows / seconds);
     // Forward, and twice as much for backward; work done twice by recompute is not counted.
-    const auto flops =
-        3.0 * static_cast<double>(parts_.info->forward_flops() * config.batch.accumulation_steps);
+    const int64_t forward_flops =
+        parts_.stage.link != nullptr ? parts_.stage.forward_flops : parts_.info->forward_flops();
+    const auto flops = 3.0 * static_cast<double>(forward_flops * config.batch.accumulation_steps);
     const double tflops = flops / seconds / 1e12;
     json.field("tflops", tflops).key("mfu");
     if (parts_.peak_tflops > 0) {
@@ -411,7 +438,7 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
         json.field(tier_name(static_cast<Tier>(t)), tier_peaks_[t].peak.value);
     json.end_object();
     report_memory(json);
-    const Traffic traffic = parts_.collectives->traffic();
+    const Traffic traffic = this->traffic();
     json.key("link_bytes")
         .begin_object()
         .field("sent", traffic.sent.value)

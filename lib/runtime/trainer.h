@@ -44,11 +44,17 @@ struct StepRun {
     std::span<const InstructionSpan> spans;  // of the plan's instructions
 };
 
-// Where a rank stands in a pipeline.
-struct StagePlace {
-    int stage = 0;
-    int stages = 1;
-    const StageLink* link = nullptr;  // to the other stages; null where there is one
+// Where a rank of a pipeline stands.
+struct StageParts {
+    const StageLink* link = nullptr;  // to the other stages; null: no pipeline
+    Collectives* peers = nullptr;     // of the ranks of its stage
+    const Link* far = nullptr;        // whose traffic goes to other hosts; null: none does
+    int64_t forward_flops = 0;        // of the whole model and one micro step
+    // Of each bucket that is tied the stages that have its parameter; empty for others.
+    std::vector<std::vector<int>> stages_of_bucket = {};
+
+    [[nodiscard]] int stage() const { return link == nullptr ? 0 : link->stage(); }
+    [[nodiscard]] int stages() const { return link == nullptr ? 1 : link->stages(); }
 };
 
 struct TrainerParts {
@@ -58,7 +64,7 @@ struct TrainerParts {
     SegmentRunner* segments = nullptr;
     ParameterState* state = nullptr;
     Collectives* collectives = nullptr;  // of all ranks
-    StagePlace stage;
+    StageParts stage;
     Reporter* reporter = nullptr;
     std::function<void()> before_step;      // on every rank, between the steps' instructions
     std::function<EvalShare()> evaluate;    // empty: nothing is held out
@@ -107,6 +113,7 @@ class Trainer final : private InstructionRunner {
     void run(const Instruction& instruction) override;
     void poison(const std::string& why) override;
     void run_transfer(const Instruction& instruction);
+    void run_tie(const Instruction& instruction);
     [[nodiscard]] StepFacts run_step(int64_t step);
     void write_trace() const;
     void adapt_plan(int64_t step, double seconds);
@@ -121,6 +128,7 @@ class Trainer final : private InstructionRunner {
     [[nodiscard]] bool save_if_due(int64_t step, const StepFacts& facts);
     void save(int64_t step, const StepFacts& facts);
     [[nodiscard]] bool time_is_over() const;
+    [[nodiscard]] Traffic traffic() const;
     [[nodiscard]] bool is_first_rank() const { return parts_.collectives->topology().rank() == 0; }
 
     TrainerParts parts_;

@@ -1,5 +1,7 @@
 #include "zero/gradient_norm.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -9,7 +11,7 @@
 
 #include "base/check.h"
 #include "base/wire.h"
-#include "runtime/stage_link.h"
+#include "graph/tensor/tensor_rank.h"
 
 namespace dslaunch {
 
@@ -120,15 +122,15 @@ struct Term {
     double squares = 0;
 };
 
-// TERMS of all stages, in order.
-std::vector<Term> of_all_stages(const StageLink& stages, std::span<const Term> terms) {
+// The terms of all stages, in order. TERMS: of this rank's stage, empty but on one rank of it.
+std::vector<Term> of_all_stages(Collectives& job, std::span<const Term> terms) {
     WireWriter writer;
     for (const Term& term : terms)
         writer.u32(static_cast<uint32_t>(term.parameter))
             .i64(term.begin)
             .u64(std::bit_cast<uint64_t>(term.squares));
     std::vector<Term> all;
-    for (const std::string& bytes : stages.all_gather(writer.bytes())) {
+    for (const std::string& bytes : job.all_gather(writer.bytes())) {
         WireReader reader(bytes, "norm partials of a stage");
         while (!reader.done()) {
             Term& term = all.emplace_back();
@@ -142,17 +144,60 @@ std::vector<Term> of_all_stages(const StageLink& stages, std::span<const Term> t
     return all;
 }
 
+// TERMS of all ranks of a tensor group: by parameter, then by rank, whose shares lie one behind the
+// other; what is whole on all of them is the first one's.
+std::vector<Term> of_all_shares(const TensorRank& tensor, std::span<const Term> terms) {
+    constexpr int64_t kNormSite = (int64_t{1} << 33) - 1;
+    constexpr int64_t kNumbers = 3;
+    const at::Tensor mine = at::empty({std::ssize(terms), kNumbers}, at::kDouble);
+    double* number = mine.data_ptr<double>();
+    for (const Term& term : terms) {
+        *number++ = term.parameter;
+        *number++ = static_cast<double>(term.begin);
+        *number++ = term.squares;
+    }
+    std::vector<Term> all;
+    const std::vector<at::Tensor> ranks = tensor.group->gather(mine, kNormSite);
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+        const double* theirs = ranks[rank].data_ptr<double>();
+        for (int64_t i = 0; i < ranks[rank].size(0); ++i, theirs += kNumbers) {
+            const auto parameter = static_cast<size_t>(theirs[0]);
+            const bool whole = tensor.plan->parameters[parameter].rule == TensorRule::kReplicated;
+            if (whole && rank > 0) continue;
+            all.push_back(
+                {static_cast<int>(theirs[0]), static_cast<int64_t>(theirs[1]), theirs[2]});
+        }
+    }
+    std::ranges::stable_sort(all, {}, [](const Term& term) { return term.parameter; });
+    // Places of the shares in one row, so that stages keep the order.
+    for (size_t i = 0, first = 0; i < all.size(); ++i) {
+        if (all[i].parameter != all[first].parameter) first = i;
+        all[i].begin = static_cast<int64_t>(i - first);
+    }
+    return all;
+}
+
 }  // namespace
 
 GradientNorm::Result GradientNorm::compute(int64_t step, std::span<const double> squares,
-                                           const StageLink* stages) {
+                                           const PipelineScope& pipeline,
+                                           const TensorRank* tensor) {
     DSL_CHECK(squares.size() == mine_.size(), "{} sums for {} norm blocks", squares.size(),
               mine_.size());
     const std::vector<double> partials = exchange(step, squares);
     std::vector<Term> terms;
     for (size_t i = 0; i < partials.size(); ++i)
         terms.push_back({order_[i].parameter, order_[i].begin, partials[i]});
-    if (stages != nullptr) terms = of_all_stages(*stages, terms);
+    if (tensor != nullptr) terms = of_all_shares(*tensor, terms);
+    if (pipeline.job != nullptr) {
+        const bool speaks = tensor == nullptr || tensor->group->rank() == 0;
+        if (collectives_.topology().rank() > 0 || !speaks) terms.clear();
+        std::erase_if(terms, [&](const Term& term) {
+            return std::ranges::find(pipeline.counted_elsewhere, term.parameter) !=
+                   pipeline.counted_elsewhere.end();
+        });
+        terms = of_all_stages(*pipeline.job, terms);
+    }
     Result result;
     for (const Term& term : terms) {
         result.squares += term.squares;

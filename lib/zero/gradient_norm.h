@@ -24,7 +24,14 @@ struct NormSlices {
     SignalId done;
 };
 
-class StageLink;
+struct TensorRank;
+
+// The pipeline whose stage a state is of.
+struct PipelineScope {
+    Collectives* job = nullptr;          // of the ranks of all stages; null: no pipeline
+    std::vector<int> counted_elsewhere;  // parameters that an earlier stage has too: the norm and
+                                         // checkpoints have them from there
+};
 
 class GradientNorm {
   public:
@@ -41,9 +48,10 @@ class GradientNorm {
     // This rank's blocks, by parameter and place in it.
     [[nodiscard]] std::span<const NormBlock> blocks() const { return mine_; }
     // SQUARES: the sum of squares of each of blocks(). STEP counts from 1. Every rank calls it, of
-    // all stages of a pipeline: STAGES, null where there is one.
+    // all stages of a pipeline and of the TENSOR group, null where there is none. What all ranks of
+    // the group hold whole is counted once.
     [[nodiscard]] Result compute(int64_t step, std::span<const double> squares,
-                                 const StageLink* stages);
+                                 const PipelineScope& pipeline, const TensorRank* tensor);
 
   private:
     struct Order {

@@ -86,13 +86,44 @@ void GradientSums::claim(int b) {
     collector_->claim(bucket(b));
 }
 
-void GradientSums::post(int b) {
-    const auto i = static_cast<size_t>(b);
+void GradientSums::complete(int b) {
     const auto flags =
         own(b).subspan(static_cast<size_t>(bucket(b).numel),
                        static_cast<size_t>(bucket(b).end_slice - bucket(b).first_slice));
     collector_->complete(bucket(b), flags);
+    if (options_.tensor != nullptr) sum_over_tensor_ranks(b);
+}
+
+std::span<float> GradientSums::complete_tied(int b) {
+    complete(b);
+    return own(b);
+}
+
+void GradientSums::post(int b) {
+    const auto i = static_cast<size_t>(b);
+    if (bucket(b).kind != BucketKind::kTied) complete(b);
     collectives_.post(buckets_[i], generations_[i]);
+}
+
+// All summands of a bucket at once; ranks without a gradient give zeros.
+void GradientSums::sum_over_tensor_ranks(int b) const {
+    constexpr int64_t kGradientSites = int64_t{1} << 32;  // above those of any graph
+    std::vector<at::Tensor> mine;
+    for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
+        const ParameterSlice& slice = map_.layout().slices[static_cast<size_t>(i)];
+        const auto parameter = static_cast<size_t>(slice.parameter);
+        if (options_.tensor->plan->parameters[parameter].gradient != TensorGradient::kSummand)
+            continue;
+        mine.push_back(at::from_blob(own(b).data() + slice.offset_numel - bucket(b).offset_numel,
+                                     {slice.numel}, at::kFloat));
+    }
+    if (mine.empty()) return;
+    const at::Tensor sum = options_.tensor->group->sum(at::cat(mine), kGradientSites + b);
+    int64_t offset = 0;
+    for (at::Tensor& gradient : mine) {
+        gradient.copy_(sum.narrow(0, offset, gradient.numel()));
+        offset += gradient.numel();
+    }
 }
 
 void GradientSums::reduce(int b) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "graph/model.h"
+#include "graph/tensor/tensor_rank.h"
 #include "runtime/comm/arena.h"
 #include "runtime/comm/collectives.h"
 #include "zero/gradient_collector.h"
@@ -23,6 +24,9 @@ struct GradientOptions {
     bool keep = false;
     // One host: the update, or Accumulate, sums the ranks' gradients itself; no Reduce.
     bool fused = false;
+    // Of the tensor group: gradients that are summands there are summed over it when they are
+    // posted. Null: there is none.
+    const TensorRank* tensor = nullptr;
 };
 
 class GradientSums {
@@ -39,6 +43,8 @@ class GradientSums {
 
     void begin_step();
     void claim(int bucket);
+    // A tied bucket's are complete before they are posted.
+    [[nodiscard]] std::span<float> complete_tied(int bucket);
     void post(int bucket);
     void reduce(int bucket);
     // The reduced gradients of a micro step, of a bucket between begin and end: the elements of
@@ -87,12 +93,14 @@ class GradientSums {
     }
     [[nodiscard]] std::vector<at::Tensor> views(const Model& model) const;
     void begin_generation(int bucket);
+    void sum_over_tensor_ranks(int bucket) const;
     // At stage 1 on one host a Reduce leaves each owner's sums where its own gradients were.
     [[nodiscard]] bool sums_in_place() const {
         return map_.stage() > 0 && !map_.several_hosts() && !options_.fused;
     }
     [[nodiscard]] std::span<float> begin_collect(int bucket);
     void post_collected(int bucket);
+    void complete(int bucket);
     [[nodiscard]] std::vector<float> take_whole(int bucket);
 
     const ShardMap& map_;

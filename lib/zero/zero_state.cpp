@@ -47,7 +47,8 @@ ZeroState::ZeroState(Model& model, const ZeroPlace& place, const ZeroSlices& sli
         std::none_of(place.plan->instructions.begin(), place.plan->instructions.end(),
                      [](const Instruction& instruction) { return instruction.op == Op::kReduce; });
     gradients_.emplace(model, map, slices.gradients, place.plan->gradient_slot_of_bucket,
-                       collectives, GradientOptions{plan.keeps_reduced(), sums_itself});
+                       collectives,
+                       GradientOptions{plan.keeps_reduced(), sums_itself, options.tensor});
     norm_.emplace(map, place.partition, slices.norm, arena, group, collectives);
     if (plan.norm_first() && plan.keeps_reduced())
         chunk_norm_.emplace(norm_->blocks(), *states_, map.layout());
@@ -173,7 +174,8 @@ std::vector<double> ZeroState::block_squares() {
 
 void ZeroState::compute_norm() {
     const GradientNorm::Result result =
-        norm_->compute(step_, chunk_norm_ ? chunk_norm_->take() : block_squares(), options_.stages);
+        norm_->compute(step_, chunk_norm_ ? chunk_norm_->take() : block_squares(),
+                       options_.pipeline, options_.tensor);
     const double norm = std::sqrt(result.squares) / settings_.loss_scale;
     norm_value_ = norm;
     if (!std::isfinite(result.squares)) return note_overflow(result.bad_parameter);
@@ -194,8 +196,8 @@ void ZeroState::note_overflow(int bad_parameter) {
     }
     overflow_ = Overflow{bad_parameter, -1};
     states_->skip_step();
-    const std::vector<std::string> own =
-        collectives_.all_gather(std::to_string(own_bad_parameter_));
+    Collectives& all = options_.pipeline.job != nullptr ? *options_.pipeline.job : collectives_;
+    const std::vector<std::string> own = all.all_gather(std::to_string(own_bad_parameter_));
     for (size_t rank = 0; rank < own.size(); ++rank) {
         const int parameter = std::stoi(own[rank]);
         const bool earlier =
@@ -418,6 +420,10 @@ std::vector<SavedPiece> ZeroState::saved_pieces() {
         const std::optional<ChunkView> view = states_->view_at_rest(c);
         add_pieces(c, view ? &*view : nullptr, pieces);
     }
+    std::erase_if(pieces, [&](const SavedPiece& piece) {
+        return std::ranges::find(options_.pipeline.counted_elsewhere, piece.parameter) !=
+               options_.pipeline.counted_elsewhere.end();
+    });
     return pieces;
 }
 

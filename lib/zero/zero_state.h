@@ -23,8 +23,6 @@
 
 namespace dslaunch {
 
-class StageLink;
-
 // Places in the arena; the same on all ranks of a host.
 struct ZeroSlices {
     ParameterSlices parameters;
@@ -44,9 +42,10 @@ struct ZeroOptions {
     int update_threads = 1;  // that share a bucket's update, the lane's own among them
     // What training resumes from: needed until the state is made. Null: the model as loaded.
     SavedState* saved = nullptr;
-    // Of the pipeline whose stage this is: the gradient norm is of all of them. Null: none. Must
+    PipelineScope pipeline = {};
+    // Of the tensor group whose shares the model's parameters are. Null: they are whole. Must
     // outlive the state.
-    const StageLink* stages = nullptr;
+    const TensorRank* tensor = nullptr;
 };
 
 // What all parts of a state are built from; everything must outlive it.
@@ -76,6 +75,9 @@ class ZeroState final : public ParameterState {
     void run(const Instruction& instruction) override;
     [[nodiscard]] MemoryLender* gradient_memory() override { return gradients_->memory(); }
     void end_segment(int segment) override { gradients_->end_segment(segment); }
+    [[nodiscard]] std::span<float> tied_gradients(int bucket) override {
+        return gradients_->complete_tied(bucket);
+    }
     // Only where Norm ran: with clipping, or a loss scale.
     [[nodiscard]] std::optional<double> gradient_norm() const override { return norm_value_; }
     [[nodiscard]] std::optional<Overflow> overflow() const override { return overflow_; }

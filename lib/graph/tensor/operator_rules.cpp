@@ -88,8 +88,7 @@ bool row_product(PlacementFlow& flow, Node& node, const LinearForm& form) {
     for (const char* factor : {"alpha", "beta"})
         if (const auto index = argument(node, factor); index && constant_number(node, factor) != 1)
             return flow.obstruct(node, x.parameter, fmt::format("{} is not 1", factor));
-    flow.edit({EditKind::kSum, &node, 0, {}, 0});
-    return true;
+    return flow.sum_output({EditKind::kSum, &node, 0, {}, 0}, form.bias);
 }
 
 // A layer whose outputs are split: each rank computes some features of the whole input.
@@ -106,8 +105,12 @@ bool column_product(PlacementFlow& flow, Node& node, const LinearForm& form) {
 }
 
 bool linear_rule(PlacementFlow& flow, Node& node, const LinearForm& form) {
-    const Placement x = flow.input(node, form.input);
     const Placement weight = flow.input(node, form.weight);
+    // A layer that is split between ranks is so over all positions.
+    const bool between = flow.position_split() == PositionSplit::kBetweenLayers;
+    if (between && !weight.is_whole() && flow.input(node, form.input).is_positions())
+        flow.gather_positions(node, form.input);
+    const Placement x = flow.input(node, form.input);
     const int64_t last = dims_of(flow, node.input(form.input)) - 1;
     const bool by_outputs = weight.is_shard() && weight.shard.dim == 1 - form.weight_in;
     if (form.bias && flow.input(node, *form.bias).is_shard() && !by_outputs)
@@ -124,8 +127,7 @@ bool linear_rule(PlacementFlow& flow, Node& node, const LinearForm& form) {
             return flow.obstruct(node, x.parameter, "its inputs are split in another dimension");
         flow.read_for_share(node, form.input);
         flow.edit({EditKind::kShare, &node, form.input, shard_of(weight, last).shard, 0});
-        flow.edit({EditKind::kSum, &node, 0, {}, 0});
-        return true;
+        return flow.sum_output({EditKind::kSum, &node, 0, {}, 0}, form.bias);
     }
     for (size_t i = 0; i < node.inputs().size(); ++i) flow.read_for_share(node, i);
     flow.place(node.output(), x.is_shard() ? x : copied());
@@ -172,19 +174,71 @@ bool product_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
+// A mask [.., heads or 1, tokens, tokens] of attention whose heads are split.
+bool attention_mask(PlacementFlow& flow, Node& node, int64_t query_heads) {
+    const Value* mask = node.input(3);
+    if (!flow.has_sizes(mask)) return true;
+    const int64_t dim = dims_of(flow, mask) - 3;
+    const bool per_head = dim >= 0 && flow.sizes(mask)[static_cast<size_t>(dim)] > 1;
+    const Placement here = flow.input(node, 3);
+    if (here.is_shard() && !(per_head && here.shard.dim == dim))
+        return flow.obstruct(node, here.parameter, "its mask is split, but not by heads");
+    flow.read_for_share(node, 3);
+    if (per_head && !here.is_shard())
+        flow.edit({EditKind::kShare, &node, 3, {dim, {query_heads}}, 0});
+    return true;
+}
+
+// Ulysses (arXiv:2309.14509): positions of all heads are exchanged for all positions of some heads,
+// and back behind it.
+bool exchange_rule(PlacementFlow& flow, Node& node) {
+    const int64_t dims = dims_of(flow, node.input(0));
+    const int64_t head_dim = dims - 3, position_dim = dims - 2;
+    const auto heads_of = [&](size_t i) {
+        return flow.sizes(node.input(i))[static_cast<size_t>(head_dim)];
+    };
+    if (head_dim < 0)
+        return flow.obstruct(node, Placement::kPositions, "it has no dimension of heads");
+    if (constant_number(node, "dropout_p") != 0)
+        return flow.obstruct(node, Placement::kPositions,
+                             "it draws dropout for all heads at once; give attention no dropout "
+                             "of its own");
+    if (heads_of(0) % flow.size() != 0)
+        return flow.obstruct_indivisible(
+            node, Placement::kPositions,
+            fmt::format("its {} heads do not divide among {} ranks", heads_of(0), flow.size()));
+    for (size_t i = 0; i < 3; ++i) {
+        const Placement operand = flow.input(node, i);
+        if (!operand.is_positions() || operand.shard.dim != position_dim ||
+            operand.shard.blocks.size() != 1)
+            return flow.obstruct(node, Placement::kPositions,
+                                 "queries, keys and values are not split by the same positions");
+        // Fewer heads of keys than ranks, or not so many for each: repeated as attention would.
+        if (heads_of(i) % flow.size() != 0)
+            flow.edit({EditKind::kRepeat, &node, i, {head_dim, {}}, heads_of(0) / heads_of(i)});
+        flow.edit({EditKind::kExchange, &node, i, {position_dim, operand.shard.blocks}, head_dim});
+    }
+    if (!attention_mask(flow, node, heads_of(0))) return false;
+    Placement out = flow.input(node, 0);
+    flow.edit({EditKind::kExchangeBack, &node, 0, {position_dim, out.shard.blocks}, head_dim});
+    flow.place(node.output(), out);
+    return true;
+}
+
 // Query, key, value [.., heads, tokens, width]: each rank computes some heads.
 bool attention_rule(PlacementFlow& flow, Node& node) {
+    if (flow.position_split() == PositionSplit::kEverywhere && flow.input(node, 0).is_positions())
+        return exchange_rule(flow, node);
     std::optional<Placement> heads;
     const int64_t dims = dims_of(flow, node.input(0));
     const int64_t head_dim = dims - 3;
     for (size_t i = 0; i < 3; ++i) {
         const Placement operand = flow.input(node, i);
         if (!operand.is_shard()) continue;
-        if (operand.shard.dim != head_dim)
-            return flow.obstruct(
+        if (operand.shard.dim != head_dim)  // of a single head its width was split
+            return flow.obstruct_indivisible(
                 node, operand.parameter,
                 fmt::format("dimension {} of {} is split, not the heads", operand.shard.dim, dims));
-        if (heads && i == 0) heads = operand;
         if (!heads) heads = operand;
     }
     if (!heads) {
@@ -213,25 +267,37 @@ bool attention_rule(PlacementFlow& flow, Node& node) {
                 {EditKind::kRepeatShare, &node, i, {head_dim, {query_heads}}, query_heads / count});
         }
     }
-    if (const Value* mask = node.input(3); flow.has_sizes(mask)) {
-        const int64_t dim = dims_of(flow, mask) - 3;
-        const bool per_head = dim >= 0 && flow.sizes(mask)[static_cast<size_t>(dim)] > 1;
-        const Placement here = flow.input(node, 3);
-        if (here.is_shard() && !(per_head && here.shard.dim == dim))
-            return flow.obstruct(node, here.parameter, "its mask is split, but not by heads");
-        flow.read_for_share(node, 3);
-        if (per_head && !here.is_shard())
-            flow.edit({EditKind::kShare, &node, 3, {dim, {query_heads}}, 0});
-    }
+    if (!attention_mask(flow, node, query_heads)) return false;
     Placement out = shard_of(*heads, head_dim);
     out.shard.blocks = {query_heads};
     flow.place(node.output(), out);
     return true;
 }
 
+// A whole table: rows of the rank's positions where the indices are forward's tokens.
+bool whole_table(PlacementFlow& flow, Node& node) {
+    const bool everywhere = flow.position_split() == PositionSplit::kEverywhere;
+    if (!everywhere || !PlacementFlow::is_argument(node.input(1))) {
+        flow.place(node.output(), copied());
+        return true;
+    }
+    const int64_t last = dims_of(flow, node.input(1)) - 1;
+    if (last < 0 || flow.sizes(node.input(1)).back() != flow.positions())
+        return flow.obstruct(node, Placement::kPositions,
+                             fmt::format("its indices are not of {} positions", flow.positions()));
+    Placement rows;
+    rows.kind = Kind::kShard;
+    rows.shard = {last, {flow.positions()}};
+    rows.parameter = Placement::kPositions;
+    flow.edit({EditKind::kShare, &node, 1, rows.shard, 0});
+    flow.place(node.output(), rows);
+    return true;
+}
+
 bool embedding_rule(PlacementFlow& flow, Node& node) {
     const Placement weight = flow.input(node, 0);
     const Placement indices = flow.input(node, 1);
+    if (weight.is_copied() && !indices.is_shard()) return whole_table(flow, node);
     if (!weight.is_shard() || indices.is_shard())
         return flow.obstruct(node, std::max(weight.parameter, indices.parameter),
                              "its indices are split");
@@ -240,17 +306,37 @@ bool embedding_rule(PlacementFlow& flow, Node& node) {
     for (const char* flag : {"scale_grad_by_freq", "sparse"})
         if (constant_number(node, flag) != 0)
             return flow.obstruct(node, weight.parameter, fmt::format("it has {}", flag));
-    flow.edit({EditKind::kEmbedding, &node, 0, weight.shard, 0});
+    return flow.sum_output({EditKind::kEmbedding, &node, 0, weight.shard, 0}, {});
+}
+
+// Each rank adds up the losses of its rows.
+bool row_loss_rule(PlacementFlow& flow, Node& node) {
+    const Placement logits = flow.input(node, 0);
+    const auto refuse = [&](const char* why) {
+        return flow.obstruct(node, Placement::kPositions, why);
+    };
+    if (logits.shard.dim != 0 || dims_of(flow, node.input(0)) != 2)
+        return refuse("its rows are not what is split");
+    if (flow.input(node, 1).is_shard() || dims_of(flow, node.input(1)) != 1)
+        return refuse("its targets are split, or probabilities");
+    if (!is_none(*node.input(2))) return refuse("it weighs its classes");
+    if (constant_number(node, "reduction").value_or(0) == 0)
+        return refuse("it gives a loss for each row");
+    flow.edit({EditKind::kRowLoss, &node, 0, logits.shard, 0});
     return true;
 }
 
 bool cross_entropy_rule(PlacementFlow& flow, Node& node) {
     const Placement logits = flow.input(node, 0);
+    if (flow.position_split() == PositionSplit::kEverywhere && logits.is_positions())
+        return row_loss_rule(flow, node);
     if (!logits.is_shard() || flow.input(node, 1).is_shard())
         return flow.obstruct(node, logits.parameter, "its targets are not whole");
     if (logits.shard.dim != 1 || dims_of(flow, node.input(0)) != 2 ||
         logits.shard.blocks.size() != 1)
         return flow.obstruct(node, logits.parameter, "its classes are not what is split");
+    if (dims_of(flow, node.input(1)) != 1)
+        return flow.obstruct(node, logits.parameter, "its targets are probabilities");
     if (!is_none(*node.input(2)))
         return flow.obstruct(node, logits.parameter, "it weighs its classes");
     if (constant_number(node, "label_smoothing") != 0)
@@ -333,6 +419,9 @@ bool norm_rule(PlacementFlow& flow, Node& node) {
 // Element by element, one or many tensors that broadcast against each other.
 bool elementwise_rule(PlacementFlow& flow, Node& node) {
     const Value* output = node.output();
+    if (!output->type()->isSubtypeOf(*c10::TensorType::get()))
+        return flow.obstruct(node, flow.input(node, 0).parameter,
+                             "there is no rule for it on lists of split tensors");
     const int64_t out_dims = dims_of(flow, output);
     const auto takes_part = [&](size_t i) { return flow.has_sizes(node.input(i)); };
     std::optional<Placement> split;
@@ -370,7 +459,7 @@ bool elementwise_rule(PlacementFlow& flow, Node& node) {
         const Placement like = shard_of(*split, dim);
         const bool own = flow.input(node, i).is_whole() && flow.origin_of(node.input(i)) &&
                          flow.needs_gradient(node.input(i));
-        if (own) return split_parameter(flow, node, i, like);
+        if (own && !like.is_positions()) return split_parameter(flow, node, i, like);
         if (!flow.share_input(node, i, like)) return false;
     }
     flow.place(output, split ? *split : copied());

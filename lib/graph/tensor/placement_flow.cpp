@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "base/check.h"
+#include "base/error.h"
 
 namespace dslaunch {
 
@@ -170,6 +171,7 @@ std::optional<int64_t> PlacementFlow::integer(const Value* value) const {
 }
 
 std::string PlacementFlow::parameter_name(int parameter) const {
+    if (parameter == Placement::kPositions) return "the positions";
     return parameter < 0 ? "?" : model_.parameters()[static_cast<size_t>(parameter)].name;
 }
 
@@ -254,9 +256,76 @@ std::vector<std::pair<int, Placement>> PlacementFlow::makers_of(const Value* val
     return makers;
 }
 
+bool PlacementFlow::is_argument(const Value* value) {
+    static const std::set<c10::Symbol> moves{
+        c10::aten::view,  c10::aten::reshape,    c10::aten::to,      c10::aten::flatten,
+        c10::aten::slice, c10::aten::contiguous, c10::aten::squeeze, c10::aten::unsqueeze};
+    const Node* node = value->node();
+    if (node->kind() == prim::Param) return true;
+    return moves.count(node->kind()) > 0 && is_argument(node->input(0));
+}
+
+void PlacementFlow::split_positions(PositionSplit split) {
+    position_split_ = split;
+    for (const Node* node : nodes_) {
+        const bool is_table = node->kind() == c10::aten::embedding && has_sizes(node->input(1)) &&
+                              !sizes(node->input(1)).empty() && is_argument(node->input(1));
+        if (!is_table) continue;
+        positions_ = sizes(node->input(1)).back();
+        if (positions_ % size_ != 0)
+            fail(ExitCode::kInput,
+                 "sequence parallelism of {} ranks: the {} positions of a sample, which {} reads, "
+                 "do not divide among them. Take another context, or another number of ranks",
+                 size_, positions_, describe_node(*node));
+        return;
+    }
+    fail(ExitCode::kInput,
+         "sequence parallelism of {} ranks: no table of the graph is indexed by an argument of "
+         "forward, so that it is not known what its positions are",
+         size_);
+}
+
+void PlacementFlow::gather_positions(Node& node, size_t index) {
+    edit({TensorEdit::Kind::kGather, &node, index, placement_of(node.input(index)).shard, 0});
+    gathered_.insert(index);
+}
+
+bool PlacementFlow::sum_output(TensorEdit sum, std::optional<size_t> bias) {
+    const Value* output = sum.node->output();
+    const std::vector<int64_t>& extents = sizes(output);
+    Placement kept;
+    kept.kind = Placement::Kind::kShard;
+    kept.parameter = Placement::kPositions;
+    // [.., positions, features], or a batch of that in rows.
+    const size_t dims = extents.size();
+    const bool between = position_split_ == PositionSplit::kBetweenLayers;
+    if (between && dims > 2 && extents[dims - 2] == positions_) {
+        kept.shard = {static_cast<int64_t>(dims) - 2, {positions_}};
+    } else if (between && dims == 2 && extents[0] % positions_ == 0) {
+        kept.shard = {
+            0, std::vector<int64_t>(static_cast<size_t>(extents[0] / positions_), positions_)};
+    } else {
+        kept = {};
+    }
+    if (kept.is_shard()) {
+        if (bias) read_for_share(*sum.node, *bias);
+        sum.keep = kept.shard;
+        place(output, std::move(kept));
+    }
+    edit(std::move(sum));
+    return true;
+}
+
 void PlacementFlow::read_for_share(Node& node, size_t index) {
     Value* value = node.input(index);
-    if (!placement_of(value).is_whole() || !needs_gradient(value)) return;
+    if (!input(node, index).is_whole() || !needs_gradient(value)) return;
+    if (gathered_.count(index) > 0) {
+        for (TensorEdit& gather : edits_)
+            if (gather.node == &node && gather.input == index &&
+                gather.kind == TensorEdit::Kind::kGather)
+                gather.kind = TensorEdit::Kind::kGatherSum;
+        return;
+    }
     const bool is_parameter = parameter_of_.count(value) > 0;
     edit(
         {is_parameter ? TensorEdit::Kind::kSummand : TensorEdit::Kind::kCopy, &node, index, {}, 0});
@@ -264,8 +333,13 @@ void PlacementFlow::read_for_share(Node& node, size_t index) {
 
 bool PlacementFlow::share_input(Node& node, size_t index, const Placement& like) {
     const Value* value = node.input(index);
-    DSL_CHECK(!placement_of(value).is_shard(), "a share of a share");
-    if (placement_of(value).is_whole() && needs_gradient(value)) {
+    const Placement here = input(node, index);
+    DSL_CHECK(!here.is_shard(), "a share of a share");
+    if (here.is_whole() && needs_gradient(value) && like.is_positions()) {
+        edit({TensorEdit::Kind::kScatter, &node, index, like.shard, 0});
+        return true;
+    }
+    if (here.is_whole() && needs_gradient(value)) {
         if (const auto makers = makers_of(value); !makers.empty())
             return demand(node, makers, "meets " + describe(value) + ", which is not split");
         return obstruct(node, like.parameter, "meets " + describe(value) + ", which is not split");
@@ -338,6 +412,32 @@ bool PlacementFlow::gather_inputs(Node& node) {
 }
 
 bool PlacementFlow::step(Node& node) {
+    gathered_.clear();
+    const size_t edits_before = edits_.size();
+    if (apply_rule(node)) return true;
+    if (position_split_ != PositionSplit::kBetweenLayers) return false;
+    // What needs all positions gets them.
+    edits_.resize(edits_before);
+    gathered_.clear();
+    for (size_t i = 0; i < node.inputs().size(); ++i)
+        if (placement_of(node.input(i)).is_positions() && is_tensor(*node.input(i)))
+            gather_positions(node, i);
+    if (gathered_.empty()) return false;
+    obstacle_.reset();
+    bool rest = false;  // whether anything else is not whole
+    for (size_t i = 0; i < node.inputs().size(); ++i)
+        for (const Placement& placement : placements_of_input(node, i))
+            rest = rest || !placement.is_whole();
+    return !rest || apply_rule(node);
+}
+
+std::vector<Placement> PlacementFlow::placements_of_input(const Node& node, size_t index) const {
+    if (gathered_.count(index) > 0) return {};
+    const Value* value = node.input(index);
+    return parameter_of_.count(value) > 0 ? std::vector{placement_of(value)} : list_of(value);
+}
+
+bool PlacementFlow::apply_rule(Node& node) {
     for (size_t i = 0; i < node.inputs().size(); ++i)
         if (written_.count(node.input(i)) > 0 && placement_of(node.input(i)).is_whole() &&
             needs_gradient(node.input(i)) && !writes(node))
@@ -349,11 +449,10 @@ bool PlacementFlow::step(Node& node) {
 
     // What every rank computes on copies alone is a copy; of what is split it needs a rule.
     int parameter = -1;
-    for (const Value* read : node.inputs())
-        for (const Placement& placement :
-             parameter_of_.count(read) > 0 ? std::vector{placement_of(read)} : list_of(read))
+    for (size_t i = 0; i < node.inputs().size(); ++i)
+        for (const Placement& placement : placements_of_input(node, i))
             if (placement.is_shard()) parameter = placement.parameter;
-    if (parameter >= 0)
+    if (parameter != -1)
         return obstruct(node, parameter, fmt::format("there is no rule for it on a split tensor"));
     if (writes(node))
         return obstruct(node, -1, "writes in place to what every rank computes alone");

@@ -20,7 +20,17 @@
 
 namespace dslaunch {
 
+// Whether ranks share positions, the dimension of forward's tokens that samples are long in.
+enum class PositionSplit {
+    kNone,
+    kBetweenLayers,  // beside weights that are split: what lies between those layers
+    kEverywhere,     // weights are whole; attention exchanges positions for heads
+};
+
 struct Placement {
+    // As parameter: what is split are positions, by no parameter.
+    static constexpr int kPositions = -2;
+
     enum class Kind {
         kWhole,   // the same on every rank, and its gradient too
         kCopied,  // the same on every rank; its gradient is a summand
@@ -32,6 +42,8 @@ struct Placement {
 
     [[nodiscard]] bool is_shard() const { return kind == Kind::kShard; }
     [[nodiscard]] bool is_whole() const { return kind == Kind::kWhole; }
+    [[nodiscard]] bool is_copied() const { return kind == Kind::kCopied; }
+    [[nodiscard]] bool is_positions() const { return is_shard() && parameter == kPositions; }
     // Lies as OTHER does, whoever made it so.
     [[nodiscard]] bool same_place(const Placement& other) const {
         return kind == other.kind && (kind != Kind::kShard || shard == other.shard);
@@ -62,8 +74,14 @@ struct TensorEdit {
         kCopy,          // input: through tensor_copy
         kSummand,       // input is a parameter whose gradient here is a summand
         kShare,         // input: the rank's share of it
-        kRepeatShare,   // input: each of its slices `count` times along the dimension, then that
+        kRepeat,        // input: each of its slices `count` times along the dimension
+        kRepeatShare,   // both, repeated first
         kGather,        // input: the whole of it
+        kGatherSum,     // the same, and its gradient is a summand
+        kScatter,       // input: the rank's share of it, its gradient made whole again
+        kExchange,      // input: dimension `count` split instead of the shard's
+        kExchangeBack,  // output: the shard's dimension split instead of dimension `count`
+        kRowLoss,       // tensor_row_loss and tensor_reduce
         kSum,           // the output is a summand: through tensor_reduce, a bias after it
         kEmbedding,     // tensor_embedding and tensor_reduce
         kCrossEntropy,  // tensor_cross_entropy
@@ -77,6 +95,7 @@ struct TensorEdit {
     size_t input = 0;
     TensorShard shard;
     int64_t count = 0;
+    std::optional<TensorShard> keep = std::nullopt;  // of a sum: the share that is kept of it
 };
 
 // A product with a weight: [.., in] x weight. WEIGHT_IN is the weight's dimension that is summed
@@ -98,6 +117,14 @@ class PlacementFlow {
     // passed; returns what stands in the way, if anything. Nothing may be split or copied at FIRST.
     [[nodiscard]] std::optional<TensorObstacle> follow(const TensorDecisions& decisions,
                                                        size_t first, size_t must_reach);
+
+    // For the follow() to come. Throws Error{kInput} where no table is indexed by an argument of
+    // forward, or the positions do not divide.
+    void split_positions(PositionSplit split);
+    [[nodiscard]] PositionSplit position_split() const { return position_split_; }
+    [[nodiscard]] int64_t positions() const { return positions_; }
+    // Whether VALUE is an argument of forward, moved or cast at most.
+    [[nodiscard]] static bool is_argument(const torch::jit::Value* value);
 
     // Of the last follow().
     [[nodiscard]] const std::vector<TensorEdit>& edits() const { return edits_; }
@@ -123,8 +150,13 @@ class PlacementFlow {
     [[nodiscard]] int size() const { return size_; }
     [[nodiscard]] const TensorDecisions& decisions() const { return *decisions_; }
     [[nodiscard]] Placement input(const torch::jit::Node& node, size_t index) const {
-        return placement_of(node.input(index));
+        return gathered_.count(index) > 0 ? Placement{} : placement_of(node.input(index));
     }
+    // Input INDEX, whose positions are split, is read whole by the node at hand.
+    void gather_positions(torch::jit::Node& node, size_t index);
+    // The node's output is a summand, EDIT makes the sum of it: all of it, or its share of the
+    // positions where those are split. BIAS: an input that is added to it.
+    bool sum_output(TensorEdit edit, std::optional<size_t> bias);
     // Sizes of a tensor; of an element of a list of tensors.
     [[nodiscard]] const std::vector<int64_t>& sizes(const torch::jit::Value* value,
                                                     size_t element = 0) const;
@@ -166,6 +198,10 @@ class PlacementFlow {
   private:
     void collect();
     [[nodiscard]] bool step(torch::jit::Node& node);
+    [[nodiscard]] bool apply_rule(torch::jit::Node& node);
+    // Of a tensor, or of each of a list; none for what is gathered or whole.
+    [[nodiscard]] std::vector<Placement> placements_of_input(const torch::jit::Node& node,
+                                                             size_t index) const;
     [[nodiscard]] bool touches(const torch::jit::Node& node) const;
     [[nodiscard]] bool gather_inputs(torch::jit::Node& node);
     [[nodiscard]] bool check_outputs();
@@ -182,6 +218,9 @@ class PlacementFlow {
     std::set<const torch::jit::Value*> needs_gradient_;
     std::set<const torch::jit::Value*> written_;  // in place, by a later node
 
+    PositionSplit position_split_ = PositionSplit::kNone;
+    int64_t positions_ = 0;
+    std::set<size_t> gathered_;  // inputs of the node at hand
     const TensorDecisions* decisions_ = nullptr;
     std::unordered_map<const torch::jit::Value*, std::vector<Placement>> placements_;
     std::vector<TensorEdit> edits_;

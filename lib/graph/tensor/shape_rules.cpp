@@ -94,7 +94,12 @@ std::optional<Placement> viewed(const Placement& x, const Sizes& in, const Sizes
         if (out[q] == in[dim] && product(out, group.out_begin, q) == outer &&
             product(out, q + 1, group.out_end) == inner)
             return shard_of(x, static_cast<int64_t>(q), x.shard.blocks);
-    // A batch in front of what is split would make as many blocks as it has rows.
+    // A batch of samples in rows: a block of positions for each.
+    if (x.is_positions() && inner == 1 && outer > 1 && x.shard.blocks.size() == 1 &&
+        group.out_end - group.out_begin == 1)
+        return shard_of(x, static_cast<int64_t>(group.out_begin),
+                        Sizes(static_cast<size_t>(outer), in[dim]));
+    // A batch in front of other splits would make as many blocks as it has rows.
     for (size_t q = group.out_end; q-- > group.out_begin;) {
         const int64_t q_outer = product(out, group.out_begin, q);
         const int64_t q_inner = product(out, q + 1, group.out_end);
@@ -157,6 +162,8 @@ bool view_to(PlacementFlow& flow, Node& node, std::optional<size_t> index, int64
 }
 
 bool view_rule(PlacementFlow& flow, Node& node) {
+    if (node.input(1)->type()->kind() != c10::TypeKind::ListType)
+        return flow.obstruct(node, flow.input(node, 0).parameter, "makes another dtype of it");
     return view_to(flow, node, 1, 0);
 }
 

@@ -1,7 +1,7 @@
-// What the ranks of a tensor group do together in the middle of a graph: sums, maxima and
-// concatenations of activations. A thread that runs such a graph holds a TensorGroupScope; the
-// operators of tensor_operators.h call its group. A seam: thread_group.h is the group of ranks as
-// threads.
+// What the ranks of a tensor group do together in the middle of a graph: sums, maxima,
+// concatenations and exchanges of activations. A thread that runs such a graph holds a
+// TensorGroupScope; the operators of tensor_operators.h call its group. A seam: thread_group.h is
+// the group of ranks as threads, runtime/tensor_collectives.h that of processes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -30,6 +30,10 @@ class TensorGroup {
     [[nodiscard]] virtual at::Tensor max(const at::Tensor& mine, int64_t site) = 0;
     // Every rank's tensor, by rank. Shapes may differ.
     [[nodiscard]] virtual std::vector<at::Tensor> gather(const at::Tensor& mine, int64_t site) = 0;
+    // PARTS[r] goes to rank r; returns what each rank gave to this one, by rank. REQUIRES: all
+    // parts of all ranks have one shape.
+    [[nodiscard]] virtual std::vector<at::Tensor> exchange(const std::vector<at::Tensor>& parts,
+                                                           int64_t site) = 0;
 };
 
 // While it lives the graphs that this thread runs speak to GROUP (null: to nobody), and the

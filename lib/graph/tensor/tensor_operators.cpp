@@ -123,6 +123,87 @@ struct Share : torch::autograd::Function<Share> {
     }
 };
 
+// What the other ranks hold of WHOLE on every rank: this rank's share of the sum, in rank order.
+at::Tensor share_of_sum(const at::Tensor& whole, const TensorShard& shard, const Site& site) {
+    std::vector<at::Tensor> parts;
+    for (int rank = 0; rank < site.group->size(); ++rank)
+        parts.push_back(share_of(whole, shard, {rank, site.group->size()}));
+    const std::vector<at::Tensor> terms = site.group->exchange(parts, site.number);
+    const bool narrow = at::isReducedFloatingType(whole.scalar_type());
+    at::Tensor total = narrow ? terms[0].to(at::kFloat) : terms[0];
+    for (size_t rank = 1; rank < terms.size(); ++rank) total.add_(terms[rank]);
+    return narrow ? total.to(whole.scalar_type()) : total;
+}
+
+struct AllGather : torch::autograd::Function<AllGather> {
+    static Variable forward(AutogradContext* context, const Variable& x, const TensorShard& shard,
+                            Site site) {
+        const at::Tensor whole = whole_of(site.group->gather(x, site.number), shard);
+        site.save(*context);
+        save_shard(*context, shard, whole.size(shard.dim));
+        return whole;
+    }
+    static variable_list backward(AutogradContext* context, variable_list gradients) {
+        return {share_of_sum(gradients[0], saved_shard(*context), Site::saved(*context)), {}, {}};
+    }
+};
+
+struct Scatter : torch::autograd::Function<Scatter> {
+    static Variable forward(AutogradContext* context, const Variable& x, const TensorShard& shard,
+                            Site site) {
+        site.save(*context);
+        save_shard(*context, shard, x.size(shard.dim));
+        return share_of(x, shard, part_of(*site.group));
+    }
+    static variable_list backward(AutogradContext* context, variable_list gradients) {
+        const Site site = Site::saved(*context);
+        return {whole_of(site.group->gather(gradients[0].contiguous(), site.number),
+                         saved_shard(*context)),
+                {},
+                {}};
+    }
+};
+
+struct ReduceScatter : torch::autograd::Function<ReduceScatter> {
+    static Variable forward(AutogradContext* context, const Variable& x, const TensorShard& shard,
+                            Site site) {
+        site.save(*context);
+        save_shard(*context, shard, x.size(shard.dim));
+        return share_of_sum(x, shard, site);
+    }
+    static variable_list backward(AutogradContext* context, variable_list gradients) {
+        return Scatter::backward(context, std::move(gradients));
+    }
+};
+
+// X, split along FROM before, along TO afterwards.
+at::Tensor exchange(const at::Tensor& x, int64_t from, int64_t to, const Site& site) {
+    const int64_t size = site.group->size();
+    if (x.size(to) % size != 0)
+        fail(ExitCode::kInput, "{} elements of dimension {} do not divide among {} ranks",
+             x.size(to), to, size);
+    std::vector<at::Tensor> parts;
+    for (const at::Tensor& part : x.chunk(size, to)) parts.push_back(part.contiguous());
+    return at::cat(site.group->exchange(parts, site.number), from);
+}
+
+struct Exchange : torch::autograd::Function<Exchange> {
+    static Variable forward(AutogradContext* context, const Variable& x, int64_t from, int64_t to,
+                            Site site) {
+        site.save(*context);
+        context->saved_data["from"] = from;
+        context->saved_data["to"] = to;
+        return exchange(x, from, to, site);
+    }
+    static variable_list backward(AutogradContext* context, variable_list gradients) {
+        return {exchange(gradients[0], context->saved_data["to"].toInt(),
+                         context->saved_data["from"].toInt(), Site::saved(*context)),
+                {},
+                {},
+                {}};
+    }
+};
+
 struct LossOptions {
     int64_t reduction = at::Reduction::Mean;
     int64_t ignored = -100;
@@ -185,18 +266,41 @@ void reduce_operator(Stack& stack) {
     push(stack, Reduce::apply(pop(stack).toTensor(), Site{&group(), site}));
 }
 
-void gather_operator(Stack& stack) {
-    const int64_t site = pop(stack).toInt();
-    std::vector<int64_t> blocks = pop_ints(stack);
-    const int64_t dim = pop(stack).toInt();
-    push(stack, Gather::apply(pop(stack).toTensor(), TensorShard{dim, std::move(blocks)},
-                              Site{&group(), site}));
-}
-
 void share_operator(Stack& stack) {
     std::vector<int64_t> blocks = pop_ints(stack);
     const int64_t dim = pop(stack).toInt();
     push(stack, Share::apply(pop(stack).toTensor(), TensorShard{dim, std::move(blocks)}, &group()));
+}
+
+template <typename Collective>
+void shard_operator(Stack& stack) {
+    const int64_t site = pop(stack).toInt();
+    std::vector<int64_t> blocks = pop_ints(stack);
+    const int64_t dim = pop(stack).toInt();
+    push(stack, Collective::apply(pop(stack).toTensor(), TensorShard{dim, std::move(blocks)},
+                                  Site{&group(), site}));
+}
+
+void exchange_operator(Stack& stack) {
+    const int64_t site = pop(stack).toInt();
+    const int64_t to = pop(stack).toInt();
+    const int64_t from = pop(stack).toInt();
+    push(stack, Exchange::apply(pop(stack).toTensor(), from, to, Site{&group(), site}));
+}
+
+void row_loss_operator(Stack& stack) {
+    std::vector<int64_t> blocks = pop_ints(stack);
+    const int64_t dim = pop(stack).toInt();
+    const double smoothing = pop(stack).toDouble();
+    const int64_t ignored = pop(stack).toInt();
+    const int64_t reduction = pop(stack).toInt();
+    const at::Tensor target = pop(stack).toTensor();
+    const at::Tensor logits = pop(stack).toTensor();
+    const at::Tensor mine = share_of(target, {dim, std::move(blocks)}, part_of(group()));
+    at::Tensor loss =
+        at::cross_entropy_loss(logits, mine, {}, at::Reduction::Sum, ignored, smoothing);
+    if (reduction == at::Reduction::Mean) loss = loss / target.ne(ignored).sum();
+    push(stack, loss);
 }
 
 // Plain operators, which autograd knows.
@@ -315,7 +419,19 @@ void register_tensor_operators() {
         Operator("dslaunch::tensor_copy(Tensor(a) x, int site) -> Tensor(a)", copy_operator, kPure),
         Operator("dslaunch::tensor_reduce(Tensor x, int site) -> Tensor", reduce_operator, kPure),
         Operator("dslaunch::tensor_gather(Tensor x, int dim, int[] blocks, int site) -> Tensor",
-                 gather_operator, kPure),
+                 shard_operator<Gather>, kPure),
+        Operator("dslaunch::tensor_all_gather(Tensor x, int dim, int[] blocks, int site) -> Tensor",
+                 shard_operator<AllGather>, kPure),
+        Operator("dslaunch::tensor_scatter(Tensor x, int dim, int[] blocks, int site) -> Tensor",
+                 shard_operator<Scatter>, kPure),
+        Operator("dslaunch::tensor_reduce_scatter(Tensor x, int dim, int[] blocks, int site) -> "
+                 "Tensor",
+                 shard_operator<ReduceScatter>, kPure),
+        Operator("dslaunch::tensor_exchange(Tensor x, int from, int to, int site) -> Tensor",
+                 exchange_operator, kPure),
+        Operator("dslaunch::tensor_row_loss(Tensor logits, Tensor target, int reduction, int "
+                 "ignored, float smoothing, int dim, int[] blocks) -> Tensor",
+                 row_loss_operator, kPure),
         Operator("dslaunch::tensor_share(Tensor x, int dim, int[] blocks) -> Tensor",
                  share_operator, kPure),
         Operator("dslaunch::tensor_embedding(Tensor weight, Tensor indices, int padding, int rows) "

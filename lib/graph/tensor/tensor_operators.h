@@ -18,6 +18,16 @@ namespace dslaunch {
 //   tensor_reduce(x, site): forward the sum of the ranks' x; backward the gradient as it is.
 //   tensor_gather(x, dim, blocks, site): forward the whole; backward the rank's share.
 //   tensor_share(x, dim, blocks): forward the rank's share; backward zeros around the gradient.
+//   tensor_all_gather(x, dim, blocks, site): as tensor_gather, but the gradient is a summand: the
+//     rank's share of its sum.
+//   tensor_scatter(x, dim, blocks, site): as tensor_share, but the gradient is made whole of all
+//     ranks' shares.
+//   tensor_reduce_scatter(x, dim, blocks, site): forward the rank's share of the sum of the ranks'
+//     x; backward the whole gradient of all shares.
+//   tensor_exchange(x, from, to, site): x split along FROM becomes x split along TO; backward the
+//     same back. Both divide evenly.
+//   tensor_row_loss(logits, target, reduction, ignored, smoothing, dim, blocks): of the rank's
+//     rows of logits and all targets: its summand of their cross entropy.
 //   tensor_embedding(weight, indices, padding, rows): rows of the rank's share of a table of ROWS
 //     rows, zeros for indices of other ranks: a summand.
 //   tensor_cross_entropy(logits, target, reduction, ignored, classes, site): of [rows, the rank's

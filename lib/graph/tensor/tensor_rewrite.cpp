@@ -55,6 +55,8 @@ class Rewriter {
                 (edit.kind == Kind::kSummand && mixed.count(edit.node->input(edit.input)) > 0);
             if (copy) {
                 copy_input(edit);
+            } else if (edit.kind == Kind::kGatherSum) {
+                gather_input(edit);
             } else if (edit.kind != Kind::kSummand) {
                 apply(edit);
             }
@@ -95,21 +97,96 @@ class Rewriter {
         node->replaceInput(edit.input, copy);
     }
 
+    // Likewise, positions that several layers read.
+    void gather_input(const TensorEdit& edit) {
+        Value* original = edit.node->input(edit.input);
+        Node* node = nodes_.at(edit.node);
+        Value*& whole = gathered_[original];
+        if (whole == nullptr) {
+            const Bytes bytes{flow_.bytes(original)};
+            const int64_t site =
+                add_site(TensorCollectiveKind::kAllGather, *edit.node, bytes, bytes);
+            Value* source = made_.twins.at(original);
+            const WithInsertPoint here(source->node()->next());
+            whole = insert(node, own("tensor_all_gather"),
+                           {source, edit.shard.dim, edit.shard.blocks, site});
+        }
+        node->replaceInput(edit.input, whole);
+    }
+
+    // Input of EDIT's node through a collective of OPERATION, whose bytes are those of the whole.
+    void collect_input(const TensorEdit& edit, const char* operation, TensorCollectiveKind kind) {
+        const Bytes bytes{flow_.bytes(edit.node->input(edit.input))};
+        const bool forward = kind != TensorCollectiveKind::kScatter;
+        const bool backward = kind != TensorCollectiveKind::kGather;
+        const int64_t site =
+            add_site(kind, *edit.node, forward ? bytes : Bytes{}, backward ? bytes : Bytes{});
+        replace(nodes_.at(edit.node), edit.input, own(operation),
+                {edit.shard.dim, edit.shard.blocks, site});
+    }
+
+    // Of attention: the shard's dimension, split, for dimension `count`.
+    void exchange_input(const TensorEdit& edit) {
+        const Value* original = edit.node->input(edit.input);
+        const Bytes forward{flow_.bytes(original)};
+        const Bytes backward = flow_.needs_gradient(original) ? forward : Bytes{};
+        const int64_t site =
+            add_site(TensorCollectiveKind::kExchange, *edit.node, forward, backward);
+        replace(nodes_.at(edit.node), edit.input, own("tensor_exchange"),
+                {edit.shard.dim, edit.count, site});
+    }
+
+    void exchange_output(const TensorEdit& edit, Node* node) {
+        const Bytes bytes{flow_.bytes(edit.node->output())};
+        const int64_t site = add_site(TensorCollectiveKind::kExchange, *edit.node, bytes, bytes);
+        const WithInsertPoint behind(node->next());
+        Value*& twin = made_.twins.at(edit.node->output());
+        Value* back =
+            insert(node, own("tensor_exchange"), {twin, edit.count, edit.shard.dim, site});
+        back->setType(twin->type());
+        twin->replaceAllUsesAfterNodeWith(back->node(), back);
+        twin = back;
+    }
+
+    // The sum over ranks of SUMMAND, or the share of it that EDIT keeps.
+    Value* sum_of(const TensorEdit& edit, Node* node, Value* summand) {
+        const Bytes bytes{flow_.bytes(edit.node->output())};
+        if (!edit.keep) {
+            const int64_t site = add_site(TensorCollectiveKind::kReduce, *edit.node, bytes, {});
+            return insert(node, own("tensor_reduce"), {summand, site});
+        }
+        const int64_t site =
+            add_site(TensorCollectiveKind::kReduceScatter, *edit.node, bytes, bytes);
+        return insert(node, own("tensor_reduce_scatter"),
+                      {summand, edit.keep->dim, edit.keep->blocks, site});
+    }
+
     void apply(const TensorEdit& edit) {
         Node* node = nodes_.at(edit.node);
         const WithInsertPoint before(node);
         const auto& [dim, blocks] = edit.shard;
         switch (edit.kind) {
+            case Kind::kScatter:
+                return collect_input(edit, "tensor_scatter", TensorCollectiveKind::kScatter);
+            case Kind::kRepeat:
+                return replace(node, edit.input, c10::aten::repeat_interleave, {edit.count, dim});
+            case Kind::kExchange:
+                return exchange_input(edit);
+            case Kind::kExchangeBack:
+                return exchange_output(edit, node);
+            case Kind::kRowLoss:
+                return stand_in(edit,
+                                sum_of(edit, node,
+                                       insert(node, own("tensor_row_loss"),
+                                              {node->input(0), node->input(1), node->input(3),
+                                               node->input(4), node->input(5), dim, blocks})));
             case Kind::kShare:
                 return replace(node, edit.input, own("tensor_share"), {dim, blocks});
             case Kind::kRepeatShare:
                 replace(node, edit.input, c10::aten::repeat_interleave, {edit.count, dim});
                 return replace(node, edit.input, own("tensor_share"), {dim, blocks});
-            case Kind::kGather: {
-                const Bytes bytes{flow_.bytes(edit.node->input(edit.input))};
-                const int64_t site = add_site(TensorCollectiveKind::kGather, *edit.node, bytes, {});
-                return replace(node, edit.input, own("tensor_gather"), {dim, blocks, site});
-            }
+            case Kind::kGather:
+                return collect_input(edit, "tensor_gather", TensorCollectiveKind::kGather);
             case Kind::kShape:
                 return replace(node, edit.input, own("tensor_shape"), {edit.count, blocks});
             case Kind::kDivide:
@@ -127,6 +204,7 @@ class Rewriter {
             case Kind::kExtent:
                 return whole_extent(edit, node);
             case Kind::kCopy:
+            case Kind::kGatherSum:
             case Kind::kSummand:
                 break;
         }
@@ -166,8 +244,6 @@ class Rewriter {
 
     // The sum of all ranks' products, then a bias, which is added once.
     void sum_output(const TensorEdit& edit, Node* node) {
-        const Bytes bytes{flow_.bytes(edit.node->output())};
-        const int64_t site = add_site(TensorCollectiveKind::kReduce, *edit.node, bytes, {});
         Value* bias = nullptr;
         Value* product = node->output();
         const WithInsertPoint behind(node->next());
@@ -181,7 +257,7 @@ class Rewriter {
             bias = node->input(0);
             product = insert(node, c10::aten::mm, {node->input(1), node->input(2)});
         }
-        Value* sum = insert(node, own("tensor_reduce"), {product, site});
+        Value* sum = sum_of(edit, node, product);
         if (bias != nullptr) sum = insert(node, c10::aten::add, {sum, bias});
         Value*& twin = made_.twins.at(edit.node->output());
         sum->setType(twin->type());
@@ -191,12 +267,10 @@ class Rewriter {
     }
 
     void embedding(const TensorEdit& edit, Node* node) {
-        const int64_t site = add_site(TensorCollectiveKind::kReduce, *edit.node,
-                                      Bytes{flow_.bytes(edit.node->output())}, {});
         Value* rows =
             insert(node, own("tensor_embedding"),
                    {node->input(0), node->input(1), node->input(2), edit.shard.blocks.front()});
-        stand_in(edit, insert(node, own("tensor_reduce"), {rows, site}));
+        stand_in(edit, sum_of(edit, node, rows));
     }
 
     void cross_entropy(const TensorEdit& edit, Node* node) {
@@ -238,6 +312,7 @@ class Rewriter {
     TensorModel made_;
     std::unordered_map<const Node*, Node*> nodes_;
     std::unordered_map<const Value*, Value*> copies_;
+    std::unordered_map<const Value*, Value*> gathered_;
     std::vector<Node*> replaced_;  // that nothing reads any more
 };
 
@@ -292,15 +367,36 @@ std::vector<TensorParameter> describe_parameters(const Model& model, const Lower
     return described;
 }
 
-}  // namespace
-
-TensorModel make_tensor_parallel(const Model& model, const LoweredGraph& lowered,
-                                 const GraphInputs& inputs, const TensorRules& rules) {
+void refuse_module(const LoweredGraph& lowered) {
     if (lowered.module_input)
         fail(ExitCode::kInput,
              "tensor parallelism: {} needs the module itself, so that what it computes cannot be "
              "followed; call a method of a known type instead",
              lowered.opaque_node);
+}
+
+// Carries out what FLOW has found last.
+TensorModel rewrite(const Model& model, const LoweredGraph& lowered, const PlacementFlow& flow,
+                    const TensorFindings& found) {
+    const SummandUses uses = summand_uses(lowered, flow);
+    Rewriter rewriter(lowered, flow);
+    rewriter.run(uses.mixed);
+    TensorModel made = rewriter.take();
+    made.plan.size = flow.size();
+    made.plan.parameters = describe_parameters(model, lowered, found, uses);
+    for (const auto& [value, twin] : made.twins) {
+        static_cast<void>(twin);
+        if (const Placement placement = flow.placement_of(value); !placement.is_whole())
+            made.placements[value] = placement;
+    }
+    return made;
+}
+
+}  // namespace
+
+TensorModel make_tensor_parallel(const Model& model, const LoweredGraph& lowered,
+                                 const GraphInputs& inputs, const TensorRules& rules) {
+    refuse_module(lowered);
     register_tensor_operators();
     std::vector<std::string> names;
     for (const ModelParameter& parameter : model.parameters()) names.push_back(parameter.name);
@@ -309,21 +405,38 @@ TensorModel make_tensor_parallel(const Model& model, const LoweredGraph& lowered
     const GraphFacts facts = observe(model, lowered, inputs);
     PlacementFlow flow(model, lowered, facts, rules.size);
     const TensorFindings found = find_tensor_rules(flow, model, given);
+    if (rules.share_positions) flow.split_positions(PositionSplit::kBetweenLayers);
     const auto obstacle = flow.follow(found.decisions, 0, flow.nodes().size());
+    if (obstacle && rules.share_positions)
+        fail(ExitCode::kInput,
+             "tensor parallelism of {} ranks: positions cannot be shared between its layers: {}: "
+             "{}",
+             flow.size(), describe_node(*obstacle->node), obstacle->reason);
     DSL_CHECK(!obstacle, "regions that close one by one do not together: {}: {}",
               describe_node(*obstacle->node), obstacle->reason);
-    const SummandUses uses = summand_uses(lowered, flow);
-    Rewriter rewriter(lowered, flow);
-    rewriter.run(uses.mixed);
-    TensorModel made = rewriter.take();
-    made.plan.size = rules.size;
-    made.plan.parameters = describe_parameters(model, lowered, found, uses);
-    for (const auto& [value, twin] : made.twins) {
-        static_cast<void>(twin);
-        if (const Placement placement = flow.placement_of(value); !placement.is_whole())
-            made.placements[value] = placement;
+    return rewrite(model, lowered, flow, found);
+}
+
+TensorModel make_sequence_parallel(const Model& model, const LoweredGraph& lowered,
+                                   const GraphInputs& inputs, int size) {
+    refuse_module(lowered);
+    register_tensor_operators();
+    const GraphFacts facts = observe(model, lowered, inputs);
+    PlacementFlow flow(model, lowered, facts, size);
+    flow.split_positions(PositionSplit::kEverywhere);
+    TensorFindings found;
+    for (const int parameter : lowered.parameters) {
+        Placement& placement = found.decisions.parameters[parameter];
+        placement.kind = Placement::Kind::kCopied;
+        placement.parameter = parameter;
+        found.why[parameter] = "each rank computes its share of the positions with all of it";
     }
-    return made;
+    const auto obstacle = flow.follow(found.decisions, 0, flow.nodes().size());
+    if (obstacle)
+        fail(ExitCode::kInput,
+             "sequence parallelism of {} ranks: the positions of a sample cannot be split: {}: {}",
+             size, describe_node(*obstacle->node), obstacle->reason);
+    return rewrite(model, lowered, flow, found);
 }
 
 std::vector<at::Tensor> tensor_shares(const std::vector<at::Tensor>& parameters,

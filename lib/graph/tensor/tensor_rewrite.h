@@ -26,6 +26,11 @@ struct TensorModel {
 [[nodiscard]] TensorModel make_tensor_parallel(const Model& model, const LoweredGraph& lowered,
                                                const GraphInputs& inputs, const TensorRules& rules);
 
+// The same for SIZE ranks that share the positions of every sample and hold all parameters, each of
+// which gets summands of their gradients: attention exchanges positions for heads and back.
+[[nodiscard]] TensorModel make_sequence_parallel(const Model& model, const LoweredGraph& lowered,
+                                                 const GraphInputs& inputs, int size);
+
 // MODEL's parameters as tensor rank PART.index of PART.parts holds them: shares are copies.
 [[nodiscard]] std::vector<at::Tensor> tensor_shares(const std::vector<at::Tensor>& parameters,
                                                     const TensorPlan& plan, PartOf part);

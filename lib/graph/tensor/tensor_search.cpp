@@ -70,16 +70,6 @@ class Search {
         found_.why[index] = std::move(why);
     }
 
-    // Whether VALUE is an argument of forward, moved or cast at most.
-    static bool is_argument(const Value* value) {
-        static const std::set<c10::Symbol> moves{
-            c10::aten::view,  c10::aten::reshape,    c10::aten::to,      c10::aten::flatten,
-            c10::aten::slice, c10::aten::contiguous, c10::aten::squeeze, c10::aten::unsqueeze};
-        const Node* node = value->node();
-        if (node->kind() == c10::prim::Param) return true;
-        return moves.count(node->kind()) > 0 && is_argument(node->input(0));
-    }
-
     [[nodiscard]] std::optional<Candidate> candidate_at(Node& node) const {
         Candidate candidate;
         candidate.node = &node;
@@ -96,7 +86,7 @@ class Search {
                      "split by `vocabulary` or not at all",
                      tensor_rule_name(*rule), name_and_sizes(origin->parameter),
                      describe_node(node));
-            if (!rule && !is_argument(node.input(1))) return std::nullopt;
+            if (!rule && !PlacementFlow::is_argument(node.input(1))) return std::nullopt;
             candidate.placement.shard = {0, {flow_.sizes(node.input(0))[0]}};
         } else if (const auto form = flow_.linear_form(node)) {
             const Value* weight = node.input(form->weight);

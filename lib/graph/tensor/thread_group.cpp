@@ -10,7 +10,7 @@
 
 namespace dslaunch {
 
-void TensorMeeting::exchange(const TensorPlace& place, const at::Tensor& mine, const Use& use) {
+void TensorMeeting::exchange(const TensorPlace& place, const Tensors& mine, const Use& use) {
     std::unique_lock lock(mutex_);
     const auto until = [&](auto condition) {
         changed_.wait(lock, [&] { return condition() || !failure_.empty(); });
@@ -52,28 +52,39 @@ void TensorMeeting::leave(int rank, const std::string& text) {
 at::Tensor ThreadTensorGroup::sum(const at::Tensor& mine, int64_t site) {
     const bool narrow = at::isReducedFloatingType(mine.scalar_type());
     at::Tensor total;
-    meeting_.exchange({rank_, site}, mine, [&](const std::vector<at::Tensor>& all) {
-        total = narrow ? all[0].to(at::kFloat) : all[0].clone(at::MemoryFormat::Contiguous);
-        for (size_t rank = 1; rank < all.size(); ++rank) total.add_(all[rank]);
+    meeting_.exchange({rank_, site}, {mine}, [&](const std::vector<TensorMeeting::Tensors>& all) {
+        total = narrow ? all[0][0].to(at::kFloat) : all[0][0].clone(at::MemoryFormat::Contiguous);
+        for (size_t rank = 1; rank < all.size(); ++rank) total.add_(all[rank][0]);
     });
     return narrow ? total.to(mine.scalar_type()) : total;
 }
 
 at::Tensor ThreadTensorGroup::max(const at::Tensor& mine, int64_t site) {
     at::Tensor most;
-    meeting_.exchange({rank_, site}, mine, [&](const std::vector<at::Tensor>& all) {
-        most = all[0].clone();
-        for (size_t rank = 1; rank < all.size(); ++rank) most = at::maximum(most, all[rank]);
+    meeting_.exchange({rank_, site}, {mine}, [&](const std::vector<TensorMeeting::Tensors>& all) {
+        most = all[0][0].clone();
+        for (size_t rank = 1; rank < all.size(); ++rank) most = at::maximum(most, all[rank][0]);
     });
     return most;
 }
 
 std::vector<at::Tensor> ThreadTensorGroup::gather(const at::Tensor& mine, int64_t site) {
     std::vector<at::Tensor> parts;
-    meeting_.exchange({rank_, site}, mine, [&](const std::vector<at::Tensor>& all) {
-        for (const at::Tensor& part : all) parts.push_back(part.clone());
+    meeting_.exchange({rank_, site}, {mine}, [&](const std::vector<TensorMeeting::Tensors>& all) {
+        for (const auto& part : all) parts.push_back(part[0].clone());
     });
     return parts;
+}
+
+std::vector<at::Tensor> ThreadTensorGroup::exchange(const std::vector<at::Tensor>& parts,
+                                                    int64_t site) {
+    std::vector<at::Tensor> mine;
+    meeting_.exchange({rank_, site}, parts, [&](const std::vector<TensorMeeting::Tensors>& all) {
+        for (const auto& given : all)
+            mine.push_back(
+                given.at(static_cast<size_t>(rank_)).clone(at::MemoryFormat::Contiguous));
+    });
+    return mine;
 }
 
 void run_tensor_ranks(int size, const std::function<void(TensorGroup& group)>& body) {

@@ -25,11 +25,12 @@ class TensorMeeting {
 
     [[nodiscard]] int size() const { return static_cast<int>(tensors_.size()); }
 
-    using Use = std::function<void(const std::vector<at::Tensor>& by_rank)>;
+    using Tensors = std::vector<at::Tensor>;
+    using Use = std::function<void(const std::vector<Tensors>& by_rank)>;
     // Gives MINE, waits until all ranks have given theirs, calls USE with them, and waits until all
     // have used them. Throws Error{kDiverged} when their sites differ, Error{kPeerLost} after
     // leave().
-    void exchange(const TensorPlace& place, const at::Tensor& mine, const Use& use);
+    void exchange(const TensorPlace& place, const Tensors& mine, const Use& use);
     // Rank RANK comes no more: all others throw with TEXT.
     void leave(int rank, const std::string& text);
     // -1: none. REQUIRES: no rank is in exchange().
@@ -38,7 +39,7 @@ class TensorMeeting {
   private:
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::vector<at::Tensor> tensors_;
+    std::vector<Tensors> tensors_;
     std::vector<int64_t> sites_;  // of the ranks that have come
     int leaving_ = 0;             // ranks that have yet to use the tensors of this meeting
     int first_failed_ = -1;
@@ -55,6 +56,8 @@ class ThreadTensorGroup : public TensorGroup {
     [[nodiscard]] at::Tensor sum(const at::Tensor& mine, int64_t site) override;
     [[nodiscard]] at::Tensor max(const at::Tensor& mine, int64_t site) override;
     [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& mine, int64_t site) override;
+    [[nodiscard]] std::vector<at::Tensor> exchange(const std::vector<at::Tensor>& parts,
+                                                   int64_t site) override;
 
   private:
     TensorMeeting& meeting_;

@@ -106,7 +106,7 @@ void HostGroup::sleep_until_posted(SignalId signal, int local_rank, uint32_t gen
         if (has_reached(current, generation)) return;
         check_alive();
         const Duration left = deadline - clock.now();
-        const bool dead = is_dead(local_rank);
+        const bool dead = has_ended(local_rank);
         if (dead || left <= Duration::zero()) {
             if (reached(word, generation)) return;  // its last post came before its end
             give_up(signal, local_rank, dead);
@@ -222,12 +222,13 @@ void HostGroup::check_alive() const {
 }
 
 std::string HostGroup::rank_name(int local_rank) const {
-    return fmt::format("rank {} host {} (local rank {}, process {})",
-                       options_.first_rank + local_rank, options_.host, local_rank,
-                       control_.pid(local_rank).load());
+    const int rank =
+        options_.ranks.empty() ? local_rank : options_.ranks.at(static_cast<size_t>(local_rank));
+    return fmt::format("rank {} host {} (local rank {}, process {})", rank, options_.host,
+                       local_rank, control_.pid(local_rank).load());
 }
 
-bool HostGroup::is_dead(int local_rank) const {
+bool HostGroup::has_ended(int local_rank) const {
     if (process_fds_.empty()) return false;  // still entering: processes are not known yet
     const int32_t pid = control_.pid(local_rank).load();
     if (pid == ::getpid()) return false;

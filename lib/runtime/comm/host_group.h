@@ -21,8 +21,8 @@ namespace dslaunch {
 
 struct HostGroupOptions {
     int local_rank = 0;
-    int first_rank = 0;                             // global rank of local rank 0, for messages
-    std::string host = "localhost";                 // for messages
+    std::vector<int> ranks = {};     // of the job, by local rank, for messages; empty: the same
+    std::string host = "localhost";  // for messages
     Duration time_limit = std::chrono::minutes(5);  // of each wait
 };
 
@@ -68,10 +68,12 @@ class HostGroup {
     [[nodiscard]] std::string poison_text() const;
     // Throws Error{kPeerLost} when poisoned.
     void check_alive() const;
+    // Whether the process of a local rank has.
+    [[nodiscard]] bool has_ended(int local_rank) const;
+    // Rank, host and process, for messages.
+    [[nodiscard]] std::string rank_name(int local_rank) const;
 
   private:
-    [[nodiscard]] std::string rank_name(int local_rank) const;
-    [[nodiscard]] bool is_dead(int local_rank) const;
     void sleep_until_posted(SignalId signal, int local_rank, uint32_t generation);
     [[noreturn]] void give_up(SignalId signal, int local_rank, bool dead);
     void post_internal(int signal, uint32_t generation) { post(SignalId{signal}, generation); }

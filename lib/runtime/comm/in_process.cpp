@@ -109,7 +109,7 @@ InProcessRank InProcessWorld::enter(int rank) {
     result.arena = arenas_[static_cast<size_t>(topology.node_rank)].get();
     result.group = std::make_unique<HostGroup>(
         *result.arena, HostGroupOptions{.local_rank = topology.local_rank,
-                                        .first_rank = topology.first_rank(topology.node_rank),
+                                        .ranks = topology.local_ranks(),
                                         .host = fmt::format("node{}", topology.node_rank),
                                         .time_limit = options_.time_limit});
     std::unique_ptr<Link> link;

@@ -26,12 +26,33 @@ Topology Topology::of_rank(std::vector<int> node_sizes, int rank) {
     return topology;
 }
 
+Topology Topology::of_member(const std::vector<int>& node_sizes, const std::vector<int>& members,
+                             int rank) {
+    Topology own;
+    own.node_sizes.clear();
+    int last_node = -1;
+    for (const int member : members) {
+        const int node = of_rank(node_sizes, member).node_rank;
+        if (node != last_node) own.node_sizes.push_back(0);
+        last_node = node;
+        ++own.node_sizes.back();
+    }
+    const auto place = std::ranges::find(members, rank) - members.begin();
+    return of_rank(own.node_sizes, static_cast<int>(place));
+}
+
 int Topology::world_size() const {
     return std::accumulate(node_sizes.begin(), node_sizes.end(), 0);
 }
 
 int Topology::first_rank(int node) const {
     return std::accumulate(node_sizes.begin(), node_sizes.begin() + node, 0);
+}
+
+std::vector<int> Topology::local_ranks() const {
+    std::vector<int> ranks(static_cast<size_t>(local_world_size()));
+    std::iota(ranks.begin(), ranks.end(), first_rank(node_rank));
+    return ranks;
 }
 
 int Topology::bridge_count() const {

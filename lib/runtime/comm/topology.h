@@ -15,6 +15,10 @@ struct Topology {
 
     // Throws Error{kSetup} when sizes are empty or below 1, or RANK is not one of them.
     [[nodiscard]] static Topology of_rank(std::vector<int> node_sizes, int rank);
+    // MEMBERS of the world that NODE_SIZES says as a world of their own, seen from one of them:
+    // hosts where none of them is are left out. REQUIRES: members ascend, RANK is one.
+    [[nodiscard]] static Topology of_member(const std::vector<int>& node_sizes,
+                                            const std::vector<int>& members, int rank);
 
     [[nodiscard]] int node_count() const { return static_cast<int>(node_sizes.size()); }
     [[nodiscard]] int local_world_size() const {
@@ -24,6 +28,8 @@ struct Topology {
     [[nodiscard]] int rank() const { return first_rank(node_rank) + local_rank; }
     // Global rank of local rank 0 of NODE.
     [[nodiscard]] int first_rank(int node) const;
+    // Global ranks of this host, by local rank.
+    [[nodiscard]] std::vector<int> local_ranks() const;
     // Bridges are the local ranks 0..bridge_count()-1 of each host: bridge k talks to bridge k of
     // the other hosts. The smallest host says how many; 0 on one host, where nobody opens a link.
     [[nodiscard]] int bridge_count() const;

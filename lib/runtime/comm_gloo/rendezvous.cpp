@@ -40,11 +40,19 @@ c10::intrusive_ptr<c10d::Store> open_store(const Topology& topology,
     }
 }
 
+std::string address_key(int node) {
+    return fmt::format("dslaunch/address/{}", node);
+}
+
+bool interface_is_named() {
+    const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
+    return interface != nullptr && *interface != '\0';
+}
+
 }  // namespace
 
 Rendezvous::Rendezvous(const Topology& topology, const RendezvousOptions& options)
     : topology_(topology), options_(options), store_(std::make_unique<Store>()) {
-    DSL_CHECK(topology.is_bridge(), "rank {} is no bridge", topology.rank());
     store_->store = open_store(topology, options);
 }
 
@@ -83,13 +91,12 @@ std::string Rendezvous::choose_address() const {
 std::string Rendezvous::agree_on_addresses() {
     // Bridge 0 chooses for its host: on node 0 it holds the socket that shows by which address
     // others come.
-    const auto key = [](int node) { return fmt::format("dslaunch/address/{}", node); };
-    if (topology_.local_rank == 0) set(key(topology_.node_rank), choose_address());
+    if (topology_.local_rank == 0) set(address_key(topology_.node_rank), choose_address());
     std::string mine;
     std::string list;
     int loopbacks = 0;
     for (int node = 0; node < topology_.node_count(); ++node) {
-        const std::string address = get(key(node));
+        const std::string address = get(address_key(node));
         if (node == topology_.node_rank) mine = address;
         loopbacks += is_loopback(address) ? 1 : 0;
         list += fmt::format("{}node {}: {}", node == 0 ? "" : ", ", node, address);
@@ -104,13 +111,22 @@ std::string Rendezvous::agree_on_addresses() {
 }
 
 std::unique_ptr<Link> Rendezvous::open_link() {
-    const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
-    const bool named = interface != nullptr && *interface != '\0';
-    auto prefixed = c10::make_intrusive<c10d::PrefixStore>(
-        fmt::format("dslaunch/bridge/{}", topology_.local_rank), store_->store);
-    return make_gloo_link(prefixed, {.node = topology_.node_rank,
-                                     .node_count = topology_.node_count(),
-                                     .address = named ? std::string() : agree_on_addresses(),
+    const std::string address = interface_is_named() ? std::string() : agree_on_addresses();
+    return connect({fmt::format("bridge/{}", topology_.local_rank), topology_.node_rank,
+                    topology_.node_count()},
+                   address);
+}
+
+std::unique_ptr<Link> Rendezvous::open_link(const LinkPlace& place) {
+    return connect(place,
+                   interface_is_named() ? std::string() : get(address_key(topology_.node_rank)));
+}
+
+std::unique_ptr<Link> Rendezvous::connect(const LinkPlace& place, const std::string& address) {
+    auto prefixed = c10::make_intrusive<c10d::PrefixStore>("dslaunch/" + place.name, store_->store);
+    return make_gloo_link(prefixed, {.node = place.node,
+                                     .node_count = place.node_count,
+                                     .address = address,
                                      .time_limit = options_.time_limit});
 }
 

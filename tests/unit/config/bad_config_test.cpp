@@ -131,9 +131,18 @@ const std::vector<Bad>& bad_configs() {
           "not both"}},
         {R"({"dslaunch": {"steps": "auto"}})",
          {"c:1:24: dslaunch.steps: `auto` cannot be worked out here: give a value"}},
-        {R"({"dslaunch": {"pipeline": {"stages": 2}}})",
-         {"c:1:38: dslaunch.pipeline.stages: pipeline parallelism is not available yet in this "
-          "version"}},
+        {R"({"dslaunch": {"pipeline": {"stages": 2, "first_segments": [1, 2]}}})",
+         {"c:1:59: dslaunch.pipeline.first_segments: names 2 segments, and 1 stages follow the "
+          "first"}},
+        {R"({"dslaunch": {"pipeline": {"stages": 2, "first_segments": ["a"]}}})",
+         {"c:1:59: dslaunch.pipeline.first_segments: must be a list of numbers of segments, from "
+          "1"}},
+        {R"({"dslaunch": {"pipeline": {"stages": 2, "schedule": "interleaved"}}})",
+         {"c:1:53: dslaunch.pipeline.schedule: must be one of 1f1b, gpipe, zb-h1, not the string "
+          "\"interleaved\""}},
+        {R"({"pipeline": {"stages": 2}, "dslaunch": {"pipeline": {"stages": 2}}})",
+         {"c:1:25: pipeline.stages: is another name of dslaunch.pipeline.stages, which is given "
+          "too: remove one"}},
         {R"({"dslaunch": {"lora": {"r": 8}}})",
          {"c:1:23: dslaunch.lora: LoRA is not available yet in this version"}},
         {R"({"prescale_gradients": true, "wall_clock_breakdown": true})",

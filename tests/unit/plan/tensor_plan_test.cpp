@@ -94,7 +94,10 @@ TEST_CASE("a tensor plan in words tells equal layers once and sums the bytes") {
         qkv.why = "feeds attention";
         plan.parameters.push_back(qkv);
         plan.collectives.push_back(
-            {TensorCollectiveKind::kReduce, "aten::linear in blocks.0.proj", kib(2), {}});
+            {TensorCollectiveKind::kReduce,
+             fmt::format("aten::linear in {}.proj (linear_{}.py:14)", layer, layer),
+             kib(2),
+             {}});
     }
     const std::string text = tensor_plan_text(plan);
     CHECK(text ==
@@ -102,7 +105,7 @@ TEST_CASE("a tensor plan in words tells equal layers once and sums the bytes") {
           "2  blocks.*.qkv.weight  [96, 32]  column  dim 0: 3 x 32  own       feeds attention\n"
           "\n"
           "   collective  forward  backward  at\n"
-          "2  reduce      2.0 KiB  0 B       aten::linear in blocks.*.proj\n"
+          "2  reduce      2.0 KiB  0 B       aten::linear in *.proj\n"
           "in a micro batch: 2 collectives, 4.0 KiB forward, 0 B backward\n");
 }
 

@@ -46,7 +46,7 @@ StepOutcome run_step(const std::string& text, const test::NamedTensors& buffers,
             recomputed_from = static_cast<size_t>(group.begin);
             for (size_t r = recomputed_from; r <= s; ++r) run(Op::kRecompute, r);
         }
-        run(Op::kBackward, s);
+        if (info.segments[s].backward) run(Op::kBackward, s);
     }
     StepOutcome outcome{model.parameters()[0].tensor.grad().clone(), {}, runner.losses().at(0)};
     for (const ModelBuffer& buffer : model.buffers())

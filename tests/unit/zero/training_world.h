@@ -103,7 +103,7 @@ struct Planned {
 // A rank's place in a pipeline.
 struct TrainPlace {
     const Topology* ranks = nullptr;  // of its stage
-    StagePlace stage = {};
+    StageParts stage = {};
     int first_segment = 0;
 };
 

@@ -94,6 +94,12 @@ TEST_CASE("attention written in many ways is split by heads") {
              "enable_gqa=True)\n" +
              merge(4),
          projections(4, 2), 4},
+        {"one head of keys for all",
+         project(4, 1) +
+             "    a = torch.scaled_dot_product_attention(q, k, v, None, 0.0, True, scale=None, "
+             "enable_gqa=True)\n" +
+             merge(4),
+         projections(4, 1), 2},
         {"keys as many as ranks, repeated by the operator",
          project(4, 2) +
              "    a = torch.scaled_dot_product_attention(q, k, v, None, 0.0, True, scale=None, "

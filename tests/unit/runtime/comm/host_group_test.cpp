@@ -230,7 +230,7 @@ TEST_CASE("A rank that never enters is a time-out that names it") {
     const Arena arena = Arena::anonymous(layout);
     try {
         HostGroup group(arena,
-                        {.local_rank = 1, .first_rank = 4, .host = "n2", .time_limit = 30ms});
+                        {.local_rank = 1, .ranks = {4, 5}, .host = "n2", .time_limit = 30ms});
         FAIL("entered");
     } catch (const Error& error) {
         CHECK(error.code() == ExitCode::kHang);

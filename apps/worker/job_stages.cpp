@@ -1,0 +1,153 @@
+#include "worker/job_stages.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "plan/mesh.h"
+#include "plan/pipeline_costs.h"
+#include "plan/stage_model.h"
+
+namespace dslaunch {
+
+namespace {
+
+PipelineShape pipeline_shape(const RunConfig& config) {
+    return {static_cast<int>(config.pipeline.stages), 1,
+            static_cast<int>(config.batch.accumulation_steps)};
+}
+
+std::vector<std::vector<int>> ranks_of_stages(const RunConfig& config, const Topology& place) {
+    const auto stages = static_cast<int>(config.pipeline.stages);
+    MeshSizes sizes;
+    sizes.pipeline = stages;
+    sizes.data = place.world_size() / stages;
+    const Mesh mesh = Mesh::make(sizes, place.node_sizes);
+    std::vector<std::vector<int>> ranks(static_cast<size_t>(stages));
+    for (int rank = 0; rank < place.world_size(); ++rank) {
+        const int stage = mesh.index_of(rank)[static_cast<size_t>(MeshAxis::kPipeline)];
+        ranks[static_cast<size_t>(stage)].push_back(rank);
+    }
+    return ranks;
+}
+
+}  // namespace
+
+PipelinePlace place_in_stages(const RunConfig& config, const Topology& place) {
+    return make_pipeline_place(place.node_sizes, ranks_of_stages(config, place), place.rank());
+}
+
+void choose_segments(JobSetup& setup) {
+    const RunConfig& config = setup.config();
+    setup.stages = {{0, static_cast<int>(setup.model_info.segments.size())}};
+    setup.ties.clear();
+    if (!setup.place.is_pipeline()) return;
+    constexpr double kFlopsPerSecond = 1e11;  // only shares count
+    StageRequest request = make_stage_request(setup.model_info, setup.plan_options,
+                                              times_from_flops(setup.model_info, kFlopsPerSecond));
+    request.schedule = config.pipeline.schedule;
+    request.shape = pipeline_shape(config);
+    const StageChoice choice = config.pipeline.first_segments.empty()
+                                   ? choose_stages(request)
+                                   : given_stages(request, config.pipeline.first_segments);
+    setup.stages = choice.parts;
+    setup.ties = trained_ties(setup.model_info, choice.parts, choice.tied);
+    if (setup.ties.empty() || !config.offload.on_disk()) return;
+    const TiedParameter& tied = setup.ties.front();
+    fail(ExitCode::kConfig,
+         "stages {} and {} of the pipeline both train parameter {}, which cannot be offloaded to "
+         "nvme in this version; leave offload or the pipeline out",
+         tied.stages.front(), tied.stages.back(),
+         setup.model_info.parameters[static_cast<size_t>(tied.parameter)].name);
+}
+
+StageWork work_of_stage(const JobSetup& setup) {
+    const PipelineSchedule schedule =
+        make_schedule(setup.config().pipeline.schedule, pipeline_shape(setup.config()));
+    const auto stage = static_cast<size_t>(setup.place.stage);
+    StageWork work = stage_work(setup.model_info, setup.own_segments(), schedule.stages[stage]);
+    work.ties = ties_of_stage(setup.ties, setup.place.stage);
+    return work;
+}
+
+void check_pipeline(const JobSetup& setup) {
+    if (setup.config().pipeline.stages == 1) return;
+    if (setup.on_gpu)
+        fail(ExitCode::kConfig,
+             "dslaunch.pipeline.stages: pipelines run on CPUs only in this version; leave the key "
+             "out, or set dslaunch.device to cpu");
+    if (setup.config().offload.adaptive)
+        fail(ExitCode::kConfig,
+             "dslaunch.offload.placement auto: placements are fixed in a pipeline in this version; "
+             "leave the key out");
+    if (!setup.segmented->states().empty())
+        fail(ExitCode::kInput,
+             "forward writes the attribute `{}`, which the first stage of a pipeline would read "
+             "and the last one write; leave dslaunch.pipeline.stages out for this model",
+             setup.segmented->states().front().path);
+}
+
+std::vector<std::vector<int>> stages_of_parameters(const JobSetup& setup) {
+    std::vector<std::vector<int>> stages_of(setup.model_info.parameters.size());
+    for (int stage = 0; stage < std::ssize(setup.stages); ++stage) {
+        const SegmentRange& range = setup.stages[static_cast<size_t>(stage)];
+        for (int s = range.begin; s < range.end; ++s)
+            for (const int p : setup.model_info.segments[static_cast<size_t>(s)].parameters) {
+                std::vector<int>& of = stages_of[static_cast<size_t>(p)];
+                if (of.empty() || of.back() != stage) of.push_back(stage);
+            }
+    }
+    return stages_of;
+}
+
+std::vector<std::vector<int>> stages_of_buckets(const JobSetup& setup) {
+    std::vector<std::vector<int>> stages_of(setup.layout.buckets.size());
+    for (const TiedParameter& tie : setup.plan_options.stage_work.ties) {
+        const int bucket = setup.layout.bucket_of(setup.layout.slice_of(tie.parameter));
+        stages_of[static_cast<size_t>(bucket)] = tie.stages;
+    }
+    return stages_of;
+}
+
+std::vector<int> counted_elsewhere(const JobSetup& setup) {
+    std::vector<int> parameters;
+    for (const TiedParameter& tie : setup.plan_options.stage_work.ties)
+        if (tie.stages.front() != setup.place.stage) parameters.push_back(tie.parameter);
+    return parameters;
+}
+
+std::vector<int> stage_of_buffers(const JobSetup& setup) {
+    std::vector<int> stage_of(setup.model->buffers().size(), -1);
+    for (int stage = static_cast<int>(setup.stages.size()); stage-- > 0;) {
+        const SegmentRange& range = setup.stages[static_cast<size_t>(stage)];
+        for (int s = range.begin; s < range.end; ++s)
+            for (const int b : setup.segmented->segments()[static_cast<size_t>(s)].buffers)
+                stage_of[static_cast<size_t>(b)] = stage;
+    }
+    return stage_of;
+}
+
+std::string stages_text(const JobSetup& setup) {
+    const PipelineConfig& pipeline = setup.config().pipeline;
+    std::string text =
+        fmt::format("pipeline: {} stages of {} ranks, {}, {} micro batches a step", pipeline.stages,
+                    setup.place.of_stage.world_size(), schedule_name(pipeline.schedule),
+                    setup.config().batch.accumulation_steps);
+    for (size_t s = 0; s < setup.stages.size(); ++s) {
+        const SegmentRange& range = setup.stages[s];
+        const ModelInfo stage = stage_model(setup.model_info, range);
+        std::vector<char> read(stage.parameters.size(), 0);
+        for (const SegmentInfo& segment : stage.segments)
+            for (const int p : segment.parameters) read[static_cast<size_t>(p)] = 1;
+        int64_t numel = 0;
+        for (size_t p = 0; p < read.size(); ++p)
+            if (read[p] != 0) numel += stage.parameters[p].numel;
+        text += fmt::format(
+            "\n  stage {}: segments {} to {} ({} to {}), {} parameters, {:.3g} "
+            "GFLOP forward",
+            s, range.begin, range.end - 1, stage.segments.front().name, stage.segments.back().name,
+            numel, static_cast<double>(stage.forward_flops()) / 1e9);
+    }
+    return text;
+}
+
+}  // namespace dslaunch

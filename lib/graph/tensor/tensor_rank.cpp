@@ -1,0 +1,44 @@
+#include "graph/tensor/tensor_rank.h"
+
+#include <ATen/ATen.h>
+
+#include "base/check.h"
+#include "graph/tensor/tensor_operators.h"
+
+namespace dslaunch {
+
+void narrow_to_shares(Model& model, const TensorPlan& plan, PartOf part) {
+    const at::NoGradGuard no_grad;
+    DSL_CHECK(plan.parameters.size() == model.parameters().size() && part.parts == plan.size,
+              "the tensor plan of {} parameters for {} ranks is of another model",
+              plan.parameters.size(), plan.size);
+    for (size_t p = 0; p < plan.parameters.size(); ++p) {
+        const TensorParameter& parameter = plan.parameters[p];
+        if (parameter.rule == TensorRule::kReplicated) continue;
+        at::Tensor tensor = model.parameters()[p].tensor;
+        DSL_CHECK(tensor.sizes() == at::IntArrayRef(parameter.sizes), "{} is not whole",
+                  parameter.name);
+        const at::Tensor share = share_of(tensor.detach(), parameter.shard, part);
+        model.release_pages(static_cast<int>(p));
+        tensor.set_data(share);
+    }
+}
+
+at::Tensor LoneTensorGroup::sum(const at::Tensor& mine, int64_t /*site*/) {
+    return mine.clone(at::MemoryFormat::Contiguous);
+}
+
+at::Tensor LoneTensorGroup::max(const at::Tensor& mine, int64_t /*site*/) {
+    return mine.clone();
+}
+
+std::vector<at::Tensor> LoneTensorGroup::gather(const at::Tensor& mine, int64_t /*site*/) {
+    return std::vector<at::Tensor>(static_cast<size_t>(part_.parts), mine);
+}
+
+std::vector<at::Tensor> LoneTensorGroup::exchange(const std::vector<at::Tensor>& parts,
+                                                  int64_t /*site*/) {
+    return parts;
+}
+
+}  // namespace dslaunch

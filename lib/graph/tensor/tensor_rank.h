@@ -1,0 +1,42 @@
+// One rank of a tensor group as a model of its own: parameters are its shares, and what trains them
+// must know which gradients are summands. Where it stands: tensor_rewrite.h -> narrow_to_shares ->
+// measure.h, flat layout, lib/zero. No shared state.
+#pragma once
+
+#include "graph/model.h"
+#include "graph/tensor/tensor_group.h"
+#include "plan/tensor_plan.h"
+
+namespace dslaunch {
+
+// Where training must know of the group; both outlive whoever is given it.
+struct TensorRank {
+    TensorGroup* group = nullptr;
+    const TensorPlan* plan = nullptr;
+};
+
+// MODEL's split parameters become the shares of rank PART.index, in storages of their own; pages of
+// the archive that were read for it are given back. After that only a graph that was rewritten by
+// PLAN computes with MODEL. Cut that graph before: places of cuts are to be equal on all ranks, and
+// shares may differ in size. REQUIRES: PLAN was made for MODEL, which is whole.
+void narrow_to_shares(Model& model, const TensorPlan& plan, PartOf part);
+
+// A rank without the others, for measuring its graph before they meet: shapes are those of a run,
+// values are not. Sums and maxima are this rank's, and every other rank is taken to be equal to it.
+class LoneTensorGroup final : public TensorGroup {
+  public:
+    explicit LoneTensorGroup(PartOf part) : part_(part) {}
+
+    [[nodiscard]] int rank() const override { return part_.index; }
+    [[nodiscard]] int size() const override { return part_.parts; }
+    [[nodiscard]] at::Tensor sum(const at::Tensor& mine, int64_t site) override;
+    [[nodiscard]] at::Tensor max(const at::Tensor& mine, int64_t site) override;
+    [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& mine, int64_t site) override;
+    [[nodiscard]] std::vector<at::Tensor> exchange(const std::vector<at::Tensor>& parts,
+                                                   int64_t site) override;
+
+  private:
+    PartOf part_;
+};
+
+}  // namespace dslaunch

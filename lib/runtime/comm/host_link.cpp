@@ -1,0 +1,228 @@
+#include "runtime/comm/host_link.h"
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "runtime/comm/futex.h"
+
+namespace dslaunch {
+
+namespace {
+
+// Messages on their way to a rank at once; more senders wait for a ring.
+constexpr int kRings = 8;
+constexpr uint64_t kRingBytes = 256 << 10;
+constexpr int kSpins = 200;
+// Between looks at poison and at whether the other ranks live.
+constexpr auto kSliceOfSleep = std::chrono::milliseconds(10);
+
+// All zero is a free ring. A message holds it until its sender sees that all is out.
+struct Ring {
+    enum State : uint32_t { kFree, kTaken, kOpen };
+
+    std::atomic<uint32_t> state;
+    uint32_t tag;  // these four are valid while kOpen
+    int32_t from;
+    uint64_t bytes;
+    uint64_t ticket;                            // grows with each message of a sender
+    alignas(64) std::atomic<uint64_t> written;  // of the message
+    alignas(64) std::atomic<uint64_t> read;
+    alignas(64) std::array<std::byte, kRingBytes> data;
+};
+
+// Copies between [at, at + bytes) of a message in a ring and BYTES, in one or two parts.
+template <typename Copy>
+void for_parts(uint64_t at, uint64_t bytes, Copy&& copy) {
+    const uint64_t begin = at % kRingBytes;
+    const uint64_t first = std::min(bytes, kRingBytes - begin);
+    copy(begin, uint64_t{0}, first);
+    if (first < bytes) copy(uint64_t{0}, first, bytes - first);
+}
+
+}  // namespace
+
+struct HostLink::Box {
+    // Grows with every change that its rank may wait for.
+    std::atomic<uint32_t> changes;
+    std::atomic<uint32_t> sleepers;
+    std::array<Ring, kRings> rings;
+
+    void change() {
+        changes.fetch_add(1);
+        if (sleepers.load() != 0) futex_wake_all(changes);
+    }
+};
+
+struct HostLink::Message {
+    Ring* ring = nullptr;  // none yet
+    uint64_t moved = 0;
+    bool done = false;
+};
+
+SliceId add_host_link(ArenaLayout& layout) {
+    constexpr int64_t kBoxBytes = 128 + kRings * static_cast<int64_t>(sizeof(Ring));
+    return layout.add_per_rank("messages between stages", Bytes{kBoxBytes});
+}
+
+HostLink::HostLink(const Arena& arena, SliceId slice, HostGroup& group, HostLinkPlace place,
+                   Duration time_limit)
+    : arena_(arena),
+      slice_(slice),
+      group_(group),
+      place_(std::move(place)),
+      time_limit_(time_limit) {
+    DSL_CHECK(sizeof(Box) <= arena.of_rank(slice, 0).size(), "a box has {} bytes", sizeof(Box));
+}
+
+void HostLink::abort(std::string_view text) {
+    group_.poison(text);
+}
+
+HostLink::Box& HostLink::box_of(int local_rank) const {
+    return *reinterpret_cast<Box*>(arena_.of_rank(slice_, local_rank).data());
+}
+
+int HostLink::local_rank_of(int node) const {
+    const int local_rank = place_.local_ranks.at(static_cast<size_t>(node));
+    DSL_CHECK(local_rank >= 0, "{} is not on this host", node);
+    return local_rank;
+}
+
+// Whether anything could be done.
+bool HostLink::push(const LinkSend& send, Message& message) const {
+    Box& box = box_of(local_rank_of(send.node));
+    bool moved = false;
+    if (message.ring == nullptr) {
+        for (Ring& ring : box.rings) {
+            uint32_t expected = Ring::kFree;
+            if (!ring.state.compare_exchange_strong(expected, Ring::kTaken)) continue;
+            ring.tag = send.tag;
+            ring.from = place_.node;
+            ring.bytes = send.bytes.size();
+            ring.written = 0;
+            ring.read = 0;
+            ring.state = Ring::kOpen;
+            message.ring = &ring;
+            moved = true;
+            break;
+        }
+        if (message.ring == nullptr) return false;
+    }
+    Ring& ring = *message.ring;
+    const uint64_t read = ring.read.load();
+    const uint64_t room = kRingBytes - (message.moved - read);
+    const uint64_t bytes = std::min<uint64_t>(room, send.bytes.size() - message.moved);
+    if (bytes > 0) {
+        const std::byte* const source = send.bytes.data() + message.moved;
+        for_parts(message.moved, bytes, [&](uint64_t at, uint64_t offset, uint64_t length) {
+            std::memcpy(ring.data.data() + at, source + offset, length);
+        });
+        message.moved += bytes;
+        ring.written = message.moved;
+        moved = true;
+    }
+    if (moved) box.change();
+    if (read < send.bytes.size()) return moved;
+    message.done = true;
+    ring.state = Ring::kFree;
+    change_all();  // any of them may wait for a ring
+    return true;
+}
+
+void HostLink::change_all() const {
+    for (const int local_rank : place_.local_ranks)
+        if (local_rank >= 0) box_of(local_rank).change();
+}
+
+bool HostLink::pull(const LinkReceive& receive, Message& message) const {
+    Box& own = box_of(group_.local_rank());
+    if (message.ring == nullptr) {
+        // One that has been read whole waits for its sender to see it.
+        const auto ring = std::ranges::find_if(own.rings, [&](const Ring& candidate) {
+            return candidate.state.load() == Ring::kOpen && candidate.from == receive.node &&
+                   candidate.tag == receive.tag && candidate.read.load() < candidate.bytes;
+        });
+        if (ring == own.rings.end()) return false;
+        DSL_CHECK(ring->bytes == receive.bytes.size(),
+                  "stage {} sends {} bytes where {} are expected", receive.node, ring->bytes,
+                  receive.bytes.size());
+        message.ring = &*ring;
+    }
+    Ring& ring = *message.ring;
+    const uint64_t bytes = ring.written.load() - message.moved;
+    if (bytes == 0) return false;
+    std::byte* const target = receive.bytes.data() + message.moved;
+    for_parts(message.moved, bytes, [&](uint64_t at, uint64_t offset, uint64_t length) {
+        std::memcpy(target + offset, ring.data.data() + at, length);
+    });
+    message.moved += bytes;
+    ring.read = message.moved;
+    message.done = message.moved == receive.bytes.size();
+    box_of(local_rank_of(receive.node)).change();
+    return true;
+}
+
+void HostLink::give_up(int node, std::string_view what) const {
+    const bool ended = group_.has_ended(local_rank_of(node));
+    const std::string text =
+        ended ? fmt::format("{} has ended while {} waited for {}",
+                            group_.rank_name(local_rank_of(node)),
+                            group_.rank_name(group_.local_rank()), what)
+              : fmt::format("{} did not come to {} within {:.3f} s; {} waited for it",
+                            group_.rank_name(local_rank_of(node)), what,
+                            to_milliseconds(time_limit_) / 1000,
+                            group_.rank_name(group_.local_rank()));
+    group_.poison(text);
+    throw Error(ended ? ExitCode::kPeerLost : ExitCode::kHang, text);
+}
+
+void HostLink::run(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives) {
+    std::vector<Message> outgoing(sends.size());
+    std::vector<Message> incoming(receives.size());
+    Box& own = box_of(group_.local_rank());
+    const SystemClock clock;
+    TimePoint deadline = clock.now() + time_limit_;
+    bool last_look = false;  // what a rank sent before its end is there
+    for (int idle = 0;;) {
+        const uint32_t seen = own.changes.load();
+        bool moved = false;
+        int waits_for = -1;
+        std::string_view what;
+        for (size_t i = 0; i < sends.size(); ++i) {
+            if (outgoing[i].done) continue;
+            moved = push(sends[i], outgoing[i]) || moved;
+            if (outgoing[i].done) continue;
+            waits_for = sends[i].node;
+            what = "take what another stage sends";
+        }
+        for (size_t i = 0; i < receives.size(); ++i) {
+            if (incoming[i].done) continue;
+            moved = pull(receives[i], incoming[i]) || moved;
+            if (incoming[i].done) continue;
+            waits_for = receives[i].node;
+            what = "send what another stage needs";
+        }
+        if (waits_for < 0) return;
+        if (moved) {
+            deadline = clock.now() + time_limit_;
+            idle = 0;
+            continue;
+        }
+        if (++idle < kSpins) continue;
+        group_.check_alive();
+        if (group_.has_ended(local_rank_of(waits_for)) || clock.now() >= deadline) {
+            if (last_look) give_up(waits_for, what);
+            last_look = true;
+            continue;
+        }
+        own.sleepers.fetch_add(1);
+        futex_wait(own.changes, seen, kSliceOfSleep);
+        own.sleepers.fetch_sub(1);
+    }
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,52 @@
+// A Link between ranks of one host: messages pass through rings in the host's arena, copied in by
+// the sender and out by the receiver. Where it stands: arena, host group -> host link -> stage
+// link. Threads: as Link.
+#pragma once
+
+#include <string_view>
+#include <vector>
+
+#include "runtime/comm/arena.h"
+#include "runtime/comm/host_group.h"
+#include "runtime/comm/link.h"
+
+namespace dslaunch {
+
+// What each local rank receives by.
+[[nodiscard]] SliceId add_host_link(ArenaLayout& layout);
+
+struct HostLinkPlace {
+    int node = 0;                  // this rank's number on the link
+    std::vector<int> local_ranks;  // of each number; -1: not on this host
+};
+
+class HostLink final : public Link {
+  public:
+    // ARENA and GROUP are those of all local ranks, and must outlive it. A rank has one end.
+    HostLink(const Arena& arena, SliceId slice, HostGroup& group, HostLinkPlace place,
+             Duration time_limit);
+
+    // Poisons the group.
+    void abort(std::string_view text) override;
+
+  protected:
+    void run(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives) override;
+
+  private:
+    struct Box;
+    struct Message;
+    [[nodiscard]] Box& box_of(int local_rank) const;
+    [[nodiscard]] int local_rank_of(int node) const;
+    bool push(const LinkSend& send, Message& message) const;
+    bool pull(const LinkReceive& receive, Message& message) const;
+    void change_all() const;
+    void give_up(int node, std::string_view what) const;
+
+    const Arena& arena_;
+    SliceId slice_;
+    HostGroup& group_;
+    HostLinkPlace place_;
+    Duration time_limit_;
+};
+
+}  // namespace dslaunch

@@ -1,0 +1,203 @@
+// Whole jobs in pipelines: the losses and weights of one rank, bit for bit, over schedules, ZeRO
+// stages, hosts, checkpoints and evaluation.
+#include <cstdlib>
+
+#include "fixture_runs.h"
+
+namespace dslaunch::test {
+namespace {
+
+// Sums within an operator depend on the number of its threads.
+const int kOneThread = ::setenv("OMP_NUM_THREADS", "1", 1);
+
+struct Pipeline {
+    int stages = 2;
+    int data = 1;  // ranks of a stage
+    std::string schedule = "1f1b";
+    int zero = 0;
+};
+
+// Four micro batches a step, clipped, so that every step depends on the norm of all gradients,
+// which are summed over ranks after each micro batch, as they are from ZeRO stage 2 on.
+Json config_of(const std::string& name, int steps) {
+    Json config = fixture_config(facts_of(name), 4, steps);
+    config["gradient_clipping"] = 1.0;
+    config["dslaunch"]["communication"]["reduce"] = "micro_step";
+    return config;
+}
+
+Json in_pipeline(Json config, const Pipeline& pipeline) {
+    config["dslaunch"]["pipeline"] = {{"stages", pipeline.stages}, {"schedule", pipeline.schedule}};
+    config["zero_optimization"] = {{"stage", pipeline.zero}};
+    return config;
+}
+
+std::string weights_of(const TemporaryFolder& folder) {
+    return bytes_of(folder.path() + "/out/model.safetensors");
+}
+
+std::vector<double> held_out(const TrainResult& result) {
+    std::vector<double> values;
+    for (const Json& line : result.metrics)
+        if (line.contains("eval_loss")) values.push_back(line.at("eval_loss").get<double>());
+    return values;
+}
+
+std::vector<double> norms(const TrainResult& result) {
+    std::vector<double> values;
+    for (const Json& line : result.metrics)
+        if (line.contains("grad_norm")) values.push_back(line.at("grad_norm").get<double>());
+    return values;
+}
+
+// What the same job comes to without a pipeline.
+struct Alone {
+    TrainResult result;
+    std::string weights;
+
+    Alone(const std::string& name, const Json& config, int data) {
+        const TemporaryFolder folder;
+        result = train_well(folder, ranks(data), name, config);
+        weights = weights_of(folder);
+        REQUIRE(!weights.empty());
+    }
+
+    void check(const TemporaryFolder& folder, const TrainResult& other) const {
+        CHECK(other.losses() == result.losses());
+        CHECK(norms(other) == norms(result));
+        CHECK(held_out(other) == held_out(result));
+        CHECK((weights_of(folder) == weights));
+    }
+};
+
+void check_alike(const std::string& name, const Json& config, const Alone& alone,
+                 const Pipeline& pipeline) {
+    INFO(name << ": " << pipeline.stages << " stages of " << pipeline.data << " ranks, "
+              << pipeline.schedule << ", ZeRO " << pipeline.zero);
+    const TemporaryFolder folder;
+    const auto trained = train_well(folder, ranks(pipeline.stages * pipeline.data), name,
+                                    in_pipeline(config, pipeline));
+    alone.check(folder, trained);
+}
+
+}  // namespace
+
+TEST_CASE("pipelines of processes train bit for bit as one rank does") {
+    for (const std::string name : {"gpt", "gpt-dropout", "llama"}) {
+        const Json config = config_of(name, 3);
+        const Alone alone(name, config, 1);
+        check_alike(name, config, alone, {2, 1, "gpipe", 0});
+        check_alike(name, config, alone, {3, 1, "1f1b", 1});
+        check_alike(name, config, alone, {2, 1, "zb-h1", 3});
+    }
+    const Json config = config_of("gpt", 3);
+    const Alone pair("gpt", config, 2);
+    check_alike("gpt", config, pair, {2, 2, "1f1b", 2});
+    // Running averages that a stage moves are in the weights.
+    const Alone averages("convnet", config_of("convnet", 3), 1);
+    check_alike("convnet", config_of("convnet", 3), averages, {2, 1, "1f1b", 0});
+}
+
+TEST_CASE("a table that is read by the first and the last stage is trained as one") {
+    for (const std::string name : {"gpt-tied", "tied-frozen-unused"}) {
+        Json config = config_of(name, 3);
+        config["gradient_accumulation_steps"] = 1;
+        const Alone alone(name, config, 1);
+        check_alike(name, config, alone, {2, 1, "1f1b", 0});
+        check_alike(name, config, alone, {2, 1, "1f1b", 3});
+    }
+    // With several micro batches its gradient is a sum in another order: 8 terms of fp32, so 8 x
+    // 2^-24 of their magnitudes. Adam divides by the root of its square, so a step moves a weight
+    // by 1e-3 whatever its size, of which that is 5e-10; four steps later a loss whose gradient has
+    // an L1 norm of 100 has moved by less than 2e-7 in theory; where a gradient is nearly nothing
+    // its relative error is larger, hence 1e-5.
+    const Json config = config_of("gpt-tied", 4);
+    const Alone alone("gpt-tied", config, 1);
+    const TemporaryFolder folder;
+    const auto trained =
+        train_well(folder, ranks(3), "gpt-tied", in_pipeline(config, {3, 1, "1f1b", 1}));
+    CHECK(largest_difference(trained.losses(), alone.result.losses()) < 1e-5);
+}
+
+TEST_CASE("pipelines of processes over schedules, stages and ZeRO", "[.long]") {
+    for (const std::string name : {"gpt", "gpt-dropout", "llama", "bert", "convnet"}) {
+        const Json config = config_of(name, 3);
+        for (const int data : {1, 2}) {
+            const Alone alone(name, config, data);
+            for (int stages = 1; stages <= 4; ++stages)
+                for (const std::string schedule : {"gpipe", "1f1b", "zb-h1"})
+                    for (int zero = 0; zero <= 3; ++zero)
+                        check_alike(name, config, alone, {stages, data, schedule, zero});
+        }
+    }
+}
+
+TEST_CASE("a pipeline over hosts of unequal size evaluates and trains as one rank does") {
+    Json config = config_of("gpt", 4);
+    config["dslaunch"]["eval_interval"] = 2;
+    config["dslaunch"]["data"]["eval_fraction"] = 0.1;
+    const Alone alone("gpt", config, 1);
+    REQUIRE(held_out(alone.result).size() == 3);
+    for (const std::vector<int>& slots : {std::vector<int>{3}, {2, 1}, {1, 1, 1}}) {
+        const TemporaryFolder folder;
+        INFO(slots.size() << " hosts");
+        const auto trained =
+            train_well(folder, hosts(folder, slots), "gpt", in_pipeline(config, {3, 1}));
+        alone.check(folder, trained);
+        int64_t sent = 0;
+        for (const Json& line : trained.metrics)
+            if (line.contains("link_bytes"))
+                sent = std::max(sent, line.at("link_bytes").at("sent").get<int64_t>());
+        CHECK((sent > 0) == (slots.size() > 1));
+    }
+}
+
+TEST_CASE("a checkpoint of a pipeline goes on without one, and the other way round") {
+    const Json whole = config_of("gpt", 4);
+    const Alone alone("gpt", whole, 1);
+    const std::vector<Pipeline> shapes = {{1, 1, "1f1b", 0}, {2, 1, "1f1b", 1}, {3, 1, "zb-h1", 3}};
+    for (size_t from = 0; from < shapes.size(); ++from) {
+        const Pipeline& before = shapes[from];
+        const Pipeline& after = shapes[(from + 1) % shapes.size()];
+        INFO("from " << before.stages << " stages to " << after.stages);
+        const TemporaryFolder folder;
+        train_well(folder, ranks(before.stages), "gpt", in_pipeline(config_of("gpt", 2), before));
+        std::vector<std::string> where = ranks(after.stages);
+        where.push_back("--resume");
+        const TrainResult resumed = train_well(folder, where, "gpt", in_pipeline(whole, after));
+        const std::vector<double> losses = resumed.losses();
+        const std::vector<double> expected = alone.result.losses();
+        REQUIRE(losses.size() >= 2);
+        CHECK(std::vector(losses.end() - 2, losses.end()) ==
+              std::vector(expected.end() - 2, expected.end()));
+        CHECK((weights_of(folder) == alone.weights));
+    }
+}
+
+TEST_CASE("what a pipeline cannot do is refused before anything runs") {
+    struct Refused {
+        const char* model;
+        Json pipeline;
+        int ranks;
+        const char* says;
+    };
+    const std::vector<Refused> cases = {
+        {"gpt", {{"stages", 2}}, 3, "2 stages cannot have equally many of 3 ranks"},
+        {"gpt", {{"stages", 64}}, 64, "stages"},
+        {"gpt", {{"stages", 2}, {"first_segments", {1, 2}}}, 2, "first_segments"},
+        {"gpt", {{"stages", 2}, {"first_segments", {99}}}, 2, "99"},
+        {"gpt", {{"stages", 2}, {"schedule", "dualpipe"}}, 2, "schedule"},
+    };
+    for (const Refused& refused : cases) {
+        INFO(refused.pipeline.dump());
+        const TemporaryFolder folder;
+        Json config = config_of(refused.model, 2);
+        config["dslaunch"]["pipeline"] = refused.pipeline;
+        const TrainResult result = train(folder, ranks(refused.ranks > 8 ? 2 : refused.ranks),
+                                         archive_of(refused.model), config);
+        CHECK(result.code == 65);
+        CHECK(result.err.find(refused.says) != std::string::npos);
+    }
+}
+
+}  // namespace dslaunch::test

@@ -1,0 +1,263 @@
+// Models whose ranks share positions, between split layers or everywhere, against themselves whole.
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "graph/measure.h"
+#include "graph/tensor/tensor_rank.h"
+#include "support/catch.h"
+#include "unit/graph/tensor/tensor_case.h"
+
+namespace dslaunch {
+namespace {
+
+using test::named;
+using test::TensorCase;
+using Kind = TensorCollectiveKind;
+
+const std::vector<std::pair<const char*, int64_t>> kLayersOf = {
+    {"gpt", 3}, {"gpt-tied", 2}, {"gpt-dropout", 3}, {"llama", 2}, {"qwen2", 2}, {"gpt2", 2}};
+
+int64_t count(const TensorPlan& plan, Kind kind) {
+    return std::count_if(plan.collectives.begin(), plan.collectives.end(),
+                         [&](const TensorCollective& c) { return c.kind == kind; });
+}
+
+TensorRules sharing(int size) {
+    TensorRules rules = test::ranks(size);
+    rules.share_positions = true;
+    return rules;
+}
+
+TensorModel sequence(const TensorCase& made, int size) {
+    return make_sequence_parallel(made.model, made.lowered, made.inputs, size);
+}
+
+std::string refusal(const TensorCase& made, int size) {
+    try {
+        static_cast<void>(sequence(made, size));
+    } catch (const Error& error) {
+        CHECK(error.code() == ExitCode::kInput);
+        return error.what();
+    }
+    return "nothing was thrown";
+}
+
+// A decoder layer of width 12 around attention ATTENTION over q, k, v [2, heads, 6, 4].
+TensorCase decoder(int64_t heads, int64_t keys, const std::string& attention,
+                   const std::string& behind = "") {
+    const std::string text = fmt::format(
+        "def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:\n"
+        "    x = torch.embedding(self.wte, tokens)\n"
+        "    B, T, C = x.size()\n"
+        "    q = torch.linear(x, self.wq).view([B, T, {0}, 4]).transpose(1, 2)\n"
+        "    k = torch.linear(x, self.wk).view([B, T, {1}, 4]).transpose(1, 2)\n"
+        "    v = torch.linear(x, self.wv).view([B, T, {1}, 4]).transpose(1, 2)\n"
+        "{2}"
+        "    x = x + torch.linear(a.transpose(1, 2).reshape([B, T, {3}]), self.wo)\n"
+        "{4}"
+        "    logits = torch.linear(x, self.wte)\n"
+        "    return torch.cross_entropy_loss(logits.view([-1, 13]), targets.flatten(), None, 1, "
+        "-100, 0.1)\n",
+        heads, keys, attention, 4 * heads, behind);
+    return TensorCase::script(text, {{"wte", {13, 12}},
+                                     {"wq", {4 * heads, 12}},
+                                     {"wk", {4 * keys, 12}},
+                                     {"wv", {4 * keys, 12}},
+                                     {"wo", {12, 4 * heads}}});
+}
+
+const char* const kGrouped =
+    "    a = torch.scaled_dot_product_attention(q, k, v, None, 0.0, True, scale=None, "
+    "enable_gqa=True)\n";
+const char* const kPlain = "    a = torch.scaled_dot_product_attention(q, k, v, None, 0.0, True)\n";
+
+// TENSOR's collective SITE of KIND put out of effect: REPLACEMENT with its other arguments.
+void disable(TensorModel& tensor, int64_t site, const char* replacement) {
+    for (torch::jit::Node* node : tensor.lowered.graph->nodes()) {
+        const size_t last = node->inputs().size() - 1;
+        const std::string kind = node->kind().toQualString();
+        if (kind.rfind("dslaunch::tensor_", 0) != 0 || kind == "dslaunch::tensor_share") continue;
+        const auto number = torch::jit::toIValue(node->input(last));
+        if (!number || !number->isInt() || number->toInt() != site) continue;
+        const torch::jit::WithInsertPoint here(node);
+        std::vector<torch::jit::NamedValue> arguments;
+        for (size_t i = 0; i < last; ++i) arguments.emplace_back(node->input(i));
+        const std::string name = replacement;
+        if (name == "dslaunch::tensor_gather") arguments.emplace_back(site);
+        torch::jit::Value* instead =
+            name.empty()
+                ? node->input(0)
+                : tensor.lowered.graph->insert(c10::Symbol::fromQualString(name), arguments);
+        node->output()->replaceAllUsesWith(instead);
+        for (auto& [original, twin] : tensor.twins)
+            if (twin == node->output()) twin = instead;
+        return;
+    }
+    FAIL("no collective " << site);
+}
+
+std::string outcome(const TensorCase& made, const TensorModel& tensor,
+                    const TensorReference& whole) {
+    try {
+        static_cast<void>(made.check(tensor, whole));
+    } catch (const Error& error) {
+        return error.what();
+    }
+    return "nothing was thrown";
+}
+
+}  // namespace
+
+TEST_CASE("positions shared between split layers: models compute what they compute whole") {
+    for (const auto& [name, layers] : kLayersOf) {
+        const TensorCase made = TensorCase::fixture(name);
+        const TensorReference whole = made.whole();
+        for (const int size : {1, 2, 4}) {
+            INFO(name << " on " << size);
+            const TensorModel tensor = made.split(sharing(size));
+            const TensorCheck check = made.check(tensor, whole);
+            CHECK(check.difference < check.bound);
+            // As many as there are sums without it; each layer's input is gathered once.
+            CHECK(count(tensor.plan, Kind::kReduce) == 0);
+            CHECK(count(tensor.plan, Kind::kReduceScatter) == 2 * layers + 1);
+            CHECK(count(tensor.plan, Kind::kAllGather) == 2 * layers + 1);
+        }
+    }
+}
+
+TEST_CASE("norms and biases of shared positions have summands as gradients") {
+    const TensorPlan plan = TensorCase::fixture("gpt").split(sharing(2)).plan;
+    CHECK(named(plan, "blocks.0.ln1.weight").gradient == TensorGradient::kSummand);
+    CHECK(named(plan, "blocks.2.proj.bias").gradient == TensorGradient::kSummand);
+    CHECK(named(plan, "blocks.2.proj.weight").gradient == TensorGradient::kOwn);
+    CHECK(named(plan, "wpe.weight").gradient == TensorGradient::kComplete);
+}
+
+TEST_CASE("positions shared between split layers are kept once by all ranks together") {
+    test::Fixture fixture = test::Fixture::load("gpt");
+    SegmentedModel one = fixture.cut(1);
+    const auto batch = fixture.batch(one);
+    GraphInputs inputs;
+    inputs.arguments = one.first_inputs(batch);
+    for (const ModelParameter& parameter : fixture.model.parameters())
+        inputs.parameters.push_back(parameter.tensor.detach());
+    for (const ModelBuffer& buffer : fixture.model.buffers())
+        inputs.buffers.push_back(buffer.tensor);
+    const int size = 2;
+    std::vector<TensorModel> models;
+    for (const bool share : {false, true}) {
+        TensorRules rules = test::ranks(size);
+        rules.share_positions = share;
+        models.push_back(make_tensor_parallel(fixture.model, one.lowered(), inputs, rules));
+    }
+    narrow_to_shares(fixture.model, models[0].plan, {0, size});
+    std::vector<int64_t> kept;
+    for (TensorModel& tensor : models) {
+        LoneTensorGroup alone({0, size});
+        const TensorGroupScope scope(&alone);
+        const SegmentedModel split = SegmentedModel::of_graph(fixture.model, tensor.lowered, 1);
+        kept.push_back(measure(split, batch).segments[0].activation_bytes.value);
+    }
+    // Two norms in each of three blocks and one behind them keep what goes in: [tokens, 32] fp32,
+    // of which a rank now has half. What the layers read is gathered, and kept as before.
+    const int64_t activation = inputs.arguments[0].toTensor().numel() * 32 * 4;
+    CHECK(kept[0] - kept[1] >= 7 * activation / 2);
+}
+
+TEST_CASE("a collective of positions that is left out is named by the check") {
+    const TensorCase made = TensorCase::fixture("gpt");
+    const TensorReference whole = made.whole();
+    const TensorPlan plan = made.split(sharing(2)).plan;
+    for (size_t site = 0; site < plan.collectives.size(); ++site) {
+        const Kind kind = plan.collectives[site].kind;
+        if (kind == Kind::kLoss) continue;
+        INFO(plan.collectives[site].where);
+        TensorModel broken = made.split(sharing(2));
+        disable(broken, static_cast<int64_t>(site),
+                kind == Kind::kAllGather ? "dslaunch::tensor_gather" : "dslaunch::tensor_share");
+        const std::string text = outcome(made, broken, whole);
+        CHECK_THAT(text, Catch::Contains("the tensor parallel graph does not compute"));
+        if (kind == Kind::kReduceScatter)
+            CHECK_THAT(text, Catch::Contains("differs is made by " + plan.collectives[site].where));
+    }
+}
+
+TEST_CASE("what needs all positions between split layers gets them gathered") {
+    const std::vector<std::pair<const char*, int64_t>> ways = {
+        // One for the mean; its result is whole, and each rank takes its share of that.
+        {"    x = x - x.mean([1], True)\n", 1},
+        {"    x = torch.roll(x, [1], [1])\n", 1},
+        {"    x = x + torch.cumsum(x, 1) * torch.tanh(x)\n", 1}};
+    for (const auto& [body, gathers] : ways) {
+        INFO(body);
+        const TensorCase made = decoder(4, 2, kGrouped, body);
+        const TensorModel tensor = made.split(sharing(2));
+        const TensorCheck check = made.check(tensor, made.whole());
+        CHECK(check.difference < check.bound);
+        CHECK(count(tensor.plan, Kind::kGather) == gathers);
+        CHECK(count(tensor.plan, Kind::kReduceScatter) == 2);
+    }
+}
+
+TEST_CASE("positions shared everywhere: models compute what they compute whole") {
+    for (const auto& [name, layers] : kLayersOf) {
+        const TensorCase made = TensorCase::fixture(name);
+        const TensorReference whole = made.whole();
+        for (const int size : {1, 2, 4}) {
+            INFO(name << " on " << size);
+            const TensorModel tensor = sequence(made, size);
+            const TensorCheck check = made.check(tensor, whole);
+            CHECK(check.difference < check.bound);
+            // Queries, keys, values and what attention makes of them; the loss.
+            CHECK(count(tensor.plan, Kind::kExchange) == 4 * layers);
+            CHECK(count(tensor.plan, Kind::kReduce) == 1);
+            CHECK(tensor.plan.collectives.size() == static_cast<size_t>(4 * layers + 1));
+            for (const TensorParameter& parameter : tensor.plan.parameters)
+                CHECK(parameter.gradient == TensorGradient::kSummand);
+        }
+    }
+}
+
+TEST_CASE("heads of keys that are fewer than ranks, or do not divide, are repeated") {
+    const TensorCase three = decoder(6, 2, kGrouped);
+    CHECK(three.check(sequence(three, 3), three.whole()).where != "");
+    const TensorCase one = decoder(2, 1, kGrouped);
+    CHECK(one.check(sequence(one, 2), one.whole()).where != "");
+}
+
+TEST_CASE("what needs all positions, and what does not divide, is refused by name") {
+    CHECK_THAT(refusal(decoder(9, 3, kGrouped), 2),
+               Catch::Contains("aten::scaled_dot_product_attention") &&
+                   Catch::Contains("its 9 heads do not divide among 2 ranks"));
+    CHECK_THAT(refusal(decoder(2, 2, kPlain), 4), Catch::Contains("the 6 positions of a sample") &&
+                                                      Catch::Contains("do not divide among them"));
+    CHECK_THAT(refusal(decoder(2, 2, kPlain, "    x = x - x.mean([1], True)\n"), 2),
+               Catch::Contains("aten::mean") && Catch::Contains("it needs all of what is split"));
+    CHECK_THAT(refusal(decoder(2, 2,
+                               "    a = torch.matmul(torch.softmax(torch.matmul(q, "
+                               "k.transpose(-2, -1)), -1), v)\n"),
+                       2),
+               Catch::Contains("aten::matmul"));
+    CHECK_THAT(refusal(decoder(2, 2,
+                               "    a = torch.scaled_dot_product_attention(q, k, v, None, 0.5, "
+                               "True)\n"),
+                       2),
+               Catch::Contains("it draws dropout"));
+    const TensorCase none = TensorCase::script(
+        "def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:\n"
+        "    return (tokens * self.w).square().mean()\n",
+        {{"w", {6}}});
+    CHECK_THAT(refusal(none, 2), Catch::Contains("no table of the graph is indexed"));
+}
+
+TEST_CASE("a loss that is not summed over the ranks' positions is named by the check") {
+    const TensorCase made = TensorCase::fixture("llama");
+    TensorModel broken = sequence(made, 2);
+    disable(broken, static_cast<int64_t>(broken.plan.collectives.size()) - 1, "");
+    CHECK_THAT(outcome(made, broken, made.whole()),
+               Catch::Contains("the first value that differs is made by aten::cross_entropy_loss"));
+}
+
+}  // namespace dslaunch

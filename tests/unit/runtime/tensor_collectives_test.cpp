@@ -1,0 +1,181 @@
+// A tensor group over shared memory and links: what its ranks get, against sums made by hand.
+#include "runtime/tensor_collectives.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+
+#include "base/clock.h"
+#include "support/catch.h"
+#include "support/world.h"
+
+namespace dslaunch {
+namespace {
+
+using Body = std::function<void(CollectivesTensorGroup& group)>;
+
+// BODY by the ranks of NODE_SIZES, with chunks far below the real ones.
+std::vector<std::optional<Error>> run_groups(const std::vector<int>& node_sizes, const Body& body) {
+    CollectivesTensorGroup::Slices slices{};
+    InProcessWorld world({node_sizes, std::chrono::seconds(20)}, [&](ArenaLayout& arena) {
+        slices = CollectivesTensorGroup::add_slices(arena, Bytes{1024});
+    });
+    return testing::outcomes(world, [&](InProcessRank& self, int) {
+        CollectivesTensorGroup group(*self.collectives, slices);
+        try {
+            body(group);
+        } catch (const Error& error) {
+            self.collectives->poison(error.what());
+            throw;
+        }
+        self.collectives->barrier();
+    });
+}
+
+// What RANK gives.
+at::Tensor term(int rank, int64_t numel, at::ScalarType dtype) {
+    return ((at::arange(numel, at::kDouble) + 1) * (1.7 + rank)).sin().mul(100).to(dtype);
+}
+
+// In the order that the group promises: a host's ranks, then the hosts.
+at::Tensor sum_by_hand(const std::vector<int>& node_sizes, int64_t numel, at::ScalarType dtype,
+                       bool by_host) {
+    const bool narrow = at::isReducedFloatingType(dtype);
+    at::Tensor total;
+    int rank = 0;
+    for (const int size : node_sizes) {
+        at::Tensor host;
+        for (int i = 0; i < size; ++i, ++rank) {
+            const at::Tensor next = term(rank, numel, dtype).to(narrow ? at::kFloat : dtype);
+            at::Tensor& into = by_host ? host : total;
+            into = into.defined() ? into + next : next;
+        }
+        if (by_host) total = total.defined() ? total + host : host;
+    }
+    return total.to(dtype);
+}
+
+const std::vector<std::vector<int>> kShapes = {{1}, {2}, {3}, {1, 1}, {2, 2}, {3, 1}};
+
+// Seconds of a call of EACH, the median of many, by rank 0.
+double seconds_of(InProcessRank& self, const std::function<void()>& each) {
+    constexpr int kTimes = 41;
+    SystemClock clock;
+    std::vector<double> seconds;
+    for (int i = 0; i < kTimes; ++i) {
+        self.collectives->barrier();
+        const TimePoint begin = clock.now();
+        each();
+        seconds.push_back(to_milliseconds(clock.now() - begin) / 1000);
+    }
+    std::ranges::nth_element(seconds, seconds.begin() + kTimes / 2);
+    return seconds[kTimes / 2];
+}
+
+}  // namespace
+
+TEST_CASE("a group's sums are as fast as reduced buckets", "[.long]") {
+    constexpr int64_t kNumel = 1 << 20;
+    CollectivesTensorGroup::Slices slices{};
+    BucketId bucket{};
+    InProcessWorld world({{2}, std::chrono::seconds(20)}, [&](ArenaLayout& arena) {
+        slices = CollectivesTensorGroup::add_slices(arena);
+        bucket = arena.add_bucket("reduced", kNumel);
+    });
+    double summed = 0, gathered = 0, exchanged = 0, reduced = 0;
+    testing::run_world(world, [&](InProcessRank& self, int rank) {
+        at::set_num_threads(1);
+        CollectivesTensorGroup group(*self.collectives, slices);
+        const at::Tensor mine = term(rank, kNumel, at::kFloat);
+        const std::vector<at::Tensor> parts = mine.chunk(2);
+        const auto use = [](auto&&) {};
+        const double sum = seconds_of(self, [&] { use(group.sum(mine, 0)); });
+        const double gather = seconds_of(self, [&] { use(group.gather(mine, 0)); });
+        const double exchange = seconds_of(self, [&] { use(group.exchange(parts, 0)); });
+        Generation generation = 0;
+        at::Tensor result = at::empty({kNumel});
+        // What autograd would have to do: in, reduce, out.
+        const double reduce = seconds_of(self, [&] {
+            self.collectives->await_free(bucket, ++generation);
+            std::copy_n(mine.const_data_ptr<float>(), kNumel,
+                        self.collectives->bucket(bucket).data());
+            self.collectives->post(bucket, generation);
+            self.collectives->reduce(bucket, generation, 1.0F);
+            self.collectives->await_reduced(bucket, generation)
+                .copy_to({result.data_ptr<float>(), static_cast<size_t>(kNumel)});
+            self.collectives->release(bucket, generation);
+        });
+        if (rank > 0) return;
+        summed = sum, gathered = gather, exchanged = exchange, reduced = reduce;
+    });
+    const auto rate = [](double seconds) {
+        return static_cast<double>(kNumel * 4) / seconds / 1e9;
+    };
+    WARN("GB/s of 4 MiB between two ranks: sum " << rate(summed) << ", gather " << rate(gathered)
+                                                 << ", exchange " << rate(exchanged)
+                                                 << "; reduced bucket " << rate(reduced));
+    CHECK(summed < 1.5 * reduced);
+}
+
+TEST_CASE("sums are those of the ranks in order, bit for bit, of any dtype and length") {
+    for (const std::vector<int>& sizes : kShapes) {
+        const auto thrown = run_groups(sizes, [&](CollectivesTensorGroup& group) {
+            int64_t site = 0;
+            for (const at::ScalarType dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kLong})
+                for (const int64_t numel : {0, 1, 112, 224, 225, 1000}) {
+                    const at::Tensor mine = term(group.rank(), numel, dtype);
+                    const at::Tensor sum = group.sum(mine, site++);
+                    const bool floats = dtype == at::kFloat || dtype == at::kBFloat16;
+                    const bool by_host = sizes.size() > 1 && floats && numel * 4 >= 1024;
+                    if (!sum.equal(sum_by_hand(sizes, numel, dtype, by_host)))
+                        fail(ExitCode::kDiverged, "{} elements of {}", numel, at::toString(dtype));
+                    if (!mine.equal(term(group.rank(), numel, dtype)))
+                        fail(ExitCode::kDiverged, "what was given has changed");
+                }
+        });
+        for (const auto& error : thrown) CHECK(!error);
+    }
+}
+
+TEST_CASE("maxima, gathered tensors of different shapes, and exchanged parts arrive") {
+    for (const std::vector<int>& sizes : kShapes) {
+        const auto thrown = run_groups(sizes, [&](CollectivesTensorGroup& group) {
+            const int64_t rows = 3;
+            at::Tensor most = term(0, 500, at::kFloat);
+            for (int rank = 1; rank < group.size(); ++rank)
+                most = at::maximum(most, term(rank, 500, at::kFloat));
+            bool fits = group.max(term(group.rank(), 500, at::kFloat), 0).equal(most);
+            const auto given = [&](int rank) {
+                return term(rank, rows * 100 * rank, at::kFloat).view({rows, 100 * rank});
+            };
+            const std::vector<at::Tensor> all = group.gather(given(group.rank()), 1);
+            fits = fits && std::ssize(all) == group.size();
+            for (int rank = 0; rank < group.size(); ++rank)
+                fits = fits && all[static_cast<size_t>(rank)].equal(given(rank));
+            const auto part = [&](int from, int to) {
+                return term(10 * from + to, 400, at::kFloat).view({20, 20});
+            };
+            std::vector<at::Tensor> parts;
+            for (int to = 0; to < group.size(); ++to) parts.push_back(part(group.rank(), to));
+            const std::vector<at::Tensor> mine = group.exchange(parts, 2);
+            for (int from = 0; from < group.size(); ++from)
+                fits = fits && mine[static_cast<size_t>(from)].equal(part(from, group.rank()));
+            if (!fits) fail(ExitCode::kDiverged, "something else arrived");
+        });
+        for (const auto& error : thrown) CHECK(!error);
+    }
+}
+
+TEST_CASE("ranks at different collectives end with the reason") {
+    for (const std::vector<int>& sizes : {std::vector<int>{3}, {2, 1}}) {
+        const auto thrown = run_groups(sizes, [](CollectivesTensorGroup& group) {
+            static_cast<void>(group.sum(at::ones({2}), group.rank() / 2));
+        });
+        for (const auto& error : thrown) REQUIRE(error);
+        CHECK(thrown[2]->code() == ExitCode::kDiverged);
+        CHECK_THAT(thrown[2]->what(), Catch::Contains("their graphs differ"));
+    }
+}
+
+}  // namespace dslaunch

@@ -1,0 +1,334 @@
+// Tensor groups that train as one rank does: every ZeRO stage, beside data parallelism, through
+// the real trainer and the shared memory of a host.
+#include <cmath>
+#include <thread>
+
+#include "graph/tensor/tensor_operators.h"
+#include "graph/tensor/tensor_rank.h"
+#include "graph/tensor/tensor_rewrite.h"
+#include "runtime/tensor_collectives.h"
+#include "support/catch.h"
+#include "training_world.h"
+
+namespace dslaunch {
+namespace {
+
+using testing::RankOutcome;
+using testing::TrainedModel;
+using testing::TrainingCase;
+using testing::TrainingSetup;
+
+constexpr int64_t kWidth = 12, kHeadWidth = 3, kVocabulary = 13, kTokens = 8;
+
+// A decoder layer with four heads of queries and one of keys, which two ranks must both compute, a
+// table of 13 rows that is tied to the classes, dropout of split and of whole values.
+const char* const kDecoder =
+    "def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:\n"
+    "    x = torch.embedding(self.wte, tokens) + self.wpe\n"
+    "    B, T, C = x.size()\n"
+    "    h = torch.layer_norm(x, [12], self.norm1, self.shift1, 1e-5)\n"
+    "    q = torch.linear(h, self.wq, self.bq).view([B, T, 4, 3]).transpose(1, 2)\n"
+    "    k = torch.linear(h, self.wk).view([B, T, 1, 3]).transpose(1, 2)\n"
+    "    v = torch.linear(h, self.wv).view([B, T, 1, 3]).transpose(1, 2)\n"
+    "    a = torch.scaled_dot_product_attention(q, k, v, None, 0.0, True, scale=None, "
+    "enable_gqa=True)\n"
+    "    a = a.transpose(1, 2).reshape([B, T, C])\n"
+    "    x = x + torch.dropout(torch.linear(a, self.wo, self.bo), 0.2, True)\n"
+    "    h = torch.layer_norm(x, [12], self.norm2, None, 1e-5)\n"
+    "    h = torch.dropout(torch.gelu(torch.linear(h, self.fc, self.fb)), 0.2, True)\n"
+    "    x = x + torch.linear(h, self.out)\n"
+    "    logits = torch.linear(x, self.wte)\n"
+    "    return torch.cross_entropy_loss(logits.flatten(0, 1), targets.flatten(), None, 1, -100, "
+    "0.0)\n";
+
+TrainedModel decoder() {
+    using testing::wave;
+    const test::NamedTensors parameters = {{"wte", wave({kVocabulary, kWidth}, 0.1) * 0.5},
+                                           {"wpe", wave({kTokens, kWidth}, 0.2) * 0.5},
+                                           {"norm1", wave({kWidth}, 0.3) * 0.3 + 1},
+                                           {"shift1", wave({kWidth}, 0.4) * 0.1},
+                                           {"wq", wave({kWidth, kWidth}, 0.5) * 0.5},
+                                           {"bq", wave({kWidth}, 0.6) * 0.1},
+                                           {"wk", wave({kHeadWidth, kWidth}, 0.7) * 0.5},
+                                           {"wv", wave({kHeadWidth, kWidth}, 0.8) * 0.5},
+                                           {"wo", wave({kWidth, kWidth}, 0.9) * 0.5},
+                                           {"bo", wave({kWidth}, 1.0) * 0.1},
+                                           {"norm2", wave({kWidth}, 1.1) * 0.3 + 1},
+                                           {"fc", wave({4 * kWidth, kWidth}, 1.2) * 0.4},
+                                           {"fb", wave({4 * kWidth}, 1.3) * 0.1},
+                                           {"out", wave({kWidth, 4 * kWidth}, 1.4) * 0.4}};
+    return {test::script_model(kDecoder, parameters),
+            {},
+            [](const SegmentedModel&, int64_t micro_batch) -> std::vector<c10::IValue> {
+                const at::Tensor counts = at::arange(2 * kTokens, at::kLong) + 11 * micro_batch;
+                at::Tensor targets = (counts * 5 + 1).remainder(kVocabulary).view({2, kTokens});
+                targets[1][2] = -100;
+                return {(counts * 7).remainder(kVocabulary).view({2, kTokens}), targets};
+            }};
+}
+
+struct TensorJob {
+    TrainingCase job;  // node_sizes: of the ranks that hold the same shares
+    int ranks = 2;     // that share each layer
+    std::vector<int> tensor_hosts = {2};
+    bool tell_zero = true;  // of the group
+    bool share_positions = false;
+    bool sequence = false;  // ranks share positions alone
+};
+
+TrainingCase decoder_job() {
+    TrainingCase job;
+    job.make_model = decoder;
+    job.optimizer.kind = OptimizerKind::kSgd;
+    job.optimizer.lr = 0.05;
+    job.clipping = 0.5;
+    job.accumulation = 2;
+    job.bucket_numel_max = 300;
+    job.steps = 3;
+    job.segments = 4;
+    return job;
+}
+
+// The part of a job that is one tensor rank's.
+struct ShareSetup {
+    TrainingSetup setup;
+    TensorModel tensor;
+
+    ShareSetup(const TensorJob& split, int index)
+        : setup(split.job), tensor(rewritten(setup, split)) {
+        const TrainingCase& job = split.job;
+        setup.segmented = SegmentedModel::of_graph(setup.model(), tensor.lowered, job.segments);
+        narrow_to_shares(setup.model(), tensor.plan, {index, split.ranks});
+        LoneTensorGroup alone({index, split.ranks});
+        const TensorGroupScope scope(&alone);
+        setup.info = measure(setup.segmented, setup.batch(0));
+        setup.layout =
+            make_flat_layout(setup.info, {job.bucket_numel_max, job.bucket_numel_min, true,
+                                          job.persistent_numel_max, job.block_numel});
+        setup.partition = make_partition(setup.layout, setup.info, job.shard, job.world_size());
+    }
+
+  private:
+    static TensorModel rewritten(TrainingSetup& setup, const TensorJob& split) {
+        const at::NoGradGuard no_grad;
+        GraphInputs inputs;
+        inputs.arguments = setup.segmented.first_inputs(setup.batch(0));
+        for (const ModelParameter& parameter : setup.model().parameters())
+            inputs.parameters.push_back(parameter.tensor.detach());
+        if (split.sequence)
+            return make_sequence_parallel(setup.model(), setup.segmented.lowered(), inputs,
+                                          split.ranks);
+        TensorRules rules;
+        rules.size = split.ranks;
+        rules.share_positions = split.share_positions;
+        return make_tensor_parallel(setup.model(), setup.segmented.lowered(), inputs, rules);
+    }
+};
+
+// All ranks as threads: those with the same shares are a world, those that share a layer a group.
+class TensorWorld {
+  public:
+    explicit TensorWorld(const TensorJob& split) : split_(split) {
+        const TrainingCase& job = split.job;
+        all_.emplace(InProcessOptions{{split.ranks * job.world_size()}, kLimit},
+                     [](ArenaLayout&) {});
+        for (int index = 0; index < split.ranks; ++index) {
+            slices_.emplace_back();
+            const ShareSetup share(split, index);
+            shares_.push_back(std::make_unique<InProcessWorld>(
+                InProcessOptions{job.node_sizes, kLimit}, [&](ArenaLayout& arena) {
+                    std::vector<ZeroSlices>& of_nodes = slices_.back();
+                    const Topology topology{job.node_sizes, static_cast<int>(of_nodes.size()), 0};
+                    const testing::Planned planned(job, share.setup, topology);
+                    of_nodes.push_back(ZeroState::add_slices(planned.place(share.setup),
+                                                             job.precision.compute, arena));
+                }));
+        }
+        for (int rank = 0; rank < job.world_size(); ++rank)
+            groups_.push_back(std::make_unique<InProcessWorld>(
+                InProcessOptions{split.tensor_hosts, kLimit}, [&](ArenaLayout& arena) {
+                    // Far below the real chunk, so that tensors take several.
+                    group_slices_ = CollectivesTensorGroup::add_slices(arena, Bytes{1024});
+                }));
+    }
+
+    // Outcomes by tensor rank, of the first of those with the same shares.
+    std::vector<RankOutcome> train() {
+        const int copies = split_.job.world_size();
+        std::vector<RankOutcome> outcomes(static_cast<size_t>(copies * split_.ranks));
+        std::vector<std::string> errors(outcomes.size());
+        {
+            std::vector<std::jthread> threads;
+            for (int i = 0; i < std::ssize(outcomes); ++i)
+                threads.emplace_back([&, i] {
+                    try {
+                        outcomes[static_cast<size_t>(i)] = train_rank(i / copies, i % copies);
+                    } catch (const std::exception& error) {
+                        errors[static_cast<size_t>(i)] = error.what();
+                    }
+                });
+        }
+        for (const std::string& error : errors)
+            if (!error.empty()) throw std::runtime_error(error);
+        for (int index = 1; index < split_.ranks; ++index)
+            outcomes[static_cast<size_t>(index)] = outcomes[static_cast<size_t>(index * copies)];
+        outcomes.resize(static_cast<size_t>(split_.ranks));
+        return outcomes;
+    }
+
+  private:
+    static constexpr auto kLimit = std::chrono::seconds(20);
+
+    RankOutcome train_rank(int index, int rank) {
+        const TrainingCase& job = split_.job;
+        ShareSetup own(split_, index);
+        InProcessRank world = all_->enter(index * job.world_size() + rank);
+        InProcessRank self = shares_[static_cast<size_t>(index)]->enter(rank);
+        InProcessRank beside = groups_[static_cast<size_t>(rank)]->enter(index);
+        CollectivesTensorGroup group(*beside.collectives, group_slices_);
+        const TensorRank tensor{&group, &own.tensor.plan};
+        const Topology& topology = self.collectives->topology();
+        const testing::Planned planned(job, own.setup, topology);
+        RankOutcome outcome;
+        try {
+            ZeroState state(
+                own.setup.model(), planned.place(own.setup),
+                slices_[static_cast<size_t>(index)][static_cast<size_t>(topology.node_rank)],
+                *self.arena, *self.group, *self.collectives,
+                {job.optimizer,
+                 job.clipping,
+                 job.precision.compute,
+                 job.precision.skip_nonfinite_steps,
+                 1,
+                 nullptr,
+                 {},
+                 split_.tell_zero ? &tensor : nullptr});
+            const TensorGroupScope scope(&group);
+            testing::TrainPlace place{&topology, {}, 0};
+            outcome = testing::train_with(job, own.setup, planned.plan, state, *world.collectives,
+                                          {}, nullptr, {}, &place);
+            testing::bring_into_model(state, own.setup.model());
+            testing::collect_tensors(own.setup, state.slice_steps(), outcome);
+            world.collectives->barrier();
+        } catch (const std::exception& error) {
+            for (InProcessRank* part : {&world, &self, &beside})
+                part->collectives->poison(error.what());
+            throw;
+        }
+        return outcome;
+    }
+
+    TensorJob split_;
+    std::optional<InProcessWorld> all_;
+    std::vector<std::unique_ptr<InProcessWorld>> shares_;
+    std::vector<std::vector<ZeroSlices>> slices_;  // by tensor rank and host
+    std::vector<std::unique_ptr<InProcessWorld>> groups_;
+    CollectivesTensorGroup::Slices group_slices_{};
+};
+
+// The largest difference of a weight, of shares put together.
+double weight_difference(const TensorJob& split, const RankOutcome& one,
+                         const std::vector<RankOutcome>& shares) {
+    const ShareSetup setup(split, 0);
+    double largest = 0;
+    for (const TensorParameter& parameter : setup.tensor.plan.parameters) {
+        std::vector<at::Tensor> parts;
+        for (const RankOutcome& share : shares)
+            parts.push_back(share.parameters.at(parameter.name));
+        const bool whole = parameter.rule == TensorRule::kReplicated;
+        INFO(parameter.name);
+        if (whole)  // the same bits on all ranks
+            for (const at::Tensor& part : parts) CHECK(part.equal(parts[0]));
+        const at::Tensor together = whole ? parts[0] : whole_of(parts, parameter.shard);
+        const at::Tensor& expected = one.parameters.at(parameter.name);
+        REQUIRE(together.sizes() == expected.sizes());
+        largest = std::max(largest, (together - expected).abs().max().item<double>());
+    }
+    return largest;
+}
+
+// A gradient's element is a sum of no more than kSummands products on its way; in fp32 and in
+// another order each step's is off by kSummands 2^-24 of the largest, which the norm bounds; what
+// the weights are off by then changes later gradients by less than as much again, three steps long.
+constexpr double kSummands = 500;
+const double kRounding = kSummands * std::ldexp(1.0, -24);
+
+double weight_bound(const TrainingCase& job) {
+    return 4 * static_cast<double>(job.steps) * job.optimizer.lr * job.clipping * kRounding;
+}
+
+void check_as_one(const TensorJob& split) {
+    INFO(split.ranks << (split.sequence          ? " sequence"
+                         : split.share_positions ? " position sharing"
+                                                 : " tensor")
+                     << " ranks on " << split.tensor_hosts.size() << " hosts, ZeRO "
+                     << split.job.stage << ", " << split.job.world_size() << " copies on "
+                     << split.job.node_sizes.size() << " hosts, recompute "
+                     << split.job.recompute_groups);
+    const RankOutcome one = testing::train_world(split.job).front();
+    const std::vector<RankOutcome> shares = TensorWorld(split).train();
+    for (const RankOutcome& share : shares) {
+        CHECK(share.norm == shares[0].norm);
+        CHECK(std::abs(*share.norm - *one.norm) < kRounding * *one.norm);
+    }
+    const std::vector<double> losses = shares[0].losses(), expected = one.losses();
+    REQUIRE(losses.size() == expected.size());
+    for (size_t step = 0; step < losses.size(); ++step)
+        CHECK(std::abs(losses[step] - expected[step]) < kRounding * expected[step]);
+    CHECK(weight_difference(split, one, shares) < weight_bound(split.job));
+}
+
+}  // namespace
+
+TEST_CASE("ranks that share every layer train as one rank does") {
+    for (int stage = 0; stage <= 3; ++stage)
+        for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {1, 1}}) {
+            TensorJob split{decoder_job()};
+            split.job.node_sizes = sizes;
+            split.job.stage = stage;
+            check_as_one(split);
+        }
+}
+
+TEST_CASE("tensor ranks are four, recompute, reduce each micro step, or lie on two hosts") {
+    TensorJob split{decoder_job()};
+    split.ranks = 4;
+    split.tensor_hosts = {4};
+    split.job.stage = 1;
+    check_as_one(split);
+    split.tensor_hosts = {2, 2};
+    check_as_one(split);
+    split = {decoder_job()};
+    split.job.recompute_groups = 2;
+    split.job.micro_step = true;
+    split.job.stage = 3;
+    split.job.node_sizes = {2};
+    check_as_one(split);
+}
+
+TEST_CASE("ranks that share positions, between layers or everywhere, train as one rank does") {
+    for (const bool sequence : {false, true})
+        for (const int ranks : {2, 4})
+            for (int stage = 0; stage <= 3; stage += 3) {
+                TensorJob split{decoder_job()};
+                split.ranks = ranks;
+                split.tensor_hosts = {ranks};
+                split.share_positions = !sequence;
+                split.sequence = sequence;
+                split.job.stage = stage;
+                split.job.node_sizes = {2};
+                check_as_one(split);
+            }
+}
+
+TEST_CASE("gradients of what every tensor rank computes for its share alone must be summed") {
+    TensorJob split{decoder_job()};
+    split.tell_zero = false;
+    const RankOutcome one = testing::train_world(split.job).front();
+    const std::vector<RankOutcome> shares = TensorWorld(split).train();
+    CHECK(std::abs(*shares[0].norm - *one.norm) > 100 * kRounding * *one.norm);
+    // The keys' weights have parted.
+    CHECK(!shares[0].parameters.at("wk").equal(shares[1].parameters.at("wk")));
+}
+
+}  // namespace dslaunch

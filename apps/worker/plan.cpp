@@ -190,6 +190,30 @@ void print_json(const JobSetup& setup, const PlanArguments& arguments) {
     fmt::print("{}\n", json.text());
 }
 
+void add_job_options(CLI::App& app, PlanArguments& arguments) {
+    app.add_option("model", arguments.job.model_path, "TorchScript archive")->required();
+    app.add_option("--world-size", arguments.world_size, "ranks of the job")
+        ->check(CLI::Range(1, 65536));
+    app.add_option("--ranks-per-node", arguments.ranks_per_node,
+                   "ranks on each host (default: all on one)")
+        ->check(CLI::Range(1, 65536));
+    app.add_option("--config,--deepspeed_config", arguments.job.config_path, "ds_config.json");
+    app.add_option("--set", arguments.job.overrides, "override one key: a.b=c")
+        ->allow_extra_args(false);
+    app.add_option("--data", arguments.data, "training data, where the config names none");
+    app.add_option("--context", arguments.context,
+                   "tokens per sample; without data, tokens of this length are assumed")
+        ->check(at_least(1));
+    app.add_option("--segments", arguments.job.segments,
+                   "pieces to cut the model into, 0: by whole layers");
+    app.add_option("--compare", arguments.compare,
+                   "instead of the plan, shard: bytes and balance of each way of sharding; cache: "
+                   "what offload moves under other rules and numbers of slots")
+        ->check(CLI::IsMember({"shard", "cache"}));
+    app.add_flag("--forecast", arguments.forecast,
+                 "measure segments and updates here, and say what a step takes");
+}
+
 void add_tensor_options(CLI::App& app, PlanArguments& arguments) {
     app.add_option("--tensor", arguments.tensor.rules.size,
                    "instead of the plan, how so many ranks would share each layer")
@@ -314,27 +338,7 @@ int plan_main(int argc, char** argv) {
         "Prints a training step of rank 0 (with --json: of every rank): segments, instructions, "
         "waits, bytes moved and sent, memory by kind and tier.",
         "plan");
-    app.add_option("model", arguments.job.model_path, "TorchScript archive")->required();
-    app.add_option("--world-size", arguments.world_size, "ranks of the job")
-        ->check(CLI::Range(1, 65536));
-    app.add_option("--ranks-per-node", arguments.ranks_per_node,
-                   "ranks on each host (default: all on one)")
-        ->check(CLI::Range(1, 65536));
-    app.add_option("--config,--deepspeed_config", arguments.job.config_path, "ds_config.json");
-    app.add_option("--set", arguments.job.overrides, "override one key: a.b=c")
-        ->allow_extra_args(false);
-    app.add_option("--data", arguments.data, "training data, where the config names none");
-    app.add_option("--context", arguments.context,
-                   "tokens per sample; without data, tokens of this length are assumed")
-        ->check(at_least(1));
-    app.add_option("--segments", arguments.job.segments,
-                   "pieces to cut the model into, 0: by whole layers");
-    app.add_option("--compare", arguments.compare,
-                   "instead of the plan, shard: bytes and balance of each way of sharding; cache: "
-                   "what offload moves under other rules and numbers of slots")
-        ->check(CLI::IsMember({"shard", "cache"}));
-    app.add_flag("--forecast", arguments.forecast,
-                 "measure segments and updates here, and say what a step takes");
+    add_job_options(app, arguments);
     add_tensor_options(app, arguments);
     app.add_flag("--json", arguments.json, "for machines");
     add_mesh_options(app, arguments);
@@ -343,6 +347,7 @@ int plan_main(int argc, char** argv) {
         arguments.tensor.rules.patterns.push_back(parse_tensor_rule_option(rule));
     MeshArguments& mesh = arguments.mesh;
     mesh.tensor = arguments.tensor.rules;
+    mesh.tensor_given = app.count("--tensor") > 0;
     mesh.sequence = std::max(1, arguments.sequence);
     check_mesh_options(app, mesh);
     if (mesh.wish.stages > 0 || mesh.search)

@@ -36,7 +36,7 @@ TensorCosts tensor_costs(const TensorPlan& plan) {
 // Tensor sizes that the model allows and that fit on a host; fills in what they cost.
 std::vector<int> tensor_sizes(const JobSetup& setup, const MeshArguments& arguments,
                               MeshRequest& request) {
-    if (arguments.tensor.size > 1) return {arguments.tensor.size};
+    if (arguments.tensor_given) return {arguments.tensor.size};
     std::vector<int> sizes{1};
     const int most = *std::max_element(request.node_sizes.begin(), request.node_sizes.end());
     for (int size = 2; size <= std::min(most, kTensorSizeMax); size *= 2) {

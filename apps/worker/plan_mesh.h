@@ -16,9 +16,10 @@ namespace dslaunch {
 struct MeshArguments {
     // Stages 0: no pipeline, or with SEARCH all; micro_batches 0: as the config says.
     PipelineWish wish = {.stages = 0, .micro_batches = 0};
-    std::string schedule;     // by name; empty: all of them
-    std::string svg_path;     // empty: no picture
-    TensorRules tensor = {};  // size 1: none
+    std::string schedule;       // by name; empty: all of them
+    std::string svg_path;       // empty: no picture
+    bool tensor_given = false;  // a search looks at no other size
+    TensorRules tensor = {};    // size 1: none
     int sequence = 1;
     bool search = false;
     int ranks_per_node = 0;       // 0: all on one host

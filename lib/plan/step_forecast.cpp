@@ -41,6 +41,7 @@ class InstructionTimes {
             case Op::kNorm:
                 return at_rate(read_bytes(instruction), rates_.sum_bytes_per_s);
             case Op::kReduce:
+            case Op::kTie:
             case Op::kGather:
                 return at_rate(2 * instruction.bytes.value, rates_.sum_bytes_per_s) +
                        at_rate(instruction.sent.value, rates_.link_bytes_per_s);

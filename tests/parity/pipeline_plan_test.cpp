@@ -1,5 +1,7 @@
 // `dslaunch plan --stages` on a real model: what it prints hangs together, and what it is asked for
 // wrongly it refuses.
+#include <fstream>
+
 #include "base/error.h"
 #include "fixture_runs.h"
 
@@ -175,6 +177,25 @@ TEST_CASE("a search ranks the meshes that fit, and says what to put into the con
     CHECK(config.at("zero_optimization").at("stage") == best.at("zero_stage"));
 }
 
+TEST_CASE("a run takes the config that a search proposes") {
+    const TemporaryFolder folder;
+    const Json found = plan_json(
+        folder, {"--search", "--tensor", "1", "--stages", "2", "--world-size", "4", "--schedule",
+                 "1f1b", "--micro-batches", "8", "--flops-rate", "1e9", "--host-memory", "4"});
+    Json config = found.at("config");
+    CHECK(config.at("dslaunch").at("pipeline") == Json{{"stages", 2}, {"schedule", "1f1b"}});
+    const std::string path = folder.path() + "/ds_config.json";
+    std::ofstream(path) << config.dump();
+    // The plan of a run, with the pipeline that the config asks for.
+    JobProcess process(folder,
+                       {kLauncher, "plan", archive_of("gpt"), "--context", "16", "--segments", "8",
+                        "--config", path, "--world-size", "4", "--json"});
+    const int code = process.wait(60'000);
+    INFO(process.err());
+    REQUIRE(code == 0);
+    CHECK(Json::parse(process.out()).at("ranks").size() == 4);
+}
+
 TEST_CASE("pipelines that cannot be had are refused by what is in the way") {
     const TemporaryFolder folder;
     const auto refusal = [&](const std::vector<std::string>& options, int code,
@@ -197,7 +218,7 @@ TEST_CASE("pipelines that cannot be had are refused by what is in the way") {
     refusal({"--stages", "2", "--schedule", "1f1b", "--flops-rate", "1e9", "--cuts", "9"}, config,
             "a part cannot begin at segment 9");
     refusal({"--stages", "2", "--set", "dslaunch.device=cuda"}, config, "--flops-rate");
-    refusal({"--sequence", "2"}, usage, "--stages or --search");
+    refusal({"--sequence", "2", "--tensor", "2"}, usage, "--stages or --search");
     refusal({"--search", "--svg", "x.svg"}, usage, "--svg needs");
     refusal({"--search", "--world-size", "2", "--flops-rate", "1e9", "--host-memory", "0.001"},
             config, "of 2 ranks fits in 1.0 MiB of a host: the one that needs least, pipeline");

@@ -114,21 +114,20 @@ JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options
 
 std::vector<InstructionSpan> forecast_step(const StepPlan& plan, const JobSetup& setup,
                                            const Topology& place, const JobRates& rates) {
-    std::vector<JobSetup> others;
-    if (setup.place.is_pipeline())
-        for (const int rank : setup.place.pipeline)
-            others.push_back(seen_from(setup, Topology::of_rank(place.node_sizes, rank)));
-    const std::span<const SegmentTimes> times(rates.segments);
-    std::vector<TimedPlan> stages;
-    for (size_t stage = 0; stage < setup.stages.size(); ++stage) {
-        const bool own = static_cast<int>(stage) == setup.place.stage;
-        const SegmentRange range = setup.stages[stage];
-        const auto count = static_cast<size_t>(range.end - range.begin);
-        stages.push_back(
-            time_plan(own ? plan : others[stage].plan, own ? setup.info : others[stage].info,
-                      times.subspan(static_cast<size_t>(range.begin), count), rates.machine));
+    std::vector<JobSetup> stages;
+    for (const int rank : setup.place.pipeline)
+        stages.push_back(seen_from(setup, Topology::of_rank(place.node_sizes, rank)));
+    const auto own = static_cast<size_t>(setup.place.stage);
+    std::vector<TimedPlan> timed;
+    for (size_t s = 0; s < stages.size(); ++s) {
+        const SegmentRange& range = setup.stages[s];
+        const std::span times = std::span(rates.segments)
+                                    .subspan(static_cast<size_t>(range.begin),
+                                             static_cast<size_t>(range.end - range.begin));
+        timed.push_back(
+            time_plan(s == own ? plan : stages[s].plan, stages[s].info, times, rates.machine));
     }
-    return run_timed_plans(stages)[static_cast<size_t>(setup.place.stage)];
+    return run_timed_plans(timed)[own];
 }
 
 }  // namespace dslaunch

@@ -33,8 +33,8 @@ void set_rank_threads(int ranks);
 // they take from each other. REQUIRES: not for a GPU.
 [[nodiscard]] JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options);
 
-// The plan's spans as RATES would have them; in a pipeline the other stages run beside it. PLAN: of
-// SETUP's job, for the rank at PLACE.
+// The plan's spans as RATES would have them on all stages. PLAN: of the rank of SETUP, which is at
+// PLACE.
 [[nodiscard]] std::vector<InstructionSpan> forecast_step(const StepPlan& plan,
                                                          const JobSetup& setup,
                                                          const Topology& place,

@@ -142,7 +142,9 @@ std::pair<std::string, TensorRule> parse_tensor_rule_option(const std::string& t
 }
 
 TensorPlan find_tensor_plan(const JobSetup& setup, const TensorRules& rules) {
-    return split_for_run(setup, first_batch(setup), rules).plan;
+    TensorRequest request;
+    request.rules = rules;
+    return split_for_run(setup, first_batch(setup), request).plan;
 }
 
 std::string tensor_report(const JobSetup& setup, const TensorRequest& request) {

@@ -148,7 +148,7 @@ class TrainRole {
                  std::ssize(ShardOptimizer::state_names(setup_.config().optimizer))});
         if (first()) describe_run(setup_, environment_, reporter_);
         // By all ranks, for each feels the others of its host as it will while training.
-        if (setup_.config().trace_step > 0 && !setup_.on_gpu && !setup_.place.is_pipeline())
+        if (setup_.config().trace_step > 0 && !setup_.on_gpu)
             rates_ = measure_job_rates(setup_, {arguments_.threads, 0});
         ArenaLayout arena(own_ranks().local_world_size());
         ZeroSlices slices;

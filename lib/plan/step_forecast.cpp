@@ -41,7 +41,6 @@ class InstructionTimes {
             case Op::kNorm:
                 return at_rate(read_bytes(instruction), rates_.sum_bytes_per_s);
             case Op::kReduce:
-            case Op::kTie:
             case Op::kGather:
                 return at_rate(2 * instruction.bytes.value, rates_.sum_bytes_per_s) +
                        at_rate(instruction.sent.value, rates_.link_bytes_per_s);
@@ -51,6 +50,9 @@ class InstructionTimes {
                 return at_rate(instruction.bytes.value, rates_.disk.write_bytes_per_s);
             case Op::kSend:
                 return at_rate(instruction.bytes.value, rates_.link_bytes_per_s);
+            case Op::kTie:
+                return at_rate(2 * instruction.bytes.value, rates_.sum_bytes_per_s) +
+                       at_rate(instruction.bytes.value, rates_.link_bytes_per_s);
             case Op::kLoad:
             case Op::kAwait:
             case Op::kRelease:

@@ -1,11 +1,15 @@
 #include "worker/job_forecast.h"
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <limits>
 #include <numeric>
+#include <thread>
 
 #include "graph/segment_times.h"
 #include "worker/process_memory.h"
@@ -16,7 +20,7 @@ namespace dslaunch {
 namespace {
 
 constexpr int kRounds = 5;
-constexpr int64_t kUpdateNumelMax = 16 << 20;  // no cache holds its arrays
+constexpr int64_t kUpdateNumelMax = 4 << 20;  // 16 MiB an array: no cache holds all of them
 
 template <typename Action>
 double shortest_s(Action&& action) {
@@ -89,17 +93,25 @@ std::vector<c10::IValue> trial_batch(const JobSetup& setup) {
     return setup.data->train.batch(samples);
 }
 
+void set_rank_threads(int ranks) {
+    if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
+    const auto processors = static_cast<int>(std::thread::hardware_concurrency());
+    at::set_num_threads(std::max(1, processors / ranks));
+}
+
 JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options) {
     JobRates rates;
-    keep_freed_memory();
-    rates.segments = measure_times(*setup.segmented, trial_batch(setup), kRounds);
+    // The arrays of these go back to the system, so that the run need not hold them besides.
     rates.machine.update_numel_per_s = measure_updates(setup, options.threads);
     rates.machine.sum_bytes_per_s = measure_sums(setup);
+    keep_freed_memory();
+    rates.segments = measure_times(*setup.segmented, trial_batch(setup), kRounds);
     rates.machine.host_bytes_per_s = rates.machine.sum_bytes_per_s / 3;
     rates.machine.link_bytes_per_s = options.link_bytes_per_s;
     if (setup.config().offload.nvme_paths.size() > 0)
         rates.machine.disk = stored_rates(setup.config().offload);
     return_freed_memory();
+    ::malloc_trim(0);
     return rates;
 }
 

@@ -23,6 +23,10 @@ struct JobRatesOptions {
 // where the plan has no data.
 [[nodiscard]] std::vector<c10::IValue> trial_batch(const JobSetup& setup);
 
+// LibTorch's threads for trial passes, as RANKS of a host divide this machine's processors, unless
+// OMP_NUM_THREADS says how many.
+void set_rank_threads(int ranks);
+
 // Of a rank of SETUP's job: times of segments, the optimizer's step over what a rank owns, sums;
 // the disks as io-bench has stored them. Takes some steps' time; freed memory is kept meanwhile, as
 // it is while training (worker/process_memory.h). Ranks of one host that call it together see what

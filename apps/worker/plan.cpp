@@ -1,5 +1,6 @@
 // dsworker plan MODEL.pt: what a training step would do and hold, for any number of ranks, without
 // starting anything.
+#include <ATen/Parallel.h>
 #include <fmt/core.h>
 
 #include <utility>
@@ -7,8 +8,10 @@
 #include "base/error.h"
 #include "graph/compute_context.h"
 #include "plan/plan_text.h"
+#include "plan/step_times.h"
 #include "runtime/rank_device.h"
 #include "worker/host_admission.h"
+#include "worker/job_forecast.h"
 #include "worker/job_setup.h"
 #include "worker/job_stages.h"
 #include "worker/plan_cache.h"
@@ -28,10 +31,11 @@ struct PlanArguments {
     std::string data;
     int64_t context = 0;
     std::string compare;  // "shard", "cache"
+    bool forecast = false;
     TensorRequest tensor;
     int sequence = 0;                       // ranks that share positions; 0: not asked for
     std::vector<std::string> tensor_rules;  // PATTERN=RULE
-    PipelineArguments pipeline;
+    MeshArguments mesh;
     bool json = false;
 };
 
@@ -113,6 +117,44 @@ void admission_json(const JobSetup& setup, const PlanArguments& arguments, JsonW
     json.field("advice", host.advice).end_object();
 }
 
+// A step of rank 0 as it would run here.
+struct Forecast {
+    double step_s = 0;
+    StepTimes lanes;
+};
+
+Forecast forecast_here(const JobSetup& setup, const Topology& place) {
+    if (setup.on_gpu)
+        fail(ExitCode::kConfig,
+             "--forecast measures segments on this machine's processors, and "
+             "the plan is for a GPU");
+    set_rank_threads(place.local_world_size());
+    const JobRates rates = measure_job_rates(setup, {at::get_num_threads(), 0});
+    const std::vector<InstructionSpan> spans = forecast_step(setup.plan, setup, place, rates);
+    const double step_s = end_of({&spans, 1});
+    return {step_s, step_times(setup.plan, spans, step_s)};
+}
+
+void print_forecast(const JobSetup& setup, const Topology& place) {
+    const Forecast forecast = forecast_here(setup, place);
+    fmt::print("\na step takes {:.1f} ms here, with {} threads a rank", 1e3 * forecast.step_s,
+               at::get_num_threads());
+    for (int lane = 0; lane < kLanes; ++lane)
+        if (const double busy_s = forecast.lanes.busy(static_cast<Lane>(lane)); busy_s > 0)
+            fmt::print("; {} busy for {:.1f}", lane_name(static_cast<Lane>(lane)), 1e3 * busy_s);
+    fmt::print("\n");
+}
+
+void forecast_json(const JobSetup& setup, const Topology& place, JsonWriter& json) {
+    const Forecast forecast = forecast_here(setup, place);
+    json.key("forecast").begin_object().field("step_s", forecast.step_s);
+    json.field("threads", at::get_num_threads()).key("busy_s").begin_object();
+    for (int lane = 0; lane < kLanes; ++lane)
+        json.field(lane_name(static_cast<Lane>(lane)),
+                   forecast.lanes.busy(static_cast<Lane>(lane)));
+    json.end_object().end_object();
+}
+
 void print_json(const JobSetup& setup, const PlanArguments& arguments) {
     JsonWriter json;
     json.begin_object().field("world_size", arguments.world_size);
@@ -143,103 +185,12 @@ void print_json(const JobSetup& setup, const PlanArguments& arguments) {
     }
     json.end_array();
     admission_json(setup, arguments, json);
+    if (arguments.forecast) forecast_json(setup, place_of(arguments, 0), json);
     json.end_object();
     fmt::print("{}\n", json.text());
 }
 
-void add_tensor_options(CLI::App& app, PlanArguments& arguments) {
-    app.add_option("--tensor", arguments.tensor.rules.size,
-                   "instead of the plan, how so many ranks would share each layer")
-        ->check(CLI::Range(1, 1024));
-    app.add_option("--tensor-rule", arguments.tensor_rules,
-                   "PATTERN=RULE for parameters whose name fits, `*` for any characters; RULE is "
-                   "column, row, vocabulary or replicated; repeatable, the first that fits counts")
-        ->allow_extra_args(false)
-        ->needs("--tensor");
-    app.add_flag("--share-positions", arguments.tensor.rules.share_positions,
-                 "with --tensor: each rank computes its share of the positions between the layers "
-                 "that are split")
-        ->needs("--tensor");
-    app.add_option("--sequence", arguments.sequence,
-                   "instead of the plan, how so many ranks would share the positions of each "
-                   "sample, and exchange them for heads around attention")
-        ->check(CLI::Range(1, 1024))
-        ->excludes("--tensor");
-    app.add_flag("!--no-check", arguments.tensor.check,
-                 "with --tensor or --sequence: do not run the model, split and whole, on one batch "
-                 "in fp64");
-}
-
-void print_plan(const JobSetup& setup, const PlanArguments& arguments) {
-    const std::string& opaque = setup.segmented->lowered().opaque_node;
-    if (!opaque.empty())
-        fmt::print("{} needs the module itself: what it calls stays in one segment\n\n", opaque);
-    if (const std::string why = shard_text(setup); !why.empty())
-        fmt::print("dslaunch.shard auto: {}\n\n", why);
-    if (setup.place.is_pipeline()) fmt::print("{}\n\nits first rank:\n", stages_text(setup));
-    fmt::print("{}", plan_table(setup.plan, setup.info, setup.layout));
-    print_admission(setup, arguments);
-}
-
-void add_pipeline_options(CLI::App& app, PlanArguments& arguments) {
-    PipelineArguments& pipeline = arguments.pipeline;
-    CLI::Option* const stages =
-        app.add_option("--stages", pipeline.wish.stages,
-                       "instead of the plan, the model as a pipeline of so many stages, every "
-                       "schedule beside the others")
-            ->check(CLI::Range(1, 4096))
-            ->excludes(app.get_option("--compare"));
-    const auto add = [&](const char* name, auto& value, const char* meaning) {
-        return app.add_option(name, value, meaning)->needs(stages);
-    };
-    add("--schedule", pipeline.schedule, "this schedule alone")
-        ->check(CLI::IsMember({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"}));
-    add("--chunks", pipeline.wish.chunks, "of a stage, with interleaved (default 2)")
-        ->check(CLI::Range(1, 64));
-    add("--micro-batches", pipeline.wish.micro_batches,
-        "of a step (default: the config's accumulation steps)")
-        ->check(CLI::Range(1, 65536));
-    add("--cuts", pipeline.wish.first_segments,
-        "segments at which parts begin, 3,6,9 (default: chosen by cost)")
-        ->delimiter(',');
-    add("--svg", pipeline.svg_path, "draw the schedule, or the fastest, into this file");
-    add("--simulate", pipeline.simulated_ranks,
-        "cost copies of the pipeline on up to so many ranks")
-        ->check(CLI::Range(1, 65536));
-    add("--flops-rate", pipeline.flops_per_s,
-        "FLOP/s of a rank: segments are timed by their FLOPs (default: measured here)")
-        ->check(CLI::PositiveNumber);
-    add("--link-rate", pipeline.link_bytes_per_s,
-        "bytes/s between ranks (default: transfers take no time)")
-        ->check(CLI::PositiveNumber);
-    add("--rank-memory", pipeline.memory_gib, "GiB that a rank has (default: no limit)")
-        ->check(CLI::PositiveNumber);
-}
-
-// The job is set up for the ranks of one stage: those are data-parallel.
-void take_pipeline_ranks(PlanArguments& arguments, bool ranks_given) {
-    const int stages = arguments.pipeline.wish.stages;
-    if (!ranks_given) arguments.world_size = stages;
-    const auto check = [&](const char* option, int ranks) {
-        if (ranks % stages != 0)
-            fail(ExitCode::kUsage, "{} {}: {} stages need a multiple of {} ranks", option, ranks,
-                 stages, stages);
-    };
-    check("--world-size", arguments.world_size);
-    check("--simulate", arguments.pipeline.simulated_ranks);
-    arguments.world_size /= stages;
-    arguments.pipeline.ranks_per_node = std::exchange(arguments.ranks_per_node, 0);
-    arguments.pipeline.json = arguments.json;
-}
-
-}  // namespace
-
-int plan_main(int argc, char** argv) {
-    PlanArguments arguments;
-    CLI::App app(
-        "Prints a training step of rank 0 (with --json: of every rank): segments, instructions, "
-        "waits, bytes moved and sent, memory by kind and tier.",
-        "plan");
+void add_job_options(CLI::App& app, PlanArguments& arguments) {
     app.add_option("model", arguments.job.model_path, "TorchScript archive")->required();
     app.add_option("--world-size", arguments.world_size, "ranks of the job")
         ->check(CLI::Range(1, 65536));
@@ -259,12 +210,148 @@ int plan_main(int argc, char** argv) {
                    "instead of the plan, shard: bytes and balance of each way of sharding; cache: "
                    "what offload moves under other rules and numbers of slots")
         ->check(CLI::IsMember({"shard", "cache"}));
+    app.add_flag("--forecast", arguments.forecast,
+                 "measure segments and updates here, and say what a step takes");
+}
+
+void add_tensor_options(CLI::App& app, PlanArguments& arguments) {
+    app.add_option("--tensor", arguments.tensor.rules.size,
+                   "instead of the plan, how so many ranks would share each layer")
+        ->check(CLI::Range(1, 1024));
+    app.add_option("--tensor-rule", arguments.tensor_rules,
+                   "PATTERN=RULE for parameters whose name fits, `*` for any characters; RULE is "
+                   "column, row, vocabulary or replicated; repeatable, the first that fits counts")
+        ->allow_extra_args(false)
+        ->needs("--tensor");
+    app.add_flag("--share-positions", arguments.tensor.rules.share_positions,
+                 "with --tensor: each rank computes its share of the positions between the layers "
+                 "that are split")
+        ->needs("--tensor");
+    app.add_option("--sequence", arguments.sequence,
+                   "instead of the plan, how so many ranks would share the positions of each "
+                   "sample, and exchange them for heads around attention")
+        ->check(CLI::Range(1, 1024));
+    app.add_flag("!--no-check", arguments.tensor.check,
+                 "with --tensor or --sequence: do not run the model, split and whole, on one batch "
+                 "in fp64");
+}
+
+void print_plan(const JobSetup& setup, const PlanArguments& arguments) {
+    const std::string& opaque = setup.segmented->lowered().opaque_node;
+    if (!opaque.empty())
+        fmt::print("{} needs the module itself: what it calls stays in one segment\n\n", opaque);
+    if (const std::string why = shard_text(setup); !why.empty())
+        fmt::print("dslaunch.shard auto: {}\n\n", why);
+    if (setup.place.is_pipeline()) fmt::print("{}\n\nits first rank:\n", stages_text(setup));
+    fmt::print("{}", plan_table(setup.plan, setup.info, setup.layout));
+    print_admission(setup, arguments);
+    if (arguments.forecast) print_forecast(setup, place_of(arguments, 0));
+}
+
+void add_mesh_options(CLI::App& app, PlanArguments& arguments) {
+    MeshArguments& mesh = arguments.mesh;
+    app.add_option("--stages", mesh.wish.stages,
+                   "instead of the plan, the model as a pipeline of so many stages, every "
+                   "schedule beside the others; with --tensor and --sequence as a mesh")
+        ->check(CLI::Range(1, 4096))
+        ->excludes("--compare");
+    app.add_flag("--search", mesh.search,
+                 "instead of the plan, the meshes of the ranks that suit hosts and model best")
+        ->excludes("--compare");
+    app.add_option("--schedule", mesh.schedule, "this schedule alone")
+        ->check(CLI::IsMember({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"}));
+    app.add_option("--chunks", mesh.wish.chunks, "of a stage, with interleaved (default 2)")
+        ->check(CLI::Range(1, 64));
+    app.add_option("--micro-batches", mesh.wish.micro_batches,
+                   "of a step (default: the config's accumulation steps); with --search of the "
+                   "global batch")
+        ->check(CLI::Range(1, 65536));
+    app.add_option("--cuts", mesh.wish.first_segments,
+                   "segments at which parts begin, 3,6,9 (default: chosen by cost)")
+        ->delimiter(',');
+    app.add_option("--svg", mesh.svg_path, "draw the schedule, or the fastest, into this file");
+    app.add_option("--simulate", mesh.simulated_ranks,
+                   "cost copies of the pipeline on up to so many ranks")
+        ->check(CLI::Range(1, 65536));
+    app.add_option("--flops-rate", mesh.flops_per_s,
+                   "FLOP/s of a rank: segments are timed by their FLOPs (default: measured here)")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--link-rate", mesh.link_bytes_per_s,
+                   "bytes/s between two hosts (default: transfers between them take no time)")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--rank-memory", mesh.memory_gib, "GiB that a rank has (default: no limit)")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--host-memory", mesh.host_memory_gib,
+                   "GiB of a host, for --search (default: this machine's)")
+        ->check(CLI::PositiveNumber);
+}
+
+// Options that say nothing to a plan alone, or to another form of it.
+void check_mesh_options(const CLI::App& app, const MeshArguments& mesh) {
+    const bool meshes = mesh.wish.stages > 0 || mesh.search;
+    const auto forbid = [&](const char* option, bool has_meaning, const char* needed) {
+        if (app.count(option) > 0 && !has_meaning)
+            fail(ExitCode::kUsage, "{} needs {}", option, needed);
+    };
+    for (const char* option : {"--schedule", "--micro-batches", "--flops-rate", "--link-rate"})
+        forbid(option, meshes, "--stages or --search");
+    const bool pipelines = mesh.wish.stages > 0 && !mesh.search;
+    for (const char* option : {"--chunks", "--simulate", "--rank-memory"})
+        forbid(option, pipelines, "--stages without --search");
+    const bool alone = pipelines && mesh.tensor.size == 1 && mesh.sequence == 1;
+    for (const char* option : {"--cuts", "--svg"})
+        forbid(option, alone, "--stages without --search, --tensor and --sequence");
+    forbid("--host-memory", mesh.search, "--search");
+    forbid("--sequence", meshes || app.count("--tensor") == 0,
+           "--stages or --search beside --tensor");
+    forbid("--forecast", !meshes && app.count("--compare") + app.count("--tensor") == 0,
+           "the plan of a job, without --stages, --search, --tensor and --compare");
+}
+
+// The job is set up for the data-parallel ranks; a search has all of them.
+void take_mesh_ranks(PlanArguments& arguments, bool ranks_given) {
+    MeshArguments& mesh = arguments.mesh;
+    mesh.ranks_per_node = std::exchange(arguments.ranks_per_node, 0);
+    mesh.json = arguments.json;
+    // What the config says of it would be planned once more.
+    arguments.job.overrides.push_back("dslaunch.pipeline=null");
+    if (mesh.search) return;
+    const int copy = mesh.copy_ranks();
+    if (!ranks_given) arguments.world_size = copy;
+    const auto check = [&](const char* option, int ranks) {
+        if (ranks % copy != 0)
+            fail(ExitCode::kUsage,
+                 "{} {}: {} stages x tensor {} x sequence {} need a multiple of "
+                 "{} ranks",
+                 option, ranks, mesh.wish.stages, mesh.tensor.size, mesh.sequence, copy);
+    };
+    check("--world-size", arguments.world_size);
+    check("--simulate", mesh.simulated_ranks);
+    arguments.world_size /= copy;
+}
+
+}  // namespace
+
+int plan_main(int argc, char** argv) {
+    PlanArguments arguments;
+    CLI::App app(
+        "Prints a training step of rank 0 (with --json: of every rank): segments, instructions, "
+        "waits, bytes moved and sent, memory by kind and tier.",
+        "plan");
+    add_job_options(app, arguments);
     add_tensor_options(app, arguments);
     app.add_flag("--json", arguments.json, "for machines");
-    add_pipeline_options(app, arguments);
+    add_mesh_options(app, arguments);
     if (!parse_command_line(app, {argv + 1, argv + argc})) return 0;
-    const bool pipelines = arguments.pipeline.wish.stages > 0;
-    if (pipelines) take_pipeline_ranks(arguments, app.count("--world-size") > 0);
+    for (const std::string& rule : arguments.tensor_rules)
+        arguments.tensor.rules.patterns.push_back(parse_tensor_rule_option(rule));
+    MeshArguments& mesh = arguments.mesh;
+    mesh.tensor = arguments.tensor.rules;
+    mesh.tensor_given = app.count("--tensor") > 0;
+    mesh.sequence = std::max(1, arguments.sequence);
+    check_mesh_options(app, mesh);
+    if (mesh.wish.stages > 0 || mesh.search)
+        take_mesh_ranks(arguments, app.count("--world-size") > 0);
     arguments.job.plan_only = true;
     // A plan for a GPU is made on the CPU, and refused where a run would be.
     arguments.job.open_device = [](const RunConfig& config) {
@@ -277,11 +364,13 @@ int plan_main(int argc, char** argv) {
         arguments.job.overrides.push_back(
             fmt::format("dslaunch.data.context={}", arguments.context));
     const Topology place = place_of(arguments, 0);
-    for (const std::string& rule : arguments.tensor_rules)
-        arguments.tensor.rules.patterns.push_back(parse_tensor_rule_option(rule));
     const JobSetup setup = set_up_job(arguments.job, place);
-    if (pipelines) {
-        print_pipelines(setup, arguments.pipeline);
+    if (mesh.search) {
+        print_search(setup, mesh);
+        return 0;
+    }
+    if (mesh.wish.stages > 0) {
+        print_pipelines(setup, mesh);
         return 0;
     }
     check_host_plans(setup, place);

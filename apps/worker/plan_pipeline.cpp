@@ -9,48 +9,20 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/fd.h"
-#include "graph/measure.h"
-#include "graph/segment_times.h"
 #include "plan/mesh.h"
 #include "plan/pipeline_costs.h"
 #include "plan/pipeline_text.h"
 #include "plan/pipeline_timeline.h"
-#include "worker/job_forecast.h"
+#include "worker/plan_mesh.h"
 
 namespace dslaunch {
 namespace {
 
-constexpr int kTimedRounds = 5;
-constexpr int kTableRanksMax = 64;
-
-std::vector<int> hosts_of(int ranks, int ranks_per_node) {
-    const int each = ranks_per_node > 0 ? ranks_per_node : ranks;
-    std::vector<int> hosts;
-    for (int first = 0; first < ranks; first += each)
-        hosts.push_back(std::min(each, ranks - first));
-    return hosts;
-}
-
-// With what is kept between the halves of a backward, where that can be measured here.
-ModelInfo info_of(const JobSetup& setup) {
-    if (setup.on_gpu) return setup.model_info;
-    return measure(*setup.segmented, trial_batch(setup), /*split_backward=*/true);
-}
-
-StageRequest costs_of(const JobSetup& setup, const ModelInfo& info,
-                      const PipelineArguments& arguments) {
-    if (setup.on_gpu && arguments.flops_per_s <= 0)
-        fail(ExitCode::kConfig,
-             "the segments of a plan for a GPU cannot be timed here; say how many FLOP/s a rank "
-             "does with --flops-rate");
-    StageRequest costs =
-        make_stage_request(info, setup.plan_options,
-                           arguments.flops_per_s > 0
-                               ? times_from_flops(info, arguments.flops_per_s)
-                               : measure_times(*setup.segmented, trial_batch(setup), kTimedRounds));
+// Of one rank of a stage.
+StageRequest costs_of(const MeshRequest& mesh, const MeshArguments& arguments) {
+    StageRequest costs = make_stage_request(mesh.model, mesh.options, mesh.times);
     costs.link_bytes_per_s = arguments.link_bytes_per_s;
-    if (arguments.memory_gib > 0)
-        costs.memory_max = Bytes{static_cast<int64_t>(arguments.memory_gib * (1LL << 30))};
+    costs.memory_max = mesh.rank_memory_max;
     return costs;
 }
 
@@ -79,7 +51,7 @@ std::vector<Bytes> gradients_of(const PipelineOption& option, const ModelInfo& m
 
 // One pipeline, two, four, … as many as the simulated ranks hold.
 std::vector<ScaleCost> scale_costs(const PipelineOption& option, const ModelInfo& model,
-                                   const PipelineArguments& arguments) {
+                                   const MeshArguments& arguments) {
     const int stages = option.shape.stages;
     DSL_CHECK(arguments.simulated_ranks % stages == 0, "{} ranks in {} stages",
               arguments.simulated_ranks, stages);
@@ -104,31 +76,16 @@ std::vector<ScaleCost> scale_costs(const PipelineOption& option, const ModelInfo
     }
 }
 
-std::string times_text(const PipelineArguments& arguments) {
-    const std::string link =
-        arguments.link_bytes_per_s > 0
-            ? fmt::format("transfers at {:.4g} GB/s", arguments.link_bytes_per_s / 1e9)
-            : "transfers take no time, for --link-rate is not given";
-    if (arguments.flops_per_s > 0)
-        return fmt::format("times from FLOPs at {:.4g} TFLOP/s; {}", arguments.flops_per_s / 1e12,
-                           link);
-    return fmt::format("times measured here with {} {}; {}", at::get_num_threads(),
-                       at::get_num_threads() == 1 ? "thread" : "threads", link);
-}
-
 void print_text(const std::vector<PipelineOption>& options, const PipelineOption& shown,
-                const JobSetup& setup, const PipelineArguments& arguments) {
+                const MeshRequest& mesh, const JobSetup& setup, const MeshArguments& arguments) {
     fmt::print("{} segments in {} stages, {} micro batches of {} rows in a step\n{}\n\n{}\n",
                setup.model_info.segments.size(), arguments.wish.stages,
                arguments.wish.micro_batches, setup.config().batch.micro_rows, times_text(arguments),
                schedules_table(options));
     fmt::print("stages of {}, times of a micro batch's forward and backward:\n{}",
                schedule_name(shown.kind), stages_table(shown, setup.model_info));
-    const int copies = setup.plan_options.world_size;
-    const int ranks = copies * arguments.wish.stages;
-    const std::vector<int> hosts = hosts_of(ranks, arguments.ranks_per_node);
-    if (copies > 1 && ranks <= kTableRanksMax)
-        fmt::print("\n{}", Mesh::make({1, 1, copies, 0, arguments.wish.stages}, hosts).table());
+    fmt::print("\nwith sums, updates and programs:\n{}",
+               meshes_text(mesh, find_meshes(mesh, arguments)));
     if (arguments.simulated_ranks > 0) {
         fmt::print("\ncopies of {}, bytes between hosts in a step:\n{}", schedule_name(shown.kind),
                    scale_table(scale_costs(shown, setup.model_info, arguments)));
@@ -140,7 +97,7 @@ void print_text(const std::vector<PipelineOption>& options, const PipelineOption
 }
 
 void print_json(const std::vector<PipelineOption>& options, const PipelineOption& shown,
-                const JobSetup& setup, const PipelineArguments& arguments) {
+                const MeshRequest& mesh, const JobSetup& setup, const MeshArguments& arguments) {
     JsonWriter json;
     json.begin_object().field("stages", arguments.wish.stages);
     json.field("micro_batches", arguments.wish.micro_batches);
@@ -152,6 +109,9 @@ void print_json(const std::vector<PipelineOption>& options, const PipelineOption
     json.field("shown", schedule_name(shown.kind));
     json.key("schedules");
     schedules_json(options, setup.model_info, json);
+    json.key("meshes").begin_array();
+    for (const MeshFinding& finding : find_meshes(mesh, arguments)) mesh_json(finding, json);
+    json.end_array();
     if (arguments.simulated_ranks > 0) {
         json.key("simulated");
         scale_json(scale_costs(shown, setup.model_info, arguments), json);
@@ -162,13 +122,16 @@ void print_json(const std::vector<PipelineOption>& options, const PipelineOption
 
 }  // namespace
 
-void print_pipelines(const JobSetup& setup, PipelineArguments arguments) {
+void print_pipelines(const JobSetup& setup, MeshArguments arguments) {
     if (arguments.wish.micro_batches == 0)
         arguments.wish.micro_batches = static_cast<int>(setup.config().batch.accumulation_steps);
     if (!arguments.schedule.empty()) arguments.wish.schedule = schedule_named(arguments.schedule);
-    const ModelInfo info = info_of(setup);
+    // With other axes the pipeline is not shown by itself.
+    if (arguments.tensor.size > 1 || arguments.sequence > 1) return print_meshes(setup, arguments);
+    const int ranks = setup.plan_options.world_size * arguments.wish.stages;
+    const MeshRequest mesh = mesh_request(setup, arguments, ranks);
     const std::vector<PipelineOption> options =
-        pipeline_options(costs_of(setup, info, arguments), arguments.wish);
+        pipeline_options(costs_of(mesh, arguments), arguments.wish);
     const int fastest = fastest_of(options);
     if (fastest < 0) fail(ExitCode::kConfig, "{}", options.front().why_not);
     const PipelineOption& shown = options[static_cast<size_t>(fastest)];
@@ -176,9 +139,9 @@ void print_pipelines(const JobSetup& setup, PipelineArguments arguments) {
         write_file_atomically(arguments.svg_path,
                               timeline_svg(pipeline_timeline(shown.schedule, shown.run)));
     if (arguments.json) {
-        print_json(options, shown, setup, arguments);
+        print_json(options, shown, mesh, setup, arguments);
     } else {
-        print_text(options, shown, setup, arguments);
+        print_text(options, shown, mesh, setup, arguments);
     }
 }
 

@@ -141,6 +141,12 @@ std::pair<std::string, TensorRule> parse_tensor_rule_option(const std::string& t
     return {pattern, parse_tensor_rule(pattern, text.substr(equals + 1))};
 }
 
+TensorPlan find_tensor_plan(const JobSetup& setup, const TensorRules& rules) {
+    TensorRequest request;
+    request.rules = rules;
+    return split_for_run(setup, first_batch(setup), request).plan;
+}
+
 std::string tensor_report(const JobSetup& setup, const TensorRequest& request) {
     const std::vector<c10::IValue> batch = first_batch(setup);
     const TensorPlan plan = split_for_run(setup, batch, request).plan;

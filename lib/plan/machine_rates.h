@@ -12,8 +12,8 @@ struct MachineRates {
     double update_numel_per_s = 0;  // elements that the optimizer's step updates
     double sum_bytes_per_s = 0;     // read and written by sums and copies in memory
     double host_bytes_per_s = 0;    // received from another rank of the host
-    double link_bytes_per_s = 0;    // received from another host
-    DiskRates disk = {};            // of a host, all its ranks together
+    double link_bytes_per_s = 0;  // of a host from another one; mesh_cost.h has its ranks share it
+    DiskRates disk = {};          // of a host, all its ranks together
 };
 
 }  // namespace dslaunch

@@ -6,13 +6,6 @@
 namespace dslaunch {
 namespace {
 
-PipelineShape shape_of(ScheduleKind kind, const PipelineWish& wish) {
-    const int chunks = kind == ScheduleKind::kZeroBubbleV   ? 2
-                       : kind == ScheduleKind::kInterleaved ? wish.chunks
-                                                            : 1;
-    return {wish.stages, chunks, wish.micro_batches};
-}
-
 // Throws Error{kConfig}.
 void fill_in(PipelineOption& option, StageRequest request, const PipelineWish& wish) {
     request.schedule = option.kind;
@@ -27,13 +20,18 @@ void fill_in(PipelineOption& option, StageRequest request, const PipelineWish& w
 
 }  // namespace
 
+int chunks_of(ScheduleKind kind, const PipelineWish& wish) {
+    if (kind == ScheduleKind::kZeroBubbleV) return 2;
+    return kind == ScheduleKind::kInterleaved ? wish.chunks : 1;
+}
+
 std::vector<PipelineOption> pipeline_options(const StageRequest& costs, const PipelineWish& wish) {
     std::vector<PipelineOption> options;
     for (const ScheduleKind kind : kScheduleKinds) {
         if (wish.schedule && *wish.schedule != kind) continue;
         PipelineOption option;
         option.kind = kind;
-        option.shape = shape_of(kind, wish);
+        option.shape = {wish.stages, chunks_of(kind, wish), wish.micro_batches};
         try {
             fill_in(option, costs, wish);
         } catch (const Error& error) {

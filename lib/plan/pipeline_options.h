@@ -22,6 +22,9 @@ struct PipelineWish {
 [[nodiscard]] std::vector<PipelineOption> pipeline_options(const StageRequest& costs,
                                                            const PipelineWish& wish);
 
+// Chunks of a stage with KIND.
+[[nodiscard]] int chunks_of(ScheduleKind kind, const PipelineWish& wish);
+
 // The option whose step takes least time, -1: none is possible.
 [[nodiscard]] int fastest_of(const std::vector<PipelineOption>& options);
 

@@ -144,13 +144,19 @@ TEST_CASE("the trace of a step shows its transfers beside its computing") {
     config["zero_optimization"]["sub_group_size"] = 10000;
     const Trained trained = train(model, {1}, config);
     std::map<std::string, int> events;
+    std::map<int, int> instructions;
     double end_us = 0;
     for (const Json& event : trained.trace.at("traceEvents")) {
-        if (event.at("ph") != "X" || event.at("pid") != 0) continue;
+        if (event.at("ph") != "X") continue;
+        ++instructions[event.at("pid").get<int>()];
+        if (event.at("pid") != 0) continue;
         ++events[event.at("cat").get<std::string>()];
         end_us = std::max(end_us, event.at("ts").get<double>() + event.at("dur").get<double>());
         CHECK(event.at("dur").get<double>() >= 0);
     }
+    // As it ran and as it was predicted.
+    CHECK(instructions.size() == 2);
+    CHECK(instructions[0] == instructions[1]);
     for (const char* op : {"Forward", "Backward", "Read", "Write", "Update"}) {
         INFO(op);
         CHECK(events[op] > 0);

@@ -1,5 +1,7 @@
 // `dslaunch plan --stages` on a real model: what it prints hangs together, and what it is asked for
 // wrongly it refuses.
+#include <fstream>
+
 #include "base/error.h"
 #include "fixture_runs.h"
 
@@ -119,6 +121,81 @@ TEST_CASE("a pipeline of measured segments is drawn, and weighed on a thousand r
         CHECK(schedule.at("step_s").get<double>() > 0);
 }
 
+TEST_CASE("a mesh of several axes is costed by axis, host and tier") {
+    const TemporaryFolder folder;
+    const std::vector<std::string> options = {
+        "--stages",         "2",    "--tensor",     "2",   "--world-size",    "8",
+        "--ranks-per-node", "4",    "--flops-rate", "1e9", "--micro-batches", "4",
+        "--schedule",       "1f1b", "--link-rate",  "1e9", "--simulate",      "64"};
+    const Json planned = plan_json(folder, options);
+    REQUIRE(planned.at("meshes").size() == 1);
+    const Json& mesh = planned.at("meshes").at(0);
+    CHECK(mesh.at("pipeline") == 2);
+    CHECK(mesh.at("data") == 2);
+    CHECK(mesh.at("tensor") == 2);
+    // A host holds a stage: what tensor and data ranks say stays there, what stages send does not.
+    const Json& axes = mesh.at("bytes_by_axis");
+    for (const char* near : {"tensor", "shard"}) {
+        CHECK(axes.at(near).at("inside_hosts") > 0);
+        CHECK(axes.at(near).at("between_hosts") == 0);
+    }
+    CHECK(axes.at("pipeline").at("inside_hosts") == 0);
+    CHECK(axes.at("pipeline").at("between_hosts") > 0);
+    CHECK(mesh.at("by_stage").size() == 2);
+    CHECK(mesh.at("step_s").get<double>() >= mesh.at("pipeline_s").get<double>());
+    // Rows 2 x micro batches 4 x data 2.
+    CHECK(planned.at("config").at("train_batch_size") == 16);
+    CHECK(planned.at("config").at("dslaunch").at("tensor").at("size") == 2);
+    CHECK(planned.at("simulated").back().at("data") == 16);
+    const PlanResult text = plan(folder, options);
+    CHECK(text.out.find("axis         inside hosts  between hosts\n") != std::string::npos);
+    CHECK(text.out.find("rank   host   tensor    shard pipeline\n") != std::string::npos);
+}
+
+TEST_CASE("a search ranks the meshes that fit, and says what to put into the config") {
+    const TemporaryFolder folder;
+    const Json found = plan_json(folder, {"--search", "--world-size", "4", "--micro-batches", "8",
+                                          "--flops-rate", "1e9", "--host-memory", "4"});
+    CHECK(found.at("fitting") == found.at("looked_at"));
+    double before_s = 0;
+    std::set<int> tensor_sizes;
+    REQUIRE(!found.at("best").empty());
+    for (const Json& mesh : found.at("best")) {
+        const int data = mesh.at("data").get<int>();
+        tensor_sizes.insert(mesh.at("tensor").get<int>());
+        CHECK(mesh.at("pipeline").get<int>() * data * mesh.at("tensor").get<int>() == 4);
+        CHECK(mesh.at("micro_batches").get<int>() * data == 8);
+        CHECK(mesh.at("step_s").get<double>() >= before_s);
+        before_s = mesh.at("step_s").get<double>();
+        CHECK(mesh.at("host_bytes").get<int64_t>() <= int64_t{4} << 30);
+    }
+    CHECK(tensor_sizes.size() > 1);  // the fixture's layers can be shared
+    const Json& best = found.at("best").at(0);
+    const Json& config = found.at("config");
+    CHECK(config.at("gradient_accumulation_steps") == best.at("micro_batches"));
+    CHECK(config.at("train_batch_size") == 2 * 8);
+    CHECK(config.at("zero_optimization").at("stage") == best.at("zero_stage"));
+}
+
+TEST_CASE("a run takes the config that a search proposes") {
+    const TemporaryFolder folder;
+    const Json found = plan_json(
+        folder, {"--search", "--tensor", "1", "--stages", "2", "--world-size", "4", "--schedule",
+                 "1f1b", "--micro-batches", "8", "--flops-rate", "1e9", "--host-memory", "4"});
+    Json config = found.at("config");
+    CHECK(config.at("dslaunch").at("pipeline") == Json{{"stages", 2}, {"schedule", "1f1b"}});
+    const std::string path = folder.path() + "/ds_config.json";
+    std::ofstream(path) << config.dump();
+    // The plan of a run, with the pipeline that the config asks for.
+    JobProcess process(folder,
+                       {kLauncher, "plan", archive_of("gpt"), "--context", "16", "--segments", "8",
+                        "--config", path, "--world-size", "4", "--json"});
+    const int code = process.wait(60'000);
+    INFO(process.err());
+    REQUIRE(code == 0);
+    CHECK(Json::parse(process.out()).at("ranks").size() == 4);
+}
+
 TEST_CASE("pipelines that cannot be had are refused by what is in the way") {
     const TemporaryFolder folder;
     const auto refusal = [&](const std::vector<std::string>& options, int code,
@@ -141,6 +218,13 @@ TEST_CASE("pipelines that cannot be had are refused by what is in the way") {
     refusal({"--stages", "2", "--schedule", "1f1b", "--flops-rate", "1e9", "--cuts", "9"}, config,
             "a part cannot begin at segment 9");
     refusal({"--stages", "2", "--set", "dslaunch.device=cuda"}, config, "--flops-rate");
+    refusal({"--sequence", "2", "--tensor", "2"}, usage, "--stages or --search");
+    refusal({"--search", "--svg", "x.svg"}, usage, "--svg needs");
+    refusal({"--search", "--world-size", "2", "--flops-rate", "1e9", "--host-memory", "0.001"},
+            config, "of 2 ranks fits in 1.0 MiB of a host: the one that needs least, pipeline");
+    refusal({"--search", "--world-size", "3", "--stages", "1", "--flops-rate", "1e9",
+             "--micro-batches", "7"},
+            config, "no mesh of 3 ranks is possible");
 }
 
 }  // namespace dslaunch::test

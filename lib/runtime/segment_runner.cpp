@@ -97,7 +97,7 @@ SegmentRunner::SegmentRunner(const SegmentedModel& model, const ModelInfo& info,
 
 void SegmentRunner::begin_step(int64_t step, double root_scale) {
     step_ = step;
-    root_scale_ = root_scale;
+    root_scale_ = root_scale * options_.position_ranks;
     losses_.clear();
     unread_losses_.clear();
 }

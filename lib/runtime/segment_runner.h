@@ -25,6 +25,10 @@ struct SegmentRunnerOptions {
     // A loss that is not finite ends the run; else the gradients that it makes skip the step.
     bool stop_on_nonfinite_loss = true;
     int first_segment = 0;  // of the model's that the plan's segments begin with
+    // Ranks of the world whose mean gradients are that share the positions of each sample. Each has
+    // a summand, which the mean divides by their number too: the loss's gradient makes up for it.
+    // To the two figures of data parallelism above they are one rank.
+    int position_ranks = 1;
 };
 
 class SegmentRunner {

@@ -218,6 +218,7 @@ class Search {
             const Node* next = open.back();
             open.pop_back();
             for (const Value* output : next->outputs()) {
+                if (!flow_.has_sizes(output)) continue;  // sizes lead everywhere
                 for (const auto& use : output->uses()) {
                     if (use.user->kind() == kind) return true;
                     if (!seen.insert(use.user).second || flow_.linear_form(*use.user)) continue;

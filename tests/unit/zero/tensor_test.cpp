@@ -226,6 +226,53 @@ class TensorWorld {
     CollectivesTensorGroup::Slices group_slices_{};
 };
 
+// Ranks that share positions as neighbours in the world that ZeRO shards over: gradients are summed
+// with those of other samples, and weights are nowhere twice.
+std::vector<RankOutcome> train_positions_in_world(const TensorJob& split) {
+    const int ranks = split.ranks;
+    TensorJob wide = split;  // its world is of all ranks
+    for (int& size : wide.job.node_sizes) size *= ranks;
+    const TrainingCase& job = wide.job;
+    const auto limit = std::chrono::seconds(20);
+    std::vector<std::unique_ptr<InProcessWorld>> groups;
+    CollectivesTensorGroup::Slices group_slices{};
+    for (int group = 0; group < split.job.world_size(); ++group)
+        groups.push_back(std::make_unique<InProcessWorld>(
+            InProcessOptions{split.tensor_hosts, limit}, [&](ArenaLayout& arena) {
+                group_slices = CollectivesTensorGroup::add_slices(arena, Bytes{1024});
+            }));
+    const ShareSetup share(wide, 0);
+    std::vector<ZeroSlices> slices;
+    InProcessWorld world({job.node_sizes, limit}, [&](ArenaLayout& arena) {
+        const Topology topology{job.node_sizes, static_cast<int>(slices.size()), 0};
+        const testing::Planned planned(job, share.setup, topology);
+        slices.push_back(
+            ZeroState::add_slices(planned.place(share.setup), job.precision.compute, arena));
+    });
+    std::vector<RankOutcome> outcomes(static_cast<size_t>(job.world_size()));
+    testing::run_world(world, [&](InProcessRank& self, int rank) {
+        ShareSetup own(wide, rank % ranks);
+        InProcessRank beside = groups[static_cast<size_t>(rank / ranks)]->enter(rank % ranks);
+        CollectivesTensorGroup group(*beside.collectives, group_slices);
+        const Topology& topology = self.collectives->topology();
+        const testing::Planned planned(job, own.setup, topology);
+        ZeroState state(own.setup.model(), planned.place(own.setup),
+                        slices[static_cast<size_t>(topology.node_rank)], *self.arena, *self.group,
+                        *self.collectives,
+                        {job.optimizer, job.clipping, job.precision.compute,
+                         job.precision.skip_nonfinite_steps});
+        const TensorGroupScope scope(&group);
+        testing::TrainPlace place{&topology, {}, 0, ranks};
+        RankOutcome& outcome = outcomes[static_cast<size_t>(rank)];
+        outcome = testing::train_with(job, own.setup, planned.plan, state, *self.collectives, {},
+                                      nullptr, {}, &place);
+        testing::bring_into_model(state, own.setup.model());
+        testing::collect_tensors(own.setup, state.slice_steps(), outcome);
+        self.collectives->barrier();
+    });
+    return outcomes;
+}
+
 // The largest difference of a weight, of shares put together.
 double weight_difference(const TensorJob& split, const RankOutcome& one,
                          const std::vector<RankOutcome>& shares) {
@@ -257,7 +304,7 @@ double weight_bound(const TrainingCase& job) {
     return 4 * static_cast<double>(job.steps) * job.optimizer.lr * job.clipping * kRounding;
 }
 
-void check_as_one(const TensorJob& split) {
+void check_as_one(const TensorJob& split, bool in_world = false) {
     INFO(split.ranks << (split.sequence          ? " sequence"
                          : split.share_positions ? " position sharing"
                                                  : " tensor")
@@ -266,7 +313,8 @@ void check_as_one(const TensorJob& split) {
                      << split.job.node_sizes.size() << " hosts, recompute "
                      << split.job.recompute_groups);
     const RankOutcome one = testing::train_world(split.job).front();
-    const std::vector<RankOutcome> shares = TensorWorld(split).train();
+    const std::vector<RankOutcome> shares =
+        in_world ? train_positions_in_world(split) : TensorWorld(split).train();
     for (const RankOutcome& share : shares) {
         CHECK(share.norm == shares[0].norm);
         CHECK(std::abs(*share.norm - *one.norm) < kRounding * *one.norm);
@@ -319,6 +367,17 @@ TEST_CASE("ranks that share positions, between layers or everywhere, train as on
                 split.job.node_sizes = {2};
                 check_as_one(split);
             }
+}
+
+TEST_CASE("ranks that share positions may be part of the world that ZeRO shards over") {
+    for (int stage = 0; stage <= 3; ++stage)
+        for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {1, 1}}) {
+            TensorJob split{decoder_job()};
+            split.sequence = true;
+            split.job.node_sizes = sizes;
+            split.job.stage = stage;
+            check_as_one(split, /*in_world=*/true);
+        }
 }
 
 TEST_CASE("gradients of what every tensor rank computes for its share alone must be summed") {

@@ -105,6 +105,7 @@ struct TrainPlace {
     const Topology* ranks = nullptr;  // of its stage
     StageParts stage = {};
     int first_segment = 0;
+    int position_ranks = 1;  // neighbours that share positions
 };
 
 // Trains by STATE as PLAN says, and collects everything but the tensors.
@@ -115,18 +116,20 @@ inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setu
                               const TrainingState& resumed = {},
                               const TrainPlace* place = nullptr) {
     const Topology& topology = place != nullptr ? *place->ranks : collectives.topology();
+    const int position_ranks = place != nullptr ? place->position_ranks : 1;
+    const int data_rank = topology.rank() / position_ranks;
+    const int data_ranks = topology.world_size() / position_ranks;
     const RunConfig config = run_config(job);
     const c10::Device device = setup.trained.lower.device;
     SegmentRunner runner(
         setup.segmented, setup.info, make_recompute_groups(setup.info, job.recompute_groups),
         [&](int64_t step, int64_t micro_step) {
-            return setup.batch((step * job.accumulation + micro_step) * topology.world_size() +
-                               topology.rank());
+            return setup.batch((step * job.accumulation + micro_step) * data_ranks + data_rank);
         },
-        {1, job.accumulation, topology.rank(), topology.world_size(), device,
+        {1, job.accumulation, data_rank, data_ranks, device,
          /*read_losses_late=*/job.losses_late,
          /*stop_on_nonfinite_loss=*/!job.precision.skip_nonfinite_steps,
-         place != nullptr ? place->first_segment : 0});
+         place != nullptr ? place->first_segment : 0, position_ranks});
     RankOutcome outcome;
     MetricsKeeper reporter;
     int64_t steps_begun = 0;

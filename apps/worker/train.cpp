@@ -319,8 +319,12 @@ class TrainRole {
         parts.state = &state;
         parts.collectives = &job();
         if (stages_)
-            parts.stage = {&*stages_, comm_.collectives.get(), pipeline_.far.get(),
-                           setup_.model_info.forward_flops(), stages_of_buckets(setup_)};
+            parts.stage = {&*stages_,
+                           comm_.collectives.get(),
+                           pipeline_.far.get(),
+                           setup_.model_info.forward_flops(),
+                           setup_.own_segments().begin,
+                           stages_of_buckets(setup_)};
         parts.reporter = &reporter_;
         if (checkpointer_) parts.checkpointer = &*checkpointer_;
         if (saved_) parts.resumed = saved_->training();

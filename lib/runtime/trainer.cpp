@@ -73,10 +73,11 @@ RankFacts decode_facts(const std::string& bytes) {
     return facts;
 }
 
-std::string describe_instruction(const ModelInfo& info, const Instruction& instruction) {
+std::string describe_instruction(const ModelInfo& info, int first_segment,
+                                 const Instruction& instruction) {
     std::string text(op_name(instruction.op));
     if (instruction.segment >= 0)
-        text += fmt::format(" of segment {} ({})", instruction.segment,
+        text += fmt::format(" of segment {} ({})", first_segment + instruction.segment,
                             info.segments[static_cast<size_t>(instruction.segment)].name);
     if (instruction.bucket >= 0) text += fmt::format(" of bucket {}", instruction.bucket);
     if (instruction.micro_step >= 0)
@@ -193,10 +194,10 @@ Heartbeat Trainer::heartbeat() const {
     for (int l = 0; l < kLanes; ++l) {
         const int current = executor_.current(static_cast<Lane>(l));
         if (current < 0) continue;
-        heartbeat.where +=
-            fmt::format(", {}: {}", lane_name(static_cast<Lane>(l)),
-                        describe_instruction(
-                            *parts_.info, parts_.plan->instructions[static_cast<size_t>(current)]));
+        heartbeat.where += fmt::format(
+            ", {}: {}", lane_name(static_cast<Lane>(l)),
+            describe_instruction(*parts_.info, parts_.stage.first_segment,
+                                 parts_.plan->instructions[static_cast<size_t>(current)]));
     }
     heartbeat.lanes.push_back(
         {std::string(lane_name(Lane::kCompute)), executor_.worked(Lane::kCompute)});

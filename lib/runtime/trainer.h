@@ -50,6 +50,7 @@ struct StageParts {
     Collectives* peers = nullptr;     // of the ranks of its stage
     const Link* far = nullptr;        // whose traffic goes to other hosts; null: none does
     int64_t forward_flops = 0;        // of the whole model and one micro step
+    int first_segment = 0;            // of the model, that the plan's begin with
     // Of each bucket that is tied the stages that have its parameter; empty for others.
     std::vector<std::vector<int>> stages_of_bucket = {};
 

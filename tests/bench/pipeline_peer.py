@@ -93,6 +93,7 @@ def deepspeed_step(model, options):
         "train_micro_batch_size_per_gpu": options.batch,
         "gradient_accumulation_steps": options.micro,
         "steps_per_print": 10**9,
+        "gradient_clipping": 0.0,
         "optimizer": {"type": "AdamW", "params": {"lr": 1e-3, "weight_decay": 0.01}},
     }
     parameters = [p for p in pipe.parameters() if p.requires_grad]

@@ -1,5 +1,5 @@
-// P28 over several hosts: what one shape of hosts has saved another goes on from; and an --output
-// that is not one folder on all hosts is told before training.
+// P28 over several hosts: what one shape of hosts has saved another goes on from, stages of a
+// pipeline too; and an --output that is not one folder on all hosts is told before training.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -31,17 +31,19 @@ class Training {
         std::string resume{};
         int stage = 3;
         int steps = 6;
+        int pipeline = 1;  // stages
     };
     // Each rank takes as many samples of a step as it has to, for a global batch of 12.
     int train(const Run& run, int world_size) {
         const Json config = {
             {"train_batch_size", 12},
             {"train_micro_batch_size_per_gpu", 1},
-            {"gradient_accumulation_steps", 12 / world_size},
+            {"gradient_accumulation_steps", 12 * run.pipeline / world_size},
             {"optimizer", {{"type", "AdamW"}, {"params", {{"lr", 1e-3}}}}},
             {"zero_optimization", {{"stage", run.stage}}},
             {"dslaunch",
              {{"steps", run.steps},
+              {"pipeline", {{"stages", run.pipeline}}},
               {"save", {{"interval", 3}}},
               {"data", {{"context", 32}, {"train", kFixtures + "data/kjv.u16.bin"}}}}}};
         std::ofstream(path("config.json")) << config.dump();
@@ -126,6 +128,28 @@ TEST_CASE("P28: what two hosts have saved one host and three hosts go on from") 
         // gradients, which three updates of lr 1e-3 carry into a loss of about 4.8.
         CHECK(largest <= (shape.name == "same" ? 0.0 : 1e-5));
     }
+}
+
+TEST_CASE("a pipeline over hosts trains as one rank does, and one rank goes on from it") {
+    if (!std::filesystem::exists(std::string(DSL_BINARY_DIR) + "/dsworker"))
+        return report_skipped("pipelines over hosts", "dsworker is not built");
+    Training training("pipelines over hosts");
+    if (!training.rig().usable()) return;
+    const std::string one = "n1 slots=1\n";
+    REQUIRE(training.train({one, training.path("one"), {}, 1}, 1) == 0);
+    const std::vector<double> whole = Training::losses(training.path("one"));
+    REQUIRE(whole.size() == 6);
+    const std::string stages = training.path("stages");
+    const int code =
+        training.train({"n1 slots=1\nn2 slots=1\nn3 slots=1\n", stages, {}, 1, 6, 3}, 3);
+    INFO(training.said());
+    REQUIRE(code == 0);
+    CHECK(Training::losses(stages) == whole);
+    Training::check_equal(training.path("one") + "/model.safetensors",
+                          stages + "/model.safetensors");
+    const std::string resumed = training.path("resumed");
+    REQUIRE(training.train({one, resumed, stages + "/checkpoints/step-3", 1}, 1) == 0);
+    CHECK(Training::losses(resumed) == std::vector(whole.begin() + 3, whole.end()));
 }
 
 TEST_CASE("an --output that a host does not share is told before training, by rank and host") {

@@ -151,7 +151,7 @@ class PipelineWorld {
              1, nullptr, PipelineScope{world.collectives.get(), counted_elsewhere(own, stage)}});
         testing::TrainPlace place{
             &topology,
-            {&stages, self.collectives.get(), nullptr, 0, stages_of_buckets(own)},
+            {&stages, self.collectives.get(), nullptr, 0, own.span.begin, stages_of_buckets(own)},
             own.span.begin};
 
         RankOutcome outcome = testing::train_with(job, own.setup, planned.plan, state,

@@ -17,9 +17,8 @@ using c10::IValue;
 
 constexpr uint32_t kNumber = 0;  // of the one message between two stages
 
-bool is_elsewhere(const FinalWeights& weights, int parameter) {
-    return std::ranges::find(weights.counted_elsewhere, parameter) !=
-           weights.counted_elsewhere.end();
+bool is_brought_earlier(const FinalWeights& weights, int parameter) {
+    return std::ranges::find(weights.brought_earlier, parameter) != weights.brought_earlier.end();
 }
 
 // What a stage after the first brings: all that its tensors on the first rank do not hold.
@@ -30,7 +29,7 @@ std::vector<int> brought(const FinalWeights& weights) {
         if (std::ranges::find(parameters, trained) == parameters.end())
             parameters.push_back(trained);
     }
-    std::erase_if(parameters, [&](int p) { return is_elsewhere(weights, p); });
+    std::erase_if(parameters, [&](int p) { return is_brought_earlier(weights, p); });
     return parameters;
 }
 
@@ -40,7 +39,7 @@ void send_to_first(const FinalWeights& weights) {
     weights.link->send(0, kNumber, std::vector<IValue>{numbers});
     static_cast<void>(weights.link->receive(0, kNumber));  // its turn
     const auto put = [&](int parameter, std::span<const float> values) {
-        if (is_elsewhere(weights, parameter)) return;
+        if (is_brought_earlier(weights, parameter)) return;
         const at::Tensor tensor =
             at::from_blob(const_cast<float*>(values.data()), {std::ssize(values)}, at::kFloat);
         weights.link->send(0, kNumber, std::vector<IValue>{int64_t{parameter}, tensor});

@@ -18,8 +18,8 @@ struct FinalWeights {
     const FlatLayout* layout = nullptr;  // of the state
     const StageLink* link = nullptr;     // null: no pipeline
     bool first_of_stage = true;
-    std::vector<int> counted_elsewhere;  // parameters that an earlier stage brings
-    std::string folder;                  // empty: nothing is written
+    std::vector<int> brought_earlier;  // parameters that an earlier stage has too
+    std::string folder;                // empty: nothing is written
 };
 
 // By all ranks. Writes model.safetensors and model.pt; false: there is no folder.

@@ -8,6 +8,7 @@
 
 #include "plan/memory_choice.h"
 #include "runtime/comm/arena.h"
+#include "runtime/comm/host_link.h"
 #include "storage/checkpoint/disk_sink.h"
 #include "worker/job_stages.h"
 #include "zero/zero_state.h"
@@ -45,11 +46,15 @@ std::vector<JobSetup> other_stages(const JobSetup& setup, const Topology& place)
 HostNeed need_of_host(const JobSetup& setup, const Topology& place, const ProgramMemory& program) {
     std::vector<StepPlan> plans = make_host_plans(setup);
     Bytes arena = arena_of_stage(setup);
-    if (setup.place.is_pipeline())
+    if (setup.place.is_pipeline()) {
+        ArenaLayout of_all(place.local_world_size());
+        static_cast<void>(HostLink::add_slice(of_all, setup.place.stages));
+        arena += of_all.total_bytes();
         for (const JobSetup& other : other_stages(setup, place)) {
             std::ranges::move(make_host_plans(other), std::back_inserter(plans));
             arena += arena_of_stage(other);
         }
+    }
     return host_need(plans, arena, program);
 }
 

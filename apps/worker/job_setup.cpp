@@ -256,6 +256,7 @@ void lay_out_job(JobSetup& setup, const Topology& place) {
     setup.place = place_in_stages(config, place);
     setup.plan_options = plan_options(config, setup.place.of_stage, setup.on_gpu);
     choose_segments(setup);
+    check_ties(setup, place);
     setup.info = stage_model(setup.model_info, setup.own_segments());
     FlatLayoutOptions options = layout_options(config, setup.on_gpu);
     if (setup.place.is_pipeline()) setup.plan_options.stage_work = work_of_stage(setup);

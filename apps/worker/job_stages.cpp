@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <functional>
+
 #include "base/error.h"
 #include "plan/mesh.h"
 #include "plan/pipeline_costs.h"
@@ -115,15 +117,63 @@ std::vector<int> counted_elsewhere(const JobSetup& setup) {
     return parameters;
 }
 
-std::vector<int> stage_of_buffers(const JobSetup& setup) {
-    std::vector<int> stage_of(setup.model->buffers().size(), -1);
-    for (int stage = static_cast<int>(setup.stages.size()); stage-- > 0;) {
+std::vector<std::vector<int>> stages_of_buffers(const JobSetup& setup) {
+    std::vector<std::vector<int>> stages_of(setup.model->buffers().size());
+    const auto add = [&](const std::vector<int>& buffers, int stage) {
+        for (const int b : buffers) {
+            std::vector<int>& of = stages_of[static_cast<size_t>(b)];
+            if (of.empty() || of.back() != stage) of.push_back(stage);
+        }
+    };
+    for (int stage = 0; stage < std::ssize(setup.stages); ++stage) {
         const SegmentRange& range = setup.stages[static_cast<size_t>(stage)];
-        for (int s = range.begin; s < range.end; ++s)
-            for (const int b : setup.segmented->segments()[static_cast<size_t>(s)].buffers)
-                stage_of[static_cast<size_t>(b)] = stage;
+        for (int s = range.begin; s < range.end; ++s) {
+            const Segment& segment = setup.segmented->segments()[static_cast<size_t>(s)];
+            add(segment.buffers, stage);
+            if (segment.module_input) add(setup.segmented->lowered().opaque_buffers, stage);
+        }
     }
-    return stage_of;
+    return stages_of;
+}
+
+std::vector<int> read_earlier(const JobSetup& setup) {
+    std::vector<int> parameters;
+    const std::vector<std::vector<int>> stages_of = stages_of_parameters(setup);
+    for (int p = 0; p < std::ssize(stages_of); ++p) {
+        const std::vector<int>& of = stages_of[static_cast<size_t>(p)];
+        if (!of.empty() && of.front() < setup.place.stage) parameters.push_back(p);
+    }
+    return parameters;
+}
+
+void check_ties(const JobSetup& setup, const Topology& place) {
+    for (const TiedParameter& tie : setup.ties)
+        for (const int stage : tie.stages) {
+            const auto at = [&](int s) {
+                const int rank = setup.place.pipeline[static_cast<size_t>(s)];
+                return place_in_stages(setup.config(), Topology::of_rank(place.node_sizes, rank))
+                    .of_stage.node_sizes;
+            };
+            if (at(stage) == at(tie.stages.front())) continue;
+            fail(ExitCode::kConfig,
+                 "stages {} and {} of the pipeline both train parameter {}, and their ranks lie "
+                 "otherwise on hosts; give all hosts equally many slots, or put what reads it into "
+                 "one stage by dslaunch.pipeline.first_segments",
+                 tie.stages.front(), stage,
+                 setup.model_info.parameters[static_cast<size_t>(tie.parameter)].name);
+        }
+}
+
+std::string agreement(const JobSetup& setup) {
+    const RunConfig& config = setup.config();
+    std::string text = fmt::format("{} {} {} {}", schedule_name(config.pipeline.schedule),
+                                   config.batch.accumulation_steps, config.steps, config.seed);
+    for (const SegmentRange& range : setup.stages) text += fmt::format(" {}", range.begin);
+    for (const SegmentInfo& segment : setup.model_info.segments)
+        text += fmt::format(" {} {}", segment.name, segment.output_bytes.value);
+    for (const ParameterInfo& parameter : setup.model_info.parameters)
+        text += fmt::format(" {} {}", parameter.name, parameter.numel);
+    return fmt::format("{:016x}", std::hash<std::string>{}(text));
 }
 
 std::string stages_text(const JobSetup& setup) {

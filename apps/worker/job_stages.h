@@ -23,15 +23,24 @@ void choose_segments(JobSetup& setup);
 // What SETUP's stage runs. REQUIRES: a pipeline.
 [[nodiscard]] StageWork work_of_stage(const JobSetup& setup);
 
-// Of each of the model's parameters the stages that read it, ascending; of each of its buffers the
-// first stage that does, -1: none.
+// Of each of the model's parameters, and of each of its buffers, the stages that read it,
+// ascending.
 [[nodiscard]] std::vector<std::vector<int>> stages_of_parameters(const JobSetup& setup);
-[[nodiscard]] std::vector<int> stage_of_buffers(const JobSetup& setup);
+[[nodiscard]] std::vector<std::vector<int>> stages_of_buffers(const JobSetup& setup);
 
 // Of each bucket of SETUP's stage the stages that its tied parameter has, empty for others; and of
 // its tied parameters those that an earlier stage has.
 [[nodiscard]] std::vector<std::vector<int>> stages_of_buckets(const JobSetup& setup);
 [[nodiscard]] std::vector<int> counted_elsewhere(const JobSetup& setup);
+// Parameters of SETUP's stage that an earlier one reads too, trained or not.
+[[nodiscard]] std::vector<int> read_earlier(const JobSetup& setup);
+
+// Throws Error{kConfig} where stages that train one parameter lie otherwise on their hosts: sums in
+// another order would let their copies part. PLACE: of SETUP's rank in the job.
+void check_ties(const JobSetup& setup, const Topology& place);
+
+// What all ranks of a pipeline must agree on, as one word.
+[[nodiscard]] std::string agreement(const JobSetup& setup);
 
 // The stages of a pipeline, a line each.
 [[nodiscard]] std::string stages_text(const JobSetup& setup);

@@ -314,7 +314,8 @@ void take_mesh_ranks(PlanArguments& arguments, bool ranks_given) {
     mesh.ranks_per_node = std::exchange(arguments.ranks_per_node, 0);
     mesh.json = arguments.json;
     // What the config says of it would be planned once more.
-    arguments.job.overrides.push_back("dslaunch.pipeline=null");
+    for (const char* key : {"dslaunch.pipeline=null", "pipeline=null"})
+        arguments.job.overrides.push_back(key);
     if (mesh.search) return;
     const int copy = mesh.copy_ranks();
     if (!ranks_given) arguments.world_size = copy;

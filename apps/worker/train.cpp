@@ -158,6 +158,7 @@ class TrainRole {
         const DType dtype = setup_.config().precision.compute;
         if (!gpu_.backend) slices = ZeroState::add_slices(zero_place(), dtype, arena);
         open_comm(std::move(arena));
+        if (stages_) compare_agreements();
         compare_plans(*comm_.collectives, setup_.plan);
         if (saves() && !via_rank0()) require_shared_folder(*files_, job(), arguments_.output);
         resume();
@@ -182,6 +183,17 @@ class TrainRole {
         return stages_ ? *job_comm_.collectives : *comm_.collectives;
     }
 
+    // Stages have plans of their own, which would wait for each other for ever.
+    void compare_agreements() const {
+        const std::vector<std::string> words = job().all_gather(agreement(setup_));
+        for (size_t rank = 1; rank < words.size(); ++rank)
+            if (words[rank] != words[0])
+                fail(ExitCode::kDiverged,
+                     "rank {} has other stages, steps or segments than rank 0: model, config or "
+                     "dsworker differ between the hosts",
+                     rank);
+    }
+
     // Members of job_comm_, pipeline_ and comm_ are used until the end of run(): an error poisons
     // them first.
     void open_comm(ArenaLayout arena) {
@@ -192,7 +204,7 @@ class TrainRole {
             return;
         }
         ArenaLayout of_all(environment_.local_world_size);
-        const SliceId messages = add_host_link(of_all);
+        const SliceId messages = HostLink::add_slice(of_all, setup_.place.stages);
         job_comm_ = open_job_comm(environment_, std::move(of_all), limit);
         pipeline_ = open_pipeline_comm(environment_, job_comm_,
                                        {setup_.place, messages, std::move(arena), limit});
@@ -388,7 +400,7 @@ class TrainRole {
                 *setup_.model, config, *setup_.data->eval, buffers, *state, own_ranks().rank(),
                 [this] { return all_leave(); },
                 EvalStages{stages_ ? &*stages_ : nullptr, stages_of_parameters(setup_),
-                           arguments_.job.segments});
+                           stages_of_buffers(setup_), arguments_.job.segments});
             parts.evaluate = [&] { return evaluator->run(); };
         }
         parts.data_waited = [&] { return loader.waited(); };
@@ -408,7 +420,7 @@ class TrainRole {
     }
 
     void bring_buffers(ModelBuffers& buffers) {
-        buffers.bring_from_stages(job(), setup_.place.stage, stage_of_buffers(setup_));
+        buffers.bring_from_stages(job(), setup_.place.stage, stages_of_buffers(setup_));
     }
 
     void write_trace(const std::string& json) const {
@@ -494,7 +506,7 @@ class TrainRole {
     void finish(const TrainResult& result, ParameterState& state) {
         const bool writes = write_final_weights(
             {setup_.model.get(), &state, &setup_.layout, stages_ ? &*stages_ : nullptr,
-             own_ranks().rank() == 0, counted_elsewhere(setup_), arguments_.output});
+             own_ranks().rank() == 0, read_earlier(setup_), arguments_.output});
         if (!first()) return;
         if (placement_) count_kept_chunks();
         if (admission_)

@@ -35,8 +35,8 @@ struct SegmentInfo {
     // And what they take besides in large blocks (kLargeBlock) that are let go of again.
     Bytes forward_blocks;
     Bytes backward_blocks;
-    // What is kept between the halves of a split backward (graph/split_backward.h); 0: not
-    // measured, no pipeline splits it.
+    // What is kept between the halves of a split backward (graph/split_backward.h), besides inputs;
+    // 0: not measured, no pipeline splits it.
     Bytes weight_half_bytes;
     int64_t forward_flops = 0;  // matrix products and convolutions: 2 per multiply-add
     bool backward = true;       // has a path to a trainable parameter

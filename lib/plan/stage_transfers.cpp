@@ -18,6 +18,17 @@ void StageTransfers::add_places() {
             places_[sort][k] = add_buffer(
                 {fmt::format("place for received {}, {}", sort == 0 ? "values" : "gradients", k),
                  BufferKind::kScalars, Tier::kMemory, Bytes{8}, true});
+    for (int k = 0; k < 2; ++k)
+        turns_[k] = add_buffer({fmt::format("turn of works, {}", k), BufferKind::kScalars,
+                                Tier::kMemory, Bytes{8}, true});
+}
+
+void StageTransfers::end_work() {
+    for (size_t i = plan_.instructions.size(); i-- > 0;) {
+        if (plan_.instructions[i].lane != Lane::kCompute) continue;
+        plan_.instructions[i].reads.push_back(turn_);
+        return;
+    }
 }
 
 Instruction& StageTransfers::add(const Transfer& transfer) {
@@ -38,7 +49,7 @@ int StageTransfers::receive_values(int m) {
     const int buffer =
         add_buffer({fmt::format("live values before the stage, micro step {}", m),
                     BufferKind::kLiveValues, Tier::kMemory, options_.stage_work.received, false});
-    add({Op::kReceive, false, 0, m, buffer}).writes = {place_of_values(m)};
+    add({Op::kReceive, false, 0, m, buffer}).writes = {place_of_values(m), turn_};
     return buffer;
 }
 
@@ -46,7 +57,7 @@ int StageTransfers::receive_gradients(int m) {
     const int buffer = add_buffer(
         {fmt::format("gradients of the live values behind the stage, micro step {}", m),
          BufferKind::kLiveValues, Tier::kMemory, model_.segments.back().output_bytes, false});
-    add({Op::kReceive, true, last_segment(), m, buffer}).writes = {place_of_gradients(m)};
+    add({Op::kReceive, true, last_segment(), m, buffer}).writes = {place_of_gradients(m), turn_};
     return buffer;
 }
 
@@ -55,6 +66,11 @@ void StageTransfers::send_values(int m, int values) {
 }
 
 void StageTransfers::send_gradients(int m, int gradients) {
+    if (gradients < 0) {
+        gradients = add_buffer({fmt::format("no gradients, micro step {}", m), BufferKind::kScalars,
+                                Tier::kMemory, Bytes{}, false});
+        plan_.instructions.back().creates.push_back(gradients);
+    }
     add({Op::kSend, true, 0, m, gradients});
 }
 

@@ -21,7 +21,7 @@ class StageTransfers {
     [[nodiscard]] int receive_values(int m);
     [[nodiscard]] int receive_gradients(int m);
     // VALUES behind the last segment, GRADIENTS of those before the first one; freed once they are
-    // gone.
+    // gone. No gradients, -1: nothing behind the cut wants any, which the stage before is told.
     void send_values(int m, int values);
     void send_gradients(int m, int gradients);
 
@@ -29,6 +29,12 @@ class StageTransfers {
     // for the compute lane, at once.
     [[nodiscard]] int place_of_values(int m) const { return places_[0][m % 2]; }
     [[nodiscard]] int place_of_gradients(int m) const { return places_[1][m % 2]; }
+
+    // A work of the schedule begins, and, with its last instruction, ends: nothing is received for
+    // it before the last but one has ended, so that a rank never waits for another one longer than
+    // a few works take.
+    void begin_work() { turn_ = turns_[work_++ % 2]; }
+    void end_work();
 
   private:
     struct Transfer {
@@ -46,6 +52,9 @@ class StageTransfers {
     const StepPlanOptions& options_;
     StepPlan& plan_;
     int places_[2][2] = {{-1, -1}, {-1, -1}};  // of values, of gradients
+    int turns_[2] = {-1, -1};
+    int turn_ = -1;
+    int work_ = 0;
 };
 
 }  // namespace dslaunch

@@ -46,7 +46,11 @@ class PlanBuilder {
         chunk_passes_.begin_turns();
         micro_steps_.resize(static_cast<size_t>(options_.accumulation_steps));
         if (options_.stage_work.in_pipeline()) {
-            for (const PipelineWork& work : options_.stage_work.order) add_work(work);
+            for (const PipelineWork& work : options_.stage_work.order) {
+                transfers_.begin_work();
+                add_work(work);
+                transfers_.end_work();
+            }
         } else {
             for (int64_t m = 0; m < options_.accumulation_steps; ++m)
                 add_micro_step(static_cast<int>(m));
@@ -416,7 +420,8 @@ class PlanBuilder {
         if (split)
             half = add_buffer(
                 {fmt::format("what the weights of segment {} wait with, micro step {}", s, m),
-                 BufferKind::kActivations, Tier::kMemory, info(s).weight_half_bytes, false});
+                 BufferKind::kActivations, Tier::kMemory, info(s).weight_half_bytes + before,
+                 false});
         Instruction& backward = add(op, Lane::kCompute, -1, m);
         backward.segment = s;
         backward.flops = (split ? 1 : 2) * info(s).forward_flops;

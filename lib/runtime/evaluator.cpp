@@ -39,14 +39,25 @@ void Evaluator::prepare(at::ScalarType compute_dtype) {
     if (stages_.link != nullptr) deal_to_stages();
 }
 
-// A segment is run where its parameters are, as early as that can be.
-bool Evaluator::has_parameters(const Segment& segment, int stage) const {
-    return std::ranges::all_of(segment.parameters, [&](int parameter) {
-        const std::vector<int>& of = stages_.stages_of_parameter[static_cast<size_t>(parameter)];
-        return of.empty() || std::ranges::find(of, stage) != of.end();
-    });
+// Parameters, and buffers that training may move.
+bool Evaluator::has_all(const Segment& segment, int stage) const {
+    const auto all_in = [stage](const std::vector<int>& wanted,
+                                const std::vector<std::vector<int>>& stages_of) {
+        return std::ranges::all_of(wanted, [&](int index) {
+            const std::vector<int>& of = stages_of[static_cast<size_t>(index)];
+            return of.empty() || std::ranges::find(of, stage) != of.end();
+        });
+    };
+    const LoweredGraph& lowered = segmented_->lowered();
+    if (!all_in(segment.parameters, stages_.stages_of_parameter) ||
+        !all_in(segment.buffers, stages_.stages_of_buffer))
+        return false;
+    return !segment.module_input ||
+           (all_in(lowered.opaque_parameters, stages_.stages_of_parameter) &&
+            all_in(lowered.opaque_buffers, stages_.stages_of_buffer));
 }
 
+// A segment is run where all is that it reads, as early as that can be.
 void Evaluator::deal_to_stages() {
     const size_t count = end_;
     size_t here = 0;
@@ -54,7 +65,7 @@ void Evaluator::deal_to_stages() {
     int stage = 0;
     for (size_t s = 0; s < count; ++s) {
         const Segment& segment = segmented_->segments()[s];
-        while (stage < stages_.link->stages() && !has_parameters(segment, stage)) ++stage;
+        while (stage < stages_.link->stages() && !has_all(segment, stage)) ++stage;
         if (stage == stages_.link->stages())
             fail(ExitCode::kConfig,
                  "held-out data: the model in eval mode is cut otherwise than in training, and no "

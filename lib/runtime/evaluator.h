@@ -18,9 +18,11 @@ namespace dslaunch {
 
 // In a pipeline: batches go from stage to stage as they do in training.
 struct EvalStages {
-    const StageLink* link = nullptr;                    // null: no pipeline
-    std::vector<std::vector<int>> stages_of_parameter;  // of the model, which have it
-    int64_t segments = 0;                               // as SegmentedModel::make
+    const StageLink* link = nullptr;  // null: no pipeline
+    // Of the model: the stages that train with it, none: no segment reads it.
+    std::vector<std::vector<int>> stages_of_parameter;
+    std::vector<std::vector<int>> stages_of_buffer;
+    int64_t segments = 0;  // as SegmentedModel::make
 };
 
 class Evaluator {
@@ -41,7 +43,7 @@ class Evaluator {
   private:
     void prepare(at::ScalarType compute_dtype);
     void deal_to_stages();
-    [[nodiscard]] bool has_parameters(const Segment& segment, int stage) const;
+    [[nodiscard]] bool has_all(const Segment& segment, int stage) const;
     [[nodiscard]] bool first_stage() const { return begin_ == 0; }
     [[nodiscard]] bool last_stage() const { return end_ == segmented_->segments().size(); }
     [[nodiscard]] std::vector<c10::IValue> arguments_of(const EvalBatch& batch) const;

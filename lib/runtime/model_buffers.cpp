@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "base/wire.h"
@@ -20,12 +21,12 @@ void ModelBuffers::broadcast() {
 }
 
 void ModelBuffers::bring_from_stages(Collectives& job, int own_stage,
-                                     std::span<const int> stage_of) {
+                                     std::span<const std::vector<int>> stages_of) {
     const at::NoGradGuard no_grad;
     const bool tells = collectives_.topology().rank() == 0;
     WireWriter writer;
-    for (size_t i = 0; tells && i < stage_of.size(); ++i) {
-        if (stage_of[i] != own_stage) continue;
+    for (size_t i = 0; tells && i < stages_of.size(); ++i) {
+        if (stages_of[i].empty() || stages_of[i].front() != own_stage) continue;
         const at::Tensor values = model_.buffers()[i].tensor.cpu().contiguous();
         writer.u32(static_cast<uint32_t>(i));
         writer.string({static_cast<const char*>(values.const_data_ptr()), values.nbytes()});
@@ -35,7 +36,8 @@ void ModelBuffers::bring_from_stages(Collectives& job, int own_stage,
         while (!reader.done()) {
             const size_t i = reader.u32();
             const std::string values = reader.string();
-            if (stage_of[i] == own_stage) continue;
+            // Who reads it has moved it alike, and goes on with its own.
+            if (std::ranges::find(stages_of[i], own_stage) != stages_of[i].end()) continue;
             const at::Tensor& buffer = model_.buffers()[i].tensor;
             at::Tensor whole = at::empty(buffer.sizes(), buffer.options().device(at::kCPU));
             if (!values.empty()) std::memcpy(whole.data_ptr(), values.data(), values.size());

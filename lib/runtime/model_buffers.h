@@ -21,10 +21,11 @@ class ModelBuffers {
     // Whether any buffer is a floating-point one, which training may move differently on each rank.
     [[nodiscard]] bool drift() const;
 
-    // In a pipeline, by all ranks of the JOB: the buffers that a stage's segments read become on
-    // the ranks of other stages what they are on that one's first. STAGE_OF: of each buffer, -1:
-    // none.
-    void bring_from_stages(Collectives& job, int own_stage, std::span<const int> stage_of);
+    // In a pipeline, by all ranks of the JOB: a buffer that stages read becomes on the ranks of
+    // those that do not what it is on the first rank of the first one that does. STAGES_OF: of each
+    // buffer the stages that read it.
+    void bring_from_stages(Collectives& job, int own_stage,
+                           std::span<const std::vector<int>> stages_of);
 
     [[nodiscard]] std::vector<at::Tensor> copy() const;
     void restore(const std::vector<at::Tensor>& values);

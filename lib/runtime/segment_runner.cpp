@@ -203,6 +203,11 @@ void SegmentRunner::forward(size_t segment, int64_t micro_step) {
         held.inputs[segment].clear();
     }
     held.boundaries[segment] = std::move(boundary);
+    if (last_backward_ < count() || segment + 1 < count()) return;
+    // No backward will come: what the next stage gets is all that is needed.
+    for (std::vector<IValue>& values : held.inputs)
+        if (&values != &held.inputs.back()) values.clear();
+    held.boundaries.clear();
 }
 
 // What came out: the loss, or what the next segment takes.

@@ -288,13 +288,18 @@ void StageLink::sum(std::span<float> values, std::span<const int> stages, uint32
     // All at once, over all links: nobody waits for one stage while another waits for it.
     std::vector<std::future<void>> transfers;
     for (const auto& item : of_links)
-        transfers.push_back(std::async(std::launch::async, [&item] {
-            item.first->transfer(item.second.sends, item.second.receives);
+        transfers.push_back(std::async(std::launch::async, [this, &item] {
+            try {
+                item.first->transfer(item.second.sends, item.second.receives);
+            } catch (const std::exception& error) {
+                abort(error.what());  // the other links' ends too
+                throw;
+            }
         }));
     for (std::future<void>& transfer : transfers) transfer.get();
-    at::Tensor sum = terms.back().clone();
+    at::Tensor& sum = terms.back();
     for (size_t i = terms.size() - 1; i-- > 0;) sum.add_(terms[i]);
-    own.copy_(sum);
+    if (!sum.is_same(own)) own.copy_(sum);
 }
 
 }  // namespace dslaunch

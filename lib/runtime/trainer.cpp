@@ -421,8 +421,9 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
     }
     json.field("samples_per_s", rows / seconds);
     // Forward, and twice as much for backward; work done twice by recompute is not counted.
-    const int64_t forward_flops =
-        parts_.stage.link != nullptr ? parts_.stage.forward_flops : parts_.info->forward_flops();
+    const int64_t forward_flops = parts_.stage.link != nullptr
+                                      ? parts_.stage.forward_flops / parts_.stage.stages()
+                                      : parts_.info->forward_flops();
     const auto flops = 3.0 * static_cast<double>(forward_flops * config.batch.accumulation_steps);
     const double tflops = flops / seconds / 1e12;
     json.field("tflops", tflops).key("mfu");

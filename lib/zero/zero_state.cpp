@@ -121,7 +121,19 @@ void ZeroState::settle() {
         if (!place_.map->is_gathered(b)) parameters_->await_whole(b, step_);
 }
 
+std::span<float> ZeroState::tied_gradients(int b) {
+    const std::span<float> values = gradients_->complete_tied(b);
+    look_for_overflow(b);
+    return values;
+}
+
 void ZeroState::post(int b) {
+    // A tied bucket holds other stages' gradients by now.
+    if (bucket(b).kind != BucketKind::kTied) look_for_overflow(b);
+    gradients_->post(b);
+}
+
+void ZeroState::look_for_overflow(int b) {
     // With a loss scale an overflow must be brought home to its rank, which later sums cannot tell.
     if (options_.skip_overflow && own_bad_parameter_ < 0) {
         for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
@@ -134,7 +146,6 @@ void ZeroState::post(int b) {
                 own_bad_parameter_ = slice.parameter;
         }
     }
-    gradients_->post(b);
 }
 
 void ZeroState::accumulate(const Instruction& instruction) {

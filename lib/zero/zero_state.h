@@ -75,9 +75,7 @@ class ZeroState final : public ParameterState {
     void run(const Instruction& instruction) override;
     [[nodiscard]] MemoryLender* gradient_memory() override { return gradients_->memory(); }
     void end_segment(int segment) override { gradients_->end_segment(segment); }
-    [[nodiscard]] std::span<float> tied_gradients(int bucket) override {
-        return gradients_->complete_tied(bucket);
-    }
+    [[nodiscard]] std::span<float> tied_gradients(int bucket) override;
     // Only where Norm ran: with clipping, or a loss scale.
     [[nodiscard]] std::optional<double> gradient_norm() const override { return norm_value_; }
     [[nodiscard]] std::optional<Overflow> overflow() const override { return overflow_; }
@@ -115,6 +113,7 @@ class ZeroState final : public ParameterState {
     };
     [[nodiscard]] bool half() const { return options_.dtype != DType::kF32; }
     void post(int bucket);
+    void look_for_overflow(int bucket);
     void accumulate(const Instruction& instruction);
     [[nodiscard]] std::vector<double> block_squares();
     void compute_norm();

@@ -15,4 +15,13 @@ void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, Duration time_li
 // Wakes all who sleep on WORD.
 void futex_wake_all(std::atomic<uint32_t>& word);
 
+// Between two looks at a word of who does not sleep yet.
+inline void pause_briefly() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
 }  // namespace dslaunch

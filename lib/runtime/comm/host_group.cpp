@@ -28,14 +28,6 @@ struct MailHeader {
 };
 constexpr size_t kPieceBytes = static_cast<size_t>(kMailboxBytes) - sizeof(MailHeader);
 
-void pause_briefly() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-}
-
 // Wraps around: half of the numbers are ahead of any generation.
 bool has_reached(uint32_t current, uint32_t wanted) {
     return static_cast<int32_t>(current - wanted) >= 0;

@@ -13,26 +13,17 @@ namespace dslaunch {
 
 namespace {
 
-// Messages on their way to a rank at once; more senders wait for a ring.
-constexpr int kRings = 8;
 constexpr uint64_t kRingBytes = 256 << 10;
 constexpr int kSpins = 200;
 // Between looks at poison and at whether the other ranks live.
 constexpr auto kSliceOfSleep = std::chrono::milliseconds(10);
 
-// All zero is a free ring. A message holds it until its sender sees that all is out.
-struct Ring {
-    enum State : uint32_t { kFree, kTaken, kOpen };
-
-    std::atomic<uint32_t> state;
-    uint32_t tag;  // these four are valid while kOpen
-    int32_t from;
-    uint64_t bytes;
-    uint64_t ticket;                            // grows with each message of a sender
-    alignas(64) std::atomic<uint64_t> written;  // of the message
-    alignas(64) std::atomic<uint64_t> read;
-    alignas(64) std::array<std::byte, kRingBytes> data;
-};
+// What waits for its receiver must not keep others from theirs: one message of every node, and one
+// more of the two neighbours.
+int ring_count(int nodes) {
+    return nodes + 2;
+}
+constexpr int64_t kRingsBegin = 128;  // behind the Box
 
 // Copies between [at, at + bytes) of a message in a ring and BYTES, in one or two parts.
 template <typename Copy>
@@ -45,11 +36,26 @@ void for_parts(uint64_t at, uint64_t bytes, Copy&& copy) {
 
 }  // namespace
 
+// All zero is a free ring. A message holds it until its sender sees that all is out: the sender
+// takes it, fills in what follows and opens it; the receiver takes what is open for it.
+struct HostLink::Ring {
+    enum State : uint64_t { kFree, kTaken, kOpen, kReading };
+    // Of a message, in one word, so that who finds it has found that message and no later one.
+    [[nodiscard]] static uint64_t key(State state, int from, uint32_t tag) {
+        return state << 56U | static_cast<uint64_t>(from) << 32U | tag;
+    }
+
+    std::atomic<uint64_t> held_by;  // key()
+    uint64_t bytes;
+    alignas(64) std::atomic<uint64_t> written;  // of the message
+    alignas(64) std::atomic<uint64_t> read;
+    alignas(64) std::array<std::byte, kRingBytes> data;
+};
+
 struct HostLink::Box {
     // Grows with every change that its rank may wait for.
     std::atomic<uint32_t> changes;
     std::atomic<uint32_t> sleepers;
-    std::array<Ring, kRings> rings;
 
     void change() {
         changes.fetch_add(1);
@@ -63,9 +69,10 @@ struct HostLink::Message {
     bool done = false;
 };
 
-SliceId add_host_link(ArenaLayout& layout) {
-    constexpr int64_t kBoxBytes = 128 + kRings * static_cast<int64_t>(sizeof(Ring));
-    return layout.add_per_rank("messages between stages", Bytes{kBoxBytes});
+SliceId HostLink::add_slice(ArenaLayout& layout, int nodes) {
+    return layout.add_per_rank(
+        "messages between stages",
+        Bytes{kRingsBegin + ring_count(nodes) * static_cast<int64_t>(sizeof(Ring))});
 }
 
 HostLink::HostLink(const Arena& arena, SliceId slice, HostGroup& group, HostLinkPlace place,
@@ -75,15 +82,27 @@ HostLink::HostLink(const Arena& arena, SliceId slice, HostGroup& group, HostLink
       group_(group),
       place_(std::move(place)),
       time_limit_(time_limit) {
-    DSL_CHECK(sizeof(Box) <= arena.of_rank(slice, 0).size(), "a box has {} bytes", sizeof(Box));
+    const auto bytes = static_cast<int64_t>(arena.of_rank(slice, 0).size());
+    DSL_CHECK(kRingsBegin + rings() * static_cast<int64_t>(sizeof(Ring)) <= bytes,
+              "{} rings in {} bytes", rings(), bytes);
+    static_assert(sizeof(Box) <= kRingsBegin);
 }
 
 void HostLink::abort(std::string_view text) {
     group_.poison(text);
 }
 
+int HostLink::rings() const {
+    return ring_count(static_cast<int>(place_.local_ranks.size()));
+}
+
 HostLink::Box& HostLink::box_of(int local_rank) const {
     return *reinterpret_cast<Box*>(arena_.of_rank(slice_, local_rank).data());
+}
+
+std::span<HostLink::Ring> HostLink::rings_of(int local_rank) const {
+    std::byte* const first = arena_.of_rank(slice_, local_rank).data() + kRingsBegin;
+    return {reinterpret_cast<Ring*>(first), static_cast<size_t>(rings())};
 }
 
 int HostLink::local_rank_of(int node) const {
@@ -97,15 +116,14 @@ bool HostLink::push(const LinkSend& send, Message& message) const {
     Box& box = box_of(local_rank_of(send.node));
     bool moved = false;
     if (message.ring == nullptr) {
-        for (Ring& ring : box.rings) {
-            uint32_t expected = Ring::kFree;
-            if (!ring.state.compare_exchange_strong(expected, Ring::kTaken)) continue;
-            ring.tag = send.tag;
-            ring.from = place_.node;
+        for (Ring& ring : rings_of(local_rank_of(send.node))) {
+            uint64_t expected = Ring::kFree;
+            if (!ring.held_by.compare_exchange_strong(expected, Ring::key(Ring::kTaken, 0, 0)))
+                continue;
             ring.bytes = send.bytes.size();
             ring.written = 0;
             ring.read = 0;
-            ring.state = Ring::kOpen;
+            ring.held_by = Ring::key(Ring::kOpen, place_.node, send.tag);
             message.ring = &ring;
             moved = true;
             break;
@@ -128,7 +146,7 @@ bool HostLink::push(const LinkSend& send, Message& message) const {
     if (moved) box.change();
     if (read < send.bytes.size()) return moved;
     message.done = true;
-    ring.state = Ring::kFree;
+    ring.held_by = Ring::kFree;
     change_all();  // any of them may wait for a ring
     return true;
 }
@@ -139,18 +157,18 @@ void HostLink::change_all() const {
 }
 
 bool HostLink::pull(const LinkReceive& receive, Message& message) const {
-    Box& own = box_of(group_.local_rank());
     if (message.ring == nullptr) {
-        // One that has been read whole waits for its sender to see it.
-        const auto ring = std::ranges::find_if(own.rings, [&](const Ring& candidate) {
-            return candidate.state.load() == Ring::kOpen && candidate.from == receive.node &&
-                   candidate.tag == receive.tag && candidate.read.load() < candidate.bytes;
-        });
-        if (ring == own.rings.end()) return false;
-        DSL_CHECK(ring->bytes == receive.bytes.size(),
-                  "stage {} sends {} bytes where {} are expected", receive.node, ring->bytes,
-                  receive.bytes.size());
-        message.ring = &*ring;
+        for (Ring& ring : rings_of(group_.local_rank())) {
+            uint64_t open = Ring::key(Ring::kOpen, receive.node, receive.tag);
+            const uint64_t reading = Ring::key(Ring::kReading, receive.node, receive.tag);
+            if (!ring.held_by.compare_exchange_strong(open, reading)) continue;
+            message.ring = &ring;
+            break;
+        }
+        if (message.ring == nullptr) return false;
+        DSL_CHECK(message.ring->bytes == receive.bytes.size(),
+                  "stage {} sends {} bytes where {} are expected", receive.node,
+                  message.ring->bytes, receive.bytes.size());
     }
     Ring& ring = *message.ring;
     const uint64_t bytes = ring.written.load() - message.moved;
@@ -210,9 +228,13 @@ void HostLink::run(const std::vector<LinkSend>& sends, const std::vector<LinkRec
         if (moved) {
             deadline = clock.now() + time_limit_;
             idle = 0;
+            last_look = false;
             continue;
         }
-        if (++idle < kSpins) continue;
+        if (++idle < kSpins) {
+            pause_briefly();
+            continue;
+        }
         group_.check_alive();
         if (group_.has_ended(local_rank_of(waits_for)) || clock.now() >= deadline) {
             if (last_look) give_up(waits_for, what);

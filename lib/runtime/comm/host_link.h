@@ -3,6 +3,7 @@
 // link. Threads: as Link.
 #pragma once
 
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -12,9 +13,6 @@
 
 namespace dslaunch {
 
-// What each local rank receives by.
-[[nodiscard]] SliceId add_host_link(ArenaLayout& layout);
-
 struct HostLinkPlace {
     int node = 0;                  // this rank's number on the link
     std::vector<int> local_ranks;  // of each number; -1: not on this host
@@ -22,6 +20,9 @@ struct HostLinkPlace {
 
 class HostLink final : public Link {
   public:
+    // What each local rank receives by, on a link of NODES.
+    [[nodiscard]] static SliceId add_slice(ArenaLayout& layout, int nodes);
+
     // ARENA and GROUP are those of all local ranks, and must outlive it. A rank has one end.
     HostLink(const Arena& arena, SliceId slice, HostGroup& group, HostLinkPlace place,
              Duration time_limit);
@@ -34,7 +35,10 @@ class HostLink final : public Link {
 
   private:
     struct Box;
+    struct Ring;
     struct Message;
+    [[nodiscard]] int rings() const;
+    [[nodiscard]] std::span<Ring> rings_of(int local_rank) const;
     [[nodiscard]] Box& box_of(int local_rank) const;
     [[nodiscard]] int local_rank_of(int node) const;
     bool push(const LinkSend& send, Message& message) const;

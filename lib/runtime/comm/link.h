@@ -1,6 +1,7 @@
-// A link joins one rank of each host: bytes go to and fro, by tag, in order. Only bridges open one.
-// Where it stands: rendezvous -> link -> collectives. Implementations: in-process (tests, pretended
-// hosts) and Gloo. Threads: any, with tags of their own.
+// A link joins one rank of each node: bytes go to and fro, by tag, in order. Nodes are hosts,
+// joined by their bridges, or the stages of a pipeline. Where it stands: rendezvous -> link ->
+// collectives, stage link. Implementations: in-process (tests, pretended hosts), host link and
+// Gloo. Threads: any, with tags of their own.
 #pragma once
 
 #include <atomic>

@@ -141,7 +141,7 @@ PipelineComm open_pipeline_comm(const WorkerEnvironment& environment, JobComm& a
                                      .time_limit = parts.time_limit});
     const std::vector<int> local_ranks = local_ranks_of(place, world);
     const bool goes_far = std::ranges::count(local_ranks, -1) > 0;
-    Rendezvous* rendezvous = all.rendezvous.get();  // rank 0 serves but once
+    Rendezvous* rendezvous = all.rendezvous.get();  // rank 0 cannot serve another one
     if (rendezvous == nullptr && (stage.is_bridge() || goes_far)) {
         own.rendezvous = open_rendezvous(environment, parts.time_limit);
         rendezvous = own.rendezvous.get();

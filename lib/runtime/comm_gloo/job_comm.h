@@ -43,7 +43,7 @@ struct PipelineComm {
 
 struct PipelineCommParts {
     PipelinePlace place;
-    SliceId messages;    // of add_host_link in the arena of all ranks
+    SliceId messages;    // of HostLink::add_slice in the arena of all ranks
     ArenaLayout layout;  // of the stage's arena, for place.of_stage's local ranks
     Duration time_limit{};
 };

@@ -294,4 +294,28 @@ TEST_CASE("a parameter that several stages read has the gradients of all micro s
             }
 }
 
+TEST_CASE("stages behind which nothing wants gradients are told so") {
+    // `w1` is never trained: what it gives is detached, in the same segment or behind a cut.
+    constexpr const char* kDetachText =
+        "def forward(self, x: Tensor, y: Tensor) -> Tensor:\n"
+        "    h = torch.tanh(torch.matmul(x, self.w1) + self.b1)\n"
+        "    k = torch.relu(h).detach()\n"
+        "    k = torch.tanh(torch.matmul(k * self.gain, self.w2) + self.extra[:17])\n"
+        "    z = torch.matmul(k, self.w3)\n"
+        "    return ((z - y) * (z - y)).mean()\n";
+    for (int stages = 2; stages <= 4; ++stages)
+        for (const ScheduleKind schedule : {ScheduleKind::k1F1B, ScheduleKind::kZeroBubbleH1}) {
+            PipelineCase pipeline{pipeline_job(), stages, schedule};
+            pipeline.job.segments = 6;
+            pipeline.job.make_model = [] {
+                return TrainedModel{test::script_model(kDetachText, testing::initial_parameters()),
+                                    {},
+                                    [](const SegmentedModel&, int64_t micro_batch) {
+                                        return testing::small_batch(micro_batch);
+                                    }};
+            };
+            check_as_one(pipeline);
+        }
+}
+
 }  // namespace dslaunch

@@ -17,7 +17,9 @@ using namespace std::chrono_literals;
 class LinkedRanks {
   public:
     explicit LinkedRanks(int ranks, Duration limit = 20s)
-        : layout_(ranks), slice_(add_host_link(layout_)), arena_(Arena::anonymous(layout_)) {
+        : layout_(ranks),
+          slice_(HostLink::add_slice(layout_, ranks)),
+          arena_(Arena::anonymous(layout_)) {
         groups_.resize(static_cast<size_t>(ranks));
         HostLinkPlace place;
         for (int node = 0; node < ranks; ++node) place.local_ranks.push_back(ranks - 1 - node);

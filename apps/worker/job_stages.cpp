@@ -101,22 +101,6 @@ std::vector<std::vector<int>> stages_of_parameters(const JobSetup& setup) {
     return stages_of;
 }
 
-std::vector<std::vector<int>> stages_of_buckets(const JobSetup& setup) {
-    std::vector<std::vector<int>> stages_of(setup.layout.buckets.size());
-    for (const TiedParameter& tie : setup.plan_options.stage_work.ties) {
-        const int bucket = setup.layout.bucket_of(setup.layout.slice_of(tie.parameter));
-        stages_of[static_cast<size_t>(bucket)] = tie.stages;
-    }
-    return stages_of;
-}
-
-std::vector<int> counted_elsewhere(const JobSetup& setup) {
-    std::vector<int> parameters;
-    for (const TiedParameter& tie : setup.plan_options.stage_work.ties)
-        if (tie.stages.front() != setup.place.stage) parameters.push_back(tie.parameter);
-    return parameters;
-}
-
 std::vector<std::vector<int>> stages_of_buffers(const JobSetup& setup) {
     std::vector<std::vector<int>> stages_of(setup.model->buffers().size());
     const auto add = [&](const std::vector<int>& buffers, int stage) {

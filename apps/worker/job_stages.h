@@ -28,10 +28,6 @@ void choose_segments(JobSetup& setup);
 [[nodiscard]] std::vector<std::vector<int>> stages_of_parameters(const JobSetup& setup);
 [[nodiscard]] std::vector<std::vector<int>> stages_of_buffers(const JobSetup& setup);
 
-// Of each bucket of SETUP's stage the stages that its tied parameter has, empty for others; and of
-// its tied parameters those that an earlier stage has.
-[[nodiscard]] std::vector<std::vector<int>> stages_of_buckets(const JobSetup& setup);
-[[nodiscard]] std::vector<int> counted_elsewhere(const JobSetup& setup);
 // Parameters of SETUP's stage that an earlier one reads too, trained or not.
 [[nodiscard]] std::vector<int> read_earlier(const JobSetup& setup);
 

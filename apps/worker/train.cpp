@@ -22,6 +22,7 @@
 #include "launch/machine_name.h"
 #include "launch/timing.h"
 #include "launch/worker_environment.h"
+#include "plan/stage_model.h"
 #include "runtime/comm_gloo/job_comm.h"
 #include "runtime/data/batch_loader.h"
 #include "runtime/evaluator.h"
@@ -336,7 +337,7 @@ class TrainRole {
                            pipeline_.far.get(),
                            setup_.model_info.forward_flops(),
                            setup_.own_segments().begin,
-                           stages_of_buckets(setup_)};
+                           stages_of_buckets(setup_.layout, setup_.plan_options.stage_work.ties)};
         parts.reporter = &reporter_;
         if (checkpointer_) parts.checkpointer = &*checkpointer_;
         if (saved_) parts.resumed = saved_->training();
@@ -492,7 +493,9 @@ class TrainRole {
             ZeroOptions{config.optimizer, config.gradient_clipping, config.precision.compute,
                         config.precision.skip_nonfinite_steps, arguments_.threads,
                         saved_ ? &*saved_ : nullptr,
-                        PipelineScope{stages_ ? &job() : nullptr, counted_elsewhere(setup_)}},
+                        PipelineScope{stages_ ? &job() : nullptr,
+                                      counted_elsewhere(setup_.plan_options.stage_work.ties,
+                                                        setup_.place.stage)}},
             offload_ ? &*offload_ : nullptr);
     }
 

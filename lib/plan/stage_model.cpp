@@ -60,4 +60,21 @@ std::vector<TiedParameter> ties_of_stage(const std::vector<TiedParameter>& ties,
     return own;
 }
 
+std::vector<std::vector<int>> stages_of_buckets(const FlatLayout& layout,
+                                                const std::vector<TiedParameter>& ties) {
+    std::vector<std::vector<int>> stages_of(layout.buckets.size());
+    for (const TiedParameter& tie : ties) {
+        const int bucket = layout.bucket_of(layout.slice_of(tie.parameter));
+        stages_of[static_cast<size_t>(bucket)] = tie.stages;
+    }
+    return stages_of;
+}
+
+std::vector<int> counted_elsewhere(const std::vector<TiedParameter>& ties, int stage) {
+    std::vector<int> parameters;
+    for (const TiedParameter& tie : ties)
+        if (tie.stages.front() != stage) parameters.push_back(tie.parameter);
+    return parameters;
+}
+
 }  // namespace dslaunch

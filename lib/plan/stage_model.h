@@ -23,6 +23,11 @@ namespace dslaunch {
 [[nodiscard]] std::vector<TiedParameter> trained_ties(const ModelInfo& model,
                                                       const std::vector<SegmentRange>& ranges,
                                                       const std::vector<TiedParameter>& tied);
+// Of each bucket of a stage that has TIES the stages of its tied parameter, empty for others.
+[[nodiscard]] std::vector<std::vector<int>> stages_of_buckets(
+    const FlatLayout& layout, const std::vector<TiedParameter>& ties);
+// Of TIES, those of STAGE, the parameters that an earlier stage has too.
+[[nodiscard]] std::vector<int> counted_elsewhere(const std::vector<TiedParameter>& ties, int stage);
 // Of TIES those that STAGE has.
 [[nodiscard]] std::vector<TiedParameter> ties_of_stage(const std::vector<TiedParameter>& ties,
                                                        int stage);

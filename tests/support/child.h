@@ -17,6 +17,7 @@ struct ChildResult {
     std::string text;  // what WORK returned, or "threw: MESSAGE"
     std::string err;   // what it wrote to stderr
     bool ended_well = false;
+    int exit_code = -1;  // 0 where WORK returned, -1: it ended by a signal
 };
 
 // WORK() returns a std::string; "" usually means that all was well.
@@ -39,6 +40,7 @@ ChildResult in_child(const Work& work) {
     int status = 0;
     ChildResult result;
     result.ended_well = child > 0 && ::waitpid(child, &status, 0) == child && WIFEXITED(status);
+    if (result.ended_well) result.exit_code = WEXITSTATUS(status);
     const auto content = [](int fd) {
         std::string bytes(1 << 16, '\0');
         const ssize_t length = ::pread(fd, bytes.data(), bytes.size(), 0);

@@ -85,13 +85,19 @@ struct Reduce : torch::autograd::Function<Reduce> {
     }
 };
 
+// The whole of all ranks' X; the backward finds SHARD and SITE in CONTEXT.
+at::Tensor gather_whole(AutogradContext& context, const at::Tensor& x, const TensorShard& shard,
+                        const Site& site) {
+    const at::Tensor whole = whole_of(site.group->gather(x, site.number), shard);
+    site.save(context);
+    save_shard(context, shard, whole.size(shard.dim));
+    return whole;
+}
+
 struct Gather : torch::autograd::Function<Gather> {
     static Variable forward(AutogradContext* context, const Variable& x, const TensorShard& shard,
                             Site site) {
-        const at::Tensor whole = whole_of(site.group->gather(x, site.number), shard);
-        site.save(*context);
-        save_shard(*context, shard, whole.size(shard.dim));
-        return whole;
+        return gather_whole(*context, x, shard, site);
     }
     static variable_list backward(AutogradContext* context, variable_list gradients) {
         const PartOf part = part_of(*Site::saved(*context).group);
@@ -138,10 +144,7 @@ at::Tensor share_of_sum(const at::Tensor& whole, const TensorShard& shard, const
 struct AllGather : torch::autograd::Function<AllGather> {
     static Variable forward(AutogradContext* context, const Variable& x, const TensorShard& shard,
                             Site site) {
-        const at::Tensor whole = whole_of(site.group->gather(x, site.number), shard);
-        site.save(*context);
-        save_shard(*context, shard, whole.size(shard.dim));
-        return whole;
+        return gather_whole(*context, x, shard, site);
     }
     static variable_list backward(AutogradContext* context, variable_list gradients) {
         return {share_of_sum(gradients[0], saved_shard(*context), Site::saved(*context)), {}, {}};

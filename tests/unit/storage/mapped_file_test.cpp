@@ -8,7 +8,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <cstdio>
 #include <fstream>
@@ -18,6 +17,7 @@
 #include "base/fd.h"
 #include "storage/mapped_fault.h"
 #include "support/catch.h"
+#include "support/child.h"
 
 using namespace dslaunch;
 
@@ -112,30 +112,21 @@ TEST_CASE("discarded pages have the file's content again") {
 TEST_CASE("A mapped file that is cut off ends the process with its name, offset and code") {
     for (const ExitCode code : {ExitCode::kCheckpoint, ExitCode::kInput}) {
         const PagesFile file;
-        std::array<int, 2> ends{};
-        REQUIRE(::pipe(ends.data()) == 0);
-        const pid_t child = ::fork();
-        if (child == 0) {
-            ::dup2(ends[1], STDERR_FILENO);
+        const test::ChildResult child = test::in_child([&] {
             const MappedFile other(file.path());  // lies beside it
             MappedFile first(file.path());
             if (code != ExitCode::kInput) set_fault_code(first.bytes(), code);
             const MappedFile mapped = std::move(first);
-            if (::truncate(file.path().c_str(), static_cast<off_t>(page_bytes())) != 0) ::_exit(1);
+            if (::truncate(file.path().c_str(), static_cast<off_t>(page_bytes())) != 0)
+                return std::string("it cannot be cut off");
             volatile std::byte read = mapped.bytes()[0];
             read = mapped.bytes()[3 * page_bytes() + 5];
-            ::_exit(read == std::byte{} ? 2 : 3);
-        }
-        ::close(ends[1]);
-        std::string said(4096, '\0');
-        said.resize(
-            static_cast<size_t>(std::max<ssize_t>(::read(ends[0], said.data(), said.size()), 0)));
-        ::close(ends[0]);
-        int status = 0;
-        REQUIRE(::waitpid(child, &status, 0) == child);
-        INFO(said);
-        CHECK(WIFEXITED(status));
-        CHECK(WEXITSTATUS(status) == static_cast<int>(code));
+            return fmt::format("read {}", static_cast<int>(read));
+        });
+        const std::string& said = child.err;
+        INFO(said << child.text);
+        CHECK(child.ended_well);
+        CHECK(child.exit_code == static_cast<int>(code));
         CHECK(said.find(file.path()) != std::string::npos);
         CHECK(said.find(fmt::format("at offset {}:", 3 * page_bytes() + 5)) != std::string::npos);
     }

@@ -65,22 +65,6 @@ struct StageSetup {
     }
 };
 
-std::vector<std::vector<int>> stages_of_buckets(const StageSetup& stage) {
-    const FlatLayout& layout = stage.setup.layout;
-    std::vector<std::vector<int>> stages_of(layout.buckets.size());
-    for (const TiedParameter& tie : stage.work.ties)
-        stages_of[static_cast<size_t>(layout.bucket_of(layout.slice_of(tie.parameter)))] =
-            tie.stages;
-    return stages_of;
-}
-
-std::vector<int> counted_elsewhere(const StageSetup& own, int stage) {
-    std::vector<int> parameters;
-    for (const TiedParameter& tie : own.work.ties)
-        if (tie.stages.front() != stage) parameters.push_back(tie.parameter);
-    return parameters;
-}
-
 // All ranks as threads: stage by stage, each a world of its own, and a world of all.
 class PipelineWorld {
   public:
@@ -148,11 +132,12 @@ class PipelineWorld {
             slices_[static_cast<size_t>(stage)][static_cast<size_t>(topology.node_rank)],
             *self.arena, *self.group, *self.collectives,
             {job.optimizer, job.clipping, job.precision.compute, job.precision.skip_nonfinite_steps,
-             1, nullptr, PipelineScope{world.collectives.get(), counted_elsewhere(own, stage)}});
-        testing::TrainPlace place{
-            &topology,
-            {&stages, self.collectives.get(), nullptr, 0, own.span.begin, stages_of_buckets(own)},
-            own.span.begin};
+             1, nullptr,
+             PipelineScope{world.collectives.get(), counted_elsewhere(own.work.ties, stage)}});
+        testing::TrainPlace place{&topology,
+                                  {&stages, self.collectives.get(), nullptr, 0, own.span.begin,
+                                   stages_of_buckets(own.setup.layout, own.work.ties)},
+                                  own.span.begin};
 
         RankOutcome outcome = testing::train_with(job, own.setup, planned.plan, state,
                                                   *world.collectives, {}, nullptr, {}, &place);

@@ -1,13 +1,11 @@
 // Any damage of a checkpoint is found: bits, lengths, files in each other's place or of another
 // save. What is whole never looks damaged.
-#include <sys/wait.h>
 #include <unistd.h>
-
-#include <array>
 
 #include "memory_tree.h"
 #include "save_tools.h"
 #include "support/catch.h"
+#include "support/child.h"
 #include "support/temporary_folder.h"
 
 using namespace dslaunch;
@@ -125,27 +123,17 @@ TEST_CASE("a file that is cut off while it is read ends the process with its nam
     const auto tree = make_disk_tree();
     CheckpointStore store(*tree, folder.path(), 0);
     save(*tree, store, 2, "b");
-    std::array<int, 2> ends{};
-    REQUIRE(::pipe(ends.data()) == 0);
-    const pid_t child = ::fork();
-    if (child == 0) {
-        ::dup2(ends[1], STDERR_FILENO);
+    const ChildResult child = in_child([&] {
         const CheckpointReader reader(*tree, folder.path() + "/step-2");
         const std::string path =
             fmt::format("{}/step-2/{}", folder.path(), reader.checkpoint().files[1].name);
-        if (::truncate(path.c_str(), 0) != 0) ::_exit(1);
-        ::_exit(reader.verify_file(1).empty() ? 2 : 3);
-    }
-    ::close(ends[1]);
-    std::string said(4096, '\0');
-    said.resize(
-        static_cast<size_t>(std::max<ssize_t>(::read(ends[0], said.data(), said.size()), 0)));
-    ::close(ends[0]);
-    int status = 0;
-    REQUIRE(::waitpid(child, &status, 0) == child);
-    INFO(said);
-    CHECK(WIFEXITED(status));
-    CHECK(WEXITSTATUS(status) == static_cast<int>(ExitCode::kCheckpoint));
+        if (::truncate(path.c_str(), 0) != 0) return std::string("it cannot be cut off");
+        return reader.verify_file(1);
+    });
+    const std::string& said = child.err;
+    INFO(said << child.text);
+    CHECK(child.ended_well);
+    CHECK(child.exit_code == static_cast<int>(ExitCode::kCheckpoint));
     CHECK(said.find(folder.path() + "/step-2/") != std::string::npos);
     CHECK(said.find("cut off while it was in use") != std::string::npos);
 }

@@ -8,9 +8,10 @@
 
 #include "plan/memory_choice.h"
 #include "runtime/comm/arena.h"
-#include "runtime/comm/host_link.h"
 #include "storage/checkpoint/disk_sink.h"
 #include "worker/job_stages.h"
+#include "worker/job_tensor.h"
+#include "worker/rank_comms.h"
 #include "zero/zero_state.h"
 
 namespace dslaunch {
@@ -20,23 +21,39 @@ namespace {
 Bytes arena_of_stage(const JobSetup& setup) {
     const Topology& ranks = setup.place.of_stage;
     const ShardMap shards(setup.layout, setup.partition.get(), setup.plan_options.stage, ranks,
-                          setup.plan_options.offload.parameters);
+                          setup.plan_options.offload.parameters, setup.plan_options.shard_on_host);
     ArenaLayout arena(ranks.local_world_size());
     (void)ZeroState::add_slices(
         {&setup.layout, setup.partition.get(), &setup.plan_options, &setup.plan, &shards},
         setup.config().precision.compute, arena);
-    return arena.total_bytes();
+    return touched_bytes(arena);
 }
 
-// Of the other stages that have ranks on PLACE's host, the same job as one of these sees it.
-std::vector<JobSetup> other_stages(const JobSetup& setup, const Topology& place) {
-    std::set<int> seen = {setup.place.stage};
+// Gradients of the host's other ranks that one of the stage's neither reads nor writes, where each
+// bucket has memory of its own: it sums its part of them, and at ZeRO stage 0 reads their parts of
+// the sums.
+Bytes unread(const JobSetup& setup) {
+    const StepPlanOptions& options = setup.plan_options;
+    const int64_t ranks = options.local_world_size;
+    if (options.stage >= 2 || options.fused_update || options.node_count() > 1) return {};
+    const int64_t parts_read = options.stage == 0 ? 2 : 1;
+    const int64_t parts_left = std::max<int64_t>(0, ranks - parts_read);
+    return Bytes{(ranks - 1) * setup.layout.trained_numel * parts_left / ranks *
+                 static_cast<int64_t>(sizeof(float))};
+}
+
+// Of the other stages, and the other shares, that have ranks on PLACE's host, the same job as one
+// of these sees it. Shares are taken to be as large as SETUP's.
+std::vector<JobSetup> others_on_host(const JobSetup& setup, const Topology& place) {
+    std::set<std::pair<int, int>> seen = {{setup.place.stage, setup.sharing.place.share()}};
     std::vector<JobSetup> others;
     for (int local = 0; local < place.local_world_size(); ++local) {
         Topology rank = place;
         rank.local_rank = local;
-        const int stage = place_in_stages(setup.config(), rank).stage;
-        if (seen.insert(stage).second) others.push_back(seen_from(setup, rank));
+        const PipelinePlace stage = place_in_stages(setup.config(), rank);
+        const SharingPlace sharing = place_in_group(setup.config(), rank, stage);
+        if (seen.insert({stage.stage, sharing.share()}).second)
+            others.push_back(seen_from(setup, rank));
     }
     return others;
 }
@@ -44,18 +61,24 @@ std::vector<JobSetup> other_stages(const JobSetup& setup, const Topology& place)
 }  // namespace
 
 HostNeed need_of_host(const JobSetup& setup, const Topology& place, const ProgramMemory& program) {
-    std::vector<StepPlan> plans = make_host_plans(setup);
-    Bytes arena = arena_of_stage(setup);
-    if (setup.place.is_pipeline()) {
-        ArenaLayout of_all(place.local_world_size());
-        static_cast<void>(HostLink::add_slice(of_all, setup.place.stages));
-        arena += of_all.total_bytes();
-        for (const JobSetup& other : other_stages(setup, place)) {
-            std::ranges::move(make_host_plans(other), std::back_inserter(plans));
-            arena += arena_of_stage(other);
-        }
+    std::vector<StepPlan> plans;
+    Bytes arena, resident;
+    const auto add = [&](const JobSetup& stage) {
+        std::vector<StepPlan> of_stage = make_host_plans(stage);
+        const Bytes own = arena_of_stage(stage);
+        arena += own;
+        resident =
+            std::max(resident, host_need(of_stage, own - unread(stage), program).resident_max);
+        std::ranges::move(of_stage, std::back_inserter(plans));
+    };
+    add(setup);
+    const Bytes links = RankComms::shared_bytes(setup, place.local_world_size());
+    if (setup.is_divided()) {
+        for (const JobSetup& other : others_on_host(setup, place)) add(other);
     }
-    return host_need(plans, arena, program);
+    HostNeed need = host_need(plans, arena + links, program);
+    need.resident_max = resident + links;
+    return need;
 }
 
 namespace {
@@ -121,6 +144,7 @@ std::optional<HostNeed> need_with(const JobSetup& setup, const Topology& place,
     if (choice.parameters_on_disk && choice.stage < 3) return {};
     JobSetup other;
     other.resolved.config = with_choice(setup.config(), choice);
+    other.sharing.of_first = setup.sharing.of_first;
     other.model_info =
         with_rows(setup.model_info, choice.micro_rows, setup.config().batch.micro_rows);
     lay_out_job(other, place);
@@ -130,7 +154,7 @@ std::optional<HostNeed> need_with(const JobSetup& setup, const Topology& place,
 }
 
 // The buffers of a rank's two files of a checkpoint, its part of the weights and of the states.
-Bytes saving_memory(const JobSetup& setup) {
+Bytes saving_memory_of_stage(const JobSetup& setup) {
     int64_t numel = 0;
     for (int p = 0; p < std::ssize(setup.info.parameters); ++p) {
         const int slice = setup.layout.slice_of(p);
@@ -143,16 +167,41 @@ Bytes saving_memory(const JobSetup& setup) {
            DiskSink::memory(Bytes{bytes * setup.plan_options.optimizer_states});
 }
 
+// Where a rank that talks to other hosts adds up its stripe of the largest bucket, and gets theirs
+// of the part that is its host's (comm/host_exchange.h).
+Bytes exchange_memory(const JobSetup& setup) {
+    const Topology& ranks = setup.place.of_stage;
+    if (ranks.node_count() == 1) return {};
+    int64_t numel = 0;
+    for (int b = 0; b < setup.layout.trained_buckets; ++b) {
+        const Bucket& bucket = setup.layout.buckets[static_cast<size_t>(b)];
+        numel = std::max(numel, bucket.numel + flag_numel(bucket));
+    }
+    const int64_t stripe = numel / ranks.bridge_count();
+    const int64_t own = stripe / ranks.node_count();
+    return Bytes{(stripe + own * (ranks.node_count() - 1)) * static_cast<int64_t>(sizeof(float))};
+}
+
+// Of the stage on PLACE's host that needs most.
+Bytes saving_memory(const JobSetup& setup, const Topology& place) {
+    Bytes most = saving_memory_of_stage(setup);
+    if (!setup.place.is_pipeline()) return most;
+    for (const JobSetup& other : others_on_host(setup, place))
+        most = std::max(most, saving_memory_of_stage(other));
+    return most;
+}
+
 }  // namespace
 
 HostAdmission admit_host(const JobSetup& setup, const Topology& place,
                          const AdmissionOptions& options) {
     ::malloc_trim(0);  // what the trial run has let go of is no part of the program
     ProgramMemory program = read_program_memory();
-    if (options.saves) program.own += saving_memory(setup);
+    program.own += exchange_memory(setup);
+    if (options.saves) program.own += saving_memory(setup, place);
     ChoiceSearch search;
     search.from = choice_of(setup.config());
-    search.segments = static_cast<int64_t>(setup.info.segments.size());
+    search.segments = std::ssize(setup.model_info.segments);
     search.limits = {read_memory_state(), options.processes,
                      read_disk_room(setup.config().offload.nvme_paths)};
     search.need_of = [&](const MemoryChoice& choice) {

@@ -7,11 +7,15 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <functional>
 #include <limits>
 #include <numeric>
+#include <set>
 #include <thread>
 
 #include "graph/segment_times.h"
+#include "runtime/lending_allocator.h"
+#include "worker/job_tensor.h"
 #include "worker/process_memory.h"
 #include "worker/stored_rates.h"
 #include "zero/shard_optimizer.h"
@@ -81,6 +85,71 @@ double measure_sums(const JobSetup& setup) {
     return 3.0 * sizeof(float) * static_cast<double>(numel) / took_s;
 }
 
+// Gives gradients of parameters memory that is written once in a while, as their places in the
+// arena are in a step: each place after the one before, as long as all of them together, but no
+// longer than what no cache holds.
+class GradientPlaces final : public MemoryLender {
+  public:
+    explicit GradientPlaces(const ModelInfo& model) {
+        size_t total = 0;
+        for (const ParameterInfo& parameter : model.parameters) {
+            if (!parameter.trainable) continue;
+            const auto bytes = static_cast<size_t>(parameter.numel * parameter.element_bytes);
+            if (bytes < kLeastBytes) continue;
+            bytes_.insert(bytes);
+            total += round_up_line(bytes);
+        }
+        size_t room = std::min(total, kRoom);
+        if (!bytes_.empty()) room = std::max(room, round_up_line(*bytes_.rbegin()));
+        memory_ = at::zeros({static_cast<int64_t>(room + kLine)}, at::kByte);
+    }
+
+    [[nodiscard]] void* lend(size_t bytes) override {
+        if (bytes_.count(bytes) == 0) return nullptr;
+        const size_t taken = round_up_line(bytes);
+        const auto room = static_cast<size_t>(memory_.numel()) - kLine;
+        if (next_ + taken > room) next_ = 0;
+        auto* const first = static_cast<std::byte*>(memory_.mutable_data_ptr());
+        const size_t off = (kLine - reinterpret_cast<uintptr_t>(first) % kLine) % kLine;
+        std::byte* const place = first + off + next_;
+        std::erase_if(out_, [](const Place& out) { return !is_lent(out.begin); });
+        for (const Place& out : out_)
+            if (out.begin < place + taken && place < out.begin + out.bytes) return nullptr;
+        out_.push_back({place, taken});
+        next_ += taken;
+        return place;
+    }
+    void note(const void*) override {}
+
+  private:
+    struct Place {
+        std::byte* begin = nullptr;
+        size_t bytes = 0;
+    };
+    static constexpr size_t kLine = 64;
+    static constexpr size_t kLeastBytes = 64 << 10;  // smaller ones are in some cache anyway
+    static constexpr size_t kRoom = size_t{256} << 20;
+    static size_t round_up_line(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+    std::set<size_t> bytes_;  // of gradients
+    std::vector<Place> out_;
+    at::Tensor memory_;
+    size_t next_ = 0;
+};
+
+std::vector<SegmentTimes> measure_segments(const JobSetup& setup) {
+    SegmentTimesOptions options;
+    options.rounds = kRounds;
+    for (const SegmentInfo& segment : setup.model_info.segments)
+        options.kept.push_back(segment.activation_bytes);
+    GradientPlaces places(setup.model_info);
+    options.around_backward = [&](const std::function<void()>& backward) {
+        const LendingScope lending(&places);
+        backward();
+    };
+    return measure_times(*setup.segmented, trial_batch(setup), options);
+}
+
 }  // namespace
 
 std::vector<c10::IValue> trial_batch(const JobSetup& setup) {
@@ -105,7 +174,8 @@ JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options
     rates.machine.update_numel_per_s = measure_updates(setup, options.threads);
     rates.machine.sum_bytes_per_s = measure_sums(setup);
     keep_freed_memory();
-    rates.segments = measure_times(*setup.segmented, trial_batch(setup), kRounds);
+    const WithoutGroup alone(setup.sharing.place);
+    rates.segments = measure_segments(setup);
     rates.machine.host_bytes_per_s = rates.machine.sum_bytes_per_s / 3;
     rates.machine.link_bytes_per_s = options.link_bytes_per_s;
     if (setup.config().offload.nvme_paths.size() > 0)
@@ -123,10 +193,10 @@ std::vector<InstructionSpan> forecast_step(const StepPlan& plan, const JobSetup&
     const auto own = static_cast<size_t>(setup.place.stage);
     std::vector<TimedPlan> timed;
     for (size_t s = 0; s < stages.size(); ++s) {
-        const SegmentRange& range = setup.stages[s];
-        const std::span times = std::span(rates.segments)
-                                    .subspan(static_cast<size_t>(range.begin),
-                                             static_cast<size_t>(range.end - range.begin));
+        std::vector<SegmentTimes> times;
+        for (const SegmentRange& range : stages[s].own_segments())
+            times.insert(times.end(), rates.segments.begin() + range.begin,
+                         rates.segments.begin() + range.end);
         timed.push_back(
             time_plan(s == own ? plan : stages[s].plan, stages[s].info, times, rates.machine));
     }

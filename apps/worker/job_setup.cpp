@@ -22,6 +22,7 @@
 #include "runtime/comm/collectives.h"
 #include "storage/zip_archive.h"
 #include "worker/job_stages.h"
+#include "worker/job_tensor.h"
 #include "worker/stored_rates.h"
 #include "zero/shard_optimizer.h"
 
@@ -143,6 +144,14 @@ ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IValue>& b
     return info;
 }
 
+// Labels can only be looked at where classes are whole: before the graph is shared.
+void check_whole(const JobSetup& setup, const std::vector<c10::IValue>& batch,
+                 const Topology& place) {
+    const bool has_labels = setup.data && setup.data->train.tokens_per_sample() == 0 &&
+                            setup.config().loss.kind == LossKind::kCrossEntropy;
+    if (has_labels && place.local_rank == 0) static_cast<void>(measure_batch(setup, batch, place));
+}
+
 void set_place(StepPlanOptions& options, const Topology& place) {
     options.rank = place.rank();
     options.world_size = place.world_size();
@@ -186,10 +195,26 @@ OffloadPlan offload_plan(const RunConfig& run) {
     return offload;
 }
 
+// Whether ZeRO shards within each host.
+bool shards_on_host(const RunConfig& config, const Topology& place) {
+    const int64_t ranks = config.zero.shard_ranks;
+    if (ranks == 0 || ranks == place.world_size()) return false;
+    const bool whole_hosts =
+        std::ranges::all_of(place.node_sizes, [&](int size) { return size == ranks; });
+    if (!whole_hosts)
+        fail(ExitCode::kConfig,
+             "zero_optimization.mics_shard_size: {}, but of the {} ranks that train the same "
+             "parameters {} are on this host; shard groups are those of a host, equally many on "
+             "each: give their number, or -1",
+             ranks, place.world_size(), place.local_world_size());
+    return true;
+}
+
 StepPlanOptions plan_options(const RunConfig& config, const Topology& place, bool on_gpu) {
     StepPlanOptions options;
     set_place(options, place);
     options.stage = static_cast<int>(config.zero.stage);
+    options.shard_on_host = shards_on_host(config, place);
     options.parameter_bytes = dtype_bytes(config.precision.compute);
     options.master = config.precision.compute != DType::kF32;
     options.check_overflow = config.precision.skip_nonfinite_steps;
@@ -242,9 +267,19 @@ JobSetup set_up_job(const JobArguments& arguments, const Topology& place) {
         arguments.plan_only && config.data.train_path.empty() && config.data.context > 0;
     const std::vector<c10::IValue> batch =
         assume_tokens ? token_zeros(setup) : open_and_check_data(setup, place);
-    setup.model_info = measure_batch(setup, on_device(batch, device), place);
     check_pipeline(setup);
+    check_sharing(setup);
+    setup.place = place_in_stages(config, place);
+    setup.sharing.place = place_in_group(config, place, setup.place);
+    const WithoutGroup alone(setup.sharing.place);
+    if (setup.sharing.place.size > 1) {
+        check_whole(setup, batch, place);
+        share_job(setup, arguments, batch, place.rank() == 0);
+    }
+    setup.model_info = measure_batch(setup, on_device(batch, device), place);
     lay_out_job(setup, place);
+    if (setup.place.is_pipeline()) check_shared_buffers(setup, batch);
+    let_go_of_other_stages(setup);
     if (const std::string why = why_no_plan(setup); !why.empty())
         fail(ExitCode::kConfig, "{}", why);
     setup.plan = make_plan(setup, setup.place.of_stage);
@@ -254,14 +289,20 @@ JobSetup set_up_job(const JobArguments& arguments, const Topology& place) {
 void lay_out_job(JobSetup& setup, const Topology& place) {
     const RunConfig& config = setup.config();
     setup.place = place_in_stages(config, place);
+    setup.sharing.place = place_in_group(config, place, setup.place);
     setup.plan_options = plan_options(config, setup.place.of_stage, setup.on_gpu);
     choose_segments(setup);
     check_ties(setup, place);
     setup.info = stage_model(setup.model_info, setup.own_segments());
     FlatLayoutOptions options = layout_options(config, setup.on_gpu);
-    if (setup.place.is_pipeline()) setup.plan_options.stage_work = work_of_stage(setup);
+    if (setup.place.is_pipeline()) {
+        setup.plan_options.stage_work = work_of_stage(setup);
+        setup.far_ranks = far_ranks(setup, place);
+        setup.plan_options.recompute_groups = recompute_groups_of_stage(setup);
+    }
     for (const TiedParameter& tie : setup.plan_options.stage_work.ties)
         options.tied.push_back(tie.parameter);
+    options.part_begins = part_begins(setup.plan_options.stage_work);
     setup.layout = make_flat_layout(setup.info, options);
     setup.shard = config.zero.shard;
     if (config.zero.shard_auto && config.zero.stage > 0) {
@@ -269,7 +310,7 @@ void lay_out_job(JobSetup& setup, const Topology& place) {
         setup.shard = choose_shard(setup.shard_costs);
     }
     setup.partition = std::make_unique<Partition>(
-        make_partition(setup.layout, setup.info, setup.shard, setup.place.of_stage.world_size()));
+        make_partition(setup.layout, setup.info, setup.shard, setup.plan_options.shard_ranks()));
     setup.plan_options.partition = setup.partition.get();
 }
 
@@ -288,6 +329,7 @@ StepPlan make_plan(const JobSetup& setup, const Topology& place) {
     StepPlanOptions options = setup.plan_options;
     set_place(options, place);
     StepPlan plan = make_step_plan(setup.info, setup.layout, options);
+    if (setup.place.is_pipeline()) count_sent_by_stage(setup, plan);
     return setup.on_gpu ? make_device_plan(std::move(plan)) : plan;
 }
 
@@ -318,6 +360,7 @@ JobSetup seen_from(const JobSetup& setup, const Topology& place) {
     other.resolved.config = setup.config();
     other.on_gpu = setup.on_gpu;
     other.model_info = setup.model_info;
+    other.sharing.of_first = setup.sharing.of_first;
     lay_out_job(other, place);
     other.plan = make_plan(other, other.place.of_stage);
     return other;

@@ -12,9 +12,13 @@
 
 #include "config/resolve.h"
 #include "graph/segment.h"
+#include "graph/tensor/tensor_check.h"
+#include "graph/tensor/tensor_rank.h"
 #include "plan/shard_choice.h"
 #include "plan/stage_choice.h"
+#include "plan/stage_model.h"
 #include "plan/step_plan.h"
+#include "runtime/comm/group_place.h"
 #include "runtime/comm/pipeline_place.h"
 #include "runtime/comm/topology.h"
 #include "runtime/data/data_source.h"
@@ -34,6 +38,37 @@ struct JobArguments {
     std::function<c10::Device(const RunConfig&)> open_device;
 };
 
+// The ranks that work on each micro batch together.
+struct SharingPlace {
+    int index = 0;
+    int size = 1;
+    bool positions = false;  // they share the positions of each sample, else every layer
+    GroupPlace group;
+
+    // Which shares of the parameters; 0 where they are whole.
+    [[nodiscard]] int share() const { return positions ? 0 : index; }
+};
+
+// What such a group has of the model.
+struct JobSharing {
+    SharingPlace place;
+    std::unique_ptr<TensorPlan> plan;  // null: every rank works alone
+    // As it was loaded, where parameters of the model are shares now. Buffers are the model's.
+    std::unique_ptr<Model> whole;
+    std::unique_ptr<SegmentedModel> held_out;  // in eval mode, where data are held out
+    std::optional<TensorCheck> check;          // where this rank made it
+    // What the group's first rank measures, where shares differ and stages are to be chosen.
+    std::optional<ModelInfo> of_first;
+
+    [[nodiscard]] bool splits() const { return plan != nullptr && !place.positions; }
+    [[nodiscard]] bool is_split(int parameter) const {
+        return splits() &&
+               plan->parameters[static_cast<size_t>(parameter)].rule != TensorRule::kReplicated;
+    }
+    // Ranks of the world that ZeRO shards over that have the same rows.
+    [[nodiscard]] int position_ranks() const { return place.positions ? place.size : 1; }
+};
+
 struct JobSetup {
     Resolved resolved;
     std::string config_origin;  // "train.pt:ds_config.json", "ds_config.json", "defaults"
@@ -41,10 +76,15 @@ struct JobSetup {
     std::unique_ptr<SegmentedModel> segmented;
     std::optional<DataSets> data;
     ModelInfo model_info;
-    // In a pipeline all that follows is of the stage of the rank asked for, and its ranks.
+    JobSharing sharing;  // the ranks that work together on a micro batch, and their shares
+    // All that follows is of the ranks that train the same parameters, in a pipeline those of a
+    // stage, among tensor ranks those with the same shares.
     PipelinePlace place;
-    std::vector<SegmentRange> stages;  // the segments of each
-    std::vector<TiedParameter> ties;   // parameters that several stages train
+    std::vector<SegmentRange> parts;  // of the model, of which each stage has one a chunk
+    PipelineSchedule schedule;        // of a pipeline
+    std::vector<TiedParameter> ties;  // parameters that several stages train
+    // By stage, how many of this host's ranks of the own one have their rank of it on another host.
+    std::vector<int> far_ranks;
     ModelInfo info;
     FlatLayout layout;
     std::vector<ShardCost> shard_costs;    // where shard auto has chosen
@@ -55,8 +95,18 @@ struct JobSetup {
     StepPlan plan;
 
     [[nodiscard]] const RunConfig& config() const { return resolved.config; }
-    [[nodiscard]] const SegmentRange& own_segments() const {
-        return stages[static_cast<size_t>(place.stage)];
+    // Whole parameters by name, as checkpoints and final weights have them.
+    [[nodiscard]] Model& whole_model() const { return sharing.whole ? *sharing.whole : *model; }
+    // Whether the ranks above are not all of the job.
+    [[nodiscard]] bool is_divided() const {
+        return place.is_pipeline() || (!sharing.place.positions && sharing.place.size > 1);
+    }
+    // Those of each stage, by chunk.
+    [[nodiscard]] std::vector<std::vector<SegmentRange>> stages() const {
+        return ranges_of_stages(schedule.kind, schedule.shape, parts);
+    }
+    [[nodiscard]] std::vector<SegmentRange> own_segments() const {
+        return stages()[static_cast<size_t>(place.stage)];
     }
 };
 

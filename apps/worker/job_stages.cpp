@@ -2,32 +2,36 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "base/error.h"
+#include "graph/moved_buffers.h"
 #include "plan/mesh.h"
 #include "plan/pipeline_costs.h"
 #include "plan/stage_model.h"
+#include "plan/zero_bubble_search.h"
+#include "worker/job_tensor.h"
 
 namespace dslaunch {
 
 namespace {
 
 PipelineShape pipeline_shape(const RunConfig& config) {
-    return {static_cast<int>(config.pipeline.stages), 1,
+    return {static_cast<int>(config.pipeline.stages), static_cast<int>(config.pipeline.chunks),
             static_cast<int>(config.batch.accumulation_steps)};
 }
 
+// Of each stage those with the same shares as the rank at PLACE.
 std::vector<std::vector<int>> ranks_of_stages(const RunConfig& config, const Topology& place) {
-    const auto stages = static_cast<int>(config.pipeline.stages);
-    MeshSizes sizes;
-    sizes.pipeline = stages;
-    sizes.data = place.world_size() / stages;
-    const Mesh mesh = Mesh::make(sizes, place.node_sizes);
-    std::vector<std::vector<int>> ranks(static_cast<size_t>(stages));
+    constexpr auto kTensor = static_cast<size_t>(MeshAxis::kTensor);
+    const Mesh mesh = mesh_of_job(config, place);
+    const int own = mesh.index_of(place.rank())[kTensor];
+    std::vector<std::vector<int>> ranks(static_cast<size_t>(config.pipeline.stages));
     for (int rank = 0; rank < place.world_size(); ++rank) {
-        const int stage = mesh.index_of(rank)[static_cast<size_t>(MeshAxis::kPipeline)];
-        ranks[static_cast<size_t>(stage)].push_back(rank);
+        const MeshIndex index = mesh.index_of(rank);
+        if (index[kTensor] != own) continue;
+        ranks[static_cast<size_t>(index[static_cast<size_t>(MeshAxis::kPipeline)])].push_back(rank);
     }
     return ranks;
 }
@@ -40,19 +44,24 @@ PipelinePlace place_in_stages(const RunConfig& config, const Topology& place) {
 
 void choose_segments(JobSetup& setup) {
     const RunConfig& config = setup.config();
-    setup.stages = {{0, static_cast<int>(setup.model_info.segments.size())}};
+    setup.parts = {{0, static_cast<int>(setup.model_info.segments.size())}};
+    setup.schedule = {};
     setup.ties.clear();
     if (!setup.place.is_pipeline()) return;
     constexpr double kFlopsPerSecond = 1e11;  // only shares count
-    StageRequest request = make_stage_request(setup.model_info, setup.plan_options,
-                                              times_from_flops(setup.model_info, kFlopsPerSecond));
+    const ModelInfo& costs = setup.sharing.of_first ? *setup.sharing.of_first : setup.model_info;
+    StageRequest request =
+        make_stage_request(costs, setup.plan_options, times_from_flops(costs, kFlopsPerSecond));
     request.schedule = config.pipeline.schedule;
     request.shape = pipeline_shape(config);
     const StageChoice choice = config.pipeline.first_segments.empty()
                                    ? choose_stages(request)
                                    : given_stages(request, config.pipeline.first_segments);
-    setup.stages = choice.parts;
-    setup.ties = trained_ties(setup.model_info, choice.parts, choice.tied);
+    setup.parts = choice.parts;
+    setup.schedule = request.schedule == ScheduleKind::kZeroBubbleV
+                         ? best_zero_bubble_v(request.shape, choice.costs)
+                         : make_schedule(request.schedule, request.shape);
+    setup.ties = trained_ties(setup.model_info, setup.stages(), choice.tied);
     if (setup.ties.empty() || !config.offload.on_disk()) return;
     const TiedParameter& tied = setup.ties.front();
     fail(ExitCode::kConfig,
@@ -62,13 +71,79 @@ void choose_segments(JobSetup& setup) {
          setup.model_info.parameters[static_cast<size_t>(tied.parameter)].name);
 }
 
+std::vector<int> far_ranks(const JobSetup& setup, const Topology& place) {
+    const std::vector<std::vector<int>> ranks = ranks_of_stages(setup.config(), place);
+    const int first = place.first_rank(place.node_rank);
+    const auto is_here = [&](int rank) {
+        return rank >= first && rank < first + place.local_world_size();
+    };
+    const std::vector<int>& own = ranks[static_cast<size_t>(setup.place.stage)];
+    std::vector<int> far;
+    for (const std::vector<int>& other : ranks) {
+        int count = 0;
+        for (size_t i = 0; i < own.size(); ++i)
+            if (is_here(own[i]) && !is_here(other[i])) ++count;
+        far.push_back(count);
+    }
+    return far;
+}
+
+void count_sent_by_stage(const JobSetup& setup, StepPlan& plan) {
+    const int own = setup.place.stage;
+    const auto far_to = [&](int stage) { return setup.far_ranks[static_cast<size_t>(stage)]; };
+    for (Instruction& instruction : plan.instructions) {
+        if (instruction.op == Op::kSend) {
+            instruction.sent = instruction.bytes * far_to(instruction.peer);
+        } else if (instruction.op == Op::kTie) {
+            const Bucket& bucket = setup.layout.buckets[static_cast<size_t>(instruction.bucket)];
+            const int parameter =
+                setup.layout.slices[static_cast<size_t>(bucket.first_slice)].parameter;
+            for (const TiedParameter& tie : setup.ties)
+                for (const int stage : tie.stages)
+                    if (tie.parameter == parameter && stage != own)
+                        instruction.sent +=
+                            Bytes{instruction.bytes.value / (std::ssize(tie.stages) - 1)} *
+                            far_to(stage);
+        }
+    }
+}
+
 StageWork work_of_stage(const JobSetup& setup) {
-    const PipelineSchedule schedule =
-        make_schedule(setup.config().pipeline.schedule, pipeline_shape(setup.config()));
-    const auto stage = static_cast<size_t>(setup.place.stage);
-    StageWork work = stage_work(setup.model_info, setup.own_segments(), schedule.stages[stage]);
+    StageWork work = stage_work(setup.model_info, setup.parts, setup.schedule, setup.place.stage);
     work.ties = ties_of_stage(setup.ties, setup.place.stage);
     return work;
+}
+
+int64_t recompute_groups_of_stage(const JobSetup& setup) {
+    const std::vector<RecomputeGroup> groups =
+        make_recompute_groups(setup.model_info, setup.config().recompute_groups);
+    int64_t most = 0;
+    for (const SegmentRange& own : setup.own_segments())
+        most = std::max<int64_t>(most, std::ranges::count_if(groups, [&](const auto& group) {
+                                     return group.begin < own.end && own.begin < group.end;
+                                 }));
+    return most;
+}
+
+void check_shared_buffers(const JobSetup& setup, const std::vector<c10::IValue>& batch) {
+    const std::vector<std::vector<int>> stages_of = stages_of_buffers(setup);
+    const auto is_shared = [](const std::vector<int>& stages) { return stages.size() > 1; };
+    if (std::ranges::none_of(stages_of, is_shared)) return;
+    const std::vector<std::vector<int>> moved = moved_buffers(*setup.segmented, batch);
+    const std::vector<std::vector<SegmentRange>> parts_of = setup.stages();
+    for (int stage = 0; stage < std::ssize(parts_of); ++stage)
+        for (const SegmentRange& range : parts_of[static_cast<size_t>(stage)])
+            for (int s = range.begin; s < range.end; ++s)
+                for (const int b : moved[static_cast<size_t>(s)]) {
+                    const std::vector<int>& stages = stages_of[static_cast<size_t>(b)];
+                    if (!is_shared(stages)) continue;
+                    fail(ExitCode::kConfig,
+                         "stages {} and {} of the pipeline both read the buffer {}, which stage {} "
+                         "changes in its forward: their copies would go on apart; put what reads "
+                         "it into one stage by dslaunch.pipeline.first_segments",
+                         stages.front(), stages.back(),
+                         setup.model->buffers()[static_cast<size_t>(b)].name, stage);
+                }
 }
 
 void check_pipeline(const JobSetup& setup) {
@@ -88,36 +163,59 @@ void check_pipeline(const JobSetup& setup) {
              setup.segmented->states().front().path);
 }
 
+namespace {
+
+// Calls VISIT(stage, segment) for each segment of the model, stage by stage.
+template <typename Visit>
+void for_each_segment(const JobSetup& setup, Visit&& visit) {
+    const std::vector<std::vector<SegmentRange>> stages = setup.stages();
+    for (size_t stage = 0; stage < stages.size(); ++stage)
+        for (const SegmentRange& range : stages[stage])
+            for (int s = range.begin; s < range.end; ++s)
+                visit(static_cast<int>(stage), static_cast<size_t>(s));
+}
+
+void add_stage(std::vector<int>& stages_of, int stage) {
+    if (stages_of.empty() || stages_of.back() != stage) stages_of.push_back(stage);
+}
+
+}  // namespace
+
+std::vector<int> stage_of_parts(const JobSetup& setup) {
+    std::vector<int> stages;
+    for (int part = 0; part < std::ssize(setup.parts); ++part)
+        stages.push_back(place_of_part(setup.schedule.kind, setup.schedule.shape, part).stage);
+    return stages;
+}
+
 std::vector<std::vector<int>> stages_of_parameters(const JobSetup& setup) {
     std::vector<std::vector<int>> stages_of(setup.model_info.parameters.size());
-    for (int stage = 0; stage < std::ssize(setup.stages); ++stage) {
-        const SegmentRange& range = setup.stages[static_cast<size_t>(stage)];
-        for (int s = range.begin; s < range.end; ++s)
-            for (const int p : setup.model_info.segments[static_cast<size_t>(s)].parameters) {
-                std::vector<int>& of = stages_of[static_cast<size_t>(p)];
-                if (of.empty() || of.back() != stage) of.push_back(stage);
-            }
-    }
+    for_each_segment(setup, [&](int stage, size_t s) {
+        for (const int p : setup.model_info.segments[s].parameters)
+            add_stage(stages_of[static_cast<size_t>(p)], stage);
+    });
     return stages_of;
 }
 
 std::vector<std::vector<int>> stages_of_buffers(const JobSetup& setup) {
     std::vector<std::vector<int>> stages_of(setup.model->buffers().size());
     const auto add = [&](const std::vector<int>& buffers, int stage) {
-        for (const int b : buffers) {
-            std::vector<int>& of = stages_of[static_cast<size_t>(b)];
-            if (of.empty() || of.back() != stage) of.push_back(stage);
-        }
+        for (const int b : buffers) add_stage(stages_of[static_cast<size_t>(b)], stage);
     };
-    for (int stage = 0; stage < std::ssize(setup.stages); ++stage) {
-        const SegmentRange& range = setup.stages[static_cast<size_t>(stage)];
-        for (int s = range.begin; s < range.end; ++s) {
-            const Segment& segment = setup.segmented->segments()[static_cast<size_t>(s)];
-            add(segment.buffers, stage);
-            if (segment.module_input) add(setup.segmented->lowered().opaque_buffers, stage);
-        }
-    }
+    for_each_segment(setup, [&](int stage, size_t s) {
+        const Segment& segment = setup.segmented->segments()[s];
+        add(segment.buffers, stage);
+        if (segment.module_input) add(setup.segmented->lowered().opaque_buffers, stage);
+    });
     return stages_of;
+}
+
+std::vector<char> buffers_first_read(const JobSetup& setup) {
+    const bool first_share = setup.sharing.place.share() == 0;
+    std::vector<char> first;
+    for (const std::vector<int>& of : stages_of_buffers(setup))
+        first.push_back(first_share && setup.place.stage == (of.empty() ? 0 : of.front()) ? 1 : 0);
+    return first;
 }
 
 std::vector<int> read_earlier(const JobSetup& setup) {
@@ -152,34 +250,60 @@ std::string agreement(const JobSetup& setup) {
     const RunConfig& config = setup.config();
     std::string text = fmt::format("{} {} {} {}", schedule_name(config.pipeline.schedule),
                                    config.batch.accumulation_steps, config.steps, config.seed);
-    for (const SegmentRange& range : setup.stages) text += fmt::format(" {}", range.begin);
-    for (const SegmentInfo& segment : setup.model_info.segments)
-        text += fmt::format(" {} {}", segment.name, segment.output_bytes.value);
-    for (const ParameterInfo& parameter : setup.model_info.parameters)
-        text += fmt::format(" {} {}", parameter.name, parameter.numel);
+    for (const SegmentRange& range : setup.parts) text += fmt::format(" {}", range.begin);
+    for (const std::vector<PipelineWork>& works : setup.schedule.stages)
+        for (const PipelineWork& work : works)
+            text += fmt::format(" {}.{}.{}", work_name(work.kind), work.chunk, work.micro_batch);
+    for (const SegmentInfo& segment : setup.model_info.segments) {
+        text += fmt::format(" {}", segment.name);
+        // Shares may differ in size.
+        if (!setup.sharing.splits()) text += fmt::format(" {}", segment.output_bytes.value);
+    }
+    for (const ModelParameter& parameter : setup.whole_model().parameters())
+        text += fmt::format(" {} {}", parameter.name, parameter.tensor.numel());
+    for (const TensorCollective& collective :
+         setup.sharing.plan ? setup.sharing.plan->collectives : std::vector<TensorCollective>())
+        text += fmt::format(" {}", collective.where);
     return fmt::format("{:016x}", std::hash<std::string>{}(text));
 }
 
+namespace {
+
+int64_t read_numel(const ModelInfo& model) {
+    std::vector<char> read(model.parameters.size(), 0);
+    for (const SegmentInfo& segment : model.segments)
+        for (const int p : segment.parameters) read[static_cast<size_t>(p)] = 1;
+    int64_t numel = 0;
+    for (size_t p = 0; p < read.size(); ++p)
+        if (read[p] != 0) numel += model.parameters[p].numel;
+    return numel;
+}
+
+std::string ranges_text(const ModelInfo& model, const std::vector<SegmentRange>& ranges) {
+    std::string text;
+    for (const SegmentRange& range : ranges)
+        text += fmt::format("{}{} to {} ({} to {})", text.empty() ? "" : " and ", range.begin,
+                            range.end - 1, model.segments[static_cast<size_t>(range.begin)].name,
+                            model.segments[static_cast<size_t>(range.end) - 1].name);
+    return text;
+}
+
+}  // namespace
+
 std::string stages_text(const JobSetup& setup) {
     const PipelineConfig& pipeline = setup.config().pipeline;
-    std::string text =
-        fmt::format("pipeline: {} stages of {} ranks, {}, {} micro batches a step", pipeline.stages,
-                    setup.place.of_stage.world_size(), schedule_name(pipeline.schedule),
-                    setup.config().batch.accumulation_steps);
-    for (size_t s = 0; s < setup.stages.size(); ++s) {
-        const SegmentRange& range = setup.stages[s];
-        const ModelInfo stage = stage_model(setup.model_info, range);
-        std::vector<char> read(stage.parameters.size(), 0);
-        for (const SegmentInfo& segment : stage.segments)
-            for (const int p : segment.parameters) read[static_cast<size_t>(p)] = 1;
-        int64_t numel = 0;
-        for (size_t p = 0; p < read.size(); ++p)
-            if (read[p] != 0) numel += stage.parameters[p].numel;
-        text += fmt::format(
-            "\n  stage {}: segments {} to {} ({} to {}), {} parameters, {:.3g} "
-            "GFLOP forward",
-            s, range.begin, range.end - 1, stage.segments.front().name, stage.segments.back().name,
-            numel, static_cast<double>(stage.forward_flops()) / 1e9);
+    const std::string chunks =
+        pipeline.chunks > 1 ? fmt::format(" of {} chunks a stage", pipeline.chunks) : "";
+    std::string text = fmt::format("pipeline: {} stages of {} ranks, {}{}, {} micro batches a step",
+                                   pipeline.stages, setup.place.of_stage.world_size(),
+                                   schedule_name(pipeline.schedule), chunks,
+                                   setup.config().batch.accumulation_steps);
+    const std::vector<std::vector<SegmentRange>> stages = setup.stages();
+    for (size_t s = 0; s < stages.size(); ++s) {
+        const ModelInfo stage = stage_model(setup.model_info, stages[s]);
+        text += fmt::format("\n  stage {}: segments {}, {} parameters, {:.3g} GFLOP forward", s,
+                            ranges_text(setup.model_info, stages[s]), read_numel(stage),
+                            static_cast<double>(stage.forward_flops()) / 1e9);
     }
     return text;
 }

@@ -3,9 +3,10 @@
 #include <ATen/Parallel.h>
 #include <fmt/core.h>
 
-#include <utility>
+#include <algorithm>
 
 #include "base/error.h"
+#include "base/text.h"
 #include "graph/compute_context.h"
 #include "plan/plan_text.h"
 #include "plan/step_times.h"
@@ -15,6 +16,7 @@
 #include "worker/job_setup.h"
 #include "worker/job_stages.h"
 #include "worker/plan_cache.h"
+#include "worker/plan_hosts.h"
 #include "worker/plan_pipeline.h"
 #include "worker/plan_tensor.h"
 #include "worker/roles.h"
@@ -26,8 +28,9 @@ namespace {
 
 struct PlanArguments {
     JobArguments job;
-    int world_size = 1;
-    int ranks_per_node = 0;  // 0: all on one host
+    PlanHosts hosts;
+    // Of the job that is set up: those of HOSTS, for a mesh the ranks of its data axis.
+    std::vector<int> node_sizes;
     std::string data;
     int64_t context = 0;
     std::string compare;  // "shard", "cache"
@@ -40,12 +43,15 @@ struct PlanArguments {
 };
 
 Topology place_of(const PlanArguments& arguments, int rank) {
-    const int per_node =
-        arguments.ranks_per_node > 0 ? arguments.ranks_per_node : arguments.world_size;
-    std::vector<int> node_sizes;
-    for (int first = 0; first < arguments.world_size; first += per_node)
-        node_sizes.push_back(std::min(per_node, arguments.world_size - first));
-    return Topology::of_rank(std::move(node_sizes), rank);
+    return Topology::of_rank(arguments.node_sizes, rank);
+}
+
+// The first rank of the host that has most.
+Topology fullest_place(const PlanArguments& arguments) {
+    Topology place = place_of(arguments, 0);
+    const auto fullest = std::ranges::max_element(place.node_sizes);
+    place.node_rank = static_cast<int>(fullest - place.node_sizes.begin());
+    return place;
 }
 
 // Ways of sharding side by side: what the busiest and the idlest rank own, in how many pieces, and
@@ -56,14 +62,15 @@ void print_shards(const JobSetup& setup, const PlanArguments& arguments) {
     const std::vector<ShardCost> costs = shard_costs(setup.info, setup.layout, options);
     const DiskRates rates = stored_rates(setup.config().offload);
     JsonWriter json;
-    json.begin_object().field("world_size", arguments.world_size);
+    json.begin_object().field("world_size", setup.plan_options.world_size);
     json.field("elements", setup.layout.numel).key("shards").begin_array();
     std::string text = fmt::format(
         "{} elements, padding included, among {} ranks; bytes of one fp32 copy of a rank's part; "
         "disk bytes and seconds of the busiest host in a step\n"
         "{:<8} {:>14} {:>14} {:>10} {:>8} {:>14} {:>14} {:>8} {:>14} {:>8}\n",
-        setup.layout.numel, arguments.world_size, "shard", "largest bytes", "smallest bytes",
-        "imbalance", "pieces", "disk read", "disk written", "extents", "sent", "disk s");
+        setup.layout.numel, setup.plan_options.world_size, "shard", "largest bytes",
+        "smallest bytes", "imbalance", "pieces", "disk read", "disk written", "extents", "sent",
+        "disk s");
     for (const ShardCost& cost : costs) {
         const PartitionBalance& balance = cost.balance;
         const auto seconds = rates.seconds(static_cast<double>(cost.read.value),
@@ -93,9 +100,11 @@ void print_shards(const JobSetup& setup, const PlanArguments& arguments) {
     fmt::print("{}", arguments.json ? json.text() + "\n" : text);
 }
 
-// A job on hosts like this machine, as a run would be admitted to it.
+// A job on hosts like this machine, as a run would be admitted to the one with most ranks.
 HostAdmission admit_here(const JobSetup& setup, const PlanArguments& arguments) {
-    return admit_host(setup, place_of(arguments, 0), {});
+    const Topology place = fullest_place(arguments);
+    if (place.node_rank == 0) return admit_host(setup, place, {});
+    return admit_host(seen_from(setup, place), place, {});
 }
 
 void print_admission(const JobSetup& setup, const PlanArguments& arguments) {
@@ -117,26 +126,28 @@ void admission_json(const JobSetup& setup, const PlanArguments& arguments, JsonW
     json.field("advice", host.advice).end_object();
 }
 
-// A step of rank 0 as it would run here.
+// A step as it would run here, of the first rank of the host that has most: the others wait for it.
 struct Forecast {
     double step_s = 0;
     StepTimes lanes;
 };
 
-Forecast forecast_here(const JobSetup& setup, const Topology& place) {
+Forecast forecast_here(const JobSetup& setup, const PlanArguments& arguments) {
     if (setup.on_gpu)
         fail(ExitCode::kConfig,
              "--forecast measures segments on this machine's processors, and "
              "the plan is for a GPU");
+    const Topology place = fullest_place(arguments);
     set_rank_threads(place.local_world_size());
     const JobRates rates = measure_job_rates(setup, {at::get_num_threads(), 0});
-    const std::vector<InstructionSpan> spans = forecast_step(setup.plan, setup, place, rates);
+    const JobSetup own = seen_from(setup, place);
+    const std::vector<InstructionSpan> spans = forecast_step(own.plan, own, place, rates);
     const double step_s = end_of({&spans, 1});
-    return {step_s, step_times(setup.plan, spans, step_s)};
+    return {step_s, step_times(own.plan, spans, step_s)};
 }
 
-void print_forecast(const JobSetup& setup, const Topology& place) {
-    const Forecast forecast = forecast_here(setup, place);
+void print_forecast(const JobSetup& setup, const PlanArguments& arguments) {
+    const Forecast forecast = forecast_here(setup, arguments);
     fmt::print("\na step takes {:.1f} ms here, with {} threads a rank", 1e3 * forecast.step_s,
                at::get_num_threads());
     for (int lane = 0; lane < kLanes; ++lane)
@@ -145,8 +156,8 @@ void print_forecast(const JobSetup& setup, const Topology& place) {
     fmt::print("\n");
 }
 
-void forecast_json(const JobSetup& setup, const Topology& place, JsonWriter& json) {
-    const Forecast forecast = forecast_here(setup, place);
+void forecast_json(const JobSetup& setup, const PlanArguments& arguments, JsonWriter& json) {
+    const Forecast forecast = forecast_here(setup, arguments);
     json.key("forecast").begin_object().field("step_s", forecast.step_s);
     json.field("threads", at::get_num_threads()).key("busy_s").begin_object();
     for (int lane = 0; lane < kLanes; ++lane)
@@ -157,7 +168,10 @@ void forecast_json(const JobSetup& setup, const Topology& place, JsonWriter& jso
 
 void print_json(const JobSetup& setup, const PlanArguments& arguments) {
     JsonWriter json;
-    json.begin_object().field("world_size", arguments.world_size);
+    const int ranks = place_of(arguments, 0).world_size();
+    json.begin_object().field("world_size", ranks).key("node_sizes").begin_array();
+    for (const int node : arguments.node_sizes) json.value(node);
+    json.end_array();
     json.field("parameters", setup.model_info.parameter_numel())
         .field("trainable_parameters", setup.model_info.trainable_numel());
     json.key("opaque_node");  // what keeps whatever it calls in one segment
@@ -179,24 +193,20 @@ void print_json(const JobSetup& setup, const PlanArguments& arguments) {
         json.end_array().end_object();
     }
     json.end_array().key("ranks").begin_array();
-    for (int rank = 0; rank < arguments.world_size; ++rank) {
+    for (int rank = 0; rank < ranks; ++rank) {
         const JobSetup own = seen_from(setup, place_of(arguments, rank));
         plan_json(own.plan, own.info, own.layout, json);
     }
     json.end_array();
     admission_json(setup, arguments, json);
-    if (arguments.forecast) forecast_json(setup, place_of(arguments, 0), json);
+    if (arguments.forecast) forecast_json(setup, arguments, json);
     json.end_object();
     fmt::print("{}\n", json.text());
 }
 
 void add_job_options(CLI::App& app, PlanArguments& arguments) {
     app.add_option("model", arguments.job.model_path, "TorchScript archive")->required();
-    app.add_option("--world-size", arguments.world_size, "ranks of the job")
-        ->check(CLI::Range(1, 65536));
-    app.add_option("--ranks-per-node", arguments.ranks_per_node,
-                   "ranks on each host (default: all on one)")
-        ->check(CLI::Range(1, 65536));
+    add_host_options(app, arguments.hosts);
     app.add_option("--config,--deepspeed_config", arguments.job.config_path, "ds_config.json");
     app.add_option("--set", arguments.job.overrides, "override one key: a.b=c")
         ->allow_extra_args(false);
@@ -237,15 +247,17 @@ void add_tensor_options(CLI::App& app, PlanArguments& arguments) {
 }
 
 void print_plan(const JobSetup& setup, const PlanArguments& arguments) {
+    if (arguments.hosts.named()) fmt::print("{}\n\n", arguments.hosts.text());
     const std::string& opaque = setup.segmented->lowered().opaque_node;
     if (!opaque.empty())
         fmt::print("{} needs the module itself: what it calls stays in one segment\n\n", opaque);
     if (const std::string why = shard_text(setup); !why.empty())
         fmt::print("dslaunch.shard auto: {}\n\n", why);
+    if (setup.sharing.plan) fmt::print("{}\n\n", sharing_text(setup));
     if (setup.place.is_pipeline()) fmt::print("{}\n\nits first rank:\n", stages_text(setup));
     fmt::print("{}", plan_table(setup.plan, setup.info, setup.layout));
     print_admission(setup, arguments);
-    if (arguments.forecast) print_forecast(setup, place_of(arguments, 0));
+    if (arguments.forecast) print_forecast(setup, arguments);
 }
 
 void add_mesh_options(CLI::App& app, PlanArguments& arguments) {
@@ -311,24 +323,30 @@ void check_mesh_options(const CLI::App& app, const MeshArguments& mesh) {
 // The job is set up for the data-parallel ranks; a search has all of them.
 void take_mesh_ranks(PlanArguments& arguments, bool ranks_given) {
     MeshArguments& mesh = arguments.mesh;
-    mesh.ranks_per_node = std::exchange(arguments.ranks_per_node, 0);
+    PlanHosts& hosts = arguments.hosts;
     mesh.json = arguments.json;
     // What the config says of it would be planned once more.
     for (const char* key : {"dslaunch.pipeline=null", "pipeline=null"})
         arguments.job.overrides.push_back(key);
-    if (mesh.search) return;
-    const int copy = mesh.copy_ranks();
-    if (!ranks_given) arguments.world_size = copy;
-    const auto check = [&](const char* option, int ranks) {
+    const int copy = mesh.search ? 1 : mesh.copy_ranks();
+    if (!ranks_given && !hosts.named()) hosts.world_size = copy;
+    const auto check = [&](const std::string& what, int ranks) {
         if (ranks % copy != 0)
             fail(ExitCode::kUsage,
                  "{} {}: {} stages x tensor {} x sequence {} need a multiple of "
                  "{} ranks",
-                 option, ranks, mesh.wish.stages, mesh.tensor.size, mesh.sequence, copy);
+                 what, ranks, mesh.wish.stages, mesh.tensor.size, mesh.sequence, copy);
     };
-    check("--world-size", arguments.world_size);
+    check(hosts.named() ? "the slots of " + printable(hosts.hostfile) + " are" : "--world-size",
+          hosts.world_size);
     check("--simulate", mesh.simulated_ranks);
-    arguments.world_size /= copy;
+    if (mesh.simulated_ranks > hosts.ranks_max())
+        fail(ExitCode::kUsage,
+             "--simulate {}: {} has {} slots; leave the hostfile out, and give --ranks-per-node, "
+             "to look at more ranks",
+             mesh.simulated_ranks, printable(hosts.hostfile), hosts.ranks_max());
+    mesh.hosts = hosts;
+    arguments.node_sizes = {hosts.world_size / copy};
 }
 
 }  // namespace
@@ -351,6 +369,8 @@ int plan_main(int argc, char** argv) {
     mesh.tensor_given = app.count("--tensor") > 0;
     mesh.sequence = std::max(1, arguments.sequence);
     check_mesh_options(app, mesh);
+    find_plan_hosts(app, arguments.hosts);
+    arguments.node_sizes = arguments.hosts.node_sizes(arguments.hosts.world_size);
     if (mesh.wish.stages > 0 || mesh.search)
         take_mesh_ranks(arguments, app.count("--world-size") > 0);
     arguments.job.plan_only = true;
@@ -366,6 +386,11 @@ int plan_main(int argc, char** argv) {
             fmt::format("dslaunch.data.context={}", arguments.context));
     const Topology place = place_of(arguments, 0);
     const JobSetup setup = set_up_job(arguments.job, place);
+    const bool shares = app.count("--tensor") + app.count("--sequence") > 0;
+    if (setup.sharing.plan && (shares || mesh.search || mesh.wish.stages > 0))
+        fail(ExitCode::kUsage,
+             "the config shares layers or positions among ranks already (dslaunch.tensor.size, "
+             "dslaunch.sequence.size): leave these out of it to ask for other meshes");
     if (mesh.search) {
         print_search(setup, mesh);
         return 0;
@@ -380,8 +405,7 @@ int plan_main(int argc, char** argv) {
         arguments.tensor.rules.size = arguments.sequence;
     }
     if (app.count("--tensor") > 0 || arguments.tensor.sequence) {
-        arguments.tensor.json = arguments.json;
-        fmt::print("{}", tensor_report(setup, arguments.tensor));
+        fmt::print("{}", tensor_report(setup, arguments.tensor, arguments.json));
     } else if (arguments.compare == "shard") {
         print_shards(setup, arguments);
     } else if (arguments.compare == "cache") {

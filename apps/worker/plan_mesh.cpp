@@ -80,8 +80,7 @@ std::vector<MeshFinding> simulate_copies(MeshRequest request, MeshChoice choice,
     const int copies_max = arguments.simulated_ranks / arguments.copy_ranks();
     for (int64_t copies = 1;; copies = std::min<int64_t>(2 * copies, copies_max)) {
         choice.sizes.data = static_cast<int>(copies);
-        request.node_sizes =
-            hosts_of(choice.sizes.data * arguments.copy_ranks(), arguments.ranks_per_node);
+        request.node_sizes = arguments.hosts.node_sizes(choice.sizes.data * arguments.copy_ranks());
         found.push_back({choice, mesh_cost(request, choice)});
         if (copies == copies_max) return found;
     }
@@ -110,6 +109,7 @@ MeshSearch search_for(const JobSetup& setup, const MeshArguments& arguments, Mes
     search.tensor_sizes = tensor_sizes(setup, arguments, request);
     search.sequence_sizes = {arguments.sequence};
     if (!arguments.schedule.empty()) search.schedules = {*schedule_named(arguments.schedule)};
+    search.chunks = arguments.wish.chunks;
     const OffloadPlan& offload = request.options.offload;
     if (offload.states) search.zero_stages = {1, 2, 3};
     if (offload.parameters) search.zero_stages = {3};
@@ -145,14 +145,6 @@ void findings_json(const std::vector<MeshFinding>& found, JsonWriter& json) {
 
 }  // namespace
 
-std::vector<int> hosts_of(int ranks, int ranks_per_node) {
-    const int each = ranks_per_node > 0 ? ranks_per_node : ranks;
-    std::vector<int> hosts;
-    for (int first = 0; first < ranks; first += each)
-        hosts.push_back(std::min(each, ranks - first));
-    return hosts;
-}
-
 std::string times_text(const MeshArguments& arguments) {
     const std::string link =
         arguments.link_bytes_per_s > 0
@@ -173,10 +165,10 @@ MeshRequest mesh_request(const JobSetup& setup, const MeshArguments& arguments, 
     MeshRequest request;
     request.model = setup.model_info;
     request.options = setup.plan_options;
-    request.node_sizes = hosts_of(ranks, arguments.ranks_per_node);
+    request.node_sizes = arguments.hosts.node_sizes(ranks);
     if (!setup.on_gpu) {
         // As admission counts it.
-        request.program = read_program_memory().own + kProgramLater;
+        request.program = read_program_memory().own + kProgramLater + kProgramRoom;
         // With what is kept between the halves of a backward.
         request.model = measure(*setup.segmented, trial_batch(setup), /*split_backward=*/true);
     }

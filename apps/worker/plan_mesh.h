@@ -9,6 +9,7 @@
 #include "plan/pipeline_options.h"
 #include "plan/tensor_plan.h"
 #include "worker/job_setup.h"
+#include "worker/plan_hosts.h"
 
 namespace dslaunch {
 
@@ -22,20 +23,17 @@ struct MeshArguments {
     TensorRules tensor = {};    // size 1: none
     int sequence = 1;
     bool search = false;
-    int ranks_per_node = 0;       // 0: all on one host
     int simulated_ranks = 0;      // 0: none
     double flops_per_s = 0;       // of a rank; 0: segments are measured here
     double link_bytes_per_s = 0;  // between hosts; 0: not known
     double memory_gib = 0;        // of a rank; 0: no limit
     double host_memory_gib = 0;   // for SEARCH; 0: this machine's
     bool json = false;
+    PlanHosts hosts = {};
 
     // Ranks of one copy of the model.
     [[nodiscard]] int copy_ranks() const { return wish.stages * tensor.size * sequence; }
 };
-
-// The ranks of each host. REQUIRES: ranks > 0.
-[[nodiscard]] std::vector<int> hosts_of(int ranks, int ranks_per_node);
 
 // What meshes of SETUP's job cost on hosts like this machine: segments and updates are measured
 // here, with the threads of a rank, unless ARGUMENTS say how many FLOP/s a rank does. Hosts are

@@ -70,7 +70,7 @@ std::vector<ScaleCost> scale_costs(const PipelineOption& option, const ModelInfo
     for (int64_t copies = 1;; copies = std::min<int64_t>(2 * copies, copies_max)) {
         const int data = static_cast<int>(copies);
         const Mesh mesh =
-            Mesh::make({1, 1, data, 0, stages}, hosts_of(data * stages, arguments.ranks_per_node));
+            Mesh::make({1, 1, data, 0, stages}, arguments.hosts.node_sizes(data * stages));
         costs.push_back(scale_cost(request, mesh));
         if (copies == copies_max) return costs;
     }
@@ -91,7 +91,7 @@ void print_text(const std::vector<PipelineOption>& options, const PipelineOption
                    scale_table(scale_costs(shown, setup.model_info, arguments)));
         const int most = arguments.simulated_ranks / arguments.wish.stages;
         const int shard = largest_shard_on_hosts(
-            {1, 1, most, 0, 1}, hosts_of(arguments.simulated_ranks, arguments.ranks_per_node));
+            {1, 1, most, 0, 1}, arguments.hosts.node_sizes(arguments.simulated_ranks));
         fmt::print("copies that can share states without leaving a host: {}\n", shard);
     }
 }

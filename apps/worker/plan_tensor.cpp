@@ -9,21 +9,10 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "graph/index_limits.h"
-#include "graph/tensor/tensor_check.h"
-#include "graph/tensor/thread_group.h"
 
 namespace dslaunch {
 
 namespace {
-
-constexpr const char* kNotYet = "training with tensor or sequence parallelism is not available yet";
-
-TensorModel rewritten(const JobSetup& setup, const LoweredGraph& lowered, const GraphInputs& inputs,
-                      const TensorRequest& request) {
-    return request.sequence
-               ? make_sequence_parallel(*setup.model, lowered, inputs, request.rules.size)
-               : make_tensor_parallel(*setup.model, lowered, inputs, request.rules);
-}
 
 // A micro batch of the data, or tokens of all kinds where none are named.
 std::vector<c10::IValue> first_batch(const JobSetup& setup) {
@@ -45,38 +34,11 @@ std::vector<c10::IValue> first_batch(const JobSetup& setup) {
     return std::vector<c10::IValue>(setup.segmented->arguments().size(), tokens);
 }
 
-TensorModel split_for_run(const JobSetup& setup, const std::vector<c10::IValue>& batch,
-                          const TensorRequest& request) {
-    const at::NoGradGuard no_grad;
-    const LoweredGraph& lowered = setup.segmented->lowered();
-    GraphInputs inputs;
-    inputs.arguments = setup.segmented->first_inputs(batch);
-    for (const ModelParameter& parameter : setup.model->parameters()) {
-        const at::Tensor tensor = parameter.tensor.detach();
-        inputs.parameters.push_back(
-            tensor.scalar_type() == at::kFloat ? tensor.to(lowered.compute_dtype) : tensor);
-    }
-    for (const ModelBuffer& buffer : setup.model->buffers())
-        inputs.buffers.push_back(buffer.tensor);
-    return rewritten(setup, lowered, inputs, request);
-}
-
-// The same rules on the graph in fp64, with ranks as threads.
-TensorCheck check_rules(const JobSetup& setup, const std::vector<c10::IValue>& batch,
-                        const TensorRequest& request) {
-    LowerOptions options;
-    options.loss = setup.config().loss;
-    const LoweredGraph lowered = in_double(lower(*setup.model, options));
-    const GraphInputs inputs = inputs_in_double(*setup.model, setup.segmented->first_inputs(batch));
-    const TensorModel tensor = rewritten(setup, lowered, inputs, request);
-    const TensorReference reference = run_reference(*setup.model, lowered, inputs);
-    TensorCheck result;
-    run_tensor_ranks(request.rules.size, [&](TensorGroup& group) {
-        const TensorCheck mine =
-            check_tensor_model({*setup.model, lowered, tensor, inputs, reference}, group);
-        if (group.rank() == 0) result = mine;
-    });
-    return result;
+TensorPlan plan_for(const JobSetup& setup, const std::vector<c10::IValue>& batch,
+                    const TensorRequest& request) {
+    return rewrite_for_group(*setup.model, setup.segmented->lowered(),
+                             setup.segmented->first_inputs(batch), request)
+        .plan;
 }
 
 const char* gradient_word(TensorGradient gradient) {
@@ -99,7 +61,7 @@ void integers_json(const char* name, const std::vector<int64_t>& values, JsonWri
 
 std::string report_json(const TensorPlan& plan, const TensorCheck* check) {
     JsonWriter json;
-    json.begin_object().field("size", plan.size).field("note", kNotYet);
+    json.begin_object().field("size", plan.size);
     json.key("parameters").begin_array();
     for (const TensorParameter& parameter : plan.parameters) {
         json.begin_object().field("name", parameter.name);
@@ -144,22 +106,23 @@ std::pair<std::string, TensorRule> parse_tensor_rule_option(const std::string& t
 TensorPlan find_tensor_plan(const JobSetup& setup, const TensorRules& rules) {
     TensorRequest request;
     request.rules = rules;
-    return split_for_run(setup, first_batch(setup), request).plan;
+    return plan_for(setup, first_batch(setup), request);
 }
 
-std::string tensor_report(const JobSetup& setup, const TensorRequest& request) {
+std::string tensor_report(const JobSetup& setup, const TensorRequest& request, bool json) {
     const std::vector<c10::IValue> batch = first_batch(setup);
-    const TensorPlan plan = split_for_run(setup, batch, request).plan;
+    const TensorPlan plan = plan_for(setup, batch, request);
     std::optional<TensorCheck> check;
-    if (request.check) check = check_rules(setup, batch, request);
-    if (request.json) return report_json(plan, check ? &*check : nullptr);
+    if (request.check)
+        check = check_with_threads(setup, setup.segmented->first_inputs(batch), request);
+    if (json) return report_json(plan, check ? &*check : nullptr);
     std::string text = tensor_plan_text(plan);
     if (check)
         text += fmt::format(
             "checked in fp64 on one micro batch, {} ranks as threads: loss and gradients are off "
             "by {:.2g} of the largest at most ({}), rounding explains {:.2g}\n",
             plan.size, check->difference, check->where, check->bound);
-    return text + kNotYet + "\n";
+    return text;
 }
 
 }  // namespace dslaunch

@@ -6,16 +6,9 @@
 #include <string>
 
 #include "plan/tensor_plan.h"
-#include "worker/job_setup.h"
+#include "worker/job_tensor.h"
 
 namespace dslaunch {
-
-struct TensorRequest {
-    TensorRules rules;
-    bool sequence = false;  // rules.size ranks share positions, parameters are whole
-    bool check = true;      // in fp64: eight bytes for each parameter and each gradient, twice
-    bool json = false;
-};
 
 // PATTERN=RULE. Throws Error{kUsage} without `=`, Error{kConfig} for another word.
 [[nodiscard]] std::pair<std::string, TensorRule> parse_tensor_rule_option(const std::string& text);
@@ -25,6 +18,7 @@ struct TensorRequest {
 [[nodiscard]] TensorPlan find_tensor_plan(const JobSetup& setup, const TensorRules& rules);
 
 // As a table or one JSON object. Throws what make_tensor_parallel and check_tensor_model do.
-[[nodiscard]] std::string tensor_report(const JobSetup& setup, const TensorRequest& request);
+[[nodiscard]] std::string tensor_report(const JobSetup& setup, const TensorRequest& request,
+                                        bool json);
 
 }  // namespace dslaunch

@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/memory_shortage.h"
 #include "base/text.h"
@@ -23,30 +22,31 @@
 #include "launch/timing.h"
 #include "launch/worker_environment.h"
 #include "plan/stage_model.h"
-#include "runtime/comm_gloo/job_comm.h"
 #include "runtime/data/batch_loader.h"
 #include "runtime/evaluator.h"
+#include "runtime/final_weights.h"
 #include "runtime/heartbeat.h"
 #include "runtime/model_buffers.h"
 #include "runtime/rank_device.h"
 #include "runtime/reporter.h"
 #include "runtime/save_weights.h"
 #include "runtime/saved_state.h"
-#include "runtime/stage_link.h"
 #include "runtime/trainer.h"
 #include "storage/atomic_file.h"
 #include "storage/disk_facts.h"
 #include "worker/adaptive_placement.h"
 #include "worker/archive_hash.h"
-#include "worker/final_weights.h"
+#include "worker/describe_run.h"
 #include "worker/host_admission.h"
 #include "worker/job_clock.h"
 #include "worker/job_forecast.h"
 #include "worker/job_setup.h"
 #include "worker/job_stages.h"
+#include "worker/job_tensor.h"
 #include "worker/leftovers.h"
 #include "worker/pinning.h"
 #include "worker/process_memory.h"
+#include "worker/rank_comms.h"
 #include "worker/resume.h"
 #include "worker/roles.h"
 #include "zero/device_state.h"
@@ -84,32 +84,11 @@ TrainArguments parse(int argc, char** argv, bool& help) {
     return arguments;
 }
 
-void describe_run(const JobSetup& setup, const WorkerEnvironment& environment, Reporter& reporter) {
-    log_info("config", "from {}\n{}", setup.config_origin, resolved_table(setup.resolved));
-    log_info("train",
-             "{} parameters ({} trainable) in {} segments, {} buckets; {} instructions a step",
-             setup.info.parameter_numel(), setup.info.trainable_numel(),
-             setup.model_info.segments.size(), setup.layout.buckets.size(),
-             setup.plan.instructions.size());
-    if (const std::string why = shard_text(setup); !why.empty())
-        log_info("train", "dslaunch.shard auto: {}", why);
-    if (setup.place.is_pipeline()) log_info("train", "{}", stages_text(setup));
-    for (const int unused : setup.segmented->unused_parameters())
-        log_warn("train", "parameter {} is never read by forward: it is not trained",
-                 setup.model->parameters()[static_cast<size_t>(unused)].name);
-    if (!setup.segmented->lowered().opaque_node.empty())
-        log_warn("train", "{} needs the module itself: what it calls stays in one segment",
-                 setup.segmented->lowered().opaque_node);
-    JsonWriter json;
-    json.begin_object().field("version", DSL_VERSION).field("config_origin", setup.config_origin);
-    json.key("config").raw(resolved_json(setup.resolved));
-    json.field("world_size", environment.world_size)
-        .field("parameters", setup.info.parameter_numel())
-        .field("optimizer_kernels", isa_name(isa_in_use()));
-    json.field("segments", setup.model_info.segments.size())
-        .field("plan_hash", fmt::format("{:016x}", setup.plan.hash()));
-    json.end_object();
-    reporter.run_info(json.text());
+int64_t trainable_numel(const Model& model) {
+    int64_t numel = 0;
+    for (const ModelParameter& parameter : model.parameters())
+        if (parameter.tensor.requires_grad()) numel += parameter.tensor.numel();
+    return numel;
 }
 
 std::string beside_this_program(const std::string& name) {
@@ -144,8 +123,8 @@ class TrainRole {
         if (place_.local_rank == 0) check_room_for_job();
         if (first() && !arguments_.output.empty())
             check_room_for_output(
-                *setup_.model,
-                {arguments_.output, setup_.info.trainable_numel(),
+                setup_.whole_model(),
+                {arguments_.output, trainable_numel(setup_.whole_model()),
                  std::ssize(ShardOptimizer::state_names(setup_.config().optimizer))});
         if (first()) describe_run(setup_, environment_, reporter_);
         // By all ranks, for each feels the others of its host as it will while training.
@@ -154,13 +133,15 @@ class TrainRole {
         ArenaLayout arena(own_ranks().local_world_size());
         ZeroSlices slices;
         shards_.emplace(setup_.layout, setup_.partition.get(), setup_.plan_options.stage,
-                        own_ranks(), setup_.plan_options.offload.parameters);
+                        own_ranks(), setup_.plan_options.offload.parameters,
+                        setup_.plan_options.shard_on_host);
         open_offload();
         const DType dtype = setup_.config().precision.compute;
         if (!gpu_.backend) slices = ZeroState::add_slices(zero_place(), dtype, arena);
-        open_comm(std::move(arena));
-        if (stages_) compare_agreements();
-        compare_plans(*comm_.collectives, setup_.plan);
+        comms_.open(environment_, setup_, std::move(arena),
+                    std::chrono::milliseconds(static_cast<int64_t>(arguments_.timeout_s * 1e3)));
+        tensor_ = {comms_.tensor(), setup_.sharing.plan.get(), &setup_.whole_model()};
+        compare_plans(*comms_.own().collectives, setup_.plan);
         if (saves() && !via_rank0()) require_shared_folder(*files_, job(), arguments_.output);
         resume();
         heartbeats.reset();
@@ -169,9 +150,7 @@ class TrainRole {
 
     // Frees ranks that wait for this one.
     void poison(const std::string& why) {
-        if (comm_.collectives != nullptr) comm_.collectives->poison(why);
-        if (job_comm_.collectives != nullptr) job_comm_.collectives->poison(why);
-        if (stages_) stages_->abort(why);
+        comms_.poison(why);
         if (gpu_.backend) gpu_.backend->abort();
     }
 
@@ -179,39 +158,16 @@ class TrainRole {
     [[nodiscard]] bool first() const { return environment_.rank == 0; }
     // The ranks that train the same parameters: of this one's stage in a pipeline, else all.
     [[nodiscard]] const Topology& own_ranks() const { return setup_.place.of_stage; }
+    // Of those of its stage, tensor ranks included.
+    [[nodiscard]] bool first_of_own() const {
+        return own_ranks().rank() == 0 && setup_.sharing.place.index == 0;
+    }
+    // Where its rows stand among those of all ranks.
+    [[nodiscard]] int data_rank() const {
+        return own_ranks().rank() / setup_.sharing.position_ranks();
+    }
     // Of all ranks.
-    [[nodiscard]] Collectives& job() const {
-        return stages_ ? *job_comm_.collectives : *comm_.collectives;
-    }
-
-    // Stages have plans of their own, which would wait for each other for ever.
-    void compare_agreements() const {
-        const std::vector<std::string> words = job().all_gather(agreement(setup_));
-        for (size_t rank = 1; rank < words.size(); ++rank)
-            if (words[rank] != words[0])
-                fail(ExitCode::kDiverged,
-                     "rank {} has other stages, steps or segments than rank 0: model, config or "
-                     "dsworker differ between the hosts",
-                     rank);
-    }
-
-    // Members of job_comm_, pipeline_ and comm_ are used until the end of run(): an error poisons
-    // them first.
-    void open_comm(ArenaLayout arena) {
-        const Duration limit =
-            std::chrono::milliseconds(static_cast<int64_t>(arguments_.timeout_s * 1e3));
-        if (!setup_.place.is_pipeline()) {
-            comm_ = open_job_comm(environment_, std::move(arena), limit);
-            return;
-        }
-        ArenaLayout of_all(environment_.local_world_size);
-        const SliceId messages = HostLink::add_slice(of_all, setup_.place.stages);
-        job_comm_ = open_job_comm(environment_, std::move(of_all), limit);
-        pipeline_ = open_pipeline_comm(environment_, job_comm_,
-                                       {setup_.place, messages, std::move(arena), limit});
-        comm_ = std::move(pipeline_.stage);
-        stages_.emplace(pipeline_.links, setup_.place.stage);
-    }
+    [[nodiscard]] Collectives& job() const { return comms_.job(); }
 
     // What the host's ranks are about to take, and whether it is there.
     void check_room_for_job() {
@@ -257,13 +213,15 @@ class TrainRole {
             *files_, job(),
             {arguments_.resume, arguments_.output, environment_.restart_count > 0, via_rank0()});
         if (reader_ == nullptr) return;
-        saved_.emplace(*reader_, *setup_.model,
+        saved_.emplace(*reader_, setup_.whole_model(),
                        ShardOptimizer::state_names(setup_.config().optimizer));
+        if (setup_.sharing.splits()) saved_->read_shares(*setup_.sharing.plan, tensor_.part());
         const std::vector<bool> trained = setup_.model_info.trained();
         std::vector<int> untrained;
         for (int i = 0; i < std::ssize(trained); ++i)
             if (!trained[static_cast<size_t>(i)]) untrained.push_back(i);
-        saved_->restore_untrained(untrained, environment_.rank, environment_.world_size);
+        saved_->restore_untrained(untrained, own_ranks().rank(), own_ranks().world_size());
+        share_untrained(setup_, untrained);
         if (first()) describe_resume();
     }
 
@@ -303,13 +261,15 @@ class TrainRole {
         parts.keep = save.keep;
         parts.goes_on = save.goes_on;
         parts.via_first = via_rank0();
-        parts.model = setup_.model.get();
+        parts.model = &setup_.whole_model();
         parts.state = &state;
         parts.collectives = &job();
-        parts.own_buffers = own_buffers;
-        parts.of_stage = stages_.has_value();
-        parts.first_of_stage = own_ranks().rank() == 0;
-        if (stages_) parts.before_save = [&] { bring_buffers(buffers); };
+        parts.replicas = own_buffers ? own_ranks().world_size() : 1;
+        parts.replica = own_ranks().rank();
+        if (setup_.is_divided()) parts.saves_buffer = buffers_first_read(setup_);
+        parts.of_stage = comms_.stages() != nullptr;
+        parts.first_of_stage = first_of_own();
+        if (comms_.stages() != nullptr) parts.before_save = [&] { bring_buffers(buffers); };
         parts.about = about();
         parts.told = [](const std::string& line) { log_info("checkpoint", "{}", line); };
         checkpointer_.emplace(std::move(parts));
@@ -331,19 +291,17 @@ class TrainRole {
         parts.plan = &setup_.plan;
         parts.state = &state;
         parts.collectives = &job();
-        if (stages_)
-            parts.stage = {&*stages_,
-                           comm_.collectives.get(),
-                           pipeline_.far.get(),
-                           setup_.model_info.forward_flops(),
-                           setup_.own_segments().begin,
+        parts.groups = comms_.groups();
+        if (comms_.stages() != nullptr)
+            parts.stage = {comms_.stages(), comms_.far(), setup_.model_info.forward_flops(),
+                           setup_.plan_options.stage_work.parts,
                            stages_of_buckets(setup_.layout, setup_.plan_options.stage_work.ties)};
         parts.reporter = &reporter_;
         if (checkpointer_) parts.checkpointer = &*checkpointer_;
         if (saved_) parts.resumed = saved_->training();
         if (offload_) parts.disk_traffic = [this] { return offload_->traffic(); };
         if (setup_.plan_options.offload.adaptive) {
-            placement_.emplace(setup_, place_, *comm_.collectives);
+            placement_.emplace(setup_, place_, *comms_.own().collectives);
             parts.adapt = [this](const StepRun& run) { return placement_->after_step(run); };
         }
         if (!arguments_.output.empty())
@@ -362,7 +320,7 @@ class TrainRole {
     void train(const ZeroSlices& slices) {
         const RunConfig& config = setup_.config();
         const StepPlanOptions& plan = setup_.plan_options;
-        ModelBuffers buffers(*setup_.model, *comm_.collectives);
+        ModelBuffers buffers(*setup_.model, *comms_.own().collectives);
         if (!saved_) buffers.broadcast();
         if (first() && buffers.drift() && environment_.world_size > 1 && !config.broadcast_buffers)
             log_info("train",
@@ -381,16 +339,17 @@ class TrainRole {
             files_->remove_folder(resume_copy(arguments_.output));
         keep_freed_memory();
         BatchLoader loader(setup_.data->train,
-                           {config.batch, own_ranks().rank(), config.seed, config.data.shuffle,
+                           {config.batch, data_rank(), config.seed, config.data.shuffle,
                             parts.resumed.step, parts.resumed.samples_seen});
         SegmentRunner segments(
             *setup_.segmented, setup_.info,
-            make_recompute_groups(setup_.info, plan.recompute_groups),
+            make_recompute_groups(setup_.info, plan.recompute_groups, plan.stage_work.parts),
             [&](int64_t step, int64_t micro_step) { return loader.take(step, micro_step); },
-            {config.seed, config.batch.accumulation_steps, own_ranks().rank(),
-             own_ranks().world_size(), gpu_.device, /*read_losses_late=*/gpu_.device.is_cuda(),
-             /*stop_on_nonfinite_loss=*/!config.precision.skip_nonfinite_steps,
-             setup_.own_segments().begin});
+            {config.seed, config.batch.accumulation_steps, data_rank(),
+             static_cast<int>(config.batch.data_parallel_size), gpu_.device,
+             /*read_losses_late=*/gpu_.device.is_cuda(),
+             /*stop_on_nonfinite_loss=*/!config.precision.skip_nonfinite_steps, plan.stage_work,
+             setup_.sharing.position_ranks()});
         std::optional<Evaluator> evaluator;
         parts.segments = &segments;
         parts.before_step = [&] {
@@ -398,15 +357,23 @@ class TrainRole {
         };
         if (setup_.data->eval) {
             evaluator.emplace(
-                *setup_.model, config, *setup_.data->eval, buffers, *state, own_ranks().rank(),
+                *setup_.model, config, *setup_.data->eval, buffers, *state, data_rank(),
                 [this] { return all_leave(); },
-                EvalStages{stages_ ? &*stages_ : nullptr, stages_of_parameters(setup_),
-                           stages_of_buffers(setup_), arguments_.job.segments});
-            parts.evaluate = [&] { return evaluator->run(); };
+                EvalStages{comms_.stages(), stage_of_parts(setup_), stages_of_parameters(setup_),
+                           stages_of_buffers(setup_), arguments_.job.segments},
+                std::move(setup_.sharing.held_out));
+            parts.evaluate = [&] {
+                EvalShare share = evaluator->run();
+                // What a group works out together counts once.
+                if (setup_.sharing.place.index > 0)
+                    share.loss_sum = share.weight = share.samples = 0;
+                return share;
+            };
         }
         parts.data_waited = [&] { return loader.waited(); };
         const ComputeContext context(true, scalar_type_of(config.precision.compute),
                                      gpu_.device.type());
+        const TensorGroupScope scope(comms_.tensor());
         Trainer trainer(std::move(parts));
         const HeartbeatSender heartbeats(reporter_, kHeartbeatInterval, [&] {
             Heartbeat heartbeat = trainer.heartbeat();
@@ -416,7 +383,7 @@ class TrainRole {
         const DiskTraffic before = disk_traffic();
         const TrainResult result = trainer.run();
         if (setup_.plan_options.offload.any()) report_offload(*state, before, result);
-        if (stages_ && saves()) bring_buffers(buffers);
+        if (comms_.stages() != nullptr && saves()) bring_buffers(buffers);
         finish(result, *state);
     }
 
@@ -481,21 +448,23 @@ class TrainRole {
 
     std::unique_ptr<ParameterState> make_state(const ZeroSlices& slices) {
         const RunConfig& config = setup_.config();
+        const JobComm& own = comms_.own();
         if (gpu_.backend)
             return std::make_unique<DeviceState>(
-                *setup_.model, setup_.layout, *gpu_.backend, *comm_.collectives,
+                *setup_.model, setup_.layout, *gpu_.backend, *own.collectives,
                 DeviceStateOptions{config.optimizer, config.gradient_clipping,
                                    setup_.plan_options.keeps_reduced(),
                                    has_control_flow(setup_.segmented->lowered()),
                                    std::chrono::minutes(5), saved_ ? &*saved_ : nullptr});
         return std::make_unique<ZeroState>(
-            *setup_.model, zero_place(), slices, *comm_.arena, *comm_.group, *comm_.collectives,
+            *setup_.model, zero_place(), slices, *own.arena, *own.group, *own.collectives,
             ZeroOptions{config.optimizer, config.gradient_clipping, config.precision.compute,
                         config.precision.skip_nonfinite_steps, arguments_.threads,
                         saved_ ? &*saved_ : nullptr,
-                        PipelineScope{stages_ ? &job() : nullptr,
+                        PipelineScope{comms_.is_divided() ? &job() : nullptr,
                                       counted_elsewhere(setup_.plan_options.stage_work.ties,
-                                                        setup_.place.stage)}},
+                                                        setup_.place.stage)},
+                        setup_.sharing.splits() ? &tensor_ : nullptr},
             offload_ ? &*offload_ : nullptr);
     }
 
@@ -508,8 +477,9 @@ class TrainRole {
 
     void finish(const TrainResult& result, ParameterState& state) {
         const bool writes = write_final_weights(
-            {setup_.model.get(), &state, &setup_.layout, stages_ ? &*stages_ : nullptr,
-             own_ranks().rank() == 0, read_earlier(setup_), arguments_.output});
+            {setup_.model.get(), &setup_.whole_model(), &state, &setup_.layout, comms_.stages(),
+             setup_.sharing.splits() ? &tensor_ : nullptr, comms_.own().collectives.get(),
+             read_earlier(setup_), arguments_.output});
         if (!first()) return;
         if (placement_) count_kept_chunks();
         if (admission_)
@@ -537,10 +507,8 @@ class TrainRole {
     std::optional<ShardMap> shards_;
     std::optional<OffloadFile> offload_;
     std::unique_ptr<FileTree> files_ = make_disk_tree();
-    JobComm job_comm_;       // of all ranks, where they are in stages
-    PipelineComm pipeline_;  // but for its stage
-    std::optional<StageLink> stages_;
-    JobComm comm_;  // of own_ranks()
+    RankComms comms_;
+    TensorRank tensor_;
     std::unique_ptr<CheckpointReader> reader_;
     std::optional<SavedState> saved_;
     std::optional<Checkpointer> checkpointer_;

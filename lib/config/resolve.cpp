@@ -1,5 +1,6 @@
 #include "config/resolve.h"
 
+#include "base/text.h"
 #include "config/resolver.h"
 
 #include <fmt/format.h>
@@ -16,40 +17,130 @@ using Kind = Value::Kind;
 constexpr const char* kTotal = "train_batch_size";
 constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
 constexpr const char* kSteps = "gradient_accumulation_steps";
+constexpr const char* kSchedule = "dslaunch.pipeline.schedule";
+constexpr const char* kChunks = "dslaunch.pipeline.chunks";
+constexpr const char* kFirstSegments = "dslaunch.pipeline.first_segments";
+
+// A model has no more segments than that.
+constexpr int64_t kMostChunks = 1 << 16;
 
 }  // namespace
 
-// Stages of a pipeline, and what remains of the ranks: those that have rows of their own.
 void Resolver::pipeline() {
     PipelineConfig& pipeline = run_config().pipeline;
     const std::string path = "dslaunch.pipeline.stages";
     const std::string written = written_name(path, "pipeline.stages");
     pipeline.stages = std::max<int64_t>(1, as_integer(take_as(path, written)));
-    const std::string schedule = "dslaunch.pipeline.schedule";
-    const std::string segments = "dslaunch.pipeline.first_segments";
     if (pipeline.stages == 1) {
-        unread(schedule, "there is one stage");
-        return unread(segments, "there is one stage");
+        for (const char* path : {kSchedule, kChunks, kFirstSegments})
+            unread(path, "there is one stage");
+        return;
     }
     if (options_.world_size && *options_.world_size % pipeline.stages != 0)
         problem(written, fmt::format("{} stages cannot have equally many of {} ranks",
                                      pipeline.stages, *options_.world_size));
-    if (const auto kind = schedule_named(take_text(schedule))) pipeline.schedule = *kind;
-    const Value* const given_segments = given(segments);
-    if (given_segments == nullptr) return;
-    record(segments, *given_segments, given_segments->origin);
-    for (const Value& item : given_segments->items) {
-        if (!item.is(Kind::kInt) || item.integer < 1 || item.integer > INT32_MAX)
-            return problem(segments, "must be a list of numbers of segments, from 1");
-        pipeline.first_segments.push_back(static_cast<int>(item.integer));
-    }
-    if (std::ssize(pipeline.first_segments) + 1 != pipeline.stages)
-        problem(segments, fmt::format("names {} segments, and {} stages follow the first",
-                                      pipeline.first_segments.size(), pipeline.stages - 1));
+    if (const auto kind = schedule_named(take_text(kSchedule))) pipeline.schedule = *kind;
+    chunks();
+    first_segments();
 }
 
-// The relation: train_batch_size = micro batch x accumulation steps x ranks of a stage. Two of the
-// three give the third.
+void Resolver::chunks() {
+    PipelineConfig& pipeline = run_config().pipeline;
+    const std::string name(schedule_name(pipeline.schedule));
+    const bool interleaved = pipeline.schedule == ScheduleKind::kInterleaved;
+    const bool several = interleaved || pipeline.schedule == ScheduleKind::kZeroBubbleV;
+    pipeline.chunks = several ? 2 : 1;
+    if (given(kChunks) == nullptr)
+        return derive(kChunks, make_value(pipeline.chunks), "as " + name + " has by itself", true);
+    const int64_t wanted = as_integer(take(kChunks));
+    if (interleaved && wanted == 1)
+        return problem(kChunks, "interleaved has 2 chunks a stage at least: with 1 it is 1f1b");
+    if (!interleaved && wanted != pipeline.chunks)
+        return problem(
+            kChunks,
+            fmt::format("{} has {} a stage, not {}: leave the key out, or take interleaved", name,
+                        several ? "2 chunks" : "1 chunk", wanted));
+    if (wanted > kMostChunks)
+        return problem(kChunks, fmt::format("{} are more than {}", wanted, kMostChunks));
+    pipeline.chunks = wanted;
+}
+
+void Resolver::first_segments() {
+    PipelineConfig& pipeline = run_config().pipeline;
+    const Value* const given_segments = given(kFirstSegments);
+    if (given_segments == nullptr) return;
+    record(kFirstSegments, *given_segments, given_segments->origin);
+    for (const Value& item : given_segments->items) {
+        if (!item.is(Kind::kInt) || item.integer < 1 || item.integer > INT32_MAX)
+            return problem(kFirstSegments, "must be a list of numbers of segments, from 1");
+        pipeline.first_segments.push_back(static_cast<int>(item.integer));
+    }
+    const int64_t parts = pipeline.stages * pipeline.chunks;
+    if (std::ssize(pipeline.first_segments) + 1 == parts) return;
+    const std::string of =
+        pipeline.chunks == 1 ? "stages" : fmt::format("parts, {} a stage,", pipeline.chunks);
+    problem(kFirstSegments, fmt::format("names {} segments, and {} {} follow the first",
+                                        pipeline.first_segments.size(), parts - 1, of));
+}
+
+void Resolver::tensor_rules() {
+    const std::string path = "dslaunch.tensor.rules";
+    const Value* const rules = given(path);
+    if (rules == nullptr) return;
+    record(path, *rules, rules->origin);
+    const std::string wanted = "must be an object of patterns of parameter names and rules";
+    if (!rules->is(Kind::kObject)) return problem(path, wanted + ", not " + describe(*rules));
+    for (size_t i = 0; i < rules->keys.size(); ++i) {
+        const Value& rule = rules->items[i];
+        const bool known =
+            rule.is(Kind::kString) && (rule.text == "column" || rule.text == "row" ||
+                                       rule.text == "vocabulary" || rule.text == "replicated");
+        if (!known)
+            return problem(path, fmt::format("the rule of {} must be one of column, row, "
+                                             "vocabulary, replicated, not {}",
+                                             printable(rules->keys[i]), describe(rule)));
+        run_config().tensor.rules.emplace_back(rules->keys[i], rule.text);
+    }
+}
+
+// Ranks that work on one micro batch together.
+void Resolver::tensor() {
+    TensorConfig& tensor = run_config().tensor;
+    SequenceConfig& sequence = run_config().sequence;
+    const std::string path = "dslaunch.tensor.size";
+    const std::string written = written_name(path, "tensor_parallel.autotp_size");
+    tensor.size = std::max<int64_t>(1, as_integer(take_as(path, written)));
+    const std::string sequence_path = "dslaunch.sequence.size";
+    const std::string sequence_written = written_name(sequence_path, "sequence_parallel_size");
+    sequence.size = as_integer(take_as(sequence_path, sequence_written));
+    if (tensor.size == 1) {
+        for (const char* name : {"rules", "share_positions", "check"})
+            unread(fmt::format("dslaunch.tensor.{}", name), "dslaunch.tensor.size is 1");
+    } else {
+        tensor_rules();
+        tensor.share_positions = take_bool("dslaunch.tensor.share_positions");
+        tensor.check = take_bool("dslaunch.tensor.check");
+    }
+    if (sequence.size == 1) {
+        unread("dslaunch.sequence.check", "dslaunch.sequence.size is 1");
+    } else {
+        sequence.check = take_bool("dslaunch.sequence.check");
+    }
+    if (tensor.size > 1 && sequence.size > 1)
+        problem(sequence_written,
+                "beside dslaunch.tensor.size is not available yet in this version; "
+                "dslaunch.tensor.share_positions shares positions between split layers");
+    const int64_t copy = run_config().ranks_of_copy();
+    if (options_.world_size && tensor.size * sequence.size > 1 && *options_.world_size % copy != 0)
+        problem(tensor.size > 1 ? written : sequence_written,
+                fmt::format("{} ranks cannot be dealt to copies of the model of {} = {} stages x "
+                            "tensor {} x sequence {}",
+                            *options_.world_size, copy, run_config().pipeline.stages, tensor.size,
+                            sequence.size));
+}
+
+// The relation: train_batch_size = micro batch x accumulation steps x copies of the model that
+// have rows of their own. Two of the three give the third.
 void Resolver::batch() {
     for (const char* path : {kTotal, kMicro, kSteps}) {
         const Value* value = given(path);
@@ -61,7 +152,7 @@ void Resolver::batch() {
     }
     if (options_.world_size)
         return solve_batch(
-            std::max<int64_t>(1, *options_.world_size / run_config().pipeline.stages));
+            std::max<int64_t>(1, *options_.world_size / run_config().ranks_of_copy()));
     const Value *total = given(kTotal), *micro = given(kMicro), *steps = given(kSteps);
     if (total != nullptr && micro != nullptr && steps != nullptr) {
         int64_t product = as_integer(*micro) * as_integer(*steps);

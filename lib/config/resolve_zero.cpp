@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 
 namespace dslaunch {
@@ -37,6 +38,14 @@ void Resolver::zero() {
     ZeroConfig& zero = run_config().zero;
     zero.stage = take_integer("zero_optimization.stage");
     zero.reduce_bucket_numel = take_integer("zero_optimization.reduce_bucket_size");
+    const std::string group = "zero_optimization.mics_shard_size";
+    if (zero.stage == 0) {
+        unread(group, "nothing is sharded at ZeRO stage 0");
+    } else {
+        const int64_t ranks = take_integer(group);
+        if (ranks == 0 || ranks < -1) problem(group, "must be a number of ranks, or -1");
+        zero.shard_ranks = std::max<int64_t>(0, ranks);
+    }
     stage_3_numbers();
     shard_kind();
     reduce_when();

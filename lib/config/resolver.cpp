@@ -43,6 +43,7 @@ Resolver::Resolver(const TrainConfig& config, const ResolveOptions& options)
 
 Resolved Resolver::run() {
     pipeline();
+    tensor();
     batch();
     optimizer();
     scheduler();

@@ -55,6 +55,10 @@ class Resolver {
 
     // resolve.cpp
     void pipeline();
+    void chunks();
+    void first_segments();
+    void tensor();
+    void tensor_rules();
     void batch();
     void batch_unsolved(int64_t ranks);
     void solve_batch(int64_t ranks);

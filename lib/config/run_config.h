@@ -83,6 +83,7 @@ struct ZeroConfig {
     // Stages 1 to 3.
     ShardBy shard = ShardBy::kFlat;  // dslaunch.shard
     bool shard_auto = false;         // instead, what suits the job (plan/shard_choice.h)
+    int64_t shard_ranks = 0;  // mics_shard_size: of a host, each of which holds a copy; 0: all
     // Stage 3.
     int64_t prefetch_bucket_numel = 50'000'000;  // gathered ahead of use, at most
     int64_t live_numel_max = 1'000'000'000;      // gathered at one time, at most
@@ -129,14 +130,35 @@ struct SaveConfig {
 struct PipelineConfig {
     int64_t stages = 1;
     ScheduleKind schedule = ScheduleKind::k1F1B;
-    std::vector<int> first_segments;  // of the stages after the first; empty: chosen by cost
+    int64_t chunks = 1;               // parts of the model that a stage has
+    std::vector<int> first_segments;  // of the parts after the first; empty: chosen by cost
 
     bool operator==(const PipelineConfig&) const = default;
+};
+
+// dslaunch.tensor, or the size of DeepSpeed's tensor_parallel.
+struct TensorConfig {
+    int64_t size = 1;                                        // ranks that share every layer
+    std::vector<std::pair<std::string, std::string>> rules;  // pattern of names, word of a rule
+    bool share_positions = false;  // between the layers that are split (Megatron's sequence)
+    bool check = true;             // on one batch, against the whole graph, before training
+
+    bool operator==(const TensorConfig&) const = default;
+};
+
+// dslaunch.sequence.
+struct SequenceConfig {
+    int64_t size = 1;  // ranks that share the positions of every sample
+    bool check = true;
+
+    bool operator==(const SequenceConfig&) const = default;
 };
 
 struct RunConfig {
     BatchConfig batch;
     PipelineConfig pipeline;
+    TensorConfig tensor;
+    SequenceConfig sequence;
     OptimizerConfig optimizer;
     SchedulerConfig scheduler;
     PrecisionConfig precision;
@@ -157,6 +179,10 @@ struct RunConfig {
     int64_t print_interval = 10;  // steps_per_print
     int64_t trace_step = 0;       // step of which rank 0 writes a trace, 0: none
 
+    // Ranks that have one copy of the model between them, and its rows; the others have other rows.
+    [[nodiscard]] int64_t ranks_of_copy() const {
+        return pipeline.stages * tensor.size * sequence.size;
+    }
     bool operator==(const RunConfig&) const = default;
 };
 

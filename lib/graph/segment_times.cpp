@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <limits>
 #include <map>
 #include <tuple>
 
@@ -38,19 +37,32 @@ size_t leaf_count(const std::vector<IValue>& inputs) {
     return leaves;
 }
 
+double median_of(std::vector<double> values) {
+    DSL_CHECK(!values.empty(), "a median of nothing");
+    const auto middle = values.begin() + std::ssize(values) / 2;
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
 class SegmentTimer {
   public:
-    SegmentTimer(const SegmentedModel& segmented, int rounds)
-        : segmented_(segmented), rounds_(rounds) {}
+    SegmentTimer(const SegmentedModel& segmented, const SegmentTimesOptions& options)
+        : segmented_(segmented), options_(options) {}
 
     std::vector<SegmentTimes> run(const std::vector<IValue>& arguments) {
         std::vector<IValue> inputs = segmented_.first_inputs(arguments);
-        for (size_t s = 0; s < segmented_.segments().size(); ++s) inputs = visit(s, inputs);
+        const size_t count = segmented_.segments().size();
+        for (size_t begin = 0; begin < count;) {
+            const size_t end = end_of_window(begin);
+            inputs = time_window({begin, end}, inputs);
+            begin = end;
+        }
         std::vector<SegmentTimes> times;
         for (const Sort& sort : sort_of_) {
-            const Shortest& took = shortest_.at(sort);
-            times.push_back(
-                {took.forward_s, took.input_s, std::max(0.0, took.whole_s - took.input_s)});
+            const Samples& took = samples_.at(sort);
+            const double input_s = took.input_s.empty() ? 0 : median_of(took.input_s);
+            const double whole_s = took.whole_s.empty() ? 0 : median_of(took.whole_s);
+            times.push_back({median_of(took.forward_s), input_s, std::max(0.0, whole_s - input_s)});
         }
         return times;
     }
@@ -58,42 +70,86 @@ class SegmentTimer {
   private:
     // Equal layers share one Code.
     using Sort = std::tuple<const torch::jit::Code*, int64_t, int64_t, size_t>;
-    struct Shortest {
-        double forward_s = std::numeric_limits<double>::infinity();
-        double input_s = std::numeric_limits<double>::infinity();  // backward for inputs
-        double whole_s = std::numeric_limits<double>::infinity();  // backward
+    struct Samples {
+        std::vector<double> forward_s;
+        std::vector<double> input_s;  // backward for inputs
+        std::vector<double> whole_s;  // backward
+    };
+    struct Window {
+        size_t begin = 0;
+        size_t end = 0;
     };
 
-    // Gives the segment's outputs.
-    std::vector<IValue> visit(size_t index, const std::vector<IValue>& inputs) {
-        const Segment& segment = segmented_.segments()[index];
-        const std::vector<int> parameters = parameters_of(segment);
-        const ParametersAs half(segmented_.model(), parameters, segmented_.lowered().compute_dtype);
-        Boundary fed;
-        fed.values = inputs;
-        std::vector<IValue> outputs;
-        for (int round = 0; round <= rounds_; ++round) {
-            Boundary boundary;
-            const auto forward = [&] {
-                boundary = segmented_.forward(index, inputs, {}, c10::kCPU);
-            };
-            const double forward_s = seconds_of(forward);
-            outputs = boundary.values;
-            if (round == 0)
-                sort_of_.push_back(
-                    {segment.code.get(), fed.bytes(), boundary.bytes(), leaf_count(inputs)});
-            const double whole_s = time_backward(index, std::move(boundary), inputs, false);
-            forward();
-            const double input_s = time_backward(index, std::move(boundary), inputs, true);
-            if (round == 0) continue;
-            Shortest& took = shortest_[sort_of_.back()];
-            took.forward_s = std::min(took.forward_s, forward_s);
-            took.input_s = std::min(took.input_s, input_s);
-            took.whole_s = std::min(took.whole_s, whole_s);
+    [[nodiscard]] size_t end_of_window(size_t begin) const {
+        if (options_.kept.empty()) return segmented_.segments().size();
+        Bytes held;
+        size_t end = begin;
+        while (end < options_.kept.size() && (end == begin || held < kTimedBytesMax)) {
+            held += options_.kept[end];
+            for (const int parameter : parameters_of(segmented_.segments()[end]))
+                held += Bytes{static_cast<int64_t>(tensor_of(parameter).nbytes())};
+            ++end;
         }
+        return end;
+    }
+
+    // Gives the outputs of its last segment.
+    std::vector<IValue> time_window(const Window& window, const std::vector<IValue>& inputs) {
+        std::vector<int> parameters;
+        for (size_t s = window.begin; s < window.end; ++s)
+            for (const int parameter : parameters_of(segmented_.segments()[s]))
+                if (std::ranges::find(parameters, parameter) == parameters.end())
+                    parameters.push_back(parameter);
+        const ParametersAs half(segmented_.model(), parameters, segmented_.lowered().compute_dtype);
+        std::vector<IValue> outputs;
+        for (int round = 0; round <= options_.rounds; ++round)
+            for (const bool inputs_only : {false, true})
+                outputs = pass(window, inputs, inputs_only, round > 0);
         for (const int parameter : parameters)
             static_cast<void>(segmented_.model().release_pages(parameter));
         return outputs;
+    }
+
+    // All forwards, then all backwards, as a step has them.
+    std::vector<IValue> pass(const Window& window, std::vector<IValue> values, bool inputs_only,
+                             bool counts) {
+        std::vector<std::vector<IValue>> inputs;
+        std::vector<Boundary> boundaries;
+        for (size_t s = window.begin; s < window.end; ++s) {
+            Boundary boundary;
+            const double forward_s =
+                seconds_of([&] { boundary = segmented_.forward(s, values, {}, c10::kCPU); });
+            if (sort_of_.size() == s) sort_of_.push_back(sort_of(s, values, boundary));
+            if (counts) samples_[sort_of_[s]].forward_s.push_back(forward_s);
+            inputs.push_back(std::move(values));
+            values = boundary.values;
+            boundaries.push_back(std::move(boundary));
+        }
+        for (size_t s = window.end; s-- > window.begin;) {
+            if (boundaries.back().producers.empty()) {
+                boundaries.pop_back();
+                continue;
+            }
+            Boundary boundary = std::move(boundaries.back());
+            boundaries.pop_back();
+            const double backward_s =
+                time_backward(s, std::move(boundary), inputs[s - window.begin], inputs_only);
+            Samples& samples = samples_[sort_of_[s]];
+            if (counts) (inputs_only ? samples.input_s : samples.whole_s).push_back(backward_s);
+        }
+        return values;
+    }
+
+    [[nodiscard]] Sort sort_of(size_t index, const std::vector<IValue>& inputs,
+                               const Boundary& boundary) const {
+        Boundary fed;
+        fed.values = inputs;
+        return {segmented_.segments()[index].code.get(), fed.bytes(), boundary.bytes(),
+                leaf_count(inputs)};
+    }
+
+    [[nodiscard]] const at::Tensor& tensor_of(int parameter) const {
+        return segmented_.model().parameters()[static_cast<size_t>(parameter)].tensor;
     }
 
     [[nodiscard]] std::vector<int> parameters_of(const Segment& segment) const {
@@ -106,7 +162,6 @@ class SegmentTimer {
     // Seconds until the end, or until the gradients of the inputs are there.
     double time_backward(size_t index, Boundary boundary, const std::vector<IValue>& inputs,
                          bool inputs_only) {
-        if (boundary.producers.empty()) return 0;
         const Segment& segment = segmented_.segments()[index];
         const std::vector<int> parameters = parameters_of(segment);
         TrialBackward trial{
@@ -115,7 +170,8 @@ class SegmentTimer {
         auto end = begin;
         if (inputs_only) trial.between = [&](Bytes) { end = std::chrono::steady_clock::now(); };
         try {
-            trial.run(std::move(boundary));
+            const auto backward = [&] { trial.run(std::move(boundary)); };
+            options_.around_backward ? options_.around_backward(backward) : backward();
         } catch (const c10::Error& error) {
             fail(ExitCode::kInput, "the backward of segment {} ({}) failed: {}", index,
                  segment.name, torch_reason(error.what()));
@@ -125,19 +181,26 @@ class SegmentTimer {
     }
 
     const SegmentedModel& segmented_;
-    int rounds_;
+    const SegmentTimesOptions& options_;
     std::vector<Sort> sort_of_;  // of each segment
-    std::map<Sort, Shortest> shortest_;
+    std::map<Sort, Samples> samples_;
 };
 
 }  // namespace
 
 std::vector<SegmentTimes> measure_times(const SegmentedModel& segmented,
-                                        const std::vector<IValue>& arguments, int rounds) {
-    DSL_CHECK(rounds > 0, "{} rounds", rounds);
+                                        const std::vector<IValue>& arguments,
+                                        const SegmentTimesOptions& options) {
+    DSL_CHECK(options.rounds > 0, "{} rounds", options.rounds);
+    DSL_CHECK(options.kept.empty() || options.kept.size() == segmented.segments().size(),
+              "what {} segments keep, not {}", options.kept.size(), segmented.segments().size());
     const ComputeContext context(true, segmented.lowered().compute_dtype);
     const KeptBuffers buffers(segmented.model());
-    return SegmentTimer(segmented, rounds).run(arguments);
+    std::vector<SegmentTimes> times = SegmentTimer(segmented, options).run(arguments);
+    // A call that needs the module reaches parameters that its segment does not name.
+    for (const ModelParameter& parameter : segmented.model().parameters())
+        parameter.tensor.mutable_grad().reset();
+    return times;
 }
 
 }  // namespace dslaunch

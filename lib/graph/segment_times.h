@@ -3,6 +3,7 @@
 // the calling thread with as many threads as LibTorch has.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "graph/segment.h"
@@ -10,13 +11,26 @@
 
 namespace dslaunch {
 
-// ARGUMENTS: as measure() has them; buffers are left as they were, gradients are let go of. Of each
-// segment one pass to warm up, then ROUNDS; segments that share their Code and are fed alike get
-// one time, the shortest of all their passes: what else the machine does only makes them longer.
-// backward_weight_s is what a whole backward takes over its first half (split_backward.h). Throws
-// Error{kInput} when a segment fails. REQUIRES: ROUNDS > 0, the CPU.
+struct SegmentTimesOptions {
+    int rounds = 5;
+    // By segment, what autograd keeps of it. As many segments at a time are held as keep
+    // kTimedBytesMax with their parameters. Empty: all at once.
+    std::vector<Bytes> kept = {};
+    // Calls its argument, a backward: memory of gradients may come from elsewhere meanwhile. Empty:
+    // it does not.
+    std::function<void(const std::function<void()>&)> around_backward = {};
+};
+
+// Larger than any cache, so that a segment comes back to parameters and activations as a step does.
+inline constexpr Bytes kTimedBytesMax = mib(512);
+
+// ARGUMENTS: as measure() has them; buffers are left as they were, gradients are let go of.
+// Segments run in the order of a step, forward from the first to the last, then backward: one pass
+// to warm up, then ROUNDS. Segments that share their Code and are fed alike get one time, the
+// median of all their passes. backward_weight_s is what a whole backward takes over its first half
+// (split_backward.h). Throws Error{kInput} when a segment fails. REQUIRES: rounds > 0, the CPU.
 [[nodiscard]] std::vector<SegmentTimes> measure_times(const SegmentedModel& model,
                                                       const std::vector<c10::IValue>& arguments,
-                                                      int rounds);
+                                                      const SegmentTimesOptions& options);
 
 }  // namespace dslaunch

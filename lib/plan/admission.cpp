@@ -82,11 +82,11 @@ std::string line_of(const TierVerdict& verdict) {
 }  // namespace
 
 Bytes HostNeed::of_host() const {
-    return private_total + arena + program * ranks;
+    return private_total + arena + (program + kProgramRoom) * ranks;
 }
 
 Bytes HostNeed::of_rank() const {
-    return private_max + arena + program + code;
+    return resident_max + program + code;
 }
 
 HostNeed host_need(std::span<const StepPlan> plans, Bytes arena, const ProgramMemory& program) {
@@ -102,6 +102,7 @@ HostNeed host_need(std::span<const StepPlan> plans, Bytes arena, const ProgramMe
         need.private_max = std::max(need.private_max, rank.memory);
         need.disk += rank.disk;
     }
+    need.resident_max = need.private_max + arena;
     return need;
 }
 
@@ -112,7 +113,7 @@ std::vector<TierVerdict> admit(const HostNeed& need, const HostLimits& limits) {
     host.need = need.of_host();
     std::vector<TierVerdict> verdicts = {host};
     // Code is mapped already, and is no part of memory.held.
-    const Bytes own = need.private_max + need.program + kProgramStacks;
+    const Bytes own = need.private_max + need.program + kProgramRoom + kProgramStacks;
     for (const auto& [of, name, bytes] :
          {RankLimit{LimitOf::kPrivate, "own memory of a rank", own},
           {LimitOf::kAddressSpace, "address space of a rank", own + need.arena}}) {
@@ -142,7 +143,7 @@ std::string admission_table(const HostNeed& need, std::span<const TierVerdict> v
     for (const TierVerdict& verdict : verdicts) text += line_of(verdict);
     text += fmt::format("memory is {} of the ranks' own, {} shared, {} for the program\n",
                         to_text(need.private_total), to_text(need.arena),
-                        to_text(need.program * need.ranks));
+                        to_text((need.program + kProgramRoom) * need.ranks));
     return text;
 }
 
@@ -150,7 +151,7 @@ void begin_admission_json(const HostNeed& need, std::span<const TierVerdict> ver
                           JsonWriter& json) {
     json.begin_object().field("ranks", need.ranks).field("fits", all_fit(verdicts));
     json.field("private_bytes", need.private_total.value).field("arena_bytes", need.arena.value);
-    json.field("program_bytes", (need.program * need.ranks).value);
+    json.field("program_bytes", ((need.program + kProgramRoom) * need.ranks).value);
     json.field("disk_bytes", need.disk.value).key("tiers").begin_array();
     for (const TierVerdict& verdict : verdicts) {
         json.begin_object().field("tier", verdict.name).field("need_bytes", verdict.need.value);

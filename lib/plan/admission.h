@@ -21,27 +21,32 @@ struct HostNeed {
     int ranks = 1;
     Bytes private_total;  // private memory that the plans count, of all ranks
     Bytes private_max;    // of the rank that needs most
+    Bytes resident_max;   // of the rank that has most: its own, and what it touches of the arena
     Bytes arena;          // shared by the ranks
     Bytes disk;           // offload files of all ranks
     Bytes program;        // of one rank beside what its plan counts
     Bytes code;           // of it and of its libraries: part of a rank's resident set
 
-    // With the programs themselves, but for their code, which the system gives back and reads again
-    // as it does with other files.
+    // With the programs themselves and kProgramRoom for each, but for their code, which the system
+    // gives back and reads again as it does with other files.
     [[nodiscard]] Bytes of_host() const;
-    // Of the rank that needs most, counted as its resident set is: with all that it shares.
+    // Of the rank that needs most, counted as its resident set is: with all that it shares. What is
+    // expected, without room.
     [[nodiscard]] Bytes of_rank() const;
 };
 
-// What a rank's program takes later than the trial run: threads and their stacks, connections, the
-// allocator's room at its top (M_TOP_PAD).
-inline constexpr Bytes kProgramLater = mib(8);
+// What a rank's program takes later than the trial run: threads and their stacks, connections.
+inline constexpr Bytes kProgramLater = mib(2);
+// Room that admission leaves each rank besides: gaps of the heap, what other machines' libraries
+// take.
+inline constexpr Bytes kProgramRoom = mib(6);
 // What processes' own limits count and nobody touches: stacks of threads started later.
 inline constexpr Bytes kProgramStacks = mib(16);
 // Code that the trial run did not come to: optimizer, communication, saving.
-inline constexpr Bytes kCodeLater = mib(8);
+inline constexpr Bytes kCodeLater = mib(1);
 
-// PLANS: of one host's ranks. ARENA: whole. PROGRAM: of a rank after the trial run of its model.
+// PLANS: of one host's ranks. ARENA: whole, and touched whole by each of them. PROGRAM: of a rank
+// after the trial run of its model.
 // REQUIRES: at least one plan, none of them a GPU's.
 [[nodiscard]] HostNeed host_need(std::span<const StepPlan> plans, Bytes arena,
                                  const ProgramMemory& program);

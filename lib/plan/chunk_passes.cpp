@@ -58,7 +58,7 @@ void ChunkPasses::choose_sums(std::span<const int> reduce_order) {
         for (int c = plan_.chunks.first_of_bucket[i]; c < plan_.chunks.first_of_bucket[i + 1]; ++c)
             if (sums_pass(c)) added.push_back(c);
     }
-    sums_ = make_sum_passes(added, updated, options_.accumulation_steps, plan_.chunk_slots);
+    sums_ = make_sum_passes(added, updated, plan_.chunk_slots);
     plan_.sum_slots = sums_.slots;
 }
 

@@ -17,7 +17,8 @@ class ChunkPasses {
     // Everything is added to PLAN, whose chunks are chosen. Both must outlive it.
     ChunkPasses(StepPlan& plan, const StepPlanOptions& options) : plan_(plan), options_(options) {}
 
-    // Extents and slots. REDUCE_ORDER: trained buckets as each micro step reduces them.
+    // Extents and slots. REDUCE_ORDER: trained buckets as the step reduces them, in all micro
+    // steps.
     void add_buffers(std::span<const int> reduce_order);
 
     // At the start of a step: what the step before has left in the slots makes room for the first

@@ -33,6 +33,11 @@ struct SegmentSpan {
     }
 };
 
+// Of the parts that begin so, the one that SEGMENT is in.
+int64_t part_of(const std::vector<int>& part_begins, int segment) {
+    return std::ranges::count_if(part_begins, [&](int begin) { return begin <= segment; });
+}
+
 // The parameters that get a slice, in the order of the flat buffer.
 std::vector<Placed> order_parameters(const ModelInfo& model, const FlatLayoutOptions& options) {
     std::vector<SegmentSpan> read(model.parameters.size());
@@ -64,7 +69,10 @@ std::vector<Placed> order_parameters(const ModelInfo& model, const FlatLayoutOpt
             persistent_numel += parameter.numel;
         }
         const SegmentSpan& span = is_frozen ? read[p] : trained[p];
-        placed.push_back({{static_cast<int>(p), 0, parameter.numel, span.first, span.last}, kind});
+        const bool over_parts = !is_frozen && part_of(options.part_begins, span.first) !=
+                                                  part_of(options.part_begins, span.last);
+        placed.push_back(
+            {{static_cast<int>(p), 0, parameter.numel, span.first, span.last, over_parts}, kind});
     }
     std::stable_sort(placed.begin(), placed.end(), [](const Placed& a, const Placed& b) {
         return std::tuple(a.kind, a.slice.first_segment) <
@@ -81,6 +89,8 @@ void add_to_bucket(const Placed& placed, const FlatLayoutOptions& options, FlatL
     const int64_t numel = round_up(slice.numel, kSliceAlignmentNumel);
     const bool fits = !layout.buckets.empty() && placed.kind != BucketKind::kTied &&
                       layout.buckets.back().kind == placed.kind &&
+                      part_of(options.part_begins, layout.buckets.back().ready_segment) ==
+                          part_of(options.part_begins, slice.first_segment) &&
                       layout.buckets.back().numel + numel <= options.bucket_numel_max;
     const bool same_segment = fits && layout.buckets.back().ready_segment == slice.first_segment;
     const bool still_small = fits && layout.buckets.back().numel < options.bucket_numel_min;

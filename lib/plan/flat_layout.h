@@ -21,6 +21,8 @@ struct ParameterSlice {
     int first_segment = -1;  // first and last segment that read it and, unless it is frozen, have a
                              // backward
     int last_segment = -1;
+    // Trained by several parts of a stage: backwards of other micro steps lie between theirs.
+    bool over_parts = false;
 };
 
 enum class BucketKind : uint8_t {
@@ -78,6 +80,8 @@ struct FlatLayoutOptions {
     // Persistent ones together have at most so many elements, first come in the model's order.
     int64_t persistent_total_numel_max = std::numeric_limits<int64_t>::max();
     std::vector<int> tied = {};  // parameters that other stages of the pipeline train too
+    // Segments that the parts of a stage after its first begin with: no bucket lies in two parts.
+    std::vector<int> part_begins = {};
 };
 
 // Parameters that some segment reads; the others are left out. With OPAQUE parameters (read through

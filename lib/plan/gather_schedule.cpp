@@ -6,11 +6,11 @@
 
 namespace dslaunch {
 
-std::vector<int> compute_positions(const ModelInfo& model, std::span<const RecomputeGroup> groups) {
-    const int segments = static_cast<int>(model.segments.size());
+std::vector<int> compute_positions(const ModelInfo& model, std::span<const RecomputeGroup> groups,
+                                   const SegmentRange& range) {
     std::vector<int> positions;
-    for (int s = 0; s < segments; ++s) positions.push_back(s);
-    for (int s = segments; s-- > 0;) {
+    for (int s = range.begin; s < range.end; ++s) positions.push_back(s);
+    for (int s = range.end; s-- > range.begin;) {
         if (!model.segments[static_cast<size_t>(s)].backward) continue;
         for (const RecomputeGroup& group : groups)
             if (s == group.end - 1)
@@ -202,18 +202,23 @@ StepGathers make_step_gathers(const ModelInfo& model, const FlatLayout& layout,
             slots[k] = std::max(slots[k], made.slot_numel[k]);
         return made;
     };
-    const std::vector<int> positions = compute_positions(model, groups);
-    const std::span<const int> all(positions);
-    if (!options.stage_work.in_pipeline()) {
-        gathers.forward = schedule(all);
-        return gathers;
+    for (const StagePart& part : parts_of(options.stage_work, model.segments.size())) {
+        const SegmentRange& range = part.segments;
+        PartGathers& made = gathers.parts.emplace_back();
+        const std::vector<int> positions = compute_positions(model, groups, range);
+        const std::span<const int> all(positions);
+        if (!options.stage_work.in_pipeline()) {
+            made.forward = schedule(all);
+            continue;
+        }
+        const auto forwards = static_cast<size_t>(range.end - range.begin);
+        made.forward = schedule(all.first(forwards));
+        made.backward = schedule(all.subspan(forwards));
+        std::vector<int> weights;
+        for (int s = range.end; s-- > range.begin;)
+            if (model.segments[static_cast<size_t>(s)].backward) weights.push_back(s);
+        made.weight = schedule(weights);
     }
-    gathers.forward = schedule(all.first(model.segments.size()));
-    gathers.backward = schedule(all.subspan(model.segments.size()));
-    std::vector<int> weights;
-    for (int s = static_cast<int>(model.segments.size()); s-- > 0;)
-        if (model.segments[static_cast<size_t>(s)].backward) weights.push_back(s);
-    gathers.weight = schedule(weights);
     return gathers;
 }
 

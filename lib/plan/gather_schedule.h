@@ -14,10 +14,11 @@
 
 namespace dslaunch {
 
-// What the compute lane does in a micro step, in order: the segment of each position, forward,
-// recompute and backward alike.
+// What the compute lane does of RANGE in a micro step, in order: the segment of each position,
+// forward, recompute and backward alike.
 [[nodiscard]] std::vector<int> compute_positions(const ModelInfo& model,
-                                                 std::span<const RecomputeGroup> groups);
+                                                 std::span<const RecomputeGroup> groups,
+                                                 const SegmentRange& range);
 
 // Buckets that hold parameters of each segment, each once, in order.
 [[nodiscard]] std::vector<std::vector<int>> buckets_of_segments(const ModelInfo& model,
@@ -47,11 +48,15 @@ struct GatherSchedule {
                                                   const GatherLimits& limits);
 
 // The gathers of a step. Without a pipeline a micro step is one schedule, FORWARD; in a pipeline
-// each work is one of its own: nothing is kept until the next, which may be another micro step's.
-struct StepGathers {
+// each work of a part is one of its own: nothing is kept until the next, which may be another micro
+// step's.
+struct PartGathers {
     GatherSchedule forward;
     GatherSchedule backward;
     GatherSchedule weight;  // the second halves of backwards
+};
+struct StepGathers {
+    std::vector<PartGathers> parts;
     std::vector<int64_t> slot_numel;
 };
 [[nodiscard]] StepGathers make_step_gathers(const ModelInfo& model, const FlatLayout& layout,

@@ -11,9 +11,8 @@
 namespace dslaunch {
 
 // A bucket holds its slot from the first backward that adds to it to the last, a tied one always.
-// BUCKETS_OF[s]: the
-// buckets of which segment s reads parameters. The result's uses are the trained buckets, -1: no
-// backward adds to it; slots are in elements, flags included.
+// BUCKETS_OF[s]: the buckets that the backward of segment s adds to. The result's uses are the
+// trained buckets, -1: no backward adds to it; slots are in elements, flags included.
 [[nodiscard]] Slots make_gradient_slots(const ModelInfo& model, const FlatLayout& layout,
                                         std::span<const std::vector<int>> buckets_of);
 

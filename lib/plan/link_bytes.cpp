@@ -23,7 +23,7 @@ Bytes LinkBytes::sent_by_reduce(int bucket) const {
     if (nodes_ == 1) return {};
     const Bucket& of = layout_.buckets[static_cast<size_t>(bucket)];
     const int64_t flags = flag_numel(of);
-    if (options_.stage > 0)
+    if (options_.stage > 0 && options_.shards_over_hosts())
         return Bytes{(of.numel - numel_of_node(bucket, node_) + flags * (nodes_ - 1)) * 4};
     // Bridge k sums stripe k: it sends the other hosts their parts, and its own part's sum to all.
     const int64_t numel = of.numel + flags;
@@ -38,7 +38,7 @@ Bytes LinkBytes::sent_by_reduce(int bucket) const {
 }
 
 Bytes LinkBytes::sent_by_gather(int bucket) const {
-    if (nodes_ == 1) return {};
+    if (!options_.shards_over_hosts()) return {};
     return Bytes{numel_of_node(bucket, node_) * (nodes_ - 1) * options_.parameter_bytes};
 }
 

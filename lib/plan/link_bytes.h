@@ -12,8 +12,8 @@ class LinkBytes {
     // LAYOUT and what OPTIONS points to must outlive it.
     LinkBytes(const FlatLayout& layout, const StepPlanOptions& options);
 
-    // Gradients of a bucket: to everybody at stage 0, to the owners' hosts from stage 1 on; its
-    // flags always to everybody. fp32.
+    // Gradients of a bucket: to everybody at stage 0 and where hosts hold copies, else to the
+    // owners' hosts; its flags always to everybody. fp32.
     [[nodiscard]] Bytes sent_by_reduce(int bucket) const;
     // This host's part of a bucket's parameters to every other host.
     [[nodiscard]] Bytes sent_by_gather(int bucket) const;

@@ -57,6 +57,9 @@ class Searcher {
         if (choice.sizes.pipeline == 1) return try_stages(choice);
         for (const ScheduleKind kind : search_.schedules) {
             choice.schedule = kind;
+            choice.chunks = kind == ScheduleKind::kInterleaved   ? search_.chunks
+                            : kind == ScheduleKind::kZeroBubbleV ? 2
+                                                                 : 1;
             try_stages(choice);
         }
     }

@@ -17,9 +17,8 @@ struct MeshSearch {
     std::vector<int> tensor_sizes = {1};   // that the model's rules allow
     std::vector<int> sequence_sizes = {1};
     std::vector<int> zero_stages = {0, 1, 2, 3};
-    // Of pipelines. REQUIRES: with one chunk a stage.
-    std::vector<ScheduleKind> schedules = {ScheduleKind::kGPipe, ScheduleKind::k1F1B,
-                                           ScheduleKind::kZeroBubbleH1};
+    std::vector<ScheduleKind> schedules = {kScheduleKinds.begin(), kScheduleKinds.end()};
+    int chunks = 2;             // of a stage, with interleaved
     int64_t micro_batches = 1;  // of the global batch, all data-parallel ranks together
     std::optional<Bytes> host_memory_max;
     size_t count_max = 5;

@@ -100,12 +100,12 @@ std::string mesh_config(const MeshChoice& choice, int64_t rows, size_t segments)
             .field("number_checkpoints", segments)
             .end_object();
     json.key("dslaunch").begin_object();
-    if (choice.sizes.pipeline > 1)
-        json.key("pipeline")
-            .begin_object()
-            .field("stages", choice.sizes.pipeline)
-            .field("schedule", schedule_name(choice.schedule))
-            .end_object();
+    if (choice.sizes.pipeline > 1) {
+        json.key("pipeline").begin_object().field("stages", choice.sizes.pipeline);
+        json.field("schedule", schedule_name(choice.schedule));
+        if (choice.chunks > 1) json.field("chunks", choice.chunks);
+        json.end_object();
+    }
     for (const auto& [name, size] :
          {std::pair{"tensor", choice.sizes.tensor}, {"sequence", choice.sizes.sequence}})
         if (size > 1) json.key(name).begin_object().field("size", size).end_object();

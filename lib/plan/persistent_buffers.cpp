@@ -23,7 +23,7 @@ class Adder {
         const bool sharded = options_.stage == 3 && bucket(b).kind != BucketKind::kPersistent;
         const bool gathered = options_.is_gathered(bucket(b));
         const int64_t numel =
-            sharded ? options_.partition->owned_numel(options_.rank, b) : bucket(b).numel;
+            sharded ? options_.partition->owned_numel(options_.shard_rank(), b) : bucket(b).numel;
         // A bucket is gathered again, into another slot, only once it was released.
         made.places.push_back(!gathered
                                   ? -1
@@ -66,7 +66,7 @@ class Adder {
     // Elements of a bucket for which this rank keeps optimizer states.
     [[nodiscard]] int64_t owned_numel(int b) const {
         return options_.stage == 0 ? bucket(b).numel
-                                   : options_.partition->owned_numel(options_.rank, b);
+                                   : options_.partition->owned_numel(options_.shard_rank(), b);
     }
     // And whose states it has on disk.
     [[nodiscard]] int64_t numel_on_disk(int b) const {

@@ -66,6 +66,10 @@ class StageCheck {
             int& next = backwards_[static_cast<size_t>(work.chunk)];
             if (work.micro_batch != next++)
                 report("adds the gradients of the {} out of order", work_text(work));
+            const auto later = static_cast<size_t>(work.chunk) + 1;
+            if (later < backwards_.size() && backwards_[later] <= work.micro_batch)
+                report("adds the gradients of the {} before those of the next chunk",
+                       work_text(work));
         }
         state = work.kind == WorkKind::kForward         ? State::kForwardDone
                 : work.kind == WorkKind::kBackwardInput ? State::kInputDone

@@ -17,6 +17,12 @@ std::string label(const StepPlan& plan, size_t i) {
                        instruction.micro_step);
 }
 
+// The lane at the other end of one that sends or receives: they come in pairs.
+Lane opposite(Lane lane) {
+    static_assert(static_cast<uint8_t>(Lane::kSend) % 2 == 0);
+    return static_cast<Lane>(static_cast<uint8_t>(lane) ^ 1U);
+}
+
 // Whether INSTRUCTION, of a chunk, is of the first of its bucket; those of the others follow it. Or
 // of a bucket.
 bool begins_bucket(const StepPlan& plan, const Instruction& instruction) {
@@ -345,19 +351,21 @@ class Rehearsal {
     // The first rank of the stage of R.
     [[nodiscard]] size_t stage_begin(size_t r) const { return r / ranks_ * ranks_; }
 
+    static bool is_same_message(const Instruction& a, const Instruction& b) {
+        return a.part == b.part && a.gradients == b.gradients && a.micro_step == b.micro_step;
+    }
+
     // Nothing is buffered: a Send ends with its Receive, which waits for nothing but it.
     bool is_met(size_t r, const Instruction& instruction) const {
-        const bool sends = instruction.op == Op::kSend;
-        const bool down = instruction.gradients != sends;
-        if (down ? r + ranks_ >= plans_.size() : r < ranks_) return false;
-        const size_t other = down ? r + ranks_ : r - ranks_;
-        const Lane back = sends ? Lane::kReceiveBack : Lane::kSendBack;
-        const Lane forth = sends ? Lane::kReceive : Lane::kSend;
-        const auto lane = static_cast<size_t>(instruction.gradients ? back : forth);
+        const size_t other = static_cast<size_t>(instruction.peer) * ranks_ + r % ranks_;
+        if (instruction.peer < 0 || other >= plans_.size()) return false;
+        const Op op = instruction.op == Op::kSend ? Op::kReceive : Op::kSend;
         for (size_t i = 0; i < plans_[other].instructions.size(); ++i) {
             const Instruction& end = plans_[other].instructions[i];
-            if (static_cast<size_t>(end.lane) != lane || end.micro_step != instruction.micro_step)
-                continue;
+            if (end.op != op || !is_same_message(end, instruction)) continue;
+            const auto lane = static_cast<size_t>(end.lane);
+            if (end.peer != static_cast<int>(r / ranks_) || end.lane != opposite(instruction.lane))
+                return false;
             if (done_[other][i]) return true;
             if (lanes_[other][lane][next_[other][lane]] != i) return false;
             return std::ranges::all_of(

@@ -92,6 +92,10 @@ std::string describe(const Instruction& instruction, const ModelInfo& model) {
     if (instruction.segment >= 0)
         text += fmt::format(" segment {} ({})", instruction.segment,
                             model.segments[static_cast<size_t>(instruction.segment)].name);
+    if (instruction.peer >= 0)
+        text += fmt::format(", {} behind part {}, stage {}",
+                            instruction.gradients ? "gradients" : "values", instruction.part,
+                            instruction.peer);
     if (instruction.bucket >= 0) text += fmt::format(" bucket {}", instruction.bucket);
     // What stays in memory is one chunk a bucket.
     const bool passes =

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "plan/gather_schedule.h"
 
 namespace dslaunch {
 
@@ -14,8 +15,10 @@ void check_options(const StepPlanOptions& options) {
               "a fused update needs one host, no clipping and no accumulation after the reduction");
     const std::vector<PipelineWork>& order = options.stage_work.order;
     const auto forwards = std::ranges::count(order, WorkKind::kForward, &PipelineWork::kind);
-    DSL_CHECK(order.empty() || forwards == options.accumulation_steps,
-              "{} forwards for {} micro steps", forwards, options.accumulation_steps);
+    const std::vector<StagePart>& parts = options.stage_work.parts;
+    DSL_CHECK(order.empty() || forwards == options.accumulation_steps * std::ssize(parts),
+              "{} forwards of {} parts for {} micro steps", forwards, parts.size(),
+              options.accumulation_steps);
 }
 
 bool updates_early(const StepPlanOptions& options) {
@@ -27,15 +30,39 @@ bool sums_itself(const StepPlanOptions& options) {
     return options.node_count() == 1 && (updates_early(options) || options.keeps_reduced());
 }
 
+namespace {
+
+// The backwards that add to the gradients of parameters, in the order of the step.
+struct GradientWork {
+    size_t part = 0;
+    int micro_step = 0;
+};
+std::vector<GradientWork> gradient_works(const StepPlanOptions& options) {
+    std::vector<GradientWork> works;
+    for (const PipelineWork& work : options.stage_work.order)
+        if (work.kind == WorkKind::kBackward || work.kind == WorkKind::kBackwardWeight)
+            works.push_back({static_cast<size_t>(work.chunk), work.micro_batch});
+    if (!options.stage_work.in_pipeline())
+        for (int m = 0; m < options.accumulation_steps; ++m) works.push_back({0, m});
+    return works;
+}
+
+}  // namespace
+
 std::vector<int> reduce_order(const ModelInfo& model, const FlatLayout& layout,
                               const StepPlanOptions& options) {
+    const std::vector<StagePart> parts = parts_of(options.stage_work, model.segments.size());
     std::vector<int> order;
-    for (size_t s = model.segments.size(); s-- > 0;) {
-        if (!model.segments[s].backward) continue;
-        for (int b = layout.trained_buckets; b-- > 0;) {
-            const Bucket& bucket = layout.buckets[static_cast<size_t>(b)];
-            const bool ready = bucket.ready_segment == static_cast<int>(s);
-            if (ready && bucket.kind != BucketKind::kTied) order.push_back(b);
+    for (const GradientWork& work : gradient_works(options)) {
+        if (!options.reduces_each() && work.micro_step + 1 < options.accumulation_steps) continue;
+        const SegmentRange& range = parts[work.part].segments;
+        for (int s = range.end; s-- > range.begin;) {
+            if (!model.segments[static_cast<size_t>(s)].backward) continue;
+            for (int b = layout.trained_buckets; b-- > 0;) {
+                const Bucket& bucket = layout.buckets[static_cast<size_t>(b)];
+                if (bucket.ready_segment == s && bucket.kind != BucketKind::kTied)
+                    order.push_back(b);
+            }
         }
     }
     for (const TiedParameter& tie : options.stage_work.ties)
@@ -49,6 +76,20 @@ std::vector<int> update_order(const ModelInfo& model, const FlatLayout& layout,
     std::vector<int> order;
     for (int b = layout.trained_buckets; b-- > 0;) order.push_back(b);
     return order;
+}
+
+std::vector<std::vector<int>> gradient_buckets_of_segments(const ModelInfo& model,
+                                                           const FlatLayout& layout,
+                                                           const StepPlanOptions& options) {
+    const std::vector<StagePart> parts = parts_of(options.stage_work, model.segments.size());
+    std::vector<std::vector<int>> buckets_of = buckets_of_segments(model, layout);
+    for (size_t s = 0; s < buckets_of.size(); ++s)
+        std::erase_if(buckets_of[s], [&](int b) {
+            const int ready = layout.buckets[static_cast<size_t>(b)].ready_segment;
+            return b >= layout.trained_buckets ||
+                   part_at(parts, ready) != part_at(parts, static_cast<int>(s));
+        });
+    return buckets_of;
 }
 
 }  // namespace dslaunch

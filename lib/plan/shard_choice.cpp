@@ -107,7 +107,7 @@ std::vector<ShardCost> shard_costs(const ModelInfo& model, const FlatLayout& lay
     for (size_t kind = 0; kind < kShardKinds; ++kind) {
         ShardCost cost;
         cost.by = static_cast<ShardBy>(kind);
-        const Partition partition = make_partition(layout, model, cost.by, options.world_size);
+        const Partition partition = make_partition(layout, model, cost.by, options.shard_ranks());
         cost.balance = balance_of(partition);
         StepPlanOptions with = options;
         with.partition = &partition;

@@ -8,37 +8,78 @@
 
 namespace dslaunch {
 
-ModelInfo stage_model(const ModelInfo& model, const SegmentRange& range) {
-    DSL_CHECK(range.begin >= 0 && range.begin < range.end &&
-                  range.end <= static_cast<int>(model.segments.size()),
-              "segments {} to {} of {}", range.begin, range.end, model.segments.size());
+std::vector<std::vector<SegmentRange>> ranges_of_stages(ScheduleKind kind,
+                                                        const PipelineShape& shape,
+                                                        const std::vector<SegmentRange>& parts) {
+    std::vector<std::vector<SegmentRange>> stages(static_cast<size_t>(shape.stages));
+    for (int stage = 0; stage < shape.stages; ++stage)
+        for (int chunk = 0; chunk < shape.chunks; ++chunk)
+            stages[static_cast<size_t>(stage)].push_back(
+                parts.at(static_cast<size_t>(part_of(kind, shape, {stage, chunk}))));
+    return stages;
+}
+
+ModelInfo stage_model(const ModelInfo& model, const std::vector<SegmentRange>& ranges) {
     ModelInfo stage = model;
-    stage.segments.assign(model.segments.begin() + range.begin, model.segments.begin() + range.end);
+    stage.segments.clear();
+    for (const SegmentRange& range : ranges) {
+        DSL_CHECK(range.begin >= 0 && range.begin < range.end &&
+                      range.end <= static_cast<int>(model.segments.size()),
+                  "segments {} to {} of {}", range.begin, range.end, model.segments.size());
+        stage.segments.insert(stage.segments.end(), model.segments.begin() + range.begin,
+                              model.segments.begin() + range.end);
+    }
     return stage;
 }
 
-StageWork stage_work(const ModelInfo& model, const SegmentRange& range,
-                     std::vector<PipelineWork> order) {
+StageWork stage_work(const ModelInfo& model, const std::vector<SegmentRange>& parts,
+                     const PipelineSchedule& schedule, int stage) {
+    const PipelineShape& shape = schedule.shape;
+    DSL_CHECK(std::ssize(parts) == shape.parts(), "{} parts for {} stages of {} chunks",
+              parts.size(), shape.stages, shape.chunks);
+    const auto side = [&](int part, int cut) {
+        if (part < 0 || part == shape.parts()) return StageSide{};
+        const PartPlace sender = place_of_part(schedule.kind, shape, cut);
+        return StageSide{place_of_part(schedule.kind, shape, part).stage,
+                         schedule.kind == ScheduleKind::kZeroBubbleV && sender.chunk == 1};
+    };
     StageWork work;
-    work.order = std::move(order);
-    work.first = range.begin == 0;
-    work.last = range.end == static_cast<int>(model.segments.size());
-    if (work.first) return work;
-    const SegmentInfo& before = model.segments[static_cast<size_t>(range.begin) - 1];
-    work.received = before.output_bytes;
-    work.gives_gradients = before.backward;
+    work.stage = stage;
+    work.order = schedule.stages[static_cast<size_t>(stage)];
+    int begin = 0;
+    for (int chunk = 0; chunk < shape.chunks; ++chunk) {
+        StagePart& own = work.parts.emplace_back();
+        own.part = part_of(schedule.kind, shape, {stage, chunk});
+        const SegmentRange& range = parts[static_cast<size_t>(own.part)];
+        own.segments = {begin, begin + range.end - range.begin};
+        begin = own.segments.end;
+        own.first_segment = range.begin;
+        own.before = side(own.part - 1, own.part - 1);
+        own.behind = side(own.part + 1, own.part);
+        if (range.begin == 0) continue;
+        const SegmentInfo& before = model.segments[static_cast<size_t>(range.begin) - 1];
+        own.received = before.output_bytes;
+        own.gives_gradients = before.backward;
+    }
     return work;
 }
 
+std::vector<int> part_begins(const StageWork& work) {
+    std::vector<int> begins;
+    for (size_t part = 1; part < work.parts.size(); ++part)
+        begins.push_back(work.parts[part].segments.begin);
+    return begins;
+}
+
 std::vector<TiedParameter> trained_ties(const ModelInfo& model,
-                                        const std::vector<SegmentRange>& ranges,
+                                        const std::vector<std::vector<SegmentRange>>& stages,
                                         const std::vector<TiedParameter>& tied) {
     std::vector<TiedParameter> ties;
     for (const TiedParameter& candidate : tied) {
         const auto p = static_cast<size_t>(candidate.parameter);
         std::vector<int> trained;
         for (const int stage : candidate.stages)
-            if (stage_model(model, ranges[static_cast<size_t>(stage)]).trained()[p])
+            if (stage_model(model, stages[static_cast<size_t>(stage)]).trained()[p])
                 trained.push_back(stage);
         if (trained.empty()) continue;
         for (const int stage : candidate.stages)

@@ -3,6 +3,8 @@
 // builder. Used by one thread.
 #pragma once
 
+#include <array>
+
 #include "plan/step_plan.h"
 
 namespace dslaunch {
@@ -16,19 +18,19 @@ class StageTransfers {
     // Outside of a pipeline none.
     void add_places();
 
-    // What comes for micro step M, as a buffer that its reader frees: the live values before the
-    // first segment, the gradients of those behind the last one.
-    [[nodiscard]] int receive_values(int m);
-    [[nodiscard]] int receive_gradients(int m);
-    // VALUES behind the last segment, GRADIENTS of those before the first one; freed once they are
-    // gone. No gradients, -1: nothing behind the cut wants any, which the stage before is told.
-    void send_values(int m, int values);
-    void send_gradients(int m, int gradients);
-
-    // Written by the Receive and by whoever uses what came: two of a sort are on their way, or wait
-    // for the compute lane, at once.
-    [[nodiscard]] int place_of_values(int m) const { return places_[0][m % 2]; }
-    [[nodiscard]] int place_of_gradients(int m) const { return places_[1][m % 2]; }
+    // What has come: its buffer, which its reader frees, and a place, which who uses it writes: two
+    // messages of a lane are on their way, or wait for the compute lane, at once.
+    struct Received {
+        int buffer = -1;
+        int place = -1;
+    };
+    // For micro step M: the live values before PART; the gradients of those behind it.
+    [[nodiscard]] Received receive_values(const StagePart& part, int m);
+    [[nodiscard]] Received receive_gradients(const StagePart& part, int m);
+    // VALUES behind PART, GRADIENTS of those before it; freed once they are gone. No gradients, -1:
+    // nothing behind the cut wants any, which the stage before is told.
+    void send_values(const StagePart& part, int m, int values);
+    void send_gradients(const StagePart& part, int m, int gradients);
 
     // A work of the schedule begins, and, with its last instruction, ends: nothing is received for
     // it before the last but one has ended, so that a rank never waits for another one longer than
@@ -40,18 +42,21 @@ class StageTransfers {
     struct Transfer {
         Op op = Op::kSend;
         bool gradients = false;
+        StageSide other = {};
+        int part = 0;  // of the model, the one before the cut
         int segment = 0;
         int micro_step = 0;
         int buffer = -1;
     };
     Instruction& add(const Transfer& transfer);
+    [[nodiscard]] Received receive(const Transfer& transfer);
     int add_buffer(PlanBuffer buffer);
-    [[nodiscard]] int last_segment() const { return static_cast<int>(model_.segments.size()) - 1; }
 
     const ModelInfo& model_;
     const StepPlanOptions& options_;
     StepPlan& plan_;
-    int places_[2][2] = {{-1, -1}, {-1, -1}};  // of values, of gradients
+    std::array<std::array<int, 2>, kLanes> places_ = {};  // of the lanes that receive
+    std::array<int, kLanes> messages_ = {};               // of each lane so far
     int turns_[2] = {-1, -1};
     int turn_ = -1;
     int work_ = 0;

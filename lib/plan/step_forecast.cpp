@@ -16,11 +16,24 @@ double at_rate(int64_t amount, double rate) {
     return rate > 0 ? static_cast<double>(amount) / rate : 0;
 }
 
+// Whether gradients of later micro steps are added to those of the first, where they lie: nothing
+// of the first one is given away.
+bool adds_in_place(const StepPlan& plan) {
+    return std::ranges::none_of(plan.instructions, [](const Instruction& instruction) {
+        return instruction.op == Op::kPost && instruction.micro_step == 0;
+    });
+}
+
 class InstructionTimes {
   public:
-    InstructionTimes(const StepPlan& plan, std::span<const SegmentTimes> times,
-                     const MachineRates& rates)
-        : plan_(plan), times_(times), rates_(rates) {}
+    InstructionTimes(const StepPlan& plan, const ModelInfo& model,
+                     std::span<const SegmentTimes> times, const MachineRates& rates)
+        : plan_(plan),
+          model_(model),
+          times_(times),
+          rates_(rates),
+          trained_(model.trained()),
+          adds_(adds_in_place(plan)) {}
 
     [[nodiscard]] double of(const Instruction& instruction) const {
         switch (instruction.op) {
@@ -29,11 +42,11 @@ class InstructionTimes {
                 return segment(instruction).forward_s;
             case Op::kBackward:
                 return segment(instruction).backward_input_s +
-                       segment(instruction).backward_weight_s;
+                       segment(instruction).backward_weight_s + adding_s(instruction);
             case Op::kBackwardInput:
                 return segment(instruction).backward_input_s;
             case Op::kBackwardWeight:
-                return segment(instruction).backward_weight_s;
+                return segment(instruction).backward_weight_s + adding_s(instruction);
             case Op::kUpdate:
                 return at_rate(chunk_numel(instruction), rates_.update_numel_per_s);
             case Op::kAccumulate:
@@ -73,6 +86,15 @@ class InstructionTimes {
     [[nodiscard]] int64_t chunk_numel(const Instruction& instruction) const {
         return plan_.chunks.all[static_cast<size_t>(instruction.chunk)].range.numel;
     }
+    // To the gradients of the micro steps before.
+    [[nodiscard]] double adding_s(const Instruction& instruction) const {
+        if (!adds_ || instruction.micro_step == 0) return 0;
+        int64_t numel = 0;
+        for (const int p : model_.segments[static_cast<size_t>(instruction.segment)].parameters)
+            if (trained_[static_cast<size_t>(p)])
+                numel += model_.parameters[static_cast<size_t>(p)].numel;
+        return at_rate(3 * kFp32Bytes * numel, rates_.sum_bytes_per_s);
+    }
     [[nodiscard]] int64_t read_bytes(const Instruction& instruction) const {
         int64_t bytes = 0;
         for (const int buffer : instruction.reads)
@@ -81,8 +103,11 @@ class InstructionTimes {
     }
 
     const StepPlan& plan_;
+    const ModelInfo& model_;
     std::span<const SegmentTimes> times_;
     const MachineRates& rates_;
+    std::vector<bool> trained_;
+    bool adds_;
 };
 
 // What is sent to other hosts takes the link longer than the processor.
@@ -106,7 +131,7 @@ class LaneRun {
             running_.emplace_back();
             for (size_t i = 0; i < instructions.size(); ++i) {
                 queues_[p][static_cast<size_t>(instructions[i].lane)].push_back(i);
-                if (instructions[i].op == Op::kSend) sends_[key_of(p, instructions[i])] = i;
+                if (instructions[i].op == Op::kSend) sends_[key_of(instructions[i])] = i;
             }
         }
     }
@@ -135,10 +160,10 @@ class LaneRun {
         size_t instruction = 0;
         double left_s = 0;  // alone on its processors
     };
-    using TransferKey = std::tuple<size_t, bool, int>;  // who sends, what, micro step
+    using TransferKey = std::tuple<int, bool, int>;  // behind which part, what, micro step
 
-    static TransferKey key_of(size_t sender, const Instruction& instruction) {
-        return {sender, instruction.gradients, instruction.micro_step};
+    static TransferKey key_of(const Instruction& instruction) {
+        return {instruction.part, instruction.gradients, instruction.micro_step};
     }
 
     [[nodiscard]] bool can_start(size_t p, size_t i) const {
@@ -146,9 +171,8 @@ class LaneRun {
         for (const int wait : instruction.waits)
             if (!done_[p][static_cast<size_t>(wait)]) return false;
         if (instruction.op != Op::kReceive) return true;
-        const size_t sender = instruction.gradients ? p + 1 : p - 1;
-        if (sender >= plans_.size()) return true;  // a stage alone: what it waits for is there
-        return done_[sender][sends_.at(key_of(sender, instruction))];
+        if (plans_.size() == 1) return true;  // a stage alone: what it waits for is there
+        return done_[static_cast<size_t>(instruction.peer)][sends_.at(key_of(instruction))];
     }
 
     // Ends at once what takes no time.
@@ -222,7 +246,7 @@ TimedPlan time_plan(const StepPlan& plan, const ModelInfo& model,
                     std::span<const SegmentTimes> times, const MachineRates& rates) {
     DSL_CHECK(times.size() == model.segments.size(), "times of {} segments, not of {}",
               times.size(), model.segments.size());
-    const InstructionTimes of(plan, times, rates);
+    const InstructionTimes of(plan, model, times, rates);
     TimedPlan timed;
     timed.plan = &plan;
     for (const Instruction& instruction : plan.instructions)

@@ -15,8 +15,8 @@ std::string_view op_name(Op op) {
 
 std::string_view lane_name(Lane lane) {
     constexpr std::array<std::string_view, kLanes> kNames = {
-        "compute", "communication", "read",      "write",
-        "send",    "receive",       "send back", "receive back"};
+        "compute",   "communication", "read",    "write",      "send",         "receive",
+        "send back", "receive back",  "send up", "receive up", "send up back", "receive up back"};
     return kNames[static_cast<size_t>(lane)];
 }
 
@@ -32,30 +32,62 @@ std::string_view buffer_kind_name(BufferKind kind) {
     return kNames[static_cast<size_t>(kind)];
 }
 
-std::vector<RecomputeGroup> make_recompute_groups(const ModelInfo& model, int64_t groups) {
-    std::vector<RecomputeGroup> made;
-    if (groups <= 0) return made;
-    const int count = static_cast<int>(model.segments.size());
-    int begin = 0;
-    while (begin < count && !model.segments[static_cast<size_t>(begin)].backward) ++begin;
+std::vector<StagePart> parts_of(const StageWork& work, size_t segments) {
+    if (work.in_pipeline()) return work.parts;
+    StagePart whole;
+    whole.segments = {0, static_cast<int>(segments)};
+    return {whole};
+}
+
+size_t part_at(const std::vector<StagePart>& parts, int segment) {
+    size_t part = 0;
+    while (part + 1 < parts.size() && segment >= parts[part].segments.end) ++part;
+    return part;
+}
+
+int segment_of_model(const std::vector<StagePart>& parts, int segment) {
+    if (parts.empty()) return segment;
+    const StagePart& part = parts[part_at(parts, segment)];
+    return part.first_segment + segment - part.segments.begin;
+}
+
+namespace {
+
+void add_recompute_groups(const ModelInfo& model, int64_t groups, const SegmentRange& range,
+                          std::vector<RecomputeGroup>& made) {
+    int begin = range.begin;
+    while (begin < range.end && !model.segments[static_cast<size_t>(begin)].backward) ++begin;
+    groups = std::min<int64_t>(groups, range.end - begin);
     int64_t left = 0;
-    for (int s = begin; s < count; ++s)
+    for (int s = begin; s < range.end; ++s)
         left += model.segments[static_cast<size_t>(s)].activation_bytes.value;
-    for (int64_t group = 0; group < groups && begin < count; ++group) {
+    for (int64_t group = 0; group < groups && begin < range.end; ++group) {
         const int64_t share = left / (groups - group);
         int end = begin;
         int64_t held = 0;
         // At least one segment each, and one left for every group to come.
-        while (end < count && (end == begin || held < share) && count - end > groups - group - 1) {
+        while (end < range.end && (end == begin || held < share) &&
+               range.end - end > groups - group - 1) {
             held += model.segments[static_cast<size_t>(end)].activation_bytes.value;
             ++end;
         }
         if (end == begin) break;
-        if (group + 1 == groups) end = count;
+        if (group + 1 == groups) end = range.end;
         made.push_back({begin, end});
         left -= held;
         begin = end;
     }
+}
+
+}  // namespace
+
+std::vector<RecomputeGroup> make_recompute_groups(const ModelInfo& model, int64_t groups,
+                                                  const std::vector<StagePart>& parts) {
+    std::vector<RecomputeGroup> made;
+    if (groups <= 0) return made;
+    if (parts.empty())
+        add_recompute_groups(model, groups, {0, static_cast<int>(model.segments.size())}, made);
+    for (const StagePart& part : parts) add_recompute_groups(model, groups, part.segments, made);
     return made;
 }
 
@@ -116,6 +148,8 @@ uint64_t StepPlan::hash() const {
         add(instruction.chunk);
         add(instruction.sum_slot);
         add(instruction.gradients ? 1 : 0);
+        add(instruction.part);
+        add(instruction.peer);
         // What these move depends on the host or the rank; ranks of a host compare the layout of
         // their arena.
         const bool own = instruction.op == Op::kUpdate || instruction.op == Op::kGather ||

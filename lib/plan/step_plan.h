@@ -38,8 +38,8 @@ enum class Op : uint8_t {
     kRead,   // from disk: a chunk, its sums, or both into their slots; or (bucket) this rank's part
              // of the parameters, into the slot where they are gathered
     kWrite,  // chunk, or its sums: to disk
-    kSend,   // live values behind the last segment to the next stage of a pipeline, or the
-             // gradients of those before the first one to the stage before
+    kSend,   // live values behind a part of the model to the stage that has the next part, or the
+             // gradients of those before a part to the stage that has the one before
     kReceive,         // the other end of a Send
     kBackwardInput,   // segment: the gradients of its inputs
     kBackwardWeight,  // segment, later: those of its parameters
@@ -47,7 +47,9 @@ enum class Op : uint8_t {
 };
 
 // Transfers in both directions go on at once, hence two lanes for them. Between stages values and,
-// back, gradients have theirs: neither waits for a neighbour who is at the other.
+// back, gradients have theirs: neither waits for a neighbour who is at the other. Where parts turn
+// round and come up the stages again (kZeroBubbleV), those of the way up have theirs too: both ends
+// of a lane have the same messages in the same order, whatever the schedule.
 enum class Lane : uint8_t {
     kCompute,
     kCommunication,
@@ -56,9 +58,13 @@ enum class Lane : uint8_t {
     kSend,
     kReceive,
     kSendBack,
-    kReceiveBack
+    kReceiveBack,
+    kSendUp,
+    kReceiveUp,
+    kSendUpBack,
+    kReceiveUpBack
 };
-inline constexpr int kLanes = 8;
+inline constexpr int kLanes = 12;
 
 // Private memory of the rank; the host's shared arena; the offload file.
 enum class Tier : uint8_t { kMemory, kShared, kDisk };
@@ -105,6 +111,8 @@ struct Instruction {
     int chunk = -1;     // index into StepPlan::chunks
     int sum_slot = -1;  // kAccumulate, kUpdate, kRead, kWrite of a chunk: of the sums that pass
     bool gradients = false;  // kSend, kReceive: of the live values, else the values
+    int part = -1;           // kSend, kReceive: of the model, the one before those live values
+    int peer = -1;           // kSend, kReceive: the stage at the other end
     std::vector<int> reads;  // indices into StepPlan::buffers
     std::vector<int> writes;
     std::vector<int> creates;
@@ -148,18 +156,40 @@ struct GatherLimits {
     int64_t reuse_distance_numel_max = 0;     // of other parameters read in between, to be kept
 };
 
-// One stage of a pipeline: the model that its plan is made of has the stage's segments alone.
+// Where live values come from or go to.
+struct StageSide {
+    int stage = -1;   // that has the part there, -1: there is none, but batches or the loss
+    bool up = false;  // they pass on the way up of a V
+};
+
+// A range of the model's segments that a stage has; its segments in the plan are neighbours too.
+struct StagePart {
+    int part = 0;           // of the model's
+    SegmentRange segments;  // of the plan
+    int first_segment = 0;  // of the model, that it begins with
+    StageSide before = {};
+    StageSide behind = {};
+    Bytes received = {};           // live values before it, one micro step
+    bool gives_gradients = false;  // to the part before
+};
+
+// One stage of a pipeline: the model that its plan is made of has the segments of its parts alone.
 struct StageWork {
-    std::vector<PipelineWork> order;  // of one chunk; empty: no pipeline, each micro step forward
-                                      // and backward
-    bool first = true;                // takes batches, the others receive live values
-    bool last = true;                 // ends with the loss, the others send live values
-    Bytes received;                   // live values before its first segment, one micro step
-    bool gives_gradients = false;     // to the stage before
+    std::vector<PipelineWork> order;  // empty: no pipeline, each micro step forward and backward
+    int stage = 0;
+    std::vector<StagePart> parts = {};     // by chunk; in the plan one behind the other
     std::vector<TiedParameter> ties = {};  // that this stage and others train, by parameter
 
     [[nodiscard]] bool in_pipeline() const { return !order.empty(); }
+    // Whether the values behind or before a part stay here, for a neighbouring part.
+    [[nodiscard]] bool stay(const StageSide& side) const { return side.stage == stage; }
 };
+
+// Those of WORK; without a pipeline one of all SEGMENTS.
+[[nodiscard]] std::vector<StagePart> parts_of(const StageWork& work, size_t segments);
+// By segment of the plan, and the segment of the model that it is.
+[[nodiscard]] size_t part_at(const std::vector<StagePart>& parts, int segment);
+[[nodiscard]] int segment_of_model(const std::vector<StagePart>& parts, int segment);
 
 struct StepPlanOptions {
     int rank = 0;
@@ -181,12 +211,20 @@ struct StepPlanOptions {
     const Partition* partition = nullptr;  // who owns what. REQUIRES: given from stage 1 on
     GatherLimits gather = {};
     OffloadPlan offload = {};
-    StageWork stage_work = {};  // REQUIRES: order has each micro step once forward, once backward,
-                                // whole or in both halves
+    // ZeRO shards over the ranks of each host, and hosts hold copies (MiCS, arXiv:2205.00119).
+    // PARTITION is then of local ranks. REQUIRES: hosts of equal size.
+    bool shard_on_host = false;
+    StageWork stage_work = {};  // REQUIRES: order has each part and micro step once forward, once
+                                // backward, whole or in both halves
 
     [[nodiscard]] int node_count() const {
         return node_sizes.empty() ? 1 : static_cast<int>(node_sizes.size());
     }
+    // This rank among those that shard one copy, and how many those are.
+    [[nodiscard]] int shard_rank() const { return shard_on_host ? local_rank : rank; }
+    [[nodiscard]] int shard_ranks() const { return shard_on_host ? local_world_size : world_size; }
+    // Whether those are on several hosts.
+    [[nodiscard]] bool shards_over_hosts() const { return node_count() > 1 && !shard_on_host; }
     // Whether no update may begin before every gradient of the step has been seen.
     [[nodiscard]] bool norm_first() const { return clip || check_overflow; }
     // Whether the reduced gradients of a step are added up, or kept, beside the buckets: their sums
@@ -200,7 +238,7 @@ struct StepPlanOptions {
     }
     // Whether parameters are whole only while they are gathered, and whether those of a bucket are.
     [[nodiscard]] bool gathers() const {
-        return stage == 3 && (node_count() > 1 || offload.parameters);
+        return stage == 3 && (shards_over_hosts() || offload.parameters);
     }
     [[nodiscard]] bool is_gathered(const Bucket& bucket) const {
         return gathers() && bucket.kind != BucketKind::kPersistent;
@@ -224,13 +262,14 @@ struct StepPlanOptions {
 // Fills Instruction::waits from what the instructions read, write, create and free.
 void derive_waits(StepPlan& plan);
 
-// Segments [begin, end) that are recomputed together: GROUPS ranges of about equal activation
-// bytes, in order. Segments without a backward are in none. GROUPS 0: none at all.
+// Segments [begin, end) that are recomputed together: GROUPS ranges of each part, of about equal
+// activation bytes, in order. Segments without a backward are in none. GROUPS 0: none at all.
+// PARTS: empty: one of all segments.
 struct RecomputeGroup {
     int begin = 0;
     int end = 0;
 };
-[[nodiscard]] std::vector<RecomputeGroup> make_recompute_groups(const ModelInfo& model,
-                                                                int64_t groups);
+[[nodiscard]] std::vector<RecomputeGroup> make_recompute_groups(
+    const ModelInfo& model, int64_t groups, const std::vector<StagePart>& parts = {});
 
 }  // namespace dslaunch

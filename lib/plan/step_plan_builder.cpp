@@ -3,18 +3,19 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <utility>
 
 #include "base/check.h"
 #include "plan/chunk_passes.h"
 #include "plan/gather_schedule.h"
 #include "plan/gradient_slots.h"
-#include "plan/link_bytes.h"
 #include "plan/persistent_buffers.h"
 #include "plan/plan_check.h"
 #include "plan/reduce_order.h"
 #include "plan/stage_transfers.h"
 #include "plan/step_plan.h"
+#include "plan/step_sums.h"
 
 namespace dslaunch {
 
@@ -26,10 +27,12 @@ class PlanBuilder {
         : model_(model),
           layout_(layout),
           options_(options),
-          links_(layout, options),
-          segments_(static_cast<int>(model.segments.size())),
-          groups_(make_recompute_groups(model, options.recompute_groups)),
-          buckets_of_(buckets_of_segments(model, layout)) {}
+          parts_(parts_of(options.stage_work, model.segments.size())),
+          groups_(make_recompute_groups(model, options.recompute_groups, parts_)),
+          buckets_of_(buckets_of_segments(model, layout)),
+          gradient_buckets_of_(gradient_buckets_of_segments(model, layout, options)) {
+        number_cuts();
+    }
 
     StepPlan make() {
         check_options(options_);
@@ -39,12 +42,11 @@ class PlanBuilder {
         kept_ = add_persistent_buffers(model_, layout_, options_, plan_);
         transfers_.add_places();
         chunk_passes_.add_buffers(reduce_order(model_, layout_, options_));
-        sums_.assign(static_cast<size_t>(layout_.trained_slices), -1);
         slot_of_bucket_.assign(layout_.buckets.size(), -1);
         claimed_.assign(layout_.buckets.size(), -1);
         awaited_.assign(layout_.buckets.size(), 0);
         chunk_passes_.begin_turns();
-        micro_steps_.resize(static_cast<size_t>(options_.accumulation_steps));
+        begin_micro_steps();
         if (options_.stage_work.in_pipeline()) {
             for (const PipelineWork& work : options_.stage_work.order) {
                 transfers_.begin_work();
@@ -55,11 +57,8 @@ class PlanBuilder {
             for (int64_t m = 0; m < options_.accumulation_steps; ++m)
                 add_micro_step(static_cast<int>(m));
         }
-        for (const TiedParameter& tie : options_.stage_work.ties) add_tie(tie);
-        chunk_passes_.begin_updates();
-        if (options_.norm_first()) add_norm();
-        if (!updates_early(options_))
-            for (const int b : update_order(model_, layout_, options_)) add_updates(b);
+        for (const TiedParameter& tie : options_.stage_work.ties) sums_.add_tie(tie);
+        sums_.end_step(model_);
         derive_waits(plan_);
         const std::vector<std::string> problems = check_plan(plan_);
         DSL_CHECK(problems.empty(), "the step plan is not sound: {}", problems.front());
@@ -69,14 +68,51 @@ class PlanBuilder {
   private:
     // What is held of one micro step; several are under way at once in a pipeline.
     struct MicroStep {
-        std::vector<int> live;           // buffer alive before segment s, -1: not held
-        std::vector<int> live_gradient;  // gradients of the values before segment s
-        std::vector<int> activations;
+        std::vector<int> live;           // buffer alive at each cut, -1: not held
+        std::vector<int> live_gradient;  // gradients of those values
+        std::vector<int> activations;    // of each segment, as the next
         std::vector<int> weight_halves;
+        std::map<int, int> sums;  // of trained slices that several segments add to
     };
     [[nodiscard]] MicroStep& micro_step(int m) { return micro_steps_[static_cast<size_t>(m)]; }
-    // Whether what is behind the last segment is another stage's.
-    [[nodiscard]] bool sends() const { return !options_.stage_work.last; }
+
+    // Parts have cuts of their own at their ends. Between two that are neighbours in the model
+    // there is one: what is alive there stays.
+    void number_cuts() {
+        int cuts = 0;
+        for (const StagePart& part : parts_) {
+            const bool joined = &part != &parts_.front() && stays(part.before);
+            if (joined) --cuts;
+            for (int s = part.segments.begin; s < part.segments.end; ++s)
+                cut_before_.push_back(cuts++);
+            ++cuts;
+        }
+        cuts_ = static_cast<size_t>(cuts);
+    }
+    [[nodiscard]] size_t before(int segment) const {
+        return static_cast<size_t>(cut_before_[static_cast<size_t>(segment)]);
+    }
+    [[nodiscard]] size_t behind(int segment) const { return before(segment) + 1; }
+
+    void begin_micro_steps() {
+        const MicroStep nothing{std::vector<int>(cuts_, -1),
+                                std::vector<int>(cuts_, -1),
+                                std::vector<int>(buckets_of_.size(), -1),
+                                std::vector<int>(buckets_of_.size(), -1),
+                                {}};
+        micro_steps_.assign(static_cast<size_t>(options_.accumulation_steps), nothing);
+    }
+
+    [[nodiscard]] const StagePart& part_of(int segment) const {
+        return parts_[part_at(parts_, segment)];
+    }
+    [[nodiscard]] bool stays(const StageSide& side) const {
+        return options_.stage_work.in_pipeline() && options_.stage_work.stay(side);
+    }
+    // Whether what is behind or before a part is another stage's.
+    [[nodiscard]] bool is_elsewhere(const StageSide& side) const {
+        return side.stage >= 0 && !stays(side);
+    }
 
     [[nodiscard]] const Bucket& bucket(int b) const {
         return layout_.buckets[static_cast<size_t>(b)];
@@ -84,15 +120,9 @@ class PlanBuilder {
     [[nodiscard]] const SegmentInfo& info(int segment) const {
         return model_.segments[static_cast<size_t>(segment)];
     }
-    [[nodiscard]] bool several_hosts() const { return options_.node_count() > 1; }
-    [[nodiscard]] bool last_micro_step(int m) const { return m + 1 == options_.accumulation_steps; }
-    [[nodiscard]] bool reduces(int m) const {
-        return options_.reduces_each() || last_micro_step(m);
-    }
-    [[nodiscard]] bool is_tied(int b) const { return bucket(b).kind == BucketKind::kTied; }
     void choose_chunks() {
         plan_.chunks = make_state_chunks(layout_, options_.partition,
-                                         {options_.rank, options_.stage, options_.offload,
+                                         {options_.shard_rank(), options_.stage, options_.offload,
                                           update_order(model_, layout_, options_)});
         plan_.chunk_slots = std::min<int>(static_cast<int>(options_.offload.slots),
                                           static_cast<int>(plan_.chunks.turns.size()));
@@ -119,10 +149,11 @@ class PlanBuilder {
 
     void choose_slots() {
         if (options_.stage >= 2) {
-            Slots slots = make_gradient_slots(model_, layout_, buckets_of_);
+            Slots slots = make_gradient_slots(model_, layout_, gradient_buckets_of_);
             plan_.gradient_slot_of_bucket = std::move(slots.slot_of_use);
             plan_.gradient_slot_numel = std::move(slots.numel);
         }
+        gathers_.parts.resize(parts_.size());
         if (!options_.gathers()) return;
         std::vector<std::vector<int>> gathered(buckets_of_.size());
         for (size_t s = 0; s < buckets_of_.size(); ++s)
@@ -132,17 +163,6 @@ class PlanBuilder {
         plan_.gather_slot_numel = gathers_.slot_numel;
     }
     [[nodiscard]] bool is_gathered(int b) const { return options_.is_gathered(bucket(b)); }
-
-    [[nodiscard]] const StateChunk& chunk(int c) const {
-        return plan_.chunks.all[static_cast<size_t>(c)];
-    }
-    // The memory that holds a bucket's gradients.
-    [[nodiscard]] int gradients(int b) const {
-        const auto i = static_cast<size_t>(b);
-        return options_.stage < 2
-                   ? kept_.gradients[i]
-                   : kept_.gradient_slots[static_cast<size_t>(plan_.gradient_slot_of_bucket[i])];
-    }
 
     // What a segment reads of its parameters: in place, or where they are gathered.
     void read_parameters(int segment, Instruction& instruction) const {
@@ -164,32 +184,49 @@ class PlanBuilder {
     }
 
     void add_micro_step(int m) {
-        begin_positions(gathers_.forward);
-        add_forwards(m);
-        add_backwards(m, Op::kBackward);
+        begin_positions(gathers_.parts.front().forward);
+        add_forwards(parts_.front(), m);
+        add_backwards(parts_.front(), m, Op::kBackward);
         for (int& live : micro_step(m).live) free_if_held(live);
     }
 
     void add_work(const PipelineWork& work) {
         const int m = work.micro_batch;
+        const StagePart& part = parts_[static_cast<size_t>(work.chunk)];
+        const PartGathers& gathers = gathers_.parts[static_cast<size_t>(work.chunk)];
+        MicroStep& held = micro_step(m);
+        const size_t last_cut = behind(part.segments.end - 1);
         if (work.kind == WorkKind::kForward) {
-            begin_positions(gathers_.forward);
-            add_forwards(m);
-            if (sends()) transfers_.send_values(m, std::exchange(micro_step(m).live.back(), -1));
+            begin_positions(gathers.forward);
+            add_forwards(part, m);
+            if (is_elsewhere(part.behind))
+                transfers_.send_values(part, m, std::exchange(held.live[last_cut], -1));
             return;
         }
         if (work.kind == WorkKind::kBackwardWeight) {
-            begin_positions(gathers_.weight);
-            add_weight_halves(m);
+            begin_positions(gathers.weight);
+            add_weight_halves(part, m);
             return;
         }
-        begin_positions(gathers_.backward);
-        if (sends() && info(segments_ - 1).backward)
-            micro_step(m).live_gradient.back() = transfers_.receive_gradients(m);
-        add_backwards(m, work.kind == WorkKind::kBackward ? Op::kBackward : Op::kBackwardInput);
-        if (options_.stage_work.gives_gradients)
-            transfers_.send_gradients(m, std::exchange(micro_step(m).live_gradient.front(), -1));
-        for (int& live : micro_step(m).live) free_if_held(live);
+        begin_positions(gathers.backward);
+        if (is_elsewhere(part.behind) && info(part.segments.end - 1).backward) {
+            received_ = transfers_.receive_gradients(part, m);
+            held.live_gradient[last_cut] = received_.buffer;
+        }
+        add_backwards(part, m,
+                      work.kind == WorkKind::kBackward ? Op::kBackward : Op::kBackwardInput);
+        if (part.gives_gradients && is_elsewhere(part.before))
+            transfers_.send_gradients(
+                part, m, std::exchange(held.live_gradient[before(part.segments.begin)], -1));
+        free_live_values(part, m);
+    }
+
+    // What is left of a part's; what stayed for it goes with the backward that it came from.
+    void free_live_values(const StagePart& part, int m) {
+        const bool came = stays(part.before) && part.gives_gradients;
+        for (int s = part.segments.begin; s < part.segments.end; ++s)
+            if (s > part.segments.begin || !came) free_if_held(micro_step(m).live[before(s)]);
+        if (!stays(part.behind)) free_if_held(micro_step(m).live[behind(part.segments.end - 1)]);
     }
 
     void begin_positions(const GatherSchedule& gathers) {
@@ -197,23 +234,20 @@ class PlanBuilder {
         position_ = 0;
     }
 
-    void add_forwards(int m) {
-        MicroStep& held = micro_step(m);
-        held.live.assign(static_cast<size_t>(segments_) + 1, -1);
-        held.live_gradient.assign(static_cast<size_t>(segments_) + 1, -1);
-        held.activations.assign(static_cast<size_t>(segments_), -1);
-        held.weight_halves.assign(static_cast<size_t>(segments_), -1);
-        if (options_.stage_work.first) {
-            held.live[0] = add_buffer({fmt::format("batch of micro step {}", m), BufferKind::kBatch,
-                                       Tier::kMemory, model_.batch_bytes, false});
-            add(Op::kLoad, Lane::kCompute, -1, m).creates = {held.live[0]};
-        } else {
-            held.live[0] = transfers_.receive_values(m);
+    void add_forwards(const StagePart& part, int m) {
+        int& first = micro_step(m).live[before(part.segments.begin)];
+        if (part.before.stage < 0) {
+            first = add_buffer({fmt::format("batch of micro step {}", m), BufferKind::kBatch,
+                                Tier::kMemory, model_.batch_bytes, false});
+            add(Op::kLoad, Lane::kCompute, -1, m).creates = {first};
+        } else if (is_elsewhere(part.before)) {
+            received_ = transfers_.receive_values(part, m);
+            first = received_.buffer;
         }
-        for (int s = 0; s < segments_; ++s) {
+        for (int s = part.segments.begin; s < part.segments.end; ++s) {
             add_awaits(s);
             add_gathers(m);
-            add_forward(s, m);
+            add_forward(part, s, m);
             end_position(m);
         }
     }
@@ -246,16 +280,11 @@ class PlanBuilder {
             gather.reads = {kept_.parameters[static_cast<size_t>(use.bucket)]};
             gather.writes = {kept_.staging[static_cast<size_t>(use.slot)],
                              kept_.places[static_cast<size_t>(use.bucket)]};
-            count_gather(gather);
+            sums_.count_gather(gather);
         }
         // A bucket is never held twice, so its newest gather is the one to read.
         for (const GatherUse& use : at_gathers_->uses)
             if (use.begin == position_) slot_of_bucket_[static_cast<size_t>(use.bucket)] = use.slot;
-    }
-
-    void count_gather(Instruction& gather) const {
-        gather.bytes = Bytes{bucket(gather.bucket).numel * options_.parameter_bytes};
-        gather.sent = links_.sent_by_gather(gather.bucket);
     }
 
     void end_position(int m) {
@@ -269,7 +298,7 @@ class PlanBuilder {
         ++position_;
     }
 
-    void add_forward(int s, int m) {
+    void add_forward(const StagePart& part, int s, int m) {
         const RecomputeGroup* group = group_of(s);
         const int live =
             add_buffer({fmt::format("live values after segment {}, micro step {}", s, m),
@@ -278,15 +307,16 @@ class PlanBuilder {
         forward.segment = s;
         forward.flops = info(s).forward_flops;
         MicroStep& held = micro_step(m);
-        forward.reads = {held.live[static_cast<size_t>(s)]};
-        if (s == 0 && !options_.stage_work.first) forward.writes = {transfers_.place_of_values(m)};
+        forward.reads = {held.live[before(s)]};
+        if (s == part.segments.begin && is_elsewhere(part.before))
+            forward.writes = {received_.place};
         read_parameters(s, forward);
         forward.creates = {live};
-        held.live[static_cast<size_t>(s) + 1] = live;
+        held.live[behind(s)] = live;
         // Inside a group only its first inputs are kept; what lies between is made again.
         const bool inner = group != nullptr && s > group->begin;
-        const bool dead = group == nullptr && !info(s).backward && s > 0;
-        if (inner || dead) take_held(held.live[static_cast<size_t>(s)], forward);
+        const bool dead = group == nullptr && !info(s).backward && s > part.segments.begin;
+        if (inner || dead) take_held(held.live[before(s)], forward);
         Bytes counted = info(s).output_bytes;
         if (info(s).backward && group == nullptr) {
             const int activations = add_activations(s, m);
@@ -333,21 +363,21 @@ class PlanBuilder {
     }
 
     // OP: kBackward, or kBackwardInput, the first half alone.
-    void add_backwards(int m, Op op) {
-        for (int s = segments_; s-- > 0;) {
+    void add_backwards(const StagePart& part, int m, Op op) {
+        for (int s = part.segments.end; s-- > part.segments.begin;) {
             if (!info(s).backward) continue;
             const RecomputeGroup* group = group_of(s);
             if (group != nullptr && s == group->end - 1) add_recompute(*group, m);
             add_gathers(m);
             if (op == Op::kBackward) add_claims(s, m);
             add_backward(op, s, m);
-            if (op == Op::kBackward) add_reductions(s, m);
+            if (op == Op::kBackward) sums_.add_reductions(s, m);
             end_position(m);
         }
     }
 
-    void add_weight_halves(int m) {
-        for (int s = segments_; s-- > 0;) {
+    void add_weight_halves(const StagePart& part, int m) {
+        for (int s = part.segments.end; s-- > part.segments.begin;) {
             if (!info(s).backward) continue;
             add_gathers(m);
             add_claims(s, m);
@@ -358,14 +388,14 @@ class PlanBuilder {
             write_gradients(s, weights);
             take_held(micro_step(m).weight_halves[static_cast<size_t>(s)], weights);
             add_separate_sums(s, m);
-            add_reductions(s, m);
+            sums_.add_reductions(s, m);
             end_position(m);
         }
     }
 
     void write_gradients(int s, Instruction& backward) {
-        for (const int b : buckets_of(s))
-            if (b < layout_.trained_buckets) backward.writes.push_back(gradients(b));
+        for (const int b : gradient_buckets_of_[static_cast<size_t>(s)])
+            backward.writes.push_back(sums_.gradients(b));
     }
 
     void add_recompute(const RecomputeGroup& group, int m) {
@@ -381,12 +411,12 @@ class PlanBuilder {
             Instruction& again = add(Op::kRecompute, Lane::kCompute, -1, m);
             again.segment = s;
             again.flops = info(s).forward_flops;
-            again.reads = {held.live[static_cast<size_t>(s)]};
+            again.reads = {held.live[before(s)]};
             read_parameters(s, again);
             again.creates = {held.activations[static_cast<size_t>(s)]};
             if (live >= 0) {
                 again.creates.push_back(live);
-                held.live[static_cast<size_t>(s) + 1] = live;
+                held.live[behind(s)] = live;
             }
             add_momentary(info(s).forward_peak,
                           info(s).activation_bytes + (live >= 0 ? info(s).output_bytes : Bytes{}));
@@ -395,39 +425,40 @@ class PlanBuilder {
     }
 
     void add_claims(int segment, int m) {
-        for (const int b : buckets_of(segment)) {
-            if (b >= layout_.trained_buckets) continue;
+        for (const int b : gradient_buckets_of_[static_cast<size_t>(segment)]) {
             int& claimed = claimed_[static_cast<size_t>(b)];
             const bool fresh = claimed < 0 || (options_.reduces_each(bucket(b)) && claimed != m);
             if (!fresh) continue;
             claimed = m;
-            add(Op::kClaim, Lane::kCompute, b, m).writes = {gradients(b)};
+            add(Op::kClaim, Lane::kCompute, b, m).writes = {sums_.gradients(b)};
         }
     }
 
     void add_backward(Op op, int s, int m) {
         MicroStep& held = micro_step(m);
-        const bool has_upstream =
-            s > 0 ? info(s - 1).backward : options_.stage_work.gives_gradients;
-        const Bytes before = s > 0 ? info(s - 1).output_bytes : options_.stage_work.received;
+        const StagePart& part = part_of(s);
+        const bool first = s == part.segments.begin;
+        const bool last = s + 1 == part.segments.end;
+        const bool has_upstream = first ? part.gives_gradients : info(s - 1).backward;
+        const Bytes inputs = first ? part.received : info(s - 1).output_bytes;
         int upstream = -1;
         if (has_upstream)
             upstream = add_buffer(
                 {fmt::format("gradients of the live values before segment {}, micro step {}", s, m),
-                 BufferKind::kLiveValues, Tier::kMemory, before, false});
+                 BufferKind::kLiveValues, Tier::kMemory, inputs, false});
         const bool split = op == Op::kBackwardInput;
         int half = -1;
         if (split)
             half = add_buffer(
                 {fmt::format("what the weights of segment {} wait with, micro step {}", s, m),
-                 BufferKind::kActivations, Tier::kMemory, info(s).weight_half_bytes + before,
+                 BufferKind::kActivations, Tier::kMemory, info(s).weight_half_bytes + inputs,
                  false});
         Instruction& backward = add(op, Lane::kCompute, -1, m);
         backward.segment = s;
         backward.flops = (split ? 1 : 2) * info(s).forward_flops;
-        backward.reads = {held.live[static_cast<size_t>(s)]};
-        const bool from_next = s + 1 == segments_ && sends();
-        if (from_next) backward.writes = {transfers_.place_of_gradients(m)};
+        backward.reads = {held.live[before(s)]};
+        const bool from_next = last && is_elsewhere(part.behind);
+        if (from_next) backward.writes = {received_.place};
         read_parameters(s, backward);
         if (split) {
             backward.creates = {half};
@@ -436,150 +467,62 @@ class PlanBuilder {
             write_gradients(s, backward);
         }
         take_held(held.activations[static_cast<size_t>(s)], backward);
-        take_held(held.live[static_cast<size_t>(s) + 1], backward);
-        take_held(held.live_gradient[static_cast<size_t>(s) + 1], backward);
+        take_held(held.live[behind(s)], backward);
+        take_held(held.live_gradient[behind(s)], backward);
         if (upstream >= 0) {
             backward.creates.push_back(upstream);
-            held.live_gradient[static_cast<size_t>(s)] = upstream;
+            held.live_gradient[before(s)] = upstream;
         }
         Bytes counted = info(s).activation_bytes;
         if (!from_next) counted += info(s).output_bytes;
-        if (s + 1 < segments_ || sends()) counted += info(s).output_bytes;
-        if (has_upstream) counted += before;
+        if (!last || part.behind.stage >= 0) counted += info(s).output_bytes;
+        if (has_upstream) counted += inputs;
         add_momentary(info(s).backward_peak, counted);
         if (!split) add_separate_sums(s, m);
     }
 
     // A parameter of several segments has its gradients summed beside the bucket where that is in
-    // another dtype, or has the sums of other micro steps: from its last segment to its first.
+    // another dtype, or has the sums of other micro steps, or those of other parts come between:
+    // from its last segment to its first.
     void add_separate_sums(int s, int m) {
-        for (size_t i = 0; i < sums_.size(); ++i) {
-            const ParameterSlice& slice = layout_.slices[i];
+        for (int i = 0; i < layout_.trained_slices; ++i) {
+            const ParameterSlice& slice = layout_.slices[static_cast<size_t>(i)];
             const ParameterInfo& parameter =
                 model_.parameters[static_cast<size_t>(slice.parameter)];
             if (slice.first_segment == slice.last_segment) continue;
-            const bool fresh =
-                m == 0 || options_.reduces_each(bucket(layout_.bucket_of(static_cast<int>(i))));
-            if (parameter.element_bytes == 4 && fresh) continue;
+            const bool fresh = m == 0 || options_.reduces_each(bucket(layout_.bucket_of(i)));
+            if (parameter.element_bytes == 4 && fresh && !slice.over_parts) continue;
+            std::map<int, int>& sums = micro_step(m).sums;
             if (s == slice.last_segment) {
-                sums_[i] = add_buffer(
+                sums[i] = add_buffer(
                     {fmt::format("sum of the gradients of {}, micro step {}", parameter.name, m),
                      BufferKind::kActivations, Tier::kMemory,
                      Bytes{parameter.numel * parameter.element_bytes}, false});
-                plan_.instructions.back().creates.push_back(sums_[i]);
+                plan_.instructions.back().creates.push_back(sums[i]);
             }
-            if (s == slice.first_segment) take_held(sums_[i], plan_.instructions.back());
+            if (s == slice.first_segment) take_held(sums.at(i), plan_.instructions.back());
         }
-    }
-
-    void add_reductions(int segment, int m) {
-        if (!reduces(m)) return;
-        for (int b = layout_.trained_buckets; b-- > 0;)
-            if (bucket(b).ready_segment == segment && !is_tied(b)) add_reduction(b, m);
-    }
-
-    void add_reduction(int b, int m) {
-        add(Op::kPost, Lane::kCompute, b, m).reads = {gradients(b)};
-        if (!sums_itself(options_)) {
-            Instruction& reduce = add(Op::kReduce, Lane::kCommunication, b, m);
-            reduce.writes = {gradients(b)};
-            reduce.bytes = options_.world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
-            reduce.sent = links_.sent_by_reduce(b);
-        }
-        if (options_.keeps_reduced()) add_accumulates(b, m);
-        if (updates_early(options_)) add_updates(b);
-    }
-
-    // At the step's end: all stages of the parameter come to it then at the latest, and none waits
-    // for another one while there is work.
-    void add_tie(const TiedParameter& tie) {
-        const int slice = layout_.slice_of(tie.parameter);
-        const int b = slice < 0 ? -1 : layout_.bucket_of(slice);
-        DSL_CHECK(b >= 0 && is_tied(b), "parameter {} is tied, and has no bucket of its own",
-                  tie.parameter);
-        const Bytes others{(std::ssize(tie.stages) - 1) *
-                           (bucket(b).numel + flag_numel(bucket(b))) * 4};
-        const int m = static_cast<int>(options_.accumulation_steps) - 1;
-        const int received = add_buffer({fmt::format("gradients of bucket {} from other stages", b),
-                                         BufferKind::kGradients, Tier::kMemory, others, false});
-        Instruction& sum = add(Op::kTie, Lane::kCompute, b, m);
-        sum.writes = {gradients(b)};
-        sum.creates = {received};
-        sum.frees = {received};
-        sum.bytes = others;
-        add_reduction(b, m);
-    }
-
-    void add_accumulates(int b, int m) {
-        const auto i = static_cast<size_t>(b);
-        for (int c = plan_.chunks.first_of_bucket[i]; c < plan_.chunks.first_of_bucket[i + 1];
-             ++c) {
-            chunk_passes_.before_accumulate(c);
-            Instruction& accumulate = add(Op::kAccumulate, Lane::kCommunication, b, m);
-            accumulate.chunk = c;
-            accumulate.reads = {gradients(b)};
-            if (chunk_passes_.sums_pass(c)) {
-                chunk_passes_.join_accumulate(accumulate);
-            } else {
-                accumulate.writes = {kept_.reduced[i]};
-            }
-            // Squares for the norm, while the sums are in memory.
-            if (options_.norm_first() && last_micro_step(m))
-                accumulate.writes.push_back(kept_.norm);
-            chunk_passes_.after_accumulate(c);
-        }
-    }
-
-    // The gradients that Norm and Update read.
-    [[nodiscard]] int summed(int b) const {
-        return options_.keeps_reduced() ? kept_.reduced[static_cast<size_t>(b)] : gradients(b);
-    }
-
-    void add_norm() {
-        Instruction& norm = add(Op::kNorm, Lane::kCommunication);
-        for (int b = 0; b < layout_.trained_buckets; ++b) norm.reads.push_back(summed(b));
-        norm.writes = {kept_.norm};
-    }
-
-    void add_updates(int b) {
-        const auto i = static_cast<size_t>(b);
-        for (int c = plan_.chunks.first_of_bucket[i]; c < plan_.chunks.first_of_bucket[i + 1]; ++c)
-            add_update(c);
-        if (options_.stage == 0 || !several_hosts() || is_gathered(b)) return;
-        Instruction& gather = add(Op::kGather, Lane::kCommunication, b);
-        gather.writes = {kept_.parameters[i]};
-        count_gather(gather);
-    }
-
-    void add_update(int c) {
-        const int b = chunk(c).bucket;
-        const auto i = static_cast<size_t>(b);
-        Instruction& update = add(Op::kUpdate, Lane::kCommunication, b);
-        update.chunk = c;
-        update.reads = {summed(b), kept_.norm};
-        update.writes = {kept_.moments[i], kept_.parameters[i]};
-        if (chunk(c).last)
-            update.bytes = options_.local_world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
-        chunk_passes_.join_update(update);
-        chunk_passes_.after_update(c);
     }
 
     const ModelInfo& model_;
     const FlatLayout& layout_;
     StepPlanOptions options_;
-    LinkBytes links_;
-    int segments_;
+    std::vector<StagePart> parts_;
     std::vector<RecomputeGroup> groups_;
     StepPlan plan_;
     ChunkPasses chunk_passes_{plan_, options_};
     StageTransfers transfers_{model_, options_, plan_};
-    std::vector<std::vector<int>> buckets_of_;  // by segment
+    StageTransfers::Received received_;         // for the work at hand
+    std::vector<std::vector<int>> buckets_of_;  // by segment, as the next
+    std::vector<std::vector<int>> gradient_buckets_of_;
     PersistentBuffers kept_;
+    StepSums sums_{layout_, options_, kept_, plan_, chunk_passes_};
     StepGathers gathers_;
     const GatherSchedule* at_gathers_ = nullptr;
     std::vector<int> slot_of_bucket_;  // where a gathered bucket lies just now
+    std::vector<int> cut_before_;      // each segment
+    size_t cuts_ = 0;
     std::vector<MicroStep> micro_steps_;
-    std::vector<int> sums_;  // of trained slices, while they are held
     std::vector<char> awaited_;
     std::vector<int> claimed_;  // micro step in which a bucket was last claimed
     int position_ = 0;          // of the compute lane in at_gathers_, as compute_positions

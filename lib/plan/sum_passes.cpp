@@ -80,13 +80,10 @@ class Assignment {
 }  // namespace
 
 SumPasses make_sum_passes(std::span<const int> added, std::span<const int> updated,
-                          int64_t micro_steps, int64_t slots_max) {
-    DSL_CHECK(added.size() == updated.size(), "{} chunks are added up and {} updated", added.size(),
-              updated.size());
+                          int64_t slots_max) {
     SumPasses passes;
-    passes.chunks = static_cast<int>(added.size());
-    for (int64_t m = 0; m < micro_steps; ++m)
-        for (const int c : added) passes.uses.push_back({c});
+    passes.chunks = static_cast<int>(updated.size());
+    for (const int c : added) passes.uses.push_back({c});
     for (const int c : updated) passes.uses.push_back({c});
     Assignment(passes, slots_max).run();
     return passes;

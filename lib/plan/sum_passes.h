@@ -19,18 +19,18 @@ struct SumUse {
 struct SumPasses {
     int chunks = 0;
     int slots = 0;
-    // A use for each chunk and micro step, which adds to the sums, then one for each chunk's
+    // A use for each time that a chunk's gradients are added to the sums, then one for each chunk's
     // update; nothing is held before the first.
     std::vector<SumUse> uses;
 
     [[nodiscard]] size_t first_update() const { return uses.size() - static_cast<size_t>(chunks); }
 };
 
-// ADDED: the chunks in the order in which they are reduced, the same in each of MICRO_STEPS.
-// UPDATED: the same in the order of their updates. SLOTS_MAX bounds the slots. What is needed last
-// gives way, but of what was used last a few stay, so that reading and writing go on beside the
-// adding; and what up to SLOTS_MAX - 1 updates before the one at hand need is there already.
+// ADDED: the chunks in the order in which the step reduces them, each as often as it does. UPDATED:
+// the same, each once, in the order of their updates. SLOTS_MAX bounds the slots. What is needed
+// last gives way, but of what was used last a few stay, so that reading and writing go on beside
+// the adding; and what up to SLOTS_MAX - 1 updates before the one at hand need is there already.
 [[nodiscard]] SumPasses make_sum_passes(std::span<const int> added, std::span<const int> updated,
-                                        int64_t micro_steps, int64_t slots_max);
+                                        int64_t slots_max);
 
 }  // namespace dslaunch

@@ -106,6 +106,8 @@ class GreedyStep {
         for (const int chunk : {1, 0}) {
             const auto c = static_cast<size_t>(chunk);
             if (at(stage).weights[c] == at(stage).inputs[c]) continue;
+            // As one rank would, which comes to the second chunk's gradients first.
+            if (chunk == 0 && at(stage).weights[0] == at(stage).weights[1]) continue;
             const double takes_s = costs_[part_at(stage, chunk)].backward_weight_s;
             if (next_s - now_s < rules_.patience * takes_s) continue;
             return PipelineWork{WorkKind::kBackwardWeight, chunk, at(stage).weights[c]};

@@ -117,14 +117,13 @@ void Checkpointer::add_tensors(Save& save) const {
         tensor.updates = updates.value_or(0);
         checkpoint.tensors.push_back(std::move(tensor));
     }
-    const int ranks = parts_.own_buffers ? parts_.collectives->topology().world_size() : 1;
-    for (int rank = 0; rank < ranks; ++rank) {
+    for (int replica = 0; replica < parts_.replicas; ++replica) {
         for (const ModelBuffer& buffer : model.buffers()) {
             CheckpointTensor tensor;
             tensor.name = buffer.name;
             tensor.aliases = buffer.aliases;
-            tensor.kind = rank == 0 ? TensorKind::kBuffer : TensorKind::kRankBuffer;
-            tensor.rank = rank;
+            tensor.kind = replica == 0 ? TensorKind::kBuffer : TensorKind::kRankBuffer;
+            tensor.rank = replica;
             tensor.dtype = dtype_of(buffer.name, buffer.tensor);
             tensor.shape = buffer.tensor.sizes().vec();
             tensor.strides = strides_in_memory(buffer.tensor);
@@ -133,7 +132,15 @@ void Checkpointer::add_tensors(Save& save) const {
     }
 }
 
-// What is not trained goes whole, each to the rank that has least of it; buffers to their rank.
+// The first rank has all of the first replica's.
+bool Checkpointer::saves_buffer(size_t buffer, int replica) const {
+    if (replica == 0) return first();
+    return replica == parts_.replica &&
+           (parts_.saves_buffer.empty() || parts_.saves_buffer[buffer] != 0);
+}
+
+// What is not trained goes whole, each to the rank that has least of it; buffers to a rank that
+// moves them.
 void Checkpointer::add_untrained(Save& save) const {
     const Model& model = *parts_.model;
     const Topology& topology = parts_.collectives->topology();
@@ -145,7 +152,7 @@ void Checkpointer::add_untrained(Save& save) const {
         const Range all{0, tensor.numel()};
         if (t >= parameters) {
             const auto index = static_cast<size_t>(t - parameters) % model.buffers().size();
-            if (tensor.rank == topology.rank())
+            if (saves_buffer(index, tensor.rank))
                 save.wholes.push_back(
                     {{t, kWeights, all},
                      in_memory_order(model.buffers()[index].tensor).to(at::kCPU, false, true)});

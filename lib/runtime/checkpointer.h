@@ -39,7 +39,12 @@ struct CheckpointerParts {
     const Model* model = nullptr;
     ParameterState* state = nullptr;
     Collectives* collectives = nullptr;
-    bool own_buffers = false;  // the ranks' buffers differ
+    // Data-parallel ranks whose buffers differ each save their own; 1: the first rank's are all.
+    int replicas = 1;
+    int replica = 0;  // this rank's
+    // In a pipeline, by buffer: whether this rank saves its replica's, as one that reads it. Empty:
+    // all of them.
+    std::vector<char> saves_buffer = {};
     // In a pipeline STATE has the parameters of a stage; its first rank tells the others of them.
     bool of_stage = false;
     bool first_of_stage = false;
@@ -86,6 +91,7 @@ class Checkpointer {
     [[nodiscard]] std::vector<std::optional<int64_t>> updates() const;
     void add_tensors(Save& save) const;
     void add_untrained(Save& save) const;
+    [[nodiscard]] bool saves_buffer(size_t buffer, int replica) const;
     [[nodiscard]] bool open_folder(Save& save);
     [[nodiscard]] bool open_own_folder(Save& save, Bytes own);
     void open_writers(Save& save) const;

@@ -15,7 +15,8 @@ namespace dslaunch {
 
 Evaluator::Evaluator(Model& model, const RunConfig& config, DataSource held_out,
                      ModelBuffers& buffers, ParameterState& state, int rank,
-                     std::function<bool()> leaves, EvalStages stages)
+                     std::function<bool()> leaves, EvalStages stages,
+                     std::unique_ptr<SegmentedModel> made)
     : model_(model),
       config_(config),
       held_out_(std::move(held_out)),
@@ -23,9 +24,10 @@ Evaluator::Evaluator(Model& model, const RunConfig& config, DataSource held_out,
       state_(state),
       rank_(rank),
       leaves_(std::move(leaves)),
-      stages_(std::move(stages)) {}
+      stages_(std::move(stages)),
+      segmented_(std::move(made)) {}
 
-void Evaluator::prepare(at::ScalarType compute_dtype) {
+std::unique_ptr<SegmentedModel> Evaluator::lower_for(at::ScalarType compute_dtype) const {
     LowerOptions options;
     options.training = false;
     options.loss = config_.loss;
@@ -34,9 +36,14 @@ void Evaluator::prepare(at::ScalarType compute_dtype) {
     // Pieces are needed only where their parameters are gathered one piece at a time, or lie in
     // stages.
     const int64_t pieces = stages_.link != nullptr ? stages_.segments : state_.is_sharded() ? 0 : 1;
-    segmented_ = SegmentedModel::make(model_, options, pieces);
-    end_ = segmented_->segments().size();
+    return std::make_unique<SegmentedModel>(SegmentedModel::make(model_, options, pieces));
+}
+
+void Evaluator::prepare(at::ScalarType compute_dtype) {
+    if (segmented_ == nullptr) segmented_ = lower_for(compute_dtype);
+    stretches_ = {{0, 0, segmented_->segments().size()}};
     if (stages_.link != nullptr) deal_to_stages();
+    prepared_ = true;
 }
 
 // Parameters, and buffers that training may move.
@@ -57,69 +64,88 @@ bool Evaluator::has_all(const Segment& segment, int stage) const {
             all_in(lowered.opaque_buffers, stages_.stages_of_buffer));
 }
 
-// A segment is run where all is that it reads, as early as that can be.
+// A segment is run in the first part where all is that it reads.
 void Evaluator::deal_to_stages() {
-    const size_t count = end_;
-    size_t here = 0;
-    begin_ = end_ = count;
-    int stage = 0;
-    for (size_t s = 0; s < count; ++s) {
+    stretches_.clear();
+    size_t part = 0;
+    for (size_t s = 0; s < segmented_->segments().size(); ++s) {
         const Segment& segment = segmented_->segments()[s];
-        while (stage < stages_.link->stages() && !has_all(segment, stage)) ++stage;
-        if (stage == stages_.link->stages())
+        while (part < stages_.stage_of_part.size() &&
+               !has_all(segment, stages_.stage_of_part[part]))
+            ++part;
+        if (part == stages_.stage_of_part.size())
             fail(ExitCode::kConfig,
                  "held-out data: the model in eval mode is cut otherwise than in training, and no "
                  "stage of the pipeline has all that its segment {} reads; let stages begin where "
                  "layers do (dslaunch.pipeline.first_segments), or evaluate without a pipeline",
                  segment.name);
-        if (stage != stages_.link->stage()) continue;
-        if (here++ == 0) begin_ = s;
-        end_ = s + 1;
+        const int stage = stages_.stage_of_part[part];
+        if (stretches_.empty() || stretches_.back().stage != stage)
+            stretches_.push_back({stage, s, s});
+        stretches_.back().end = s + 1;
     }
-    if (here == 0)
+    if (std::ranges::count(stretches_, own_stage(), &Stretch::stage) == 0)
         fail(ExitCode::kConfig,
              "held-out data: no segment of the model in eval mode is left for stage {} of the "
              "pipeline; use fewer stages, or evaluate without a pipeline",
-             stages_.link->stage());
+             own_stage());
 }
 
 // Nothing where neither the model nor the loss needs them.
 std::vector<c10::IValue> Evaluator::arguments_of(const EvalBatch& batch) const {
-    if (batch.rows == 0 || (!first_stage() && !last_stage())) return {};
+    if (batch.rows == 0 || (!has_first() && !has_last())) return {};
     std::vector<int64_t> samples(static_cast<size_t>(batch.rows));
     std::iota(samples.begin(), samples.end(), batch.first);
     return held_out_.batch(samples);
 }
 
 // A rank without a batch takes part in bringing the parameters together, and no more.
-Boundary Evaluator::forward(const EvalBatch& batch,
-                            const std::vector<c10::IValue>& arguments) const {
-    constexpr uint32_t kNumber = 0;  // of the one message between two stages
-    const c10::Device device = device_of(model_);
+Boundary Evaluator::run_stretch(const Stretch& stretch, const EvalBatch& batch,
+                                std::vector<c10::IValue> values) const {
     const bool takes_part = batch.rows > 0;
     Boundary boundary;
-    if (takes_part)
-        boundary.values = first_stage() ? segmented_->first_inputs(on_device(arguments, device))
-                                        : stages_.link->receive(stages_.link->stage() - 1, kNumber);
-    for (size_t s = begin_; s < end_; ++s) {
+    boundary.values = std::move(values);
+    for (size_t s = stretch.begin; s < stretch.end; ++s) {
         const Segment& segment = segmented_->segments()[s];
         state_.hold(
             segment.module_input ? segmented_->lowered().opaque_parameters : segment.parameters,
             takes_part);
         if (takes_part)
-            boundary =
-                segmented_->forward(s, boundary.values, {config_.seed, 0, batch.index}, device);
+            boundary = segmented_->forward(s, boundary.values, {config_.seed, 0, batch.index},
+                                           device_of(model_));
         state_.let_go();
     }
-    if (takes_part && !last_stage())
-        stages_.link->send(stages_.link->stage() + 1, kNumber, boundary.values);
+    return boundary;
+}
+
+// All stages come to their stretches in the model's order, so that none waits for one that waits
+// for it.
+Boundary Evaluator::forward(const EvalBatch& batch,
+                            const std::vector<c10::IValue>& arguments) const {
+    constexpr uint32_t kNumber = 0;  // of the one message between two stages
+    Boundary boundary;
+    for (size_t i = 0; i < stretches_.size(); ++i) {
+        const Stretch& stretch = stretches_[i];
+        if (stretch.stage != own_stage()) continue;
+        const auto message = [&](size_t from) {
+            return StageMessage{static_cast<int>(from), false, batch.index};
+        };
+        std::vector<c10::IValue> values;
+        if (batch.rows > 0)
+            values = i == 0
+                         ? segmented_->first_inputs(on_device(arguments, device_of(model_)))
+                         : stages_.link->receive(stretches_[i - 1].stage, kNumber, message(i - 1));
+        boundary = run_stretch(stretch, batch, std::move(values));
+        if (batch.rows > 0 && i + 1 < stretches_.size())
+            stages_.link->send(stretches_[i + 1].stage, kNumber, boundary.values, message(i));
+    }
     return boundary;
 }
 
 EvalShare Evaluator::run() {
     const at::ScalarType compute_dtype = scalar_type_of(config_.precision.compute);
     const ComputeContext context(false, compute_dtype, device_of(model_).type());
-    if (!segmented_) prepare(compute_dtype);
+    if (!prepared_) prepare(compute_dtype);
     model_.module().eval();
     const std::vector<at::Tensor> own = buffers_.copy();
     buffers_.broadcast();
@@ -134,7 +160,7 @@ EvalShare Evaluator::run() {
         const EvalBatch batch = plan.batch(round);
         const std::vector<c10::IValue> arguments = arguments_of(batch);
         const Boundary last = forward(batch, arguments);
-        if (batch.rows == 0 || !last_stage()) continue;
+        if (batch.rows == 0 || !has_last()) continue;
         const bool by_token = config_.loss.mean == LossMean::kToken;
         // A batch's mean counts for its samples; a sum over tokens is a sum already.
         const auto rows = static_cast<double>(batch.rows);

@@ -3,7 +3,7 @@
 #pragma once
 
 #include <functional>
-#include <optional>
+#include <memory>
 #include <vector>
 
 #include "config/run_config.h"
@@ -16,9 +16,10 @@
 
 namespace dslaunch {
 
-// In a pipeline: batches go from stage to stage as they do in training.
+// In a pipeline: batches go from part to part as they do in training.
 struct EvalStages {
     const StageLink* link = nullptr;  // null: no pipeline
+    std::vector<int> stage_of_part;   // of the model's parts
     // Of the model: the stages that train with it, none: no segment reads it.
     std::vector<std::vector<int>> stages_of_parameter;
     std::vector<std::vector<int>> stages_of_buffer;
@@ -29,26 +30,39 @@ class Evaluator {
   public:
     // RANK: among those that have rows of their own. LEAVES: asked by every rank before each batch,
     // the same answer on all: the evaluation ends there. Empty: never. All references must outlive
-    // this.
+    // this. MADE: MODEL's graph in eval mode where it cannot be lowered any more, for its
+    // parameters are shares; else null.
     Evaluator(Model& model, const RunConfig& config, DataSource held_out, ModelBuffers& buffers,
               ParameterState& state, int rank, std::function<bool()> leaves = {},
-              EvalStages stages = {});
+              EvalStages stages = {}, std::unique_ptr<SegmentedModel> made = nullptr);
 
-    // This rank's share, in a pipeline nothing but in the last stage. Every rank calls it:
-    // parameters that lie in shards are brought together segment by segment. The model is in train
-    // mode again afterwards, its buffers as they were. Throws Error{kConfig} where the model in
-    // eval mode cannot be dealt to the stages.
+    // This rank's share, in a pipeline nothing but in the stage that has the loss. Every rank calls
+    // it: parameters that lie in shards are brought together segment by segment. The model is in
+    // train mode again afterwards, its buffers as they were. Throws Error{kConfig} where the model
+    // in eval mode cannot be dealt to the stages.
     [[nodiscard]] EvalShare run();
 
   private:
+    [[nodiscard]] std::unique_ptr<SegmentedModel> lower_for(at::ScalarType compute_dtype) const;
     void prepare(at::ScalarType compute_dtype);
+    // Neighbouring segments that one stage runs.
+    struct Stretch {
+        int stage = 0;
+        size_t begin = 0;
+        size_t end = 0;
+    };
     void deal_to_stages();
     [[nodiscard]] bool has_all(const Segment& segment, int stage) const;
-    [[nodiscard]] bool first_stage() const { return begin_ == 0; }
-    [[nodiscard]] bool last_stage() const { return end_ == segmented_->segments().size(); }
+    [[nodiscard]] int own_stage() const {
+        return stages_.link == nullptr ? 0 : stages_.link->stage();
+    }
+    [[nodiscard]] bool has_first() const { return stretches_.front().stage == own_stage(); }
+    [[nodiscard]] bool has_last() const { return stretches_.back().stage == own_stage(); }
     [[nodiscard]] std::vector<c10::IValue> arguments_of(const EvalBatch& batch) const;
     [[nodiscard]] Boundary forward(const EvalBatch& batch,
                                    const std::vector<c10::IValue>& arguments) const;
+    [[nodiscard]] Boundary run_stretch(const Stretch& stretch, const EvalBatch& batch,
+                                       std::vector<c10::IValue> values) const;
 
     Model& model_;
     const RunConfig& config_;
@@ -58,9 +72,9 @@ class Evaluator {
     int rank_;
     std::function<bool()> leaves_;
     EvalStages stages_;
-    std::optional<SegmentedModel> segmented_;  // made at the first evaluation
-    size_t begin_ = 0;                         // this stage's segments
-    size_t end_ = 0;
+    std::unique_ptr<SegmentedModel> segmented_;  // made at the first evaluation, or before
+    bool prepared_ = false;
+    std::vector<Stretch> stretches_;  // of all stages, in the model's order
 };
 
 }  // namespace dslaunch

@@ -59,7 +59,8 @@ class ParameterState {
     virtual void run(const Instruction& instruction) = 0;
     // Gives the memory of gradients in a backward; nullptr: autograd's own will do. Compute lane.
     [[nodiscard]] virtual MemoryLender* gradient_memory() { return nullptr; }
-    // The backward of SEGMENT in one micro step is done. Compute lane.
+    // A backward of MICRO_STEP begins, and, of SEGMENT in it, is done. Compute lane.
+    virtual void begin_backward(int micro_step) { static_cast<void>(micro_step); }
     virtual void end_segment(int segment) = 0;
     // This rank's gradients of a tied bucket, complete: what is written there is what kPost gives
     // the others. REQUIRES: kTie of it. Compute lane.

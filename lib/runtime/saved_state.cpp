@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "graph/memory_order.h"
 #include "graph/precision.h"
+#include "plan/tensor_shares.h"
 
 namespace dslaunch {
 
@@ -126,6 +127,19 @@ void SavedState::read_state(int parameter, int k, const Range& elements, float* 
 
 void SavedState::read(int parameter, int state, const Range& elements, std::byte* into,
                       DType dtype) {
+    const TensorParameter* const of_group =
+        tensor_plan_ == nullptr ? nullptr
+                                : &tensor_plan_->parameters[static_cast<size_t>(parameter)];
+    if (of_group == nullptr || of_group->rule == TensorRule::kReplicated)
+        return read_whole(parameter, state, elements, into, dtype);
+    TensorShare(*of_group, part_).for_each(elements, [&](int64_t begin, const Range& in_whole) {
+        read_whole(parameter, state, in_whole, into + (begin - elements.begin) * dtype_bytes(dtype),
+                   dtype);
+    });
+}
+
+void SavedState::read_whole(int parameter, int state, const Range& elements, std::byte* into,
+                            DType dtype) {
     const Home& home = homes_[static_cast<size_t>(parameter)];
     const DType stored = state == kWeights
                              ? checkpoint_.tensors[static_cast<size_t>(home.tensor)].dtype
@@ -180,18 +194,22 @@ void SavedState::restore(at::Tensor tensor, int from) {
     if (!same) values.copy_(saved);
 }
 
-void SavedState::restore_untrained(const std::vector<int>& parameters, int rank, int world_size) {
+void SavedState::restore_untrained(const std::vector<int>& parameters, int replica, int replicas) {
     for (const int parameter : parameters) {
         restore(model_.parameters()[static_cast<size_t>(parameter)].tensor,
                 homes_[static_cast<size_t>(parameter)].tensor);
         static_cast<void>(model_.release_pages(parameter));
     }
+    int saved_replicas = 1;
+    for (const CheckpointTensor& tensor : checkpoint_.tensors)
+        if (tensor.kind == TensorKind::kRankBuffer)
+            saved_replicas = std::max(saved_replicas, tensor.rank + 1);
     for (const ModelBuffer& buffer : model_.buffers()) {
         int from = find_in(checkpoint_, buffer);
-        for (size_t t = 0; checkpoint_.world_size == world_size && t < checkpoint_.tensors.size();
-             ++t) {
+        for (size_t t = 0; saved_replicas == replicas && t < checkpoint_.tensors.size(); ++t) {
             const CheckpointTensor& own = checkpoint_.tensors[t];
-            if (own.kind == TensorKind::kRankBuffer && own.rank == rank && own.name == buffer.name)
+            if (own.kind == TensorKind::kRankBuffer && own.rank == replica &&
+                own.name == buffer.name)
                 from = static_cast<int>(t);
         }
         restore(buffer.tensor, from);

@@ -13,6 +13,7 @@
 #include "base/dtype.h"
 #include "base/range.h"
 #include "graph/model.h"
+#include "plan/tensor_plan.h"
 #include "storage/checkpoint/checkpoint_reader.h"
 
 namespace dslaunch {
@@ -24,6 +25,13 @@ class SavedState {
     // tensors that only one of the two has, other shapes, another optimizer.
     SavedState(const CheckpointReader& reader, const Model& model,
                const std::vector<std::string>& states);
+
+    // From here on elements of parameters that PLAN splits are those of rank PART.index's shares;
+    // MODEL is whole and its split parameters are row-major. PLAN must outlive this.
+    void read_shares(const TensorPlan& plan, PartOf part) {
+        tensor_plan_ = &plan;
+        part_ = part;
+    }
 
     [[nodiscard]] const TrainingState& training() const { return checkpoint_.training; }
     [[nodiscard]] const Checkpoint& checkpoint() const { return checkpoint_; }
@@ -39,9 +47,9 @@ class SavedState {
     void read_state(int parameter, int k, const Range& elements, float* into);
 
     // Lets parameters that are not trained, by index, and all buffers of the model hold what the
-    // checkpoint has; those that do already stay as they are, in the archive's mapping. RANK's own
-    // buffers where the checkpoint has them and is of as many ranks, else rank 0's.
-    void restore_untrained(const std::vector<int>& parameters, int rank, int world_size);
+    // checkpoint has; those that do already stay as they are, in the archive's mapping. Buffers of
+    // the data-parallel rank REPLICA where the checkpoint has them of REPLICAS, else the first's.
+    void restore_untrained(const std::vector<int>& parameters, int replica, int replicas);
 
   private:
     struct Home {
@@ -49,13 +57,16 @@ class SavedState {
         bool other_strides = false;  // the checkpoint has its elements in another order
     };
     void read(int parameter, int state, const Range& elements, std::byte* into, DType dtype);
+    void read_whole(int parameter, int state, const Range& elements, std::byte* into, DType dtype);
     [[nodiscard]] at::Tensor whole(int tensor, int state) const;
     void restore(at::Tensor tensor, int from);
 
     const CheckpointReader& reader_;
     const Checkpoint& checkpoint_;
     const Model& model_;
-    std::vector<Home> homes_;  // by parameter
+    std::vector<Home> homes_;                  // by parameter
+    const TensorPlan* tensor_plan_ = nullptr;  // null: all are whole
+    PartOf part_;
     // The tensor read last of those whose elements come in another order, as the model has it.
     int reordered_tensor_ = -1;
     int reordered_state_ = kWeights;

@@ -82,11 +82,19 @@ SegmentRunner::SegmentRunner(const SegmentedModel& model, const ModelInfo& info,
       groups_(std::move(groups)),
       take_batch_(std::move(take_batch)),
       options_(options),
-      held_(static_cast<size_t>(options.accumulation_steps)) {
-    DSL_CHECK(in_model(count()) <= model_.segments().size(),
-              "segments {} to {} of a model that has {}", options.first_segment, in_model(count()),
-              model_.segments().size());
-    while (last_backward_ < count() && !info_.segments[last_backward_].backward) ++last_backward_;
+      parts_(parts_of(options.stage_work, info.segments.size())),
+      held_(static_cast<size_t>(options.accumulation_steps) * parts_.size()) {
+    for (size_t p = 0; p < parts_.size(); ++p) {
+        const StagePart& part = parts_[p];
+        DSL_CHECK(static_cast<size_t>(part.first_segment) + count(p) <= model_.segments().size(),
+                  "{} segments from {} on of a model that has {}", count(p), part.first_segment,
+                  model_.segments().size());
+        size_t last = 0;
+        while (last < count(p) &&
+               !info_.segments[static_cast<size_t>(part.segments.begin) + last].backward)
+            ++last;
+        last_backward_.push_back(last);
+    }
     if (!groups_.empty() && !model_.states().empty())
         fail(ExitCode::kInput,
              "forward writes the attribute `{}`, which activation checkpointing would write twice; "
@@ -125,22 +133,29 @@ const std::vector<std::vector<IValue>>& SegmentRunner::look_ahead(int64_t step) 
     return ahead_;
 }
 
-void SegmentRunner::run(const Instruction& instruction) {
+SegmentRunner::Place SegmentRunner::place_of(const Instruction& instruction) const {
+    if (instruction.segment < 0) return {0, 0, 0, 0, instruction.micro_step};
     const auto segment = static_cast<size_t>(instruction.segment);
-    const int64_t micro_step = instruction.micro_step;
+    const size_t part = part_at(parts_, instruction.segment);
+    const size_t local = segment - static_cast<size_t>(parts_[part].segments.begin);
+    return {part, local, segment, static_cast<size_t>(parts_[part].first_segment) + local,
+            instruction.micro_step};
+}
+
+void SegmentRunner::run(const Instruction& instruction) {
     switch (instruction.op) {
         case Op::kLoad:
-            return load(micro_step);
+            return load(place_of(instruction));
         case Op::kForward:
-            return forward(segment, micro_step);
+            return forward(place_of(instruction));
         case Op::kRecompute:
-            return recompute(segment, micro_step);
+            return recompute(place_of(instruction));
         case Op::kBackward:
-            return backward(segment, micro_step, /*split=*/false);
+            return backward(place_of(instruction), /*split=*/false);
         case Op::kBackwardInput:
-            return backward(segment, micro_step, /*split=*/true);
+            return backward(place_of(instruction), /*split=*/true);
         case Op::kBackwardWeight:
-            return backward_weight(segment, micro_step);
+            return backward_weight(place_of(instruction));
         default:
             DSL_CHECK(false, "{} is not for the segment runner", op_name(instruction.op));
     }
@@ -151,6 +166,7 @@ DrawKey SegmentRunner::draw_key(int64_t micro_step) const {
             micro_step * options_.data_parallel_size + options_.data_parallel_rank};
 }
 
+// SEGMENT: of the plan, as groups have them.
 const RecomputeGroup* SegmentRunner::group_of(size_t segment) const {
     for (const RecomputeGroup& group : groups_)
         if (segment >= static_cast<size_t>(group.begin) && segment < static_cast<size_t>(group.end))
@@ -158,52 +174,55 @@ const RecomputeGroup* SegmentRunner::group_of(size_t segment) const {
     return nullptr;
 }
 
-void SegmentRunner::load(int64_t micro_step) {
-    const auto m = static_cast<size_t>(micro_step);
+void SegmentRunner::load(const Place& place) {
+    const auto m = static_cast<size_t>(place.micro_step);
     std::vector<IValue> batch = m < ahead_.size() ? std::move(ahead_[m]) : take_batch_(step_, m);
-    begin_micro_step(micro_step).inputs[0] =
+    begin_part(0, place.micro_step).inputs[0] =
         model_.first_inputs(on_device(std::move(batch), options_.device));
 }
 
-SegmentRunner::Held& SegmentRunner::begin_micro_step(int64_t micro_step) {
-    Held& fresh = held(micro_step);
+SegmentRunner::Held& SegmentRunner::begin_part(size_t part, int64_t micro_step) {
+    Held& fresh = held(part, micro_step);
     fresh = {};
-    fresh.inputs.resize(count() + 1);
-    fresh.boundaries.resize(count());
-    fresh.buffers_before.resize(count());
-    fresh.weight_halves.resize(count());
+    fresh.inputs.resize(count(part) + 1);
+    fresh.boundaries.resize(count(part));
+    fresh.buffers_before.resize(count(part));
+    fresh.weight_halves.resize(count(part));
     return fresh;
 }
 
-void SegmentRunner::forward(size_t segment, int64_t micro_step) {
-    Held& held = this->held(micro_step);
-    const RecomputeGroup* group = group_of(segment);
+void SegmentRunner::forward(const Place& place) {
+    Held& held = this->held(place);
+    const RecomputeGroup* group = group_of(place.in_plan);
     // Forward may write its arguments in place, and a recompute must find them as they came. (What
     // a later segment writes is never alive at a cut before it.)
-    const bool keep_arguments = in_model(segment) == 0 && group != nullptr;
-    if (group != nullptr) held.buffers_before[segment] = copied_buffers(model_, in_model(segment));
+    const bool keep_arguments = place.in_model == 0 && group != nullptr;
+    if (group != nullptr)
+        held.buffers_before[place.segment] = copied_buffers(model_, place.in_model);
     Boundary boundary = model_.forward(
-        in_model(segment), keep_arguments ? copied(held.inputs[0]) : held.inputs[segment],
-        draw_key(micro_step), options_.device);
-    const bool backward = info_.segments[segment].backward;
+        place.in_model, keep_arguments ? copied(held.inputs[0]) : held.inputs[place.segment],
+        draw_key(place.micro_step), options_.device);
+    const bool backward = info_.segments[place.in_plan].backward;
     if (!backward && !boundary.producers.empty())
         fail(ExitCode::kInput,
              "segment {} ({}) had no gradient to pass on in the first batch but has one now: a "
              "branch that depends on "
              "the data decides whether anything is trained there",
-             in_model(segment), model_.segments()[in_model(segment)].name);
-    end_forward(segment, held, boundary);
+             place.in_model, model_.segments()[place.in_model].name);
+    end_forward(place, boundary);
     if (group != nullptr) {
         boundary.producers.clear();
         // Inside a group only its first inputs stay; its last outputs' leaves meet the next
         // segment's gradients.
-        if (segment > static_cast<size_t>(group->begin)) held.inputs[segment].clear();
-        if (segment + 1 < static_cast<size_t>(group->end)) boundary.leaves.clear();
-    } else if (!backward && segment > 0) {
-        held.inputs[segment].clear();
+        if (place.in_plan > static_cast<size_t>(group->begin)) held.inputs[place.segment].clear();
+        if (place.in_plan + 1 < static_cast<size_t>(group->end)) boundary.leaves.clear();
+    } else if (!backward && place.segment > 0) {
+        held.inputs[place.segment].clear();
     }
-    held.boundaries[segment] = std::move(boundary);
-    if (last_backward_ < count() || segment + 1 < count()) return;
+    held.boundaries[place.segment] = std::move(boundary);
+    if (place.segment + 1 < count(place.part)) return;
+    hand_over(place);
+    if (last_backward_[place.part] < count(place.part)) return;
     // No backward will come: what the next stage gets is all that is needed.
     for (std::vector<IValue>& values : held.inputs)
         if (&values != &held.inputs.back()) values.clear();
@@ -211,9 +230,9 @@ void SegmentRunner::forward(size_t segment, int64_t micro_step) {
 }
 
 // What came out: the loss, or what the next segment takes.
-void SegmentRunner::end_forward(size_t segment, Held& held, Boundary& boundary) {
-    if (!ends_model(segment)) {
-        held.inputs[segment + 1] = std::move(boundary.values);
+void SegmentRunner::end_forward(const Place& place, Boundary& boundary) {
+    if (!ends_model(place)) {
+        held(place).inputs[place.segment + 1] = std::move(boundary.values);
     } else {
         if (options_.read_losses_late) {
             unread_losses_.push_back(loss_tensor(boundary).detach().reshape({}));
@@ -225,56 +244,68 @@ void SegmentRunner::end_forward(size_t segment, Held& held, Boundary& boundary) 
     boundary.values.clear();
 }
 
-void SegmentRunner::recompute(size_t segment, int64_t micro_step) {
-    Held& held = this->held(micro_step);
-    const BufferKeeper keeper(model_, model_.segments()[in_model(segment)]);
-    put_buffers(model_, in_model(segment), held.buffers_before[segment]);
-    Boundary again = model_.forward(in_model(segment), held.inputs[segment], draw_key(micro_step),
-                                    options_.device);
-    const RecomputeGroup* group = group_of(segment);
-    DSL_CHECK(group != nullptr, "segment {} is recomputed but in no group", segment);
-    if (segment + 1 < static_cast<size_t>(group->end)) {
-        held.inputs[segment + 1] = std::move(again.values);
-        held.boundaries[segment].leaves = std::move(again.leaves);
-    }
-    held.boundaries[segment].producers = std::move(again.producers);
+// A part is done whose next is here too: the next one's inputs are this one's leaves, so that
+// gradients come back without being sent.
+void SegmentRunner::hand_over(const Place& place) {
+    if (!options_.stage_work.stay(parts_[place.part].behind)) return;
+    Held& from = held(place);
+    Held& to = begin_part(place.part + 1, place.micro_step);
+    to.inputs.front() = std::move(from.inputs.back());
+    to.received = from.boundaries.back().leaves;
 }
 
-void SegmentRunner::backward(size_t segment, int64_t micro_step, bool split) {
-    Held& held = this->held(micro_step);
-    Boundary& boundary = held.boundaries[segment];
+void SegmentRunner::recompute(const Place& place) {
+    Held& held = this->held(place);
+    const BufferKeeper keeper(model_, model_.segments()[place.in_model]);
+    put_buffers(model_, place.in_model, held.buffers_before[place.segment]);
+    Boundary again = model_.forward(place.in_model, held.inputs[place.segment],
+                                    draw_key(place.micro_step), options_.device);
+    const RecomputeGroup* group = group_of(place.in_plan);
+    DSL_CHECK(group != nullptr, "segment {} is recomputed but in no group", place.in_plan);
+    if (place.in_plan + 1 < static_cast<size_t>(group->end)) {
+        held.inputs[place.segment + 1] = std::move(again.values);
+        held.boundaries[place.segment].leaves = std::move(again.leaves);
+    }
+    held.boundaries[place.segment].producers = std::move(again.producers);
+}
+
+void SegmentRunner::backward(const Place& place, bool split) {
+    Held& held = this->held(place);
+    Boundary& boundary = held.boundaries[place.segment];
     const std::vector<at::Tensor>& passed_on =
-        segment > 0 ? held.boundaries[segment - 1].leaves : held.received;
+        place.segment > 0 ? held.boundaries[place.segment - 1].leaves : held.received;
     if (split) {
-        held.weight_halves[segment] =
-            ends_model(segment)
+        held.weight_halves[place.segment] =
+            ends_model(place)
                 ? SegmentedModel::backward_loss_inputs(boundary, root_scale_, passed_on)
                 : SegmentedModel::backward_inputs(boundary, passed_on);
-    } else if (ends_model(segment)) {
+    } else if (ends_model(place)) {
         SegmentedModel::backward_loss(boundary, root_scale_);
     } else {
         SegmentedModel::backward(boundary);
     }
-    held.inputs[segment + 1].clear();
+    held.inputs[place.segment + 1].clear();
     // What this segment passes on outlives its backward.
     for (const at::Tensor& leaf : passed_on) keep_in_own_memory(leaf.grad());
-    if (segment > last_backward_) return;
+    if (place.segment > last_backward_[place.part]) return;
     held.inputs.clear();
     held.boundaries.clear();
     held.buffers_before.clear();
+    // What is to be sent back stays until then.
+    if (options_.stage_work.stay(parts_[place.part].before)) held.received.clear();
 }
 
-void SegmentRunner::backward_weight(size_t segment, int64_t micro_step) {
+void SegmentRunner::backward_weight(const Place& place) {
     const BackwardContext context;
-    held(micro_step).weight_halves[segment].run();
+    held(place).weight_halves[place.segment].run();
 }
 
-std::vector<IValue> SegmentRunner::take_values(int micro_step) {
-    return std::exchange(held(micro_step).inputs.back(), {});
+std::vector<IValue> SegmentRunner::take_values(const Instruction& send) {
+    return std::exchange(held(place_of(send)).inputs.back(), {});
 }
 
-void SegmentRunner::put_values(int micro_step, const std::vector<IValue>& values) {
-    Held& fresh = begin_micro_step(micro_step);
+void SegmentRunner::put_values(const Instruction& receive, const std::vector<IValue>& values) {
+    Held& fresh = begin_part(place_of(receive).part, receive.micro_step);
     for (const IValue& value : values)
         static_cast<void>(map_tensors(value, [&](const at::Tensor& tensor) {
             const bool again = std::ranges::any_of(
@@ -285,15 +316,16 @@ void SegmentRunner::put_values(int micro_step, const std::vector<IValue>& values
     fresh.inputs[0] = values;
 }
 
-std::vector<at::Tensor> SegmentRunner::take_gradients(int micro_step) {
+std::vector<at::Tensor> SegmentRunner::take_gradients(const Instruction& send) {
     std::vector<at::Tensor> gradients;
-    for (const at::Tensor& leaf : std::exchange(held(micro_step).received, {}))
+    for (const at::Tensor& leaf : std::exchange(held(place_of(send)).received, {}))
         gradients.push_back(leaf.grad());
     return gradients;
 }
 
-void SegmentRunner::put_gradients(int micro_step, const std::vector<at::Tensor>& gradients) {
-    const std::vector<at::Tensor>& leaves = held(micro_step).boundaries.back().leaves;
+void SegmentRunner::put_gradients(const Instruction& receive,
+                                  const std::vector<at::Tensor>& gradients) {
+    const std::vector<at::Tensor>& leaves = held(place_of(receive)).boundaries.back().leaves;
     DSL_CHECK(gradients.size() == leaves.size(), "{} gradients for {} values", gradients.size(),
               leaves.size());
     for (size_t i = 0; i < leaves.size(); ++i) leaves[i].mutable_grad() = gradients[i];

@@ -1,7 +1,7 @@
 // The compute half of a step: carries out Load, Forward, Recompute and Backward of the plan over a
-// segmented model, or the range of it that is a pipeline's stage. Holds what is alive in each micro
-// step under way and lets go of it where the plan says. Threads: the compute lane; take_… and put_…
-// by the lanes that send and receive, ordered by the plan's waits.
+// segmented model, or the parts of it that are a pipeline's stage. Holds what is alive in each part
+// and micro step under way and lets go of it where the plan says. Threads: the compute lane; take_…
+// and put_… by the lanes that send and receive, ordered by the plan's waits.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,7 @@ struct SegmentRunnerOptions {
     bool read_losses_late = false;
     // A loss that is not finite ends the run; else the gradients that it makes skip the step.
     bool stop_on_nonfinite_loss = true;
-    int first_segment = 0;  // of the model's that the plan's segments begin with
+    StageWork stage_work = {};  // of the plan
     // Ranks of the world whose mean gradients are that share the positions of each sample. Each has
     // a summand, which the mean divides by their number too: the loss's gradient makes up for it.
     // To the two figures of data parallelism above they are one rank.
@@ -53,13 +53,13 @@ class SegmentRunner {
     // is not finite.
     void run(const Instruction& instruction);
 
-    // Between stages. The values behind the last segment, as they are: tensors that want gradients
-    // say so. What the stage before has sent, which is owned from here on.
-    [[nodiscard]] std::vector<c10::IValue> take_values(int micro_step);
-    void put_values(int micro_step, const std::vector<c10::IValue>& values);
+    // Between stages: what SEND sends, and what RECEIVE has received. The values behind a part, as
+    // they are: tensors that want gradients say so. Those before one, which are owned from here on.
+    [[nodiscard]] std::vector<c10::IValue> take_values(const Instruction& send);
+    void put_values(const Instruction& receive, const std::vector<c10::IValue>& values);
     // Gradients of those tensors among them that want some, in their order; undefined: none came.
-    [[nodiscard]] std::vector<at::Tensor> take_gradients(int micro_step);
-    void put_gradients(int micro_step, const std::vector<at::Tensor>& gradients);
+    [[nodiscard]] std::vector<at::Tensor> take_gradients(const Instruction& send);
+    void put_gradients(const Instruction& receive, const std::vector<at::Tensor>& gradients);
 
     // The losses of the step's micro steps so far, none where another stage has them. Throws
     // Error{kDiverged} on one that is not finite and was not read before; waits for the device
@@ -67,7 +67,7 @@ class SegmentRunner {
     [[nodiscard]] const std::vector<double>& losses();
 
   private:
-    // What is held of a micro step.
+    // What is held of a part in a micro step. Segments are counted from the part's first.
     struct Held {
         std::vector<std::vector<c10::IValue>> inputs;  // values alive before each segment, and
                                                        // behind the last; empty when let go
@@ -75,26 +75,39 @@ class SegmentRunner {
         std::vector<std::vector<at::Tensor>> buffers_before;  // of each segment that will be
                                                               // recomputed
         std::vector<WeightHalf> weight_halves;                // of each segment, until they are run
-        std::vector<at::Tensor> received;  // leaves among what the stage before has sent
+        std::vector<at::Tensor> received;  // leaves among what the part before has given
     };
-    void load(int64_t micro_step);
-    void forward(size_t segment, int64_t micro_step);
-    void recompute(size_t segment, int64_t micro_step);
-    void backward(size_t segment, int64_t micro_step, bool split);
-    void backward_weight(size_t segment, int64_t micro_step);
+    // A segment of the plan in a part and micro step.
+    struct Place {
+        size_t part;
+        size_t segment;  // of the part
+        size_t in_plan;  // the same, as the next
+        size_t in_model;
+        int64_t micro_step;
+    };
+    void load(const Place& place);
+    void forward(const Place& place);
+    void recompute(const Place& place);
+    void backward(const Place& place, bool split);
+    void backward_weight(const Place& place);
     void add_loss(double loss);
-    void end_forward(size_t segment, Held& held, Boundary& boundary);
+    void end_forward(const Place& place, Boundary& boundary);
+    void hand_over(const Place& place);
+    [[nodiscard]] Place place_of(const Instruction& instruction) const;
     [[nodiscard]] const RecomputeGroup* group_of(size_t segment) const;
     [[nodiscard]] DrawKey draw_key(int64_t micro_step) const;
-    Held& begin_micro_step(int64_t micro_step);
-    [[nodiscard]] Held& held(int64_t micro_step) { return held_[static_cast<size_t>(micro_step)]; }
-    [[nodiscard]] size_t count() const { return info_.segments.size(); }
-    // Of the model, for a segment of the plan.
-    [[nodiscard]] size_t in_model(size_t segment) const {
-        return static_cast<size_t>(options_.first_segment) + segment;
+    Held& begin_part(size_t part, int64_t micro_step);
+    [[nodiscard]] Held& held(size_t part, int64_t micro_step) {
+        return held_[static_cast<size_t>(micro_step) * parts_.size() + part];
     }
-    [[nodiscard]] bool ends_model(size_t segment) const {
-        return in_model(segment) + 1 == model_.segments().size();
+    [[nodiscard]] Held& held(const Place& place) { return held(place.part, place.micro_step); }
+    // Segments of a part.
+    [[nodiscard]] size_t count(size_t part) const {
+        const SegmentRange& range = parts_[part].segments;
+        return static_cast<size_t>(range.end - range.begin);
+    }
+    [[nodiscard]] bool ends_model(const Place& place) const {
+        return place.in_model + 1 == model_.segments().size();
     }
 
     const SegmentedModel& model_;
@@ -104,8 +117,10 @@ class SegmentRunner {
     SegmentRunnerOptions options_;
     int64_t step_ = 0;
     double root_scale_ = 1;
-    size_t last_backward_ = 0;  // segment whose backward ends a micro step; none has one: count()
-    std::vector<Held> held_;    // by micro step
+    std::vector<StagePart> parts_;
+    // Of each part, the segment whose backward ends its micro step; none has one: their count.
+    std::vector<size_t> last_backward_;
+    std::vector<Held> held_;                       // by micro step, then part
     std::vector<std::vector<c10::IValue>> ahead_;  // micro batches taken by look_ahead, by micro
                                                    // step
     std::vector<double> losses_;

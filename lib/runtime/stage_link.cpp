@@ -1,6 +1,7 @@
 #include "runtime/stage_link.h"
 
 #include <ATen/ATen.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>
@@ -203,6 +204,34 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
             static_cast<size_t>(tensor.nbytes())};
 }
 
+// Of what encode_message writes.
+constexpr size_t kMessageBytes = 4 + 1 + 8;
+
+std::string encode_message(const StageMessage& message) {
+    WireWriter writer;
+    writer.u32(static_cast<uint32_t>(message.part)).u8(message.gradients ? 1 : 0);
+    writer.i64(message.micro_step);
+    return writer.bytes();
+}
+
+void check_message(const std::string& bytes, const StageMessage& expected, int from) {
+    WireReader reader(bytes, "message between stages");
+    StageMessage came;
+    came.part = static_cast<int>(reader.u32());
+    came.gradients = reader.u8() != 0;
+    came.micro_step = reader.i64();
+    if (came == expected) return;
+    const auto text = [](const StageMessage& message) {
+        return fmt::format("{} behind part {} of micro step {}",
+                           message.gradients ? "the gradients" : "the values", message.part,
+                           message.micro_step);
+    };
+    fail(ExitCode::kDiverged,
+         "stage {} of the pipeline sends {} where {} are expected: its ranks follow another "
+         "schedule; model, config and dsworker must be the same on all hosts",
+         from, text(came), text(expected));
+}
+
 // Calls TRANSFER with as many of TENSORS as there are tags for; empty ones are not sent.
 template <typename Message, typename Transfer>
 void transfer_tensors(const std::vector<at::Tensor>& tensors, int stage, uint32_t tag,
@@ -229,14 +258,15 @@ std::vector<IValue> decode_values(const std::string& bytes, std::vector<at::Tens
     return Decoder(bytes, tensors).decode();
 }
 
-void StageLink::send(int to, uint32_t number, std::span<const IValue> values) const {
+void StageLink::send(int to, uint32_t number, std::span<const IValue> values,
+                     const StageMessage& message) const {
     Link& link = this->to(to);
     const uint32_t tag = number * kTagsOfMessage;
     std::vector<at::Tensor> tensors;
     std::string text;
     {
         WireWriter writer;
-        writer.string(encode_values(values, tensors));
+        writer.string(encode_message(message) + encode_values(values, tensors));
         text = writer.bytes();
     }
     text.resize((text.size() + kPieceBytes - 1) / kPieceBytes * kPieceBytes);
@@ -246,7 +276,8 @@ void StageLink::send(int to, uint32_t number, std::span<const IValue> values) co
         tensors, to, tag, [&](const std::vector<LinkSend>& sends) { link.transfer(sends, {}); });
 }
 
-std::vector<IValue> StageLink::receive(int from, uint32_t number) const {
+std::vector<IValue> StageLink::receive(int from, uint32_t number,
+                                       const StageMessage& message) const {
     Link& link = to(from);
     const uint32_t tag = number * kTagsOfMessage;
     std::string text;
@@ -258,8 +289,10 @@ std::vector<IValue> StageLink::receive(int from, uint32_t number) const {
     add_piece();
     const size_t length = WireReader(text, "length of values between stages").u32();
     while (text.size() < length + sizeof(uint32_t)) add_piece();
+    const std::string described = text.substr(sizeof(uint32_t), length);
+    check_message(described, message, from);
     std::vector<at::Tensor> tensors;
-    std::vector<IValue> values = decode_values(text.substr(sizeof(uint32_t), length), tensors);
+    std::vector<IValue> values = decode_values(described.substr(kMessageBytes), tensors);
     transfer_tensors<LinkReceive>(
         tensors, from, tag,
         [&](const std::vector<LinkReceive>& receives) { link.transfer({}, receives); });

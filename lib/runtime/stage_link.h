@@ -25,6 +25,15 @@ namespace dslaunch {
 [[nodiscard]] std::vector<c10::IValue> decode_values(const std::string& bytes,
                                                      std::vector<at::Tensor>& tensors);
 
+// What a message is, which its receiver must expect.
+struct StageMessage {
+    int part = 0;            // of the model, that the values are behind
+    bool gradients = false;  // of those values
+    int64_t micro_step = 0;
+
+    bool operator==(const StageMessage&) const = default;
+};
+
 class StageLink {
   public:
     // LINKS, by stage, lead to the rank of this pipeline that is there, and number the stages; one
@@ -32,9 +41,12 @@ class StageLink {
     StageLink(std::vector<Link*> links, int stage) : links_(std::move(links)), stage_(stage) {}
 
     // To stage TO; ends once it is taken over there. NUMBER: the same as the
-    // receiver's, used by one message between the two at a time. Throws what Link throws.
-    void send(int to, uint32_t number, std::span<const c10::IValue> values) const;
-    [[nodiscard]] std::vector<c10::IValue> receive(int from, uint32_t number) const;
+    // receiver's, used by one message between the two at a time. Throws what Link throws, and
+    // Error{kDiverged} where another MESSAGE comes than the one that is expected.
+    void send(int to, uint32_t number, std::span<const c10::IValue> values,
+              const StageMessage& message = {}) const;
+    [[nodiscard]] std::vector<c10::IValue> receive(int from, uint32_t number,
+                                                   const StageMessage& message = {}) const;
 
     // STAGES, ascending and this one among them, all call it: VALUES of each, equally many, become
     // their sum, added from the last stage to the first, as a backward comes to them. NUMBER as

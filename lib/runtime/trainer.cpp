@@ -73,11 +73,12 @@ RankFacts decode_facts(const std::string& bytes) {
     return facts;
 }
 
-std::string describe_instruction(const ModelInfo& info, int first_segment,
+// NUMBER: of its segment in the model.
+std::string describe_instruction(const ModelInfo& info, int number,
                                  const Instruction& instruction) {
     std::string text(op_name(instruction.op));
     if (instruction.segment >= 0)
-        text += fmt::format(" of segment {} ({})", first_segment + instruction.segment,
+        text += fmt::format(" of segment {} ({})", number,
                             info.segments[static_cast<size_t>(instruction.segment)].name);
     if (instruction.bucket >= 0) text += fmt::format(" of bucket {}", instruction.bucket);
     if (instruction.micro_step >= 0)
@@ -118,6 +119,7 @@ void Trainer::run(const Instruction& instruction) {
             return parts_.segments->run(instruction);
         case Op::kBackward:
         case Op::kBackwardWeight: {
+            parts_.state->begin_backward(instruction.micro_step);
             {
                 const LendingScope lending(parts_.state->gradient_memory());
                 parts_.segments->run(instruction);
@@ -136,8 +138,12 @@ void Trainer::run(const Instruction& instruction) {
 
 void Trainer::poison(const std::string& why) {
     parts_.collectives->poison(why);
-    if (parts_.stage.peers != nullptr) parts_.stage.peers->poison(why);
+    for (Collectives* const group : parts_.groups) group->poison(why);
     if (parts_.stage.link != nullptr) parts_.stage.link->abort(why);
+}
+
+int Trainer::segment_of_model(int segment) const {
+    return dslaunch::segment_of_model(parts_.stage.parts, segment);
 }
 
 Traffic Trainer::traffic() const {
@@ -146,38 +152,42 @@ Traffic Trainer::traffic() const {
         all.sent += more.sent;
         all.received += more.received;
     };
-    if (parts_.stage.peers != nullptr) add(parts_.stage.peers->traffic());
+    for (const Collectives* const group : parts_.groups) add(group->traffic());
     if (parts_.stage.far != nullptr) add(parts_.stage.far->traffic());
     return all;
 }
 
-// Values go to the next stage, gradients to the one before.
+// Both ends of a lane number its messages alike.
+uint32_t Trainer::message_number(Lane lane) {
+    return (static_cast<uint32_t>(lane) - static_cast<uint32_t>(Lane::kSend)) / 2;
+}
+
 void Trainer::run_transfer(const Instruction& instruction) {
     const StageLink& link = *parts_.stage.link;
-    const int m = instruction.micro_step;
-    const bool sends = instruction.op == Op::kSend;
-    const int other = link.stage() + (instruction.gradients == sends ? -1 : 1);
-    const auto number = static_cast<uint32_t>(2 * m + (instruction.gradients ? 1 : 0));
-    if (sends) {
-        if (!instruction.gradients)
-            return link.send(other, number, parts_.segments->take_values(m));
+    const uint32_t number = message_number(instruction.lane);
+    const StageMessage message{instruction.part, instruction.gradients, instruction.micro_step};
+    const auto send = [&](const std::vector<c10::IValue>& values) {
+        link.send(instruction.peer, number, values, message);
+    };
+    if (instruction.op == Op::kSend) {
+        if (!instruction.gradients) return send(parts_.segments->take_values(instruction));
         std::vector<c10::IValue> gradients;
-        for (at::Tensor& gradient : parts_.segments->take_gradients(m))
+        for (at::Tensor& gradient : parts_.segments->take_gradients(instruction))
             gradients.emplace_back(std::move(gradient));
-        return link.send(other, number, gradients);
+        return send(gradients);
     }
-    const std::vector<c10::IValue> values = link.receive(other, number);
-    if (!instruction.gradients) return parts_.segments->put_values(m, values);
+    const std::vector<c10::IValue> values = link.receive(instruction.peer, number, message);
+    if (!instruction.gradients) return parts_.segments->put_values(instruction, values);
     std::vector<at::Tensor> gradients;
     for (const c10::IValue& value : values) gradients.push_back(value.toTensor());
-    parts_.segments->put_gradients(m, gradients);
+    parts_.segments->put_gradients(instruction, gradients);
 }
 
 void Trainer::run_tie(const Instruction& instruction) {
     const auto bucket = static_cast<size_t>(instruction.bucket);
     // Behind the numbers of transfers; a parameter has one bucket in each stage, and all stages
     // come to their ties in one order.
-    const auto number = static_cast<uint32_t>(2 * parts_.config->batch.accumulation_steps);
+    const uint32_t number = message_number(Lane::kReceiveUpBack) + 1;
     parts_.stage.link->sum(parts_.state->tied_gradients(instruction.bucket),
                            parts_.stage.stages_of_bucket.at(bucket), number);
 }
@@ -194,10 +204,10 @@ Heartbeat Trainer::heartbeat() const {
     for (int l = 0; l < kLanes; ++l) {
         const int current = executor_.current(static_cast<Lane>(l));
         if (current < 0) continue;
+        const Instruction& instruction = parts_.plan->instructions[static_cast<size_t>(current)];
         heartbeat.where += fmt::format(
             ", {}: {}", lane_name(static_cast<Lane>(l)),
-            describe_instruction(*parts_.info, parts_.stage.first_segment,
-                                 parts_.plan->instructions[static_cast<size_t>(current)]));
+            describe_instruction(*parts_.info, segment_of_model(instruction.segment), instruction));
     }
     heartbeat.lanes.push_back(
         {std::string(lane_name(Lane::kCompute)), executor_.worked(Lane::kCompute)});
@@ -240,7 +250,10 @@ TrainResult Trainer::run() {
     if (parts_.checkpointer) parts_.checkpointer->finish();
     result.time = last_step_end_ - train_begin_;
     parts_.state->settle();
-    parts_.collectives->barrier();
+    // With what the last save took.
+    const std::string own = std::to_string(process_usage().peak_rss_bytes);
+    for (const std::string& peak : parts_.collectives->all_gather(own))
+        result.peak_rss = std::max(result.peak_rss, Bytes{std::stoll(peak)});
     return result;
 }
 

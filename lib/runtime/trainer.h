@@ -46,11 +46,10 @@ struct StepRun {
 
 // Where a rank of a pipeline stands.
 struct StageParts {
-    const StageLink* link = nullptr;  // to the other stages; null: no pipeline
-    Collectives* peers = nullptr;     // of the ranks of its stage
-    const Link* far = nullptr;        // whose traffic goes to other hosts; null: none does
-    int64_t forward_flops = 0;        // of the whole model and one micro step
-    int first_segment = 0;            // of the model, that the plan's begin with
+    const StageLink* link = nullptr;    // to the other stages; null: no pipeline
+    const Link* far = nullptr;          // whose traffic goes to other hosts; null: none does
+    int64_t forward_flops = 0;          // of the whole model and one micro step
+    std::vector<StagePart> parts = {};  // of the plan
     // Of each bucket that is tied the stages that have its parameter; empty for others.
     std::vector<std::vector<int>> stages_of_bucket = {};
 
@@ -65,6 +64,7 @@ struct TrainerParts {
     SegmentRunner* segments = nullptr;
     ParameterState* state = nullptr;
     Collectives* collectives = nullptr;  // of all ranks
+    std::vector<Collectives*> groups;    // of some of them, that this one is in
     StageParts stage;
     Reporter* reporter = nullptr;
     std::function<void()> before_step;      // on every rank, between the steps' instructions
@@ -113,6 +113,8 @@ class Trainer final : private InstructionRunner {
     struct StepFacts;
     void run(const Instruction& instruction) override;
     void poison(const std::string& why) override;
+    [[nodiscard]] int segment_of_model(int segment) const override;
+    [[nodiscard]] static uint32_t message_number(Lane lane);
     void run_transfer(const Instruction& instruction);
     void run_tie(const Instruction& instruction);
     [[nodiscard]] StepFacts run_step(int64_t step);

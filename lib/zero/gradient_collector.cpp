@@ -31,7 +31,8 @@ GradientCollector::GradientCollector(const Model& model, const FlatLayout& layou
               layout.trained_slices);
     for (size_t i = 0; i < views.size(); ++i) {
         const ParameterSlice& slice = layout.slices[i];
-        slices_.push_back({views[i], {}, slice.first_segment != slice.last_segment});
+        slices_.push_back(
+            {views[i], {}, slice.first_segment != slice.last_segment, slice.over_parts});
         const at::Tensor& parameter =
             model.parameters()[static_cast<size_t>(slice.parameter)].tensor;
         lender_.add_slice(parameter, views[i]);
@@ -49,6 +50,7 @@ void GradientCollector::claim(const Bucket& bucket) {
     for (auto i = static_cast<size_t>(bucket.first_slice);
          i < static_cast<size_t>(bucket.end_slice); ++i) {
         slices_[i].fresh = true;
+        if (slices_[i].over_parts) continue;
         slices_[i].in_place = true;
         if (!slices_[i].scratch.defined()) lender_.open(i);
     }
@@ -73,10 +75,20 @@ bool GradientCollector::adds_at_once(const Slice& slice, const at::Tensor& gradi
            (!slice.shared_by_segments || gradient.scalar_type() == slice.view.scalar_type());
 }
 
+void GradientCollector::wait_for_turn(Slice& slice, at::Tensor gradient) {
+    at::Tensor& sum = slice.waiting[micro_step_];
+    if (sum.defined()) {
+        sum.add_(gradient);
+    } else {
+        sum = std::move(gradient);
+    }
+}
+
 void GradientCollector::receive(size_t index, at::Tensor gradient) {
     const at::NoGradGuard no_grad;
     Slice& slice = slices_[index];
     const GradientLender::Arrival arrival = lender_.arrive(index, gradient);
+    if (slice.over_parts) return wait_for_turn(slice, std::move(gradient));
     if (arrival == GradientLender::Arrival::kInPlace) {
         slice.fresh = false;
         lender_.close(index);
@@ -96,6 +108,10 @@ void GradientCollector::end_segment(int segment) {
         Slice& slice = slices_[i];
         if (layout_.slices[i].first_segment != segment) continue;
         if (slice.shared_by_segments) slice.in_place = false;  // the micro step's last
+        if (const auto sum = slice.waiting.find(micro_step_); sum != slice.waiting.end()) {
+            add(i, sum->second);
+            slice.waiting.erase(sum);
+        }
         if (!slice.scratch.defined()) continue;
         add(i, slice.scratch);
         slice.scratch.reset();

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -30,6 +31,9 @@ class GradientCollector {
     // follow. Without it every gradient is copied.
     [[nodiscard]] MemoryLender& lender() { return lender_; }
 
+    // A backward of MICRO_STEP begins. What several parts of a stage have of a parameter is summed
+    // up beside the slice for each micro step, for backwards of others come between theirs.
+    void begin_backward(int micro_step) { micro_step_ = micro_step; }
     // A generation of BUCKET begins: the next gradient of each of its slices overwrites instead of
     // adding.
     void claim(const Bucket& bucket);
@@ -57,12 +61,15 @@ class GradientCollector {
         at::Tensor scratch;  // this micro step's sum, for a parameter of several segments, or what
                              // waits for the slice's memory until the segment's end
         bool shared_by_segments = false;
-        bool fresh = true;      // nothing has been written in this generation
-        bool in_place = false;  // what comes may be added to the slice at once
+        bool over_parts = false;
+        std::map<int, at::Tensor> waiting = {};  // by micro step, where it is over parts
+        bool fresh = true;                       // nothing has been written in this generation
+        bool in_place = false;                   // what comes may be added to the slice at once
     };
     class Hook;
     void receive(size_t slice, at::Tensor gradient);
     [[nodiscard]] static bool adds_at_once(const Slice& slice, const at::Tensor& gradient);
+    void wait_for_turn(Slice& slice, at::Tensor gradient);
     void add(size_t slice, const at::Tensor& gradient);
 
     const Model& model_;
@@ -70,6 +77,7 @@ class GradientCollector {
     std::vector<Slice> slices_;
     GradientLender lender_;
     int64_t copied_bytes_ = 0;
+    int micro_step_ = 0;  // of the backward at hand
 };
 
 }  // namespace dslaunch

@@ -62,8 +62,8 @@ GradientNorm::GradientNorm(const ShardMap& map, const Partition* partition,
                std::tuple(b.order.parameter, b.order.begin);
     });
     const bool replicated = map.stage() == 0;
-    me_ = replicated ? group.local_rank() : map.topology().rank();
-    owners_ = replicated ? group.local_world_size() : map.topology().world_size();
+    me_ = replicated ? group.local_rank() : map.owners().rank();
+    owners_ = replicated ? group.local_world_size() : map.owners().world_size();
     for (size_t i = 0; i < blocks.size(); ++i) {
         // At stage 0 the local ranks of every host share the work evenly.
         if (replicated)
@@ -77,7 +77,7 @@ GradientNorm::GradientNorm(const ShardMap& map, const Partition* partition,
 
 std::vector<double> GradientNorm::exchange(int64_t step, std::span<const double> mine) {
     std::vector<std::vector<double>> by_owner(static_cast<size_t>(owners_));
-    const bool on_host = map_.stage() == 0 || !map_.several_hosts();
+    const bool on_host = map_.copies_on_hosts();
     if (on_host) {
         const std::span<std::byte> own = arena_.of_rank(slices_.partials, group_.local_rank());
         DSL_CHECK(mine.size() * sizeof(double) <= own.size(), "{} norm partials", mine.size());

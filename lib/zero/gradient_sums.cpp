@@ -220,9 +220,9 @@ void GradientSums::post_collected(int b) {
     const auto blank = [&](const Range& range) {
         std::fill_n(mine.begin() + range.begin, range.numel, -0.0F);
     };
-    // At stage 0 every rank has every piece: the one that writes it speaks, on one host.
+    // Where hosts have all of it, one of them speaks, at stage 0 by the rank that writes a piece.
     for (const OwnedPiece& piece : map_.pieces(b))
-        if (!piece.writes || (map_.stage() == 0 && map_.topology().node_rank != 0))
+        if (!piece.writes || (map_.copies_on_hosts() && map_.topology().node_rank != 0))
             blank(piece.range);
     collectives_.post(buckets_[i], generations_[i]);
 }

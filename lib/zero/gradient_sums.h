@@ -58,6 +58,7 @@ class GradientSums {
     // For the backwards of the compute lane.
     [[nodiscard]] MemoryLender* memory() { return &collector_->lender(); }
     [[nodiscard]] bool has_gradient(int slice) const { return collector_->has_gradient(slice); }
+    void begin_backward(int micro_step) { collector_->begin_backward(micro_step); }
     void end_segment(int segment) { collector_->end_segment(segment); }
 
     // Makes the sums of a bucket readable: before for_each_in and used, once a step.

@@ -196,7 +196,7 @@ void ParameterStore::post_updated(int b, int64_t step) {
 
 void ParameterStore::await_whole(int b, int64_t step) {
     if (step == 0) return;
-    if (map_.stage() == 0 || !map_.several_hosts())
+    if (map_.copies_on_hosts())
         return group_.await_all(slices_.updated[static_cast<size_t>(b)],
                                 static_cast<uint32_t>(step));
     for (int bridge = 0; bridge < map_.topology().bridge_count(); ++bridge)
@@ -236,7 +236,7 @@ void ParameterStore::gather(int b, int slot, int64_t step) {
     }
     const uint32_t use = slot_uses_[k];
     group_.post(slices_.copied[k], use);
-    if (!map_.several_hosts()) {
+    if (!map_.shards_over_hosts()) {
         group_.await_all(slices_.copied[k], use);
         return point_to(b, base);
     }

@@ -5,16 +5,17 @@
 namespace dslaunch {
 
 ShardMap::ShardMap(const FlatLayout& layout, const Partition* partition, int stage,
-                   const Topology& topology, bool parameters_offloaded)
+                   const Topology& topology, bool parameters_offloaded, bool on_host)
     : layout_(layout),
       partition_(partition),
       stage_(stage),
       topology_(topology),
+      owners_(on_host ? Topology{{topology.local_world_size()}, 0, topology.local_rank} : topology),
       parameters_offloaded_(parameters_offloaded) {
     DSL_CHECK(stage == 0 || partition != nullptr, "stage {} without a partition", stage);
-    for (int node = 0; node < topology.node_count(); ++node)
+    for (int node = 0; node < owners_.node_count(); ++node)
         node_of_rank_.insert(node_of_rank_.end(),
-                             static_cast<size_t>(topology.node_sizes[static_cast<size_t>(node)]),
+                             static_cast<size_t>(owners_.node_sizes[static_cast<size_t>(node)]),
                              node);
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
         node_ranges_.emplace_back();
@@ -30,7 +31,7 @@ ShardMap::ShardMap(const FlatLayout& layout, const Partition* partition, int sta
                 }
                 // What is offloaded is on the disk of each rank, not in memory of the host.
                 const bool in_memory = is_gathered(b) && !parameters_offloaded;
-                if (in_memory && node == topology.node_rank) shard_numel_ += piece.range.numel;
+                if (in_memory && node == owners_.node_rank) shard_numel_ += piece.range.numel;
             }
         }
         if (b >= layout.trained_buckets) continue;
@@ -59,19 +60,19 @@ void ShardMap::add_replicated_pieces(int bucket) {
 
 void ShardMap::add_sharded_pieces(int bucket) {
     for (const ShardPiece& piece : partition_->buckets[static_cast<size_t>(bucket)]) {
-        if (piece.owner != topology_.rank()) continue;
+        if (piece.owner != owners_.rank()) continue;
         pieces_.back().push_back({bucket, piece.range, state_numel_, true});
         state_numel_ += round_up(piece.range.numel, kSliceAlignmentNumel);
     }
 }
 
 bool ShardMap::is_gathered(int bucket) const {
-    return stage_ == 3 && (several_hosts() || parameters_offloaded_) &&
+    return stage_ == 3 && (shards_over_hosts() || parameters_offloaded_) &&
            layout_.buckets[static_cast<size_t>(bucket)].kind != BucketKind::kPersistent;
 }
 
 std::vector<NodeRange> ShardMap::gradient_destinations(int bucket) const {
-    if (stage_ == 0 || !several_hosts()) return {};
+    if (copies_on_hosts()) return {};
     std::vector<NodeRange> ranges = node_ranges(bucket);
     const Bucket& of = layout_.buckets[static_cast<size_t>(bucket)];
     ranges.push_back({{of.numel, flag_numel(of)}, kEveryNode});
@@ -81,7 +82,7 @@ std::vector<NodeRange> ShardMap::gradient_destinations(int bucket) const {
 int64_t ShardMap::shard_offset(int bucket, int64_t element) const {
     int64_t offset = shard_base_[static_cast<size_t>(bucket)];
     for (const NodeRange& kept : node_ranges(bucket)) {
-        if (kept.node != topology_.node_rank) continue;
+        if (kept.node != owners_.node_rank) continue;
         if (element < kept.range.end()) {
             DSL_CHECK(element >= kept.range.begin, "element {} of bucket {} is kept elsewhere",
                       element, bucket);
@@ -95,7 +96,7 @@ int64_t ShardMap::shard_offset(int bucket, int64_t element) const {
 std::vector<Range> ShardMap::own_ranges(int bucket) const {
     std::vector<Range> ranges;
     for (const ShardPiece& piece : partition_->buckets[static_cast<size_t>(bucket)])
-        if (piece.owner == topology_.rank()) ranges.push_back(piece.range);
+        if (piece.owner == owners_.rank()) ranges.push_back(piece.range);
     return ranges;
 }
 

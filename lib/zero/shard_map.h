@@ -26,14 +26,20 @@ struct OwnedPiece {
 class ShardMap {
   public:
     // PARTITION: from stage 1 on. PARAMETERS_OFFLOADED: at stage 3, every rank keeps its own on
-    // disk, so that they are gathered on one host too. LAYOUT and PARTITION must outlive the map.
+    // disk, so that they are gathered on one host too. ON_HOST: as StepPlanOptions::shard_on_host.
+    // LAYOUT and PARTITION must outlive the map.
     ShardMap(const FlatLayout& layout, const Partition* partition, int stage,
-             const Topology& topology, bool parameters_offloaded);
+             const Topology& topology, bool parameters_offloaded, bool on_host = false);
 
     [[nodiscard]] const FlatLayout& layout() const { return layout_; }
     [[nodiscard]] const Topology& topology() const { return topology_; }
     [[nodiscard]] int stage() const { return stage_; }
     [[nodiscard]] bool several_hosts() const { return topology_.node_count() > 1; }
+    // The ranks that shard one copy: all, or those of this host.
+    [[nodiscard]] const Topology& owners() const { return owners_; }
+    [[nodiscard]] bool shards_over_hosts() const { return owners_.node_count() > 1; }
+    // Whether every host has all of it: at stage 0, or where hosts hold copies.
+    [[nodiscard]] bool copies_on_hosts() const { return stage_ == 0 || !shards_over_hosts(); }
 
     // This rank's pieces of a trained bucket. At stage 0 those that others write come first.
     [[nodiscard]] const std::vector<OwnedPiece>& pieces(int bucket) const {
@@ -71,6 +77,7 @@ class ShardMap {
     const Partition* partition_;
     int stage_;
     Topology topology_;
+    Topology owners_;
     bool parameters_offloaded_;
     std::vector<int64_t> state_begins_;
     std::vector<int> node_of_rank_;

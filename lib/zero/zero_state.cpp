@@ -8,7 +8,9 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "graph/tensor/tensor_rank.h"
 #include "kernels/flat_optimizer.h"
+#include "plan/tensor_shares.h"
 
 namespace dslaunch {
 
@@ -396,8 +398,8 @@ void ZeroState::add_pieces(int c, const ChunkView* view, std::vector<SavedPiece>
     for (const ChunkPart& part : states_->parts(c)) {
         if (!place_.map->pieces(b)[static_cast<size_t>(part.piece)].writes) continue;
         Range range = part.range;
-        // At stage 0 each host has all of it: they share the saving.
-        if (place_.map->stage() == 0)
+        // Where each host has all of it, they share the saving.
+        if (place_.map->copies_on_hosts())
             range = intersect(
                 range, part_range(bucket(b).numel, {topology.node_rank, topology.node_count()}));
         for_each_slice(b, range, [&](int i, const Range& elements, int64_t at) {
@@ -435,14 +437,37 @@ std::vector<SavedPiece> ZeroState::saved_pieces() {
         return std::ranges::find(options_.pipeline.counted_elsewhere, piece.parameter) !=
                options_.pipeline.counted_elsewhere.end();
     });
-    return pieces;
+    return in_whole(std::move(pieces));
+}
+
+// PIECES of this rank's shares as those of whole parameters; what all tensor ranks hold whole is
+// the first one's.
+std::vector<SavedPiece> ZeroState::in_whole(std::vector<SavedPiece> pieces) const {
+    if (options_.tensor == nullptr) return pieces;
+    const TensorRank& tensor = *options_.tensor;
+    std::vector<SavedPiece> all;
+    for (const SavedPiece& piece : pieces) {
+        if (!tensor.is_split(piece.parameter)) {
+            if (tensor.group->rank() == 0) all.push_back(piece);
+            continue;
+        }
+        const TensorShare share(tensor.plan->parameters[static_cast<size_t>(piece.parameter)],
+                                tensor.part());
+        share.for_each(piece.elements, [&](int64_t begin, const Range& elements) {
+            SavedPiece& part = all.emplace_back(piece);
+            part.elements = elements;
+            if (piece.values != nullptr)
+                part.values += (begin - piece.elements.begin) * int64_t{sizeof(float)};
+        });
+    }
+    return all;
 }
 
 void ZeroState::bring_saved(int chunk, const UsePieces& use) {
     states_->visit(chunk, [&](const ChunkView& view) {
         std::vector<SavedPiece> pieces;
         add_pieces(chunk, &view, pieces);
-        use(pieces);
+        use(in_whole(std::move(pieces)));
     });
 }
 
@@ -453,6 +478,8 @@ std::optional<int64_t> ZeroState::updates_of(int parameter) const {
 }
 
 at::Tensor ZeroState::untrained_values(int parameter) const {
+    if (options_.tensor != nullptr && options_.tensor->is_split(parameter))
+        return options_.tensor->whole->parameters()[static_cast<size_t>(parameter)].tensor;
     const int slice = place_.layout->slice_of(parameter);
     const at::Tensor& tensor = model_.parameters()[static_cast<size_t>(parameter)].tensor;
     return slice < 0 ? tensor : parameters_->frozen_values(slice, tensor);

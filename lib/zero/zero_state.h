@@ -74,6 +74,7 @@ class ZeroState final : public ParameterState {
     // gradient is not finite.
     void run(const Instruction& instruction) override;
     [[nodiscard]] MemoryLender* gradient_memory() override { return gradients_->memory(); }
+    void begin_backward(int micro_step) override { gradients_->begin_backward(micro_step); }
     void end_segment(int segment) override { gradients_->end_segment(segment); }
     [[nodiscard]] std::span<float> tied_gradients(int bucket) override;
     // Only where Norm ran: with clipping, or a loss scale.
@@ -128,6 +129,7 @@ class ZeroState final : public ParameterState {
     template <typename Use>
     void for_each_slice(int bucket, const Range& range, Use&& use) const;
     [[nodiscard]] std::vector<int> chunks_by_update() const;
+    [[nodiscard]] std::vector<SavedPiece> in_whole(std::vector<SavedPiece> pieces) const;
     void add_pieces(int chunk, const ChunkView* view, std::vector<SavedPiece>& pieces) const;
     [[nodiscard]] const Bucket& bucket(int b) const {
         return place_.layout->buckets[static_cast<size_t>(b)];

@@ -24,7 +24,13 @@ import compare_peers
 
 HERE = pathlib.Path(__file__).resolve().parent
 STAGES = 2
-OURS = {"dslaunch gpipe": "gpipe", "dslaunch 1f1b": "1f1b", "dslaunch zb-h1": "zb-h1"}
+OURS = {
+    "dslaunch gpipe": "gpipe",
+    "dslaunch 1f1b": "1f1b",
+    "dslaunch interleaved": "interleaved",
+    "dslaunch zb-h1": "zb-h1",
+    "dslaunch zb-v": "zb-v",
+}
 PEERS = ["compute", "deepspeed", "torch"]
 
 

@@ -32,18 +32,20 @@ class Training {
         int stage = 3;
         int steps = 6;
         int pipeline = 1;  // stages
+        int tensor = 1;    // ranks that share each layer
     };
     // Each rank takes as many samples of a step as it has to, for a global batch of 12.
     int train(const Run& run, int world_size) {
         const Json config = {
             {"train_batch_size", 12},
             {"train_micro_batch_size_per_gpu", 1},
-            {"gradient_accumulation_steps", 12 * run.pipeline / world_size},
+            {"gradient_accumulation_steps", 12 * run.pipeline * run.tensor / world_size},
             {"optimizer", {{"type", "AdamW"}, {"params", {{"lr", 1e-3}}}}},
             {"zero_optimization", {{"stage", run.stage}}},
             {"dslaunch",
              {{"steps", run.steps},
               {"pipeline", {{"stages", run.pipeline}}},
+              {"tensor", {{"size", run.tensor}}},
               {"save", {{"interval", 3}}},
               {"data", {{"context", 32}, {"train", kFixtures + "data/kjv.u16.bin"}}}}}};
         std::ofstream(path("config.json")) << config.dump();
@@ -150,6 +152,35 @@ TEST_CASE("a pipeline over hosts trains as one rank does, and one rank goes on f
     const std::string resumed = training.path("resumed");
     REQUIRE(training.train({one, resumed, stages + "/checkpoints/step-3", 1}, 1) == 0);
     CHECK(Training::losses(resumed) == std::vector(whole.begin() + 3, whole.end()));
+}
+
+TEST_CASE("ranks of several hosts that share layers train as one does, which goes on from them") {
+    if (!std::filesystem::exists(std::string(DSL_BINARY_DIR) + "/dsworker"))
+        return report_skipped("shared layers over hosts", "dsworker is not built");
+    Training training("shared layers over hosts");
+    if (!training.rig().usable()) return;
+    const std::string one = "n1 slots=1\n";
+    REQUIRE(training.train({one, training.path("one"), {}, 1}, 1) == 0);
+    const std::vector<double> whole = Training::losses(training.path("one"));
+    REQUIRE(whole.size() == 6);
+    // Between hosts, and on each of them with a stage.
+    const auto check = [&](const Training::Run& run, int world_size) {
+        INFO(run.hosts);
+        const int code = training.train(run, world_size);
+        INFO(training.said());
+        REQUIRE(code == 0);
+        const std::vector<double> losses = Training::losses(run.output);
+        REQUIRE(losses.size() == whole.size());
+        // As above: sums in another order, and Adam.
+        for (size_t i = 0; i < whole.size(); ++i) CHECK(std::abs(losses[i] - whole[i]) < 1e-5);
+        const std::string resumed = run.output + "-resumed";
+        REQUIRE(training.train({one, resumed, run.output + "/checkpoints/step-3", 1}, 1) == 0);
+        const std::vector<double> rest = Training::losses(resumed);
+        REQUIRE(rest.size() == 3);
+        for (size_t i = 0; i < rest.size(); ++i) CHECK(std::abs(rest[i] - whole[i + 3]) < 1e-5);
+    };
+    check({"n1 slots=1\nn2 slots=1\n", training.path("apart"), {}, 1, 6, 1, 2}, 2);
+    check({"n1 slots=2\nn2 slots=2\n", training.path("stages"), {}, 3, 6, 2, 2}, 4);
 }
 
 TEST_CASE("an --output that a host does not share is told before training, by rank and host") {

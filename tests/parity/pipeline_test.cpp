@@ -1,6 +1,8 @@
 // Whole jobs in pipelines: the losses and weights of one rank, bit for bit, over schedules, ZeRO
 // stages, hosts, checkpoints and evaluation.
 #include <cstdlib>
+#include <filesystem>
+#include <regex>
 
 #include "fixture_runs.h"
 
@@ -15,6 +17,7 @@ struct Pipeline {
     int data = 1;  // ranks of a stage
     std::string schedule = "1f1b";
     int zero = 0;
+    int chunks = 0;  // 0: as many as the schedule has by itself
 };
 
 // Four micro batches a step, clipped, so that every step depends on the norm of all gradients,
@@ -28,6 +31,7 @@ Json config_of(const std::string& name, int steps) {
 
 Json in_pipeline(Json config, const Pipeline& pipeline) {
     config["dslaunch"]["pipeline"] = {{"stages", pipeline.stages}, {"schedule", pipeline.schedule}};
+    if (pipeline.chunks > 0) config["dslaunch"]["pipeline"]["chunks"] = pipeline.chunks;
     config["zero_optimization"] = {{"stage", pipeline.zero}};
     return config;
 }
@@ -73,7 +77,8 @@ struct Alone {
 void check_alike(const std::string& name, const Json& config, const Alone& alone,
                  const Pipeline& pipeline) {
     INFO(name << ": " << pipeline.stages << " stages of " << pipeline.data << " ranks, "
-              << pipeline.schedule << ", ZeRO " << pipeline.zero);
+              << pipeline.schedule << " of " << pipeline.chunks << " chunks, ZeRO "
+              << pipeline.zero);
     const TemporaryFolder folder;
     const auto trained = train_well(folder, ranks(pipeline.stages * pipeline.data), name,
                                     in_pipeline(config, pipeline));
@@ -96,6 +101,39 @@ TEST_CASE("pipelines of processes train bit for bit as one rank does") {
     // Running averages that a stage moves are in the weights.
     const Alone averages("convnet", config_of("convnet", 3), 1);
     check_alike("convnet", config_of("convnet", 3), averages, {2, 1, "1f1b", 0});
+}
+
+TEST_CASE("stages of processes with several parts train bit for bit as one rank does") {
+    for (const std::string name : {"gpt", "gpt-dropout", "llama"}) {
+        Json config = config_of(name, 3);
+        config["dslaunch"]["eval_interval"] = 2;
+        config["dslaunch"]["data"]["eval_fraction"] = 0.1;
+        const Alone alone(name, config, 1);
+        REQUIRE(held_out(alone.result).size() == 3);
+        check_alike(name, config, alone, {2, 1, "interleaved", 0});
+        check_alike(name, config, alone, {2, 1, "zb-v", 1});
+        check_alike(name, config, alone, {3, 1, "zb-v", 0});
+        check_alike(name, config, alone, {3, 1, "interleaved", 3, 2});
+        check_alike(name, config, alone, {2, 1, "interleaved", 2, 3});
+    }
+    const Json config = config_of("gpt", 3);
+    const Alone pair("gpt", config, 2);
+    check_alike("gpt", config, pair, {2, 2, "zb-v", 3});
+    check_alike("gpt", config, pair, {2, 2, "interleaved", 1});
+    const Alone averages("convnet", config_of("convnet", 3), 1);
+    check_alike("convnet", config_of("convnet", 3), averages, {2, 1, "interleaved", 0});
+}
+
+TEST_CASE("a table of the first and the last part is one stage's in a V, bit for bit") {
+    Json config = config_of("gpt-tied", 3);
+    const Alone tied("gpt-tied", config, 1);
+    check_alike("gpt-tied", config, tied, {2, 1, "zb-v", 0});
+    check_alike("gpt-tied", config, tied, {2, 1, "zb-v", 3});
+    // Another block of this one runs twice, in both stages: that has the bits of one micro batch.
+    config = config_of("tied-frozen-unused", 3);
+    config["gradient_accumulation_steps"] = 1;
+    const Alone frozen("tied-frozen-unused", config, 1);
+    check_alike("tied-frozen-unused", config, frozen, {2, 1, "zb-v", 0});
 }
 
 TEST_CASE("a table that is read by the first and the last stage is trained as one") {
@@ -125,7 +163,7 @@ TEST_CASE("pipelines of processes over schedules, stages and ZeRO", "[.long]") {
         for (const int data : {1, 2}) {
             const Alone alone(name, config, data);
             for (int stages = 1; stages <= 4; ++stages)
-                for (const std::string schedule : {"gpipe", "1f1b", "zb-h1"})
+                for (const std::string schedule : {"gpipe", "1f1b", "zb-h1", "interleaved", "zb-v"})
                     for (int zero = 0; zero <= 3; ++zero)
                         check_alike(name, config, alone, {stages, data, schedule, zero});
         }
@@ -138,28 +176,35 @@ TEST_CASE("a pipeline over hosts of unequal size evaluates and trains as one ran
     config["dslaunch"]["data"]["eval_fraction"] = 0.1;
     const Alone alone("gpt", config, 1);
     REQUIRE(held_out(alone.result).size() == 3);
-    for (const std::vector<int>& slots : {std::vector<int>{3}, {2, 1}, {1, 1, 1}}) {
-        const TemporaryFolder folder;
-        INFO(slots.size() << " hosts");
-        const auto trained =
-            train_well(folder, hosts(folder, slots), "gpt", in_pipeline(config, {3, 1}));
-        alone.check(folder, trained);
-        int64_t sent = 0;
-        for (const Json& line : trained.metrics)
-            if (line.contains("link_bytes"))
-                sent = std::max(sent, line.at("link_bytes").at("sent").get<int64_t>());
-        CHECK((sent > 0) == (slots.size() > 1));
-    }
+    for (const std::string schedule : {"1f1b", "interleaved", "zb-v"})
+        for (const std::vector<int>& slots : {std::vector<int>{3}, {2, 1}, {1, 1, 1}}) {
+            const TemporaryFolder folder;
+            INFO(schedule << " on " << slots.size() << " hosts");
+            const Pipeline pipeline{3, 1, schedule};
+            const auto trained =
+                train_well(folder, hosts(folder, slots), "gpt", in_pipeline(config, pipeline));
+            alone.check(folder, trained);
+            int64_t sent = 0;
+            for (const Json& line : trained.metrics)
+                if (line.contains("link_bytes"))
+                    sent = std::max(sent, line.at("link_bytes").at("sent").get<int64_t>());
+            CHECK((sent > 0) == (slots.size() > 1));
+        }
 }
 
 TEST_CASE("a checkpoint of a pipeline goes on without one, and the other way round") {
     const Json whole = config_of("gpt", 4);
     const Alone alone("gpt", whole, 1);
-    const std::vector<Pipeline> shapes = {{1, 1, "1f1b", 0}, {2, 1, "1f1b", 1}, {3, 1, "zb-h1", 3}};
+    const std::vector<Pipeline> shapes = {{1, 1, "1f1b", 0},
+                                          {2, 1, "1f1b", 1},
+                                          {2, 1, "interleaved", 0},
+                                          {3, 1, "zb-h1", 3},
+                                          {3, 1, "zb-v", 2}};
     for (size_t from = 0; from < shapes.size(); ++from) {
         const Pipeline& before = shapes[from];
         const Pipeline& after = shapes[(from + 1) % shapes.size()];
-        INFO("from " << before.stages << " stages to " << after.stages);
+        INFO("from " << before.stages << " stages, " << before.schedule << ", to " << after.stages
+                     << ", " << after.schedule);
         const TemporaryFolder folder;
         train_well(folder, ranks(before.stages), "gpt", in_pipeline(config_of("gpt", 2), before));
         std::vector<std::string> where = ranks(after.stages);
@@ -172,6 +217,96 @@ TEST_CASE("a checkpoint of a pipeline goes on without one, and the other way rou
               std::vector(expected.end() - 2, expected.end()));
         CHECK((weights_of(folder) == alone.weights));
     }
+}
+
+TEST_CASE("running averages of data-parallel ranks go into stages and back as they were") {
+    Json whole = config_of("convnet", 4);
+    whole["gradient_accumulation_steps"] = 2;
+    Json half = whole;
+    half["dslaunch"]["steps"] = 2;
+    for (const auto& [before, after] :
+         {std::pair{Pipeline{1, 2}, Pipeline{2, 2}}, {{2, 2}, {1, 2}}, {{2, 2}, {3, 2}}}) {
+        INFO("from " << before.stages << " stages to " << after.stages);
+        const Alone alone("convnet", whole, 2);
+        const TemporaryFolder folder;
+        train_well(folder, ranks(before.stages * before.data), "convnet",
+                   in_pipeline(half, before));
+        std::vector<std::string> where = ranks(after.stages * after.data);
+        where.push_back("--resume");
+        const TrainResult resumed = train_well(folder, where, "convnet", in_pipeline(whole, after));
+        const std::vector<double> losses = resumed.losses();
+        const std::vector<double> expected = alone.result.losses();
+        REQUIRE(losses.size() >= 2);
+        CHECK(std::vector(losses.end() - 2, losses.end()) ==
+              std::vector(expected.end() - 2, expected.end()));
+        CHECK((weights_of(folder) == alone.weights));
+        // Of each rank, not of the first alone.
+        const std::string manifest =
+            bytes_of(folder.path() + "/out/checkpoints/step-2/manifest.json");
+        CHECK(manifest.find("rank_buffer") != std::string::npos);
+    }
+}
+
+TEST_CASE("as many stages as there were data-parallel ranks all have the first one's averages") {
+    Json whole = config_of("convnet", 3);
+    Json half = whole;
+    half["dslaunch"]["steps"] = 2;
+    const TemporaryFolder folder;
+    train_well(folder, ranks(2), "convnet", in_pipeline(half, {1, 2}));
+    std::filesystem::copy(folder.path() + "/out", folder.path() + "/kept",
+                          std::filesystem::copy_options::recursive);
+    const std::string resume = "--resume=" + folder.path() + "/kept/checkpoints";
+    const TemporaryFolder alone, stages;
+    std::vector<std::string> one = ranks(1), two = ranks(2);
+    one.push_back(resume);
+    two.push_back(resume);
+    const TrainResult expected = train_well(alone, one, "convnet", in_pipeline(whole, {1, 1}));
+    const TrainResult trained = train_well(stages, two, "convnet", in_pipeline(whole, {2, 1}));
+    CHECK(trained.losses() == expected.losses());
+    CHECK((weights_of(stages) == weights_of(alone)));
+}
+
+TEST_CASE("what a plan says of bytes between stages is what a run sends") {
+    const int steps = 3;
+    for (const std::string name : {"gpt", "gpt-tied"}) {
+        const TemporaryFolder folder, planning;
+        const Json config = in_pipeline(config_of(name, steps), {2, 1});
+        const auto trained = train_well(folder, hosts(folder, {1, 1}), name, config);
+        write_file(planning.path() + "/config.json", config.dump());
+        JobProcess plan(planning, {kLauncher, "plan", archive_of(name), "--config",
+                                   planning.path() + "/config.json", "--world-size", "2",
+                                   "--ranks-per-node", "1", "--json"});
+        const int code = plan.wait(60'000);
+        INFO(plan.err());
+        REQUIRE(code == 0);
+        const Json ranks = Json::parse(plan.out()).at("ranks");
+        int64_t by_op = 0, ties = 0;
+        for (const Json& instruction : ranks.at(0).at("instructions")) {
+            const auto sent = instruction.at("sent_bytes").get<int64_t>();
+            by_op += sent;
+            if (instruction.at("op") == "Tie") ties += sent;
+        }
+        const auto planned = ranks.at(0).at("sent_bytes").get<int64_t>();
+        CHECK(planned == by_op);
+        CHECK((ties > 0) == (name == "gpt-tied"));
+        CHECK(ranks.at(1).at("sent_bytes").get<int64_t>() > 0);
+        // Beside that the shapes of what is sent, and what ranks say at a step's end.
+        const auto sent = trained.metrics.back().at("link_bytes").at("sent").get<int64_t>();
+        CHECK(sent >= steps * planned);
+        CHECK(sent < steps * (planned + 64 * 1024));
+    }
+}
+
+TEST_CASE("an error of a stage names the segment by its number in the model") {
+    const TemporaryFolder folder;
+    Json config = in_pipeline(config_of("gpt", 8), {2, 1});
+    config["optimizer"]["params"]["lr"] = 1e30;  // so that the last segment's loss is not finite
+    const TrainResult result = train(folder, ranks(2), archive_of("gpt"), config);
+    INFO(result.err);
+    CHECK(result.code != 0);
+    std::smatch found;
+    REQUIRE(std::regex_search(result.err, found, std::regex("stage 1: segments (\\d+) to (\\d+)")));
+    CHECK(result.err.find(", segment " + found[2].str() + ")") != std::string::npos);
 }
 
 TEST_CASE("what a pipeline cannot do is refused before anything runs") {
@@ -187,6 +322,8 @@ TEST_CASE("what a pipeline cannot do is refused before anything runs") {
         {"gpt", {{"stages", 2}, {"first_segments", {1, 2}}}, 2, "first_segments"},
         {"gpt", {{"stages", 2}, {"first_segments", {99}}}, 2, "99"},
         {"gpt", {{"stages", 2}, {"schedule", "dualpipe"}}, 2, "schedule"},
+        {"gpt", {{"stages", 2}, {"schedule", "interleaved"}, {"chunks", 64}}, 2, "128 segments"},
+        {"gpt", {{"stages", 2}, {"schedule", "zb-v"}, {"chunks", 3}}, 2, "chunks"},
     };
     for (const Refused& refused : cases) {
         INFO(refused.pipeline.dump());

@@ -19,7 +19,7 @@ struct StageRun {
 StageRun run_stage(int stage, const std::vector<int>& slots, const std::string& model,
                    Json config) {
     const TemporaryFolder folder;
-    config["zero_optimization"] = zero_stage(stage);
+    config["zero_optimization"].update(zero_stage(stage));
     // Stages 2 and 3 reduce each micro step; the order of sums is to be the same.
     config["dslaunch"]["communication"]["reduce"] = "micro_step";
     StageRun run;
@@ -82,6 +82,21 @@ TEST_CASE("ZeRO stages have one another's metrics, held-out losses and weights, 
     check_stages_equal("convnet", {2, 1}, kFp32);
     check_stages_equal("tied-frozen-unused", {1, 1, 1}, kBf16);
     check_stages_equal("gpt-dropout", {2}, kFp16);
+}
+
+TEST_CASE("hosts that hold copies of what their ranks shard have the metrics of stage 0") {
+    const Json copies = {{"zero_optimization", {{"mics_shard_size", 2}}}};
+    check_stages_equal("gpt-tied", {2, 2}, copies);
+    Json half = copies;
+    half.update(kBf16);
+    check_stages_equal("gpt", {2, 2}, half);
+    const TemporaryFolder folder;
+    Json config = fixture_config(facts_of("gpt"), 1, 2);
+    config["zero_optimization"] = {{"stage", 3}, {"mics_shard_size", 2}};
+    const TrainResult refused = train(folder, hosts(folder, {2, 1}), archive_of("gpt"), config);
+    CHECK(refused.code == 65);
+    CHECK(refused.err.find("zero_optimization.mics_shard_size: 2, but of the 3 ranks") !=
+          std::string::npos);
 }
 
 TEST_CASE("every fixture has the same metrics and weights at every ZeRO stage", "[.long]") {

@@ -9,10 +9,16 @@
 
 namespace dslaunch {
 
-// Where training must know of the group; both outlive whoever is given it.
+// Where training must know of the group; all outlive whoever is given it.
 struct TensorRank {
     TensorGroup* group = nullptr;
     const TensorPlan* plan = nullptr;
+    const Model* whole = nullptr;  // as it was before narrow_to_shares: what is not trained
+
+    [[nodiscard]] bool is_split(int parameter) const {
+        return plan->parameters[static_cast<size_t>(parameter)].rule != TensorRule::kReplicated;
+    }
+    [[nodiscard]] PartOf part() const { return {group->rank(), group->size()}; }
 };
 
 // MODEL's split parameters become the shares of rank PART.index, in storages of their own; pages of

@@ -57,35 +57,42 @@ std::byte* map_shared(Bytes bytes, int fd) {
     return static_cast<std::byte*>(base);
 }
 
-void size_and_seal(int fd, Bytes bytes) {
-    struct stat state {};
-    if (::fstat(fd, &state) != 0)
-        fail(ExitCode::kSetup, "DSL_ARENA_FD={}: {}", fd, errno_text(errno));
-    if (state.st_size != 0)
-        fail(ExitCode::kSetup,
-             "DSL_ARENA_FD={}: already holds {} bytes; each start of a job needs a fresh memfd", fd,
-             state.st_size);
-    if (::ftruncate(fd, bytes.value) != 0) fail_without_memory(bytes, "ftruncate", errno);
-    if (::fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
-        fail(
-            ExitCode::kSetup,
-            "DSL_ARENA_FD={}: cannot be sealed: {}; it must be a memfd made with MFD_ALLOW_SEALING",
-            fd, errno_text(errno));
+// A job's comes by DSL_ARENA_FD, that of a pipeline's stage from its first rank.
+std::string text_of(const Arena::Descriptor& descriptor) {
+    return fmt::format("the memory that ranks of this host share (file descriptor {})",
+                       descriptor.fd);
 }
 
-void wait_until_sized(int fd, const ArenaLayout& layout, TimePoint deadline) {
+void size_and_seal(const Arena::Descriptor& descriptor, Bytes bytes) {
+    struct stat state {};
+    if (::fstat(descriptor.fd, &state) != 0)
+        fail(ExitCode::kSetup, "{}: {}", text_of(descriptor), errno_text(errno));
+    if (state.st_size != 0)
+        fail(ExitCode::kSetup,
+             "{}: already holds {} bytes; each start of a job needs a fresh memfd",
+             text_of(descriptor), state.st_size);
+    if (::ftruncate(descriptor.fd, bytes.value) != 0)
+        fail_without_memory(bytes, "ftruncate", errno);
+    if (::fcntl(descriptor.fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) != 0)
+        fail(ExitCode::kSetup,
+             "{}: cannot be sealed: {}; it must be a memfd made with MFD_ALLOW_SEALING",
+             text_of(descriptor), errno_text(errno));
+}
+
+void wait_until_sized(const Arena::Descriptor& descriptor, const ArenaLayout& layout,
+                      TimePoint deadline) {
     struct stat state {};
     for (SystemClock clock; state.st_size == 0; clock.sleep_for(kNap)) {
-        if (::fstat(fd, &state) != 0)
-            fail(ExitCode::kSetup, "DSL_ARENA_FD={}: {}", fd, errno_text(errno));
+        if (::fstat(descriptor.fd, &state) != 0)
+            fail(ExitCode::kSetup, "{}: {}", text_of(descriptor), errno_text(errno));
         if (state.st_size == 0 && clock.now() > deadline)
-            fail(ExitCode::kHang, "local rank 0 did not size the shared arena in time");
+            fail(ExitCode::kHang, "{}: local rank 0 did not size it in time", text_of(descriptor));
     }
     if (state.st_size != layout.total_bytes().value)
         fail(ExitCode::kDiverged,
-             "the shared arena has {} bytes, this rank's plan needs {}: the ranks of this host "
-             "made different plans",
-             state.st_size, layout.total_bytes().value);
+             "{} has {} bytes, this rank's plan needs {}: the ranks of this host made different "
+             "plans",
+             text_of(descriptor), state.st_size, layout.total_bytes().value);
 }
 
 void wait_for_head(const ControlHead& head, const ArenaLayout& layout, TimePoint deadline) {
@@ -231,9 +238,9 @@ Arena Arena::from_descriptor(ArenaLayout layout, const Descriptor& descriptor) {
     DSL_CHECK(descriptor.local_rank >= 0 && descriptor.local_rank < layout.local_world_size(),
               "local rank {} of {}", descriptor.local_rank, layout.local_world_size());
     if (descriptor.local_rank == 0) {
-        size_and_seal(descriptor.fd, layout.total_bytes());
+        size_and_seal(descriptor, layout.total_bytes());
     } else {
-        wait_until_sized(descriptor.fd, layout, deadline);
+        wait_until_sized(descriptor, layout, deadline);
     }
     Arena arena(std::move(layout));
     arena.base_ = map_shared(arena.layout_.total_bytes(), descriptor.fd);

@@ -19,9 +19,10 @@ constexpr int kSpins = 200;
 constexpr auto kSliceOfSleep = std::chrono::milliseconds(10);
 
 // What waits for its receiver must not keep others from theirs: one message of every node, and one
-// more of the two neighbours.
+// of each lane by which a neighbour sends (plan/step_plan.h): values and gradients, in a V both
+// ways.
 int ring_count(int nodes) {
-    return nodes + 2;
+    return nodes + 4;
 }
 constexpr int64_t kRingsBegin = 128;  // behind the Box
 

@@ -51,36 +51,51 @@ UniqueFd open_shared(const SharedFile& file) {
     UniqueFd own(::open(path.c_str(), O_RDWR | O_CLOEXEC));
     if (!own.valid())
         fail(ExitCode::kSetup,
-             "the memory that the ranks of a pipeline's stage share cannot be opened: {}: {}; they "
-             "must run as one user, in one namespace of processes, with /proc mounted",
+             "the memory that ranks of a stage or of a tensor group share cannot be opened: {}: "
+             "{}; they must run as one user, in one namespace of processes, with /proc mounted",
              path, std::strerror(errno));
     return own;
 }
 
-// Memory that the ranks of each stage on this host share, which its first one makes. By all ranks.
-UniqueFd share_memory(Collectives& all, const PipelinePlace& place) {
-    const Topology& stage = place.of_stage;
-    const auto first =
-        static_cast<size_t>(place.members[static_cast<size_t>(stage.first_rank(stage.node_rank))]);
+UniqueFd make_shared() {
+    UniqueFd own(::memfd_create("dslaunch-group", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    if (!own.valid())
+        fail(ExitCode::kSetup, "no memory that ranks of a stage or of a tensor group share: {}",
+             std::strerror(errno));
+    return own;
+}
+
+// The arena that the ranks of this rank's group on this host share. By all ranks: a group's first
+// one has made it before the others look for it, so that nobody waits but for ALL, which a rank
+// that fails poisons.
+std::unique_ptr<Arena> open_group_arena(Collectives& all, GroupCommParts& parts) {
+    const Topology& group = parts.place.topology;
+    const auto first = static_cast<size_t>(
+        parts.place.members[static_cast<size_t>(group.first_rank(group.node_rank))]);
+    const auto open = [&](int fd) {
+        return std::make_unique<Arena>(Arena::from_descriptor(
+            std::move(parts.layout), {fd, group.local_rank, parts.time_limit}));
+    };
     UniqueFd own;
-    if (stage.local_rank == 0) {
-        own.reset(::memfd_create("dslaunch-stage", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-        if (!own.valid())
-            fail(ExitCode::kSetup, "no shared memory for a stage of the pipeline: {}",
-                 std::strerror(errno));
+    std::unique_ptr<Arena> arena;
+    if (group.local_rank == 0) {
+        own = make_shared();
+        arena = open(own.get());
     }
     const std::vector<std::string> files =
         all.all_gather(fmt::format("{} {}", ::getpid(), own.get()));
-    if (stage.local_rank > 0) {
+    if (group.local_rank > 0) {
         SharedFile file;
         const std::string& text = files[first];
         const size_t space = text.find(' ');
         file.process = std::stoi(text.substr(0, space));
         file.fd = std::stoi(text.substr(space + 1));
         own = open_shared(file);
+        arena = open(own.get());
     }
+    arena->populate(group.local_rank);
     all.barrier();  // until then the first one keeps it open
-    return own;
+    return arena;
 }
 
 // By stage, the local rank of this rank's pipeline in it; -1 on another host.
@@ -122,47 +137,54 @@ JobComm open_job_comm(const WorkerEnvironment& environment, ArenaLayout layout,
     return comm;
 }
 
-PipelineComm open_pipeline_comm(const WorkerEnvironment& environment, JobComm& all,
-                                PipelineCommParts parts) {
-    const PipelinePlace& place = parts.place;
-    const Topology& stage = place.of_stage;
-    const Topology& world = all.collectives->topology();
-    PipelineComm comm;
-    JobComm& own = comm.stage;
-    const UniqueFd memory = share_memory(*all.collectives, place);
-    own.arena = std::make_unique<Arena>(Arena::from_descriptor(
-        std::move(parts.layout), {memory.get(), stage.local_rank, parts.time_limit}));
-    own.arena->populate(stage.local_rank);
-    const auto first = place.members.begin() + stage.first_rank(stage.node_rank);
+JobComm open_group_comm(const WorkerEnvironment& environment, JobComm& all, GroupCommParts parts) {
+    const Topology& group = parts.place.topology;
+    const std::vector<int>& members = parts.place.members;
+    JobComm own;
+    own.arena = open_group_arena(*all.collectives, parts);
+    const auto first = members.begin() + group.first_rank(group.node_rank);
     own.group = std::make_unique<HostGroup>(
-        *own.arena, HostGroupOptions{.local_rank = stage.local_rank,
-                                     .ranks = {first, first + stage.local_world_size()},
+        *own.arena, HostGroupOptions{.local_rank = group.local_rank,
+                                     .ranks = {first, first + group.local_world_size()},
                                      .host = machine_name(),
                                      .time_limit = parts.time_limit});
-    const std::vector<int> local_ranks = local_ranks_of(place, world);
-    const bool goes_far = std::ranges::count(local_ranks, -1) > 0;
-    Rendezvous* rendezvous = all.rendezvous.get();  // rank 0 cannot serve another one
-    if (rendezvous == nullptr && (stage.is_bridge() || goes_far)) {
-        own.rendezvous = open_rendezvous(environment, parts.time_limit);
-        rendezvous = own.rendezvous.get();
-    }
     std::unique_ptr<Link> bridge;
-    if (stage.is_bridge())
-        bridge = rendezvous->open_link({fmt::format("stage/{}/{}", place.stage, stage.local_rank),
-                                        stage.node_rank, stage.node_count()});
-    own.collectives = make_collectives({.topology = stage,
+    if (group.is_bridge()) {
+        Rendezvous* rendezvous = all.rendezvous.get();  // rank 0 cannot serve another one
+        if (rendezvous == nullptr) {
+            own.rendezvous = open_rendezvous(environment, parts.time_limit);
+            rendezvous = own.rendezvous.get();
+        }
+        bridge = rendezvous->open_link(
+            {fmt::format("{}/{}/{}", parts.name, members.front(), group.local_rank),
+             group.node_rank, group.node_count()});
+    }
+    own.collectives = make_collectives({.topology = group,
                                         .arena = own.arena.get(),
                                         .group = own.group.get(),
                                         .link = std::move(bridge)});
-    if (goes_far)
-        comm.far = rendezvous->open_link(
-            {fmt::format("pipeline/{}", stage.rank()), place.stage, place.stages});
-    comm.near =
-        std::make_unique<HostLink>(*all.arena, parts.messages, *all.group,
-                                   HostLinkPlace{place.stage, local_ranks}, parts.time_limit);
+    return own;
+}
+
+StageLinks open_stage_links(const WorkerEnvironment& environment, JobComm& all,
+                            const PipelinePlace& place, SliceId messages, Duration time_limit) {
+    const Topology& world = all.collectives->topology();
+    const std::vector<int> local_ranks = local_ranks_of(place, world);
+    StageLinks links;
+    if (std::ranges::count(local_ranks, -1) > 0) {
+        Rendezvous* rendezvous = all.rendezvous.get();
+        if (rendezvous == nullptr) {
+            links.rendezvous = open_rendezvous(environment, time_limit);
+            rendezvous = links.rendezvous.get();
+        }
+        links.far = rendezvous->open_link(
+            {fmt::format("pipeline/{}", place.pipeline.front()), place.stage, place.stages});
+    }
+    links.near = std::make_unique<HostLink>(*all.arena, messages, *all.group,
+                                            HostLinkPlace{place.stage, local_ranks}, time_limit);
     for (const int local_rank : local_ranks)
-        comm.links.push_back(local_rank < 0 ? comm.far.get() : comm.near.get());
-    return comm;
+        links.links.push_back(local_rank < 0 ? links.far.get() : links.near.get());
+    return links;
 }
 
 }  // namespace dslaunch

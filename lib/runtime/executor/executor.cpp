@@ -156,7 +156,8 @@ void Executor::finish(size_t index) {
 void Executor::fail_step(size_t index, std::exception_ptr error) {
     const Instruction& instruction = plan_->instructions[index];
     std::string where = fmt::format("{} (instruction {}", op_name(instruction.op), index);
-    if (instruction.segment >= 0) where += fmt::format(", segment {}", instruction.segment);
+    if (instruction.segment >= 0)
+        where += fmt::format(", segment {}", runner_.segment_of_model(instruction.segment));
     if (instruction.bucket >= 0) where += fmt::format(", bucket {}", instruction.bucket);
     where += ")";
     std::string why;

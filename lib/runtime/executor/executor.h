@@ -28,6 +28,9 @@ class InstructionRunner {
     virtual ~InstructionRunner() = default;
     virtual void run(const Instruction& instruction) = 0;
     virtual void poison(const std::string& why) = 0;
+    // What people call SEGMENT of the plan: in a pipeline the plan has those of a stage, from 0 on.
+    // Any thread.
+    [[nodiscard]] virtual int segment_of_model(int segment) const { return segment; }
 };
 
 class Executor {

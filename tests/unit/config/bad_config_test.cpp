@@ -137,12 +137,37 @@ const std::vector<Bad>& bad_configs() {
         {R"({"dslaunch": {"pipeline": {"stages": 2, "first_segments": ["a"]}}})",
          {"c:1:59: dslaunch.pipeline.first_segments: must be a list of numbers of segments, from "
           "1"}},
-        {R"({"dslaunch": {"pipeline": {"stages": 2, "schedule": "interleaved"}}})",
-         {"c:1:53: dslaunch.pipeline.schedule: must be one of 1f1b, gpipe, zb-h1, not the string "
-          "\"interleaved\""}},
+        {R"({"dslaunch": {"pipeline": {"stages": 2, "schedule": "dualpipe"}}})",
+         {"c:1:53: dslaunch.pipeline.schedule: must be one of 1f1b, gpipe, interleaved, zb-h1, "
+          "zb-v, not the string \"dualpipe\""}},
+        {R"({"dslaunch": {"pipeline": {"stages": 2, "schedule": "interleaved", "chunks": 1}}})",
+         {"c:1:78: dslaunch.pipeline.chunks: interleaved has 2 chunks a stage at least: with 1 it "
+          "is 1f1b"}},
+        {R"({"dslaunch": {"pipeline": {"stages": 2, "schedule": "zb-v", "chunks": 3}}})",
+         {"c:1:71: dslaunch.pipeline.chunks: zb-v has 2 chunks a stage, not 3: leave the key out, "
+          "or take interleaved"}},
+        {R"({"dslaunch": {"pipeline": {"stages": 2, "chunks": 2}}})",
+         {"c:1:51: dslaunch.pipeline.chunks: 1f1b has 1 chunk a stage, not 2: leave the key out, "
+          "or take interleaved"}},
+        {R"({"dslaunch": {"pipeline": {"stages": 2, "schedule": "zb-v", "first_segments": [1, 2]}}}
+)",
+         {"c:1:79: dslaunch.pipeline.first_segments: names 2 segments, and 3 parts, 2 a stage, "
+          "follow the first"}},
         {R"({"pipeline": {"stages": 2}, "dslaunch": {"pipeline": {"stages": 2}}})",
          {"c:1:25: pipeline.stages: is another name of dslaunch.pipeline.stages, which is given "
           "too: remove one"}},
+        {R"({"dslaunch": {"tensor": {"size": 2, "rules": ["*.mlp.*"]}}})",
+         {"c:1:46: dslaunch.tensor.rules: must be an object of patterns of parameter names and "
+          "rules, not a list"}},
+        {R"({"dslaunch": {"tensor": {"size": 2, "rules": {"h.*.w": "diagonal"}}}})",
+         {"c:1:46: dslaunch.tensor.rules: the rule of h.*.w must be one of column, row, "
+          "vocabulary, replicated, not the string \"diagonal\""}},
+        {R"({"tensor_parallel": {"autotp_size": 2}, "dslaunch": {"tensor": {"size": 2}}})",
+         {"c:1:37: tensor_parallel.autotp_size: is another name of dslaunch.tensor.size, which is "
+          "given too: remove one"}},
+        {R"({"dslaunch": {"tensor": {"size": 2}, "sequence": {"size": 2}}})",
+         {"c:1:59: dslaunch.sequence.size: beside dslaunch.tensor.size is not available yet in "
+          "this version; dslaunch.tensor.share_positions shares positions between split layers"}},
         {R"({"dslaunch": {"lora": {"r": 8}}})",
          {"c:1:23: dslaunch.lora: LoRA is not available yet in this version"}},
         {R"({"prescale_gradients": true, "wall_clock_breakdown": true})",
@@ -217,8 +242,8 @@ const std::vector<Bad>& bad_zeros() {
           "and skipped: remove the key"}},
         {"{zero_optimization: {stage: 3, zero_hpz_partition_size: 8, zero_quantized_weights: "
          "true}}",
-         {"c:1:57: zero_optimization.zero_hpz_partition_size: secondary shards are not available "
-          "yet in this version",
+         {"c:1:57: zero_optimization.zero_hpz_partition_size: not available yet in this version; "
+          "mics_shard_size keeps all shards of a copy on one host",
           "c:1:84: zero_optimization.zero_quantized_weights: compressed ZeRO communication is not "
           "available yet in this version"}},
         {"{zero_optimization: {stage: 1}, dslaunch: {shard: rows}}",

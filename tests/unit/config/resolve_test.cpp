@@ -100,6 +100,24 @@ TEST_CASE("a printed config resolves to an equal one, at several world sizes") {
     }
 }
 
+TEST_CASE("a printed config of ranks that share layers or positions resolves to an equal one") {
+    for (const std::string text :
+         {R"({"dslaunch": {"tensor": {"size": 2, "rules": {"*.mlp.*": "replicated", "h.0.w": "row"},
+                                      "share_positions": true, "check": false}}})",
+          R"({"dslaunch": {"sequence": {"size": 2, "check": false}}})"}) {
+        CAPTURE(text);
+        const Resolved first = resolved(text, 4);
+        CHECK(first.config == resolved(config_text(first), 4).config);
+        CHECK(first.config.ranks_of_copy() == 2);
+    }
+    const std::vector<std::pair<std::string, std::string>> rules = {{"*.mlp.*", "replicated"},
+                                                                    {"h.0.w", "row"}};
+    CHECK(resolved(R"({"dslaunch": {"tensor": {"size": 2, "rules": {"*.mlp.*": "replicated",
+                       "h.0.w": "row"}}}})",
+                   4)
+              .config.tensor.rules == rules);
+}
+
 TEST_CASE("the batch relation is solved from what is given") {
     struct Row {
         const char* text;
@@ -114,6 +132,10 @@ TEST_CASE("the batch relation is solved from what is given") {
         {"{train_batch_size: 32, train_micro_batch_size_per_gpu: 4}", 1, {32, 4, 8, 1}},
         {"{train_batch_size: 32, gradient_accumulation_steps: 2}", 4, {32, 4, 2, 4}},
         {"{train_micro_batch_size_per_gpu: 3, gradient_accumulation_steps: 5}", 7, {105, 3, 5, 7}},
+        // Ranks that share a batch have its rows between them.
+        {"{dslaunch: {tensor: {size: 2}, pipeline: {stages: 3}}}", 12, {2, 1, 1, 2}},
+        {"{train_batch_size: 32, tensor_parallel: {autotp_size: 4}}", 8, {32, 16, 1, 2}},
+        {"{train_batch_size: 32, sequence_parallel_size: 2}", 4, {32, 16, 1, 2}},
     };
     for (const Row& row : rows) {
         CAPTURE(row.text);

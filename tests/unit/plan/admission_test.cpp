@@ -24,13 +24,13 @@ StepPlan plan_with(Bytes own, Bytes passing, Bytes shared) {
     return plan;
 }
 
-constexpr Bytes kProgram = mib(72);
+constexpr Bytes kProgram = mib(66);
 constexpr Bytes kCode = mib(84);
 
 HostNeed need_of(int64_t private_mib, int64_t arena_mib, int ranks = 1, int64_t disk_mib = 0) {
-    return {ranks,          mib(private_mib), mib(private_mib / ranks),
-            mib(arena_mib), mib(disk_mib),    kProgram,
-            kCode};
+    const Bytes own = mib(private_mib / ranks);
+    return {ranks,          mib(private_mib), own,      own + mib(arena_mib),
+            mib(arena_mib), mib(disk_mib),    kProgram, kCode};
 }
 
 HostLimits limits_of(std::vector<MemoryLimit> limits, Bytes held = {}, int processes = 1) {
@@ -61,13 +61,13 @@ TEST_CASE("a host needs its ranks' own memory, one arena, and the program") {
     CHECK(need.private_total == mib(37));
     CHECK(need.private_max == mib(24));
     CHECK(need.disk == Bytes{});
-    CHECK(need.of_host() == mib(97) + (mib(70) + kProgramLater) * 2);
+    CHECK(need.of_host() == mib(97) + (mib(70) + kProgramLater + kProgramRoom) * 2);
     CHECK(need.of_rank() == mib(84) + mib(150) + kProgramLater + kCodeLater);
 }
 
 TEST_CASE("a need is admitted up to the limit to the byte, and no byte beyond") {
     const HostNeed need = need_of(100, 200);
-    const Bytes exact = mib(300) + kProgram;
+    const Bytes exact = mib(300) + kProgram + kProgramRoom;
     CHECK(all_fit(admit(need, limits_of({host_limit(exact)}))));
     CHECK_FALSE(all_fit(admit(need, limits_of({host_limit(exact - Bytes{1})}))));
     // What the ranks hold when the limits are read is theirs.
@@ -89,7 +89,7 @@ TEST_CASE("the limit that is hit first is named, whichever comes first") {
 
 TEST_CASE("limits of a process count one rank: without the arena, or with it and all mapped") {
     const HostNeed need = need_of(400, 300, 4);
-    const Bytes own = mib(100) + kProgram + kProgramStacks;
+    const Bytes own = mib(100) + kProgram + kProgramRoom + kProgramStacks;
     const auto with = [&](Bytes data, Bytes space) {
         return admit(need, limits_of({host_limit(gib(9)),
                                       {"RLIMIT_AS", space, LimitOf::kAddressSpace},
@@ -158,6 +158,6 @@ TEST_CASE("the table and the JSON say need and limit of each tier") {
 }
 
 TEST_CASE("the estimate is set beside what was measured") {
-    CHECK(estimate_text(need_of(344, 500), mib(980)) ==
+    CHECK(estimate_text(need_of(350, 500), mib(980)) ==
           "memory of a rank: 1000.0 MiB estimated, 980.0 MiB measured at most, 0.98 of it");
 }

@@ -25,11 +25,12 @@ const AxisTraffic& traffic(const MeshCost& cost, MeshAxis axis) {
 // Of each stage the rank that has most: what its plan holds in memory.
 std::vector<int64_t> planned_bytes(const MeshRequest& request, const MeshChoice& choice,
                                    const std::vector<SegmentRange>& parts) {
-    const PipelineSchedule schedule =
-        make_schedule(choice.schedule, {choice.sizes.pipeline, 1, choice.micro_batches});
+    const PipelineSchedule schedule = make_schedule(
+        choice.schedule, {choice.sizes.pipeline, choice.chunks, choice.micro_batches});
+    const auto ranges = ranges_of_stages(choice.schedule, schedule.shape, parts);
     std::vector<int64_t> bytes;
-    for (size_t stage = 0; stage < parts.size(); ++stage) {
-        const ModelInfo part = stage_model(request.model, parts[stage]);
+    for (size_t stage = 0; stage < ranges.size(); ++stage) {
+        const ModelInfo part = stage_model(request.model, ranges[stage]);
         // A bucket a layer, cut into many blocks as those of larger models are.
         const FlatLayout layout = make_flat_layout(
             part, {.bucket_numel_max = 1 << 18, .bucket_numel_min = 1, .block_numel = 1024});
@@ -47,7 +48,7 @@ std::vector<int64_t> planned_bytes(const MeshRequest& request, const MeshChoice&
             options.clip = request.options.clip;
             if (parts.size() > 1)
                 options.stage_work =
-                    stage_work(request.model, parts[stage], schedule.stages[stage]);
+                    stage_work(request.model, parts, schedule, static_cast<int>(stage));
             const std::array<TierPeak, kTiers> peaks =
                 peak_by_tier(make_step_plan(part, layout, options));
             most = std::max(most, peaks[0].peak.value + peaks[1].peak.value);
@@ -154,16 +155,17 @@ TEST_CASE("a rank holds what the plan of a run would have it hold") {
             for (const int zero : {0, 1, 2, 3})
                 for (const bool clip : {false, true})
                     for (const bool recompute : {false, true})
-                        for (const ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B,
-                                                        ScheduleKind::kZeroBubbleH1}) {
+                        for (const ScheduleKind kind : kScheduleKinds) {
                             if (stages == 1 && kind != ScheduleKind::k1F1B) continue;
+                            const bool several = kind == ScheduleKind::kInterleaved ||
+                                                 kind == ScheduleKind::kZeroBubbleV;
                             INFO(stages << " stages, " << data << " copies, ZeRO " << zero
                                         << ", clip " << clip << ", recompute " << recompute << ", "
                                         << schedule_name(kind));
                             MeshRequest request = layered_job(16, {stages * data});
                             request.options.clip = clip;
                             const MeshChoice choice{
-                                {1, 1, data, 0, stages}, kind, 1, 4, zero, recompute};
+                                {1, 1, data, 0, stages}, kind, several ? 2 : 1, 4, zero, recompute};
                             const MeshCost cost = mesh_cost(request, choice);
                             const std::vector<int64_t> planned =
                                 planned_bytes(request, choice, cost.parts);

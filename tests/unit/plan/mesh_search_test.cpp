@@ -41,13 +41,15 @@ void for_each_choice(const MeshRequest& request, int64_t micro_batches, Visit&& 
             for (int data = 1; data <= ranks; ++data)
                 for (const int zero : {0, 1, 2, 3})
                     for (const bool recompute : {false, true})
-                        for (const ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B,
-                                                        ScheduleKind::kZeroBubbleH1}) {
+                        for (const ScheduleKind kind : kScheduleKinds) {
+                            const bool several = kind == ScheduleKind::kInterleaved ||
+                                                 kind == ScheduleKind::kZeroBubbleV;
+                            if (several && pipeline == 1) continue;
                             if (pipeline * tensor * data != ranks || pipeline > 6) continue;
                             if (micro_batches % data != 0 || (data == 1 && zero > 0)) continue;
                             visit(MeshChoice{{tensor, 1, data, 0, pipeline},
                                              kind,
-                                             1,
+                                             several ? 2 : 1,
                                              static_cast<int>(micro_batches / data),
                                              zero,
                                              recompute});

@@ -175,7 +175,7 @@ TEST_CASE("gathers keep to their limits") {
     const FlatLayout layout = make_flat_layout(model, {1 << 20, 1, false, 0, 64});
     std::vector<std::vector<int>> buckets_of;
     for (int s = 0; s < 6; ++s) buckets_of.push_back({s});
-    const std::vector<int> positions = compute_positions(model, {});
+    const std::vector<int> positions = compute_positions(model, {}, {0, 6});
     REQUIRE(positions == std::vector<int>{0, 1, 2, 3, 4, 5, 5, 4, 3, 2, 1, 0});
 
     // 11 gathers: the last layer's is kept from forward to backward.

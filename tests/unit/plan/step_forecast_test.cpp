@@ -83,6 +83,31 @@ TEST_CASE("a step of one rank takes all of its segments, and updates share its p
         }
 }
 
+TEST_CASE("gradients of later micro steps are added to those of the first where they lie") {
+    const ModelInfo model = layers(4);
+    const std::vector<SegmentTimes> times = random_times(4, 4);
+    MachineRates rates;
+    rates.sum_bytes_per_s = 12 * (1 << 20);  // a second for each Mi of elements: two reads, a write
+    for (const bool each : {false, true})
+        for (const int64_t micro_steps : {1, 2, 5}) {
+            StepPlanOptions options;
+            options.accumulation_steps = micro_steps;
+            options.fused_update = !each;
+            options.reduce_each_micro_step = each;
+            const StepPlan plan = plan_of(model, options);
+            const TimedPlan timed = time_plan(plan, model, times, rates);
+            double backwards_s = 0;
+            for (size_t i = 0; i < plan.instructions.size(); ++i)
+                if (plan.instructions[i].op == Op::kBackward) backwards_s += timed.seconds[i];
+            double of_segments_s = 0;
+            for (const SegmentTimes& of : times)
+                of_segments_s += of.backward_input_s + of.backward_weight_s;
+            const double adding_s = each ? 0.0 : 4.0 * static_cast<double>(micro_steps - 1);
+            CHECK(backwards_s ==
+                  Approx(static_cast<double>(micro_steps) * of_segments_s + adding_s));
+        }
+}
+
 TEST_CASE("with recompute each segment of a group runs forward once more") {
     const ModelInfo model = layers(4);
     const std::vector<SegmentTimes> times = random_times(4, 2);
@@ -113,41 +138,52 @@ TEST_CASE("stages forecast from their plans take what the simulator of pipelines
     constexpr int kSegments = 8;
     const ModelInfo model = layers(kSegments);
     const std::vector<SegmentTimes> times = random_times(kSegments, 3);
-    for (const ScheduleKind kind :
-         {ScheduleKind::kGPipe, ScheduleKind::k1F1B, ScheduleKind::kZeroBubbleH1})
+    struct Kind {
+        ScheduleKind kind;
+        int chunks;
+    };
+    for (const auto& [kind, chunks] : {Kind{ScheduleKind::kGPipe, 1},
+                                       {ScheduleKind::k1F1B, 1},
+                                       {ScheduleKind::kZeroBubbleH1, 1},
+                                       {ScheduleKind::kInterleaved, 2},
+                                       {ScheduleKind::kZeroBubbleV, 2}})
         for (const int stages : {1, 2, 3, 4, 8})
             for (const int micro_batches : {1, 2, 5, 8}) {
                 INFO(schedule_name(kind) << ", " << stages << " stages, " << micro_batches);
-                const PipelineSchedule schedule = make_schedule(kind, {stages, 1, micro_batches});
-                std::vector<ModelInfo> parts;
-                std::vector<StepPlan> plans;
-                std::vector<TimedPlan> timed;
+                const PipelineShape shape{stages, chunks, micro_batches};
+                if (shape.parts() > kSegments) continue;
+                const PipelineSchedule schedule = make_schedule(kind, shape);
+                std::vector<SegmentRange> parts;
                 std::vector<PartCost> costs;
-                for (int stage = 0; stage < stages; ++stage) {
-                    const SegmentRange range{kSegments * stage / stages,
-                                             kSegments * (stage + 1) / stages};
-                    parts.push_back(stage_model(model, range));
-                    StepPlanOptions options;
-                    options.accumulation_steps = micro_batches;
-                    options.stage_work =
-                        stage_work(model, range, schedule.stages[static_cast<size_t>(stage)]);
-                    plans.push_back(plan_of(parts.back(), options));
-                    PartCost cost;
-                    for (int s = range.begin; s < range.end; ++s) {
+                for (int part = 0; part < shape.parts(); ++part) {
+                    parts.push_back(
+                        {kSegments * part / shape.parts(), kSegments * (part + 1) / shape.parts()});
+                    PartCost& cost = costs.emplace_back();
+                    for (int s = parts.back().begin; s < parts.back().end; ++s) {
                         const SegmentTimes& of = times[static_cast<size_t>(s)];
                         cost.forward_s += of.forward_s;
                         cost.backward_input_s += of.backward_input_s;
                         cost.backward_weight_s += of.backward_weight_s;
                     }
-                    costs.push_back(cost);
                 }
-                for (size_t stage = 0, first = 0; stage < plans.size(); ++stage) {
-                    const size_t own = parts[stage].segments.size();
-                    timed.push_back(
-                        time_plan(plans[stage], parts[stage],
-                                  std::span<const SegmentTimes>(times).subspan(first, own), {}));
-                    first += own;
+                const auto ranges = ranges_of_stages(kind, shape, parts);
+                std::vector<ModelInfo> models;
+                std::vector<std::vector<SegmentTimes>> times_of;
+                std::vector<StepPlan> plans;
+                for (int stage = 0; stage < stages; ++stage) {
+                    const std::vector<SegmentRange>& own = ranges[static_cast<size_t>(stage)];
+                    models.push_back(stage_model(model, own));
+                    for (times_of.emplace_back(); const SegmentRange& range : own)
+                        times_of.back().insert(times_of.back().end(), times.begin() + range.begin,
+                                               times.begin() + range.end);
+                    StepPlanOptions options;
+                    options.accumulation_steps = micro_batches;
+                    options.stage_work = stage_work(model, parts, schedule, stage);
+                    plans.push_back(plan_of(models.back(), options));
                 }
+                std::vector<TimedPlan> timed;
+                for (size_t stage = 0; stage < plans.size(); ++stage)
+                    timed.push_back(time_plan(plans[stage], models[stage], times_of[stage], {}));
                 CHECK(end_of(run_timed_plans(timed)) ==
                       Approx(simulate_pipeline(schedule, costs).step_s));
             }

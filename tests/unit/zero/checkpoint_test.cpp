@@ -252,6 +252,12 @@ TEST_CASE("a run that ends and resumes has the bits of one that does not") {
                 job.offload = {true, stage == 3, 48, 2, 1.0};
                 check_resume(job, *tree, root);
             }
+    for (int stage = 1; stage <= 3; ++stage) {
+        TrainingCase job = saved_case({2, 2}, stage, *tree);
+        job.shard_on_host = true;
+        job.clipping = 0.05;
+        check_resume(job, *tree, root);
+    }
     for (const OptimizerKind kind :
          {OptimizerKind::kAdam, OptimizerKind::kAdamW, OptimizerKind::kSgd, OptimizerKind::kAdagrad,
           OptimizerKind::kLion})

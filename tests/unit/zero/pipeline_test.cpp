@@ -1,5 +1,6 @@
 // Pipelines of stages that train as one rank does, bit for bit: every schedule, ZeRO stage and
 // number of stages.
+#include <array>
 #include <thread>
 
 #include "plan/stage_model.h"
@@ -18,48 +19,54 @@ struct PipelineCase {
     TrainingCase job;  // node_sizes: of a stage's ranks
     int stages = 2;
     ScheduleKind schedule = ScheduleKind::k1F1B;
+    int chunks = 1;
+
+    [[nodiscard]] PipelineShape shape() const {
+        return {stages, chunks, static_cast<int>(job.accumulation)};
+    }
 };
 
 // Segments dealt out evenly.
-std::vector<SegmentRange> spans_of(int segments, int stages) {
-    std::vector<SegmentRange> spans;
-    for (int s = 0; s < stages; ++s)
-        spans.push_back({segments * s / stages, segments * (s + 1) / stages});
-    return spans;
+std::vector<SegmentRange> parts_of_model(int segments, int parts) {
+    std::vector<SegmentRange> made;
+    for (int part = 0; part < parts; ++part)
+        made.push_back({segments * part / parts, segments * (part + 1) / parts});
+    return made;
 }
 
-std::vector<TiedParameter> ties_of(const ModelInfo& model, const std::vector<SegmentRange>& spans) {
+std::vector<TiedParameter> ties_of(const ModelInfo& model,
+                                   const std::vector<std::vector<SegmentRange>>& stages) {
     std::vector<TiedParameter> tied;
     for (int p = 0; p < std::ssize(model.parameters); ++p) {
         TiedParameter one{p, {}};
-        for (int stage = 0; stage < std::ssize(spans); ++stage)
-            if (stage_model(model, spans[static_cast<size_t>(stage)])
+        for (int stage = 0; stage < std::ssize(stages); ++stage)
+            if (stage_model(model, stages[static_cast<size_t>(stage)])
                     .trained()[static_cast<size_t>(p)])
                 one.stages.push_back(stage);
         if (one.stages.size() > 1) tied.push_back(one);
     }
-    return trained_ties(model, spans, tied);
+    return trained_ties(model, stages, tied);
 }
 
 // The part of a job that is one stage's.
 struct StageSetup {
     TrainingSetup setup;
-    SegmentRange span;
     StageWork work;
 
     StageSetup(const PipelineCase& pipeline, int stage) : setup(pipeline.job) {
         const TrainingCase& job = pipeline.job;
         const ModelInfo whole = setup.info;
-        const auto segments = static_cast<int>(whole.segments.size());
-        span = spans_of(segments, pipeline.stages)[static_cast<size_t>(stage)];
-        const PipelineSchedule schedule = make_schedule(
-            pipeline.schedule, {pipeline.stages, 1, static_cast<int>(job.accumulation)});
-        work = stage_work(whole, span, schedule.stages[static_cast<size_t>(stage)]);
-        work.ties = ties_of_stage(ties_of(whole, spans_of(segments, pipeline.stages)), stage);
-        setup.info = stage_model(whole, span);
+        const PipelineSchedule schedule = make_schedule(pipeline.schedule, pipeline.shape());
+        const std::vector<SegmentRange> parts =
+            parts_of_model(static_cast<int>(whole.segments.size()), schedule.shape.parts());
+        const auto stages = ranges_of_stages(pipeline.schedule, schedule.shape, parts);
+        work = stage_work(whole, parts, schedule, stage);
+        work.ties = ties_of_stage(ties_of(whole, stages), stage);
+        setup.info = stage_model(whole, stages[static_cast<size_t>(stage)]);
         FlatLayoutOptions options{job.bucket_numel_max, job.bucket_numel_min, true,
                                   job.persistent_numel_max, job.block_numel};
         for (const TiedParameter& tie : work.ties) options.tied.push_back(tie.parameter);
+        options.part_begins = part_begins(work);
         setup.layout = make_flat_layout(setup.info, options);
         setup.partition = make_partition(setup.layout, setup.info, job.shard, job.world_size());
     }
@@ -135,10 +142,10 @@ class PipelineWorld {
              1, nullptr,
              PipelineScope{world.collectives.get(), counted_elsewhere(own.work.ties, stage)}});
         testing::TrainPlace place{&topology,
-                                  {&stages, self.collectives.get(), nullptr, 0, own.span.begin,
+                                  {&stages, nullptr, 0, own.work.parts,
                                    stages_of_buckets(own.setup.layout, own.work.ties)},
-                                  own.span.begin};
-
+                                  own.work};
+        place.groups = {self.collectives.get()};
         RankOutcome outcome = testing::train_with(job, own.setup, planned.plan, state,
                                                   *world.collectives, {}, nullptr, {}, &place);
         testing::bring_into_model(state, own.setup.model());
@@ -168,8 +175,9 @@ TrainingCase pipeline_job() {
 }
 
 void check_as_one(const PipelineCase& pipeline) {
-    INFO(pipeline.stages << " stages, " << schedule_name(pipeline.schedule) << ", ZeRO "
-                         << pipeline.job.stage << ", " << pipeline.job.world_size() << " ranks of "
+    INFO(pipeline.stages << " stages, " << schedule_name(pipeline.schedule) << " of "
+                         << pipeline.chunks << " chunks, ZeRO " << pipeline.job.stage << ", "
+                         << pipeline.job.world_size() << " ranks of "
                          << pipeline.job.node_sizes.size() << " hosts, "
                          << pipeline.job.accumulation << " micro steps, recompute "
                          << pipeline.job.recompute_groups);
@@ -195,6 +203,101 @@ TEST_CASE("a pipeline trains bit for bit as one rank does") {
                     PipelineCase pipeline{pipeline_job(), stages, schedule};
                     pipeline.job.node_sizes = sizes;
                     pipeline.job.stage = stage;
+                    check_as_one(pipeline);
+                }
+}
+
+namespace {
+
+struct Chunked {
+    ScheduleKind schedule = ScheduleKind::kInterleaved;
+    int chunks = 2;
+};
+constexpr std::array kChunked = {Chunked{ScheduleKind::kInterleaved, 2},
+                                 Chunked{ScheduleKind::kInterleaved, 3},
+                                 Chunked{ScheduleKind::kZeroBubbleV, 2}};
+
+// Six layers and the loss, of which twelve parts can be made.
+constexpr const char* kDeepText =
+    "def forward(self, x: Tensor, y: Tensor) -> Tensor:\n"
+    "    h = torch.tanh(torch.matmul(x * self.b, self.w0))\n"
+    "    h = torch.tanh(torch.matmul(h, self.w1)) + h\n"
+    "    h = torch.tanh(torch.matmul(h, self.w2)) * x[0, 0]\n"
+    "    h = torch.tanh(torch.matmul(h, self.w3)) + h\n"
+    "    h = torch.tanh(torch.matmul(h, self.w4)) + h\n"
+    "    h = torch.tanh(torch.matmul(h, self.w5))\n"
+    "    z = torch.matmul(h, self.w6)\n"
+    "    return ((z - y) * (z - y)).mean() + BIAS\n";
+
+// SHARED: the last node reads what the first one reads, which is one stage's in a V.
+TrainedModel deep_model(bool shared) {
+    std::string text = kDeepText;
+    text.replace(text.find("BIAS"), 4, shared ? "self.b" : "self.c");
+    test::NamedTensors parameters{{"b", testing::wave({}, 0.2) * 1.5},
+                                  {"w0", testing::wave({7, 20}, 0.1) * 0.5},
+                                  {"w6", testing::wave({20, 3}, 0.5) * 0.5}};
+    if (!shared) parameters.emplace_back("c", testing::wave({}, 0.7) * 0.1);
+    for (int layer = 1; layer <= 5; ++layer)
+        parameters.emplace_back("w" + std::to_string(layer),
+                                testing::wave({20, 20}, 0.3 * layer) * 0.4);
+    return {
+        test::script_model(text, parameters), {}, [](const SegmentedModel&, int64_t micro_batch) {
+            return testing::small_batch(micro_batch);
+        }};
+}
+
+PipelineCase deep_case(const Chunked& chunked, int stages, bool shared = false) {
+    PipelineCase pipeline{pipeline_job(), stages, chunked.schedule, chunked.chunks};
+    pipeline.job.segments = 12;
+    pipeline.job.make_model = [shared] { return deep_model(shared); };
+    return pipeline;
+}
+
+}  // namespace
+
+TEST_CASE("stages with several parts train bit for bit as one rank does") {
+    for (const Chunked& chunked : kChunked)
+        for (int stages = 2; stages <= 4; ++stages)
+            for (int stage = 0; stage <= 3; ++stage)
+                for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {1, 1}}) {
+                    PipelineCase pipeline = deep_case(chunked, stages);
+                    pipeline.job.node_sizes = sizes;
+                    pipeline.job.stage = stage;
+                    check_as_one(pipeline);
+                }
+}
+
+TEST_CASE("stages with several parts clip, recompute and take any number of micro steps") {
+    for (const Chunked& chunked : kChunked)
+        for (const int64_t micro_steps : {1, 2, 3, 7})
+            for (const int64_t recompute : {0, 1})
+                for (const int stages : {1, 2, 3}) {
+                    PipelineCase pipeline = deep_case(chunked, stages);
+                    pipeline.job.accumulation = micro_steps;
+                    pipeline.job.recompute_groups = recompute;
+                    pipeline.job.clipping = micro_steps % 2 == 0 ? 0.05 : 0.0;
+                    pipeline.job.stage = micro_steps == 7 ? 3 : 1;
+                    check_as_one(pipeline);
+                }
+}
+
+TEST_CASE("a parameter of the first and the last part is one stage's in a V, bit for bit") {
+    for (int stages = 1; stages <= 4; ++stages)
+        for (int stage = 0; stage <= 3; ++stage)
+            for (const int64_t micro_steps : {1, 4, 7})
+                for (const bool micro_step : {true, false}) {
+                    if (!micro_step && stage > 1) continue;
+                    PipelineCase pipeline =
+                        deep_case({ScheduleKind::kZeroBubbleV, 2}, stages, true);
+                    pipeline.job.stage = stage;
+                    pipeline.job.accumulation = micro_steps;
+                    pipeline.job.micro_step = micro_step;
+                    pipeline.job.node_sizes = {stages == 3 ? 2 : 1};
+                    const StageSetup first(pipeline, 0);
+                    REQUIRE(first.work.ties.empty());
+                    const int slice = first.setup.layout.slice_of(0);
+                    REQUIRE(first.setup.info.parameters[0].name == "b");
+                    REQUIRE(first.setup.layout.slices[static_cast<size_t>(slice)].over_parts);
                     check_as_one(pipeline);
                 }
 }

@@ -47,7 +47,8 @@ inline std::unique_ptr<Checkpointer> checkpointer_for(const TrainingCase& job,
     parts.model = &setup.trained.model;
     parts.state = &state;
     parts.collectives = &collectives;
-    parts.own_buffers = collectives.topology().world_size() > 1;
+    parts.replicas = collectives.topology().world_size();
+    parts.replica = collectives.topology().rank();
     parts.about.zero_stage = job.stage;
     parts.about.states = ShardOptimizer::state_names(job.optimizer);
     parts.about.optimizer = ShardOptimizer::name(job.optimizer);

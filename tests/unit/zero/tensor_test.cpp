@@ -204,7 +204,7 @@ class TensorWorld {
                  {},
                  split_.tell_zero ? &tensor : nullptr});
             const TensorGroupScope scope(&group);
-            testing::TrainPlace place{&topology, {}, 0};
+            testing::TrainPlace place{&topology, {}, {}};
             outcome = testing::train_with(job, own.setup, planned.plan, state, *world.collectives,
                                           {}, nullptr, {}, &place);
             testing::bring_into_model(state, own.setup.model());
@@ -262,7 +262,7 @@ std::vector<RankOutcome> train_positions_in_world(const TensorJob& split) {
                         {job.optimizer, job.clipping, job.precision.compute,
                          job.precision.skip_nonfinite_steps});
         const TensorGroupScope scope(&group);
-        testing::TrainPlace place{&topology, {}, 0, ranks};
+        testing::TrainPlace place{&topology, {}, {}, ranks};
         RankOutcome& outcome = outcomes[static_cast<size_t>(rank)];
         outcome = testing::train_with(job, own.setup, planned.plan, state, *self.collectives, {},
                                       nullptr, {}, &place);

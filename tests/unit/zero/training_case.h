@@ -78,7 +78,8 @@ struct TrainingCase {
     int64_t steps = 6;
     int stage = 0;
     ShardBy shard = ShardBy::kFlat;
-    int64_t block_numel = 16;  // far below the real one, so that small parameters are cut
+    bool shard_on_host = false;  // from stage 1 on
+    int64_t block_numel = 16;    // far below the real one, so that small parameters are cut
     int64_t persistent_numel_max = 0;
     PrecisionConfig precision = {};
     GatherLimits gather = {};
@@ -98,6 +99,10 @@ struct TrainingCase {
         for (const int size : node_sizes) ranks += size;
         return ranks;
     }
+    [[nodiscard]] bool copies_on_hosts() const { return shard_on_host && stage > 0; }
+    [[nodiscard]] int shard_ranks() const {
+        return copies_on_hosts() ? node_sizes[0] : world_size();
+    }
 };
 
 // What every rank builds equally. On a device, frozen parameters have no place in the layout.
@@ -114,7 +119,7 @@ struct TrainingSetup {
           info(measure(segmented, on_device(batch(0), trained.lower.device))),
           layout(make_flat_layout(info, {job.bucket_numel_max, job.bucket_numel_min, frozen,
                                          job.persistent_numel_max, job.block_numel})),
-          partition(make_partition(layout, info, job.shard, job.world_size())) {}
+          partition(make_partition(layout, info, job.shard, job.shard_ranks())) {}
 
     [[nodiscard]] std::vector<c10::IValue> batch(int64_t micro_batch) const {
         return trained.batch(segmented, micro_batch);

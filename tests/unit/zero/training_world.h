@@ -73,6 +73,7 @@ inline StepPlanOptions plan_options(const TrainingCase& job, const Topology& top
     options.fused_update = job.fused;
     options.optimizer_states = ShardOptimizer::states_per_parameter(job.optimizer);
     options.stage = job.stage;
+    options.shard_on_host = job.copies_on_hosts();
     if (topology.node_count() > 1) options.node_sizes = topology.node_sizes;
     options.parameter_bytes = dtype_bytes(job.precision.compute);
     options.master = job.precision.compute != DType::kF32;
@@ -93,7 +94,8 @@ struct Planned {
             const StageWork& work = {})
         : options(plan_options(job, topology, setup.partition, work)),
           plan(make_step_plan(setup.info, setup.layout, options)),
-          map(setup.layout, &setup.partition, job.stage, topology, job.offload.parameters) {}
+          map(setup.layout, &setup.partition, job.stage, topology, job.offload.parameters,
+              job.copies_on_hosts()) {}
 
     [[nodiscard]] ZeroPlace place(const TrainingSetup& setup) const {
         return {&setup.layout, &setup.partition, &options, &plan, &map};
@@ -104,8 +106,9 @@ struct Planned {
 struct TrainPlace {
     const Topology* ranks = nullptr;  // of its stage
     StageParts stage = {};
-    int first_segment = 0;
+    StageWork work = {};
     int position_ranks = 1;  // neighbours that share positions
+    std::vector<Collectives*> groups = {};
 };
 
 // Trains by STATE as PLAN says, and collects everything but the tensors.
@@ -122,14 +125,16 @@ inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setu
     const RunConfig config = run_config(job);
     const c10::Device device = setup.trained.lower.device;
     SegmentRunner runner(
-        setup.segmented, setup.info, make_recompute_groups(setup.info, job.recompute_groups),
+        setup.segmented, setup.info,
+        make_recompute_groups(setup.info, job.recompute_groups,
+                              place != nullptr ? place->work.parts : std::vector<StagePart>{}),
         [&](int64_t step, int64_t micro_step) {
             return setup.batch((step * job.accumulation + micro_step) * data_ranks + data_rank);
         },
         {1, job.accumulation, data_rank, data_ranks, device,
          /*read_losses_late=*/job.losses_late,
          /*stop_on_nonfinite_loss=*/!job.precision.skip_nonfinite_steps,
-         place != nullptr ? place->first_segment : 0, position_ranks});
+         place != nullptr ? place->work : StageWork{}, position_ranks});
     RankOutcome outcome;
     MetricsKeeper reporter;
     int64_t steps_begun = 0;
@@ -140,7 +145,10 @@ inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setu
     parts.segments = &runner;
     parts.state = &state;
     parts.collectives = &collectives;
-    if (place != nullptr) parts.stage = place->stage;
+    if (place != nullptr) {
+        parts.stage = place->stage;
+        parts.groups = place->groups;
+    }
     parts.reporter = &reporter;
     parts.before_step = [&] {
         if (steps_begun++ > 0) outcome.overflows.push_back(state.overflow());

@@ -89,6 +89,27 @@ TEST_CASE("every fixture has at stages 1, 2 and 3 the bits of stage 0") {
     }
 }
 
+TEST_CASE("hosts that hold copies of what their ranks shard have the bits of stage 0") {
+    at::set_num_threads(1);
+    size_t number = 0;
+    for (const std::string name : {"gpt-tied", "mixture", "tied-frozen-unused"})
+        for (const Sizes& sizes : {Sizes{1, 1}, {2, 2}, {3, 3}, {2, 2, 2}})
+            for (const DType dtype : kDtypes) {
+                TrainingCase job = chosen_case(name, sizes, dtype, number++);
+                job.shard_on_host = true;
+                check_stages(job);
+                // What goes between hosts is what stage 0 sends: gradients, and no parameters.
+                const auto sent = [&](int stage) {
+                    job.stage = stage;
+                    const testing::TrainingSetup setup(job);
+                    return testing::Planned(job, setup, {sizes, 0, 0}).plan.sent().value;
+                };
+                job.micro_step = true;
+                CHECK(sent(0) > 0);
+                CHECK(sent(3) == sent(0));
+            }
+}
+
 TEST_CASE("every fixture has at every stage the bits of stage 0, in every small world", "[.long]") {
     at::set_num_threads(1);
     size_t number = 0;

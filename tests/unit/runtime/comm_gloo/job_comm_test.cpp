@@ -6,6 +6,7 @@
 #include <netinet/in.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -30,6 +31,7 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr int64_t kNumel = 5003;
+constexpr int kStages = 2;  // of the jobs that are pipelines
 
 struct Listener {
     UniqueFd fd;
@@ -98,6 +100,7 @@ class RunningJob {
         try {
             ArenaLayout layout(environment.local_world_size);
             const BucketId bucket = layout.add_bucket("bucket", kNumel);
+            (void)HostLink::add_slice(layout, kStages);
             JobComm comm = open_job_comm(environment, layout, time_limit);
             // A rank that ends well closes everything; nothing may wait without a limit there.
             return body(comm, bucket, environment.rank);
@@ -284,6 +287,55 @@ TEST_CASE("Workers that share a host need the arena's descriptor") {
     } catch (const Error& error) {
         CHECK(error.code() == ExitCode::kSetup);
         CHECK(std::string(error.what()).find("DSL_ARENA_FD") == 0);
+    }
+}
+
+namespace {
+
+void limit(decltype(RLIMIT_NOFILE) what, rlim_t most) {
+    const rlimit limit{most, most};
+    REQUIRE(::setrlimit(what, &limit) == 0);
+}
+
+// Of rank RANK of four in two stages. As a role of dsworker does: an error of one frees the others.
+int open_stages(JobComm& comm, int rank) {
+    ArenaLayout of_all(4);
+    (void)of_all.add_bucket("bucket", kNumel);
+    const SliceId messages = HostLink::add_slice(of_all, kStages);
+    ArenaLayout of_stage(2);
+    (void)of_stage.add_bucket("bucket", kNumel);
+    try {
+        const PipelinePlace place = make_pipeline_place({4}, {{0, 1}, {2, 3}}, rank);
+        const JobComm stage =
+            open_group_comm({}, comm, {{place.of_stage, place.members}, "stage", of_stage, 20s});
+        (void)open_stage_links({}, comm, place, messages, 20s);
+    } catch (const Error& error) {
+        comm.collectives->poison(error.what());
+        throw;
+    }
+    return 0;
+}
+
+}  // namespace
+
+TEST_CASE("A rank that cannot open its stage's memory ends all others at once") {
+    for (const int victim : {-1, 2, 3}) {
+        INFO("victim " << victim);
+        const TimePoint start = SystemClock().now();
+        RunningJob job({{4}}, [&](JobComm& comm, BucketId, int rank) {
+            if (rank == victim && rank == 2) {  // it makes the memory: no room for it
+                ::signal(SIGXFSZ, SIG_IGN);
+                limit(RLIMIT_FSIZE, 4096);
+            } else if (rank == victim) {  // it opens what the other has made: one file too many
+                limit(RLIMIT_NOFILE, 0);
+            }
+            return open_stages(comm, rank);
+        });
+        for (int rank = 0; rank < 4; ++rank) {
+            const ExitCode lost = rank == victim ? ExitCode::kSetup : ExitCode::kPeerLost;
+            CHECK(job.exit_of(rank) == (victim < 0 ? 0 : static_cast<int>(lost)));
+        }
+        CHECK(SystemClock().now() - start < 5s);
     }
 }
 

@@ -42,6 +42,8 @@ class FakeRunner final : public InstructionRunner {
         changed_.notify_all();
     }
 
+    [[nodiscard]] int segment_of_model(int segment) const override { return 40 + segment; }
+
     void begin_step() {
         ended_.assign(plan_->instructions.size(), false);
         order_.clear();
@@ -146,6 +148,9 @@ TEST_CASE("an error in either lane ends the step, names the instruction and pois
             CHECK_THAT(error.what(),
                        Catch::Matchers::StartsWith(std::string(op_name(op)) + " (instruction"));
             CHECK(runner.why_ == error.what());
+            // As the runner numbers segments.
+            if (op == Op::kForward)
+                CHECK_THAT(error.what(), Catch::Matchers::Contains(", segment 40)"));
         }
     }
 }

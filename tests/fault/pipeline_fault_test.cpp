@@ -1,0 +1,131 @@
+// A job in a pipeline whose disk fills up, or whose launcher or one stage is killed: it ends as
+// other jobs do, and nothing is left running.
+#include <sys/prctl.h>
+
+#include <cstdio>
+
+#include "support/saving_job.h"
+#include "support/skip.h"
+#include "support/small_disk.h"
+
+namespace dslaunch::test {
+namespace {
+
+// Two stages, on two pretended hosts or on one, four micro batches a step.
+struct StagedJob : SavingJob {
+    explicit StagedJob(bool over_hosts) {
+        REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+        if (over_hosts) {
+            ranks = 1;  // of each
+            write_file(folder.path() + "/hostfile", "left slots=1\nright slots=1\n");
+            more = {"--hostfile", folder.path() + "/hostfile", "--launcher", "local"};
+        }
+        change = [this](Json& config) {
+            config["gradient_accumulation_steps"] = 4;
+            config["dslaunch"]["pipeline"] = {{"stages", 2}};
+            if (!saves) config["dslaunch"].erase("save");
+            if (keep == 0) config["dslaunch"]["save"].erase("keep");
+        };
+    }
+    bool saves = true;
+    int keep = 3;
+};
+
+bool await_steps(const SavingJob& job) {
+    return wait_until([&] { return job.losses().size() >= 3; }, 60'000);
+}
+
+// Everything that the job had is gone within LIMIT_MS.
+void check_gone(const std::vector<ProcessName>& all, const char* what, int limit_ms) {
+    const auto began = Steady::now();
+    CHECK(wait_until([&] { return all_gone(all) && descendants(::getpid()).empty(); }, limit_ms));
+    std::printf("%s: all gone after %.0f ms\n", what,
+                std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+}
+
+}  // namespace
+
+TEST_CASE("a killed launcher takes its pipeline along") {
+    for (const bool over_hosts : {false, true}) {
+        StagedJob job(over_hosts);
+        job.steps = 10'000'000;
+        job.saves = false;
+        JobProcess process(job.folder, job.command(false));
+        const bool stepped = await_steps(job);
+        INFO(process.err());
+        REQUIRE(stepped);
+        const auto all = descendants(process.pid());
+        REQUIRE(all.size() >= 3);
+        process.signal(SIGKILL);
+        CHECK(process.wait(1'000) == 128 + SIGKILL);
+        check_gone(all, "launcher of a pipeline killed", 2'000);
+    }
+}
+
+TEST_CASE("a killed stage ends the pipeline, and is named") {
+    for (const bool over_hosts : {false, true})
+        for (const size_t worker : {size_t{1}, size_t{2}}) {
+            StagedJob job(over_hosts);
+            job.steps = 10'000'000;
+            job.saves = false;
+            JobProcess process(job.folder, job.command(false));
+            const bool stepped = await_steps(job);
+            INFO(process.err());
+            REQUIRE(stepped);
+            const auto all = descendants(process.pid());
+            kill_one(process, worker);
+            const auto began = Steady::now();
+            const int code = process.wait(5'000);
+            INFO(process.err());
+            CHECK(code == 68);
+            CHECK(Steady::now() - began < std::chrono::seconds(3));
+            CHECK(process.err().find("failed first: killed by SIGKILL") != std::string::npos);
+            check_gone(all, "stage killed", 1'000);
+        }
+}
+
+TEST_CASE("a save of a pipeline that finds no room ends the run, and keeps what was saved before") {
+    StagedJob job(/*over_hosts=*/false);
+    job.place = "/disk/out";
+    job.steps = 12;
+    job.interval = 2;
+    job.keep = 0;  // all of them
+    const std::string disk = job.folder.path() + "/disk";
+    // gpt.pt makes checkpoints of 555 KiB and weights of 370 KiB: room for three, not for four.
+    if (!mount_small_disk(disk, "size=2300k"))
+        return report_skipped("checkpoints of a pipeline on a full disk",
+                              "mounting a tmpfs needs root");
+    {
+        JobProcess process(job.folder, job.command(false));
+        const int code = process.wait(60'000);
+        INFO(process.err());
+        CHECK(code == 73);
+        CHECK(process.err().find("the checkpoint of step 8 was not saved: ") != std::string::npos);
+        CHECK(process.err().find("are free there; free some") != std::string::npos);
+        CHECK(process.err().find("that of step 6 is the newest") != std::string::npos);
+        CHECK(newest_whole(job.output()) == 6);
+        CHECK(wait_until([] { return descendants(::getpid()).empty(); }, 1'000));
+    }
+    // With room again it goes on as if nothing had been.
+    std::filesystem::remove_all(job.output() + "/checkpoints/step-2");
+    job.keep = 1;
+    {
+        auto staged = job.change;
+        job.change = [staged](Json& config) {
+            staged(config);
+            config["dslaunch"]["save"]["keep"] = 1;
+        };
+        JobProcess resumed(job.folder, job.command(true));
+        const int code = resumed.wait(60'000);
+        INFO(resumed.err());
+        CHECK(code == 0);
+    }
+    StagedJob untouched(/*over_hosts=*/false);
+    untouched.steps = 12;
+    run_to_end(untouched);
+    CHECK(job.losses() == untouched.losses());
+    CHECK(job.weights() == untouched.weights());
+    ::umount(disk.c_str());
+}
+
+}  // namespace dslaunch::test

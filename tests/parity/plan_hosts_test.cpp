@@ -1,0 +1,157 @@
+// `dslaunch plan --hostfile`: the slots of a hostfile are the ranks, on the hosts as they are.
+#include <fstream>
+
+#include "base/error.h"
+#include "fixture_runs.h"
+
+namespace dslaunch::test {
+namespace {
+
+struct PlanResult {
+    int code = -1;
+    std::string out;
+    std::string err;
+};
+
+PlanResult plan(const TemporaryFolder& folder, const std::vector<std::string>& options) {
+    std::vector<std::string> command = {kLauncher,   "plan",  archive_of("gpt"),
+                                        "--context", "16",    "--segments",
+                                        "8",         "--set", "train_micro_batch_size_per_gpu=2"};
+    command.insert(command.end(), options.begin(), options.end());
+    JobProcess process(folder, command);
+    PlanResult result;
+    result.code = process.wait(60'000);
+    result.out = process.out();
+    result.err = process.err();
+    return result;
+}
+
+Json plan_json(const TemporaryFolder& folder, std::vector<std::string> options) {
+    options.push_back("--json");
+    const PlanResult result = plan(folder, options);
+    INFO(result.err);
+    REQUIRE(result.code == 0);
+    return Json::parse(result.out);
+}
+
+std::string write_hosts(const TemporaryFolder& folder, const std::string& text) {
+    std::string path = folder.path() + "/hosts";
+    std::ofstream(path) << text;
+    return path;
+}
+
+// Three hosts that are nowhere: whoever looked for them would fail.
+std::string uneven_hosts(const TemporaryFolder& folder) {
+    return write_hosts(folder,
+                       "nowhere1.invalid slots=3\nnowhere2.invalid gpus=4,6\n"
+                       "me@nowhere3.invalid slots=1 port=2222  # alone\n");
+}
+
+}  // namespace
+
+TEST_CASE("a plan takes its hosts from a hostfile and the filters of a run") {
+    const TemporaryFolder folder;
+    const std::string hosts = uneven_hosts(folder);
+    const std::vector<std::pair<std::vector<std::string>, std::vector<int>>> table = {
+        {{}, {3, 2, 1}},
+        {{"--num_nodes", "2"}, {3, 2}},
+        {{"--num_gpus", "1"}, {1, 1, 1}},
+        {{"--num-nodes=2", "--num_accelerators=2"}, {2, 2}},
+        {{"--include", "nowhere3.invalid@nowhere2.invalid:6"}, {1, 1}},
+        {{"-e", "nowhere1.invalid:0,2"}, {1, 2, 1}},
+    };
+    for (const auto& [filter, node_sizes] : table) {
+        std::vector<std::string> options = {"--hostfile", hosts};
+        options.insert(options.end(), filter.begin(), filter.end());
+        const Json planned = plan_json(folder, options);
+        INFO(planned.at("node_sizes"));
+        CHECK(planned.at("node_sizes").get<std::vector<int>>() == node_sizes);
+        const int ranks = std::accumulate(node_sizes.begin(), node_sizes.end(), 0);
+        CHECK(planned.at("world_size") == ranks);
+        CHECK(planned.at("ranks").size() == static_cast<size_t>(ranks));
+        // What is admitted is the host that has most.
+        CHECK(planned.at("admission").at("ranks") ==
+              *std::max_element(node_sizes.begin(), node_sizes.end()));
+    }
+    const PlanResult text = plan(folder, {"-H", hosts, "--num_nodes", "2"});
+    CHECK(text.out.starts_with("5 ranks on 2 hosts of " + hosts +
+                               ": nowhere1.invalid 3, nowhere2.invalid 2\n"));
+}
+
+TEST_CASE("equal hosts of a hostfile are those that numbers say") {
+    const TemporaryFolder folder;
+    const std::string hosts = write_hosts(folder, "a[1-2].invalid slots=2\n");
+    const std::vector<std::string> named = {"--hostfile", hosts};
+    const std::vector<std::string> counted = {"--world-size", "4", "--ranks-per-node", "2"};
+    CHECK(plan_json(folder, named).at("ranks") == plan_json(folder, counted).at("ranks"));
+    for (const std::vector<std::string>& form :
+         {std::vector<std::string>{"--stages", "2", "--simulate", "4"},
+          std::vector<std::string>{"--stages", "2", "--tensor", "2", "--schedule", "1f1b"},
+          std::vector<std::string>{"--search", "--micro-batches", "8", "--host-memory", "4"}}) {
+        std::vector<Json> both;
+        for (std::vector<std::string> options : {named, counted}) {
+            options.insert(options.end(), form.begin(), form.end());
+            options.insert(options.end(), {"--flops-rate", "1e9", "--link-rate", "1e9"});
+            Json planned = plan_json(folder, options);
+            // What a program holds differs between two of them.
+            for (const char* key : {"meshes", "best", "simulated"})
+                if (planned.contains(key))
+                    for (Json& mesh : planned.at(key)) mesh.erase("host_bytes");
+            both.push_back(std::move(planned));
+        }
+        CHECK(both[0] == both[1]);
+    }
+}
+
+TEST_CASE("a mesh lies on uneven hosts so that most is said inside them") {
+    const TemporaryFolder folder;
+    const std::string hosts = write_hosts(folder, "big.invalid slots=4\nsmall.invalid slots=2\n");
+    const Json planned =
+        plan_json(folder, {"--hostfile", hosts, "--stages", "3", "--flops-rate", "1e9",
+                           "--link-rate", "1e9", "--micro-batches", "4", "--schedule", "1f1b"});
+    const Json& mesh = planned.at("meshes").at(0);
+    // Two data ranks a stage: two stages on the big host, one on the small one.
+    CHECK(mesh.at("data") == 2);
+    CHECK(mesh.at("bytes_by_axis").at("shard").at("between_hosts") == 0);
+    CHECK(mesh.at("bytes_by_axis").at("pipeline").at("between_hosts") > 0);
+    CHECK(mesh.at("bytes_by_axis").at("pipeline").at("inside_hosts") > 0);
+    const Json found = plan_json(folder, {"--search", "--hostfile", hosts, "--flops-rate", "1e9",
+                                          "--micro-batches", "12", "--host-memory", "4"});
+    for (const Json& best : found.at("best"))
+        CHECK(best.at("pipeline").get<int>() * best.at("data").get<int>() *
+                  best.at("tensor").get<int>() ==
+              6);
+    const Json forecast = plan_json(folder, {"--hostfile", hosts, "--forecast"}).at("forecast");
+    CHECK(forecast.at("step_s").get<double>() > 0);
+}
+
+TEST_CASE("hosts of a plan that cannot be are refused by what is wrong") {
+    const TemporaryFolder folder;
+    const std::string hosts = uneven_hosts(folder);
+    const auto refusal = [&](const std::vector<std::string>& options, const std::string& why) {
+        const PlanResult result = plan(folder, options);
+        INFO(result.err);
+        CHECK(result.code == static_cast<int>(ExitCode::kUsage));
+        CHECK(result.err.find(why) != std::string::npos);
+    };
+    refusal({"--hostfile", hosts, "--world-size", "6"}, "--world-size and --hostfile exclude");
+    refusal({"--hostfile", hosts, "--ranks-per-node", "2"}, "--ranks-per-node and --hostfile");
+    for (const char* option : {"--include", "--exclude", "--num-nodes", "--num-gpus"})
+        refusal({option, "1"}, std::string(option) + " chooses from a hostfile");
+    refusal({"--hostfile", folder.path() + "/none"}, "/none");
+    refusal({"--hostfile", ""}, "hostfile");
+    refusal({"--hostfile", hosts, "--num_nodes", "4"}, "there are only 3 hosts");
+    refusal({"--hostfile", hosts, "--num_nodes", "0"}, "--num_nodes must be at least 1");
+    refusal({"--hostfile", hosts, "--num_gpus", "2"}, "`nowhere3.invalid` has 1");
+    refusal({"--hostfile", hosts, "--include", "nowhere4.invalid"}, "did you mean `nowhere");
+    refusal({"--hostfile", hosts, "--include", "nowhere2.invalid:5"}, "its slots are 4,6");
+    refusal({"--hostfile", hosts, "--include", "a", "--exclude", "b"}, "exclude each other");
+    refusal({"--hostfile", hosts, "--stages", "4"}, "/hosts are 6: 4 stages x tensor 1 x");
+    refusal({"--hostfile", hosts, "--stages", "2", "--simulate", "12"}, "has 6 slots");
+    const std::string bad = write_hosts(folder, "one slots=2\ntwo slots=\n");
+    refusal({"--hostfile", bad}, "hosts:2:");
+    const std::string many = write_hosts(folder, "big[1-32] slots=4096\n");
+    refusal({"--hostfile", many}, "131072 slots, and a plan is made for 65536 ranks at most");
+}
+
+}  // namespace dslaunch::test

@@ -1,0 +1,279 @@
+// Whole jobs whose ranks share layers or positions: the losses and weights of one rank within what
+// rounding explains, beside data parallelism, ZeRO, pipelines, hosts, checkpoints and evaluation.
+#include <cstdlib>
+
+#include "fixture_runs.h"
+
+namespace dslaunch::test {
+namespace {
+
+// Sums within an operator depend on the number of its threads.
+const int kOneThread = ::setenv("OMP_NUM_THREADS", "1", 1);
+
+struct Shape {
+    int tensor = 2;
+    int data = 1;
+    int stages = 1;
+    int zero = 0;
+    int sequence = 1;
+    std::string schedule = "1f1b";
+
+    [[nodiscard]] int ranks() const { return tensor * data * stages * sequence; }
+    [[nodiscard]] std::string text() const {
+        return "tensor " + std::to_string(tensor) + " x sequence " + std::to_string(sequence) +
+               " x data " + std::to_string(data) + " x " + std::to_string(stages) + " stages by " +
+               schedule + ", ZeRO " + std::to_string(zero);
+    }
+};
+
+// Plain SGD, clipped: a weight moves by as much as its gradient says, so rounding stays rounding,
+// and every step depends on the norm of all gradients.
+constexpr double kRate = 0.1;
+constexpr int kMicroSteps = 2;
+
+Json config_of(const std::string& name, int steps) {
+    Json config = fixture_config(facts_of(name), kMicroSteps, steps);
+    config["optimizer"] = {{"type", "SGD"}, {"params", {{"lr", kRate}}}};
+    config["gradient_clipping"] = 1.0;
+    config["dslaunch"]["communication"]["reduce"] = "micro_step";
+    return config;
+}
+
+Json in_shape(Json config, const Shape& shape) {
+    if (shape.tensor > 1) config["dslaunch"]["tensor"]["size"] = shape.tensor;
+    if (shape.sequence > 1) config["dslaunch"]["sequence"]["size"] = shape.sequence;
+    if (shape.stages > 1)
+        config["dslaunch"]["pipeline"] = {{"stages", shape.stages}, {"schedule", shape.schedule}};
+    config["zero_optimization"] = {{"stage", shape.zero}};
+    return config;
+}
+
+std::vector<double> column(const TrainResult& result, const char* key) {
+    std::vector<double> values;
+    for (const Json& line : result.metrics)
+        if (line.contains(key)) values.push_back(line.at(key).get<double>());
+    return values;
+}
+
+// An element of a gradient is a sum of no more than kSummands products on its way (a column of 64
+// to 256 tokens, in three layers, forward and backward). In another order each step's is off by
+// kSummands 2^-24 of the largest, which the norm bounds; what weights are off by then changes later
+// ones by less than as much again.
+constexpr double kSummands = 2000;
+const double kRounding = kSummands * std::ldexp(1.0, -24);
+
+double weight_bound(int steps) {
+    return 4 * steps * kRate * kRounding;
+}
+
+// How far whole files were from it at most, relative to the value, or to the bound of weights.
+struct Seen {
+    double values = 0;
+    double weights = 0;
+    int runs = 0;
+
+    ~Seen() {
+        if (runs == 0) return;
+        std::printf("%d runs: losses and norms within %.1e of one rank's, weights within %.1e\n",
+                    runs, values, weights);
+    }
+};
+Seen seen;
+
+struct Alone {
+    TrainResult result;
+    std::map<std::string, Stored> weights;
+
+    Alone(const std::string& name, const Json& config, int data) {
+        const TemporaryFolder folder;
+        result = train_well(folder, ranks(data), name, config);
+        weights = read_safetensors(folder.path() + "/out/model.safetensors");
+    }
+
+    void check(const TemporaryFolder& folder, const TrainResult& other) const {
+        for (const char* key : {"loss", "grad_norm", "eval_loss"}) {
+            const std::vector<double> expected = column(result, key);
+            const std::vector<double> found = column(other, key);
+            REQUIRE(found.size() == expected.size());
+            for (size_t i = 0; i < found.size(); ++i) {
+                const double difference = std::abs(found[i] - expected[i]);
+                CHECK(difference < kRounding * std::abs(expected[i]));
+                seen.values = std::max(seen.values, difference / std::abs(expected[i]));
+            }
+        }
+        const int steps = static_cast<int>(column(result, "loss").size());
+        const auto found = read_safetensors(folder.path() + "/out/model.safetensors");
+        REQUIRE(found.size() == weights.size());
+        double largest = 0;
+        for (const auto& [name, expected] : weights) {
+            const Stored& stored = found.at(name);
+            CHECK(stored.shape == expected.shape);
+            REQUIRE(stored.bytes.size() == expected.bytes.size());
+            if (expected.dtype != "F32") continue;
+            for (size_t at = 0; at < stored.bytes.size(); at += sizeof(float)) {
+                float a = 0, b = 0;
+                std::memcpy(&a, stored.bytes.data() + at, sizeof a);
+                std::memcpy(&b, expected.bytes.data() + at, sizeof b);
+                largest = std::max(largest, std::abs(double{a} - double{b}));
+            }
+        }
+        CHECK(largest < weight_bound(steps));
+        seen.weights = std::max(seen.weights, largest);
+        ++seen.runs;
+    }
+};
+
+void check_alike(const std::string& name, const Json& config, const Alone& alone,
+                 const Shape& shape, std::vector<int> slots = {}) {
+    INFO(name << ": " << shape.text() << ", on " << std::max<size_t>(1, slots.size()) << " hosts");
+    const TemporaryFolder folder;
+    const auto trained =
+        train_well(folder, slots.empty() ? ranks(shape.ranks()) : hosts(folder, slots), name,
+                   in_shape(config, shape));
+    alone.check(folder, trained);
+}
+
+}  // namespace
+
+TEST_CASE("ranks that share layers train as one rank does") {
+    for (const std::string name : {"gpt", "gpt2", "llama", "qwen2"}) {
+        const Json config = config_of(name, 3);
+        const Alone alone(name, config, 1);
+        check_alike(name, config, alone, {2, 1, 1, 0});
+        check_alike(name, config, alone, {2, 1, 1, 3});
+        const Alone pair(name, config, 2);
+        check_alike(name, config, pair, {2, 2, 1, 1});
+        check_alike(name, config, pair, {2, 2, 1, 2}, {2, 2});
+    }
+    const Json config = config_of("gpt-dropout", 3);
+    check_alike("gpt-dropout", config, Alone("gpt-dropout", config, 1), {2, 1, 1, 1});
+    const Json tied = config_of("gpt-tied", 3);
+    check_alike("gpt-tied", tied, Alone("gpt-tied", tied, 1), {4, 1, 1, 1}, {2, 2});
+}
+
+TEST_CASE("ranks that share layers are stages of a pipeline too") {
+    for (const std::string name : {"gpt", "llama"}) {
+        const Json config = config_of(name, 3);
+        const Alone alone(name, config, 1);
+        check_alike(name, config, alone, {2, 1, 2, 0});
+        check_alike(name, config, alone, {2, 1, 2, 3, 1, "zb-h1"}, {2, 2});
+        const Alone pair(name, config, 2);
+        check_alike(name, config, pair, {2, 2, 2, 2, 1, "gpipe"});
+    }
+    // Classes and rows of a tied table lie in the first and the last stage, in unequal shares.
+    const Json tied = config_of("gpt-tied", 3);
+    check_alike("gpt-tied", tied, Alone("gpt-tied", tied, 1), {2, 1, 2, 1});
+}
+
+TEST_CASE("ranks that share positions train as one rank does") {
+    for (const std::string name : {"gpt", "llama"}) {
+        const Json config = config_of(name, 3);
+        const Alone alone(name, config, 1);
+        check_alike(name, config, alone, {1, 1, 1, 0, 2});
+        check_alike(name, config, alone, {1, 1, 1, 3, 2}, {1, 1});
+        check_alike(name, config, alone, {1, 1, 2, 1, 2});
+        const Alone pair(name, config, 2);
+        check_alike(name, config, pair, {1, 2, 1, 2, 2});
+        // Between split layers alone.
+        Json shared = config;
+        shared["dslaunch"]["tensor"]["share_positions"] = true;
+        check_alike(name, shared, alone, {2, 1, 1, 1});
+    }
+}
+
+TEST_CASE("what is held out is evaluated by ranks that share layers or positions") {
+    Json config = config_of("gpt", 4);
+    config["dslaunch"]["eval_interval"] = 2;
+    config["dslaunch"]["data"]["eval_fraction"] = 0.1;
+    const Alone alone("gpt", config, 1);
+    REQUIRE(column(alone.result, "eval_loss").size() == 3);
+    for (const Shape& shape :
+         {Shape{2, 1, 1, 0}, Shape{2, 1, 1, 3}, Shape{2, 1, 2, 1}, Shape{1, 1, 1, 3, 2}}) {
+        check_alike("gpt", config, alone, shape);
+    }
+    const TemporaryFolder folder;
+    const auto trained = train_well(folder, ranks(2), "gpt", in_shape(config, {2, 1, 1, 0}));
+    CHECK(column(trained, "eval_samples") == column(alone.result, "eval_samples"));
+}
+
+TEST_CASE("a checkpoint of shares goes on in any shape, and in its own to the bit") {
+    Json whole = config_of("gpt", 4);
+    whole["optimizer"] = {{"type", "AdamW"}, {"params", {{"lr", 1e-3}}}};
+    const auto until = [&](int steps) {
+        Json config = whole;
+        config["dslaunch"]["steps"] = steps;
+        return config;
+    };
+    const std::vector<Shape> shapes = {
+        {1, 1, 1, 0}, {2, 1, 1, 1}, {2, 1, 2, 3}, {4, 1, 1, 2}, {1, 1, 1, 3, 2}};
+    for (size_t from = 0; from < shapes.size(); ++from) {
+        const Shape& before = shapes[from];
+        const Shape& after = shapes[(from + 1) % shapes.size()];
+        INFO("from " << before.text() << " to " << after.text());
+        const TemporaryFolder straight;
+        const std::vector<double> expected =
+            train_well(straight, ranks(before.ranks()), "gpt", in_shape(whole, before)).losses();
+        const TemporaryFolder folder;
+        train_well(folder, ranks(before.ranks()), "gpt", in_shape(until(2), before));
+        const TemporaryFolder own;
+        std::filesystem::copy(folder.path(), own.path(), std::filesystem::copy_options::recursive);
+        std::vector<std::string> where = ranks(before.ranks());
+        where.push_back("--resume");
+        const auto same = train_well(own, where, "gpt", in_shape(whole, before)).losses();
+        CHECK(std::vector(same.end() - 2, same.end()) ==
+              std::vector(expected.end() - 2, expected.end()));
+        CHECK((bytes_of(own.path() + "/out/model.safetensors") ==
+               bytes_of(straight.path() + "/out/model.safetensors")));
+        where = ranks(after.ranks());
+        where.push_back("--resume");
+        const auto other = train_well(folder, where, "gpt", in_shape(whole, after)).losses();
+        // Adam moves a weight by 1e-3 whatever the size of its gradient; see pipeline_test.cpp.
+        for (size_t i = 1; i <= 2; ++i)
+            CHECK(std::abs(other[other.size() - i] - expected[expected.size() - i]) < 1e-5);
+    }
+}
+
+TEST_CASE("what cannot be shared is refused before anything runs") {
+    struct Refused {
+        const char* model;
+        const char* key;
+        Json value;
+        int code;
+        const char* says;
+    };
+    const std::vector<Refused> cases = {
+        {"gpt", "tensor", {{"size", 3}}, 65, "tensor 3"},
+        {"gpt", "tensor", {{"size", 2}, {"rules", {{"*.nope", "row"}}}}, 65, "*.nope"},
+        {"gpt", "tensor", {{"size", 2}, {"rules", {{"*", "diagonal"}}}}, 65, "diagonal"},
+        {"gpt", "sequence", {{"size", 4}}, 65, "sequence 4"},
+        {"interface", "tensor", {{"size", 2}}, 66, "module itself"},
+        {"convnet", "tensor", {{"size", 2}}, 66, "split"},
+    };
+    for (const Refused& refused : cases) {
+        INFO(refused.model << ": " << refused.key << " " << refused.value.dump());
+        const TemporaryFolder folder;
+        Json config = config_of(refused.model, 2);
+        config["dslaunch"][refused.key] = refused.value;
+        const TrainResult result = train(folder, ranks(2), archive_of(refused.model), config);
+        INFO(result.err);
+        CHECK(result.code == refused.code);
+        CHECK(result.err.find(refused.says) != std::string::npos);
+    }
+}
+
+TEST_CASE("ranks share layers over pipelines, data, ZeRO and schedules", "[.long]") {
+    for (const std::string name : {"gpt", "gpt2", "llama", "qwen2"}) {
+        const Json config = config_of(name, 3);
+        for (const int data : {1, 2}) {
+            const Alone alone(name, config, data);
+            for (int stages = 1; stages <= 4; ++stages)
+                for (const std::string schedule : {"gpipe", "1f1b", "zb-h1"})
+                    for (int zero = 0; zero <= 3; ++zero) {
+                        if (stages == 1 && schedule != "1f1b") continue;
+                        check_alike(name, config, alone, {2, data, stages, zero, 1, schedule});
+                    }
+        }
+    }
+}
+
+}  // namespace dslaunch::test

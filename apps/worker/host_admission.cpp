@@ -6,6 +6,7 @@
 #include <iterator>
 #include <set>
 
+#include "base/error.h"
 #include "plan/memory_choice.h"
 #include "runtime/comm/arena.h"
 #include "storage/checkpoint/disk_sink.h"
@@ -142,12 +143,19 @@ std::optional<HostNeed> need_with(const JobSetup& setup, const Topology& place,
                                   const ProgramMemory& program, const MemoryChoice& choice) {
     if (choice.optimizer_on_disk && choice.stage < 1) return {};
     if (choice.parameters_on_disk && choice.stage < 3) return {};
+    const bool on_disk = choice.optimizer_on_disk || choice.parameters_on_disk;
+    if (on_disk && setup.sharing.plan) return {};
     JobSetup other;
     other.resolved.config = with_choice(setup.config(), choice);
     other.sharing.of_first = setup.sharing.of_first;
     other.model_info =
         with_rows(setup.model_info, choice.micro_rows, setup.config().batch.micro_rows);
-    lay_out_job(other, place);
+    try {
+        lay_out_job(other, place);
+    } catch (const Error& error) {
+        if (error.code() != ExitCode::kConfig) throw;
+        return {};  // a job that would be refused is no choice
+    }
     if (!why_no_plan(other).empty()) return {};
     other.plan = make_plan(other, other.place.of_stage);
     return need_of_host(other, place, program);

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <fmt/core.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -9,12 +10,13 @@
 #include <cstdlib>
 #include <functional>
 #include <limits>
-#include <numeric>
 #include <set>
 #include <thread>
 
+#include "base/memory_limits.h"
 #include "graph/segment_times.h"
 #include "runtime/lending_allocator.h"
+#include "runtime/process_usage.h"
 #include "worker/job_tensor.h"
 #include "worker/process_memory.h"
 #include "worker/stored_rates.h"
@@ -157,9 +159,7 @@ std::vector<c10::IValue> trial_batch(const JobSetup& setup) {
     if (!setup.data)
         return std::vector<c10::IValue>(setup.segmented->arguments().size(),
                                         at::zeros({rows, setup.config().data.context}, at::kLong));
-    std::vector<int64_t> samples(static_cast<size_t>(std::min(rows, setup.data->train.rows())));
-    std::iota(samples.begin(), samples.end(), 0);
-    return setup.data->train.batch(samples);
+    return first_rows(setup);
 }
 
 void set_rank_threads(int ranks) {
@@ -170,11 +170,16 @@ void set_rank_threads(int ranks) {
 
 JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options) {
     JobRates rates;
+    const auto begin = [&](MeasuredWork work) {
+        if (options.before) options.before(work);
+    };
+    begin(MeasuredWork::kUpdates);
     // The arrays of these go back to the system, so that the run need not hold them besides.
     rates.machine.update_numel_per_s = measure_updates(setup, options.threads);
     rates.machine.sum_bytes_per_s = measure_sums(setup);
     keep_freed_memory();
     const WithoutGroup alone(setup.sharing.place);
+    begin(MeasuredWork::kSegments);
     rates.segments = measure_segments(setup);
     rates.machine.host_bytes_per_s = rates.machine.sum_bytes_per_s / 3;
     rates.machine.link_bytes_per_s = options.link_bytes_per_s;
@@ -183,6 +188,44 @@ JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options
     return_freed_memory();
     ::malloc_trim(0);
     return rates;
+}
+
+namespace {
+
+// How many may be started beside this process, which has the model and will hold its gradients.
+int neighbour_count(int ranks) {
+    const auto processors = static_cast<int>(std::thread::hardware_concurrency());
+    int count = std::max(0, std::min(ranks, processors) - 1);
+    const int64_t each = 2 * process_usage().rss_bytes;
+    for (const MemoryLimit& limit : read_memory_state().limits)
+        if (limit.of == LimitOf::kHost)
+            count = static_cast<int>(std::min<int64_t>(count, limit.left.value / each - 1));
+    return std::max(0, count);
+}
+
+}  // namespace
+
+HostRates measure_host_rates(const JobSetup& setup, int ranks, double link_bytes_per_s) {
+    set_rank_threads(ranks);
+    const int beside = neighbour_count(ranks);
+    const MeasuringNeighbours neighbours(beside, fmt::format("{}={}", kMeasureBesideOption, ranks));
+    JobRatesOptions options{at::get_num_threads(), link_bytes_per_s};
+    options.before = [&](MeasuredWork work) { neighbours.begin(work); };
+    return {measure_job_rates(setup, options), beside};
+}
+
+void measure_beside_rank(const JobSetup& setup, int ranks) {
+    set_rank_threads(ranks);
+    keep_freed_memory();
+    const WithoutGroup alone(setup.sharing.place);
+    measure_beside([&](MeasuredWork work) {
+        if (work == MeasuredWork::kSegments) {
+            static_cast<void>(measure_segments(setup));
+        } else {
+            static_cast<void>(measure_updates(setup, at::get_num_threads()));
+            static_cast<void>(measure_sums(setup));
+        }
+    });
 }
 
 std::vector<InstructionSpan> forecast_step(const StepPlan& plan, const JobSetup& setup,

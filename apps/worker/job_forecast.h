@@ -2,10 +2,12 @@
 // by that. Where it stands: job setup -> [here] -> plan/step_forecast.h -> trace, `dslaunch plan`.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "plan/step_forecast.h"
 #include "worker/job_setup.h"
+#include "worker/measuring_neighbours.h"
 
 namespace dslaunch {
 
@@ -17,9 +19,11 @@ struct JobRates {
 struct JobRatesOptions {
     int threads = 1;              // of a rank
     double link_bytes_per_s = 0;  // between hosts, 0: not known
+    // Called before each kind of work; empty: nobody wants to know.
+    std::function<void(MeasuredWork)> before = {};
 };
 
-// A micro batch for trial passes: the first rows of the data, or tokens of the context's length
+// A micro batch for trial passes: first_rows(), or tokens of the context's length
 // where the plan has no data.
 [[nodiscard]] std::vector<c10::IValue> trial_batch(const JobSetup& setup);
 
@@ -32,6 +36,20 @@ void set_rank_threads(int ranks);
 // it is while training (worker/process_memory.h). Ranks of one host that call it together see what
 // they take from each other. REQUIRES: not for a GPU.
 [[nodiscard]] JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options);
+
+// As a rank finds it on a host of RANKS that is this machine, which may have fewer processors:
+// processes that are started for it work beside this one, as many as there are processors and
+// memory for.
+struct HostRates {
+    JobRates rates;
+    int beside = 0;  // processes
+};
+[[nodiscard]] HostRates measure_host_rates(const JobSetup& setup, int ranks,
+                                           double link_bytes_per_s);
+
+// In such a process (measuring_neighbours.h).
+inline constexpr const char* kMeasureBesideOption = "--measure-beside";
+void measure_beside_rank(const JobSetup& setup, int ranks);
 
 // The plan's spans as RATES would have them on all stages. PLAN: of the rank of SETUP, which is at
 // PLACE.

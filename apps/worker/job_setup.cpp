@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
-#include <numeric>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -101,12 +100,9 @@ DataRequest data_request(const JobSetup& setup) {
 // batch.
 std::vector<c10::IValue> open_and_check_data(JobSetup& setup, const Topology& place) {
     setup.data = open_data(data_request(setup));
-    std::vector<int64_t> samples(
-        static_cast<size_t>(std::min(setup.config().batch.micro_rows, setup.data->train.rows())));
-    std::iota(samples.begin(), samples.end(), 0);
     // One rank of a host reads the files whole.
     if (place.local_rank == 0) check_indices(setup);
-    return setup.data->train.batch(samples);
+    return first_rows(setup);
 }
 
 void check_labels(const JobSetup& setup, int64_t classes) {
@@ -246,6 +242,11 @@ JobSetup set_up_job(const JobArguments& arguments, const Topology& place) {
     setup.resolved =
         resolve(found.config, {place.world_size(), /*needs_steps=*/!arguments.plan_only});
     require_valid(setup.resolved);
+    if (arguments.plan_meshes && setup.config().zero.shard_ranks > 0)
+        fail(ExitCode::kUsage,
+             "the config shards over the ranks of a host (zero_optimization.mics_shard_size), and "
+             "meshes are looked at whose ranks shard over all that train the same parameters: "
+             "leave it out with --set zero_optimization.mics_shard_size=-1");
     RunConfig& placed = setup.resolved.config;
     place_path(placed.data.train_path, found.folder);
     place_path(placed.data.eval_path, found.folder);
@@ -284,6 +285,14 @@ JobSetup set_up_job(const JobArguments& arguments, const Topology& place) {
         fail(ExitCode::kConfig, "{}", why);
     setup.plan = make_plan(setup, setup.place.of_stage);
     return setup;
+}
+
+std::vector<c10::IValue> first_rows(const JobSetup& setup) {
+    const DataSource& train = setup.data->train;
+    std::vector<int64_t> samples;
+    for (int64_t row = 0; row < setup.config().batch.micro_rows; ++row)
+        samples.push_back(row % train.rows());
+    return train.batch(samples);
 }
 
 void lay_out_job(JobSetup& setup, const Topology& place) {

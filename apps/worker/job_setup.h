@@ -34,6 +34,7 @@ struct JobArguments {
     std::vector<std::string> overrides;  // --set a.b=c
     int64_t segments = 0;                // 0: by whole layers
     bool plan_only = false;              // nothing will be trained: steps need not be given
+    bool plan_meshes = false;            // for other ranks than the config may shard over
     // Called when the config is known, before any tensor is made: where to compute. Empty: the CPU.
     std::function<c10::Device(const RunConfig&)> open_device;
 };
@@ -113,6 +114,10 @@ struct JobSetup {
 // For the rank at PLACE among those of the job. Throws Error{kConfig} with all problems of the
 // config, Error{kInput} for model and data.
 [[nodiscard]] JobSetup set_up_job(const JobArguments& arguments, const Topology& place);
+
+// A micro batch for trial passes, of as many rows as every one in training: the first of the data,
+// and again from the start where there are fewer. REQUIRES: data.
+[[nodiscard]] std::vector<c10::IValue> first_rows(const JobSetup& setup);
 
 // Stages, layout, partition and options from what SETUP has: the config, the model's measures, and
 // whether it is for a GPU. Throws Error{kConfig} where the stages that the config asks for cannot

@@ -87,6 +87,7 @@ SharingPlace place_in_group(const RunConfig& config, const Topology& place,
     const int position = stage.of_stage.rank();
     std::vector<int>& members = sharing.group.members;
     members.clear();
+    bool alike = true;
     if (sharing.positions) {
         // Neighbours in the world that ZeRO shards over.
         sharing.index = position % sharing.size;
@@ -105,8 +106,17 @@ SharingPlace place_in_group(const RunConfig& config, const Topology& place,
         }
         for (const std::vector<int>& world : worlds)
             members.push_back(world[static_cast<size_t>(position)]);
+        // Worlds that lie alike on hosts add up in one order, so that what the ranks of a group
+        // hold whole stays equal.
+        const auto hosts_of = [&](const std::vector<int>& world) {
+            return Topology::of_member(place.node_sizes, world, world.front()).node_sizes;
+        };
+        alike = members == mesh.group(MeshAxis::kTensor, place.rank()) &&
+                std::ranges::all_of(worlds, [&](const std::vector<int>& world) {
+                    return hosts_of(world) == hosts_of(worlds.front());
+                });
     }
-    if (!std::ranges::is_sorted(members))
+    if (!alike || !std::ranges::is_sorted(members))
         fail(ExitCode::kConfig,
              "dslaunch.tensor.size: groups of {} ranks cannot be laid over these hosts; give each "
              "host a multiple of {} slots",
@@ -283,8 +293,11 @@ void share_untrained(JobSetup& setup, const std::vector<int>& parameters) {
     }
 }
 
-void compare_buckets(Collectives& group, const JobSetup& setup) {
+void compare_plans_of_group(Collectives& group, const JobSetup& setup) {
     std::string own;
+    for (const RecomputeGroup& recomputed : make_recompute_groups(
+             setup.info, setup.plan_options.recompute_groups, setup.plan_options.stage_work.parts))
+        own += fmt::format("{}-{} ", recomputed.begin, recomputed.end);
     for (const Bucket& bucket : setup.layout.buckets) {
         own += '|';
         for (int i = bucket.first_slice; i < bucket.end_slice; ++i)
@@ -294,8 +307,10 @@ void compare_buckets(Collectives& group, const JobSetup& setup) {
         if (other != own)
             fail(ExitCode::kConfig,
                  "dslaunch.tensor.size: the {} ranks of a group hold shares of unequal size, which "
-                 "fill buckets differently; set zero_optimization.reduce_bucket_size a little "
-                 "larger or smaller, or a size that divides heads, widths and vocabulary",
+                 "fill buckets or are put into checkpoints of activations differently; set "
+                 "zero_optimization.reduce_bucket_size a little larger or smaller, "
+                 "activation_checkpointing.number_checkpoints to the number of segments, or a size "
+                 "that divides heads, widths and vocabulary",
                  setup.sharing.place.size);
 }
 

@@ -72,9 +72,9 @@ class WithoutGroup {
     TensorGroupScope scope_;
 };
 
-// Of all ranks of a group: whether they reduce the same parameters together. Throws
-// Error{kConfig}: shares of unequal size can fill buckets differently.
-void compare_buckets(Collectives& group, const JobSetup& setup);
+// Of all ranks of a group: whether they reduce the same parameters together, and recompute the same
+// segments. Throws Error{kConfig}: shares of unequal size can fill buckets differently.
+void compare_plans_of_group(Collectives& group, const JobSetup& setup);
 
 // Who shares what, a few lines; the check's result where it was made.
 [[nodiscard]] std::string sharing_text(const JobSetup& setup);

@@ -4,6 +4,8 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
+#include <set>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -35,6 +37,7 @@ struct PlanArguments {
     int64_t context = 0;
     std::string compare;  // "shard", "cache"
     bool forecast = false;
+    int beside_ranks = 0;  // of the host: this process only measures beside one of them
     TensorRequest tensor;
     int sequence = 0;                       // ranks that share positions; 0: not asked for
     std::vector<std::string> tensor_rules;  // PATTERN=RULE
@@ -65,12 +68,12 @@ void print_shards(const JobSetup& setup, const PlanArguments& arguments) {
     json.begin_object().field("world_size", setup.plan_options.world_size);
     json.field("elements", setup.layout.numel).key("shards").begin_array();
     std::string text = fmt::format(
-        "{} elements, padding included, among {} ranks; bytes of one fp32 copy of a rank's part; "
+        "{} elements, padding included, among {} ranks{}; bytes of one fp32 copy of a rank's part; "
         "disk bytes and seconds of the busiest host in a step\n"
         "{:<8} {:>14} {:>14} {:>10} {:>8} {:>14} {:>14} {:>8} {:>14} {:>8}\n",
-        setup.layout.numel, setup.plan_options.world_size, "shard", "largest bytes",
-        "smallest bytes", "imbalance", "pieces", "disk read", "disk written", "extents", "sent",
-        "disk s");
+        setup.layout.numel, options.shard_ranks(), options.shard_on_host ? " of each host" : "",
+        "shard", "largest bytes", "smallest bytes", "imbalance", "pieces", "disk read",
+        "disk written", "extents", "sent", "disk s");
     for (const ShardCost& cost : costs) {
         const PartitionBalance& balance = cost.balance;
         const auto seconds = rates.seconds(static_cast<double>(cost.read.value),
@@ -100,16 +103,53 @@ void print_shards(const JobSetup& setup, const PlanArguments& arguments) {
     fmt::print("{}", arguments.json ? json.text() + "\n" : text);
 }
 
-// A job on hosts like this machine, as a run would be admitted to the one with most ranks.
-HostAdmission admit_here(const JobSetup& setup, const PlanArguments& arguments) {
-    const Topology place = fullest_place(arguments);
-    if (place.node_rank == 0) return admit_host(setup, place, {});
-    return admit_host(seen_from(setup, place), place, {});
+// The first rank of each host that is unlike those before, in how many ranks it has or in the
+// stages that they are of; of equal ones one is enough. Without a pipeline the fullest host alone.
+std::vector<Topology> places_unlike(const JobSetup& setup, const PlanArguments& arguments) {
+    if (!setup.place.is_pipeline()) return {fullest_place(arguments)};
+    std::set<std::vector<int>> seen;
+    std::vector<Topology> places;
+    Topology place = place_of(arguments, 0);
+    for (int node = 0; node < place.node_count(); ++node) {
+        place.node_rank = node;
+        std::vector<int> stages;
+        for (int local = 0; local < place.local_world_size(); ++local) {
+            Topology rank = place;
+            rank.local_rank = local;
+            stages.push_back(place_in_stages(setup.config(), rank).stage);
+        }
+        if (seen.insert(stages).second) places.push_back(place);
+    }
+    return places;
+}
+
+// A job on hosts like this machine, as a run would be admitted: to the first host that it does not
+// fit on, or else the one that needs most.
+struct PlannedAdmission {
+    HostAdmission host;
+    int node = 0;
+};
+
+PlannedAdmission admit_here(const JobSetup& setup, const PlanArguments& arguments) {
+    std::optional<PlannedAdmission> most;
+    for (const Topology& place : places_unlike(setup, arguments)) {
+        PlannedAdmission one;
+        one.node = place.node_rank;
+        one.host = place.node_rank == 0 ? admit_host(setup, place, {})
+                                        : admit_host(seen_from(setup, place), place, {});
+        const bool fits = all_fit(one.host.verdicts);
+        if (!most || !fits || one.host.need.of_host() > most->host.need.of_host())
+            most = std::move(one);
+        if (!fits) break;
+    }
+    return *most;
 }
 
 void print_admission(const JobSetup& setup, const PlanArguments& arguments) {
     if (setup.on_gpu) return;
-    const HostAdmission host = admit_here(setup, arguments);
+    const auto [host, node] = admit_here(setup, arguments);
+    if (setup.place.is_pipeline() && arguments.node_sizes.size() > 1)
+        fmt::print("\nhost {} of {} needs most:", node + 1, arguments.node_sizes.size());
     fmt::print("\n{}", admission_table(host.need, host.verdicts));
     if (!host.advice.empty())
         fmt::print("a run on hosts like this machine would be refused: {}\n", host.advice);
@@ -121,15 +161,16 @@ void admission_json(const JobSetup& setup, const PlanArguments& arguments, JsonW
         json.null();
         return;
     }
-    const HostAdmission host = admit_here(setup, arguments);
+    const auto [host, node] = admit_here(setup, arguments);
     begin_admission_json(host.need, host.verdicts, json);
-    json.field("advice", host.advice).end_object();
+    json.field("node", node).field("advice", host.advice).end_object();
 }
 
 // A step as it would run here, of the first rank of the host that has most: the others wait for it.
 struct Forecast {
     double step_s = 0;
     StepTimes lanes;
+    int beside = 0;
 };
 
 Forecast forecast_here(const JobSetup& setup, const PlanArguments& arguments) {
@@ -138,18 +179,18 @@ Forecast forecast_here(const JobSetup& setup, const PlanArguments& arguments) {
              "--forecast measures segments on this machine's processors, and "
              "the plan is for a GPU");
     const Topology place = fullest_place(arguments);
-    set_rank_threads(place.local_world_size());
-    const JobRates rates = measure_job_rates(setup, {at::get_num_threads(), 0});
+    const HostRates host = measure_host_rates(setup, place.local_world_size(), 0);
     const JobSetup own = seen_from(setup, place);
-    const std::vector<InstructionSpan> spans = forecast_step(own.plan, own, place, rates);
+    const std::vector<InstructionSpan> spans = forecast_step(own.plan, own, place, host.rates);
     const double step_s = end_of({&spans, 1});
-    return {step_s, step_times(own.plan, spans, step_s)};
+    return {step_s, step_times(own.plan, spans, step_s), host.beside};
 }
 
 void print_forecast(const JobSetup& setup, const PlanArguments& arguments) {
     const Forecast forecast = forecast_here(setup, arguments);
     fmt::print("\na step takes {:.1f} ms here, with {} threads a rank", 1e3 * forecast.step_s,
                at::get_num_threads());
+    if (forecast.beside > 0) fmt::print(", measured by {} at once", forecast.beside + 1);
     for (int lane = 0; lane < kLanes; ++lane)
         if (const double busy_s = forecast.lanes.busy(static_cast<Lane>(lane)); busy_s > 0)
             fmt::print("; {} busy for {:.1f}", lane_name(static_cast<Lane>(lane)), 1e3 * busy_s);
@@ -159,7 +200,8 @@ void print_forecast(const JobSetup& setup, const PlanArguments& arguments) {
 void forecast_json(const JobSetup& setup, const PlanArguments& arguments, JsonWriter& json) {
     const Forecast forecast = forecast_here(setup, arguments);
     json.key("forecast").begin_object().field("step_s", forecast.step_s);
-    json.field("threads", at::get_num_threads()).key("busy_s").begin_object();
+    json.field("threads", at::get_num_threads()).field("beside", forecast.beside);
+    json.key("busy_s").begin_object();
     for (int lane = 0; lane < kLanes; ++lane)
         json.field(lane_name(static_cast<Lane>(lane)),
                    forecast.lanes.busy(static_cast<Lane>(lane)));
@@ -222,6 +264,7 @@ void add_job_options(CLI::App& app, PlanArguments& arguments) {
         ->check(CLI::IsMember({"shard", "cache"}));
     app.add_flag("--forecast", arguments.forecast,
                  "measure segments and updates here, and say what a step takes");
+    app.add_option(kMeasureBesideOption, arguments.beside_ranks)->group("");
 }
 
 void add_tensor_options(CLI::App& app, PlanArguments& arguments) {
@@ -325,6 +368,7 @@ void take_mesh_ranks(PlanArguments& arguments, bool ranks_given) {
     MeshArguments& mesh = arguments.mesh;
     PlanHosts& hosts = arguments.hosts;
     mesh.json = arguments.json;
+    arguments.job.plan_meshes = true;
     // What the config says of it would be planned once more.
     for (const char* key : {"dslaunch.pipeline=null", "pipeline=null"})
         arguments.job.overrides.push_back(key);
@@ -386,6 +430,10 @@ int plan_main(int argc, char** argv) {
             fmt::format("dslaunch.data.context={}", arguments.context));
     const Topology place = place_of(arguments, 0);
     const JobSetup setup = set_up_job(arguments.job, place);
+    if (arguments.beside_ranks > 0) {
+        measure_beside_rank(setup, arguments.beside_ranks);
+        return 0;
+    }
     const bool shares = app.count("--tensor") + app.count("--sequence") > 0;
     if (setup.sharing.plan && (shares || mesh.search || mesh.wish.stages > 0))
         fail(ExitCode::kUsage,

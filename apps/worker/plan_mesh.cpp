@@ -175,9 +175,8 @@ MeshRequest mesh_request(const JobSetup& setup, const MeshArguments& arguments, 
     if (arguments.flops_per_s > 0) {
         request.times = times_from_flops(request.model, arguments.flops_per_s);
     } else {
-        set_rank_threads(*std::max_element(request.node_sizes.begin(), request.node_sizes.end()));
-        JobRates rates =
-            measure_job_rates(setup, {at::get_num_threads(), arguments.link_bytes_per_s});
+        const int most = *std::max_element(request.node_sizes.begin(), request.node_sizes.end());
+        JobRates rates = measure_host_rates(setup, most, arguments.link_bytes_per_s).rates;
         request.times = std::move(rates.segments);
         request.rates = rates.machine;
     }

@@ -17,12 +17,7 @@ namespace {
 // A micro batch of the data, or tokens of all kinds where none are named.
 std::vector<c10::IValue> first_batch(const JobSetup& setup) {
     const BatchConfig& batch = setup.config().batch;
-    if (setup.data) {
-        std::vector<int64_t> samples(
-            static_cast<size_t>(std::min(batch.micro_rows, setup.data->train.rows())));
-        std::iota(samples.begin(), samples.end(), 0);
-        return setup.data->train.batch(samples);
-    }
+    if (setup.data) return first_rows(setup);
     int64_t rows = setup.info.loss_classes > 0 ? setup.info.loss_classes : INT64_MAX;
     for (const ArgumentLimit& limit : argument_limits(setup.segmented->lowered(), *setup.model))
         rows = std::min(rows, limit.rows);

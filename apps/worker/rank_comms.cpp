@@ -39,7 +39,17 @@ void RankComms::open(const WorkerEnvironment& environment, const JobSetup& setup
     }
     ArenaLayout of_all(environment.local_world_size);
     const SliceId messages = HostLink::add_slice(of_all, setup.place.stages);
-    job_ = open_job_comm(environment, std::move(of_all), time_limit);
+    try {
+        job_ = open_job_comm(environment, std::move(of_all), time_limit);
+    } catch (const Error& error) {
+        const bool checks = sharing.size > 1 && tensor_request(setup.config()).check;
+        if (error.code() != ExitCode::kHang || !checks) throw;
+        fail(ExitCode::kHang,
+             "{}; rank 0 first compares the split graph with the whole one in fp64: where that "
+             "takes longer, give a larger --timeout, or leave it out (dslaunch.tensor.check, "
+             "dslaunch.sequence.check)",
+             error.what());
+    }
     compare_agreements(*job_->collectives, setup);
     own_ = open_group_comm(
         environment, *job_,
@@ -50,7 +60,7 @@ void RankComms::open(const WorkerEnvironment& environment, const JobSetup& setup
         group_ = open_group_comm(environment, *job_,
                                  {sharing.group, "tensor", std::move(of_group), time_limit});
         tensor_.emplace(*group_->collectives, slices);
-        if (setup.sharing.splits()) compare_buckets(*group_->collectives, setup);
+        if (setup.sharing.splits()) compare_plans_of_group(*group_->collectives, setup);
     }
     if (!setup.place.is_pipeline()) return;
     links_ = open_stage_links(environment, *job_, setup.place, messages, time_limit);

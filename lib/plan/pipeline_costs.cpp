@@ -12,7 +12,7 @@ constexpr int64_t kFp32Bytes = 4;
 // On each of the ranks that share states; the parameter's gathered copy at stage 3 is not counted.
 Bytes state_bytes(const ParameterInfo& parameter, const StepPlanOptions& options) {
     const auto share = [&](int64_t bytes, int from_stage) {
-        const int64_t ranks = options.stage >= from_stage ? options.world_size : 1;
+        const int64_t ranks = options.stage >= from_stage ? options.shard_ranks() : 1;
         return Bytes{(bytes + ranks - 1) / ranks};
     };
     const int64_t numel = parameter.numel;

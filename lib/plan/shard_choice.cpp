@@ -43,10 +43,10 @@ void add_disk_loads(ShardCost& cost, const FlatLayout& layout, const Partition& 
                     const StepPlanOptions& options, std::span<const int> node_sizes) {
     std::vector<int> order(static_cast<size_t>(layout.trained_buckets));
     std::iota(order.begin(), order.end(), 0);
-    int rank = 0;
+    int first = 0;  // of the host, among those that shard
     for (const int ranks : node_sizes) {
         DiskLoad host;
-        for (const int end = rank + ranks; rank < end; ++rank) {
+        for (int rank = first; rank < first + ranks; ++rank) {
             const DiskLoad load =
                 load_of(make_state_chunks(layout, &partition,
                                           {rank, options.stage, options.offload, order}),
@@ -55,6 +55,7 @@ void add_disk_loads(ShardCost& cost, const FlatLayout& layout, const Partition& 
             host.written += load.written;
             cost.extents_max = std::max(cost.extents_max, load.extents);
         }
+        if (!options.shard_on_host) first += ranks;
         if (host.read + host.written <= cost.moved()) continue;
         cost.read = host.read;
         cost.written = host.written;

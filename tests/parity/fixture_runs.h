@@ -39,6 +39,20 @@ inline std::vector<std::string> hosts(const TemporaryFolder& folder,
     return {"--hostfile", folder.path() + "/hostfile", "--launcher", "local"};
 }
 
+struct ScheduleShape {
+    int stages = 1;
+    std::string schedule = "1f1b";
+};
+
+// One stage, which has nothing to schedule, then each schedule of two to four.
+inline std::vector<ScheduleShape> schedule_shapes() {
+    std::vector<ScheduleShape> shapes = {{}};
+    for (int stages = 2; stages <= 4; ++stages)
+        for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "interleaved", "zb-v"})
+            shapes.push_back({stages, schedule});
+    return shapes;
+}
+
 inline TrainResult train_well(const TemporaryFolder& folder, const std::vector<std::string>& where,
                               const std::string& name, const Json& config) {
     TrainResult result = train(folder, where, archive_of(name), config);

@@ -247,8 +247,9 @@ TEST_CASE("what a rank is said to need is what it takes, and hardly more") {
             INFO((half ? "bf16" : "fp32") << (offload ? ", offloaded: " : ": ") << run.err);
             REQUIRE(run.code == 0);
             const double part = measured_part(run.err);
+            // The goal is 5 %. What programs and libraries take differs by processor.
             CHECK(part >= 0.90);
-            CHECK(part <= 1.02);
+            CHECK(part <= 1.05);
         }
     }
 }

@@ -90,6 +90,25 @@ TEST_CASE("hosts that hold copies of what their ranks shard have the metrics of 
     Json half = copies;
     half.update(kBf16);
     check_stages_equal("gpt", {2, 2}, half);
+    // Of Adam's moments a rank has half, as evenly as three blocks divide; between hosts no
+    // parameters go.
+    const auto last_line = [&](int stage, const Json& more) {
+        Json config = fixture_config(facts_of("gpt"), 2, 2);
+        config.update(more);
+        return run_stage(stage, {2, 2}, "gpt", config).metrics.back();
+    };
+    const auto moments = [](const Json& line) {
+        return line.at("memory").at("moments").get<double>();
+    };
+    const auto sent = [](const Json& line) {
+        return line.at("link_bytes").at("sent").get<double>();
+    };
+    const Json replicated = last_line(0, kFp32), everywhere = last_line(3, kFp32);
+    const Json on_hosts = last_line(3, copies);
+    CHECK(moments(on_hosts) < 0.7 * moments(replicated));
+    CHECK(moments(everywhere) < 0.8 * moments(on_hosts));
+    CHECK(sent(on_hosts) == Approx(sent(replicated)).epsilon(0.02));
+    CHECK(sent(everywhere) > 1.2 * sent(on_hosts));
     const TemporaryFolder folder;
     Json config = fixture_config(facts_of("gpt"), 1, 2);
     config["zero_optimization"] = {{"stage", 3}, {"mics_shard_size", 2}};

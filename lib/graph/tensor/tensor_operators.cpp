@@ -55,10 +55,40 @@ struct Site {
     }
 };
 
+bool are_alike(const std::vector<int64_t>& blocks) {
+    return std::ranges::all_of(blocks,
+                               [&](int64_t block) { return block > 0 && block == blocks.front(); });
+}
+
+// SHARD as a dimension of EXTENT has it: the last batch may have fewer rows than the first, and a
+// block for the positions of each.
+TensorShard fitted(const TensorShard& shard, int64_t extent) {
+    const std::vector<int64_t>& blocks = shard.blocks;
+    if (blocks.size() == 1) return {shard.dim, {extent}};
+    if (are_alike(blocks) && extent % blocks.front() == 0)
+        return {shard.dim,
+                std::vector<int64_t>(static_cast<size_t>(extent / blocks.front()), blocks.front())};
+    const int64_t sum = std::accumulate(blocks.begin(), blocks.end(), int64_t{0});
+    if (extent != sum)
+        fail(ExitCode::kInput,
+             "a batch gives dimension {} of a split value {} elements, the first batch gave it {}, "
+             "in {} unequal blocks",
+             shard.dim, extent, sum, blocks.size());
+    return shard;
+}
+
+// Of the dimension of which a rank has LOCAL elements in BLOCKS.
+int64_t whole_extent(const std::vector<int64_t>& blocks, int64_t local, PartOf part) {
+    if (blocks.size() > 1 && are_alike(blocks)) {
+        const int64_t own = shard_ranges({0, {blocks.front()}}, part).front().numel;
+        if (own > 0 && local % own == 0) return local / own * blocks.front();
+    }
+    return std::accumulate(blocks.begin(), blocks.end(), int64_t{0});
+}
+
 void save_shard(AutogradContext& context, const TensorShard& shard, int64_t extent) {
     context.saved_data["dim"] = shard.dim;
-    context.saved_data["blocks"] =
-        shard.blocks.size() == 1 ? std::vector<int64_t>{extent} : shard.blocks;
+    context.saved_data["blocks"] = fitted(shard, extent).blocks;
 }
 
 TensorShard saved_shard(AutogradContext& context) {
@@ -378,7 +408,7 @@ void dropout_operator(Stack& stack) {
     std::vector<int64_t> sizes = x.sizes().vec();
     int64_t& extent = sizes[static_cast<size_t>(dim)];
     extent = blocks.size() == 1 ? extent * group().size()
-                                : std::accumulate(blocks.begin(), blocks.end(), int64_t{0});
+                                : whole_extent(blocks, extent, part_of(group()));
     at::Tensor noise = empty_whole(x, sizes).bernoulli_(1 - p);
     noise.div_(1 - p);
     push(stack, x * share_of(noise, {dim, std::move(blocks)}, part_of(group())));
@@ -392,7 +422,7 @@ void extent_operator(Stack& stack) {
     const std::vector<int64_t> blocks = pop_ints(stack);
     const int64_t extent = pop(stack).toInt();
     push(stack, is_even(blocks) ? extent * group().size()
-                                : std::accumulate(blocks.begin(), blocks.end(), int64_t{0}));
+                                : whole_extent(blocks, extent, part_of(group())));
 }
 
 void shape_operator(Stack& stack) {
@@ -401,9 +431,10 @@ void shape_operator(Stack& stack) {
     std::vector<int64_t> shape = pop_ints(stack);
     int64_t& extent = shape.at(static_cast<size_t>(dim));
     if (!is_even(blocks)) {
+        const TensorShard shard =
+            extent == -1 ? TensorShard{0, blocks} : fitted({0, blocks}, extent);
         extent = 0;
-        for (const Range& range : shard_ranges({0, blocks}, part_of(group())))
-            extent += range.numel;
+        for (const Range& range : shard_ranges(shard, part_of(group()))) extent += range.numel;
     } else if (extent != -1) {
         if (extent % group().size() != 0)
             fail(ExitCode::kInput, "{} elements of dimension {} do not divide among {} ranks",
@@ -463,9 +494,8 @@ TensorGroupScope::~TensorGroupScope() {
 
 at::Tensor share_of(const at::Tensor& whole, const TensorShard& shard, PartOf part) {
     const int64_t dim = shard.dim;
-    const TensorShard here = shard.blocks.size() == 1 ? TensorShard{dim, {whole.size(dim)}} : shard;
     std::vector<at::Tensor> pieces;
-    for (const Range& range : shard_ranges(here, part))
+    for (const Range& range : shard_ranges(fitted(shard, whole.size(dim)), part))
         pieces.push_back(whole.narrow(dim, range.begin, range.numel));
     return pieces.size() == 1 ? pieces[0].clone(at::MemoryFormat::Contiguous)
                               : at::cat(pieces, dim);
@@ -473,9 +503,11 @@ at::Tensor share_of(const at::Tensor& whole, const TensorShard& shard, PartOf pa
 
 at::Tensor whole_of(const std::vector<at::Tensor>& shares, const TensorShard& shard) {
     if (shard.blocks.size() == 1) return at::cat(shares, shard.dim);
+    int64_t extent = 0;
+    for (const at::Tensor& share : shares) extent += share.size(shard.dim);
     std::vector<at::Tensor> pieces;
     std::vector<int64_t> offsets(shares.size(), 0);
-    for (const int64_t block : shard.blocks) {
+    for (const int64_t block : fitted(shard, extent).blocks) {
         for (size_t rank = 0; rank < shares.size(); ++rank) {
             const PartOf part{static_cast<int>(rank), static_cast<int>(shares.size())};
             const int64_t numel = shard_ranges({shard.dim, {block}}, part).front().numel;

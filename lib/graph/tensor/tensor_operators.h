@@ -38,7 +38,8 @@ namespace dslaunch {
 void register_tensor_operators();
 
 // A rank's share of WHOLE, and the whole of all ranks' shares in order. Copies. A single block is
-// the dimension as it is, whatever SHARD says.
+// the dimension as it is, whatever SHARD says; of several alike there are as many as it has room
+// for.
 [[nodiscard]] at::Tensor share_of(const at::Tensor& whole, const TensorShard& shard, PartOf part);
 [[nodiscard]] at::Tensor whole_of(const std::vector<at::Tensor>& shares, const TensorShard& shard);
 

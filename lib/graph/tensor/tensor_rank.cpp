@@ -7,6 +7,18 @@
 
 namespace dslaunch {
 
+namespace {
+
+// Rows that lie together stay where they are: in the archive, whose pages come and go.
+at::Tensor rows_or_copy(const at::Tensor& whole, const TensorShard& shard, PartOf part) {
+    if (shard.dim != 0 || shard.blocks.size() != 1 || !whole.is_contiguous())
+        return share_of(whole, shard, part);
+    const Range rows = shard_ranges({0, {whole.size(0)}}, part).front();
+    return whole.narrow(0, rows.begin, rows.numel);
+}
+
+}  // namespace
+
 void narrow_to_shares(Model& model, const TensorPlan& plan, PartOf part) {
     const at::NoGradGuard no_grad;
     DSL_CHECK(plan.parameters.size() == model.parameters().size() && part.parts == plan.size,
@@ -18,7 +30,7 @@ void narrow_to_shares(Model& model, const TensorPlan& plan, PartOf part) {
         at::Tensor tensor = model.parameters()[p].tensor;
         DSL_CHECK(tensor.sizes() == at::IntArrayRef(parameter.sizes), "{} is not whole",
                   parameter.name);
-        const at::Tensor share = share_of(tensor.detach(), parameter.shard, part);
+        const at::Tensor share = rows_or_copy(tensor.detach(), parameter.shard, part);
         model.release_pages(static_cast<int>(p));
         tensor.set_data(share);
     }

@@ -27,6 +27,7 @@ struct Job {
     int stage = 3;
     OffloadPlan offload = {};
     int64_t block_numel = 64;
+    bool on_host = false;  // each host has a copy
 
     [[nodiscard]] std::vector<ShardCost> costs(const ModelInfo& model) const {
         const FlatLayout layout = make_flat_layout(model, {1 << 24, 1, true, 0, block_numel});
@@ -36,6 +37,8 @@ struct Job {
         for (const int ranks : nodes) options.world_size += ranks;
         options.stage = stage;
         options.offload = offload;
+        options.shard_on_host = on_host;
+        options.local_world_size = nodes.front();
         return shard_costs(model, layout, options);
     }
 };
@@ -77,6 +80,20 @@ TEST_CASE("on several hosts the busiest one's disk counts") {
     // with a flag for each parameter, in whole lines.
     CHECK(cost_of(costs, ShardBy::kFlat).sent.value >= 3 * 65536 / 2 * 4 * 3);
     CHECK(choose_shard(costs) == ShardBy::kFlat);
+}
+
+TEST_CASE("a host that has a copy of its own moves all of it through its disks") {
+    const ModelInfo model = model_of({65536, 65536, 65536});
+    const OffloadPlan offload{true, true, 16384};
+    const std::vector<ShardCost> alone = Job{{2}, 3, offload}.costs(model);
+    const std::vector<ShardCost> copies = Job{{2, 2}, 3, offload, 64, true}.costs(model);
+    for (size_t kind = 0; kind < kShardKinds; ++kind) {
+        CAPTURE(shard_by_name(alone[kind].by));
+        CHECK(copies[kind].read.value == alone[kind].read.value);
+        CHECK(copies[kind].written.value == alone[kind].written.value);
+        CHECK(copies[kind].extents_max == alone[kind].extents_max);
+        CHECK(copies[kind].balance.numel_max == alone[kind].balance.numel_max);
+    }
 }
 
 TEST_CASE("rows are chosen where blocks are too few to be shared out evenly") {

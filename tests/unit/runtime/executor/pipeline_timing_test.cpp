@@ -19,7 +19,7 @@ using Seconds = std::chrono::duration<double>;
 constexpr int kStages = 4;
 constexpr int kMicroBatches = 8;
 // Of a forward of all of a stage, of a backward's first half, of its second half.
-constexpr Seconds kWork{0.02};
+constexpr Seconds kWork{0.04};
 
 // Where sends meet their receives.
 class Meeting {

@@ -6,6 +6,7 @@
 #include <malloc.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
@@ -48,33 +49,50 @@ int64_t update_numel(const JobSetup& setup) {
     return std::clamp<int64_t>(numel, 1 << 16, kUpdateNumelMax);
 }
 
-double measure_updates(const JobSetup& setup, int threads) {
-    const int64_t numel = update_numel(setup);
-    const auto count = static_cast<size_t>(numel);
-    const bool half = setup.plan_options.master;
-    const size_t sources = setup.plan_options.fused_update
-                               ? static_cast<size_t>(setup.plan_options.local_world_size)
-                               : 1;
-    std::vector<std::vector<float>> gradients(sources, std::vector<float>(count, 1e-3F));
-    std::vector<const float*> pointers;
-    for (const std::vector<float>& gradient : gradients) pointers.push_back(gradient.data());
-    std::vector<float> parameters(count, 1.0F);
-    std::vector<std::vector<float>> states(static_cast<size_t>(setup.plan_options.optimizer_states),
-                                           std::vector<float>(count, 0.1F));
-    std::vector<uint16_t> halves(half ? count : 0);
-    FlatRange range;
-    range.numel = numel;
-    range.gradients = pointers;
-    range.parameters = parameters;
-    if (half) {
-        range.half_parameters = halves;
-        range.half_dtype = setup.config().precision.compute;
+// The optimizer's step over arrays like a rank's own.
+class UpdateWork {
+  public:
+    UpdateWork(const JobSetup& setup, int threads)
+        : numel_(update_numel(setup)), optimizer_(setup.config().optimizer, threads) {
+        const auto count = static_cast<size_t>(numel_);
+        const StepPlanOptions& plan = setup.plan_options;
+        const size_t sources =
+            plan.fused_update ? static_cast<size_t>(plan.local_world_size) : size_t{1};
+        gradients_.assign(sources, std::vector<float>(count, 1e-3F));
+        for (const std::vector<float>& gradient : gradients_) pointers_.push_back(gradient.data());
+        parameters_.assign(count, 1.0F);
+        states_.assign(static_cast<size_t>(plan.optimizer_states), std::vector<float>(count, 0.1F));
+        range_.numel = numel_;
+        range_.gradients = pointers_;
+        range_.parameters = parameters_;
+        if (plan.master) {
+            halves_.resize(count);
+            range_.half_parameters = halves_;
+            range_.half_dtype = setup.config().precision.compute;
+        }
+        if (!states_.empty()) range_.first = states_[0];
+        if (states_.size() > 1) range_.second = states_[1];
     }
-    if (!states.empty()) range.first = states[0];
-    if (states.size() > 1) range.second = states[1];
-    ShardOptimizer optimizer(setup.config().optimizer, threads);
-    int64_t step = 0;
-    return static_cast<double>(numel) / shortest_s([&] { optimizer.update(range, 1e-6, ++step); });
+    UpdateWork(const UpdateWork&) = delete;
+    UpdateWork& operator=(const UpdateWork&) = delete;
+
+    void run() { optimizer_.update(range_, 1e-6, ++step_); }
+    [[nodiscard]] double numel() const { return static_cast<double>(numel_); }
+
+  private:
+    int64_t numel_;
+    ShardOptimizer optimizer_;
+    std::vector<std::vector<float>> gradients_, states_;
+    std::vector<const float*> pointers_;
+    std::vector<float> parameters_;
+    std::vector<uint16_t> halves_;
+    FlatRange range_;
+    int64_t step_ = 0;
+};
+
+double measure_updates(const JobSetup& setup, int threads) {
+    UpdateWork work(setup, threads);
+    return work.numel() / shortest_s([&] { work.run(); });
 }
 
 // Bytes read and written, by one thread.
@@ -139,9 +157,9 @@ class GradientPlaces final : public MemoryLender {
     size_t next_ = 0;
 };
 
-std::vector<SegmentTimes> measure_segments(const JobSetup& setup) {
+std::vector<SegmentTimes> measure_segments(const JobSetup& setup, int rounds = kRounds) {
     SegmentTimesOptions options;
-    options.rounds = kRounds;
+    options.rounds = rounds;
     for (const SegmentInfo& segment : setup.model_info.segments)
         options.kept.push_back(segment.activation_bytes);
     GradientPlaces places(setup.model_info);
@@ -150,6 +168,49 @@ std::vector<SegmentTimes> measure_segments(const JobSetup& setup) {
         backward();
     };
     return measure_times(*setup.segmented, trial_batch(setup), options);
+}
+
+double backward_s(const std::vector<SegmentTimes>& times) {
+    double sum = 0;
+    for (const SegmentTimes& of : times) sum += of.backward_input_s + of.backward_weight_s;
+    return sum;
+}
+
+// Segments again, with updates beside them all the time, as backwards of a step have.
+struct Beside {
+    double backward_s = 0;
+    double update_numel_per_s = 0;
+};
+
+Beside measure_both(const JobSetup& setup, int threads) {
+    constexpr int kRoundsOfBoth = 2;
+    std::atomic<bool> over = false;
+    Beside beside;
+    std::jthread updates([&] {
+        UpdateWork work(setup, threads);
+        double numel = 0;
+        const auto begin = std::chrono::steady_clock::now();
+        while (!over.load()) {
+            work.run();
+            numel += work.numel();
+        }
+        beside.update_numel_per_s =
+            numel / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    });
+    try {
+        beside.backward_s = backward_s(measure_segments(setup, kRoundsOfBoth));
+    } catch (...) {
+        over = true;
+        throw;
+    }
+    over = true;
+    updates.join();
+    return beside;
+}
+
+// Of speeds; times the other way round.
+double share_of_speed(double beside, double alone) {
+    return alone > 0 ? std::clamp(beside / alone, 0.1, 1.0) : 0.5;
 }
 
 }  // namespace
@@ -181,6 +242,11 @@ JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options
     const WithoutGroup alone(setup.sharing.place);
     begin(MeasuredWork::kSegments);
     rates.segments = measure_segments(setup);
+    begin(MeasuredWork::kBoth);
+    const Beside beside = measure_both(setup, options.threads);
+    rates.machine.computing_beside = share_of_speed(backward_s(rates.segments), beside.backward_s);
+    rates.machine.updating_beside =
+        share_of_speed(beside.update_numel_per_s, rates.machine.update_numel_per_s);
     rates.machine.host_bytes_per_s = rates.machine.sum_bytes_per_s / 3;
     rates.machine.link_bytes_per_s = options.link_bytes_per_s;
     if (setup.config().offload.nvme_paths.size() > 0)
@@ -219,11 +285,17 @@ void measure_beside_rank(const JobSetup& setup, int ranks) {
     keep_freed_memory();
     const WithoutGroup alone(setup.sharing.place);
     measure_beside([&](MeasuredWork work) {
-        if (work == MeasuredWork::kSegments) {
-            static_cast<void>(measure_segments(setup));
-        } else {
-            static_cast<void>(measure_updates(setup, at::get_num_threads()));
-            static_cast<void>(measure_sums(setup));
+        switch (work) {
+            case MeasuredWork::kUpdates:
+                static_cast<void>(measure_updates(setup, at::get_num_threads()));
+                static_cast<void>(measure_sums(setup));
+                return;
+            case MeasuredWork::kSegments:
+                static_cast<void>(measure_segments(setup));
+                return;
+            case MeasuredWork::kBoth:
+                static_cast<void>(measure_both(setup, at::get_num_threads()));
+                return;
         }
     });
 }

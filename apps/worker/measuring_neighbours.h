@@ -13,7 +13,7 @@
 
 namespace dslaunch {
 
-enum class MeasuredWork : char { kUpdates = 'u', kSegments = 's' };
+enum class MeasuredWork : char { kUpdates = 'u', kSegments = 's', kBoth = 'b' };
 
 class MeasuringNeighbours {
   public:

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/memory_shortage.h"
 #include "base/text.h"
+#include "base/wire.h"
 #include "graph/compute_context.h"
 #include "graph/device_rewrite.h"
 #include "graph/precision.h"
@@ -142,6 +143,7 @@ class TrainRole {
                     std::chrono::milliseconds(static_cast<int64_t>(arguments_.timeout_s * 1e3)));
         tensor_ = {comms_.tensor(), setup_.sharing.plan.get(), &setup_.whole_model()};
         compare_plans(*comms_.own().collectives, setup_.plan);
+        find_largest_estimate();
         if (saves() && !via_rank0()) require_shared_folder(*files_, job(), arguments_.output);
         resume();
         heartbeats.reset();
@@ -174,8 +176,17 @@ class TrainRole {
         if (setup_.on_gpu) return;
         admission_ = admit_host(setup_, place_, {place_.local_world_size(), saves()});
         const HostAdmission& host = *admission_;
+        rank_estimate_ = host.need.of_rank();
         if (first()) log_info("admission", "\n{}", admission_table(host.need, host.verdicts));
         require_admission(host.need, host.verdicts, host.advice);
+    }
+
+    // Hosts have other stages of a pipeline.
+    void find_largest_estimate() {
+        for (const std::string& words :
+             comms_.job().all_gather(WireWriter().i64(rank_estimate_.value).bytes()))
+            rank_estimate_ =
+                std::max(rank_estimate_, Bytes{WireReader(words, "estimate of a rank").i64()});
     }
 
     // An archive is a program: one that the user did not expect must not run at all.
@@ -472,7 +483,7 @@ class TrainRole {
     void count_kept_chunks() {
         if (!admission_) return;
         setup_.plan_options = placement_->largest();
-        admission_->need = need_of_host(setup_, place_, admission_->program);
+        rank_estimate_ = need_of_host(setup_, place_, admission_->program).of_rank();
     }
 
     void finish(const TrainResult& result, ParameterState& state) {
@@ -482,8 +493,8 @@ class TrainRole {
              read_earlier(setup_), arguments_.output});
         if (!first()) return;
         if (placement_) count_kept_chunks();
-        if (admission_)
-            log_info("admission", "{}", estimate_text(admission_->need, result.peak_rss));
+        if (rank_estimate_.value > 0)
+            log_info("admission", "{}", estimate_text(rank_estimate_, result.peak_rss));
         std::string text = fmt::format("trained {} steps, loss {:.4f}", result.steps, result.loss);
         if (result.eval_loss) text += fmt::format(", held-out loss {:.4f}", *result.eval_loss);
         if (writes) {
@@ -504,6 +515,7 @@ class TrainRole {
     JobSetup setup_;
     std::optional<JobRates> rates_;  // where a step is traced
     std::optional<HostAdmission> admission_;
+    Bytes rank_estimate_;  // of the rank of all hosts that is said to need most; 0: none is
     std::optional<ShardMap> shards_;
     std::optional<OffloadFile> offload_;
     std::unique_ptr<FileTree> files_ = make_disk_tree();

@@ -183,8 +183,7 @@ void require_admission(const HostNeed& need, std::span<const TierVerdict> verdic
          text, advice);
 }
 
-std::string estimate_text(const HostNeed& need, Bytes measured) {
-    const Bytes estimated = need.of_rank();
+std::string estimate_text(Bytes estimated, Bytes measured) {
     return fmt::format("memory of a rank: {} estimated, {} measured at most, {:.2f} of it",
                        to_text(estimated), to_text(measured),
                        static_cast<double>(measured.value) / static_cast<double>(estimated.value));

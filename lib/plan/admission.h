@@ -89,6 +89,6 @@ void require_admission(const HostNeed& need, std::span<const TierVerdict> verdic
 
 // "memory of a rank: 512.0 MiB estimated, 498.0 MiB measured at most, 0.97 of it". MEASURED: the
 // largest resident set of the rank that had most.
-[[nodiscard]] std::string estimate_text(const HostNeed& need, Bytes measured);
+[[nodiscard]] std::string estimate_text(Bytes estimated, Bytes measured);
 
 }  // namespace dslaunch

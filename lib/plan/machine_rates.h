@@ -11,7 +11,11 @@ namespace dslaunch {
 struct MachineRates {
     double update_numel_per_s = 0;  // elements that the optimizer's step updates
     double sum_bytes_per_s = 0;     // read and written by sums and copies in memory
-    double host_bytes_per_s = 0;    // received from another rank of the host
+    // While computing and updates go on beside each other, how fast each is of what it is alone: a
+    // half where they share processors without loss, 1 where each has its own.
+    double computing_beside = 0.5;
+    double updating_beside = 0.5;
+    double host_bytes_per_s = 0;  // received from another rank of the host
     double link_bytes_per_s = 0;  // of a host from another one; mesh_cost.h has its ranks share it
     DiskRates disk = {};          // of a host, all its ranks together
 };

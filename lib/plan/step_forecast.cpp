@@ -198,7 +198,9 @@ class LaneRun {
         if (!lane.computes) return 1;
         const auto sharing = std::ranges::count_if(
             running_[p], [](const Running& other) { return other.busy && other.computes; });
-        return 1.0 / static_cast<double>(sharing);
+        if (sharing == 1) return 1;
+        const bool computing = &lane == &running_[p][static_cast<size_t>(Lane::kCompute)];
+        return computing ? plans_[p].computing_beside : plans_[p].updating_beside;
     }
 
     void advance(double step_s) {
@@ -249,6 +251,8 @@ TimedPlan time_plan(const StepPlan& plan, const ModelInfo& model,
     const InstructionTimes of(plan, model, times, rates);
     TimedPlan timed;
     timed.plan = &plan;
+    timed.computing_beside = rates.computing_beside;
+    timed.updating_beside = rates.updating_beside;
     for (const Instruction& instruction : plan.instructions)
         timed.seconds.push_back(of.of(instruction));
     return timed;

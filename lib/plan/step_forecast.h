@@ -13,10 +13,13 @@
 
 namespace dslaunch {
 
-// A plan and how long each of its instructions takes when nothing else runs. UNITS: seconds.
+// A plan and how long each of its instructions takes when nothing else of the rank runs. UNITS:
+// seconds.
 struct TimedPlan {
     const StepPlan* plan = nullptr;
-    std::vector<double> seconds;  // by instruction
+    std::vector<double> seconds;    // by instruction, alone on its processors
+    double computing_beside = 0.5;  // speeds, as MachineRates has them
+    double updating_beside = 0.5;
 };
 
 // TIMES: by segment of MODEL, with the threads of a rank. Instructions that only wait take no time;
@@ -27,8 +30,8 @@ struct TimedPlan {
 // When the instructions run, by plan. PLANS: of one rank, or of one rank of each stage of a
 // pipeline in their order; the other ranks of a stage are taken to do the same at the same time.
 // The compute lane and sums and updates beside it share the rank's processors: both at once are
-// half as fast. What goes to other hosts, stages or disks takes no processor. REQUIRES: check_plans
-// finds nothing.
+// as fast as the rates say. What goes to other hosts, stages or disks takes no processor. REQUIRES:
+// check_plans finds nothing.
 [[nodiscard]] std::vector<std::vector<InstructionSpan>> run_timed_plans(
     std::span<const TimedPlan> plans);
 

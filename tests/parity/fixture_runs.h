@@ -44,12 +44,14 @@ struct ScheduleShape {
     std::string schedule = "1f1b";
 };
 
-// One stage, which has nothing to schedule, then each schedule of two to four.
-inline std::vector<ScheduleShape> schedule_shapes() {
+// One stage, which has nothing to schedule, then each schedule of two to four, as far as a model of
+// SEGMENTS has one for each of their parts.
+inline std::vector<ScheduleShape> schedule_shapes(int segments = 8) {
     std::vector<ScheduleShape> shapes = {{}};
     for (int stages = 2; stages <= 4; ++stages)
-        for (const char* schedule : {"gpipe", "1f1b", "zb-h1", "interleaved", "zb-v"})
-            shapes.push_back({stages, schedule});
+        for (const auto& [schedule, chunks] :
+             {std::pair{"gpipe", 1}, {"1f1b", 1}, {"zb-h1", 1}, {"interleaved", 2}, {"zb-v", 2}})
+            if (stages * chunks <= segments) shapes.push_back({stages, schedule});
     return shapes;
 }
 

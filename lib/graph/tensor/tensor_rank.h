@@ -22,9 +22,10 @@ struct TensorRank {
 };
 
 // MODEL's split parameters become the shares of rank PART.index: rows that lie together as views of
-// the archive, others copied; pages of the archive that were read for it are given back. After that only a graph that was rewritten by
-// PLAN computes with MODEL. Cut that graph before: places of cuts are to be equal on all ranks, and
-// shares may differ in size. REQUIRES: PLAN was made for MODEL, which is whole.
+// the archive, others copied; pages of the archive that were read for it are given back. After that
+// only a graph that was rewritten by PLAN computes with MODEL. Cut that graph before: places of
+// cuts are to be equal on all ranks, and shares may differ in size. REQUIRES: PLAN was made for
+// MODEL, which is whole.
 void narrow_to_shares(Model& model, const TensorPlan& plan, PartOf part);
 
 // A rank without the others, for measuring its graph before they meet: shapes are those of a run,

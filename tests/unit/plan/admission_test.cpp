@@ -158,6 +158,6 @@ TEST_CASE("the table and the JSON say need and limit of each tier") {
 }
 
 TEST_CASE("the estimate is set beside what was measured") {
-    CHECK(estimate_text(need_of(350, 500), mib(980)) ==
+    CHECK(estimate_text(need_of(350, 500).of_rank(), mib(980)) ==
           "memory of a rank: 1000.0 MiB estimated, 980.0 MiB measured at most, 0.98 of it");
 }

@@ -58,9 +58,7 @@ void choose_segments(JobSetup& setup) {
                                    ? choose_stages(request)
                                    : given_stages(request, config.pipeline.first_segments);
     setup.parts = choice.parts;
-    setup.schedule = request.schedule == ScheduleKind::kZeroBubbleV
-                         ? best_zero_bubble_v(request.shape, choice.costs)
-                         : make_schedule(request.schedule, request.shape);
+    setup.schedule = schedule_for(request.schedule, request.shape, choice.costs);
     setup.ties = trained_ties(setup.model_info, setup.stages(), choice.tied);
     if (setup.ties.empty() || !config.offload.on_disk()) return;
     const TiedParameter& tied = setup.ties.front();

@@ -211,9 +211,7 @@ class MeshCoster {
         cost_.parts = std::move(choice.parts);
         weigh_parts();
         hide_sums(choice.costs);
-        const PipelineSchedule schedule = choice_.schedule == ScheduleKind::kZeroBubbleV
-                                              ? best_zero_bubble_v(shape(), choice.costs)
-                                              : make_schedule(choice_.schedule, shape());
+        const PipelineSchedule schedule = schedule_for(choice_.schedule, shape(), choice.costs);
         cost_.run = simulate_pipeline(schedule, choice.costs);
         costs_of_parts_ = std::move(choice.costs);
     }

@@ -12,9 +12,7 @@ void fill_in(PipelineOption& option, StageRequest request, const PipelineWish& w
     request.shape = option.shape;
     option.choice = wish.first_segments.empty() ? choose_stages(request)
                                                 : given_stages(request, wish.first_segments);
-    option.schedule = option.kind == ScheduleKind::kZeroBubbleV
-                          ? best_zero_bubble_v(option.shape, option.choice.costs)
-                          : make_schedule(option.kind, option.shape);
+    option.schedule = schedule_for(option.kind, option.shape, option.choice.costs);
     option.run = simulate_pipeline(option.schedule, option.choice.costs);
 }
 

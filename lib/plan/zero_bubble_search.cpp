@@ -177,4 +177,10 @@ PipelineSchedule best_zero_bubble_v(const PipelineShape& shape,
     return best;
 }
 
+PipelineSchedule schedule_for(ScheduleKind kind, const PipelineShape& shape,
+                              const std::vector<PartCost>& costs) {
+    return kind == ScheduleKind::kZeroBubbleV ? best_zero_bubble_v(shape, costs)
+                                              : make_schedule(kind, shape);
+}
+
 }  // namespace dslaunch

@@ -6,12 +6,12 @@
 #include <malloc.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <functional>
 #include <limits>
 #include <set>
+#include <stop_token>
 #include <thread>
 
 #include "base/memory_limits.h"
@@ -184,26 +184,20 @@ struct Beside {
 
 Beside measure_both(const JobSetup& setup, int threads) {
     constexpr int kRoundsOfBoth = 2;
-    std::atomic<bool> over = false;
     Beside beside;
-    std::jthread updates([&] {
+    std::jthread updates([&](const std::stop_token& over) {
         UpdateWork work(setup, threads);
         double numel = 0;
         const auto begin = std::chrono::steady_clock::now();
-        while (!over.load()) {
+        while (!over.stop_requested()) {
             work.run();
             numel += work.numel();
         }
         beside.update_numel_per_s =
             numel / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     });
-    try {
-        beside.backward_s = backward_s(measure_segments(setup, kRoundsOfBoth));
-    } catch (...) {
-        over = true;
-        throw;
-    }
-    over = true;
+    beside.backward_s = backward_s(measure_segments(setup, kRoundsOfBoth));
+    updates.request_stop();
     updates.join();
     return beside;
 }

@@ -1,7 +1,7 @@
 # What people run. Each target does the set-up it needs or finds it done.
 #   make demo        train a small GPT on the King James text, on two ranks, and let it write
 #   make test        build everything and run the tests
-#   make build       build the release programs into build/release/bin
+#   make build       build the two programs, and the CUDA plugin where it can be, into build/release/bin
 #   make test-long   also what takes minutes: long matrices, headers alone, sanitizers, fuzzers
 #   make sanitize    the tests without LibTorch, under address+undefined and thread sanitizers
 #   make fuzz        the fuzzers of tests/fuzz, FUZZ_SECONDS each (60) or FUZZ_RUNS executions;
@@ -22,12 +22,13 @@ setup:
 	@tools/setup.sh
 
 build: setup
-	@tools/build.sh release
+	@tools/build.sh release programs
 
 demo: build
 	@tools/demo.sh
 
-test: build
+test: setup
+	@tools/build.sh release
 	@tools/test.sh release
 
 test-long: test headers

@@ -1,5 +1,5 @@
-# Target check_headers: every header of lib/ and apps/ compiles alone. Not part of the normal build; headers with LibTorch are
-# compiled without the precompiled one, which would hide what they forget to include.
+# Target check_headers: every header of lib/ and apps/ compiles alone. It is not part of the normal
+# build. No precompiled header is used, which would hide what a header forgets to include.
 function(dsl_check_headers)
     file(GLOB_RECURSE headers CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/lib/*.h ${CMAKE_SOURCE_DIR}/apps/*.h)
     foreach(header ${headers})
@@ -7,19 +7,21 @@ function(dsl_check_headers)
         string(REGEX REPLACE "^(lib|apps)/" "" include ${relative})
         set(stub ${CMAKE_BINARY_DIR}/headers/${relative}.cpp)
         file(CONFIGURE OUTPUT ${stub} CONTENT "#include \"${include}\"\n")
-        if(relative MATCHES "^lib/(graph|zero|runtime)/|^apps/worker/" AND NOT relative MATCHES "^lib/runtime/(comm|executor)/")
+        if(relative MATCHES "^lib/(graph|zero|runtime|job)/|^apps/worker/" AND
+           NOT relative MATCHES "^lib/runtime/(comm|executor|schedules)/")
             list(APPEND torch_stubs ${stub})
         else()
             list(APPEND plain_stubs ${stub})
         endif()
     endforeach()
     add_library(dsl_headers_plain OBJECT EXCLUDE_FROM_ALL ${plain_stubs})
-    target_link_libraries(dsl_headers_plain PRIVATE dsl_launcher dsl_storage dsl_comm dsl_executor)
+    target_link_libraries(dsl_headers_plain PRIVATE dsl_launcher dsl_storage dsl_comm dsl_executor
+        dsl_schedules)
     target_compile_options(dsl_headers_plain PRIVATE -O0 -Wno-unused-function)
     add_custom_target(check_headers DEPENDS dsl_headers_plain)
     if(DSL_WITH_TORCH AND torch_stubs)
         add_library(dsl_headers_torch OBJECT EXCLUDE_FROM_ALL ${torch_stubs})
-        target_link_libraries(dsl_headers_torch PRIVATE dsl_zero dsl_launcher)
+        target_link_libraries(dsl_headers_torch PRIVATE dsl_job dsl_launcher)
         target_compile_options(dsl_headers_torch PRIVATE -O0 -Wno-unused-function)
         set_target_properties(dsl_headers_torch PROPERTIES JOB_POOL_COMPILE torch)
         add_dependencies(check_headers dsl_headers_torch)

@@ -1,7 +1,10 @@
-# dsl_library(NAME [TORCH] [SOURCES files...] [DEPS targets...]): the static library dsl_NAME made of the folder's *.cpp.
-# dsl_test(NAME [TORCH] [LABELS labels...] [DEPS targets...]): one Catch2 program test_NAME made of the folder's *_test.cpp.
-# Label "long": minutes, so only `make test-long` runs it. Test cases tagged [.long] get a second test NAME_long with that label.
-# Warnings, sanitizers and the LibTorch precompiled header are applied here and nowhere else.
+# dsl_library(NAME [TORCH|JIT] [SOURCES files...] [DEPS targets...]): the static library dsl_NAME, made of
+# the *.cpp of this folder and of its sub-folders that have no CMakeLists.txt of their own.
+# dsl_test(NAME [TORCH|JIT] [LABELS labels...] [DEPS targets...]): one Catch2 program test_NAME, made of
+# *_test.cpp in the same way. The label "long" marks minutes: only `make test-long` runs such a test.
+# TORCH uses LibTorch's tensors, JIT its graphs too.
+# Test cases tagged [.long] get a second test NAME_long with that label.
+# Warnings, sanitizers and precompiled headers are applied here and nowhere else.
 find_program(DSL_CCACHE ccache)
 if(DSL_CCACHE)
     set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${CMAKE_SOURCE_DIR}
@@ -12,6 +15,11 @@ find_program(DSL_LLD ld.lld)
 add_library(dsl_flags INTERFACE)
 target_compile_options(dsl_flags INTERFACE -Wall -Wextra -Wconversion -Werror -Wno-sign-conversion
     -fno-omit-frame-pointer $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
+    # False alarms inside libstdc++'s strings (GCC bug 105329), which a precompiled
+    # header does not keep apart from our own code.
+    target_compile_options(dsl_flags INTERFACE -Wno-stringop-overflow -Wno-stringop-overread)
+endif()
 target_include_directories(dsl_flags INTERFACE ${CMAKE_SOURCE_DIR}/lib ${CMAKE_SOURCE_DIR}/apps)
 target_compile_definitions(dsl_flags INTERFACE DSL_VERSION="${PROJECT_VERSION}")
 if(DSL_LLD)
@@ -33,34 +41,83 @@ if(_torch_jobs LESS 1)
 endif()
 set_property(GLOBAL APPEND PROPERTY JOB_POOLS torch=${_torch_jobs})
 
-# It also costs about 20 s; the common headers are precompiled once and reused by every target.
-function(dsl_use_torch target)
-    target_link_libraries(${target} PUBLIC dsl_torch)
-    set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch JOB_POOL_PRECOMPILE_HEADER torch)
+# Headers are precompiled once for each kind of target and reused by all of that kind:
+#   std         the standard library and fmt
+#   torch       the same, and LibTorch's tensors
+#   jit         the same, and TorchScript's graphs and modules
+#   test, torch_test, jit_test   each with Catch2
+# A header that few files use does not belong here: what is precompiled costs every file that loads
+# it (measured: torch/script.h 6.4 s a file, ATen/core/Tensor.h 0.6 s).
+set(dsl_std_headers <algorithm> <array> <chrono> <cstdint> <functional> <map> <memory> <optional>
+    <set> <span> <string> <string_view> <utility> <vector> <fmt/core.h>)
+set(dsl_torch_headers ${dsl_std_headers} <ATen/core/Tensor.h> <ATen/core/ivalue.h>
+    <ATen/core/grad_mode.h> <ATen/TensorOperators.h>)
+set(dsl_jit_headers ${dsl_torch_headers} <torch/csrc/jit/ir/ir.h> <torch/csrc/jit/api/module.h>)
+
+# A precompiled header serves one of -fPIC and -fPIE: executables are compiled as the libraries are.
+function(dsl_use_pch target kind)
     if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-        target_compile_options(${target} PRIVATE -fpch-preprocess)
+        target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
     endif()
-    # A precompiled header serves one of -fPIC and -fPIE: executables are compiled as the libraries are.
     get_target_property(type ${target} TYPE)
     if(type STREQUAL "EXECUTABLE")
         set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
         target_compile_options(${target} PRIVATE -fPIC)
     endif()
-    if(TARGET dsl_torch_pch AND NOT target STREQUAL "dsl_torch_pch")
-        target_precompile_headers(${target} REUSE_FROM dsl_torch_pch)
+    target_precompile_headers(${target} REUSE_FROM dsl_${kind}_pch)
+endfunction()
+
+# The owner of a precompiled header: dsl_pch(KIND HEADERS... LINK targets...)
+function(dsl_pch kind)
+    cmake_parse_arguments(ARG "" "" "LINK" ${ARGN})
+    file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/pch/${kind}.cpp
+        CONTENT "// Owner of the precompiled headers of kind ${kind}.\n")
+    add_library(dsl_${kind}_pch OBJECT ${CMAKE_BINARY_DIR}/pch/${kind}.cpp)
+    target_link_libraries(dsl_${kind}_pch PUBLIC dsl_flags ${ARG_LINK})
+    target_precompile_headers(dsl_${kind}_pch PRIVATE ${ARG_UNPARSED_ARGUMENTS})
+    if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+        target_compile_options(dsl_${kind}_pch PRIVATE -fpch-preprocess)
     endif()
 endfunction()
 
+# Loading what is precompiled costs a second or two, so a library or a test compiles several files as
+# one: few enough that a change of one of them stays a matter of seconds. The worker does not, as its
+# roles are programs with helpers of the same names.
+function(dsl_use_torch target kind)
+    target_link_libraries(${target} PUBLIC dsl_torch)
+    set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch)
+    if(NOT target STREQUAL "dsworker")
+        set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 5)
+    endif()
+    dsl_use_pch(${target} ${kind})
+endfunction()
+
+# The files of this folder and of its sub-folders that match PATTERN, without the sub-folders that
+# are targets of their own.
+function(dsl_glob result pattern)
+    file(GLOB_RECURSE found CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${pattern})
+    file(GLOB_RECURSE others ${CMAKE_CURRENT_SOURCE_DIR}/*/CMakeLists.txt)
+    foreach(other ${others})
+        get_filename_component(folder ${other} DIRECTORY)
+        list(FILTER found EXCLUDE REGEX "^${folder}/")
+    endforeach()
+    set(${result} ${found} PARENT_SCOPE)
+endfunction()
+
 function(dsl_library name)
-    cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS" ${ARGN})
+    cmake_parse_arguments(ARG "TORCH;JIT" "" "SOURCES;DEPS" ${ARGN})
     if(NOT ARG_SOURCES)
-        file(GLOB ARG_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*.cpp)
+        dsl_glob(ARG_SOURCES *.cpp)
     endif()
     if(ARG_SOURCES)
         add_library(dsl_${name} STATIC ${ARG_SOURCES})
         target_link_libraries(dsl_${name} PUBLIC dsl_flags ${ARG_DEPS})
-        if(ARG_TORCH)
-            dsl_use_torch(dsl_${name})
+        if(ARG_JIT)
+            dsl_use_torch(dsl_${name} jit)
+        elseif(ARG_TORCH)
+            dsl_use_torch(dsl_${name} torch)
+        else()
+            dsl_use_pch(dsl_${name} std)
         endif()
     else()
         add_library(dsl_${name} INTERFACE)
@@ -69,8 +126,8 @@ function(dsl_library name)
 endfunction()
 
 function(dsl_test name)
-    cmake_parse_arguments(ARG "TORCH" "" "DEPS;LABELS" ${ARGN})
-    file(GLOB sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/*_test.cpp)
+    cmake_parse_arguments(ARG "TORCH;JIT" "" "DEPS;LABELS" ${ARGN})
+    dsl_glob(sources *_test.cpp)
     if(NOT sources)
         return()
     endif()
@@ -78,8 +135,12 @@ function(dsl_test name)
     target_link_libraries(test_${name} PRIVATE dsl_flags ${ARG_DEPS} dsl_test_main)
     target_compile_definitions(test_${name} PRIVATE DSL_SOURCE_DIR="${CMAKE_SOURCE_DIR}"
         DSL_BINARY_DIR="${CMAKE_BINARY_DIR}/bin")
-    if(ARG_TORCH)
-        dsl_use_torch(test_${name})
+    if(ARG_JIT)
+        dsl_use_torch(test_${name} jit_test)
+    elseif(ARG_TORCH)
+        dsl_use_torch(test_${name} torch_test)
+    else()
+        dsl_use_pch(test_${name} test)
     endif()
     add_test(NAME ${name} COMMAND test_${name} WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
     set_tests_properties(${name} PROPERTIES TIMEOUT 900 LABELS "${ARG_LABELS}")

@@ -23,16 +23,13 @@ file(CREATE_LINK /usr/include/fmt ${_shadow}/fmt SYMBOLIC)
 add_library(dsl_torch INTERFACE)
 target_include_directories(dsl_torch SYSTEM BEFORE INTERFACE ${_shadow} ${DSL_TORCH_DIR}/include
     ${DSL_TORCH_DIR}/include/torch/csrc/api/include)
-target_compile_definitions(dsl_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO)
+# AT_PER_OPERATOR_HEADERS: LibTorch's own headers then include the operators that they use instead
+# of all of them.
+target_compile_definitions(dsl_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO
+    AT_PER_OPERATOR_HEADERS)
 # CMake adds LibTorch's folder to the rpath by itself, behind a target's own BUILD_RPATH.
 target_link_options(dsl_torch INTERFACE -Wl,--as-needed -Wl,--allow-shlib-undefined -Wl,-rpath-link,${DSL_TORCH_DIR}/lib)
 target_link_libraries(dsl_torch INTERFACE fmt::fmt spdlog::spdlog Threads::Threads ${DSL_TORCH_DIR}/lib/libtorch_cpu.so ${DSL_TORCH_DIR}/lib/libc10.so)
 
-file(WRITE ${CMAKE_BINARY_DIR}/torch_pch.cpp "// Owner of the precompiled LibTorch headers.\n")
-add_library(dsl_torch_pch OBJECT ${CMAKE_BINARY_DIR}/torch_pch.cpp)
-target_link_libraries(dsl_torch_pch PUBLIC dsl_flags dsl_torch)
-target_precompile_headers(dsl_torch_pch PRIVATE <ATen/ATen.h> <torch/script.h> <fmt/core.h> <string> <vector> <map>
-    <memory> <unordered_map>)
-if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
-    target_compile_options(dsl_torch_pch PRIVATE -fpch-preprocess)
-endif()
+dsl_pch(torch ${dsl_torch_headers} LINK dsl_torch)
+dsl_pch(jit ${dsl_jit_headers} LINK dsl_torch)

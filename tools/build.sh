@@ -15,5 +15,6 @@ if [ ! -e "build/$preset/build.ninja" ] || [ "$settings" != "$(cat "$configured"
     cmake --preset "$preset" "${options[@]}"
     echo "$settings" >"$configured"
 fi
+export NINJA_STATUS="${NINJA_STATUS:-[%u of %t left, %es] }"
 # DSL_JOBS bounds the compilers at once; files with LibTorch are bounded by memory besides.
 exec ninja -C "build/$preset" -j "${DSL_JOBS:-$(nproc)}" "$@"

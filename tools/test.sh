@@ -9,7 +9,9 @@ shift
 
 empty=error
 [ "$*" = "-L long" ] && empty=ignore
-ctest --test-dir "build/$preset" --output-on-failure --no-tests=$empty -j "${DSL_TEST_JOBS:-1}" "$@"
+progress=()
+[ -t 1 ] && progress=(--progress) # one line that says what is left
+ctest --test-dir "build/$preset" "${progress[@]}" --output-on-failure --no-tests=$empty -j "${DSL_TEST_JOBS:-1}" "$@"
 status=$?
 
 # A test that cannot run here prints one line, `SKIPPED: WHAT because WHY` (tests/support/skip.h).

@@ -13,38 +13,37 @@
 #include <system_error>
 #include <vector>
 
-#include "base/command_line.h"
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "launch/agent_command.h"
-#include "launch/failure_report.h"
-#include "launch/job.h"
-#include "launch/join_token.h"
-#include "launch/relay.h"
-#include "launcher/build_job.h"
-#include "launcher/bundle_command.h"
-#include "launcher/ckpt_command.h"
-#include "launcher/config_command.h"
-#include "launcher/dry_run.h"
-#include "launcher/exec_command.h"
-#include "launcher/health_command.h"
-#include "launcher/host_source.h"
-#include "launcher/hosts_command.h"
-#include "launcher/io_bench_command.h"
-#include "launcher/known_jobs.h"
-#include "launcher/logs_command.h"
-#include "launcher/mpi_copies.h"
-#include "launcher/pack_command.h"
-#include "launcher/ps_command.h"
-#include "launcher/push_command.h"
-#include "launcher/report_command.h"
-#include "launcher/run_options.h"
-#include "launcher/stop_command.h"
-#include "launcher/tokens_command.h"
-#include "launcher/training_job.h"
+#include "base/text/command_line.h"
+#include "launch/agent/agent_command.h"
+#include "launch/plan/join_token.h"
+#include "launch/supervise/job.h"
+#include "launch/transport/tree/relay.h"
+#include "launcher/ckpt/ckpt_command.h"
+#include "launcher/hosts/bundle_command.h"
+#include "launcher/hosts/exec_command.h"
+#include "launcher/hosts/health_command.h"
+#include "launcher/hosts/hosts_command.h"
+#include "launcher/hosts/push_command.h"
+#include "launcher/inputs/config_command.h"
+#include "launcher/inputs/pack_command.h"
+#include "launcher/inputs/tokens_command.h"
+#include "launcher/io/io_bench_command.h"
+#include "launcher/jobs/known_jobs.h"
+#include "launcher/jobs/logs_command.h"
+#include "launcher/jobs/ps_command.h"
+#include "launcher/jobs/report_command.h"
+#include "launcher/jobs/stop_command.h"
+#include "launcher/run/build_job.h"
+#include "launcher/run/dry_run.h"
+#include "launcher/run/host_source.h"
+#include "launcher/run/mpi_copies.h"
+#include "launcher/run/run_options.h"
+#include "launcher/run/training_job.h"
 
-namespace dslaunch {
+namespace dslaunch::launcher {
 namespace {
 
 using Arguments = std::vector<std::string>;
@@ -97,11 +96,12 @@ bool is_in_path(const std::string& program) {
 }
 
 // `dslaunch genrate m.pt` means no program of that name.
-void refuse_mistyped_subcommand(const JobSpec& spec) {
+void refuse_mistyped_subcommand(const launch::JobSpec& spec) {
     const std::string& target = spec.target;
-    const bool here = spec.transport == TransportKind::kLocal && spec.environment.set.empty();
-    if (!here || spec.target_kind != TargetKind::kProgram || target.find('/') != target.npos ||
-        is_in_path(target)) {
+    const bool here =
+        spec.transport == launch::TransportKind::kLocal && spec.environment.set.empty();
+    if (!here || spec.target_kind != launch::TargetKind::kProgram ||
+        target.find('/') != target.npos || is_in_path(target)) {
         return;
     }
     static const std::vector<std::string> kSubcommands = {
@@ -117,25 +117,26 @@ void refuse_mistyped_subcommand(const JobSpec& spec) {
 }
 
 // A job whose agents come by themselves is known to them by its token.
-void give_token(const RunOptions& options, const std::string& variable, JobSpec& spec) {
-    if (spec.transport != TransportKind::kJoin) return;
-    spec.token = choose_token(variable, options.token_file);
+void give_token(const RunOptions& options, const std::string& variable, launch::JobSpec& spec) {
+    if (spec.transport != launch::TransportKind::kJoin) return;
+    spec.token = launch::choose_token(variable, options.token_file);
     if (spec.token.empty()) {
         fail(ExitCode::kUsage, "agents that join over a network are known by a token; {}",
-             kTokenAdvice);
+             launch::kTokenAdvice);
     }
 }
 
 // `--no_ssh` on a node that is not the first.
-int join_by_hand(const RunOptions& options, const std::string& variable, JoinRequest request) {
-    release_end_signals();
-    request.token = choose_token(variable, options.token_file);
-    return run_joining_agent(std::move(request));
+int join_by_hand(const RunOptions& options, const std::string& variable,
+                 launch::JoinRequest request) {
+    launch::release_end_signals();
+    request.token = launch::choose_token(variable, options.token_file);
+    return launch::run_joining_agent(std::move(request));
 }
 
 int run(const Arguments& arguments) {
-    hold_end_signals();
-    const std::string token = take_token_variable();  // no worker inherits it
+    launch::hold_end_signals();
+    const std::string token = launch::take_token_variable();  // no worker inherits it
     const RunOptions options = parse_run_options(arguments);
     if (options.help) {
         fmt::print("{}", run_options_help());
@@ -152,7 +153,7 @@ int run(const Arguments& arguments) {
         MpiCopies::check(options);
         copies.emplace(machine);
         if (!copies->launches()) {
-            release_end_signals();
+            launch::release_end_signals();
             return copies->serve();
         }
         machine = Machine::this_one();
@@ -179,13 +180,13 @@ int run(const Arguments& arguments) {
         give_token(options, token, job.spec);
     }
     refuse_mistyped_subcommand(job.spec);
-    if (job.spec.target_kind == TargetKind::kTorchScript) {
+    if (job.spec.target_kind == launch::TargetKind::kTorchScript) {
         require_worker(job.spec.required_files.front());
         look_into_training_job(options, job.spec);
     }
     print_notes(job, options);  // after all that may refuse the command line
-    if (options.push && job.spec.transport != TransportKind::kLocal) push_for_job(job.spec);
-    const int code = run_job(job.spec);
+    if (options.push && job.spec.transport != launch::TransportKind::kLocal) push_for_job(job.spec);
+    const int code = launch::run_job(job.spec);
     if (copies && code == 0) copies->finish();
     remove_old_jobs(job.spec.state_directory);
     return code;
@@ -226,7 +227,7 @@ int relay(const Arguments& arguments) {
         fail(ExitCode::kUsage,
              "usage: dslaunch relay --stdio (dslaunch itself starts it on some of many hosts)");
     }
-    return run_relay(STDIN_FILENO, STDOUT_FILENO);
+    return launch::run_relay(STDIN_FILENO, STDOUT_FILENO);
 }
 
 int dispatch(int argc, char** argv) {
@@ -251,9 +252,9 @@ int dispatch(int argc, char** argv) {
     const std::span<const std::string> rest = std::span(arguments).subspan(1);
     for (const char* name : {"exec", "health", "hosts", "push"}) {
         // Neither ssh nor a command on a host inherits it.
-        if (command == name) static_cast<void>(take_token_variable());
+        if (command == name) static_cast<void>(launch::take_token_variable());
     }
-    if (command == "agent") return run_agent_command(rest);
+    if (command == "agent") return launch::run_agent_command(rest);
     if (command == "relay") return relay(arguments);
     if (command == "exec") return exec_command(rest);
     if (command == "health") return run_health(rest);
@@ -265,11 +266,11 @@ int dispatch(int argc, char** argv) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::launcher
 
 int main(int argc, char** argv) {
     try {
-        const int code = dslaunch::dispatch(argc, argv);
+        const int code = dslaunch::launcher::dispatch(argc, argv);
         // Results that nobody got are no success.
         if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category());
         return code;

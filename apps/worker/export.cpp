@@ -1,25 +1,29 @@
 // dsworker export: the weights of a checkpoint in the archive that was trained, which stock PyTorch
 // loads. `dslaunch ckpt export --format torchscript` becomes it.
 #include "base/error.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "graph/model.h"
+#include "base/text/json.h"
+#include "graph/archive/model.h"
+#include "graph/lower/precision.h"
 #include "graph/models/archive.h"
-#include "graph/precision.h"
 #include "storage/export/row_major.h"
 #include "storage/export/tensor_source.h"
 #include "worker/roles.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
 #include <fmt/ranges.h>
+#include <torch/csrc/jit/api/module.h>
 
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <map>
 
-namespace dslaunch {
+namespace dslaunch::worker {
 namespace {
 
 struct ExportArguments {
@@ -42,22 +46,22 @@ struct Wanted {
     at::Tensor tensor;
 };
 
-std::vector<Wanted> wanted_of(Model& model) {
+std::vector<Wanted> wanted_of(graph::Model& model) {
     std::vector<Wanted> wanted;
-    for (const ModelParameter& parameter : model.parameters())
+    for (const graph::ModelParameter& parameter : model.parameters())
         wanted.push_back({parameter.name, parameter.tensor});
-    for (const ModelBuffer& buffer : model.buffers())
+    for (const graph::ModelBuffer& buffer : model.buffers())
         wanted.push_back({buffer.name, buffer.tensor});
     return wanted;
 }
 
 // The tensor of SOURCE for each of WANTED. Throws Error{kInput} with all that does not fit.
-std::vector<int> match(const TensorSource& source, const std::vector<Wanted>& wanted,
+std::vector<int> match(const storage::TensorSource& source, const std::vector<Wanted>& wanted,
                        const std::string& archive) {
     std::map<std::string, int> by_name;
     for (size_t i = 0; i < source.tensors().size(); ++i) {
-        const CheckpointTensor& tensor = source.tensors()[i];
-        if (tensor.kind == TensorKind::kRankBuffer) continue;
+        const storage::CheckpointTensor& tensor = source.tensors()[i];
+        if (tensor.kind == storage::TensorKind::kRankBuffer) continue;
         by_name.emplace(tensor.name, static_cast<int>(i));
         for (const std::string& alias : tensor.aliases) by_name.emplace(alias, static_cast<int>(i));
     }
@@ -71,16 +75,16 @@ std::vector<int> match(const TensorSource& source, const std::vector<Wanted>& wa
             problems += fmt::format("\n  {}: the checkpoint has none", printable(one.name));
             continue;
         }
-        used[static_cast<size_t>(it->second)] = true;
-        const CheckpointTensor& tensor = source.tensors()[static_cast<size_t>(it->second)];
+        used[it->second] = true;
+        const storage::CheckpointTensor& tensor = source.tensors()[it->second];
         if (tensor.shape != one.tensor.sizes().vec())
             problems += fmt::format("\n  {}: [{}] in the checkpoint, [{}] in the archive",
                                     printable(one.name), fmt::join(tensor.shape, ", "),
                                     fmt::join(one.tensor.sizes(), ", "));
     }
     for (size_t i = 0; i < used.size(); ++i) {
-        const CheckpointTensor& tensor = source.tensors()[i];
-        if (!used[i] && tensor.kind != TensorKind::kRankBuffer)
+        const storage::CheckpointTensor& tensor = source.tensors()[i];
+        if (!used[i] && tensor.kind != storage::TensorKind::kRankBuffer)
             problems += fmt::format("\n  {}: the archive has none", printable(tensor.name));
     }
     if (!problems.empty())
@@ -90,26 +94,27 @@ std::vector<int> match(const TensorSource& source, const std::vector<Wanted>& wa
 
 // TENSOR takes the values of tensor INDEX of SOURCE, and its dtype: what trained in 16 bits comes
 // out in fp32.
-void fill(at::Tensor tensor, const TensorSource& source, int index) {
+void fill(at::Tensor tensor, const storage::TensorSource& source, int index) {
     const at::NoGradGuard no_grad;
-    const CheckpointTensor& from = source.tensors()[static_cast<size_t>(index)];
-    const at::Tensor rows = at::empty(from.shape, scalar_type_of(from.dtype));
+    const storage::CheckpointTensor& from = source.tensors()[index];
+    const at::Tensor rows = at::empty(from.shape, graph::scalar_type_of(from.dtype));
     auto* next = static_cast<std::byte*>(rows.mutable_data_ptr());
     const auto put = [&](std::span<const std::byte> part) {
         std::memcpy(next, part.data(), part.size());
         next += part.size();
     };
     const Range all{0, from.numel()};
-    if (is_row_major(from)) {
-        source.for_each(index, kWeights, all,
+    if (storage::is_row_major(from)) {
+        source.for_each(index, storage::kWeights, all,
                         [&](const Range&, std::span<const std::byte> part) { put(part); });
     } else {
         std::vector<std::byte> memory;
         memory.reserve(rows.nbytes());
-        source.for_each(index, kWeights, all, [&](const Range&, std::span<const std::byte> part) {
-            memory.insert(memory.end(), part.begin(), part.end());
-        });
-        for_each_row_major(from, memory, dtype_bytes(from.dtype), put);
+        source.for_each(index, storage::kWeights, all,
+                        [&](const Range&, std::span<const std::byte> part) {
+                            memory.insert(memory.end(), part.begin(), part.end());
+                        });
+        storage::for_each_row_major(from, memory, dtype_bytes(from.dtype), put);
     }
     const at::Tensor placed =
         at::empty_strided(tensor.sizes(), tensor.strides(), rows.scalar_type());
@@ -128,13 +133,13 @@ int export_main(int argc, char** argv) {
     if (!arguments.force && std::filesystem::exists(arguments.out, ignored))
         fail(ExitCode::kInput, "{}: is there already; --force replaces it, or name another place",
              arguments.out);
-    const std::unique_ptr<FileTree> tree = make_disk_tree();
-    const auto source = open_checkpoint(*tree, arguments.checkpoint);
-    Model model = Model::load(arguments.model);
+    const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
+    const auto source = storage::open_checkpoint(*tree, arguments.checkpoint);
+    graph::Model model = graph::Model::load(arguments.model);
     const std::vector<Wanted> wanted = wanted_of(model);
     const std::vector<int> matched = match(*source, wanted, arguments.model);
     for (size_t i = 0; i < wanted.size(); ++i) fill(wanted[i].tensor, *source, matched[i]);
-    save_archive(model.module(), arguments.out);
+    graph::save_archive(model.module(), arguments.out);
     if (arguments.json) {
         JsonWriter json;
         json.begin_object().field("path", source->path()).field("tensors", wanted.size());
@@ -147,4 +152,4 @@ int export_main(int argc, char** argv) {
     return 0;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::worker

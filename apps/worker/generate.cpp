@@ -2,23 +2,24 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "graph/model.h"
+#include "graph/archive/model.h"
 #include "graph/models/text_model.h"
 #include "worker/roles.h"
 
 #include <c10/core/Device.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/jit/api/module.h>
 
 #include <cstdio>
 
-namespace dslaunch {
+namespace dslaunch::worker {
 namespace {
 
 struct GenerateArguments {
     std::string archive, prompt, device = "cpu", as = "auto";
     std::vector<int64_t> prompt_ids;
     int64_t context = 0;
-    GenerateOptions options;
+    graph::GenerateOptions options;
 };
 
 void declare(CLI::App& app, GenerateArguments& arguments) {
@@ -83,19 +84,20 @@ int generate_main(int argc, char** argv) {
     if (!parse_command_line(app, {argv + 1, argv + argc})) return 0;
 
     const at::Device device = device_of(arguments.device);
-    TextModel model(Model::load(arguments.archive).module(), device, arguments.context);
+    graph::TextModel model(graph::Model::load(arguments.archive).module(), device,
+                           arguments.context);
     const bool as_text =
-        arguments.as == "text" || (arguments.as == "auto" && model.vocab() <= kByteVocabMax);
+        arguments.as == "text" || (arguments.as == "auto" && model.vocab() <= graph::kByteVocabMax);
     if (!as_text)
         log_info("generate", "vocabulary={}: more than bytes, so token ids are printed",
                  model.vocab());
     const std::vector<int64_t> prompt = prompt_of(arguments, as_text);
     print(arguments.prompt);
     model.generate(prompt, arguments.options, [&](int64_t token) {
-        print(as_text ? byte_token_text(token) : std::to_string(token) + " ");
+        print(as_text ? graph::byte_token_text(token) : std::to_string(token) + " ");
     });
     print("\n");
     return 0;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::worker

@@ -11,22 +11,22 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "config/run_config.h"
-#include "launch/gpu_count.h"
-#include "launch/machine_name.h"
-#include "launch/timing.h"
-#include "launch/worker_environment.h"
+#include "config/run/run_config.h"
+#include "launch/machine/gpu_count.h"
+#include "launch/machine/machine_name.h"
+#include "launch/plan/worker_environment.h"
+#include "launch/process/timing.h"
 #include "runtime/comm/pair_search.h"
 #include "runtime/comm_gloo/world_group.h"
-#include "runtime/health_device.h"
-#include "runtime/health_sweep.h"
-#include "runtime/health_watch.h"
-#include "runtime/heartbeat.h"
-#include "runtime/rank_device.h"
-#include "runtime/reporter.h"
+#include "runtime/compute/rank_device.h"
+#include "runtime/health/health_device.h"
+#include "runtime/health/health_sweep.h"
+#include "runtime/health/health_watch.h"
+#include "runtime/train/heartbeat.h"
+#include "runtime/train/reporter.h"
 #include "worker/roles.h"
 
-namespace dslaunch {
+namespace dslaunch::worker {
 
 namespace {
 
@@ -60,26 +60,26 @@ Duration in_seconds(double seconds) {
 
 class HealthRole {
   public:
-    HealthRole(HealthArguments arguments, WorkerEnvironment environment, Reporter& reporter,
-               HealthWatch& watch)
+    HealthRole(HealthArguments arguments, launch::WorkerEnvironment environment,
+               runtime::Reporter& reporter, runtime::HealthWatch& watch)
         : arguments_(std::move(arguments)),
           environment_(std::move(environment)),
           reporter_(reporter),
           watch_(watch),
-          place_(Topology::of_rank(environment_.node_sizes, environment_.rank)) {}
+          place_(runtime::Topology::of_rank(environment_.node_sizes, environment_.rank)) {}
 
     void run() {
         open_device();
         enter("meeting the other ranks", 2 * kJoinMax);
-        group_ = std::make_unique<WorldGroup>(environment_, std::min(kJoinMax, left()));
-        report(HealthMember{device_name_, group_->address(), uses_gpu_ ? "nccl" : "gloo"});
+        group_ = std::make_unique<runtime::WorldGroup>(environment_, std::min(kJoinMax, left()));
+        report(health::HealthMember{device_name_, group_->address(), uses_gpu_ ? "nccl" : "gloo"});
         come_together("the beginning", kJoinMax);
-        const PairSearchResult result = search();
-        if (result == PairSearchResult::kBroken) {
+        const runtime::PairSearchResult result = search();
+        if (result == runtime::PairSearchResult::kBroken) {
             if (first())
                 report(
-                    HealthNote{"the operations were not tried: they would wait for the way "
-                               "that does not work"});
+                    health::HealthNote{"the operations were not tried: they would wait for the way "
+                                       "that does not work"});
         } else {
             try_operations(result);
         }
@@ -92,41 +92,42 @@ class HealthRole {
         return std::max<Duration>(watch_.deadline() - SystemClock().now(),
                                   std::chrono::milliseconds(1));
     }
-    void report(const HealthRecord& record) { reporter_.health(encode(record)); }
+    void report(const health::HealthRecord& record) { reporter_.health(health::encode(record)); }
     void enter(const std::string& where, Duration limit) { watch_.enter(where, limit); }
 
     void open_device();
     void come_together(const std::string& name, Duration limit);
-    PairSearchResult search();
-    void try_operations(PairSearchResult search);
-    std::unique_ptr<HealthCollectives> open_collectives();
+    runtime::PairSearchResult search();
+    void try_operations(runtime::PairSearchResult search);
+    std::unique_ptr<runtime::HealthCollectives> open_collectives();
     [[noreturn]] void explain(const Error& error);
     void say_goodbye();
 
     HealthArguments arguments_;
-    WorkerEnvironment environment_;
-    Reporter& reporter_;
-    HealthWatch& watch_;
-    Topology place_;
+    launch::WorkerEnvironment environment_;
+    runtime::Reporter& reporter_;
+    runtime::HealthWatch& watch_;
+    runtime::Topology place_;
     bool uses_gpu_ = false;
     std::string device_name_ = "cpu";
-    DeviceBackendPtr device_;
-    std::unique_ptr<WorldGroup> group_;
+    runtime::DeviceBackendPtr device_;
+    std::unique_ptr<runtime::WorldGroup> group_;
 };
 
 // As in training: LibTorch learns of its CUDA library before the first tensor is made.
 void HealthRole::open_device() {
-    const int64_t gpus = count_gpus();
+    const int64_t gpus = launch::count_gpus();
     uses_gpu_ = arguments_.backend == "nccl" ||
-                (arguments_.backend.empty() && wants_gpu(DeviceChoice::kAuto, environment_, gpus));
+                (arguments_.backend.empty() &&
+                 runtime::wants_gpu(config::DeviceChoice::kAuto, environment_, gpus));
     if (!uses_gpu_) return;
     if (gpus == 0)
         fail(ExitCode::kSetup,
              "--backend nccl: host {} shows no GPU (looked for {}); use --backend gloo",
-             machine_name(), kGpuDevicePattern);
-    ::setenv("CUDA_VISIBLE_DEVICES", own_gpu(environment_).c_str(), /*overwrite=*/1);
+             launch::machine_name(), launch::kGpuDevicePattern);
+    ::setenv("CUDA_VISIBLE_DEVICES", runtime::own_gpu(environment_).c_str(), /*overwrite=*/1);
     const std::filesystem::path here = std::filesystem::read_symlink("/proc/self/exe");
-    device_ = open_device_backend((here.parent_path() / "libdsl_cuda.so").string(), 0);
+    device_ = runtime::open_device_backend((here.parent_path() / "libdsl_cuda.so").string(), 0);
     device_name_ = device_->device_name();
 }
 
@@ -134,29 +135,29 @@ void HealthRole::come_together(const std::string& name, Duration limit) {
     enter(name, limit + std::chrono::seconds(4));
     std::vector<int> all(static_cast<size_t>(environment_.world_size));
     for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
-    const std::vector<int> missing = meet(*group_, {name, all, environment_.rank, limit});
+    const std::vector<int> missing = runtime::meet(*group_, {name, all, environment_.rank, limit});
     if (missing.empty()) return;
     const std::string text =
         fmt::format("rank {} does not answer: it did not come to {}", missing.front(), name);
-    report(HealthFault{missing.front(), text});
+    report(health::HealthFault{missing.front(), text});
     fail(ExitCode::kHang, "{} within {:.0f} s", text, to_milliseconds(limit) / 1000);
 }
 
-PairSearchResult HealthRole::search() {
+runtime::PairSearchResult HealthRole::search() {
     if (place_.local_rank != 0) {
         enter("waiting for the search", left());
         const auto result = group_->get("search/result", left());
-        return static_cast<PairSearchResult>(parse_int(result.value_or("0")).value_or(0));
+        return static_cast<runtime::PairSearchResult>(parse_int(result.value_or("0")).value_or(0));
     }
-    PairSearchOptions options;
+    runtime::PairSearchOptions options;
     options.topology = place_;
     options.address = group_->address();
-    return search_pairs(
-        options, {*group_, [this](const HealthRecord& record) { report(record); },
+    return runtime::search_pairs(
+        options, {*group_, [this](const health::HealthRecord& record) { report(record); },
                   [this](const std::string& where, Duration limit) { enter(where, limit); }});
 }
 
-std::unique_ptr<HealthCollectives> HealthRole::open_collectives() {
+std::unique_ptr<runtime::HealthCollectives> HealthRole::open_collectives() {
     const Duration limit = std::min(kOperationMax, left());
     enter("connecting all ranks", limit + std::chrono::seconds(4));
     if (!uses_gpu_) return group_->open_gloo(limit);
@@ -164,27 +165,29 @@ std::unique_ptr<HealthCollectives> HealthRole::open_collectives() {
     const auto id = group_->get("nccl", limit);
     if (!id) fail(ExitCode::kHang, "rank 0 did not tell NCCL's id");
     device_->join({*id, environment_.rank, environment_.world_size, limit});
-    return make_device_collectives(*device_, c10::Device(c10::kCUDA, 0));
+    return runtime::make_device_collectives(*device_, c10::Device(c10::kCUDA, 0));
 }
 
 // What fails where links are known to be bad is no news; otherwise somebody is to be named.
-void HealthRole::try_operations(PairSearchResult search) {
+void HealthRole::try_operations(runtime::PairSearchResult search) {
     try {
         const auto collectives = open_collectives();
-        SweepOptions options;
+        runtime::SweepOptions options;
         options.rank = environment_.rank;
         options.world_size = environment_.world_size;
-        options.host = machine_name();
+        options.host = launch::machine_name();
         options.limit = kOperationMax;
         options.deadline = watch_.deadline();
         if (!arguments_.sizes.empty()) options.sizes_bytes = arguments_.sizes;
-        sweep_operations(
-            options, {*collectives, *group_, [this](const HealthRecord& record) { report(record); },
-                      [this](const std::string& where, Duration limit) { enter(where, limit); }});
+        runtime::sweep_operations(
+            options,
+            {*collectives, *group_, [this](const health::HealthRecord& record) { report(record); },
+             [this](const std::string& where, Duration limit) { enter(where, limit); }});
     } catch (const Error& error) {
-        if (error.code() == ExitCode::kHang && search == PairSearchResult::kFound) {
+        if (error.code() == ExitCode::kHang && search == runtime::PairSearchResult::kFound) {
             if (first())
-                report(HealthNote{fmt::format("the operations were given up: {}", error.what())});
+                report(health::HealthNote{
+                    fmt::format("the operations were given up: {}", error.what())});
             return;
         }
         explain(error);
@@ -204,7 +207,7 @@ void HealthRole::explain(const Error& error) {
         limit = std::chrono::milliseconds(100);  // the others had the same time
         const std::string text =
             fmt::format("rank {} does not answer: it was lost in {}", rank, place);
-        report(HealthFault{rank, text});
+        report(health::HealthFault{rank, text});
         silent += fmt::format("{}{}", silent.empty() ? "" : ", ", rank);
     }
     throw Error(error.code(),
@@ -221,12 +224,12 @@ void HealthRole::say_goodbye() {
         if (group_->get(fmt::format("bye/{}", rank), kOperationMax)) continue;
         const std::string text =
             fmt::format("rank {} does not answer: it did not come to the end", rank);
-        report(HealthFault{rank, text});
+        report(health::HealthFault{rank, text});
         fail(ExitCode::kHang, "{}", text);
     }
 }
 
-[[noreturn]] void end_with(Reporter& reporter, ExitCode code, const std::string& message) {
+[[noreturn]] void end_with(runtime::Reporter& reporter, ExitCode code, const std::string& message) {
     reporter.failure(code, message);  // before the line, which the launcher need not repeat then
     log_error("health", "{}", message);
     // A library may be stuck in what nothing can end: no destructor is waited for.
@@ -242,16 +245,19 @@ int health_main(int argc, char** argv) {
     if (help) return 0;
     ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
     c10::initLogging();
-    const WorkerEnvironment environment = WorkerEnvironment::from_process();
+    const launch::WorkerEnvironment environment = launch::WorkerEnvironment::from_process();
     if (environment.control_fd < 0)
         fail(ExitCode::kUsage, "dsworker health is started by `dslaunch health`");
-    if (const char* level = std::getenv(kLogLevelVariable)) set_log_level(parse_log_level(level));
-    set_log_speaker(fmt::format("r{}@{}", environment.rank, machine_name()));
-    const std::unique_ptr<Reporter> reporter = make_control_reporter(environment.control_fd);
-    HealthWatch watch(in_seconds(arguments.timeout_s),
-                      [&](const std::string& why) { end_with(*reporter, ExitCode::kHang, why); });
-    HeartbeatSender heartbeats(*reporter, kHeartbeatInterval, [&watch] {
-        return Heartbeat{watch.steps_done(), 1, watch.where()};
+    if (const char* level = std::getenv(launch::kLogLevelVariable))
+        set_log_level(parse_log_level(level));
+    set_log_speaker(fmt::format("r{}@{}", environment.rank, launch::machine_name()));
+    const std::unique_ptr<runtime::Reporter> reporter =
+        runtime::make_control_reporter(environment.control_fd);
+    runtime::HealthWatch watch(in_seconds(arguments.timeout_s), [&](const std::string& why) {
+        end_with(*reporter, ExitCode::kHang, why);
+    });
+    runtime::HeartbeatSender heartbeats(*reporter, launch::kHeartbeatInterval, [&watch] {
+        return launch::Heartbeat{watch.steps_done(), 1, watch.where()};
     });
     HealthRole role(std::move(arguments), environment, *reporter, watch);
     try {
@@ -266,4 +272,4 @@ int health_main(int argc, char** argv) {
     ::_exit(0);
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::worker

@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "launch/failure_report.h"
 #include "worker/roles.h"
 
 #include <c10/util/Exception.h>
@@ -12,7 +11,7 @@
 #include <cstdio>
 #include <string_view>
 
-namespace dslaunch {
+namespace dslaunch::worker {
 namespace {
 
 struct Role {
@@ -63,10 +62,11 @@ void tell(const char* program, const std::string& message) {
 }
 
 }  // namespace
-}  // namespace dslaunch
+}  // namespace dslaunch::worker
 
 int main(int argc, char** argv) {
     using namespace dslaunch;
+    using namespace dslaunch::worker;
     try {
         return dispatch(argc, argv);
     } catch (const Error& error) {

@@ -1,5 +1,8 @@
 // dsworker model new gpt|mlp: a fresh TorchScript model in an archive, made without Python.
 #include "base/error.h"
+
+#include <torch/csrc/jit/api/module.h>
+
 #include "base/log.h"
 #include "graph/models/archive.h"
 #include "graph/models/models.h"
@@ -7,7 +10,7 @@
 
 #include <optional>
 
-namespace dslaunch {
+namespace dslaunch::worker {
 namespace {
 
 struct GptArguments {
@@ -36,7 +39,7 @@ void add_gpt(CLI::App& kinds, GptArguments& arguments) {
 }
 
 torch::jit::Module make_gpt_from(const GptArguments& arguments) {
-    GptOptions options = gpt_options(arguments.size);
+    graph::GptOptions options = graph::gpt_options(arguments.size);
     options.vocab = arguments.vocab.value_or(options.vocab);
     options.width = arguments.width.value_or(options.width);
     options.heads = arguments.heads.value_or(options.heads);
@@ -45,10 +48,10 @@ torch::jit::Module make_gpt_from(const GptArguments& arguments) {
     options.dropout = arguments.dropout;
     options.tie = arguments.tie;
     options.seed = arguments.seed;
-    return make_gpt(options);
+    return graph::make_gpt(options);
 }
 
-void add_mlp(CLI::App& kinds, std::string& out, MlpOptions& options) {
+void add_mlp(CLI::App& kinds, std::string& out, graph::MlpOptions& options) {
     CLI::App* mlp =
         kinds.add_subcommand("mlp", "linear layers with ReLU between: forward(x) -> output");
     mlp->add_option("-o,--out", out, "archive to write")->required();
@@ -68,16 +71,16 @@ int model_main(int argc, char** argv) {
     GptArguments gpt;
     add_gpt(*kinds, gpt);
     std::string mlp_out;
-    MlpOptions mlp;
+    graph::MlpOptions mlp;
     add_mlp(*kinds, mlp_out, mlp);
     if (!parse_command_line(app, {argv + 1, argv + argc})) return 0;
 
     const bool is_gpt = kinds->got_subcommand("gpt");
     const std::string& out = is_gpt ? gpt.out : mlp_out;
-    const torch::jit::Module module = is_gpt ? make_gpt_from(gpt) : make_mlp(mlp);
-    save_archive(module, out);
-    log_info("model", "wrote {} parameters={}", out, parameters_numel(module));
+    const torch::jit::Module module = is_gpt ? make_gpt_from(gpt) : graph::make_mlp(mlp);
+    graph::save_archive(module, out);
+    log_info("model", "wrote {} parameters={}", out, graph::parameters_numel(module));
     return 0;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::worker

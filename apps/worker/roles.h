@@ -2,9 +2,9 @@
 // role has its own file.
 #pragma once
 
-#include "base/command_line.h"
+#include "base/text/command_line.h"
 
-namespace dslaunch {
+namespace dslaunch::worker {
 
 // A role: its arguments start with its own name. Returns the exit code; throws Error for what the
 // user or the world causes. stdout is for results only.
@@ -15,4 +15,4 @@ int model_main(int argc, char** argv);
 int plan_main(int argc, char** argv);
 int train_main(int argc, char** argv);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::worker

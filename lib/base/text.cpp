@@ -132,4 +132,14 @@ std::string printable(std::string_view text) {
     return safe;
 }
 
+std::string printable_lines(std::string_view text, size_t indent) {
+    while (text.ends_with('\n')) text.remove_suffix(1);
+    std::string result;
+    for (const std::string& line : split(text, '\n')) {
+        if (!result.empty()) result.append(1, '\n').append(indent, ' ');
+        result += printable(line.ends_with('\r') ? line.substr(0, line.size() - 1) : line);
+    }
+    return result;
+}
+
 }  // namespace dslaunch

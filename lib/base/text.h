@@ -36,4 +36,8 @@ namespace dslaunch {
 // from elsewhere must not drive a terminal, nor read otherwise than it is.
 [[nodiscard]] std::string printable(std::string_view text);
 
+// TEXT made printable line by line; the lines after the first are indented by INDENT columns.
+// Without a newline at the end.
+[[nodiscard]] std::string printable_lines(std::string_view text, size_t indent);
+
 }  // namespace dslaunch

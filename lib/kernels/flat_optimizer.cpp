@@ -16,7 +16,7 @@
 #include "base/error.h"
 #include "kernels/cpu/flat_kernels.h"
 
-namespace dslaunch {
+namespace dslaunch::kernels {
 namespace {
 
 // Best first.
@@ -241,4 +241,4 @@ double sum_of_squares(const float* values, int64_t numel, Isa isa) {
     return total;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::kernels

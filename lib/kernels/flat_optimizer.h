@@ -13,9 +13,9 @@
 #include <span>
 #include <string_view>
 
-#include "base/dtype.h"
+#include "base/kinds/dtype.h"
 
-namespace dslaunch {
+namespace dslaunch::kernels {
 
 // What one update reads and writes: elements [begin, begin + numel) of every array given, so that a
 // caller may feed any part of a shard in any order, from any number of threads; how it is cut
@@ -127,4 +127,4 @@ void from_half(const uint16_t* values, float* out, int64_t numel, DType dtype,
 inline constexpr int64_t kNormBlockNumel = 16 * 1024;
 [[nodiscard]] double sum_of_squares(const float* values, int64_t numel, Isa isa = isa_in_use());
 
-}  // namespace dslaunch
+}  // namespace dslaunch::kernels

@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "kernels/cpu/packing_kernels.h"
 
-namespace dslaunch {
+namespace dslaunch::kernels {
 namespace {
 
 static_assert(kPackedBlockNumel == kernels::kPackedBlock);
@@ -101,4 +101,4 @@ void join_bytes(std::span<const std::byte> planes, int64_t element, std::span<st
     kernels_of(isa).join_2(from, as<uint16_t>(out.data()), numel);
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::kernels

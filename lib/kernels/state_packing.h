@@ -11,10 +11,10 @@
 #include <cstdint>
 #include <span>
 
-#include "base/state_packing.h"
+#include "base/kinds/state_packing.h"
 #include "kernels/flat_optimizer.h"
 
-namespace dslaunch {
+namespace dslaunch::kernels {
 
 // OUT: packed_bytes long, aligned to 4. A block with an element that is not finite becomes NaN
 // whole (but under kBf16, element by element). REQUIRES: kUint8Root: values >= 0.
@@ -30,4 +30,4 @@ void split_bytes(std::span<const std::byte> values, int64_t element, std::span<s
 void join_bytes(std::span<const std::byte> planes, int64_t element, std::span<std::byte> out,
                 Isa isa = isa_in_use());
 
-}  // namespace dslaunch
+}  // namespace dslaunch::kernels

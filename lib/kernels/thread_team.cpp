@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 
-namespace dslaunch {
+namespace dslaunch::kernels {
 
 ThreadTeam::ThreadTeam(int threads) {
     DSL_CHECK(threads >= 1, "a team of {}", threads);
@@ -59,4 +59,4 @@ void ThreadTeam::help(int64_t index) {
     }
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::kernels

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-namespace dslaunch {
+namespace dslaunch::kernels {
 
 class ThreadTeam {
   public:
@@ -49,4 +49,4 @@ class ThreadTeam {
     std::vector<std::thread> helpers_;
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::kernels

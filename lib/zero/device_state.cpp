@@ -1,6 +1,12 @@
 #include "zero/device_state.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/ScalarType.h>
+#include <c10/core/TensorOptions.h>
 
 #include <algorithm>
 #include <array>
@@ -8,9 +14,9 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "zero/shard_optimizer.h"
+#include "zero/states/shard_optimizer.h"
 
-namespace dslaunch {
+namespace dslaunch::zero {
 
 // Neighbouring slices of a bucket that got a gradient and have had equally many updates.
 struct DeviceState::Run {
@@ -21,12 +27,12 @@ struct DeviceState::Run {
 
 namespace {
 
-c10::Device device_of_slices(const Model& model, const FlatLayout& layout) {
+c10::Device device_of_slices(const graph::Model& model, const plan::FlatLayout& layout) {
     if (layout.slices.empty())
         fail(ExitCode::kInput,
              "forward reads no trainable parameter: nothing can be trained; save the model with "
              "requires_grad on what is to learn");
-    return model.parameters()[static_cast<size_t>(layout.slices[0].parameter)].tensor.device();
+    return model.parameters()[layout.slices[0].parameter].tensor.device();
 }
 
 float* data_of(const at::Tensor& flat, int64_t offset_numel) {
@@ -39,8 +45,9 @@ float* scalar_of(const at::Tensor& scalar) {
 
 }  // namespace
 
-DeviceState::DeviceState(Model& model, const FlatLayout& layout, DeviceBackend& backend,
-                         Collectives& collectives, const DeviceStateOptions& options)
+DeviceState::DeviceState(graph::Model& model, const plan::FlatLayout& layout,
+                         runtime::DeviceBackend& backend, runtime::Collectives& collectives,
+                         const DeviceStateOptions& options)
     : model_(model),
       layout_(layout),
       backend_(backend),
@@ -60,18 +67,19 @@ DeviceState::DeviceState(Model& model, const FlatLayout& layout, DeviceBackend& 
     if (options.accumulate) accumulated_ = at::zeros({layout.numel}, flat);
     const int64_t states = ShardOptimizer::states_per_parameter(options.optimizer);
     if (states >= 1) first_ = at::zeros({layout.numel}, flat);
-    if (options.optimizer.kind == OptimizerKind::kAdagrad)
+    if (options.optimizer.kind == config::OptimizerKind::kAdagrad)
         first_.fill_(options.optimizer.initial_accumulator_value);
     if (states >= 2) second_ = at::zeros({layout.numel}, flat);
     if (options.saved != nullptr) resume_from(*options.saved);
     std::vector<at::Tensor> views;
-    for (const ParameterSlice& slice : layout.slices) views.push_back(view_of(gradients_, slice));
+    for (const plan::ParameterSlice& slice : layout.slices)
+        views.push_back(view_of(gradients_, slice));
     collector_ = std::make_unique<GradientCollector>(model, layout, std::move(views));
 }
 
 // Only one rank can make the id, and only the CPU's collectives are there to bring it to the rest.
 void DeviceState::join() {
-    const Topology& topology = collectives_.topology();
+    const runtime::Topology& topology = collectives_.topology();
     if (topology.world_size() == 1) return;
     const std::vector<std::string> ids =
         collectives_.all_gather(topology.rank() == 0 ? backend_.make_unique_id() : "");
@@ -79,17 +87,17 @@ void DeviceState::join() {
 }
 
 // A parameter's own strides where they fill its elements without gaps, else plain rows.
-at::Tensor DeviceState::view_of(const at::Tensor& flat, const ParameterSlice& slice) const {
-    const at::Tensor& parameter = model_.parameters()[static_cast<size_t>(slice.parameter)].tensor;
+at::Tensor DeviceState::view_of(const at::Tensor& flat, const plan::ParameterSlice& slice) const {
+    const at::Tensor& parameter = model_.parameters()[slice.parameter].tensor;
     if (parameter.is_non_overlapping_and_dense())
         return flat.as_strided(parameter.sizes(), parameter.strides(), slice.offset_numel);
     return flat.narrow(0, slice.offset_numel, slice.numel).view(parameter.sizes());
 }
 
-void DeviceState::adopt_parameters(Model& model) {
+void DeviceState::adopt_parameters(graph::Model& model) {
     std::vector<at::Tensor> views;
-    for (const ParameterSlice& slice : layout_.slices) {
-        const ModelParameter& parameter = model.parameters()[static_cast<size_t>(slice.parameter)];
+    for (const plan::ParameterSlice& slice : layout_.slices) {
+        const graph::ModelParameter& parameter = model.parameters()[slice.parameter];
         if (parameter.tensor.scalar_type() != at::kFloat)
             fail(ExitCode::kInput,
                  "parameter {} is {}, but this version trains fp32 models; save the model with "
@@ -99,25 +107,24 @@ void DeviceState::adopt_parameters(Model& model) {
         views.back().copy_(parameter.tensor);
     }
     if (collectives_.topology().world_size() > 1) {
-        const DeviceBuffer all{parameters_.mutable_data_ptr(), layout_.numel,
-                               DeviceDtype::kFloat32};
+        const runtime::DeviceBuffer all{parameters_.mutable_data_ptr(), layout_.numel,
+                                        runtime::DeviceDtype::kFloat32};
         backend_.compute_waits_for(backend_.broadcast(all, 0, backend_.mark_compute()));
     }
     for (size_t i = 0; i < views.size(); ++i) {
-        at::Tensor parameter =
-            model.parameters()[static_cast<size_t>(layout_.slices[i].parameter)].tensor;
+        at::Tensor parameter = model.parameters()[layout_.slices[i].parameter].tensor;
         parameter.set_data(views[i]);
     }
 }
 
-void DeviceState::resume_from(SavedState& saved) {
+void DeviceState::resume_from(runtime::SavedState& saved) {
     const auto bring = [&](at::Tensor& flat, int state) {
         if (!flat.defined()) return;
         at::Tensor values = flat.cpu();
-        for (const ParameterSlice& slice : layout_.slices) {
+        for (const plan::ParameterSlice& slice : layout_.slices) {
             float* const into = data_of(values, slice.offset_numel);
             const Range all{0, slice.numel};
-            if (state == kWeights) {
+            if (state == storage::kWeights) {
                 saved.read_weights(slice.parameter, all, reinterpret_cast<std::byte*>(into),
                                    DType::kF32);
             } else if (saved.has_states(slice.parameter)) {
@@ -126,24 +133,24 @@ void DeviceState::resume_from(SavedState& saved) {
         }
         flat.copy_(values);
     };
-    bring(parameters_, kWeights);
+    bring(parameters_, storage::kWeights);
     bring(first_, 0);
     bring(second_, 1);
     for (size_t i = 0; i < slice_steps_.size(); ++i)
         slice_steps_[i] = saved.updates(layout_.slices[i].parameter);
 }
 
-std::vector<SavedPiece> DeviceState::saved_pieces() {
-    const Topology& topology = collectives_.topology();
+std::vector<runtime::SavedPiece> DeviceState::saved_pieces() {
+    const runtime::Topology& topology = collectives_.topology();
     const Range own = part_range(layout_.numel, {topology.rank(), topology.world_size()});
     on_cpu_.clear();
-    std::vector<SavedPiece> pieces;
-    int state = kWeights;
+    std::vector<runtime::SavedPiece> pieces;
+    int state = storage::kWeights;
     for (const at::Tensor* flat : {&parameters_, &first_, &second_}) {
         if (!flat->defined()) continue;
         on_cpu_.push_back(flat->narrow(0, own.begin, own.numel).cpu());
         const auto* const values = on_cpu_.back().const_data_ptr<float>();
-        for (const ParameterSlice& slice : layout_.slices) {
+        for (const plan::ParameterSlice& slice : layout_.slices) {
             const Range both = intersect(own, {slice.offset_numel, slice.numel});
             if (both.numel == 0) continue;
             pieces.push_back({slice.parameter,
@@ -160,25 +167,25 @@ std::vector<SavedPiece> DeviceState::saved_pieces() {
 std::optional<int64_t> DeviceState::updates_of(int parameter) const {
     const int slice = layout_.slice_of(parameter);
     if (slice < 0) return std::nullopt;
-    return slice_steps_[static_cast<size_t>(slice)];
+    return slice_steps_[slice];
 }
 
 at::Tensor DeviceState::untrained_values(int parameter) const {
-    return model_.parameters()[static_cast<size_t>(parameter)].tensor;
+    return model_.parameters()[parameter].tensor;
 }
 
-MemoryAccount DeviceState::memory() const {
+runtime::MemoryAccount DeviceState::memory() const {
     const auto bytes_of = [](const at::Tensor& tensor) {
         return Bytes{tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0};
     };
-    MemoryAccount account;
+    runtime::MemoryAccount account;
     account.parameters = bytes_of(parameters_);
     account.gradients = bytes_of(gradients_) + bytes_of(accumulated_);
     account.moments = bytes_of(first_) + bytes_of(second_);
     return account;
 }
 
-void DeviceState::begin_step(const StepSettings& settings) {
+void DeviceState::begin_step(const runtime::StepSettings& settings) {
     step_ = settings.step;
     lr_ = settings.lr;
     usage_known_ = false;
@@ -187,24 +194,24 @@ void DeviceState::begin_step(const StepSettings& settings) {
     for (at::Tensor* scalar : {&norm_on_device_, &divisor_, &skip_}) scalar->reset();
 }
 
-void DeviceState::run(const Instruction& instruction) {
+void DeviceState::run(const plan::Instruction& instruction) {
     const at::NoGradGuard no_grad;
     const int b = instruction.bucket;
     switch (instruction.op) {
-        case Op::kClaim:
+        case plan::Op::kClaim:
             return collector_->claim(bucket(b));
-        case Op::kPost:
+        case plan::Op::kPost:
             return post(b);
-        case Op::kReduce:
+        case plan::Op::kReduce:
             return reduce(b);
-        case Op::kAccumulate:
+        case plan::Op::kAccumulate:
             return accumulate(b);
-        case Op::kNorm:
+        case plan::Op::kNorm:
             return compute_norm();
-        case Op::kUpdate:
+        case plan::Op::kUpdate:
             return update(b);
         default:
-            DSL_CHECK(false, "{} is not for the device's state", op_name(instruction.op));
+            DSL_CHECK(false, "{} is not for the device's state", plan::op_name(instruction.op));
     }
 }
 
@@ -216,18 +223,18 @@ void DeviceState::post(int b) {
         double& in_step = used_[static_cast<size_t>(bucket(b).first_slice) + i];
         in_step = std::max(in_step, static_cast<double>(used[i]));
     }
-    posted_[static_cast<size_t>(b)] = backend_.mark_compute();
+    posted_[b] = backend_.mark_compute();
 }
 
 void DeviceState::reduce(int b) {
     const auto i = static_cast<size_t>(b);
     if (collectives_.topology().world_size() == 1) return;
-    const DeviceBuffer buffer{data_of(gradients_, bucket(b).offset_numel), bucket(b).numel,
-                              DeviceDtype::kFloat32};
-    reduced_[i] = backend_.all_reduce(buffer, DeviceReduction::kMean, posted_[i]);
+    const runtime::DeviceBuffer buffer{data_of(gradients_, bucket(b).offset_numel), bucket(b).numel,
+                                       runtime::DeviceDtype::kFloat32};
+    reduced_[i] = backend_.all_reduce(buffer, runtime::DeviceReduction::kMean, posted_[i]);
 }
 
-at::Tensor DeviceState::part(const at::Tensor& flat, const Bucket& bucket) const {
+at::Tensor DeviceState::part(const at::Tensor& flat, const plan::Bucket& bucket) const {
     return flat.narrow(0, bucket.offset_numel, bucket.numel);
 }
 
@@ -274,13 +281,13 @@ void DeviceState::agree_on_usage() {
               step_);
 }
 
-std::vector<DeviceState::Run> DeviceState::find_runs(const Bucket& bucket) {
+std::vector<DeviceState::Run> DeviceState::find_runs(const plan::Bucket& bucket) {
     std::vector<Run> runs;
     for (int i = bucket.first_slice; i < bucket.end_slice; ++i) {
-        if (ranks_used_[static_cast<size_t>(i)] <= 0) continue;
-        const ParameterSlice& slice = layout_.slices[static_cast<size_t>(i)];
-        const int64_t step = ++slice_steps_[static_cast<size_t>(i)];
-        const int64_t numel = round_up(slice.numel, kSliceAlignmentNumel);
+        if (ranks_used_[i] <= 0) continue;
+        const plan::ParameterSlice& slice = layout_.slices[i];
+        const int64_t step = ++slice_steps_[i];
+        const int64_t numel = round_up(slice.numel, plan::kSliceAlignmentNumel);
         if (!runs.empty() && runs.back().step == step &&
             runs.back().offset_numel + runs.back().numel == slice.offset_numel) {
             runs.back().numel += numel;
@@ -293,27 +300,27 @@ std::vector<DeviceState::Run> DeviceState::find_runs(const Bucket& bucket) {
 
 void DeviceState::update(int b) {
     agree_on_usage();
-    if (!options_.accumulate) backend_.compute_waits_for(reduced_[static_cast<size_t>(b)]);
+    if (!options_.accumulate) backend_.compute_waits_for(reduced_[b]);
     for (const Run& run : find_runs(bucket(b))) update_run(run);
 }
 
 void DeviceState::update_run(const Run& run) {
     switch (options_.optimizer.kind) {
-        case OptimizerKind::kAdam:
-        case OptimizerKind::kAdamW:
+        case config::OptimizerKind::kAdam:
+        case config::OptimizerKind::kAdamW:
             return adam(run);
-        case OptimizerKind::kSgd:
+        case config::OptimizerKind::kSgd:
             return sgd(run);
-        case OptimizerKind::kAdagrad:
+        case config::OptimizerKind::kAdagrad:
             return adagrad(run);
-        case OptimizerKind::kLion:
+        case config::OptimizerKind::kLion:
             return lion(run);
     }
 }
 
 void DeviceState::adam(const Run& run) {
-    const OptimizerConfig& config = options_.optimizer;
-    DeviceAdam adam;
+    const config::OptimizerConfig& config = options_.optimizer;
+    runtime::DeviceAdam adam;
     adam.parameters = data_of(parameters_, run.offset_numel);
     adam.gradients = data_of(summed(), run.offset_numel);
     adam.momentum = data_of(first_, run.offset_numel);
@@ -326,7 +333,7 @@ void DeviceState::adam(const Run& run) {
     adam.beta2 = config.beta2;
     adam.eps = config.eps;
     adam.weight_decay = config.weight_decay;
-    adam.decoupled_decay = config.kind == OptimizerKind::kAdamW;
+    adam.decoupled_decay = config.kind == config::OptimizerKind::kAdamW;
     adam.bias_correction = config.bias_correction;
     adam.step = run.step;
     backend_.adam(adam);
@@ -347,7 +354,7 @@ at::Tensor DeviceState::gradient_of(const Run& run) const {
 
 // As torch.optim.SGD; the first update's momentum is the gradient itself.
 void DeviceState::sgd(const Run& run) {
-    const OptimizerConfig& config = options_.optimizer;
+    const config::OptimizerConfig& config = options_.optimizer;
     at::Tensor gradient = gradient_of(run);
     if (config.momentum != 0) {
         at::Tensor momentum = part(first_, run);
@@ -363,7 +370,7 @@ void DeviceState::sgd(const Run& run) {
 
 // As torch.optim.Adagrad.
 void DeviceState::adagrad(const Run& run) {
-    const OptimizerConfig& config = options_.optimizer;
+    const config::OptimizerConfig& config = options_.optimizer;
     const at::Tensor gradient = gradient_of(run);
     at::Tensor sum = part(first_, run);
     sum.addcmul_(gradient, gradient);
@@ -372,7 +379,7 @@ void DeviceState::adagrad(const Run& run) {
 }
 
 void DeviceState::lion(const Run& run) {
-    const OptimizerConfig& config = options_.optimizer;
+    const config::OptimizerConfig& config = options_.optimizer;
     const at::Tensor gradient = gradient_of(run);
     at::Tensor momentum = part(first_, run);
     const at::Tensor way = momentum.mul(config.beta1).add_(gradient, 1 - config.beta1).sign_();
@@ -390,14 +397,14 @@ void DeviceState::finish_step() {
 }
 
 void DeviceState::name_bad_gradient() const {
-    for (const ParameterSlice& slice : layout_.slices) {
+    for (const plan::ParameterSlice& slice : layout_.slices) {
         if (view_of(summed(), slice).isfinite().all().item<bool>()) continue;
         fail(ExitCode::kDiverged,
              "the gradient of {} is not finite in step {}: training has diverged; lower the "
              "learning rate or look at the data of this step",
-             model_.parameters()[static_cast<size_t>(slice.parameter)].name, step_);
+             model_.parameters()[slice.parameter].name, step_);
     }
     fail(ExitCode::kDiverged, "the gradient norm overflows in step {}", step_);
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::zero

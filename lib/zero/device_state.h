@@ -1,9 +1,9 @@
 // ZeRO stage 0 on a GPU: this rank has all parameters, gradients and optimizer states in flat
 // buffers of its device. Carries out Claim, Post, Reduce, Accumulate, Norm and Update of a device
-// plan (plan/device_plan.h) by putting work on the device's streams; only finish_step waits for it.
-// Which parameters got a gradient is agreed on over the CPU's collectives, so that nothing is read
-// back from the device for it. Threads: Reduce by the communication lane, all else by the compute
-// lane.
+// plan (plan/step/device_plan.h) by putting work on the device's streams; only finish_step waits
+// for it. Which parameters got a gradient is agreed on over the CPU's collectives, so that nothing
+// is read back from the device for it. Threads: Reduce by the communication lane, all else by the
+// compute lane.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,40 +12,42 @@
 #include <optional>
 #include <vector>
 
-#include "config/run_config.h"
-#include "graph/model.h"
-#include "plan/flat_layout.h"
-#include "plan/step_plan.h"
+#include "config/run/run_config.h"
+#include "graph/archive/model.h"
+#include "plan/layout/flat_layout.h"
+#include "plan/step/step_plan.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/comm/device_backend.h"
-#include "runtime/parameter_state.h"
-#include "runtime/saved_state.h"
-#include "zero/gradient_collector.h"
+#include "runtime/save/saved_state.h"
+#include "runtime/state/parameter_state.h"
+#include "zero/gradients/gradient_collector.h"
 
-namespace dslaunch {
+namespace dslaunch::zero {
 
 struct DeviceStateOptions {
-    OptimizerConfig optimizer;
+    config::OptimizerConfig optimizer;
     double gradient_clipping = 0;  // 0: off
     bool accumulate = false;       // reduced micro steps are added up before the update
     // Whether a branch or loop of the model may leave a parameter out in one step and not in
     // another: the ranks then tell each other in every step, otherwise in the first one.
     bool usage_varies = true;
     Duration time_limit = std::chrono::minutes(5);  // of joining, and of a step's reductions
-    SavedState* saved = nullptr;  // what training resumes from; needed until the state is made
+    runtime::SavedState* saved = nullptr;  // what training resumes from; needed until the state is
+                                           // made
 };
 
-class DeviceState final : public ParameterState {
+class DeviceState final : public runtime::ParameterState {
   public:
     // Moves the model's trainable parameters, which lie on BACKEND's device, into one flat buffer
     // with rank 0's values. Joins BACKEND's group in a world of several ranks: blocks until all
     // have come. All references must outlive the state. Throws Error{kInput} when nothing can
     // be trained or a parameter is not fp32, and what BACKEND throws.
-    DeviceState(Model& model, const FlatLayout& layout, DeviceBackend& backend,
-                Collectives& collectives, const DeviceStateOptions& options);
+    DeviceState(graph::Model& model, const plan::FlatLayout& layout,
+                runtime::DeviceBackend& backend, runtime::Collectives& collectives,
+                const DeviceStateOptions& options);
 
-    void begin_step(const StepSettings& settings) override;
-    void run(const Instruction& instruction) override;
+    void begin_step(const runtime::StepSettings& settings) override;
+    void run(const plan::Instruction& instruction) override;
     void end_segment(int segment) override { collector_->end_segment(segment); }
     // Waits until the step's reductions are done, within the time limit. Throws Error{kPeerLost,
     // kHang}, and Error{kDiverged} naming the first parameter whose gradient is not finite (only
@@ -56,26 +58,27 @@ class DeviceState final : public ParameterState {
     // Whoever reads parameters does so on the compute stream, behind the updates.
     void settle() override {}
     // Copies this rank's part to the CPU, where it stays until the next call.
-    [[nodiscard]] std::vector<SavedPiece> saved_pieces() override;
+    [[nodiscard]] std::vector<runtime::SavedPiece> saved_pieces() override;
     [[nodiscard]] std::optional<int64_t> updates_of(int parameter) const override;
     [[nodiscard]] at::Tensor untrained_values(int parameter) const override;
-    [[nodiscard]] MemoryAccount memory() const override;
+    [[nodiscard]] runtime::MemoryAccount memory() const override;
     // Optimizer updates that each slice has had.
     [[nodiscard]] const std::vector<int64_t>& slice_steps() const { return slice_steps_; }
 
   private:
     struct Run;  // neighbouring slices that are updated alike
     void join();
-    void adopt_parameters(Model& model);
-    void resume_from(SavedState& saved);
-    [[nodiscard]] at::Tensor view_of(const at::Tensor& flat, const ParameterSlice& slice) const;
+    void adopt_parameters(graph::Model& model);
+    void resume_from(runtime::SavedState& saved);
+    [[nodiscard]] at::Tensor view_of(const at::Tensor& flat,
+                                     const plan::ParameterSlice& slice) const;
     void post(int bucket);
     void reduce(int bucket);
     void accumulate(int bucket);
     void compute_norm();
     void update(int bucket);
     void agree_on_usage();
-    [[nodiscard]] std::vector<Run> find_runs(const Bucket& bucket);
+    [[nodiscard]] std::vector<Run> find_runs(const plan::Bucket& bucket);
     void update_run(const Run& run);
     void adam(const Run& run);
     void sgd(const Run& run);
@@ -84,18 +87,16 @@ class DeviceState final : public ParameterState {
     [[nodiscard]] at::Tensor part(const at::Tensor& flat, const Run& run) const;
     [[nodiscard]] at::Tensor gradient_of(const Run& run) const;
     void name_bad_gradient() const;
-    [[nodiscard]] at::Tensor part(const at::Tensor& flat, const Bucket& bucket) const;
-    [[nodiscard]] const Bucket& bucket(int index) const {
-        return layout_.buckets[static_cast<size_t>(index)];
-    }
+    [[nodiscard]] at::Tensor part(const at::Tensor& flat, const plan::Bucket& bucket) const;
+    [[nodiscard]] const plan::Bucket& bucket(int index) const { return layout_.buckets[index]; }
     [[nodiscard]] const at::Tensor& summed() const {
         return options_.accumulate ? accumulated_ : gradients_;
     }
 
-    const Model& model_;
-    const FlatLayout& layout_;
-    DeviceBackend& backend_;
-    Collectives& collectives_;
+    const graph::Model& model_;
+    const plan::FlatLayout& layout_;
+    runtime::DeviceBackend& backend_;
+    runtime::Collectives& collectives_;
     DeviceStateOptions options_;
     // [layout.numel] fp32 on the device; zero between the slices
     at::Tensor parameters_;
@@ -109,9 +110,9 @@ class DeviceState final : public ParameterState {
     at::Tensor skip_;
     std::vector<at::Tensor> on_cpu_;  // what saved_pieces() has copied
     std::unique_ptr<GradientCollector> collector_;
-    std::vector<DeviceMark> posted_;   // by bucket, of the compute stream
-    std::vector<DeviceMark> reduced_;  // by bucket, of the communication stream
-    std::vector<char> accumulates_;    // by bucket: a micro step of this step was added up
+    std::vector<runtime::DeviceMark> posted_;   // by bucket, of the compute stream
+    std::vector<runtime::DeviceMark> reduced_;  // by bucket, of the communication stream
+    std::vector<char> accumulates_;             // by bucket: a micro step of this step was added up
     std::vector<double> used_;         // by slice: whether this rank had a gradient in this step
     std::vector<double> used_before_;  // of the first step
     std::vector<double> ranks_used_;   // by slice: how many ranks had one
@@ -122,4 +123,4 @@ class DeviceState final : public ParameterState {
     std::optional<double> norm_;
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::zero

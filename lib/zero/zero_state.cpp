@@ -1,6 +1,7 @@
 #include "zero/zero_state.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -10,11 +11,11 @@
 #include "base/error.h"
 #include "graph/tensor/tensor_rank.h"
 #include "kernels/flat_optimizer.h"
-#include "plan/tensor_shares.h"
+#include "plan/layout/tensor_shares.h"
 
-namespace dslaunch {
+namespace dslaunch::zero {
 
-ZeroSlices ZeroState::add_slices(const ZeroPlace& place, DType dtype, ArenaLayout& arena) {
+ZeroSlices ZeroState::add_slices(const ZeroPlace& place, DType dtype, runtime::ArenaLayout& arena) {
     ZeroSlices slices;
     slices.parameters =
         ParameterStore::add_slices(*place.map, dtype, place.plan->gather_slot_numel, arena);
@@ -26,9 +27,10 @@ ZeroSlices ZeroState::add_slices(const ZeroPlace& place, DType dtype, ArenaLayou
     return slices;
 }
 
-ZeroState::ZeroState(Model& model, const ZeroPlace& place, const ZeroSlices& slices,
-                     const Arena& arena, HostGroup& group, Collectives& collectives,
-                     const ZeroOptions& options, OffloadFile* offload)
+ZeroState::ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlices& slices,
+                     const runtime::Arena& arena, runtime::HostGroup& group,
+                     runtime::Collectives& collectives, const ZeroOptions& options,
+                     OffloadFile* offload)
     : model_(model),
       place_(place),
       slices_(slices),
@@ -36,7 +38,7 @@ ZeroState::ZeroState(Model& model, const ZeroPlace& place, const ZeroSlices& sli
       collectives_(collectives),
       options_(options),
       slice_steps_(static_cast<size_t>(place.layout->trained_slices), 0) {
-    const StepPlanOptions& plan = *place.plan_options;
+    const plan::StepPlanOptions& plan = *place.plan_options;
     const ShardMap& map = *place.map;
     states_.emplace(*place.plan, plan, map, offload);
     start_moments(options.saved);
@@ -45,9 +47,9 @@ ZeroState::ZeroState(Model& model, const ZeroPlace& place, const ZeroSlices& sli
                         *states_, options.saved);
     collectives.barrier();
     states_->begin();
-    const bool sums_itself =
-        std::none_of(place.plan->instructions.begin(), place.plan->instructions.end(),
-                     [](const Instruction& instruction) { return instruction.op == Op::kReduce; });
+    const bool sums_itself = std::none_of(
+        place.plan->instructions.begin(), place.plan->instructions.end(),
+        [](const plan::Instruction& instruction) { return instruction.op == plan::Op::kReduce; });
     gradients_.emplace(model, map, slices.gradients, place.plan->gradient_slot_of_bucket,
                        collectives,
                        GradientOptions{plan.keeps_reduced(), sums_itself, options.tensor});
@@ -57,7 +59,7 @@ ZeroState::ZeroState(Model& model, const ZeroPlace& place, const ZeroSlices& sli
 }
 
 // By default as the optimizer begins.
-void ZeroState::start_moments(SavedState* saved) {
+void ZeroState::start_moments(runtime::SavedState* saved) {
     if (saved != nullptr) {
         first_step_ = saved->training().step;
         for (size_t i = 0; i < slice_steps_.size(); ++i)
@@ -68,14 +70,14 @@ void ZeroState::start_moments(SavedState* saved) {
     states_->set_moments([this, saved, initial](int b, size_t k, const Range& range, float* into) {
         if (k == 0 && initial != 0) std::fill_n(into, range.numel, initial);
         for_each_slice(b, range, [&](int i, const Range& elements, int64_t at) {
-            const int parameter = place_.layout->slices[static_cast<size_t>(i)].parameter;
+            const int parameter = place_.layout->slices[i].parameter;
             if (saved != nullptr && saved->has_states(parameter))
                 saved->read_state(parameter, static_cast<int>(k), elements, into + at);
         });
     });
 }
 
-void ZeroState::begin_step(const StepSettings& settings) {
+void ZeroState::begin_step(const runtime::StepSettings& settings) {
     settings_ = settings;
     step_ = settings.step - first_step_;
     clip_factor_ = static_cast<float>(1.0 / settings.loss_scale);
@@ -85,36 +87,36 @@ void ZeroState::begin_step(const StepSettings& settings) {
     states_->begin_step(settings.logged);
 }
 
-void ZeroState::run(const Instruction& instruction) {
+void ZeroState::run(const plan::Instruction& instruction) {
     const int b = instruction.bucket;
     switch (instruction.op) {
-        case Op::kAwait:
+        case plan::Op::kAwait:
             return parameters_->await_whole(b, step_ - 1);
-        case Op::kGather:
+        case plan::Op::kGather:
             // In place it follows this step's update, into a slot it serves this step's reading.
             if (instruction.slot < 0) return parameters_->gather_in_place(b, step_);
             return parameters_->gather(b, instruction.slot, step_ - 1);
-        case Op::kRelease:
+        case plan::Op::kRelease:
             return parameters_->release(b, instruction.slot);
-        case Op::kClaim:
+        case plan::Op::kClaim:
             return gradients_->claim(b);
-        case Op::kPost:
+        case plan::Op::kPost:
             return post(b);
-        case Op::kReduce:
+        case plan::Op::kReduce:
             return gradients_->reduce(b);
-        case Op::kAccumulate:
+        case plan::Op::kAccumulate:
             return accumulate(instruction);
-        case Op::kNorm:
+        case plan::Op::kNorm:
             return compute_norm();
-        case Op::kUpdate:
+        case plan::Op::kUpdate:
             return update(instruction);
-        case Op::kRead:
+        case plan::Op::kRead:
             if (instruction.chunk < 0) return parameters_->bring(b, instruction.slot);
             return states_->read(instruction);
-        case Op::kWrite:
+        case plan::Op::kWrite:
             return states_->write(instruction);
         default:
-            DSL_CHECK(false, "{} is not for the ZeRO state", op_name(instruction.op));
+            DSL_CHECK(false, "{} is not for the ZeRO state", plan::op_name(instruction.op));
     }
 }
 
@@ -131,7 +133,7 @@ std::span<float> ZeroState::tied_gradients(int b) {
 
 void ZeroState::post(int b) {
     // A tied bucket holds other stages' gradients by now.
-    if (bucket(b).kind != BucketKind::kTied) look_for_overflow(b);
+    if (bucket(b).kind != plan::BucketKind::kTied) look_for_overflow(b);
     gradients_->post(b);
 }
 
@@ -139,18 +141,18 @@ void ZeroState::look_for_overflow(int b) {
     // With a loss scale an overflow must be brought home to its rank, which later sums cannot tell.
     if (options_.skip_overflow && own_bad_parameter_ < 0) {
         for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
-            const ParameterSlice& slice = place_.layout->slices[static_cast<size_t>(i)];
+            const plan::ParameterSlice& slice = place_.layout->slices[i];
             const float* values =
                 gradients_->own(b).data() + slice.offset_numel - bucket(b).offset_numel;
-            const bool bad =
-                gradients_->has_gradient(i) && !std::isfinite(sum_of_squares(values, slice.numel));
+            const bool bad = gradients_->has_gradient(i) &&
+                             !std::isfinite(kernels::sum_of_squares(values, slice.numel));
             if (bad && (own_bad_parameter_ < 0 || slice.parameter < own_bad_parameter_))
                 own_bad_parameter_ = slice.parameter;
         }
     }
 }
 
-void ZeroState::accumulate(const Instruction& instruction) {
+void ZeroState::accumulate(const plan::Instruction& instruction) {
     const int b = instruction.bucket;
     const int c = instruction.chunk;
     const std::span<const int> chunks = states_->chunks_of(b);
@@ -180,7 +182,7 @@ std::vector<double> ZeroState::block_squares() {
                                 whole.begin() + (range.begin - block.range.begin));
                 }
             });
-        squares.push_back(sum_of_squares(values, block.range.numel));
+        squares.push_back(kernels::sum_of_squares(values, block.range.numel));
     }
     return squares;
 }
@@ -203,19 +205,19 @@ void ZeroState::note_overflow(int bad_parameter) {
         fail(ExitCode::kDiverged,
              "the gradient of {} is not finite in step {}: training has diverged; lower the "
              "learning rate or look at the data of this step",
-             bad_parameter < 0 ? "the whole model"
-                               : model_.parameters()[static_cast<size_t>(bad_parameter)].name,
+             bad_parameter < 0 ? "the whole model" : model_.parameters()[bad_parameter].name,
              settings_.step);
     }
-    overflow_ = Overflow{bad_parameter, -1};
+    overflow_ = runtime::Overflow{bad_parameter, -1};
     states_->skip_step();
-    Collectives& all = options_.pipeline.job != nullptr ? *options_.pipeline.job : collectives_;
+    runtime::Collectives& all =
+        options_.pipeline.job != nullptr ? *options_.pipeline.job : collectives_;
     const std::vector<std::string> own = all.all_gather(std::to_string(own_bad_parameter_));
     for (size_t rank = 0; rank < own.size(); ++rank) {
         const int parameter = std::stoi(own[rank]);
         const bool earlier =
             parameter >= 0 && (overflow_->rank < 0 || parameter < overflow_->parameter);
-        if (earlier) overflow_ = Overflow{parameter, static_cast<int>(rank)};
+        if (earlier) overflow_ = runtime::Overflow{parameter, static_cast<int>(rank)};
     }
 }
 
@@ -223,11 +225,11 @@ std::vector<ZeroState::Run> ZeroState::find_runs(int b) {
     const std::vector<float> used = gradients_->used(b);
     std::vector<Run> runs;
     for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
-        if (used[static_cast<size_t>(i - bucket(b).first_slice)] <= 0) continue;
-        const ParameterSlice& slice = place_.layout->slices[static_cast<size_t>(i)];
-        const int64_t step = ++slice_steps_[static_cast<size_t>(i)];
+        if (used[i - bucket(b).first_slice] <= 0) continue;
+        const plan::ParameterSlice& slice = place_.layout->slices[i];
+        const int64_t step = ++slice_steps_[i];
         const Range range{slice.offset_numel - bucket(b).offset_numel,
-                          round_up(slice.numel, kSliceAlignmentNumel)};
+                          round_up(slice.numel, plan::kSliceAlignmentNumel)};
         if (!runs.empty() && runs.back().step == step && runs.back().range.end() == range.begin) {
             runs.back().range.numel += range.numel;
         } else {
@@ -237,7 +239,7 @@ std::vector<ZeroState::Run> ZeroState::find_runs(int b) {
     return runs;
 }
 
-void ZeroState::update(const Instruction& instruction) {
+void ZeroState::update(const plan::Instruction& instruction) {
     const int b = instruction.bucket;
     const std::span<const int> chunks = states_->chunks_of(b);
     const int c = instruction.chunk;
@@ -260,30 +262,30 @@ bool ZeroState::covers(std::span<const Run> runs, int64_t numel) {
     return covered >= numel;
 }
 
-void ZeroState::update_chunk(const Instruction& instruction) {
+void ZeroState::update_chunk(const plan::Instruction& instruction) {
     const int c = instruction.chunk;
     const int b = instruction.bucket;
     if (guard_ != nullptr) guard_->before_update(c);
     const ChunkView view = states_->view(instruction);
     const auto update_parts = [&](bool writes) {
         for (const ChunkPart& part : states_->parts(c))
-            if (place_.map->pieces(b)[static_cast<size_t>(part.piece)].writes == writes)
+            if (place_.map->pieces(b)[part.piece].writes == writes)
                 for (const Run& run : runs_) update_part(b, part, run, view);
     };
     // 16-bit parameters on disk are not read; those of a slice without a gradient are made again.
     const bool makes_all = half() && view.parameters != nullptr;
     if (makes_all && !covers(runs_, bucket(b).numel))
         for (const ChunkPart& part : states_->parts(c))
-            to_half(view.master + part.offset_numel,
-                    reinterpret_cast<uint16_t*>(view.parameters) + part.offset_numel,
-                    part.range.numel, options_.dtype);
+            kernels::to_half(view.master + part.offset_numel,
+                             reinterpret_cast<uint16_t*>(view.parameters) + part.offset_numel,
+                             part.range.numel, options_.dtype);
     // The replicas of what other ranks write come first: L2 decay reads the parameters of before
     // the step.
     update_parts(false);
     const bool reads_replicas =
         place_.map->stage() == 0 && !half() && options_.optimizer.decays_gradient();
     if (reads_replicas) {
-        const SignalId signal = slices_.replicas[static_cast<size_t>(b)];
+        const runtime::SignalId signal = slices_.replicas[b];
         group_.post(signal, static_cast<uint32_t>(step_));
         group_.await_all(signal, static_cast<uint32_t>(step_));
     }
@@ -293,11 +295,11 @@ void ZeroState::update_chunk(const Instruction& instruction) {
 void ZeroState::update_part(int b, const ChunkPart& part, const Run& run, const ChunkView& view) {
     const Range both = intersect(run.range, part.range);
     if (both.numel == 0) return;
-    const OwnedPiece& piece = place_.map->pieces(b)[static_cast<size_t>(part.piece)];
+    const OwnedPiece& piece = place_.map->pieces(b)[part.piece];
     const auto update_range = [&](const Range& range, std::span<const float* const> gradients,
                                   float scale) {
         const int64_t at = part.offset_numel + range.begin - part.range.begin;
-        FlatRange update;
+        kernels::FlatRange update;
         update.numel = range.numel;
         update.gradients = gradients;
         update.gradient_scale = scale * clip_factor_;
@@ -334,14 +336,14 @@ std::vector<int> ZeroState::parameters_elsewhere() const {
     std::vector<int> parameters;
     for (int i = 0; i < static_cast<int>(place_.layout->slices.size()); ++i)
         if (half() || place_.map->is_gathered(place_.layout->bucket_of(i)))
-            parameters.push_back(place_.layout->slices[static_cast<size_t>(i)].parameter);
+            parameters.push_back(place_.layout->slices[i].parameter);
     return parameters;
 }
 
 // VALUES: of a bucket; empty where its parameters have no elements.
 void ZeroState::hand_over(int b, std::span<const float> values, const UseWeights& use) const {
     for (int i = bucket(b).first_slice; use && i < bucket(b).end_slice; ++i) {
-        const ParameterSlice& slice = place_.layout->slices[static_cast<size_t>(i)];
+        const plan::ParameterSlice& slice = place_.layout->slices[i];
         const auto offset = static_cast<size_t>(slice.offset_numel - bucket(b).offset_numel);
         use(slice.parameter, slice.numel == 0
                                  ? std::span<const float>()
@@ -367,7 +369,7 @@ void ZeroState::bring_weights(const UseWeights& use) {
     const int slices = static_cast<int>(place_.layout->slices.size());
     for (int i = place_.layout->trained_slices; use && i < slices; ++i) {
         const at::Tensor values = parameters_->frozen_values(i, {}).to(at::kFloat);
-        use(place_.layout->slices[static_cast<size_t>(i)].parameter,
+        use(place_.layout->slices[i].parameter,
             {values.const_data_ptr<float>(), static_cast<size_t>(values.numel())});
     }
 }
@@ -377,7 +379,7 @@ void ZeroState::bring_weights(const UseWeights& use) {
 template <typename Use>
 void ZeroState::for_each_slice(int b, const Range& range, Use&& use) const {
     for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
-        const ParameterSlice& slice = place_.layout->slices[static_cast<size_t>(i)];
+        const plan::ParameterSlice& slice = place_.layout->slices[i];
         const int64_t begin = slice.offset_numel - bucket(b).offset_numel;
         const Range both = intersect(range, {begin, slice.numel});
         if (both.numel > 0) use(i, Range{both.begin - begin, both.numel}, both.begin - range.begin);
@@ -386,17 +388,18 @@ void ZeroState::for_each_slice(int b, const Range& range, Use&& use) const {
 
 std::vector<int> ZeroState::chunks_by_update() const {
     std::vector<int> chunks;
-    for (const Instruction& instruction : place_.plan->instructions)
-        if (instruction.op == Op::kUpdate) chunks.push_back(instruction.chunk);
+    for (const plan::Instruction& instruction : place_.plan->instructions)
+        if (instruction.op == plan::Op::kUpdate) chunks.push_back(instruction.chunk);
     return chunks;
 }
 
 // VIEW: of the chunk; null: it is not in memory.
-void ZeroState::add_pieces(int c, const ChunkView* view, std::vector<SavedPiece>& pieces) const {
+void ZeroState::add_pieces(int c, const ChunkView* view,
+                           std::vector<runtime::SavedPiece>& pieces) const {
     const int b = states_->chunk(c).bucket;
-    const Topology& topology = place_.map->topology();
+    const runtime::Topology& topology = place_.map->topology();
     for (const ChunkPart& part : states_->parts(c)) {
-        if (!place_.map->pieces(b)[static_cast<size_t>(part.piece)].writes) continue;
+        if (!place_.map->pieces(b)[part.piece].writes) continue;
         Range range = part.range;
         // Where each host has all of it, they share the saving.
         if (place_.map->copies_on_hosts())
@@ -405,7 +408,7 @@ void ZeroState::add_pieces(int c, const ChunkView* view, std::vector<SavedPiece>
         for_each_slice(b, range, [&](int i, const Range& elements, int64_t at) {
             const int64_t element = range.begin + at;
             const int64_t in_chunk = part.offset_numel + element - part.range.begin;
-            const int parameter = place_.layout->slices[static_cast<size_t>(i)].parameter;
+            const int parameter = place_.layout->slices[i].parameter;
             const auto add = [&](int state, const void* values) {
                 pieces.push_back(
                     {parameter, state, elements, static_cast<const std::byte*>(values), c});
@@ -427,13 +430,13 @@ void ZeroState::add_pieces(int c, const ChunkView* view, std::vector<SavedPiece>
     }
 }
 
-std::vector<SavedPiece> ZeroState::saved_pieces() {
-    std::vector<SavedPiece> pieces;
+std::vector<runtime::SavedPiece> ZeroState::saved_pieces() {
+    std::vector<runtime::SavedPiece> pieces;
     for (const int c : chunks_by_update()) {
         const std::optional<ChunkView> view = states_->view_at_rest(c);
         add_pieces(c, view ? &*view : nullptr, pieces);
     }
-    std::erase_if(pieces, [&](const SavedPiece& piece) {
+    std::erase_if(pieces, [&](const runtime::SavedPiece& piece) {
         return std::ranges::find(options_.pipeline.counted_elsewhere, piece.parameter) !=
                options_.pipeline.counted_elsewhere.end();
     });
@@ -442,19 +445,19 @@ std::vector<SavedPiece> ZeroState::saved_pieces() {
 
 // PIECES of this rank's shares as those of whole parameters; what all tensor ranks hold whole is
 // the first one's.
-std::vector<SavedPiece> ZeroState::in_whole(std::vector<SavedPiece> pieces) const {
+std::vector<runtime::SavedPiece> ZeroState::in_whole(
+    std::vector<runtime::SavedPiece> pieces) const {
     if (options_.tensor == nullptr) return pieces;
-    const TensorRank& tensor = *options_.tensor;
-    std::vector<SavedPiece> all;
-    for (const SavedPiece& piece : pieces) {
+    const graph::TensorRank& tensor = *options_.tensor;
+    std::vector<runtime::SavedPiece> all;
+    for (const runtime::SavedPiece& piece : pieces) {
         if (!tensor.is_split(piece.parameter)) {
             if (tensor.group->rank() == 0) all.push_back(piece);
             continue;
         }
-        const TensorShare share(tensor.plan->parameters[static_cast<size_t>(piece.parameter)],
-                                tensor.part());
+        const plan::TensorShare share(tensor.plan->parameters[piece.parameter], tensor.part());
         share.for_each(piece.elements, [&](int64_t begin, const Range& elements) {
-            SavedPiece& part = all.emplace_back(piece);
+            runtime::SavedPiece& part = all.emplace_back(piece);
             part.elements = elements;
             if (piece.values != nullptr)
                 part.values += (begin - piece.elements.begin) * int64_t{sizeof(float)};
@@ -465,7 +468,7 @@ std::vector<SavedPiece> ZeroState::in_whole(std::vector<SavedPiece> pieces) cons
 
 void ZeroState::bring_saved(int chunk, const UsePieces& use) {
     states_->visit(chunk, [&](const ChunkView& view) {
-        std::vector<SavedPiece> pieces;
+        std::vector<runtime::SavedPiece> pieces;
         add_pieces(chunk, &view, pieces);
         use(in_whole(std::move(pieces)));
     });
@@ -474,24 +477,24 @@ void ZeroState::bring_saved(int chunk, const UsePieces& use) {
 std::optional<int64_t> ZeroState::updates_of(int parameter) const {
     const int slice = place_.layout->slice_of(parameter);
     if (slice < 0 || slice >= place_.layout->trained_slices) return std::nullopt;
-    return slice_steps_[static_cast<size_t>(slice)];
+    return slice_steps_[slice];
 }
 
 at::Tensor ZeroState::untrained_values(int parameter) const {
     if (options_.tensor != nullptr && options_.tensor->is_split(parameter))
-        return options_.tensor->whole->parameters()[static_cast<size_t>(parameter)].tensor;
+        return options_.tensor->whole->parameters()[parameter].tensor;
     const int slice = place_.layout->slice_of(parameter);
-    const at::Tensor& tensor = model_.parameters()[static_cast<size_t>(parameter)].tensor;
+    const at::Tensor& tensor = model_.parameters()[parameter].tensor;
     return slice < 0 ? tensor : parameters_->frozen_values(slice, tensor);
 }
 
-MemoryAccount ZeroState::memory() const {
-    MemoryAccount account;
-    for (const PlanBuffer& buffer : place_.plan->buffers) {
-        if (!buffer.persistent || buffer.tier != Tier::kShared) continue;
-        if (buffer.kind == BufferKind::kParameters) account.parameters += buffer.bytes;
-        if (buffer.kind == BufferKind::kGradients) account.gradients += buffer.bytes;
-        if (buffer.kind == BufferKind::kStaging) account.staging += buffer.bytes;
+runtime::MemoryAccount ZeroState::memory() const {
+    runtime::MemoryAccount account;
+    for (const plan::PlanBuffer& buffer : place_.plan->buffers) {
+        if (!buffer.persistent || buffer.tier != plan::Tier::kShared) continue;
+        if (buffer.kind == plan::BufferKind::kParameters) account.parameters += buffer.bytes;
+        if (buffer.kind == plan::BufferKind::kGradients) account.gradients += buffer.bytes;
+        if (buffer.kind == plan::BufferKind::kStaging) account.staging += buffer.bytes;
     }
     account.gradients += states_->sum_bytes();
     account.parameters += states_->parameter_bytes();
@@ -501,4 +504,4 @@ MemoryAccount ZeroState::memory() const {
     return account;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::zero

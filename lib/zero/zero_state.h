@@ -9,31 +9,31 @@
 #include <optional>
 #include <vector>
 
-#include "config/run_config.h"
-#include "graph/model.h"
-#include "plan/step_plan.h"
-#include "runtime/parameter_state.h"
-#include "zero/chunk_norm.h"
-#include "zero/gradient_norm.h"
-#include "zero/gradient_sums.h"
-#include "zero/parameter_store.h"
-#include "zero/shard_map.h"
-#include "zero/shard_optimizer.h"
-#include "zero/state_store.h"
+#include "config/run/run_config.h"
+#include "graph/archive/model.h"
+#include "plan/step/step_plan.h"
+#include "runtime/state/parameter_state.h"
+#include "zero/gradients/chunk_norm.h"
+#include "zero/gradients/gradient_norm.h"
+#include "zero/gradients/gradient_sums.h"
+#include "zero/parameters/parameter_store.h"
+#include "zero/states/shard_map.h"
+#include "zero/states/shard_optimizer.h"
+#include "zero/states/state_store.h"
 
-namespace dslaunch {
+namespace dslaunch::zero {
 
 // Places in the arena; the same on all ranks of a host.
 struct ZeroSlices {
     ParameterSlices parameters;
-    std::vector<BucketId> gradients;
+    std::vector<runtime::BucketId> gradients;
     NormSlices norm;
-    std::vector<SignalId> replicas;  // by bucket: this rank needs the parameters of before the
-                                     // update no more (stage 0)
+    std::vector<runtime::SignalId> replicas;  // by bucket: this rank needs the parameters of before
+                                              // the update no more (stage 0)
 };
 
 struct ZeroOptions {
-    OptimizerConfig optimizer;
+    config::OptimizerConfig optimizer;
     double gradient_clipping = 0;  // 0: off
     DType dtype = DType::kF32;     // of the parameters as segments read them
     // Gradients that are not finite skip the step instead of ending the run: a loss scale is being
@@ -41,46 +41,47 @@ struct ZeroOptions {
     bool skip_overflow = false;
     int update_threads = 1;  // that share a bucket's update, the lane's own among them
     // What training resumes from: needed until the state is made. Null: the model as loaded.
-    SavedState* saved = nullptr;
+    runtime::SavedState* saved = nullptr;
     PipelineScope pipeline = {};
     // Of the tensor group whose shares the model's parameters are. Null: they are whole. Must
     // outlive the state.
-    const TensorRank* tensor = nullptr;
+    const graph::TensorRank* tensor = nullptr;
 };
 
 // What all parts of a state are built from; everything must outlive it.
 struct ZeroPlace {
-    const FlatLayout* layout = nullptr;
-    const Partition* partition = nullptr;  // null at stage 0
-    const StepPlanOptions* plan_options = nullptr;
-    const StepPlan* plan = nullptr;
+    const plan::FlatLayout* layout = nullptr;
+    const plan::Partition* partition = nullptr;  // null at stage 0
+    const plan::StepPlanOptions* plan_options = nullptr;
+    const plan::StepPlan* plan = nullptr;
     const ShardMap* map = nullptr;
 };
 
-class ZeroState final : public ParameterState {
+class ZeroState final : public runtime::ParameterState {
   public:
     // Adds what the state needs to ARENA.
     [[nodiscard]] static ZeroSlices add_slices(const ZeroPlace& place, DType dtype,
-                                               ArenaLayout& arena);
+                                               runtime::ArenaLayout& arena);
 
     // Moves the model's parameters into the arena, and what is offloaded to OFFLOAD. All references
     // must outlive the state. Blocks until all ranks have come.
-    ZeroState(Model& model, const ZeroPlace& place, const ZeroSlices& slices, const Arena& arena,
-              HostGroup& group, Collectives& collectives, const ZeroOptions& options,
+    ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlices& slices,
+              const runtime::Arena& arena, runtime::HostGroup& group,
+              runtime::Collectives& collectives, const ZeroOptions& options,
               OffloadFile* offload = nullptr);
 
-    void begin_step(const StepSettings& settings) override;
+    void begin_step(const runtime::StepSettings& settings) override;
     // Throws what Collectives throws, and Error{kDiverged} naming the first parameter whose
     // gradient is not finite.
-    void run(const Instruction& instruction) override;
-    [[nodiscard]] MemoryLender* gradient_memory() override { return gradients_->memory(); }
+    void run(const plan::Instruction& instruction) override;
+    [[nodiscard]] runtime::MemoryLender* gradient_memory() override { return gradients_->memory(); }
     void begin_backward(int micro_step) override { gradients_->begin_backward(micro_step); }
     void end_segment(int segment) override { gradients_->end_segment(segment); }
     [[nodiscard]] std::span<float> tied_gradients(int bucket) override;
     // Only where Norm ran: with clipping, or a loss scale.
     [[nodiscard]] std::optional<double> gradient_norm() const override { return norm_value_; }
-    [[nodiscard]] std::optional<Overflow> overflow() const override { return overflow_; }
-    void change_plan(const StepPlan& plan) override {
+    [[nodiscard]] std::optional<runtime::Overflow> overflow() const override { return overflow_; }
+    void change_plan(const plan::StepPlan& plan) override {
         place_.plan = &plan;
         states_->change_plan(plan);
     }
@@ -94,12 +95,12 @@ class ZeroState final : public ParameterState {
     }
     [[nodiscard]] std::vector<int> parameters_elsewhere() const override;
     void bring_weights(const UseWeights& use) override;
-    [[nodiscard]] std::vector<SavedPiece> saved_pieces() override;
+    [[nodiscard]] std::vector<runtime::SavedPiece> saved_pieces() override;
     void bring_saved(int chunk, const UsePieces& use) override;
-    void set_guard(UpdateGuard* guard) override { guard_ = guard; }
+    void set_guard(runtime::UpdateGuard* guard) override { guard_ = guard; }
     [[nodiscard]] std::optional<int64_t> updates_of(int parameter) const override;
     [[nodiscard]] at::Tensor untrained_values(int parameter) const override;
-    [[nodiscard]] MemoryAccount memory() const override;
+    [[nodiscard]] runtime::MemoryAccount memory() const override;
     [[nodiscard]] std::vector<std::string> account() const override {
         return states_->describe_packing();
     }
@@ -115,31 +116,31 @@ class ZeroState final : public ParameterState {
     [[nodiscard]] bool half() const { return options_.dtype != DType::kF32; }
     void post(int bucket);
     void look_for_overflow(int bucket);
-    void accumulate(const Instruction& instruction);
+    void accumulate(const plan::Instruction& instruction);
     [[nodiscard]] std::vector<double> block_squares();
     void compute_norm();
     void note_overflow(int bad_parameter);
-    void update(const Instruction& instruction);
-    void update_chunk(const Instruction& instruction);
+    void update(const plan::Instruction& instruction);
+    void update_chunk(const plan::Instruction& instruction);
     [[nodiscard]] std::vector<Run> find_runs(int bucket);
     [[nodiscard]] static bool covers(std::span<const Run> runs, int64_t numel);
     void hand_over(int bucket, std::span<const float> values, const UseWeights& use) const;
     void update_part(int bucket, const ChunkPart& part, const Run& run, const ChunkView& view);
-    void start_moments(SavedState* saved);
+    void start_moments(runtime::SavedState* saved);
     template <typename Use>
     void for_each_slice(int bucket, const Range& range, Use&& use) const;
     [[nodiscard]] std::vector<int> chunks_by_update() const;
-    [[nodiscard]] std::vector<SavedPiece> in_whole(std::vector<SavedPiece> pieces) const;
-    void add_pieces(int chunk, const ChunkView* view, std::vector<SavedPiece>& pieces) const;
-    [[nodiscard]] const Bucket& bucket(int b) const {
-        return place_.layout->buckets[static_cast<size_t>(b)];
-    }
+    [[nodiscard]] std::vector<runtime::SavedPiece> in_whole(
+        std::vector<runtime::SavedPiece> pieces) const;
+    void add_pieces(int chunk, const ChunkView* view,
+                    std::vector<runtime::SavedPiece>& pieces) const;
+    [[nodiscard]] const plan::Bucket& bucket(int b) const { return place_.layout->buckets[b]; }
 
-    const Model& model_;
+    const graph::Model& model_;
     ZeroPlace place_;
     ZeroSlices slices_;
-    HostGroup& group_;
-    Collectives& collectives_;
+    runtime::HostGroup& group_;
+    runtime::Collectives& collectives_;
     ZeroOptions options_;
     std::optional<StateStore> states_;
     std::optional<ShardOptimizer> optimizer_;
@@ -147,16 +148,16 @@ class ZeroState final : public ParameterState {
     std::optional<GradientSums> gradients_;
     std::optional<GradientNorm> norm_;
     std::optional<ChunkNorm> chunk_norm_;  // where the norm is needed and gradients are kept
-    UpdateGuard* guard_ = nullptr;
+    runtime::UpdateGuard* guard_ = nullptr;
     std::vector<int64_t> slice_steps_;
     std::vector<Run> runs_;   // of the bucket that is being updated
     int64_t step_ = 0;        // since this state was made
     int64_t first_step_ = 0;  // done before that
-    StepSettings settings_;
+    runtime::StepSettings settings_;
     float clip_factor_ = 1;  // times 1 / loss scale
     std::optional<double> norm_value_;
-    std::optional<Overflow> overflow_;
+    std::optional<runtime::Overflow> overflow_;
     int own_bad_parameter_ = -1;  // the first whose own gradient is not finite, in this step
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::zero

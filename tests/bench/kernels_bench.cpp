@@ -11,6 +11,7 @@
 namespace {
 
 using namespace dslaunch;
+using namespace dslaunch::kernels;
 
 std::optional<Isa> isa_named(std::string_view name) {
     for (const Isa isa : {Isa::kScalar, Isa::kAvx2, Isa::kAvx512, Isa::kAvx512Bf16, Isa::kNeon})

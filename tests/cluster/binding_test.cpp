@@ -4,11 +4,12 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "launch/topology.h"
+#include "launch/machine/topology.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {

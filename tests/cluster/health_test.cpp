@@ -18,6 +18,7 @@
 #include "support/skip.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {

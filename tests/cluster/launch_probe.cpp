@@ -14,12 +14,13 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
-#include "launch/agent_command.h"
-#include "launch/job.h"
-#include "launch/join_token.h"
-#include "launch/relay.h"
+#include "launch/agent/agent_command.h"
+#include "launch/plan/join_token.h"
+#include "launch/supervise/job.h"
+#include "launch/transport/tree/relay.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 namespace {
 

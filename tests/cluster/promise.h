@@ -15,6 +15,8 @@
 
 namespace dslaunch::test {
 
+using namespace launch;
+
 inline const std::string kDslaunch = std::string(DSL_BINARY_DIR) + "/dslaunch";
 inline const std::string kStub = std::string(DSL_BINARY_DIR) + "/stub_rank";
 

@@ -7,11 +7,13 @@
 #include <set>
 
 #include "cluster/promise.h"
-#include "launch/worker_environment.h"
+#include "launch/plan/worker_environment.h"
 #include "support/random_environment.h"
 #include "support/rig_hosts.h"
 
 namespace dslaunch::test {
+
+using namespace launch;
 namespace {
 
 const std::string kCanary = "canary-7f3a91c2";

@@ -5,12 +5,14 @@
 #include <fmt/core.h>
 
 #include "cluster/promise.h"
-#include "launch/frame.h"
-#include "launch/messages.h"
+#include "launch/protocol/frame.h"
+#include "launch/protocol/messages.h"
 #include "support/pty_process.h"
 #include "support/rig_hosts.h"
 
 namespace dslaunch::test {
+
+using namespace launch;
 namespace {
 
 Words over(const RigHosts& rig, const TemporaryFolder& folder, const std::string& launcher,

@@ -10,6 +10,8 @@
 #include "support/skip.h"
 
 namespace dslaunch::test {
+
+using namespace launch;
 namespace {
 
 constexpr int kHosts = 8;
@@ -93,7 +95,7 @@ void kill_agents(int runs) {
         for (const ProcessName& each : recorded_processes(job.folder))
             if (is_agent(parent_of(each.pid))) workers.push_back(each);
         REQUIRE(workers.size() >= kHosts * kSlots);
-        const auto& victim = workers[static_cast<size_t>(dice.between(0, kHosts * kSlots - 1))];
+        const auto& victim = workers[dice.between(0, kHosts * kSlots - 1)];
         const int node = node_rank_of(victim.pid);
         const auto began = Steady::now();
         REQUIRE(signal_process(name_process(parent_of(victim.pid)), SIGKILL));

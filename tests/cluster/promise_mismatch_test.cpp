@@ -8,13 +8,15 @@
 
 #include "base/text.h"
 #include "cluster/promise.h"
-#include "launch/frame.h"
-#include "launch/machine_facts.h"
-#include "launch/messages.h"
-#include "launch/shared_libraries.h"
+#include "launch/agent/machine_facts.h"
+#include "launch/machine/shared_libraries.h"
+#include "launch/protocol/frame.h"
+#include "launch/protocol/messages.h"
 #include "support/rig_hosts.h"
 
 namespace dslaunch::test {
+
+using namespace launch;
 namespace {
 
 const std::string kWorker = std::string(DSL_BINARY_DIR) + "/dsworker";

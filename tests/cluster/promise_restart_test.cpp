@@ -9,6 +9,8 @@
 #include "cluster/promise.h"
 
 namespace dslaunch::test {
+
+using namespace launch;
 namespace {
 
 struct Work {

@@ -14,6 +14,8 @@
 #include "support/skip.h"
 
 namespace dslaunch::test {
+
+using namespace launch;
 namespace {
 
 // A file system that answers the greeting of the kernel and nothing else. Who asks it for a file

@@ -12,10 +12,12 @@
 #include <filesystem>
 
 #include "cluster/promise.h"
-#include "launch/frame.h"
-#include "launch/join_handshake.h"
+#include "launch/protocol/frame.h"
+#include "launch/transport/join/join_handshake.h"
 
 namespace dslaunch::test {
+
+using namespace launch;
 namespace {
 
 const std::string kToken = "canary-77ab01c2d3e4f5a6b7c8";

@@ -10,6 +10,7 @@
 #include "support/ssh_rig.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {

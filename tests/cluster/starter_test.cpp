@@ -15,6 +15,7 @@
 #include "support/skip.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {

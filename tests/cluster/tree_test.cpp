@@ -12,6 +12,7 @@
 #include "support/ssh_rig.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {

@@ -10,6 +10,8 @@
 #include "support/train_job.h"
 
 namespace dslaunch::test {
+
+using namespace launch;
 namespace {
 
 constexpr int kLimitMs = 20'000;

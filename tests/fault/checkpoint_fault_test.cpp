@@ -9,6 +9,8 @@
 #include "support/saving_job.h"
 
 namespace dslaunch::test {
+
+using namespace launch;
 namespace {
 
 struct Kills {

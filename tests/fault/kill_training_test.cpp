@@ -7,6 +7,8 @@
 #include "support/endless_job.h"
 
 namespace dslaunch::test {
+
+using namespace launch;
 namespace {
 
 double elapsed_ms(Steady::time_point from) {

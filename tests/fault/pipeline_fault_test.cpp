@@ -9,6 +9,8 @@
 #include "support/small_disk.h"
 
 namespace dslaunch::test {
+
+using namespace launch;
 namespace {
 
 // Two stages, on two pretended hosts or on one, four micro batches a step.

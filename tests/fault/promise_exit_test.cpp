@@ -13,6 +13,8 @@
 #include "support/endless_job.h"
 
 namespace dslaunch::test {
+
+using namespace launch;
 namespace {
 
 using Words = std::vector<std::string>;

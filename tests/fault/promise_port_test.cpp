@@ -14,6 +14,8 @@
 #include "support/endless_job.h"
 
 namespace dslaunch::test {
+
+using namespace launch;
 namespace {
 
 // The inodes of the sockets that PROCESS has open.

@@ -15,6 +15,8 @@
 #include "support/rig_hosts.h"
 
 namespace dslaunch::test {
+
+using namespace launch;
 namespace {
 
 // Its waits while it sets up count too, on a machine that may be busy.

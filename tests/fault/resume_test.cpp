@@ -4,6 +4,8 @@
 #include "support/saving_job.h"
 
 namespace dslaunch::test {
+
+using namespace storage;
 namespace {
 
 struct Outcome {

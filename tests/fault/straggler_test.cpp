@@ -9,6 +9,8 @@
 #include "support/train_job.h"
 
 namespace dslaunch::test {
+
+using namespace launch;
 namespace {
 
 // Lets a process run for a fifth of the time while this object lives.

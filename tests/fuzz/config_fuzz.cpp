@@ -2,11 +2,13 @@
 // print to an equal config. clang++ -fsanitize=fuzzer,address,undefined with dsl_config; not part
 // of the normal build.
 #include "base/check.h"
-#include "config/resolve.h"
+#include "config/resolve/resolve.h"
 
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
+
+using namespace dslaunch::config;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* bytes, size_t bytes_numel) {
     using namespace dslaunch;

@@ -9,7 +9,9 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "launch/environment_file.h"
+#include "launch/plan/environment_file.h"
+
+using namespace dslaunch::launch;
 
 namespace {
 

@@ -10,11 +10,12 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "fuzz/error_checks.h"
-#include "launch/filter.h"
+#include "launch/hosts/filter.h"
 
 namespace {
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 const std::vector<Host>& some_hosts() {
     static const std::vector<Host> hosts = parse_hostfile(

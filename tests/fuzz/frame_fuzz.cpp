@@ -13,11 +13,13 @@
 #include "base/error.h"
 #include "fuzz/error_checks.h"
 #include "fuzz/message_decoders.h"
-#include "launch/line_splitter.h"
+#include "launch/process/line_splitter.h"
 
 namespace {
 
 using namespace dslaunch;
+using namespace dslaunch::health;
+using namespace dslaunch::launch;
 using namespace dslaunch::fuzz;
 
 std::string again(const Frame& frame) {

@@ -9,11 +9,12 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "fuzz/error_checks.h"
-#include "launch/health_report.h"
+#include "health/health_report.h"
 
 namespace {
 
 using namespace dslaunch;
+using namespace dslaunch::health;
 
 HealthReportOptions three_hosts() {
     HealthReportOptions options;

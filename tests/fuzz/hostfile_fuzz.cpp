@@ -11,11 +11,12 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "fuzz/error_checks.h"
-#include "launch/hostfile.h"
+#include "launch/hosts/hostfile.h"
 
 namespace {
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 // Ranges stand for thousands of hosts that differ by their number: so many are written down.
 constexpr size_t kWrittenMax = 64;

@@ -7,7 +7,9 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "launch/join_handshake.h"
+#include "launch/transport/join/join_handshake.h"
+
+using namespace dslaunch::launch;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
     using namespace dslaunch;

@@ -13,11 +13,12 @@
 
 #include "base/check.h"
 #include "base/fd.h"
-#include "launch/ssh_known_hosts.h"
+#include "launch/transport/ssh/ssh_known_hosts.h"
 
 namespace {
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using Verdict = KnownHosts::Verdict;
 
 constexpr const char* kName = "node1.example";

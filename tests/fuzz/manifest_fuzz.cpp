@@ -15,6 +15,7 @@
 namespace {
 
 using namespace dslaunch;
+using namespace dslaunch::storage;
 
 void parse(std::string_view text) {
     try {

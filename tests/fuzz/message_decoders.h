@@ -8,19 +8,22 @@
 #include <string_view>
 
 #include "base/check.h"
-#include "launch/control.h"
-#include "launch/frame.h"
-#include "launch/health_record.h"
-#include "launch/join_handshake.h"
-#include "launch/leftovers.h"
-#include "launch/machine_facts.h"
-#include "launch/messages.h"
-#include "launch/network_messages.h"
-#include "launch/node_report.h"
-#include "launch/push_messages.h"
-#include "launch/relay_messages.h"
+#include "health/health_record.h"
+#include "launch/agent/leftovers.h"
+#include "launch/agent/machine_facts.h"
+#include "launch/agent/node_report.h"
+#include "launch/network/network_messages.h"
+#include "launch/protocol/control.h"
+#include "launch/protocol/frame.h"
+#include "launch/protocol/messages.h"
+#include "launch/protocol/push_messages.h"
+#include "launch/transport/join/join_handshake.h"
+#include "launch/transport/tree/relay_messages.h"
 
 namespace dslaunch::fuzz {
+
+using namespace health;
+using namespace launch;
 
 template <auto Decode>
 void read_twice(std::string_view bytes) {

@@ -14,11 +14,12 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "fuzz/error_checks.h"
-#include "launch/network.h"
+#include "launch/network/network.h"
 
 namespace {
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using Candidates = std::vector<std::vector<NetworkCandidate>>;
 
 constexpr size_t kHostsMax = 20;  // over kAllPairsHostsMax too

@@ -6,7 +6,9 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "storage/npy.h"
+#include "storage/files/npy.h"
+
+using namespace dslaunch::storage;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t length) {
     using namespace dslaunch;

@@ -11,6 +11,8 @@
 #include "base/error.h"
 #include "storage/foreign/restricted_unpickler.h"
 
+using namespace dslaunch::storage;
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t length) {
     using namespace dslaunch;
     using Kind = PickleValue::Kind;

@@ -17,12 +17,13 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "fuzz/error_checks.h"
-#include "launch/push_receiver.h"
-#include "launch/sha256.h"
+#include "launch/agent/push_receiver.h"
+#include "launch/files/sha256.h"
 
 namespace {
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 namespace fs = std::filesystem;
 
 // Sizes of which the disk could really give so much are left to the tests of a full disk.

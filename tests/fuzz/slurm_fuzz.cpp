@@ -5,7 +5,9 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "launch/slurm_allocation.h"
+#include "launch/hosts/slurm_allocation.h"
+
+using namespace dslaunch::launch;
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
     using namespace dslaunch;

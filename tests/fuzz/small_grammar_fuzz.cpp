@@ -10,17 +10,18 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "base/words.h"
+#include "base/text/words.h"
 #include "fuzz/error_checks.h"
-#include "launch/hostfile.h"
-#include "launch/join_endpoint.h"
-#include "launch/ssh_config.h"
-#include "launch/ssh_target.h"
-#include "launch/topology.h"
+#include "launch/hosts/hostfile.h"
+#include "launch/machine/topology.h"
+#include "launch/transport/join/join_endpoint.h"
+#include "launch/transport/ssh/ssh_config.h"
+#include "launch/transport/ssh/ssh_target.h"
 
 namespace {
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 constexpr int kProcessorMax = 65'535;
 constexpr int kPortMax = 65'535;

@@ -18,13 +18,14 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "fuzz/error_checks.h"
-#include "launch/ssh_config.h"
-#include "launch/ssh_keywords.h"
-#include "launch/ssh_target.h"
+#include "launch/transport/ssh/ssh_config.h"
+#include "launch/transport/ssh/ssh_keywords.h"
+#include "launch/transport/ssh/ssh_target.h"
 
 namespace {
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 constexpr int kIncludesMax = 24;  // of one run: files that include themselves must end
 

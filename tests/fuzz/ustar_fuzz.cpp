@@ -11,11 +11,12 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "fuzz/error_checks.h"
-#include "launch/ustar.h"
+#include "launch/files/ustar.h"
 
 namespace {
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 constexpr size_t kSumOffset = 148;
 constexpr size_t kMagicOffset = 257;

@@ -6,8 +6,10 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "storage/crc32.h"
-#include "storage/zip_archive.h"
+#include "storage/files/crc32.h"
+#include "storage/files/zip_archive.h"
+
+using namespace dslaunch::storage;
 
 namespace {
 

@@ -11,6 +11,7 @@
 #include "runtime/comm/in_process.h"
 
 using namespace dslaunch;
+using namespace dslaunch::runtime;
 
 namespace {
 

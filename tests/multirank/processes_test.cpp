@@ -12,11 +12,12 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "runtime/comm/collectives.h"
-#include "runtime/comm/host_group.h"
+#include "runtime/comm/host/host_group.h"
 #include "runtime/comm/link.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::runtime;
 using namespace std::chrono_literals;
 
 namespace {
@@ -78,8 +79,7 @@ TEST_CASE("Processes over one memfd reduce to the exact sum in every generation"
                 all.await_free(bucket, g);
                 // Integers up to 2^24 have exact sums: rank r adds (r + 1) * (i % 1000 + g).
                 for (int64_t i = 0; i < kNumel; ++i)
-                    all.bucket(bucket)[static_cast<size_t>(i)] =
-                        static_cast<float>((rank + 1) * (i % 1000 + g));
+                    all.bucket(bucket)[i] = static_cast<float>((rank + 1) * (i % 1000 + g));
                 all.post(bucket, g);
                 all.reduce(bucket, g, 1.0F);
                 std::vector<float> whole(kNumel);
@@ -87,7 +87,7 @@ TEST_CASE("Processes over one memfd reduce to the exact sum in every generation"
                 all.release(bucket, g);
                 for (int64_t i = 0; i < kNumel; ++i) {
                     const int64_t sum = ranks * (ranks + 1) / 2 * (i % 1000 + g);
-                    if (whole[static_cast<size_t>(i)] != static_cast<float>(sum)) return 1;
+                    if (whole[i] != static_cast<float>(sum)) return 1;
                 }
             }
             all.barrier();
@@ -119,14 +119,13 @@ TEST_CASE("When a process is killed the others leave with the peer-lost code wit
             REQUIRE(read_full(ready.read_end.get(), std::span(&byte, 1)) == 1);
             std::this_thread::sleep_for(20ms);
             const TimePoint killed = SystemClock().now();
-            ::kill(children[static_cast<size_t>(victim)], SIGKILL);
+            ::kill(children[victim], SIGKILL);
             for (int rank = 0; rank < ranks; ++rank) {
                 if (rank == victim) continue;
-                CHECK(exit_of(children[static_cast<size_t>(rank)]) ==
-                      static_cast<int>(ExitCode::kPeerLost));
+                CHECK(exit_of(children[rank]) == static_cast<int>(ExitCode::kPeerLost));
             }
             CHECK(SystemClock().now() - killed < 200ms);
-            CHECK(exit_of(children[static_cast<size_t>(victim)]) == 128 + SIGKILL);
+            CHECK(exit_of(children[victim]) == 128 + SIGKILL);
         }
     }
 }

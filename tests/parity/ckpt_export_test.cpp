@@ -1,15 +1,22 @@
 // A checkpoint of each fixture model, exported into its own archive: stock torch::jit reads in
 // every parameter and buffer what the checkpoint held.
-#include <ATen/ATen.h>
-#include <torch/script.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/ScalarType.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/import.h>
 
 #include "base/error.h"
 #include "fixture_runs.h"
-#include "graph/model.h"
+#include "graph/archive/model.h"
 #include "storage/checkpoint/checkpoint_store.h"
 #include "storage/checkpoint/shard_writer.h"
 
 namespace dslaunch::test {
+
+using namespace graph;
+using namespace storage;
 namespace {
 
 constexpr int kLimitMs = 120'000;
@@ -57,7 +64,7 @@ struct Saving {
             }
             ShardWriter writer(tree, folder, plan, checkpoint);
             for (const CheckpointPiece& piece : plan.pieces) {
-                const at::Tensor& tensor = values[static_cast<size_t>(piece.tensor)];
+                const at::Tensor& tensor = values[piece.tensor];
                 const auto width = static_cast<int64_t>(tensor.element_size());
                 const auto* memory = static_cast<const std::byte*>(tensor.const_data_ptr());
                 writer.write({memory + piece.elements.begin * width,

@@ -11,6 +11,8 @@
 #include "support/skip.h"
 
 namespace dslaunch::test {
+
+using namespace launch;
 namespace {
 
 constexpr int kRefused = 71;

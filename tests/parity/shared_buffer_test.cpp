@@ -1,10 +1,12 @@
 // A model whose layers share a buffer, in stages: what each has of it must stay the same.
 #include "base/error.h"
 #include "fixture_runs.h"
-#include "storage/safetensors.h"
+#include "storage/files/safetensors.h"
 #include "support/script_module.h"
 
 namespace dslaunch::test {
+
+using namespace storage;
 namespace {
 
 // Three layers that share `scale`, and `passes`, to which the first and the last one add ADDED.

@@ -1,7 +1,9 @@
 // Whole jobs: 50 steps against stock PyTorch's losses, equality between runs, worlds, hosts and
 // settings, exported weights.
-#include <ATen/ATen.h>
-#include <torch/script.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/import.h>
 
 #include "fixture_runs.h"
 

@@ -5,6 +5,8 @@
 #include "fixture_runs.h"
 
 namespace dslaunch::test {
+
+using namespace launch;
 namespace {
 
 constexpr int kRanks = 4;

@@ -11,6 +11,8 @@
 
 namespace dslaunch::test {
 
+using namespace launch;
+
 // The words of a process's command line, each ended by a zero byte.
 inline std::string command_line(const ProcessName& process) {
     std::ifstream file("/proc/" + std::to_string(process.pid) + "/cmdline");

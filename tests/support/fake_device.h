@@ -21,6 +21,9 @@
 
 namespace dslaunch::test {
 
+using namespace kernels;
+using namespace runtime;
+
 // Where the ranks' collectives meet, by their place in the order.
 class FakeDeviceWorld {
   public:
@@ -80,7 +83,7 @@ class FakeDevice final : public DeviceBackend {
     }
     DeviceMark broadcast(const DeviceBuffer& buffer, int root, DeviceMark after) override {
         return enqueue("broadcast", buffer, after, [root](const auto& ranks, float* into) {
-            const std::vector<float>& values = ranks[static_cast<size_t>(root)];
+            const std::vector<float>& values = ranks[root];
             std::copy(values.begin(), values.end(), into);
         });
     }

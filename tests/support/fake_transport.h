@@ -13,11 +13,13 @@
 #include <utility>
 #include <vector>
 
-#include "launch/frame.h"
-#include "launch/messages.h"
-#include "launch/transport.h"
+#include "launch/protocol/frame.h"
+#include "launch/protocol/messages.h"
+#include "launch/transport/transport.h"
 
 namespace dslaunch::test {
+
+using namespace launch;
 
 class FakeTransport final : public Transport {
   public:

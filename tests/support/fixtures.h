@@ -11,10 +11,14 @@
 #include <utility>
 #include <vector>
 
-#include "graph/segment.h"
+#include "graph/segment/segment.h"
 #include "runtime/data/data_source.h"
 
 namespace dslaunch::test {
+
+using namespace config;
+using namespace graph;
+using namespace runtime;
 
 inline std::string fixture_path(const std::string& name) {
     return std::string(DSL_SOURCE_DIR) + "/tests/fixtures/" + name;

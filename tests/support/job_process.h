@@ -18,10 +18,12 @@
 #include <vector>
 
 #include "base/fd.h"
-#include "launch/process_tree.h"
+#include "launch/process/process_tree.h"
 #include "support/temporary_folder.h"
 
 namespace dslaunch::test {
+
+using namespace launch;
 
 using Steady = std::chrono::steady_clock;
 

@@ -11,6 +11,8 @@
 
 namespace dslaunch::test {
 
+using namespace runtime;
+
 class MapBoard final : public Board {
   public:
     void set(const std::string& key, const std::string& value) override {

@@ -11,9 +11,11 @@
 #include <vector>
 
 #include "runtime/comm/collectives.h"
-#include "runtime/comm/host_group.h"
+#include "runtime/comm/host/host_group.h"
 
 namespace dslaunch::testing {
+
+using namespace runtime;
 
 // Magnitudes from 2^-12 to 2^12 and both signs, so that another order of sums gives other bits.
 inline float gradient(int rank, int64_t i, uint32_t generation) {
@@ -98,7 +100,7 @@ inline int64_t wrong_in_sharded_round(const RankParts& self, BucketId bucket, Ge
             wrong += piece.begin != at;
             for (const float value : values) {
                 wrong += !same_bits(value, want(at));
-                shard[static_cast<size_t>(at++)] = value;
+                shard[at++] = value;
             }
         });
         wrong += at != owned.range.end();

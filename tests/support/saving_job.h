@@ -18,6 +18,9 @@
 
 namespace dslaunch::test {
 
+using namespace launch;
+using namespace storage;
+
 // Two ranks of gpt.pt, ZeRO-1, with dropout's seeds, shuffled data, a schedule and clipping.
 struct SavingJob {
     TemporaryFolder folder;

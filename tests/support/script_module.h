@@ -1,7 +1,9 @@
 // Modules written in a test: TorchScript text and parameters.
 #pragma once
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <c10/core/ScalarType.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include <memory>
@@ -9,9 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "graph/model.h"
+#include "graph/archive/model.h"
 
 namespace dslaunch::test {
+
+using namespace graph;
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 

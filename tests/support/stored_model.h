@@ -13,6 +13,8 @@
 
 namespace dslaunch::test {
 
+using namespace storage;
+
 // Differs in each tensor, state and element, and is a float.
 inline float stored_value(int tensor, int state, int64_t element) {
     return static_cast<float>(tensor * 7 + state * 3 + 1) / 8.0F +
@@ -64,7 +66,7 @@ struct StoredModel {
 
     // The bytes of a piece as they lie in memory.
     [[nodiscard]] std::vector<std::byte> bytes_of(const CheckpointPiece& piece) const {
-        const CheckpointTensor& tensor = checkpoint.tensors[static_cast<size_t>(piece.tensor)];
+        const CheckpointTensor& tensor = checkpoint.tensors[piece.tensor];
         const bool integers = piece.state == kWeights && tensor.dtype == DType::kI64;
         std::vector<std::byte> bytes;
         const auto put = [&](const auto& element) {

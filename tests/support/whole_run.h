@@ -2,17 +2,28 @@
 // every gradient, buffer and attribute that forward writes.
 #pragma once
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/binary_cross_entropy_with_logits.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/l1_loss.h>
+#include <ATen/ops/mse_loss.h>
+#include <c10/core/ScalarType.h>
 #include <fmt/core.h>
 
 #include <map>
 #include <string>
 #include <vector>
 
-#include "graph/compute_context.h"
-#include "graph/segment.h"
+#include "graph/segment/compute_context.h"
+#include "graph/segment/segment.h"
 
 namespace dslaunch::test {
+
+using namespace config;
+using namespace graph;
 
 struct RunResult {
     double loss = 0;
@@ -141,9 +152,7 @@ inline RunResult run_segments(const SegmentedModel& segmented,
     std::vector<std::vector<c10::IValue>> inputs = {segmented.first_inputs(arguments)};
     std::vector<Boundary> boundaries;
     const auto buffer = [&](size_t k, size_t b) {
-        return at::Tensor(segmented.model()
-                              .buffers()[static_cast<size_t>(segmented.segments()[k].buffers[b])]
-                              .tensor);
+        return at::Tensor(segmented.model().buffers()[segmented.segments()[k].buffers[b]].tensor);
     };
     for (size_t k = 0; k < count; ++k) {
         boundaries.push_back(segmented.forward(k, inputs[k], key));

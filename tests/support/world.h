@@ -14,6 +14,8 @@
 
 namespace dslaunch::testing {
 
+using namespace runtime;
+
 // What each rank threw, by rank; empty where it ended well.
 inline std::vector<std::optional<Error>> outcomes(
     InProcessWorld& world, const std::function<void(InProcessRank& self, int rank)>& body) {
@@ -25,7 +27,7 @@ inline std::vector<std::optional<Error>> outcomes(
                 InProcessRank self = world.enter(rank);
                 body(self, rank);
             } catch (const Error& error) {
-                result[static_cast<size_t>(rank)] = error;
+                result[rank] = error;
             }
         });
     }

@@ -1,13 +1,14 @@
 #include "graph/models/archive.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/serialization/export.h>
 
 #include <exception>
 
-#include "storage/atomic_file.h"
+#include "storage/files/atomic_file.h"
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 void save_archive(const torch::jit::Module& module, const std::string& path,
                   const WrittenMemory& written) {
@@ -16,7 +17,7 @@ void save_archive(const torch::jit::Module& module, const std::string& path,
         need.value += static_cast<int64_t>(tensor.nbytes());
     for (const at::Tensor& tensor : module.buffers())
         need.value += static_cast<int64_t>(tensor.nbytes());
-    AtomicFile file(path, need);
+    storage::AtomicFile file(path, need);
     // LibTorch's writer ends the zip in its destructor, so an error must not pass through it: it
     // waits until the writer is gone, and what is written after it goes nowhere.
     std::exception_ptr error;
@@ -34,4 +35,4 @@ void save_archive(const torch::jit::Module& module, const std::string& path,
     file.commit();
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

@@ -1,15 +1,17 @@
 // TorchScript archives as files: saving a module. Extra files of an archive are storage's
-// (storage/zip_archive.h). No threads.
+// (storage/files/zip_archive.h). No threads.
 #pragma once
-
-#include <torch/csrc/jit/api/module.h>
 
 #include <cstddef>
 #include <functional>
 #include <span>
 #include <string>
 
-namespace dslaunch {
+namespace torch::jit {
+struct Module;
+}  // namespace torch::jit
+
+namespace dslaunch::graph {
 
 // Writes MODULE to PATH, durably and whole or not at all, so that torch.jit.load reads it. Throws
 // Error{kDisk} naming PATH, need, cause, and on a full disk what is free. WRITTEN is called with
@@ -18,4 +20,4 @@ using WrittenMemory = std::function<void(std::span<const std::byte> memory)>;
 void save_archive(const torch::jit::Module& module, const std::string& path,
                   const WrittenMemory& written = {});
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

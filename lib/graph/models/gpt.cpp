@@ -3,13 +3,18 @@
 #include "base/error.h"
 #include "graph/models/module_builder.h"
 
-#include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <c10/core/ScalarType.h>
+#include <torch/csrc/jit/api/module.h>
 
 #include <cmath>
 #include <set>
 
-namespace dslaunch {
+namespace dslaunch::graph {
 namespace {
 
 using torch::jit::Module;
@@ -144,4 +149,4 @@ int64_t parameters_numel(const Module& module) {
     return numel;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

@@ -3,12 +3,16 @@
 #include "base/error.h"
 #include "graph/models/module_builder.h"
 
-#include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/ScalarType.h>
+#include <torch/csrc/jit/api/module.h>
 
 #include <cmath>
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 torch::jit::Module make_mlp(const MlpOptions& options) {
     const std::vector<int64_t>& widths = options.widths;
@@ -43,4 +47,4 @@ torch::jit::Module make_mlp(const MlpOptions& options) {
     return builder.make("MLP", model);
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

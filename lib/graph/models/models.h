@@ -10,7 +10,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 struct GptOptions {
     int64_t vocab = 256;  // rows of the token embedding; 256: one token is one byte of text
@@ -48,4 +48,4 @@ struct MlpOptions {
 // Number of elements over all parameters, a shared one counted once.
 [[nodiscard]] int64_t parameters_numel(const torch::jit::Module& module);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

@@ -1,11 +1,13 @@
 #include "graph/models/module_builder.h"
 
+#include <torch/csrc/jit/api/module.h>
+
 #include "base/check.h"
 #include "base/text.h"
 
 #include <cctype>
 
-namespace dslaunch {
+namespace dslaunch::graph {
 namespace {
 
 constexpr size_t kIndent = 4;
@@ -136,4 +138,4 @@ torch::jit::Module ModuleBuilder::make(const std::string& class_name, const Modu
     return module;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

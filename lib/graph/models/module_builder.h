@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 // The embedded text of gpt.torchscript and mlp.torchscript.
 extern const char* const kGptSource;
@@ -53,4 +53,4 @@ class ModuleBuilder {
     std::shared_ptr<torch::jit::CompilationUnit> unit_;
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

@@ -4,15 +4,22 @@
 #include "base/error.h"
 #include "base/text.h"
 
-#include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/multinomial.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/tensor.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/ScalarType.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include <algorithm>
 
-namespace dslaunch {
+namespace dslaunch::graph {
 namespace {
 
 using torch::jit::Module;
@@ -118,4 +125,4 @@ std::string byte_token_text(int64_t token) {
     return fmt::format("\\x{:02x}", byte);
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 struct GenerateOptions {
     int64_t tokens = 200;      // to generate
@@ -59,4 +59,4 @@ constexpr int64_t kByteVocabMax = 272;
 // terminal must not be driven by a model; a token above 255 as <256>.
 [[nodiscard]] std::string byte_token_text(int64_t token);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

@@ -1,20 +1,26 @@
 #include "graph/tensor/graph_facts.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+#include <ATen/ops/equal.h>
 #include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
 
 #include "base/check.h"
 #include "base/error.h"
-#include "graph/compute_context.h"
-#include "graph/cut.h"
-#include "graph/precision.h"
-#include "graph/segment_builder.h"
+#include "graph/archive/torch_reason.h"
+#include "graph/lower/precision.h"
+#include "graph/segment/compute_context.h"
+#include "graph/segment/cut.h"
+#include "graph/segment/segment_builder.h"
 #include "graph/tensor/tensor_group.h"
 #include "graph/tensor/tensor_operators.h"
-#include "graph/torch_reason.h"
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 using c10::IValue;
 using torch::jit::Graph;
@@ -131,10 +137,10 @@ std::vector<IValue> WholeGraph::run(const GraphInputs& inputs, const RunMode& mo
     DSL_CHECK(!segment_.module_input, "a graph that needs its module is not run alone");
     torch::jit::Stack stack(inputs.arguments.begin(), inputs.arguments.end());
     for (const int parameter : segment_.parameters)
-        stack.emplace_back(inputs.parameters[static_cast<size_t>(parameter)]);
+        stack.emplace_back(inputs.parameters[parameter]);
     std::vector<std::pair<at::Tensor, at::Tensor>> written;
     for (const int buffer : segment_.buffers) {
-        const at::Tensor& tensor = inputs.buffers[static_cast<size_t>(buffer)];
+        const at::Tensor& tensor = inputs.buffers[buffer];
         written.emplace_back(tensor, tensor.clone());
         stack.emplace_back(tensor);
     }
@@ -165,10 +171,10 @@ GraphFacts observe(const Model& model, const LoweredGraph& lowered, const GraphI
         add_facts(graph.inputs()[lowered.first_argument() + i], inputs.arguments[i], facts);
     for (size_t i = 0; i < lowered.parameters.size(); ++i)
         add_facts(graph.inputs()[lowered.first_parameter() + i],
-                  inputs.parameters[static_cast<size_t>(lowered.parameters[i])], facts);
+                  inputs.parameters[lowered.parameters[i]], facts);
     for (size_t i = 0; i < lowered.buffers.size(); ++i)
-        add_facts(graph.inputs()[lowered.first_buffer() + i],
-                  inputs.buffers[static_cast<size_t>(lowered.buffers[i])], facts);
+        add_facts(graph.inputs()[lowered.first_buffer() + i], inputs.buffers[lowered.buffers[i]],
+                  facts);
     for (const Node* node : graph.nodes())
         if (node->kind() == c10::prim::Constant)
             if (const auto value = torch::jit::toIValue(node->output()))
@@ -181,4 +187,4 @@ GraphFacts observe(const Model& model, const LoweredGraph& lowered, const GraphI
     return facts;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

@@ -9,9 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "graph/segment.h"
+#include "graph/segment/segment.h"
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 class TensorGroup;
 
@@ -65,4 +65,4 @@ struct GraphFacts {
 [[nodiscard]] GraphFacts observe(const Model& model, const LoweredGraph& lowered,
                                  const GraphInputs& inputs);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

@@ -9,7 +9,7 @@
 
 #include "graph/tensor/placement_flow.h"
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 using torch::jit::Node;
 using torch::jit::Value;
@@ -162,8 +162,7 @@ bool product_rule(PlacementFlow& flow, Node& node) {
         const int64_t dims = dims_of(flow, node.input(i));
         const int64_t from_end = split ? out_dims - split->shard.dim : 0;
         const int64_t dim = dims - from_end;
-        const bool walks = split && from_end > 2 && dim >= 0 &&
-                           flow.sizes(node.input(i))[static_cast<size_t>(dim)] > 1;
+        const bool walks = split && from_end > 2 && dim >= 0 && flow.sizes(node.input(i))[dim] > 1;
         if (!walks) {
             flow.read_for_share(node, i);
         } else if (!flow.share_input(node, i, shard_of(*split, dim))) {
@@ -179,7 +178,7 @@ bool attention_mask(PlacementFlow& flow, Node& node, int64_t query_heads) {
     const Value* mask = node.input(3);
     if (!flow.has_sizes(mask)) return true;
     const int64_t dim = dims_of(flow, mask) - 3;
-    const bool per_head = dim >= 0 && flow.sizes(mask)[static_cast<size_t>(dim)] > 1;
+    const bool per_head = dim >= 0 && flow.sizes(mask)[dim] > 1;
     const Placement here = flow.input(node, 3);
     if (here.is_shard() && !(per_head && here.shard.dim == dim))
         return flow.obstruct(node, here.parameter, "its mask is split, but not by heads");
@@ -194,9 +193,7 @@ bool attention_mask(PlacementFlow& flow, Node& node, int64_t query_heads) {
 bool exchange_rule(PlacementFlow& flow, Node& node) {
     const int64_t dims = dims_of(flow, node.input(0));
     const int64_t head_dim = dims - 3, position_dim = dims - 2;
-    const auto heads_of = [&](size_t i) {
-        return flow.sizes(node.input(i))[static_cast<size_t>(head_dim)];
-    };
+    const auto heads_of = [&](size_t i) { return flow.sizes(node.input(i))[head_dim]; };
     if (head_dim < 0)
         return flow.obstruct(node, Placement::kPositions, "it has no dimension of heads");
     if (constant_number(node, "dropout_p") != 0)
@@ -250,10 +247,10 @@ bool attention_rule(PlacementFlow& flow, Node& node) {
         return flow.obstruct(node, heads->parameter,
                              "it draws dropout for all heads at once; give attention no dropout "
                              "of its own");
-    const int64_t query_heads = flow.sizes(node.input(0))[static_cast<size_t>(head_dim)];
+    const int64_t query_heads = flow.sizes(node.input(0))[head_dim];
     for (size_t i = 0; i < 3; ++i) {
         const Placement operand = flow.input(node, i);
-        const int64_t count = flow.sizes(node.input(i))[static_cast<size_t>(head_dim)];
+        const int64_t count = flow.sizes(node.input(i))[head_dim];
         if (operand.is_shard()) {
             if (operand.shard.blocks.size() != 1)
                 return flow.obstruct(node, operand.parameter, "its heads are of several blocks");
@@ -451,7 +448,7 @@ bool elementwise_rule(PlacementFlow& flow, Node& node) {
         if (!takes_part(i) || flow.input(node, i).is_shard()) continue;
         const int64_t dim =
             split ? split->shard.dim - (out_dims - dims_of(flow, node.input(i))) : -1;
-        const bool full = dim >= 0 && flow.sizes(node.input(i))[static_cast<size_t>(dim)] > 1;
+        const bool full = dim >= 0 && flow.sizes(node.input(i))[dim] > 1;
         if (!full) {
             flow.read_for_share(node, i);
             continue;
@@ -502,7 +499,7 @@ const char* const kInPlace[] = {"add_",  "div_",         "mul_",   "sub_",
                                 "relu_", "silu_",        "gelu_",  "sigmoid_",
                                 "tanh_", "masked_fill_", "clamp_", "leaky_relu_"};
 
-std::unordered_map<c10::Symbol, PlacementRule> make_rules() {
+std::unordered_map<c10::Symbol, PlacementRule> make_operator_rules() {
     std::unordered_map<c10::Symbol, PlacementRule> rules;
     const auto add = [&](const std::string& name, PlacementRule rule) {
         rules[c10::Symbol::fromQualString(name)] = rule;
@@ -531,9 +528,9 @@ std::unordered_map<c10::Symbol, PlacementRule> make_rules() {
 }  // namespace
 
 PlacementRule operator_rule(c10::Symbol kind) {
-    static const std::unordered_map<c10::Symbol, PlacementRule> rules = make_rules();
+    static const std::unordered_map<c10::Symbol, PlacementRule> rules = make_operator_rules();
     const auto found = rules.find(kind);
     return found == rules.end() ? nullptr : found->second;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

@@ -2,6 +2,7 @@
 
 #include <ATen/core/interned_strings.h>
 #include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
 #include <functional>
@@ -10,7 +11,7 @@
 #include "base/check.h"
 #include "base/error.h"
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 namespace prim = c10::prim;
 using torch::jit::Block;
@@ -62,8 +63,7 @@ void PlacementFlow::collect() {
         const Value* input = graph.inputs()[lowered_.first_parameter() + i];
         const int parameter = lowered_.parameters[i];
         parameter_of_[input] = parameter;
-        if (model_.parameters()[static_cast<size_t>(parameter)].tensor.requires_grad())
-            needs_gradient_.insert(input);
+        if (model_.parameters()[parameter].tensor.requires_grad()) needs_gradient_.insert(input);
     }
     bool any_writes = false;
     for (Node* node : lowered_.graph->nodes()) {
@@ -172,7 +172,7 @@ std::optional<int64_t> PlacementFlow::integer(const Value* value) const {
 
 std::string PlacementFlow::parameter_name(int parameter) const {
     if (parameter == Placement::kPositions) return "the positions";
-    return parameter < 0 ? "?" : model_.parameters()[static_cast<size_t>(parameter)].name;
+    return parameter < 0 ? "?" : model_.parameters()[parameter].name;
 }
 
 std::string PlacementFlow::describe(const Value* value) const {
@@ -198,8 +198,7 @@ std::optional<PlacementFlow::Origin> PlacementFlow::origin_of(const Value* value
     if (node.kind() == c10::aten::transpose) {
         const auto a = integer(node.input(1)), b = integer(node.input(2));
         if (!a || !b) return std::nullopt;
-        std::swap(origin->dims[static_cast<size_t>((*a + dims) % dims)],
-                  origin->dims[static_cast<size_t>((*b + dims) % dims)]);
+        std::swap(origin->dims[(*a + dims) % dims], origin->dims[(*b + dims) % dims]);
     } else if (node.kind() == c10::aten::t || node.kind() == c10::aten::numpy_T) {
         std::reverse(origin->dims.begin(), origin->dims.end());
     }
@@ -506,4 +505,4 @@ std::optional<TensorObstacle> PlacementFlow::follow(const TensorDecisions& decis
     return std::nullopt;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

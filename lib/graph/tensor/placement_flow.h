@@ -8,6 +8,8 @@
 // gradients lie as their values do, but a kCopied value's gradient is this rank's summand.
 #pragma once
 
+#include <torch/csrc/jit/ir/ir.h>
+
 #include <map>
 #include <optional>
 #include <set>
@@ -16,9 +18,9 @@
 #include <vector>
 
 #include "graph/tensor/graph_facts.h"
-#include "plan/tensor_plan.h"
+#include "plan/tensor/tensor_plan.h"
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 // Whether ranks share positions, the dimension of forward's tokens that samples are long in.
 enum class PositionSplit {
@@ -37,7 +39,7 @@ struct Placement {
         kShard,
     };
     Kind kind = Kind::kWhole;
-    TensorShard shard;
+    plan::TensorShard shard;
     int parameter = -1;  // whose rule split it, for messages and for other blocks
 
     [[nodiscard]] bool is_shard() const { return kind == Kind::kShard; }
@@ -93,9 +95,9 @@ struct TensorEdit {
     Kind kind = Kind::kCopy;
     torch::jit::Node* node = nullptr;
     size_t input = 0;
-    TensorShard shard;
+    plan::TensorShard shard;
     int64_t count = 0;
-    std::optional<TensorShard> keep = std::nullopt;  // of a sum: the share that is kept of it
+    std::optional<plan::TensorShard> keep = std::nullopt;  // of a sum: the share that is kept of it
 };
 
 // A product with a weight: [.., in] x weight. WEIGHT_IN is the weight's dimension that is summed
@@ -235,4 +237,4 @@ using PlacementRule = bool (*)(PlacementFlow& flow, torch::jit::Node& node);
 [[nodiscard]] PlacementRule operator_rule(c10::Symbol kind);  // operator_rules.cpp
 [[nodiscard]] PlacementRule shape_rule(c10::Symbol kind);     // shape_rules.cpp
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

@@ -10,7 +10,7 @@
 
 #include "graph/tensor/placement_flow.h"
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 using torch::jit::Node;
 using torch::jit::Value;
@@ -148,7 +148,7 @@ bool view_to(PlacementFlow& flow, Node& node, std::optional<size_t> index, int64
         fmt::format("makes {} of {}: its shares would not be whole ones on {} ranks",
                     sizes_text(out, group.out_begin, group.out_end),
                     sizes_text(in, group.in_begin, group.in_end), flow.size());
-    const int64_t extent = in[static_cast<size_t>(x.shard.dim)];
+    const int64_t extent = in[x.shard.dim];
     const bool front = group.in_begin == static_cast<size_t>(x.shard.dim);
     const int64_t pieces = group.out_begin < out.size() ? out[group.out_begin] : 1;
     if (front && x.shard.blocks.size() == 1 && pieces > 1 && extent % pieces == 0 &&
@@ -197,7 +197,7 @@ bool transpose_rule(PlacementFlow& flow, Node& node) {
         const auto dims = static_cast<int64_t>(from.size());
         const auto a = dim_argument(flow, node, 1, dims), b = dim_argument(flow, node, 2, dims);
         if (!a || !b) return flow.obstruct(node, -1, "its dimensions are not known");
-        std::swap(from[static_cast<size_t>(*a)], from[static_cast<size_t>(*b)]);
+        std::swap(from[*a], from[*b]);
     } else {
         std::reverse(from.begin(), from.end());
     }
@@ -298,10 +298,10 @@ bool slice_rule(PlacementFlow& flow, Node& node) {
     const Sizes& in = flow.sizes(node.input(0));
     const auto dim = dim_argument(flow, node, 1, static_cast<int64_t>(in.size()));
     if (!dim) return flow.obstruct(node, x.parameter, "its dimension is not known");
-    const int64_t extent = in[static_cast<size_t>(*dim)];
+    const int64_t extent = in[*dim];
     const Sizes& out = flow.sizes(node.output());
     const bool is_narrow = node.kind() == c10::aten::narrow;
-    const bool all = out[static_cast<size_t>(*dim)] == extent;
+    const bool all = out[*dim] == extent;
     const auto begin = flow.integer(node.input(2));
     if (*dim != x.shard.dim) {
         flow.place(node.output(), x);
@@ -337,8 +337,7 @@ bool select_rule(PlacementFlow& flow, Node& node) {
     if (!dim) return flow.obstruct(node, x.parameter, "its dimension is not known");
     if (*dim == x.shard.dim) {
         Sizes borders;
-        for (int64_t i = 1; i < flow.sizes(node.input(0))[static_cast<size_t>(*dim)]; ++i)
-            borders.push_back(i);
+        for (int64_t i = 1; i < flow.sizes(node.input(0))[*dim]; ++i) borders.push_back(i);
         return demand_borders(flow, node, x, borders);
     }
     flow.place(node.output(),
@@ -365,8 +364,7 @@ bool split_rule(PlacementFlow& flow, Node& node) {
         if (x.is_shard() && *dim != x.shard.dim && unbinds && *dim < x.shard.dim)
             part.shard.dim -= 1;
         if (x.is_shard() && *dim == x.shard.dim) {
-            const int64_t extent =
-                unbinds ? 1 : flow.sizes(node.output(), i)[static_cast<size_t>(*dim)];
+            const int64_t extent = unbinds ? 1 : flow.sizes(node.output(), i)[*dim];
             const auto inside = blocks_between(x, offset, offset + extent);
             fits = fits && !unbinds && inside;
             if (inside) part.shard.blocks = *inside;
@@ -469,7 +467,7 @@ bool same_everywhere_rule(PlacementFlow& /*flow*/, Node& /*node*/) {
     return true;
 }
 
-std::unordered_map<c10::Symbol, PlacementRule> make_rules() {
+std::unordered_map<c10::Symbol, PlacementRule> make_shape_rules() {
     std::unordered_map<c10::Symbol, PlacementRule> rules;
     const auto add = [&](std::initializer_list<const char*> names, PlacementRule rule) {
         for (const char* name : names) rules[c10::Symbol::fromQualString(name)] = rule;
@@ -499,9 +497,9 @@ std::unordered_map<c10::Symbol, PlacementRule> make_rules() {
 }  // namespace
 
 PlacementRule shape_rule(c10::Symbol kind) {
-    static const std::unordered_map<c10::Symbol, PlacementRule> rules = make_rules();
+    static const std::unordered_map<c10::Symbol, PlacementRule> rules = make_shape_rules();
     const auto found = rules.find(kind);
     return found == rules.end() ? nullptr : found->second;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

@@ -1,8 +1,15 @@
 #include "graph/tensor/tensor_check.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/ScalarType.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
 #include <cmath>
@@ -10,10 +17,10 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "graph/compute_context.h"
+#include "graph/segment/compute_context.h"
 #include "graph/tensor/tensor_operators.h"
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 using c10::IValue;
 using torch::jit::Block;
@@ -218,7 +225,7 @@ TensorReference run_reference(const Model& model, const LoweredGraph& lowered,
 }
 
 TensorCheck check_tensor_model(const TensorCheckParts& parts, TensorGroup& group) {
-    const TensorPlan& plan = parts.tensor.plan;
+    const plan::TensorPlan& plan = parts.tensor.plan;
     GraphInputs inputs = parts.inputs;
     inputs.parameters = tensor_shares(inputs.parameters, plan, {group.rank(), group.size()});
     for (size_t p = 0; p < inputs.parameters.size(); ++p)
@@ -239,13 +246,13 @@ TensorCheck check_tensor_model(const TensorCheckParts& parts, TensorGroup& group
     for (int64_t p = 0; p < count; ++p) {
         const auto index = static_cast<size_t>(p);
         const at::Tensor& whole = parts.reference.gradients[index];
-        const TensorParameter& parameter = plan.parameters[index];
+        const plan::TensorParameter& parameter = plan.parameters[index];
         if (!whole.defined()) continue;
         at::Tensor mine = inputs.parameters[index].grad();
-        if (parameter.gradient == TensorGradient::kSummand)
+        if (parameter.gradient == plan::TensorGradient::kSummand)
             mine = group.sum(mine.defined() ? mine : at::zeros_like(whole), kCheckSite);
         Placement placement;
-        if (parameter.rule != TensorRule::kReplicated)
+        if (parameter.rule != plan::TensorRule::kReplicated)
             placement = {Placement::Kind::kShard, parameter.shard, -1};
         differences[p] = difference(whole, mine, placement, group) / scale;
     }
@@ -254,7 +261,7 @@ TensorCheck check_tensor_model(const TensorCheckParts& parts, TensorGroup& group
     TensorCheck check;
     check.loss = loss.item<double>();
     check.difference = differences[worst].item<double>();
-    check.where = worst == count ? "the loss" : plan.parameters[static_cast<size_t>(worst)].name;
+    check.where = worst == count ? "the loss" : plan.parameters[worst].name;
     check.bound = parts.reference.bound;
     if (!(check.difference <= check.bound))
         fail(ExitCode::kDiverged,
@@ -265,4 +272,4 @@ TensorCheck check_tensor_model(const TensorCheckParts& parts, TensorGroup& group
     return check;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

@@ -9,7 +9,7 @@
 #include "graph/tensor/tensor_group.h"
 #include "graph/tensor/tensor_rewrite.h"
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 // LOWERED (for fp32) with fp64 in place of fp32 in the dtypes that it names.
 [[nodiscard]] LoweredGraph in_double(const LoweredGraph& lowered);
@@ -46,4 +46,4 @@ struct TensorCheckParts {
 // gradient does.
 [[nodiscard]] TensorCheck check_tensor_model(const TensorCheckParts& parts, TensorGroup& group);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

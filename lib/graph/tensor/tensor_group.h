@@ -1,7 +1,7 @@
 // What the ranks of a tensor group do together in the middle of a graph: sums, maxima,
 // concatenations and exchanges of activations. A thread that runs such a graph holds a
 // TensorGroupScope; the operators of tensor_operators.h call its group. A seam: thread_group.h is
-// the group of ranks as threads, runtime/tensor_collectives.h that of processes.
+// the group of ranks as threads, runtime/compute/tensor_collectives.h that of processes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <vector>
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 class TensorGroup {
   public:
@@ -49,4 +49,4 @@ class TensorGroupScope {
     TensorGroup* before_;
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

@@ -1,8 +1,18 @@
 #include "graph/tensor/tensor_operators.h"
 
-#include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Reduction.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+#include <c10/core/ScalarType.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
@@ -14,7 +24,7 @@
 #include "base/error.h"
 #include "graph/tensor/tensor_group.h"
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::Variable;
@@ -62,7 +72,7 @@ bool are_alike(const std::vector<int64_t>& blocks) {
 
 // SHARD as a dimension of EXTENT has it: the last batch may have fewer rows than the first, and a
 // block for the positions of each.
-TensorShard fitted(const TensorShard& shard, int64_t extent) {
+plan::TensorShard fitted(const plan::TensorShard& shard, int64_t extent) {
     const std::vector<int64_t>& blocks = shard.blocks;
     if (blocks.size() == 1) return {shard.dim, {extent}};
     if (are_alike(blocks) && extent % blocks.front() == 0)
@@ -80,18 +90,18 @@ TensorShard fitted(const TensorShard& shard, int64_t extent) {
 // Of the dimension of which a rank has LOCAL elements in BLOCKS.
 int64_t whole_extent(const std::vector<int64_t>& blocks, int64_t local, PartOf part) {
     if (blocks.size() > 1 && are_alike(blocks)) {
-        const int64_t own = shard_ranges({0, {blocks.front()}}, part).front().numel;
+        const int64_t own = plan::shard_ranges({0, {blocks.front()}}, part).front().numel;
         if (own > 0 && local % own == 0) return local / own * blocks.front();
     }
     return std::accumulate(blocks.begin(), blocks.end(), int64_t{0});
 }
 
-void save_shard(AutogradContext& context, const TensorShard& shard, int64_t extent) {
+void save_shard(AutogradContext& context, const plan::TensorShard& shard, int64_t extent) {
     context.saved_data["dim"] = shard.dim;
     context.saved_data["blocks"] = fitted(shard, extent).blocks;
 }
 
-TensorShard saved_shard(AutogradContext& context) {
+plan::TensorShard saved_shard(AutogradContext& context) {
     return {context.saved_data["dim"].toInt(), context.saved_data["blocks"].toIntVector()};
 }
 
@@ -116,8 +126,8 @@ struct Reduce : torch::autograd::Function<Reduce> {
 };
 
 // The whole of all ranks' X; the backward finds SHARD and SITE in CONTEXT.
-at::Tensor gather_whole(AutogradContext& context, const at::Tensor& x, const TensorShard& shard,
-                        const Site& site) {
+at::Tensor gather_whole(AutogradContext& context, const at::Tensor& x,
+                        const plan::TensorShard& shard, const Site& site) {
     const at::Tensor whole = whole_of(site.group->gather(x, site.number), shard);
     site.save(context);
     save_shard(context, shard, whole.size(shard.dim));
@@ -125,8 +135,8 @@ at::Tensor gather_whole(AutogradContext& context, const at::Tensor& x, const Ten
 }
 
 struct Gather : torch::autograd::Function<Gather> {
-    static Variable forward(AutogradContext* context, const Variable& x, const TensorShard& shard,
-                            Site site) {
+    static Variable forward(AutogradContext* context, const Variable& x,
+                            const plan::TensorShard& shard, Site site) {
         return gather_whole(*context, x, shard, site);
     }
     static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -136,21 +146,21 @@ struct Gather : torch::autograd::Function<Gather> {
 };
 
 struct Share : torch::autograd::Function<Share> {
-    static Variable forward(AutogradContext* context, const Variable& x, const TensorShard& shard,
-                            TensorGroup* group) {
+    static Variable forward(AutogradContext* context, const Variable& x,
+                            const plan::TensorShard& shard, TensorGroup* group) {
         Site{group, 0}.save(*context);
         save_shard(*context, shard, x.size(shard.dim));
         return share_of(x, shard, part_of(*group));
     }
     static variable_list backward(AutogradContext* context, variable_list gradients) {
-        const TensorShard shard = saved_shard(*context);
+        const plan::TensorShard shard = saved_shard(*context);
         const at::Tensor& gradient = gradients[0];
         std::vector<int64_t> sizes = gradient.sizes().vec();
-        sizes[static_cast<size_t>(shard.dim)] =
-            std::accumulate(shard.blocks.begin(), shard.blocks.end(), int64_t{0});
+        sizes[shard.dim] = std::accumulate(shard.blocks.begin(), shard.blocks.end(), int64_t{0});
         at::Tensor whole = at::zeros(sizes, gradient.options());
         int64_t from = 0;
-        for (const Range& range : shard_ranges(shard, part_of(*Site::saved(*context).group))) {
+        for (const Range& range :
+             plan::shard_ranges(shard, part_of(*Site::saved(*context).group))) {
             whole.narrow(shard.dim, range.begin, range.numel)
                 .copy_(gradient.narrow(shard.dim, from, range.numel));
             from += range.numel;
@@ -160,7 +170,7 @@ struct Share : torch::autograd::Function<Share> {
 };
 
 // What the other ranks hold of WHOLE on every rank: this rank's share of the sum, in rank order.
-at::Tensor share_of_sum(const at::Tensor& whole, const TensorShard& shard, const Site& site) {
+at::Tensor share_of_sum(const at::Tensor& whole, const plan::TensorShard& shard, const Site& site) {
     std::vector<at::Tensor> parts;
     for (int rank = 0; rank < site.group->size(); ++rank)
         parts.push_back(share_of(whole, shard, {rank, site.group->size()}));
@@ -172,8 +182,8 @@ at::Tensor share_of_sum(const at::Tensor& whole, const TensorShard& shard, const
 }
 
 struct AllGather : torch::autograd::Function<AllGather> {
-    static Variable forward(AutogradContext* context, const Variable& x, const TensorShard& shard,
-                            Site site) {
+    static Variable forward(AutogradContext* context, const Variable& x,
+                            const plan::TensorShard& shard, Site site) {
         return gather_whole(*context, x, shard, site);
     }
     static variable_list backward(AutogradContext* context, variable_list gradients) {
@@ -182,8 +192,8 @@ struct AllGather : torch::autograd::Function<AllGather> {
 };
 
 struct Scatter : torch::autograd::Function<Scatter> {
-    static Variable forward(AutogradContext* context, const Variable& x, const TensorShard& shard,
-                            Site site) {
+    static Variable forward(AutogradContext* context, const Variable& x,
+                            const plan::TensorShard& shard, Site site) {
         site.save(*context);
         save_shard(*context, shard, x.size(shard.dim));
         return share_of(x, shard, part_of(*site.group));
@@ -198,8 +208,8 @@ struct Scatter : torch::autograd::Function<Scatter> {
 };
 
 struct ReduceScatter : torch::autograd::Function<ReduceScatter> {
-    static Variable forward(AutogradContext* context, const Variable& x, const TensorShard& shard,
-                            Site site) {
+    static Variable forward(AutogradContext* context, const Variable& x,
+                            const plan::TensorShard& shard, Site site) {
         site.save(*context);
         save_shard(*context, shard, x.size(shard.dim));
         return share_of_sum(x, shard, site);
@@ -251,7 +261,7 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
                             const Variable& target, const LossOptions& options) {
         TensorGroup& group = *options.site.group;
         const int64_t site = options.site.number;
-        const Range mine = shard_ranges({0, {options.classes}}, part_of(group)).front();
+        const Range mine = plan::shard_ranges({0, {options.classes}}, part_of(group)).front();
         const at::Tensor most = mine.numel > 0
                                     ? std::get<0>(logits.max(1))
                                     : at::full({logits.size(0)}, -INFINITY, logits.options());
@@ -302,7 +312,8 @@ void reduce_operator(Stack& stack) {
 void share_operator(Stack& stack) {
     std::vector<int64_t> blocks = pop_ints(stack);
     const int64_t dim = pop(stack).toInt();
-    push(stack, Share::apply(pop(stack).toTensor(), TensorShard{dim, std::move(blocks)}, &group()));
+    push(stack,
+         Share::apply(pop(stack).toTensor(), plan::TensorShard{dim, std::move(blocks)}, &group()));
 }
 
 template <typename Collective>
@@ -310,7 +321,7 @@ void shard_operator(Stack& stack) {
     const int64_t site = pop(stack).toInt();
     std::vector<int64_t> blocks = pop_ints(stack);
     const int64_t dim = pop(stack).toInt();
-    push(stack, Collective::apply(pop(stack).toTensor(), TensorShard{dim, std::move(blocks)},
+    push(stack, Collective::apply(pop(stack).toTensor(), plan::TensorShard{dim, std::move(blocks)},
                                   Site{&group(), site}));
 }
 
@@ -342,7 +353,7 @@ void embedding_operator(Stack& stack) {
     int64_t padding = pop(stack).toInt();
     const at::Tensor indices = pop(stack).toTensor();
     const at::Tensor weight = pop(stack).toTensor();
-    const Range mine = shard_ranges({0, {rows}}, part_of(group())).front();
+    const Range mine = plan::shard_ranges({0, {rows}}, part_of(group())).front();
     const at::Tensor local = indices - mine.begin;
     const at::Tensor foreign = local.lt(0) | local.ge(mine.numel);
     if (foreign.numel() > 0) {
@@ -389,8 +400,8 @@ at::Tensor empty_whole(const at::Tensor& x, const std::vector<int64_t>& sizes) {
     std::vector<int64_t> strides(sizes.size());
     int64_t stride = 1;
     for (size_t i = order.size(); i-- > 0;) {
-        strides[static_cast<size_t>(order[i])] = stride;
-        stride *= sizes[static_cast<size_t>(order[i])];
+        strides[order[i]] = stride;
+        stride *= sizes[order[i]];
     }
     return at::empty_strided(sizes, strides, x.options().requires_grad(false));
 }
@@ -406,7 +417,7 @@ void dropout_operator(Stack& stack) {
         return;
     }
     std::vector<int64_t> sizes = x.sizes().vec();
-    int64_t& extent = sizes[static_cast<size_t>(dim)];
+    int64_t& extent = sizes[dim];
     extent = blocks.size() == 1 ? extent * group().size()
                                 : whole_extent(blocks, extent, part_of(group()));
     at::Tensor noise = empty_whole(x, sizes).bernoulli_(1 - p);
@@ -415,7 +426,7 @@ void dropout_operator(Stack& stack) {
 }
 
 bool is_even(const std::vector<int64_t>& blocks) {
-    return divides_evenly({0, blocks}, group().size());
+    return plan::divides_evenly({0, blocks}, group().size());
 }
 
 void extent_operator(Stack& stack) {
@@ -431,10 +442,11 @@ void shape_operator(Stack& stack) {
     std::vector<int64_t> shape = pop_ints(stack);
     int64_t& extent = shape.at(static_cast<size_t>(dim));
     if (!is_even(blocks)) {
-        const TensorShard shard =
-            extent == -1 ? TensorShard{0, blocks} : fitted({0, blocks}, extent);
+        const plan::TensorShard shard =
+            extent == -1 ? plan::TensorShard{0, blocks} : fitted({0, blocks}, extent);
         extent = 0;
-        for (const Range& range : shard_ranges(shard, part_of(group()))) extent += range.numel;
+        for (const Range& range : plan::shard_ranges(shard, part_of(group())))
+            extent += range.numel;
     } else if (extent != -1) {
         if (extent % group().size() != 0)
             fail(ExitCode::kInput, "{} elements of dimension {} do not divide among {} ranks",
@@ -492,16 +504,16 @@ TensorGroupScope::~TensorGroupScope() {
     group_of_thread() = before_;
 }
 
-at::Tensor share_of(const at::Tensor& whole, const TensorShard& shard, PartOf part) {
+at::Tensor share_of(const at::Tensor& whole, const plan::TensorShard& shard, PartOf part) {
     const int64_t dim = shard.dim;
     std::vector<at::Tensor> pieces;
-    for (const Range& range : shard_ranges(fitted(shard, whole.size(dim)), part))
+    for (const Range& range : plan::shard_ranges(fitted(shard, whole.size(dim)), part))
         pieces.push_back(whole.narrow(dim, range.begin, range.numel));
     return pieces.size() == 1 ? pieces[0].clone(at::MemoryFormat::Contiguous)
                               : at::cat(pieces, dim);
 }
 
-at::Tensor whole_of(const std::vector<at::Tensor>& shares, const TensorShard& shard) {
+at::Tensor whole_of(const std::vector<at::Tensor>& shares, const plan::TensorShard& shard) {
     if (shard.blocks.size() == 1) return at::cat(shares, shard.dim);
     int64_t extent = 0;
     for (const at::Tensor& share : shares) extent += share.size(shard.dim);
@@ -510,7 +522,7 @@ at::Tensor whole_of(const std::vector<at::Tensor>& shares, const TensorShard& sh
     for (const int64_t block : fitted(shard, extent).blocks) {
         for (size_t rank = 0; rank < shares.size(); ++rank) {
             const PartOf part{static_cast<int>(rank), static_cast<int>(shares.size())};
-            const int64_t numel = shard_ranges({shard.dim, {block}}, part).front().numel;
+            const int64_t numel = plan::shard_ranges({shard.dim, {block}}, part).front().numel;
             pieces.push_back(shares[rank].narrow(shard.dim, offsets[rank], numel));
             offsets[rank] += numel;
         }
@@ -518,4 +530,4 @@ at::Tensor whole_of(const std::vector<at::Tensor>& shares, const TensorShard& sh
     return at::cat(pieces, shard.dim);
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

@@ -8,9 +8,9 @@
 
 #include <vector>
 
-#include "plan/tensor_plan.h"
+#include "plan/tensor/tensor_plan.h"
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 // Adds them to TorchScript's registry, once a process; before a graph with them is compiled.
 //
@@ -40,7 +40,9 @@ void register_tensor_operators();
 // A rank's share of WHOLE, and the whole of all ranks' shares in order. Copies. A single block is
 // the dimension as it is, whatever SHARD says; of several alike there are as many as it has room
 // for.
-[[nodiscard]] at::Tensor share_of(const at::Tensor& whole, const TensorShard& shard, PartOf part);
-[[nodiscard]] at::Tensor whole_of(const std::vector<at::Tensor>& shares, const TensorShard& shard);
+[[nodiscard]] at::Tensor share_of(const at::Tensor& whole, const plan::TensorShard& shard,
+                                  PartOf part);
+[[nodiscard]] at::Tensor whole_of(const std::vector<at::Tensor>& shares,
+                                  const plan::TensorShard& shard);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

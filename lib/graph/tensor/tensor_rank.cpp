@@ -1,32 +1,33 @@
 #include "graph/tensor/tensor_rank.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 
 #include "base/check.h"
 #include "graph/tensor/tensor_operators.h"
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 namespace {
 
 // Rows that lie together stay where they are: in the archive, whose pages come and go.
-at::Tensor rows_or_copy(const at::Tensor& whole, const TensorShard& shard, PartOf part) {
+at::Tensor rows_or_copy(const at::Tensor& whole, const plan::TensorShard& shard, PartOf part) {
     if (shard.dim != 0 || shard.blocks.size() != 1 || !whole.is_contiguous())
         return share_of(whole, shard, part);
-    const Range rows = shard_ranges({0, {whole.size(0)}}, part).front();
+    const Range rows = plan::shard_ranges({0, {whole.size(0)}}, part).front();
     return whole.narrow(0, rows.begin, rows.numel);
 }
 
 }  // namespace
 
-void narrow_to_shares(Model& model, const TensorPlan& plan, PartOf part) {
+void narrow_to_shares(Model& model, const plan::TensorPlan& plan, PartOf part) {
     const at::NoGradGuard no_grad;
     DSL_CHECK(plan.parameters.size() == model.parameters().size() && part.parts == plan.size,
               "the tensor plan of {} parameters for {} ranks is of another model",
               plan.parameters.size(), plan.size);
     for (size_t p = 0; p < plan.parameters.size(); ++p) {
-        const TensorParameter& parameter = plan.parameters[p];
-        if (parameter.rule == TensorRule::kReplicated) continue;
+        const plan::TensorParameter& parameter = plan.parameters[p];
+        if (parameter.rule == plan::TensorRule::kReplicated) continue;
         at::Tensor tensor = model.parameters()[p].tensor;
         DSL_CHECK(tensor.sizes() == at::IntArrayRef(parameter.sizes), "{} is not whole",
                   parameter.name);
@@ -53,4 +54,4 @@ std::vector<at::Tensor> LoneTensorGroup::exchange(const std::vector<at::Tensor>&
     return parts;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

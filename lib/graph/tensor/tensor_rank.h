@@ -3,20 +3,20 @@
 // measure.h, flat layout, lib/zero. No shared state.
 #pragma once
 
-#include "graph/model.h"
+#include "graph/archive/model.h"
 #include "graph/tensor/tensor_group.h"
-#include "plan/tensor_plan.h"
+#include "plan/tensor/tensor_plan.h"
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 // Where training must know of the group; all outlive whoever is given it.
 struct TensorRank {
     TensorGroup* group = nullptr;
-    const TensorPlan* plan = nullptr;
+    const plan::TensorPlan* plan = nullptr;
     const Model* whole = nullptr;  // as it was before narrow_to_shares: what is not trained
 
     [[nodiscard]] bool is_split(int parameter) const {
-        return plan->parameters[static_cast<size_t>(parameter)].rule != TensorRule::kReplicated;
+        return plan->parameters[parameter].rule != plan::TensorRule::kReplicated;
     }
     [[nodiscard]] PartOf part() const { return {group->rank(), group->size()}; }
 };
@@ -26,7 +26,7 @@ struct TensorRank {
 // only a graph that was rewritten by PLAN computes with MODEL. Cut that graph before: places of
 // cuts are to be equal on all ranks, and shares may differ in size. REQUIRES: PLAN was made for
 // MODEL, which is whole.
-void narrow_to_shares(Model& model, const TensorPlan& plan, PartOf part);
+void narrow_to_shares(Model& model, const plan::TensorPlan& plan, PartOf part);
 
 // A rank without the others, for measuring its graph before they meet: shapes are those of a run,
 // values are not. Sums and maxima are this rank's, and every other rank is taken to be equal to it.
@@ -46,4 +46,4 @@ class LoneTensorGroup final : public TensorGroup {
     PartOf part_;
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

@@ -1,7 +1,9 @@
 #include "graph/tensor/tensor_rewrite.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 #include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
 
 #include <set>
 
@@ -10,7 +12,7 @@
 #include "graph/tensor/tensor_operators.h"
 #include "graph/tensor/tensor_search.h"
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 using torch::jit::Graph;
 using torch::jit::NamedValue;
@@ -20,7 +22,7 @@ using torch::jit::WithInsertPoint;
 
 namespace {
 
-using Kind = TensorEdit::Kind;
+using EditKind = TensorEdit::Kind;
 
 c10::Symbol own(const char* name) {
     return c10::Symbol::fromQualString(std::string("dslaunch::") + name);
@@ -51,13 +53,13 @@ class Rewriter {
     void run(const std::set<const Value*>& mixed) {
         for (const TensorEdit& edit : flow_.edits()) {
             const bool copy =
-                edit.kind == Kind::kCopy ||
-                (edit.kind == Kind::kSummand && mixed.count(edit.node->input(edit.input)) > 0);
+                edit.kind == EditKind::kCopy ||
+                (edit.kind == EditKind::kSummand && mixed.count(edit.node->input(edit.input)) > 0);
             if (copy) {
                 copy_input(edit);
-            } else if (edit.kind == Kind::kGatherSum) {
+            } else if (edit.kind == EditKind::kGatherSum) {
                 gather_input(edit);
-            } else if (edit.kind != Kind::kSummand) {
+            } else if (edit.kind != EditKind::kSummand) {
                 apply(edit);
             }
         }
@@ -75,7 +77,8 @@ class Rewriter {
         return value;
     }
 
-    int64_t add_site(TensorCollectiveKind kind, const Node& where, Bytes forward, Bytes backward) {
+    int64_t add_site(plan::TensorCollectiveKind kind, const Node& where, Bytes forward,
+                     Bytes backward) {
         made_.plan.collectives.push_back({kind, describe_node(where), forward, backward});
         return static_cast<int64_t>(made_.plan.collectives.size()) - 1;
     }
@@ -86,8 +89,8 @@ class Rewriter {
         Node* node = nodes_.at(edit.node);
         Value*& copy = copies_[original];
         if (copy == nullptr) {
-            const int64_t site =
-                add_site(TensorCollectiveKind::kCopy, *edit.node, {}, Bytes{flow_.bytes(original)});
+            const int64_t site = add_site(plan::TensorCollectiveKind::kCopy, *edit.node, {},
+                                          Bytes{flow_.bytes(original)});
             Value* source = made_.twins.at(original);
             Node* maker = source->node();
             const bool is_input = maker == graph().param_node();
@@ -105,7 +108,7 @@ class Rewriter {
         if (whole == nullptr) {
             const Bytes bytes{flow_.bytes(original)};
             const int64_t site =
-                add_site(TensorCollectiveKind::kAllGather, *edit.node, bytes, bytes);
+                add_site(plan::TensorCollectiveKind::kAllGather, *edit.node, bytes, bytes);
             Value* source = made_.twins.at(original);
             const WithInsertPoint here(source->node()->next());
             whole = insert(node, own("tensor_all_gather"),
@@ -115,10 +118,11 @@ class Rewriter {
     }
 
     // Input of EDIT's node through a collective of OPERATION, whose bytes are those of the whole.
-    void collect_input(const TensorEdit& edit, const char* operation, TensorCollectiveKind kind) {
+    void collect_input(const TensorEdit& edit, const char* operation,
+                       plan::TensorCollectiveKind kind) {
         const Bytes bytes{flow_.bytes(edit.node->input(edit.input))};
-        const bool forward = kind != TensorCollectiveKind::kScatter;
-        const bool backward = kind != TensorCollectiveKind::kGather;
+        const bool forward = kind != plan::TensorCollectiveKind::kScatter;
+        const bool backward = kind != plan::TensorCollectiveKind::kGather;
         const int64_t site =
             add_site(kind, *edit.node, forward ? bytes : Bytes{}, backward ? bytes : Bytes{});
         replace(nodes_.at(edit.node), edit.input, own(operation),
@@ -131,14 +135,15 @@ class Rewriter {
         const Bytes forward{flow_.bytes(original)};
         const Bytes backward = flow_.needs_gradient(original) ? forward : Bytes{};
         const int64_t site =
-            add_site(TensorCollectiveKind::kExchange, *edit.node, forward, backward);
+            add_site(plan::TensorCollectiveKind::kExchange, *edit.node, forward, backward);
         replace(nodes_.at(edit.node), edit.input, own("tensor_exchange"),
                 {edit.shard.dim, edit.count, site});
     }
 
     void exchange_output(const TensorEdit& edit, Node* node) {
         const Bytes bytes{flow_.bytes(edit.node->output())};
-        const int64_t site = add_site(TensorCollectiveKind::kExchange, *edit.node, bytes, bytes);
+        const int64_t site =
+            add_site(plan::TensorCollectiveKind::kExchange, *edit.node, bytes, bytes);
         const WithInsertPoint behind(node->next());
         Value*& twin = made_.twins.at(edit.node->output());
         Value* back =
@@ -152,11 +157,12 @@ class Rewriter {
     Value* sum_of(const TensorEdit& edit, Node* node, Value* summand) {
         const Bytes bytes{flow_.bytes(edit.node->output())};
         if (!edit.keep) {
-            const int64_t site = add_site(TensorCollectiveKind::kReduce, *edit.node, bytes, {});
+            const int64_t site =
+                add_site(plan::TensorCollectiveKind::kReduce, *edit.node, bytes, {});
             return insert(node, own("tensor_reduce"), {summand, site});
         }
         const int64_t site =
-            add_site(TensorCollectiveKind::kReduceScatter, *edit.node, bytes, bytes);
+            add_site(plan::TensorCollectiveKind::kReduceScatter, *edit.node, bytes, bytes);
         return insert(node, own("tensor_reduce_scatter"),
                       {summand, edit.keep->dim, edit.keep->blocks, site});
     }
@@ -166,46 +172,46 @@ class Rewriter {
         const WithInsertPoint before(node);
         const auto& [dim, blocks] = edit.shard;
         switch (edit.kind) {
-            case Kind::kScatter:
-                return collect_input(edit, "tensor_scatter", TensorCollectiveKind::kScatter);
-            case Kind::kRepeat:
+            case EditKind::kScatter:
+                return collect_input(edit, "tensor_scatter", plan::TensorCollectiveKind::kScatter);
+            case EditKind::kRepeat:
                 return replace(node, edit.input, c10::aten::repeat_interleave, {edit.count, dim});
-            case Kind::kExchange:
+            case EditKind::kExchange:
                 return exchange_input(edit);
-            case Kind::kExchangeBack:
+            case EditKind::kExchangeBack:
                 return exchange_output(edit, node);
-            case Kind::kRowLoss:
+            case EditKind::kRowLoss:
                 return stand_in(edit,
                                 sum_of(edit, node,
                                        insert(node, own("tensor_row_loss"),
                                               {node->input(0), node->input(1), node->input(3),
                                                node->input(4), node->input(5), dim, blocks})));
-            case Kind::kShare:
+            case EditKind::kShare:
                 return replace(node, edit.input, own("tensor_share"), {dim, blocks});
-            case Kind::kRepeatShare:
+            case EditKind::kRepeatShare:
                 replace(node, edit.input, c10::aten::repeat_interleave, {edit.count, dim});
                 return replace(node, edit.input, own("tensor_share"), {dim, blocks});
-            case Kind::kGather:
-                return collect_input(edit, "tensor_gather", TensorCollectiveKind::kGather);
-            case Kind::kShape:
+            case EditKind::kGather:
+                return collect_input(edit, "tensor_gather", plan::TensorCollectiveKind::kGather);
+            case EditKind::kShape:
                 return replace(node, edit.input, own("tensor_shape"), {edit.count, blocks});
-            case Kind::kDivide:
+            case EditKind::kDivide:
                 return divide(edit, node);
-            case Kind::kSum:
+            case EditKind::kSum:
                 return sum_output(edit, node);
-            case Kind::kEmbedding:
+            case EditKind::kEmbedding:
                 return embedding(edit, node);
-            case Kind::kCrossEntropy:
+            case EditKind::kCrossEntropy:
                 return cross_entropy(edit, node);
-            case Kind::kDropout:
+            case EditKind::kDropout:
                 return stand_in(
                     edit, insert(node, own("tensor_dropout"),
                                  {node->input(0), node->input(1), node->input(2), dim, blocks}));
-            case Kind::kExtent:
+            case EditKind::kExtent:
                 return whole_extent(edit, node);
-            case Kind::kCopy:
-            case Kind::kGatherSum:
-            case Kind::kSummand:
+            case EditKind::kCopy:
+            case EditKind::kGatherSum:
+            case EditKind::kSummand:
                 break;
         }
         DSL_CHECK(false, "no such edit");
@@ -277,7 +283,7 @@ class Rewriter {
         // Per row in fp32: the largest logit, the sum of exponentials, the target's logit.
         constexpr int64_t kNumbers = 3;
         const int64_t rows = flow_.sizes(edit.node->input(0))[0];
-        const int64_t site = add_site(TensorCollectiveKind::kLoss, *edit.node,
+        const int64_t site = add_site(plan::TensorCollectiveKind::kLoss, *edit.node,
                                       Bytes{rows * kNumbers * int64_t{sizeof(float)}}, {});
         stand_in(edit, insert(node, own("tensor_cross_entropy"),
                               {node->input(0), node->input(1), node->input(3), node->input(4),
@@ -325,7 +331,7 @@ struct SummandUses {
 SummandUses summand_uses(const LoweredGraph& lowered, const PlacementFlow& flow) {
     std::unordered_map<const Value*, size_t> summands;
     for (const TensorEdit& edit : flow.edits())
-        if (edit.kind == Kind::kSummand) ++summands[edit.node->input(edit.input)];
+        if (edit.kind == EditKind::kSummand) ++summands[edit.node->input(edit.input)];
     SummandUses uses;
     for (size_t i = 0; i < lowered.parameters.size(); ++i) {
         const Value* input = lowered.graph->inputs()[lowered.first_parameter() + i];
@@ -340,14 +346,15 @@ SummandUses summand_uses(const LoweredGraph& lowered, const PlacementFlow& flow)
     return uses;
 }
 
-std::vector<TensorParameter> describe_parameters(const Model& model, const LoweredGraph& lowered,
-                                                 const TensorFindings& found,
-                                                 const SummandUses& uses) {
-    std::vector<TensorParameter> described;
+std::vector<plan::TensorParameter> describe_parameters(const Model& model,
+                                                       const LoweredGraph& lowered,
+                                                       const TensorFindings& found,
+                                                       const SummandUses& uses) {
+    std::vector<plan::TensorParameter> described;
     for (size_t p = 0; p < model.parameters().size(); ++p) {
         const ModelParameter& parameter = model.parameters()[p];
         const int index = static_cast<int>(p);
-        TensorParameter made;
+        plan::TensorParameter made;
         made.name = parameter.name;
         made.sizes = parameter.tensor.sizes().vec();
         made.trainable = parameter.tensor.requires_grad();
@@ -355,15 +362,14 @@ std::vector<TensorParameter> describe_parameters(const Model& model, const Lower
         if (decided != found.decisions.parameters.end() && decided->second.is_shard()) {
             made.rule = found.rules.at(index);
             made.shard = decided->second.shard;
-            made.gradient = TensorGradient::kOwn;
+            made.gradient = plan::TensorGradient::kOwn;
         }
         if (const auto why = found.why.find(index); why != found.why.end()) made.why = why->second;
         described.push_back(std::move(made));
     }
     for (size_t i = 0; i < lowered.parameters.size(); ++i)
         if (uses.all.count(lowered.graph->inputs()[lowered.first_parameter() + i]) > 0)
-            described[static_cast<size_t>(lowered.parameters[i])].gradient =
-                TensorGradient::kSummand;
+            described[lowered.parameters[i]].gradient = plan::TensorGradient::kSummand;
     return described;
 }
 
@@ -395,12 +401,12 @@ TensorModel rewrite(const Model& model, const LoweredGraph& lowered, const Place
 }  // namespace
 
 TensorModel make_tensor_parallel(const Model& model, const LoweredGraph& lowered,
-                                 const GraphInputs& inputs, const TensorRules& rules) {
+                                 const GraphInputs& inputs, const plan::TensorRules& rules) {
     refuse_module(lowered);
     register_tensor_operators();
     std::vector<std::string> names;
     for (const ModelParameter& parameter : model.parameters()) names.push_back(parameter.name);
-    const auto given = match_tensor_rules(rules, names);
+    const auto given = plan::match_tensor_rules(rules, names);
 
     const GraphFacts facts = observe(model, lowered, inputs);
     PlacementFlow flow(model, lowered, facts, rules.size);
@@ -440,15 +446,15 @@ TensorModel make_sequence_parallel(const Model& model, const LoweredGraph& lower
 }
 
 std::vector<at::Tensor> tensor_shares(const std::vector<at::Tensor>& parameters,
-                                      const TensorPlan& plan, PartOf part) {
+                                      const plan::TensorPlan& plan, PartOf part) {
     std::vector<at::Tensor> shares;
     for (size_t p = 0; p < parameters.size(); ++p) {
-        const TensorParameter& parameter = plan.parameters[p];
-        shares.push_back(parameter.rule == TensorRule::kReplicated
+        const plan::TensorParameter& parameter = plan.parameters[p];
+        shares.push_back(parameter.rule == plan::TensorRule::kReplicated
                              ? parameters[p]
                              : share_of(parameters[p], parameter.shard, part));
     }
     return shares;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

@@ -8,13 +8,13 @@
 
 #include "graph/tensor/placement_flow.h"
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 struct TensorModel {
     // The same on every rank; parameters are to be given as share_of (tensor_operators.h) the
     // shards of the plan.
     LoweredGraph lowered;
-    TensorPlan plan;
+    plan::TensorPlan plan;
     // By top-level value of the graph that was rewritten: what stands for it, and where it lies.
     std::unordered_map<const torch::jit::Value*, torch::jit::Value*> twins;
     std::unordered_map<const torch::jit::Value*, Placement> placements;
@@ -24,7 +24,8 @@ struct TensorModel {
 // once for shapes. Throws as find_tensor_rules does, and Error{kInput} for a graph that needs the
 // module itself.
 [[nodiscard]] TensorModel make_tensor_parallel(const Model& model, const LoweredGraph& lowered,
-                                               const GraphInputs& inputs, const TensorRules& rules);
+                                               const GraphInputs& inputs,
+                                               const plan::TensorRules& rules);
 
 // The same for SIZE ranks that share the positions of every sample and hold all parameters, each of
 // which gets summands of their gradients: attention exchanges positions for heads and back.
@@ -33,6 +34,6 @@ struct TensorModel {
 
 // MODEL's parameters as tensor rank PART.index of PART.parts holds them: shares are copies.
 [[nodiscard]] std::vector<at::Tensor> tensor_shares(const std::vector<at::Tensor>& parameters,
-                                                    const TensorPlan& plan, PartOf part);
+                                                    const plan::TensorPlan& plan, PartOf part);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

@@ -2,6 +2,7 @@
 
 #include <ATen/core/interned_strings.h>
 #include <fmt/ranges.h>
+#include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
 #include <set>
@@ -9,7 +10,7 @@
 #include "base/check.h"
 #include "base/error.h"
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 using torch::jit::Node;
 using torch::jit::Value;
@@ -35,12 +36,13 @@ struct Failure {
 class Search {
   public:
     Search(PlacementFlow& flow, const Model& model,
-           const std::vector<std::optional<TensorRule>>& given)
+           const std::vector<std::optional<plan::TensorRule>>& given)
         : flow_(flow), model_(model), given_(given) {}
 
     TensorFindings run() {
         for (size_t p = 0; p < given_.size(); ++p)
-            if (given_[p] == TensorRule::kReplicated) lock(static_cast<int>(p), "as its rule says");
+            if (given_[p] == plan::TensorRule::kReplicated)
+                lock(static_cast<int>(p), "as its rule says");
         for (Node* node : flow_.nodes()) {
             const auto candidate = candidate_at(*node);
             if (candidate) look_at(*candidate);
@@ -56,15 +58,13 @@ class Search {
 
   private:
     [[nodiscard]] const ModelParameter& parameter(int index) const {
-        return model_.parameters()[static_cast<size_t>(index)];
+        return model_.parameters()[index];
     }
     [[nodiscard]] std::string name_and_sizes(int index) const {
         return fmt::format("{} [{}]", parameter(index).name,
                            fmt::join(parameter(index).tensor.sizes(), ", "));
     }
-    [[nodiscard]] std::optional<TensorRule> given(int index) const {
-        return given_[static_cast<size_t>(index)];
-    }
+    [[nodiscard]] std::optional<plan::TensorRule> given(int index) const { return given_[index]; }
     void lock(int index, std::string why) {
         found_.decisions.locked.insert(index);
         found_.why[index] = std::move(why);
@@ -80,11 +80,11 @@ class Search {
             candidate.embedding = true;
             candidate.parameter = origin->parameter;
             const auto rule = given(origin->parameter);
-            if (rule && *rule != TensorRule::kVocabulary)
+            if (rule && *rule != plan::TensorRule::kVocabulary)
                 fail(ExitCode::kConfig,
                      "tensor rule `{}` of {}: it is the table of {}, which is "
                      "split by `vocabulary` or not at all",
-                     tensor_rule_name(*rule), name_and_sizes(origin->parameter),
+                     plan::tensor_rule_name(*rule), name_and_sizes(origin->parameter),
                      describe_node(node));
             if (!rule && !PlacementFlow::is_argument(node.input(1))) return std::nullopt;
             candidate.placement.shard = {0, {flow_.sizes(node.input(0))[0]}};
@@ -92,7 +92,7 @@ class Search {
             const Value* weight = node.input(form->weight);
             const auto origin = flow_.origin_of(weight);
             candidate.parameter = origin->parameter;
-            const bool row = given(origin->parameter) == TensorRule::kRow;
+            const bool row = given(origin->parameter) == plan::TensorRule::kRow;
             const auto dim = static_cast<size_t>(row ? form->weight_in : 1 - form->weight_in);
             candidate.placement.shard = {origin->dims[dim], {flow_.sizes(weight)[dim]}};
         } else {
@@ -110,7 +110,7 @@ class Search {
         const auto rule = given(index);
         TensorDecisions trial = found_.decisions;
         trial.parameters[index] = candidate.placement;
-        if (rule == TensorRule::kColumn) trial.gathered.insert(index);
+        if (rule == plan::TensorRule::kColumn) trial.gathered.insert(index);
         std::set<int> region = {index};
         std::optional<TensorObstacle> obstacle = close_region(trial, region);
         if (!obstacle) obstacle = uneven_layer(trial, region, candidate);
@@ -196,7 +196,7 @@ class Search {
         for (const int index : region) {
             const Placement& placement = trial.parameters.at(index);
             if (vocabulary || !placement.is_shard() ||
-                divides_evenly(placement.shard, flow_.size()))
+                plan::divides_evenly(placement.shard, flow_.size()))
                 continue;
             TensorObstacle obstacle;
             obstacle.node = candidate.node;
@@ -249,7 +249,7 @@ class Search {
              "tensor parallelism of {} ranks: {} cannot be split{}: {}: {}. Take another number of "
              "ranks{}",
              flow_.size(), name_and_sizes(index),
-             rule ? fmt::format(" as its rule `{}` says", tensor_rule_name(*rule)) : "",
+             rule ? fmt::format(" as its rule `{}` says", plan::tensor_rule_name(*rule)) : "",
              obstacle.node == nullptr ? "" : describe_node(*obstacle.node), obstacle.reason,
              rule ? ""
                   : fmt::format(", or leave it whole with the rule `{}`: `replicated`",
@@ -271,16 +271,16 @@ class Search {
     void check_given() const {
         for (size_t p = 0; p < given_.size(); ++p) {
             const int index = static_cast<int>(p);
-            if (!given_[p] || *given_[p] == TensorRule::kReplicated) continue;
+            if (!given_[p] || *given_[p] == plan::TensorRule::kReplicated) continue;
             const auto found = found_.decisions.parameters.find(index);
             if (found != found_.decisions.parameters.end() && found->second.is_shard()) continue;
             fail(ExitCode::kConfig,
                  "tensor rule `{}` of {}: no linear layer or embedding of the graph reads it so",
-                 tensor_rule_name(*given_[p]), name_and_sizes(index));
+                 plan::tensor_rule_name(*given_[p]), name_and_sizes(index));
         }
     }
 
-    void note(int index, TensorRule rule, const char* why) {
+    void note(int index, plan::TensorRule rule, const char* why) {
         if (found_.decisions.parameters.count(index) == 0) return;
         found_.rules.emplace(index, rule);
         found_.why.emplace(index, why);
@@ -291,7 +291,7 @@ class Search {
         for (Node* node : flow_.nodes()) {
             if (node->kind() == c10::aten::embedding) {
                 if (const auto origin = flow_.origin_of(node->input(0)))
-                    note(origin->parameter, TensorRule::kVocabulary,
+                    note(origin->parameter, plan::TensorRule::kVocabulary,
                          "its indices are an argument of forward");
             } else if (const auto form = flow_.linear_form(*node)) {
                 explain_layer(*node, *form);
@@ -299,23 +299,23 @@ class Search {
         }
         for (const auto& [index, placement] : found_.decisions.parameters)
             if (placement.is_shard())
-                note(index, TensorRule::kColumn, "meets what is split, element by element");
+                note(index, plan::TensorRule::kColumn, "meets what is split, element by element");
     }
 
     void explain_layer(const Node& node, const LinearForm& form) {
         const auto weight = *flow_.origin_of(node.input(form.weight));
         const auto found = found_.decisions.parameters.find(weight.parameter);
         if (found == found_.decisions.parameters.end()) return;
-        const auto summed = weight.dims[static_cast<size_t>(form.weight_in)];
+        const auto summed = weight.dims[form.weight_in];
         if (found->second.kind == Kind::kCopied) {
-            note(weight.parameter, TensorRule::kReplicated,
+            note(weight.parameter, plan::TensorRule::kReplicated,
                  "its heads do not divide: every rank computes all of them");
         } else if (found->second.shard.dim == summed) {
-            note(weight.parameter, TensorRule::kRow, "sums over what is split");
+            note(weight.parameter, plan::TensorRule::kRow, "sums over what is split");
         } else if (reaches(node, c10::aten::cross_entropy_loss)) {
-            note(weight.parameter, TensorRule::kVocabulary, "gives the classes of the loss");
+            note(weight.parameter, plan::TensorRule::kVocabulary, "gives the classes of the loss");
         } else {
-            note(weight.parameter, TensorRule::kColumn,
+            note(weight.parameter, plan::TensorRule::kColumn,
                  is_attention(node) ? "makes the heads of attention"
                                     : "a layer that sums over it follows");
         }
@@ -336,7 +336,7 @@ class Search {
 
     PlacementFlow& flow_;
     const Model& model_;
-    const std::vector<std::optional<TensorRule>>& given_;
+    const std::vector<std::optional<plan::TensorRule>>& given_;
     TensorFindings found_;
     std::vector<Failure> failures_;
     std::set<size_t> clean_ = {0};  // nodes before which nothing is split
@@ -345,8 +345,8 @@ class Search {
 }  // namespace
 
 TensorFindings find_tensor_rules(PlacementFlow& flow, const Model& model,
-                                 const std::vector<std::optional<TensorRule>>& given) {
+                                 const std::vector<std::optional<plan::TensorRule>>& given) {
     return Search(flow, model, given).run();
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

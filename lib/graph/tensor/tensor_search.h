@@ -10,18 +10,19 @@
 
 #include "graph/tensor/placement_flow.h"
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 struct TensorFindings {
     TensorDecisions decisions;
-    std::map<int, TensorRule> rules;  // of the parameters that are split or asked about
-    std::map<int, std::string> why;   // of those, and of layers that stay whole
+    std::map<int, plan::TensorRule> rules;  // of the parameters that are split or asked about
+    std::map<int, std::string> why;         // of those, and of layers that stay whole
 };
 
 // GIVEN: by model parameter. A given rule that cannot be, attention whose heads do not divide, a
 // layer whose width does not, and a model of which nothing can be split are Error{kInput} or
 // Error{kConfig} with parameter, shape, node, module path and source line.
-[[nodiscard]] TensorFindings find_tensor_rules(PlacementFlow& flow, const Model& model,
-                                               const std::vector<std::optional<TensorRule>>& given);
+[[nodiscard]] TensorFindings find_tensor_rules(
+    PlacementFlow& flow, const Model& model,
+    const std::vector<std::optional<plan::TensorRule>>& given);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

@@ -1,6 +1,8 @@
 #include "graph/tensor/thread_group.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/maximum.h>
+#include <c10/core/ScalarType.h>
 
 #include <algorithm>
 #include <exception>
@@ -8,7 +10,7 @@
 
 #include "base/error.h"
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 void TensorMeeting::exchange(const TensorPlace& place, const Tensors& mine, const Use& use) {
     std::unique_lock lock(mutex_);
@@ -16,7 +18,7 @@ void TensorMeeting::exchange(const TensorPlace& place, const Tensors& mine, cons
         changed_.wait(lock, [&] { return condition() || !failure_.empty(); });
         if (!failure_.empty()) throw Error(ExitCode::kPeerLost, failure_);
     };
-    tensors_[static_cast<size_t>(place.rank)] = mine;
+    tensors_[place.rank] = mine;
     sites_.push_back(place.site);
     if (sites_.size() == tensors_.size()) {
         leaving_ = size();
@@ -97,14 +99,13 @@ void run_tensor_ranks(int size, const std::function<void(TensorGroup& group)>& b
                 ThreadTensorGroup group(meeting, rank);
                 body(group);
             } catch (const std::exception& error) {
-                thrown[static_cast<size_t>(rank)] = std::current_exception();
+                thrown[rank] = std::current_exception();
                 meeting.leave(rank, error.what());
             }
         });
     }
     for (std::thread& thread : threads) thread.join();
-    if (const int first = meeting.first_failed(); first >= 0)
-        std::rethrow_exception(thrown[static_cast<size_t>(first)]);
+    if (const int first = meeting.first_failed(); first >= 0) std::rethrow_exception(thrown[first]);
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

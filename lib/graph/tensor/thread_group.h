@@ -10,7 +10,7 @@
 
 #include "graph/tensor/tensor_group.h"
 
-namespace dslaunch {
+namespace dslaunch::graph {
 
 // Which rank is at which collective.
 struct TensorPlace {
@@ -68,4 +68,4 @@ class ThreadTensorGroup : public TensorGroup {
 // what the rank threw that failed first.
 void run_tensor_ranks(int size, const std::function<void(TensorGroup& group)>& body);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::graph

@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/text.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 namespace {
 
 // The first member's answer is on its way when its own limit ends.
@@ -45,4 +45,4 @@ std::vector<int> meet(Board& board, const Meeting& meeting) {
     return missing;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

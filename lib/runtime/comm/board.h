@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 class Board {
   public:
@@ -32,4 +32,4 @@ struct Meeting {
 // empty: all came. Blocks up to the limit and two seconds.
 [[nodiscard]] std::vector<int> meet(Board& board, const Meeting& meeting);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

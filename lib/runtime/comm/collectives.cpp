@@ -9,13 +9,13 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/wire.h"
+#include "base/text/wire.h"
 #include "kernels/flat_optimizer.h"
+#include "runtime/comm/host/host_group.h"
 #include "runtime/comm/host_exchange.h"
-#include "runtime/comm/host_group.h"
 #include "runtime/comm/link.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 void ReducedParts::copy_to(std::span<float> into) const {
     DSL_CHECK(std::ssize(into) == numel, "{} elements into {}", numel, into.size());
@@ -167,7 +167,7 @@ std::vector<Pieces> HierarchicalCollectives::streams_of(
     for (int node = 0; node < topology_.node_count(); ++node) {
         for (const int owner : {kEveryNode, node})
             for (const Range& range : stream_part(destinations, owner, bridge_part()))
-                append_pieces(bucket, range, streams[static_cast<size_t>(node)]);
+                append_pieces(bucket, range, streams[node]);
     }
     return streams;
 }
@@ -182,7 +182,7 @@ void HierarchicalCollectives::sum_on_host(BucketId bucket, float scale) {
     // Only this rank reads part `local_rank` of the arenas now, so the sum may replace one of its
     // terms.
     float* const out = arena_.bucket_of_rank(bucket, topology_.local_rank).data() + mine.begin;
-    ordered_sum(sources, scale, out, mine.numel);
+    kernels::ordered_sum(sources, scale, out, mine.numel);
 }
 
 void HierarchicalCollectives::reduce(BucketId bucket, Generation generation, float scale,
@@ -270,9 +270,8 @@ void HierarchicalCollectives::gather_ranges(std::span<std::byte> slice, int64_t 
         static_cast<size_t>(topology_.node_count()));
     for (int node = 0; node < topology_.node_count(); ++node) {
         for (const Range& range : stream_part(owned, node, bridge_part()))
-            pieces[static_cast<size_t>(node)].push_back(
-                slice.subspan(static_cast<size_t>(range.begin * element_bytes),
-                              static_cast<size_t>(range.numel * element_bytes)));
+            pieces[node].push_back(slice.subspan(static_cast<size_t>(range.begin * element_bytes),
+                                                 static_cast<size_t>(range.numel * element_bytes)));
     }
     over_link([&] { exchange_->gather(pieces); });
 }
@@ -336,4 +335,4 @@ std::unique_ptr<Collectives> make_collectives(CollectivesParts parts) {
     return std::make_unique<HierarchicalCollectives>(std::move(parts));
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -33,11 +33,11 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/range.h"
-#include "runtime/comm/arena.h"
-#include "runtime/comm/node_ranges.h"
-#include "runtime/comm/topology.h"
+#include "runtime/comm/host/arena.h"
+#include "runtime/comm/ranks/node_ranges.h"
+#include "runtime/comm/ranks/topology.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 class HostGroup;
 class Link;
@@ -142,4 +142,4 @@ struct CollectivesParts {
 // topology.is_bridge().
 [[nodiscard]] std::unique_ptr<Collectives> make_collectives(CollectivesParts parts);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

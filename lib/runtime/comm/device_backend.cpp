@@ -4,7 +4,7 @@
 
 #include "base/error.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 DeviceBackendPtr open_device_backend(const std::string& path, int device) {
     // Its libraries keep threads and thread-local data, so it is never closed.
@@ -24,4 +24,4 @@ DeviceBackendPtr open_device_backend(const std::string& path, int device) {
     return {plugin.create(device), DeviceBackendDeleter{plugin.destroy}};
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

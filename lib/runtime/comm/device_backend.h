@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 enum class DeviceDtype : int { kFloat32, kFloat16, kBfloat16, kByte };
 enum class DeviceReduction : int { kSum, kMean };
@@ -120,4 +120,4 @@ using DeviceBackendPtr = std::unique_ptr<DeviceBackend, DeviceBackendDeleter>;
 // when it is missing, of another build, or the device cannot be used.
 [[nodiscard]] DeviceBackendPtr open_device_backend(const std::string& path, int device);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

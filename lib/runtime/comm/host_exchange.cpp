@@ -8,7 +8,7 @@
 #include "base/check.h"
 #include "kernels/flat_optimizer.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 namespace {
 
@@ -99,7 +99,7 @@ void HostExchange::scatter(int64_t numel) {
         if (node == node_) continue;
         const Range theirs = sub_stripe(numel, node);
         if (theirs.numel > 0) sends.push_back({node, tag_, std::as_bytes(at(stripe_, theirs))});
-        std::vector<float>& terms = incoming_[static_cast<size_t>(node)];
+        std::vector<float>& terms = incoming_[node];
         terms.resize(static_cast<size_t>(own.numel));
         if (own.numel > 0)
             receives.push_back({node, tag_, std::as_writable_bytes(std::span(terms))});
@@ -112,9 +112,8 @@ void HostExchange::sum(int64_t numel, float scale) {
     if (own.numel == 0) return;
     std::vector<const float*> sources;
     for (int node = 0; node < node_count_; ++node)
-        sources.push_back(node == node_ ? stripe_.data() + own.begin
-                                        : incoming_[static_cast<size_t>(node)].data());
-    ordered_sum(sources, scale, stripe_.data() + own.begin, own.numel);
+        sources.push_back(node == node_ ? stripe_.data() + own.begin : incoming_[node].data());
+    kernels::ordered_sum(sources, scale, stripe_.data() + own.begin, own.numel);
 }
 
 // Each host gets the sums of all others.
@@ -145,10 +144,9 @@ void HostExchange::reduce_to_owners(const std::vector<Pieces>& streams, float sc
         std::swap(incoming_, next_incoming_);
         // The last is added by this thread, in get(). So is any for which there is no thread.
         const bool last = chunk.end() >= longest;
-        adding = std::async(last ? std::launch::deferred : kThreadIfPossible,
-                            [this, scale, own = cut(streams[static_cast<size_t>(node_)], chunk)] {
-                                add_terms(own, scale);
-                            });
+        adding =
+            std::async(last ? std::launch::deferred : kThreadIfPossible,
+                       [this, scale, own = cut(streams[node_], chunk)] { add_terms(own, scale); });
     }
     if (adding.valid()) adding.get();
 }
@@ -156,7 +154,7 @@ void HostExchange::reduce_to_owners(const std::vector<Pieces>& streams, float sc
 // Each host gets this chunk of its stream from all others.
 void HostExchange::exchange_terms(const std::vector<Pieces>& streams, const Range& chunk,
                                   Terms& incoming) {
-    const int64_t own_numel = numel_of(cut(streams[static_cast<size_t>(node_)], chunk));
+    const int64_t own_numel = numel_of(cut(streams[node_], chunk));
     std::vector<LinkSend> sends;
     std::vector<LinkReceive> receives;
     for (int node = 0; node < node_count_; ++node) {
@@ -176,9 +174,8 @@ void HostExchange::add_terms(const Pieces& own, float scale) const {
     for (const std::span<float>& piece : own) {
         std::vector<const float*> sources;
         for (int node = 0; node < node_count_; ++node)
-            sources.push_back(node == node_ ? piece.data()
-                                            : incoming_[static_cast<size_t>(node)].data() + begin);
-        ordered_sum(sources, scale, piece.data(), std::ssize(piece));
+            sources.push_back(node == node_ ? piece.data() : incoming_[node].data() + begin);
+        kernels::ordered_sum(sources, scale, piece.data(), std::ssize(piece));
         begin += std::ssize(piece);
     }
 }
@@ -188,7 +185,7 @@ void HostExchange::gather(const std::vector<std::vector<std::span<std::byte>>>& 
     std::vector<LinkReceive> receives;
     uint32_t tags_used = 0;
     for (int owner = 0; owner < node_count_; ++owner) {
-        for (const std::span<std::byte>& piece : pieces[static_cast<size_t>(owner)]) {
+        for (const std::span<std::byte>& piece : pieces[owner]) {
             const uint32_t tag = tag_ + tags_used++;
             if (owner != node_) receives.push_back({owner, tag, piece});
             for (int node = 0; node < node_count_ && owner == node_; ++node)
@@ -216,8 +213,7 @@ std::vector<std::string> HostExchange::all_gather(std::string_view mine) {
     for (int node = 0; node < node_count_; ++node) {
         if (node == node_) continue;
         const size_t index = static_cast<size_t>(node);
-        sends.push_back(
-            {node, tag_, std::as_bytes(std::span(&sizes[static_cast<size_t>(node_)], 1))});
+        sends.push_back({node, tag_, std::as_bytes(std::span(&sizes[node_], 1))});
         receives.push_back({node, tag_, std::as_writable_bytes(std::span(&sizes[index], 1))});
     }
     transfer(sends, receives);
@@ -238,4 +234,4 @@ std::vector<std::string> HostExchange::all_gather(std::string_view mine) {
     return all;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -13,9 +13,9 @@
 
 #include "base/range.h"
 #include "runtime/comm/link.h"
-#include "runtime/comm/topology.h"
+#include "runtime/comm/ranks/topology.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 // fp32 elements that follow each other in a stream, as they lie in memory.
 using Pieces = std::vector<std::span<float>>;
@@ -69,4 +69,4 @@ class HostExchange {
     Terms outgoing_;             // a chunk of each node's stream, when it lies in pieces
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -7,9 +7,9 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "runtime/comm/futex.h"
+#include "runtime/comm/host/futex.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 namespace {
 
@@ -19,8 +19,8 @@ constexpr int kSpins = 200;
 constexpr auto kSliceOfSleep = std::chrono::milliseconds(10);
 
 // What waits for its receiver must not keep others from theirs: one message of every node, and one
-// of each lane by which a neighbour sends (plan/step_plan.h): values and gradients, in a V both
-// ways.
+// of each lane by which a neighbour sends (plan/step/step_plan.h): values and gradients, in a V
+// both ways.
 int ring_count(int nodes) {
     return nodes + 4;
 }
@@ -248,4 +248,4 @@ void HostLink::run(const std::vector<LinkSend>& sends, const std::vector<LinkRec
     }
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

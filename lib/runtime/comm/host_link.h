@@ -7,11 +7,11 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/comm/arena.h"
-#include "runtime/comm/host_group.h"
+#include "runtime/comm/host/arena.h"
+#include "runtime/comm/host/host_group.h"
 #include "runtime/comm/link.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 struct HostLinkPlace {
     int node = 0;                  // this rank's number on the link
@@ -53,4 +53,4 @@ class HostLink final : public Link {
     Duration time_limit_;
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -6,7 +6,7 @@
 #include "base/check.h"
 #include "base/error.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 class InProcessLink final : public Link {
   public:
@@ -106,15 +106,14 @@ int InProcessWorld::world_size() const {
 InProcessRank InProcessWorld::enter(int rank) {
     const Topology topology = Topology::of_rank(options_.node_sizes, rank);
     InProcessRank result;
-    result.arena = arenas_[static_cast<size_t>(topology.node_rank)].get();
+    result.arena = arenas_[topology.node_rank].get();
     result.group = std::make_unique<HostGroup>(
         *result.arena, HostGroupOptions{.local_rank = topology.local_rank,
                                         .ranks = topology.local_ranks(),
                                         .host = fmt::format("node{}", topology.node_rank),
                                         .time_limit = options_.time_limit});
     std::unique_ptr<Link> link;
-    if (topology.is_bridge())
-        link = hubs_[static_cast<size_t>(topology.local_rank)]->link_of(topology.node_rank);
+    if (topology.is_bridge()) link = hubs_[topology.local_rank]->link_of(topology.node_rank);
     result.collectives = make_collectives({.topology = topology,
                                            .arena = result.arena,
                                            .group = result.group.get(),
@@ -122,4 +121,4 @@ InProcessRank InProcessWorld::enter(int rank) {
     return result;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

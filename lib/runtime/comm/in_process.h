@@ -12,12 +12,12 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "runtime/comm/arena.h"
 #include "runtime/comm/collectives.h"
-#include "runtime/comm/host_group.h"
+#include "runtime/comm/host/arena.h"
+#include "runtime/comm/host/host_group.h"
 #include "runtime/comm/link.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 // Where sends meet their receives. Nothing is buffered, as in Gloo: an order of calls that would
 // hang there hangs here.
@@ -79,4 +79,4 @@ class InProcessWorld {
     std::vector<std::unique_ptr<InProcessHub>> hubs_;  // by bridge
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -13,7 +13,7 @@
 
 #include "runtime/comm/collectives.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 // To NODE; arrives at the receive that names this node and the same tag.
 struct LinkSend {
@@ -54,4 +54,4 @@ class Link {
     std::atomic<int64_t> received_{0};
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -17,7 +17,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 namespace {
 
 constexpr size_t kConnectionsMax = 64;
@@ -207,7 +207,7 @@ class Prober {
     Prober(const ProbePlace& place, const ProbeToken& token, const ProbeLimits& limits)
         : place_(place), token_(token), limits_(limits) {}
 
-    LinkSample run() {
+    health::LinkSample run() {
         if (!connect() || !greet()) return sample_;
         if (exchange()) grow_bursts();
         return sample_;
@@ -233,7 +233,7 @@ class Prober {
     const ProbeToken& token_;
     const ProbeLimits& limits_;
     UniqueFd fd_;
-    LinkSample sample_;
+    health::LinkSample sample_;
     Counters before_;
     std::vector<int64_t> times_;
 };
@@ -470,7 +470,8 @@ void ProbeServer::accept_until_stopped() {
     }
 }
 
-LinkSample probe_link(const ProbePlace& place, const ProbeToken& token, const ProbeLimits& limits) {
+health::LinkSample probe_link(const ProbePlace& place, const ProbeToken& token,
+                              const ProbeLimits& limits) {
     return Prober(place, token, limits).run();
 }
 
@@ -485,4 +486,4 @@ Duration time_processor() {
     return SystemClock().now() - begun;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

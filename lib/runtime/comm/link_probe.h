@@ -17,9 +17,9 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "launch/health_record.h"
+#include "health/health_record.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 // What only the ranks of one job know: a server speaks with nobody else.
 using ProbeToken = std::array<uint64_t, 2>;
@@ -74,10 +74,10 @@ struct ProbePlace {
 
 // Fills rates, times, counts or `error`; from, to and pass are the caller's. Never throws for what
 // the network does. Blocks at most the sum of LIMITS.
-[[nodiscard]] LinkSample probe_link(const ProbePlace& place, const ProbeToken& token,
-                                    const ProbeLimits& limits);
+[[nodiscard]] health::LinkSample probe_link(const ProbePlace& place, const ProbeToken& token,
+                                            const ProbeLimits& limits);
 
 // How long a fixed piece of integer work takes this processor, about 30 ms when it is free.
 [[nodiscard]] Duration time_processor();
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

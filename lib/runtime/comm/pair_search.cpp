@@ -9,10 +9,10 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "launch/health_schedule.h"
-#include "launch/health_verdict.h"
+#include "health/health_schedule.h"
+#include "health/health_verdict.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 namespace {
 
 constexpr Duration kSlack = std::chrono::seconds(2);
@@ -24,15 +24,15 @@ ProbeToken new_token() {
     return token;
 }
 
-std::string links_text(const std::vector<NodeLink>& links) {
+std::string links_text(const std::vector<health::NodeLink>& links) {
     std::string text;
-    for (const NodeLink& link : links)
+    for (const health::NodeLink& link : links)
         text += fmt::format("{}{}>{}", text.empty() ? "" : ",", link.from, link.to);
     return text;
 }
 
-std::vector<NodeLink> parse_links(const std::string& text) {
-    std::vector<NodeLink> links;
+std::vector<health::NodeLink> parse_links(const std::string& text) {
+    std::vector<health::NodeLink> links;
     if (text.empty()) return links;
     for (const std::string& word : split(text, ',')) {
         const std::vector<std::string> ends = split(word, '>');
@@ -64,11 +64,11 @@ class Search {
     [[noreturn]] void blame(int rank, const std::string& what);
     void come_together(const std::string& name);
     void introduce();
-    void run_round(const LinkRound& round, int pass, int number);
-    void measure(const NodeLink& link, int pass);
-    void measure_itself(const std::vector<NodeLink>& links, int pass);
+    void run_round(const health::LinkRound& round, int pass, int number);
+    void measure(const health::NodeLink& link, int pass);
+    void measure_itself(const std::vector<health::NodeLink>& links, int pass);
     void share(int pass);
-    std::vector<NodeLink> next_links(int pass);
+    std::vector<health::NodeLink> next_links(int pass);
 
     const PairSearchOptions& options_;
     const PairSearchSeams& seams_;
@@ -76,15 +76,15 @@ class Search {
     Duration round_limit_{};
     ProbeToken token_{};
     std::unique_ptr<ProbeServer> server_;
-    std::map<int, ProbePlace> places_;  // by node
-    std::vector<HealthRecord> own_;     // of the pass under way
-    HealthSamples samples_;             // node 0: of everybody
+    std::map<int, ProbePlace> places_;       // by node
+    std::vector<health::HealthRecord> own_;  // of the pass under way
+    health::HealthSamples samples_;          // node 0: of everybody
 };
 
 void Search::blame(int rank, const std::string& what) {
     const std::string text =
         fmt::format("rank {} does not answer: it did not come to {}", rank, what);
-    seams_.report(HealthFault{rank, text});
+    seams_.report(health::HealthFault{rank, text});
     fail(ExitCode::kHang, "{}; it is stopped or cut off from rank 0, or its host is too slow",
          text);
 }
@@ -126,8 +126,8 @@ void Search::introduce() {
     }
 }
 
-void Search::measure(const NodeLink& link, int pass) {
-    LinkSample sample = probe_link(places_.at(link.to), token_, options_.limits);
+void Search::measure(const health::NodeLink& link, int pass) {
+    health::LinkSample sample = probe_link(places_.at(link.to), token_, options_.limits);
     sample.from = link.from;
     sample.to = link.to;
     sample.pass = pass;
@@ -135,12 +135,12 @@ void Search::measure(const NodeLink& link, int pass) {
     seams_.report(sample);
 }
 
-void Search::measure_itself(const std::vector<NodeLink>& links, int pass) {
-    const bool wanted = std::any_of(links.begin(), links.end(), [&](const NodeLink& link) {
+void Search::measure_itself(const std::vector<health::NodeLink>& links, int pass) {
+    const bool wanted = std::any_of(links.begin(), links.end(), [&](const health::NodeLink& link) {
         return link.from == node() && link.to == node();
     });
     if (wanted) {
-        const HostSample host{node(), pass, time_processor().count()};
+        const health::HostSample host{node(), pass, time_processor().count()};
         own_.emplace_back(host);
         seams_.report(host);
         measure({node(), node()}, pass);
@@ -148,8 +148,8 @@ void Search::measure_itself(const std::vector<NodeLink>& links, int pass) {
     come_together(fmt::format("pass {} of the search, inside each host", pass));
 }
 
-void Search::run_round(const LinkRound& round, int pass, int number) {
-    for (const NodeLink& link : round) {
+void Search::run_round(const health::LinkRound& round, int pass, int number) {
+    for (const health::NodeLink& link : round) {
         if (link.from != node()) continue;
         seams_.enter(fmt::format("pass {} of the search, to node {}", pass, link.to),
                      round_limit_ + 2 * kSlack);
@@ -159,53 +159,53 @@ void Search::run_round(const LinkRound& round, int pass, int number) {
 }
 
 void Search::share(int pass) {
-    seams_.board.set(fmt::format("search/pass/{}/{}", pass, node()), encode_all(own_));
+    seams_.board.set(fmt::format("search/pass/{}/{}", pass, node()), health::encode_all(own_));
     own_.clear();
 }
 
-std::vector<NodeLink> Search::next_links(int pass) {
+std::vector<health::NodeLink> Search::next_links(int pass) {
     const std::string key = fmt::format("search/again/{}", pass);
     if (node() != 0) return parse_links(must_get(key, 0));
     for (int other = 0; other < node_count(); ++other) {
         const std::string text = must_get(fmt::format("search/pass/{}/{}", pass, other), other);
-        for (const HealthRecord& record : decode_all_health(text)) {
-            if (const auto* link = std::get_if<LinkSample>(&record))
+        for (const health::HealthRecord& record : health::decode_all_health(text)) {
+            if (const auto* link = std::get_if<health::LinkSample>(&record))
                 samples_.links.push_back(*link);
-            if (const auto* host = std::get_if<HostSample>(&record))
+            if (const auto* host = std::get_if<health::HostSample>(&record))
                 samples_.hosts.push_back(*host);
         }
     }
-    std::vector<NodeLink> links;
-    if (pass < kHealthPasses) links = links_to_repeat(samples_, pass);
+    std::vector<health::NodeLink> links;
+    if (pass < health::kHealthPasses) links = health::links_to_repeat(samples_, pass);
     seams_.board.set(key, links_text(links));
     return links;
 }
 
 PairSearchResult Search::run() {
     introduce();
-    std::vector<NodeLink> inside;
+    std::vector<health::NodeLink> inside;
     for (int other = 0; other < node_count(); ++other) inside.push_back({other, other});
-    std::vector<LinkRound> rounds = all_link_rounds(node_count());
+    std::vector<health::LinkRound> rounds = health::all_link_rounds(node_count());
     for (int pass = 1;; ++pass) {
         measure_itself(inside, pass);
         for (size_t i = 0; i < rounds.size(); ++i)
             run_round(rounds[i], pass, static_cast<int>(i) + 1);
         share(pass);
-        const std::vector<NodeLink> again = next_links(pass);
+        const std::vector<health::NodeLink> again = next_links(pass);
         if (again.empty()) break;
         inside.clear();
-        std::vector<NodeLink> between;
-        for (const NodeLink& link : again)
+        std::vector<health::NodeLink> between;
+        for (const health::NodeLink& link : again)
             (link.from == link.to ? inside : between).push_back(link);
-        rounds = rounds_of(between);
+        rounds = health::rounds_of(between);
     }
     if (node() != 0) {
         const std::string result = must_get("search/result", 0);
         return static_cast<PairSearchResult>(parse_int(result).value_or(0));
     }
     PairSearchResult result = PairSearchResult::kHealthy;
-    if (!judge(samples_).empty()) result = PairSearchResult::kFound;
-    if (any_broken(samples_)) result = PairSearchResult::kBroken;
+    if (!health::judge(samples_).empty()) result = PairSearchResult::kFound;
+    if (health::any_broken(samples_)) result = PairSearchResult::kBroken;
     seams_.board.set("search/result", std::to_string(static_cast<int>(result)));
     return result;
 }
@@ -218,4 +218,4 @@ PairSearchResult search_pairs(const PairSearchOptions& options, const PairSearch
     return Search(options, seams).run();
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

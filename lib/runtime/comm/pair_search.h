@@ -1,18 +1,18 @@
 // The search of `dslaunch health`: one rank of each host measures the ways to all others, round by
-// round, and what looks bad once more. launch/health_schedule.h says who with whom,
-// launch/health_verdict.h what looks bad. Blocks its caller; one thread.
+// round, and what looks bad once more. health/health_schedule.h says who with whom,
+// health/health_verdict.h what looks bad. Blocks its caller; one thread.
 #pragma once
 
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "launch/health_record.h"
+#include "health/health_record.h"
 #include "runtime/comm/board.h"
 #include "runtime/comm/link_probe.h"
-#include "runtime/comm/topology.h"
+#include "runtime/comm/ranks/topology.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 struct PairSearchOptions {
     Topology topology;
@@ -22,7 +22,7 @@ struct PairSearchOptions {
 
 struct PairSearchSeams {
     Board& board;
-    std::function<void(const HealthRecord&)> report;
+    std::function<void(const health::HealthRecord&)> report;
     // Where this rank is, and how long that may take at most.
     std::function<void(const std::string& where, Duration limit)> enter;
 };
@@ -35,4 +35,4 @@ enum class PairSearchResult { kHealthy, kFound, kBroken };
 [[nodiscard]] PairSearchResult search_pairs(const PairSearchOptions& options,
                                             const PairSearchSeams& seams);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

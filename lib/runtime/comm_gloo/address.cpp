@@ -11,7 +11,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 namespace {
 
@@ -59,4 +59,4 @@ bool is_loopback(const std::string& address) {
     return address.rfind("127.", 0) == 0 || address == "::1";
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -3,7 +3,7 @@
 
 #include <string>
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 // The address to which a socket is bound, as digits; empty when it is bound to all, or is no
 // internet socket.
@@ -15,4 +15,4 @@ namespace dslaunch {
 
 [[nodiscard]] bool is_loopback(const std::string& address);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

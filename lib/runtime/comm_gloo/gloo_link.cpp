@@ -12,16 +12,12 @@
 #include "base/check.h"
 #include "base/error.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 namespace {
 
 using c10d::ProcessGroupGloo;
 using WorkPtr = c10::intrusive_ptr<c10d::Work>;
-
-std::chrono::milliseconds in_milliseconds(Duration duration) {
-    return std::chrono::duration_cast<std::chrono::milliseconds>(duration);
-}
 
 class GlooLink final : public Link {
   public:
@@ -110,8 +106,7 @@ void GlooLink::wait_for(const Pending& pending, TimePoint deadline) {
     try {
         const Duration left = deadline - SystemClock().now();
         // Zero would mean no limit.
-        done =
-            (*pending.place)->wait(std::max(in_milliseconds(left), std::chrono::milliseconds(1)));
+        done = (*pending.place)->wait(gloo_limit(left));
     } catch (const std::exception& error) {
         throw_if_aborted();
         lose(pending.node, error, deadline);
@@ -138,6 +133,11 @@ void GlooLink::lose(int node, const std::exception& error, TimePoint deadline) {
 
 }  // namespace
 
+std::chrono::milliseconds gloo_limit(Duration duration) {
+    return std::max(std::chrono::duration_cast<std::chrono::milliseconds>(duration),
+                    std::chrono::milliseconds(1));
+}
+
 std::string first_line(const std::exception& error) {
     const std::string text = error.what();
     return text.substr(0, text.find('\n'));
@@ -147,7 +147,7 @@ std::unique_ptr<Link> make_gloo_link(const c10::intrusive_ptr<c10d::Store>& stor
                                      const GlooLinkOptions& options) {
     const TimePoint deadline = SystemClock().now() + options.time_limit;
     try {
-        auto gloo = ProcessGroupGloo::Options::create(in_milliseconds(options.time_limit));
+        auto gloo = ProcessGroupGloo::Options::create(gloo_limit(options.time_limit));
         const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
         gloo->devices.push_back(interface != nullptr && *interface != '\0'
                                     ? ProcessGroupGloo::createDeviceForInterface(interface)
@@ -166,4 +166,4 @@ std::unique_ptr<Link> make_gloo_link(const c10::intrusive_ptr<c10d::Store>& stor
     }
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -1,6 +1,7 @@
 // A Link over ProcessGroupGloo's send and receive. Internal to this folder: it shows LibTorch.
 #pragma once
 
+#include <chrono>
 #include <exception>
 #include <memory>
 #include <string>
@@ -11,10 +12,13 @@
 #include "base/clock.h"
 #include "runtime/comm/link.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 // What an exception says without the stack trace that c10 appends.
 [[nodiscard]] std::string first_line(const std::exception& error);
+
+// DURATION as a limit of c10d's: at least a millisecond, since zero would mean no limit.
+[[nodiscard]] std::chrono::milliseconds gloo_limit(Duration duration);
 
 struct GlooLinkOptions {
     int node = 0;
@@ -27,4 +31,4 @@ struct GlooLinkOptions {
 [[nodiscard]] std::unique_ptr<Link> make_gloo_link(const c10::intrusive_ptr<c10d::Store>& store,
                                                    const GlooLinkOptions& options);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -11,13 +11,13 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "launch/machine_name.h"
+#include "launch/machine/machine_name.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 namespace {
 
-std::unique_ptr<Arena> open_arena(const WorkerEnvironment& environment, ArenaLayout layout,
+std::unique_ptr<Arena> open_arena(const launch::WorkerEnvironment& environment, ArenaLayout layout,
                                   Duration time_limit) {
     if (environment.arena_fd < 0 && environment.local_world_size > 1)
         fail(ExitCode::kSetup,
@@ -30,7 +30,7 @@ std::unique_ptr<Arena> open_arena(const WorkerEnvironment& environment, ArenaLay
         std::move(layout), {environment.arena_fd, environment.local_rank, time_limit}));
 }
 
-std::unique_ptr<Rendezvous> open_rendezvous(const WorkerEnvironment& environment,
+std::unique_ptr<Rendezvous> open_rendezvous(const launch::WorkerEnvironment& environment,
                                             Duration time_limit) {
     return std::make_unique<Rendezvous>(
         Topology::of_rank(environment.node_sizes, environment.rank),
@@ -70,8 +70,7 @@ UniqueFd make_shared() {
 // that fails poisons.
 std::unique_ptr<Arena> open_group_arena(Collectives& all, GroupCommParts& parts) {
     const Topology& group = parts.place.topology;
-    const auto first = static_cast<size_t>(
-        parts.place.members[static_cast<size_t>(group.first_rank(group.node_rank))]);
+    const auto first = static_cast<size_t>(parts.place.members[group.first_rank(group.node_rank)]);
     const auto open = [&](int fd) {
         return std::make_unique<Arena>(Arena::from_descriptor(
             std::move(parts.layout), {fd, group.local_rank, parts.time_limit}));
@@ -111,7 +110,7 @@ std::vector<int> local_ranks_of(const PipelinePlace& place, const Topology& worl
 
 }  // namespace
 
-JobComm open_job_comm(const WorkerEnvironment& environment, ArenaLayout layout,
+JobComm open_job_comm(const launch::WorkerEnvironment& environment, ArenaLayout layout,
                       Duration time_limit) {
     const Topology topology = Topology::of_rank(environment.node_sizes, environment.rank);
     DSL_CHECK(layout.local_world_size() == topology.local_world_size(),
@@ -123,7 +122,7 @@ JobComm open_job_comm(const WorkerEnvironment& environment, ArenaLayout layout,
     comm.group =
         std::make_unique<HostGroup>(*comm.arena, HostGroupOptions{.local_rank = topology.local_rank,
                                                                   .ranks = topology.local_ranks(),
-                                                                  .host = machine_name(),
+                                                                  .host = launch::machine_name(),
                                                                   .time_limit = time_limit});
     std::unique_ptr<Link> link;
     if (topology.is_bridge()) {
@@ -137,7 +136,8 @@ JobComm open_job_comm(const WorkerEnvironment& environment, ArenaLayout layout,
     return comm;
 }
 
-JobComm open_group_comm(const WorkerEnvironment& environment, JobComm& all, GroupCommParts parts) {
+JobComm open_group_comm(const launch::WorkerEnvironment& environment, JobComm& all,
+                        GroupCommParts parts) {
     const Topology& group = parts.place.topology;
     const std::vector<int>& members = parts.place.members;
     JobComm own;
@@ -146,7 +146,7 @@ JobComm open_group_comm(const WorkerEnvironment& environment, JobComm& all, Grou
     own.group = std::make_unique<HostGroup>(
         *own.arena, HostGroupOptions{.local_rank = group.local_rank,
                                      .ranks = {first, first + group.local_world_size()},
-                                     .host = machine_name(),
+                                     .host = launch::machine_name(),
                                      .time_limit = parts.time_limit});
     std::unique_ptr<Link> bridge;
     if (group.is_bridge()) {
@@ -166,7 +166,7 @@ JobComm open_group_comm(const WorkerEnvironment& environment, JobComm& all, Grou
     return own;
 }
 
-StageLinks open_stage_links(const WorkerEnvironment& environment, JobComm& all,
+StageLinks open_stage_links(const launch::WorkerEnvironment& environment, JobComm& all,
                             const PipelinePlace& place, SliceId messages, Duration time_limit) {
     const Topology& world = all.collectives->topology();
     const std::vector<int> local_ranks = local_ranks_of(place, world);
@@ -187,4 +187,4 @@ StageLinks open_stage_links(const WorkerEnvironment& environment, JobComm& all,
     return links;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -9,17 +9,17 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "launch/worker_environment.h"
-#include "runtime/comm/arena.h"
+#include "launch/plan/worker_environment.h"
 #include "runtime/comm/collectives.h"
-#include "runtime/comm/group_place.h"
-#include "runtime/comm/host_group.h"
+#include "runtime/comm/host/arena.h"
+#include "runtime/comm/host/host_group.h"
 #include "runtime/comm/host_link.h"
 #include "runtime/comm/link.h"
-#include "runtime/comm/pipeline_place.h"
+#include "runtime/comm/ranks/group_place.h"
+#include "runtime/comm/ranks/pipeline_place.h"
 #include "runtime/comm_gloo/rendezvous.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 // Members end in reverse order: collectives first, the arena last.
 struct JobComm {
@@ -32,8 +32,8 @@ struct JobComm {
 // Waits for all ranks of the host and, as a bridge, for the same bridge of the others. Takes over
 // the descriptors of ENVIRONMENT. A rank alone on its host needs no arena_fd. Throws what Arena,
 // HostGroup and Rendezvous throw. REQUIRES: layout is made for environment.local_world_size ranks.
-[[nodiscard]] JobComm open_job_comm(const WorkerEnvironment& environment, ArenaLayout layout,
-                                    Duration time_limit);
+[[nodiscard]] JobComm open_job_comm(const launch::WorkerEnvironment& environment,
+                                    ArenaLayout layout, Duration time_limit);
 
 // A group of the job's ranks; the same of all its members.
 struct GroupCommParts {
@@ -47,7 +47,7 @@ struct GroupCommParts {
 // that the first of them makes and the others open by way of /proc. ALL: of all ranks; it must
 // outlive the group's. Throws Error{kSetup} where that is not allowed, and what open_job_comm
 // throws.
-[[nodiscard]] JobComm open_group_comm(const WorkerEnvironment& environment, JobComm& all,
+[[nodiscard]] JobComm open_group_comm(const launch::WorkerEnvironment& environment, JobComm& all,
                                       GroupCommParts parts);
 
 // The links between the stages of a pipeline; the comm of all ranks must outlive them.
@@ -59,8 +59,8 @@ struct StageLinks {
 };
 
 // By all ranks of the job. MESSAGES: of HostLink::add_slice in the arena of all ranks.
-[[nodiscard]] StageLinks open_stage_links(const WorkerEnvironment& environment, JobComm& all,
-                                          const PipelinePlace& place, SliceId messages,
-                                          Duration time_limit);
+[[nodiscard]] StageLinks open_stage_links(const launch::WorkerEnvironment& environment,
+                                          JobComm& all, const PipelinePlace& place,
+                                          SliceId messages, Duration time_limit);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

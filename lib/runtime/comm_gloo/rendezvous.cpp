@@ -10,7 +10,7 @@
 #include "runtime/comm_gloo/address.h"
 #include "runtime/comm_gloo/gloo_link.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 struct Rendezvous::Store {
     c10::intrusive_ptr<c10d::Store> store;
@@ -130,4 +130,4 @@ std::unique_ptr<Link> Rendezvous::connect(const LinkPlace& place, const std::str
                                      .time_limit = options_.time_limit});
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

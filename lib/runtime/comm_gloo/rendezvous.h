@@ -10,9 +10,9 @@
 
 #include "base/clock.h"
 #include "runtime/comm/link.h"
-#include "runtime/comm/topology.h"
+#include "runtime/comm/ranks/topology.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 struct RendezvousOptions {
     std::string master_address = "127.0.0.1";
@@ -63,4 +63,4 @@ class Rendezvous {
     std::unique_ptr<Store> store_;
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -14,7 +14,7 @@
 #include "runtime/comm_gloo/address.h"
 #include "runtime/comm_gloo/gloo_link.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 struct WorldGroup::Store {
     c10::intrusive_ptr<c10d::Store> store;
@@ -24,12 +24,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-milliseconds in_milliseconds(Duration duration) {
-    // Zero would mean no limit.
-    return std::max(std::chrono::duration_cast<milliseconds>(duration), milliseconds(1));
-}
-
-std::string own_address(const WorkerEnvironment& environment) {
+std::string own_address(const launch::WorkerEnvironment& environment) {
     if (environment.rendezvous_fd >= 0) {
         const std::string bound = bound_address(environment.rendezvous_fd);
         if (!bound.empty()) return bound;
@@ -37,12 +32,13 @@ std::string own_address(const WorkerEnvironment& environment) {
     return address_that_reaches(environment.master_address);
 }
 
-c10::intrusive_ptr<c10d::Store> open_store(const WorkerEnvironment& environment, Duration limit) {
+c10::intrusive_ptr<c10d::Store> open_store(const launch::WorkerEnvironment& environment,
+                                           Duration limit) {
     c10d::TCPStoreOptions options;
     options.port = static_cast<uint16_t>(environment.master_port);
     options.isServer = environment.rank == 0;
     options.waitWorkers = false;
-    options.timeout = in_milliseconds(limit);
+    options.timeout = gloo_limit(limit);
     if (options.isServer && environment.rendezvous_fd >= 0)
         options.masterListenFd = environment.rendezvous_fd;
     try {
@@ -70,14 +66,15 @@ class GlooCollectives final : public HealthCollectives {
         receive_ = at::empty({receive_numel}, at::kFloat);
     }
 
-    void run(HealthOp op) override {
+    void run(health::HealthOp op) override {
         const TimePoint deadline = SystemClock().now() + limit_;
         try {
             for (const auto& work : start(op)) work->wait(limit_);
         } catch (const std::exception& error) {
             // Gloo gives one kind of exception for both; the clock tells them apart.
             const bool late = SystemClock().now() + milliseconds(2) >= deadline;
-            fail(late ? ExitCode::kHang : ExitCode::kPeerLost, "{}: {}: {}", health_op_name(op),
+            fail(late ? ExitCode::kHang : ExitCode::kPeerLost, "{}: {}: {}",
+                 health::health_op_name(op),
                  late ? "some rank did not take part in time" : "a rank was lost",
                  first_line(error));
         }
@@ -94,7 +91,7 @@ class GlooCollectives final : public HealthCollectives {
   private:
     using WorkPtr = c10::intrusive_ptr<c10d::Work>;
 
-    std::vector<WorkPtr> start(HealthOp op);
+    std::vector<WorkPtr> start(health::HealthOp op);
     std::vector<WorkPtr> start_ring();
 
     c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
@@ -104,39 +101,40 @@ class GlooCollectives final : public HealthCollectives {
     bool receive_in_place_ = false;
 };
 
-std::vector<GlooCollectives::WorkPtr> GlooCollectives::start(HealthOp op) {
-    if (op != HealthOp::kBarrier)
-        receive_in_place_ = op == HealthOp::kBroadcast || op == HealthOp::kAllReduce;
+std::vector<GlooCollectives::WorkPtr> GlooCollectives::start(health::HealthOp op) {
+    if (op != health::HealthOp::kBarrier)
+        receive_in_place_ =
+            op == health::HealthOp::kBroadcast || op == health::HealthOp::kAllReduce;
     std::vector<at::Tensor> in_place = {send_};
     switch (op) {
-        case HealthOp::kBroadcast: {
+        case health::HealthOp::kBroadcast: {
             c10d::BroadcastOptions options;
             options.timeout = limit_;
             return {group_->broadcast(in_place, options)};
         }
-        case HealthOp::kSendReceive:
+        case health::HealthOp::kSendReceive:
             return start_ring();
-        case HealthOp::kBarrier: {
+        case health::HealthOp::kBarrier: {
             c10d::BarrierOptions options;
             options.timeout = limit_;
             return {group_->barrier(options)};
         }
-        case HealthOp::kAllReduce: {
+        case health::HealthOp::kAllReduce: {
             c10d::AllreduceOptions options;
             options.timeout = limit_;
             return {group_->allreduce(in_place, options)};
         }
-        case HealthOp::kAllGather: {
+        case health::HealthOp::kAllGather: {
             c10d::AllgatherOptions options;
             options.timeout = limit_;
             return {group_->_allgather_base(receive_, send_, options)};
         }
-        case HealthOp::kReduceScatter: {
+        case health::HealthOp::kReduceScatter: {
             c10d::ReduceScatterOptions options;
             options.timeout = limit_;
             return {group_->_reduce_scatter_base(receive_, send_, options)};
         }
-        case HealthOp::kAllToAll: {
+        case health::HealthOp::kAllToAll: {
             c10d::AllToAllOptions options;
             options.timeout = limit_;
             std::vector<int64_t> equal;
@@ -159,7 +157,7 @@ std::vector<GlooCollectives::WorkPtr> GlooCollectives::start_ring() {
 
 }  // namespace
 
-WorldGroup::WorldGroup(const WorkerEnvironment& environment, Duration limit)
+WorldGroup::WorldGroup(const launch::WorkerEnvironment& environment, Duration limit)
     : rank_(environment.rank),
       world_size_(environment.world_size),
       address_(own_address(environment)),
@@ -181,7 +179,7 @@ void WorldGroup::set(const std::string& key, const std::string& value) {
 std::optional<std::string> WorldGroup::get(const std::string& key, Duration limit) {
     const TimePoint deadline = SystemClock().now() + limit;
     try {
-        store_->store->wait({"health/" + key}, in_milliseconds(limit));
+        store_->store->wait({"health/" + key}, gloo_limit(limit));
         return store_->store->get_to_str("health/" + key);
     } catch (const std::exception& error) {
         if (SystemClock().now() + milliseconds(2) >= deadline) return std::nullopt;
@@ -194,7 +192,7 @@ std::unique_ptr<HealthCollectives> WorldGroup::open_gloo(Duration limit) {
     const TimePoint deadline = SystemClock().now() + limit;
     using c10d::ProcessGroupGloo;
     try {
-        auto options = ProcessGroupGloo::Options::create(in_milliseconds(limit));
+        auto options = ProcessGroupGloo::Options::create(gloo_limit(limit));
         const char* const interface = std::getenv("GLOO_SOCKET_IFNAME");
         options->devices.push_back(interface != nullptr && *interface != '\0'
                                        ? ProcessGroupGloo::createDeviceForInterface(interface)
@@ -203,7 +201,7 @@ std::unique_ptr<HealthCollectives> WorldGroup::open_gloo(Duration limit) {
         auto group = c10::make_intrusive<ProcessGroupGloo>(
             c10::make_intrusive<c10d::PrefixStore>("health/gloo", store_->store), rank_,
             world_size_, std::move(options));
-        return std::make_unique<GlooCollectives>(std::move(group), in_milliseconds(limit));
+        return std::make_unique<GlooCollectives>(std::move(group), gloo_limit(limit));
     } catch (const std::exception& error) {
         const bool late = SystemClock().now() >= deadline;
         fail(late ? ExitCode::kHang : ExitCode::kPeerLost,
@@ -212,4 +210,4 @@ std::unique_ptr<HealthCollectives> WorldGroup::open_gloo(Duration limit) {
     }
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -8,18 +8,18 @@
 #include <string>
 
 #include "base/clock.h"
-#include "launch/worker_environment.h"
+#include "launch/plan/worker_environment.h"
 #include "runtime/comm/board.h"
 #include "runtime/comm/health_collectives.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 class WorldGroup final : public Board {
   public:
     // Rank 0 serves, the others connect. Throws Error{kHosts} naming address and port when it
     // cannot be reached within LIMIT, {kSetup} when rank 0 cannot serve. Takes over the
     // environment's rendezvous descriptor.
-    WorldGroup(const WorkerEnvironment& environment, Duration limit);
+    WorldGroup(const launch::WorkerEnvironment& environment, Duration limit);
     WorldGroup(const WorldGroup&) = delete;
     WorldGroup& operator=(const WorldGroup&) = delete;
     ~WorldGroup() override;
@@ -43,4 +43,4 @@ class WorldGroup final : public Board {
     std::unique_ptr<Store> store_;
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -24,7 +24,7 @@
 #include "runtime/cuda_plugin/fused_adam.h"
 #include "runtime/cuda_plugin/nccl_communicator.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 namespace {
 
@@ -203,11 +203,12 @@ void destroy(DeviceBackend* backend) {
 
 }  // namespace
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime
 
-extern "C" __attribute__((visibility("default"))) const dslaunch::DevicePlugin*
+extern "C" __attribute__((visibility("default"))) const dslaunch::runtime::DevicePlugin*
 dsl_device_plugin() {
-    static constexpr dslaunch::DevicePlugin kPlugin{dslaunch::kDevicePluginVersion,
-                                                    &dslaunch::create, &dslaunch::destroy};
+    static constexpr dslaunch::runtime::DevicePlugin kPlugin{
+        dslaunch::runtime::kDevicePluginVersion, &dslaunch::runtime::create,
+        &dslaunch::runtime::destroy};
     return &kPlugin;
 }

@@ -13,7 +13,7 @@
 
 #include "runtime/comm/device_backend.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 // REQUIRES: ADAM's pointers lie on DEVICE.
 inline void fused_adam(const DeviceAdam& adam, c10::Device device) {
@@ -43,4 +43,4 @@ inline void fused_adam(const DeviceAdam& adam, c10::Device device) {
     }
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

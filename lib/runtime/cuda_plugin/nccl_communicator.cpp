@@ -7,7 +7,7 @@
 #include "base/check.h"
 #include "base/error.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 namespace {
 
@@ -169,4 +169,4 @@ void NcclCommunicator::abort() {
     std::thread([ended] { (void)ncclCommAbort(ended); }).detach();
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "runtime/comm/device_backend.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 class NcclCommunicator {
   public:
@@ -48,4 +48,4 @@ class NcclCommunicator {
     ncclComm_t communicator_ = nullptr;
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

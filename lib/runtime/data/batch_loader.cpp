@@ -3,11 +3,11 @@
 #include "base/check.h"
 #include "base/log.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 namespace {
 
 void warn_when_repeated_in_a_step(const DataSource& train, const BatchLoader::Options& options) {
-    const BatchConfig& batch = options.batch;
+    const config::BatchConfig& batch = options.batch;
     const int64_t step_rows =
         batch.micro_rows * batch.accumulation_steps * batch.data_parallel_size;
     if (options.rank != 0 || train.rows() >= step_rows) return;
@@ -36,17 +36,17 @@ std::vector<c10::IValue> BatchLoader::take(int64_t step, int64_t micro_step) {
 }
 
 std::vector<int64_t> BatchLoader::samples_of(int64_t step, int64_t micro_step) const {
-    const BatchConfig& batch = options_.batch;
+    const config::BatchConfig& batch = options_.batch;
     std::vector<int64_t> samples;
     for (int64_t row = 0; row < batch.micro_rows; ++row)
-        samples.push_back(order_.sample_at(options_.first_row +
-                                           position_of({.step = step - options_.first_step,
-                                                        .micro_step = micro_step,
-                                                        .micro_steps = batch.accumulation_steps,
-                                                        .rank = options_.rank,
-                                                        .ranks = batch.data_parallel_size,
-                                                        .row = row,
-                                                        .rows = batch.micro_rows})));
+        samples.push_back(order_.sample_at(
+            options_.first_row + storage::position_of({.step = step - options_.first_step,
+                                                       .micro_step = micro_step,
+                                                       .micro_steps = batch.accumulation_steps,
+                                                       .rank = options_.rank,
+                                                       .ranks = batch.data_parallel_size,
+                                                       .row = row,
+                                                       .rows = batch.micro_rows})));
     return samples;
 }
 
@@ -55,4 +55,4 @@ std::vector<c10::IValue> BatchLoader::make(int64_t index) const {
     return train_.batch(samples_of(index / micro_steps, index % micro_steps));
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -8,17 +8,17 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "config/run_config.h"
+#include "config/run/run_config.h"
 #include "runtime/data/data_source.h"
 #include "runtime/data/prefetcher.h"
-#include "storage/sample_order.h"
+#include "storage/files/sample_order.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 class BatchLoader {
   public:
     struct Options {
-        BatchConfig batch;
+        config::BatchConfig batch;
         int64_t rank = 0;  // among batch.data_parallel_size; tensor and stage peers share theirs
         uint64_t seed = 0;
         bool shuffle = true;
@@ -48,8 +48,8 @@ class BatchLoader {
 
     DataSource train_;
     Options options_;
-    SampleOrder order_;
+    storage::SampleOrder order_;
     Prefetcher<std::vector<c10::IValue>> prefetcher_;  // last: its thread uses all the others
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

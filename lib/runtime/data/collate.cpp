@@ -8,7 +8,7 @@
 
 #include "base/check.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 namespace {
 
 // Calls use(From{}) with the C++ type of DTYPE.
@@ -110,4 +110,4 @@ int64_t integer_at(DType dtype, std::span<const std::byte> from, int64_t index) 
     });
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -8,9 +8,9 @@
 #include <optional>
 #include <span>
 
-#include "base/dtype.h"
+#include "base/kinds/dtype.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 // What a column becomes in a batch: integers int64, floats float32, bool bool. Nothing for uint64,
 // which LibTorch's operators do not take.
@@ -24,4 +24,4 @@ void convert_elements(DType dtype, std::span<const std::byte> from, c10::ScalarT
 // FROM[index] as int64. REQUIRES: an integer dtype but uint64, INDEX inside FROM.
 [[nodiscard]] int64_t integer_at(DType dtype, std::span<const std::byte> from, int64_t index);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 namespace {
 
 std::string listed(std::span<const std::string> names) {
@@ -95,4 +95,4 @@ std::vector<size_t> match_columns(const ColumnMatch& match) {
     return columns;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 struct ColumnMatch {
     std::string path;                    // of the file, for messages
@@ -23,4 +23,4 @@ struct ColumnMatch {
 // Throws Error{kInput} that lists columns and arguments.
 [[nodiscard]] std::vector<size_t> match_columns(const ColumnMatch& match);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -9,18 +9,18 @@
 #include <string>
 #include <vector>
 
-#include "config/run_config.h"
+#include "config/run/run_config.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 struct DataRequest {
-    DataConfig data;
-    LossConfig loss;                           // unless kModel, the last argument is its target
+    config::DataConfig data;
+    config::LossConfig loss;                   // unless kModel, the last argument is its target
     std::vector<std::string> arguments;        // forward's, in order
     std::vector<c10::TypePtr> argument_types;  // as many
 
     [[nodiscard]] bool has_target() const {
-        return loss.kind != LossKind::kModel && !arguments.empty();
+        return loss.kind != config::LossKind::kModel && !arguments.empty();
     }
 };
 
@@ -31,4 +31,4 @@ struct IndexLimit {
     std::string what = {};             // "class", "row of wte.weight": what the number picks
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -6,12 +6,12 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "storage/sample_order.h"
+#include "storage/files/sample_order.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 namespace {
 
-constexpr int64_t kIgnoredTarget = -100;  // PyTorch's default ignore_index, as graph/loss.cpp
+constexpr int64_t kIgnoredTarget = -100;  // PyTorch's default ignore_index, as graph/lower/loss.cpp
 
 bool is_row_file(const std::string& path) {
     return path.ends_with(".safetensors") || path.ends_with(".npy");
@@ -41,7 +41,7 @@ void check_same_inputs(const Samples& train, const Samples& eval) {
 }
 
 DataSets split_one_file(std::shared_ptr<const Samples> file, double eval_fraction) {
-    const SampleSplit split = split_samples(file->sample_count(), eval_fraction);
+    const storage::SampleSplit split = storage::split_samples(file->sample_count(), eval_fraction);
     DataSource train(file, 0, split.train);
     if (eval_fraction == 0) return {train, std::nullopt};
     if (split.eval == 0)
@@ -108,7 +108,7 @@ void DataSets::check_labels(const DataRequest& request, int64_t classes) const {
 }
 
 DataSets open_data(const DataRequest& request) {
-    const DataConfig& data = request.data;
+    const config::DataConfig& data = request.data;
     DSL_CHECK(data.eval_path.empty() || data.eval_fraction == 0, "eval and eval_fraction");
     if (data.train_path.empty())
         fail(ExitCode::kInput,
@@ -137,4 +137,4 @@ void check_arguments_are_tensors(const std::string& path, const DataRequest& req
     }
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -16,7 +16,7 @@
 #include "runtime/data/data_request.h"
 #include "runtime/data/samples.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 // Samples [0, rows()) of one file or of a range of it. Copies are cheap and share the mapping.
 class DataSource {
@@ -73,4 +73,4 @@ struct DataSets {
 // would be held out though eval_fraction is set. REQUIRES: not both eval_path and eval_fraction.
 [[nodiscard]] DataSets open_data(const DataRequest& request);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 EvalPlan::EvalPlan(const Options& options)
     : options_(options),
@@ -24,4 +24,4 @@ EvalBatch EvalPlan::batch(int64_t round) const {
     return {index, first, std::min(options_.batch_rows, options_.sample_count - first)};
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 // Samples [first, first + rows). A rank that has nothing to do in a round gets rows == 0.
 struct EvalBatch {
@@ -37,4 +37,4 @@ class EvalPlan {
     int64_t batch_count_;
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

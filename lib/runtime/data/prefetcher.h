@@ -17,7 +17,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 template <typename Item>
 class Prefetcher {
@@ -134,4 +134,4 @@ class Prefetcher {
     std::thread thread_;  // last: it uses all the others
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -11,10 +11,10 @@
 #include "runtime/data/collate.h"
 #include "runtime/data/column_match.h"
 #include "runtime/data/samples.h"
-#include "storage/npy.h"
-#include "storage/safetensors.h"
+#include "storage/files/npy.h"
+#include "storage/files/safetensors.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 namespace {
 
 // A column as one argument of forward reads it.
@@ -27,22 +27,22 @@ struct FedColumn {
     [[nodiscard]] int64_t row_bytes() const { return row_numel * dtype_bytes(dtype); }
 };
 
-std::string described(const SafetensorsEntry& column) {
+std::string described(const storage::SafetensorsEntry& column) {
     return fmt::format("'{}' {} [{}]", printable(column.name), dtype_name(column.dtype),
                        fmt::join(column.shape, ", "));
 }
 
 // Integer classes are what cross entropy takes; the other losses subtract, so they need floats.
-c10::ScalarType target_dtype(const std::string& path, const SafetensorsEntry& column, LossKind loss,
-                             c10::ScalarType dtype) {
-    if (loss != LossKind::kCrossEntropy) return c10::ScalarType::Float;
+c10::ScalarType target_dtype(const std::string& path, const storage::SafetensorsEntry& column,
+                             config::LossKind loss, c10::ScalarType dtype) {
+    if (loss != config::LossKind::kCrossEntropy) return c10::ScalarType::Float;
     if (dtype == c10::ScalarType::Long) return dtype;
     fail(ExitCode::kInput,
          "{}: the target column {} holds no integers, but cross_entropy needs class numbers", path,
          described(column));
 }
 
-int64_t checked_row_count(const std::string& path, const SafetensorsEntry& column) {
+int64_t checked_row_count(const std::string& path, const storage::SafetensorsEntry& column) {
     if (column.shape.empty())
         fail(ExitCode::kInput, "{}: column {} is a single number, it has no rows", path,
              described(column));
@@ -58,27 +58,27 @@ int64_t checked_row_count(const std::string& path, const SafetensorsEntry& colum
 class RowFile {
   public:
     explicit RowFile(const std::string& path) : file_(open(path)) {
-        if (const auto* npy = std::get_if<NpyFile>(&file_)) {
-            const NpyArray& array = npy->array();
+        if (const auto* npy = std::get_if<storage::NpyFile>(&file_)) {
+            const storage::NpyArray& array = npy->array();
             columns_ = {
                 {std::filesystem::path(path).stem(), array.dtype, array.shape, array.bytes}};
         } else {
-            columns_ = std::get<SafetensorsFile>(file_).entries();
+            columns_ = std::get<storage::SafetensorsFile>(file_).entries();
         }
     }
 
-    [[nodiscard]] const std::vector<SafetensorsEntry>& columns() const { return columns_; }
+    [[nodiscard]] const std::vector<storage::SafetensorsEntry>& columns() const { return columns_; }
 
   private:
-    using File = std::variant<SafetensorsFile, NpyFile>;
+    using File = std::variant<storage::SafetensorsFile, storage::NpyFile>;
 
     static File open(const std::string& path) {
-        if (path.ends_with(".npy")) return NpyFile(path);
-        return SafetensorsFile(path);
+        if (path.ends_with(".npy")) return storage::NpyFile(path);
+        return storage::SafetensorsFile(path);
     }
 
     File file_;
-    std::vector<SafetensorsEntry> columns_;  // views of file_
+    std::vector<storage::SafetensorsEntry> columns_;  // views of file_
 };
 
 void check_fit(const std::string& path, const DataRequest& request) {
@@ -100,7 +100,8 @@ class RowSamples final : public Samples {
     RowSamples(std::string path, RowFile file, const DataRequest& request)
         : file_(std::move(file)), path_(std::move(path)) {
         std::vector<std::string> names;
-        for (const SafetensorsEntry& column : file_.columns()) names.push_back(column.name);
+        for (const storage::SafetensorsEntry& column : file_.columns())
+            names.push_back(column.name);
         const std::vector<size_t> column_of = match_columns({.path = path_,
                                                              .columns = names,
                                                              .arguments = request.arguments,
@@ -162,7 +163,8 @@ class RowSamples final : public Samples {
              inputs_[input].argument);
     }
 
-    void add_input(const DataRequest& request, size_t argument, const SafetensorsEntry& entry) {
+    void add_input(const DataRequest& request, size_t argument,
+                   const storage::SafetensorsEntry& entry) {
         const int64_t rows = checked_row_count(path_, entry);
         auto dtype = batch_dtype(entry.dtype);
         if (!dtype)
@@ -180,7 +182,7 @@ class RowSamples final : public Samples {
 
     void check_equal_rows(std::span<const size_t> column_of) const {
         for (const size_t index : column_of) {
-            const SafetensorsEntry& entry = file_.columns()[index];
+            const storage::SafetensorsEntry& entry = file_.columns()[index];
             if (entry.shape.front() == sample_count_) continue;
             fail(ExitCode::kInput,
                  "{}: columns {} and {} differ in their first dimension, the number of samples",
@@ -203,4 +205,4 @@ std::unique_ptr<Samples> open_row_samples(const std::string& path, const DataReq
     return std::make_unique<RowSamples>(path, std::move(file), request);
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

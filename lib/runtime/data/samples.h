@@ -13,7 +13,7 @@
 
 #include "runtime/data/data_request.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 // What one argument of forward gets: a batch of B samples is [B] + sample_shape, contiguous, cpu.
 struct DataInput {
@@ -51,4 +51,4 @@ class Samples {
 // Throws Error{kInput} naming PATH unless every argument is a tensor (or an optional one).
 void check_arguments_are_tensors(const std::string& path, const DataRequest& request);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

@@ -6,24 +6,24 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "runtime/data/samples.h"
-#include "storage/sample_order.h"
-#include "storage/token_file.h"
+#include "storage/files/sample_order.h"
+#include "storage/files/token_file.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 namespace {
 
 constexpr size_t kTensors = 2;  // tokens, and the tokens after them
 
-DType token_dtype(const DataConfig& data) {
-    return data.token_type == TokenType::kUint32 ? DType::kU32 : DType::kU16;
+DType token_dtype(const config::DataConfig& data) {
+    return data.token_type == config::TokenType::kUint32 ? DType::kU32 : DType::kU16;
 }
 
 class TokenSamples final : public Samples {
   public:
-    TokenSamples(TokenFile file, const DataRequest& request)
+    TokenSamples(storage::TokenFile file, const DataRequest& request)
         : file_(std::move(file)),
           context_(request.data.context),
-          sample_count_(token_sample_count(file_.token_count(), context_)) {
+          sample_count_(storage::token_sample_count(file_.token_count(), context_)) {
         for (const std::string& argument : request.arguments)
             inputs_.push_back({argument, c10::ScalarType::Long, {context_}});
         if (sample_count_ == 0)
@@ -72,13 +72,13 @@ class TokenSamples final : public Samples {
              path(), bad->token, bad->index, what, limit - 1);
     }
 
-    TokenFile file_;
+    storage::TokenFile file_;
     int64_t context_;
     int64_t sample_count_;
     std::vector<DataInput> inputs_;
 };
 
-void check_fit(const std::string& path, const DataRequest& request) {
+void check_tokens_fit(const std::string& path, const DataRequest& request) {
     if (request.data.context < 1)
         fail(ExitCode::kInput,
              "{}: how many tokens make a sample? Set dslaunch.data.context or --context", path);
@@ -92,7 +92,8 @@ void check_fit(const std::string& path, const DataRequest& request) {
              "{}: a token file supplies two tensors (the tokens, and the same shifted by one), but "
              "forward and its loss take {}: {}; use a .safetensors file with a column for each",
              path, request.arguments.size(), join(request.arguments, ", "));
-    if (request.loss.kind != LossKind::kModel && request.loss.kind != LossKind::kCrossEntropy)
+    if (request.loss.kind != config::LossKind::kModel &&
+        request.loss.kind != config::LossKind::kCrossEntropy)
         fail(ExitCode::kInput,
              "{}: the targets of a token file are token numbers, which only cross_entropy takes; "
              "change dslaunch.loss.name, or use a .safetensors file",
@@ -103,9 +104,9 @@ void check_fit(const std::string& path, const DataRequest& request) {
 }  // namespace
 
 std::unique_ptr<Samples> open_token_samples(const std::string& path, const DataRequest& request) {
-    TokenFile file(path, token_dtype(request.data));
-    check_fit(path, request);
+    storage::TokenFile file(path, token_dtype(request.data));
+    check_tokens_fit(path, request);
     return std::make_unique<TokenSamples>(std::move(file), request);
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

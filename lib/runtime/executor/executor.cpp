@@ -4,20 +4,20 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/memory_shortage.h"
+#include "base/machine/memory_shortage.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
-Executor::Executor(const StepPlan& plan, InstructionRunner& runner,
-                   std::function<void(Lane)> on_lane_start)
+Executor::Executor(const plan::StepPlan& plan, InstructionRunner& runner,
+                   std::function<void(plan::Lane)> on_lane_start)
     : plan_(&plan), runner_(runner), on_lane_start_(std::move(on_lane_start)) {
     for (std::atomic<int>& current : current_) current = -1;
-    on_lane_start_(Lane::kCompute);
-    started_[static_cast<size_t>(Lane::kCompute)] = true;
+    on_lane_start_(plan::Lane::kCompute);
+    started_[static_cast<size_t>(plan::Lane::kCompute)] = true;
     change_plan(plan);
 }
 
-void Executor::change_plan(const StepPlan& plan) {
+void Executor::change_plan(const plan::StepPlan& plan) {
     const std::lock_guard lock(mutex_);
     plan_ = &plan;
     done_.assign(plan.instructions.size(), 0);
@@ -26,7 +26,7 @@ void Executor::change_plan(const StepPlan& plan) {
     for (std::vector<size_t>& lane : lanes_) lane.clear();
     for (size_t i = 0; i < plan.instructions.size(); ++i) {
         lanes_[static_cast<size_t>(plan.instructions[i].lane)].push_back(i);
-        for (const int wait : plan.instructions[i].waits) awaited_[static_cast<size_t>(wait)] = 1;
+        for (const int wait : plan.instructions[i].waits) awaited_[wait] = 1;
     }
     start_lanes();
 }
@@ -37,7 +37,7 @@ void Executor::start_lanes() {
         if (started_[lane] || lanes_[lane].empty()) continue;
         started_[lane] = true;
         threads_.emplace_back(
-            [this, lane, step = step_] { lane_main(static_cast<Lane>(lane), step); });
+            [this, lane, step = step_] { lane_main(static_cast<plan::Lane>(lane), step); });
     }
 }
 
@@ -61,7 +61,7 @@ void Executor::run_step() {
     }
     changed_.notify_all();
     compute_waited_ = {};
-    run_lane(Lane::kCompute);
+    run_lane(plan::Lane::kCompute);
     std::unique_lock lock(mutex_);
     const SystemClock clock;
     const TimePoint begin = clock.now();
@@ -73,7 +73,7 @@ void Executor::run_step() {
 }
 
 // STEP: begun before this lane was.
-void Executor::lane_main(Lane lane, uint64_t step) {
+void Executor::lane_main(plan::Lane lane, uint64_t step) {
     on_lane_start_(lane);
     for (;;) {
         {
@@ -91,10 +91,10 @@ void Executor::lane_main(Lane lane, uint64_t step) {
     }
 }
 
-void Executor::run_lane(Lane lane) {
+void Executor::run_lane(plan::Lane lane) {
     std::atomic<int>& current = current_[static_cast<size_t>(lane)];
     for (const size_t index : lanes_[static_cast<size_t>(lane)]) {
-        const Instruction& instruction = plan_->instructions[index];
+        const plan::Instruction& instruction = plan_->instructions[index];
         try {
             current.store(static_cast<int>(index), std::memory_order_relaxed);
             wait_for(instruction);
@@ -113,26 +113,26 @@ void Executor::run_lane(Lane lane) {
 }
 
 void Executor::run_timed(size_t index) {
-    const Instruction& instruction = plan_->instructions[index];
+    const plan::Instruction& instruction = plan_->instructions[index];
     const SystemClock clock;
     const TimePoint begin = clock.now();
     runner_.run(instruction);
     const TimePoint end = clock.now();
     spans_[index] = {begin - step_begin_, end - step_begin_};
     // What waits for nobody: the segment runner's.
-    const bool alone =
-        instruction.segment >= 0 ? instruction.lane == Lane::kCompute : instruction.op == Op::kLoad;
+    const bool alone = instruction.segment >= 0 ? instruction.lane == plan::Lane::kCompute
+                                                : instruction.op == plan::Op::kLoad;
     if (!alone) return;
     const auto ns = std::chrono::nanoseconds(end - begin).count();
     worked_ns_[static_cast<size_t>(instruction.lane)].fetch_add(ns, std::memory_order_relaxed);
 }
 
-void Executor::wait_for(const Instruction& instruction) {
+void Executor::wait_for(const plan::Instruction& instruction) {
     if (instruction.waits.empty()) return;
     const auto ready = [&] {
         if (error_ != nullptr) return true;
         for (const int wait : instruction.waits)
-            if (done_[static_cast<size_t>(wait)] == 0) return false;
+            if (done_[wait] == 0) return false;
         return true;
     };
     std::unique_lock lock(mutex_);
@@ -140,7 +140,7 @@ void Executor::wait_for(const Instruction& instruction) {
     const SystemClock clock;
     const TimePoint begin = clock.now();
     changed_.wait(lock, ready);
-    if (instruction.lane == Lane::kCompute) compute_waited_ += clock.now() - begin;
+    if (instruction.lane == plan::Lane::kCompute) compute_waited_ += clock.now() - begin;
 }
 
 void Executor::finish(size_t index) {
@@ -154,8 +154,8 @@ void Executor::finish(size_t index) {
 }
 
 void Executor::fail_step(size_t index, std::exception_ptr error) {
-    const Instruction& instruction = plan_->instructions[index];
-    std::string where = fmt::format("{} (instruction {}", op_name(instruction.op), index);
+    const plan::Instruction& instruction = plan_->instructions[index];
+    std::string where = fmt::format("{} (instruction {}", plan::op_name(instruction.op), index);
     if (instruction.segment >= 0)
         where += fmt::format(", segment {}", runner_.segment_of_model(instruction.segment));
     if (instruction.bucket >= 0) where += fmt::format(", bucket {}", instruction.bucket);
@@ -187,4 +187,4 @@ void Executor::fail_step(size_t index, std::exception_ptr error) {
     changed_.notify_all();
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

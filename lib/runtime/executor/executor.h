@@ -15,10 +15,9 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "plan/step_plan.h"
-#include "plan/trace.h"
+#include "plan/step/step_plan.h"
 
-namespace dslaunch {
+namespace dslaunch::runtime {
 
 // What carries instructions out. run() is called by the lane's thread, for one instruction of a
 // lane at a time, and may block; it throws on failure. poison() is called once, from any thread,
@@ -26,7 +25,7 @@ namespace dslaunch {
 class InstructionRunner {
   public:
     virtual ~InstructionRunner() = default;
-    virtual void run(const Instruction& instruction) = 0;
+    virtual void run(const plan::Instruction& instruction) = 0;
     virtual void poison(const std::string& why) = 0;
     // What people call SEGMENT of the plan: in a pipeline the plan has those of a stage, from 0 on.
     // Any thread.
@@ -37,8 +36,8 @@ class Executor {
   public:
     // PLAN and RUNNER must outlive the executor. ON_LANE_START is called once in each lane's thread
     // before its first instruction (names, thread state); the compute lane's in the constructor.
-    Executor(const StepPlan& plan, InstructionRunner& runner,
-             std::function<void(Lane)> on_lane_start);
+    Executor(const plan::StepPlan& plan, InstructionRunner& runner,
+             std::function<void(plan::Lane)> on_lane_start);
     Executor(const Executor&) = delete;
     Executor& operator=(const Executor&) = delete;
     // Joins the lanes. REQUIRES: no step is running. A lane that is stuck in run() after a failure
@@ -47,7 +46,7 @@ class Executor {
 
     // Between steps: PLAN takes the place of the plan; it must outlive the executor. Lanes keep
     // their threads.
-    void change_plan(const StepPlan& plan);
+    void change_plan(const plan::StepPlan& plan);
 
     // One step, whole. Throws the first error of any lane; its message begins with the instruction.
     // After an error the executor can only be destroyed.
@@ -58,34 +57,34 @@ class Executor {
         return instructions_done_.load(std::memory_order_relaxed);
     }
     // The instruction that a lane is in or waits to begin, -1 between steps; any thread.
-    [[nodiscard]] int current(Lane lane) const {
+    [[nodiscard]] int current(plan::Lane lane) const {
         return current_[static_cast<size_t>(lane)].load(std::memory_order_relaxed);
     }
 
     // Time since the start in instructions of LANE that never wait for another rank; any thread.
-    [[nodiscard]] Duration worked(Lane lane) const {
+    [[nodiscard]] Duration worked(plan::Lane lane) const {
         return Duration(worked_ns_[static_cast<size_t>(lane)].load(std::memory_order_relaxed));
     }
 
     // When each instruction of the last step ran; between steps.
-    [[nodiscard]] const std::vector<InstructionSpan>& spans() const { return spans_; }
+    [[nodiscard]] const std::vector<plan::InstructionSpan>& spans() const { return spans_; }
 
     // Time that the compute lane has waited for another lane in the last step.
     [[nodiscard]] Duration compute_waited() const { return compute_waited_; }
 
   private:
     void start_lanes();
-    void lane_main(Lane lane, uint64_t step);
-    void run_lane(Lane lane);
+    void lane_main(plan::Lane lane, uint64_t step);
+    void run_lane(plan::Lane lane);
     void run_timed(size_t index);
-    void wait_for(const Instruction& instruction);
+    void wait_for(const plan::Instruction& instruction);
     void finish(size_t index);
     void fail_step(size_t index, std::exception_ptr error);
 
-    const StepPlan* plan_;
+    const plan::StepPlan* plan_;
     InstructionRunner& runner_;
-    std::function<void(Lane)> on_lane_start_;
-    std::array<std::vector<size_t>, kLanes> lanes_;  // instructions of each lane, in order
+    std::function<void(plan::Lane)> on_lane_start_;
+    std::array<std::vector<size_t>, plan::kLanes> lanes_;  // instructions of each lane, in order
 
     std::mutex mutex_;
     std::condition_variable changed_;
@@ -98,13 +97,13 @@ class Executor {
     bool poisoned_ = false;  // runner_.poison() has come back
 
     std::atomic<uint64_t> instructions_done_{0};
-    std::array<std::atomic<int>, kLanes> current_{};
-    std::array<std::atomic<int64_t>, kLanes> worked_ns_{};
+    std::array<std::atomic<int>, plan::kLanes> current_{};
+    std::array<std::atomic<int64_t>, plan::kLanes> worked_ns_{};
     Duration compute_waited_{};
     TimePoint step_begin_{};
-    std::vector<InstructionSpan> spans_;  // each written by its lane
-    std::array<bool, kLanes> started_{};
+    std::vector<plan::InstructionSpan> spans_;  // each written by its lane
+    std::array<bool, plan::kLanes> started_{};
     std::vector<std::thread> threads_;
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::runtime

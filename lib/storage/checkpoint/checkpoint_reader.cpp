@@ -10,7 +10,7 @@
 #include "storage/checkpoint/shard_header.h"
 #include "storage/checkpoint/step_folder.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 std::string_view text_of(std::span<const std::byte> bytes) {
@@ -84,11 +84,9 @@ std::string CheckpointReader::verify_file(size_t index) const {
         const bool right = hash_of(text_of(part)) == written.hash;
         views_[index]->let_go(part);
         if (right) continue;
-        const std::string& name = checkpoint_.tensors[static_cast<size_t>(piece.tensor)].name;
+        const std::string& name = checkpoint_.tensors[piece.tensor].name;
         const std::string state =
-            piece.state == kWeights
-                ? ""
-                : fmt::format(".{}", checkpoint_.states[static_cast<size_t>(piece.state)]);
+            piece.state == kWeights ? "" : fmt::format(".{}", checkpoint_.states[piece.state]);
         return fmt::format(
             "{}/{}: tensor '{}{}', elements {} to {}, {} bytes at offset {}: they "
             "are not as they were written",
@@ -157,4 +155,4 @@ CheckpointPlace find_checkpoints(const FileTree& tree, const std::string& path) 
     return {folder, ""};
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -12,7 +12,7 @@
 #include "storage/checkpoint/file_tree.h"
 #include "storage/checkpoint/manifest.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 class CheckpointReader {
   public:
@@ -52,4 +52,4 @@ struct CheckpointPlace {
 };
 [[nodiscard]] CheckpointPlace find_checkpoints(const FileTree& tree, const std::string& path);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -12,7 +12,7 @@
 #include "storage/checkpoint/manifest_words.h"
 #include "storage/checkpoint/step_folder.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 constexpr int64_t kAnyStep = -1;  // as the manifest says
@@ -285,4 +285,4 @@ std::vector<StoredCheckpoint> CheckpointStore::list() const {
     return all;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -11,7 +11,7 @@
 #include "storage/checkpoint/file_tree.h"
 #include "storage/checkpoint/manifest.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 // A committed folder as its manifest and the sizes of its files say.
 struct StoredCheckpoint {
@@ -70,4 +70,4 @@ class CheckpointStore {
 [[nodiscard]] std::vector<std::string> checkpoints_to_remove(
     const std::vector<StoredCheckpoint>& all, int64_t keep);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

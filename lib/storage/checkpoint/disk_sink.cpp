@@ -13,7 +13,7 @@
 #include "base/check.h"
 #include "storage/checkpoint/file_error.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 constexpr size_t kAlignment = 4096;
@@ -163,4 +163,4 @@ void DiskSink::sync() {
         fail_file({path_, "close", errno, need_, {}});
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -13,9 +13,9 @@
 #include "base/fd.h"
 #include "base/small_thread.h"
 #include "storage/checkpoint/file_tree.h"
-#include "storage/io_arena.h"
+#include "storage/disk/io_arena.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 // How pieces are written: the limits of one sink, 6 MiB of memory at most.
 inline constexpr int64_t kSinkBufferBytes = int64_t{2} << 20;
@@ -63,4 +63,4 @@ class DiskSink final : public FileSink {
     std::vector<SmallThread> threads_;  // started with the first full buffer
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

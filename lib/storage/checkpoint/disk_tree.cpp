@@ -16,10 +16,10 @@
 #include "storage/checkpoint/disk_sink.h"
 #include "storage/checkpoint/file_error.h"
 #include "storage/checkpoint/file_tree.h"
-#include "storage/mapped_fault.h"
-#include "storage/mapped_file.h"
+#include "storage/files/mapped_fault.h"
+#include "storage/files/mapped_file.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 std::string folder_of(const std::string& path) {
@@ -163,4 +163,4 @@ std::unique_ptr<FileTree> make_disk_tree() {
     return std::make_unique<DiskTree>();
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -5,7 +5,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 std::string_view advice(int error_number) {
@@ -39,4 +39,4 @@ void fail_file(const FileFailure& failure) {
          errno_text(failure.error_number), advice(failure.error_number));
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

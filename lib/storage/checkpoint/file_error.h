@@ -6,7 +6,7 @@
 
 #include "base/bytes.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 struct FileFailure {
     std::string path;
@@ -19,4 +19,4 @@ struct FileFailure {
 // Throws Error{kDisk}: path, operation, cause, what to do; bytes on a full disk.
 [[noreturn]] void fail_file(const FileFailure& failure);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -1,6 +1,6 @@
 #include "storage/checkpoint/file_tree.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 void FileTree::make_folders(const std::string& path) {
     if (path.empty() || path == "/" || list(path)) return;
@@ -14,4 +14,4 @@ void FileTree::make_folders(const std::string& path) {
     sync_folder(parent);
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -13,7 +13,7 @@
 
 #include "base/bytes.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 // A new file, written from its begin to its end.
 class FileSink {
@@ -85,4 +85,4 @@ class FileTree {
 // where the file system can, so that a save does not push out what training reads.
 [[nodiscard]] std::unique_ptr<FileTree> make_disk_tree();
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 // A sum instead of a branch, so that it is vectorized.
@@ -64,4 +64,4 @@ void FiniteScan::add(std::span<const std::byte> bytes) {
     std::copy_n(bytes.begin() + static_cast<ptrdiff_t>(whole), begun_bytes_, begun_.begin());
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <span>
 
-#include "base/dtype.h"
+#include "base/kinds/dtype.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 class FiniteScan {
   public:
@@ -28,4 +28,4 @@ class FiniteScan {
     size_t begun_bytes_ = 0;
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

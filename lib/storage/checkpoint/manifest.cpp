@@ -7,11 +7,11 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "base/json.h"
-#include "base/wire.h"
+#include "base/text/json.h"
+#include "base/text/wire.h"
 #include "storage/checkpoint/manifest_words.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 // JSON has no word for NaN and infinity, which a loss may be, and readers take -0 for an integer.
@@ -188,4 +188,4 @@ CheckpointFile decode_checkpoint_file(std::string_view bytes) {
     return file;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/dtype.h"
+#include "base/kinds/dtype.h"
 #include "base/range.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 inline constexpr int64_t kCheckpointFormat = 1;
 
@@ -119,4 +119,4 @@ struct Checkpoint {
 // do not tile every tensor and state exactly.
 [[nodiscard]] Checkpoint parse_manifest(const std::string& path, std::string_view text);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -8,7 +8,7 @@
 #include "base/text.h"
 #include "storage/checkpoint/manifest_words.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 constexpr size_t kStatesMax = 64;
@@ -69,7 +69,7 @@ void check_piece(const Checkpoint& checkpoint, const CheckpointFile& file,
     if (piece.tensor < 0 || piece.tensor >= std::ssize(checkpoint.tensors))
         wrong("file '{}': a piece of tensor {} of {}", file.name, piece.tensor,
               checkpoint.tensors.size());
-    const CheckpointTensor& tensor = checkpoint.tensors[static_cast<size_t>(piece.tensor)];
+    const CheckpointTensor& tensor = checkpoint.tensors[piece.tensor];
     const bool has_states = tensor.kind == TensorKind::kTrained;
     if (piece.state < kWeights || piece.state >= std::ssize(checkpoint.states) ||
         (piece.state != kWeights && !has_states))
@@ -90,8 +90,7 @@ void check_file(const Checkpoint& checkpoint, const CheckpointFile& file) {
         check_piece(checkpoint, file, piece);
         if (piece.offset_bytes != next)
             wrong("file '{}': a piece at {} where {} is next", file.name, piece.offset_bytes, next);
-        const CheckpointTensor& tensor =
-            checkpoint.tensors[static_cast<size_t>(piece.piece.tensor)];
+        const CheckpointTensor& tensor = checkpoint.tensors[piece.piece.tensor];
         const DType dtype = piece.piece.state == kWeights ? tensor.dtype : DType::kF32;
         const int64_t bytes = piece.piece.elements.numel * dtype_bytes(dtype);
         if (bytes > file.bytes - next) wrong("file '{}': its pieces do not fit", file.name);
@@ -103,9 +102,7 @@ void check_file(const Checkpoint& checkpoint, const CheckpointFile& file) {
 
 std::string name_of(const Checkpoint& checkpoint, size_t tensor, int state) {
     const std::string& name = checkpoint.tensors[tensor].name;
-    return state == kWeights
-               ? name
-               : fmt::format("{}.{}", name, checkpoint.states[static_cast<size_t>(state)]);
+    return state == kWeights ? name : fmt::format("{}.{}", name, checkpoint.states[state]);
 }
 
 void check_tiling(const Checkpoint& checkpoint) {
@@ -162,4 +159,4 @@ void check_checkpoint(const Checkpoint& checkpoint) {
     check_tiling(checkpoint);
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -4,7 +4,7 @@
 
 #include "storage/checkpoint/manifest.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 // Throws Error{kCheckpoint} naming the first tensor or file that is wrong.
 void check_checkpoint(const Checkpoint& checkpoint);
@@ -12,4 +12,4 @@ void check_checkpoint(const Checkpoint& checkpoint);
 // Of a file in a checkpoint's folder: [A-Za-z0-9._-], not beginning with '.', not the manifest's.
 [[nodiscard]] bool is_file_name(std::string_view name);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

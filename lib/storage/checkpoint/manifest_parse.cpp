@@ -9,7 +9,7 @@
 #include "storage/checkpoint/manifest_check.h"
 #include "storage/checkpoint/manifest_words.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 using Json = nlohmann::json;
@@ -221,4 +221,4 @@ Checkpoint parse_manifest(const std::string& path, std::string_view text) {
     }
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

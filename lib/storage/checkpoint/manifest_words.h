@@ -7,7 +7,7 @@
 
 #include "storage/checkpoint/manifest.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 inline constexpr std::string_view kManifestName = "manifest.json";
 // Is there once all files have been read and found whole; counts for the manifest it was made of.
@@ -26,4 +26,4 @@ inline constexpr std::array<std::string_view, 2> kManifestEnd{",\"manifest_xxh3_
 // What the mark of a verified checkpoint holds, of its manifest's text.
 [[nodiscard]] std::string verified_mark(std::string_view manifest);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

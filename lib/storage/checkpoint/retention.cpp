@@ -2,7 +2,7 @@
 
 #include "storage/checkpoint/checkpoint_store.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 std::vector<std::string> checkpoints_to_remove(const std::vector<StoredCheckpoint>& all,
                                                int64_t keep) {
@@ -25,4 +25,4 @@ std::vector<std::string> checkpoints_to_remove(const std::vector<StoredCheckpoin
     return removed;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

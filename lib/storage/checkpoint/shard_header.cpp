@@ -5,16 +5,16 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/json.h"
 #include "base/text.h"
+#include "base/text/json.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 const CheckpointTensor& tensor_of(const Checkpoint& checkpoint, const CheckpointPiece& piece) {
     DSL_CHECK(piece.tensor >= 0 && piece.tensor < std::ssize(checkpoint.tensors), "tensor {}",
               piece.tensor);
-    return checkpoint.tensors[static_cast<size_t>(piece.tensor)];
+    return checkpoint.tensors[piece.tensor];
 }
 
 bool is_row_major(const CheckpointTensor& tensor) {
@@ -102,4 +102,4 @@ std::string shard_header(const ShardPlan& plan, const Checkpoint& checkpoint) {
     return header + text;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -5,7 +5,7 @@
 
 #include "storage/checkpoint/shard_writer.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 // Data begin at a multiple of this many bytes, so that they can be read past the page cache.
 inline constexpr int64_t kDataAlignment = 4096;
@@ -17,4 +17,4 @@ inline constexpr int64_t kDataAlignment = 4096;
 // Error{kCheckpoint} naming a tensor whose name is no UTF-8.
 [[nodiscard]] std::string shard_header(const ShardPlan& plan, const Checkpoint& checkpoint);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -12,7 +12,7 @@
 #include "storage/checkpoint/manifest_check.h"
 #include "storage/checkpoint/shard_header.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 // Hashed, looked through and copied while it lies in the cache.
@@ -107,4 +107,4 @@ Bytes ShardWriter::file_bytes(const ShardPlan& plan, const Checkpoint& checkpoin
     return bytes;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

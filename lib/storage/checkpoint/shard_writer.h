@@ -11,7 +11,7 @@
 #include "storage/checkpoint/file_tree.h"
 #include "storage/checkpoint/manifest.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 struct ShardPlan {
     std::string name;  // weights-00000-of-00004.safetensors
@@ -38,4 +38,4 @@ class ShardWriter {
     std::unique_ptr<Impl> impl_;
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

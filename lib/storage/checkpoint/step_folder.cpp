@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 std::string step_folder_name(int64_t step) {
     return fmt::format("step-{}", step);
@@ -23,4 +23,4 @@ std::optional<StepFolder> parse_step_folder(std::string_view name) {
     return std::nullopt;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

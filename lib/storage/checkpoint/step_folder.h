@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 enum class StepFolderKind { kCheckpoint, kUnfinished, kReplaced };
 
@@ -23,4 +23,4 @@ struct StepFolder {
 // Nothing for any other name.
 [[nodiscard]] std::optional<StepFolder> parse_step_folder(std::string_view name);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/error.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 constexpr int64_t kPartNumel = int64_t{1} << 18;
@@ -28,8 +28,7 @@ CheckpointSource::CheckpointSource(const FileTree& tree, std::string folder)
     for (const CheckpointFile& file : checkpoint.files) {
         for (const WrittenPiece& written : file.pieces) {
             const CheckpointPiece& piece = written.piece;
-            places_[static_cast<size_t>(piece.tensor)][static_cast<size_t>(piece.state + 1)]
-                .push_back({&file, &written, false});
+            places_[piece.tensor][piece.state + 1].push_back({&file, &written, false});
         }
     }
     for (auto& states : places_) {
@@ -60,15 +59,13 @@ void CheckpointSource::check(const Place& place) const {
          });
     const XXH128_hash_t found = XXH3_128bits_digest(state.get());
     if (Hash128{found.low64, found.high64} != place.piece->hash) {
-        const CheckpointTensor& tensor = tensors()[static_cast<size_t>(piece.tensor)];
+        const CheckpointTensor& tensor = tensors()[piece.tensor];
         fail(ExitCode::kCheckpoint,
              "{}/{}: {} of `{}`, elements {} to {} at byte {}, is not what was written (its hash "
              "differs): the disk or a copy has damaged the file. `dslaunch ckpt verify` on the "
              "folder above lists what is whole",
              path(), place.file->name,
-             piece.state == kWeights
-                 ? "the weights"
-                 : reader_.checkpoint().states[static_cast<size_t>(piece.state)],
+             piece.state == kWeights ? "the weights" : reader_.checkpoint().states[piece.state],
              tensor.name, piece.elements.begin, piece.elements.end(), place.piece->offset_bytes);
     }
     place.checked = true;
@@ -91,4 +88,4 @@ std::vector<HashedRange> CheckpointSource::hashes(int tensor, int state) const {
     return all;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

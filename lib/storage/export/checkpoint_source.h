@@ -8,7 +8,7 @@
 #include "storage/checkpoint/checkpoint_reader.h"
 #include "storage/export/tensor_source.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 class CheckpointSource : public TensorSource {
   public:
@@ -39,4 +39,4 @@ class CheckpointSource : public TensorSource {
     std::vector<std::vector<std::vector<Place>>> places_;
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

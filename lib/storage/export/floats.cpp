@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 double half_value(uint16_t bits) {
@@ -144,4 +144,4 @@ int64_t from_doubles(std::span<const double> values, DType dtype, std::vector<st
     return -1;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -7,9 +7,9 @@
 #include <string_view>
 #include <vector>
 
-#include "base/dtype.h"
+#include "base/kinds/dtype.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 // F16, BF16, F32, F64.
 [[nodiscard]] bool is_floating(DType dtype);
@@ -24,4 +24,4 @@ void to_doubles(std::span<const std::byte> bytes, DType dtype, std::vector<doubl
 [[nodiscard]] int64_t from_doubles(std::span<const double> values, DType dtype,
                                    std::vector<std::byte>& out);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 constexpr size_t kPartBytes = size_t{1} << 20;
@@ -82,4 +82,4 @@ void for_each_row_major(const CheckpointTensor& tensor, std::span<const std::byt
     if (!part.empty()) use(part);
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

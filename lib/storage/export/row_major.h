@@ -9,7 +9,7 @@
 
 #include "storage/checkpoint/manifest.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 // Whether the order of memory is that of rows.
 [[nodiscard]] bool is_row_major(const CheckpointTensor& tensor);
@@ -24,4 +24,4 @@ void for_each_row_major(const CheckpointTensor& tensor, std::span<const std::byt
                         int64_t element_bytes,
                         const std::function<void(std::span<const std::byte> part)>& use);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -12,7 +12,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 constexpr int64_t kChunkBytes = int64_t{1} << 20;
@@ -79,4 +79,4 @@ std::vector<std::string> safetensors_files_of(const std::string& folder) {
     return {files.begin(), files.end()};
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

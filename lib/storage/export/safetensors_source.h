@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "storage/export/tensor_source.h"
-#include "storage/safetensors.h"
+#include "storage/files/safetensors.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 class SafetensorsSource : public TensorSource {
   public:
@@ -39,4 +39,4 @@ class SafetensorsSource : public TensorSource {
 // or that names a file outside of FOLDER.
 [[nodiscard]] std::vector<std::string> safetensors_files_of(const std::string& folder);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

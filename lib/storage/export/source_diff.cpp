@@ -14,7 +14,7 @@
 #include "storage/export/floats.h"
 #include "storage/export/row_major.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 using Kind = TensorDiff::Kind;
@@ -80,7 +80,7 @@ class ValueCompare {
 
 // All elements of a tensor in the order of its rows.
 std::vector<std::byte> rows_of(const TensorSource& source, int index, int state) {
-    const CheckpointTensor& tensor = source.tensors()[static_cast<size_t>(index)];
+    const CheckpointTensor& tensor = source.tensors()[index];
     std::vector<std::byte> memory;
     memory.reserve(static_cast<size_t>(tensor.numel() * dtype_bytes(dtype_of(tensor, state))));
     source.for_each(index, state, {0, tensor.numel()},
@@ -135,7 +135,7 @@ class Differ {
     }
 
     void find_in_b(int index, const std::map<std::string, int>& in_b, std::set<int>& found) {
-        const CheckpointTensor& tensor = a_.tensors()[static_cast<size_t>(index)];
+        const CheckpointTensor& tensor = a_.tensors()[index];
         std::set<int> same;
         for (const std::string& name : names_of(tensor))
             if (const auto it = in_b.find(name); it != in_b.end()) same.insert(it->second);
@@ -146,8 +146,8 @@ class Differ {
     }
 
     void compare(int index_a, int index_b) {
-        const CheckpointTensor& a = a_.tensors()[static_cast<size_t>(index_a)];
-        const CheckpointTensor& b = b_.tensors()[static_cast<size_t>(index_b)];
+        const CheckpointTensor& a = a_.tensors()[index_a];
+        const CheckpointTensor& b = b_.tensors()[index_b];
         const auto differs = [&](Kind kind, std::string of_a, std::string of_b) {
             TensorDiff diff{.name = names_of(a).front(), .kind = kind};
             diff.a = std::move(of_a);
@@ -169,8 +169,8 @@ class Differ {
     }
 
     void compare_states(int index_a, int index_b) {
-        const CheckpointTensor& a = a_.tensors()[static_cast<size_t>(index_a)];
-        const CheckpointTensor& b = b_.tensors()[static_cast<size_t>(index_b)];
+        const CheckpointTensor& a = a_.tensors()[index_a];
+        const CheckpointTensor& b = b_.tensors()[index_b];
         const std::vector<std::string> none;
         const auto& states_a = has_states(a) ? a_.checkpoint()->states : none;
         const auto& states_b = has_states(b) ? b_.checkpoint()->states : none;
@@ -189,8 +189,8 @@ class Differ {
     }
 
     void compare_values(int index_a, int state_a, int index_b, int state_b) {
-        const CheckpointTensor& a = a_.tensors()[static_cast<size_t>(index_a)];
-        const CheckpointTensor& b = b_.tensors()[static_cast<size_t>(index_b)];
+        const CheckpointTensor& a = a_.tensors()[index_a];
+        const CheckpointTensor& b = b_.tensors()[index_b];
         ++diff_.compared_count;
         ValueCompare values(dtype_of(a, state_a), dtype_of(b, state_b), options_.tolerance);
         const bool one_order = (is_row_major(a) && is_row_major(b)) || a.strides == b.strides;
@@ -204,7 +204,7 @@ class Differ {
         }
         if (!values.differs()) return;
         TensorDiff diff{.name = names_of(a).front()};
-        if (state_a != kWeights) diff.state = a_.checkpoint()->states[static_cast<size_t>(state_a)];
+        if (state_a != kWeights) diff.state = a_.checkpoint()->states[state_a];
         values.tell(diff);
         CheckpointTensor order = a;
         if (!one_order) order.strides.clear();
@@ -216,12 +216,11 @@ class Differ {
         int index_a, state_a, index_b, state_b;
     };
     void compare_in_memory(const Pair& pair, ValueCompare& values) {
-        const CheckpointTensor& tensor = a_.tensors()[static_cast<size_t>(pair.index_a)];
+        const CheckpointTensor& tensor = a_.tensors()[pair.index_a];
         std::vector<HashedRange> ranges = a_.hashes(pair.index_a, pair.state_a);
         const std::vector<HashedRange> known = b_.hashes(pair.index_b, pair.state_b);
         const bool same_dtype =
-            dtype_of(tensor, pair.state_a) ==
-            dtype_of(b_.tensors()[static_cast<size_t>(pair.index_b)], pair.state_b);
+            dtype_of(tensor, pair.state_a) == dtype_of(b_.tensors()[pair.index_b], pair.state_b);
         if (ranges.empty()) ranges.push_back({{0, tensor.numel()}, {}});
         for (const HashedRange& range : ranges) {
             if (same_dtype && std::ranges::find(known, range) != known.end()) {
@@ -234,7 +233,7 @@ class Differ {
     }
 
     void compare_range(const Pair& pair, const Range& elements, ValueCompare& values) {
-        const CheckpointTensor& tensor = a_.tensors()[static_cast<size_t>(pair.index_a)];
+        const CheckpointTensor& tensor = a_.tensors()[pair.index_a];
         const int64_t bytes_a = dtype_bytes(dtype_of(tensor, pair.state_a));
         a_.for_each(pair.index_a, pair.state_a, elements,
                     [&](const Range& part, std::span<const std::byte> in_a) {
@@ -293,4 +292,4 @@ SourceDiff diff_sources(const TensorSource& a, const TensorSource& b, const Diff
     return Differ(a, b, options).run();
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

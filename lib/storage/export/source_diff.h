@@ -9,7 +9,7 @@
 
 #include "storage/export/tensor_source.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 struct DiffOptions {
     std::string glob = "*";  // of names
@@ -49,4 +49,4 @@ struct SourceDiff {
 [[nodiscard]] SourceDiff diff_sources(const TensorSource& a, const TensorSource& b,
                                       const DiffOptions& options);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -9,7 +9,7 @@
 #include "storage/export/checkpoint_source.h"
 #include "storage/export/safetensors_source.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 bool is_file(const std::string& path) {
@@ -80,4 +80,4 @@ std::unique_ptr<TensorSource> open_tensor_source(FileTree& tree, const std::stri
     return open_checkpoint(tree, path);
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -14,7 +14,7 @@
 #include "storage/checkpoint/file_tree.h"
 #include "storage/checkpoint/manifest.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 // Bytes of a tensor or state of which the hash is known without reading them.
 struct HashedRange {
@@ -67,4 +67,4 @@ class TensorSource {
 // it. Throws Error{kCheckpoint}.
 [[nodiscard]] std::string choose_checkpoint(FileTree& tree, const std::string& path);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

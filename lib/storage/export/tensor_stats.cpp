@@ -6,10 +6,10 @@
 
 #include "storage/export/floats.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 TensorStats stats_of(const TensorSource& source, int tensor, int state) {
-    const CheckpointTensor& facts = source.tensors()[static_cast<size_t>(tensor)];
+    const CheckpointTensor& facts = source.tensors()[tensor];
     TensorStats stats{.min = std::numeric_limits<double>::infinity(),
                       .max = -std::numeric_limits<double>::infinity()};
     double sum = 0, squares = 0;
@@ -39,4 +39,4 @@ TensorStats stats_of(const TensorSource& source, int tensor, int state) {
     return stats;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -5,7 +5,7 @@
 
 #include "storage/export/tensor_source.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 // Of the finite values, in fp64; all 0 where there are none.
 struct TensorStats {
@@ -20,4 +20,4 @@ struct TensorStats {
 // Throws as SOURCE does.
 [[nodiscard]] TensorStats stats_of(const TensorSource& source, int tensor, int state);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -11,17 +11,17 @@
 #include <utility>
 
 #include "base/check.h"
-#include "base/disk_room.h"
 #include "base/error.h"
 #include "base/fd.h"
-#include "base/json.h"
+#include "base/machine/disk_room.h"
 #include "base/text.h"
-#include "storage/atomic_file.h"
+#include "base/text/json.h"
 #include "storage/export/floats.h"
 #include "storage/export/row_major.h"
-#include "storage/safetensors.h"
+#include "storage/files/atomic_file.h"
+#include "storage/files/safetensors.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 namespace fs = std::filesystem;
@@ -135,7 +135,7 @@ std::vector<std::vector<Leaving>> split_up(std::vector<Leaving> all, const Tenso
     std::vector<Leaving> current;
     int64_t current_bytes = 0;
     for (Leaving& leaving : all) {
-        const int64_t bytes = leaving.bytes(source.tensors()[static_cast<size_t>(leaving.tensor)]);
+        const int64_t bytes = leaving.bytes(source.tensors()[leaving.tensor]);
         if (bytes > shard_max->value) {
             shards.emplace_back().push_back(std::move(leaving));
             continue;
@@ -173,16 +173,13 @@ class ShardFile {
         std::vector<SafetensorsEntry> all;
         for (const Leaving& leaving : shard) {
             for (const std::string& name : leaving.names)
-                all.push_back({name,
-                               leaving.dtype,
-                               source.tensors()[static_cast<size_t>(leaving.tensor)].shape,
-                               {}});
+                all.push_back({name, leaving.dtype, source.tensors()[leaving.tensor].shape, {}});
         }
         return all;
     }
 
     void write_tensor(const Leaving& leaving, size_t entry) {
-        const CheckpointTensor& tensor = source_.tensors()[static_cast<size_t>(leaving.tensor)];
+        const CheckpointTensor& tensor = source_.tensors()[leaving.tensor];
         int64_t numel_done = 0;
         const auto put = [&](std::span<const std::byte> part) {
             const std::span<const std::byte> converted =
@@ -215,7 +212,7 @@ class ShardFile {
                  "{}: element {} of `{}`, {:g}, is beyond {} and would become infinite: choose "
                  "another --dtype (bf16 has the range of fp32)",
                  source_.path(), first_element + overflow, printable(tensor.name),
-                 values_[static_cast<size_t>(overflow)], dtype_name(dtype));
+                 values_[overflow], dtype_name(dtype));
         return converted_;
     }
 
@@ -309,7 +306,7 @@ ExportReport export_weights(const TensorSource& source, const ExportOptions& opt
     const std::vector<std::string> earlier = prepare_out(options);
     Bytes need;
     for (const Leaving& one : leaving) {
-        const int64_t bytes = one.bytes(source.tensors()[static_cast<size_t>(one.tensor)]);
+        const int64_t bytes = one.bytes(source.tensors()[one.tensor]);
         report.bytes += Bytes{bytes};
         need += Bytes{bytes} * static_cast<int64_t>(one.names.size());
     }
@@ -366,7 +363,7 @@ Bytes parse_shard_bytes(const std::string& text, const char* option) {
     for (const Unit& known : kUnits) {
         if (!upper.ends_with(known.name)) continue;
         unit = known.bytes;
-        number.resize(number.size() - std::string_view(known.name).size());
+        number.erase(number.size() - std::string_view(known.name).size());
         break;
     }
     const auto value = parse_double(trim(number));
@@ -416,4 +413,4 @@ std::vector<std::string> copy_model_config(const std::string& from, const std::s
     return copied;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "base/dtype.h"
+#include "base/kinds/dtype.h"
 #include "storage/export/tensor_source.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 struct ExportOptions {
     std::string out;                 // folder, made if missing; or a file NAME.safetensors
@@ -52,4 +52,4 @@ void check_model_config(const std::string& from);
 // does, and Error{kDisk}.
 std::vector<std::string> copy_model_config(const std::string& from, const std::string& to);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

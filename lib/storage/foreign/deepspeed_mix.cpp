@@ -7,7 +7,7 @@
 
 #include "storage/foreign/deepspeed_source.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 constexpr const char* kMixed = "files of different saves are mixed";
@@ -83,4 +83,4 @@ void DeepSpeedSource::check_weights() const {
     }
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

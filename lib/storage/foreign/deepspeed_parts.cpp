@@ -6,7 +6,7 @@
 
 #include "storage/export/floats.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 using Kind = PickleValue::Kind;
@@ -126,4 +126,4 @@ bool same_values(const PickleValue& a, const PickleValue& b) {
     return same_values(a, b, left);
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

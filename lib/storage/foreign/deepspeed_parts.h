@@ -16,7 +16,7 @@
 #include "base/text.h"
 #include "storage/foreign/torch_file.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 inline constexpr int64_t kMasterBytes = 4;  // of an element of weights and states, fp32
 
@@ -53,4 +53,4 @@ template <typename... Args>
 // Whether A and B hold the same plain values; tensors are not looked at.
 [[nodiscard]] bool same_values(const PickleValue& a, const PickleValue& b);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -10,7 +10,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 namespace fs = std::filesystem;
@@ -420,7 +420,7 @@ void DeepSpeedSource::add_aliases() {
         const auto found = places_.find(name);
         if (found == places_.end() || !places_.emplace(alias, found->second).second)
             refuse(models_.front()->path(), "`{}` shares `{}`, which is not there", alias, name);
-        about_.tensors[static_cast<size_t>(found->second)].aliases.push_back(alias);
+        about_.tensors[found->second].aliases.push_back(alias);
     }
 }
 
@@ -448,4 +448,4 @@ void DeepSpeedSource::for_each(int tensor, int state, const Range& elements, con
     }
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

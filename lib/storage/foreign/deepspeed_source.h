@@ -16,7 +16,7 @@
 #include "storage/foreign/deepspeed_parts.h"
 #include "storage/foreign/torch_file.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 class DeepSpeedSource : public TensorSource {
   public:
@@ -103,4 +103,4 @@ class DeepSpeedSource : public TensorSource {
     std::vector<std::string> notes_;
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -11,7 +11,7 @@
 #include "storage/foreign/deepspeed_source.h"
 #include "storage/foreign/slot_match.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 using Kind = PickleValue::Kind;
@@ -175,11 +175,11 @@ void DeepSpeedSource::place_flat_group(const std::vector<WholeParameter>& parame
 void DeepSpeedSource::place_each(const std::vector<WholeParameter>& parameters,
                                  const RankGroups& rank) {
     const auto fits = [&](int64_t slot, int64_t parameter) {
-        const auto& group = rank.groups[static_cast<size_t>(slot)];
-        const TorchTensor& tensor = parameters[static_cast<size_t>(parameter)].tensor;
+        const auto& group = rank.groups[slot];
+        const TorchTensor& tensor = parameters[parameter].tensor;
         if (group[1].empty()) return SlotFit::kBlank;
         const bool fit =
-            rank.shapes[static_cast<size_t>(slot)] == tensor.shape &&
+            rank.shapes[slot] == tensor.shape &&
             (group[0].empty() ? tensor.dtype == DType::kF32 : rounds_to({group[0]}, tensor));
         return fit ? SlotFit::kYes : SlotFit::kNo;
     };
@@ -192,7 +192,7 @@ void DeepSpeedSource::place_each(const std::vector<WholeParameter>& parameters,
                rank.groups.size(), parameters.size(), match.fault);
     for (size_t slot = 0; slot < match.parameters.size(); ++slot) {
         if (match.parameters[slot] < 0) continue;
-        const WholeParameter& one = parameters[static_cast<size_t>(match.parameters[slot])];
+        const WholeParameter& one = parameters[match.parameters[slot]];
         CheckpointTensor tensor;
         tensor.name = one.name;
         tensor.shape = one.tensor.shape;
@@ -204,4 +204,4 @@ void DeepSpeedSource::place_each(const std::vector<WholeParameter>& parameters,
     }
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

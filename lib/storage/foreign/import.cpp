@@ -19,7 +19,7 @@
 #include "storage/export/safetensors_source.h"
 #include "storage/foreign/deepspeed_source.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 namespace fs = std::filesystem;
@@ -122,7 +122,7 @@ class Import {
     ShardPlan plan(const char* name, int first, int64_t end) const {
         ShardPlan plan{fmt::format("{}-00000-of-00001.safetensors", name), {}};
         for (int i = 0; i < std::ssize(checkpoint_.tensors); ++i) {
-            const CheckpointTensor& tensor = checkpoint_.tensors[static_cast<size_t>(i)];
+            const CheckpointTensor& tensor = checkpoint_.tensors[i];
             if (tensor.numel() == 0) continue;
             if (first == kWeights) plan.pieces.push_back({i, kWeights, {0, tensor.numel()}});
             if (first == kWeights || !has_states(tensor)) continue;
@@ -137,8 +137,7 @@ class Import {
         std::vector<double> values;
         std::vector<std::byte> wide;
         for (const CheckpointPiece& piece : plan.pieces) {
-            const DType from =
-                dtype_of(source_.tensors()[static_cast<size_t>(piece.tensor)], piece.state);
+            const DType from = dtype_of(source_.tensors()[piece.tensor], piece.state);
             source_.for_each(piece.tensor, piece.state, piece.elements,
                              [&](const Range&, std::span<const std::byte> part) {
                                  if (!is_half(from)) return writer.write(part);
@@ -211,4 +210,4 @@ ImportReport import_checkpoint(FileTree& tree, const ImportOptions& options) {
     return report;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

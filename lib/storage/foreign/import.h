@@ -12,7 +12,7 @@
 #include "base/bytes.h"
 #include "storage/checkpoint/file_tree.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 enum class ForeignFormat : uint8_t {
     kDeepSpeed,   // a folder with `latest`, or a tag's (…/global_stepN)
@@ -63,4 +63,4 @@ struct ImportReport {
 // read from this machine's file system.
 [[nodiscard]] ImportReport import_checkpoint(FileTree& tree, const ImportOptions& options);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 using Kind = PickleValue::Kind;
 
@@ -515,4 +515,4 @@ Pickle::Pickle(const std::string& path, std::span<const std::byte> bytes) {
     Unpickler(path, bytes, *this).run();
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -12,7 +12,7 @@
 #include <string_view>
 #include <vector>
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 inline constexpr int64_t kPickleBytesMax = int64_t{256} << 20;
 inline constexpr int64_t kPickleValuesMax = int64_t{4} << 20;  // and entries of its memo
@@ -59,4 +59,4 @@ class Pickle {
     const PickleValue* root_ = nullptr;
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

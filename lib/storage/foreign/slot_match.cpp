@@ -6,7 +6,7 @@
 
 #include <fmt/core.h>
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 constexpr size_t kStatesMax = 64;
@@ -47,7 +47,7 @@ SlotMatch match_slots(const std::vector<int64_t>& group_slots, int64_t parameter
                 std::vector<int64_t> more = taken;
                 ++more[group];
                 for (Way way : ways) {
-                    if (fit == SlotFit::kYes) way[static_cast<size_t>(slot)] = parameter;
+                    if (fit == SlotFit::kYes) way[slot] = parameter;
                     add_way(next, more, way);
                 }
             }
@@ -62,4 +62,4 @@ SlotMatch match_slots(const std::vector<int64_t>& group_slots, int64_t parameter
     return {ways.front(), ""};
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 enum class SlotFit : uint8_t {
     kNo,
@@ -31,4 +31,4 @@ struct SlotMatch {
                                     int64_t parameters_count,
                                     const std::function<SlotFit(int64_t, int64_t)>& fits);
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -9,7 +9,7 @@
 #include "base/error.h"
 #include "base/text.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 namespace {
 
 using Kind = PickleValue::Kind;
@@ -109,4 +109,4 @@ TorchTensor TorchFile::tensor(const PickleValue* value, const std::string& what)
     return tensor;
 }
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "base/dtype.h"
+#include "base/kinds/dtype.h"
+#include "storage/files/zip_archive.h"
 #include "storage/foreign/restricted_unpickler.h"
-#include "storage/zip_archive.h"
 
-namespace dslaunch {
+namespace dslaunch::storage {
 
 struct TorchTensor {
     DType dtype = DType::kF32;
@@ -42,4 +42,4 @@ class TorchFile {
     Pickle pickle_;
 };
 
-}  // namespace dslaunch
+}  // namespace dslaunch::storage

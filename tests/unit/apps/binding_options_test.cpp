@@ -1,10 +1,12 @@
 #include "base/error.h"
-#include "launcher/build_job.h"
-#include "launcher/dry_run.h"
-#include "launcher/run_options.h"
+#include "launcher/run/build_job.h"
+#include "launcher/run/dry_run.h"
+#include "launcher/run/run_options.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
+using namespace dslaunch::launcher;
 
 namespace {
 

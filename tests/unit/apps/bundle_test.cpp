@@ -6,15 +6,17 @@
 #include <string>
 
 #include "base/error.h"
-#include "launch/sha256.h"
-#include "launch/ustar.h"
-#include "launcher/bundle_archive.h"
-#include "launcher/host_command.h"
-#include "launcher/push_files.h"
+#include "launch/files/sha256.h"
+#include "launch/files/ustar.h"
+#include "launcher/hosts/bundle_archive.h"
+#include "launcher/hosts/host_command.h"
+#include "launcher/hosts/push_files.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
+using namespace dslaunch::launcher;
 using namespace dslaunch::test;
 
 namespace {

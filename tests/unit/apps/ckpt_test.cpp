@@ -11,12 +11,13 @@
 
 #include "base/error.h"
 #include "storage/checkpoint/checkpoint_reader.h"
-#include "storage/safetensors.h"
+#include "storage/files/safetensors.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 #include "support/stored_model.h"
 
 using namespace dslaunch;
+using namespace dslaunch::storage;
 using namespace dslaunch::test;
 namespace fs = std::filesystem;
 

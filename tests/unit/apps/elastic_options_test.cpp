@@ -1,11 +1,13 @@
 // --nnodes MIN:MAX, --max-restarts and deepspeed's elastic flags become the rules of the job.
 #include "base/error.h"
 #include "base/text.h"
-#include "launcher/build_job.h"
+#include "launcher/run/build_job.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
+using namespace dslaunch::launcher;
 using namespace dslaunch::test;
 
 namespace {

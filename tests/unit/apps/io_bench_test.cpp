@@ -1,4 +1,4 @@
-#include "launcher/io_bench.h"
+#include "launcher/io/io_bench.h"
 
 #include <unistd.h>
 
@@ -8,16 +8,20 @@
 #include <thread>
 
 #include "base/error.h"
-#include "launch/job.h"
-#include "launcher/io_bench_command.h"
-#include "storage/io_arena.h"
-#include "storage/swap_files.h"
+#include "launch/supervise/job.h"
+#include "launcher/io/io_bench_command.h"
+#include "storage/disk/io_arena.h"
+#include "storage/swap/swap_files.h"
 #include "support/catch.h"
 #include "support/child.h"
 #include "support/skip.h"
 #include "support/temporary_folder.h"
 
 namespace dslaunch::test {
+
+using namespace launch;
+using namespace launcher;
+using namespace storage;
 namespace {
 
 IoRow row(double read_gb, double write_gb, double cpu) {

@@ -1,4 +1,4 @@
-#include "launcher/known_jobs.h"
+#include "launcher/jobs/known_jobs.h"
 
 #include <fmt/format.h>
 #include <sys/wait.h>
@@ -7,11 +7,13 @@
 #include <filesystem>
 
 #include "base/error.h"
-#include "launch/job_record.h"
+#include "launch/jobs/job_record.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
+using namespace dslaunch::launcher;
 using namespace dslaunch::test;
 
 namespace {

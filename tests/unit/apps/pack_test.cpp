@@ -1,13 +1,15 @@
 #include <fstream>
 
-#include "base/command_line.h"
 #include "base/error.h"
-#include "launcher/pack_command.h"
-#include "launcher/packed_config.h"
+#include "base/text/command_line.h"
+#include "launcher/inputs/pack_command.h"
+#include "launcher/inputs/packed_config.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 
 namespace dslaunch {
+
+using namespace launcher;
 
 TEST_CASE("a data reference goes into the config and everything else keeps its order") {
     CHECK(

@@ -1,10 +1,11 @@
-#include "launcher/report.h"
+#include "launcher/jobs/report.h"
 
 #include <nlohmann/json.hpp>
 
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launcher;
 
 TEST_CASE("names are replaced as whole words, the same ones by the same word") {
     NameMask mask;

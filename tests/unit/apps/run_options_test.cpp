@@ -1,17 +1,19 @@
-#include "launcher/run_options.h"
+#include "launcher/run/run_options.h"
 
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "base/text.h"
-#include "launcher/build_job.h"
-#include "launcher/dry_run.h"
-#include "launcher/host_source.h"
-#include "launcher/mpi_copies.h"
-#include "launcher/option_table.h"
+#include "launcher/run/build_job.h"
+#include "launcher/run/dry_run.h"
+#include "launcher/run/host_source.h"
+#include "launcher/run/mpi_copies.h"
+#include "launcher/run/option_table.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
+using namespace dslaunch::launcher;
 using Words = std::vector<std::string>;
 
 namespace {

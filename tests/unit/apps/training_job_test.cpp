@@ -1,14 +1,17 @@
-#include "launcher/training_job.h"
+#include "launcher/run/training_job.h"
 
 #include <filesystem>
 
 #include "base/error.h"
-#include "launcher/build_job.h"
-#include "storage/zip_archive.h"
+#include "launcher/run/build_job.h"
+#include "storage/files/zip_archive.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
+using namespace dslaunch::launcher;
+using namespace dslaunch::storage;
 using namespace dslaunch::test;
 using Words = std::vector<std::string>;
 

@@ -1,4 +1,4 @@
-#include "base/command_line.h"
+#include "base/text/command_line.h"
 
 #include "base/error.h"
 #include "support/catch.h"

@@ -1,5 +1,5 @@
 // Limits on memory and disk room, from pretended /proc and /sys/fs/cgroup.
-#include "base/memory_limits.h"
+#include "base/machine/memory_limits.h"
 
 #include <fmt/core.h>
 #include <sys/statvfs.h>
@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "base/disk_room.h"
 #include "base/error.h"
+#include "base/machine/disk_room.h"
 #include "support/catch.h"
 #include "support/fake_root.h"
 

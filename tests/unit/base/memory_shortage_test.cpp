@@ -1,4 +1,4 @@
-#include "base/memory_shortage.h"
+#include "base/machine/memory_shortage.h"
 
 #include <new>
 #include <stdexcept>

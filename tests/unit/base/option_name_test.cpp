@@ -1,4 +1,4 @@
-#include "base/option_name.h"
+#include "base/text/option_name.h"
 #include "support/catch.h"
 
 namespace dslaunch {

@@ -1,5 +1,5 @@
 // What a process holds for its program, from a pretended /proc/self/smaps.
-#include "base/program_memory.h"
+#include "base/machine/program_memory.h"
 
 #include "base/error.h"
 #include "support/catch.h"

@@ -1,7 +1,7 @@
-#include "base/wire.h"
+#include "base/text/wire.h"
 
 #include "base/error.h"
-#include "base/json.h"
+#include "base/text/json.h"
 #include "support/catch.h"
 
 namespace dslaunch {

@@ -1,4 +1,4 @@
-#include "base/words.h"
+#include "base/text/words.h"
 
 #include "support/catch.h"
 

@@ -1,11 +1,12 @@
 // Bad configs and the exact message that each must give.
-#include "config/resolve.h"
+#include "config/resolve/resolve.h"
 #include "support/catch.h"
 
 #include <string>
 #include <vector>
 
 using namespace dslaunch;
+using namespace dslaunch::config;
 
 namespace {
 

@@ -1,5 +1,5 @@
 // Offload, from its keys to the run config.
-#include "config/resolve.h"
+#include "config/resolve/resolve.h"
 
 #include "support/catch.h"
 
@@ -9,6 +9,7 @@
 #include <vector>
 
 using namespace dslaunch;
+using namespace dslaunch::config;
 
 namespace {
 

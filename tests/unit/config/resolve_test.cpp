@@ -1,6 +1,6 @@
-#include "config/resolve.h"
+#include "config/resolve/resolve.h"
 #include "base/error.h"
-#include "config/schema.h"
+#include "config/schema/schema.h"
 #include "support/catch.h"
 
 #include <fmt/core.h>
@@ -11,6 +11,7 @@
 #include <vector>
 
 using namespace dslaunch;
+using namespace dslaunch::config;
 
 namespace {
 

@@ -1,5 +1,5 @@
 // ZeRO stages and half precision, from their keys to the run config.
-#include "config/resolve.h"
+#include "config/resolve/resolve.h"
 
 #include "support/catch.h"
 
@@ -11,6 +11,7 @@
 #include <vector>
 
 using namespace dslaunch;
+using namespace dslaunch::config;
 
 namespace {
 

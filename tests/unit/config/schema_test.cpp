@@ -1,6 +1,6 @@
-#include "config/schema.h"
+#include "config/schema/schema.h"
 #include "base/text.h"
-#include "config/resolve.h"
+#include "config/resolve/resolve.h"
 #include "support/catch.h"
 
 #include <fmt/core.h>
@@ -10,6 +10,7 @@
 #include <vector>
 
 using namespace dslaunch;
+using namespace dslaunch::config;
 
 namespace {
 

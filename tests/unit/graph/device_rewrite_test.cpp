@@ -1,17 +1,22 @@
 // A model on another device. Without a GPU the meta device stands in: it has no memory, so a tensor
 // that was left on the CPU shows by its device.
-#include "graph/device_rewrite.h"
+#include "graph/lower/device_rewrite.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/ones.h>
 #include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/serialization/import.h>
 
-#include "graph/compute_context.h"
+#include "graph/segment/compute_context.h"
 #include "support/catch.h"
 #include "support/fixtures.h"
 #include "support/script_module.h"
 
 namespace dslaunch {
+
+using namespace graph;
 namespace {
 
 const c10::Device kMeta(c10::kMeta);

@@ -1,7 +1,7 @@
 // Seeds of random numbers: every part of the key counts, and threads do not disturb each other.
-#include "graph/draws.h"
+#include "graph/lower/dropout_seeds.h"
 
-#include <ATen/ATen.h>
+#include <ATen/ops/full.h>
 
 #include <set>
 #include <thread>
@@ -11,6 +11,8 @@
 #include "support/whole_run.h"
 
 namespace dslaunch {
+
+using namespace graph;
 
 TEST_CASE("every part of the key gives another seed, and equal keys the same") {
     std::set<uint64_t> seeds;
@@ -72,7 +74,7 @@ TEST_CASE("ranks as threads draw what each draws alone") {
     for (int64_t rank = 0; rank < kThreads; ++rank) alone.push_back(draw(rank));
     std::vector<std::thread> threads;
     for (int64_t rank = 0; rank < kThreads; ++rank)
-        threads.emplace_back([&, rank] { together[static_cast<size_t>(rank)] = draw(rank); });
+        threads.emplace_back([&, rank] { together[rank] = draw(rank); });
     for (std::thread& thread : threads) thread.join();
     CHECK(together == alone);
     CHECK(alone[0] != alone[1]);

@@ -1,12 +1,22 @@
 // What crosses a cut: containers, one tensor met twice, views of parameters.
-#include "graph/live_values.h"
+#include "graph/lower/live_values.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/ScalarType.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace graph;
 namespace {
 
 at::Tensor parameter(int64_t n) {

@@ -1,17 +1,29 @@
 // Lowering and cutting of modules written here: errors, defaults, states, and where a cut may not
 // be.
-#include "graph/lower.h"
+#include "graph/lower/lower.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/ScalarType.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/ir/ir.h>
 
 #include "base/error.h"
-#include "graph/cut.h"
+#include "graph/segment/cut.h"
 #include "support/catch.h"
 #include "support/fixtures.h"
 #include "support/script_module.h"
 #include "support/whole_run.h"
 
 namespace dslaunch {
+
+using namespace config;
+using namespace graph;
+using namespace plan;
 namespace {
 
 using test::ramp;

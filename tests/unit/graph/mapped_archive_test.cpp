@@ -1,8 +1,14 @@
 // The mapped loader against LibTorch's own, and whose memory the tensors lie in.
-#include "graph/mapped_archive.h"
+#include "graph/archive/mapped_archive.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/ScalarType.h>
 #include <caffe2/serialize/inline_container.h>
+#include <torch/csrc/jit/api/module.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/serialization/import.h>
 
@@ -11,16 +17,19 @@
 #include <map>
 
 #include "base/error.h"
-#include "graph/model.h"
+#include "graph/archive/model.h"
 #include "graph/models/archive.h"
-#include "storage/crc32.h"
-#include "storage/zip_archive.h"
-#include "storage/zip_format.h"
+#include "storage/files/crc32.h"
+#include "storage/files/zip_archive.h"
+#include "storage/files/zip_format.h"
 #include "support/catch.h"
 #include "support/fixtures.h"
 #include "support/job_process.h"
 
 namespace dslaunch {
+
+using namespace graph;
+using namespace storage;
 namespace {
 
 // A zip of stored records whose contents begin MISALIGNED bytes after a multiple of 64.
@@ -71,7 +80,7 @@ class ZipText {
     size_t count_ = 0;
 };
 
-std::map<std::string, std::string> records_of(const std::string& path) {
+std::map<std::string, std::string> archive_records_of(const std::string& path) {
     caffe2::serialize::PyTorchStreamReader reader(path);
     std::map<std::string, std::string> records;
     for (const std::string& name : reader.getAllRecords()) {
@@ -184,7 +193,7 @@ TEST_CASE("records that cannot be mapped are copied") {
     ZipText zip(/*misaligned=*/36);
     {
         caffe2::serialize::PyTorchStreamWriter writer(compressed);
-        for (const auto& [name, content] : records_of(original)) {
+        for (const auto& [name, content] : archive_records_of(original)) {
             if (name != "version" && name != ".data/serialization_id")
                 writer.writeRecord(name, content.data(), content.size(), /*compress=*/true);
             zip.add("root/" + name, content);
@@ -206,7 +215,8 @@ TEST_CASE("an archive that only LibTorch accepts is read by it") {
     const test::TemporaryFolder folder;
     const std::string original = test::fixture_path("models/mlp.pt");
     ZipText zip(/*misaligned=*/0);
-    for (const auto& [name, content] : records_of(original)) zip.add("root/" + name, content);
+    for (const auto& [name, content] : archive_records_of(original))
+        zip.add("root/" + name, content);
     zip.add("beside/note", "a record under another root");
     write(folder.path() + "/two-roots.pt", zip.text());
     const LoadedArchive loaded = load_archive(folder.path() + "/two-roots.pt");
@@ -217,7 +227,7 @@ TEST_CASE("an archive that only LibTorch accepts is read by it") {
 TEST_CASE("a tensor that is larger than its record is refused") {
     const test::TemporaryFolder folder;
     ZipText zip(/*misaligned=*/0);
-    for (const auto& [name, content] : records_of(test::fixture_path("models/mlp.pt")))
+    for (const auto& [name, content] : archive_records_of(test::fixture_path("models/mlp.pt")))
         zip.add("root/" + name, name == "data/0" ? content.substr(0, content.size() / 2) : content);
     write(folder.path() + "/short.pt", zip.text());
     CHECK_THROWS_WITH(Model::load(folder.path() + "/short.pt"),

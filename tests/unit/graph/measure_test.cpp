@@ -1,5 +1,5 @@
 // What one forward pass tells of a model: numbers that do not depend on where it is cut.
-#include "graph/measure.h"
+#include "graph/measure/measure.h"
 
 #include <ATen/Parallel.h>
 
@@ -11,6 +11,9 @@
 #include "support/script_module.h"
 
 namespace dslaunch {
+
+using namespace graph;
+using namespace plan;
 
 namespace {
 const std::set<std::string> kPictureModels = {"convnet", "image-text", "mlp", "views-inplace"};

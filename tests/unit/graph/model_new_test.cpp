@@ -1,18 +1,30 @@
 #include "base/error.h"
-#include "graph/model.h"
+#include "graph/archive/model.h"
 #include "graph/models/archive.h"
 #include "graph/models/models.h"
 #include "graph/models/module_builder.h"
 #include "support/catch.h"
 
-#include <ATen/ATen.h>
+#include <ATen/TensorIndexing.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/all.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/erf.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/ScalarType.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/passes/inliner.h>
-#include <torch/script.h>
 
 #include <cmath>
 #include <filesystem>
 
 namespace dslaunch {
+
+using namespace graph;
 namespace {
 
 constexpr GptOptions kLittle{.vocab = 11, .width = 8, .heads = 2, .layers = 2, .context = 6};

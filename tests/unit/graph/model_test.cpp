@@ -1,8 +1,13 @@
 // Archives as they come: tied, overlapping, missing, broken.
-#include "graph/model.h"
+#include "graph/archive/model.h"
 
-#include <ATen/ATen.h>
-#include <torch/script.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/ScalarType.h>
+#include <torch/csrc/jit/api/module.h>
 
 #include <filesystem>
 #include <fstream>
@@ -15,6 +20,8 @@
 #include "support/script_module.h"
 
 namespace dslaunch {
+
+using namespace graph;
 namespace {
 
 std::string load_error(const std::string& path) {

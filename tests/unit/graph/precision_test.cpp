@@ -1,23 +1,39 @@
 // Every fixture in bf16 and fp16: cut against run whole, bit for bit, and against fp32 within what
 // 16 bits allow; and every operator that needs a cast.
-#include "graph/precision.h"
+#include "graph/lower/precision.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/linspace.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/ScalarType.h>
+#include <torch/csrc/jit/api/module.h>
 
 #include <cmath>
 #include <thread>
 
 #include "base/error.h"
-#include "graph/compute_context.h"
-#include "graph/measure.h"
+#include "graph/measure/measure.h"
+#include "graph/segment/compute_context.h"
 #include "support/catch.h"
 #include "support/fixtures.h"
 #include "support/script_module.h"
 #include "support/whole_run.h"
 
 namespace dslaunch {
+
+using namespace config;
+using namespace graph;
+using namespace plan;
 namespace {
 
 using test::Fixture;
@@ -28,7 +44,7 @@ using test::run_segments;
 using test::RunResult;
 using test::script_model;
 
-constexpr DrawKey kKey{7, 3, 5};
+constexpr DrawKey kPrecisionKey{7, 3, 5};
 constexpr at::ScalarType kHalfTypes[] = {at::kBFloat16, at::kHalf};
 
 bool is_norm(const std::string& type) {
@@ -96,13 +112,13 @@ void check_cuts(Fixture& fixture, const std::string& name, at::ScalarType dtype)
     const SegmentedModel full = fixture.cut(1);
     const MutableState before(full);
     const auto arguments = fixture.batch(full);
-    const RunResult reference = run_segments(full, arguments, kKey, false);
+    const RunResult reference = run_segments(full, arguments, kPrecisionKey, false);
     before.restore();
     cast_parameters(fixture.model, dtype);
     fixture.options.compute_dtype = dtype;
     const SegmentedModel one = fixture.cut(1);
     const RunResult whole = fixture.facts.at("random") == true
-                                ? run_segments(one, arguments, kKey, false)
+                                ? run_segments(one, arguments, kPrecisionKey, false)
                                 : half_module(name, one, arguments, fixture.options.loss);
     // Measured: 0.05 % of the loss, 1.2 % of the gradients, in fp16 an eighth of that. Where
     // numbers are compared (a router, max pooling), rounding changes what some gradients flow to:
@@ -116,7 +132,7 @@ void check_cuts(Fixture& fixture, const std::string& name, at::ScalarType dtype)
         for (const bool recompute : {false, true}) {
             before.restore();
             INFO(count << " segments" << (recompute ? ", recomputed" : ""));
-            CHECK(difference(run_segments(cut, arguments, kKey, recompute), whole) == "");
+            CHECK(difference(run_segments(cut, arguments, kPrecisionKey, recompute), whole) == "");
         }
     }
 }
@@ -202,7 +218,7 @@ double operator_loss(Model& model, at::ScalarType dtype, bool plain) {
     LowerOptions options;
     options.compute_dtype = dtype;
     const SegmentedModel segmented = SegmentedModel::make(model, options, 1);
-    if (!plain) return run_segments(segmented, arguments, kKey, false).loss;
+    if (!plain) return run_segments(segmented, arguments, kPrecisionKey, false).loss;
     try {
         return run_module(segmented, arguments, {}).loss;
     } catch (const std::exception&) {
@@ -330,7 +346,7 @@ TEST_CASE(
         for (int64_t count = 1; count <= one.cut_places() + 1; ++count) {
             const SegmentedModel cut = SegmentedModel::make(model, options, count);
             INFO(count << " segments in " << c10::toString(dtype));
-            CHECK(difference(run_segments(cut, arguments, kKey, false), whole) == "");
+            CHECK(difference(run_segments(cut, arguments, kPrecisionKey, false), whole) == "");
         }
     }
 }
@@ -352,7 +368,7 @@ TEST_CASE("backward keeps the dtypes of its forward") {
             model.parameters()[0].tensor.detach().to(at::kFloat).inverse().t();
         const at::Tensor expected =
             inverse.matmul(arguments[0].toTensor()).matmul(inverse).neg().to(dtype);
-        const RunResult run = run_segments(segmented, arguments, kKey, false);
+        const RunResult run = run_segments(segmented, arguments, kPrecisionKey, false);
         CHECK(at::allclose(run.gradients.at("w").to(at::kFloat), expected.to(at::kFloat),
                            dtype == at::kHalf ? 1e-3 : 8e-3, 0));
         CHECK(difference(run, run_module(segmented, arguments, {})) == "");
@@ -379,7 +395,7 @@ TEST_CASE("losses that a config names are computed in fp32") {
                                           ? at::arange(10, at::kLong)
                                           : at::linspace(0, 1, 1000).reshape({10, 100});
             const at::Tensor output = (input.to(dtype) * weights.to(dtype)).to(at::kFloat);
-            CHECK(run_segments(segmented, {input, target}, kKey, false).loss ==
+            CHECK(run_segments(segmented, {input, target}, kPrecisionKey, false).loss ==
                   test::named_loss(kind, output, target).item<double>());
         }
 }
@@ -394,7 +410,7 @@ TEST_CASE("a loss scale that fp16 does not hold makes gradients infinite and thr
     const SegmentedModel segmented = SegmentedModel::make(model, options, 1);
     const ComputeContext context(true, at::kHalf);
     const auto gradient_of_last = [&](double scale) {
-        Boundary boundary = segmented.forward(0, segmented.first_inputs({ramp(4)}), kKey);
+        Boundary boundary = segmented.forward(0, segmented.first_inputs({ramp(4)}), kPrecisionKey);
         SegmentedModel::backward_loss(boundary, scale);
         const at::Tensor gradient = model.parameters()[0].tensor.grad().clone();
         test::clear_gradients(model);
@@ -430,7 +446,7 @@ TEST_CASE("a model is measured in its compute dtype") {
         const ComputeContext context(true, at::kBFloat16);
         std::vector<c10::IValue> inputs = half.first_inputs(arguments);
         for (size_t s = 0; s < narrow.segments.size(); ++s) {
-            Boundary boundary = half.forward(s, inputs, kKey);
+            Boundary boundary = half.forward(s, inputs, kPrecisionKey);
             CHECK(narrow.segments[s].output_bytes == Bytes{boundary.bytes()});
             inputs = std::move(boundary.values);
         }

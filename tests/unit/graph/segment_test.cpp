@@ -1,6 +1,6 @@
 // Every fixture model cut into every number of segments against itself run whole, bit for bit, and
 // against the numbers that stock PyTorch wrote down.
-#include "graph/segment.h"
+#include "graph/segment/segment.h"
 
 #include <ATen/Parallel.h>
 
@@ -13,6 +13,8 @@
 #include "support/whole_run.h"
 
 namespace dslaunch {
+
+using namespace graph;
 namespace {
 
 using test::Fixture;
@@ -171,7 +173,7 @@ TEST_CASE("segments read every parameter that forward reads, and name the others
     const SegmentedModel cut = fixture.cut(5);
     std::set<std::string> unused;
     for (const int index : cut.unused_parameters())
-        unused.insert(fixture.model.parameters()[static_cast<size_t>(index)].name);
+        unused.insert(fixture.model.parameters()[index].name);
     CHECK(unused == std::set<std::string>{"unused.weight", "unused.bias"});
 }
 

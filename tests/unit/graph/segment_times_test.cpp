@@ -1,5 +1,5 @@
 // Times of segments: that they are of the right passes, and that nothing of them stays.
-#include "graph/segment_times.h"
+#include "graph/measure/segment_times.h"
 
 #include <ATen/Parallel.h>
 
@@ -8,6 +8,9 @@
 #include "support/script_module.h"
 
 namespace dslaunch {
+
+using namespace graph;
+using namespace plan;
 
 TEST_CASE("a segment is timed forward, for its inputs and for its weights") {
     at::set_num_threads(1);

@@ -1,14 +1,28 @@
-#include "graph/split_backward.h"
+#include "graph/segment/split_backward.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/conv1d.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/ones_like.h>
+#include <ATen/ops/relu.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/sigmoid.h>
+#include <ATen/ops/tanh.h>
+#include <c10/core/ScalarType.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <functional>
 
-#include "graph/tensor_meter.h"
+#include "graph/measure/tensor_meter.h"
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace graph;
 namespace {
 
 at::Tensor wave(std::vector<int64_t> shape, double start) {

@@ -1,13 +1,17 @@
 // Bytes of tensors of one thread, by what was asked for.
-#include "graph/tensor_meter.h"
+#include "graph/measure/tensor_meter.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/ScalarType.h>
 
 #include <thread>
 
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::graph;
 
 TEST_CASE("a meter counts the tensors of its thread that live, and the most that did") {
     const at::Tensor before = at::zeros({1 << 20});

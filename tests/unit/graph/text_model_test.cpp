@@ -3,18 +3,26 @@
 #include "base/fd.h"
 #include "graph/models/archive.h"
 #include "graph/models/models.h"
-#include "storage/zip_archive.h"
+#include "storage/files/zip_archive.h"
 #include "support/catch.h"
 
-#include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/eye.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 #include <caffe2/serialize/inline_container.h>
-#include <torch/script.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/import.h>
 
 #include <cmath>
 #include <filesystem>
 
 namespace dslaunch {
+
+using namespace graph;
+using namespace storage;
 namespace {
 
 std::map<std::string, std::string> records_of(const std::string& path) {

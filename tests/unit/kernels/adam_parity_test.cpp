@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "kernels/flat_optimizer.h"
-#include "storage/safetensors.h"
+#include "storage/files/safetensors.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::kernels;
+using namespace dslaunch::storage;
 
 namespace {
 

@@ -18,6 +18,7 @@
 #include "support/skip.h"
 
 using namespace dslaunch;
+using namespace dslaunch::kernels;
 
 namespace {
 

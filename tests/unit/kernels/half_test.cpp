@@ -11,6 +11,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::kernels;
 
 namespace {
 
@@ -309,7 +310,7 @@ TEST_CASE("one overflowed fp16 gradient makes the sum of squares not finite") {
                 std::vector<float> wide(kNumel);
                 from_half(gradients.data(), wide.data(), kNumel, DType::kF16, isa);
                 REQUIRE(sum_of_squares(wide.data(), kNumel, isa) == 37 * 65504.0 * 65504.0);
-                gradients[static_cast<size_t>(where)] = bad;
+                gradients[where] = bad;
                 from_half(gradients.data(), wide.data(), kNumel, DType::kF16, isa);
                 REQUIRE_FALSE(std::isfinite(sum_of_squares(wide.data(), kNumel, isa)));
             }

@@ -12,6 +12,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::kernels;
 
 namespace {
 
@@ -202,8 +203,7 @@ TEST_CASE("bytes are sorted by place and come back") {
                 bool sorted = true;
                 for (int64_t i = 0; i < numel; ++i)
                     for (int64_t k = 0; k < element; ++k)
-                        sorted = sorted && planes[static_cast<size_t>(k * numel + i)] ==
-                                               values[static_cast<size_t>(i * element + k)];
+                        sorted = sorted && planes[k * numel + i] == values[i * element + k];
                 CHECK(sorted);
                 join_bytes(planes, element, back, isa);
                 CHECK(std::ranges::equal(back, values));

@@ -9,6 +9,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::kernels;
 
 namespace {
 
@@ -63,11 +64,10 @@ TEST_CASE("a team's loop is over when all its parts are, ten thousand times") {
     std::atomic<int64_t> calls = 0;
     for (int64_t loop = 1; loop <= 10'000; ++loop) {
         team.for_parts(std::ssize(sums), [&](int64_t begin, int64_t /*numel*/) {
-            sums[static_cast<size_t>(begin)] += loop;  // not atomic: of this part alone
+            sums[begin] += loop;  // not atomic: of this part alone
             ++calls;
         });
         REQUIRE(calls == 4 * loop);
     }
-    for (int64_t part = 0; part < 4; ++part)
-        REQUIRE(sums[static_cast<size_t>(part * kBlock)] == 10'000 * 10'001 / 2);
+    for (int64_t part = 0; part < 4; ++part) REQUIRE(sums[part * kBlock] == 10'000 * 10'001 / 2);
 }

@@ -1,4 +1,4 @@
-#include "launch/agent_command.h"
+#include "launch/agent/agent_command.h"
 
 #include <sys/stat.h>
 
@@ -6,11 +6,12 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "launch/join_token.h"
+#include "launch/plan/join_token.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {

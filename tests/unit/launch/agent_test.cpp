@@ -1,5 +1,5 @@
 // A whole agent behind two pipes.
-#include "launch/agent.h"
+#include "launch/agent/agent.h"
 
 #include <poll.h>
 #include <sys/ioctl.h>
@@ -14,14 +14,15 @@
 #include <utility>
 
 #include "base/fd.h"
-#include "launch/blocking.h"
-#include "launch/frame.h"
-#include "launch/messages.h"
-#include "launch/process_tree.h"
+#include "launch/process/blocking.h"
+#include "launch/process/process_tree.h"
+#include "launch/protocol/frame.h"
+#include "launch/protocol/messages.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {

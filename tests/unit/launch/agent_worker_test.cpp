@@ -1,13 +1,14 @@
-#include "launch/agent_worker.h"
+#include "launch/agent/agent_worker.h"
 
 #include <sys/wait.h>
 
 #include <cstdlib>
 
-#include "launch/spawn.h"
+#include "launch/process/spawn.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 namespace {
 

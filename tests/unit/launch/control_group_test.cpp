@@ -1,10 +1,11 @@
-#include "launch/control_group.h"
+#include "launch/machine/control_group.h"
 
-#include "launch/node_facts.h"
+#include "launch/network/node_facts.h"
 #include "support/catch.h"
 #include "support/fake_root.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 TEST_CASE("limits and ended processes are found in both versions of control groups") {

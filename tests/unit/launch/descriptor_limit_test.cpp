@@ -1,13 +1,14 @@
-#include "launch/descriptor_limit.h"
+#include "launch/process/descriptor_limit.h"
 
 #include <fmt/format.h>
 #include <sys/resource.h>
 
 #include "base/error.h"
-#include "launch/tree_transport.h"
+#include "launch/transport/tree/tree_transport.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 namespace {
 

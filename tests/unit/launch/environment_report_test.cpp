@@ -1,8 +1,9 @@
-#include "launch/environment_report.h"
+#include "launch/plan/environment_report.h"
 
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 TEST_CASE("what is equal is shown once, what differs by host, a rank's own only by name") {
     std::vector<RankVariables> ranks;

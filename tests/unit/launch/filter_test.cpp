@@ -1,4 +1,4 @@
-#include "launch/filter.h"
+#include "launch/hosts/filter.h"
 
 #include <fmt/ranges.h>
 
@@ -6,6 +6,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 namespace {
 

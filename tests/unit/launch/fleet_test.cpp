@@ -1,17 +1,18 @@
 // Commands over hosts, with agents that a test makes up.
-#include "launch/fleet.h"
+#include "launch/fleet/fleet.h"
 
 #include <sys/signalfd.h>
 
 #include <csignal>
 
 #include "base/fd.h"
-#include "launch/fleet_exec.h"
-#include "launch/host_check.h"
+#include "launch/fleet/fleet_exec.h"
+#include "launch/fleet/host_check.h"
 #include "support/catch.h"
 #include "support/fake_transport.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 using namespace std::chrono_literals;
 

@@ -1,12 +1,13 @@
-#include "launch/frame.h"
+#include "launch/protocol/frame.h"
 
 #include "base/error.h"
-#include "launch/control.h"
-#include "launch/line_splitter.h"
-#include "launch/messages.h"
+#include "launch/process/line_splitter.h"
+#include "launch/protocol/control.h"
+#include "launch/protocol/messages.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 TEST_CASE("frames arrive whole however the stream is cut") {
     const std::string payloads[] = {"", "a", std::string(70'000, '\0')};

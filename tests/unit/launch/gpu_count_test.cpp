@@ -1,5 +1,5 @@
 // GPUs are counted by their device nodes alone.
-#include "launch/gpu_count.h"
+#include "launch/machine/gpu_count.h"
 
 #include <fstream>
 
@@ -7,6 +7,7 @@
 #include "support/job_process.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 TEST_CASE("a GPU is a device node nvidia with a number") {

@@ -1,14 +1,15 @@
-#include "launch/hash_cache.h"
+#include "launch/files/hash_cache.h"
 
 #include <sys/stat.h>
 
 #include <fstream>
 
-#include "launch/file_facts.h"
+#include "launch/files/file_facts.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {

@@ -1,5 +1,5 @@
 // What `hosts trust` writes: only keys, only where they belong.
-#include "launch/host_trust.h"
+#include "launch/fleet/host_trust.h"
 
 #include <sys/stat.h>
 
@@ -11,6 +11,7 @@
 #include "support/job_process.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 TEST_CASE("a public key is one line of plain characters, with nothing before it") {

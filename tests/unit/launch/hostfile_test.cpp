@@ -1,4 +1,4 @@
-#include "launch/hostfile.h"
+#include "launch/hosts/hostfile.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -9,6 +9,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 namespace {
 

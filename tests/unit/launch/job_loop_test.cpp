@@ -1,4 +1,4 @@
-#include "launch/job_loop.h"
+#include "launch/supervise/job_loop.h"
 
 #include <sys/eventfd.h>
 
@@ -6,12 +6,13 @@
 #include <deque>
 
 #include "base/error.h"
-#include "launch/launch_plan.h"
+#include "launch/plan/launch_plan.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 #include "support/piped_stream.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {
@@ -117,7 +118,7 @@ TEST_CASE("a job that keeps failing is started N times more and ends with its ow
         Loop loop(fixed_spec(restarts));
         CHECK(loop.run({failed(9)}) == 9);
         REQUIRE(loop.seen.size() == static_cast<size_t>(restarts) + 1);
-        for (int i = 0; i <= restarts; ++i) CHECK(loop.seen[static_cast<size_t>(i)].restarts == i);
+        for (int i = 0; i <= restarts; ++i) CHECK(loop.seen[i].restarts == i);
     }
 }
 

@@ -1,4 +1,4 @@
-#include "launch/job_output.h"
+#include "launch/supervise/job_output.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -13,6 +13,7 @@
 #include "support/piped_stream.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {

@@ -1,4 +1,4 @@
-#include "launch/job_record.h"
+#include "launch/jobs/job_record.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -12,6 +12,7 @@
 #include "support/job_process.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {

@@ -1,6 +1,6 @@
 // The expected HMACs were made with Python's hmac module and agree with `openssl dgst -hmac`:
 //   hmac.new(token, side + b"\0" + bytes(range(64)) + identity, hashlib.sha256).hexdigest()
-#include "launch/join_handshake.h"
+#include "launch/transport/join/join_handshake.h"
 
 #include <fmt/format.h>
 
@@ -8,6 +8,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 namespace {
 

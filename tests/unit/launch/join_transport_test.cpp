@@ -1,5 +1,5 @@
 // The join transport against agents, strangers and starters on real sockets of this machine.
-#include "launch/transport_join.h"
+#include "launch/transport/join/transport_join.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -15,12 +15,13 @@
 #include <thread>
 
 #include "base/error.h"
-#include "launch/join_client.h"
-#include "launch/spawn.h"
+#include "launch/process/spawn.h"
+#include "launch/transport/join/join_client.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 using Kind = TransportEvent::Kind;
 

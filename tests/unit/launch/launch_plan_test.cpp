@@ -1,9 +1,10 @@
-#include "launch/launch_plan.h"
+#include "launch/plan/launch_plan.h"
 
 #include "base/error.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 namespace {
 
@@ -28,7 +29,7 @@ TEST_CASE("ranks are exact for uneven slots, each host's local ranks starting at
         for (size_t node = 0; node < nodes.size(); ++node) {
             REQUIRE(nodes[node].workers.size() == static_cast<size_t>(sizes[node]));
             for (int local = 0; local < sizes[node]; ++local) {
-                const auto& place = nodes[node].workers[static_cast<size_t>(local)].environment;
+                const auto& place = nodes[node].workers[local].environment;
                 CHECK(place.rank == rank++);
                 CHECK(place.local_rank == local);
                 CHECK(place.local_world_size == sizes[node]);

@@ -1,11 +1,12 @@
 // Processes that a job left are found by its id and ended; nobody else's are.
-#include "launch/leftovers.h"
+#include "launch/agent/leftovers.h"
 
 #include "base/error.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {

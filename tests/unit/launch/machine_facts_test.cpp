@@ -1,12 +1,13 @@
-#include "launch/machine_facts.h"
+#include "launch/agent/machine_facts.h"
 
 #include "base/error.h"
-#include "launch/clock_offset.h"
-#include "launch/elf_needs.h"
+#include "launch/machine/elf_needs.h"
+#include "launch/protocol/clock_offset.h"
 #include "support/catch.h"
 #include "support/fake_root.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {

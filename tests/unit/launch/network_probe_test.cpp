@@ -1,4 +1,4 @@
-#include "launch/network_probe.h"
+#include "launch/network/network_probe.h"
 
 #include <arpa/inet.h>
 #include <poll.h>
@@ -7,10 +7,11 @@
 #include <thread>
 
 #include "base/error.h"
-#include "launch/interfaces.h"
+#include "launch/network/interfaces.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 namespace {
 

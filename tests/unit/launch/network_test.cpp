@@ -1,4 +1,4 @@
-#include "launch/network.h"
+#include "launch/network/network.h"
 
 #include <set>
 
@@ -6,6 +6,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 namespace {
 

@@ -1,14 +1,15 @@
 // Names folded, equal outputs together, tables, archives, what the loader lists.
-#include "launch/output_groups.h"
+#include "launch/fleet/output_groups.h"
 
 #include "base/error.h"
-#include "launch/bootstrap.h"
-#include "launch/shared_libraries.h"
-#include "launch/text_table.h"
-#include "launch/ustar.h"
+#include "launch/files/ustar.h"
+#include "launch/fleet/text_table.h"
+#include "launch/machine/shared_libraries.h"
+#include "launch/push/bootstrap.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 TEST_CASE("names that count up share a bracket, others stand alone") {
     struct Row {

@@ -1,4 +1,4 @@
-#include "launch/placement.h"
+#include "launch/plan/placement.h"
 
 #include <fmt/format.h>
 
@@ -7,6 +7,7 @@
 #include "support/fake_root.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {

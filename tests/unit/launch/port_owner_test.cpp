@@ -1,4 +1,4 @@
-#include "launch/port_owner.h"
+#include "launch/machine/port_owner.h"
 
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -10,6 +10,7 @@
 #include "support/skip.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {

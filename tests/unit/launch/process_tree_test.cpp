@@ -1,4 +1,4 @@
-#include "launch/process_tree.h"
+#include "launch/process/process_tree.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -9,6 +9,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 namespace {
 

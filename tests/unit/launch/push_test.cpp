@@ -11,13 +11,14 @@
 #include <random>
 
 #include "base/error.h"
-#include "launch/push_receiver.h"
-#include "launch/push_sender.h"
+#include "launch/agent/push_receiver.h"
+#include "launch/push/push_sender.h"
 #include "support/catch.h"
 #include "support/fake_transport.h"
 #include "support/job_process.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 using namespace std::chrono_literals;
 

@@ -1,13 +1,14 @@
-#include "launch/rank_record.h"
+#include "launch/supervise/rank_record.h"
 
 #include <algorithm>
 #include <csignal>
 
 #include "base/error.h"
-#include "launch/failure_report.h"
+#include "launch/supervise/failure_report.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 namespace {
 

@@ -1,9 +1,10 @@
-#include "launch/restart.h"
+#include "launch/supervise/restart.h"
 
 #include "base/error.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 TEST_CASE("an attempt takes the first hosts that answer, never fewer than asked for") {
     struct Row {

@@ -1,8 +1,9 @@
-#include "launch/secrets.h"
+#include "launch/plan/secrets.h"
 
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 TEST_CASE("names of secrets are known, and words that only look like them are not") {
     for (const char* name : {"HF_TOKEN", "WANDB_API_KEY", "aws_secret_access_key", "PGPASSWORD",

@@ -1,4 +1,4 @@
-#include "launch/slurm_allocation.h"
+#include "launch/hosts/slurm_allocation.h"
 
 #include <string>
 #include <vector>
@@ -7,6 +7,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 namespace {
 

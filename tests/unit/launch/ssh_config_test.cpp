@@ -1,4 +1,4 @@
-#include "launch/ssh_config.h"
+#include "launch/transport/ssh/ssh_config.h"
 
 #include <cstdlib>
 #include <fstream>
@@ -6,12 +6,13 @@
 #include <sstream>
 
 #include "base/error.h"
-#include "launch/ssh_target.h"
+#include "launch/transport/ssh/ssh_target.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 #include "support/skip.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {

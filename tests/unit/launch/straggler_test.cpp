@@ -1,10 +1,11 @@
-#include "launch/straggler.h"
+#include "launch/supervise/straggler.h"
 
 #include <fmt/format.h>
 
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 namespace {
 

@@ -6,13 +6,14 @@
 #include <csignal>
 
 #include "base/error.h"
-#include "launch/file_facts.h"
-#include "launch/network_messages.h"
-#include "launch/supervisor.h"
+#include "launch/files/file_facts.h"
+#include "launch/network/network_messages.h"
+#include "launch/supervise/supervisor.h"
 #include "support/catch.h"
 #include "support/fake_transport.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {

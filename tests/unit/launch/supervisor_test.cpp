@@ -1,19 +1,20 @@
-#include "launch/supervisor.h"
+#include "launch/supervise/supervisor.h"
 
 #include <sys/signalfd.h>
 
 #include <csignal>
 
 #include "base/error.h"
-#include "base/wire.h"
-#include "launch/control.h"
-#include "launch/file_facts.h"
+#include "base/text/wire.h"
+#include "launch/files/file_facts.h"
+#include "launch/protocol/control.h"
 #include "support/catch.h"
 #include "support/fake_transport.h"
 #include "support/job_process.h"
 #include "support/piped_stream.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using namespace dslaunch::test;
 
 namespace {

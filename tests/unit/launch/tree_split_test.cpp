@@ -1,4 +1,4 @@
-#include "launch/tree_split.h"
+#include "launch/transport/tree/tree_split.h"
 
 #include <algorithm>
 #include <functional>
@@ -7,6 +7,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "launch/tree_transport.h"
+#include "launch/transport/tree/tree_transport.h"
 
 #include <fmt/format.h>
 
@@ -11,11 +11,12 @@
 #include <vector>
 
 #include "base/error.h"
-#include "launch/frame.h"
-#include "launch/relay_messages.h"
+#include "launch/protocol/frame.h"
+#include "launch/transport/tree/relay_messages.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 using std::chrono::milliseconds;
 using Kind = TransportEvent::Kind;
 

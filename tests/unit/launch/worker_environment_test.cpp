@@ -1,13 +1,14 @@
-#include "launch/worker_environment.h"
+#include "launch/plan/worker_environment.h"
 
 #include <cstdlib>
 #include <map>
 
 #include "base/error.h"
-#include "launch/environment_file.h"
+#include "launch/plan/environment_file.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
 
 namespace {
 

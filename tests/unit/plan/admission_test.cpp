@@ -1,14 +1,15 @@
 // Need beside limits, and the nearest choice that fits, by closed forms.
-#include "plan/admission.h"
+#include "plan/predict/admission.h"
 
 #include <string>
 #include <vector>
 
 #include "base/error.h"
-#include "plan/memory_choice.h"
+#include "plan/predict/memory_choice.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::plan;
 
 namespace {
 

@@ -1,10 +1,12 @@
-#include "plan/cut_choice.h"
+#include "plan/model/cut_choice.h"
 
 #include <algorithm>
 
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 namespace {
 

@@ -1,13 +1,15 @@
 // The plan of a rank on a GPU: what is put off, what stays, and that it is sound.
-#include "plan/device_plan.h"
+#include "plan/step/device_plan.h"
 
 #include <algorithm>
 
 #include "base/text.h"
-#include "plan/plan_check.h"
+#include "plan/step/plan_check.h"
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 namespace {
 
 // SEGMENTS layers of two parameters each; the first and the last share parameter 0.

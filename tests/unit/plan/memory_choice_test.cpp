@@ -1,5 +1,5 @@
 // The ladder of choices, on needs that are closed forms of the choice.
-#include "plan/memory_choice.h"
+#include "plan/predict/memory_choice.h"
 
 #include <optional>
 #include <string>
@@ -8,6 +8,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::plan;
 
 namespace {
 

@@ -1,16 +1,18 @@
 // Costs of meshes: closed forms for layers of equal cost, and the plans that a run would have.
-#include "plan/mesh_cost.h"
+#include "plan/mesh/mesh_cost.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
 #include "mesh_models.h"
-#include "plan/plan_check.h"
-#include "plan/stage_model.h"
+#include "plan/step/plan_check.h"
+#include "plan/step/stage_model.h"
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 using test::layered_job;
 
@@ -192,7 +194,7 @@ TEST_CASE("parameters lie once in a host's memory, the rest in each rank's") {
 TEST_CASE("stages are cut so that no rank needs more than it has, or refused") {
     MeshRequest request = layered_job(8, {2});
     // The first layers are short: by time alone the first stage gets six of them.
-    for (int s = 0; s < 5; ++s) request.times[static_cast<size_t>(s)] = {0.1, 0.1, 0.1};
+    for (int s = 0; s < 5; ++s) request.times[s] = {0.1, 0.1, 0.1};
     const MeshChoice choice{{1, 1, 1, 0, 2}, ScheduleKind::k1F1B, 1, 4};
     const MeshCost free = mesh_cost(request, choice);
     CHECK(free.parts[0].end == 6);

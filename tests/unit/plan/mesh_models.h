@@ -5,9 +5,11 @@
 
 #include <vector>
 
-#include "plan/mesh_cost.h"
+#include "plan/mesh/mesh_cost.h"
 
 namespace dslaunch::test {
+
+using namespace plan;
 
 inline constexpr int64_t kLayerNumel = 1 << 18;
 inline constexpr int64_t kLayerOutputs = 4096;

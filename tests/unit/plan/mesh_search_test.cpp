@@ -1,5 +1,5 @@
 // The search for meshes beside trying everything.
-#include "plan/mesh_search.h"
+#include "plan/mesh/mesh_search.h"
 
 #include <algorithm>
 #include <ctime>
@@ -8,10 +8,12 @@
 
 #include "base/error.h"
 #include "mesh_models.h"
-#include "plan/mesh_text.h"
+#include "plan/print/mesh_text.h"
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 using test::layered_job;
 

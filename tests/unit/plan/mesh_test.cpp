@@ -1,4 +1,4 @@
-#include "plan/mesh.h"
+#include "plan/mesh/mesh.h"
 
 #include <algorithm>
 #include <map>
@@ -10,6 +10,8 @@
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 namespace {
 

@@ -6,12 +6,14 @@
 #include <set>
 
 #include "base/text.h"
-#include "plan/admission.h"
-#include "plan/plan_check.h"
-#include "plan/step_plan.h"
+#include "plan/predict/admission.h"
+#include "plan/step/plan_check.h"
+#include "plan/step/step_plan.h"
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 namespace {
 
@@ -79,7 +81,7 @@ class Rehearsal {
         for (size_t c = 0; c < plan.chunks.all.size(); ++c) disk_[static_cast<int>(c)] = 0;
         const int turns = static_cast<int>(plan.chunks.turns.size());
         for (int t = turns - plan.chunk_slots; t < turns; ++t)
-            slots_[t % plan.chunk_slots] = {plan.chunks.turns[static_cast<size_t>(t)], 0};
+            slots_[t % plan.chunk_slots] = {plan.chunks.turns[t], 0};
     }
 
     // Returns what went wrong.
@@ -96,8 +98,7 @@ class Rehearsal {
             if (next[lane] == lanes[lane].size()) continue;
             const size_t i = lanes[lane][next[lane]];
             bool ready = true;
-            for (const int wait : plan_.instructions[i].waits)
-                ready = ready && done[static_cast<size_t>(wait)] != 0;
+            for (const int wait : plan_.instructions[i].waits) ready = ready && done[wait] != 0;
             if (!ready) continue;
             const std::string wrong = run(plan_.instructions[i]);
             if (!wrong.empty()) return fmt::format("instruction {}: {}", i, wrong);
@@ -162,7 +163,7 @@ class Rehearsal {
             const StateChunks& chunks = plan_.chunks;
             const auto b = static_cast<size_t>(instruction.bucket);
             for (int k = chunks.first_of_bucket[b]; k < chunks.first_of_bucket[b + 1]; ++k) {
-                const bool trained = chunks.all[static_cast<size_t>(k)].turn >= 0;
+                const bool trained = chunks.all[k].turn >= 0;
                 if (trained && newest(k) != step_ - 1) return "gathers what is stale";
             }
         }
@@ -451,7 +452,7 @@ TEST_CASE("a plan in which a gather does not wait for parameters in memory is re
     for (const Instruction& instruction : plan.instructions)
         if (instruction.op == Op::kUpdate)
             for (const int wait : instruction.waits)
-                waits += plan.instructions[static_cast<size_t>(wait)].op == Op::kRead ? 1 : 0;
+                waits += plan.instructions[wait].op == Op::kRead ? 1 : 0;
     CHECK(waits > 0);
     for (Instruction& instruction : plan.instructions)
         if (instruction.op == Op::kUpdate) instruction.waits.clear();
@@ -488,7 +489,7 @@ TEST_CASE("chunks are kept one after the other, spread over the step, the frozen
         REQUIRE(std::ssize(held.keep_order) == chunks);
         std::set<int> now;
         for (int c = 0; c < static_cast<int>(held.all.size()); ++c)
-            if (held.all[static_cast<size_t>(c)].kept()) now.insert(c);
+            if (held.all[c].kept()) now.insert(c);
         CAPTURE(kept);
         CHECK(std::ssize(now) == kept);
         // Nested: a chunk more moves that chunk alone.
@@ -505,9 +506,7 @@ TEST_CASE("chunks are kept one after the other, spread over the step, the frozen
                               return position_of(c) * parts / 32 == part;
                           }) == kept / parts);
         }
-        for (int64_t i = 32; i < chunks; ++i)
-            CHECK(held.all[static_cast<size_t>(held.keep_order[static_cast<size_t>(i)])].passes ==
-                  false);
+        for (int64_t i = 32; i < chunks; ++i) CHECK(held.all[held.keep_order[i]].passes == false);
     }
 }
 

@@ -1,14 +1,16 @@
-#include "plan/partition.h"
+#include "plan/layout/partition.h"
 
 #include <fmt/core.h>
 
 #include <random>
 
-#include "plan/gather_schedule.h"
-#include "plan/slots.h"
+#include "plan/layout/reused_buffers.h"
+#include "plan/step/gather_schedule.h"
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 namespace {
 
@@ -76,7 +78,7 @@ TEST_CASE("flat shards lie within a block of an equal share, and cut no block") 
     for (int world_size = 1; world_size <= 17; ++world_size) {
         const Partition partition = make_partition(layout, model, ShardBy::kFlat, world_size);
         for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
-            const int64_t numel = layout.buckets[static_cast<size_t>(b)].numel;
+            const int64_t numel = layout.buckets[b].numel;
             for (int rank = 0; rank < world_size; ++rank) {
                 const int64_t share = partition.owned_numel(rank, b);
                 // Each of its two borders is moved by at most half a block and its padding.
@@ -84,7 +86,7 @@ TEST_CASE("flat shards lie within a block of an equal share, and cut no block") 
             }
             for (const LayoutBlock& block : blocks_of(layout, b)) {
                 int owners = 0;
-                for (const ShardPiece& piece : partition.buckets[static_cast<size_t>(b)])
+                for (const ShardPiece& piece : partition.buckets[b])
                     if (intersect(piece.range, {block.begin, block.numel}).numel > 0) ++owners;
                 CHECK(owners == 1);
             }
@@ -97,12 +99,11 @@ TEST_CASE("layers and modules stay together, rows are not cut") {
     const FlatLayout layout = make_flat_layout(model, {1 << 20, 1, false, 0, 64});
     for (const int world_size : {1, 2, 3, 5, 8}) {
         const auto owners_of = [&](const Partition& partition, int slice) {
-            const ParameterSlice& of = layout.slices[static_cast<size_t>(slice)];
+            const ParameterSlice& of = layout.slices[slice];
             const int b = layout.bucket_of(slice);
-            const int64_t begin =
-                of.offset_numel - layout.buckets[static_cast<size_t>(b)].offset_numel;
+            const int64_t begin = of.offset_numel - layout.buckets[b].offset_numel;
             std::vector<ShardPiece> found;
-            for (const ShardPiece& piece : partition.buckets[static_cast<size_t>(b)]) {
+            for (const ShardPiece& piece : partition.buckets[b]) {
                 const Range both = intersect(piece.range, {begin, of.numel});
                 if (both.numel > 0)
                     found.push_back({{both.begin - begin, both.numel}, piece.owner});
@@ -113,14 +114,14 @@ TEST_CASE("layers and modules stay together, rows are not cut") {
         const Partition modules = make_partition(layout, model, ShardBy::kGroup, world_size);
         const Partition rows = make_partition(layout, model, ShardBy::kRow, world_size);
         for (int i = 0; i < layout.trained_slices; ++i) {
-            const ParameterSlice& slice = layout.slices[static_cast<size_t>(i)];
+            const ParameterSlice& slice = layout.slices[i];
             REQUIRE(owners_of(layers, i).size() == 1);
             REQUIRE(owners_of(modules, i).size() == 1);
-            const ParameterInfo& parameter = model.parameters[static_cast<size_t>(slice.parameter)];
+            const ParameterInfo& parameter = model.parameters[slice.parameter];
             for (const ShardPiece& piece : owners_of(rows, i))
                 CHECK(piece.range.begin % (parameter.numel / parameter.rows) == 0);
             for (int j = 0; j < i; ++j) {
-                const ParameterSlice& other = layout.slices[static_cast<size_t>(j)];
+                const ParameterSlice& other = layout.slices[j];
                 if (other.first_segment == slice.first_segment)
                     CHECK(owners_of(layers, i)[0].owner == owners_of(layers, j)[0].owner);
             }
@@ -153,7 +154,7 @@ TEST_CASE("slots are never held by two uses at once, and two are enough for a ch
         }
         const Slots slots = assign_slots(uses);
         for (size_t a = 0; a < uses.size(); ++a) {
-            REQUIRE(slots.numel[static_cast<size_t>(slots.slot_of_use[a])] >= uses[a].numel);
+            REQUIRE(slots.numel[slots.slot_of_use[a]] >= uses[a].numel);
             for (size_t b = 0; b < a; ++b)
                 if (slots.slot_of_use[a] == slots.slot_of_use[b])
                     REQUIRE(uses[b].end < uses[a].begin);

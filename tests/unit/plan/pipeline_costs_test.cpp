@@ -1,9 +1,11 @@
-#include "plan/pipeline_costs.h"
+#include "plan/predict/pipeline_costs.h"
 
-#include "plan/pipeline_scale.h"
+#include "plan/mesh/pipeline_scale.h"
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "plan/pipeline_schedule.h"
+#include "plan/pipeline/pipeline_schedule.h"
 
 #include <fmt/core.h>
 
@@ -9,6 +9,8 @@
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 namespace {
 

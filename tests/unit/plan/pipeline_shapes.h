@@ -1,9 +1,11 @@
 // Every pipeline that the tests of schedules and of the simulator go through.
 #pragma once
 
-#include "plan/pipeline_schedule.h"
+#include "plan/pipeline/pipeline_schedule.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 // VISIT(kind, shape) for stages 1 to 8, chunks 1 to 4 and micro batches 1 to 17, as far as the
 // schedule knows the shape.

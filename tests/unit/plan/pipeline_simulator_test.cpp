@@ -1,4 +1,4 @@
-#include "plan/pipeline_simulator.h"
+#include "plan/pipeline/pipeline_simulator.h"
 
 #include <algorithm>
 #include <ctime>
@@ -9,6 +9,8 @@
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 namespace {
 
@@ -55,7 +57,7 @@ class Relaxation {
                 if (forward) begin_s = std::max(begin_s, arrival_s(part - 1, part, work));
                 if (work.kind == WorkKind::kBackward || work.kind == WorkKind::kBackwardInput)
                     begin_s = std::max(begin_s, arrival_s(part + 1, part, work));
-                const PartCost& cost = costs_[static_cast<size_t>(part)];
+                const PartCost& cost = costs_[part];
                 now_s = begin_s;
                 if (forward) now_s += cost.forward_s;
                 if (work.kind == WorkKind::kBackwardInput) now_s += cost.backward_input_s;
@@ -99,8 +101,7 @@ class Relaxation {
                 continue;
             }
             if (stage_of(target) != stage_of(to)) continue;
-            link_s = std::max(link_s, ends_[sender][i]) +
-                     costs_[static_cast<size_t>(std::min(part, target))].send_s;
+            link_s = std::max(link_s, ends_[sender][i]) + costs_[std::min(part, target)].send_s;
             if (this_one) return link_s;
         }
         FAIL("nobody sends it");
@@ -208,11 +209,11 @@ TEST_CASE("activations are held from the forward to the backward, and a rest of 
         const PipelineRun run =
             simulate_pipeline(schedule, equal_costs(shape, {1, 1, 1, 0, Bytes{10}, Bytes{3}}));
         for (int stage = 0; stage < shape.stages; ++stage) {
-            const StageUse& use = run.stages[static_cast<size_t>(stage)];
+            const StageUse& use = run.stages[stage];
             // By hand: of each forward begun before, what it still has when a work runs.
             std::map<std::pair<int, int>, int> held;
             int bytes_max = 0;
-            for (const PipelineWork& work : schedule.stages[static_cast<size_t>(stage)]) {
+            for (const PipelineWork& work : schedule.stages[stage]) {
                 int& own = held[{work.chunk, work.micro_batch}];
                 if (work.kind == WorkKind::kForward) own = 10;
                 int bytes = 0;
@@ -234,8 +235,7 @@ TEST_CASE("activations are held from the forward to the backward, and a rest of 
         const PipelineShape shape{4, chunks, 16};
         const PipelineRun run = run_of(kind, shape, {1, 1, 1});
         for (int stage = 0; stage < 4; ++stage)
-            CHECK(run.stages[static_cast<size_t>(stage)].live_max ==
-                  live_bound(kind, shape, stage));
+            CHECK(run.stages[stage].live_max == live_bound(kind, shape, stage));
     }
 }
 

@@ -1,13 +1,15 @@
-#include "plan/pipeline_text.h"
+#include "plan/print/pipeline_text.h"
 
 #include <fmt/core.h>
 
 #include "base/error.h"
-#include "plan/pipeline_costs.h"
-#include "plan/pipeline_options.h"
+#include "plan/pipeline/pipeline_options.h"
+#include "plan/predict/pipeline_costs.h"
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 namespace {
 

@@ -1,12 +1,14 @@
 // Placement of chunks by what was measured: the path of a step in closed form, the choice, and when
 // it is made.
-#include "plan/placement_control.h"
+#include "plan/offload/placement_control.h"
 
 #include <numeric>
 
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 namespace {
 
@@ -91,10 +93,9 @@ TEST_CASE("the path of a step adds up to its last instruction's end") {
         std::vector<int> waits;
         int begin = free_at[lane];
         for (const int wait : {i - 3, i - 11}) {
-            if (wait < 0 || plan.instructions[static_cast<size_t>(wait)].lane == Lane(lane))
-                continue;
+            if (wait < 0 || plan.instructions[wait].lane == Lane(lane)) continue;
             waits.push_back(wait);
-            const auto end = spans[static_cast<size_t>(wait)].end;
+            const auto end = spans[wait].end;
             begin = std::max(begin, static_cast<int>(end / std::chrono::milliseconds(1)));
         }
         plan.instructions.push_back(instruction(Lane(lane), waits));

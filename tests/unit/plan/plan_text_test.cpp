@@ -1,10 +1,12 @@
-#include "plan/plan_text.h"
+#include "plan/print/plan_text.h"
 
 #include <fmt/core.h>
 
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 namespace {
 

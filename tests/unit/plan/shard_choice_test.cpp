@@ -1,11 +1,13 @@
 // What ways of sharding cost, against counts by hand, and the choice among them.
-#include "plan/shard_choice.h"
+#include "plan/predict/shard_choice.h"
 
 #include <fmt/core.h>
 
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 namespace {
 

@@ -1,10 +1,12 @@
-#include "plan/slot_cache.h"
+#include "plan/offload/swap_cache.h"
 
 #include <random>
 
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 namespace {
 
 // N chunks updated one after the other, each of 100 bytes to read and 300 to write.

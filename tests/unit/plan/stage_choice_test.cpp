@@ -1,4 +1,4 @@
-#include "plan/stage_choice.h"
+#include "plan/pipeline/stage_choice.h"
 
 #include <algorithm>
 #include <functional>
@@ -7,10 +7,12 @@
 
 #include "base/error.h"
 #include "pipeline_shapes.h"
-#include "plan/live_front.h"
+#include "plan/pipeline/live_front.h"
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 namespace {
 
@@ -59,13 +61,12 @@ Weight weight_of(const StageRequest& request, const std::vector<int>& borders) {
         const auto stage = static_cast<size_t>(
             place_of_part(request.schedule, request.shape, static_cast<int>(part)).stage);
         for (int s = begin; s < end_of(part); ++s) {
-            const SegmentCost& of = request.segments[static_cast<size_t>(s)];
+            const SegmentCost& of = request.segments[s];
             stage_s[stage] += of.forward_s + of.backward_input_s + of.backward_weight_s;
             cost.activations += of.activations;
             cost.kept_for_weight += of.kept_for_weight;
             cost.backward_takes = std::max(cost.backward_takes, of.backward_takes);
-            for (const int parameter : request.parameters[static_cast<size_t>(s)])
-                reads[stage][static_cast<size_t>(parameter)] = true;
+            for (const int parameter : request.parameters[s]) reads[stage][parameter] = true;
         }
         begin = end_of(part);
         if (part < borders.size())
@@ -242,9 +243,8 @@ TEST_CASE("what a stage holds is what running through its schedule finds") {
         for (int stage = 0; stage < shape.stages; ++stage) {
             std::vector<PartCost> own;
             for (int chunk = 0; chunk < shape.chunks; ++chunk)
-                own.push_back(costs[static_cast<size_t>(part_of(kind, shape, {stage, chunk}))]);
-            REQUIRE(LiveFront(schedule, stage).peak(own) ==
-                    run.stages[static_cast<size_t>(stage)].live_bytes_max);
+                own.push_back(costs[part_of(kind, shape, {stage, chunk})]);
+            REQUIRE(LiveFront(schedule, stage).peak(own) == run.stages[stage].live_bytes_max);
         }
     });
 }

@@ -5,11 +5,13 @@
 #include <tuple>
 
 #include "base/text.h"
-#include "plan/plan_check.h"
-#include "plan/stage_model.h"
+#include "plan/step/plan_check.h"
+#include "plan/step/stage_model.h"
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 namespace {
 
 constexpr int kSegments = 12;
@@ -64,7 +66,7 @@ struct Pipeline {
         for (const int local : nodes) ranks += local;
         std::vector<StepPlan> made;
         for (int stage = 0; stage < stages; ++stage) {
-            const ModelInfo own = stage_model(model, ranges[static_cast<size_t>(stage)]);
+            const ModelInfo own = stage_model(model, ranges[stage]);
             FlatLayoutOptions layout_options{1 << 20, 1};
             StepPlanOptions options;
             options.stage_work = stage_work(model, parts(), schedule, stage);
@@ -179,7 +181,7 @@ TEST_CASE("stages with several parts hold as many activations as their schedule 
                 const std::vector<StepPlan> plans = pipeline.plans(model);
                 for (int stage = 0; stage < stages; ++stage) {
                     INFO("stage " << stage);
-                    const StepPlan& plan = plans[static_cast<size_t>(stage)];
+                    const StepPlan& plan = plans[stage];
                     const int bound = live_bound(kind, pipeline.shape(), stage);
                     CHECK(live_segments(plan) <= bound * of_part);
                     // With fewer micro batches than a regular order has there are fewer.
@@ -199,7 +201,7 @@ TEST_CASE("what lies between two parts of a stage is never sent to itself") {
         pipeline.chunks = 2;
         const std::vector<StepPlan> plans = pipeline.plans(model);
         for (int stage = 0; stage < stages; ++stage) {
-            const StepPlan& plan = plans[static_cast<size_t>(stage)];
+            const StepPlan& plan = plans[stage];
             for (const Instruction& instruction : plan.instructions) {
                 if (instruction.op != Op::kSend && instruction.op != Op::kReceive) continue;
                 CHECK(std::abs(instruction.peer - stage) == 1);
@@ -232,7 +234,7 @@ TEST_CASE("both ends of a lane have the same messages in the same order") {
                 std::map<End, std::vector<Message>> sent, received;
                 const std::vector<StepPlan> plans = pipeline.plans(model);
                 for (int stage = 0; stage < stages; ++stage)
-                    for (const Instruction& i : plans[static_cast<size_t>(stage)].instructions) {
+                    for (const Instruction& i : plans[stage].instructions) {
                         const Message message{i.part, i.gradients, i.micro_step};
                         const int lane = static_cast<int>(i.lane) / 2;
                         if (i.op == Op::kSend) sent[{stage, i.peer, lane}].push_back(message);
@@ -273,7 +275,7 @@ TEST_CASE("a stage holds the activations of as many micro batches as its schedul
                     const int live = kind == ScheduleKind::kGPipe
                                          ? micro_batches
                                          : std::min(micro_batches, stages - stage);
-                    const auto peaks = peak_by_kind(plans[static_cast<size_t>(stage)]);
+                    const auto peaks = peak_by_kind(plans[stage]);
                     CHECK(peaks[static_cast<size_t>(BufferKind::kActivations)].value ==
                           live * (kSegments / stages) * kActivations);
                 }

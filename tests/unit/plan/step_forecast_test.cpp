@@ -1,5 +1,5 @@
 // Forecasts of steps: closed forms for one rank, the simulator of pipelines for several stages.
-#include "plan/step_forecast.h"
+#include "plan/predict/step_forecast.h"
 
 #include <fmt/core.h>
 
@@ -8,10 +8,13 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
-#include "plan/stage_model.h"
+#include "plan/print/trace.h"
+#include "plan/step/stage_model.h"
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 using Json = nlohmann::json;
 
@@ -178,7 +181,7 @@ TEST_CASE("stages forecast from their plans take what the simulator of pipelines
                         {kSegments * part / shape.parts(), kSegments * (part + 1) / shape.parts()});
                     PartCost& cost = costs.emplace_back();
                     for (int s = parts.back().begin; s < parts.back().end; ++s) {
-                        const SegmentTimes& of = times[static_cast<size_t>(s)];
+                        const SegmentTimes& of = times[s];
                         cost.forward_s += of.forward_s;
                         cost.backward_input_s += of.backward_input_s;
                         cost.backward_weight_s += of.backward_weight_s;
@@ -189,7 +192,7 @@ TEST_CASE("stages forecast from their plans take what the simulator of pipelines
                 std::vector<std::vector<SegmentTimes>> times_of;
                 std::vector<StepPlan> plans;
                 for (int stage = 0; stage < stages; ++stage) {
-                    const std::vector<SegmentRange>& own = ranges[static_cast<size_t>(stage)];
+                    const std::vector<SegmentRange>& own = ranges[stage];
                     models.push_back(stage_model(model, own));
                     for (times_of.emplace_back(); const SegmentRange& range : own)
                         times_of.back().insert(times_of.back().end(), times.begin() + range.begin,

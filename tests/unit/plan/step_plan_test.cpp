@@ -1,14 +1,17 @@
-#include "plan/step_plan.h"
+#include "plan/step/step_plan.h"
+#include "plan/step/recompute_groups.h"
 
 #include <fmt/core.h>
 
 #include <cstddef>
 
 #include "base/text.h"
-#include "plan/plan_check.h"
+#include "plan/step/plan_check.h"
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 namespace {
 
@@ -349,7 +352,7 @@ TEST_CASE("a trainable parameter behind a detach is frozen, and holds up no othe
             CHECK((slice >= 0) == frozen);
             if (slice >= 0) CHECK(slice >= layout.trained_slices);
         }
-        const ParameterSlice& tied = layout.slices[static_cast<size_t>(layout.slice_of(0))];
+        const ParameterSlice& tied = layout.slices[layout.slice_of(0)];
         CHECK(tied.first_segment == 3);
         CHECK(tied.last_segment == 3);
         REQUIRE(layout.trained_buckets == 1);
@@ -376,7 +379,7 @@ TEST_CASE("the flat layout holds each trainable parameter once, aligned, in buck
                 std::vector<int> seen(model.parameters.size(), 0);
                 int64_t end = 0;
                 for (const ParameterSlice& slice : layout.slices) {
-                    ++seen[static_cast<size_t>(slice.parameter)];
+                    ++seen[slice.parameter];
                     CHECK(slice.offset_numel == end);
                     CHECK(slice.offset_numel % kSliceAlignmentNumel == 0);
                     end = slice.offset_numel + round_up(slice.numel, kSliceAlignmentNumel);

@@ -1,9 +1,11 @@
-#include "plan/tensor_plan.h"
+#include "plan/tensor/tensor_plan.h"
 
 #include "base/error.h"
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 namespace {
 
@@ -37,8 +39,7 @@ TEST_CASE("the shares of all ranks tile a dimension, even or not") {
             std::vector<int> held(static_cast<size_t>(extent), 0);
             for (int rank = 0; rank < size; ++rank)
                 for (const Range& range : shard_ranges({0, blocks}, {rank, size}))
-                    for (int64_t i = range.begin; i < range.end(); ++i)
-                        ++held[static_cast<size_t>(i)];
+                    for (int64_t i = range.begin; i < range.end(); ++i) ++held[i];
             CHECK(held == std::vector<int>(static_cast<size_t>(extent), 1));
         }
     }

@@ -1,8 +1,10 @@
-#include "plan/tensor_shares.h"
+#include "plan/layout/tensor_shares.h"
 
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 namespace {
 

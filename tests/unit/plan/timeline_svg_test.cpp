@@ -1,14 +1,16 @@
-#include "plan/timeline_svg.h"
+#include "plan/print/timeline_svg.h"
 
 #include <fmt/core.h>
 
 #include <fstream>
 #include <regex>
 
-#include "plan/pipeline_timeline.h"
+#include "plan/print/pipeline_timeline.h"
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "plan/zero_bubble_search.h"
+#include "plan/pipeline/zero_bubble_search.h"
 
 #include <algorithm>
 #include <random>
@@ -6,6 +6,8 @@
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
 
 namespace {
 

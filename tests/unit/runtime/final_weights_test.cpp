@@ -1,20 +1,24 @@
 // Weights that the stages of a pipeline bring to the first one, however long that takes.
-#include "runtime/final_weights.h"
+#include "runtime/save/final_weights.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 #include <fmt/core.h>
 
 #include <thread>
 
 #include "base/fd.h"
 #include "runtime/comm/in_process.h"
-#include "runtime/save_weights.h"
+#include "runtime/save/save_weights.h"
 #include "support/catch.h"
 #include "support/script_module.h"
 #include "support/temporary_folder.h"
 #include "support/world.h"
 
 namespace dslaunch::test {
+
+using namespace graph;
+using namespace plan;
+using namespace runtime;
 namespace {
 
 using namespace std::chrono_literals;
@@ -24,7 +28,7 @@ constexpr int kParametersOfStage = 12;
 constexpr Duration kLimit = 300ms;  // that a rank waits for another one
 constexpr Duration kPace = 50ms;    // of a parameter; a stage takes twice the limit
 
-Model make_model(double factor) {
+Model make_sharded_model(double factor) {
     NamedTensors parameters;
     for (int p = 0; p < kStages * kParametersOfStage; ++p)
         parameters.emplace_back(fmt::format("p{}", p), ramp(4 + p) * factor);
@@ -47,8 +51,7 @@ class SlowState final : public ParameterState {
         for (const int parameter : parameters_elsewhere()) {
             std::this_thread::sleep_for(kPace);
             peers_.barrier();
-            const at::Tensor values =
-                whole_.parameters()[static_cast<size_t>(parameter)].tensor.detach();
+            const at::Tensor values = whole_.parameters()[parameter].tensor.detach();
             if (use)
                 use(parameter,
                     {values.const_data_ptr<float>(), static_cast<size_t>(values.numel())});
@@ -79,7 +82,7 @@ TEST_CASE("a stage waits for its turn as long as the ones before it get on") {
     for (const int data : {1, 2}) {
         INFO(data << " ranks a stage");
         const TemporaryFolder expected, written;
-        Model whole = make_model(0.5);
+        Model whole = make_sharded_model(0.5);
         WeightWriter(whole, expected.path(), {}).finish();
         const FlatLayout layout;  // nothing but what is elsewhere
         InProcessHub hub(kLimit);
@@ -92,7 +95,7 @@ TEST_CASE("a stage waits for its turn as long as the ones before it get on") {
                 InProcessWorld world({{data}, kLimit}, [](ArenaLayout&) {});
                 for (const auto& error :
                      testing::outcomes(world, [&](InProcessRank&self, int rank) {
-                         Model model = make_model(-3.0);
+                         Model model = make_sharded_model(-3.0);
                          SlowState state(whole, stage, *self.collectives);
                          write_final_weights({&model,
                                               &model,
@@ -104,7 +107,7 @@ TEST_CASE("a stage waits for its turn as long as the ones before it get on") {
                                               {},
                                               stage == 0 && rank == 0 ? written.path() : ""});
                      }))
-                    if (error) failed[static_cast<size_t>(stage)] = error;
+                    if (error) failed[stage] = error;
             });
         for (std::thread& stage : stages) stage.join();
         for (const std::optional<Error>& error : failed) {

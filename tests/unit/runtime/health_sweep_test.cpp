@@ -1,6 +1,6 @@
 // The verified operations over GPUs of host memory: a right backend gives no fault, a wrong one is
 // named by rank, operation, index and value; sizes and closed forms by hand.
-#include "runtime/health_sweep.h"
+#include "runtime/health/health_sweep.h"
 
 #include <fmt/format.h>
 
@@ -8,12 +8,14 @@
 #include <thread>
 
 #include "base/error.h"
-#include "runtime/health_device.h"
+#include "runtime/health/health_device.h"
 #include "support/catch.h"
 #include "support/fake_device.h"
 #include "support/map_board.h"
 
 using namespace dslaunch;
+using namespace dslaunch::health;
+using namespace dslaunch::runtime;
 using namespace dslaunch::test;
 
 namespace {

@@ -1,11 +1,12 @@
 // Blocks for large tensors: what is kept, given out again, and returned to the system.
-#include "runtime/large_blocks.h"
+#include "runtime/memory/large_blocks.h"
 
 #include <cstdint>
 
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::runtime;
 
 namespace {
 constexpr size_t kMib = size_t{1} << 20;

@@ -1,18 +1,27 @@
 // Which GPU a rank takes, and what it says where there is none.
-#include "runtime/rank_device.h"
+#include "runtime/compute/rank_device.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <c10/core/ScalarType.h>
 
 #include <cmath>
 
 #include "base/error.h"
 #include "kernels/flat_optimizer.h"
-#include "launch/gpu_count.h"
+#include "launch/machine/gpu_count.h"
 #include "runtime/cuda_plugin/fused_adam.h"
 #include "support/catch.h"
 #include "support/skip.h"
 
 namespace dslaunch {
+
+using namespace config;
+using namespace kernels;
+using namespace launch;
+using namespace runtime;
 namespace {
 
 WorkerEnvironment local_rank(int local_rank, const std::string& devices) {

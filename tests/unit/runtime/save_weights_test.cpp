@@ -1,7 +1,13 @@
 // Weights that are written parameter by parameter: the files of weights that lie in memory.
-#include "runtime/save_weights.h"
+#include "runtime/save/save_weights.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/ScalarType.h>
+#include <torch/csrc/jit/api/module.h>
 
 #include <filesystem>
 #include <fstream>
@@ -13,6 +19,9 @@
 #include "support/temporary_folder.h"
 
 namespace dslaunch::test {
+
+using namespace graph;
+using namespace runtime;
 namespace {
 
 const char* const kText =
@@ -52,8 +61,7 @@ std::vector<float> in_memory_order(const at::Tensor& tensor) {
 TEST_CASE("weights put one by one make the files of weights that are in memory") {
     const TemporaryFolder from_memory, from_elsewhere;
     Model whole = make_model(0.5);
-    REQUIRE_FALSE(
-        whole.parameters()[static_cast<size_t>(index_of(whole, "columns"))].tensor.is_contiguous());
+    REQUIRE_FALSE(whole.parameters()[index_of(whole, "columns")].tensor.is_contiguous());
     WeightWriter(whole, from_memory.path(), {}).finish();
 
     // The model that is written holds other numbers, in 16 bit, than those that are put.
@@ -61,14 +69,13 @@ TEST_CASE("weights put one by one make the files of weights that are in memory")
     std::vector<int> elsewhere;
     for (const char* name : {"columns", "none", "bias", "rows"}) {
         elsewhere.push_back(index_of(model, name));
-        at::Tensor tensor = model.parameters()[static_cast<size_t>(elsewhere.back())].tensor;
+        at::Tensor tensor = model.parameters()[elsewhere.back()].tensor;
         const at::NoGradGuard no_grad;
         tensor.set_data(tensor.to(at::kBFloat16));
     }
     WeightWriter writer(model, from_elsewhere.path(), elsewhere);
     for (const int parameter : elsewhere)
-        writer.put(parameter,
-                   in_memory_order(whole.parameters()[static_cast<size_t>(parameter)].tensor));
+        writer.put(parameter, in_memory_order(whole.parameters()[parameter].tensor));
     CHECK_FALSE(std::filesystem::exists(from_elsewhere.path() + "/model.safetensors"));
     writer.finish();
 

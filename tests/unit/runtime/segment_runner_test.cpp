@@ -1,14 +1,25 @@
 // Forward, recompute and backward by instructions: what a second forward must not disturb.
-#include "runtime/segment_runner.h"
+#include "runtime/compute/segment_runner.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/allclose.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
-#include "graph/compute_context.h"
-#include "graph/measure.h"
+#include "graph/measure/measure.h"
+#include "graph/segment/compute_context.h"
+#include "plan/step/recompute_groups.h"
 #include "support/catch.h"
 #include "support/script_module.h"
 
 namespace dslaunch {
+
+using namespace graph;
+using namespace plan;
+using namespace runtime;
 namespace {
 
 struct StepOutcome {

@@ -1,8 +1,13 @@
 // Messages between the stages of a pipeline: values of any kind arrive as they were sent, and one
 // that another part sends is an error.
-#include "runtime/stage_link.h"
+#include "runtime/compute/stage_link.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/ScalarType.h>
 
 #include <thread>
 
@@ -11,6 +16,8 @@
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace runtime;
 namespace {
 
 using namespace std::chrono_literals;
@@ -22,7 +29,7 @@ class LinkedStages {
         for (int stage = 0; stage < 2; ++stage) links_.push_back(hub_.link_of(stage));
     }
     [[nodiscard]] StageLink of(int stage) const {
-        return {std::vector<Link*>(2, links_[static_cast<size_t>(stage)].get()), stage};
+        return {std::vector<Link*>(2, links_[stage].get()), stage};
     }
 
   private:

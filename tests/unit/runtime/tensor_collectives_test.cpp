@@ -1,8 +1,13 @@
 // A tensor group over shared memory and links: what its ranks get, against sums made by hand.
-#include "runtime/tensor_collectives.h"
+#include "runtime/compute/tensor_collectives.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/ScalarType.h>
 
 #include <algorithm>
 
@@ -11,6 +16,8 @@
 #include "support/world.h"
 
 namespace dslaunch {
+
+using namespace runtime;
 namespace {
 
 using Body = std::function<void(CollectivesTensorGroup& group)>;
@@ -152,7 +159,7 @@ TEST_CASE("maxima, gathered tensors of different shapes, and exchanged parts arr
             const std::vector<at::Tensor> all = group.gather(given(group.rank()), 1);
             fits = fits && std::ssize(all) == group.size();
             for (int rank = 0; rank < group.size(); ++rank)
-                fits = fits && all[static_cast<size_t>(rank)].equal(given(rank));
+                fits = fits && all[rank].equal(given(rank));
             const auto part = [&](int from, int to) {
                 return term(10 * from + to, 400, at::kFloat).view({20, 20});
             };
@@ -160,7 +167,7 @@ TEST_CASE("maxima, gathered tensors of different shapes, and exchanged parts arr
             for (int to = 0; to < group.size(); ++to) parts.push_back(part(group.rank(), to));
             const std::vector<at::Tensor> mine = group.exchange(parts, 2);
             for (int from = 0; from < group.size(); ++from)
-                fits = fits && mine[static_cast<size_t>(from)].equal(part(from, group.rank()));
+                fits = fits && mine[from].equal(part(from, group.rank()));
             if (!fits) fail(ExitCode::kDiverged, "something else arrived");
         });
         for (const auto& error : thrown) CHECK(!error);

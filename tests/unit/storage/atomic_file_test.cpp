@@ -1,4 +1,4 @@
-#include "storage/atomic_file.h"
+#include "storage/files/atomic_file.h"
 
 #include <sched.h>
 #include <sys/mount.h>
@@ -13,10 +13,11 @@
 
 #include "base/error.h"
 #include "base/fd.h"
-#include "storage/safetensors.h"
+#include "storage/files/safetensors.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::storage;
 
 namespace {
 

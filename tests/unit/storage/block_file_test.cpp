@@ -1,6 +1,6 @@
 // One suite for every engine, then what machines do to them: no io_uring, no right to lock memory,
 // files that end early.
-#include "storage/block_file.h"
+#include "storage/disk/block_file.h"
 
 #include <fcntl.h>
 #include <linux/filter.h>
@@ -25,6 +25,8 @@
 #include "support/skip.h"
 
 namespace dslaunch::test {
+
+using namespace storage;
 namespace {
 
 constexpr int64_t kBlock = kBlockAlignment;

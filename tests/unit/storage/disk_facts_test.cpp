@@ -1,4 +1,4 @@
-#include "storage/disk_facts.h"
+#include "storage/disk/disk_facts.h"
 
 #include <sys/stat.h>
 
@@ -9,6 +9,8 @@
 #include "support/temporary_folder.h"
 
 namespace dslaunch::test {
+
+using namespace storage;
 
 TEST_CASE("a disk has one plain word as its name, and folders on it share it") {
     const TemporaryFolder folder;

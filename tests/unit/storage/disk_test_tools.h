@@ -11,12 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "storage/memory_block_file.h"
-#include "storage/open_block_file.h"
-#include "storage/swap_files.h"
+#include "storage/disk/memory_block_file.h"
+#include "storage/disk/open_block_file.h"
+#include "storage/swap/swap_files.h"
 #include "support/temporary_folder.h"
 
 namespace dslaunch::test {
+
+using namespace storage;
 
 class AlignedMemory {
   public:

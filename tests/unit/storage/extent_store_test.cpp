@@ -1,4 +1,4 @@
-#include "storage/extent_store.h"
+#include "storage/swap/extent_store.h"
 
 #include <unistd.h>
 
@@ -8,10 +8,12 @@
 
 #include "base/error.h"
 #include "disk_test_tools.h"
-#include "storage/faulty_block_file.h"
+#include "storage/disk/faulty_block_file.h"
 #include "support/catch.h"
 
 namespace dslaunch::test {
+
+using namespace storage;
 namespace {
 
 constexpr int64_t kBlock = kBlockAlignment;
@@ -45,15 +47,14 @@ Outcome write_and_read(BlockFile& inner, const Fault& fault) {
             std::vector<ExtentTransfer> transfers;
             for (int i = 0; i < kExtents; ++i) {
                 fill_extent(part(i), i, generation);
-                transfers.push_back(store.write(extents[static_cast<size_t>(i)], part(i)));
+                transfers.push_back(store.write(extents[i], part(i)));
             }
             for (ExtentTransfer& transfer : transfers) store.wait(std::move(transfer));
             std::fill(memory.all().begin(), memory.all().end(), std::byte{0xEE});
             transfers.clear();
-            for (int i = 0; i < kExtents; ++i)
-                transfers.push_back(store.read(extents[static_cast<size_t>(i)], part(i)));
+            for (int i = 0; i < kExtents; ++i) transfers.push_back(store.read(extents[i], part(i)));
             for (int i = 0; i < kExtents; ++i) {
-                store.wait(std::move(transfers[static_cast<size_t>(i)]));
+                store.wait(std::move(transfers[i]));
                 fill_extent(expected.all(), i, generation);
                 outcome.wrong_bytes |=
                     !std::equal(part(i).begin(), part(i).end(), expected.all().begin());
@@ -140,7 +141,7 @@ TEST_CASE("bytes that somebody changed in the file are found, wherever they are"
             const int fd = opened.backing().files[0].fd.get();
             const int64_t place = at / kBlock * kBlock;
             REQUIRE(::pread(fd, block.all().data(), kBlock, place) == kBlock);
-            block.all()[static_cast<size_t>(at % kBlock)] ^= std::byte{1};
+            block.all()[at % kBlock] ^= std::byte{1};
             REQUIRE(::pwrite(fd, block.all().data(), kBlock, place) == kBlock);
             CHECK_THROWS_WITH(store.wait(store.read(extent, memory.all())),
                               Catch::Contains("does not read as it was written"));

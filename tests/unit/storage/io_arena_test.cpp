@@ -1,4 +1,4 @@
-#include "storage/io_arena.h"
+#include "storage/disk/io_arena.h"
 
 #include <sys/mman.h>
 #include <sys/resource.h>
@@ -8,12 +8,14 @@
 #include <new>
 #include <vector>
 
-#include "storage/block_file.h"
+#include "storage/disk/block_file.h"
 #include "support/catch.h"
 #include "support/child.h"
 #include "support/skip.h"
 
 namespace dslaunch::test {
+
+using namespace storage;
 
 TEST_CASE("an arena is aligned, zero, and all there") {
     for (const Bytes length : {Bytes{1}, kib(4), mib(2), mib(5) + kib(4)}) {

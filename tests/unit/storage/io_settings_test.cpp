@@ -1,4 +1,4 @@
-#include "storage/io_settings.h"
+#include "storage/swap/io_settings.h"
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -6,6 +6,8 @@
 #include "support/temporary_folder.h"
 
 namespace dslaunch::test {
+
+using namespace storage;
 
 TEST_CASE("settings are stored for each disk and found again") {
     const TemporaryFolder folder;

@@ -1,4 +1,4 @@
-#include "storage/lossless.h"
+#include "storage/swap/lossless.h"
 
 #include <cstring>
 #include <random>
@@ -7,6 +7,8 @@
 #include "support/catch.h"
 
 namespace dslaunch::test {
+
+using namespace storage;
 namespace {
 
 std::vector<std::byte> bytes_of(size_t length, int values) {

@@ -1,5 +1,5 @@
 // Pages of a mapped file: whose they are, and what is given back.
-#include "storage/mapped_file.h"
+#include "storage/files/mapped_file.h"
 
 #include <fcntl.h>
 #include <fmt/core.h>
@@ -15,11 +15,12 @@
 #include <string>
 
 #include "base/fd.h"
-#include "storage/mapped_fault.h"
+#include "storage/files/mapped_fault.h"
 #include "support/catch.h"
 #include "support/child.h"
 
 using namespace dslaunch;
+using namespace dslaunch::storage;
 
 namespace {
 

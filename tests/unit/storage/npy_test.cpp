@@ -1,4 +1,4 @@
-#include "storage/npy.h"
+#include "storage/files/npy.h"
 
 #include <unistd.h>
 
@@ -13,6 +13,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::storage;
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "storage/request_table.h"
+#include "storage/disk/request_table.h"
 
 #include <cerrno>
 #include <vector>
@@ -6,6 +6,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::storage;
 
 namespace {
 

@@ -1,4 +1,4 @@
-#include "storage/safetensors.h"
+#include "storage/files/safetensors.h"
 
 #include <unistd.h>
 
@@ -11,6 +11,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::storage;
 
 namespace {
 

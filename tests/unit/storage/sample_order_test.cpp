@@ -1,4 +1,4 @@
-#include "storage/sample_order.h"
+#include "storage/files/sample_order.h"
 
 #include <algorithm>
 #include <vector>
@@ -6,6 +6,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::storage;
 
 namespace {
 
@@ -14,8 +15,8 @@ bool takes_each_once(const SampleOrder& order, int64_t first, int64_t n) {
     std::vector<bool> seen(static_cast<size_t>(n));
     for (int64_t i = 0; i < n; ++i) {
         const int64_t sample = order.sample_at(first + i);
-        if (sample < 0 || sample >= n || seen[static_cast<size_t>(sample)]) return false;
-        seen[static_cast<size_t>(sample)] = true;
+        if (sample < 0 || sample >= n || seen[sample]) return false;
+        seen[sample] = true;
     }
     return true;
 }

@@ -1,4 +1,4 @@
-#include "storage/stripe.h"
+#include "storage/disk/stripe.h"
 
 #include <set>
 #include <utility>
@@ -6,6 +6,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::storage;
 
 TEST_CASE("stripes tile all files exactly, for one to five of them") {
     for (int files = 1; files <= 5; ++files) {

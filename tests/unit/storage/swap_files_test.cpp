@@ -1,4 +1,4 @@
-#include "storage/swap_files.h"
+#include "storage/swap/swap_files.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -15,6 +15,8 @@
 #include "support/skip.h"
 
 namespace dslaunch::test {
+
+using namespace storage;
 namespace {
 
 std::vector<std::string> names_in(const std::string& folder) {

@@ -1,4 +1,4 @@
-#include "storage/token_file.h"
+#include "storage/files/token_file.h"
 
 #include <unistd.h>
 
@@ -11,6 +11,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::storage;
 
 namespace {
 

@@ -1,4 +1,5 @@
-#include "storage/zip_archive.h"
+
+#include "storage/files/zip_archive.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -12,10 +13,11 @@
 
 #include "base/error.h"
 #include "base/fd.h"
-#include "storage/crc32.h"
+#include "storage/files/crc32.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::storage;
 
 namespace {
 

@@ -1,7 +1,10 @@
 // The weights that a parameter state brings at the end, as tensors of a model.
 #pragma once
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/ScalarType.h>
 
 #include <algorithm>
 #include <set>
@@ -9,10 +12,13 @@
 #include <vector>
 
 #include "base/check.h"
-#include "graph/model.h"
-#include "runtime/parameter_state.h"
+#include "graph/archive/model.h"
+#include "runtime/state/parameter_state.h"
 
 namespace dslaunch::testing {
+
+using namespace graph;
+using namespace runtime;
 
 // What a state keeps elsewhere, in tensors of their own.
 inline void bring_into_model(ParameterState& state, Model& model) {
@@ -22,7 +28,7 @@ inline void bring_into_model(ParameterState& state, Model& model) {
         DSL_CHECK(missing.erase(parameter) == 1, "parameter {} is not elsewhere, or came twice",
                   parameter);
         const at::NoGradGuard no_grad;
-        at::Tensor tensor = model.parameters()[static_cast<size_t>(parameter)].tensor;
+        at::Tensor tensor = model.parameters()[parameter].tensor;
         at::Tensor own =
             at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().dtype(at::kFloat));
         std::copy(values.begin(), values.end(), own.data_ptr<float>());

@@ -6,11 +6,16 @@
 #include <thread>
 
 #include "fixture_world.h"
-#include "runtime/relay_files.h"
+#include "runtime/save/relay_files.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 
 namespace dslaunch {
+
+using namespace config;
+using namespace runtime;
+using namespace storage;
+using namespace zero;
 namespace {
 
 using testing::RankOutcome;
@@ -31,9 +36,7 @@ Values values_of(const FileTree& tree, const std::string& folder) {
             tensor.kind == TensorKind::kTrained ? static_cast<int>(checkpoint.states.size()) : 0;
         for (int state = kWeights; state < states; ++state) {
             std::string& into =
-                values[state < 0
-                           ? tensor.name
-                           : tensor.name + "." + checkpoint.states[static_cast<size_t>(state)]];
+                values[state < 0 ? tensor.name : tensor.name + "." + checkpoint.states[state]];
             reader.for_each(static_cast<int>(t), state, {0, tensor.numel()},
                             [&](const Range&, std::span<const std::byte> bytes) {
                                 into.append(reinterpret_cast<const char*>(bytes.data()),

@@ -1,5 +1,5 @@
 // Chunks packed for the disk: what comes back, how long an image is, what the log is told.
-#include "zero/chunk_codec.h"
+#include "zero/states/chunk_codec.h"
 
 #include <bit>
 #include <cmath>
@@ -8,6 +8,9 @@
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
+using namespace zero;
 namespace {
 
 // Enough for bytes of one place to fill blocks of the compression of their own.
@@ -31,22 +34,21 @@ struct Slot {
         for (int64_t at : {layout.master, layout.moments[0], layout.moments[1]})
             for (int64_t i = 0; at >= 0 && i < kNumel; ++i) {
                 const float value = normal(random);
-                float& into = values[static_cast<size_t>(at / 4 + i)];
+                float& into = values[at / 4 + i];
                 into = at == layout.moments[1] ? value * value : value;
             }
     }
     [[nodiscard]] std::vector<ChunkSection> sections() const {
         std::vector<ChunkSection> all;
         if (layout.master >= 0) all.push_back({layout.master, kNumel, 4, -1});
-        for (int k = 0; k < 2; ++k)
-            all.push_back({layout.moments[static_cast<size_t>(k)], kNumel, 4, k});
+        for (int k = 0; k < 2; ++k) all.push_back({layout.moments[k], kNumel, 4, k});
         return all;
     }
     [[nodiscard]] std::span<const std::byte> bytes() const {
         return std::as_bytes(std::span(values));
     }
     [[nodiscard]] float moment(const std::vector<float>& from, size_t k, int64_t i) const {
-        return from[static_cast<size_t>(layout.moments[k] / 4 + i)];
+        return from[layout.moments[k] / 4 + i];
     }
 };
 

@@ -5,8 +5,8 @@
 #include <cmath>
 
 #include "fixture_world.h"
-#include "launch/gpu_count.h"
-#include "plan/device_plan.h"
+#include "launch/machine/gpu_count.h"
+#include "plan/step/device_plan.h"
 #include "support/catch.h"
 #include "support/fake_device.h"
 #include "support/skip.h"
@@ -14,6 +14,14 @@
 #include "training_reference.h"
 
 namespace dslaunch {
+
+using namespace config;
+using namespace graph;
+using namespace launch;
+using namespace plan;
+using namespace runtime;
+using namespace storage;
+using namespace zero;
 namespace {
 
 using test::FakeDevice;
@@ -61,7 +69,7 @@ std::vector<DeviceRank> train_devices(const TrainingCase& job,
         options.prepare(device);
         RankOutcome outcome =
             train_device_rank(job, options.usage_varies, device, *self.collectives);
-        ranks[static_cast<size_t>(rank)] = {std::move(outcome), device.calls()};
+        ranks[rank] = {std::move(outcome), device.calls()};
     });
     return ranks;
 }

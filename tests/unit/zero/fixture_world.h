@@ -11,6 +11,8 @@
 
 namespace dslaunch::testing {
 
+using namespace graph;
+
 // Micro batch m takes samples m, m + 1, … in order. DEVICE: where the model computes.
 inline TrainedModel fixture_model(const std::string& name, c10::Device device = c10::kCPU) {
     // Shared by the copies of the function that makes batches.

@@ -4,10 +4,13 @@
 #include <list>
 #include <map>
 
-#include "plan/step_plan.h"
-#include "runtime/trainer.h"
+#include "plan/step/step_plan.h"
+#include "runtime/train/trainer.h"
 
 namespace dslaunch::testing {
+
+using namespace plan;
+using namespace runtime;
 
 using KeptAfter = std::map<int64_t, int64_t>;  // step -> chunks that are kept from then on
 

@@ -1,13 +1,23 @@
 // The hooks that move gradients into buckets, and the states of the flat optimizer.
-#include "zero/gradient_collector.h"
+#include "zero/gradients/gradient_collector.h"
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 
 #include "support/catch.h"
 #include "support/script_module.h"
-#include "zero/shard_optimizer.h"
+#include "zero/states/shard_optimizer.h"
 
 namespace dslaunch {
+
+using namespace config;
+using namespace graph;
+using namespace kernels;
+using namespace plan;
+using namespace zero;
 namespace {
 
 // Two parameters of 3 and 2 elements in one bucket; the first is read by segments 0 and 1.

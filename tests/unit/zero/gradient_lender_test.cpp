@@ -1,20 +1,36 @@
 // Gradients born in their slices have the bits of copied ones, whatever autograd does with the
 // memory that it was lent.
-#include "zero/gradient_lender.h"
+#include "zero/gradients/gradient_lender.h"
 
-#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <c10/core/ScalarType.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include "graph/compute_context.h"
-#include "graph/measure.h"
-#include "runtime/segment_runner.h"
+#include "graph/measure/measure.h"
+#include "graph/segment/compute_context.h"
+#include "plan/step/recompute_groups.h"
+#include "runtime/compute/segment_runner.h"
 #include "support/catch.h"
 #include "support/fixtures.h"
 #include "support/script_module.h"
-#include "zero/gradient_collector.h"
+#include "zero/gradients/gradient_collector.h"
 
 namespace dslaunch {
+
+using namespace graph;
+using namespace plan;
+using namespace runtime;
+using namespace zero;
 namespace {
 
 using torch::autograd::AutogradContext;
@@ -57,8 +73,7 @@ class Gradients {
     [[nodiscard]] std::vector<at::Tensor> views() const {
         std::vector<at::Tensor> views;
         for (const ParameterSlice& slice : layout_.slices) {
-            const at::Tensor& parameter =
-                segmented_.model().parameters()[static_cast<size_t>(slice.parameter)].tensor;
+            const at::Tensor& parameter = segmented_.model().parameters()[slice.parameter].tensor;
             views.push_back(
                 flat_.as_strided(parameter.sizes(), parameter.strides(), slice.offset_numel));
         }
@@ -69,7 +84,7 @@ class Gradients {
         runner_.run(instruction(Op::kLoad, 0, m));
         for (int k = 0; k < count; ++k) runner_.run(instruction(Op::kForward, k, m));
         for (int k = count - 1; k >= 0; --k) {
-            if (!info_.segments[static_cast<size_t>(k)].backward) continue;
+            if (!info_.segments[k].backward) continue;
             for (const RecomputeGroup& group : groups_)
                 for (int r = group.begin; k + 1 == group.end && r < group.end; ++r)
                     runner_.run(instruction(Op::kRecompute, r, m));

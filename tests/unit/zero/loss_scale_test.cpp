@@ -7,6 +7,8 @@
 #include "training_world.h"
 
 namespace dslaunch {
+
+using namespace graph;
 namespace {
 
 using testing::RankOutcome;
@@ -135,7 +137,7 @@ TEST_CASE("a scale that begins too high falls until the gradients fit, and no st
             CHECK(skipped >= 1);
             CHECK(skipped <= 5);
             for (int64_t step = 0; step < job.steps; ++step) {
-                const nlohmann::json& line = rank.metrics[static_cast<size_t>(step)];
+                const nlohmann::json& line = rank.metrics[step];
                 CHECK(line.contains("skipped") == (step < skipped));
                 CHECK(line.at("loss_scale") ==
                       std::ldexp(1.0, static_cast<int>(20 - std::min(step, skipped))));

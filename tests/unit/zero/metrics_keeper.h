@@ -5,9 +5,11 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/reporter.h"
+#include "runtime/train/reporter.h"
 
 namespace dslaunch::testing {
+
+using namespace runtime;
 
 // Rank 0's lines of metrics.
 class MetricsKeeper final : public Reporter {

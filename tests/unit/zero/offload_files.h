@@ -7,9 +7,14 @@
 #include <atomic>
 #include <memory>
 
-#include "zero/state_store.h"
+#include "zero/states/state_store.h"
 
 namespace dslaunch::testing {
+
+using namespace config;
+using namespace plan;
+using namespace storage;
+using namespace zero;
 
 // Null where the plan puts nothing on disk.
 inline std::unique_ptr<OffloadFile> offload_file(const StepPlan& plan, const ChunkFormat& format) {

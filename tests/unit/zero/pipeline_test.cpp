@@ -3,11 +3,17 @@
 #include <array>
 #include <thread>
 
-#include "plan/stage_model.h"
+#include "plan/step/stage_model.h"
 #include "support/catch.h"
 #include "training_world.h"
 
 namespace dslaunch {
+
+using namespace config;
+using namespace graph;
+using namespace plan;
+using namespace runtime;
+using namespace zero;
 namespace {
 
 using testing::RankOutcome;
@@ -40,9 +46,7 @@ std::vector<TiedParameter> ties_of(const ModelInfo& model,
     for (int p = 0; p < std::ssize(model.parameters); ++p) {
         TiedParameter one{p, {}};
         for (int stage = 0; stage < std::ssize(stages); ++stage)
-            if (stage_model(model, stages[static_cast<size_t>(stage)])
-                    .trained()[static_cast<size_t>(p)])
-                one.stages.push_back(stage);
+            if (stage_model(model, stages[stage]).trained()[p]) one.stages.push_back(stage);
         if (one.stages.size() > 1) tied.push_back(one);
     }
     return trained_ties(model, stages, tied);
@@ -62,7 +66,7 @@ struct StageSetup {
         const auto stages = ranges_of_stages(pipeline.schedule, schedule.shape, parts);
         work = stage_work(whole, parts, schedule, stage);
         work.ties = ties_of_stage(ties_of(whole, stages), stage);
-        setup.info = stage_model(whole, stages[static_cast<size_t>(stage)]);
+        setup.info = stage_model(whole, stages[stage]);
         FlatLayoutOptions options{job.bucket_numel_max, job.bucket_numel_min, true,
                                   job.persistent_numel_max, job.block_numel};
         for (const TiedParameter& tie : work.ties) options.tied.push_back(tie.parameter);
@@ -105,9 +109,9 @@ class PipelineWorld {
             for (int i = 0; i < std::ssize(outcomes); ++i)
                 threads.emplace_back([&, i] {
                     try {
-                        outcomes[static_cast<size_t>(i)] = train_rank(i / ranks, i % ranks);
+                        outcomes[i] = train_rank(i / ranks, i % ranks);
                     } catch (const std::exception& error) {
-                        errors[static_cast<size_t>(i)] = error.what();
+                        errors[i] = error.what();
                         for (const auto& hub : hubs_) hub->link_of(0)->abort(error.what());
                     }
                 });
@@ -128,15 +132,14 @@ class PipelineWorld {
         const TrainingCase& job = pipeline_.job;
         StageSetup own(pipeline_, stage);
         InProcessRank world = all_->enter(stage * job.world_size() + rank);
-        InProcessRank self = stages_[static_cast<size_t>(stage)]->enter(rank);
+        InProcessRank self = stages_[stage]->enter(rank);
         const Topology& topology = self.collectives->topology();
         const testing::Planned planned(job, own.setup, topology, own.work);
-        const std::unique_ptr<Link> link = hubs_[static_cast<size_t>(rank)]->link_of(stage);
+        const std::unique_ptr<Link> link = hubs_[rank]->link_of(stage);
         const StageLink stages(
             std::vector<Link*>(static_cast<size_t>(pipeline_.stages), link.get()), stage);
         ZeroState state(
-            own.setup.model(), planned.place(own.setup),
-            slices_[static_cast<size_t>(stage)][static_cast<size_t>(topology.node_rank)],
+            own.setup.model(), planned.place(own.setup), slices_[stage][topology.node_rank],
             *self.arena, *self.group, *self.collectives,
             {job.optimizer, job.clipping, job.precision.compute, job.precision.skip_nonfinite_steps,
              1, nullptr,
@@ -297,7 +300,7 @@ TEST_CASE("a parameter of the first and the last part is one stage's in a V, bit
                     REQUIRE(first.work.ties.empty());
                     const int slice = first.setup.layout.slice_of(0);
                     REQUIRE(first.setup.info.parameters[0].name == "b");
-                    REQUIRE(first.setup.layout.slices[static_cast<size_t>(slice)].over_parts);
+                    REQUIRE(first.setup.layout.slices[slice].over_parts);
                     check_as_one(pipeline);
                 }
 }

@@ -5,10 +5,14 @@
 #include <optional>
 #include <vector>
 
-#include "runtime/saved_state.h"
+#include "runtime/save/saved_state.h"
 #include "training_case.h"
 
 namespace dslaunch::testing {
+
+using namespace runtime;
+using namespace storage;
+using namespace zero;
 
 // What a rank resumes from; empty where it starts anew.
 struct Resumed {
@@ -38,7 +42,7 @@ inline std::unique_ptr<Checkpointer> checkpointer_for(const TrainingCase& job,
     CheckpointerParts parts;
     parts.tree = job.tree;
     if (!job.trees.empty()) {
-        parts.tree = job.trees[static_cast<size_t>(collectives.topology().node_rank)];
+        parts.tree = job.trees[collectives.topology().node_rank];
         parts.via_first = true;
     }
     parts.root = job.root;

@@ -6,11 +6,17 @@
 #include "graph/tensor/tensor_operators.h"
 #include "graph/tensor/tensor_rank.h"
 #include "graph/tensor/tensor_rewrite.h"
-#include "runtime/tensor_collectives.h"
+#include "runtime/compute/tensor_collectives.h"
 #include "support/catch.h"
 #include "training_world.h"
 
 namespace dslaunch {
+
+using namespace config;
+using namespace graph;
+using namespace plan;
+using namespace runtime;
+using namespace zero;
 namespace {
 
 using testing::RankOutcome;
@@ -162,16 +168,16 @@ class TensorWorld {
             for (int i = 0; i < std::ssize(outcomes); ++i)
                 threads.emplace_back([&, i] {
                     try {
-                        outcomes[static_cast<size_t>(i)] = train_rank(i / copies, i % copies);
+                        outcomes[i] = train_rank(i / copies, i % copies);
                     } catch (const std::exception& error) {
-                        errors[static_cast<size_t>(i)] = error.what();
+                        errors[i] = error.what();
                     }
                 });
         }
         for (const std::string& error : errors)
             if (!error.empty()) throw std::runtime_error(error);
         for (int index = 1; index < split_.ranks; ++index)
-            outcomes[static_cast<size_t>(index)] = outcomes[static_cast<size_t>(index * copies)];
+            outcomes[index] = outcomes[index * copies];
         outcomes.resize(static_cast<size_t>(split_.ranks));
         return outcomes;
     }
@@ -183,26 +189,25 @@ class TensorWorld {
         const TrainingCase& job = split_.job;
         ShareSetup own(split_, index);
         InProcessRank world = all_->enter(index * job.world_size() + rank);
-        InProcessRank self = shares_[static_cast<size_t>(index)]->enter(rank);
-        InProcessRank beside = groups_[static_cast<size_t>(rank)]->enter(index);
+        InProcessRank self = shares_[index]->enter(rank);
+        InProcessRank beside = groups_[rank]->enter(index);
         CollectivesTensorGroup group(*beside.collectives, group_slices_);
         const TensorRank tensor{&group, &own.tensor.plan};
         const Topology& topology = self.collectives->topology();
         const testing::Planned planned(job, own.setup, topology);
         RankOutcome outcome;
         try {
-            ZeroState state(
-                own.setup.model(), planned.place(own.setup),
-                slices_[static_cast<size_t>(index)][static_cast<size_t>(topology.node_rank)],
-                *self.arena, *self.group, *self.collectives,
-                {job.optimizer,
-                 job.clipping,
-                 job.precision.compute,
-                 job.precision.skip_nonfinite_steps,
-                 1,
-                 nullptr,
-                 {},
-                 split_.tell_zero ? &tensor : nullptr});
+            ZeroState state(own.setup.model(), planned.place(own.setup),
+                            slices_[index][topology.node_rank], *self.arena, *self.group,
+                            *self.collectives,
+                            {job.optimizer,
+                             job.clipping,
+                             job.precision.compute,
+                             job.precision.skip_nonfinite_steps,
+                             1,
+                             nullptr,
+                             {},
+                             split_.tell_zero ? &tensor : nullptr});
             const TensorGroupScope scope(&group);
             testing::TrainPlace place{&topology, {}, {}};
             outcome = testing::train_with(job, own.setup, planned.plan, state, *world.collectives,
@@ -252,18 +257,17 @@ std::vector<RankOutcome> train_positions_in_world(const TensorJob& split) {
     std::vector<RankOutcome> outcomes(static_cast<size_t>(job.world_size()));
     testing::run_world(world, [&](InProcessRank& self, int rank) {
         ShareSetup own(wide, rank % ranks);
-        InProcessRank beside = groups[static_cast<size_t>(rank / ranks)]->enter(rank % ranks);
+        InProcessRank beside = groups[rank / ranks]->enter(rank % ranks);
         CollectivesTensorGroup group(*beside.collectives, group_slices);
         const Topology& topology = self.collectives->topology();
         const testing::Planned planned(job, own.setup, topology);
-        ZeroState state(own.setup.model(), planned.place(own.setup),
-                        slices[static_cast<size_t>(topology.node_rank)], *self.arena, *self.group,
-                        *self.collectives,
+        ZeroState state(own.setup.model(), planned.place(own.setup), slices[topology.node_rank],
+                        *self.arena, *self.group, *self.collectives,
                         {job.optimizer, job.clipping, job.precision.compute,
                          job.precision.skip_nonfinite_steps});
         const TensorGroupScope scope(&group);
         testing::TrainPlace place{&topology, {}, {}, ranks};
-        RankOutcome& outcome = outcomes[static_cast<size_t>(rank)];
+        RankOutcome& outcome = outcomes[rank];
         outcome = testing::train_with(job, own.setup, planned.plan, state, *self.collectives, {},
                                       nullptr, {}, &place);
         testing::bring_into_model(state, own.setup.model());

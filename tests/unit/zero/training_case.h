@@ -2,7 +2,11 @@
 // of them.
 #pragma once
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+#include <c10/core/ScalarType.h>
 
 #include <functional>
 #include <map>
@@ -10,14 +14,19 @@
 #include <vector>
 
 #include "forced_placement.h"
-#include "graph/device_rewrite.h"
-#include "graph/measure.h"
-#include "graph/precision.h"
-#include "runtime/checkpointer.h"
+#include "graph/lower/device_rewrite.h"
+#include "graph/lower/precision.h"
+#include "graph/measure/measure.h"
+#include "runtime/save/checkpointer.h"
 #include "support/script_module.h"
 #include "zero/zero_state.h"
 
 namespace dslaunch::testing {
+
+using namespace config;
+using namespace graph;
+using namespace plan;
+using namespace storage;
 
 using Parameters = std::map<std::string, at::Tensor>;
 

@@ -13,6 +13,8 @@
 
 namespace dslaunch::testing {
 
+using namespace config;
+
 // Lion as its paper writes it (Chen et al. 2023, algorithm 2).
 class LionReference final : public torch::optim::Optimizer {
   public:

@@ -2,7 +2,7 @@
 // ZeroState; by default a small one, which training_reference.h trains a second way.
 #pragma once
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
 
 #include <cmath>
 #include <functional>
@@ -14,13 +14,14 @@
 
 #include "bring_weights.h"
 #include "forced_placement.h"
-#include "graph/compute_context.h"
-#include "graph/device_rewrite.h"
-#include "graph/measure.h"
-#include "graph/precision.h"
+#include "graph/lower/device_rewrite.h"
+#include "graph/lower/precision.h"
+#include "graph/measure/measure.h"
+#include "graph/segment/compute_context.h"
 #include "metrics_keeper.h"
 #include "offload_files.h"
-#include "runtime/trainer.h"
+#include "plan/step/recompute_groups.h"
+#include "runtime/train/trainer.h"
 #include "saving_world.h"
 #include "support/script_module.h"
 #include "support/world.h"
@@ -28,6 +29,13 @@
 #include "zero/zero_state.h"
 
 namespace dslaunch::testing {
+
+using namespace config;
+using namespace graph;
+using namespace plan;
+using namespace runtime;
+using namespace storage;
+using namespace zero;
 
 struct RankOutcome {
     Parameters parameters;  // all of the model's
@@ -219,7 +227,7 @@ inline std::vector<RankOutcome> train_world(const TrainingCase& job) {
     std::vector<RankOutcome> outcomes(static_cast<size_t>(world.world_size()));
     run_world(world, [&](InProcessRank& self, int rank) {
         const auto node = static_cast<size_t>(self.collectives->topology().node_rank);
-        outcomes[static_cast<size_t>(rank)] = train_rank(job, slices[node], self);
+        outcomes[rank] = train_rank(job, slices[node], self);
     });
     return outcomes;
 }

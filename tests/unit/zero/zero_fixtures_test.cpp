@@ -7,6 +7,8 @@
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace graph;
 namespace {
 
 using testing::fixture_case;

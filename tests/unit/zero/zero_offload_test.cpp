@@ -8,6 +8,10 @@
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace config;
+using namespace graph;
+using namespace plan;
 namespace {
 
 using testing::RankOutcome;

@@ -8,6 +8,9 @@
 #include "training_reference.h"
 
 namespace dslaunch {
+
+using namespace config;
+using namespace graph;
 namespace {
 
 using testing::RankOutcome;

@@ -1,15 +1,18 @@
 // Models whose ranks share positions, between split layers or everywhere, against themselves whole.
-#include <ATen/ATen.h>
+#include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
 
 #include "base/error.h"
-#include "graph/measure.h"
+#include "graph/measure/measure.h"
 #include "graph/tensor/tensor_rank.h"
 #include "support/catch.h"
 #include "unit/graph/tensor/tensor_case.h"
 
 namespace dslaunch {
+
+using namespace graph;
+using namespace plan;
 namespace {
 
 using test::named;
@@ -19,7 +22,7 @@ using Kind = TensorCollectiveKind;
 const std::vector<std::pair<const char*, int64_t>> kLayersOf = {
     {"gpt", 3}, {"gpt-tied", 2}, {"gpt-dropout", 3}, {"llama", 2}, {"qwen2", 2}, {"gpt2", 2}};
 
-int64_t count(const TensorPlan& plan, Kind kind) {
+int64_t count_of(const TensorPlan& plan, Kind kind) {
     return std::count_if(plan.collectives.begin(), plan.collectives.end(),
                          [&](const TensorCollective& c) { return c.kind == kind; });
 }
@@ -120,9 +123,9 @@ TEST_CASE("positions shared between split layers: models compute what they compu
             const TensorCheck check = made.check(tensor, whole);
             CHECK(check.difference < check.bound);
             // As many as there are sums without it; each layer's input is gathered once.
-            CHECK(count(tensor.plan, Kind::kReduce) == 0);
-            CHECK(count(tensor.plan, Kind::kReduceScatter) == 2 * layers + 1);
-            CHECK(count(tensor.plan, Kind::kAllGather) == 2 * layers + 1);
+            CHECK(count_of(tensor.plan, Kind::kReduce) == 0);
+            CHECK(count_of(tensor.plan, Kind::kReduceScatter) == 2 * layers + 1);
+            CHECK(count_of(tensor.plan, Kind::kAllGather) == 2 * layers + 1);
         }
     }
 }
@@ -197,8 +200,8 @@ TEST_CASE("what needs all positions between split layers gets them gathered") {
         const TensorModel tensor = made.split(sharing(2));
         const TensorCheck check = made.check(tensor, made.whole());
         CHECK(check.difference < check.bound);
-        CHECK(count(tensor.plan, Kind::kGather) == gathers);
-        CHECK(count(tensor.plan, Kind::kReduceScatter) == 1);
+        CHECK(count_of(tensor.plan, Kind::kGather) == gathers);
+        CHECK(count_of(tensor.plan, Kind::kReduceScatter) == 1);
     }
 }
 
@@ -212,8 +215,8 @@ TEST_CASE("positions shared everywhere: models compute what they compute whole")
             const TensorCheck check = made.check(tensor, whole);
             CHECK(check.difference < check.bound);
             // Queries, keys, values and what attention makes of them; the loss.
-            CHECK(count(tensor.plan, Kind::kExchange) == 4 * layers);
-            CHECK(count(tensor.plan, Kind::kReduce) == 1);
+            CHECK(count_of(tensor.plan, Kind::kExchange) == 4 * layers);
+            CHECK(count_of(tensor.plan, Kind::kReduce) == 1);
             CHECK(tensor.plan.collectives.size() == static_cast<size_t>(4 * layers + 1));
             for (const TensorParameter& parameter : tensor.plan.parameters)
                 CHECK(parameter.gradient == TensorGradient::kSummand);

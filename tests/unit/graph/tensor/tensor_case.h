@@ -1,7 +1,10 @@
 // A model, its graph and a batch in fp64, split and checked with ranks as threads.
 #pragma once
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/arange.h>
+#include <c10/core/ScalarType.h>
 
 #include <string>
 #include <utility>
@@ -13,6 +16,10 @@
 #include "support/script_module.h"
 
 namespace dslaunch::test {
+
+using namespace config;
+using namespace graph;
+using namespace plan;
 
 inline TensorRules ranks(int size) {
     TensorRules rules;

@@ -1,19 +1,25 @@
 // Models made tensor parallel against themselves whole: loss and every gradient, ranks as threads.
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
-#include "graph/compute_context.h"
-#include "graph/segment_builder.h"
+#include "graph/segment/compute_context.h"
+#include "graph/segment/segment_builder.h"
 #include "graph/tensor/tensor_operators.h"
 #include "support/catch.h"
 #include "support/whole_run.h"
 #include "unit/graph/tensor/tensor_case.h"
 
 namespace dslaunch {
+
+using namespace graph;
+using namespace plan;
 namespace {
 
 using test::named;
@@ -217,10 +223,8 @@ TEST_CASE("a split graph is cut into segments that give the same bits") {
                            ? std::vector<torch::jit::Value*>(outputs.begin(), outputs.end())
                            : map.alive_at(end, tensor.lowered);
             const Segment segment = build_segment(made.model, tensor.lowered, map, range, live);
-            for (const int p : segment.parameters)
-                alive.emplace_back(mine.parameters[static_cast<size_t>(p)]);
-            for (const int b : segment.buffers)
-                alive.emplace_back(mine.buffers[static_cast<size_t>(b)]);
+            for (const int p : segment.parameters) alive.emplace_back(mine.parameters[p]);
+            for (const int b : segment.buffers) alive.emplace_back(mine.buffers[b]);
             const DrawScope draws(mine.key, segment.draw_ordinal_first, c10::kCPU);
             torch::jit::InterpreterState(torch::jit::Code(segment.graph, "part")).run(alive);
             range = {end, end, range.draw_ordinal_first + segment.draws};

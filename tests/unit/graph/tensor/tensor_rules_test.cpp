@@ -4,6 +4,10 @@
 #include "unit/graph/tensor/tensor_case.h"
 
 namespace dslaunch {
+
+using namespace config;
+using namespace graph;
+using namespace plan;
 namespace {
 
 using test::named;

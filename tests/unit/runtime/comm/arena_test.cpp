@@ -1,4 +1,4 @@
-#include "runtime/comm/arena.h"
+#include "runtime/comm/host/arena.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -13,6 +13,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::runtime;
 using namespace std::chrono_literals;
 
 namespace {

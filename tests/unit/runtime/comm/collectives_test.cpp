@@ -12,6 +12,7 @@
 #include "support/world.h"
 
 using namespace dslaunch;
+using namespace dslaunch::runtime;
 using namespace dslaunch::testing;
 using namespace std::chrono_literals;
 
@@ -62,8 +63,7 @@ TEST_CASE("A reduced bucket has the bits of the stated order on every rank of ev
                     std::vector<float> whole(static_cast<size_t>(numels[b]), NAN);
                     parts.copy_to(whole);
                     for (int64_t i = 0; i < numels[b]; ++i) {
-                        if (!same_bits(whole[static_cast<size_t>(i)],
-                                       expected(node_sizes, i, generation, scale)))
+                        if (!same_bits(whole[i], expected(node_sizes, i, generation, scale)))
                             ++wrong;
                     }
                     all.release(buckets[b], generation);
@@ -113,7 +113,7 @@ TEST_CASE(
                         {5, 700}, [&](const Range& range, std::span<const float> values) {
                             for (int64_t i = 0; i < range.numel; ++i) {
                                 const float want = expected(node_sizes, range.begin + i, g, 1.0F);
-                                wrong += !same_bits(values[static_cast<size_t>(i)], want);
+                                wrong += !same_bits(values[i], want);
                             }
                             wrong += range.begin != 5 + seen;
                             seen += range.numel;
@@ -143,7 +143,7 @@ TEST_CASE("Sources of a bucket are every local rank's own gradients, in order") 
             wrong += sources.size() != 3;
             for (int source = 0; source < 3; ++source) {
                 for (int64_t i = 0; i < 50; ++i)
-                    wrong += sources[static_cast<size_t>(source)][i] != gradient(source, i, g);
+                    wrong += sources[source][i] != gradient(source, i, g);
             }
             all.release(bucket, g);
         }
@@ -176,9 +176,9 @@ TEST_CASE("A bridge sends two (H - 1) / H of its stripe, the others and single h
                 (void)all.await_reduced(bucket, g);
             }
             const Topology& topology = all.topology();
-            traffic[static_cast<size_t>(rank)] = all.traffic();
+            traffic[rank] = all.traffic();
             if (topology.is_bridge())
-                wanted[static_cast<size_t>(rank)] =
+                wanted[rank] =
                     3 * 2 * (hosts - 1) * (row.numel / topology.bridge_count()) * 4 / hosts;
         });
         for (size_t rank = 0; rank < traffic.size(); ++rank) {
@@ -230,14 +230,13 @@ TEST_CASE("Gathered strings come by rank, and doubles are added in rank order") 
                 };
                 const std::vector<std::string> all = self.collectives->all_gather(text_of(rank));
                 wrong += std::ssize(all) != world.world_size();
-                for (int r = 0; r < world.world_size(); ++r)
-                    wrong += all[static_cast<size_t>(r)] != text_of(r);
+                for (int r = 0; r < world.world_size(); ++r) wrong += all[r] != text_of(r);
                 std::vector<double> values = {term(rank, 0), term(rank, 1), term(rank, 2)};
                 self.collectives->sum_ordered(values);
                 for (int i = 0; i < 3; ++i) {
                     double sum = 0;
                     for (int r = 0; r < world.world_size(); ++r) sum += term(r, i);
-                    wrong += values[static_cast<size_t>(i)] != sum;
+                    wrong += values[i] != sum;
                 }
             }
         });

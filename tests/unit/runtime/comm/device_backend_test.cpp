@@ -7,6 +7,7 @@
 #include "support/skip.h"
 
 using namespace dslaunch;
+using namespace dslaunch::runtime;
 
 TEST_CASE("A plugin that is missing or something else is a set-up error that names it") {
     for (const char* path : {"/nonexistent/libdsl_cuda.so", "libm.so.6"}) {

@@ -1,4 +1,4 @@
-#include "runtime/comm/host_group.h"
+#include "runtime/comm/host/host_group.h"
 
 #include <signal.h>
 #include <sys/wait.h>
@@ -13,6 +13,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::runtime;
 using namespace std::chrono_literals;
 
 namespace {
@@ -99,7 +100,7 @@ TEST_CASE("Strings of any length are gathered by local rank, in repeated and mix
                 const std::vector<std::string> all =
                     group.all_gather(letters(length_of(rank), rank));
                 for (int peer = 0; peer < ranks; ++peer) {
-                    if (all[static_cast<size_t>(peer)] != letters(length_of(peer), peer)) ++wrong;
+                    if (all[peer] != letters(length_of(peer), peer)) ++wrong;
                 }
                 const int root = static_cast<int>(round) % ranks;
                 std::string text = letters(lengths[round], rank);
@@ -160,7 +161,7 @@ TEST_CASE(
         try {
             group.await(signal, 2, 1);
         } catch (const Error& error) {
-            errors[static_cast<size_t>(rank)] = error;
+            errors[rank] = error;
         }
     });
     CHECK(since(start) < 2s);

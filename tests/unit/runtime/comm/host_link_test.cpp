@@ -9,6 +9,8 @@
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace runtime;
 namespace {
 
 using namespace std::chrono_literals;
@@ -26,18 +28,18 @@ class LinkedRanks {
         std::vector<std::jthread> threads;
         for (int rank = 0; rank < ranks; ++rank)
             threads.emplace_back([this, rank, limit] {
-                groups_[static_cast<size_t>(rank)] = std::make_unique<HostGroup>(
+                groups_[rank] = std::make_unique<HostGroup>(
                     arena_, HostGroupOptions{.local_rank = rank, .time_limit = limit});
             });
         threads.clear();
         for (int node = 0; node < ranks; ++node) {
             place.node = node;
-            links_.push_back(std::make_unique<HostLink>(
-                arena_, slice_, *groups_[static_cast<size_t>(ranks - 1 - node)], place, limit));
+            links_.push_back(std::make_unique<HostLink>(arena_, slice_, *groups_[ranks - 1 - node],
+                                                        place, limit));
         }
     }
 
-    [[nodiscard]] Link& link(int node) { return *links_[static_cast<size_t>(node)]; }
+    [[nodiscard]] Link& link(int node) { return *links_[node]; }
 
   private:
     ArenaLayout layout_;
@@ -109,11 +111,10 @@ TEST_CASE("more senders than a rank has rings for are all served") {
         });
     std::vector<std::vector<std::byte>> received(kRanks, std::vector<std::byte>(500'000));
     std::vector<LinkReceive> receives;
-    for (int from = 1; from < kRanks; ++from)
-        receives.push_back({from, 1, received[static_cast<size_t>(from)]});
+    for (int from = 1; from < kRanks; ++from) receives.push_back({from, 1, received[from]});
     ranks.link(0).transfer({}, receives);
     for (int from = 1; from < kRanks; ++from)
-        CHECK(received[static_cast<size_t>(from)] == pattern(500'000, static_cast<uint32_t>(from)));
+        CHECK(received[from] == pattern(500'000, static_cast<uint32_t>(from)));
 }
 
 TEST_CASE("lanes send and receive at once, each by tags of its own, from all sides") {

@@ -12,12 +12,14 @@
 #include <thread>
 
 #include "base/error.h"
-#include "launch/health_schedule.h"
+#include "health/health_schedule.h"
 #include "runtime/comm/pair_search.h"
 #include "support/catch.h"
 #include "support/map_board.h"
 
 using namespace dslaunch;
+using namespace dslaunch::health;
+using namespace dslaunch::runtime;
 using namespace dslaunch::test;
 using namespace std::chrono_literals;
 
@@ -80,7 +82,7 @@ class BadWay {
         int64_t passed = 0;
         for (ssize_t count; (count = ::read(from, bytes.data(), bytes.size())) > 0;) {
             if (flip_at >= passed && flip_at < passed + count)
-                bytes[static_cast<size_t>(flip_at - passed)] ^= std::byte{4};
+                bytes[flip_at - passed] ^= std::byte{4};
             passed += count;
             if (write_full(to, std::span(bytes).first(static_cast<size_t>(count))) != 0) break;
         }

@@ -1,4 +1,4 @@
-#include "runtime/comm/node_ranges.h"
+#include "runtime/comm/ranks/node_ranges.h"
 
 #include <algorithm>
 
@@ -6,6 +6,7 @@
 #include "support/ordered_sums.h"
 
 using namespace dslaunch;
+using namespace dslaunch::runtime;
 using namespace dslaunch::testing;
 
 TEST_CASE("The parts of a node's stream join neighbours and leave out what is empty") {

@@ -1,8 +1,10 @@
-#include "runtime/comm/pipeline_place.h"
+#include "runtime/comm/ranks/pipeline_place.h"
 
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace runtime;
 
 TEST_CASE("stages over hosts are worlds of their own") {
     // Two hosts of 3 and 1; stages of ranks 0 1 and 2 3, so that the second one lies on both.

@@ -14,6 +14,7 @@
 #include "support/world.h"
 
 using namespace dslaunch;
+using namespace dslaunch::runtime;
 using namespace dslaunch::testing;
 using namespace std::chrono_literals;
 

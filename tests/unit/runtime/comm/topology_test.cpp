@@ -1,9 +1,10 @@
-#include "runtime/comm/topology.h"
+#include "runtime/comm/ranks/topology.h"
 
 #include "base/error.h"
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::runtime;
 
 TEST_CASE("Ranks count host by host") {
     struct Row {

@@ -25,6 +25,8 @@
 #include "support/ordered_sums.h"
 
 using namespace dslaunch;
+using namespace dslaunch::launch;
+using namespace dslaunch::runtime;
 using namespace dslaunch::testing;
 using namespace std::chrono_literals;
 
@@ -79,7 +81,7 @@ class RunningJob {
             environment.node_rank = topology.node_rank;
             environment.node_sizes = job.node_sizes;
             environment.master_port = listener.port;
-            environment.arena_fd = arenas[static_cast<size_t>(topology.node_rank)].get();
+            environment.arena_fd = arenas[topology.node_rank].get();
             environment.rendezvous_fd = rank == 0 ? listener.fd.get() : -1;
             const pid_t child = ::fork();
             if (child == 0) ::_exit(run(environment, job.time_limit, body));
@@ -87,10 +89,10 @@ class RunningJob {
         }
     }
 
-    void kill(int rank) { ::kill(children_[static_cast<size_t>(rank)], SIGKILL); }
+    void kill(int rank) { ::kill(children_[rank], SIGKILL); }
     int exit_of(int rank) {
         int status = 0;
-        REQUIRE(::waitpid(children_[static_cast<size_t>(rank)], &status, 0) > 0);
+        REQUIRE(::waitpid(children_[rank], &status, 0) > 0);
         return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
     }
     int world_size() const { return static_cast<int>(children_.size()); }
@@ -143,9 +145,7 @@ TEST_CASE("Processes on several hosts reduce to the bits of the stated order ove
                 all.await_reduced(bucket, g).copy_to(whole);
                 all.release(bucket, g);
                 for (int64_t i = 0; i < kNumel; ++i) {
-                    if (!same_bits(whole[static_cast<size_t>(i)],
-                                   expected(node_sizes, i, g, scale)))
-                        return 1;
+                    if (!same_bits(whole[i], expected(node_sizes, i, g, scale))) return 1;
                 }
             }
             std::string text(100'000, static_cast<char>('a' + rank));

@@ -6,6 +6,9 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::config;
+using namespace dslaunch::runtime;
+using namespace dslaunch::storage;
 
 namespace {
 

@@ -7,6 +7,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::runtime;
 
 namespace {
 
@@ -93,7 +94,7 @@ TEST_CASE("the shuffled order is one sequence, however many ranks and micro step
                   whole.begin() + static_cast<long>(epoch + 1) * 23);
         REQUIRE(!std::is_sorted(seen.begin(), seen.end()));
         std::sort(seen.begin(), seen.end());
-        for (int64_t i = 0; i < 23; ++i) REQUIRE(seen[static_cast<size_t>(i)] == i);
+        for (int64_t i = 0; i < 23; ++i) REQUIRE(seen[i] == i);
     }
     for (const int64_t ranks : {1, 2, 3, 5})
         for (const int64_t accumulation : {1, 2, 3}) {
@@ -129,8 +130,7 @@ TEST_CASE("a loader never takes a held-out sample, and two batches never share m
     const auto first = loader.take(0, 0);
     const Ints kept = samples_in(first);
     for (int64_t step = 1; step < 17; ++step)
-        for (const int64_t sample : samples_in(loader.take(step, 0)))
-            seen[static_cast<size_t>(sample)] = true;
+        for (const int64_t sample : samples_in(loader.take(step, 0))) seen[sample] = true;
     for (size_t i = 0; i < 23; ++i) REQUIRE(seen[i] == (i < 17));
     REQUIRE(samples_in(first) == kept);
 }

@@ -12,9 +12,12 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "runtime/data/data_source.h"
-#include "storage/safetensors.h"
+#include "storage/files/safetensors.h"
 
 namespace dslaunch {
+
+using namespace runtime;
+using namespace storage;
 
 class DataFolder {
   public:

@@ -6,6 +6,8 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::config;
+using namespace dslaunch::runtime;
 
 namespace {
 

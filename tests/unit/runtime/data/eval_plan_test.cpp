@@ -5,6 +5,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::runtime;
 
 TEST_CASE("an evaluation takes each sample once over all ranks, in rounds that all ranks share") {
     for (int64_t samples = 0; samples <= 40; ++samples)

@@ -8,6 +8,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::runtime;
 using namespace std::chrono_literals;
 
 namespace {

@@ -8,6 +8,9 @@
 
 namespace dslaunch {
 
+using namespace plan;
+using namespace runtime;
+
 namespace {
 
 // Records the order in which instructions start and end, and fails or blocks on demand.
@@ -161,8 +164,7 @@ TEST_CASE(
     FakeRunner runner(plan);
     runner.block_at = index_of(plan, Op::kReduce);
     runner.fail_at = static_cast<int>(plan.instructions.size()) - 1;
-    while (plan.instructions[static_cast<size_t>(runner.fail_at)].lane != Lane::kCompute)
-        --runner.fail_at;
+    while (plan.instructions[runner.fail_at].lane != Lane::kCompute) --runner.fail_at;
     runner.begin_step();
     Executor executor(plan, runner, [](Lane) {});
     try {

@@ -7,11 +7,14 @@
 #include <thread>
 #include <tuple>
 
-#include "plan/stage_model.h"
+#include "plan/step/stage_model.h"
 #include "runtime/executor/executor.h"
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace plan;
+using namespace runtime;
 namespace {
 
 using Seconds = std::chrono::duration<double>;
@@ -91,7 +94,7 @@ double bubble_of(ScheduleKind kind, int chunks) {
     Meeting meeting;
     std::vector<StepPlan> plans;
     for (int stage = 0; stage < kStages; ++stage) {
-        const ModelInfo own = stage_model(model, ranges[static_cast<size_t>(stage)]);
+        const ModelInfo own = stage_model(model, ranges[stage]);
         StepPlanOptions options;
         options.accumulation_steps = kMicroBatches;
         options.stage_work = stage_work(model, parts, schedule, stage);
@@ -103,7 +106,7 @@ double bubble_of(ScheduleKind kind, int chunks) {
         for (int stage = 0; stage < kStages; ++stage)
             stages.emplace_back([&, stage] {
                 SleepingStage runner(kWork / chunks, meeting);
-                Executor executor(plans[static_cast<size_t>(stage)], runner, [](Lane) {});
+                Executor executor(plans[stage], runner, [](Lane) {});
                 executor.run_step();
             });
     }

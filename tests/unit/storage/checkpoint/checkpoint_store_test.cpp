@@ -3,11 +3,12 @@
 
 #include "memory_tree.h"
 #include "save_tools.h"
-#include "storage/safetensors.h"
+#include "storage/files/safetensors.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 
 using namespace dslaunch;
+using namespace dslaunch::storage;
 using namespace dslaunch::test;
 
 namespace {

@@ -11,6 +11,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::storage;
 using namespace dslaunch::test;
 
 namespace {
@@ -76,14 +77,13 @@ class RandomCheckpoint {
         checkpoint_.tensors.push_back(std::move(tensor));
     }
     void add_pieces(int index) {
-        const CheckpointTensor& tensor = checkpoint_.tensors[static_cast<size_t>(index)];
+        const CheckpointTensor& tensor = checkpoint_.tensors[index];
         const int states =
             tensor.kind == TensorKind::kTrained ? static_cast<int>(checkpoint_.states.size()) : 0;
         for (int state = kWeights; state < states; ++state)
             for (int64_t at = 0; at < tensor.numel();) {
                 const int64_t numel = 1 + below(tensor.numel() - at);
-                CheckpointFile& file =
-                    checkpoint_.files[static_cast<size_t>(below(std::ssize(checkpoint_.files)))];
+                CheckpointFile& file = checkpoint_.files[below(std::ssize(checkpoint_.files))];
                 file.pieces.push_back(
                     {{index, state, {at, numel}}, file.bytes, hash(), below(4) > 0});
                 const DType dtype = state == kWeights ? tensor.dtype : DType::kF32;

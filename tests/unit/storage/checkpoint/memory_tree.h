@@ -17,6 +17,8 @@
 
 namespace dslaunch::test {
 
+using namespace storage;
+
 struct Node {
     bool is_folder = false;
     std::map<std::string, int> entries;  // name -> node
@@ -64,14 +66,14 @@ class MemoryTree final : public FileTree {
     std::unique_ptr<FileView> open(const std::string& path) const override {
         const int node = find(path);
         if (node < 0) fail_file({path, "open", ENOENT, {}, {}});
-        return std::make_unique<View>(nodes[static_cast<size_t>(node)].data);
+        return std::make_unique<View>(nodes[node].data);
     }
     std::optional<std::vector<FolderEntry>> list(const std::string& folder) const override {
         const int node = find(folder);
         if (node < 0) return std::nullopt;
         std::vector<FolderEntry> entries;
-        for (const auto& [name, child] : nodes[static_cast<size_t>(node)].entries) {
-            const Node& entry = nodes[static_cast<size_t>(child)];
+        for (const auto& [name, child] : nodes[node].entries) {
+            const Node& entry = nodes[child];
             entries.push_back({name, entry.is_folder, Bytes{std::ssize(entry.data)}});
         }
         return entries;
@@ -80,12 +82,12 @@ class MemoryTree final : public FileTree {
         call(to, "put in place");
         const auto [folder, name] = place(from);
         const std::string other = place(to).second;
-        auto& entries = nodes[static_cast<size_t>(folder)].entries;
+        auto& entries = nodes[folder].entries;
         const auto found = entries.find(name);
         if (found == entries.end()) fail_file({from, "put in place", ENOENT, {}, {}});
         const int child = found->second;
         const auto target = entries.find(other);
-        if (target != entries.end() && !nodes[static_cast<size_t>(target->second)].entries.empty())
+        if (target != entries.end() && !nodes[target->second].entries.empty())
             fail_file({to, "put in place", ENOTEMPTY, {}, {}});
         entries.erase(name);
         entries[other] = child;
@@ -96,7 +98,7 @@ class MemoryTree final : public FileTree {
         call(b, "put in place");
         const auto [folder, name] = place(a);
         const std::string other = place(b).second;
-        auto& entries = nodes[static_cast<size_t>(folder)].entries;
+        auto& entries = nodes[folder].entries;
         ops.push_back(
             {OpKind::kExchange, folder, name, other, entries.at(name), entries.at(other)});
         std::swap(entries.at(name), entries.at(other));
@@ -158,7 +160,7 @@ class MemoryTree final : public FileTree {
             : tree_(tree), path_(std::move(path)), node_(node), need_(need) {}
         void write(std::span<const std::byte> bytes) override {
             const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-            std::string& data = tree_.nodes[static_cast<size_t>(node_)].data;
+            std::string& data = tree_.nodes[node_].data;
             const bool fails = tree_.calls == tree_.fail_at;
             const std::string_view part = fails ? text.substr(0, text.size() / 2) : text;
             tree_.ops.push_back({.kind = OpKind::kWrite,
@@ -194,7 +196,7 @@ class MemoryTree final : public FileTree {
         if (calls++ == fail_at) fail_file({path, doing, fail_with, need, room});
     }
     [[nodiscard]] int child(int folder, std::string_view name) const {
-        const auto& entries = nodes[static_cast<size_t>(folder)].entries;
+        const auto& entries = nodes[folder].entries;
         const auto found = entries.find(std::string(name));
         return found == entries.end() ? -1 : found->second;
     }
@@ -210,7 +212,7 @@ class MemoryTree final : public FileTree {
         if (child(folder, name) >= 0) fail_file({path, "make", EEXIST, {}, {}});
         const int node = static_cast<int>(nodes.size());
         nodes.push_back({is_folder, {}, {}});
-        nodes[static_cast<size_t>(folder)].entries[name] = node;
+        nodes[folder].entries[name] = node;
         ops.push_back({.kind = OpKind::kEnter,
                        .node = folder,
                        .name = name,
@@ -222,7 +224,7 @@ class MemoryTree final : public FileTree {
         const auto [folder, name] = place(path);
         ops.push_back(
             {.kind = OpKind::kLeave, .node = folder, .name = name, .child = child(folder, name)});
-        nodes[static_cast<size_t>(folder)].entries.erase(name);
+        nodes[folder].entries.erase(name);
     }
     void sync(const std::string& path, int node) {
         if (ignores_sync && ignores_sync(path)) return;

@@ -39,7 +39,7 @@ class PowerCut {
     Node& at(int node) {
         if (nodes_.size() <= static_cast<size_t>(node))
             nodes_.resize(static_cast<size_t>(node) + 1);
-        return nodes_[static_cast<size_t>(node)];
+        return nodes_[node];
     }
 
     void apply(const Op& op, bool durable) {

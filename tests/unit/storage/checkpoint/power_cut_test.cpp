@@ -8,6 +8,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::storage;
 using namespace dslaunch::test;
 
 namespace {
@@ -85,7 +86,7 @@ std::string go_on(MemoryTree& tree) {
 uint64_t hash_of_nodes(const std::vector<Node>& nodes, int promised_number) {
     std::string all = fmt::format("{} ", promised_number);
     const std::function<void(int)> add = [&](int index) {
-        const Node& node = nodes[static_cast<size_t>(index)];
+        const Node& node = nodes[index];
         all += fmt::format("({}{}:", node.data.size(), node.is_folder ? "d" : "f") + node.data;
         for (const auto& [name, child] : node.entries) {
             all += name + "/";

@@ -8,6 +8,7 @@
 #include "support/temporary_folder.h"
 
 using namespace dslaunch;
+using namespace dslaunch::storage;
 using namespace dslaunch::test;
 
 namespace {

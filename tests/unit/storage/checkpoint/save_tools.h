@@ -12,6 +12,8 @@
 
 namespace dslaunch::test {
 
+using namespace storage;
+
 inline constexpr int kRanks = 2;
 
 // w [7, 3] trained with one state, bf16 f [5] frozen.
@@ -54,8 +56,7 @@ inline uint32_t small_value(const std::string& id, const CheckpointPiece& piece,
 
 inline std::string small_bytes(const Checkpoint& checkpoint, const CheckpointPiece& piece) {
     const bool weights = piece.state == kWeights;
-    const DType dtype =
-        weights ? checkpoint.tensors[static_cast<size_t>(piece.tensor)].dtype : DType::kF32;
+    const DType dtype = weights ? checkpoint.tensors[piece.tensor].dtype : DType::kF32;
     const auto length = static_cast<size_t>(dtype_bytes(dtype));
     std::string bytes;
     for (int64_t i = piece.elements.begin; i < piece.elements.end(); ++i) {

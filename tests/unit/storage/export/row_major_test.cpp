@@ -5,6 +5,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::storage;
 
 namespace {
 
@@ -44,8 +45,7 @@ TEST_CASE("elements come in the order of rows, of any permutation of three dimen
         for (int64_t i = 0; i < 3; ++i)
             for (int64_t j = 0; j < 4; ++j)
                 for (int64_t k = 0; k < 5; ++k)
-                    memory[static_cast<size_t>(i * strides[0] + j * strides[1] + k * strides[2])] =
-                        number++;
+                    memory[i * strides[0] + j * strides[1] + k * strides[2]] = number++;
         std::vector<int32_t> rows;
         const CheckpointTensor facts = tensor(shape, strides);
         for_each_row_major(facts, std::as_bytes(std::span(memory)), 4,
@@ -55,10 +55,10 @@ TEST_CASE("elements come in the order of rows, of any permutation of three dimen
                                std::memcpy(rows.data() + end, part.data(), part.size());
                            });
         REQUIRE(rows.size() == 60);
-        for (int32_t i = 0; i < 60; ++i) CHECK(rows[static_cast<size_t>(i)] == i);
+        for (int32_t i = 0; i < 60; ++i) CHECK(rows[i] == i);
         for (int64_t place = 0; place < 60; ++place) {
             const std::vector<int64_t> index = index_of(facts, place);
-            CHECK(memory[static_cast<size_t>(place)] == index[0] * 20 + index[1] * 5 + index[2]);
+            CHECK(memory[place] == index[0] * 20 + index[1] * 5 + index[2]);
         }
     }
 }

@@ -11,6 +11,7 @@
 #include "support/temporary_folder.h"
 
 using namespace dslaunch;
+using namespace dslaunch::storage;
 using namespace dslaunch::test;
 
 namespace {
@@ -162,7 +163,7 @@ TEST_CASE("statistics are those of the finite values") {
                                            std::numeric_limits<float>::quiet_NaN(),
                                            std::numeric_limits<float>::infinity(),
                                            1};
-        return values[static_cast<size_t>(element)];
+        return values[element];
     };
     const auto source =
         open_tensor_source(*pair.tree, pair.a.save(*pair.tree, pair.folder.path() + "/a", 2));

@@ -9,12 +9,13 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
-#include "storage/safetensors.h"
+#include "storage/files/safetensors.h"
 #include "support/catch.h"
 #include "support/stored_model.h"
 #include "support/temporary_folder.h"
 
 using namespace dslaunch;
+using namespace dslaunch::storage;
 using namespace dslaunch::test;
 namespace fs = std::filesystem;
 
@@ -54,7 +55,7 @@ std::vector<double> doubles(const SafetensorsEntry& entry) {
 
 // What was put in, in the order of rows.
 std::vector<double> expected(const StoredModel& model, int tensor) {
-    const CheckpointTensor& facts = model.checkpoint.tensors[static_cast<size_t>(tensor)];
+    const CheckpointTensor& facts = model.checkpoint.tensors[tensor];
     std::vector<double> values;
     for (int64_t row_major = 0; row_major < facts.numel(); ++row_major) {
         int64_t place = row_major;
@@ -99,7 +100,7 @@ TEST_CASE("an export of any world size has every value under every name, in the 
             INFO(name);
             const SafetensorsEntry* entry = file.find(name);
             REQUIRE(entry != nullptr);
-            CHECK(entry->shape == model.checkpoint.tensors[static_cast<size_t>(tensor)].shape);
+            CHECK(entry->shape == model.checkpoint.tensors[tensor].shape);
             CHECK(doubles(*entry) == expected(model, tensor));
         }
     }

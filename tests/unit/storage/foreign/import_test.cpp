@@ -8,11 +8,12 @@
 
 #include "base/error.h"
 #include "storage/checkpoint/checkpoint_reader.h"
-#include "storage/safetensors.h"
+#include "storage/files/safetensors.h"
 #include "support/catch.h"
 #include "support/temporary_folder.h"
 
 using namespace dslaunch;
+using namespace dslaunch::storage;
 using namespace dslaunch::test;
 namespace fs = std::filesystem;
 
@@ -22,7 +23,7 @@ const std::string kFixtures = std::string(DSL_SOURCE_DIR) + "/tests/fixtures/dee
 
 std::string contents(const CheckpointReader& reader, int tensor, int state) {
     std::string bytes;
-    const int64_t numel = reader.checkpoint().tensors[static_cast<size_t>(tensor)].numel();
+    const int64_t numel = reader.checkpoint().tensors[tensor].numel();
     reader.for_each(tensor, state, {0, numel}, [&](const Range&, std::span<const std::byte> part) {
         bytes.append(reinterpret_cast<const char*>(part.data()), part.size());
     });
@@ -113,19 +114,19 @@ TEST_CASE("What DeepSpeed saved is what the import holds, bit for bit") {
             }
             const int index = checkpoint.find(tensor);
             REQUIRE(index >= 0);
-            CHECK(checkpoint.tensors[static_cast<size_t>(index)].shape == entry.shape);
+            CHECK(checkpoint.tensors[index].shape == entry.shape);
             CHECK(contents(reader, index, state) == text_of(entry.bytes));
             ++compared;
         }
         // 9 trained with two states each, 2 frozen, 2 buffers and 1 tied name.
         CHECK(compared == 9 * 3 + 2 + 2 + 1);
         CHECK(report.tensor_count == 9 + 2 + 2);
-        const auto& embed = checkpoint.tensors[static_cast<size_t>(checkpoint.find("head.weight"))];
+        const auto& embed = checkpoint.tensors[checkpoint.find("head.weight")];
         CHECK(embed.name == "embed.weight");
         CHECK(embed.kind == TensorKind::kTrained);
         CHECK(embed.updates == fixture.updates);
         const auto kind = [&](const char* of) {
-            return checkpoint.tensors[static_cast<size_t>(checkpoint.find(of))].kind;
+            return checkpoint.tensors[checkpoint.find(of)].kind;
         };
         CHECK(kind("fixed.bias") == TensorKind::kFrozen);
         CHECK(kind("seen") == TensorKind::kBuffer);
@@ -253,7 +254,7 @@ TEST_CASE("Weights of a .safetensors file become a checkpoint of step 0") {
         const auto holds = [&](const char* name, DType dtype, const auto& values) {
             const int index = checkpoint.find(name);
             REQUIRE(index >= 0);
-            CHECK(checkpoint.tensors[static_cast<size_t>(index)].dtype == dtype);
+            CHECK(checkpoint.tensors[index].dtype == dtype);
             CHECK(contents(reader, index, kWeights) == text_of(std::as_bytes(std::span(values))));
         };
         holds("net.half", DType::kF32, half_wide);

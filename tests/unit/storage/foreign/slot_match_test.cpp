@@ -6,6 +6,7 @@
 #include "support/catch.h"
 
 using namespace dslaunch;
+using namespace dslaunch::storage;
 
 namespace {
 
@@ -18,9 +19,9 @@ SlotMatch match(const std::vector<std::string>& groups, const std::string& param
         slots += group;
     }
     return match_slots(group_slots, std::ssize(parameters), [&](int64_t slot, int64_t parameter) {
-        const char wanted = slots[static_cast<size_t>(slot)];
+        const char wanted = slots[slot];
         if (wanted == '?') return SlotFit::kBlank;
-        return wanted == parameters[static_cast<size_t>(parameter)] ? SlotFit::kYes : SlotFit::kNo;
+        return wanted == parameters[parameter] ? SlotFit::kYes : SlotFit::kNo;
     });
 }
 

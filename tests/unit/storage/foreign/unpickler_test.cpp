@@ -8,6 +8,8 @@
 #include "support/catch.h"
 
 namespace dslaunch {
+
+using namespace storage;
 namespace {
 
 using namespace std::string_literals;

@@ -1,0 +1,92 @@
+#include "launcher/ckpt/ckpt_command.h"
+
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launcher/ckpt/ckpt_parts.h"
+#include "storage/checkpoint/checkpoint_reader.h"
+
+namespace dslaunch::launcher {
+
+std::vector<storage::StoredCheckpoint> checkpoints_at(storage::FileTree& tree,
+                                                      const std::string& path) {
+    if (!tree.list(path))
+        fail(ExitCode::kCheckpoint,
+             "{}: no such folder; give an --output folder, its checkpoints folder, or one step "
+             "folder in it",
+             path);
+    const storage::CheckpointPlace place = storage::find_checkpoints(tree, path);
+    if (place.step_folder.empty()) return storage::CheckpointStore(tree, place.root, 0).list();
+    const size_t slash = place.step_folder.find_last_of('/');
+    const std::string root = slash == std::string::npos ? "." : place.step_folder.substr(0, slash);
+    const std::string name =
+        slash == std::string::npos ? place.step_folder : place.step_folder.substr(slash + 1);
+    std::vector<storage::StoredCheckpoint> all = storage::CheckpointStore(tree, root, 0).list();
+    std::erase_if(all, [&](const storage::StoredCheckpoint& one) {
+        return one.folder != fmt::format("{}/{}", root, name);
+    });
+    // abandoned-ID-step-N, or a copy.
+    if (all.empty()) all.push_back(storage::checkpoint_in(tree, place.step_folder));
+    return all;
+}
+
+std::string_view kind_name(storage::TensorKind kind) {
+    switch (kind) {
+        case storage::TensorKind::kTrained:
+            return "trained";
+        case storage::TensorKind::kFrozen:
+            return "frozen";
+        case storage::TensorKind::kBuffer:
+            return "buffer";
+        case storage::TensorKind::kRankBuffer:
+            return "rank-buffer";
+    }
+    return "";
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+    return fmt::format("[{}]", fmt::join(shape, ", "));
+}
+
+bool matches_glob(const std::string& glob, const storage::CheckpointTensor& tensor) {
+    const auto matches = [&](const std::string& name) {
+        return ::fnmatch(glob.c_str(), name.c_str(), 0) == 0;
+    };
+    return matches(tensor.name) || std::ranges::any_of(tensor.aliases, matches);
+}
+
+void tell_exported(const storage::TensorSource& source, const storage::ExportReport& report) {
+    fmt::print(
+        stderr, "dslaunch: {}: {} tensors, {}, written to {}{}\n", printable(source.path()),
+        report.names.size(), to_text(report.bytes), printable(report.files.front()),
+        report.files.size() == 1
+            ? ""
+            : fmt::format(" … {} ({} files)", printable(report.files.back()), report.files.size()));
+    if (report.left_out.empty()) return;
+    std::string names;
+    for (size_t i = 0; i < std::min<size_t>(report.left_out.size(), 4); ++i)
+        names += fmt::format("{}{}", i == 0 ? "" : ", ", printable(report.left_out[i]));
+    fmt::print(
+        stderr, "dslaunch: left out: {}{}\n", names,
+        report.left_out.size() <= 4 ? "" : fmt::format(" and {} more", report.left_out.size() - 4));
+}
+
+void add_ckpt_command(CLI::App& app, int& exit_code, const BecomeWorker& become_worker) {
+    CLI::App* ckpt =
+        app.add_subcommand("ckpt", "List, verify, inspect, compare, export and import checkpoints");
+    ckpt->require_subcommand(1);
+    add_ckpt_ls(*ckpt, exit_code);
+    add_ckpt_verify(*ckpt, exit_code);
+    add_ckpt_inspect(*ckpt);
+    add_ckpt_diff(*ckpt, exit_code);
+    add_ckpt_export(*ckpt, become_worker);
+    add_ckpt_import(*ckpt);
+}
+
+}  // namespace dslaunch::launcher

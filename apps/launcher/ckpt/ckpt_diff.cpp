@@ -1,0 +1,136 @@
+// dslaunch ckpt diff: in what two checkpoints differ.
+#include <fmt/core.h>
+
+#include <memory>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launcher/ckpt/ckpt_parts.h"
+#include "storage/export/source_diff.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+struct DiffArguments {
+    std::string a, b;
+    storage::DiffOptions options;
+    bool json = false;
+};
+
+const char* kind_word(storage::TensorDiff::Kind kind) {
+    using Kind = storage::TensorDiff::Kind;
+    switch (kind) {
+        case Kind::kOnlyInA:
+            return "only-in-a";
+        case Kind::kOnlyInB:
+            return "only-in-b";
+        case Kind::kShape:
+            return "shape";
+        case Kind::kDType:
+            return "dtype";
+        case Kind::kUpdates:
+            return "updates";
+        case Kind::kValues:
+            return "values";
+    }
+    return "";
+}
+
+std::string text_of(const storage::TensorDiff& diff) {
+    using Kind = storage::TensorDiff::Kind;
+    std::string name = printable(diff.name);
+    if (!diff.state.empty()) name += fmt::format(" {}", printable(diff.state));
+    if (diff.kind == Kind::kOnlyInA) return fmt::format("{}: only in A", name);
+    if (diff.kind == Kind::kOnlyInB) return fmt::format("{}: only in B", name);
+    if (diff.kind != Kind::kValues)
+        return fmt::format("{}: {} {} | {}", name, kind_word(diff.kind), diff.a, diff.b);
+    return fmt::format("{}: {} elements differ by up to {:g}, the first at {}: {} | {}", name,
+                       diff.elements_count, diff.max_abs, shape_text(diff.first_index), diff.a,
+                       diff.b);
+}
+
+void add_fields(JsonWriter& json, const char* name, const std::vector<storage::FieldDiff>& fields) {
+    json.key(name).begin_array();
+    for (const storage::FieldDiff& field : fields) {
+        json.begin_object().field("name", field.name);
+        json.field("a", field.a).field("b", field.b).end_object();
+    }
+    json.end_array();
+}
+
+void print_json(const storage::TensorSource& a, const storage::TensorSource& b,
+                const storage::SourceDiff& diff) {
+    JsonWriter json;
+    json.begin_object().field("a", a.path()).field("b", b.path()).field("equal", diff.equal());
+    json.key("tensors").begin_array();
+    for (const storage::TensorDiff& one : diff.tensors) {
+        json.begin_object().field("name", one.name).key("state");
+        one.state.empty() ? json.null() : json.value(one.state);
+        json.field("differs", kind_word(one.kind)).field("a", one.a).field("b", one.b);
+        if (one.kind == storage::TensorDiff::Kind::kValues) {
+            json.field("max_abs", one.max_abs).field("elements", one.elements_count);
+            json.key("first_index").begin_array();
+            for (const int64_t i : one.first_index) json.value(i);
+            json.end_array();
+        }
+        json.end_object();
+    }
+    json.end_array();
+    add_fields(json, "training", diff.training);
+    add_fields(json, "about", diff.about);
+    json.field("weights_alone", diff.weights_alone).field("compared", diff.compared_count);
+    json.field("elements_read", diff.numel_read).field("elements_by_hash", diff.numel_by_hash);
+    json.end_object();
+    fmt::print("{}\n", json.text());
+}
+
+void print_text(const storage::TensorSource& a, const storage::TensorSource& b,
+                const storage::SourceDiff& diff) {
+    fmt::print("A: {}\nB: {}\n", printable(a.path()), printable(b.path()));
+    for (const storage::TensorDiff& one : diff.tensors) fmt::print("{}\n", text_of(one));
+    for (const storage::FieldDiff& field : diff.training)
+        fmt::print("{}: {} | {}\n", field.name, printable(field.a), printable(field.b));
+    for (const storage::FieldDiff& field : diff.about)
+        fmt::print("made with {}: {} | {}\n", field.name, printable(field.a), printable(field.b));
+    if (diff.weights_alone)
+        fmt::print("optimizer and training state are not compared: {} holds weights alone\n",
+                   printable(a.checkpoint() == nullptr ? a.path() : b.path()));
+    fmt::print("{}: {} tensors and states compared, {} elements read, {} equal by their hashes\n",
+               diff.equal() ? "equal" : "different", diff.compared_count, diff.numel_read,
+               diff.numel_by_hash);
+}
+
+int compare(const DiffArguments& arguments) {
+    if (!(arguments.options.tolerance >= 0))
+        fail(ExitCode::kUsage, "--tolerance: must be a number from 0 on");
+    const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
+    const auto a = storage::open_tensor_source(*tree, arguments.a);
+    const auto b = storage::open_tensor_source(*tree, arguments.b);
+    const storage::SourceDiff diff = storage::diff_sources(*a, *b, arguments.options);
+    arguments.json ? print_json(*a, *b, diff) : print_text(*a, *b, diff);
+    return diff.equal() ? 0 : 1;
+}
+
+}  // namespace
+
+void add_ckpt_diff(CLI::App& ckpt, int& exit_code) {
+    CLI::App* command = ckpt.add_subcommand(
+        "diff",
+        "Compare two checkpoints, of any world size and stage. Ends as diff does: 0 when they are "
+        "equal, 1 when they differ; other codes are errors");
+    auto arguments = std::make_shared<DiffArguments>();  // shared with the callback, which
+                                                         // outlives this call
+    const char* what =
+        "A step folder, a folder with checkpoints (the newest good one), a .safetensors file or a "
+        "Hugging Face folder";
+    command->add_option("A", arguments->a, what)->required();
+    command->add_option("B", arguments->b, what)->required();
+    command->add_option("--tensor", arguments->options.glob,
+                        "Only those of this NAME or GLOB, as '*.bias'");
+    command->add_option("--tolerance", arguments->options.tolerance,
+                        "Values that differ by no more are equal (0)");
+    command->add_flag("--json", arguments->json, "Print JSON");
+    command->callback([arguments, &exit_code] { exit_code = compare(*arguments); });
+}
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,162 @@
+// dslaunch ckpt export: the weights of a checkpoint for other programs.
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launcher/ckpt/ckpt_parts.h"
+#include "storage/export/weight_export.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+struct ExportArguments {
+    std::string path;
+    std::string format = "safetensors";
+    std::string dtype, shard_max, config_from, model;
+    bool all_names = false;
+    bool json = false;
+    storage::ExportOptions options;
+};
+
+// What only one of the formats can do.
+void check_combination(const ExportArguments& arguments) {
+    const bool torchscript = arguments.format == "torchscript";
+    const storage::ExportOptions& options = arguments.options;
+    if (torchscript && arguments.model.empty())
+        fail(ExitCode::kUsage,
+             "--format torchscript: give the archive that was trained as --model train.pt; its "
+             "graph comes from there");
+    if (!torchscript && !arguments.model.empty())
+        fail(ExitCode::kUsage, "--model is for --format torchscript alone");
+    if (arguments.all_names && arguments.format != "hf")
+        fail(ExitCode::kUsage, "--all-names is for --format hf; safetensors has all names anyway");
+    if (!torchscript) return;
+    if (!arguments.dtype.empty() || !arguments.shard_max.empty() ||
+        !arguments.config_from.empty() || options.exclude_frozen || !options.exclude.empty() ||
+        !options.strip_prefix.empty() || !options.add_prefix.empty())
+        fail(ExitCode::kUsage,
+             "--format torchscript takes PATH, OUT, --model and --force alone: the archive has its "
+             "own names and dtypes");
+}
+
+storage::ExportOptions options_of(const ExportArguments& arguments) {
+    storage::ExportOptions options = arguments.options;
+    options.for_transformers = arguments.format == "hf";
+    options.all_names = arguments.format != "hf" || arguments.all_names;
+    if (arguments.dtype == "fp32") options.dtype = DType::kF32;
+    if (arguments.dtype == "bf16") options.dtype = DType::kBF16;
+    if (arguments.dtype == "fp16") options.dtype = DType::kF16;
+    if (!arguments.shard_max.empty())
+        options.shard_max = storage::parse_shard_bytes(arguments.shard_max, "--max-shard-size");
+    return options;
+}
+
+void print_json(const storage::TensorSource& source, const storage::ExportReport& report,
+                const std::vector<std::string>& copied) {
+    JsonWriter json;
+    json.begin_object().field("path", source.path()).field("bytes", report.bytes.value);
+    const auto list = [&](const char* name, const std::vector<std::string>& items) {
+        json.key(name).begin_array();
+        for (const std::string& item : items) json.value(item);
+        json.end_array();
+    };
+    list("files", report.files);
+    list("copied", copied);
+    list("tensors", report.names);
+    list("left_out", report.left_out);
+    json.end_object();
+    fmt::print("{}\n", json.text());
+}
+
+void warn_when_not_finite(const storage::TensorSource& source) {
+    if (source.checkpoint() != nullptr && !source.checkpoint()->finite())
+        fmt::print(stderr, "dslaunch: warning: {} holds a NaN or an infinity\n",
+                   printable(source.path()));
+}
+
+void run_export(const ExportArguments& arguments, const BecomeWorker& become_worker) {
+    check_combination(arguments);
+    const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
+    if (arguments.format == "torchscript") {
+        std::vector<std::string> words = {
+            "export",  storage::choose_checkpoint(*tree, arguments.path),
+            "--model", arguments.model,
+            "--out",   arguments.options.out};
+        if (arguments.options.force) words.emplace_back("--force");
+        if (arguments.json) words.emplace_back("--json");
+        return become_worker(words);
+    }
+    const storage::ExportOptions options = options_of(arguments);
+    const auto source = storage::open_tensor_source(*tree, arguments.path);
+    warn_when_not_finite(*source);
+    const bool with_config = !arguments.config_from.empty();
+    if (with_config && options.out.ends_with(".safetensors"))
+        fail(ExitCode::kUsage, "{}: --config-from needs a folder to copy to, this is a file",
+             options.out);
+    // Before the weights: a folder that is none is told at once.
+    if (with_config) storage::check_model_config(arguments.config_from);
+    const storage::ExportReport report = storage::export_weights(*source, options);
+    std::vector<std::string> copied;
+    if (with_config) copied = storage::copy_model_config(arguments.config_from, options.out);
+    if (arguments.json) return print_json(*source, report, copied);
+    tell_exported(*source, report);
+    if (with_config) {
+        std::string names;
+        for (const std::string& name : copied) names += fmt::format(" {}", printable(name));
+        fmt::print(stderr, "dslaunch: copied from {}:{}\n", printable(arguments.config_from),
+                   names);
+    }
+}
+
+void declare_names(CLI::App& command, storage::ExportOptions& options) {
+    command.add_option("--strip-prefix", options.strip_prefix,
+                       "Off the front of every name, as `model.` where the traced module wrapped "
+                       "the model");
+    command.add_option("--add-prefix", options.add_prefix, "To the front of every name");
+    command.add_option("--exclude", options.exclude, "GLOB of names to leave out; may be repeated")
+        ->expected(1)
+        ->take_all();
+    command.add_flag("--exclude-frozen", options.exclude_frozen,
+                     "Leave out parameters that are not trained");
+}
+
+}  // namespace
+
+void add_ckpt_export(CLI::App& ckpt, const BecomeWorker& become_worker) {
+    CLI::App* command = ckpt.add_subcommand(
+        "export", "Write the weights as safetensors, a Hugging Face folder, or TorchScript");
+    auto arguments = std::make_shared<ExportArguments>();  // shared with the callback, which
+                                                           // outlives this call
+    command
+        ->add_option("PATH", arguments->path,
+                     "A step folder, or a folder with checkpoints (the newest good one)")
+        ->required();
+    command
+        ->add_option("OUT", arguments->options.out,
+                     "Folder to write to, or one NAME.safetensors; for torchscript the .pt")
+        ->required();
+    command
+        ->add_option("--format", arguments->format,
+                     "safetensors (every name of a tied tensor), hf (as transformers reads it: one "
+                     "name, no buffers that it makes itself), torchscript")
+        ->check(CLI::IsMember({"safetensors", "hf", "torchscript"}))
+        ->capture_default_str();
+    command->add_option("--dtype", arguments->dtype, "fp32, bf16 or fp16 (as they are stored)")
+        ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+    command->add_option("--max-shard-size,--max_shard_size", arguments->shard_max,
+                        "Several files of at most 5GB, 500MB, … with an index (one file)");
+    command->add_option("--config-from", arguments->config_from,
+                        "Copy config.json, tokenizer and the like from this Hugging Face folder");
+    command->add_flag("--all-names", arguments->all_names,
+                      "hf: write a tied tensor under each of its names");
+    declare_names(*command, arguments->options);
+    command->add_option("--model", arguments->model, "torchscript: the archive that was trained");
+    command->add_flag("--force", arguments->options.force, "Replace a model that is in OUT");
+    command->add_flag("--json", arguments->json, "Print JSON");
+    command->callback([arguments, become_worker] { run_export(*arguments, become_worker); });
+}
+
+}  // namespace dslaunch::launcher

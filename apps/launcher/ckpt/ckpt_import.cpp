@@ -1,0 +1,97 @@
+// dslaunch ckpt import: a checkpoint of ours out of what others wrote.
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launcher/ckpt/ckpt_parts.h"
+#include "storage/foreign/import.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+struct ImportArguments {
+    storage::ImportOptions options;
+    std::string out;
+    bool force = false;
+    bool json = false;
+};
+
+void print_json(const storage::ImportReport& report) {
+    JsonWriter json;
+    json.begin_object().field("folder", report.folder).field("step", report.step);
+    json.field("format", storage::foreign_format_name(report.format))
+        .field("writer", report.writer);
+    json.field("tensors", report.tensor_count).field("elements", report.numel);
+    json.field("optimizer_states", report.has_states).field("finite", report.finite);
+    json.field("bytes", report.bytes.value).key("notes").begin_array();
+    for (const std::string& note : report.notes) json.value(note);
+    json.end_array().end_object();
+    fmt::print("{}\n", json.text());
+}
+
+void run_import(const ImportArguments& arguments) {
+    storage::ImportOptions options = arguments.options;
+    options.root = fmt::format("{}/checkpoints", arguments.out);
+    const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
+    if (!arguments.force && tree->list(options.root) &&
+        !storage::CheckpointStore(*tree, options.root, 0).list().empty())
+        fail(ExitCode::kInput,
+             "{}: holds checkpoints already; name another folder, or --force adds to them and "
+             "replaces one of the same step",
+             printable(options.root));
+    const storage::ImportReport report = storage::import_checkpoint(*tree, options);
+    if (!report.finite)
+        fmt::print(stderr,
+                   "dslaunch: warning: it holds a NaN or an infinity: --resume=auto will "
+                   "pass it over\n");
+    if (arguments.json) return print_json(report);
+    fmt::print(stderr, "dslaunch: {}: {} tensors, {} elements, {}, {} at step {}\n",
+               printable(report.folder), report.tensor_count, report.numel, to_text(report.bytes),
+               report.has_states ? "with optimizer states" : "weights alone", report.step);
+    fmt::print(stderr, "dslaunch: read: {}\n", printable(report.writer));
+    for (const std::string& note : report.notes)
+        fmt::print(stderr, "dslaunch: note: {}\n", printable(note));
+    fmt::print(stderr, "dslaunch: go on with: dslaunch --output {} --resume train.pt\n",
+               printable(arguments.out));
+}
+
+}  // namespace
+
+void add_ckpt_import(CLI::App& ckpt) {
+    CLI::App* command = ckpt.add_subcommand(
+        "import",
+        "Make a checkpoint of a DeepSpeed one, of a .safetensors file or of a Hugging Face folder. "
+        "Nothing in it is executed");
+    auto arguments = std::make_shared<ImportArguments>();  // shared with the callback, which
+                                                           // outlives this call
+    command
+        ->add_option("PATH", arguments->options.source,
+                     "DeepSpeed's folder (with `latest`) or one global_stepN in it, a .safetensors "
+                     "file, or a folder with model.safetensors")
+        ->required();
+    command
+        ->add_option("OUT", arguments->out,
+                     "An --output folder: the checkpoint becomes OUT/checkpoints/step-N, so that "
+                     "--output OUT --resume goes on from it")
+        ->required();
+    command->add_option("-t,--tag", arguments->options.tag,
+                        "DeepSpeed: the folder of the step (what `latest` names)");
+    command->add_option("--strip-prefix", arguments->options.names.strip,
+                        "Off the front of every name, after DeepSpeed's own `module.`");
+    command->add_option("--add-prefix", arguments->options.names.add,
+                        "To the front of every name, as `model.` where the traced module wraps it");
+    command
+        ->add_option("--frozen", arguments->options.frozen,
+                     "DeepSpeed, stage 0 and fp32: GLOB of parameters that are not trained, where "
+                     "the file does not tell; may be repeated")
+        ->expected(1)
+        ->take_all();
+    command->add_flag("--force", arguments->force, "Also where OUT has checkpoints already");
+    command->add_flag("--json", arguments->json, "Print JSON");
+    command->callback([arguments] { run_import(*arguments); });
+}
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,187 @@
+// dslaunch ckpt inspect: what one checkpoint holds.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launcher/ckpt/ckpt_parts.h"
+#include "storage/export/row_major.h"
+#include "storage/export/tensor_stats.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+struct InspectArguments {
+    std::string path;
+    std::string glob = "*";
+    bool stats = false;
+    bool config = false;
+    bool json = false;
+};
+
+// A tensor's weights, or one of its states, as a line.
+struct Line {
+    const storage::CheckpointTensor* tensor = nullptr;
+    std::string state;  // empty: the weights
+    DType dtype = DType::kF32;
+    std::optional<storage::TensorStats> stats;
+};
+
+std::vector<Line> lines_of(const storage::TensorSource& source, const InspectArguments& arguments) {
+    std::vector<Line> lines;
+    for (size_t i = 0; i < source.tensors().size(); ++i) {
+        const storage::CheckpointTensor& tensor = source.tensors()[i];
+        if (!matches_glob(arguments.glob, tensor)) continue;
+        const auto add = [&](int state, const std::string& name) {
+            Line line{&tensor, name, storage::dtype_of(tensor, state), {}};
+            if (arguments.stats) line.stats = storage::stats_of(source, static_cast<int>(i), state);
+            lines.push_back(std::move(line));
+        };
+        add(storage::kWeights, "");
+        if (source.checkpoint() == nullptr || !storage::has_states(tensor)) continue;
+        const auto& states = source.checkpoint()->states;
+        for (size_t s = 0; s < states.size(); ++s) add(static_cast<int>(s), states[s]);
+    }
+    if (lines.empty())
+        fail(ExitCode::kUsage, "--tensor {}: {} has no tensor of such a name",
+             printable(arguments.glob), source.path());
+    return lines;
+}
+
+void print_head(const storage::Checkpoint& checkpoint) {
+    const storage::TrainingState& training = checkpoint.training;
+    fmt::print("step             {}\n", training.step);
+    fmt::print("updates          {}\n", training.updates);
+    fmt::print("samples seen     {}\n", training.samples_seen);
+    fmt::print("loss             {}\n", training.loss);
+    fmt::print("loss scale       {}\n", training.loss_scale);
+    fmt::print("seed             {}\n", training.seed);
+    fmt::print("created          {}\n", printable(checkpoint.created));
+    fmt::print("written by       dslaunch {}, {} ranks, ZeRO stage {}\n",
+               printable(checkpoint.version), checkpoint.world_size, checkpoint.zero_stage);
+    std::string states;
+    for (const std::string& state : checkpoint.states)
+        states += fmt::format(" {}", printable(state));
+    fmt::print("optimizer        {}{}\n",
+               checkpoint.optimizer.empty() ? "none" : printable(checkpoint.optimizer),
+               states.empty() ? " (weights alone)" : fmt::format(":{}", states));
+    fmt::print("finite           {}\n", checkpoint.finite() ? "yes" : "NO: a NaN or infinity");
+    fmt::print("id               {}, format {}\n", printable(checkpoint.id), checkpoint.format);
+}
+
+void print_lines(const std::vector<Line>& lines, bool stats) {
+    fmt::print("\n{:<12} {:<5} {:<20}", "kind", "dtype", "shape");
+    if (stats)
+        fmt::print(" {:>12} {:>12} {:>12} {:>12} {:>8}", "norm", "min", "max", "mean", "not fin.");
+    fmt::print("  name\n");
+    for (const Line& line : lines) {
+        fmt::print(
+            "{:<12} {:<5} {:<20}",
+            line.state.empty() ? std::string(kind_name(line.tensor->kind)) : printable(line.state),
+            dtype_name(line.dtype), shape_text(line.tensor->shape));
+        if (line.stats)
+            fmt::print(" {:>12.6g} {:>12.6g} {:>12.6g} {:>12.6g} {:>8}", line.stats->norm,
+                       line.stats->min, line.stats->max, line.stats->mean,
+                       line.stats->nan_count + line.stats->infinite_count);
+        std::string names = printable(line.tensor->name);
+        if (line.tensor->kind == storage::TensorKind::kRankBuffer)
+            names += fmt::format(" (rank {})", line.tensor->rank);
+        for (const std::string& alias : line.tensor->aliases)
+            names += fmt::format(" = {}", printable(alias));
+        fmt::print("  {}\n", names);
+    }
+}
+
+void add_line(JsonWriter& json, const Line& line) {
+    const storage::CheckpointTensor& tensor = *line.tensor;
+    json.begin_object().field("name", tensor.name);
+    json.key("state");
+    line.state.empty() ? json.null() : json.value(line.state);
+    json.field("kind", kind_name(tensor.kind)).field("dtype", dtype_name(line.dtype));
+    json.key("shape").begin_array();
+    for (const int64_t length : tensor.shape) json.value(length);
+    json.end_array().key("aliases").begin_array();
+    for (const std::string& alias : tensor.aliases) json.value(alias);
+    json.end_array();
+    json.field("row_major", storage::is_row_major(tensor)).field("updates", tensor.updates);
+    if (tensor.kind == storage::TensorKind::kRankBuffer) json.field("rank", tensor.rank);
+    if (line.stats) {
+        json.field("norm", line.stats->norm).field("min", line.stats->min);
+        json.field("max", line.stats->max).field("mean", line.stats->mean);
+        json.field("nan", line.stats->nan_count).field("infinite", line.stats->infinite_count);
+    }
+    json.end_object();
+}
+
+void print_json(const storage::TensorSource& source, const std::vector<Line>& lines) {
+    JsonWriter json;
+    json.begin_object().field("path", source.path());
+    if (const storage::Checkpoint* checkpoint = source.checkpoint(); checkpoint != nullptr) {
+        const storage::TrainingState& training = checkpoint->training;
+        json.field("id", checkpoint->id).field("version", checkpoint->version);
+        json.field("created", checkpoint->created).field("finite", checkpoint->finite());
+        json.field("world_size", checkpoint->world_size);
+        json.field("zero_stage", checkpoint->zero_stage);
+        json.field("optimizer", checkpoint->optimizer).key("states").begin_array();
+        for (const std::string& state : checkpoint->states) json.value(state);
+        json.end_array().key("training").begin_object();
+        json.field("step", training.step).field("updates", training.updates);
+        json.field("samples_seen", training.samples_seen).field("seed", training.seed);
+        json.field("loss", training.loss).field("loss_scale", training.loss_scale);
+        json.field("scale_steps", training.scale_steps);
+        json.field("scale_good_steps", training.scale_good_steps);
+        json.field("scale_hysteresis_left", training.scale_hysteresis_left);
+        json.end_object().key("config");
+        checkpoint->config_json.empty() ? json.null() : json.raw(checkpoint->config_json);
+    }
+    json.key("tensors").begin_array();
+    for (const Line& line : lines) add_line(json, line);
+    json.end_array().end_object();
+    fmt::print("{}\n", json.text());
+}
+
+void inspect(const InspectArguments& arguments) {
+    const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
+    const auto source = storage::open_tensor_source(*tree, arguments.path);
+    const storage::Checkpoint* checkpoint = source->checkpoint();
+    if (arguments.config && !arguments.json) {
+        if (checkpoint == nullptr || checkpoint->config_json.empty())
+            fail(ExitCode::kInput, "{}: holds no config", source->path());
+        fmt::print("{}\n", printable(checkpoint->config_json));
+        return;
+    }
+    const std::vector<Line> lines = lines_of(*source, arguments);
+    if (arguments.json) return print_json(*source, lines);
+    int64_t numel = 0;
+    for (const storage::CheckpointTensor& tensor : source->tensors()) numel += tensor.numel();
+    fmt::print("{}: {} tensors, {} elements\n", printable(source->path()), source->tensors().size(),
+               numel);
+    if (checkpoint != nullptr) print_head(*checkpoint);
+    print_lines(lines, arguments.stats);
+}
+
+}  // namespace
+
+void add_ckpt_inspect(CLI::App& ckpt) {
+    CLI::App* command = ckpt.add_subcommand(
+        "inspect", "Print training state and tensors of one checkpoint or .safetensors file");
+    auto arguments = std::make_shared<InspectArguments>();  // shared with the callback, which
+                                                            // outlives this call
+    command
+        ->add_option("PATH", arguments->path,
+                     "A step folder, a folder with checkpoints (the newest good one), a "
+                     ".safetensors file or a Hugging Face folder")
+        ->required();
+    command->add_option("--tensor", arguments->glob,
+                        "Only those of this NAME or GLOB, as '*.bias'");
+    command->add_flag("--stats", arguments->stats,
+                      "Read them too: norm, min, max, mean, and how many are not finite");
+    command->add_flag("--config", arguments->config, "Print the resolved config of the run alone");
+    command->add_flag("--json", arguments->json, "Print JSON");
+    command->callback([arguments] { inspect(*arguments); });
+}
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,142 @@
+// dslaunch ckpt ls: the checkpoints below a folder, and saves that were not finished.
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launcher/ckpt/ckpt_parts.h"
+#include "storage/checkpoint/checkpoint_reader.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+struct LsArguments {
+    std::string path = ".";
+    bool json = false;
+};
+
+struct LsRow {
+    storage::StoredCheckpoint stored;
+    std::optional<storage::Checkpoint> checkpoint;  // its manifest, where that can be read
+    bool under_way = false;                         // step-N.tmp-…
+    [[nodiscard]] const char* state() const {
+        if (under_way) return "incomplete";
+        if (!stored.complete) return "damaged";
+        return stored.finite ? "complete" : "not finite";
+    }
+};
+
+LsRow row_of(const storage::FileTree& tree, const storage::StoredCheckpoint& stored) {
+    LsRow row{stored, {}, false};
+    if (!stored.complete) return row;
+    try {
+        row.checkpoint = storage::CheckpointReader(tree, stored.folder).checkpoint();
+    } catch (const Error& error) {  // gone or damaged since it was listed
+        row.stored.complete = false;
+        row.stored.fault = error.what();
+    }
+    return row;
+}
+
+// What a save that runs, or one that broke off, has left.
+std::vector<LsRow> saves_under_way(const storage::FileTree& tree, const std::string& root) {
+    std::vector<LsRow> rows;
+    const auto entries = tree.list(root);
+    if (!entries) return rows;
+    for (const storage::FolderEntry& entry : *entries) {
+        const size_t tmp = entry.name.find(".tmp-");
+        if (!entry.is_folder || !entry.name.starts_with("step-") || tmp == std::string::npos)
+            continue;
+        LsRow row;
+        row.under_way = true;
+        row.stored.folder = fmt::format("{}/{}", root, entry.name);
+        row.stored.step = parse_int(entry.name.substr(5, tmp - 5)).value_or(-1);
+        row.stored.fault = "a save that is under way or broke off; the next save removes it";
+        for (const storage::FolderEntry& file :
+             tree.list(row.stored.folder).value_or(std::vector<storage::FolderEntry>{}))
+            row.stored.bytes += file.bytes;
+        rows.push_back(std::move(row));
+    }
+    return rows;
+}
+
+void print_json(const std::vector<LsRow>& rows) {
+    JsonWriter json;
+    json.begin_array();
+    for (const LsRow& row : rows) {
+        json.begin_object().field("folder", row.stored.folder).field("step", row.stored.step);
+        json.field("state", row.state()).field("verified", row.stored.verified);
+        json.field("bytes", row.stored.bytes.value);
+        json.key("fault");
+        row.stored.fault.empty() ? json.null() : json.value(row.stored.fault);
+        const storage::Checkpoint* checkpoint = row.checkpoint ? &*row.checkpoint : nullptr;
+        const auto field = [&](const char* name, auto value) {
+            json.key(name);
+            checkpoint == nullptr ? json.null() : json.value(value(*checkpoint));
+        };
+        field("created", [](const storage::Checkpoint& c) { return c.created; });
+        field("world_size", [](const storage::Checkpoint& c) { return c.world_size; });
+        field("zero_stage", [](const storage::Checkpoint& c) { return c.zero_stage; });
+        field("loss", [](const storage::Checkpoint& c) { return c.training.loss; });
+        json.end_object();
+    }
+    json.end_array();
+    fmt::print("{}\n", json.text());
+}
+
+void print_table(const std::vector<LsRow>& rows) {
+    fmt::print("{:>9}  {:<20} {:>10}  {:<10}  {:<8} {:>6} {:>6} {:>9}\n", "step", "when (UTC)",
+               "size", "state", "verified", "world", "stage", "loss");
+    for (const LsRow& row : rows) {
+        const storage::Checkpoint* c = row.checkpoint ? &*row.checkpoint : nullptr;
+        fmt::print("{:>9}  {:<20} {:>10}  {:<10}  {:<8} {:>6} {:>6} {:>9}\n", row.stored.step,
+                   c == nullptr ? "-" : printable(c->created), to_text(row.stored.bytes),
+                   row.state(), row.stored.verified ? "yes" : "no",
+                   c == nullptr ? "-" : std::to_string(c->world_size),
+                   c == nullptr ? "-" : std::to_string(c->zero_stage),
+                   c == nullptr ? "-" : fmt::format("{:.4f}", c->training.loss));
+    }
+    for (const LsRow& row : rows) {
+        if (!row.stored.fault.empty())
+            fmt::print("{}: {}\n", printable(row.stored.folder), printable(row.stored.fault));
+    }
+}
+
+int list_checkpoints(const LsArguments& arguments) {
+    const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
+    std::vector<LsRow> rows;
+    for (const storage::StoredCheckpoint& stored : checkpoints_at(*tree, arguments.path))
+        rows.push_back(row_of(*tree, stored));
+    const std::string root = storage::find_checkpoints(*tree, arguments.path).root;
+    if (!root.empty()) {
+        for (LsRow& row : saves_under_way(*tree, root)) rows.push_back(std::move(row));
+    }
+    if (arguments.json) {
+        print_json(rows);
+    } else if (rows.empty()) {
+        fmt::print(stderr,
+                   "dslaunch: {}: no checkpoint here; give an --output folder of a run that saved "
+                   "one (dslaunch.save.interval), or its checkpoints folder\n",
+                   printable(arguments.path));
+    } else {
+        print_table(rows);
+    }
+    return 0;
+}
+
+}  // namespace
+
+void add_ckpt_ls(CLI::App& ckpt, int& exit_code) {
+    CLI::App* ls = ckpt.add_subcommand("ls", "List the checkpoints below a folder, newest first");
+    auto arguments = std::make_shared<LsArguments>();  // shared with the callback, which outlives
+                                                       // this call
+    ls->add_option("PATH", arguments->path,
+                   "An --output folder, its checkpoints folder, or one step folder (.)");
+    ls->add_flag("--json", arguments->json, "Print JSON");
+    ls->callback([arguments, &exit_code] { exit_code = list_checkpoints(*arguments); });
+}
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,174 @@
+// dslaunch ckpt verify: reads every byte of every file and compares all hashes.
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdio>
+#include <exception>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <thread>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launcher/ckpt/ckpt_parts.h"
+#include "storage/checkpoint/checkpoint_reader.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+struct VerifyArguments {
+    std::string path;
+    bool no_mark = false;
+    bool json = false;
+    int threads_count = 0;  // 0: one per processor
+};
+
+struct Verdict {
+    storage::StoredCheckpoint stored;
+    std::vector<std::string> faults;
+    [[nodiscard]] bool whole() const { return faults.empty(); }
+};
+
+// All files of one checkpoint; what is wrong with each, in their order.
+std::vector<std::string> faults_of(const storage::CheckpointReader& reader, int threads_count) {
+    const std::vector<storage::CheckpointFile>& files = reader.checkpoint().files;
+    std::vector<std::string> faults(files.size());
+    std::vector<size_t> order(files.size());  // the largest first, so that none is left to the end
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::ranges::stable_sort(order, std::greater{}, [&](size_t i) { return files[i].bytes; });
+    std::atomic<size_t> next = 0;
+    const auto work = [&] {
+        for (size_t i = next++; i < order.size(); i = next++) {
+            try {
+                faults[order[i]] = reader.verify_file(order[i]);
+            } catch (const std::exception& error) {  // a thread's edge
+                faults[order[i]] = error.what();
+            }
+        }
+    };
+    {
+        std::vector<std::jthread> threads;
+        const size_t wanted = std::min(static_cast<size_t>(threads_count), files.size());
+        for (size_t i = 1; i < wanted; ++i) threads.emplace_back(work);
+        work();
+    }
+    std::erase(faults, "");
+    return faults;
+}
+
+Verdict judge(storage::FileTree& tree, const storage::StoredCheckpoint& stored,
+              const VerifyArguments& arguments) {
+    Verdict verdict{stored, {}};
+    const int processors = static_cast<int>(std::thread::hardware_concurrency());
+    try {
+        const storage::CheckpointReader reader(tree, stored.folder);
+        verdict.faults =
+            faults_of(reader, arguments.threads_count > 0 ? arguments.threads_count : processors);
+        if (!verdict.whole() || arguments.no_mark || stored.verified) return verdict;
+        storage::CheckpointReader::mark_verified(tree, reader);
+        verdict.stored.verified = true;
+    } catch (const Error& error) {
+        if (error.code() == ExitCode::kDisk) throw;  // the mark cannot be written
+        verdict.faults.emplace_back(error.what());
+    }
+    return verdict;
+}
+
+void print_json(const std::vector<Verdict>& verdicts, const std::string& advice) {
+    JsonWriter json;
+    json.begin_object().key("checkpoints").begin_array();
+    for (const Verdict& verdict : verdicts) {
+        json.begin_object().field("folder", verdict.stored.folder);
+        json.field("step", verdict.stored.step).field("whole", verdict.whole());
+        json.field("finite", verdict.stored.finite).field("marked", verdict.stored.verified);
+        json.field("bytes", verdict.stored.bytes.value).key("faults").begin_array();
+        for (const std::string& fault : verdict.faults) json.value(fault);
+        json.end_array().end_object();
+    }
+    json.end_array().key("newest_whole");
+    advice.empty() ? json.null() : json.value(advice);
+    json.end_object();
+    fmt::print("{}\n", json.text());
+}
+
+void print_text(const std::vector<Verdict>& verdicts) {
+    for (const Verdict& verdict : verdicts) {
+        if (verdict.whole()) {
+            fmt::print("{}: whole, {}{}\n", printable(verdict.stored.folder),
+                       to_text(verdict.stored.bytes),
+                       verdict.stored.finite ? "" : ", but holds a NaN or an infinity");
+            continue;
+        }
+        fmt::print("{}: DAMAGED\n", printable(verdict.stored.folder));
+        for (const std::string& fault : verdict.faults) fmt::print("  {}\n", printable(fault));
+    }
+}
+
+// The folder of the newest whole finite one that is older than STEP.
+std::string whole_one_before(storage::FileTree& tree, const std::string& damaged, int64_t step,
+                             const VerifyArguments& arguments) {
+    const size_t slash = damaged.find_last_of('/');
+    const std::string root = slash == std::string::npos ? "." : damaged.substr(0, slash);
+    VerifyArguments quiet = arguments;
+    quiet.no_mark = true;
+    for (const storage::StoredCheckpoint& one : storage::CheckpointStore(tree, root, 0).list()) {
+        if (one.step >= step || !one.complete || !one.finite) continue;
+        if (judge(tree, one, quiet).whole()) return one.folder;
+    }
+    return {};
+}
+
+int verify(const VerifyArguments& arguments) {
+    const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
+    const std::vector<storage::StoredCheckpoint> all = checkpoints_at(*tree, arguments.path);
+    if (all.empty())
+        fail(ExitCode::kCheckpoint,
+             "{}: there is no checkpoint to verify; `dslaunch ckpt ls` "
+             "shows what a folder holds",
+             printable(arguments.path));
+    std::vector<Verdict> verdicts;
+    for (const storage::StoredCheckpoint& stored : all)
+        verdicts.push_back(judge(*tree, stored, arguments));
+    const auto damaged =
+        std::ranges::find_if(verdicts, [](const Verdict& one) { return !one.whole(); });
+    std::string newest;
+    for (const Verdict& one : verdicts) {
+        if (one.whole() && one.stored.finite) {
+            newest = one.stored.folder;
+            break;
+        }
+    }
+    if (damaged != verdicts.end() && newest.empty())
+        newest = whole_one_before(*tree, damaged->stored.folder, damaged->stored.step, arguments);
+    arguments.json ? print_json(verdicts, newest) : print_text(verdicts);
+    if (damaged == verdicts.end()) return 0;
+    fmt::print(stderr, "dslaunch: error: {} of {} checkpoints damaged; {}\n",
+               std::ranges::count_if(verdicts, [](const Verdict& one) { return !one.whole(); }),
+               verdicts.size(),
+               newest.empty() ? std::string("no whole one is beside it")
+                              : fmt::format("the newest whole one: {}", printable(newest)));
+    return static_cast<int>(ExitCode::kCheckpoint);
+}
+
+}  // namespace
+
+void add_ckpt_verify(CLI::App& ckpt, int& exit_code) {
+    CLI::App* command = ckpt.add_subcommand(
+        "verify", "Read all of a checkpoint and compare every hash; code 73 when it is damaged");
+    auto arguments = std::make_shared<VerifyArguments>();  // shared with the callback, which
+                                                           // outlives this call
+    command
+        ->add_option("PATH", arguments->path,
+                     "One step folder, or a folder with checkpoints: all of them")
+        ->required();
+    command->add_flag("--no-mark", arguments->no_mark,
+                      "Do not note in whole ones that they are verified");
+    command->add_option("--threads", arguments->threads_count, "Files read at once (processors)")
+        ->check(CLI::Range(1, 1024));
+    command->add_flag("--json", arguments->json, "Print JSON");
+    command->callback([arguments, &exit_code] { exit_code = verify(*arguments); });
+}
+
+}  // namespace dslaunch::launcher

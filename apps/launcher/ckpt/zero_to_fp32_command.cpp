@@ -1,0 +1,109 @@
+// dslaunch zero_to_fp32, also by the name zero_to_fp32.py: what DeepSpeed's script of that name
+// does, for its checkpoints and ours. Flags, defaults and names of files are the script's.
+#include <fmt/core.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "launcher/ckpt/ckpt_parts.h"
+#include "storage/checkpoint/checkpoint_reader.h"
+#include "storage/export/weight_export.h"
+#include "storage/foreign/deepspeed_source.h"
+#include "storage/foreign/import.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+struct ZeroToFp32Arguments {
+    std::string checkpoint_dir, output_dir, tag;
+    std::string max_shard_size = "5GB";
+    bool safe_serialization = false;
+    bool exclude_frozen = false;
+    bool force = false;
+};
+
+std::unique_ptr<storage::TensorSource> open_deepspeed(const ZeroToFp32Arguments& arguments) {
+    const auto format = arguments.tag.empty()
+                            ? storage::detect_foreign_format(arguments.checkpoint_dir)
+                            : storage::ForeignFormat::kDeepSpeed;
+    if (format != storage::ForeignFormat::kDeepSpeed)
+        fail(ExitCode::kInput, "{}: is {}, and no checkpoint of DeepSpeed or of ours",
+             printable(arguments.checkpoint_dir), storage::foreign_format_name(format));
+    auto source =
+        std::make_unique<storage::DeepSpeedSource>(arguments.checkpoint_dir, arguments.tag);
+    fmt::print(stderr, "dslaunch: {}: {}\n", printable(arguments.checkpoint_dir),
+               printable(source->writer()));
+    for (const std::string& note : source->notes())
+        fmt::print(stderr, "dslaunch: note: {}\n", printable(note));
+    return source;
+}
+
+std::string tagged(storage::FileTree& tree, const ZeroToFp32Arguments& arguments) {
+    if (arguments.tag.empty()) return arguments.checkpoint_dir;
+    const storage::CheckpointPlace place =
+        storage::find_checkpoints(tree, arguments.checkpoint_dir);
+    if (place.root.empty())
+        fail(ExitCode::kUsage, "--tag: {} is one checkpoint already",
+             printable(arguments.checkpoint_dir));
+    return fmt::format("{}/{}", place.root, arguments.tag);
+}
+
+void convert(const ZeroToFp32Arguments& arguments) {
+    storage::ExportOptions options;
+    options.out = arguments.output_dir;
+    options.dtype = DType::kF32;
+    options.shard_max = storage::parse_shard_bytes(arguments.max_shard_size, "--max_shard_size");
+    options.exclude_frozen = arguments.exclude_frozen;
+    options.force = arguments.force;
+    if (options.out.ends_with(".safetensors"))
+        fail(ExitCode::kUsage, "{}: output_dir is a folder; `dslaunch ckpt export` writes one file",
+             printable(options.out));
+    storage::check_export_place(options);
+    if (!arguments.safe_serialization)
+        fmt::print(stderr,
+                   "dslaunch: model.safetensors is written, not pytorch_model.bin: no pickle is; "
+                   "transformers and safetensors.torch.load_file read it\n");
+    const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
+    const auto source = storage::holds_checkpoints(*tree, arguments.checkpoint_dir)
+                            ? storage::open_checkpoint(*tree, tagged(*tree, arguments))
+                            : open_deepspeed(arguments);
+    tell_exported(*source, storage::export_weights(*source, options));
+}
+
+}  // namespace
+
+void add_zero_to_fp32_command(CLI::App& app) {
+    CLI::App* command = app.add_subcommand(
+        "zero_to_fp32",
+        "Write the fp32 weights of a DeepSpeed checkpoint, or of one of ours, as safetensors; "
+        "flags as zero_to_fp32.py of DeepSpeed");
+    auto arguments = std::make_shared<ZeroToFp32Arguments>();  // shared with the callback, which
+                                                               // outlives this call
+    command
+        ->add_option("checkpoint_dir", arguments->checkpoint_dir,
+                     "DeepSpeed's folder with `latest`, or a folder with checkpoints of ours")
+        ->required();
+    command
+        ->add_option("output_dir", arguments->output_dir,
+                     "Folder for model.safetensors, or its shards and their index")
+        ->required();
+    command
+        ->add_option("--max_shard_size,--max-shard-size", arguments->max_shard_size,
+                     "A file holds at most so much, as 5GB or 500MB")
+        ->capture_default_str();
+    command->add_flag("--safe_serialization,--safe-serialization", arguments->safe_serialization,
+                      "Write safetensors: done in any case, no pickle is written");
+    command->add_option("-t,--tag", arguments->tag,
+                        "Folder of the step, as global_step1 (the one that `latest` names)");
+    command->add_flag("--exclude_frozen_parameters,--exclude-frozen-parameters",
+                      arguments->exclude_frozen, "Leave out parameters that are not trained");
+    command->add_flag_callback(
+        "-d,--debug", [] { set_log_level(LogLevel::kDebug); }, "Log more");
+    command->add_flag("--force", arguments->force, "Replace a model that is in output_dir");
+    command->callback([arguments] { convert(*arguments); });
+}
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,33 @@
+// A bundle: an installation of dslaunch, and files of the user, in one .tar.zst. The first entry,
+// manifest.json, has name, size, mode and SHA-256 of every other. Equal files make equal bundles.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dslaunch::launcher {
+
+struct BundleFile {
+    std::string local_path;
+    std::string name;  // in the bundle: bin/…, lib/dslaunch/…, files/…
+};
+
+struct BundleEntry {
+    std::string name;
+    int64_t bytes = 0;
+    int64_t mode = 0;  // 0755 or 0644
+    std::string sha256;
+};
+
+// Writes PATH whole or not at all and returns its size in bytes. Throws Error{kInput}: a file
+// cannot be read, changes meanwhile, or its name is too long; kDisk.
+int64_t write_bundle(const std::string& path, std::vector<BundleFile> files);
+
+// Unpacks PATH into FOLDER, which is empty and nobody else's, and returns the entries. Throws
+// Error{kInput} for anything but a bundle whose files are what its manifest says: damaged, cut off,
+// names outside, links, files that it does not name; kDisk.
+[[nodiscard]] std::vector<BundleEntry> unpack_bundle(const std::string& path,
+                                                     const std::string& folder);
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,180 @@
+#include "launcher/hosts/exec_command.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <system_error>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/text.h"
+#include "base/text/json.h"
+#include "launch/fleet/fleet_exec.h"
+#include "launch/fleet/output_groups.h"
+#include "launch/process/spawn.h"
+#include "launch/supervise/job.h"
+#include "launch/transport/tree/tree_transport.h"
+#include "launcher/hosts/host_command.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+constexpr std::string_view kUsage =
+    "usage: dslaunch exec [options] [--] COMMAND [arguments]\n\n"
+    "Runs COMMAND on all hosts at once, without a shell (for one: sh -c '...'), in the current\n"
+    "directory, with nothing to read. Hosts with equal output are shown together. A host that\n"
+    "cannot be reached does not keep the others. The exit code is the highest of all hosts: the\n"
+    "command's own, 127 where it cannot be started, 128+n for signal n, 67 for a host not\n"
+    "reached, 69 for one out of time.\n";
+
+struct ExecOptions {
+    bool stream = false;
+    bool json = false;
+    std::optional<std::chrono::milliseconds> time_max;
+};
+
+std::string lines_of(std::string_view text, std::string_view prefix) {
+    std::string printed;
+    while (!text.empty()) {
+        const size_t end = std::min(text.find('\n'), text.size() - 1);
+        std::string_view line = text.substr(0, end + 1);
+        if (line.ends_with('\n')) line.remove_suffix(1);
+        printed += fmt::format("{}{}\n", prefix, printable(line));
+        text.remove_prefix(end + 1);
+    }
+    return printed;
+}
+
+std::string names_of(const HostTargets& targets, const std::vector<size_t>& hosts) {
+    std::vector<std::string> names;
+    for (const size_t host : hosts) names.push_back(targets.hosts[host].name);
+    const std::string folded = launch::fold_names(names);
+    return hosts.size() == 1 ? folded : fmt::format("{} ({} hosts)", folded, hosts.size());
+}
+
+void print_groups(const HostTargets& targets, const std::vector<launch::ExecResult>& results) {
+    std::vector<std::string> texts;
+    std::vector<size_t> who;  // hosts that said something
+    for (size_t i = 0; i < results.size(); ++i) {
+        std::string text = results[i].output;
+        if (results[i].output_was_cut) {
+            if (!text.ends_with('\n')) text += '\n';
+            text += "[the rest is left out: too much to keep; --stream shows all]\n";
+        }
+        if (text.empty()) continue;
+        texts.push_back(std::move(text));
+        who.push_back(i);
+    }
+    for (launch::OutputGroup& group : launch::group_equal(texts)) {
+        for (size_t& host : group.hosts) host = who[host];
+        fmt::print("{}:\n{}", names_of(targets, group.hosts), lines_of(group.text, ""));
+    }
+    std::fflush(stdout);
+}
+
+std::string describe(const launch::ExecResult& result) {
+    if (!result.error.empty()) return result.error;
+    if (result.signal_number != 0) return "ended by " + launch::signal_text(result.signal_number);
+    return fmt::format("exit code {}", result.exit_status);
+}
+
+void print_failures(const HostTargets& targets, const std::vector<launch::ExecResult>& results) {
+    std::vector<std::string> texts;
+    std::vector<size_t> who;
+    for (size_t i = 0; i < results.size(); ++i) {
+        if (results[i].code() == 0) continue;
+        texts.push_back(describe(results[i]));
+        who.push_back(i);
+    }
+    if (who.empty()) return;
+    fmt::print(stderr, "dslaunch: failed on {} of {} host(s):\n", who.size(), results.size());
+    for (launch::OutputGroup& group : launch::group_equal(texts)) {
+        for (size_t& host : group.hosts) host = who[host];
+        fmt::print(stderr, "  {}: {}\n", names_of(targets, group.hosts), group.text);
+    }
+}
+
+void print_json(const HostTargets& targets, const std::vector<launch::ExecResult>& results) {
+    JsonWriter json;
+    json.begin_object().key("hosts").begin_array();
+    for (size_t i = 0; i < results.size(); ++i) {
+        const launch::ExecResult& result = results[i];
+        json.begin_object().field("host", targets.hosts[i].name).field("code", result.code());
+        if (result.signal_number != 0) json.field("signal", result.signal_number);
+        if (!result.error.empty()) json.field("error", result.error);
+        json.field("output", result.output);
+        if (result.output_was_cut) json.field("output_was_cut", true);
+        json.end_object();
+    }
+    json.end_array().end_object();
+    fmt::print("{}\n", json.text());
+}
+
+HostCommand exec_syntax(ExecOptions& options) {
+    HostCommand command{kUsage, {}, true};
+    command.options = {
+        {"stream", "", "print lines as they come, each with its host, instead of in groups",
+         [&](const std::string&) { options.stream = true; }},
+        {"timeout", "SECONDS", "end the command where it runs longer (code 69)",
+         [&](const std::string& value) {
+             const auto seconds = parse_double(value);
+             if (!seconds || !(*seconds > 0 && *seconds <= 1e6)) {
+                 fail(ExitCode::kUsage, "`{}` is not a number of seconds up to 1000000",
+                      printable(value));
+             }
+             options.time_max = std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000));
+         }},
+        {"json", "", "one JSON object with every host's code and output",
+         [&](const std::string&) { options.json = true; }},
+    };
+    return command;
+}
+
+}  // namespace
+
+int exec_command(std::span<const std::string> arguments) {
+    ExecOptions options;
+    const HostCommand syntax = exec_syntax(options);
+    const ParsedCommand parsed = parse_host_command(arguments, syntax);
+    if (parsed.help) return 0;
+    if (parsed.words.empty()) {
+        fail(ExitCode::kUsage, "no command: dslaunch exec [options] -- COMMAND [arguments]");
+    }
+    if (options.stream && options.json) {
+        fail(ExitCode::kUsage, "--stream and --json exclude each other");
+    }
+    const UniqueFd signals = launch::open_end_signals();
+    ::signal(SIGPIPE, SIG_IGN);
+    const HostTargets targets = find_hosts(parsed.hosts);
+    const auto transport = launch::make_job_transport(targets.spec);
+    launch::Fleet fleet(targets.hosts, *transport, signals.get());
+    fleet.connect(targets.spec.connect_max, false);
+    launch::ExecRequest request;
+    request.command = parsed.words;
+    request.environment = targets.spec.environment;
+    request.working_directory = targets.spec.working_directory;
+    request.time_max = options.time_max;
+    if (options.stream) {
+        request.on_lines = [&](size_t host, launch::OutputStream stream, std::string_view lines) {
+            const std::string text = lines_of(lines, targets.hosts[host].name + ": ");
+            const int status = write_full(stream == launch::OutputStream::kStdout ? 1 : 2, text);
+            // Whoever read it is gone: the command ends on all hosts.
+            if (status == -EPIPE) throw std::system_error(EPIPE, std::generic_category());
+        };
+    }
+    const std::vector<launch::ExecResult> results = launch::exec_on(fleet, request);
+    fleet.stop();
+    if (options.json) {
+        print_json(targets, results);
+    } else {
+        if (!options.stream) print_groups(targets, results);
+        print_failures(targets, results);
+    }
+    int code = 0;
+    for (const launch::ExecResult& result : results) code = std::max(code, result.code());
+    return fleet.interrupted() ? static_cast<int>(ExitCode::kInterrupted) : code;
+}
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,263 @@
+#include "launcher/hosts/health_command.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <csignal>
+#include <ctime>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/text/option_name.h"
+#include "health/health_report.h"
+#include "launch/supervise/job.h"
+#include "launcher/run/build_job.h"
+#include "launcher/run/dry_run.h"
+#include "launcher/run/host_source.h"
+#include "launcher/run/mpi_copies.h"
+#include "launcher/run/run_options.h"
+#include "launcher/run/training_job.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+constexpr int64_t kSizeMax = int64_t{1} << 34;
+// Ranks end by themselves when the time is over; the launcher waits a little longer than they.
+constexpr int kLauncherSlackSeconds = 20;
+
+constexpr const char* kHelp =
+    "usage: dslaunch health [options] [options of `dslaunch run` that say where]\n"
+    "\n"
+    "Starts one rank on every slot and measures: every way between the hosts in both directions\n"
+    "(rate, round trips, lost packets), then broadcast, send and receive, barrier, all_reduce,\n"
+    "all_gather, reduce_scatter and all_to_all, each received element verified. Names the host,\n"
+    "link or rank that is slow, loses packets, changes data or does not answer.\n"
+    "\n"
+    "  --hostfile FILE        the hosts; also --include, --launcher, --ssh-config, --env, …\n"
+    "  --backend NAME         gloo (CPUs) or nccl (GPUs); default: nccl where there are GPUs\n"
+    "  --sizes LIST           bytes of each operation, as 4K,1M,64M; default 4K,64K,4M\n"
+    "  --min-busbw X          GB/s of bus bandwidth that every operation must reach\n"
+    "  --timeout SECONDS      for everything, default 120\n"
+    "  --json                 the report as JSON\n"
+    "  --dry-run              print hosts, ranks and commands; contact nobody\n"
+    "  --help                 this text\n"
+    "\n"
+    "exit code: 0 healthy; 71 something was found; 67 a host cannot be reached; 68 a rank was\n"
+    "killed; 69 a rank does not answer. docs/health.md says what is measured and how it is "
+    "judged.\n";
+
+double positive(const std::string& text, const std::string& option, double max) {
+    const auto value = parse_double(text);
+    if (!value || !std::isfinite(*value) || *value <= 0 || *value > max)
+        fail(ExitCode::kUsage, "{}: `{}` is not a number above 0 and up to {}", option,
+             printable(text), max);
+    return *value;
+}
+
+// "64K" is 65,536.
+int64_t parse_size(const std::string& text) {
+    std::string digits = text;
+    int64_t unit = 1;
+    const std::string letters = "KMG";
+    if (!digits.empty()) {
+        const size_t place = letters.find(
+            static_cast<char>(std::toupper(static_cast<unsigned char>(digits.back()))));
+        if (place != std::string::npos) {
+            unit = int64_t{1} << (10 * (place + 1));
+            digits.pop_back();
+        }
+    }
+    const auto number = parse_int(digits);
+    if (!number || *number < 1 || *number > kSizeMax / unit || *number * unit < 4)
+        fail(ExitCode::kUsage, "--sizes: `{}` is not a size from 4 to 16G, as 4K or 1M",
+             printable(text));
+    return *number * unit;
+}
+
+class Parser {
+  public:
+    explicit Parser(std::span<const std::string> arguments) : arguments_(arguments) {}
+
+    HealthOptions parse() {
+        while (next_ < arguments_.size()) {
+            const std::string word = with_dashes(arguments_[next_++]);
+            const size_t equals = word.find('=');
+            if (!take(word.substr(0, equals),
+                      equals == std::string::npos ? nullptr : word.c_str() + equals + 1))
+                options_.rest.push_back(word);
+        }
+        return std::move(options_);
+    }
+
+  private:
+    bool take(const std::string& name, const char* inline_value);
+    std::string value(const std::string& name, const char* inline_value) {
+        if (inline_value != nullptr) return inline_value;
+        if (next_ == arguments_.size()) fail(ExitCode::kUsage, "{} needs a value", name);
+        return arguments_[next_++];
+    }
+
+    std::span<const std::string> arguments_;
+    size_t next_ = 0;
+    HealthOptions options_;
+};
+
+bool Parser::take(const std::string& name, const char* inline_value) {
+    if (name == "--json" || name == "--help" || name == "-h") {
+        if (inline_value != nullptr) fail(ExitCode::kUsage, "{} takes no value", name);
+        (name == "--json" ? options_.json : options_.help) = true;
+        return true;
+    }
+    if (name == "--backend") {
+        options_.backend = value(name, inline_value);
+        if (options_.backend != "gloo" && options_.backend != "nccl")
+            fail(ExitCode::kUsage, "--backend: `{}` is neither gloo nor nccl",
+                 printable(options_.backend));
+        return true;
+    }
+    if (name == "--min-busbw") {
+        options_.min_bus_bandwidth = positive(value(name, inline_value), name, 1e6);
+        return true;
+    }
+    if (name == "--timeout") {
+        options_.timeout_s = positive(value(name, inline_value), name, 86'400);
+        return true;
+    }
+    if (name == "--sizes") {
+        for (const std::string& size : split(value(name, inline_value), ','))
+            options_.sizes_bytes.push_back(parse_size(size));
+        return true;
+    }
+    return false;
+}
+
+// Where the check runs is decided as for a program; then the program becomes the worker's role.
+RunOptions where_to_run(const HealthOptions& health) {
+    std::vector<std::string> words = health.rest;
+    if (!health.backend.empty()) {
+        words.emplace_back("--device");
+        words.emplace_back(health.backend == "nccl" ? "cuda" : "cpu");
+    }
+    RunOptions options = parse_run_options(words, "health");
+    options.json = health.json && options.dry_run;
+    return options;
+}
+
+// One check of hosts that are there: nothing is sent to them, started again or left out.
+void refuse_for_health(const RunOptions& options, const Machine& machine) {
+    const auto refuse = [](bool given, const char* what) {
+        if (given) fail(ExitCode::kUsage, "dslaunch health takes no {}", what);
+    };
+    refuse(options.launcher == "join", "--launcher join");
+    refuse(options.no_ssh, "--no_ssh");
+    refuse(options.push, "--push; run `dslaunch push` before");
+    refuse(options.max_restarts.value_or(0) > 0, "--max_restarts");
+    refuse(options.nodes.has_value() || options.elastic_training, "elastic number of nodes");
+    if (MpiCopies::is_one(options, machine)) {
+        fail(ExitCode::kUsage,
+             "start dslaunch health once, not under mpirun; `--launcher openmpi --hostfile FILE` "
+             "reaches the hosts by mpirun");
+    }
+}
+
+void make_health_job(const HealthOptions& health, const std::string& binary_directory,
+                     launch::JobSpec& spec) {
+    const std::string worker = binary_directory + "/dsworker";
+    require_worker(worker);
+    // A dsworker is handed its sockets and ends with our exit codes only as such a target.
+    spec.target_kind = launch::TargetKind::kTorchScript;
+    spec.required_files = {worker};
+    spec.grace = {};  // there is nothing to save
+    std::vector<std::string> command = {worker, "health",
+                                        fmt::format("--timeout={}", health.timeout_s)};
+    if (!health.backend.empty()) command.push_back("--backend=" + health.backend);
+    std::string sizes;
+    for (const int64_t size : health.sizes_bytes)
+        sizes += fmt::format("{}{}", sizes.empty() ? "" : ",", size);
+    if (!sizes.empty()) command.push_back("--sizes=" + sizes);
+    for (launch::PlannedNode& node : spec.nodes)
+        for (launch::PlannedWorker& planned : node.workers) planned.command = command;
+}
+
+health::HealthReport report_for(const HealthOptions& health, const launch::JobSpec& spec) {
+    health::HealthReportOptions options;
+    options.min_bus_bandwidth = health.min_bus_bandwidth;
+    for (const launch::PlannedNode& node : spec.nodes) {
+        options.host_names.push_back(node.name);
+        for (const launch::PlannedWorker& planned : node.workers)
+            options.ranks.push_back({node.name, planned.environment.local_rank});
+    }
+    return health::HealthReport(std::move(options));
+}
+
+// Should every rank be stuck, SIGTERM ends the job as a second Ctrl-C does. It reaches the job
+// through its signalfd: hold_end_signals() was called.
+class LastResort {
+  public:
+    explicit LastResort(double seconds) {
+        sigevent event{};
+        event.sigev_notify = SIGEV_SIGNAL;
+        event.sigev_signo = SIGTERM;
+        armed_ = ::timer_create(CLOCK_MONOTONIC, &event, &timer_) == 0;
+        if (!armed_) fail(ExitCode::kSetup, "no timer: {}", errno_text(errno));
+        itimerspec when{};
+        when.it_value.tv_sec = static_cast<time_t>(std::ceil(seconds)) + kLauncherSlackSeconds;
+        when.it_interval.tv_sec = 1;
+        end_ = ::time(nullptr) + when.it_value.tv_sec;
+        (void)::timer_settime(timer_, 0, &when, nullptr);
+    }
+    LastResort(const LastResort&) = delete;
+    LastResort& operator=(const LastResort&) = delete;
+    ~LastResort() { ::timer_delete(timer_); }
+    [[nodiscard]] bool has_come() const { return ::time(nullptr) >= end_; }
+
+  private:
+    timer_t timer_{};
+    bool armed_ = false;
+    time_t end_ = 0;
+};
+
+}  // namespace
+
+HealthOptions parse_health_options(std::span<const std::string> arguments) {
+    return Parser(arguments).parse();
+}
+
+int run_health(std::span<const std::string> arguments) {
+    launch::hold_end_signals();
+    const HealthOptions health = parse_health_options(arguments);
+    if (health.help) {
+        fmt::print("{}", kHelp);
+        return 0;
+    }
+    const RunOptions options = where_to_run(health);
+    set_log_level(options.log.quiet ? LogLevel::kWarn : parse_log_level(options.log.level));
+    const Machine machine = Machine::this_one();
+    refuse_for_health(options, machine);
+    if (is_other_copy(options, machine)) return 0;
+    BuiltJob job = build_job(options, machine);
+    make_health_job(health, machine.binary_directory, job.spec);
+    if (!health.json) print_notes(job, options);
+    if (options.dry_run) {
+        fmt::print("{}", options.json ? dry_run_json(job.spec) : dry_run_text(job.spec));
+        return 0;
+    }
+    health::HealthReport report = report_for(health, job.spec);
+    const LastResort last_resort(health.timeout_s);
+    int code = launch::run_job(
+        job.spec, [&](int rank, std::string_view record) { report.add(rank, record); });
+    if (code == static_cast<int>(ExitCode::kInterrupted) && last_resort.has_come()) {
+        fmt::print(stderr, "dslaunch: error: no rank ended within {} s and {} s more\n",
+                   health.timeout_s, kLauncherSlackSeconds);
+        code = static_cast<int>(ExitCode::kHang);
+    }
+    report.conclude(code);
+    fmt::print("{}", health.json ? report.json() : report.text());
+    return report.exit_code();
+}
+
+}  // namespace dslaunch::launcher

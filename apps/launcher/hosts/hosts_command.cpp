@@ -1,0 +1,171 @@
+#include "launcher/hosts/hosts_command.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "base/text/json.h"
+#include "launch/files/file_facts.h"
+#include "launch/fleet/host_check.h"
+#include "launch/fleet/text_table.h"
+#include "launch/supervise/job.h"
+#include "launch/transport/tree/tree_transport.h"
+#include "launcher/hosts/host_command.h"
+#include "launcher/hosts/trust_command.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+constexpr std::string_view kUsage =
+    "usage: dslaunch hosts check [options]\n"
+    "       dslaunch hosts trust [options]      keys and known_hosts; see hosts trust --help\n\n"
+    "Contacts all hosts at once and prints what state each is in: time until it answered, "
+    "address,\n"
+    "kernel, cores, GPUs, dslaunch, free memory, free disk in the current directory, clock, "
+    "limits.\n"
+    "Ends with 67 when a host is bad; each is listed with its own cause.\n";
+
+// -1: the host does not say.
+std::string bytes_text(int64_t bytes) {
+    return bytes < 0 ? "?" : to_text(Bytes{bytes});
+}
+
+std::string limit_text(int64_t limit, bool is_bytes) {
+    if (limit < 0) return "unlimited";
+    return is_bytes ? to_text(Bytes{limit}) : std::to_string(limit);
+}
+
+std::string clock_text(const launch::ClockOffset& clock) {
+    using Milliseconds = std::chrono::duration<double, std::milli>;
+    return fmt::format("{:+.1f} ms ±{:.1f}", Milliseconds(clock.offset).count(),
+                       Milliseconds(clock.bound).count());
+}
+
+std::vector<std::string> row_of(const launch::Fleet::Node& node, const launch::HostState& state) {
+    const launch::AgentHello& hello = node.hello;
+    std::vector<std::string> row = {printable(node.address.name),
+                                    state.faults.empty() ? "good" : "BAD"};
+    if (!node.greeted) {
+        row.resize(14, "-");
+        return row;
+    }
+    const launch::NodeReport report = state.report.value_or(launch::NodeReport{});
+    row.push_back(fmt::format("{} ms", state.answer_time.count()));
+    row.push_back(hello.arrival_address.empty() ? "-" : printable(hello.arrival_address));
+    row.push_back(printable(hello.kernel));
+    row.push_back(std::to_string(hello.cores));
+    row.push_back(std::to_string(hello.gpus));
+    row.push_back(printable(hello.version) + (state.same_binary ? " equal" : " DIFFERS"));
+    row.push_back(bytes_text(report.memory_free_bytes));
+    row.push_back(bytes_text(report.disk_free_bytes));
+    row.push_back(state.report ? clock_text(state.clock) : "-");
+    row.push_back(limit_text(report.locked_memory_max, true));
+    row.push_back(limit_text(report.open_files_max, false));
+    row.push_back(bytes_text(report.shared_memory_bytes));
+    return row;
+}
+
+void print_table(const launch::Fleet& fleet, const std::vector<launch::HostState>& states) {
+    std::vector<std::vector<std::string>> rows = {
+        {"host", "state", "answered", "address", "kernel", "cores", "GPUs", "dslaunch",
+         "free memory", "free disk", "clock", "memlock", "nofile", "/dev/shm"}};
+    for (size_t i = 0; i < states.size(); ++i) rows.push_back(row_of(fleet.nodes()[i], states[i]));
+    fmt::print("{}", launch::text_table(rows));
+    std::fflush(stdout);
+}
+
+void print_faults(const launch::Fleet& fleet, const std::vector<launch::HostState>& states,
+                  size_t bad) {
+    fmt::print(stderr, "dslaunch: {} of {} host(s) are bad:\n", bad, states.size());
+    for (size_t i = 0; i < states.size(); ++i) {
+        if (states[i].faults.empty()) continue;
+        fmt::print(stderr, "  {}: {}\n", printable(fleet.nodes()[i].address.name),
+                   join(states[i].faults, "; "));
+    }
+}
+
+void print_json(const launch::Fleet& fleet, const std::vector<launch::HostState>& states) {
+    JsonWriter json;
+    json.begin_object().key("hosts").begin_array();
+    for (size_t i = 0; i < states.size(); ++i) {
+        const launch::Fleet::Node& node = fleet.nodes()[i];
+        const launch::HostState& state = states[i];
+        json.begin_object().field("host", node.address.name).field("good", state.faults.empty());
+        json.key("faults").begin_array();
+        for (const std::string& fault : state.faults) json.value(fault);
+        json.end_array();
+        if (node.greeted) {
+            json.field("answer_ms", state.answer_time.count());
+            json.field("address", node.hello.arrival_address);
+            json.field("host_name", node.hello.host_name).field("kernel", node.hello.kernel);
+            json.field("cores", node.hello.cores).field("gpus", node.hello.gpus);
+            json.field("version", node.hello.version).field("same_binary", state.same_binary);
+        }
+        if (state.report) {
+            json.field("memory_bytes", state.report->memory_bytes);
+            json.field("memory_free_bytes", state.report->memory_free_bytes);
+            json.field("disk_free_bytes", state.report->disk_free_bytes);
+            json.field("shared_memory_bytes", state.report->shared_memory_bytes);
+            json.field("locked_memory_max", state.report->locked_memory_max);
+            json.field("open_files_max", state.report->open_files_max);
+            json.field("clock_offset_ns", state.clock.offset.count());
+            json.field("clock_bound_ns", state.clock.bound.count());
+        }
+        json.end_object();
+    }
+    json.end_array().end_object();
+    fmt::print("{}\n", json.text());
+}
+
+int check(std::span<const std::string> arguments) {
+    bool as_json = false;
+    const HostCommand syntax{kUsage,
+                             {{"json", "", "one JSON object; bytes, nanoseconds, -1 for unlimited",
+                               [&](const std::string&) { as_json = true; }}}};
+    const ParsedCommand parsed = parse_host_command(arguments, syntax);
+    if (parsed.help) return 0;
+    if (!parsed.words.empty()) {
+        fail(ExitCode::kUsage, "unexpected `{}`; hosts come from --hostfile",
+             printable(parsed.words.front()));
+    }
+    const UniqueFd signals = launch::open_end_signals();
+    ::signal(SIGPIPE, SIG_IGN);
+    const HostTargets targets = find_hosts(parsed.hosts);
+    const auto transport = launch::make_job_transport(targets.spec);
+    launch::Fleet fleet(targets.hosts, *transport, signals.get());
+    fleet.connect(targets.spec.connect_max, true);
+    const auto states =
+        launch::check_hosts(fleet, targets.spec.working_directory, launch::own_binary_hash());
+    fleet.stop();
+    if (fleet.interrupted()) fail(ExitCode::kInterrupted, "interrupted");
+    if (as_json) {
+        print_json(fleet, states);
+    } else {
+        print_table(fleet, states);
+    }
+    const auto bad = static_cast<size_t>(
+        std::count_if(states.begin(), states.end(),
+                      [](const launch::HostState& state) { return !state.faults.empty(); }));
+    if (bad == 0) return 0;
+    print_faults(fleet, states, bad);
+    return static_cast<int>(ExitCode::kHosts);
+}
+
+}  // namespace
+
+int hosts_command(std::span<const std::string> arguments) {
+    if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
+        fmt::print(arguments.empty() ? stderr : stdout, "{}", kUsage);
+        return arguments.empty() ? static_cast<int>(ExitCode::kUsage) : 0;
+    }
+    if (arguments[0] == "check") return check(arguments.subspan(1));
+    if (arguments[0] == "trust") return trust_command(arguments.subspan(1));
+    fail(ExitCode::kUsage, "`hosts {}` is unknown; there are `hosts check` and `hosts trust`",
+         printable(arguments[0]));
+}
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,238 @@
+#include "launcher/hosts/trust_command.h"
+
+#include <fmt/core.h>
+#include <string.h>
+
+#include <algorithm>
+#include <csignal>
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/text.h"
+#include "launch/fleet/host_trust.h"
+#include "launch/fleet/text_table.h"
+#include "launch/supervise/job.h"
+#include "launcher/hosts/host_command.h"
+#include "launcher/run/terminal.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+constexpr std::string_view kUsage =
+    "usage: dslaunch hosts trust --hostfile FILE [options]\n\n"
+    "Makes every host reachable without a password: shows the keys of hosts that known_hosts does\n"
+    "not have and asks once whether they are right; where no key of yours is accepted, asks once\n"
+    "for the password and puts your public key there (a new ed25519 key if you have none); then\n"
+    "logs in everywhere without a password. A key that has changed is never replaced unasked.\n"
+    "What is done already is not done again.\n";
+
+constexpr size_t kFingerprintFileBytesMax = 1U << 20;
+
+struct TrustOptions {
+    bool yes = false;
+    std::string fingerprints;
+    std::set<std::string> replace;
+};
+
+class TrustCommand {
+  public:
+    TrustCommand(const HostTargets& targets, const TrustOptions& options, int signal_fd)
+        : targets_(targets),
+          options_(options),
+          signal_fd_(signal_fd),
+          trust_(targets.hosts, targets.spec.ssh_config_path),
+          errors_(targets.hosts.size()) {}
+
+    int run() {
+        look_at_keys();
+        accept_keys();
+        std::vector<launch::KeyLogin> logins = trust_.try_keys(good());
+        std::vector<bool> locked(errors_.size());
+        for (size_t i = 0; i < logins.size(); ++i) locked[i] = good()[i] && !logins[i].worked;
+        if (std::find(locked.begin(), locked.end(), true) != locked.end()) {
+            install(locked, logins);
+        }
+        return report();
+    }
+
+  private:
+    [[nodiscard]] std::vector<bool> good() const {
+        std::vector<bool> which;
+        for (const std::string& error : errors_) which.push_back(error.empty());
+        return which;
+    }
+    [[nodiscard]] const std::string& name(size_t host) const { return targets_.hosts[host].name; }
+
+    void look_at_keys() {
+        keys_ = trust_.fetch_keys();
+        for (size_t i = 0; i < keys_.size(); ++i) {
+            launch::HostKey& key = keys_[i];
+            if (key.state == launch::HostKeyState::kError) errors_[i] = key.error;
+            if (key.state != launch::HostKeyState::kChanged || options_.replace.count(name(i)) != 0)
+                continue;
+            errors_[i] = fmt::format(
+                "its key {} is NOT the one in {}: the host was set up anew, or somebody stands "
+                "between; when you know why, give --replace {}",
+                key.fingerprint, printable(key.file), name(i));
+        }
+    }
+
+    // "HOST SHA256:…" in lines.
+    [[nodiscard]] std::map<std::string, std::string> read_fingerprints() const {
+        std::map<std::string, std::string> expected;
+        int number = 0;
+        for (const std::string& line :
+             split(read_file(options_.fingerprints, kFingerprintFileBytesMax), '\n')) {
+            ++number;
+            const std::string_view text = trim(line);
+            if (text.empty() || text.front() == '#') continue;
+            const size_t blank = text.find(' ');
+            if (blank == std::string_view::npos || !trim(text.substr(blank)).starts_with("SHA256:"))
+                fail(ExitCode::kUsage, "{}:{}: not `HOST SHA256:…`", options_.fingerprints, number);
+            expected[std::string(text.substr(0, blank))] = trim(text.substr(blank));
+        }
+        return expected;
+    }
+
+    void accept_keys() {
+        std::vector<size_t> open;
+        std::vector<std::vector<std::string>> rows = {{"host", "key", "fingerprint", ""}};
+        for (size_t i = 0; i < keys_.size(); ++i) {
+            const launch::HostKey& key = keys_[i];
+            if (!errors_[i].empty() || key.state == launch::HostKeyState::kKnown) continue;
+            open.push_back(i);
+            rows.push_back(
+                {name(i), key.type, key.fingerprint,
+                 key.state == launch::HostKeyState::kChanged ? "REPLACES ANOTHER" : "new"});
+        }
+        if (open.empty()) return;
+        fmt::print("{}", launch::text_table(rows));
+        std::fflush(stdout);
+        if (options_.yes) {
+            compare(open);
+        } else {
+            Terminal terminal(signal_fd_, "give --yes with --fingerprints FILE");
+            const std::string answer = terminal.ask(fmt::format(
+                "Are these the right keys of {} host(s)? Type yes to trust them: ", open.size()));
+            if (answer != "yes") fail(ExitCode::kInterrupted, "not trusted; nothing is changed");
+        }
+        std::map<std::string, std::string> lines;  // by file
+        for (const size_t i : open) {
+            if (!errors_[i].empty()) continue;
+            const launch::HostKey& key = keys_[i];
+            if (key.file.empty() || key.file == "/dev/null") {
+                errors_[i] = "the ssh configuration names no known_hosts file for it";
+                continue;
+            }
+            if (key.state == launch::HostKeyState::kChanged)
+                launch::forget_known_host(key.file, key.known_name);
+            lines[key.file] += key.line;
+        }
+        for (const auto& [file, text] : lines) launch::add_known_hosts(file, text);
+    }
+
+    void compare(const std::vector<size_t>& open) {
+        const auto expected = read_fingerprints();
+        for (const size_t i : open) {
+            const auto found = expected.find(name(i));
+            if (found == expected.end()) {
+                errors_[i] = fmt::format("{} has no fingerprint of it", options_.fingerprints);
+            } else if (found->second != keys_[i].fingerprint) {
+                errors_[i] = fmt::format("its key is {}, {} says {}", keys_[i].fingerprint,
+                                         options_.fingerprints, printable(found->second));
+            }
+        }
+    }
+
+    void install(std::vector<bool>& locked, const std::vector<launch::KeyLogin>& logins) {
+        size_t count = 0;
+        const launch::KeyLogin* first = nullptr;
+        for (size_t i = 0; i < locked.size(); ++i) {
+            if (!locked[i]) continue;
+            ++count;
+            if (first == nullptr) first = &logins[i];
+            fmt::print("{}: {}\n", name(i), logins[i].error);
+        }
+        std::fflush(stdout);
+        std::string made;
+        const std::string key = launch::find_or_make_public_key(first->identity, made);
+        if (!made.empty()) fmt::print("made a new key: {}\n", made);
+        Terminal terminal(signal_fd_, "only a password typed there can open these hosts");
+        std::string password = terminal.ask_hidden(
+            fmt::format("Password of {} on {} host(s): ", printable(first->user), count));
+        const std::vector<std::string> failed = trust_.install_key(locked, password, key);
+        ::explicit_bzero(password.data(), password.size());
+        for (size_t i = 0; i < locked.size(); ++i) {
+            if (!locked[i]) continue;
+            errors_[i] = failed[i];
+            locked[i] = failed[i].empty();
+        }
+        const std::vector<launch::KeyLogin> again = trust_.try_keys(locked);
+        for (size_t i = 0; i < locked.size(); ++i) {
+            if (!locked[i] || again[i].worked) continue;
+            errors_[i] = fmt::format(
+                "the key is in ~/.ssh/authorized_keys now, but its sshd does not take it ({}): "
+                "does "
+                "it name another AuthorizedKeysFile, or are others allowed to write there?",
+                again[i].error);
+        }
+    }
+
+    int report() const {
+        std::string bad;
+        size_t count = 0;
+        for (size_t i = 0; i < errors_.size(); ++i) {
+            if (errors_[i].empty()) continue;
+            ++count;
+            bad += fmt::format("  {}: {}\n", name(i), errors_[i]);
+        }
+        fmt::print("{} of {} host(s) are reached without a password\n", errors_.size() - count,
+                   errors_.size());
+        std::fflush(stdout);
+        if (count == 0) return 0;
+        fmt::print(stderr, "dslaunch: not trusted: {} of {} host(s):\n{}", count, errors_.size(),
+                   bad);
+        return static_cast<int>(ExitCode::kHosts);
+    }
+
+    const HostTargets& targets_;
+    const TrustOptions& options_;
+    int signal_fd_;
+    launch::HostTrust trust_;
+    std::vector<launch::HostKey> keys_;
+    std::vector<std::string> errors_;  // by host; empty: good so far
+};
+
+}  // namespace
+
+int trust_command(std::span<const std::string> arguments) {
+    TrustOptions options;
+    const HostCommand syntax{
+        kUsage,
+        {{"yes", "", "do not ask; needs --fingerprints",
+          [&](const std::string&) { options.yes = true; }},
+         {"fingerprints", "FILE", "with --yes: the keys to trust, `HOST SHA256:…` in lines",
+          [&](const std::string& value) { options.fingerprints = value; }},
+         {"replace", "HOST", "take this host's new key for the old one; repeatable",
+          [&](const std::string& value) { options.replace.insert(value); }, true}}};
+    const ParsedCommand parsed = parse_host_command(arguments, syntax);
+    if (parsed.help) return 0;
+    if (!parsed.words.empty()) {
+        fail(ExitCode::kUsage, "unexpected `{}`; hosts come from --hostfile",
+             printable(parsed.words.front()));
+    }
+    if (options.yes == options.fingerprints.empty()) {
+        fail(ExitCode::kUsage, "--yes and --fingerprints FILE belong together");
+    }
+    const UniqueFd signals = launch::open_end_signals();
+    ::signal(SIGPIPE, SIG_IGN);
+    const HostTargets targets = find_hosts(parsed.hosts);
+    if (targets.spec.transport == launch::TransportKind::kLocal) {
+        fail(ExitCode::kUsage, "every host is this machine; name others with --hostfile");
+    }
+    return TrustCommand(targets, options, signals.get()).run();
+}
+
+}  // namespace dslaunch::launcher

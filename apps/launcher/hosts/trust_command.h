@@ -1,0 +1,12 @@
+// `dslaunch hosts trust`: keys and known_hosts for all hosts, with one question and one password.
+#pragma once
+
+#include <span>
+#include <string>
+
+namespace dslaunch::launcher {
+
+// ARGUMENTS without `hosts trust`. The result is the exit code. Throws Error.
+[[nodiscard]] int trust_command(std::span<const std::string> arguments);
+
+}  // namespace dslaunch::launcher

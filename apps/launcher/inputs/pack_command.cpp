@@ -1,0 +1,97 @@
+#include "launcher/inputs/pack_command.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "config/resolve/resolve.h"
+#include "launcher/inputs/packed_config.h"
+#include "storage/files/zip_archive.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+constexpr const char* kConfigName = "ds_config.json";
+constexpr size_t kExtraBytesMax = size_t{256} << 20;
+
+struct PackArguments {
+    std::string archive, out, config, data, eval_data;
+    std::vector<std::string> extra;  // NAME=FILE
+};
+
+void declare(CLI::App& app, PackArguments& arguments) {
+    app.add_option("archive", arguments.archive, "TorchScript archive")->required();
+    app.add_option("-o,--out", arguments.out,
+                   "archive to write; without it the given one is replaced");
+    app.add_option("--config", arguments.config,
+                   "ds_config.json to put in; without it the one inside is kept");
+    app.add_option("--data", arguments.data, "training data: sets dslaunch.data.train");
+    app.add_option("--eval-data", arguments.eval_data, "held-out data: sets dslaunch.data.eval");
+    app.add_option("--extra", arguments.extra, "NAME=FILE, another extra file; may be repeated");
+}
+
+// As `config check` does without a number of ranks: all problems at once.
+void check_config(const std::string& text, const std::string& origin) {
+    config::require_valid(config::resolve(config::parse_config(text, origin), {}));
+}
+
+// The text of the config to pack; empty when there is neither a config nor a data reference.
+std::string config_of(const PackArguments& arguments, const std::string& out) {
+    const bool refers = !arguments.data.empty() || !arguments.eval_data.empty();
+    if (arguments.config.empty() && !refers) return {};
+    std::string text = "{}", origin = "the new config";
+    if (!arguments.config.empty()) {
+        text = read_file(arguments.config, kExtraBytesMax);
+        origin = arguments.config;
+    } else if (const storage::ZipArchive archive(arguments.archive);
+               const auto packed = archive.extra(kConfigName)) {
+        text = *packed;
+        origin = arguments.archive + ":" + kConfigName;
+    }
+    check_config(text, origin);
+    DataReferences references;
+    for (const auto& [path, into] : {std::pair{&arguments.data, &references.train},
+                                     std::pair{&arguments.eval_data, &references.eval}}) {
+        if (path->empty()) continue;
+        if (access(path->c_str(), R_OK) != 0)
+            fail(ExitCode::kInput, "{}: {}", *path, errno_text(errno));
+        *into = relative_to_archive(*path, out);
+    }
+    return with_data(text, origin, references);
+}
+
+void run_pack(const PackArguments& arguments) {
+    const std::string out = arguments.out.empty() ? arguments.archive : arguments.out;
+    std::map<std::string, std::string> extra;
+    for (const std::string& item : arguments.extra) {
+        const size_t equals = item.find('=');
+        if (equals == 0 || equals == std::string::npos)
+            fail(ExitCode::kUsage, "--extra {}: must be NAME=FILE", item);
+        const std::string name = item.substr(0, equals), path = item.substr(equals + 1);
+        extra[name] = read_file(path, kExtraBytesMax);
+        if (name == kConfigName) check_config(extra[name], path);
+    }
+    if (const std::string config = config_of(arguments, out); !config.empty())
+        extra[kConfigName] = config;
+    if (extra.empty())
+        fail(ExitCode::kUsage, "nothing to pack: give --config, --data, --eval-data or --extra");
+    storage::pack_archive(arguments.archive, out, extra);
+    for (const auto& [name, content] : extra)
+        log_info("pack", "{}: {} bytes={}", out, name, content.length());
+}
+
+}  // namespace
+
+void add_pack_command(CLI::App& app) {
+    CLI::App* pack = app.add_subcommand("pack", "put config and data reference into an archive");
+    // Lives as long as the callback, which runs in parse().
+    const auto arguments = std::make_shared<PackArguments>();
+    declare(*pack, *arguments);
+    pack->callback([arguments] { run_pack(*arguments); });
+}
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,79 @@
+#include "launcher/inputs/tokens_command.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "storage/files/atomic_file.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+constexpr size_t kChunkBytes = 1 << 20;
+
+struct TokensArguments {
+    std::string text, out;
+};
+
+// Copies TEXT to OUT, each byte as a little-endian uint16; the number of tokens.
+int64_t convert(int text, const std::string& text_name, storage::AtomicFile& out) {
+    std::vector<std::byte> bytes(kChunkBytes), tokens(2 * kChunkBytes);
+    int64_t tokens_total = 0;
+    for (;;) {
+        const ssize_t count = read_full(text, bytes);
+        if (count < 0)
+            fail(ExitCode::kInput, "{}: {}", text_name, errno_text(static_cast<int>(-count)));
+        if (count == 0) return tokens_total;
+        const auto length = static_cast<size_t>(count);
+        for (size_t i = 0; i < length; ++i) {
+            tokens[2 * i] = bytes[i];
+            tokens[2 * i + 1] = std::byte{0};
+        }
+        out.write(std::span<const std::byte>(tokens).first(2 * length));
+        tokens_total += count;
+    }
+}
+
+int64_t convert_file(const TokensArguments& arguments) {
+    const UniqueFd text(arguments.text == "-"
+                            ? ::dup(STDIN_FILENO)
+                            : ::open(arguments.text.c_str(), O_RDONLY | O_CLOEXEC));
+    if (!text.valid()) fail(ExitCode::kInput, "{}: {}", arguments.text, errno_text(errno));
+    struct stat facts {};
+    // A pipe has no size: what it needs is not known beforehand.
+    const bool known = ::fstat(text.get(), &facts) == 0 && S_ISREG(facts.st_mode);
+    storage::AtomicFile out(arguments.out,
+                            Bytes{known ? 2 * static_cast<int64_t>(facts.st_size) : 0});
+    const int64_t tokens = convert(text.get(), arguments.text, out);
+    if (tokens == 0)
+        fail(ExitCode::kInput, "{}: empty, so there are no tokens to write", arguments.text);
+    out.commit();
+    return tokens;
+}
+
+}  // namespace
+
+void add_tokens_command(CLI::App& app) {
+    CLI::App* tokens = app.add_subcommand("tokens", "make a token file");
+    tokens->require_subcommand(1);
+    CLI::App* bytes =
+        tokens->add_subcommand("bytes", "one token per byte of the text, vocabulary 256");
+    // Lives as long as the callback, which runs in parse().
+    const auto arguments = std::make_shared<TokensArguments>();
+    bytes->add_option("text", arguments->text, "text file, - for stdin")->required();
+    bytes->add_option("-o,--out", arguments->out, "token file to write: little-endian uint16")
+        ->required();
+    bytes->callback([arguments] {
+        log_info("tokens", "wrote {} tokens={}", arguments->out, convert_file(*arguments));
+    });
+}
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,137 @@
+#include "launcher/io/io_bench_command.h"
+
+#include <fmt/core.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cctype>
+#include <cmath>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launch/supervise/job.h"
+#include "launcher/io/io_bench.h"
+#include "storage/disk/block_file.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+constexpr int64_t kLengthMax = int64_t{1} << 44;
+constexpr int kDepthMax = 4096;
+
+struct IoBenchArguments {
+    std::string folder;
+    std::string length = "1G";
+    std::string blocks = "128K,512K,1M,4M";
+    std::string depths = "1,4,16,32";
+    std::string engines = "io_uring,threads";
+    int turns = 3;
+    double seconds = 0.2;
+    bool no_fio = false;
+    bool no_store = false;
+    bool json = false;
+};
+
+// "64K" is 65,536 bytes.
+Bytes parse_bytes(const std::string& text, const char* option) {
+    std::string digits = text;
+    int64_t unit = 1;
+    const std::string letters = "KMG";
+    const size_t place = digits.empty() ? std::string::npos
+                                        : letters.find(static_cast<char>(std::toupper(
+                                              static_cast<unsigned char>(digits.back()))));
+    if (place != std::string::npos) {
+        unit = int64_t{1} << (10 * (place + 1));
+        digits.pop_back();
+    }
+    const auto number = parse_int(digits);
+    if (!number || *number < 1 || *number > kLengthMax / unit ||
+        *number * unit % storage::kBlockAlignment != 0) {
+        fail(ExitCode::kUsage, "{}: `{}` is not a multiple of 4K, as 128K, 1M or 2G", option,
+             printable(text));
+    }
+    return Bytes{*number * unit};
+}
+
+IoBenchOptions options_of(const IoBenchArguments& arguments) {
+    IoBenchOptions options;
+    options.folder = arguments.folder;
+    options.length = parse_bytes(arguments.length, "--size");
+    options.blocks.clear();
+    for (const std::string& block : split(arguments.blocks, ','))
+        options.blocks.push_back(parse_bytes(block, "--blocks"));
+    options.depths.clear();
+    for (const std::string& text : split(arguments.depths, ',')) {
+        const auto depth = parse_int(text);
+        if (!depth || *depth < 1 || *depth > kDepthMax)
+            fail(ExitCode::kUsage, "--depths: `{}` is not a number from 1 to {}", printable(text),
+                 kDepthMax);
+        options.depths.push_back(static_cast<int>(*depth));
+    }
+    options.engines.clear();
+    for (const std::string& name : split(arguments.engines, ',')) {
+        if (name != "io_uring" && name != "threads")
+            fail(ExitCode::kUsage, "--engines: `{}` is neither io_uring nor threads",
+                 printable(name));
+        options.engines.push_back(storage::parse_io_engine(name));
+    }
+    options.turns = arguments.turns;
+    options.cell_time = Duration(static_cast<int64_t>(arguments.seconds * 1e9));
+    options.with_fio = !arguments.no_fio;
+    return options;
+}
+
+void bench(const IoBenchArguments& arguments) {
+    const IoBenchOptions options = options_of(arguments);
+    const UniqueFd signals = launch::open_end_signals();  // before any thread: they inherit the
+                                                          // mask
+    const auto check = [&] {
+        signalfd_siginfo info{};
+        if (::read(signals.get(), &info, sizeof(info)) != sizeof(info)) return;
+        fail(ExitCode::kInterrupted, "io-bench was interrupted; its file in {} is removed",
+             options.folder);
+    };
+    const IoBenchReport report = run_io_bench(options, check, [](const std::string& stage) {
+        fmt::print(stderr, "io-bench: {}\n", stage);
+    });
+    fmt::print("{}", arguments.json ? io_bench_json(report) : io_bench_text(report));
+    if (arguments.no_store) return;
+    const std::string path = storage::io_settings_path();
+    if (path.empty())
+        fail(ExitCode::kSetup,
+             "the best setting cannot be stored: neither XDG_CACHE_HOME nor HOME "
+             "names a folder; --no-store leaves it at the table");
+    storage::store_io_settings(path, report.disk.id, io_settings_of(report.rows[report.best]));
+    fmt::print(stderr, "io-bench: the best setting of disk {} is stored in {}\n", report.disk.id,
+               path);
+}
+
+}  // namespace
+
+void add_io_bench_command(CLI::App& app) {
+    CLI::App* command = app.add_subcommand(
+        "io-bench",
+        "Read and write rates and CPU time of the disk under PATH, beside fio where installed");
+    auto arguments = std::make_shared<IoBenchArguments>();  // shared with the callback, which
+                                                            // outlives this call
+    command->add_option("PATH", arguments->folder, "A folder on the disk, as nvme_path")
+        ->required();
+    command->add_option("--size", arguments->length, "Length of the file that is written (1G)");
+    command->add_option("--blocks", arguments->blocks, "Block sizes (128K,512K,1M,4M)");
+    command->add_option("--depths", arguments->depths, "Blocks in flight (1,4,16,32)");
+    command->add_option("--engines", arguments->engines, "io_uring,threads");
+    command->add_option("--turns", arguments->turns, "Each figure is the median of as many (3)")
+        ->check(CLI::Range(1, 1000));
+    command->add_option("--seconds", arguments->seconds, "Of one measurement (0.2)")
+        ->check(CLI::Range(0.001, 3600.0));
+    command->add_flag("--no-fio", arguments->no_fio, "Do not run fio");
+    command->add_flag("--no-store", arguments->no_store, "Do not remember the best setting");
+    command->add_flag("--json", arguments->json, "Print JSON");
+    command->callback([arguments] { bench(*arguments); });
+}
+
+}  // namespace dslaunch::launcher

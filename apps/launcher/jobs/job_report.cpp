@@ -1,0 +1,138 @@
+#include "launcher/jobs/job_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/text.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kFileBytesMax = 64U << 20;
+constexpr size_t kLaunchLines = 60;  // of what dslaunch said last: the report of a failure
+constexpr size_t kRankLines = 10;    // of each rank
+constexpr size_t kRanksShown = 8;
+
+std::string last_lines(const std::string& text, size_t count) {
+    std::vector<std::string> lines = split(text, '\n');
+    while (!lines.empty() && lines.back().empty()) lines.pop_back();
+    if (lines.size() > count) lines.erase(lines.begin(), lines.end() - static_cast<int>(count));
+    return join(lines, "\n");
+}
+
+// What the launcher itself said, out of a job's log.
+std::string launcher_lines(const std::string& folder) {
+    std::string text;
+    for (const char* file : {"/job.log.1", "/job.log"}) {
+        try {
+            for (const std::string& line : split(read_file(folder + file, kFileBytesMax), '\n')) {
+                if (line.starts_with("-\t\t")) text += line.substr(3) + "\n";
+            }
+        } catch (const Error&) {
+            continue;  // not there
+        }
+    }
+    return last_lines(text, kLaunchLines);
+}
+
+// The last bytes of a file that may be large.
+std::string tail_of(const std::string& path) {
+    constexpr uintmax_t kTailBytes = 64U << 10;
+    std::error_code error;
+    const auto bytes = std::filesystem::file_size(path, error);
+    if (error) return "";
+    std::ifstream file(path);
+    if (bytes > kTailBytes) file.seekg(static_cast<std::streamoff>(bytes - kTailBytes));
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    return last_lines(text, kRankLines);
+}
+
+void add_rank_logs(const std::string& folder, std::vector<ReportSection>& sections) {
+    size_t shown = 0;
+    for (size_t rank = 0; shown < kRanksShown; ++rank, ++shown) {
+        const std::string path = fmt::format("{}/logs/rank-{}.log", folder, rank);
+        if (!std::filesystem::exists(path)) break;
+        sections.push_back({fmt::format("last lines of rank {}", rank), {}, tail_of(path)});
+    }
+}
+
+std::string text_of(const Json& json) {
+    return json.is_string() ? json.get<std::string>() : json.dump();
+}
+
+ReportSection run_section(const Json& run, NameMask& mask) {
+    ReportSection section{"run.json", {}, ""};
+    for (const char* key : {"dslaunch", "target", "world_size", "restarts", "exit_code"}) {
+        if (run.contains(key)) section.facts.emplace_back(key, text_of(run.at(key)));
+    }
+    for (const Json& node : run.value("nodes", Json::array())) {
+        const std::string name = node.value("name", "");
+        mask.add(name, "host");
+        mask.add(node.value("host_name", ""), "host");
+        section.facts.emplace_back(
+            "node",
+            fmt::format("{}: dslaunch {} {}, kernel {}, {} cores, {} GPUs", name,
+                        node.value("version", ""), node.value("binary_sha256", "").substr(0, 12),
+                        node.value("kernel", ""), node.value("cores", 0), node.value("gpus", 0)));
+    }
+    const Json details = run.value("run", Json());
+    if (details.is_object() && details.contains("config"))
+        section.text = "resolved config:\n" + details.at("config").dump(1);
+    return section;
+}
+
+// Nothing when FOLDER has no run.json that can be read.
+std::optional<Json> read_run(const std::string& folder) {
+    try {
+        return Json::parse(read_file(folder + "/run.json", kFileBytesMax));
+    } catch (const std::exception&) {
+        return std::nullopt;
+    }
+}
+
+}  // namespace
+
+std::vector<ReportSection> job_report(const KnownJob& job, NameMask& mask) {
+    for (const launch::HostAddress& host : job.hosts) {
+        mask.add(host.name, "host");
+        mask.add(host.user, "user");
+        mask.add(host.address, "address");
+    }
+    mask.add(job.machine, "host");
+    ReportSection section{"job", {{"id", job.id}, {"state", job.state}}, ""};
+    section.facts.emplace_back("exit code",
+                               job.exit_code ? std::to_string(*job.exit_code) : "none yet");
+    section.facts.emplace_back("target", job.target);
+    section.facts.emplace_back("transport", job.transport);
+    section.facts.emplace_back("hosts", fmt::format("{} in use", job.hosts_in_use()));
+    section.facts.emplace_back("ranks", std::to_string(job.world_size));
+    section.facts.emplace_back("restarts", fmt::format("{} of {}", job.restarts, job.max_restarts));
+    if (job.step) section.facts.emplace_back("newest step", std::to_string(*job.step));
+    std::vector<ReportSection> sections = {
+        section, {"what dslaunch said last", {}, launcher_lines(job.folder)}};
+    if (const auto run = read_run(job.output); run && !job.output.empty()) {
+        sections.push_back(run_section(*run, mask));
+        add_rank_logs(job.output, sections);
+    }
+    return sections;
+}
+
+std::vector<ReportSection> folder_report(const std::string& folder, NameMask& mask) {
+    const auto run = read_run(folder);
+    if (!run)
+        fail(ExitCode::kInput, "{}: no run.json that can be read; is it an --output folder?",
+             printable(folder));
+    std::vector<ReportSection> sections = {run_section(*run, mask)};
+    add_rank_logs(folder, sections);
+    return sections;
+}
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,144 @@
+#include "launcher/jobs/known_jobs.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/text.h"
+#include "launch/jobs/job_record.h"
+#include "launch/process/spawn.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kRecordBytesMax = 16U << 20;
+
+// What is missing, or of another type than it should be, throws Json::exception.
+KnownJob parse_job(const Json& json) {
+    KnownJob job;
+    job.id = json.at("job_id").get<std::string>();
+    job.state = json.at("state").get<std::string>();
+    if (!json.at("exit_code").is_null()) job.exit_code = json.at("exit_code").get<int64_t>();
+    if (!json.at("ended_at").is_null()) job.ended_at_s = json.at("ended_at").get<int64_t>();
+    job.started_at_s = json.at("started_at").get<int64_t>();
+    job.started_at_ns = json.at("started_at_ns").get<int64_t>();
+    job.target = json.at("target").get<std::string>();
+    job.working_directory = json.at("working_directory").get<std::string>();
+    job.output = json.at("output").get<std::string>();
+    job.transport = json.at("transport").get<std::string>();
+    job.ssh_config = json.at("ssh_config").get<std::string>();
+    job.world_size = json.at("world_size").get<int64_t>();
+    job.restarts = json.at("restarts").get<int64_t>();
+    job.max_restarts = json.at("max_restarts").get<int64_t>();
+    job.grace = std::chrono::milliseconds(json.at("grace_ms").get<int64_t>());
+    const Json& launcher = json.at("launcher");
+    job.machine = launcher.at("machine").get<std::string>();
+    job.launcher.pid = launcher.at("pid").get<pid_t>();
+    job.launcher.start_time = launcher.at("start_time").get<uint64_t>();
+    job.is_here = job.machine == launch::recorded_machine();
+    job.lives = job.state != "ended" && job.is_here &&
+                launcher.at("boot_id").get<std::string>() == launch::boot_id() &&
+                job.launcher.start_time != 0 &&
+                launch::name_process(job.launcher.pid) == job.launcher;
+    for (const Json& host : json.at("hosts")) {
+        job.hosts.push_back({host.at("name").get<std::string>(), host.at("user").get<std::string>(),
+                             host.at("port").get<int>(), host.at("address").get<std::string>()});
+        job.host_ranks.push_back(host.at("ranks").get<int64_t>());
+    }
+    if (job.state != "ended" && !job.is_here) job.state = "away";
+    if (job.state != "ended" && job.is_here && !job.lives) job.state = "lost";
+    return job;
+}
+
+void read_progress(KnownJob& job) {
+    try {
+        const Json line = Json::parse(read_file(job.folder + "/progress.json", kRecordBytesMax));
+        if (line.at("step").is_number()) job.step = line.at("step").get<int64_t>();
+        if (line.at("loss").is_number()) job.loss = line.at("loss").get<double>();
+    } catch (const std::exception&) {
+        // None yet, or it is no training job.
+    }
+}
+
+}  // namespace
+
+int64_t KnownJob::hosts_in_use() const {
+    return std::count_if(host_ranks.begin(), host_ranks.end(), [](int64_t n) { return n > 0; });
+}
+
+std::string own_state_directory() {
+    std::string path = launch::state_directory(launch::own_environment());
+    if (path.empty())
+        fail(ExitCode::kSetup,
+             "neither XDG_STATE_HOME nor HOME is an absolute path: jobs are recorded below them");
+    return path;
+}
+
+std::vector<KnownJob> read_jobs(const std::string& state_directory) {
+    std::vector<KnownJob> jobs;
+    std::error_code error;
+    for (const auto& entry :
+         std::filesystem::directory_iterator(state_directory + "/jobs", error)) {
+        const std::string name = entry.path().filename().string();
+        if (!launch::is_job_id(name)) continue;
+        try {
+            KnownJob job =
+                parse_job(Json::parse(read_file(entry.path() / "job.json", kRecordBytesMax)));
+            if (job.id != name) continue;
+            job.folder = entry.path();
+            read_progress(job);
+            jobs.push_back(std::move(job));
+        } catch (const std::exception&) {
+            continue;
+        }
+    }
+    std::stable_sort(jobs.begin(), jobs.end(), [](const KnownJob& a, const KnownJob& b) {
+        return a.started_at_ns > b.started_at_ns;
+    });
+    return jobs;
+}
+
+KnownJob find_job(const std::string& state_directory, const std::string& text) {
+    if (!launch::is_job_id(text))
+        fail(ExitCode::kUsage, "`{}` is no job's id; `dslaunch ps --all` lists them",
+             printable(text));
+    std::vector<KnownJob> found;
+    for (KnownJob& job : read_jobs(state_directory)) {
+        if (job.id == text) return job;
+        if (job.id.starts_with(text)) found.push_back(std::move(job));
+    }
+    if (found.size() == 1) return found.front();
+    if (found.empty())
+        fail(ExitCode::kUsage, "no job `{}` is known; `dslaunch ps --all` lists them", text);
+    std::vector<std::string> ids;
+    for (const KnownJob& job : found) ids.push_back(job.id);
+    fail(ExitCode::kUsage, "`{}` may mean {} jobs: {}", text, ids.size(), join(ids, ", "));
+}
+
+void remove_old_jobs(const std::string& state_directory) {
+    if (state_directory.empty()) return;
+    size_t over = 0;
+    for (const KnownJob& job : read_jobs(state_directory)) {
+        if (job.lives || job.state == "away") continue;
+        if (++over <= kKeptJobs) continue;
+        std::error_code error;  // another launcher may remove the same one
+        std::filesystem::remove_all(job.folder, error);
+    }
+}
+
+std::string age_text(int64_t seconds) {
+    seconds = std::max<int64_t>(0, seconds);
+    if (seconds < 120) return fmt::format("{} s", seconds);
+    if (seconds < 7200) return fmt::format("{} min", seconds / 60);
+    if (seconds < 172'800) return fmt::format("{} h {} min", seconds / 3600, seconds / 60 % 60);
+    return fmt::format("{} d {} h", seconds / 86'400, seconds / 3600 % 24);
+}
+
+}  // namespace dslaunch::launcher

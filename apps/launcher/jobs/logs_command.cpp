@@ -1,0 +1,182 @@
+#include "launcher/jobs/logs_command.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/text.h"
+#include "base/text/json.h"
+#include "launch/process/line_splitter.h"
+#include "launcher/jobs/known_jobs.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+constexpr std::chrono::milliseconds kFollowInterval{200};
+constexpr size_t kReadBytes = 64U << 10;
+
+struct LogsArguments {
+    std::string job;
+    std::optional<int64_t> rank;
+    bool follow = false;
+    bool json = false;
+};
+
+struct LogLine {
+    std::optional<int64_t> rank;  // nothing: the launcher said it
+    std::string host;
+    std::string text;
+};
+
+// One file that grows, and may be replaced by a new one of the same name.
+class GrowingFile {
+  public:
+    explicit GrowingFile(std::string path) : path_(std::move(path)) {}
+
+    // Whole lines that have come since the last call; at the END also a last one without newline.
+    std::string read_new(bool end) {
+        std::string lines;
+        for (;;) {
+            if (!file_.valid()) file_.reset(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+            if (!file_.valid()) return lines;
+            char block[kReadBytes];
+            const ssize_t n = ::read(file_.get(), block, sizeof block);
+            if (n > 0) {
+                lines += splitter_.add(std::string_view(block, static_cast<size_t>(n)));
+            } else if (!was_replaced()) {
+                return end ? lines + splitter_.finish() : lines;
+            } else {
+                file_.reset();
+            }
+        }
+    }
+
+  private:
+    [[nodiscard]] bool was_replaced() const {
+        struct stat open {
+        }, named{};
+        return ::fstat(file_.get(), &open) == 0 && ::stat(path_.c_str(), &named) == 0 &&
+               (open.st_ino != named.st_ino || open.st_dev != named.st_dev);
+    }
+
+    std::string path_;
+    UniqueFd file_;
+    launch::LineSplitter splitter_;
+};
+
+class LogPrinter {
+  public:
+    LogPrinter(const LogsArguments& arguments, const KnownJob& job)
+        : arguments_(arguments), is_terminal_(::isatty(1) == 1), job_(job) {
+        if (arguments.rank && (*arguments.rank < 0 || *arguments.rank >= job.world_size))
+            fail(ExitCode::kUsage, "job {} has the ranks 0 to {}", job.id, job.world_size - 1);
+        older_.emplace(job.folder + "/job.log.1");
+        newest_.emplace(job.folder + "/job.log");
+        if (job.output.empty()) return;
+        for (int64_t rank = 0; rank < job.world_size; ++rank) {
+            if (arguments.rank.value_or(rank) != rank) continue;
+            ranks_.push_back(rank);
+            files_.emplace_back(fmt::format("{}/logs/rank-{}.log", job.output, rank));
+        }
+    }
+
+    void print_new(bool end) {
+        for (size_t i = 0; i < files_.size(); ++i) {
+            for_each_line(files_[i].read_new(end), [&](std::string_view text) {
+                print({ranks_[i], "", std::string(text)});
+            });
+        }
+        const auto record = [&](std::string_view line) { print(parse(line)); };
+        if (older_) for_each_line(older_->read_new(true), record);
+        older_.reset();
+        for_each_line(newest_->read_new(end), record);
+        std::fflush(stdout);
+    }
+
+  private:
+    template <typename Function>
+    static void for_each_line(std::string_view lines, Function&& function) {
+        while (!lines.empty()) {
+            const size_t newline = std::min(lines.find('\n'), lines.size());
+            function(lines.substr(0, newline));
+            lines.remove_prefix(std::min(newline + 1, lines.size()));
+        }
+    }
+
+    // RANK \t HOST \t TEXT, and `-` as the rank of the launcher.
+    static LogLine parse(std::string_view line) {
+        const size_t first = std::min(line.find('\t'), line.size());
+        const size_t second = std::min(line.find('\t', first + 1), line.size());
+        LogLine parsed;
+        parsed.rank = parse_int(line.substr(0, first));
+        if (first < second) parsed.host = std::string(line.substr(first + 1, second - first - 1));
+        if (second < line.size()) parsed.text = std::string(line.substr(second + 1));
+        return parsed;
+    }
+
+    void print(const LogLine& line) const {
+        if (arguments_.rank && line.rank != arguments_.rank) return;
+        if (arguments_.json) {
+            JsonWriter json;
+            json.begin_object().key("rank");
+            line.rank ? json.value(*line.rank) : json.null();
+            json.field("host", line.host).field("line", line.text).end_object();
+            fmt::print("{}\n", json.text());
+            return;
+        }
+        const std::string text = is_terminal_ ? printable(line.text) : line.text;
+        if (!line.rank || arguments_.rank) {
+            fmt::print("{}\n", text);
+        } else if (line.host.empty() || job_.hosts_in_use() == 1) {
+            fmt::print("[{}] {}\n", *line.rank, text);
+        } else {
+            fmt::print("[{}:{}] {}\n", printable(line.host), *line.rank, text);
+        }
+    }
+
+    const LogsArguments& arguments_;
+    bool is_terminal_;
+    KnownJob job_;
+    std::vector<int64_t> ranks_;  // of each of files_
+    std::vector<GrowingFile> files_;
+    std::optional<GrowingFile> older_, newest_;
+};
+
+int show_logs(const LogsArguments& arguments) {
+    const std::string state = own_state_directory();
+    KnownJob job = find_job(state, arguments.job);
+    LogPrinter printer(arguments, job);
+    while (arguments.follow && job.lives) {
+        printer.print_new(false);
+        std::this_thread::sleep_for(kFollowInterval);
+        job = find_job(state, job.id);
+    }
+    printer.print_new(true);
+    return 0;
+}
+
+}  // namespace
+
+void add_logs_command(CLI::App& app, int& exit_code) {
+    CLI::App* logs = app.add_subcommand("logs", "Show what the ranks of a job wrote");
+    auto arguments = std::make_shared<LogsArguments>();  // shared with the callback, which outlives
+                                                         // this call
+    logs->add_option("JOB", arguments->job, "Its id, or the first letters of it")->required();
+    logs->add_option("--rank", arguments->rank, "Only this rank");
+    logs->add_flag("-f,--follow", arguments->follow, "Go on until the job ends");
+    logs->add_flag("--json", arguments->json, "One JSON object a line: rank, host, line");
+    logs->callback([arguments, &exit_code] { exit_code = show_logs(*arguments); });
+}
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,250 @@
+#include "launcher/jobs/machine_report.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <map>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/text.h"
+#include "launch/files/file_facts.h"
+#include "launch/hosts/hostfile.h"
+#include "launch/machine/gpu_count.h"
+#include "launch/plan/environment_file.h"
+#include "launch/process/spawn.h"
+#include "launcher/run/build_job.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kProgramMax{5'000};
+constexpr size_t kOutputBytesMax = 64U << 10;
+
+std::string read_or(const std::string& path, const std::string& otherwise) {
+    try {
+        return read_file(path, 4U << 20);
+    } catch (const Error&) {
+        return otherwise;
+    }
+}
+
+// What COMMAND prints on both streams; empty when it cannot be run or does not end in time.
+std::string output_of(const std::vector<std::string>& command) {
+    Pipe pipe = make_pipe();
+    launch::SpawnRequest request;
+    request.command = command;
+    request.environment = launch::own_environment();
+    request.stdout_fd = request.stderr_fd = pipe.write_end.get();
+    request.die_with_parent = true;
+    const launch::SpawnResult result = launch::spawn(request);
+    pipe.write_end.reset();
+    if (!result.error.empty()) return "";
+    const auto limit = steady_clock::now() + kProgramMax;
+    std::string text;
+    for (;;) {
+        const auto left = std::chrono::ceil<milliseconds>(limit - steady_clock::now()).count();
+        pollfd entry{pipe.read_end.get(), POLLIN, 0};
+        if (left <= 0 || ::poll(&entry, 1, static_cast<int>(left)) <= 0) break;
+        char block[4096];
+        const ssize_t n = ::read(pipe.read_end.get(), block, sizeof block);
+        if (n <= 0 || text.size() > kOutputBytesMax) break;
+        text.append(block, static_cast<size_t>(n));
+    }
+    ::kill(-result.pid, SIGKILL);  // its group: it has ended, or has had its time
+    ::waitpid(result.pid, nullptr, 0);
+    return text;
+}
+
+std::string first_line(const std::string& text) {
+    for (const std::string& line : split(text, '\n')) {
+        if (!trim(line).empty()) return std::string(trim(line));
+    }
+    return "";
+}
+
+// The value of the first line of TEXT that begins with KEY and SEPARATOR.
+std::string field(const std::string& text, const std::string& key, char separator) {
+    for (const std::string& line : split(text, '\n')) {
+        const size_t at = line.find(separator);
+        if (at != std::string::npos && trim(std::string_view(line).substr(0, at)) == key)
+            return std::string(trim(std::string_view(line).substr(at + 1)));
+    }
+    return "unknown";
+}
+
+std::string space_text(const std::string& path) {
+    struct statvfs facts {};
+    if (::statvfs(path.c_str(), &facts) != 0) return errno_text(errno);
+    const auto gib = [&](uint64_t blocks) {
+        return static_cast<double>(blocks * facts.f_frsize) / static_cast<double>(1U << 30);
+    };
+    return fmt::format("{:.1f} GiB free of {:.1f} GiB", gib(facts.f_bavail), gib(facts.f_blocks));
+}
+
+ReportSection system_section() {
+    struct utsname system {};
+    ::uname(&system);
+    const std::string cpu = read_or("/proc/cpuinfo", "");
+    const std::string memory = read_or("/proc/meminfo", "");
+    const std::string flags = fmt::format(" {} ", field(cpu, "flags", ':'));
+    std::string isa;
+    for (const char* name : {"avx2", "fma", "f16c", "avx512f", "avx512_bf16", "amx_bf16"}) {
+        if (flags.find(fmt::format(" {} ", name)) != std::string::npos)
+            isa += fmt::format("{} ", name);
+    }
+    std::string os = field(read_or("/etc/os-release", ""), "PRETTY_NAME", '=');
+    std::erase(os, '"');
+    ReportSection section{"system", {}, ""};
+    section.facts = {
+        {"system", os},
+        {"kernel", fmt::format("{} {}", system.release, system.machine)},
+        {"C library", first_line(output_of({"ldd", "--version"}))},
+        {"processor", field(cpu, "model name", ':')},
+        {"instructions", isa},
+        {"processors",
+         fmt::format("{} online, {} in this process's set", ::sysconf(_SC_NPROCESSORS_ONLN),
+                     field(read_or("/proc/self/status", ""), "Cpus_allowed_list", ':'))},
+        {"load", first_line(read_or("/proc/loadavg", "unknown"))},
+        {"memory", fmt::format("{}, {} available", field(memory, "MemTotal", ':'),
+                               field(memory, "MemAvailable", ':'))},
+        {"swap", field(memory, "SwapTotal", ':')},
+        {"huge pages", fmt::format("{} of {}", field(memory, "HugePages_Total", ':'),
+                                   field(memory, "Hugepagesize", ':'))},
+        {"page size", std::to_string(::sysconf(_SC_PAGESIZE))},
+        {"/dev/shm", space_text("/dev/shm")},
+        {"this folder", space_text(".")},
+    };
+    return section;
+}
+
+ReportSection gpu_section() {
+    ReportSection section{"GPUs", {{"devices", std::to_string(launch::count_gpus())}}, ""};
+    section.facts.emplace_back(
+        "driver", first_line(read_or("/proc/driver/nvidia/version", "no NVIDIA driver")));
+    if (launch::count_gpus() > 0) {
+        section.text =
+            output_of({"nvidia-smi", "--query-gpu=index,name,memory.total,driver_version",
+                       "--format=csv,noheader"});
+    }
+    return section;
+}
+
+ReportSection program_section() {
+    const Machine machine = Machine::this_one();
+    ReportSection section{"programs", {{"dslaunch", DSL_VERSION}}, ""};
+    section.facts.emplace_back("dslaunch SHA-256", launch::own_binary_hash());
+    struct Program {
+        const char* name;
+        std::vector<std::string> command;
+    };
+    const Program programs[] = {
+        {"ssh", {"ssh", "-V"}},
+        {"pdsh", {"pdsh", "-V"}},
+        {"srun", {"srun", "--version"}},
+        {"mpirun", {"mpirun", "--version"}},
+        {"python3", {"python3", "--version"}},
+    };
+    for (const Program& program : programs) {
+        const std::string line = first_line(output_of(program.command));
+        section.facts.emplace_back(program.name, line.empty() ? "missing" : line);
+    }
+    const std::string worker = machine.binary_directory + "/dsworker";
+    if (::access(worker.c_str(), X_OK) != 0) {
+        section.facts.emplace_back("dsworker", "missing: a .pt cannot be trained");
+        return section;
+    }
+    section.facts.emplace_back("dsworker", "beside dslaunch; its libraries:");
+    for (const std::string& line : split(output_of({"ldd", worker}), '\n')) {
+        const std::string_view name = trim(std::string_view(line).substr(0, line.find("=>")));
+        const bool absent = line.find("not found") != std::string::npos;
+        if (!name.empty() && !name.starts_with('/'))
+            section.text +=
+                fmt::format("{}{}\n", name.substr(0, name.find(' ')), absent ? " NOT FOUND" : "");
+    }
+    return section;
+}
+
+ReportSection limit_section() {
+    ReportSection section{"limits", {}, ""};
+    const std::pair<const char*, int> limits[] = {
+        {"open files", RLIMIT_NOFILE}, {"locked memory", RLIMIT_MEMLOCK},
+        {"processes", RLIMIT_NPROC},   {"core size", RLIMIT_CORE},
+        {"stack", RLIMIT_STACK},       {"address space", RLIMIT_AS}};
+    const auto text = [](rlim_t value) {
+        return value == RLIM_INFINITY ? std::string("unlimited") : std::to_string(value);
+    };
+    for (const auto& [name, number] : limits) {
+        struct rlimit limit {};
+        ::getrlimit(static_cast<__rlimit_resource>(number), &limit);
+        section.facts.emplace_back(
+            name, fmt::format("{}, at most {}", text(limit.rlim_cur), text(limit.rlim_max)));
+    }
+    const std::string own = first_line(read_or("/proc/self/cgroup", "none"));
+    section.facts.emplace_back("cgroup", own);
+    const std::string folder =
+        fmt::format("/sys/fs/cgroup{}", own.substr(std::min(own.size(), own.rfind(':') + 1)));
+    for (const char* file : {"memory.max", "memory.current", "cpu.max", "pids.max"}) {
+        const std::string value = first_line(read_or(fmt::format("{}/{}", folder, file), ""));
+        if (!value.empty()) section.facts.emplace_back(fmt::format("cgroup {}", file), value);
+    }
+    const std::string v1 = first_line(read_or("/sys/fs/cgroup/memory/memory.limit_in_bytes", ""));
+    if (!v1.empty()) section.facts.emplace_back("cgroup v1 memory limit", v1);
+    return section;
+}
+
+ReportSection variable_section() {
+    ReportSection section{"variables that jobs are given or that choose a transport", {}, ""};
+    for (const auto& [name, value] : launch::own_environment()) {
+        const bool chooses = name.starts_with("SLURM_") || name.starts_with("OMPI_") ||
+                             name.starts_with("PDSH_") || name.starts_with("CUDA_") ||
+                             name.starts_with("DSL");
+        if (chooses || launch::has_forwarded_prefix(name)) section.facts.emplace_back(name, value);
+    }
+    std::sort(section.facts.begin(), section.facts.end());
+    return section;
+}
+
+}  // namespace
+
+std::vector<ReportSection> machine_report() {
+    return {system_section(), gpu_section(), program_section(), limit_section(),
+            variable_section()};
+}
+
+ReportSection hostfile_report(const std::string& path, NameMask& mask) {
+    const std::vector<launch::Host> hosts = launch::read_hostfile(path);
+    std::map<int, int> by_slots;
+    int users = 0, ports = 0, addresses = 0, gpus = 0;
+    for (const launch::Host& host : hosts) {
+        mask.add(host.name, "host");
+        mask.add(host.user, "user");
+        mask.add(host.address, "address");
+        ++by_slots[host.slots];
+        users += host.user.empty() ? 0 : 1;
+        ports += host.port == 0 ? 0 : 1;
+        addresses += host.address.empty() ? 0 : 1;
+        gpus += host.gpus.empty() ? 0 : 1;
+    }
+    ReportSection section{"hostfile", {{"hosts", std::to_string(hosts.size())}}, ""};
+    for (const auto& [slots, count] : by_slots)
+        section.facts.emplace_back(fmt::format("with {} slot(s)", slots), std::to_string(count));
+    section.facts.emplace_back("with gpus=", std::to_string(gpus));
+    section.facts.emplace_back("with user@", std::to_string(users));
+    section.facts.emplace_back("with port=", std::to_string(ports));
+    section.facts.emplace_back("with addr=", std::to_string(addresses));
+    return section;
+}
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,95 @@
+#include "launcher/jobs/ps_command.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <ctime>
+#include <memory>
+
+#include "base/text.h"
+#include "base/text/json.h"
+#include "launcher/jobs/known_jobs.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+struct PsArguments {
+    bool all = false;
+    bool json = false;
+};
+
+int64_t age_s(const KnownJob& job) {
+    return (job.ended_at_s != 0 ? job.ended_at_s : std::time(nullptr)) - job.started_at_s;
+}
+
+void print_json(const std::vector<KnownJob>& jobs) {
+    JsonWriter json;
+    json.begin_array();
+    for (const KnownJob& job : jobs) {
+        json.begin_object().field("job_id", job.id).field("state", job.state);
+        json.key("exit_code");
+        job.exit_code ? json.value(*job.exit_code) : json.null();
+        json.field("target", job.target).field("started_at", job.started_at_s);
+        json.field("age_s", age_s(job)).field("machine", job.machine);
+        json.field("launcher_pid", job.launcher.pid).field("ranks", job.world_size);
+        json.field("restarts", job.restarts).field("max_restarts", job.max_restarts);
+        json.key("step");
+        job.step ? json.value(*job.step) : json.null();
+        json.key("loss");
+        job.loss ? json.value(*job.loss) : json.null();
+        json.field("output", job.output).key("hosts").begin_array();
+        for (size_t i = 0; i < job.hosts.size(); ++i) {
+            if (job.host_ranks[i] > 0) json.value(job.hosts[i].name);
+        }
+        json.end_array().end_object();
+    }
+    json.end_array();
+    fmt::print("{}\n", json.text());
+}
+
+std::string state_text(const KnownJob& job) {
+    if (job.state == "away") return "on " + printable(job.machine);
+    if (job.state == "ended") return fmt::format("ended {}", job.exit_code.value_or(-1));
+    if (job.restarts > 0) return fmt::format("{} ({})", printable(job.state), job.restarts);
+    return printable(job.state);
+}
+
+void print_table(const std::vector<KnownJob>& jobs) {
+    fmt::print("{:<18} {:<14} {:>10} {:>6} {:>6} {:>9} {:>9}  {}\n", "job", "state", "age", "hosts",
+               "ranks", "step", "loss", "target");
+    for (const KnownJob& job : jobs) {
+        fmt::print("{:<18} {:<14} {:>10} {:>6} {:>6} {:>9} {:>9}  {}\n", job.id, state_text(job),
+                   age_text(age_s(job)), job.hosts_in_use(), job.world_size,
+                   job.step ? std::to_string(*job.step) : "-",
+                   job.loss ? fmt::format("{:.4f}", *job.loss) : "-", printable(job.target));
+    }
+}
+
+int list_jobs(const PsArguments& arguments) {
+    std::vector<KnownJob> jobs = read_jobs(own_state_directory());
+    if (!arguments.all) std::erase_if(jobs, [](const KnownJob& job) { return !job.lives; });
+    if (arguments.json) {
+        print_json(jobs);
+    } else if (jobs.empty()) {
+        fmt::print(stderr, "dslaunch: no job {} on this machine{}\n",
+                   arguments.all ? "is known" : "is running",
+                   arguments.all ? "" : "; `dslaunch ps --all` lists those that ended");
+    } else {
+        print_table(jobs);
+    }
+    return 0;
+}
+
+}  // namespace
+
+void add_ps_command(CLI::App& app, int& exit_code) {
+    CLI::App* ps = app.add_subcommand("ps", "List the running jobs of this user on this machine");
+    auto arguments = std::make_shared<PsArguments>();  // shared with the callback, which outlives
+                                                       // this call
+    ps->add_flag("-a,--all", arguments->all,
+                 "Also those that ended (the newest 100), were lost, or run on another machine");
+    ps->add_flag("--json", arguments->json, "Print JSON");
+    ps->callback([arguments, &exit_code] { exit_code = list_jobs(*arguments); });
+}
+
+}  // namespace dslaunch::launcher

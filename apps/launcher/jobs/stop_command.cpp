@@ -1,0 +1,173 @@
+#include "launcher/jobs/stop_command.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/text/json.h"
+#include "launch/agent/leftovers.h"
+#include "launch/fleet/host_question.h"
+#include "launch/process/timing.h"
+#include "launch/protocol/frame.h"
+#include "launcher/jobs/known_jobs.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// From "end now" until the launcher has ended: its own limits and some time for its hosts.
+constexpr milliseconds kEndMax = launch::kUnkillableMax + 2 * launch::kFarewellMax;
+constexpr milliseconds kHostsMax{30'000};  // for the hosts of a dead launcher to answer
+
+struct StopArguments {
+    std::string job;
+    bool now = false;
+    bool json = false;
+};
+
+struct LeftOnHost {
+    std::string host;
+    std::string error;
+    std::vector<launch::LeftProcess> processes;
+};
+
+bool is_gone(const launch::ProcessName& process) {
+    return launch::name_process(process.pid) != process;
+}
+
+bool gone_within(const launch::ProcessName& process, milliseconds time) {
+    const auto limit = steady_clock::now() + time;
+    while (!is_gone(process)) {
+        if (steady_clock::now() > limit) return false;
+        std::this_thread::sleep_for(milliseconds(20));
+    }
+    return true;
+}
+
+// How it was ended, in words.
+std::string end_launcher(const KnownJob& job, bool now) {
+    launch::signal_process(job.launcher, SIGTERM);
+    // The same signal twice may arrive as one, and a shell's background jobs ignore SIGINT.
+    if (now) launch::signal_process(job.launcher, SIGUSR1);
+    if (!now && gone_within(job.launcher, job.grace + launch::kFarewellMax))
+        return "ended as asked";
+    if (!now) launch::signal_process(job.launcher, SIGTERM);
+    if (gone_within(job.launcher, kEndMax)) return "ended at once";
+    // Its agents end what they have when it is gone.
+    launch::signal_process(job.launcher, SIGKILL);
+    if (!gone_within(job.launcher, launch::kFarewellMax))
+        fail(ExitCode::kSetup,
+             "the launcher of job {} (process {}) does not die: it waits for a disk or a driver",
+             job.id, job.launcher.pid);
+    return "killed, it did not answer";
+}
+
+std::vector<LeftOnHost> end_leftovers(const KnownJob& job) {
+    std::vector<launch::HostAddress> hosts = job.hosts;
+    launch::JobSpec way;
+    way.transport = launch::TransportKind::kSsh;
+    way.ssh_config_path = job.ssh_config;
+    if (job.transport == "openssh") way.transport = launch::TransportKind::kOpenSsh;
+    if (job.transport == "local" || hosts.empty()) {
+        way.transport = launch::TransportKind::kLocal;
+        hosts = {{"localhost", "", 0, ""}};  // one machine, however many hosts it pretended to be
+    }
+    const auto transport = launch::make_transport(way);
+    const launch::Frame question{launch::FrameKind::kStopJob,
+                                 launch::encode(launch::StopJobRequest{job.id})};
+    std::vector<LeftOnHost> left;
+    for (const launch::HostAnswer& answer : launch::ask_hosts(
+             *transport, hosts, question, launch::FrameKind::kJobStopped, kHostsMax)) {
+        LeftOnHost host{answer.host, answer.error, {}};
+        if (answer.payload) host.processes = launch::decode_stop_reply(*answer.payload).processes;
+        left.push_back(std::move(host));
+    }
+    return left;
+}
+
+void print_json(const KnownJob& job, const std::string& launcher,
+                const std::vector<LeftOnHost>& left) {
+    JsonWriter json;
+    json.begin_object().field("job_id", job.id).field("launcher", launcher);
+    json.key("hosts").begin_array();
+    for (const LeftOnHost& host : left) {
+        json.begin_object().field("name", host.host).field("error", host.error);
+        json.key("processes").begin_array();
+        for (const launch::LeftProcess& process : host.processes) {
+            json.begin_object().field("pid", process.name.pid).field("command", process.command);
+            json.field("gpus", process.gpus).field("ended", process.ended).end_object();
+        }
+        json.end_array().end_object();
+    }
+    json.end_array().end_object();
+    fmt::print("{}\n", json.text());
+}
+
+void print_left(const std::vector<LeftOnHost>& left) {
+    size_t count = 0;
+    for (const LeftOnHost& host : left) {
+        if (!host.error.empty()) fmt::print("  {}: not reached: {}\n", host.host, host.error);
+        for (const launch::LeftProcess& process : host.processes) {
+            ++count;
+            fmt::print("  {}: process {} ({}){} {}\n", host.host, process.name.pid,
+                       printable(process.command),
+                       process.gpus.empty() ? "" : " on GPU " + printable(process.gpus),
+                       process.ended ? "was left and is ended" : "was left and does not die");
+        }
+    }
+    if (count == 0) fmt::print("  nothing of it was left on the hosts that were reached\n");
+}
+
+int verdict(const std::vector<LeftOnHost>& left) {
+    int code = 0;
+    for (const LeftOnHost& host : left) {
+        if (!host.error.empty()) code = static_cast<int>(ExitCode::kHosts);
+        for (const launch::LeftProcess& process : host.processes) {
+            if (!process.ended) return static_cast<int>(ExitCode::kSetup);
+        }
+    }
+    return code;
+}
+
+int stop_job(const StopArguments& arguments) {
+    const KnownJob job = find_job(own_state_directory(), arguments.job);
+    if (!job.is_here && job.state != "ended")
+        fail(ExitCode::kUsage, "job {} was started on {}: stop it there", job.id,
+             printable(job.machine));
+    std::string launcher = job.state == "lost" ? "was dead already" : "had ended already";
+    if (job.lives) launcher = end_launcher(job, arguments.now);
+    const bool was_killed = launcher.starts_with("killed");
+    std::vector<LeftOnHost> left;
+    if (!job.lives || was_killed) left = end_leftovers(job);
+    if (arguments.json) {
+        print_json(job, launcher, left);
+    } else {
+        fmt::print("job {}: its launcher {}\n", job.id, launcher);
+        if (!job.lives || was_killed) print_left(left);
+    }
+    return verdict(left);
+}
+
+}  // namespace
+
+void add_stop_command(CLI::App& app, int& exit_code) {
+    CLI::App* stop = app.add_subcommand("stop", "End a job");
+    auto arguments = std::make_shared<StopArguments>();  // shared with the callback, which outlives
+                                                         // this call
+    stop->add_option("JOB", arguments->job, "Its id, or the first letters of it")->required();
+    stop->add_flag("--now", arguments->now, "At once, without the grace time to save");
+    stop->add_flag("--json", arguments->json, "Print JSON");
+    stop->callback([arguments, &exit_code] { exit_code = stop_job(*arguments); });
+}
+
+}  // namespace dslaunch::launcher

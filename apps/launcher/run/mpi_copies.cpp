@@ -1,0 +1,194 @@
+#include "launcher/run/mpi_copies.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "launch/machine/machine_name.h"
+#include "launch/network/interfaces.h"
+#include "launch/plan/join_token.h"
+#include "launch/process/spawn.h"
+#include "launch/transport/join/join_endpoint.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+constexpr const char* kCopyKey = "dslaunch.copy";
+constexpr const char* kPlaceKey = "dslaunch.place";
+
+int64_t number(const Machine& machine, const char* name) {
+    return parse_int(machine.variable(name).value_or("")).value_or(-1);
+}
+
+std::string host_name() {
+    std::string name = launch::machine_name();
+    return launch::is_host_name(name) ? name : "host";
+}
+
+// Of interfaces that are up and not loopback or link-local.
+std::vector<std::string> own_addresses() {
+    std::vector<std::string> found;
+    for (const launch::InterfaceAddress& entry : launch::list_interfaces()) {
+        if (entry.up && !entry.loopback && !entry.address.starts_with("fe80:"))
+            found.push_back(entry.address);
+    }
+    return found;
+}
+
+// A free port of ADDRESS, kept from others while SOCKET lives: bound, but not listening.
+int hold_port(const std::string& address, UniqueFd& socket) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+    addrinfo* list = nullptr;
+    if (::getaddrinfo(address.c_str(), "0", &hints, &list) != 0) {
+        fail(ExitCode::kSetup, "`{}` is no address to listen on", printable(address));
+    }
+    socket = UniqueFd(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int on = 1;
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    const int bound = ::bind(socket.get(), list->ai_addr, list->ai_addrlen);
+    const int error_number = errno;
+    ::freeaddrinfo(list);
+    if (bound != 0) {
+        fail(ExitCode::kSetup, "no port of {} is free: {}", address, errno_text(error_number));
+    }
+    int64_t port = 0;
+    static_cast<void>(launch::local_address(socket.get(), &port));
+    return static_cast<int>(port);
+}
+
+launch::PmixSession open_session(const Machine& machine) {
+    try {
+        if (!machine.variable("PMIX_NAMESPACE")) {
+            fail(ExitCode::kSetup, "no PMIx server (PMIX_NAMESPACE is not set)");
+        }
+        return launch::PmixSession();
+    } catch (const Error& error) {
+        fail(ExitCode::kSetup,
+             "mpirun has started several copies of dslaunch, which find each other through PMIx "
+             "only: {}; start one copy with --hostfile (and --launcher openmpi, if you like)",
+             error.what());
+    }
+}
+
+}  // namespace
+
+bool MpiCopies::is_one(const RunOptions& options, const Machine& machine) {
+    return number(machine, "OMPI_COMM_WORLD_SIZE") > 1 && options.hostfile.empty() &&
+           options.launcher.empty() && !options.no_ssh && !options.standalone && !options.dry_run;
+}
+
+void MpiCopies::check(const RunOptions& options) {
+    for (const auto& [given, name] : {std::pair{!options.listen.empty(), "--listen"},
+                                      std::pair{!options.token_file.empty(), "--token_file"}}) {
+        if (given) {
+            fail(ExitCode::kUsage,
+                 "{} is for --launcher join: the copies that mpirun starts find each other by "
+                 "themselves; leave it out",
+                 name);
+        }
+    }
+}
+
+MpiCopies::MpiCopies(const Machine& machine) : session_(open_session(machine)) {
+    const auto copies = static_cast<uint32_t>(number(machine, "OMPI_COMM_WORLD_SIZE"));
+    const int64_t local_rank = number(machine, "OMPI_COMM_WORLD_LOCAL_RANK");
+    session_.put(kCopyKey, fmt::format("{} {} {} {}", local_rank,
+                                       number(machine, "OMPI_COMM_WORLD_LOCAL_SIZE"), host_name(),
+                                       join(own_addresses(), ",")));
+    session_.meet();
+    if (launches()) choose_place(copies);
+    session_.meet();
+    if (!launches()) {
+        const std::vector<std::string> words = split(session_.get(0, kPlaceKey), ' ');
+        if (words.size() < 3) fail(ExitCode::kInternal, "copy 0 does not say where it waits");
+        joining_.listen = words[0];
+        token_ = words[1];
+        const auto first =
+            std::find(words.begin() + 2, words.end(), std::to_string(session_.rank()));
+        if (first != words.end()) node_ = static_cast<uint32_t>(first - words.begin() - 2);
+    }
+    forget_mpi();
+}
+
+void MpiCopies::choose_place(uint32_t copies) {
+    std::string firsts;  // the copies that are their hosts' agents
+    std::vector<launch::HostAddress> others;
+    for (uint32_t rank = 0; rank < copies; ++rank) {
+        const std::vector<std::string> words = split(session_.get(rank, kCopyKey), ' ');
+        if (words.size() != 4) fail(ExitCode::kInternal, "copy {} does not say where it is", rank);
+        if (words[0] != "0") continue;
+        launch::Host host;
+        host.name = words[2];
+        const auto same = std::count_if(
+            joining_.hosts.begin(), joining_.hosts.end(), [&](const launch::Host& known) {
+                return known.name == words[2] || known.name.starts_with(words[2] + "-copy");
+            });
+        if (same > 0) host.name += fmt::format("-copy{}", rank);
+        host.slots = static_cast<int>(parse_int(words[1]).value_or(1));
+        joining_.hosts.push_back(host);
+        firsts += fmt::format(" {}", rank);
+        if (rank == 0 || words[3].empty()) continue;
+        for (const std::string& address : split(words[3], ',')) {
+            others.push_back({host.name, {}, 0, address});
+        }
+    }
+    const std::string address = others.empty() ? "127.0.0.1" : launch::address_facing(others);
+    launch::JoinEndpoint place;
+    place.host = address;
+    place.port = hold_port(address, held_port_);
+    joining_.listen = place.text();
+    token_ = launch::make_token();
+    session_.put(kPlaceKey, joining_.listen + " " + token_ + firsts);
+}
+
+// Workers are no processes of mpirun's: they would take its numbers for their own.
+void MpiCopies::forget_mpi() const {
+    for (const auto& [name, value] : launch::own_environment()) {
+        for (const char* prefix : {"OMPI_", "PMIX_", "PMI_", "PRTE_", "ORTE_"}) {
+            if (name.starts_with(prefix)) ::unsetenv(name.c_str());
+        }
+    }
+}
+
+int MpiCopies::serve() {
+    int code = 0;
+    if (node_) {
+        launch::SpawnRequest agent;
+        agent.command = {"/proc/self/exe",    "agent",  "--join",
+                         joining_.listen,     "--node", std::to_string(*node_),
+                         "--connect-timeout", "60"};
+        agent.environment = launch::own_environment();
+        launch::set_variable(agent.environment, launch::kTokenVariable, token_);
+        agent.stdout_fd = STDOUT_FILENO;
+        agent.stderr_fd = STDERR_FILENO;
+        agent.die_with_parent = true;
+        const launch::SpawnResult child = launch::spawn(agent);
+        if (child.pid < 0) fail(ExitCode::kSetup, "cannot start the agent: {}", child.error);
+        int status = 0;
+        while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
+        }
+        code = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    }
+    session_.meet();
+    session_.finish();
+    return code;
+}
+
+void MpiCopies::finish() {
+    session_.meet();
+    session_.finish();
+}
+
+}  // namespace dslaunch::launcher

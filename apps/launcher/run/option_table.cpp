@@ -1,0 +1,371 @@
+#include "launcher/run/option_table.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <limits>
+#include <type_traits>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/text/json.h"
+#include "base/text/words.h"
+#include "launch/machine/topology.h"
+#include "launch/transport/join/join_endpoint.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+int64_t number(const std::string& value, int64_t least, int64_t most) {
+    const auto parsed = parse_int(value);
+    if (!parsed || *parsed < least || *parsed > most) {
+        fail(ExitCode::kUsage, "`{}` is not a number from {} to {}", printable(value), least, most);
+    }
+    return *parsed;
+}
+
+// Two options for one thing, or one of them given again as the other, must say the same.
+template <typename Slot, typename Value>
+void agree(Slot& slot, const std::type_identity_t<Slot>& unset, const Value& value,
+           std::string_view other) {
+    if (slot != unset && slot != value) {
+        fail(ExitCode::kUsage, "contradicts --{}, which means the same; give one of them", other);
+    }
+    slot = value;
+}
+
+// -1 is deepspeed's "not given".
+std::optional<int> count_or_all(const std::string& value) {
+    if (value == "-1") return std::nullopt;
+    return static_cast<int>(number(value, 1, launch::kHostsMax));
+}
+
+int port(const std::string& value) {
+    return static_cast<int>(number(value, 1, 65'535));
+}
+
+void set_number(RunOptions& o, const char* key, const std::string& value, int64_t least) {
+    o.set.push_back(
+        fmt::format("{}={}", key, number(value, least, std::numeric_limits<int64_t>::max())));
+}
+
+void set_text(RunOptions& o, const char* key, const std::string& value) {
+    o.set.push_back(fmt::format("{}={}", key, json_quote(value)));
+}
+
+void set_device(RunOptions& o, const std::string& value) {
+    if (value != "auto" && value != "cpu" && value != "cuda") {
+        fail(ExitCode::kUsage, "`{}` is none of auto, cpu, cuda", printable(value));
+    }
+    o.device = value == "cpu"    ? launch::DeviceRequest::kCpu
+               : value == "cuda" ? launch::DeviceRequest::kCuda
+                                 : launch::DeviceRequest::kAuto;
+    o.device_given = true;
+}
+
+void set_launcher(RunOptions& o, const std::string& value) {
+    static constexpr std::array<std::string_view, 3> kLater = {"mpich", "impi", "mvapich"};
+    static constexpr std::array<std::string_view, 7> kKnown = {
+        "ssh", "openssh", "pdsh", "openmpi", "slurm", "join", "local"};
+    if (std::find(kLater.begin(), kLater.end(), value) != kLater.end()) {
+        fail(ExitCode::kUsage, "`{}` is not available; use ssh, openssh or openmpi", value);
+    }
+    if (std::find(kKnown.begin(), kKnown.end(), value) == kKnown.end()) {
+        fail(ExitCode::kUsage, "`{}` is none of ssh, openssh, pdsh, openmpi, slurm, join, local",
+             printable(value));
+    }
+    o.launcher = value;
+}
+
+void set_launcher_args(RunOptions& o, const std::string& value) {
+    const auto words = split_words(value, Comments::kAreWords);
+    if (!words) fail(ExitCode::kUsage, "a quote is not closed in `{}`", printable(value));
+    o.launcher_args.insert(o.launcher_args.end(), words->begin(), words->end());
+}
+
+void set_listen(RunOptions& o, const std::string& value) {
+    o.listen = launch::parse_join_endpoint(value).text();
+}
+
+void set_connect_timeout(RunOptions& o, const std::string& value) {
+    const auto seconds = parse_double(value);
+    if (!seconds || !(*seconds >= 0.1 && *seconds <= 604'800.0)) {
+        fail(ExitCode::kUsage, "`{}` is not a number of seconds from 0.1 to 604800",
+             printable(value));
+    }
+    o.connect_timeout = std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000.0));
+}
+
+void set_node_rank(RunOptions& o, const std::string& value) {
+    o.no_local_rank = true;
+    const int64_t rank = number(value, -1, launch::kHostsMax - 1);
+    if (rank >= 0) o.node_rank = static_cast<int>(rank);
+}
+
+void set_log_level(RunOptions& o, const std::string& value) {
+    static constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kLevels = {
+        {{"debug", "debug"},
+         {"info", "info"},
+         {"warn", "warn"},
+         {"warning", "warn"},
+         {"error", "error"},
+         {"critical", "error"}}};
+    for (const auto& [word, level] : kLevels) {
+        if (value != word) continue;
+        o.log.level = level;
+        return;
+    }
+    fail(ExitCode::kUsage, "`{}` is none of debug, info, warning, error, critical",
+         printable(value));
+}
+
+void set_sha256(RunOptions& o, const std::string& value) {
+    o.expect_sha256 = value;
+    for (char& c : o.expect_sha256)
+        c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (value.size() != 64 ||
+        o.expect_sha256.find_first_not_of("0123456789abcdef") != std::string::npos) {
+        fail(ExitCode::kUsage, "a SHA-256 has 64 hexadecimal digits, this has {} characters",
+             value.size());
+    }
+}
+
+void set_fanout(RunOptions& o, const std::string& value) {
+    const auto hosts = parse_int(value);
+    if (!hosts || *hosts < 0 || *hosts == 1 || *hosts > launch::kHostsMax) {
+        fail(ExitCode::kUsage, "`{}` is neither 0 (no tree) nor a number of hosts from 2 to {}",
+             printable(value), launch::kHostsMax);
+    }
+    o.fanout = static_cast<size_t>(*hosts);
+}
+
+void set_grace(RunOptions& o, const std::string& value) {
+    const auto seconds = parse_double(value);
+    if (!seconds || !(*seconds >= 0.0 && *seconds <= 86'400.0)) {
+        fail(ExitCode::kUsage, "`{}` is not a number of seconds from 0 to 86400", printable(value));
+    }
+    o.grace_s = *seconds;
+}
+
+void set_timeout(RunOptions& o, const std::string& value) {
+    const auto seconds = parse_double(value);
+    if (!seconds || !(*seconds >= 0.1 && *seconds <= 86'400.0)) {
+        fail(ExitCode::kUsage, "`{}` is not a number of seconds from 0.1 to 86400",
+             printable(value));
+    }
+    o.timeout_s = seconds;
+}
+
+void set_nproc(RunOptions& o, const std::string& value) {
+    o.no_local_rank = true;
+    if (value == "auto") return;
+    if (value == "gpu") return set_device(o, "cuda");
+    if (value == "cpu")
+        fail(ExitCode::kUsage,
+             "`cpu` is not available; give the number of workers, and --device cpu");
+    agree(o.filter.num_gpus, {}, static_cast<int>(number(value, 1, launch::kSlotsMax)), "num_gpus");
+}
+
+void set_nnodes(RunOptions& o, const std::string& value) {
+    o.no_local_rank = true;
+    const std::vector<std::string> ends = split(value, ':');
+    if (ends.size() > 2)
+        fail(ExitCode::kUsage, "`{}` is neither N nor MIN:MAX, as 2:8", printable(value));
+    const launch::NodeRange range{static_cast<int>(number(ends.front(), 1, launch::kHostsMax)),
+                                  static_cast<int>(number(ends.back(), 1, launch::kHostsMax))};
+    if (range.min > range.max)
+        fail(ExitCode::kUsage, "`{}` begins with more than it ends with", printable(value));
+    if (ends.size() == 1) {
+        agree(o.filter.num_nodes, {}, range.min, "num_nodes");
+    } else {
+        o.nodes = range;
+    }
+}
+
+void set_straggler_interval(RunOptions& o, const std::string& value) {
+    o.log.straggler_interval_steps = static_cast<int>(number(value, 0, 1'000'000'000));
+}
+
+void set_max_restarts(RunOptions& o, const std::string& value) {
+    o.no_local_rank = true;
+    o.max_restarts = static_cast<int>(number(value, 0, 1'000'000));
+}
+
+void set_endpoint(RunOptions& o, const std::string& value) {
+    o.no_local_rank = true;
+    const size_t colon = value.rfind(':');
+    const bool has_port = colon != std::string::npos && value.find(']', colon) == std::string::npos;
+    const std::string host = value.substr(0, has_port ? colon : std::string::npos);
+    if (!launch::is_host_name(host))
+        fail(ExitCode::kUsage, "`{}` is not HOST or HOST:PORT", printable(value));
+    agree(o.master_address, {}, host, "master_addr");
+    if (has_port && value.substr(colon + 1) != "0")
+        agree(o.master_port, 0, port(value.substr(colon + 1)), "master_port");
+}
+
+void set_job_id(RunOptions& o, const std::string& value) {
+    o.no_local_rank = true;
+    const bool plain = !value.empty() && value.size() <= 128 &&
+                       std::all_of(value.begin(), value.end(), [](char c) {
+                           return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' ||
+                                  c == '_' || c == '-';
+                       });
+    if (!plain)
+        fail(ExitCode::kUsage, "a job name has letters, digits, `.`, `_`, `-`, at most 128");
+    o.job_id = value;
+}
+
+void set_master_address(RunOptions& o, const std::string& value) {
+    if (!launch::is_host_name(value))
+        fail(ExitCode::kUsage, "`{}` is neither a host name nor an address", printable(value));
+    agree(o.master_address, {}, value, "rdzv_endpoint");
+}
+
+void set_count(std::optional<int>& slot, const std::string& value, std::string_view other) {
+    if (const auto count = count_or_all(value)) agree(slot, {}, *count, other);
+}
+
+using BindName = std::pair<std::string_view, launch::BindMode>;
+constexpr std::array<BindName, 3> kBindNames = {{{"none", launch::BindMode::kNone},
+                                                 {"core", launch::BindMode::kCore},
+                                                 {"numa", launch::BindMode::kNuma}}};
+constexpr std::array<BindName, 4> kNumaBindingNames = {
+    {{"node", launch::BindMode::kNuma},
+     {"socket", launch::BindMode::kSocket},
+     {"exclusive", launch::BindMode::kExclusive},
+     {"core-complex", launch::BindMode::kCoreComplex}}};
+
+void set_binding(RunOptions& o, const std::string& value, std::span<const BindName> names) {
+    const auto found = std::find_if(names.begin(), names.end(),
+                                    [&](const BindName& name) { return name.first == value; });
+    if (found == names.end()) {
+        std::vector<std::string> known;
+        for (const BindName& name : names) known.emplace_back(name.first);
+        fail(ExitCode::kUsage, "`{}` is none of {}", printable(value), join(known, ", "));
+    }
+    if (o.binding.mode != launch::BindMode::kAuto && o.binding.mode != found->second) {
+        fail(ExitCode::kUsage, "`{}` contradicts another option that binds ranks ({}); give one",
+             value, launch::bind_mode_name(o.binding.mode));
+    }
+    o.binding.mode = found->second;
+}
+
+void set_core_list(RunOptions& o, const std::string& value) {
+    const auto list = launch::parse_processor_list(value);
+    if (!list) {
+        fail(ExitCode::kUsage, "`{}` is not a list of processors as 0-3,8", printable(value));
+    }
+    o.binding.core_list = launch::processor_list_text(*list);
+}
+
+using O = RunOptions;
+using V = const std::string;
+constexpr Takes kNothing = Takes::kNothing;
+constexpr Takes kValue = Takes::kValue;
+constexpr Takes kMaybe = Takes::kOptionalValue;
+
+// clang-format off
+constexpr OptionRow kRows[] = {
+    {"hostfile,H", kValue, Group::kHosts, "FILE", "one host a line: `node1 slots=4` or `node2 gpus=2,3`; without it: this machine", [](O& o, V& v) { o.hostfile = v; }},
+    {"include,i", kValue, Group::kHosts, "SPEC", "only these: NODE[:SLOT[,SLOT]][@NODE...], as node1@node2:0,2", [](O& o, V& v) { o.filter.include = v; }},
+    {"exclude,e", kValue, Group::kHosts, "SPEC", "all but these, written as --include", [](O& o, V& v) { o.filter.exclude = v; }},
+    {"num-nodes", kValue, Group::kHosts, "N", "the first N hosts of the hostfile", [](O& o, V& v) { set_count(o.filter.num_nodes, v, "nnodes"); }},
+    {"num-gpus,num-accelerators", kValue, Group::kHosts, "N", "the first N slots of each host; without GPUs N CPU workers", [](O& o, V& v) { set_count(o.filter.num_gpus, v, "nproc_per_node"); }},
+    {"launcher", kValue, Group::kHosts, "NAME", "ssh (built in, default), openssh, pdsh, openmpi, slurm (default in an allocation), join (agents come), local (all on this machine)", set_launcher},
+    {"launcher-args", kValue, Group::kHosts, "WORDS", "options for pdsh, mpirun, srun, or `-o X=Y` for openssh; quotes group; repeatable", set_launcher_args, true},
+    {"listen", kValue, Group::kHosts, "ADDRESS:PORT", "with --launcher join: where agents (`dslaunch agent --join ADDRESS:PORT`) find this job", set_listen},
+    {"token-file", kValue, Group::kHosts, "FILE", "the secret by which agents that join are known, mode 600; default: the variable DSLAUNCH_TOKEN", [](O& o, V& v) { o.token_file = v; }},
+    {"connect-timeout", kValue, Group::kHosts, "SECONDS", "until every host's agent is there, default 30; 60 with srun, 300 for agents that come", set_connect_timeout},
+    {"no-ssh", kNothing, Group::kHosts, "", "this command runs on every node with its --node_rank; node 0 launches at --master_addr, the others join it", [](O& o, V&) { o.no_ssh = true; }},
+    {"force-multi", kNothing, Group::kHosts, "", "use ssh even when every host is this machine", [](O& o, V&) { o.force_multi = true; }},
+    {"elastic-training", kNothing, Group::kHosts, "", "use the hosts that answer, and start again after a failure (--max_restarts, default 100)", [](O& o, V&) { o.elastic_training = true; }},
+    {"min-elastic-nodes", kValue, Group::kHosts, "N", "with --elastic_training: hosts that must answer, default 1", [](O& o, V& v) { o.elastic_nodes_min = count_or_all(v); }},
+    {"max-elastic-nodes", kValue, Group::kHosts, "N", "with --elastic_training: hosts used at most, default all", [](O& o, V& v) { o.elastic_nodes_max = count_or_all(v); }},
+    {"ssh-port", kValue, Group::kHosts, "PORT", "sshd's port on hosts whose line gives no port=", [](O& o, V& v) { o.ssh_port = port(v); }},
+    {"ssh-config", kValue, Group::kHosts, "FILE", "the ssh configuration, for every transport (also DSLAUNCH_SSH_CONFIG)", [](O& o, V& v) { o.ssh_config = v; }},
+    {"fanout", kValue, Group::kHosts, "N", "connect to N hosts at most, which start agents on the rest and need ssh keys for them. Default 256; 0: reach all from here", set_fanout},
+    {"no-ssh-check", kNothing, Group::kHosts, "", "do not compare the files that a .pt job needs on the hosts (dslaunch itself always is)", [](O& o, V&) { o.check_hosts = false; }},
+    {"push", kNothing, Group::kHosts, "", "first send what the hosts lack: dslaunch, and for a .pt the model, config, worker, libraries", [](O& o, V&) { o.push = true; }},
+    {"master-addr", kValue, Group::kHosts, "ADDRESS", "where ranks meet; default: an address of the first host that all hosts reach", set_master_address},
+    {"master-port", kValue, Group::kHosts, "PORT", "where ranks meet; default: a free one", [](O& o, V& v) { agree(o.master_port, 0, port(v), "rdzv_endpoint"); }},
+    {"verify", kNothing, Group::kHosts, "", "compare data over 1 GiB byte by byte, not by samples", [](O& o, V&) { o.verify = true; }},
+
+    {"device", kValue, Group::kTarget, "NAME", "auto (default), cpu or cuda", set_device},
+    {"module,m", kNothing, Group::kTarget, "", "TARGET is a Python module: python3 -u -m TARGET", [](O& o, V&) { o.module = true; }},
+    {"no-python", kNothing, Group::kTarget, "", "run TARGET itself, even if it ends in .py", [](O& o, V&) { o.no_python = true; }},
+    {"no-local-rank", kNothing, Group::kTarget, "", "no --local_rank=N for a Python target", [](O& o, V&) { o.no_local_rank = true; }},
+    {"chdir", kValue, Group::kTarget, "DIR", "workers start here; default: the current directory", [](O& o, V& v) { o.working_directory = v; }},
+    {"grace", kValue, Group::kTarget, "SECONDS", "time to save after Ctrl-C, default 30; 0, or a second Ctrl-C, ends at once", set_grace},
+
+    {"config,deepspeed-config", kValue, Group::kTraining, "FILE", "ds_config.json; default: the one packed in TARGET, or beside it", [](O& o, V& v) { o.config = v; }},
+    {"deepspeed", kNothing, Group::kTraining, "", "accepted, nothing to switch on", [](O&, V&) {}},
+    {"set", kValue, Group::kTraining, "KEY=VALUE", "override one value of the config, as optimizer.params.lr=1e-4; repeatable", [](O& o, V& v) {
+         if (v.find('=') == std::string::npos || v.front() == '=') fail(ExitCode::kUsage, "`{}` is not KEY=VALUE, as train_batch_size=8", printable(v));
+         o.set.push_back(v); }, true},
+    {"data", kValue, Group::kTraining, "FILE", "training data: tokens, .safetensors or .npy", [](O& o, V& v) { set_text(o, "dslaunch.data.train", v); }},
+    {"eval-data", kValue, Group::kTraining, "FILE", "held-out data", [](O& o, V& v) { set_text(o, "dslaunch.data.eval", v); }},
+    {"context", kValue, Group::kTraining, "N", "tokens of one sample", [](O& o, V& v) { set_number(o, "dslaunch.data.context", v, 1); }},
+    {"steps", kValue, Group::kTraining, "N", "optimizer steps to train", [](O& o, V& v) { set_number(o, "dslaunch.steps", v, 1); }},
+    {"seed", kValue, Group::kTraining, "N", "of every random number, default 1234", [](O& o, V& v) { set_number(o, "dslaunch.seed", v, 0); }},
+    {"loss", kValue, Group::kTraining, "NAME", "cross_entropy, mse, l1 or bce_with_logits, for a model that returns no loss", [](O& o, V& v) { set_text(o, "dslaunch.loss.name", v); }},
+    {"output,o", kValue, Group::kReport, "DIR", "run.json and logs; for a .pt also metrics.jsonl, checkpoints, the trained weights", [](O& o, V& v) { o.output = v; }},
+    {"save-interval", kValue, Group::kTraining, "N", "steps between checkpoints, 0: only at the end", [](O& o, V& v) { set_number(o, "dslaunch.save.interval", v, 0); }},
+    {"save-via", kValue, Group::kTraining, "WHERE", "rank0: hosts share no file system, checkpoints go to rank 0's disk", [](O& o, V& v) { o.set.push_back("dslaunch.save.via=" + v); }},
+    {"time-limit", kValue, Group::kTraining, "SECONDS", "save and end before the job is so old; default: when Slurm ends it", [](O& o, V& v) { set_number(o, "dslaunch.save.time_limit", v, 1); }},
+    {"keep", kValue, Group::kTraining, "N", "checkpoints kept, 0: all", [](O& o, V& v) { set_number(o, "dslaunch.save.keep", v, 0); }},
+    {"timeout", kValue, Group::kTraining, "SECONDS", "the longest that a rank waits for another before the job ends as hung, default 300", set_timeout},
+    {"resume", kMaybe, Group::kTraining, "DIR", "go on from the newest whole checkpoint below --output, or from that of DIR", [](O& o, V& v) { o.resume = v.empty() ? "auto" : v; }},
+    {"expect-sha256", kValue, Group::kTraining, "HASH", "refuse a TARGET with another SHA-256: a .pt is a program", set_sha256},
+
+    {"bind", kValue, Group::kEnvironment, "HOW", "bind ranks to processors: none, core (own cores each) or numa (a NUMA node each)", [](O& o, V& v) { set_binding(o, v, kBindNames); }},
+    {"bind-cores-to-rank", kNothing, Group::kEnvironment, "", "as --bind core", [](O& o, V&) { set_binding(o, "core", kBindNames); }},
+    {"bind-core-list", kValue, Group::kEnvironment, "LIST", "bind to these processors of each host only, as 0-3,8", set_core_list},
+
+    {"env", kValue, Group::kEnvironment, "NAME[=VALUE]", "give workers a variable: copied, or with a value; repeatable", [](O& o, V& v) { o.env.push_back(v); }, true},
+    {"env-file", kValue, Group::kEnvironment, "FILE", "one NAME=VALUE a line, as .deepspeed_env; repeatable", [](O& o, V& v) { o.env_files.push_back(v); }, true},
+
+    {"print-env", kNothing, Group::kReport, "", "after the start show the environment that the ranks really got", [](O& o, V&) { o.log.print_environment = true; }},
+    {"straggler-interval", kValue, Group::kTraining, "STEPS", "how often to look for a rank that the others wait for, default 100, 0: never", set_straggler_interval},
+    {"dry-run", kNothing, Group::kReport, "", "print hosts, ranks, devices, environment and commands; contact nobody", [](O& o, V&) { o.dry_run = true; }},
+    {"json", kNothing, Group::kReport, "", "with --dry-run: as JSON", [](O& o, V&) { o.json = true; }},
+    {"log-level", kValue, Group::kReport, "LEVEL", "debug, info (default), warning, error, critical", set_log_level},
+    {"save-pid", kNothing, Group::kReport, "", "accepted: every job is recorded, see `dslaunch ps`", [](O&, V&) {}},
+    {"quiet,q", kNothing, Group::kReport, "", "no progress line, only warnings and errors", [](O& o, V&) { o.log.quiet = true; }},
+    {"enable-each-rank-log,log-dir", kValue, Group::kReport, "DIR", "also write each rank's output to a file in DIR", [](O& o, V& v) { o.log.each_rank_directory = v; }},
+    {"help,h", kNothing, Group::kReport, "", "this text", [](O& o, V&) { o.help = true; }},
+    {"version", kNothing, Group::kReport, "", "print the version", [](O& o, V&) { o.version = true; }},
+
+    {"nproc-per-node", kValue, Group::kTorchrun, "N", "as --num_gpus; also gpu or auto", set_nproc},
+    {"node-rank", kValue, Group::kTorchrun, "N", "which node this is, for --no_ssh; else only 0: run dslaunch once, it starts every node itself", set_node_rank},
+    {"nnodes", kValue, Group::kTorchrun, "N|MIN:MAX", "as --num_nodes; MIN:MAX: every attempt uses those of the hostfile that answer, at least MIN, at most MAX", set_nnodes},
+    {"standalone", kNothing, Group::kTorchrun, "", "this machine alone (the default without a hostfile)", [](O& o, V&) { o.standalone = true; o.no_local_rank = true; }},
+    {"rdzv-backend", kValue, Group::kTorchrun, "NAME", "c10d or static: dslaunch's own rendezvous serves both", [](O& o, V& v) {
+         if (v != "c10d" && v != "static") fail(ExitCode::kUsage, "`{}` is not available; leave it out, dslaunch brings its own rendezvous", printable(v));
+         o.no_local_rank = true; }},
+    {"rdzv-endpoint", kValue, Group::kTorchrun, "HOST[:PORT]", "as --master_addr and --master_port", set_endpoint},
+    {"rdzv-id,job-id", kValue, Group::kTorchrun, "NAME", "the job's name, TORCHELASTIC_RUN_ID", set_job_id},
+    {"numa-binding", kValue, Group::kTorchrun, "HOW", "node, socket, exclusive or core-complex, by GPU", [](O& o, V& v) { set_binding(o, v, kNumaBindingNames); o.no_local_rank = true; }},
+    {"max-restarts", kValue, Group::kTorchrun, "N", "after a failure start the job again, at most N times; default 0, with --elastic_training 100", set_max_restarts},
+
+    {"autotuning", kValue, Group::kRefused, "", "autotuning is not available yet; see `dslaunch plan` for memory and costs"},
+    {"venv-script", kValue, Group::kRefused, "", "no shell runs on the hosts; give --env PATH=... or name the environment's python as TARGET"},
+    {"rdzv-conf", kValue, Group::kRefused, "", "dslaunch brings its own rendezvous, which has no such settings"},
+    {"role", kValue, Group::kRefused, "", "all workers have one role"},
+    {"monitor-interval", kValue, Group::kRefused, "", "dslaunch does not poll: it learns of a dead rank at once"},
+    {"start-method", kValue, Group::kRefused, "", "workers are always programs of their own"},
+    {"redirects,r", kValue, Group::kRefused, "", "give --enable_each_rank_log DIR"},
+    {"tee,t", kValue, Group::kRefused, "", "give --enable_each_rank_log DIR: it writes to files and to the terminal"},
+    {"local-ranks-filter", kValue, Group::kRefused, "", "choosing ranks for the terminal is not available yet; each line carries its rank"},
+    {"local-addr", kValue, Group::kRefused, "", "give addr= in the hostfile or --master_addr"},
+    {"logs-specs", kValue, Group::kRefused, "", "a Python plug-in of torchrun; give --enable_each_rank_log DIR"},
+    {"run-path", kNothing, Group::kRefused, "", "name the script as TARGET"},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const OptionRow> option_rows() {
+    return kRows;
+}
+
+}  // namespace dslaunch::launcher

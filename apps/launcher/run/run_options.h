@@ -1,0 +1,91 @@
+// The command line of `dslaunch [run] [options] TARGET [args]`: argv -> RunOptions, and the help
+// text from the same table. Pure: reads no file and no environment.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "launch/hosts/filter.h"
+#include "launch/plan/job_spec.h"
+
+namespace dslaunch::launcher {
+
+struct RunOptions {
+    // Where
+    std::string hostfile;  // empty: not given
+    launch::HostFilter filter;
+    std::optional<launch::NodeRange> nodes;  // --nnodes MIN:MAX
+    bool elastic_training = false;           // and its two limits
+    std::optional<int> elastic_nodes_min;
+    std::optional<int> elastic_nodes_max;
+    std::optional<int> max_restarts;
+    std::string launcher;  // ssh, openssh, pdsh, openmpi, slurm, join, local; empty: not given
+    std::vector<std::string> launcher_args;
+    bool no_ssh = false;  // every node runs this command line, node 0 launches
+    std::optional<int> node_rank;
+    std::string listen;      // HOST:PORT for --launcher join; empty: not given
+    std::string token_file;  // empty: not given
+    std::optional<std::chrono::milliseconds> connect_timeout;  // until every agent is there
+    bool force_multi = false;
+    int ssh_port = 0;
+    std::string ssh_config;
+    bool check_hosts = true;
+    std::optional<size_t> fanout;  // JobSpec::fanout
+    bool push = false;             // send what the hosts lack first
+    std::string master_address;
+    int master_port = 0;
+    bool standalone = false;
+    // What
+    launch::DeviceRequest device = launch::DeviceRequest::kAuto;
+    bool device_given = false;
+    bool module = false;
+    bool no_python = false;
+    bool no_local_rank = false;  // also after any torchrun flag
+    std::string target;
+    std::vector<std::string> arguments;  // the target's own
+    launch::BindingRequest binding;      // --bind_core_list alone means --bind core
+    // Environment and files
+    std::vector<std::string> env;  // NAME or NAME=VALUE, in order
+    std::vector<std::string> env_files;
+    std::string working_directory;  // empty: the launcher's
+    std::string output;
+    bool verify = false;
+    // Training, for a .pt target only
+    std::string config;
+    std::vector<std::string> set;     // a.b=c; the shorthands are written here too: --steps 5 is
+                                      // dslaunch.steps=5
+    std::optional<double> timeout_s;  // that a rank waits for another; nothing: dsworker's default
+    std::string resume;               // "auto", or a folder of checkpoints; empty: start anew
+    std::string expect_sha256;        // lower case
+    std::string first_training_option;  // as typed; empty: none was given
+    // Reporting and end
+    bool dry_run = false;
+    bool json = false;
+    bool help = false;
+    bool version = false;
+    launch::LogSettings log;
+    double grace_s = 30.0;
+    std::string job_id;
+};
+
+// .pt -> kTorchScript, .py or --module -> kPython, else kProgram.
+[[nodiscard]] launch::TargetKind target_kind_of(const RunOptions& options);
+
+// ARGUMENTS without the program's name and without `run`. Throws Error{kUsage}: an unknown option
+// (with the nearest), one given twice, a missing or bad value, an option that is refused (with the
+// reason), a training option for a target that is no .pt, no target. With --help or --version the
+// target may be missing. COMMAND not empty: the subcommand that takes these options too; it is the
+// target itself, and any other word is refused.
+[[nodiscard]] RunOptions parse_run_options(std::span<const std::string> arguments,
+                                           std::string_view command = {});
+
+// The options of `dslaunch run`, grouped, with those that are known but refused at the end. Ends
+// with a newline.
+[[nodiscard]] std::string run_options_help();
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,107 @@
+#include "launcher/run/training_job.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "base/error.h"
+#include "config/resolve/resolve.h"
+#include "launch/machine/gpu_count.h"
+#include "storage/files/zip_archive.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+constexpr const char* kConfigName = "ds_config.json";
+
+bool exists(const std::string& path) {
+    return access(path.c_str(), F_OK) == 0;
+}
+
+std::string placed(const std::string& path, const std::string& folder) {
+    return (std::filesystem::path(folder) / path).lexically_normal().string();
+}
+
+std::string folder_of(const std::string& path) {
+    return std::filesystem::path(path).parent_path().string();
+}
+
+// The config, the file it stands in (empty: packed, or none) and the folder where its relative
+// paths start: the worker's own rules.
+struct FoundConfig {
+    config::TrainConfig config;
+    std::string path;
+    std::string folder;
+};
+
+FoundConfig find_config(const RunOptions& options, const std::string& model,
+                        const std::string& directory) {
+    const auto load = [](const std::string& path) {
+        return FoundConfig{config::load_config(path), path, folder_of(path)};
+    };
+    const storage::ZipArchive archive(model);
+    if (!options.config.empty()) return load(placed(options.config, directory));
+    if (const auto text = archive.extra(kConfigName)) {
+        const std::string name = options.target + ":" + kConfigName;
+        return {config::parse_config(*text, name), "", folder_of(model)};
+    }
+    const std::string beside = placed(kConfigName, folder_of(model));
+    if (exists(beside)) return load(beside);
+    return {config::empty_config(), "", directory};
+}
+
+std::string find_data(const std::string& path, const FoundConfig& found,
+                      const launch::JobSpec& spec) {
+    const std::string beside = placed(path, found.folder);
+    if (exists(beside)) return beside;
+    const std::string here = placed(path, spec.working_directory);
+    if (access(here.c_str(), R_OK) == 0) return here;
+    const int error_number = errno;
+    const bool one_place = beside == here;
+    fail(ExitCode::kInput, "data file {}: {}{}; name it with --data FILE or dslaunch.data.train",
+         here, errno_text(error_number),
+         one_place ? "" : fmt::format(" (nor is there {})", beside));
+}
+
+// Without --device the config's own choice holds; what dslaunch found out must allow it.
+void settle_device(config::DeviceChoice choice, launch::JobSpec& spec) {
+    if (choice == config::DeviceChoice::kCuda && spec.device == launch::DeviceRequest::kCpu) {
+        fail(ExitCode::kSetup,
+             "dslaunch.device: cuda: this machine shows no GPU (looked for {}); run where there is "
+             "one, or use --device cpu",
+             launch::kGpuDevicePattern);
+    }
+    if (spec.device != launch::DeviceRequest::kAuto) return;
+    if (choice == config::DeviceChoice::kCpu) spec.device = launch::DeviceRequest::kCpu;
+    if (choice == config::DeviceChoice::kCuda) spec.device = launch::DeviceRequest::kCuda;
+}
+
+}  // namespace
+
+void look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
+    const std::string model = placed(options.target, spec.working_directory);
+    FoundConfig found = find_config(options, model, spec.working_directory);
+    for (const std::string& assignment : options.set)
+        config::apply_override(found.config, assignment);
+    const config::Resolved resolved =
+        config::resolve(found.config, {.world_size = spec.world_size, .needs_steps = true});
+    config::require_valid(resolved);
+    // --device goes before the config, as it does for the worker.
+    if (options.device == launch::DeviceRequest::kAuto) settle_device(resolved.config.device, spec);
+    if (!found.path.empty() && options.config.empty()) spec.required_files.push_back(found.path);
+    const config::DataConfig& data = resolved.config.data;
+    for (const std::string& path : {data.train_path, data.eval_path}) {
+        if (!path.empty()) spec.required_files.push_back(find_data(path, found, spec));
+    }
+}
+
+void require_worker(const std::string& path) {
+    if (access(path.c_str(), X_OK) == 0) return;
+    fail(ExitCode::kSetup,
+         "cannot start {}: {}; it is built together with dslaunch when LibTorch is found (`make "
+         "build`), and stands beside it",
+         path, errno_text(errno));
+}
+
+}  // namespace dslaunch::launcher

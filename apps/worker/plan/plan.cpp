@@ -1,0 +1,472 @@
+// dsworker plan MODEL.pt: what a training step would do and hold, for any number of ranks, without
+// starting anything.
+#include <ATen/Parallel.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "graph/segment/compute_context.h"
+#include "job/predict/host_admission.h"
+#include "job/predict/job_forecast.h"
+#include "job/setup/job_setup.h"
+#include "job/setup/job_stages.h"
+#include "job/setup/stored_rates.h"
+#include "plan/predict/step_times.h"
+#include "plan/print/plan_text.h"
+#include "runtime/compute/rank_device.h"
+#include "worker/plan/plan_cache.h"
+#include "worker/plan/plan_hosts.h"
+#include "worker/plan/plan_pipeline.h"
+#include "worker/plan/plan_tensor.h"
+#include "worker/roles.h"
+
+namespace dslaunch::worker {
+
+namespace {
+
+struct PlanArguments {
+    job::JobArguments job;
+    PlanHosts hosts;
+    // Of the job that is set up: those of HOSTS, for a mesh the ranks of its data axis.
+    std::vector<int> node_sizes;
+    std::string data;
+    int64_t context = 0;
+    std::string compare;  // "shard", "cache"
+    bool forecast = false;
+    int beside_ranks = 0;  // of the host: this process only measures beside one of them
+    job::TensorRequest tensor;
+    int sequence = 0;                       // ranks that share positions; 0: not asked for
+    std::vector<std::string> tensor_rules;  // PATTERN=RULE
+    MeshArguments mesh;
+    bool json = false;
+};
+
+runtime::Topology place_of(const PlanArguments& arguments, int rank) {
+    return runtime::Topology::of_rank(arguments.node_sizes, rank);
+}
+
+// The first rank of the host that has most.
+runtime::Topology fullest_place(const PlanArguments& arguments) {
+    runtime::Topology place = place_of(arguments, 0);
+    const auto fullest = std::ranges::max_element(place.node_sizes);
+    place.node_rank = static_cast<int>(fullest - place.node_sizes.begin());
+    return place;
+}
+
+// Ways of sharding side by side: what the busiest and the idlest rank own, in how many pieces, and
+// what a step moves through disks and sends for it.
+void print_shards(const job::JobSetup& setup, const PlanArguments& arguments) {
+    plan::StepPlanOptions options = setup.plan_options;
+    options.stage = std::max(1, options.stage);  // at stage 0 what sharding would do
+    const std::vector<plan::ShardCost> costs = plan::shard_costs(setup.info, setup.layout, options);
+    const plan::DiskRates rates = job::stored_rates(setup.config().offload);
+    JsonWriter json;
+    json.begin_object().field("world_size", setup.plan_options.world_size);
+    json.field("elements", setup.layout.numel).key("shards").begin_array();
+    std::string text = fmt::format(
+        "{} elements, padding included, among {} ranks{}; bytes of one fp32 copy of a rank's part; "
+        "disk bytes and seconds of the busiest host in a step\n"
+        "{:<8} {:>14} {:>14} {:>10} {:>8} {:>14} {:>14} {:>8} {:>14} {:>8}\n",
+        setup.layout.numel, options.shard_ranks(), options.shard_on_host ? " of each host" : "",
+        "shard", "largest bytes", "smallest bytes", "imbalance", "pieces", "disk read",
+        "disk written", "extents", "sent", "disk s");
+    for (const plan::ShardCost& cost : costs) {
+        const plan::PartitionBalance& balance = cost.balance;
+        const auto seconds = rates.seconds(static_cast<double>(cost.read.value),
+                                           static_cast<double>(cost.written.value));
+        text += fmt::format(
+            "{:<8} {:>14} {:>14} {:>10.3f} {:>8} {:>14} {:>14} {:>8} {:>14} {:>8}\n",
+            shard_by_name(cost.by), balance.numel_max * 4, balance.numel_min * 4, balance.imbalance,
+            balance.pieces, cost.read.value, cost.written.value, cost.extents_max, cost.sent.value,
+            seconds ? fmt::format("{:.3f}", *seconds) : "-");
+        json.begin_object().field("shard", shard_by_name(cost.by));
+        json.field("bytes_max", balance.numel_max * 4).field("bytes_min", balance.numel_min * 4);
+        json.field("imbalance", balance.imbalance).field("pieces", balance.pieces);
+        json.field("disk_read_bytes", cost.read.value)
+            .field("disk_written_bytes", cost.written.value);
+        json.field("extents", cost.extents_max).field("sent_bytes", cost.sent.value);
+        json.key("disk_s");
+        if (seconds) {
+            json.value(*seconds);
+        } else {
+            json.null();
+        }
+        json.end_object();
+    }
+    const std::string best(shard_by_name(plan::choose_shard(costs)));
+    json.end_array().field("auto", best).end_object();
+    text += fmt::format("dslaunch.shard auto would be {}\n", best);
+    fmt::print("{}", arguments.json ? json.text() + "\n" : text);
+}
+
+// The first rank of each host that is unlike those before, in how many ranks it has or in the
+// stages that they are of; of equal ones one is enough. Without a pipeline the fullest host alone.
+std::vector<runtime::Topology> places_unlike(const job::JobSetup& setup,
+                                             const PlanArguments& arguments) {
+    if (!setup.place.is_pipeline()) return {fullest_place(arguments)};
+    std::set<std::vector<int>> seen;
+    std::vector<runtime::Topology> places;
+    runtime::Topology place = place_of(arguments, 0);
+    for (int node = 0; node < place.node_count(); ++node) {
+        place.node_rank = node;
+        std::vector<int> stages;
+        for (int local = 0; local < place.local_world_size(); ++local) {
+            runtime::Topology rank = place;
+            rank.local_rank = local;
+            stages.push_back(job::place_in_stages(setup.config(), rank).stage);
+        }
+        if (seen.insert(stages).second) places.push_back(place);
+    }
+    return places;
+}
+
+// A job on hosts like this machine, as a run would be admitted: to the first host that it does not
+// fit on, or else the one that needs most.
+struct PlannedAdmission {
+    job::HostAdmission host;
+    int node = 0;
+};
+
+PlannedAdmission admit_here(const job::JobSetup& setup, const PlanArguments& arguments) {
+    std::optional<PlannedAdmission> most;
+    for (const runtime::Topology& place : places_unlike(setup, arguments)) {
+        PlannedAdmission one;
+        one.node = place.node_rank;
+        one.host = place.node_rank == 0 ? job::admit_host(setup, place, {})
+                                        : job::admit_host(job::seen_from(setup, place), place, {});
+        const bool fits = plan::all_fit(one.host.verdicts);
+        if (!most || !fits || one.host.need.of_host() > most->host.need.of_host())
+            most = std::move(one);
+        if (!fits) break;
+    }
+    return *most;
+}
+
+void print_admission(const job::JobSetup& setup, const PlanArguments& arguments) {
+    if (setup.on_gpu) return;
+    const auto [host, node] = admit_here(setup, arguments);
+    if (setup.place.is_pipeline() && arguments.node_sizes.size() > 1)
+        fmt::print("\nhost {} of {} needs most:", node + 1, arguments.node_sizes.size());
+    fmt::print("\n{}", plan::admission_table(host.need, host.verdicts));
+    if (!host.advice.empty())
+        fmt::print("a run on hosts like this machine would be refused: {}\n", host.advice);
+}
+
+void admission_json(const job::JobSetup& setup, const PlanArguments& arguments, JsonWriter& json) {
+    json.key("admission");
+    if (setup.on_gpu) {
+        json.null();
+        return;
+    }
+    const auto [host, node] = admit_here(setup, arguments);
+    plan::begin_admission_json(host.need, host.verdicts, json);
+    json.field("node", node).field("advice", host.advice).end_object();
+}
+
+// A step as it would run here, of the first rank of the host that has most: the others wait for it.
+struct Forecast {
+    double step_s = 0;
+    plan::StepTimes lanes;
+    int beside = 0;
+};
+
+Forecast forecast_here(const job::JobSetup& setup, const PlanArguments& arguments) {
+    if (setup.on_gpu)
+        fail(ExitCode::kConfig,
+             "--forecast measures segments on this machine's processors, and "
+             "the plan is for a GPU");
+    const runtime::Topology place = fullest_place(arguments);
+    const job::HostRates host = job::measure_host_rates(setup, place.local_world_size(), 0);
+    const job::JobSetup own = job::seen_from(setup, place);
+    const std::vector<plan::InstructionSpan> spans =
+        job::forecast_step(own.plan, own, place, host.rates);
+    const double step_s = plan::end_of({&spans, 1});
+    return {step_s, plan::step_times(own.plan, spans, step_s), host.beside};
+}
+
+void print_forecast(const job::JobSetup& setup, const PlanArguments& arguments) {
+    const Forecast forecast = forecast_here(setup, arguments);
+    fmt::print("\na step takes {:.1f} ms here, with {} threads a rank", 1e3 * forecast.step_s,
+               at::get_num_threads());
+    if (forecast.beside > 0) fmt::print(", measured by {} at once", forecast.beside + 1);
+    for (int lane = 0; lane < plan::kLanes; ++lane)
+        if (const double busy_s = forecast.lanes.busy(static_cast<plan::Lane>(lane)); busy_s > 0)
+            fmt::print("; {} busy for {:.1f}", plan::lane_name(static_cast<plan::Lane>(lane)),
+                       1e3 * busy_s);
+    fmt::print("\n");
+}
+
+void forecast_json(const job::JobSetup& setup, const PlanArguments& arguments, JsonWriter& json) {
+    const Forecast forecast = forecast_here(setup, arguments);
+    json.key("forecast").begin_object().field("step_s", forecast.step_s);
+    json.field("threads", at::get_num_threads()).field("beside", forecast.beside);
+    json.key("busy_s").begin_object();
+    for (int lane = 0; lane < plan::kLanes; ++lane)
+        json.field(plan::lane_name(static_cast<plan::Lane>(lane)),
+                   forecast.lanes.busy(static_cast<plan::Lane>(lane)));
+    json.end_object().end_object();
+}
+
+void print_json(const job::JobSetup& setup, const PlanArguments& arguments) {
+    JsonWriter json;
+    const int ranks = place_of(arguments, 0).world_size();
+    json.begin_object().field("world_size", ranks).key("node_sizes").begin_array();
+    for (const int node : arguments.node_sizes) json.value(node);
+    json.end_array();
+    json.field("parameters", setup.model_info.parameter_numel())
+        .field("trainable_parameters", setup.model_info.trainable_numel());
+    json.key("opaque_node");  // what keeps whatever it calls in one segment
+    const std::string& opaque = setup.segmented->lowered().opaque_node;
+    if (opaque.empty()) {
+        json.null();
+    } else {
+        json.value(opaque);
+    }
+    json.key("segments").begin_array();
+    for (const plan::SegmentInfo& segment : setup.model_info.segments) {
+        json.begin_object().field("name", segment.name).field("nodes", segment.nodes);
+        json.field("output_bytes", segment.output_bytes.value)
+            .field("activation_bytes", segment.activation_bytes.value);
+        json.field("forward_flops", segment.forward_flops).field("backward", segment.backward);
+        json.key("parameters").begin_array();
+        for (const int parameter : segment.parameters)
+            json.value(setup.model_info.parameters[parameter].name);
+        json.end_array().end_object();
+    }
+    json.end_array().key("ranks").begin_array();
+    for (int rank = 0; rank < ranks; ++rank) {
+        const job::JobSetup own = job::seen_from(setup, place_of(arguments, rank));
+        plan::plan_json(own.plan, own.info, own.layout, json);
+    }
+    json.end_array();
+    admission_json(setup, arguments, json);
+    if (arguments.forecast) forecast_json(setup, arguments, json);
+    json.end_object();
+    fmt::print("{}\n", json.text());
+}
+
+void add_job_options(CLI::App& app, PlanArguments& arguments) {
+    app.add_option("model", arguments.job.model_path, "TorchScript archive")->required();
+    add_host_options(app, arguments.hosts);
+    app.add_option("--config,--deepspeed_config", arguments.job.config_path, "ds_config.json");
+    app.add_option("--set", arguments.job.overrides, "override one key: a.b=c")
+        ->allow_extra_args(false);
+    app.add_option("--data", arguments.data, "training data, where the config names none");
+    app.add_option("--context", arguments.context,
+                   "tokens per sample; without data, tokens of this length are assumed")
+        ->check(at_least(1));
+    app.add_option("--segments", arguments.job.segments,
+                   "pieces to cut the model into, 0: by whole layers");
+    app.add_option("--compare", arguments.compare,
+                   "instead of the plan, shard: bytes and balance of each way of sharding; cache: "
+                   "what offload moves under other rules and numbers of slots")
+        ->check(CLI::IsMember({"shard", "cache"}));
+    app.add_flag("--forecast", arguments.forecast,
+                 "measure segments and updates here, and say what a step takes");
+    app.add_option(job::kMeasureBesideOption, arguments.beside_ranks)->group("");
+}
+
+void add_tensor_options(CLI::App& app, PlanArguments& arguments) {
+    app.add_option("--tensor", arguments.tensor.rules.size,
+                   "instead of the plan, how so many ranks would share each layer")
+        ->check(CLI::Range(1, 1024));
+    app.add_option("--tensor-rule", arguments.tensor_rules,
+                   "PATTERN=RULE for parameters whose name fits, `*` for any characters; RULE is "
+                   "column, row, vocabulary or replicated; repeatable, the first that fits counts")
+        ->allow_extra_args(false)
+        ->needs("--tensor");
+    app.add_flag("--share-positions", arguments.tensor.rules.share_positions,
+                 "with --tensor: each rank computes its share of the positions between the layers "
+                 "that are split")
+        ->needs("--tensor");
+    app.add_option("--sequence", arguments.sequence,
+                   "instead of the plan, how so many ranks would share the positions of each "
+                   "sample, and exchange them for heads around attention")
+        ->check(CLI::Range(1, 1024));
+    app.add_flag("!--no-check", arguments.tensor.check,
+                 "with --tensor or --sequence: do not run the model, split and whole, on one batch "
+                 "in fp64");
+}
+
+void print_plan(const job::JobSetup& setup, const PlanArguments& arguments) {
+    if (arguments.hosts.named()) fmt::print("{}\n\n", arguments.hosts.text());
+    const std::string& opaque = setup.segmented->lowered().opaque_node;
+    if (!opaque.empty())
+        fmt::print("{} needs the module itself: what it calls stays in one segment\n\n", opaque);
+    if (const std::string why = job::shard_text(setup); !why.empty())
+        fmt::print("dslaunch.shard auto: {}\n\n", why);
+    if (setup.sharing.plan) fmt::print("{}\n\n", job::sharing_text(setup));
+    if (setup.place.is_pipeline()) fmt::print("{}\n\nits first rank:\n", job::stages_text(setup));
+    fmt::print("{}", plan::plan_table(setup.plan, setup.info, setup.layout));
+    print_admission(setup, arguments);
+    if (arguments.forecast) print_forecast(setup, arguments);
+}
+
+void add_mesh_options(CLI::App& app, PlanArguments& arguments) {
+    MeshArguments& mesh = arguments.mesh;
+    app.add_option("--stages", mesh.wish.stages,
+                   "instead of the plan, the model as a pipeline of so many stages, every "
+                   "schedule beside the others; with --tensor and --sequence as a mesh")
+        ->check(CLI::Range(1, 4096))
+        ->excludes("--compare");
+    app.add_flag("--search", mesh.search,
+                 "instead of the plan, the meshes of the ranks that suit hosts and model best")
+        ->excludes("--compare");
+    app.add_option("--schedule", mesh.schedule, "this schedule alone")
+        ->check(CLI::IsMember({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"}));
+    app.add_option("--chunks", mesh.wish.chunks, "of a stage, with interleaved (default 2)")
+        ->check(CLI::Range(1, 64));
+    app.add_option("--micro-batches", mesh.wish.micro_batches,
+                   "of a step (default: the config's accumulation steps); with --search of the "
+                   "global batch")
+        ->check(CLI::Range(1, 65536));
+    app.add_option("--cuts", mesh.wish.first_segments,
+                   "segments at which parts begin, 3,6,9 (default: chosen by cost)")
+        ->delimiter(',');
+    app.add_option("--svg", mesh.svg_path, "draw the schedule, or the fastest, into this file");
+    app.add_option("--simulate", mesh.simulated_ranks,
+                   "cost copies of the pipeline on up to so many ranks")
+        ->check(CLI::Range(1, 65536));
+    app.add_option("--flops-rate", mesh.flops_per_s,
+                   "FLOP/s of a rank: segments are timed by their FLOPs (default: measured here)")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--link-rate", mesh.link_bytes_per_s,
+                   "bytes/s between two hosts (default: transfers between them take no time)")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--rank-memory", mesh.memory_gib, "GiB that a rank has (default: no limit)")
+        ->check(CLI::PositiveNumber);
+    app.add_option("--host-memory", mesh.host_memory_gib,
+                   "GiB of a host, for --search (default: this machine's)")
+        ->check(CLI::PositiveNumber);
+}
+
+// Options that say nothing to a plan alone, or to another form of it.
+void check_mesh_options(const CLI::App& app, const MeshArguments& mesh) {
+    const bool meshes = mesh.wish.stages > 0 || mesh.search;
+    const auto forbid = [&](const char* option, bool has_meaning, const char* needed) {
+        if (app.count(option) > 0 && !has_meaning)
+            fail(ExitCode::kUsage, "{} needs {}", option, needed);
+    };
+    for (const char* option : {"--schedule", "--micro-batches", "--flops-rate", "--link-rate"})
+        forbid(option, meshes, "--stages or --search");
+    const bool pipelines = mesh.wish.stages > 0 && !mesh.search;
+    for (const char* option : {"--chunks", "--simulate", "--rank-memory"})
+        forbid(option, pipelines, "--stages without --search");
+    const bool alone = pipelines && mesh.tensor.size == 1 && mesh.sequence == 1;
+    for (const char* option : {"--cuts", "--svg"})
+        forbid(option, alone, "--stages without --search, --tensor and --sequence");
+    forbid("--host-memory", mesh.search, "--search");
+    forbid("--sequence", meshes || app.count("--tensor") == 0,
+           "--stages or --search beside --tensor");
+    forbid("--forecast", !meshes && app.count("--compare") + app.count("--tensor") == 0,
+           "the plan of a job, without --stages, --search, --tensor and --compare");
+}
+
+// The job is set up for the data-parallel ranks; a search has all of them.
+void take_mesh_ranks(PlanArguments& arguments, bool ranks_given) {
+    MeshArguments& mesh = arguments.mesh;
+    PlanHosts& hosts = arguments.hosts;
+    mesh.json = arguments.json;
+    arguments.job.plan_meshes = true;
+    // What the config says of it would be planned once more.
+    for (const char* key : {"dslaunch.pipeline=null", "pipeline=null"})
+        arguments.job.overrides.push_back(key);
+    const int copy = mesh.search ? 1 : mesh.copy_ranks();
+    if (!ranks_given && !hosts.named()) hosts.world_size = copy;
+    const auto check = [&](const std::string& what, int ranks) {
+        if (ranks % copy != 0)
+            fail(ExitCode::kUsage,
+                 "{} {}: {} stages x tensor {} x sequence {} need a multiple of "
+                 "{} ranks",
+                 what, ranks, mesh.wish.stages, mesh.tensor.size, mesh.sequence, copy);
+    };
+    check(hosts.named() ? "the slots of " + printable(hosts.hostfile) + " are" : "--world-size",
+          hosts.world_size);
+    check("--simulate", mesh.simulated_ranks);
+    if (mesh.simulated_ranks > hosts.ranks_max())
+        fail(ExitCode::kUsage,
+             "--simulate {}: {} has {} slots; leave the hostfile out, and give --ranks-per-node, "
+             "to look at more ranks",
+             mesh.simulated_ranks, printable(hosts.hostfile), hosts.ranks_max());
+    mesh.hosts = hosts;
+    arguments.node_sizes = {hosts.world_size / copy};
+}
+
+}  // namespace
+
+int plan_main(int argc, char** argv) {
+    PlanArguments arguments;
+    CLI::App app(
+        "Prints a training step of rank 0 (with --json: of every rank): segments, instructions, "
+        "waits, bytes moved and sent, memory by kind and tier.",
+        "plan");
+    add_job_options(app, arguments);
+    add_tensor_options(app, arguments);
+    app.add_flag("--json", arguments.json, "for machines");
+    add_mesh_options(app, arguments);
+    if (!parse_command_line(app, {argv + 1, argv + argc})) return 0;
+    for (const std::string& rule : arguments.tensor_rules)
+        arguments.tensor.rules.patterns.push_back(parse_tensor_rule_option(rule));
+    MeshArguments& mesh = arguments.mesh;
+    mesh.tensor = arguments.tensor.rules;
+    mesh.tensor_given = app.count("--tensor") > 0;
+    mesh.sequence = std::max(1, arguments.sequence);
+    check_mesh_options(app, mesh);
+    find_plan_hosts(app, arguments.hosts);
+    arguments.node_sizes = arguments.hosts.node_sizes(arguments.hosts.world_size);
+    if (mesh.wish.stages > 0 || mesh.search)
+        take_mesh_ranks(arguments, app.count("--world-size") > 0);
+    arguments.job.plan_only = true;
+    // A plan for a GPU is made on the CPU, and refused where a run would be.
+    arguments.job.open_device = [](const config::RunConfig& config) {
+        if (config.device == config::DeviceChoice::kCuda) runtime::check_gpu_support(config);
+        return c10::Device(c10::kCPU);
+    };
+    if (!arguments.data.empty())
+        arguments.job.overrides.push_back("dslaunch.data.train=" + json_quote(arguments.data));
+    if (arguments.context > 0)
+        arguments.job.overrides.push_back(
+            fmt::format("dslaunch.data.context={}", arguments.context));
+    const runtime::Topology place = place_of(arguments, 0);
+    const job::JobSetup setup = job::set_up_job(arguments.job, place);
+    if (arguments.beside_ranks > 0) {
+        job::measure_beside_rank(setup, arguments.beside_ranks);
+        return 0;
+    }
+    const bool shares = app.count("--tensor") + app.count("--sequence") > 0;
+    if (setup.sharing.plan && (shares || mesh.search || mesh.wish.stages > 0))
+        fail(ExitCode::kUsage,
+             "the config shares layers or positions among ranks already (dslaunch.tensor.size, "
+             "dslaunch.sequence.size): leave these out of it to ask for other meshes");
+    if (mesh.search) {
+        print_search(setup, mesh);
+        return 0;
+    }
+    if (mesh.wish.stages > 0) {
+        print_pipelines(setup, mesh);
+        return 0;
+    }
+    job::check_host_plans(setup, place);
+    if (arguments.sequence > 0) {
+        arguments.tensor.sequence = true;
+        arguments.tensor.rules.size = arguments.sequence;
+    }
+    if (app.count("--tensor") > 0 || arguments.tensor.sequence) {
+        fmt::print("{}", tensor_report(setup, arguments.tensor, arguments.json));
+    } else if (arguments.compare == "shard") {
+        print_shards(setup, arguments);
+    } else if (arguments.compare == "cache") {
+        fmt::print("{}", compare_caches(setup, arguments.json));
+    } else if (arguments.json) {
+        print_json(setup, arguments);
+    } else {
+        print_plan(setup, arguments);
+    }
+    return 0;
+}
+
+}  // namespace dslaunch::worker

@@ -1,0 +1,121 @@
+#include "worker/plan/plan_cache.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "base/error.h"
+#include "base/text/json.h"
+#include "job/setup/stored_rates.h"
+#include "plan/offload/swap_cache.h"
+
+namespace dslaunch::worker {
+namespace {
+
+// Of all bytes of a step at the stored rates.
+std::optional<double> disk_ms(const plan::SlotTraffic& traffic, const plan::DiskRates& rates) {
+    const std::optional<double> seconds = rates.seconds(traffic.read_bytes, traffic.written_bytes);
+    return seconds ? std::optional(1e3 * *seconds) : std::nullopt;
+}
+
+// 2, what the config says, doubled from 4 on, all.
+std::set<int64_t> slot_numbers(int64_t chunks, int64_t configured) {
+    std::set<int64_t> numbers{std::min<int64_t>(2, chunks), configured, chunks};
+    for (int64_t slots = 4; slots < chunks; slots *= 2) numbers.insert(slots);
+    return numbers;
+}
+
+struct Row {
+    int64_t slots = 0;
+    std::string rule;
+    plan::SlotTraffic traffic;
+};
+
+std::vector<Row> rows_of(const job::JobSetup& setup) {
+    const plan::StepPlan& plan = setup.plan;
+    const plan::SlotTrace trace = plan::slot_trace(plan, setup.plan_options.chunk_format());
+    std::vector<Row> rows;
+    for (const int64_t slots : slot_numbers(std::ssize(plan.chunks.turns), plan.chunk_slots)) {
+        plan::StepPlanOptions options = setup.plan_options;
+        options.offload.slots = slots;
+        rows.push_back(
+            {slots, "plan",
+             plan::planned_slots(plan::make_step_plan(setup.info, setup.layout, options))});
+        for (const plan::EvictionRule rule : plan::kEvictionRules)
+            rows.push_back({slots, std::string(plan::eviction_rule_name(rule)),
+                            plan::simulate_slots(trace, rule, slots)});
+    }
+    return rows;
+}
+
+int64_t slot_bytes(const job::JobSetup& setup, const plan::StepPlan& plan) {
+    int64_t bytes = 0;
+    for (const plan::StateChunk& chunk : plan.chunks.all)
+        bytes = std::max(bytes, plan::chunk_layout(chunk, setup.plan_options.chunk_format()).bytes);
+    return bytes;
+}
+
+std::string table_of(const job::JobSetup& setup, const std::vector<Row>& rows,
+                     const plan::DiskRates& rates) {
+    std::string text = fmt::format(
+        "{} chunks pass in a step, {} in memory at once (offload_optimizer.buffer_count), {} each\n"
+        "{:>6} {:<7} {:>9} {:>9} {:>14} {:>14} {:>9}\n",
+        setup.plan.chunks.turns.size(), setup.plan.chunk_slots,
+        to_text(Bytes{slot_bytes(setup, setup.plan)}), "slots", "rule", "uses", "hits",
+        "bytes read", "bytes written", "disk ms");
+    for (const Row& row : rows) {
+        const std::optional<double> ms = disk_ms(row.traffic, rates);
+        text += fmt::format("{:>6} {:<7} {:>9.0f} {:>9.1f} {:>14.0f} {:>14.0f} {:>9}\n", row.slots,
+                            row.rule, row.traffic.uses, row.traffic.hits, row.traffic.read_bytes,
+                            row.traffic.written_bytes, ms ? fmt::format("{:.1f}", *ms) : "-");
+    }
+    if (rates.read_bytes_per_s > 0) {
+        text += fmt::format(
+            "disk ms: {:.2f} GB/s read, {:.2f} GB/s written, as `dslaunch io-bench` stored them\n",
+            rates.read_bytes_per_s / 1e9, rates.write_bytes_per_s / 1e9);
+    } else {
+        text +=
+            "disk ms: not known; `dslaunch io-bench FOLDER` measures and stores a disk's rates\n";
+    }
+    return text;
+}
+
+std::string json_of(const job::JobSetup& setup, const std::vector<Row>& rows,
+                    const plan::DiskRates& rates) {
+    JsonWriter json;
+    json.begin_object().field("chunks", setup.plan.chunks.turns.size());
+    json.field("slots", setup.plan.chunk_slots);
+    json.field("slot_bytes", slot_bytes(setup, setup.plan)).key("rows").begin_array();
+    for (const Row& row : rows) {
+        json.begin_object().field("slots", row.slots).field("rule", row.rule);
+        json.field("uses", row.traffic.uses).field("hits", row.traffic.hits);
+        json.field("read_bytes", row.traffic.read_bytes);
+        json.field("written_bytes", row.traffic.written_bytes).key("disk_ms");
+        if (const auto ms = disk_ms(row.traffic, rates)) {
+            json.value(*ms);
+        } else {
+            json.null();
+        }
+        json.end_object();
+    }
+    json.end_array().end_object();
+    return json.text() + "\n";
+}
+
+}  // namespace
+
+std::string compare_caches(const job::JobSetup& setup, bool json) {
+    if (setup.plan.chunks.turns.empty())
+        fail(ExitCode::kConfig,
+             "--compare cache: nothing passes between memory and disk; set "
+             "zero_optimization.offload_optimizer (stage 1 to 3) or offload_param (stage 3) to "
+             "device nvme with an nvme_path");
+    const plan::DiskRates rates = job::stored_rates(setup.config().offload);
+    const std::vector<Row> rows = rows_of(setup);
+    return json ? json_of(setup, rows, rates) : table_of(setup, rows, rates);
+}
+
+}  // namespace dslaunch::worker

@@ -1,0 +1,269 @@
+#include "worker/plan/plan_mesh.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "base/machine/memory_limits.h"
+#include "base/machine/program_memory.h"
+#include "graph/measure/measure.h"
+#include "job/predict/job_forecast.h"
+#include "plan/predict/admission.h"
+#include "worker/plan/plan_tensor.h"
+
+namespace dslaunch::worker {
+namespace {
+
+constexpr int kTableRanksMax = 64;
+constexpr int kTensorSizeMax = 16;
+
+Bytes from_gib(double gibibytes) {
+    return Bytes{static_cast<int64_t>(gibibytes * static_cast<double>(gib(1).value))};
+}
+
+plan::TensorCosts tensor_costs(const plan::TensorPlan& plan) {
+    plan::TensorCosts costs;
+    for (const plan::TensorParameter& parameter : plan.parameters)
+        costs.split.push_back(parameter.rule != plan::TensorRule::kReplicated);
+    costs.forward = plan.forward_bytes();
+    costs.backward = plan.backward_bytes();
+    return costs;
+}
+
+// Tensor sizes that the model allows and that fit on a host; fills in what they cost.
+std::vector<int> tensor_sizes(const job::JobSetup& setup, const MeshArguments& arguments,
+                              plan::MeshRequest& request) {
+    if (arguments.tensor_given) return {arguments.tensor.size};
+    std::vector<int> sizes{1};
+    const int most = *std::max_element(request.node_sizes.begin(), request.node_sizes.end());
+    for (int size = 2; size <= std::min(most, kTensorSizeMax); size *= 2) {
+        plan::TensorRules rules = arguments.tensor;
+        rules.size = size;
+        try {
+            const plan::TensorPlan plan = find_tensor_plan(setup, rules);
+            request.tensor = tensor_costs(plan);
+        } catch (const Error&) {
+            continue;  // the model's graph forbids it: that size is none of the choices
+        }
+        sizes.push_back(size);
+    }
+    return sizes;
+}
+
+plan::MeshChoice choice_for(const plan::MeshRequest& request, const MeshArguments& arguments) {
+    plan::MeshChoice choice;
+    const int ranks = std::accumulate(request.node_sizes.begin(), request.node_sizes.end(), 0);
+    choice.sizes = {arguments.tensor.size, arguments.sequence, ranks / arguments.copy_ranks(), 0,
+                    arguments.wish.stages};
+    choice.micro_batches = arguments.wish.micro_batches;
+    choice.zero_stage = request.options.stage;
+    choice.recompute = request.options.recompute_groups > 0;
+    return choice;
+}
+
+std::string mesh_table(const plan::MeshRequest& request, const plan::MeshChoice& choice) {
+    const plan::Mesh mesh = plan::Mesh::make(choice.sizes, request.node_sizes);
+    return mesh.world_size() > 1 && mesh.world_size() <= kTableRanksMax ? "\n" + mesh.table() : "";
+}
+
+std::string config_of(const job::JobSetup& setup, const plan::MeshChoice& choice) {
+    return plan::mesh_config(choice, setup.config().batch.micro_rows,
+                             setup.model_info.segments.size());
+}
+
+// Copies of the model beside each other, on up to so many ranks.
+std::vector<plan::MeshFinding> simulate_copies(plan::MeshRequest request, plan::MeshChoice choice,
+                                               const MeshArguments& arguments) {
+    std::vector<plan::MeshFinding> found;
+    const int copies_max = arguments.simulated_ranks / arguments.copy_ranks();
+    for (int64_t copies = 1;; copies = std::min<int64_t>(2 * copies, copies_max)) {
+        choice.sizes.data = static_cast<int>(copies);
+        request.node_sizes = arguments.hosts.node_sizes(choice.sizes.data * arguments.copy_ranks());
+        found.push_back({choice, plan::mesh_cost(request, choice)});
+        if (copies == copies_max) return found;
+    }
+}
+
+Bytes host_memory(const job::JobSetup& setup, const MeshArguments& arguments) {
+    if (arguments.host_memory_gib > 0) return from_gib(arguments.host_memory_gib);
+    if (setup.on_gpu)
+        fail(ExitCode::kConfig,
+             "how much memory a host of GPUs has is not known here; say it with --host-memory");
+    // This process is none of the job's.
+    const MemoryState here = read_memory_state();
+    std::optional<Bytes> least;
+    for (const MemoryLimit& limit : here.limits)
+        if (limit.of == LimitOf::kHost && (!least || limit.left + here.held < *least))
+            least = limit.left + here.held;
+    if (!least)
+        fail(ExitCode::kConfig,
+             "how much memory this machine gives is not known; say it with --host-memory");
+    return *least;
+}
+
+plan::MeshSearch search_for(const job::JobSetup& setup, const MeshArguments& arguments,
+                            plan::MeshRequest& request) {
+    plan::MeshSearch search;
+    if (arguments.wish.stages > 0) search.pipeline_sizes = {arguments.wish.stages};
+    search.tensor_sizes = tensor_sizes(setup, arguments, request);
+    search.sequence_sizes = {arguments.sequence};
+    if (!arguments.schedule.empty()) search.schedules = {*schedule_named(arguments.schedule)};
+    search.chunks = arguments.wish.chunks;
+    const plan::OffloadPlan& offload = request.options.offload;
+    if (offload.states) search.zero_stages = {1, 2, 3};
+    if (offload.parameters) search.zero_stages = {3};
+    const config::BatchConfig& batch = setup.config().batch;
+    search.micro_batches = arguments.wish.micro_batches > 0 ? arguments.wish.micro_batches
+                                                            : batch.train_rows / batch.micro_rows;
+    search.host_memory_max = host_memory(setup, arguments);
+    return search;
+}
+
+[[noreturn]] void refuse(const plan::MeshSearch& search, const plan::MeshFindings& found,
+                         int ranks) {
+    if (!found.smallest)
+        fail(ExitCode::kConfig,
+             "no mesh of {} ranks is possible: its data-parallel ranks must share {} micro batches "
+             "of the global batch evenly, and a stage must have a segment; take another number of "
+             "ranks or of micro batches",
+             ranks, search.micro_batches);
+    const plan::MeshChoice& choice = found.smallest->choice;
+    fail(ExitCode::kConfig,
+         "none of {} meshes of {} ranks fits in {} of a host: the one that needs least, pipeline "
+         "{} x data {} x tensor {} x sequence {} with ZeRO {}{}, needs {}; take more hosts, fewer "
+         "rows in a micro batch, or offload to disk",
+         found.looked_at, ranks, to_text(*search.host_memory_max), choice.sizes.pipeline,
+         choice.sizes.data, choice.sizes.tensor, choice.sizes.sequence, choice.zero_stage,
+         choice.recompute ? " and recompute" : "", to_text(found.smallest->cost.host));
+}
+
+void findings_json(const std::vector<plan::MeshFinding>& found, JsonWriter& json) {
+    json.begin_array();
+    for (const plan::MeshFinding& finding : found) plan::mesh_json(finding, json);
+    json.end_array();
+}
+
+}  // namespace
+
+std::string times_text(const MeshArguments& arguments) {
+    const std::string link =
+        arguments.link_bytes_per_s > 0
+            ? fmt::format("transfers at {:.4g} GB/s", arguments.link_bytes_per_s / 1e9)
+            : "transfers take no time, for --link-rate is not given";
+    if (arguments.flops_per_s > 0)
+        return fmt::format("times from FLOPs at {:.4g} TFLOP/s, updates take none; {}",
+                           arguments.flops_per_s / 1e12, link);
+    return fmt::format("times measured here with {} {}; {}", at::get_num_threads(),
+                       at::get_num_threads() == 1 ? "thread" : "threads", link);
+}
+
+plan::MeshRequest mesh_request(const job::JobSetup& setup, const MeshArguments& arguments,
+                               int ranks) {
+    if (setup.on_gpu && arguments.flops_per_s <= 0)
+        fail(ExitCode::kConfig,
+             "the segments of a plan for a GPU cannot be timed here; say how many FLOP/s a rank "
+             "does with --flops-rate");
+    plan::MeshRequest request;
+    request.model = setup.model_info;
+    request.options = setup.plan_options;
+    request.node_sizes = arguments.hosts.node_sizes(ranks);
+    if (!setup.on_gpu) {
+        // As admission counts it.
+        request.program = read_program_memory().own + plan::kProgramLater + plan::kProgramRoom;
+        // With what is kept between the halves of a backward.
+        request.model =
+            graph::measure(*setup.segmented, job::trial_batch(setup), /*split_backward=*/true);
+    }
+    if (arguments.flops_per_s > 0) {
+        request.times = plan::times_from_flops(request.model, arguments.flops_per_s);
+    } else {
+        const int most = *std::max_element(request.node_sizes.begin(), request.node_sizes.end());
+        job::JobRates rates =
+            job::measure_host_rates(setup, most, arguments.link_bytes_per_s).rates;
+        request.times = std::move(rates.segments);
+        request.rates = rates.machine;
+    }
+    request.rates.link_bytes_per_s = arguments.link_bytes_per_s;
+    if (arguments.memory_gib > 0) request.rank_memory_max = from_gib(arguments.memory_gib);
+    if (arguments.tensor.size > 1)
+        request.tensor = tensor_costs(find_tensor_plan(setup, arguments.tensor));
+    return request;
+}
+
+std::vector<plan::MeshFinding> find_meshes(const plan::MeshRequest& request,
+                                           const MeshArguments& arguments) {
+    plan::MeshChoice choice = choice_for(request, arguments);
+    std::vector<plan::MeshFinding> found;
+    std::string why_not;
+    for (const ScheduleKind kind : kScheduleKinds) {
+        if (!arguments.schedule.empty() && schedule_named(arguments.schedule) != kind) continue;
+        choice.schedule = kind;
+        choice.chunks = plan::chunks_of(kind, arguments.wish);
+        try {
+            found.push_back({choice, plan::mesh_cost(request, choice)});
+        } catch (const Error& error) {
+            why_not = error.what();
+        }
+    }
+    if (found.empty()) fail(ExitCode::kConfig, "{}", why_not);
+    std::ranges::stable_sort(found, {}, [](const plan::MeshFinding& of) { return of.cost.step_s; });
+    return found;
+}
+
+std::string meshes_text(const plan::MeshRequest& request,
+                        const std::vector<plan::MeshFinding>& found) {
+    return fmt::format("{}\n{}{}", plan::meshes_table(found), plan::mesh_details(found.front()),
+                       mesh_table(request, found.front().choice));
+}
+
+void print_meshes(const job::JobSetup& setup, const MeshArguments& arguments) {
+    const int ranks = setup.plan_options.world_size * arguments.copy_ranks();
+    const plan::MeshRequest request = mesh_request(setup, arguments, ranks);
+    const std::vector<plan::MeshFinding> found = find_meshes(request, arguments);
+    std::vector<plan::MeshFinding> copies;
+    if (arguments.simulated_ranks > 0)
+        copies = simulate_copies(request, found.front().choice, arguments);
+    if (arguments.json) {
+        JsonWriter json;
+        json.begin_object().field("threads", at::get_num_threads()).key("meshes");
+        findings_json(found, json);
+        json.key("simulated");
+        findings_json(copies, json);
+        json.key("config").raw(config_of(setup, found.front().choice)).end_object();
+        fmt::print("{}\n", json.text());
+        return;
+    }
+    fmt::print("{}\n\n{}", times_text(arguments), meshes_text(request, found));
+    if (!copies.empty()) fmt::print("\ncopies of the first:\n{}", plan::meshes_table(copies));
+}
+
+void print_search(const job::JobSetup& setup, const MeshArguments& arguments) {
+    const int ranks = setup.plan_options.world_size;
+    plan::MeshRequest request = mesh_request(setup, arguments, ranks);
+    const plan::MeshSearch search = search_for(setup, arguments, request);
+    const plan::MeshFindings found = plan::search_meshes(request, search);
+    if (found.best.empty()) refuse(search, found, ranks);
+    const std::string config = config_of(setup, found.best.front().choice);
+    if (arguments.json) {
+        JsonWriter json;
+        json.begin_object().field("looked_at", found.looked_at).field("fitting", found.fitting);
+        json.field("micro_batches", search.micro_batches);
+        json.field("host_memory_bytes", search.host_memory_max->value);
+        json.field("threads", at::get_num_threads()).key("best");
+        findings_json(found.best, json);
+        json.key("config").raw(config).end_object();
+        fmt::print("{}\n", json.text());
+        return;
+    }
+    fmt::print(
+        "{} of {} meshes of {} ranks fit in {} of a host, {} micro batches of {} rows\n{}\n"
+        "\n{}\nfor the first:\n{}\n",
+        found.fitting, found.looked_at, ranks, to_text(*search.host_memory_max),
+        search.micro_batches, setup.config().batch.micro_rows, times_text(arguments),
+        meshes_text(request, found.best), config);
+}
+
+}  // namespace dslaunch::worker

@@ -1,0 +1,102 @@
+#include "base/text/command_line.h"
+
+#include <cstdio>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/text/option_name.h"
+
+namespace dslaunch {
+namespace {
+
+// The subcommand that was reached.
+const CLI::App& reached(const CLI::App& app) {
+    const CLI::App* deepest = &app;
+    while (!deepest->get_subcommands().empty()) deepest = deepest->get_subcommands().front();
+    return *deepest;
+}
+
+// "config check: "
+std::string place_of(const CLI::App& app) {
+    std::string place = app.get_name();
+    for (const CLI::App* above = app.get_parent(); above != nullptr; above = above->get_parent()) {
+        if (above->get_name() != "dslaunch") place = above->get_name() + " " + place;
+    }
+    return place + ": ";
+}
+
+std::vector<std::string> long_names(const CLI::App& app) {
+    std::vector<std::string> names;
+    for (const CLI::Option* option : app.get_options()) {
+        for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+    }
+    return names;
+}
+
+std::vector<std::string> subcommand_names(const CLI::App& app) {
+    std::vector<std::string> names;
+    for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) {
+        names.push_back(command->get_name());
+    }
+    return names;
+}
+
+std::string guess_text(const std::string& word, const std::vector<std::string>& known) {
+    const auto guess = nearest(word, known);
+    return guess ? fmt::format(", did you mean `{}`?", *guess) : "";
+}
+
+// What is wrong with a word that nothing takes.
+std::string describe_extra(const CLI::App& app, const std::string& word) {
+    if (word.size() > 1 && word.front() == '-') {
+        const std::string name = word.substr(0, word.find('='));
+        const std::string guess = guess_text(name, long_names(app));
+        return fmt::format("unknown option `{}`{}", printable(name),
+                           guess.empty() ? "; --help lists all" : guess);
+    }
+    const std::vector<std::string> commands = subcommand_names(app);
+    if (commands.empty()) return fmt::format("unexpected `{}`", printable(word));
+    const std::string guess = guess_text(word, commands);
+    return fmt::format("`{}` is unknown{}", printable(word),
+                       guess.empty() ? "; there are: " + join(commands, ", ") : guess);
+}
+
+std::string describe(const CLI::App& app, const CLI::ParseError& error) {
+    const bool lacks = dynamic_cast<const CLI::RequiredError*>(&error) != nullptr;
+    // A mistyped word is why another one is missing.
+    if (lacks || dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) {
+        const std::vector<std::string> extras = app.remaining(true);
+        if (!extras.empty()) return describe_extra(app, extras.front());
+    }
+    const std::vector<std::string> commands = subcommand_names(app);
+    if (lacks && !commands.empty()) return "which one? There are: " + join(commands, ", ");
+    return printable(error.what()) + "; --help lists the options";
+}
+
+}  // namespace
+
+bool parse_command_line(CLI::App& app, const std::vector<std::string>& words) {
+    std::vector<std::string> reversed;  // CLI11 wants them last first
+    for (size_t i = words.size(); i > 0; --i) reversed.push_back(with_dashes(words[i - 1]));
+    try {
+        app.parse(reversed);
+        return true;
+    } catch (const CLI::CallForHelp&) {
+        std::fputs(app.help().c_str(), stdout);
+        return false;
+    } catch (const CLI::ParseError& error) {
+        const CLI::App& at = reached(app);
+        fail(ExitCode::kUsage, "{}{}", place_of(at), describe(at, error));
+    }
+}
+
+CLI::Validator at_least(int64_t least) {
+    const auto check = [least](const std::string& value) {
+        const auto number = parse_double(value);
+        if (number && *number >= static_cast<double>(least)) return std::string();
+        return fmt::format("`{}` is not a number from {} on", printable(value), least);
+    };
+    return CLI::Validator(check, "");
+}
+
+}  // namespace dslaunch

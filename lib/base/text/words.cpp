@@ -1,0 +1,37 @@
+#include "base/text/words.h"
+
+namespace dslaunch {
+
+std::optional<std::vector<std::string>> split_words(std::string_view text, Comments comments) {
+    const auto is_blank = [](char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; };
+    std::vector<std::string> words;
+    size_t at = 0;
+    for (;;) {
+        while (at < text.size() && is_blank(text[at])) ++at;
+        if (at == text.size()) return words;
+        if (text[at] == '#' && comments == Comments::kEndTheLine) return words;
+        std::string word;
+        char quote = 0;
+        for (; at < text.size(); ++at) {
+            const char c = text[at];
+            const char next = at + 1 < text.size() ? text[at + 1] : '\0';
+            if (c == '\\' &&
+                (next == '"' || next == '\'' || next == '\\' || (quote == 0 && next == ' '))) {
+                word += next;
+                ++at;
+            } else if (quote == 0 && is_blank(c)) {
+                break;
+            } else if (quote == 0 && (c == '"' || c == '\'')) {
+                quote = c;
+            } else if (quote != 0 && c == quote) {
+                quote = 0;
+            } else {
+                word += c;
+            }
+        }
+        if (quote != 0) return std::nullopt;
+        words.push_back(std::move(word));
+    }
+}
+
+}  // namespace dslaunch

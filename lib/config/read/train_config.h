@@ -1,0 +1,43 @@
+// What the user said: the text of ds_config.json (or the same keys as YAML), each value with its
+// place. hostfile -> … -> [train config] -> run config. No threads: a value type.
+#pragma once
+
+#include "config/read/value.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch::config {
+
+// Limits on what is read: beyond them the text is refused, not truncated.
+constexpr size_t kConfigBytesMax = size_t{1} << 20;
+constexpr int kConfigDepthMax = 32;
+constexpr size_t kConfigSectionKeysMax = 1024;
+
+struct TrainConfig {
+    std::string name;               // of the file, for messages
+    Value root;                     // an object
+    std::vector<Problem> problems;  // found while reading: syntax, duplicate keys
+};
+
+// No config at all: every value is its default.
+[[nodiscard]] TrainConfig empty_config();
+
+// Reads JSON or YAML. Never throws on bad text: `problems` says what is wrong, with
+// NAME:line:column.
+[[nodiscard]] TrainConfig parse_config(std::string_view text, const std::string& name);
+
+// Reads the file. Throws Error{kConfig}: missing, not a file, not readable, too large.
+[[nodiscard]] TrainConfig load_config(const std::string& path);
+
+// "a.b=c": the value is read as a YAML scalar or flow ([1, 2], {"x": 1}); ORIGIN is what is printed
+// for it. A shorthand flag is such an override: apply_override(config, "dslaunch.steps=10",
+// "--steps"). Throws Error{kUsage}: no '=', an empty part of the path, a value that does not parse.
+void apply_override(TrainConfig& config, std::string_view assignment,
+                    const Origin& origin = "--set");
+
+// As above with the text taken as a string whatever it looks like (paths, names).
+void apply_text(TrainConfig& config, std::string_view path, std::string text, const Origin& origin);
+
+}  // namespace dslaunch::config

@@ -1,0 +1,65 @@
+// How a resolved config is shown: as a config again, as a table, as JSON.
+#include "base/error.h"
+#include "base/text.h"
+#include "base/text/json.h"
+#include "config/resolve/resolve.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace dslaunch::config {
+
+void require_valid(const Resolved& resolved) {
+    if (resolved.problems.empty()) return;
+    std::string text = fmt::format("{} problem{} in the config:", resolved.problems.size(),
+                                   resolved.problems.size() == 1 ? "" : "s");
+    for (const Problem& problem : resolved.problems) text += fmt::format("\n{}", problem.text());
+    throw Error(ExitCode::kConfig, text);
+}
+
+std::string config_text(const Resolved& resolved) {
+    Value root;
+    root.kind = Value::Kind::kObject;
+    for (const ResolvedValue& entry : resolved.values) {
+        if (entry.unsaid || entry.value.is(Value::Kind::kNull)) continue;
+        if (!set_path(root, entry.path, entry.value))
+            fail(ExitCode::kInternal, "{} cannot be printed", entry.path);
+    }
+    return to_json(root, 0) + "\n";
+}
+
+std::string resolved_table(const Resolved& resolved) {
+    size_t path_width = 0, value_width = 0;
+    for (const ResolvedValue& entry : resolved.values) {
+        path_width = std::max(path_width, entry.path.size());
+        value_width = std::max(value_width, std::min<size_t>(to_json(entry.value).size(), 30));
+    }
+    std::string table;
+    for (const ResolvedValue& entry : resolved.values) {
+        table += fmt::format("{:<{}}  {:<{}}  {}\n", entry.path, path_width,
+                             printable(to_json(entry.value)), value_width, printable(entry.origin));
+    }
+    for (const std::string& note : resolved.notes) table += fmt::format("note: {}\n", note);
+    return table;
+}
+
+std::string resolved_json(const Resolved& resolved) {
+    JsonWriter json;
+    json.begin_object().field("ok", resolved.problems.empty()).key("values").begin_array();
+    for (const ResolvedValue& entry : resolved.values) {
+        json.begin_object().field("path", entry.path).key("value").raw(to_json(entry.value));
+        json.field("origin", entry.origin).end_object();
+    }
+    json.end_array().key("notes").begin_array();
+    for (const std::string& note : resolved.notes) json.value(note);
+    json.end_array().key("errors").begin_array();
+    for (const Problem& problem : resolved.problems) {
+        json.begin_object().field("path", problem.path).field("message", problem.message);
+        json.field("origin", problem.origin).end_object();
+    }
+    json.end_array().end_object();
+    return json.text() + "\n";
+}
+
+}  // namespace dslaunch::config

@@ -1,0 +1,322 @@
+#include "config/resolve/resolve.h"
+
+#include "base/text.h"
+#include "config/resolve/resolver.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dslaunch::config {
+
+namespace {
+
+using Kind = Value::Kind;
+
+constexpr const char* kTotal = "train_batch_size";
+constexpr const char* kMicro = "train_micro_batch_size_per_gpu";
+constexpr const char* kSteps = "gradient_accumulation_steps";
+constexpr const char* kSchedule = "dslaunch.pipeline.schedule";
+constexpr const char* kChunks = "dslaunch.pipeline.chunks";
+constexpr const char* kFirstSegments = "dslaunch.pipeline.first_segments";
+
+// A model has no more segments than that.
+constexpr int64_t kMostChunks = 1 << 16;
+
+}  // namespace
+
+void Resolver::pipeline() {
+    PipelineConfig& pipeline = run_config().pipeline;
+    const std::string path = "dslaunch.pipeline.stages";
+    const std::string written = written_name(path, "pipeline.stages");
+    pipeline.stages = std::max<int64_t>(1, as_integer(take_as(path, written)));
+    if (pipeline.stages == 1) {
+        for (const char* path : {kSchedule, kChunks, kFirstSegments})
+            unread(path, "there is one stage");
+        return;
+    }
+    if (options_.world_size && *options_.world_size % pipeline.stages != 0)
+        problem(written, fmt::format("{} stages cannot have equally many of {} ranks",
+                                     pipeline.stages, *options_.world_size));
+    if (const auto kind = schedule_named(take_text(kSchedule))) pipeline.schedule = *kind;
+    chunks();
+    first_segments();
+}
+
+void Resolver::chunks() {
+    PipelineConfig& pipeline = run_config().pipeline;
+    const std::string name(schedule_name(pipeline.schedule));
+    const bool interleaved = pipeline.schedule == ScheduleKind::kInterleaved;
+    const bool several = interleaved || pipeline.schedule == ScheduleKind::kZeroBubbleV;
+    pipeline.chunks = several ? 2 : 1;
+    if (given(kChunks) == nullptr)
+        return derive(kChunks, make_value(pipeline.chunks), "as " + name + " has by itself", true);
+    const int64_t wanted = as_integer(take(kChunks));
+    if (interleaved && wanted == 1)
+        return problem(kChunks, "interleaved has 2 chunks a stage at least: with 1 it is 1f1b");
+    if (!interleaved && wanted != pipeline.chunks)
+        return problem(
+            kChunks,
+            fmt::format("{} has {} a stage, not {}: leave the key out, or take interleaved", name,
+                        several ? "2 chunks" : "1 chunk", wanted));
+    if (wanted > kMostChunks)
+        return problem(kChunks, fmt::format("{} are more than {}", wanted, kMostChunks));
+    pipeline.chunks = wanted;
+}
+
+void Resolver::first_segments() {
+    PipelineConfig& pipeline = run_config().pipeline;
+    const Value* const given_segments = given(kFirstSegments);
+    if (given_segments == nullptr) return;
+    record(kFirstSegments, *given_segments, given_segments->origin);
+    for (const Value& item : given_segments->items) {
+        if (!item.is(Kind::kInt) || item.integer < 1 || item.integer > INT32_MAX)
+            return problem(kFirstSegments, "must be a list of numbers of segments, from 1");
+        pipeline.first_segments.push_back(static_cast<int>(item.integer));
+    }
+    const int64_t parts = pipeline.stages * pipeline.chunks;
+    if (std::ssize(pipeline.first_segments) + 1 == parts) return;
+    const std::string of =
+        pipeline.chunks == 1 ? "stages" : fmt::format("parts, {} a stage,", pipeline.chunks);
+    problem(kFirstSegments, fmt::format("names {} segments, and {} {} follow the first",
+                                        pipeline.first_segments.size(), parts - 1, of));
+}
+
+void Resolver::tensor_rules() {
+    const std::string path = "dslaunch.tensor.rules";
+    const Value* const rules = given(path);
+    if (rules == nullptr) return;
+    record(path, *rules, rules->origin);
+    const std::string wanted = "must be an object of patterns of parameter names and rules";
+    if (!rules->is(Kind::kObject)) return problem(path, wanted + ", not " + describe(*rules));
+    for (size_t i = 0; i < rules->keys.size(); ++i) {
+        const Value& rule = rules->items[i];
+        const bool known =
+            rule.is(Kind::kString) && (rule.text == "column" || rule.text == "row" ||
+                                       rule.text == "vocabulary" || rule.text == "replicated");
+        if (!known)
+            return problem(path, fmt::format("the rule of {} must be one of column, row, "
+                                             "vocabulary, replicated, not {}",
+                                             printable(rules->keys[i]), describe(rule)));
+        run_config().tensor.rules.emplace_back(rules->keys[i], rule.text);
+    }
+}
+
+// Ranks that work on one micro batch together.
+void Resolver::tensor() {
+    TensorConfig& tensor = run_config().tensor;
+    SequenceConfig& sequence = run_config().sequence;
+    const std::string path = "dslaunch.tensor.size";
+    const std::string written = written_name(path, "tensor_parallel.autotp_size");
+    tensor.size = std::max<int64_t>(1, as_integer(take_as(path, written)));
+    const std::string sequence_path = "dslaunch.sequence.size";
+    const std::string sequence_written = written_name(sequence_path, "sequence_parallel_size");
+    sequence.size = as_integer(take_as(sequence_path, sequence_written));
+    if (tensor.size == 1) {
+        for (const char* name : {"rules", "share_positions", "check"})
+            unread(fmt::format("dslaunch.tensor.{}", name), "dslaunch.tensor.size is 1");
+    } else {
+        tensor_rules();
+        tensor.share_positions = take_bool("dslaunch.tensor.share_positions");
+        tensor.check = take_bool("dslaunch.tensor.check");
+    }
+    if (sequence.size == 1) {
+        unread("dslaunch.sequence.check", "dslaunch.sequence.size is 1");
+    } else {
+        sequence.check = take_bool("dslaunch.sequence.check");
+    }
+    if (tensor.size > 1 && sequence.size > 1)
+        problem(sequence_written,
+                "beside dslaunch.tensor.size is not available yet in this version; "
+                "dslaunch.tensor.share_positions shares positions between split layers");
+    const int64_t copy = run_config().ranks_of_copy();
+    if (options_.world_size && tensor.size * sequence.size > 1 && *options_.world_size % copy != 0)
+        problem(tensor.size > 1 ? written : sequence_written,
+                fmt::format("{} ranks cannot be dealt to copies of the model of {} = {} stages x "
+                            "tensor {} x sequence {}",
+                            *options_.world_size, copy, run_config().pipeline.stages, tensor.size,
+                            sequence.size));
+}
+
+// The relation: train_batch_size = micro batch x accumulation steps x copies of the model that
+// have rows of their own. Two of the three give the third.
+void Resolver::batch() {
+    for (const char* path : {kTotal, kMicro, kSteps}) {
+        const Value* value = given(path);
+        if (value != nullptr &&
+            (as_integer(*value) <= 0 || as_integer(*value) > int64_t{1} << 31)) {
+            if (as_integer(*value) > 0) problem(path, "is larger than 2^31");
+            return;
+        }
+    }
+    if (options_.world_size)
+        return solve_batch(
+            std::max<int64_t>(1, *options_.world_size / run_config().ranks_of_copy()));
+    const Value *total = given(kTotal), *micro = given(kMicro), *steps = given(kSteps);
+    if (total != nullptr && micro != nullptr && steps != nullptr) {
+        int64_t product = as_integer(*micro) * as_integer(*steps);
+        if (as_integer(*total) % product != 0) {
+            return problem(
+                kTotal,
+                fmt::format("{} is no multiple of {} ({} x {} = {}): no number of ranks fits "
+                            "train_batch_size = train_micro_batch_size_per_gpu x "
+                            "gradient_accumulation_steps x ranks",
+                            as_integer(*total), product, as_integer(*micro), as_integer(*steps),
+                            product));
+        }
+        return solve_batch(as_integer(*total) / product);
+    }
+    batch_unsolved(1);
+}
+
+// Without a world size only what was said can be shown.
+void Resolver::batch_unsolved(int64_t ranks) {
+    BatchConfig& batch = run_config().batch;
+    const Value *total = given(kTotal), *micro = given(kMicro), *steps = given(kSteps);
+    batch.data_parallel_size = ranks;
+    if (micro != nullptr) batch.micro_rows = as_integer(*micro);
+    if (steps != nullptr) batch.accumulation_steps = as_integer(*steps);
+    batch.train_rows =
+        total != nullptr ? as_integer(*total) : batch.micro_rows * batch.accumulation_steps * ranks;
+    for (auto [path, value] : {std::pair{kTotal, total}, {kMicro, micro}, {kSteps, steps}}) {
+        if (value != nullptr) {
+            record(path, make_value(as_integer(*value)), value->origin);
+        } else {
+            derive(path, Value{}, "needs the number of ranks (--world-size)", true);
+        }
+    }
+}
+
+void Resolver::solve_batch(int64_t ranks) {
+    const Value *total = given(kTotal), *micro = given(kMicro), *steps = given(kSteps);
+    int64_t rows = total != nullptr ? as_integer(*total) : 0;
+    int64_t micro_rows = micro != nullptr ? as_integer(*micro) : 0;
+    int64_t micro_steps = steps != nullptr ? as_integer(*steps) : 0;
+    auto relation = [&](const std::string& cause) {
+        problem(total != nullptr ? kTotal : kMicro,
+                fmt::format("{}; train_batch_size = train_micro_batch_size_per_gpu x "
+                            "gradient_accumulation_steps x "
+                            "ranks",
+                            cause));
+    };
+    double product = double(std::max<int64_t>(micro_rows, 1)) *
+                     double(std::max<int64_t>(micro_steps, 1)) * double(ranks);
+    if (product > 9e15) return relation("the batch sizes are too large");
+    std::string total_formula, micro_formula, steps_formula;
+    if (total == nullptr) {
+        if (micro == nullptr) micro_formula = "1 row when no batch size is given";
+        if (steps == nullptr) steps_formula = "1 when not given";
+        micro_rows = std::max<int64_t>(micro_rows, 1);
+        micro_steps = std::max<int64_t>(micro_steps, 1);
+        rows = micro_rows * micro_steps * ranks;
+        total_formula =
+            fmt::format("{} rows x {} micro steps x {} ranks", micro_rows, micro_steps, ranks);
+    } else if (micro == nullptr) {
+        micro_steps = std::max<int64_t>(micro_steps, 1);
+        if (steps == nullptr) steps_formula = "1 when not given";
+        if (rows % (micro_steps * ranks) != 0) {
+            return relation(fmt::format("{} is no multiple of {} micro steps x {} ranks = {}", rows,
+                                        micro_steps, ranks, micro_steps * ranks));
+        }
+        micro_rows = rows / (micro_steps * ranks);
+        micro_formula =
+            fmt::format("{} rows / {} micro steps / {} ranks", rows, micro_steps, ranks);
+    } else if (steps == nullptr) {
+        if (rows % (micro_rows * ranks) != 0) {
+            return relation(fmt::format("{} is no multiple of {} rows x {} ranks = {}", rows,
+                                        micro_rows, ranks, micro_rows * ranks));
+        }
+        micro_steps = rows / (micro_rows * ranks);
+        steps_formula =
+            fmt::format("{} rows / {} rows per micro step / {} ranks", rows, micro_rows, ranks);
+    } else if (rows != micro_rows * micro_steps * ranks) {
+        return relation(fmt::format("{} is not {} x {} x {} ranks = {}", rows, micro_rows,
+                                    micro_steps, ranks, micro_rows * micro_steps * ranks));
+    }
+    run_config().batch = {rows, micro_rows, micro_steps, ranks};
+    auto put = [&](const char* path, const Value* value, int64_t number,
+                   const std::string& formula) {
+        if (value != nullptr) return record(path, make_value(number), value->origin);
+        derive(path, make_value(number), formula, true);
+    };
+    put(kTotal, total, rows, total_formula);
+    put(kMicro, micro, micro_rows, micro_formula);
+    put(kSteps, steps, micro_steps, steps_formula);
+}
+
+void Resolver::data() {
+    DataConfig& data = run_config().data;
+    data.train_path = take_text("dslaunch.data.train");
+    data.eval_path = take_text("dslaunch.data.eval");
+    data.context = take_integer("dslaunch.data.context");
+    std::string type = take_text("dslaunch.data.dtype");
+    if (type == "uint16") data.token_type = TokenType::kUint16;
+    if (type == "uint32") data.token_type = TokenType::kUint32;
+    if (const Value* columns = find_path(root_, "dslaunch.data.columns"); columns != nullptr) {
+        for (size_t i = 0; i < columns->keys.size(); ++i) {
+            const Value& column = columns->items[i];
+            if (column.is(Kind::kString)) data.columns[columns->keys[i]] = column.text;
+        }
+        if (columns->is(Kind::kObject)) record("dslaunch.data.columns", *columns, columns->origin);
+    }
+    data.shuffle = take_bool("dslaunch.data.shuffle");
+    data.eval_fraction = take_number("dslaunch.data.eval_fraction");
+    if (data.eval_fraction >= 1)
+        problem("dslaunch.data.eval_fraction", "leaves nothing to train on: must be below 1");
+    if (!data.eval_path.empty() && data.eval_fraction > 0) {
+        problem("dslaunch.data.eval_fraction",
+                "give either dslaunch.data.eval or eval_fraction, not both");
+    }
+}
+
+void Resolver::training() {
+    RunConfig& run = run_config();
+    const std::string clipping = "gradient_clipping";
+    if (is_auto(clipping)) {
+        run.gradient_clipping = 1.0;
+        derive(clipping, make_value(1.0), "auto = 1.0, the value of DeepSpeed's documentation");
+    } else {
+        run.gradient_clipping = take_number(clipping);
+    }
+    run.print_interval = take_integer("steps_per_print");
+    run.recompute_groups = take_integer("activation_checkpointing.number_checkpoints");
+    run.steps = take_integer("dslaunch.steps");
+    if (options_.needs_steps && given("dslaunch.steps") == nullptr) {
+        problem("dslaunch.steps", "is not given: how many optimizer steps to train (--steps N)");
+    }
+    int64_t seed = take_integer("dslaunch.seed");
+    if (seed < 0) problem("dslaunch.seed", "must not be negative");
+    run.seed = uint64_t(seed);
+    std::string device = take_text("dslaunch.device");
+    run.device = device == "cpu"    ? DeviceChoice::kCpu
+                 : device == "cuda" ? DeviceChoice::kCuda
+                                    : DeviceChoice::kAuto;
+    std::string loss = take_text("dslaunch.loss.name");
+    const std::vector<std::pair<std::string, LossKind>> losses = {
+        {"cross_entropy", LossKind::kCrossEntropy},
+        {"mse", LossKind::kMse},
+        {"l1", LossKind::kL1},
+        {"bce_with_logits", LossKind::kBceWithLogits}};
+    for (const auto& [name, kind] : losses) {
+        if (name == loss) run.loss.kind = kind;
+    }
+    run.loss.target = take_text("dslaunch.loss.target");
+    run.loss.mean =
+        take_text("dslaunch.loss.mean") == "token" ? LossMean::kToken : LossMean::kMicroBatch;
+    run.save.interval = take_integer("dslaunch.save.interval");
+    run.save.keep = take_integer("dslaunch.save.keep");
+    run.save.async = take_bool("dslaunch.save.async");
+    run.save.goes_on = take_text("dslaunch.save.on_error") == "continue";
+    run.save.via_rank0 = take_text("dslaunch.save.via") == "rank0";
+    run.save.time_limit_s = take_integer("dslaunch.save.time_limit");
+    run.eval_interval = take_integer("dslaunch.eval_interval");
+    run.trace_step = take_integer("dslaunch.trace_step");
+    run.broadcast_buffers = take_bool("dslaunch.broadcast_buffers");
+}
+
+Resolved resolve(const TrainConfig& config, const ResolveOptions& options) {
+    return Resolver(config, options).run();
+}
+
+}  // namespace dslaunch::config

@@ -1,0 +1,301 @@
+// The run config's offload: which states leave memory, where to, and in what portions.
+#include "base/text.h"
+#include "config/resolve/resolver.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+namespace dslaunch::config {
+
+// A section that moves something out of memory.
+struct OffloadSection {
+    const char* path;
+    const char* old_switch;  // what DeepSpeed's first versions had in its place
+    int64_t stage_min;
+    const char* below_stage_min;  // what holds there
+
+    [[nodiscard]] std::string key(const char* name) const {
+        return fmt::format("{}.{}", path, name);
+    }
+};
+
+namespace {
+
+using Kind = Value::Kind;
+
+constexpr OffloadSection kOptimizer{
+    "zero_optimization.offload_optimizer", "zero_optimization.cpu_offload", 1,
+    "give zero_optimization.stage 1, which computes the same bits as stage 0"};
+constexpr OffloadSection kParameters{
+    "zero_optimization.offload_param", "zero_optimization.cpu_offload_param", 3,
+    "below stage 3 every rank keeps all parameters, as in DeepSpeed"};
+
+constexpr const char* kSubGroup = "zero_optimization.sub_group_size";
+constexpr const char* kOldPinMemory = "zero_optimization.cpu_offload_use_pin_memory";
+constexpr const char* kChunk = "dslaunch.offload.chunk_numel";
+constexpr const char* kPlacement = "dslaunch.offload.placement";
+constexpr const char* kEngine = "dslaunch.offload.engine";
+constexpr const char* kMoments = "dslaunch.offload.compress.moments";
+constexpr const char* kLossless = "dslaunch.offload.compress.lossless";
+constexpr const char* kOnlyNvme = "read only with device nvme";
+constexpr const char* kOnlyOptimizer = "read only with offload_optimizer to nvme";
+constexpr const char* kOnlyOnDisk = "read only with offload to nvme";
+constexpr int64_t kPageBytes = 4096;
+
+struct AioNumber {
+    const char* path;
+    const char* alias;  // as DeepSpeed's documentation has it; null: as its code
+    int64_t AioConfig::*field;
+    int64_t most;
+};
+
+// io_uring takes no more than 2^15 requests at once.
+constexpr std::array<AioNumber, 3> kAioNumbers{{
+    {"aio.block_size", nullptr, &AioConfig::block_bytes, int64_t{1} << 30},
+    {"aio.queue_depth", nullptr, &AioConfig::queue_depth, int64_t{1} << 15},
+    {"aio.intra_op_parallelism", "aio.thread_count", &AioConfig::threads, 1024},
+}};
+
+std::vector<std::string> texts_of(const Value& value) {
+    if (value.is(Kind::kString)) return {value.text};
+    std::vector<std::string> texts;
+    for (const Value& item : value.items) texts.push_back(item.text);
+    return texts;
+}
+
+// What is wrong with the folders in VALUE; empty: nothing.
+std::string wrong_folders(const Value& value) {
+    if (value.is(Kind::kString) && value.text.find(',') != std::string::npos)
+        return "holds a comma: several disks are given as a list of folders";
+    const std::vector<std::string> folders = texts_of(value);
+    if (folders.empty()) return "is an empty list: give a folder on the disk";
+    std::set<std::string> seen;
+    for (const std::string& folder : folders) {
+        if (folder.empty()) return "is empty: give a folder on the disk";
+        if (!seen.insert(folder).second)
+            return fmt::format("names {} twice: give one folder on each disk", folder);
+    }
+    return "";
+}
+
+}  // namespace
+
+void Resolver::offload() {
+    OffloadConfig& offload = run_config().offload;
+    offload.optimizer = offload_device(kOptimizer);
+    offload.parameters = offload_device(kParameters);
+    offload_folders();
+    optimizer_portions();
+    parameter_portions();
+    placement();
+    pin_memory();
+    disk_requests();
+    transfer_formats();
+}
+
+OffloadDevice Resolver::offload_device(const OffloadSection& section) {
+    const std::string path = section.key("device");
+    const Value* old = given(section.old_switch);
+    std::string written = path, device;
+    if (old != nullptr && given(path) == nullptr) {
+        written = section.old_switch;
+        device = old->boolean ? "cpu" : "none";
+        record(path, make_value(device), old->origin);
+        note(written, fmt::format("is deprecated, taken as {}: {}", path, device));
+    } else {
+        if (old != nullptr)
+            problem(section.old_switch,
+                    fmt::format("is the old form of {}, which is given too: remove it", path));
+        device = take_text(path);
+    }
+    if (device != "cpu" && device != "nvme") return OffloadDevice::kNone;
+    const int64_t stage = run_config().zero.stage;
+    if (stage < section.stage_min)
+        problem(written,
+                fmt::format("is not there at ZeRO stage {}: {}", stage, section.below_stage_min));
+    if (device == "nvme") return OffloadDevice::kNvme;
+    note(written, "moves nothing on a CPU run: everything is in CPU memory already");
+    return OffloadDevice::kCpu;
+}
+
+// The disks are one tier with one set of folders, whoever lies there.
+void Resolver::offload_folders() {
+    OffloadConfig& offload = run_config().offload;
+    std::string first;
+    for (const auto& [section, device] :
+         {std::pair{&kOptimizer, offload.optimizer}, {&kParameters, offload.parameters}}) {
+        const std::string path = section->key("nvme_path");
+        if (device != OffloadDevice::kNvme) {
+            unread(path, kOnlyNvme);
+            continue;
+        }
+        const Value* value = given(path);
+        if (value == nullptr) {
+            const Value* said = find_path(root_, path);
+            if (said == nullptr || said->is(Kind::kNull))
+                problem(path,
+                        "is not given: device nvme needs a folder on the disk, or a list of "
+                        "one folder on each disk");
+            continue;
+        }
+        if (const std::string wrong = wrong_folders(*value); !wrong.empty()) {
+            problem(path, wrong);
+            continue;
+        }
+        record(path, *value, value->origin);
+        const std::vector<std::string> folders = texts_of(*value);
+        if (first.empty()) {
+            first = path;
+            offload.nvme_paths = folders;
+        } else if (std::set(folders.begin(), folders.end()) !=
+                   std::set(offload.nvme_paths.begin(), offload.nvme_paths.end())) {
+            problem(path, fmt::format("is not {}: the folders are one striped tier, give the same "
+                                      "list in both",
+                                      first));
+        }
+    }
+}
+
+void Resolver::optimizer_portions() {
+    OffloadConfig& offload = run_config().offload;
+    const std::string ratio = kOptimizer.key("ratio"), buffers = kOptimizer.key("buffer_count");
+    if (offload.optimizer != OffloadDevice::kNvme) {
+        unread(ratio, kOnlyNvme);
+        unread(buffers, kOnlyNvme);
+        unread(kChunk, kOnlyOptimizer);
+        return unread(kSubGroup, "the update goes bucket by bucket (reduce_bucket_size)");
+    }
+    offload.optimizer_ratio = take_number(ratio);
+    offload.optimizer_buffer_count = take_integer(buffers);
+    if (offload.optimizer_buffer_count == 1)
+        problem(buffers, "must be at least 2: one chunk is updated while another one moves");
+    offload.sub_group_numel = take_integer(kSubGroup);
+    const Value* chunk = given(kChunk);
+    if (chunk == nullptr) return derive(kChunk, Value{}, "the plan chooses", /*unsaid=*/true);
+    offload.chunk_numel = take_integer(kChunk);
+    if (offload.chunk_numel > offload.sub_group_numel)
+        problem(kChunk, fmt::format("{} is above {} = {}, the most that is updated at once",
+                                    offload.chunk_numel, kSubGroup, offload.sub_group_numel));
+}
+
+void Resolver::parameter_portions() {
+    OffloadConfig& offload = run_config().offload;
+    const std::string resident = kParameters.key("max_in_cpu");
+    if (offload.parameters != OffloadDevice::kNvme) return unread(resident, kOnlyNvme);
+    if (given(resident) != nullptr) {
+        offload.parameters_in_memory_numel = take_integer(resident);
+    } else {
+        derive(resident, make_value(int64_t{0}),
+               "0, a rank's shard is in memory only where the plan has it in use");
+    }
+}
+
+void Resolver::placement() {
+    OffloadConfig& offload = run_config().offload;
+    if (!offload.on_disk()) return unread(kPlacement, kOnlyOnDisk);
+    offload.adaptive = take_text(kPlacement) == "auto";
+    if (!offload.adaptive) return;
+    if (offload.parameters_in_memory_numel > 0)
+        problem(kParameters.key("max_in_cpu"),
+                fmt::format("says what stays in memory, and so does {} auto: give one of them",
+                            kPlacement));
+    const Value* moments = given(kMoments);
+    if (offload.optimizer == OffloadDevice::kNvme && moments != nullptr && moments->text != "none")
+        problem(kPlacement,
+                fmt::format("auto with {} {}: only what goes to disk is rounded, so that the "
+                            "results would depend on how fast the disk is; give one of them",
+                            kMoments, moments->text));
+}
+
+// What passes to and from the disks shares its buffers, so that one answer holds for all.
+void Resolver::pin_memory() {
+    OffloadConfig& offload = run_config().offload;
+    std::vector<std::string> read, said;
+    for (const auto& [section, device] :
+         {std::pair{&kOptimizer, offload.optimizer}, {&kParameters, offload.parameters}}) {
+        const std::string path = section->key("pin_memory");
+        if (device != OffloadDevice::kNvme) {
+            unread(path, kOnlyNvme);
+            continue;
+        }
+        read.push_back(path);
+        if (given(path) != nullptr) said.push_back(path);
+    }
+    if (!offload.on_disk()) return unread(kOldPinMemory, kOnlyOnDisk);
+    if (given(kOldPinMemory) != nullptr) {
+        if (said.empty()) {
+            note(kOldPinMemory, fmt::format("is deprecated, taken as {}", join(read, ", ")));
+        } else {
+            problem(
+                kOldPinMemory,
+                fmt::format("is the old form of {}, which is given too: remove it", said.front()));
+        }
+        said.push_back(kOldPinMemory);
+    }
+    if (said.empty()) {
+        for (const std::string& path : read) offload.pin_memory = take_bool(path);
+        return;
+    }
+    const Value& first = *given(said.front());
+    offload.pin_memory = first.boolean;
+    if (said.size() == 2 && given(said[1])->boolean != first.boolean)
+        problem(said[1], fmt::format("is not what {} says: the two share their buffers, give both "
+                                     "the same",
+                                     said.front()));
+    for (const std::string& path : read) record(path, make_value(first.boolean), first.origin);
+}
+
+void Resolver::disk_requests() {
+    OffloadConfig& offload = run_config().offload;
+    for (const AioNumber& number : kAioNumbers) {
+        const std::string path = number.path;
+        const std::string written =
+            number.alias == nullptr ? path : written_name(path, number.alias);
+        if (!offload.on_disk()) {
+            unread(written, kOnlyOnDisk);
+            continue;
+        }
+        if (given(written) == nullptr) {
+            derive(path, Value{}, "what `dslaunch io-bench` stored for the disk, else the engine's",
+                   /*unsaid=*/true);
+            continue;
+        }
+        const int64_t value = as_integer(take_as(path, written));
+        offload.aio.*number.field = value;
+        if (value > number.most)
+            problem(written,
+                    fmt::format("{} is more than the most possible, {}", value, number.most));
+    }
+    if (offload.aio.block_bytes % kPageBytes != 0)
+        problem(kAioNumbers[0].path,
+                fmt::format("must be a multiple of {}: requests pass the page cache by, which "
+                            "takes whole pages",
+                            kPageBytes));
+    if (!offload.on_disk()) return unread(kEngine, kOnlyOnDisk);
+    const std::string engine = take_text(kEngine);
+    if (engine == "io_uring")
+        for (const char* path : {kAioNumbers[2].path, kAioNumbers[2].alias})
+            unread(path, "read only by the thread engine (dslaunch.offload.engine)");
+    offload.engine = engine == "io_uring"  ? OffloadEngine::kIoUring
+                     : engine == "threads" ? OffloadEngine::kThreads
+                                           : OffloadEngine::kAuto;
+}
+
+void Resolver::transfer_formats() {
+    OffloadConfig& offload = run_config().offload;
+    if (offload.optimizer == OffloadDevice::kNvme) {
+        const std::string moments = take_text(kMoments);
+        offload.moments = moments == "bf16"   ? MomentFormat::kBf16
+                          : moments == "int8" ? MomentFormat::kInt8
+                                              : MomentFormat::kFp32;
+    } else {
+        unread(kMoments, kOnlyOptimizer);
+    }
+    if (!offload.on_disk()) return unread(kLossless, kOnlyOnDisk);
+    offload.lossless = take_text(kLossless) == "zstd";
+}
+
+}  // namespace dslaunch::config

@@ -1,0 +1,208 @@
+// The run config's optimizer and learning rate.
+#include "base/text.h"
+#include "config/resolve/resolver.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+namespace dslaunch::config {
+
+namespace {
+
+using Kind = Value::Kind;
+
+constexpr const char* kThere = "Adam, AdamW, SGD, Adagrad or Lion";
+
+std::string lower(std::string text) {
+    std::transform(text.begin(), text.end(), text.begin(),
+                   [](unsigned char c) { return char(std::tolower(c)); });
+    return text;
+}
+
+}  // namespace
+
+void Resolver::optimizer() {
+    const std::vector<std::string> later = {"lamb",   "onebitadam", "onebitlamb", "zerooneadam",
+                                            "muadam", "muadamw",    "musgd",      "muon"};
+    const Value* type = given("optimizer.type");
+    const Value* section = find_path(root_, "optimizer");
+    if (type == nullptr) {
+        if (section != nullptr && section->is(Kind::kObject) && !section->items.empty()) {
+            problem("optimizer", fmt::format("has no `type`: give {}", kThere));
+        }
+        record("optimizer.type", make_value(std::string("AdamW")), "default");
+        return adam(true);
+    }
+    std::string name = lower(type->text);
+    const std::vector<std::string> names = {"Adam", "AdamW", "SGD", "Adagrad", "Lion"};
+    bool there = std::any_of(names.begin(), names.end(),
+                             [&](const std::string& one) { return lower(one) == name; });
+    if (!there) {
+        bool known = std::find(later.begin(), later.end(), name) != later.end();
+        std::string message = known ? fmt::format("{} is not available yet in this version: use {}",
+                                                  type->text, kThere)
+                                    : fmt::format("unknown optimizer {}", describe(*type));
+        if (!known) {
+            auto near = nearest(type->text, names);
+            message +=
+                near ? fmt::format(", did you mean `{}`?", *near) : fmt::format(": use {}", kThere);
+        }
+        return problem("optimizer.type", message);
+    }
+    record("optimizer.type", *type, type->origin);
+    if (name == "sgd") return sgd();
+    if (name == "adagrad") return adagrad();
+    if (name == "lion") return lion();
+    adam(name == "adamw");
+}
+
+void Resolver::betas(const Value& value) {
+    auto share = [](const Value& one) {
+        bool number = one.is(Kind::kInt) || one.is(Kind::kFloat);
+        return number && one.as_double() >= 0 && one.as_double() < 1;
+    };
+    if (value.items.size() != 2 || !share(value.items[0]) || !share(value.items[1])) {
+        return problem("optimizer.params.betas",
+                       "must be two numbers from 0 to below 1, as [0.9, 0.999]");
+    }
+    run_config().optimizer.beta1 = value.items[0].as_double();
+    run_config().optimizer.beta2 = value.items[1].as_double();
+}
+
+double Resolver::number_or(const std::string& path, double value, const std::string& whose) {
+    if (given(path) != nullptr) return take_number(path);
+    derive(path, make_value(value), whose);
+    return value;
+}
+
+// DeepSpeed's "Adam" decays decoupled unless adam_w_mode is false; "AdamW" always does.
+void Resolver::adam(bool named_adamw) {
+    OptimizerConfig& optimizer = run_config().optimizer;
+    const std::string params = "optimizer.params.";
+    bool decoupled = take_bool(params + "adam_w_mode") || named_adamw;
+    bool torch_adam = take_bool(params + "torch_adam");
+    optimizer.kind = decoupled ? OptimizerKind::kAdamW : OptimizerKind::kAdam;
+    optimizer.lr = take_number(params + "lr");
+    betas(take(params + "betas"));
+    optimizer.eps = take_number(params + "eps");
+    bool torch_default = torch_adam && decoupled && given(params + "weight_decay") == nullptr;
+    if (torch_default) {
+        optimizer.weight_decay = 0.01;
+        derive(params + "weight_decay", make_value(0.01),
+               "torch.optim.AdamW's default, by torch_adam");
+    } else {
+        optimizer.weight_decay = take_number(params + "weight_decay");
+    }
+    optimizer.bias_correction = take_bool(params + "bias_correction");
+}
+
+void Resolver::adagrad() {
+    OptimizerConfig& optimizer = run_config().optimizer;
+    const std::string params = "optimizer.params.";
+    optimizer.kind = OptimizerKind::kAdagrad;
+    optimizer.lr = number_or(params + "lr", 1e-2, "Adagrad's default");
+    optimizer.eps = number_or(params + "eps", 1e-10, "Adagrad's default");
+    optimizer.weight_decay = take_number(params + "weight_decay");
+    optimizer.lr_decay = take_number(params + "lr_decay");
+    optimizer.initial_accumulator_value = take_number(params + "initial_accumulator_value");
+}
+
+void Resolver::lion() {
+    OptimizerConfig& optimizer = run_config().optimizer;
+    const std::string params = "optimizer.params.";
+    optimizer.kind = OptimizerKind::kLion;
+    optimizer.lr = take_number(params + "lr");
+    optimizer.weight_decay = take_number(params + "weight_decay");
+    betas(take(params + "betas"));
+}
+
+void Resolver::sgd() {
+    OptimizerConfig& optimizer = run_config().optimizer;
+    const std::string params = "optimizer.params.";
+    optimizer.kind = OptimizerKind::kSgd;
+    optimizer.lr = take_number(params + "lr");
+    optimizer.weight_decay = take_number(params + "weight_decay");
+    optimizer.momentum = take_number(params + "momentum");
+    optimizer.dampening = take_number(params + "dampening");
+    optimizer.nesterov = take_bool(params + "nesterov");
+    if (optimizer.nesterov && (optimizer.momentum <= 0 || optimizer.dampening != 0)) {
+        problem(params + "nesterov", "needs a momentum above 0 and a dampening of 0");
+    }
+}
+
+void Resolver::scheduler() {
+    const Value* type = given("scheduler.type");
+    const Value* section = find_path(root_, "scheduler");
+    if (type == nullptr) {
+        if (section != nullptr && section->is(Kind::kObject) && !section->items.empty()) {
+            problem("scheduler", "has no `type`: give WarmupLR, WarmupDecayLR or WarmupCosineLR");
+        }
+        return;
+    }
+    const std::vector<std::string> names = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"};
+    if (type->text == "OneCycle" || type->text == "LRRangeTest") {
+        return problem("scheduler.type", type->text +
+                                             " is not available yet in this version: use WarmupLR, "
+                                             "WarmupDecayLR or WarmupCosineLR");
+    }
+    if (std::find(names.begin(), names.end(), type->text) == names.end()) {
+        auto near = nearest(type->text, names);
+        return problem("scheduler.type",
+                       fmt::format("unknown scheduler {}{}", describe(*type),
+                                   near ? fmt::format(", did you mean `{}`?", *near)
+                                        : ": use WarmupLR, WarmupDecayLR or WarmupCosineLR"));
+    }
+    record("scheduler.type", *type, type->origin);
+    SchedulerConfig& scheduler = run_config().scheduler;
+    scheduler.warmup_num_steps = take_integer("scheduler.params.warmup_num_steps");
+    scheduler.warmup_type = take_text("scheduler.params.warmup_type") == "linear"
+                                ? WarmupType::kLinear
+                                : WarmupType::kLog;
+    if (type->text == "WarmupCosineLR") return cosine();
+    warmup(type->text);
+}
+
+void Resolver::warmup(const std::string& type) {
+    SchedulerConfig& scheduler = run_config().scheduler;
+    bool decay = type == "WarmupDecayLR";
+    scheduler.kind = decay ? SchedulerKind::kWarmupDecayLr : SchedulerKind::kWarmupLr;
+    scheduler.warmup_min_lr = take_number("scheduler.params.warmup_min_lr");
+    const std::string max_path = "scheduler.params.warmup_max_lr";
+    if (given(max_path) == nullptr && (!decay || is_auto(max_path))) {
+        scheduler.warmup_max_lr = run_config().optimizer.lr;
+        derive(max_path, make_value(scheduler.warmup_max_lr), "optimizer.params.lr");
+    } else {
+        scheduler.warmup_max_lr = take_number(max_path);
+    }
+    if (decay) total_steps();
+}
+
+void Resolver::cosine() {
+    SchedulerConfig& scheduler = run_config().scheduler;
+    scheduler.kind = SchedulerKind::kWarmupCosineLr;
+    scheduler.warmup_min_ratio = take_number("scheduler.params.warmup_min_ratio");
+    scheduler.cos_min_ratio = take_number("scheduler.params.cos_min_ratio");
+    total_steps();
+}
+
+void Resolver::total_steps() {
+    const std::string path = "scheduler.params.total_num_steps";
+    int64_t& total = run_config().scheduler.total_num_steps;
+    const Value* steps = given("dslaunch.steps");
+    if (given(path) != nullptr) {
+        total = take_integer(path);
+    } else if (is_auto(path) && steps != nullptr) {
+        total = as_integer(*steps);
+        derive(path, make_value(total), "dslaunch.steps");
+    } else {
+        problem(
+            path,
+            is_auto(path)
+                ? "`auto` is dslaunch.steps, which is not given"
+                : "is required: the step at which the decay ends, or \"auto\" for dslaunch.steps");
+    }
+}
+
+}  // namespace dslaunch::config

@@ -1,0 +1,110 @@
+// The run config's half precision: fp16 with its loss scale, bf16, and the types that are kept.
+#include "config/resolve/resolver.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace dslaunch::config {
+
+namespace {
+
+// The loss and its scale are fp32 numbers: two to this power is the largest power of two there.
+constexpr int64_t kScalePowerMax = 127;
+
+const char* config_word(DType compute) {
+    return compute == DType::kF16 ? "fp16" : compute == DType::kBF16 ? "bf16" : "fp32";
+}
+
+}  // namespace
+
+void Resolver::precision() {
+    PrecisionConfig& precision = run_config().precision;
+    const bool fp16 = take_bool("fp16.enabled");
+    const bool bf16 = take_bool("bf16.enabled");
+    if (fp16 && bf16) problem("bf16.enabled", "fp16.enabled is true too: give one of the two");
+    if (fp16) {
+        precision.compute = DType::kF16;
+        precision.skip_nonfinite_steps = true;
+        loss_scale();
+    } else if (bf16) {
+        precision.compute = DType::kBF16;
+        precision.skip_nonfinite_steps = take_bool("bf16.check_grad_overflow");
+    }
+    kept_types();
+}
+
+void Resolver::loss_scale() {
+    LossScaleConfig& scale = run_config().precision.loss_scale;
+    const double fixed = take_number("fp16.loss_scale");
+    scale.dynamic = fixed == 0;
+    if (scale.dynamic) return dynamic_loss_scale();
+    scale.initial = fixed;
+    if (fixed > std::ldexp(1.0, kScalePowerMax)) {
+        problem("fp16.loss_scale",
+                fmt::format("is above 2^{}, the largest scale of an fp32 loss", kScalePowerMax));
+    }
+    for (const char* path :
+         {"fp16.initial_scale_power", "fp16.loss_scale_window", "fp16.hysteresis",
+          "fp16.consecutive_hysteresis", "fp16.min_loss_scale"}) {
+        unread(path, "fp16.loss_scale fixes the scale");
+    }
+}
+
+void Resolver::dynamic_loss_scale() {
+    LossScaleConfig& scale = run_config().precision.loss_scale;
+    const int64_t power = take_integer("fp16.initial_scale_power");
+    scale.initial = std::ldexp(1.0, static_cast<int>(std::min(power, kScalePowerMax)));
+    if (power > kScalePowerMax) {
+        problem("fp16.initial_scale_power",
+                fmt::format("must be at most {0}: 2^{0} is the largest scale of an fp32 loss",
+                            kScalePowerMax));
+    }
+    scale.window = take_integer("fp16.loss_scale_window");
+    scale.hysteresis = take_integer("fp16.hysteresis");
+    scale.consecutive_hysteresis = take_bool("fp16.consecutive_hysteresis");
+    scale.minimum = static_cast<double>(take_integer("fp16.min_loss_scale"));
+    if (scale.window == 0)
+        problem("fp16.loss_scale_window", "must be above 0 with a dynamic loss scale");
+    if (scale.hysteresis == 0)
+        problem("fp16.hysteresis", "must be above 0: with 0 the loss scale would never be lowered");
+    if (scale.minimum == 0) {
+        problem("fp16.min_loss_scale", "must be above 0 with a dynamic loss scale");
+    } else if (scale.initial < scale.minimum) {
+        problem("fp16.min_loss_scale",
+                fmt::format("{} is above the first scale, 2^fp16.initial_scale_power = {}",
+                            scale.minimum, scale.initial));
+    }
+}
+
+void Resolver::kept_types() {
+    only_fp32("communication_data_type", "gradients travel in fp32");
+    only_fp32("data_types.grad_accum_dtype", "gradients are summed and kept in fp32");
+    const char* compute = config_word(run_config().precision.compute);
+    const std::string param_dtype = "data_types.param_dtype";
+    const Value* value = given(param_dtype);
+    if (value == nullptr)
+        return derive(
+            param_dtype, make_value(std::string(compute)),
+            "the type that fp16.enabled and bf16.enabled choose; master weights are fp32");
+    if (value->text != compute) {
+        problem(param_dtype,
+                fmt::format("{} does not fit fp16.enabled and bf16.enabled, which choose {}: "
+                            "remove the key",
+                            value->text, compute));
+    }
+    record(param_dtype, *value, value->origin);
+}
+
+// A type that cannot be chosen in this version: null and fp32 ask for nothing.
+void Resolver::only_fp32(const std::string& path, const std::string& reason) {
+    const Value* value = given(path);
+    if (value == nullptr) return derive(path, make_value(std::string("fp32")), reason);
+    if (value->text != "fp32") {
+        problem(path, fmt::format("{} in this version: use fp32 or remove the key", reason));
+    }
+    record(path, *value, value->origin);
+}
+
+}  // namespace dslaunch::config

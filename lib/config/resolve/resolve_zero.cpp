@@ -1,0 +1,103 @@
+// The run config's ZeRO: the stage and the numbers that plans at that stage need.
+#include "config/resolve/resolver.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+namespace dslaunch::config {
+
+namespace {
+
+struct StageNumber {
+    const char* name;   // in zero_optimization
+    const char* alias;  // DeepSpeed's own name of the field, which its files may hold too
+    int64_t ZeroConfig::*field;
+    // Why it is 0 unless it is given, where DeepSpeed's default would keep most models whole.
+    const char* unless_given = nullptr;
+};
+
+constexpr std::array<StageNumber, 5> kStage3Numbers{{
+    {"stage3_prefetch_bucket_size", "prefetch_bucket_size", &ZeroConfig::prefetch_bucket_numel},
+    {"stage3_max_live_parameters", "max_live_parameters", &ZeroConfig::live_numel_max},
+    {"stage3_max_reuse_distance", "max_reuse_distance", &ZeroConfig::reuse_distance_numel_max,
+     "0, parameters are gathered again for backward, so that a rank holds 1 / N of them"},
+    {"stage3_param_persistence_threshold", "param_persistence_threshold",
+     &ZeroConfig::persistent_parameter_numel,
+     "0, small parameters come with the bucket that they lie in and need no gather of their own"},
+    {"stage3_model_persistence_threshold", "model_persistence_threshold",
+     &ZeroConfig::persistent_numel_max},
+}};
+
+constexpr const char* kReduce = "dslaunch.communication.reduce";
+
+}  // namespace
+
+void Resolver::zero() {
+    ZeroConfig& zero = run_config().zero;
+    zero.stage = take_integer("zero_optimization.stage");
+    zero.reduce_bucket_numel = take_integer("zero_optimization.reduce_bucket_size");
+    const std::string group = "zero_optimization.mics_shard_size";
+    if (zero.stage == 0) {
+        unread(group, "nothing is sharded at ZeRO stage 0");
+    } else {
+        const int64_t ranks = take_integer(group);
+        if (ranks == 0 || ranks < -1) problem(group, "must be a number of ranks, or -1");
+        zero.shard_ranks = std::max<int64_t>(0, ranks);
+    }
+    stage_3_numbers();
+    shard_kind();
+    reduce_when();
+}
+
+void Resolver::stage_3_numbers() {
+    ZeroConfig& zero = run_config().zero;
+    for (const StageNumber& number : kStage3Numbers) {
+        const std::string path = fmt::format("zero_optimization.{}", number.name);
+        const std::string alias = fmt::format("zero_optimization.{}", number.alias);
+        const std::string written = written_name(path, alias);
+        if (zero.stage == 3 && number.unless_given != nullptr && given(written) == nullptr) {
+            zero.*number.field = 0;
+            derive(path, make_value(int64_t{0}), number.unless_given);
+        } else if (zero.stage == 3) {
+            zero.*number.field = as_integer(take_as(path, written));
+        } else {
+            unread(written, "read only at ZeRO stage 3");
+        }
+    }
+}
+
+void Resolver::shard_kind() {
+    const std::string path = "dslaunch.shard";
+    if (run_config().zero.stage == 0) return unread(path, "read only at ZeRO stages 1 to 3");
+    // A word that is no kind has been reported by the schema's check.
+    const std::string word = take_text(path);
+    if (const auto kind = shard_by_from_name(word)) run_config().zero.shard = *kind;
+    run_config().zero.shard_auto = word == "auto";
+}
+
+// Stages 2 and 3 keep only a rank's shard of the gradients, so that each micro step must be
+// reduced.
+void Resolver::reduce_when() {
+    ReduceWhen& reduce = run_config().reduce;
+    const int64_t stage = run_config().zero.stage;
+    if (stage < 2) {
+        reduce = take_text(kReduce) == "micro_step" ? ReduceWhen::kMicroStep : ReduceWhen::kOnce;
+        return;
+    }
+    reduce = ReduceWhen::kMicroStep;
+    const Value* value = given(kReduce);
+    if (value == nullptr)
+        return derive(kReduce, make_value(std::string("micro_step")),
+                      "always at ZeRO stages 2 and 3");
+    if (value->text == "once") {
+        problem(kReduce,
+                fmt::format("`once` keeps whole gradients until the last micro step, which ZeRO "
+                            "stage {} does not: remove the key, or use stage 1",
+                            stage));
+    }
+    record(kReduce, *value, value->origin);
+}
+
+}  // namespace dslaunch::config

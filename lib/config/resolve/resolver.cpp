@@ -1,0 +1,155 @@
+#include "config/resolve/resolver.h"
+
+#include "base/check.h"
+#include "base/text.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <utility>
+
+namespace dslaunch::config {
+
+namespace {
+
+using Kind = Value::Kind;
+
+bool fits(const KeySpec& key, const Value& value) {
+    switch (key.type) {
+        case KeyType::kBool:
+            return value.is(Kind::kBool);
+        case KeyType::kInt:
+            return value.is(Kind::kInt) ||
+                   (value.is(Kind::kFloat) && std::abs(value.number) < 9.2e18);
+        case KeyType::kFloat:
+            return value.is(Kind::kInt) || value.is(Kind::kFloat);
+        case KeyType::kString:
+            return value.is(Kind::kString);
+        case KeyType::kStrings:
+            return is_strings(value);
+        default:
+            return true;
+    }
+}
+
+}  // namespace
+
+Resolver::Resolver(const TrainConfig& config, const ResolveOptions& options)
+    : root_(config.root), options_(options) {
+    result_.problems = config.problems;
+    std::vector<Problem> found = check_against_schema(root_);
+    result_.problems.insert(result_.problems.end(), found.begin(), found.end());
+}
+
+Resolved Resolver::run() {
+    pipeline();
+    tensor();
+    batch();
+    optimizer();
+    scheduler();
+    precision();
+    zero();
+    offload();
+    data();
+    training();
+    collect_notes("", root_);
+    return std::move(result_);
+}
+
+void Resolver::problem(const std::string& path, std::string message) {
+    const Value* given = find_path(root_, path);
+    result_.problems.push_back({path, std::move(message), given != nullptr ? given->origin : ""});
+}
+
+void Resolver::record(const std::string& path, Value value, Origin origin, bool unsaid) {
+    value.origin = origin;
+    result_.values.push_back({path, std::move(value), std::move(origin), unsaid});
+}
+
+void Resolver::derive(const std::string& path, Value value, const std::string& formula,
+                      bool unsaid) {
+    record(path, std::move(value), fmt::format("derived: {}", formula), unsaid);
+}
+
+const Value* Resolver::given(const std::string& path) const {
+    const Value* value = find_path(root_, path);
+    if (value == nullptr || value->is(Kind::kNull) || is_auto(path)) return nullptr;
+    const KeySpec* key = find_key(path);
+    DSL_CHECK(key != nullptr, "{} is no key of the schema", path);
+    return fits(*key, *value) ? value : nullptr;
+}
+
+bool Resolver::is_auto(const std::string& path) const {
+    const Value* value = find_path(root_, path);
+    const KeySpec* key = find_key(path);
+    return value != nullptr && value->is(Kind::kString) && value->text == "auto" &&
+           key != nullptr && takes_auto(*key);
+}
+
+Value Resolver::take_as(const std::string& path, const std::string& written) {
+    const KeySpec* key = find_key(path);
+    DSL_CHECK(key != nullptr, "{} is no key of the schema", path);
+    if (const Value* value = given(written)) {
+        Value whole = *value;
+        if (key->type == KeyType::kInt) whole = make_value(as_integer(*value));
+        record(path, whole, value->origin);
+        return whole;
+    }
+    Value value = default_value(*key);
+    if (is_auto(written)) {
+        if (value.is(Kind::kNull))
+            problem(written, "`auto` cannot be worked out here: give a value");
+        record(path, value, "derived: auto = DeepSpeed's default");
+    } else {
+        record(path, value, "default");
+    }
+    return value;
+}
+
+std::string Resolver::written_name(const std::string& path, const std::string& alias) {
+    if (find_path(root_, alias) == nullptr) return path;
+    if (find_path(root_, path) == nullptr) return alias;
+    problem(alias, fmt::format("is another name of {}, which is given too: remove one", path));
+    return path;
+}
+
+int64_t Resolver::as_integer(const Value& value) {
+    return value.is(Kind::kInt) ? value.integer : int64_t(value.number);
+}
+
+void Resolver::note(const std::string& path, const std::string& text) {
+    const Value* value = find_path(root_, path);
+    DSL_CHECK(value != nullptr, "{} is not given", path);
+    result_.notes.push_back(printable(fmt::format("{}: {} {}", value->origin, path, text)));
+}
+
+void Resolver::unread(const std::string& path, const std::string& reason) {
+    const Value* value = given(path);
+    if (value == nullptr || same_value(*value, default_value(*find_key(path)))) return;
+    note(path, fmt::format("has no effect: {}", reason));
+}
+
+// What was said, asks for something, and has no effect here: each is one printed line, never
+// silence.
+void Resolver::collect_notes(const std::string& path, const Value& value) {
+    for (size_t i = 0; i < value.keys.size(); ++i) {
+        std::string inner =
+            path.empty() ? value.keys[i] : fmt::format("{}.{}", path, value.keys[i]);
+        const KeySpec* key = find_key(inner);
+        const Value& item = value.items[i];
+        if (key == nullptr) continue;
+        if (item.is(Kind::kObject)) {
+            collect_notes(inner, item);
+        } else if (key->status == KeyStatus::kNotYet && item.is(Kind::kString) &&
+                   item.text == "auto" && key->type != KeyType::kFree) {
+            result_.notes.push_back(printable(fmt::format("{}: {}: auto = {}, {}", item.origin,
+                                                          inner, key->fallback, key->note)));
+        } else if (key->status == KeyStatus::kWithoutEffect && !item.is(Kind::kNull) &&
+                   !same_value(item, default_value(*key))) {
+            result_.notes.push_back(
+                printable(fmt::format("{}: {} has no effect: {}", item.origin, inner, key->note)));
+        }
+    }
+}
+
+}  // namespace dslaunch::config

@@ -1,0 +1,112 @@
+// resolve() in the making: reads values through the schema, records each with its origin, collects
+// problems. Internal to lib/config: resolver.cpp is what the parts have in common, resolve.cpp and
+// resolve_*.cpp are the parts of the run config. One thread; lives for one call of resolve().
+#pragma once
+
+#include "config/resolve/resolve.h"
+#include "config/schema/schema.h"
+
+#include <cstdint>
+#include <string>
+
+namespace dslaunch::config {
+
+struct OffloadSection;
+
+class Resolver {
+  public:
+    // REQUIRES: CONFIG outlives the resolver.
+    Resolver(const TrainConfig& config, const ResolveOptions& options);
+
+    // REQUIRES: called once.
+    [[nodiscard]] Resolved run();
+
+  private:
+    RunConfig& run_config() { return result_.config; }
+
+    void problem(const std::string& path, std::string message);
+    void record(const std::string& path, Value value, Origin origin, bool unsaid = false);
+    // What PATH holds follows from FORMULA, not from what was said of it.
+    void derive(const std::string& path, Value value, const std::string& formula,
+                bool unsaid = false);
+
+    // What the user gave, nullptr for nothing, null and auto. A value of the wrong type has been
+    // reported.
+    [[nodiscard]] const Value* given(const std::string& path) const;
+    [[nodiscard]] bool is_auto(const std::string& path) const;
+
+    // The value that holds, recorded: given, else the schema's default.
+    Value take(const std::string& path) { return take_as(path, path); }
+    // The same with what was said under WRITTEN, another name of PATH.
+    Value take_as(const std::string& path, const std::string& written);
+    // Which of the two names was used; a problem when both were.
+    std::string written_name(const std::string& path, const std::string& alias);
+    int64_t take_integer(const std::string& path) { return as_integer(take(path)); }
+    double take_number(const std::string& path) { return take(path).as_double(); }
+    bool take_bool(const std::string& path) { return take(path).boolean; }
+    std::string take_text(const std::string& path) { return take(path).text; }
+    static int64_t as_integer(const Value& value);
+
+    // What there is to say of what was given at PATH: a printed line.
+    void note(const std::string& path, const std::string& text);
+    // What was said of PATH has no effect in this run, because of REASON: a note.
+    void unread(const std::string& path, const std::string& reason);
+    void collect_notes(const std::string& path, const Value& value);
+
+    // resolve.cpp
+    void pipeline();
+    void chunks();
+    void first_segments();
+    void tensor();
+    void tensor_rules();
+    void batch();
+    void batch_unsolved(int64_t ranks);
+    void solve_batch(int64_t ranks);
+    void data();
+    void training();
+
+    // resolve_optimizer.cpp
+    void optimizer();
+    void adam(bool named_adamw);
+    void sgd();
+    void adagrad();
+    void lion();
+    void betas(const Value& value);
+    // What was said of PATH, else VALUE, the default of WHOSE optimizer where the schema has
+    // another.
+    double number_or(const std::string& path, double value, const std::string& whose);
+    void scheduler();
+    void warmup(const std::string& type);
+    void cosine();
+    void total_steps();
+
+    // resolve_precision.cpp
+    void precision();
+    void loss_scale();
+    void dynamic_loss_scale();
+    void kept_types();
+    void only_fp32(const std::string& path, const std::string& reason);
+
+    // resolve_zero.cpp
+    void zero();
+    void stage_3_numbers();
+    void shard_kind();
+    void reduce_when();
+
+    // resolve_offload.cpp
+    void offload();
+    OffloadDevice offload_device(const OffloadSection& section);
+    void offload_folders();
+    void optimizer_portions();
+    void parameter_portions();
+    void placement();
+    void pin_memory();
+    void disk_requests();
+    void transfer_formats();
+
+    const Value& root_;
+    ResolveOptions options_;
+    Resolved result_;
+};
+
+}  // namespace dslaunch::config

@@ -1,0 +1,36 @@
+// What a run needs to know about half precision: a part of the run config
+// (config/run/run_config.h), made by resolve() from `fp16`, `bf16`, `data_types`. Master weights,
+// gradient sums and optimizer state are fp32 whatever stands here. No threads: value types.
+#pragma once
+
+#include "base/kinds/dtype.h"
+
+#include <cstdint>
+
+namespace dslaunch::config {
+
+// The rules are runtime/schedules/loss_scale.h's. fp32 and bf16 have a fixed scale of 1.
+struct LossScaleConfig {
+    bool dynamic = false;    // fp16.loss_scale is 0
+    double initial = 1.0;    // the fixed scale, or two to the power fp16.initial_scale_power
+    double minimum = 1.0;    // dynamic: the smallest scale
+    int64_t window = 1000;   // dynamic: steps without overflow between two doublings
+    int64_t hysteresis = 2;  // dynamic: overflows until the scale halves
+    bool consecutive_hysteresis = false;  // dynamic: a clean step refills the hysteresis at once
+
+    bool operator==(const LossScaleConfig&) const = default;
+};
+
+struct PrecisionConfig {
+    // Of forward and backward, under autocast, and of the weights that they read: kF32, kBF16 or
+    // kF16.
+    DType compute = DType::kF32;
+    // A step whose gradients are not finite is skipped; else it ends the run. True for fp16, and
+    // for bf16 unless bf16.check_grad_overflow is false; false for fp32.
+    bool skip_nonfinite_steps = false;
+    LossScaleConfig loss_scale;
+
+    bool operator==(const PrecisionConfig&) const = default;
+};
+
+}  // namespace dslaunch::config

@@ -1,0 +1,189 @@
+// What a run needs to know, resolved: every `auto` a number, every derived value computed, every
+// relation checked. Made by resolve() (config/resolve/resolve.h) from what the user said; the
+// worker reads this and nothing else. No threads: a value type, const after resolve().
+#pragma once
+
+#include "base/kinds/schedule_kind.h"
+#include "base/kinds/shard_kind.h"
+#include "config/run/offload_config.h"
+#include "config/run/precision_config.h"
+
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace dslaunch::config {
+
+enum class DeviceChoice { kAuto, kCpu, kCuda };
+enum class OptimizerKind { kAdam, kAdamW, kSgd, kAdagrad, kLion };
+enum class SchedulerKind { kConstant, kWarmupLr, kWarmupDecayLr, kWarmupCosineLr };
+enum class WarmupType { kLog, kLinear };
+enum class LossKind { kModel, kCrossEntropy, kMse, kL1, kBceWithLogits };
+enum class LossMean { kMicroBatch, kToken };
+enum class ReduceWhen { kOnce, kMicroStep };
+enum class TokenType { kUint16, kUint32 };
+
+struct BatchConfig {
+    int64_t train_rows = 1;          // samples per optimizer step over all ranks
+    int64_t micro_rows = 1;          // samples per forward/backward of one rank
+    int64_t accumulation_steps = 1;  // micro steps per optimizer step
+    int64_t data_parallel_size = 1;  // ranks that have rows of their own, those of one stage:
+                                     // train_rows == micro_rows * accumulation_steps * it
+
+    bool operator==(const BatchConfig&) const = default;
+};
+
+// Adam: L2 decay added to the gradient; AdamW: decoupled decay, applied before the update (as
+// PyTorch and DeepSpeed). DeepSpeed's "Adam" with adam_w_mode true (its default) is AdamW:
+// resolve() decides.
+struct OptimizerConfig {
+    OptimizerKind kind = OptimizerKind::kAdamW;
+    double lr = 1e-3;
+    double beta1 = 0.9;
+    double beta2 = 0.999;
+    double eps = 1e-8;
+    double weight_decay = 0.0;
+    bool bias_correction = true;
+    double momentum = 0.0;   // SGD
+    double dampening = 0.0;  // SGD
+    bool nesterov = false;   // SGD
+    double lr_decay = 0.0;  // Adagrad: update u (from 1) has the rate lr / (1 + (u - 1) * lr_decay)
+    double initial_accumulator_value = 0.0;  // Adagrad
+
+    // Whether weight decay is added to the gradient and so passes through the states; AdamW and
+    // Lion decay the parameters themselves.
+    [[nodiscard]] bool decays_gradient() const {
+        return weight_decay != 0 && kind != OptimizerKind::kAdamW && kind != OptimizerKind::kLion;
+    }
+
+    bool operator==(const OptimizerConfig&) const = default;
+};
+
+// The fields that the kind uses; formulas in runtime/schedules/learning_rate.h.
+struct SchedulerConfig {
+    SchedulerKind kind = SchedulerKind::kConstant;
+    double warmup_min_lr = 0.0;
+    double warmup_max_lr = 1e-3;
+    int64_t warmup_num_steps = 1000;
+    WarmupType warmup_type = WarmupType::kLog;
+    int64_t total_num_steps = 0;
+    double warmup_min_ratio = 0.0;  // WarmupCosineLR
+    double cos_min_ratio = 1e-4;    // WarmupCosineLR
+
+    bool operator==(const SchedulerConfig&) const = default;
+};
+
+// Sizes are in elements, as DeepSpeed's are. What a stage does not read keeps its default.
+struct ZeroConfig {
+    int64_t stage = 0;
+    int64_t reduce_bucket_numel = 500'000'000;  // reduce_bucket_size: gradient in one reduction
+    // Stages 1 to 3.
+    ShardBy shard = ShardBy::kFlat;  // dslaunch.shard
+    bool shard_auto = false;         // instead, what suits the job (plan/predict/shard_choice.h)
+    int64_t shard_ranks = 0;  // mics_shard_size: of a host, each of which holds a copy; 0: all
+    // Stage 3.
+    int64_t prefetch_bucket_numel = 50'000'000;  // gathered ahead of use, at most
+    int64_t live_numel_max = 1'000'000'000;      // gathered at one time, at most
+    int64_t reuse_distance_numel_max = 0;        // kept when used again within so many
+    int64_t persistent_parameter_numel = 0;      // parameters up to it are whole, ...
+    // ... as long as those together have no more than this.
+    int64_t persistent_numel_max = std::numeric_limits<int64_t>::max();
+
+    bool operator==(const ZeroConfig&) const = default;
+};
+
+struct LossConfig {
+    LossKind kind = LossKind::kModel;  // kModel: forward returns the loss
+    std::string target;                // column or argument that holds the target
+    LossMean mean = LossMean::kMicroBatch;
+
+    bool operator==(const LossConfig&) const = default;
+};
+
+struct DataConfig {
+    std::string train_path;
+    std::string eval_path;                       // empty: none, unless eval_fraction
+    int64_t context = 0;                         // tokens per sample, 0: unset
+    std::optional<TokenType> token_type;         // unset: uint16
+    std::map<std::string, std::string> columns;  // forward's argument -> column of the file
+    bool shuffle = true;
+    double eval_fraction = 0.0;  // of the samples, taken from the end, held out
+
+    bool operator==(const DataConfig&) const = default;
+};
+
+struct SaveConfig {
+    int64_t interval = 0;      // steps, 0: only at the end
+    int64_t keep = 0;          // checkpoints kept, 0: all
+    bool async = true;         // written while training goes on
+    bool goes_on = false;      // training, after a save that failed
+    bool via_rank0 = false;    // hosts share no file system: rank 0's disk gets all files
+    int64_t time_limit_s = 0;  // of the job, from its start: it saves and ends before, 0: none
+
+    bool operator==(const SaveConfig&) const = default;
+};
+
+// dslaunch.pipeline, or DeepSpeed's pipeline.
+struct PipelineConfig {
+    int64_t stages = 1;
+    ScheduleKind schedule = ScheduleKind::k1F1B;
+    int64_t chunks = 1;               // parts of the model that a stage has
+    std::vector<int> first_segments;  // of the parts after the first; empty: chosen by cost
+
+    bool operator==(const PipelineConfig&) const = default;
+};
+
+// dslaunch.tensor, or the size of DeepSpeed's tensor_parallel.
+struct TensorConfig {
+    int64_t size = 1;                                        // ranks that share every layer
+    std::vector<std::pair<std::string, std::string>> rules;  // pattern of names, word of a rule
+    bool share_positions = false;  // between the layers that are split (Megatron's sequence)
+    bool check = true;             // on one batch, against the whole graph, before training
+
+    bool operator==(const TensorConfig&) const = default;
+};
+
+// dslaunch.sequence.
+struct SequenceConfig {
+    int64_t size = 1;  // ranks that share the positions of every sample
+    bool check = true;
+
+    bool operator==(const SequenceConfig&) const = default;
+};
+
+struct RunConfig {
+    BatchConfig batch;
+    PipelineConfig pipeline;
+    TensorConfig tensor;
+    SequenceConfig sequence;
+    OptimizerConfig optimizer;
+    SchedulerConfig scheduler;
+    PrecisionConfig precision;
+    ZeroConfig zero;
+    OffloadConfig offload;
+    LossConfig loss;
+    DataConfig data;
+    SaveConfig save;
+    ReduceWhen reduce = ReduceWhen::kOnce;  // kMicroStep at ZeRO stages 2 and 3
+    double gradient_clipping = 0.0;         // global L2 norm, 0: off
+    int64_t recompute_groups = 0;  // activation_checkpointing.number_checkpoints; 0: keep every
+                                   // activation
+    int64_t steps = 0;             // optimizer steps to train
+    uint64_t seed = 1234;
+    DeviceChoice device = DeviceChoice::kAuto;
+    bool broadcast_buffers = false;
+    int64_t eval_interval = 0;    // steps between evaluations, 0: only at the end
+    int64_t print_interval = 10;  // steps_per_print
+    int64_t trace_step = 0;       // step of which rank 0 writes a trace, 0: none
+
+    // Ranks that have one copy of the model between them, and its rows; the others have other rows.
+    [[nodiscard]] int64_t ranks_of_copy() const {
+        return pipeline.stages * tensor.size * sequence.size;
+    }
+    bool operator==(const RunConfig&) const = default;
+};
+
+}  // namespace dslaunch::config

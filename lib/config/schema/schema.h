@@ -1,0 +1,70 @@
+// The one table of config keys: DeepSpeed's documented keys and "dslaunch". Path, type, default,
+// meaning, status. Everything that knows keys reads it: the checker, the defaults, `config keys`,
+// docs/config-keys.md. No threads.
+#pragma once
+
+#include "config/read/value.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch::config {
+
+enum class KeyType {
+    kBool,
+    kInt,
+    kFloat,
+    kString,
+    kStrings,  // one string, or a list of them
+    kList,
+    kObject,
+    kFree  // not looked into
+};
+
+enum class KeyStatus {
+    kSupported,
+    kWithoutEffect,  // accepted, checked, has no meaning here: note says why
+    kNotYet,  // refused when it asks for something: note names what is missing or what to use
+              // instead
+};
+
+struct KeySpec {
+    const char* path;  // "a.b"; "*" stands for any name, "[]" for the elements of a list
+    KeyType type;
+    const char* fallback;  // DeepSpeed's default as YAML text ("null": none)
+    const char* allowed;   // "": any; ">0"; ">=0"; "0..1" both ends; "a|b|c"
+    KeyStatus status;
+    const char* doc;
+    const char* note;      // why without effect, or what is missing
+    const char* only_for;  // types ("adam|adamw") of optimizer or scheduler that have this
+                           // parameter; "": all
+};
+
+// Every key, sections before what is in them.
+[[nodiscard]] const std::vector<KeySpec>& schema();
+
+// The entry for PATH (a concrete path, "*" and "[]" matched), nullptr when there is none.
+[[nodiscard]] const KeySpec* find_key(std::string_view path);
+
+// Names that may stand in the section PATH ("" the top level), in the table's order.
+[[nodiscard]] std::vector<std::string> key_names(std::string_view path);
+
+// The default as a value. REQUIRES: a key of the schema.
+[[nodiscard]] Value default_value(const KeySpec& key);
+
+// Whether the word `auto` leaves the value to us; where any word is a value, it is that value.
+[[nodiscard]] bool takes_auto(const KeySpec& key);
+
+// A string or a list of nothing but strings.
+[[nodiscard]] bool is_strings(const Value& value);
+
+// All problems of TREE against the schema: unknown keys with the nearest name, types, ranges, what
+// is not there yet.
+[[nodiscard]] std::vector<Problem> check_against_schema(const Value& tree);
+
+// The schema as a Markdown page (docs/config-keys.md), or as a plain list.
+[[nodiscard]] std::string schema_markdown();
+[[nodiscard]] std::string schema_text();
+
+}  // namespace dslaunch::config

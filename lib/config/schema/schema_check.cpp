@@ -1,0 +1,284 @@
+// check_against_schema(): the walk over what the user wrote, beside the table.
+#include "base/text.h"
+#include "config/schema/schema.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cmath>
+#include <optional>
+
+namespace dslaunch::config {
+namespace {
+
+using Kind = Value::Kind;
+
+// A section that is not there yet asks for something when one of these says so; the first that the
+// schema has counts.
+constexpr std::array kGates = {"enabled", "device", "deepcompile", "autotp_size",
+                               "shared_parameters.enabled"};
+// Sections without such a switch whose mere presence asks for the feature.
+constexpr std::array kPresenceAsks = {"sparse_attention", "datastates_ckpt",
+                                      "zero_optimization.zenflow",
+                                      "zero_optimization.zeropp_loco_param", "dslaunch.lora"};
+
+constexpr size_t kSuggestedNameMax = 100;
+
+std::string child_path(const std::string& path, const std::string& name) {
+    return path.empty() ? name : path + "." + name;
+}
+
+std::string lower(std::string text) {
+    std::transform(text.begin(), text.end(), text.begin(),
+                   [](unsigned char c) { return char(std::tolower(c)); });
+    return text;
+}
+
+bool is_auto(const Value& value) {
+    return value.is(Kind::kString) && value.text == "auto";
+}
+
+bool fits_type(KeyType type, const Value& value) {
+    switch (type) {
+        case KeyType::kBool:
+            return value.is(Kind::kBool);
+        case KeyType::kInt:
+            // 5e8 is right for an integer; 9.2e18 is where doubles leave int64.
+            return value.is(Kind::kInt) ||
+                   (value.is(Kind::kFloat) && std::abs(value.number) < 9.2e18 &&
+                    std::floor(value.number) == value.number);
+        case KeyType::kFloat:
+            return value.is(Kind::kInt) || (value.is(Kind::kFloat) && std::isfinite(value.number));
+        case KeyType::kString:
+            return value.is(Kind::kString);
+        case KeyType::kStrings:
+            return is_strings(value);
+        case KeyType::kList:
+            return value.is(Kind::kList);
+        case KeyType::kObject:
+            return value.is(Kind::kObject);
+        case KeyType::kFree:
+            return true;
+    }
+    return false;
+}
+
+const char* wanted(KeyType type) {
+    switch (type) {
+        case KeyType::kBool:
+            return "true or false";
+        case KeyType::kInt:
+            return "an integer";
+        case KeyType::kFloat:
+            return "a finite number";
+        case KeyType::kString:
+            return "a string";
+        case KeyType::kStrings:
+            return "a string or a list of strings";
+        case KeyType::kList:
+            return "a list";
+        default:
+            return "an object {…}";
+    }
+}
+
+bool is_choice(const KeySpec& key) {
+    std::string_view allowed = key.allowed;
+    return !allowed.empty() && allowed[0] != '>' && allowed != "0..1";
+}
+
+bool in_range(const KeySpec& key, const Value& value) {
+    std::string_view allowed = key.allowed;
+    if (allowed.empty()) return true;
+    if (is_choice(key)) {
+        std::string text =
+            value.is(Kind::kString) ? value.text : fmt::format("{}", value.as_double());
+        std::vector<std::string> choices = split(allowed, '|');
+        return std::find(choices.begin(), choices.end(), text) != choices.end();
+    }
+    double number = value.as_double();
+    if (allowed == ">0") return number > 0;
+    if (allowed == ">=0") return number >= 0;
+    return number >= 0 && number <= 1;
+}
+
+std::string range_text(const KeySpec& key) {
+    std::string_view allowed = key.allowed;
+    if (allowed == ">0") return "must be above 0";
+    if (allowed == ">=0") return "must not be negative";
+    if (allowed == "0..1") return "must be between 0 and 1";
+    std::vector<std::string> choices = split(allowed, '|');
+    std::erase(choices, "null");
+    return "must be one of " + join(choices, ", ");
+}
+
+class Checker {
+  public:
+    explicit Checker(const Value& root) : root_(root) {}
+
+    std::vector<Problem> run() {
+        section("", root_, false);
+        return std::move(problems_);
+    }
+
+  private:
+    void report(const std::string& path, std::string message, const Value& value) {
+        problems_.push_back({path, std::move(message), value.origin});
+    }
+
+    // QUIET: an outer section has been refused, or asks for nothing: no key in it is refused again.
+    void section(const std::string& path, const Value& value, bool quiet) {
+        for (size_t i = 0; i < value.keys.size(); ++i) {
+            std::string inner = child_path(path, value.keys[i]);
+            const KeySpec* key =
+                value.keys[i].find('.') == std::string::npos ? find_key(inner) : nullptr;
+            if (key == nullptr) {
+                unknown(path, value.keys[i], value.items[i]);
+            } else {
+                entry(*key, inner, value.items[i], quiet);
+            }
+        }
+    }
+
+    void unknown(const std::string& path, const std::string& name, const Value& value) {
+        std::string message = "unknown key";
+        std::vector<std::string> siblings = key_names(path);
+        if (name.find('.') != std::string::npos) {
+            message += ": names hold no dots, write nested objects";
+        } else if (name.size() > kSuggestedNameMax) {
+            // No key is that long: nothing to suggest, and the distance would cost time.
+        } else if (auto near = nearest(name, siblings)) {
+            message += fmt::format(", did you mean `{}`?", *near);
+        } else if (auto home = other_home(name)) {
+            message += fmt::format(", did you mean `{}`?", *home);
+        }
+        report(child_path(path, name), std::move(message), value);
+    }
+
+    // The whole path of a key of this very name elsewhere: it stands in the wrong section.
+    static std::optional<std::string> other_home(const std::string& name) {
+        if (find_key("dslaunch." + name) != nullptr) return "dslaunch." + name;
+        for (const KeySpec& key : schema()) {
+            if (split(key.path, '.').back() == name) return std::string(key.path);
+        }
+        return {};
+    }
+
+    void entry(const KeySpec& key, const std::string& path, const Value& value, bool quiet) {
+        if (value.is(Kind::kNull)) return;
+        if (is_auto(value) && key.type != KeyType::kObject && takes_auto(key)) return;
+        if (!fits_type(key.type, value)) {
+            return report(
+                path, fmt::format("must be {}, not {}", wanted(key.type), describe(value)), value);
+        }
+        if (!in_range(key, value)) {
+            return report(path, fmt::format("{}, not {}", range_text(key), describe(value)), value);
+        }
+        if (wrong_type_of_owner(key, path, value)) return;
+        if (key.type == KeyType::kObject) return inner_section(key, path, value, quiet);
+        if (key.type == KeyType::kList) elements(path, value, quiet);
+        if (quiet || key.status != KeyStatus::kNotYet) return;
+        bool presence = std::find(kPresenceAsks.begin(), kPresenceAsks.end(),
+                                  std::string_view(path)) != kPresenceAsks.end();
+        if (presence && value.items.empty()) return;
+        if (!same_value(value, default_value(key))) report(path, key.note, value);
+    }
+
+    void elements(const std::string& path, const Value& value, bool quiet) {
+        if (find_key(path + ".[].patterns") == nullptr) return;
+        for (const Value& item : value.items) {
+            if (item.is(Kind::kObject)) {
+                section(path + ".[]", item, quiet);
+            } else {
+                report(path, "every element must be an object {…}, not " + describe(item), item);
+            }
+        }
+    }
+
+    void inner_section(const KeySpec& key, const std::string& path, const Value& value,
+                       bool quiet) {
+        if (!quiet && key.status == KeyStatus::kNotYet && !value.items.empty()) {
+            bool presence = std::find(kPresenceAsks.begin(), kPresenceAsks.end(),
+                                      std::string_view(path)) != kPresenceAsks.end();
+            if (presence) report(path, key.note, value);
+            quiet = presence || gate(key, path, value);
+        }
+        section(path, value, quiet || switched_off(key, path, value) || owner_not_yet(path));
+    }
+
+    // A section that is there and has a switch asks for nothing while the switch is not on.
+    static bool switched_off(const KeySpec& key, const std::string& path, const Value& value) {
+        if (key.status != KeyStatus::kSupported) return false;
+        if (find_key(path + ".enabled") != nullptr) {
+            const Value* enabled = find_path(value, "enabled");
+            return enabled == nullptr || !enabled->is(Kind::kBool) || !enabled->boolean;
+        }
+        const KeySpec* device_key = find_key(path + ".device");
+        if (device_key == nullptr || std::string_view(device_key->fallback) != "none") return false;
+        const Value* device = find_path(value, "device");
+        return device == nullptr || !device->is(Kind::kString) || device->text == "none";
+    }
+
+    // True when the section has a switch: then it alone decides, and is reported here if it is on.
+    bool gate(const KeySpec& key, const std::string& path, const Value& value) {
+        for (const char* name : kGates) {
+            const KeySpec* gate_key = find_key(path + "." + name);
+            if (gate_key == nullptr) continue;
+            const Value* given = find_path(value, name);
+            if (given == nullptr || !fits_type(gate_key->type, *given) ||
+                !in_range(*gate_key, *given)) {
+                return true;
+            }
+            bool asks = given->is(Kind::kBool)     ? given->boolean
+                        : given->is(Kind::kString) ? given->text != "none"
+                                                   : given->as_double() > 1;
+            if (asks) report(path + "." + name, key.note, *given);
+            return true;
+        }
+        return false;
+    }
+
+    [[nodiscard]] std::string owner_type(const std::string& path) const {
+        const Value* type = find_path(root_, split(path, '.').front() + ".type");
+        return type != nullptr && type->is(Kind::kString) ? lower(type->text) : "";
+    }
+
+    // Parameters of an optimizer or scheduler that is refused by its type are not refused one by
+    // one.
+    [[nodiscard]] bool owner_not_yet(const std::string& path) const {
+        std::string type = owner_type(path);
+        static const std::vector<std::string> there = {
+            "adam", "adamw", "sgd", "warmuplr", "warmupdecaylr", "warmupcosinelr"};
+        bool params = path == "optimizer.params" || path == "scheduler.params";
+        return params && std::find(there.begin(), there.end(), type) == there.end();
+    }
+
+    bool wrong_type_of_owner(const KeySpec& key, const std::string& path, const Value& value) {
+        if (*key.only_for == '\0') return false;
+        std::string type = owner_type(path);
+        std::vector<std::string> owners = split(key.only_for, '|');
+        bool known = false;
+        for (const KeySpec& other : schema()) {
+            std::vector<std::string> names = split(other.only_for, '|');
+            known = known ||
+                    (!type.empty() && std::find(names.begin(), names.end(), type) != names.end());
+        }
+        if (!known || std::find(owners.begin(), owners.end(), type) != owners.end()) return false;
+        report(path, fmt::format("is no parameter of `{}`, only of {}", type, join(owners, ", ")),
+               value);
+        return true;
+    }
+
+    const Value& root_;
+    std::vector<Problem> problems_;
+};
+
+}  // namespace
+
+std::vector<Problem> check_against_schema(const Value& tree) {
+    return Checker(tree).run();
+}
+
+}  // namespace dslaunch::config

@@ -1,0 +1,186 @@
+#include "graph/archive/mapped_archive.h"
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/import.h>
+#include <torch/csrc/jit/serialization/import_source.h>
+#include <torch/csrc/jit/serialization/unpickler.h>
+
+#include <algorithm>
+#include <cstring>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "graph/archive/archive_source.h"
+#include "storage/files/zip_archive.h"
+#include "storage/files/zip_format.h"
+
+namespace dslaunch::graph {
+
+namespace {
+
+using c10::IValue;
+using caffe2::serialize::PyTorchStreamReader;
+using Content = std::span<const std::byte>;
+
+// LibTorch rewrites calls of these while it loads; only its own loader can.
+constexpr std::string_view kRewrittenCode = "ops.quantized.conv";
+
+// LibTorch's archive reader takes its bytes from here.
+class MappingReader final : public caffe2::serialize::ReadAdapterInterface {
+  public:
+    explicit MappingReader(Content bytes) : bytes_(bytes) {}
+    size_t size() const override { return bytes_.size(); }
+    size_t read(uint64_t begin, void* into, size_t wanted, const char*) const override {
+        const Content rest = bytes_.subspan(std::min<size_t>(begin, bytes_.size()));
+        const size_t count = std::min(wanted, rest.size());
+        if (count > 0) std::memcpy(into, rest.data(), count);
+        return count;
+    }
+
+  private:
+    Content bytes_;
+};
+
+// One use of the pieces that torch::jit::load is made of, with records that lie in the mapping.
+class Importer {
+  public:
+    explicit Importer(std::shared_ptr<const storage::MappedFile> file)
+        : file_(std::move(file)),
+          directory_(storage::parse_zip(file_->path(), file_->bytes())),
+          reader_(std::make_shared<MappingReader>(file_->bytes())),
+          unit_(std::make_shared<torch::jit::CompilationUnit>()),
+          sources_(
+              unit_, &constants_, [this](const std::string& name) { return source(name); },
+              reader_.version()) {
+        for (const storage::ZipRecord& record : directory_.records)
+            records_.emplace(record.name, &record);
+    }
+
+    // Nothing when only torch::jit::load can read the archive; reason() says why.
+    std::optional<torch::jit::Module> load() {
+        if (records_.count("model.json") > 0) {
+            reason_ = "it has the format of before LibTorch 1.4";
+            return std::nullopt;
+        }
+        const IValue constants = unpickle("constants");
+        for (const auto& constant : constants.toTupleRef().elements())
+            constants_.push_back(constant);
+        const IValue data = unpickle("data");
+        if (!reason_.empty()) return std::nullopt;
+        check_sizes(constants);
+        check_sizes(data);
+        return torch::jit::Module(data.toObject());
+    }
+
+    [[nodiscard]] const std::string& reason() const { return reason_; }
+
+  private:
+    std::shared_ptr<torch::jit::Source> source(const std::string& qualifier) {
+        std::shared_ptr<torch::jit::Source> found = read_source(reader_, qualifier);
+        if (found != nullptr &&
+            found->text_str().find(std::string(kRewrittenCode), 0) != std::string::npos)
+            reason_ = "its quantized convolutions must be rewritten";
+        return found;
+    }
+
+    // The value that NAME.pkl describes; its tensors are the records under NAME/.
+    IValue unpickle(const std::string& name) {
+        const auto [pickle, bytes] = reader_.getRecord(name + ".pkl");
+        std::string_view rest(static_cast<const char*>(pickle.get()), bytes);
+        const auto read = [&rest](char* into, size_t wanted) {
+            const size_t count = std::min(wanted, rest.size());
+            std::memcpy(into, rest.data(), count);
+            rest.remove_prefix(count);
+            return count;
+        };
+        torch::jit::Unpickler unpickler(
+            read,
+            [this](const c10::QualifiedName& type) {
+                return c10::StrongTypePtr(unit_, sources_.loadType(type));
+            },
+            torch::jit::ObjLoaderFunc,
+            [&](const std::string& record) { return tensor_data(name + "/" + record); },
+            /*device=*/std::nullopt);
+        unpickler.set_version(reader_.version());
+        return unpickler.parse_ivalue();
+    }
+
+    at::DataPtr tensor_data(const std::string& name) {
+        const auto found = records_.find(name);
+        const char* obstacle = nullptr;
+        if (found == records_.end()) return std::get<0>(reader_.getRecord(name));  // says so
+        const Content content = found->second->stored;
+        const auto place = static_cast<size_t>(content.data() - file_->bytes().data());
+        if (found->second->deflated) {
+            obstacle = "compressed";
+        } else if (place % storage::zip::kDataAlignment != 0) {
+            obstacle = "not aligned to 64 bytes";
+        } else if (!mapped_.emplace(content.data(), content).second) {
+            obstacle = "used by two storages";
+        }
+        if (obstacle != nullptr) {
+            log_debug("model", "{}: record {} is {}: it is copied", file_->path(), printable(name),
+                      obstacle);
+            return std::get<0>(reader_.getRecord(name));
+        }
+        const auto give_back = [file = file_, content](void*) { file->discard(content); };
+        return c10::InefficientStdFunctionContext::makeDataPtr(
+            const_cast<std::byte*>(content.data()), give_back, at::kCPU);
+    }
+
+    // A pickle that claims more elements than its record holds would read its neighbours.
+    void check_sizes(const IValue& root) const {
+        root.visit([this](const IValue& value) {
+            if (!value.isTensor() || !value.toTensor().defined() || !value.toTensor().has_storage())
+                return false;
+            const c10::Storage& storage = value.toTensor().storage();
+            const auto found = mapped_.find(static_cast<const std::byte*>(storage.data()));
+            if (found != mapped_.end() && storage.nbytes() > found->second.size())
+                fail(ExitCode::kInput,
+                     "a tensor of {} bytes lies in a record of {} bytes; the archive is damaged",
+                     storage.nbytes(), found->second.size());
+            return false;
+        });
+    }
+
+    std::shared_ptr<const storage::MappedFile> file_;
+    storage::ZipDirectory directory_;
+    std::unordered_map<std::string_view, const storage::ZipRecord*> records_;
+    std::unordered_map<const std::byte*, Content> mapped_;  // by begin, records in use
+    PyTorchStreamReader reader_;
+    std::shared_ptr<torch::jit::CompilationUnit> unit_;
+    std::vector<IValue> constants_;
+    torch::jit::SourceImporter sources_;
+    std::string reason_;
+};
+
+}  // namespace
+
+LoadedArchive load_archive(const std::string& path) {
+    const auto file =
+        std::make_shared<const storage::MappedFile>(path, storage::MapMode::kCopyOnWrite);
+    std::string reason;
+    std::optional<Importer> importer;
+    try {
+        importer.emplace(file);
+    } catch (const Error& error) {
+        reason = error.what();
+    }
+    if (importer) {
+        if (std::optional<torch::jit::Module> module = importer->load())
+            return {std::move(*module), file};
+        reason = importer->reason();
+    }
+    log_info("model", "{}: read whole into memory: {}", path, reason);
+    return {torch::jit::load(path), nullptr};
+}
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,163 @@
+#include "graph/archive/model.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/empty_strided.h>
+#include <sys/stat.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <functional>
+#include <map>
+#include <span>
+#include <tuple>
+
+#include "base/error.h"
+#include "base/machine/memory_shortage.h"
+#include "base/text.h"
+#include "graph/archive/mapped_archive.h"
+
+namespace dslaunch::graph {
+
+namespace {
+
+// Two tensors with this key in common are the same parameter: an archive loses the identity of tied
+// tensors but keeps their storage.
+using StorageKey = std::tuple<const void*, int64_t, std::vector<int64_t>, std::vector<int64_t>>;
+
+StorageKey storage_key(const at::Tensor& tensor) {
+    return {tensor.storage().data(), tensor.storage_offset(), tensor.sizes().vec(),
+            tensor.strides().vec()};
+}
+
+// Replaces tensors inside lists, tuples and dicts (an LSTM's _flat_weights) by the one kept for
+// their storage.
+c10::IValue unify(const c10::IValue& value, const std::map<StorageKey, at::Tensor>& kept,
+                  bool& changed) {
+    if (value.isTensor()) {
+        if (!value.toTensor().defined() || !value.toTensor().has_storage()) return value;
+        const auto found = kept.find(storage_key(value.toTensor()));
+        if (found == kept.end() || found->second.is_same(value.toTensor())) return value;
+        changed = true;
+        return found->second;
+    }
+    if (value.isTensorList()) {
+        c10::List<at::Tensor> list;
+        for (const at::Tensor& tensor : value.toTensorVector())
+            list.push_back(unify(tensor, kept, changed).toTensor());
+        return list;
+    }
+    return value;
+}
+
+void unify_attributes(torch::jit::Module module, const std::map<StorageKey, at::Tensor>& kept) {
+    const c10::ClassTypePtr type = module.type();
+    for (size_t slot = 0; slot < type->numAttributes(); ++slot) {
+        const c10::IValue value = module._ivalue()->getSlot(slot);
+        if (value.isModule()) {
+            unify_attributes(torch::jit::Module(value.toModule()), kept);
+            continue;
+        }
+        bool changed = false;
+        c10::IValue unified = unify(value, kept, changed);
+        if (changed) module._ivalue()->setSlot(slot, std::move(unified));
+    }
+}
+
+}  // namespace
+
+Model Model::load(const std::string& path) {
+    struct stat status {};
+    if (::stat(path.c_str(), &status) != 0)
+        fail(ExitCode::kInput, "{}: cannot be opened: {}", printable(path), errno_text(errno));
+    if (S_ISDIR(status.st_mode))
+        fail(ExitCode::kInput,
+             "{}: is a folder, not a TorchScript archive (torch.jit.save writes one)",
+             printable(path));
+    try {
+        LoadedArchive loaded = load_archive(path);
+        Model model = adopt(std::move(loaded.module));
+        model.file_ = std::move(loaded.file);
+        return model;
+    } catch (const Error& error) {
+        fail(error.code(), "{}: {}", printable(path), error.what());
+    } catch (const std::exception& error) {
+        if (is_memory_shortage(error))
+            fail(ExitCode::kSetup, "{}: {}", printable(path), memory_shortage_text(error.what()));
+        const std::vector<std::string> lines = split(error.what(), '\n');
+        fail(ExitCode::kInput,
+             "{}: is not a TorchScript archive that can be loaded: {}; write it with "
+             "torch.jit.save or `dslaunch model new`",
+             printable(path), printable(lines.front()));
+    }
+}
+
+Model::Model(torch::jit::Module module)
+    : module_(std::make_shared<torch::jit::Module>(std::move(module))) {}
+
+Model Model::adopt(torch::jit::Module module) {
+    if (!module.find_method("forward"))
+        fail(ExitCode::kInput,
+             "the archive's module has no forward method; save the whole model, not a part of it");
+    Model model(std::move(module));
+    model.collect();
+    return model;
+}
+
+void Model::collect() {
+    std::map<StorageKey, at::Tensor> kept;
+    std::map<const void*, std::string> storage_owner;
+    const auto adopt_tensor = [&](const std::string& name, const at::Tensor& tensor, auto& list,
+                                  auto& index_of) {
+        const StorageKey key = storage_key(tensor);
+        const auto found = kept.find(key);
+        if (found != kept.end() && tensor.numel() > 0) {
+            const auto index = index_of.find(found->second.unsafeGetTensorImpl());
+            if (index != index_of.end()) {
+                list[index->second].aliases.push_back(name);
+                return;
+            }
+        }
+        kept.emplace(key, tensor);
+        index_of.emplace(tensor.unsafeGetTensorImpl(), static_cast<int>(list.size()));
+        list.push_back({name, {}, tensor});
+        // A view that overlaps another parameter without being it would be trained twice in the
+        // same memory.
+        const auto [owner, is_first] = storage_owner.emplace(tensor.storage().data(), name);
+        if (!is_first && tensor.numel() > 0) {
+            const at::NoGradGuard no_grad;
+            at::Tensor own = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
+            own.copy_(tensor);
+            tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(own.storage());
+            tensor.unsafeGetTensorImpl()->set_storage_offset(0);
+        }
+    };
+    for (const auto& item : module_->named_parameters(true))
+        adopt_tensor(item.name, item.value, parameters_, parameter_of_);
+    for (const auto& item : module_->named_buffers(true))
+        adopt_tensor(item.name, item.value, buffers_, buffer_of_);
+    unify_attributes(*module_, kept);
+}
+
+int Model::parameter_index(const at::Tensor& tensor) const {
+    const auto found = parameter_of_.find(tensor.unsafeGetTensorImpl());
+    return found == parameter_of_.end() ? -1 : found->second;
+}
+
+int Model::buffer_index(const at::Tensor& tensor) const {
+    const auto found = buffer_of_.find(tensor.unsafeGetTensorImpl());
+    return found == buffer_of_.end() ? -1 : found->second;
+}
+
+Bytes Model::release_pages(int index) const {
+    const at::Tensor& tensor = parameters_[index].tensor;
+    if (file_ == nullptr || !tensor.has_storage() || tensor.storage().nbytes() == 0)
+        return Bytes{0};
+    const std::span<const std::byte> file = file_->bytes();
+    const auto* const begin = static_cast<const std::byte*>(tensor.storage().data());
+    const std::less<> before;
+    if (before(begin, file.data()) || !before(begin, file.data() + file.size())) return Bytes{0};
+    return file_->release_unwritten({begin, tensor.storage().nbytes()});
+}
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,268 @@
+#include "graph/lower/attribute_lifter.h"
+
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace dslaunch::graph {
+
+namespace prim = c10::prim;
+namespace attr = c10::attr;
+using c10::IValue;
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+namespace {
+
+using Object = c10::ivalue::Object;
+using AttributeKey = std::pair<const Object*, std::string>;
+
+bool holds_tensor(const IValue& value) {
+    if (value.isTensor()) return true;
+    if (value.isTuple()) {
+        for (const IValue& element : value.toTupleRef().elements())
+            if (holds_tensor(element)) return true;
+    }
+    if (value.isList()) {
+        for (const IValue& element : value.toListRef())
+            if (holds_tensor(element)) return true;
+    }
+    if (value.isGenericDict()) {
+        for (const auto& item : value.toGenericDict())
+            if (holds_tensor(item.value())) return true;
+    }
+    return false;
+}
+
+class Lifter {
+  public:
+    Lifter(const Model& model, LoweredGraph& lowered)
+        : model_(model), lowered_(lowered), graph_(*lowered.graph) {}
+
+    void run(const c10::intrusive_ptr<Object>& self, const std::function<void()>& simplify) {
+        paths_[self.get()] = "";
+        objects_[graph_.inputs()[0]] = self;
+        find_written(*graph_.block());
+        lift_block(*graph_.block(), /*nested=*/false);
+        // Branches on constants (`if self.training:`) go now; what is still written inside one is
+        // written at run time.
+        simplify();
+        objects_.clear();
+        written_.clear();
+        objects_[graph_.inputs()[0]] = self;
+        find_written(*graph_.block());
+        lifting_writes_ = true;
+        lift_block(*graph_.block(), /*nested=*/false);
+        for (const ModelState& state : lowered_.states)
+            graph_.registerOutput(current_.at({state.object.get(), state.attribute}));
+        torch::jit::EliminateDeadCode(lowered_.graph);
+        settle_module();
+    }
+
+  private:
+    const c10::intrusive_ptr<Object>* object_of(const Value* value) const {
+        const auto found = objects_.find(value);
+        return found == objects_.end() ? nullptr : &found->second;
+    }
+
+    // Objects are followed in the order of the nodes, so that chains of GetAttr resolve in one
+    // pass.
+    void follow(Node* node) {
+        const auto* owner = object_of(node->input(0));
+        if (owner == nullptr) return;
+        const std::string& name = node->s(attr::name);
+        const IValue value = (*owner)->getAttr(name);
+        if (!value.isObject()) return;
+        objects_[node->output()] = value.toObject();
+        const std::string& prefix = paths_.at(owner->get());
+        paths_.emplace(value.toObject().get(), prefix.empty() ? name : prefix + "." + name);
+    }
+
+    void find_written(Block& block) {
+        for (Node* node : block.nodes()) {
+            if (node->kind() == prim::GetAttr) follow(node);
+            if (node->kind() == prim::SetAttr) {
+                const auto* owner = object_of(node->input(0));
+                if (owner != nullptr) written_.insert({owner->get(), node->s(attr::name)});
+            }
+            for (Block* inner : node->blocks()) find_written(*inner);
+        }
+    }
+
+    std::string path_of(const Object* object, const std::string& name) const {
+        const std::string& prefix = paths_.at(object);
+        return prefix.empty() ? name : prefix + "." + name;
+    }
+
+    void lift_block(Block& block, bool nested) {
+        for (auto it = block.nodes().begin(); it != block.nodes().end();) {
+            Node* node = *it++;
+            if (node->kind() == prim::GetAttr) lift_read(node);
+            if (node->kind() == prim::SetAttr) lift_write(node, nested);
+            for (Block* inner : node->blocks()) lift_block(*inner, true);
+        }
+    }
+
+    void lift_read(Node* node) {
+        const auto* owner = object_of(node->input(0));
+        if (owner == nullptr) return;
+        const std::string& name = node->s(attr::name);
+        const IValue value = (*owner)->getAttr(name);
+        if (value.isObject()) return;
+        Value* replacement = nullptr;
+        if (written_.count({owner->get(), name}) > 0) {
+            if (!lifting_writes_) return;
+            replacement = state(*owner, name, node->output()->type());
+        } else {
+            torch::jit::WithInsertPoint here(node);
+            replacement = materialize(value, node->output()->type());
+        }
+        if (replacement == nullptr) return;
+        node->output()->replaceAllUsesWith(replacement);
+        node->destroy();
+    }
+
+    void lift_write(Node* node, bool nested) {
+        if (!lifting_writes_) return;
+        const auto* owner = object_of(node->input(0));
+        if (owner == nullptr) return;
+        const std::string name = node->s(attr::name);
+        if (nested)
+            fail(ExitCode::kInput,
+                 "{}: attribute `{}` is written inside a loop or a branch, where it cannot travel "
+                 "with the graph; "
+                 "return the value, or write it at the top of forward",
+                 describe_node(*node), path_of(owner->get(), name));
+        state(*owner, name, node->input(1)->type());
+        current_[{owner->get(), name}] = node->input(1);
+        node->destroy();
+    }
+
+    Value* state(const c10::intrusive_ptr<Object>& owner, const std::string& name,
+                 const c10::TypePtr& type) {
+        const AttributeKey key{owner.get(), name};
+        const auto found = current_.find(key);
+        if (found != current_.end()) return found->second;
+        Value* input = graph_.insertInput(1 + lowered_.arguments.size() + lowered_.states.size());
+        input->setType(type);
+        lowered_.states.push_back({path_of(owner.get(), name), owner, name});
+        return current_[key] = input;
+    }
+
+    Value* tensor_input(const at::Tensor& tensor) {
+        const int parameter = model_.parameter_index(tensor);
+        const int buffer = parameter < 0 ? model_.buffer_index(tensor) : -1;
+        if (parameter < 0 && buffer < 0) return nullptr;
+        auto& inputs = parameter >= 0 ? parameter_inputs_ : buffer_inputs_;
+        const int index = parameter >= 0 ? parameter : buffer;
+        const auto found = inputs.find(index);
+        if (found != inputs.end()) return found->second;
+        const size_t before_buffers =
+            1 + lowered_.arguments.size() + lowered_.states.size() + lowered_.parameters.size();
+        Value* input = graph_.insertInput(
+            parameter >= 0 ? before_buffers : before_buffers + lowered_.buffers.size());
+        input->setType(c10::TensorType::get());
+        (parameter >= 0 ? lowered_.parameters : lowered_.buffers).push_back(index);
+        return inputs[index] = input;
+    }
+
+    // The attribute's value at the insert point; null when it can only be reached through the
+    // module.
+    Value* materialize(const IValue& value, const c10::TypePtr& type) {
+        if (value.isTensor() && value.toTensor().defined()) {
+            if (Value* input = tensor_input(value.toTensor())) return input;
+            // A tensor that is neither parameter nor buffer: a constant unless it wants a gradient.
+            return torch::jit::tryInsertConstant(graph_, value.toTensor().detach())
+                .value_or(nullptr);
+        }
+        if (!holds_tensor(value))
+            return torch::jit::tryInsertConstant(graph_, value).value_or(nullptr);
+        if (value.isList() || value.isTuple()) return materialize_sequence(value, type);
+        return nullptr;
+    }
+
+    Value* materialize_sequence(const IValue& value, const c10::TypePtr& type) {
+        std::vector<Value*> elements;
+        const auto element_type = [&](size_t i) {
+            return value.isList() ? type->expectRef<c10::ListType>().getElementType()
+                                  : type->containedType(i);
+        };
+        const c10::ArrayRef<IValue> items =
+            value.isList() ? value.toListRef()
+                           : c10::ArrayRef<IValue>(value.toTupleRef().elements().asArrayRef());
+        for (size_t i = 0; i < items.size(); ++i) {
+            elements.push_back(materialize(items[i], element_type(i)));
+            if (elements.back() == nullptr) return nullptr;
+        }
+        Node* made = value.isList() ? graph_.createList(element_type(0), elements)
+                                    : graph_.createTuple(elements);
+        graph_.insertNode(made);
+        made->output()->setType(type);
+        return made->output();
+    }
+
+    void settle_module() {
+        Value* self = graph_.inputs()[0];
+        lowered_.module_input = self->hasUses();
+        if (!lowered_.module_input) {
+            graph_.eraseInput(0);
+            return;
+        }
+        // Whatever needs the object may read anything under it, so all of the module counts as read
+        // there.
+        for (const auto& use : self->uses()) lowered_.opaque_node = describe_node(*use.user);
+        for (size_t i = 0; i < model_.parameters().size(); ++i)
+            if (parameter_inputs_.count(static_cast<int>(i)) == 0)
+                lowered_.opaque_parameters.push_back(static_cast<int>(i));
+        for (size_t i = 0; i < model_.buffers().size(); ++i)
+            if (buffer_inputs_.count(static_cast<int>(i)) == 0)
+                lowered_.opaque_buffers.push_back(static_cast<int>(i));
+    }
+
+    const Model& model_;
+    LoweredGraph& lowered_;
+    Graph& graph_;
+    std::map<const Value*, c10::intrusive_ptr<Object>> objects_;
+    std::map<const Object*, std::string> paths_;
+    std::set<AttributeKey> written_;
+    bool lifting_writes_ = false;
+    std::map<AttributeKey, Value*> current_;
+    std::map<int, Value*> parameter_inputs_;
+    std::map<int, Value*> buffer_inputs_;
+};
+
+void drop_unused(LoweredGraph& lowered, size_t first, std::vector<int>& owners) {
+    for (size_t i = owners.size(); i-- > 0;) {
+        if (lowered.graph->inputs()[first + i]->hasUses()) continue;
+        lowered.graph->eraseInput(first + i);
+        owners.erase(owners.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+}
+
+}  // namespace
+
+void lift_attributes(Model& model, LoweredGraph& lowered, const std::function<void()>& simplify) {
+    Lifter(model, lowered).run(model.module()._ivalue(), simplify);
+}
+
+void drop_unused_inputs(LoweredGraph& lowered) {
+    drop_unused(lowered, lowered.first_buffer(), lowered.buffers);
+    drop_unused(lowered, lowered.first_parameter(), lowered.parameters);
+    if (!lowered.module_input || lowered.graph->inputs()[0]->hasUses()) return;
+    lowered.graph->eraseInput(0);
+    lowered.module_input = false;
+    lowered.opaque_parameters.clear();
+    lowered.opaque_buffers.clear();
+    lowered.opaque_node.clear();
+}
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,45 @@
+// Random numbers without a state: before every node that draws, the generator is seeded by
+// hash(seed, step, micro batch, ordinal of the node, loop trip). Dropout is then the same for every
+// number of segments, schedule, recompute and resume. Ranks as threads share the CPU generator, so
+// seed and draw hold one lock.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <cstdint>
+
+namespace torch::jit {
+struct Node;
+struct Value;
+}  // namespace torch::jit
+
+namespace dslaunch::graph {
+
+// Which micro batch of which step this thread is computing.
+struct DrawKey {
+    uint64_t seed = 0;
+    int64_t step = 0;         // optimizer step, from 0
+    int64_t micro_batch = 0;  // index in the global batch: micro_step * data_parallel_size +
+                              // data_parallel_rank
+};
+
+// Sets this thread's key and the ordinal of the segment's first drawing node; releases the lock if
+// a draw threw.
+class DrawScope {
+  public:
+    DrawScope(const DrawKey& key, int64_t ordinal_first, c10::Device device);
+    DrawScope(const DrawScope&) = delete;
+    DrawScope& operator=(const DrawScope&) = delete;
+    ~DrawScope();
+};
+
+// Whether NODE itself draws random numbers (not the nodes in its blocks).
+[[nodiscard]] bool draws(const torch::jit::Node& node);
+
+// Surrounds NODE by the seeding operators. ORDINAL counts from the segment's first drawing node,
+// TRIP is the loop trip value (null outside loops).
+void insert_draw(torch::jit::Node* node, int64_t ordinal, torch::jit::Value* trip);
+
+[[nodiscard]] uint64_t draw_seed(const DrawKey& key, int64_t ordinal, int64_t trip);
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,21 @@
+// The loss that a config names, appended to a lowered graph whose forward returns an output.
+#pragma once
+
+#include "graph/lower/lower.h"
+
+namespace dslaunch::graph {
+
+// kModel: checks that output 0 can be a loss (its mean is the model's own: LossMean::kToken is an
+// error). Otherwise adds the target as the last argument and the loss as output 0. Shapes as in
+// PyTorch: cross_entropy takes [*, classes] against [*] int64 (or [N, classes, …]), the others
+// equal shapes. Under autocast all of them compute in fp32. The loss of a model
+// that computes its own leaves in fp32 (a loss scale is more than fp16 holds). Throws Error{kInput}
+// when the output is a tuple or the target's name is already an argument that forward uses
+// otherwise.
+void append_loss(const config::LossConfig& loss, LoweredGraph& lowered);
+
+// What a loss with LossMean::kToken is divided by: the targets that count. cross_entropy ignores
+// -100, the others ignore none.
+[[nodiscard]] int64_t counted_targets(const config::LossConfig& loss, const c10::IValue& target);
+
+}  // namespace dslaunch::graph

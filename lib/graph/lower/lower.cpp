@@ -1,0 +1,151 @@
+#include "graph/lower/lower.h"
+
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/passes/constant_propagation.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+#include <torch/csrc/jit/passes/inliner.h>
+#include <torch/csrc/jit/passes/loop_unrolling.h>
+#include <torch/csrc/jit/passes/lower_tuples.h>
+#include <torch/csrc/jit/passes/peephole.h>
+
+#include <map>
+#include <set>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "graph/lower/attribute_lifter.h"
+#include "graph/lower/device_rewrite.h"
+#include "graph/lower/loss.h"
+#include "graph/lower/precision.h"
+
+namespace dslaunch::graph {
+
+namespace prim = c10::prim;
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+namespace {
+
+int64_t count_calls(const Block& block) {
+    int64_t calls = 0;
+    for (const Node* node : block.nodes()) {
+        if (node->kind() == prim::CallFunction || node->kind() == prim::CallMethod) ++calls;
+        for (const Block* inner : node->blocks()) calls += count_calls(*inner);
+    }
+    return calls;
+}
+
+// Inline expands one level at a time when the optimiser is off, so it is repeated until nothing
+// changes.
+void inline_to_fixpoint(Graph& graph) {
+    constexpr int kDepthMax = 1000;  // recursion is not TorchScript; a deeper nest is a bug
+    int64_t before = -1;
+    for (int depth = 0; depth < kDepthMax; ++depth) {
+        const int64_t calls = count_calls(*graph.block());
+        if (calls == 0 || calls == before) return;
+        before = calls;
+        torch::jit::Inline(graph);
+    }
+}
+
+void simplify(std::shared_ptr<Graph>& graph) {
+    torch::jit::LowerSimpleTuples(graph);
+    torch::jit::ConstantPropagation(graph);
+    // Shapes seen by a tracer are not promises: they must not be folded.
+    torch::jit::PeepholeOptimize(graph, /*disable_shape_peepholes=*/true);
+    torch::jit::ConstantPropagation(graph);
+    torch::jit::UnrollConstantLoops(graph);
+    torch::jit::ConstantPropagation(graph);
+    torch::jit::LowerSimpleTuples(graph);
+    torch::jit::EliminateDeadCode(graph);
+}
+
+std::string list_names(const std::vector<c10::Argument>& arguments) {
+    std::vector<std::string> names;
+    for (size_t i = 1; i < arguments.size(); ++i) names.push_back(arguments[i].name());
+    return join(names, ", ");
+}
+
+// Removes the arguments that the data do not supply, putting their defaults in place.
+void bind_arguments(const std::vector<c10::Argument>& schema, const LowerOptions& options,
+                    LoweredGraph& lowered) {
+    Graph& graph = *lowered.graph;
+    for (const std::string& name : options.arguments) {
+        bool known = false;
+        for (size_t i = 1; i < schema.size(); ++i) known = known || schema[i].name() == name;
+        if (!known)
+            fail(ExitCode::kInput, "forward has no argument `{}`; it takes: {}", printable(name),
+                 list_names(schema));
+    }
+    torch::jit::WithInsertPoint at_start(*graph.nodes().begin());
+    for (size_t i = schema.size(); i-- > 1;) {
+        const c10::Argument& argument = schema[i];
+        const auto& given = options.arguments;
+        const bool supplied =
+            given.empty() ? !argument.default_value().has_value()
+                          : std::find(given.begin(), given.end(), argument.name()) != given.end();
+        if (supplied) {
+            lowered.arguments.insert(lowered.arguments.begin(), argument.name());
+            lowered.argument_types.insert(lowered.argument_types.begin(), argument.type());
+            continue;
+        }
+        if (!argument.default_value())
+            fail(ExitCode::kInput,
+                 "forward's argument `{}` has no default and the data give it nothing; forward "
+                 "takes: {}",
+                 argument.name(), list_names(schema));
+        const auto constant = torch::jit::tryInsertConstant(graph, *argument.default_value());
+        DSL_CHECK(constant.has_value(), "the default of argument {} is no constant",
+                  argument.name());
+        graph.inputs()[i]->replaceAllUsesWith(*constant);
+        graph.eraseInput(i);
+    }
+}
+
+}  // namespace
+
+LoweredGraph lower(Model& model, const LowerOptions& options) {
+    model.module().train(options.training);
+    const torch::jit::Method method = model.module().get_method("forward");
+    LoweredGraph lowered;
+    lowered.graph = torch::jit::toGraphFunction(method.function()).graph()->copy();
+    inline_to_fixpoint(*lowered.graph);
+    bind_arguments(method.function().getSchema().arguments(), options, lowered);
+    lift_attributes(model, lowered, [&lowered] { simplify(lowered.graph); });
+    rewrite_devices(*lowered.graph->block(), options.device);
+    simplify(lowered.graph);
+    lowered.compute_dtype = options.compute_dtype;
+    // A tracer's types name its device too, and what was folded from them stands there now.
+    rewrite_devices(*lowered.graph->block(), options.device);
+    append_loss(options.loss, lowered);
+    if (lowered.compute_dtype != at::kFloat)
+        insert_precision_casts(*lowered.graph, lowered.compute_dtype);
+    drop_unused_inputs(lowered);
+    return lowered;
+}
+
+std::string module_path(const Node& node) {
+    if (!node.callstack()) return {};
+    std::vector<std::string> parts;
+    for (const auto& entry : (*node.callstack())->vec()) {
+        const auto& instance = std::get<2>(entry);
+        if (instance.has_value() && instance->instance_name() != "SELF")
+            parts.push_back(instance->instance_name());
+    }
+    return join(parts, ".");
+}
+
+std::string describe_node(const Node& node) {
+    const std::string path = module_path(node);
+    std::string where = path.empty() ? "the model's forward" : path;
+    if (const auto line = node.sourceRange().file_line_col())
+        where += fmt::format(" ({}:{})", std::get<0>(*line), std::get<1>(*line));
+    return fmt::format("{} in {}", node.kind().toQualString(), where);
+}
+
+}  // namespace dslaunch::graph

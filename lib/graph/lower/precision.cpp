@@ -1,0 +1,289 @@
+#include "graph/lower/precision.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/ScalarType.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
+
+#include <map>
+#include <string_view>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace dslaunch::graph {
+
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Stack;
+using torch::jit::Value;
+
+namespace {
+
+enum class Cast {
+    kWiden,    // 16-bit to fp32 where one of `like` is fp32, as type promotion does
+    kFollow,   // to the dtype of the tensor that is written, as copy_ does
+    kFull,     // to fp32 always
+    kCompute,  // to the compute dtype always, as autocast does
+};
+
+// Names are those of the operator's schema; a name that an overload has not is passed over.
+struct Rule {
+    Cast cast;
+    std::vector<std::string_view> arguments;
+    std::vector<std::string_view> like;
+};
+
+Rule mutual(std::vector<std::string_view> arguments) {
+    return {Cast::kWiden, arguments, arguments};
+}
+
+// Found by running each operator on every mix of 16-bit and fp32 inputs under autocast on the CPU.
+// tests/unit/graph/precision_test.cpp runs each of them.
+const std::map<std::string_view, Rule>& rules() {
+    static const std::map<std::string_view, Rule> table{
+        // Kernels take 16-bit inputs with fp32 weights, but not fp32 inputs with 16-bit weights.
+        // Statistics are fp32 always.
+        {"aten::batch_norm", {Cast::kWiden, {"weight", "bias"}, {"input", "running_mean"}}},
+        {"aten::native_batch_norm", {Cast::kWiden, {"weight", "bias"}, {"input", "running_mean"}}},
+        {"aten::instance_norm", {Cast::kWiden, {"weight", "bias"}, {"input"}}},
+        {"aten::group_norm", {Cast::kWiden, {"weight", "bias"}, {"input"}}},
+        {"aten::layer_norm", {Cast::kWiden, {"weight", "bias"}, {"input"}}},
+        {"aten::native_layer_norm", {Cast::kWiden, {"weight", "bias"}, {"input"}}},
+        // Kernels take one dtype.
+        {"aten::_weight_norm", mutual({"v", "g"})},
+        {"aten::addmv", mutual({"self", "mat", "vec"})},
+        {"aten::addr", mutual({"self", "vec1", "vec2"})},
+        {"aten::bilinear", mutual({"input1", "input2", "weight", "bias"})},
+        {"aten::cross", mutual({"self", "other"})},
+        {"aten::dot", mutual({"self", "tensor"})},
+        {"aten::index_add", mutual({"self", "source"})},
+        {"aten::index_put", mutual({"self", "values"})},
+        {"aten::index_reduce", mutual({"self", "source"})},
+        {"aten::inner", mutual({"self", "other"})},
+        {"aten::lerp", mutual({"self", "end", "weight"})},
+        {"aten::linalg_cross", mutual({"self", "other"})},
+        {"aten::masked_scatter", mutual({"self", "source"})},
+        {"aten::mv", mutual({"self", "vec"})},
+        {"aten::scatter", mutual({"self", "src"})},
+        {"aten::scatter_add", mutual({"self", "src"})},
+        {"aten::scatter_reduce", mutual({"self", "src"})},
+        {"aten::tensordot", mutual({"self", "other"})},
+        {"aten::vdot", mutual({"self", "other"})},
+        // They do so too, and one of the tensors is written or decides.
+        {"aten::embedding_bag", {Cast::kFollow, {"per_sample_weights"}, {"weight"}}},
+        {"aten::index_add_", {Cast::kFollow, {"source"}, {"self"}}},
+        {"aten::index_copy_", {Cast::kFollow, {"source"}, {"self"}}},
+        {"aten::index_put_", {Cast::kFollow, {"values"}, {"self"}}},
+        {"aten::index_reduce_", {Cast::kFollow, {"source"}, {"self"}}},
+        {"aten::lerp_", {Cast::kFollow, {"end", "weight"}, {"self"}}},
+        {"aten::masked_scatter_", {Cast::kFollow, {"source"}, {"self"}}},
+        {"aten::scatter_", {Cast::kFollow, {"src"}, {"self"}}},
+        {"aten::scatter_add_", {Cast::kFollow, {"src"}, {"self"}}},
+        {"aten::scatter_reduce_", {Cast::kFollow, {"src"}, {"self"}}},
+        // No 16-bit kernel, or one that overflows.
+        {"aten::complex", {Cast::kFull, {"real", "imag"}, {}}},
+        {"aten::det", {Cast::kFull, {"self"}, {}}},
+        {"aten::linalg_det", {Cast::kFull, {"A"}, {}}},
+        {"aten::linalg_matrix_exp", {Cast::kFull, {"self"}, {}}},
+        {"aten::linalg_slogdet", {Cast::kFull, {"A"}, {}}},
+        {"aten::logdet", {Cast::kFull, {"self"}, {}}},
+        {"aten::matrix_exp", {Cast::kFull, {"self"}, {}}},
+        {"aten::rrelu", {Cast::kFull, {"self"}, {}}},
+        {"aten::slogdet", {Cast::kFull, {"self"}, {}}},
+        // oneDNN has no fp16 LSTM with fp32 inputs.
+        {"aten::lstm", {Cast::kCompute, {"input", "data"}, {}}},
+    };
+    return table;
+}
+
+bool is_narrowable(at::ScalarType dtype) {
+    return dtype == at::kFloat || at::isReducedFloatingType(dtype);
+}
+
+// dslaunch::match_dtype(value, like, follow): see Cast::kWiden and Cast::kFollow.
+void match_dtype(Stack& stack) {
+    const bool follow = torch::jit::pop(stack).toBool();
+    const c10::IValue like = torch::jit::pop(stack);
+    if (!like.isTensor() || !stack.back().isTensor()) return;
+    const at::Tensor value = stack.back().toTensor();
+    if (!like.toTensor().defined() || !value.defined()) return;
+    const at::ScalarType target = like.toTensor().scalar_type();
+    if (value.scalar_type() == target) return;
+    if (!is_narrowable(target) || !is_narrowable(value.scalar_type())) return;
+    if (!follow && target != at::kFloat) return;
+    stack.back() = value.to(target);
+}
+
+// TorchScript finds operators in a registry of its own; ours is added when the first graph needs
+// it.
+void register_operator() {
+    static const torch::jit::RegisterOperators operators({torch::jit::Operator(
+        "dslaunch::match_dtype(Tensor(a)? value, Tensor? like, bool follow) -> Tensor(a)?",
+        match_dtype, c10::AliasAnalysisKind::FROM_SCHEMA)});
+}
+
+class CastInserter {
+  public:
+    CastInserter(Graph& graph, at::ScalarType dtype) : graph_(graph), dtype_(dtype) {}
+
+    void visit(Block& block) {
+        for (Node* node : block.nodes()) {
+            for (Block* inner : node->blocks()) visit(*inner);
+            const auto found = rules().find(node->kind().toQualString());
+            if (found != rules().end() && node->maybeSchema() != nullptr)
+                apply(found->second, node);
+        }
+    }
+
+  private:
+    void apply(const Rule& rule, Node* node) {
+        torch::jit::WithInsertPoint before(node);
+        // What is compared is what the operator was given, so all values are taken first.
+        const std::map<int, Value*> like = tensors(*node, rule.like);
+        for (const auto& [index, value] : tensors(*node, rule.arguments)) {
+            Value* result = value;
+            if (rule.cast == Cast::kFull) {
+                result = in_full_precision(value);
+            } else if (rule.cast == Cast::kCompute) {
+                result = graph_.insert(
+                    c10::Symbol::fromQualString("aten::_autocast_to_reduced_precision"),
+                    {value, true, true, static_cast<int64_t>(dtype_),
+                     static_cast<int64_t>(dtype_)});
+            } else {
+                for (const auto& [other, pattern] : like)
+                    if (other != index) result = matched(result, pattern, rule.cast);
+            }
+            if (result == value) continue;
+            result->node()->copyMetadata(node);
+            node->replaceInput(static_cast<size_t>(index), result);
+        }
+    }
+
+    Value* matched(Value* value, Value* like, Cast cast) {
+        Value* follow = graph_.insertConstant(cast == Cast::kFollow);
+        Node* node = graph_.create(c10::Symbol::fromQualString("dslaunch::match_dtype"),
+                                   {value, like, follow});
+        graph_.insertNode(node);
+        node->output()->setType(value->type());
+        return node->output();
+    }
+
+    // The inputs of NODE with these names that may be tensors, by place.
+    static std::map<int, Value*> tensors(const Node& node,
+                                         const std::vector<std::string_view>& names) {
+        std::map<int, Value*> found;
+        for (const std::string_view name : names) {
+            const auto index = node.schema().argumentIndexWithName(name);
+            if (!index) continue;
+            Value* value = const_cast<Node&>(node).input(static_cast<size_t>(*index));
+            const c10::TypePtr optional = c10::OptionalType::ofTensor();
+            if (value->type()->kind() != c10::TypeKind::NoneType &&
+                value->type()->isSubtypeOf(*optional))
+                found.emplace(*index, value);
+        }
+        return found;
+    }
+
+    Graph& graph_;
+    at::ScalarType dtype_;
+};
+
+}  // namespace
+
+void cast_parameters(Model& model, at::ScalarType dtype) {
+    DSL_CHECK(is_narrowable(dtype), "parameters are not cast to {}", c10::toString(dtype));
+    const at::NoGradGuard no_grad;
+    for (const ModelParameter& parameter : model.parameters()) {
+        at::Tensor tensor = parameter.tensor;
+        if (tensor.scalar_type() == dtype || !is_narrowable(tensor.scalar_type())) continue;
+        tensor.mutable_grad().reset();
+        at::Tensor cast = at::empty_strided(tensor.sizes(), tensor.strides(),
+                                            tensor.options().dtype(dtype).requires_grad(false));
+        cast.copy_(tensor);
+        tensor.set_data(cast);
+    }
+}
+
+at::ScalarType scalar_type_of(DType dtype) {
+    switch (dtype) {
+        case DType::kF32:
+            return at::kFloat;
+        case DType::kBF16:
+            return at::kBFloat16;
+        case DType::kF16:
+            return at::kHalf;
+        case DType::kF64:
+            return at::kDouble;
+        case DType::kBool:
+            return at::kBool;
+        case DType::kU8:
+            return at::kByte;
+        case DType::kI8:
+            return at::kChar;
+        case DType::kI16:
+            return at::kShort;
+        case DType::kI32:
+            return at::kInt;
+        case DType::kI64:
+            return at::kLong;
+        case DType::kU16:
+            return at::kUInt16;
+        case DType::kU32:
+            return at::kUInt32;
+        case DType::kU64:
+            return at::kUInt64;
+    }
+    DSL_CHECK(false, "dtype {}", static_cast<int>(dtype));
+}
+
+DType dtype_of(const std::string& name, const at::Tensor& tensor) {
+    for (size_t d = 0; d < detail::kDTypeRows.size(); ++d)
+        if (scalar_type_of(static_cast<DType>(d)) == tensor.scalar_type())
+            return static_cast<DType>(d);
+    fail(ExitCode::kInput, "{} is {}, which safetensors cannot hold", name,
+         c10::toString(tensor.scalar_type()));
+}
+
+ParametersAs::ParametersAs(const Model& model, std::span<const int> parameters,
+                           at::ScalarType dtype) {
+    const at::NoGradGuard no_grad;
+    for (const int parameter : parameters) {
+        at::Tensor tensor = model.parameters()[parameter].tensor;
+        if (tensor.scalar_type() != at::kFloat || dtype == at::kFloat) continue;
+        tensors_.push_back(tensor);
+        before_.push_back(tensor.detach());
+        cast_.push_back(before_.back().to(dtype));
+        tensor.set_data(cast_.back());
+    }
+}
+
+ParametersAs::~ParametersAs() {
+    for (size_t i = 0; i < tensors_.size(); ++i) tensors_[i].set_data(before_[i]);
+}
+
+void insert_precision_casts(Graph& graph, at::ScalarType dtype) {
+    register_operator();
+    CastInserter(graph, dtype).visit(*graph.block());
+}
+
+Value* in_full_precision(Value* value) {
+    return value->owningGraph()->insert(
+        c10::Symbol::fromQualString("aten::_autocast_to_full_precision"), {value, true, true});
+}
+
+std::string precision_advice(at::ScalarType dtype) {
+    if (dtype == at::kFloat) return {};
+    return fmt::format(
+        " in {0} (if fp32 runs it, cast this operator's inputs to one dtype in the model, or "
+        "switch {1} off)",
+        dtype == at::kHalf ? "float16" : "bfloat16", dtype == at::kHalf ? "fp16" : "bf16");
+}
+
+}  // namespace dslaunch::graph

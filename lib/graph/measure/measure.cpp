@@ -1,0 +1,362 @@
+#include "graph/measure/measure.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <tuple>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/error.h"
+#include "base/machine/memory_shortage.h"
+#include "graph/archive/torch_reason.h"
+#include "graph/lower/device_rewrite.h"
+#include "graph/lower/precision.h"
+#include "graph/measure/tensor_meter.h"
+#include "graph/measure/trial_backward.h"
+#include "graph/segment/compute_context.h"
+#include "graph/segment/kept_buffers.h"
+
+namespace dslaunch::graph {
+
+using c10::IValue;
+
+namespace {
+
+// The interpreter shows an operator with its whole stack, values that wait for later operators
+// included: what belongs to the call is what its schema says, at the top.
+c10::ArrayRef<const IValue> own_inputs(const at::RecordFunction& call) {
+    const c10::ArrayRef<const IValue> shown = call.inputs();
+    return shown.slice(shown.size() - std::min(shown.size(), call.num_inputs()));
+}
+
+c10::ArrayRef<const IValue> own_outputs(const at::RecordFunction& call) {
+    const c10::ArrayRef<const IValue> shown(call.outputs().data(), call.outputs().size());
+    return shown.slice(shown.size() - std::min(shown.size(), call.num_outputs()));
+}
+
+// Counts what the operators of this thread do while it exists: storages they make, FLOPs of
+// products.
+class OperatorTrace {
+  public:
+    OperatorTrace() {
+        at::RecordFunctionCallback callback(
+            [](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
+                current()->enter(call);
+                return nullptr;
+            },
+            [](const at::RecordFunction& call, at::ObserverContext*) { current()->leave(call); });
+        current() = this;
+        handle_ = at::addThreadLocalCallback(
+            callback.needsInputs(true).needsOutputs(true).scopes({at::RecordScope::FUNCTION}));
+    }
+    OperatorTrace(const OperatorTrace&) = delete;
+    OperatorTrace& operator=(const OperatorTrace&) = delete;
+    ~OperatorTrace() {
+        at::removeCallback(handle_);
+        current() = nullptr;
+    }
+
+    [[nodiscard]] int64_t flops() const { return flops_; }
+
+    // Storages that were there before are not counted when an operator returns a view of them.
+    void ignore(const at::Tensor& tensor) {
+        if (tensor.has_storage())
+            ignored_.emplace(tensor.storage().unsafeGetStorageImpl(),
+                             tensor.storage().getWeakStorageImpl());
+    }
+
+    // As ignore, until the next take_kept_bytes.
+    void ignore_once(const at::Tensor& tensor) {
+        passing_.insert(tensor.storage().unsafeGetStorageImpl());
+    }
+
+    // Bytes of the storages made since they were last forgotten that something still holds.
+    [[nodiscard]] int64_t take_kept_bytes() {
+        int64_t kept = 0;
+        for (const auto& [pointer, storage] : storages_)
+            if (!storage.expired() && ignored_.count(pointer) == 0 && passing_.count(pointer) == 0)
+                kept += static_cast<int64_t>(pointer->nbytes());
+        forget();
+        return kept;
+    }
+    // Storages and FLOPs since the last call are nobody's.
+    void forget() {
+        storages_.clear();
+        passing_.clear();
+        flops_ = 0;
+    }
+    // Classes of the last cross entropy, 0 when there was none.
+    [[nodiscard]] int64_t classes() const { return classes_; }
+    [[nodiscard]] int64_t take_flops() { return std::exchange(flops_, 0); }
+
+  private:
+    static OperatorTrace*& current() {
+        thread_local OperatorTrace* trace = nullptr;
+        return trace;
+    }
+
+    void enter(const at::RecordFunction& call) {
+        const std::string_view name = call.name();
+        // Under autocast an operator is called again by itself, with its inputs cast.
+        const bool again = !calls_.empty() && calls_.back() == name;
+        calls_.push_back(name);
+        if (again && attention_depth_ == 0) return;
+        if (attention_depth_ > 0 || name == "aten::scaled_dot_product_attention") {
+            // Attention is counted whole: its parts differ between kernels.
+            if (attention_depth_++ == 0) flops_ += attention_flops(own_inputs(call));
+            return;
+        }
+        if (name == "aten::mm") flops_ += product_flops(own_inputs(call), 0, 1);
+        if (name == "aten::addmm") flops_ += product_flops(own_inputs(call), 1, 2);
+        if (name == "aten::bmm") flops_ += product_flops(own_inputs(call), 0, 1);
+        if (name == "aten::baddbmm") flops_ += product_flops(own_inputs(call), 1, 2);
+        if (name == "aten::cross_entropy_loss") classes_ = class_count(own_inputs(call));
+        // The inputs are gone when the operator ends, the output is not there yet when it begins.
+        if (name == "aten::convolution") kernel_flops_ = kernel_flops(own_inputs(call));
+    }
+
+    void leave(const at::RecordFunction& call) {
+        const std::string_view name = call.name();
+        calls_.pop_back();
+        const bool again = !calls_.empty() && calls_.back() == name;
+        if (attention_depth_ > 0) --attention_depth_;
+        const c10::ArrayRef<const IValue> outputs = own_outputs(call);
+        for (const IValue& output : outputs) {
+            static_cast<void>(map_tensors(output, [&](const at::Tensor& tensor) {
+                if (tensor.has_storage())
+                    storages_.emplace(tensor.storage().unsafeGetStorageImpl(),
+                                      tensor.storage().getWeakStorageImpl());
+                return tensor;
+            }));
+        }
+        if (name == "aten::convolution" && !again && !outputs.empty())
+            flops_ += kernel_flops_ * (outputs[0].isTensor() ? outputs[0].toTensor().numel() : 0);
+    }
+
+    static int64_t product_flops(c10::ArrayRef<const IValue> inputs, size_t a, size_t b) {
+        if (inputs.size() <= b || !inputs[a].isTensor() || !inputs[b].isTensor()) return 0;
+        return 2 * inputs[a].toTensor().numel() * inputs[b].toTensor().size(-1);
+    }
+
+    // [.., T, d] x [.., S, d] and [.., T, S] x [.., S, d].
+    static int64_t attention_flops(c10::ArrayRef<const IValue> inputs) {
+        if (inputs.size() < 3 || !inputs[0].isTensor() || !inputs[2].isTensor()) return 0;
+        const at::Tensor& query = inputs[0].toTensor();
+        const int64_t keys = inputs[1].toTensor().size(-2);
+        return 2 * query.numel() * keys +
+               2 * query.numel() / query.size(-1) * keys * inputs[2].toTensor().size(-1);
+    }
+
+    static int64_t class_count(c10::ArrayRef<const IValue> inputs) {
+        if (inputs.empty() || !inputs[0].isTensor()) return 0;
+        const at::Tensor& rows = inputs[0].toTensor();
+        return rows.dim() > 1 ? rows.size(1) : rows.numel();
+    }
+
+    // Of one output element: 2 for each weight that it sees.
+    static int64_t kernel_flops(c10::ArrayRef<const IValue> inputs) {
+        if (inputs.size() < 2 || !inputs[1].isTensor()) return 0;
+        const at::Tensor& weight = inputs[1].toTensor();
+        return 2 * weight.numel() / std::max<int64_t>(1, weight.size(0));
+    }
+
+    at::CallbackHandle handle_ = 0;
+    int64_t flops_ = 0;
+    int attention_depth_ = 0;
+    std::vector<std::string_view> calls_;  // the operators under way, the outermost first
+    int64_t classes_ = 0;
+    int64_t kernel_flops_ = 0;  // of the convolution under way
+    // A weak reference lets the data go and keeps the address from coming twice.
+    using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
+    std::unordered_map<const c10::StorageImpl*, WeakStorage> storages_;
+    std::unordered_map<const c10::StorageImpl*, WeakStorage> ignored_;
+    std::unordered_set<const c10::StorageImpl*> passing_;
+};
+
+// As segments read it.
+int64_t element_bytes(const at::Tensor& parameter, const LoweredGraph& lowered) {
+    const bool half = parameter.scalar_type() == at::kFloat && lowered.compute_dtype != at::kFloat;
+    return half ? 2 : static_cast<int64_t>(parameter.element_size());
+}
+
+plan::ModelInfo describe_parameters(const SegmentedModel& segmented) {
+    plan::ModelInfo info;
+    for (const ModelParameter& parameter : segmented.model().parameters())
+        info.parameters.push_back({parameter.name, parameter.tensor.numel(),
+                                   element_bytes(parameter.tensor, segmented.lowered()),
+                                   parameter.tensor.requires_grad(),
+                                   parameter.tensor.dim() > 0 ? parameter.tensor.size(0) : 1});
+    for (const ModelBuffer& buffer : segmented.model().buffers())
+        info.buffer_bytes += Bytes{static_cast<int64_t>(buffer.tensor.nbytes())};
+    for (const Segment& segment : segmented.segments()) {
+        plan::SegmentInfo made;
+        made.name = segment.name;
+        made.parameters = segment.parameters;
+        if (segment.module_input)
+            for (const int opaque : segmented.lowered().opaque_parameters)
+                made.parameters.push_back(opaque);
+        made.nodes = segment.nodes;
+        info.segments.push_back(std::move(made));
+    }
+    return info;
+}
+
+std::vector<at::Tensor> tensors_of(const Model& model) {
+    std::vector<at::Tensor> tensors;
+    for (const ModelParameter& parameter : model.parameters()) tensors.push_back(parameter.tensor);
+    for (const ModelBuffer& buffer : model.buffers()) tensors.push_back(buffer.tensor);
+    return tensors;
+}
+
+// The most that a segment's backward takes, found by running one of each sort.
+class BackwardTrials {
+  public:
+    BackwardTrials(const SegmentedModel& segmented, TensorMeter& meter, bool split)
+        : segmented_(segmented), meter_(meter), split_(split) {}
+
+    // Fills what INFO has not yet of segment INDEX, after the forward of INPUTS that gave BOUNDARY.
+    // BEFORE: what lived on the meter before that. Throws Error{kInput}.
+    void measure(size_t index, plan::SegmentInfo& info, Boundary boundary,
+                 const std::vector<IValue>& inputs, const TensorMeter::Counts& before) {
+        const auto [found, fresh] = peaks_.try_emplace(sort_of(index, info, inputs));
+        if (fresh) found->second = run(index, info, std::move(boundary), inputs, before);
+        info.backward_peak = found->second.peak;
+        info.backward_blocks = found->second.blocks;
+        info.weight_half_bytes = found->second.weight_half;
+    }
+
+  private:
+    struct Peak {
+        Bytes peak;
+        Bytes blocks;
+        Bytes weight_half;
+    };
+
+    // All that was made since BEFORE and is still there.
+    [[nodiscard]] Bytes live_since(const TensorMeter::Counts& before) const {
+        const TensorMeter::Counts now = meter_.live();
+        return Bytes{now.small_bytes - before.small_bytes + now.large_bytes - before.large_bytes};
+    }
+
+    Peak run(size_t index, const plan::SegmentInfo& info, Boundary boundary,
+             const std::vector<IValue>& inputs, const TensorMeter::Counts& before) {
+        const int64_t kept = meter_.live().large_bytes;
+        Bytes weight_half;
+        meter_.restart_peak();
+        try {
+            TrialBackward trial{segmented_.model(),
+                                info.parameters,
+                                index + 1 == segmented_.segments().size(),
+                                inputs,
+                                {}};
+            if (split_)
+                trial.between = [&](Bytes gradients) {
+                    weight_half = live_since(before) - gradients;
+                };
+            trial.run(std::move(boundary));
+        } catch (const std::exception& error) {
+            if (is_memory_shortage(error))
+                fail(ExitCode::kSetup, "the backward of segment {} ({}): {}", index, info.name,
+                     memory_shortage_text(torch_reason(error.what())));
+            fail(ExitCode::kInput, "the backward of segment {} ({}) failed: {}", index, info.name,
+                 torch_reason(error.what()));
+        }
+        return {Bytes{meter_.peak().small_bytes - before.small_bytes + kept - before.large_bytes},
+                Bytes{meter_.peak().large_bytes - kept}, weight_half};
+    }
+
+    // Segments that agree in this do the same. (Equal layers share one Code.)
+    using Sort = std::tuple<const torch::jit::Code*, int64_t, int64_t, int64_t, int64_t, int64_t>;
+
+    [[nodiscard]] Sort sort_of(size_t index, const plan::SegmentInfo& info,
+                               const std::vector<IValue>& inputs) const {
+        int64_t trained = 0;
+        for (const int parameter : info.parameters)
+            trained += segmented_.model().parameters()[parameter].tensor.requires_grad();
+        int64_t leaves = 0;
+        for (const IValue& input : inputs) {
+            static_cast<void>(map_tensors(input, [&](const at::Tensor& tensor) {
+                leaves += tensor.requires_grad();
+                return tensor;
+            }));
+        }
+        return {segmented_.segments()[index].code.get(),
+                info.output_bytes.value,
+                info.activation_bytes.value,
+                info.forward_peak.value,
+                trained,
+                leaves};
+    }
+
+    const SegmentedModel& segmented_;
+    TensorMeter& meter_;
+    bool split_;
+    std::map<Sort, Peak> peaks_;
+};
+
+void trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs, bool split,
+                    plan::ModelInfo& info) {
+    const c10::Device device = device_of(segmented.model());
+    TensorMeter meter;
+    OperatorTrace trace;
+    BackwardTrials backwards(segmented, meter, split);
+    for (const at::Tensor& tensor : tensors_of(segmented.model())) trace.ignore(tensor);
+    for (size_t s = 0; s < info.segments.size(); ++s) {
+        plan::SegmentInfo& segment = info.segments[s];
+        for (const IValue& input : inputs) {
+            static_cast<void>(map_tensors(input, [&](const at::Tensor& tensor) {
+                trace.ignore(tensor);
+                return tensor;
+            }));
+        }
+        // Cast for as long as the segment runs: no rank ever holds the whole model in 16 bit.
+        std::optional<ParametersAs> half(std::in_place, segmented.model(), segment.parameters,
+                                         segmented.lowered().compute_dtype);
+        for (const at::Tensor& tensor : half->cast()) trace.ignore_once(tensor);
+        const TensorMeter::Counts before = meter.live();
+        meter.restart_peak();
+        Boundary boundary = segmented.forward(s, inputs, {}, device);
+        segment.forward_flops = trace.take_flops();
+        const int64_t kept_large = meter.live().large_bytes;
+        segment.forward_peak =
+            Bytes{meter.peak().small_bytes - before.small_bytes + kept_large - before.large_bytes};
+        segment.forward_blocks = Bytes{meter.peak().large_bytes - kept_large};
+        segment.output_bytes = Bytes{boundary.bytes()};
+        segment.backward = !boundary.producers.empty();
+        // Only the autograd graph on the producers is left to hold what backward needs.
+        std::vector<IValue> outputs = std::move(boundary.values);
+        segment.activation_bytes = Bytes{segment.backward ? trace.take_kept_bytes() : 0};
+        if (segment.backward && device.is_cpu())
+            backwards.measure(s, segment, std::move(boundary), inputs, before);
+        trace.forget();
+        half.reset();
+        inputs = std::move(outputs);
+        // What this segment read of the archive is not needed soon: a rank's peak while it loads
+        // is one segment, not the model.
+        for (const int parameter : segment.parameters)
+            static_cast<void>(segmented.model().release_pages(parameter));
+    }
+    info.loss_classes = trace.classes();
+}
+
+}  // namespace
+
+plan::ModelInfo measure(const SegmentedModel& segmented, const std::vector<IValue>& arguments,
+                        bool split_backward) {
+    const ComputeContext context(true, segmented.lowered().compute_dtype);
+    plan::ModelInfo info = describe_parameters(segmented);
+    Boundary batch;
+    batch.values = arguments;
+    info.batch_bytes = Bytes{batch.bytes()};
+    const KeptBuffers buffers(segmented.model());
+    trace_segments(segmented, segmented.first_inputs(arguments), split_backward, info);
+    return info;
+}
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,206 @@
+#include "graph/measure/segment_times.h"
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <tuple>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "graph/archive/torch_reason.h"
+#include "graph/lower/precision.h"
+#include "graph/measure/trial_backward.h"
+#include "graph/segment/compute_context.h"
+#include "graph/segment/kept_buffers.h"
+
+namespace dslaunch::graph {
+
+using c10::IValue;
+
+namespace {
+
+template <typename Action>
+double seconds_of(Action&& action) {
+    const auto begin = std::chrono::steady_clock::now();
+    action();
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+size_t leaf_count(const std::vector<IValue>& inputs) {
+    size_t leaves = 0;
+    for (const IValue& input : inputs) {
+        static_cast<void>(map_tensors(input, [&](const at::Tensor& tensor) {
+            leaves += tensor.requires_grad();
+            return tensor;
+        }));
+    }
+    return leaves;
+}
+
+double median_of(std::vector<double> values) {
+    DSL_CHECK(!values.empty(), "a median of nothing");
+    const auto middle = values.begin() + std::ssize(values) / 2;
+    std::nth_element(values.begin(), middle, values.end());
+    return *middle;
+}
+
+class SegmentTimer {
+  public:
+    SegmentTimer(const SegmentedModel& segmented, const SegmentTimesOptions& options)
+        : segmented_(segmented), options_(options) {}
+
+    std::vector<plan::SegmentTimes> run(const std::vector<IValue>& arguments) {
+        std::vector<IValue> inputs = segmented_.first_inputs(arguments);
+        const size_t count = segmented_.segments().size();
+        for (size_t begin = 0; begin < count;) {
+            const size_t end = end_of_window(begin);
+            inputs = time_window({begin, end}, inputs);
+            begin = end;
+        }
+        std::vector<plan::SegmentTimes> times;
+        for (const Sort& sort : sort_of_) {
+            const Samples& took = samples_.at(sort);
+            const double input_s = took.input_s.empty() ? 0 : median_of(took.input_s);
+            const double whole_s = took.whole_s.empty() ? 0 : median_of(took.whole_s);
+            times.push_back({median_of(took.forward_s), input_s, std::max(0.0, whole_s - input_s)});
+        }
+        return times;
+    }
+
+  private:
+    // Equal layers share one Code.
+    using Sort = std::tuple<const torch::jit::Code*, int64_t, int64_t, size_t>;
+    struct Samples {
+        std::vector<double> forward_s;
+        std::vector<double> input_s;  // backward for inputs
+        std::vector<double> whole_s;  // backward
+    };
+    struct Window {
+        size_t begin = 0;
+        size_t end = 0;
+    };
+
+    [[nodiscard]] size_t end_of_window(size_t begin) const {
+        if (options_.kept.empty()) return segmented_.segments().size();
+        Bytes held;
+        size_t end = begin;
+        while (end < options_.kept.size() && (end == begin || held < kTimedBytesMax)) {
+            held += options_.kept[end];
+            for (const int parameter : parameters_of(segmented_.segments()[end]))
+                held += Bytes{static_cast<int64_t>(tensor_of(parameter).nbytes())};
+            ++end;
+        }
+        return end;
+    }
+
+    // Gives the outputs of its last segment.
+    std::vector<IValue> time_window(const Window& window, const std::vector<IValue>& inputs) {
+        std::vector<int> parameters;
+        for (size_t s = window.begin; s < window.end; ++s)
+            for (const int parameter : parameters_of(segmented_.segments()[s]))
+                if (std::ranges::find(parameters, parameter) == parameters.end())
+                    parameters.push_back(parameter);
+        const ParametersAs half(segmented_.model(), parameters, segmented_.lowered().compute_dtype);
+        std::vector<IValue> outputs;
+        for (int round = 0; round <= options_.rounds; ++round)
+            for (const bool inputs_only : {false, true})
+                outputs = pass(window, inputs, inputs_only, round > 0);
+        for (const int parameter : parameters)
+            static_cast<void>(segmented_.model().release_pages(parameter));
+        return outputs;
+    }
+
+    // All forwards, then all backwards, as a step has them.
+    std::vector<IValue> pass(const Window& window, std::vector<IValue> values, bool inputs_only,
+                             bool counts) {
+        std::vector<std::vector<IValue>> inputs;
+        std::vector<Boundary> boundaries;
+        for (size_t s = window.begin; s < window.end; ++s) {
+            Boundary boundary;
+            const double forward_s =
+                seconds_of([&] { boundary = segmented_.forward(s, values, {}, c10::kCPU); });
+            if (sort_of_.size() == s) sort_of_.push_back(sort_of(s, values, boundary));
+            if (counts) samples_[sort_of_[s]].forward_s.push_back(forward_s);
+            inputs.push_back(std::move(values));
+            values = boundary.values;
+            boundaries.push_back(std::move(boundary));
+        }
+        for (size_t s = window.end; s-- > window.begin;) {
+            if (boundaries.back().producers.empty()) {
+                boundaries.pop_back();
+                continue;
+            }
+            Boundary boundary = std::move(boundaries.back());
+            boundaries.pop_back();
+            const double backward_s =
+                time_backward(s, std::move(boundary), inputs[s - window.begin], inputs_only);
+            Samples& samples = samples_[sort_of_[s]];
+            if (counts) (inputs_only ? samples.input_s : samples.whole_s).push_back(backward_s);
+        }
+        return values;
+    }
+
+    [[nodiscard]] Sort sort_of(size_t index, const std::vector<IValue>& inputs,
+                               const Boundary& boundary) const {
+        Boundary fed;
+        fed.values = inputs;
+        return {segmented_.segments()[index].code.get(), fed.bytes(), boundary.bytes(),
+                leaf_count(inputs)};
+    }
+
+    [[nodiscard]] const at::Tensor& tensor_of(int parameter) const {
+        return segmented_.model().parameters()[parameter].tensor;
+    }
+
+    [[nodiscard]] std::vector<int> parameters_of(const Segment& segment) const {
+        std::vector<int> parameters = segment.parameters;
+        const std::vector<int>& opaque = segmented_.lowered().opaque_parameters;
+        if (segment.module_input) parameters.insert(parameters.end(), opaque.begin(), opaque.end());
+        return parameters;
+    }
+
+    // Seconds until the end, or until the gradients of the inputs are there.
+    double time_backward(size_t index, Boundary boundary, const std::vector<IValue>& inputs,
+                         bool inputs_only) {
+        const Segment& segment = segmented_.segments()[index];
+        const std::vector<int> parameters = parameters_of(segment);
+        TrialBackward trial{
+            segmented_.model(), parameters, index + 1 == segmented_.segments().size(), inputs, {}};
+        const auto begin = std::chrono::steady_clock::now();
+        auto end = begin;
+        if (inputs_only) trial.between = [&](Bytes) { end = std::chrono::steady_clock::now(); };
+        try {
+            const auto backward = [&] { trial.run(std::move(boundary)); };
+            options_.around_backward ? options_.around_backward(backward) : backward();
+        } catch (const c10::Error& error) {
+            fail(ExitCode::kInput, "the backward of segment {} ({}) failed: {}", index,
+                 segment.name, torch_reason(error.what()));
+        }
+        if (!inputs_only) end = std::chrono::steady_clock::now();
+        return std::chrono::duration<double>(end - begin).count();
+    }
+
+    const SegmentedModel& segmented_;
+    const SegmentTimesOptions& options_;
+    std::vector<Sort> sort_of_;  // of each segment
+    std::map<Sort, Samples> samples_;
+};
+
+}  // namespace
+
+std::vector<plan::SegmentTimes> measure_times(const SegmentedModel& segmented,
+                                              const std::vector<IValue>& arguments,
+                                              const SegmentTimesOptions& options) {
+    DSL_CHECK(options.rounds > 0, "{} rounds", options.rounds);
+    DSL_CHECK(options.kept.empty() || options.kept.size() == segmented.segments().size(),
+              "what {} segments keep, not {}", options.kept.size(), segmented.segments().size());
+    const ComputeContext context(true, segmented.lowered().compute_dtype);
+    const KeptBuffers buffers(segmented.model());
+    std::vector<plan::SegmentTimes> times = SegmentTimer(segmented, options).run(arguments);
+    // A call that needs the module reaches parameters that its segment does not name.
+    for (const ModelParameter& parameter : segmented.model().parameters())
+        parameter.tensor.mutable_grad().reset();
+    return times;
+}
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,37 @@
+// Bytes of the CPU tensors that one thread makes: how many live, and the most that did at once.
+// Feeds measure.h. LibTorch reports allocations of the thread that the meter was made on only;
+// what kernels take beside tensors (packed operands of products) is not among them.
+#pragma once
+
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <cstdint>
+#include <memory>
+
+namespace dslaunch::graph {
+
+class TensorMeter {
+  public:
+    TensorMeter();
+    TensorMeter(const TensorMeter&) = delete;
+    TensorMeter& operator=(const TensorMeter&) = delete;
+    ~TensorMeter();
+
+    // Tensors of kLargeBlock (plan/model/model_info.h) and more are counted apart from the others.
+    struct Counts {
+        int64_t small_bytes = 0;
+        int64_t large_bytes = 0;
+    };
+    // Of tensors made since the meter was, less those that are gone.
+    [[nodiscard]] Counts live() const;
+    // The most of each since the last restart_peak.
+    [[nodiscard]] Counts peak() const;
+    void restart_peak();
+
+  private:
+    class Report;
+    std::shared_ptr<Report> report_;  // with LibTorch's state of this thread, while guard_ stands
+    c10::DebugInfoGuard guard_;
+};
+
+}  // namespace dslaunch::graph

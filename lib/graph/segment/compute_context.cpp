@@ -1,0 +1,51 @@
+#include "graph/segment/compute_context.h"
+
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/jit/passes/autocast.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+
+#include "base/check.h"
+
+namespace dslaunch::graph {
+
+namespace autocast = at::autocast;
+
+ComputeContext::ComputeContext(bool gradients, at::ScalarType compute_dtype, c10::DeviceType device)
+    : optimized_before_(torch::jit::getGraphExecutorOptimize()),
+      grad_mode_(gradients),
+      cache_before_(autocast::is_autocast_cache_enabled()) {
+    torch::jit::setGraphExecutorOptimize(false);
+    DSL_CHECK(compute_dtype == at::kFloat || at::isReducedFloatingType(compute_dtype),
+              "segments do not compute in {}", c10::toString(compute_dtype));
+    set_autocast(c10::kCPU, compute_dtype);
+    if (device != c10::kCPU) set_autocast(device, compute_dtype);
+    if (compute_dtype == at::kFloat) return;
+    // The cache keeps casts of leaves. A value at a cut is a leaf where the model run whole has
+    // none, so its uses would share one cast and add up their gradients in half precision; and
+    // what it keeps outlives the segment.
+    autocast::set_autocast_cache_enabled(false);
+    // Calls that stay calls (interfaces) would get a second autocast, written into their graphs by
+    // a pass with lists of its own. The switch is the process's.
+    static const bool pass_was_on = torch::jit::setAutocastMode(false);
+    static_cast<void>(pass_was_on);
+}
+
+void ComputeContext::set_autocast(c10::DeviceType device, at::ScalarType compute_dtype) {
+    before_.push_back(
+        {device, autocast::is_autocast_enabled(device), autocast::get_autocast_dtype(device)});
+    autocast::set_autocast_enabled(device, compute_dtype != at::kFloat);
+    if (compute_dtype != at::kFloat) autocast::set_autocast_dtype(device, compute_dtype);
+}
+
+ComputeContext::~ComputeContext() {
+    autocast::set_autocast_cache_enabled(cache_before_);
+    for (const Autocast& state : before_) {
+        autocast::set_autocast_enabled(state.device, state.enabled);
+        autocast::set_autocast_dtype(state.device, state.dtype);
+    }
+    torch::jit::setGraphExecutorOptimize(optimized_before_);
+}
+
+BackwardContext::BackwardContext() : no_autocast_(c10::autocast_dispatch_keyset) {}
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,36 @@
+// Where a lowered graph may be cut: the values alive between two nodes, and whether a later node
+// writes to one of them. Third stop on the data way; plan/model/cut_choice.h picks among the
+// places, segment.h builds the pieces.
+#pragma once
+
+#include <unordered_set>
+#include <vector>
+
+#include "graph/lower/lower.h"
+#include "plan/model/cut_choice.h"
+
+namespace torch::jit {
+struct Node;
+struct Value;
+}  // namespace torch::jit
+
+namespace dslaunch::graph {
+
+// The graph's top-level nodes that do work, in order, and what each value needs. Positions count
+// these nodes: position p is before nodes[p].
+struct CutMap {
+    std::vector<torch::jit::Node*> nodes;
+    // Constants, and lists of parameters: cloned into every segment that reads them, never alive at
+    // a cut.
+    std::unordered_set<const torch::jit::Value*> everywhere;
+    std::vector<plan::CutPlace> places;  // the legal ones, by position; 0 and nodes.size() are not
+                                         // among them
+
+    // Values alive at POSITION that a segment takes as inputs: arguments first, then by definition.
+    [[nodiscard]] std::vector<torch::jit::Value*> alive_at(int64_t position,
+                                                           const LoweredGraph& lowered) const;
+};
+
+[[nodiscard]] CutMap find_cuts(const LoweredGraph& lowered, const Model& model);
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,57 @@
+#include "graph/segment/moved_buffers.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/logical_and.h>
+#include <ATen/ops/logical_or.h>
+
+#include "graph/lower/device_rewrite.h"
+#include "graph/lower/precision.h"
+#include "graph/segment/compute_context.h"
+#include "graph/segment/kept_buffers.h"
+
+namespace dslaunch::graph {
+
+namespace {
+
+std::vector<at::Tensor> copies_of(const Model& model) {
+    std::vector<at::Tensor> copies;
+    for (const ModelBuffer& buffer : model.buffers()) copies.push_back(buffer.tensor.clone());
+    return copies;
+}
+
+std::vector<int> parameters_of(const SegmentedModel& segmented, const Segment& segment) {
+    std::vector<int> parameters = segment.parameters;
+    const std::vector<int>& opaque = segmented.lowered().opaque_parameters;
+    if (segment.module_input) parameters.insert(parameters.end(), opaque.begin(), opaque.end());
+    return parameters;
+}
+
+// A NaN is equal to itself.
+bool is_equal(const at::Tensor& a, const at::Tensor& b) {
+    return at::logical_or(a == b, at::logical_and(a != a, b != b)).all().item<bool>();
+}
+
+}  // namespace
+
+std::vector<std::vector<int>> moved_buffers(const SegmentedModel& segmented,
+                                            const std::vector<c10::IValue>& arguments) {
+    const ComputeContext context(false, segmented.lowered().compute_dtype);
+    const Model& model = segmented.model();
+    const KeptBuffers kept(model);
+    std::vector<c10::IValue> values = segmented.first_inputs(arguments);
+    std::vector<std::vector<int>> moved;
+    for (size_t s = 0; s < segmented.segments().size(); ++s) {
+        const ParametersAs half(model, parameters_of(segmented, segmented.segments()[s]),
+                                segmented.lowered().compute_dtype);
+        const std::vector<at::Tensor> before = copies_of(model);
+        values = segmented.forward(s, values, {}, device_of(model)).values;
+        std::vector<int>& of_segment = moved.emplace_back();
+        for (size_t b = 0; b < before.size(); ++b)
+            if (!is_equal(before[b], model.buffers()[b].tensor))
+                of_segment.push_back(static_cast<int>(b));
+    }
+    return moved;
+}
+
+}  // namespace dslaunch::graph

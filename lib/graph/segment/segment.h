@@ -1,0 +1,98 @@
+// A model as an ordered list of segments: small graphs in chain form. Segment k takes exactly the
+// values alive at cut k and gives exactly those alive at cut k+1; parameters and buffers are inputs
+// too, so that equal layers share one compiled Code. The runtime's compute lane runs them; run_*
+// set no thread state (see compute_context.h).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/lower/dropout_seeds.h"
+#include "graph/lower/live_values.h"
+#include "graph/lower/lower.h"
+#include "graph/segment/cut.h"
+#include "graph/segment/split_backward.h"
+
+namespace torch::jit {
+struct Code;
+struct Graph;
+}  // namespace torch::jit
+
+namespace dslaunch::graph {
+
+struct Segment {
+    std::string name;  // module path of its nodes: "blocks.3", or "wte..blocks.0"
+    std::shared_ptr<torch::jit::Graph> graph;  // inputs: [module?] live values… parameters…
+                                               // buffers…
+    std::shared_ptr<torch::jit::Code> code;    // shared by segments whose graphs are equal
+    std::vector<int> parameters;               // model parameters it reads, in input order
+    std::vector<int> buffers;
+    bool module_input = false;  // takes the module itself (interface calls), and then reads the
+                                // opaque ones too
+    int64_t nodes = 0;
+    int64_t draw_ordinal_first = 0;  // of its first drawing node
+    int64_t draws = 0;               // drawing nodes in it
+};
+
+class SegmentedModel {
+  public:
+    // Lowers MODEL and cuts it into about SEGMENTS pieces (0: by whole layers; see
+    // plan/model/cut_choice.h). MODEL must outlive it.
+    [[nodiscard]] static SegmentedModel make(Model& model, const LowerOptions& options,
+                                             int64_t segments);
+    // Cuts what MODEL was lowered to before: a rewritten graph.
+    [[nodiscard]] static SegmentedModel of_graph(Model& model, LoweredGraph lowered,
+                                                 int64_t segments);
+
+    [[nodiscard]] const std::vector<Segment>& segments() const { return segments_; }
+    [[nodiscard]] const std::vector<std::string>& arguments() const { return lowered_.arguments; }
+    [[nodiscard]] const std::vector<c10::TypePtr>& argument_types() const {
+        return lowered_.argument_types;
+    }
+    [[nodiscard]] const std::vector<ModelState>& states() const { return lowered_.states; }
+    [[nodiscard]] const LoweredGraph& lowered() const { return lowered_; }
+    [[nodiscard]] Model& model() const { return *model_; }
+    [[nodiscard]] int64_t cut_places() const { return cut_places_; }
+    // Model parameters that no segment reads.
+    [[nodiscard]] std::vector<int> unused_parameters() const;
+
+    // Inputs of segment 0: the arguments in order, then the states' present values.
+    [[nodiscard]] std::vector<c10::IValue> first_inputs(std::vector<c10::IValue> arguments) const;
+    // Stores the states that came out of the last segment (values[1…] of its boundary) in the
+    // module.
+    void store_states(const Boundary& last) const;
+
+    // Runs segment INDEX on the values alive before it. Autograd records as this thread's grad mode
+    // says. Throws Error{kInput} naming segment, module path and source line when a node fails.
+    [[nodiscard]] Boundary forward(size_t index, const std::vector<c10::IValue>& inputs,
+                                   const DrawKey& key, c10::Device device = c10::kCPU) const;
+
+    // One micro step's backward of a segment: BOUNDARY's producers get the gradients of its leaves.
+    // Gradients are added to the segment's inputs and parameters. The autograd graph is freed.
+    static void backward(Boundary& boundary);
+    // The same for the last segment: the loss with root gradient SCALE.
+    static void backward_loss(Boundary& boundary, double scale);
+    // The first half of either: LEAVES are the segment's inputs that want gradients.
+    [[nodiscard]] static WeightHalf backward_inputs(Boundary& boundary,
+                                                    const std::vector<at::Tensor>& leaves);
+    [[nodiscard]] static WeightHalf backward_loss_inputs(Boundary& boundary, double scale,
+                                                         const std::vector<at::Tensor>& leaves);
+
+  private:
+    SegmentedModel(Model& model, LoweredGraph lowered)
+        : model_(&model), lowered_(std::move(lowered)) {}
+    void cut(const CutMap& map, const std::vector<int64_t>& positions);
+
+    Model* model_;
+    LoweredGraph lowered_;
+    std::vector<Segment> segments_;
+    int64_t cut_places_ = 0;
+};
+
+// The loss of the last boundary, of one element. Throws Error{kInput} when it has more.
+[[nodiscard]] const at::Tensor& loss_tensor(const Boundary& last);
+// The same as a number; waits for its device.
+[[nodiscard]] double loss_of(const Boundary& last);
+
+}  // namespace dslaunch::graph

@@ -1,0 +1,109 @@
+// What the ranks of `dslaunch health` measure, and its form on the way to the launcher: one record
+// is the payload of one ControlKind::kHealth frame. dsworker health -> agent -> health report.
+// Values, no threads. UNITS: durations in nanoseconds, rates in bytes a second.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+namespace dslaunch::health {
+
+enum class HealthOp : uint8_t {
+    kBroadcast = 0,  // from rank 0
+    kSendReceive,    // each rank to the next one, round the ring
+    kBarrier,
+    kAllReduce,
+    kAllGather,
+    kReduceScatter,
+    kAllToAll,
+};
+inline constexpr HealthOp kHealthOps[] = {
+    HealthOp::kBroadcast, HealthOp::kSendReceive,   HealthOp::kBarrier, HealthOp::kAllReduce,
+    HealthOp::kAllGather, HealthOp::kReduceScatter, HealthOp::kAllToAll};
+
+// "all_reduce"
+[[nodiscard]] const char* health_op_name(HealthOp op);
+// Bus bandwidth over algorithm bandwidth, as nccl-tests reckons it: what each link must carry at
+// least. 0 for the barrier, which moves nothing.
+[[nodiscard]] double bus_factor(HealthOp op, int world_size);
+
+// A rank that has come.
+struct HealthMember {
+    std::string device;   // "cpu", "NVIDIA H200"
+    std::string address;  // where it listens for the search, digits
+    std::string backend;  // "gloo", "nccl"
+
+    bool operator==(const HealthMember&) const = default;
+};
+
+// One operation of one size on one rank: the mean over its iterations, each verified.
+struct HealthTiming {
+    HealthOp op = HealthOp::kBarrier;
+    int64_t bytes = 0;  // as nccl-tests counts them: of the larger one of what goes in and comes
+                        // out
+    int64_t iterations = 0;
+    int64_t nanoseconds = 0;  // of one operation
+
+    bool operator==(const HealthTiming&) const = default;
+};
+
+// The way from one host to another, measured by the sender. Of a pass from 1: what looked bad is
+// measured again.
+struct LinkSample {
+    int64_t from = 0;  // node ranks; equal: inside the host
+    int64_t to = 0;
+    int64_t pass = 1;
+    int64_t bytes_per_second = 0;  // 0: not measured
+    // The same without the time in which an end waited for a processor that was busy with others:
+    // what the way itself can do.
+    int64_t free_bytes_per_second = 0;
+    int64_t rtt_p50 = 0;  // of small messages to and fro
+    int64_t rtt_p99 = 0;
+    int64_t exchanges = 0;   // small messages that were answered
+    int64_t lost = 0;        // segments that had to be sent again
+    int64_t duplicated = 0;  // segments that came twice though they were sent once
+    int64_t wrong = 0;       // 8-byte words that arrived other than they were sent
+    std::string error;       // not empty: in words, why it does not work
+
+    bool operator==(const LinkSample&) const = default;
+};
+
+// A host's processor: how long the same work takes on each.
+struct HostSample {
+    int64_t node = 0;
+    int64_t pass = 1;
+    int64_t nanoseconds = 0;
+
+    bool operator==(const HostSample&) const = default;
+};
+
+// A fault that needs no comparison: a wrong element, a rank that does not answer.
+struct HealthFault {
+    int64_t rank = -1;  // whose it is, -1: nobody's alone
+    std::string text;   // names op, index, expected and found
+
+    bool operator==(const HealthFault&) const = default;
+};
+
+// What was left out and why; no fault.
+struct HealthNote {
+    std::string text;
+
+    bool operator==(const HealthNote&) const = default;
+};
+
+using HealthRecord =
+    std::variant<HealthMember, HealthTiming, LinkSample, HostSample, HealthFault, HealthNote>;
+
+[[nodiscard]] std::string encode(const HealthRecord& record);
+// Throws Error{kInternal} for a payload that is none, or that has figures below 0 or over 2^48.
+[[nodiscard]] HealthRecord decode_health(std::string_view payload);
+
+// Several records as one text, and back; throws as decode_health does.
+[[nodiscard]] std::string encode_all(const std::vector<HealthRecord>& records);
+[[nodiscard]] std::vector<HealthRecord> decode_all_health(std::string_view payload);
+
+}  // namespace dslaunch::health

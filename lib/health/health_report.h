@@ -1,0 +1,71 @@
+// What the ranks of `dslaunch health` told, put together: collected record by record while the job
+// runs, then judged and printed as text or JSON. A job that ends early is judged by what had come.
+// agents -> job output -> [here] -> stdout. One thread.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "health/health_verdict.h"
+
+namespace dslaunch::health {
+
+struct HealthPlace {
+    std::string host;
+    int local_rank = 0;
+};
+
+struct HealthReportOptions {
+    std::vector<HealthPlace> ranks;       // by rank
+    std::vector<std::string> host_names;  // by node rank
+    double min_bus_bandwidth = 0;  // GB/s that each operation must reach at one size at least
+};
+
+// One operation of one size over all ranks; the time is the mean over ranks, as nccl-tests takes
+// it.
+struct HealthRow {
+    HealthOp op = HealthOp::kBarrier;
+    int64_t bytes = 0;
+    int64_t iterations = 0;
+    int ranks = 0;  // that finished it
+    double seconds = 0;
+
+    [[nodiscard]] double algorithm_bandwidth() const;  // GB/s, 0 for the barrier
+    [[nodiscard]] double bus_bandwidth(int world_size) const;
+};
+
+class HealthReport {
+  public:
+    explicit HealthReport(HealthReportOptions options);
+
+    // PAYLOAD of a kHealth frame of RANK. Throws Error{kInternal} when it is none.
+    void add(int rank, std::string_view payload);
+    // The job ended; JOB_CODE is what it ended with. Judges.
+    void conclude(int job_code);
+
+    // 0 when healthy; the job's own code when it failed; kSetup when it ended well and something
+    // was found. REQUIRES: concluded.
+    [[nodiscard]] int exit_code() const;
+    [[nodiscard]] std::string text() const;
+    [[nodiscard]] std::string json() const;
+    [[nodiscard]] const std::vector<HealthFinding>& findings() const { return findings_; }
+    [[nodiscard]] std::vector<HealthRow> rows() const;
+
+  private:
+    [[nodiscard]] int world_size() const { return static_cast<int>(options_.ranks.size()); }
+    void check_bandwidth();
+    [[nodiscard]] std::string link_table() const;
+
+    HealthReportOptions options_;
+    std::map<int, HealthMember> members_;
+    std::map<std::pair<HealthOp, int64_t>, std::map<int, HealthTiming>> timings_;
+    HealthSamples samples_;
+    std::vector<std::string> notes_;
+    std::vector<HealthFinding> findings_;
+    int job_code_ = 0;
+    bool concluded_ = false;
+};
+
+}  // namespace dslaunch::health

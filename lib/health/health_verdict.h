@@ -1,0 +1,46 @@
+// From the measured ways between hosts to the host, the link or the direction that is to blame.
+// Pure. What is compared with others is compared within its own pass, by medians, and must look bad
+// in every pass; docs/health.md has the rules and their figures.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "health/health_record.h"
+#include "health/health_schedule.h"
+
+namespace dslaunch::health {
+
+struct HealthSamples {
+    std::vector<std::string> host_names;  // by node rank
+    std::vector<LinkSample> links;
+    std::vector<HostSample> hosts;
+    std::vector<HealthFault> faults;
+};
+
+struct HealthFinding {
+    enum class Subject { kHost, kLink, kDirection, kRank, kEverything };
+    Subject subject = Subject::kHost;
+    std::vector<int64_t> nodes;  // one host, two ends of a link, from and to of a direction
+    int64_t rank = -1;           // kRank only
+    std::string text;            // names the subject, its figures and those of the others
+};
+
+// How often at most a way is measured.
+inline constexpr int kHealthPasses = 3;
+
+// The links (from == to: a host itself) that look bad in PASS, and after them healthy ones to
+// compare with: what the next pass measures. Empty when nothing looks bad.
+[[nodiscard]] std::vector<NodeLink> links_to_repeat(const HealthSamples& samples, int pass);
+
+// Who is to blame, hosts before links, faults of ranks last. Empty: healthy.
+[[nodiscard]] std::vector<HealthFinding> judge(const HealthSamples& samples);
+
+// Whether a way does not work at all, so that collectives would only wait for it.
+[[nodiscard]] bool any_broken(const HealthSamples& samples);
+
+// "host", "link", "direction", "rank", "everything"
+[[nodiscard]] const char* subject_name(HealthFinding::Subject subject);
+
+}  // namespace dslaunch::health

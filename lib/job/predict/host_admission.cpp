@@ -1,0 +1,230 @@
+#include "job/predict/host_admission.h"
+
+#include <malloc.h>
+
+#include <algorithm>
+#include <iterator>
+#include <set>
+
+#include "base/error.h"
+#include "job/setup/job_stages.h"
+#include "job/setup/job_tensor.h"
+#include "job/setup/rank_comms.h"
+#include "plan/predict/memory_choice.h"
+#include "runtime/comm/host/arena.h"
+#include "storage/checkpoint/disk_sink.h"
+#include "zero/zero_state.h"
+
+namespace dslaunch::job {
+
+namespace {
+
+Bytes arena_of_stage(const JobSetup& setup) {
+    const runtime::Topology& ranks = setup.place.of_stage;
+    const zero::ShardMap shards(setup.layout, setup.partition.get(), setup.plan_options.stage,
+                                ranks, setup.plan_options.offload.parameters,
+                                setup.plan_options.shard_on_host);
+    runtime::ArenaLayout arena(ranks.local_world_size());
+    (void)zero::ZeroState::add_slices(
+        {&setup.layout, setup.partition.get(), &setup.plan_options, &setup.plan, &shards},
+        setup.config().precision.compute, arena);
+    return touched_bytes(arena);
+}
+
+// Gradients of the host's other ranks that one of the stage's neither reads nor writes, where each
+// bucket has memory of its own: it sums its part of them, and at ZeRO stage 0 reads their parts of
+// the sums.
+Bytes unread(const JobSetup& setup) {
+    const plan::StepPlanOptions& options = setup.plan_options;
+    const int64_t ranks = options.local_world_size;
+    if (options.stage >= 2 || options.fused_update || options.node_count() > 1) return {};
+    const int64_t parts_read = options.stage == 0 ? 2 : 1;
+    const int64_t parts_left = std::max<int64_t>(0, ranks - parts_read);
+    return Bytes{(ranks - 1) * setup.layout.trained_numel * parts_left / ranks *
+                 static_cast<int64_t>(sizeof(float))};
+}
+
+// Of the other stages, and the other shares, that have ranks on PLACE's host, the same job as one
+// of these sees it. Shares are taken to be as large as SETUP's.
+std::vector<JobSetup> others_on_host(const JobSetup& setup, const runtime::Topology& place) {
+    std::set<std::pair<int, int>> seen = {{setup.place.stage, setup.sharing.place.share()}};
+    std::vector<JobSetup> others;
+    for (int local = 0; local < place.local_world_size(); ++local) {
+        runtime::Topology rank = place;
+        rank.local_rank = local;
+        const runtime::PipelinePlace stage = place_in_stages(setup.config(), rank);
+        const SharingPlace sharing = place_in_group(setup.config(), rank, stage);
+        if (seen.insert({stage.stage, sharing.share()}).second)
+            others.push_back(seen_from(setup, rank));
+    }
+    return others;
+}
+
+}  // namespace
+
+plan::HostNeed need_of_host(const JobSetup& setup, const runtime::Topology& place,
+                            const ProgramMemory& program) {
+    std::vector<plan::StepPlan> plans;
+    Bytes arena, resident;
+    const auto add = [&](const JobSetup& stage) {
+        std::vector<plan::StepPlan> of_stage = make_host_plans(stage);
+        const Bytes own = arena_of_stage(stage);
+        arena += own;
+        resident = std::max(resident,
+                            plan::host_need(of_stage, own - unread(stage), program).resident_max);
+        std::ranges::move(of_stage, std::back_inserter(plans));
+    };
+    add(setup);
+    const Bytes links = RankComms::shared_bytes(setup, place.local_world_size());
+    if (setup.is_divided()) {
+        for (const JobSetup& other : others_on_host(setup, place)) add(other);
+    }
+    plan::HostNeed need = plan::host_need(plans, arena + links, program);
+    need.resident_max = resident + links;
+    return need;
+}
+
+namespace {
+
+plan::MemoryChoice choice_of(const config::RunConfig& config) {
+    plan::MemoryChoice choice;
+    choice.stage = config.zero.stage;
+    choice.recompute_groups = config.recompute_groups;
+    choice.optimizer_on_disk = config.offload.optimizer == config::OffloadDevice::kNvme;
+    choice.parameters_on_disk = config.offload.parameters == config::OffloadDevice::kNvme;
+    choice.micro_rows = config.batch.micro_rows;
+    return choice;
+}
+
+config::RunConfig with_choice(config::RunConfig config, const plan::MemoryChoice& choice) {
+    config.zero.stage = choice.stage;
+    if (choice.stage >= 2) config.reduce = config::ReduceWhen::kMicroStep;
+    config.recompute_groups = choice.recompute_groups;
+    if (choice.optimizer_on_disk) config.offload.optimizer = config::OffloadDevice::kNvme;
+    if (choice.parameters_on_disk) config.offload.parameters = config::OffloadDevice::kNvme;
+    config.batch.accumulation_steps *= config.batch.micro_rows / choice.micro_rows;
+    config.batch.micro_rows = choice.micro_rows;
+    return config;
+}
+
+// Bytes of the largest gradient of a parameter that the backward of SEGMENT makes.
+Bytes largest_gradient(const plan::ModelInfo& info, const plan::SegmentInfo& segment) {
+    Bytes largest;
+    for (const int p : segment.parameters) {
+        const plan::ParameterInfo& parameter = info.parameters[p];
+        if (parameter.trainable)
+            largest = std::max(largest, Bytes{parameter.numel * parameter.element_bytes});
+    }
+    return largest;
+}
+
+// INFO with NUMERATOR / DENOMINATOR of its rows: what a row takes is taken to be the same.
+plan::ModelInfo with_rows(plan::ModelInfo info, int64_t numerator, int64_t denominator) {
+    const auto scale = [&](Bytes& bytes) { bytes.value = bytes.value * numerator / denominator; };
+    // Gradients of parameters do not shrink with the rows.
+    const auto scale_above = [&](Bytes& bytes, Bytes fixed) {
+        fixed = std::min(bytes, fixed);
+        Bytes rest = bytes - fixed;
+        scale(rest);
+        bytes = fixed + rest;
+    };
+    for (plan::SegmentInfo& segment : info.segments) {
+        scale(segment.output_bytes);
+        scale(segment.activation_bytes);
+        scale(segment.forward_peak);
+        scale(segment.forward_blocks);
+        scale_above(segment.backward_peak, largest_gradient(info, segment));
+        scale_above(segment.backward_blocks, largest_gradient(info, segment));
+        segment.forward_flops = segment.forward_flops * numerator / denominator;
+    }
+    scale(info.batch_bytes);
+    return info;
+}
+
+std::optional<plan::HostNeed> need_with(const JobSetup& setup, const runtime::Topology& place,
+                                        const ProgramMemory& program,
+                                        const plan::MemoryChoice& choice) {
+    if (choice.optimizer_on_disk && choice.stage < 1) return {};
+    if (choice.parameters_on_disk && choice.stage < 3) return {};
+    const bool on_disk = choice.optimizer_on_disk || choice.parameters_on_disk;
+    if (on_disk && setup.sharing.plan) return {};
+    JobSetup other;
+    other.resolved.config = with_choice(setup.config(), choice);
+    other.sharing.of_first = setup.sharing.of_first;
+    other.model_info =
+        with_rows(setup.model_info, choice.micro_rows, setup.config().batch.micro_rows);
+    try {
+        lay_out_job(other, place);
+    } catch (const Error& error) {
+        if (error.code() != ExitCode::kConfig) throw;
+        return {};  // a job that would be refused is no choice
+    }
+    if (!why_no_plan(other).empty()) return {};
+    other.plan = make_plan(other, other.place.of_stage);
+    return need_of_host(other, place, program);
+}
+
+// The buffers of a rank's two files of a checkpoint, its part of the weights and of the states.
+Bytes saving_memory_of_stage(const JobSetup& setup) {
+    int64_t numel = 0;
+    for (int p = 0; p < std::ssize(setup.info.parameters); ++p) {
+        const int slice = setup.layout.slice_of(p);
+        if (slice >= 0 && slice < setup.layout.trained_slices)
+            numel += setup.info.parameters[p].numel;
+    }
+    const int64_t bytes =
+        (numel / setup.place.of_stage.world_size() + 1) * static_cast<int64_t>(sizeof(float));
+    return storage::DiskSink::memory(Bytes{bytes}) +
+           storage::DiskSink::memory(Bytes{bytes * setup.plan_options.optimizer_states});
+}
+
+// Where a rank that talks to other hosts adds up its stripe of the largest bucket, and gets theirs
+// of the part that is its host's (comm/host_exchange.h).
+Bytes exchange_memory(const JobSetup& setup) {
+    const runtime::Topology& ranks = setup.place.of_stage;
+    if (ranks.node_count() == 1) return {};
+    int64_t numel = 0;
+    for (int b = 0; b < setup.layout.trained_buckets; ++b) {
+        const plan::Bucket& bucket = setup.layout.buckets[b];
+        numel = std::max(numel, bucket.numel + plan::flag_numel(bucket));
+    }
+    const int64_t stripe = numel / ranks.bridge_count();
+    const int64_t own = stripe / ranks.node_count();
+    return Bytes{(stripe + own * (ranks.node_count() - 1)) * static_cast<int64_t>(sizeof(float))};
+}
+
+// Of the stage on PLACE's host that needs most.
+Bytes saving_memory(const JobSetup& setup, const runtime::Topology& place) {
+    Bytes most = saving_memory_of_stage(setup);
+    if (!setup.place.is_pipeline()) return most;
+    for (const JobSetup& other : others_on_host(setup, place))
+        most = std::max(most, saving_memory_of_stage(other));
+    return most;
+}
+
+}  // namespace
+
+HostAdmission admit_host(const JobSetup& setup, const runtime::Topology& place,
+                         const AdmissionOptions& options) {
+    ::malloc_trim(0);  // what the trial run has let go of is no part of the program
+    ProgramMemory program = read_program_memory();
+    program.own += exchange_memory(setup);
+    if (options.saves) program.own += saving_memory(setup, place);
+    plan::ChoiceSearch search;
+    search.from = choice_of(setup.config());
+    search.segments = std::ssize(setup.model_info.segments);
+    search.limits = {read_memory_state(), options.processes,
+                     read_disk_room(setup.config().offload.nvme_paths)};
+    search.need_of = [&](const plan::MemoryChoice& choice) {
+        return need_with(setup, place, program, choice);
+    };
+    HostAdmission admission;
+    admission.program = program;
+    admission.need = need_of_host(setup, place, program);
+    admission.verdicts = plan::admit(admission.need, search.limits);
+    if (!plan::all_fit(admission.verdicts))
+        admission.advice = plan::admission_advice(search, admission.verdicts);
+    return admission;
+}
+
+}  // namespace dslaunch::job

@@ -1,0 +1,319 @@
+#include "job/predict/job_forecast.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/ScalarType.h>
+#include <fmt/core.h>
+#include <malloc.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <limits>
+#include <set>
+#include <stop_token>
+#include <thread>
+
+#include "base/machine/memory_limits.h"
+#include "graph/measure/segment_times.h"
+#include "job/process/process_memory.h"
+#include "job/setup/job_tensor.h"
+#include "job/setup/stored_rates.h"
+#include "runtime/memory/lending_allocator.h"
+#include "runtime/train/process_usage.h"
+#include "zero/states/shard_optimizer.h"
+
+namespace dslaunch::job {
+namespace {
+
+constexpr int kRounds = 5;
+constexpr int64_t kUpdateNumelMax = 4 << 20;  // 16 MiB an array: no cache holds all of them
+
+template <typename Action>
+double shortest_s(Action&& action) {
+    double shortest = std::numeric_limits<double>::infinity();
+    for (int round = 0; round <= kRounds; ++round) {
+        const auto begin = std::chrono::steady_clock::now();
+        action();
+        const double took =
+            std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+        if (round > 0) shortest = std::min(shortest, took);
+    }
+    return shortest;
+}
+
+// Elements whose states the rank keeps, as many as are measured.
+int64_t update_numel(const JobSetup& setup) {
+    int64_t numel = 0;
+    for (const plan::StateChunk& chunk : setup.plan.chunks.all) numel += chunk.range.numel;
+    return std::clamp<int64_t>(numel, 1 << 16, kUpdateNumelMax);
+}
+
+// The optimizer's step over arrays like a rank's own.
+class UpdateWork {
+  public:
+    UpdateWork(const JobSetup& setup, int threads)
+        : numel_(update_numel(setup)), optimizer_(setup.config().optimizer, threads) {
+        const auto count = static_cast<size_t>(numel_);
+        const plan::StepPlanOptions& plan = setup.plan_options;
+        const size_t sources =
+            plan.fused_update ? static_cast<size_t>(plan.local_world_size) : size_t{1};
+        gradients_.assign(sources, std::vector<float>(count, 1e-3F));
+        for (const std::vector<float>& gradient : gradients_) pointers_.push_back(gradient.data());
+        parameters_.assign(count, 1.0F);
+        states_.assign(static_cast<size_t>(plan.optimizer_states), std::vector<float>(count, 0.1F));
+        range_.numel = numel_;
+        range_.gradients = pointers_;
+        range_.parameters = parameters_;
+        if (plan.master) {
+            halves_.resize(count);
+            range_.half_parameters = halves_;
+            range_.half_dtype = setup.config().precision.compute;
+        }
+        if (!states_.empty()) range_.first = states_[0];
+        if (states_.size() > 1) range_.second = states_[1];
+    }
+    UpdateWork(const UpdateWork&) = delete;
+    UpdateWork& operator=(const UpdateWork&) = delete;
+
+    void run() { optimizer_.update(range_, 1e-6, ++step_); }
+    [[nodiscard]] double numel() const { return static_cast<double>(numel_); }
+
+  private:
+    int64_t numel_;
+    zero::ShardOptimizer optimizer_;
+    std::vector<std::vector<float>> gradients_, states_;
+    std::vector<const float*> pointers_;
+    std::vector<float> parameters_;
+    std::vector<uint16_t> halves_;
+    kernels::FlatRange range_;
+    int64_t step_ = 0;
+};
+
+double measure_updates(const JobSetup& setup, int threads) {
+    UpdateWork work(setup, threads);
+    return work.numel() / shortest_s([&] { work.run(); });
+}
+
+// Bytes read and written, by one thread.
+double measure_sums(const JobSetup& setup) {
+    const int64_t numel = update_numel(setup);
+    std::vector<float> a(static_cast<size_t>(numel), 1.0F);
+    std::vector<float> b(a);
+    const float* const sources[] = {a.data(), b.data()};
+    const double took_s = shortest_s([&] { kernels::ordered_sum(sources, 0.5F, a.data(), numel); });
+    return 3.0 * sizeof(float) * static_cast<double>(numel) / took_s;
+}
+
+// Gives gradients of parameters memory that is written once in a while, as their places in the
+// arena are in a step: each place after the one before, as long as all of them together, but no
+// longer than what no cache holds.
+class GradientPlaces final : public runtime::MemoryLender {
+  public:
+    explicit GradientPlaces(const plan::ModelInfo& model) {
+        size_t total = 0;
+        for (const plan::ParameterInfo& parameter : model.parameters) {
+            if (!parameter.trainable) continue;
+            const auto bytes = static_cast<size_t>(parameter.numel * parameter.element_bytes);
+            if (bytes < kLeastBytes) continue;
+            bytes_.insert(bytes);
+            total += round_up_line(bytes);
+        }
+        size_t room = std::min(total, kRoom);
+        if (!bytes_.empty()) room = std::max(room, round_up_line(*bytes_.rbegin()));
+        memory_ = at::zeros({static_cast<int64_t>(room + kLine)}, at::kByte);
+    }
+
+    [[nodiscard]] void* lend(size_t bytes) override {
+        if (bytes_.count(bytes) == 0) return nullptr;
+        const size_t taken = round_up_line(bytes);
+        const auto room = static_cast<size_t>(memory_.numel()) - kLine;
+        if (next_ + taken > room) next_ = 0;
+        auto* const first = static_cast<std::byte*>(memory_.mutable_data_ptr());
+        const size_t off = (kLine - reinterpret_cast<uintptr_t>(first) % kLine) % kLine;
+        std::byte* const place = first + off + next_;
+        std::erase_if(out_, [](const Place& out) { return !runtime::is_lent(out.begin); });
+        for (const Place& out : out_)
+            if (out.begin < place + taken && place < out.begin + out.bytes) return nullptr;
+        out_.push_back({place, taken});
+        next_ += taken;
+        return place;
+    }
+    void note(const void*) override {}
+
+  private:
+    struct Place {
+        std::byte* begin = nullptr;
+        size_t bytes = 0;
+    };
+    static constexpr size_t kLine = 64;
+    static constexpr size_t kLeastBytes = 64 << 10;  // smaller ones are in some cache anyway
+    static constexpr size_t kRoom = size_t{256} << 20;
+    static size_t round_up_line(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
+
+    std::set<size_t> bytes_;  // of gradients
+    std::vector<Place> out_;
+    at::Tensor memory_;
+    size_t next_ = 0;
+};
+
+std::vector<plan::SegmentTimes> measure_segments(const JobSetup& setup, int rounds = kRounds) {
+    graph::SegmentTimesOptions options;
+    options.rounds = rounds;
+    for (const plan::SegmentInfo& segment : setup.model_info.segments)
+        options.kept.push_back(segment.activation_bytes);
+    GradientPlaces places(setup.model_info);
+    options.around_backward = [&](const std::function<void()>& backward) {
+        const runtime::LendingScope lending(&places);
+        backward();
+    };
+    return graph::measure_times(*setup.segmented, trial_batch(setup), options);
+}
+
+double backward_s(const std::vector<plan::SegmentTimes>& times) {
+    double sum = 0;
+    for (const plan::SegmentTimes& of : times) sum += of.backward_input_s + of.backward_weight_s;
+    return sum;
+}
+
+// Segments again, with updates beside them all the time, as backwards of a step have.
+struct Beside {
+    double backward_s = 0;
+    double update_numel_per_s = 0;
+};
+
+Beside measure_both(const JobSetup& setup, int threads) {
+    constexpr int kRoundsOfBoth = 2;
+    Beside beside;
+    std::jthread updates([&](const std::stop_token& over) {
+        UpdateWork work(setup, threads);
+        double numel = 0;
+        const auto begin = std::chrono::steady_clock::now();
+        while (!over.stop_requested()) {
+            work.run();
+            numel += work.numel();
+        }
+        beside.update_numel_per_s =
+            numel / std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    });
+    beside.backward_s = backward_s(measure_segments(setup, kRoundsOfBoth));
+    updates.request_stop();
+    updates.join();
+    return beside;
+}
+
+// Of speeds; times the other way round.
+double share_of_speed(double beside, double alone) {
+    return alone > 0 ? std::clamp(beside / alone, 0.1, 1.0) : 0.5;
+}
+
+}  // namespace
+
+std::vector<c10::IValue> trial_batch(const JobSetup& setup) {
+    const int64_t rows = setup.config().batch.micro_rows;
+    if (!setup.data)
+        return std::vector<c10::IValue>(setup.segmented->arguments().size(),
+                                        at::zeros({rows, setup.config().data.context}, at::kLong));
+    return first_rows(setup);
+}
+
+void set_rank_threads(int ranks) {
+    if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
+    const auto processors = static_cast<int>(std::thread::hardware_concurrency());
+    at::set_num_threads(std::max(1, processors / ranks));
+}
+
+JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options) {
+    JobRates rates;
+    const auto begin = [&](MeasuredWork work) {
+        if (options.before) options.before(work);
+    };
+    begin(MeasuredWork::kUpdates);
+    // The arrays of these go back to the system, so that the run need not hold them besides.
+    rates.machine.update_numel_per_s = measure_updates(setup, options.threads);
+    rates.machine.sum_bytes_per_s = measure_sums(setup);
+    keep_freed_memory();
+    const WithoutGroup alone(setup.sharing.place);
+    begin(MeasuredWork::kSegments);
+    rates.segments = measure_segments(setup);
+    begin(MeasuredWork::kBoth);
+    const Beside beside = measure_both(setup, options.threads);
+    rates.machine.computing_beside = share_of_speed(backward_s(rates.segments), beside.backward_s);
+    rates.machine.updating_beside =
+        share_of_speed(beside.update_numel_per_s, rates.machine.update_numel_per_s);
+    rates.machine.host_bytes_per_s = rates.machine.sum_bytes_per_s / 3;
+    rates.machine.link_bytes_per_s = options.link_bytes_per_s;
+    if (setup.config().offload.nvme_paths.size() > 0)
+        rates.machine.disk = stored_rates(setup.config().offload);
+    return_freed_memory();
+    ::malloc_trim(0);
+    return rates;
+}
+
+namespace {
+
+// How many may be started beside this process, which has the model and will hold its gradients.
+int neighbour_count(int ranks) {
+    const auto processors = static_cast<int>(std::thread::hardware_concurrency());
+    int count = std::max(0, std::min(ranks, processors) - 1);
+    const int64_t each = 2 * runtime::process_usage().rss_bytes;
+    for (const MemoryLimit& limit : read_memory_state().limits)
+        if (limit.of == LimitOf::kHost)
+            count = static_cast<int>(std::min<int64_t>(count, limit.left.value / each - 1));
+    return std::max(0, count);
+}
+
+}  // namespace
+
+HostRates measure_host_rates(const JobSetup& setup, int ranks, double link_bytes_per_s) {
+    set_rank_threads(ranks);
+    const int beside = neighbour_count(ranks);
+    const MeasuringNeighbours neighbours(beside, fmt::format("{}={}", kMeasureBesideOption, ranks));
+    JobRatesOptions options{at::get_num_threads(), link_bytes_per_s};
+    options.before = [&](MeasuredWork work) { neighbours.begin(work); };
+    return {measure_job_rates(setup, options), beside};
+}
+
+void measure_beside_rank(const JobSetup& setup, int ranks) {
+    set_rank_threads(ranks);
+    keep_freed_memory();
+    const WithoutGroup alone(setup.sharing.place);
+    measure_beside([&](MeasuredWork work) {
+        switch (work) {
+            case MeasuredWork::kUpdates:
+                static_cast<void>(measure_updates(setup, at::get_num_threads()));
+                static_cast<void>(measure_sums(setup));
+                return;
+            case MeasuredWork::kSegments:
+                static_cast<void>(measure_segments(setup));
+                return;
+            case MeasuredWork::kBoth:
+                static_cast<void>(measure_both(setup, at::get_num_threads()));
+                return;
+        }
+    });
+}
+
+std::vector<plan::InstructionSpan> forecast_step(const plan::StepPlan& plan, const JobSetup& setup,
+                                                 const runtime::Topology& place,
+                                                 const JobRates& rates) {
+    std::vector<JobSetup> stages;
+    for (const int rank : setup.place.pipeline)
+        stages.push_back(seen_from(setup, runtime::Topology::of_rank(place.node_sizes, rank)));
+    const auto own = static_cast<size_t>(setup.place.stage);
+    std::vector<plan::TimedPlan> timed;
+    for (size_t s = 0; s < stages.size(); ++s) {
+        std::vector<plan::SegmentTimes> times;
+        for (const plan::SegmentRange& range : stages[s].own_segments())
+            times.insert(times.end(), rates.segments.begin() + range.begin,
+                         rates.segments.begin() + range.end);
+        timed.push_back(plan::time_plan(s == own ? plan : stages[s].plan, stages[s].info, times,
+                                        rates.machine));
+    }
+    return plan::run_timed_plans(timed)[own];
+}
+
+}  // namespace dslaunch::job

@@ -1,0 +1,53 @@
+#include "job/process/leftovers.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+
+#include "base/check.h"
+
+namespace dslaunch::job {
+namespace {
+
+// Each file and then its folder, ended by a zero byte; an empty one ends the list.
+std::atomic<const char*> g_paths{nullptr};
+
+void end_by(int signal_number) {
+    remove_leftovers();
+    ::signal(signal_number, SIG_DFL);
+    ::raise(signal_number);
+}
+
+}  // namespace
+
+void name_leftovers(const std::vector<std::string>& files) {
+    static std::string paths;
+    DSL_CHECK(g_paths.load() == nullptr, "leftovers are named once");
+    for (const std::string& file : files) {
+        paths += file + '\0';
+        paths += file.substr(0, file.rfind('/')) + '\0';
+    }
+    paths += '\0';
+    g_paths = paths.c_str();
+    struct sigaction action {};
+    action.sa_handler = end_by;
+    DSL_CHECK(::sigaction(SIGTERM, &action, nullptr) == 0, "TERM takes a handler");
+}
+
+void remove_leftovers() noexcept {
+    const char* path = g_paths.load();
+    if (path == nullptr) return;
+    const auto next = [&] {
+        while (*path != '\0') ++path;
+        ++path;
+    };
+    while (*path != '\0') {
+        static_cast<void>(::unlink(path));
+        next();
+        static_cast<void>(::rmdir(path));
+        next();
+    }
+}
+
+}  // namespace dslaunch::job

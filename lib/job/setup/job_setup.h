@@ -1,0 +1,153 @@
+// What the roles train and plan have in common: config, model, segments, data and the step plan of
+// a rank.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "config/resolve/resolve.h"
+#include "graph/segment/segment.h"
+#include "graph/tensor/tensor_check.h"
+#include "graph/tensor/tensor_rank.h"
+#include "plan/pipeline/stage_choice.h"
+#include "plan/predict/shard_choice.h"
+#include "plan/step/stage_model.h"
+#include "plan/step/step_plan.h"
+#include "runtime/comm/ranks/group_place.h"
+#include "runtime/comm/ranks/pipeline_place.h"
+#include "runtime/comm/ranks/topology.h"
+#include "runtime/data/data_source.h"
+
+namespace dslaunch::runtime {
+class Collectives;
+}  // namespace dslaunch::runtime
+
+namespace dslaunch::job {
+
+struct JobArguments {
+    std::string model_path;
+    std::string config_path;  // --config; empty: in the archive, else ds_config.json beside it,
+                              // else defaults
+    std::vector<std::string> overrides;  // --set a.b=c
+    int64_t segments = 0;                // 0: by whole layers
+    bool plan_only = false;              // nothing will be trained: steps need not be given
+    bool plan_meshes = false;            // for other ranks than the config may shard over
+    // Called when the config is known, before any tensor is made: where to compute. Empty: the CPU.
+    std::function<c10::Device(const config::RunConfig&)> open_device;
+};
+
+// The ranks that work on each micro batch together.
+struct SharingPlace {
+    int index = 0;
+    int size = 1;
+    bool positions = false;  // they share the positions of each sample, else every layer
+    runtime::GroupPlace group;
+
+    // Which shares of the parameters; 0 where they are whole.
+    [[nodiscard]] int share() const { return positions ? 0 : index; }
+};
+
+// What such a group has of the model.
+struct JobSharing {
+    SharingPlace place;
+    std::unique_ptr<plan::TensorPlan> plan;  // null: every rank works alone
+    // As it was loaded, where parameters of the model are shares now. Buffers are the model's.
+    std::unique_ptr<graph::Model> whole;
+    std::unique_ptr<graph::SegmentedModel> held_out;  // in eval mode, where data are held out
+    std::optional<graph::TensorCheck> check;          // where this rank made it
+    // What the group's first rank measures, where shares differ and stages are to be chosen.
+    std::optional<plan::ModelInfo> of_first;
+
+    [[nodiscard]] bool splits() const { return plan != nullptr && !place.positions; }
+    [[nodiscard]] bool is_split(int parameter) const {
+        return splits() && plan->parameters[parameter].rule != plan::TensorRule::kReplicated;
+    }
+    // Ranks of the world that ZeRO shards over that have the same rows.
+    [[nodiscard]] int position_ranks() const { return place.positions ? place.size : 1; }
+};
+
+struct JobSetup {
+    config::Resolved resolved;
+    std::string config_origin;  // "train.pt:ds_config.json", "ds_config.json", "defaults"
+    std::unique_ptr<graph::Model> model;
+    std::unique_ptr<graph::SegmentedModel> segmented;
+    std::optional<runtime::DataSets> data;
+    plan::ModelInfo model_info;
+    JobSharing sharing;  // the ranks that work together on a micro batch, and their shares
+    // All that follows is of the ranks that train the same parameters, in a pipeline those of a
+    // stage, among tensor ranks those with the same shares.
+    runtime::PipelinePlace place;
+    std::vector<plan::SegmentRange> parts;  // of the model, of which each stage has one a chunk
+    plan::PipelineSchedule schedule;        // of a pipeline
+    std::vector<plan::TiedParameter> ties;  // parameters that several stages train
+    // By stage, how many of this host's ranks of the own one have their rank of it on another host.
+    std::vector<int> far_ranks;
+    plan::ModelInfo info;
+    plan::FlatLayout layout;
+    std::vector<plan::ShardCost> shard_costs;    // where shard auto has chosen
+    ShardBy shard = ShardBy::kFlat;              // that the partition follows
+    std::unique_ptr<plan::Partition> partition;  // who owns what from ZeRO stage 1 on
+    plan::StepPlanOptions plan_options;          // of the rank asked for
+    bool on_gpu = false;                         // the plan is a GPU's (plan/step/device_plan.h)
+    plan::StepPlan plan;
+
+    [[nodiscard]] const config::RunConfig& config() const { return resolved.config; }
+    // Whole parameters by name, as checkpoints and final weights have them.
+    [[nodiscard]] graph::Model& whole_model() const {
+        return sharing.whole ? *sharing.whole : *model;
+    }
+    // Whether the ranks above are not all of the job.
+    [[nodiscard]] bool is_divided() const {
+        return place.is_pipeline() || (!sharing.place.positions && sharing.place.size > 1);
+    }
+    // Those of each stage, by chunk.
+    [[nodiscard]] std::vector<std::vector<plan::SegmentRange>> stages() const {
+        return plan::ranges_of_stages(schedule.kind, schedule.shape, parts);
+    }
+    [[nodiscard]] std::vector<plan::SegmentRange> own_segments() const {
+        return stages()[place.stage];
+    }
+};
+
+// For the rank at PLACE among those of the job. Throws Error{kConfig} with all problems of the
+// config, Error{kInput} for model and data.
+[[nodiscard]] JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& place);
+
+// A micro batch for trial passes, of as many rows as every one in training: the first of the data,
+// and again from the start where there are fewer. REQUIRES: data.
+[[nodiscard]] std::vector<c10::IValue> first_rows(const JobSetup& setup);
+
+// Stages, layout, partition and options from what SETUP has: the config, the model's measures, and
+// whether it is for a GPU. Throws Error{kConfig} where the stages that the config asks for cannot
+// be.
+void lay_out_job(JobSetup& setup, const runtime::Topology& place);
+
+// The same job as the rank at PLACE has it, with its plan: without model and data.
+[[nodiscard]] JobSetup seen_from(const JobSetup& setup, const runtime::Topology& place);
+
+// What of the config forbids a plan for the model that SETUP has laid out, as an error's message;
+// empty: nothing.
+[[nodiscard]] std::string why_no_plan(const JobSetup& setup);
+
+// Why shard auto has chosen what it has, a line; empty: the config says how.
+[[nodiscard]] std::string shard_text(const JobSetup& setup);
+
+// The step plan of the rank at PLACE among those of SETUP's stage, and those of all of them on its
+// host.
+[[nodiscard]] plan::StepPlan make_plan(const JobSetup& setup, const runtime::Topology& place);
+[[nodiscard]] std::vector<plan::StepPlan> make_host_plans(const JobSetup& setup);
+
+// By all ranks of a stage, in one order of collectives: whether their plans fit together. Throws
+// Error{kDiverged}: model, config or dsworker differ between the hosts.
+void compare_plans(runtime::Collectives& collectives, const plan::StepPlan& plan);
+
+// The plans of all ranks of SETUP's host, where PLACE is, checked together, in a pipeline those of
+// its stage and of the stages that it is joined to; aborts on what is wrong (a bug of ours).
+void check_host_plans(const JobSetup& setup, const runtime::Topology& place);
+
+}  // namespace dslaunch::job

@@ -1,0 +1,347 @@
+#include "job/setup/job_tensor.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/ScalarType.h>
+#include <fmt/format.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/machine/memory_limits.h"
+#include "graph/lower/device_rewrite.h"
+#include "graph/lower/precision.h"
+#include "graph/measure/measure.h"
+#include "graph/tensor/tensor_operators.h"
+#include "graph/tensor/thread_group.h"
+#include "plan/step/recompute_groups.h"
+#include "runtime/comm/collectives.h"
+
+namespace dslaunch::job {
+
+TensorRequest tensor_request(const config::RunConfig& config) {
+    TensorRequest request;
+    request.sequence = config.sequence.size > 1;
+    request.check = request.sequence ? config.sequence.check : config.tensor.check;
+    request.rules.size =
+        static_cast<int>(request.sequence ? config.sequence.size : config.tensor.size);
+    request.rules.share_positions = config.tensor.share_positions;
+    for (const auto& [pattern, word] : config.tensor.rules)
+        request.rules.patterns.emplace_back(pattern, plan::parse_tensor_rule(pattern, word));
+    return request;
+}
+
+namespace {
+
+graph::TensorModel rewritten(const graph::Model& model, const graph::LoweredGraph& lowered,
+                             const graph::GraphInputs& inputs, const TensorRequest& request) {
+    return request.sequence
+               ? graph::make_sequence_parallel(model, lowered, inputs, request.rules.size)
+               : graph::make_tensor_parallel(model, lowered, inputs, request.rules);
+}
+
+}  // namespace
+
+graph::TensorModel rewrite_for_group(const graph::Model& model, const graph::LoweredGraph& lowered,
+                                     std::vector<c10::IValue> first_inputs,
+                                     const TensorRequest& request) {
+    const at::NoGradGuard no_grad;
+    graph::GraphInputs inputs;
+    inputs.arguments = std::move(first_inputs);
+    for (const graph::ModelParameter& parameter : model.parameters()) {
+        const at::Tensor tensor = parameter.tensor.detach();
+        inputs.parameters.push_back(
+            tensor.scalar_type() == at::kFloat ? tensor.to(lowered.compute_dtype) : tensor);
+    }
+    for (const graph::ModelBuffer& buffer : model.buffers())
+        inputs.buffers.push_back(buffer.tensor);
+    return rewritten(model, lowered, inputs, request);
+}
+
+graph::TensorCheck check_with_threads(const JobSetup& setup, std::vector<c10::IValue> first_inputs,
+                                      const TensorRequest& request) {
+    graph::LowerOptions options;
+    options.loss = setup.config().loss;
+    const graph::LoweredGraph lowered = graph::in_double(graph::lower(*setup.model, options));
+    const graph::GraphInputs inputs =
+        graph::inputs_in_double(*setup.model, std::move(first_inputs));
+    const graph::TensorModel tensor = rewritten(*setup.model, lowered, inputs, request);
+    const graph::TensorReference reference = graph::run_reference(*setup.model, lowered, inputs);
+    graph::TensorCheck result;
+    graph::run_tensor_ranks(request.rules.size, [&](graph::TensorGroup& group) {
+        const graph::TensorCheck mine =
+            graph::check_tensor_model({*setup.model, lowered, tensor, inputs, reference}, group);
+        if (group.rank() == 0) result = mine;
+    });
+    return result;
+}
+
+plan::Mesh mesh_of_job(const config::RunConfig& config, const runtime::Topology& place) {
+    plan::MeshSizes sizes;
+    sizes.tensor = static_cast<int>(config.tensor.size);
+    sizes.sequence = static_cast<int>(config.sequence.size);
+    sizes.pipeline = static_cast<int>(config.pipeline.stages);
+    sizes.data = static_cast<int>(place.world_size() / config.ranks_of_copy());
+    return plan::Mesh::make(sizes, place.node_sizes);
+}
+
+SharingPlace place_in_group(const config::RunConfig& config, const runtime::Topology& place,
+                            const runtime::PipelinePlace& stage) {
+    SharingPlace sharing;
+    sharing.positions = config.sequence.size > 1;
+    sharing.size = static_cast<int>(sharing.positions ? config.sequence.size : config.tensor.size);
+    if (sharing.size == 1) return sharing;
+    const int position = stage.of_stage.rank();
+    std::vector<int>& members = sharing.group.members;
+    members.clear();
+    bool alike = true;
+    if (sharing.positions) {
+        // Neighbours in the world that ZeRO shards over.
+        sharing.index = position % sharing.size;
+        for (int k = 0; k < sharing.size; ++k)
+            members.push_back(stage.members[position - sharing.index + k]);
+    } else {
+        const plan::Mesh mesh = mesh_of_job(config, place);
+        constexpr auto kTensor = static_cast<size_t>(plan::MeshAxis::kTensor);
+        constexpr auto kPipeline = static_cast<size_t>(plan::MeshAxis::kPipeline);
+        sharing.index = mesh.index_of(place.rank())[kTensor];
+        std::vector<std::vector<int>> worlds(static_cast<size_t>(sharing.size));
+        for (int rank = 0; rank < place.world_size(); ++rank) {
+            const plan::MeshIndex index = mesh.index_of(rank);
+            if (index[kPipeline] == stage.stage) worlds[index[kTensor]].push_back(rank);
+        }
+        for (const std::vector<int>& world : worlds) members.push_back(world[position]);
+        // Worlds that lie alike on hosts add up in one order, so that what the ranks of a group
+        // hold whole stays equal.
+        const auto hosts_of = [&](const std::vector<int>& world) {
+            return runtime::Topology::of_member(place.node_sizes, world, world.front()).node_sizes;
+        };
+        alike = members == mesh.group(plan::MeshAxis::kTensor, place.rank()) &&
+                std::ranges::all_of(worlds, [&](const std::vector<int>& world) {
+                    return hosts_of(world) == hosts_of(worlds.front());
+                });
+    }
+    if (!alike || !std::ranges::is_sorted(members))
+        fail(ExitCode::kConfig,
+             "dslaunch.tensor.size: groups of {} ranks cannot be laid over these hosts; give each "
+             "host a multiple of {} slots",
+             sharing.size, sharing.size);
+    sharing.group.topology = runtime::Topology::of_member(place.node_sizes, members, place.rank());
+    return sharing;
+}
+
+void check_sharing(const JobSetup& setup) {
+    const config::RunConfig& config = setup.config();
+    if (config.tensor.size * config.sequence.size == 1) return;
+    const std::string key =
+        config.tensor.size > 1 ? "dslaunch.tensor.size" : "dslaunch.sequence.size";
+    if (setup.on_gpu)
+        fail(ExitCode::kConfig,
+             "{}: ranks share batches on CPUs only in this version; leave the key out, or set "
+             "dslaunch.device to cpu",
+             key);
+    if (config.offload.on_disk())
+        fail(ExitCode::kConfig,
+             "{}: offload to nvme is not available beside it in this version; leave one of the two "
+             "out",
+             key);
+}
+
+namespace {
+
+// Training and evaluation read the same shares.
+void require_same_shares(const plan::TensorPlan& train, const plan::TensorPlan& held_out) {
+    for (size_t p = 0; p < train.parameters.size(); ++p) {
+        const plan::TensorParameter& a = train.parameters[p];
+        const plan::TensorParameter& b = held_out.parameters[p];
+        if (a.rule == b.rule && a.shard == b.shard) continue;
+        fail(ExitCode::kInput,
+             "held-out data: parameter {} is split by {} in training and by {} in eval mode; give "
+             "it a rule in dslaunch.tensor.rules, or train without held-out data",
+             a.name, plan::tensor_rule_name(a.rule), plan::tensor_rule_name(b.rule));
+    }
+}
+
+// Weights, gradients, and both of all shares, in fp64: an error before they are made is better than
+// a host without memory.
+void check_room_for_check(const JobSetup& setup, const TensorRequest& request) {
+    constexpr int64_t kBytesOfParameter = 32;
+    Bytes need;
+    for (const graph::ModelParameter& parameter : setup.model->parameters())
+        need += Bytes{parameter.tensor.numel() * kBytesOfParameter};
+    for (const MemoryLimit& limit : read_memory_state().limits)
+        if (limit.left < need)
+            fail(
+                ExitCode::kSetup,
+                "comparing the split graph with the whole one takes {} in rank 0, and {} leaves "
+                "{}; "
+                "set dslaunch.{}.check to false, and compare them with `dslaunch plan` on a larger "
+                "machine",
+                to_text(need), limit.name, to_text(limit.left),
+                request.sequence ? "sequence" : "tensor");
+}
+
+void make_held_out(JobSetup& setup, const JobArguments& arguments,
+                   const std::vector<c10::IValue>& first_inputs, const TensorRequest& request,
+                   const plan::TensorPlan& plan) {
+    const config::RunConfig& config = setup.config();
+    graph::LowerOptions options;
+    options.training = false;
+    options.loss = config.loss;
+    options.compute_dtype = graph::scalar_type_of(config.precision.compute);
+    const graph::LoweredGraph lowered = graph::lower(*setup.model, options);
+    setup.model->module().train();
+    graph::TensorModel tensor = rewrite_for_group(*setup.model, lowered, first_inputs, request);
+    require_same_shares(plan, tensor.plan);
+    const bool pieces = setup.config().zero.stage == 3;
+    const int64_t segments = config.pipeline.stages > 1 ? arguments.segments : pieces ? 0 : 1;
+    setup.sharing.held_out = std::make_unique<graph::SegmentedModel>(
+        graph::SegmentedModel::of_graph(*setup.model, std::move(tensor.lowered), segments));
+}
+
+// The whole model beside the one whose parameters become shares: checkpoints and final weights are
+// of whole parameters. Untouched parameters stay the archive's.
+void keep_whole(JobSetup& setup, const JobArguments& arguments) {
+    const at::NoGradGuard no_grad;
+    setup.sharing.whole = std::make_unique<graph::Model>(graph::Model::load(arguments.model_path));
+    graph::Model& whole = *setup.sharing.whole;
+    for (size_t i = 0; i < whole.buffers().size(); ++i) {
+        at::Tensor buffer = whole.buffers()[i].tensor;
+        buffer.set_data(setup.model->buffers()[i].tensor);  // which training moves
+    }
+    for (size_t p = 0; p < whole.parameters().size(); ++p) {
+        at::Tensor tensor = whole.parameters()[p].tensor;
+        const bool split = setup.sharing.is_split(static_cast<int>(p));
+        if (split && !tensor.is_contiguous()) tensor.set_data(tensor.detach().contiguous());
+    }
+}
+
+bool divides_evenly(const plan::TensorPlan& plan) {
+    return std::ranges::all_of(plan.parameters, [&](const plan::TensorParameter& parameter) {
+        return parameter.rule == plan::TensorRule::kReplicated ||
+               plan::divides_evenly(parameter.shard, plan.size);
+    });
+}
+
+void narrow(JobSetup& setup, const std::vector<c10::IValue>& batch) {
+    SharingPlace& place = setup.sharing.place;
+    const plan::TensorPlan& plan = *setup.sharing.plan;
+    const config::RunConfig& config = setup.config();
+    const bool unequal = !divides_evenly(plan);
+    if (unequal && place.index > 0 && config.pipeline.stages > 1) {
+        // Stages are chosen by what the first rank of each group measures.
+        SharingPlace first = place;
+        first.index = 0;
+        graph::narrow_to_shares(*setup.model, plan, {0, place.size});
+        const WithoutGroup alone(first);
+        setup.sharing.of_first =
+            graph::measure(*setup.segmented, batch, splits_backward(config.pipeline.schedule));
+        for (size_t p = 0; p < plan.parameters.size(); ++p) {
+            at::Tensor tensor = setup.model->parameters()[p].tensor;
+            if (setup.sharing.is_split(static_cast<int>(p)))
+                tensor.set_data(setup.sharing.whole->parameters()[p].tensor.detach());
+        }
+    }
+    graph::narrow_to_shares(*setup.model, plan, {place.index, place.size});
+}
+
+}  // namespace
+
+void share_job(JobSetup& setup, const JobArguments& arguments,
+               const std::vector<c10::IValue>& batch, bool first) {
+    const TensorRequest request = tensor_request(setup.config());
+    const std::vector<c10::IValue> inputs = setup.segmented->first_inputs(batch);
+    graph::TensorModel tensor =
+        rewrite_for_group(*setup.model, setup.segmented->lowered(), inputs, request);
+    JobSharing& sharing = setup.sharing;
+    sharing.plan = std::make_unique<plan::TensorPlan>(tensor.plan);
+    if (request.check && first && !arguments.plan_only) {
+        check_room_for_check(setup, request);
+        sharing.check = check_with_threads(setup, inputs, request);
+    }
+    if (setup.data && setup.data->eval)
+        make_held_out(setup, arguments, inputs, request, tensor.plan);
+    setup.segmented = std::make_unique<graph::SegmentedModel>(graph::SegmentedModel::of_graph(
+        *setup.model, std::move(tensor.lowered), arguments.segments));
+    if (!sharing.splits()) return;
+    keep_whole(setup, arguments);
+    narrow(setup, batch);
+}
+
+void let_go_of_other_stages(JobSetup& setup) {
+    if (!setup.sharing.splits() || !setup.place.is_pipeline()) return;
+    const at::NoGradGuard no_grad;
+    std::vector<char> read(setup.model->parameters().size(), 0);
+    for (const plan::SegmentInfo& segment : setup.info.segments)
+        for (const int p : segment.parameters) read[p] = 1;
+    for (size_t p = 0; p < read.size(); ++p) {
+        if (read[p] != 0 || !setup.sharing.is_split(static_cast<int>(p))) continue;
+        at::Tensor tensor = setup.model->parameters()[p].tensor;
+        tensor.set_data(at::zeros({1}, tensor.options()).expand(tensor.sizes()));
+    }
+}
+
+void share_untrained(JobSetup& setup, const std::vector<int>& parameters) {
+    if (!setup.sharing.splits()) return;
+    const at::NoGradGuard no_grad;
+    const SharingPlace& place = setup.sharing.place;
+    for (const int p : parameters) {
+        at::Tensor tensor = setup.model->parameters()[p].tensor;
+        const at::Tensor whole = setup.sharing.whole->parameters()[p].tensor.detach();
+        const plan::TensorParameter& parameter = setup.sharing.plan->parameters[p];
+        if (setup.sharing.is_split(p)) {
+            tensor.set_data(graph::share_of(whole, parameter.shard, {place.index, place.size}));
+        } else if (!tensor.equal(whole)) {
+            tensor.detach().copy_(whole);
+        }
+    }
+}
+
+void compare_plans_of_group(runtime::Collectives& group, const JobSetup& setup) {
+    std::string own;
+    for (const plan::RecomputeGroup& recomputed : plan::make_recompute_groups(
+             setup.info, setup.plan_options.recompute_groups, setup.plan_options.stage_work.parts))
+        own += fmt::format("{}-{} ", recomputed.begin, recomputed.end);
+    for (const plan::Bucket& bucket : setup.layout.buckets) {
+        own += '|';
+        for (int i = bucket.first_slice; i < bucket.end_slice; ++i)
+            own += fmt::format("{} ", setup.layout.slices[i].parameter);
+    }
+    for (const std::string& other : group.all_gather(own))
+        if (other != own)
+            fail(ExitCode::kConfig,
+                 "dslaunch.tensor.size: the {} ranks of a group hold shares of unequal size, which "
+                 "fill buckets or are put into checkpoints of activations differently; set "
+                 "zero_optimization.reduce_bucket_size a little larger or smaller, "
+                 "activation_checkpointing.number_checkpoints to the number of segments, or a size "
+                 "that divides heads, widths and vocabulary",
+                 setup.sharing.place.size);
+}
+
+std::string sharing_text(const JobSetup& setup) {
+    const plan::TensorPlan& plan = *setup.sharing.plan;
+    const SharingPlace& place = setup.sharing.place;
+    const auto split = std::ranges::count_if(plan.parameters, [](const plan::TensorParameter& p) {
+        return p.rule != plan::TensorRule::kReplicated;
+    });
+    std::string text =
+        place.positions
+            ? fmt::format("sequence: {} ranks share the positions of each sample", plan.size)
+            : fmt::format("tensor: {} ranks share each layer, {} of {} parameters are split",
+                          plan.size, split, plan.parameters.size());
+    text += fmt::format("; {} collectives in a micro batch, of {} forward and {} backward",
+                        plan.collectives.size(), to_text(plan.forward_bytes()),
+                        to_text(plan.backward_bytes()));
+    if (setup.sharing.check)
+        text += fmt::format(
+            "\n  checked in fp64 on one micro batch: loss and gradients are off by {:.2g} of the "
+            "largest at most ({}), rounding explains {:.2g}",
+            setup.sharing.check->difference, setup.sharing.check->where,
+            setup.sharing.check->bound);
+    return text;
+}
+
+}  // namespace dslaunch::job

@@ -1,0 +1,197 @@
+#include "job/setup/resume.h"
+
+#include <fmt/format.h>
+
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "launch/machine/machine_name.h"
+#include "runtime/save/relay_files.h"
+#include "storage/checkpoint/checkpoint_store.h"
+
+namespace dslaunch::job {
+
+namespace {
+
+constexpr std::string_view kAuto = "auto";
+// Folders of network file systems may show a new file late.
+constexpr std::chrono::seconds kSharedFolderWait{10};
+
+// As rank 0 says it.
+std::string agreed(runtime::Collectives& collectives, std::string text) {
+    if (collectives.topology().rank() != 0) text.clear();
+    return collectives.all_gather(text).front();
+}
+
+// Complete and finite ones in ROOT, newest first; none where there is no such folder. Tells what is
+// newer than the first of them.
+std::vector<std::string> candidates_in(storage::FileTree& tree, const std::string& root) {
+    std::vector<std::string> folders;
+    for (const storage::StoredCheckpoint& stored : storage::CheckpointStore(tree, root, 0).list()) {
+        if (stored.complete && stored.finite) {
+            folders.push_back(stored.folder);
+        } else if (folders.empty()) {
+            log_warn("checkpoint", "{} is passed over: {}", stored.folder,
+                     stored.complete ? "it holds NaN or infinity" : stored.fault);
+        }
+    }
+    return folders;
+}
+
+// The same of a folder that the user has named, which may also be a checkpoint itself.
+std::vector<std::string> candidates_of(storage::FileTree& tree, const std::string& path) {
+    const storage::CheckpointPlace place = storage::find_checkpoints(tree, path);
+    if (!place.step_folder.empty()) return {place.step_folder};
+    return candidates_in(tree, place.root);
+}
+
+// Those that might serve instead of FOLDER, which was named itself: beside it, of earlier steps.
+std::vector<std::string> earlier_ones(storage::FileTree& tree, const std::string& folder) {
+    const std::string root = folder.substr(0, folder.find_last_of('/'));
+    std::vector<std::string> folders;
+    bool passed = false;
+    for (const storage::StoredCheckpoint& stored : storage::CheckpointStore(tree, root, 0).list()) {
+        if (passed && stored.complete && stored.finite) folders.push_back(stored.folder);
+        passed = passed || stored.folder == folder;
+    }
+    return folders;
+}
+
+struct Opened {
+    std::unique_ptr<storage::CheckpointReader> reader;
+    std::string fault;  // what is wrong with it, on whichever rank; the same on all
+};
+
+// READERS: ranks that see the folder.
+Opened open_and_verify(storage::FileTree& tree, runtime::Collectives& collectives,
+                       const std::string& folder, int readers) {
+    Opened opened;
+    std::string fault;
+    const int rank = collectives.topology().rank();
+    try {
+        if (rank < readers) {
+            opened.reader = std::make_unique<storage::CheckpointReader>(tree, folder);
+            const size_t files = opened.reader->checkpoint().files.size();
+            for (auto f = static_cast<size_t>(rank); f < files && fault.empty();
+                 f += static_cast<size_t>(readers))
+                fault = opened.reader->verify_file(f);
+        }
+    } catch (const Error& error) {
+        fault = error.what();
+    }
+    for (std::string& one : collectives.all_gather(fault))
+        if (opened.fault.empty()) opened.fault = std::move(one);
+    if (!opened.fault.empty()) opened.reader.reset();
+    return opened;
+}
+
+}  // namespace
+
+std::string resume_copy(const std::string& output) {
+    return output + "/checkpoints/resume.copy";
+}
+
+std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
+                                                       runtime::Collectives& collectives,
+                                                       const ResumeRequest& request) {
+    const bool first = collectives.topology().rank() == 0;
+    const bool own_first = request.from == kAuto || (request.restarted && !request.output.empty());
+    std::string path = own_first ? request.output : request.from;
+    if (path.empty()) return nullptr;
+    std::vector<std::string> folders;
+    if (first)
+        folders =
+            own_first ? candidates_in(tree, path + "/checkpoints") : candidates_of(tree, path);
+    const auto list = [&] { return agreed(collectives, join(folders, "\n")); };
+    std::string found = list();
+    const bool named = !request.from.empty() && request.from != kAuto;
+    if (found.empty() && own_first && named) {  // nothing was saved since the start
+        path = request.from;
+        if (first) folders = candidates_of(tree, path);
+        found = list();
+    }
+    std::string damage;
+    bool offering = false;  // the one that was named is damaged: looking for what to name instead
+    while (!found.empty()) {
+        const size_t end = found.find('\n');
+        const std::string folder = found.substr(0, end);
+        found = end == std::string::npos ? "" : found.substr(end + 1);
+        const runtime::Topology& topology = collectives.topology();
+        const int readers = request.via_first ? topology.node_sizes.front() : topology.world_size();
+        Opened opened = open_and_verify(tree, collectives, folder, readers);
+        const bool whole = opened.fault.empty();
+        if (offering && whole)
+            fail(ExitCode::kCheckpoint,
+                 "{}; the newest whole one before it is {}: resume with --resume={}", damage,
+                 folder, folder);
+        if (whole) {
+            if (first) storage::CheckpointReader::mark_verified(tree, *opened.reader);
+            if (!request.via_first) return std::move(opened.reader);
+            const std::string copy = resume_copy(request.output);
+            if (topology.node_rank > 0 && topology.local_rank == 0) tree.remove_folder(copy);
+            runtime::bring_to_all(tree, collectives, folder, copy);
+            if (topology.node_rank == 0) return std::move(opened.reader);
+            return std::make_unique<storage::CheckpointReader>(tree, copy);
+        }
+        if (first) log_warn("checkpoint", "{} is passed over: {}", folder, opened.fault);
+        if (damage.empty()) damage = opened.fault;
+        if (named && path == request.from && !offering) {
+            offering = true;
+            if (first) folders = earlier_ones(tree, folder);
+            found = list();
+        }
+    }
+    if (!damage.empty())
+        fail(ExitCode::kCheckpoint,
+             "{}; no checkpoint below {} is whole: remove them, or start anew without --resume",
+             damage, path);
+    if (named && path == request.from)
+        fail(ExitCode::kCheckpoint,
+             "{}: there is no complete checkpoint; `dslaunch ckpt ls {}` shows what is there", path,
+             path);
+    if (first)
+        log_info("checkpoint", "no complete checkpoint below {}: training begins at step 0", path);
+    return nullptr;
+}
+
+void require_shared_folder(storage::FileTree& tree, runtime::Collectives& collectives,
+                           const std::string& output) {
+    const runtime::Topology& topology = collectives.topology();
+    if (topology.node_count() == 1) return;
+    const std::string folder = output + "/checkpoints";
+    std::string path;
+    if (topology.rank() == 0) {
+        std::random_device random;
+        path = fmt::format("{}/.shared-{:08x}{:08x}", folder, random(), random());
+        tree.make_folders(folder);
+        const auto sink = tree.create(path, Bytes{0});
+        sink->sync();
+    }
+    path = agreed(collectives, path);
+    bool seen = topology.local_rank != 0;
+    const auto limit = std::chrono::steady_clock::now() + kSharedFolderWait;
+    while (!seen) {
+        if (const auto entries = tree.list(folder))
+            for (const storage::FolderEntry& entry : *entries)
+                seen = seen || folder + "/" + entry.name == path;
+        if (seen || std::chrono::steady_clock::now() > limit) break;
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    }
+    const std::vector<std::string> blind =
+        collectives.all_gather(seen ? std::string() : launch::machine_name());
+    if (topology.rank() == 0) tree.remove_file(path);
+    for (size_t rank = 0; rank < blind.size(); ++rank)
+        if (!blind[rank].empty())
+            fail(ExitCode::kSetup,
+                 "rank {} on host {} does not see what rank 0 writes below {}: checkpoints need "
+                 "one file system that all hosts share: name one with --output, or let rank 0's "
+                 "disk "
+                 "have them with --save-via rank0",
+                 rank, blind[rank], folder);
+}
+
+}  // namespace dslaunch::job

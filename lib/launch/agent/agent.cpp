@@ -1,0 +1,573 @@
+#include "launch/agent/agent.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <functional>
+#include <iterator>
+#include <optional>
+#include <vector>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "launch/agent/agent_worker.h"
+#include "launch/agent/leftovers.h"
+#include "launch/agent/machine_facts.h"
+#include "launch/agent/node_report.h"
+#include "launch/agent/push_receiver.h"
+#include "launch/files/file_facts.h"
+#include "launch/network/network_probe.h"
+#include "launch/network/node_facts.h"
+#include "launch/plan/launch_plan.h"
+#include "launch/process/blocking.h"
+#include "launch/process/guardian.h"
+#include "launch/process/process_tree.h"
+#include "launch/process/timing.h"
+#include "launch/protocol/frame.h"
+#include "launch/protocol/messages.h"
+
+namespace dslaunch::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// Above this many bytes for the launcher the workers' output waits in its pipes.
+constexpr size_t kOutboxBytesMax = 1U << 20;
+constexpr size_t kReadBytes = 64U << 10;
+// Signals nearer to each other than this are one wish to end.
+constexpr milliseconds kSameSignalMax{1'000};
+
+class Agent {
+  public:
+    Agent(int in_fd, int out_fd, int signal_fd, AgentSettings settings)
+        : settings_(std::move(settings)),
+          guardian_(::getppid()),
+          in_fd_(in_fd),
+          out_fd_(out_fd),
+          signal_fd_(signal_fd),
+          frames_(false) {}
+
+    int run();
+
+  private:
+    enum class State { kServing, kTerm, kKill, kDone };
+    struct Watched {
+        int fd;
+        short events;
+        std::function<void()> ready;
+    };
+
+    [[nodiscard]] std::vector<Watched> watch();
+    [[nodiscard]] int poll_timeout() const;
+    void check_time();
+    void read_input();
+    void handle(const Frame& frame);
+    void say_alive();
+    void check_files(const CheckRequest& request);
+    void start_workers(const StartRequest& request);
+    void start_worker(const StartRequest& request, const StartRequest::Worker& wanted,
+                      const SharedDescriptors& shared);
+    void report_not_started(int64_t rank, const std::string& cause, int exit_code = 127);
+    void read_output(AgentWorker& worker, OutputStream stream, bool to_the_end);
+    void read_control(AgentWorker& worker);
+    void take_signals();
+    [[nodiscard]] bool asks_first(int signal_number);
+    void reap();
+    void report_exit(AgentWorker& worker, int status);
+    void signal_workers(int signal_number);
+    void save_workers();
+    void begin_end();
+    void kill_the_rest();
+    void send(FrameKind kind, std::string payload = {});
+    void flush();
+    void flush_before_leaving();
+
+    AgentSettings settings_;
+    pid_t guardian_;
+    std::optional<steady_clock::time_point> asked_at_;  // the launcher was asked to end the job
+    int in_fd_;                                         // -1: closed
+    int out_fd_;
+    int signal_fd_;
+    FrameDecoder frames_;
+    std::string outbox_;
+    std::vector<AgentWorker> workers_;
+    Rendezvous rendezvous_;
+    NetworkProbe network_;
+    UniqueFd arena_;
+    AgentHello node_;
+    OomCount oom_before_;
+    PushReceiver push_{
+        [this](const PushAnswer& answer) { send(FrameKind::kPushAnswer, encode(answer)); },
+        [this] { say_alive(); }};
+    steady_clock::time_point last_sign_ = steady_clock::now();
+    State state_ = State::kServing;
+    bool greeted_ = false;
+    int exit_code_ = 0;
+    steady_clock::time_point end_began_;
+    steady_clock::time_point last_input_ = steady_clock::now();
+};
+
+void Agent::send(FrameKind kind, std::string payload) {
+    if (out_fd_ < 0) return;
+    outbox_ += encode(Frame{kind, std::move(payload)});
+    flush();
+}
+
+void Agent::flush() {
+    while (out_fd_ >= 0 && !outbox_.empty()) {
+        const ssize_t n = ::write(out_fd_, outbox_.data(), outbox_.size());
+        if (n > 0) {
+            outbox_.erase(0, static_cast<size_t>(n));
+        } else if (errno == EAGAIN) {
+            return;
+        } else if (errno != EINTR) {
+            out_fd_ = -1;  // nobody listens any more
+            outbox_.clear();
+            begin_end();
+        }
+    }
+}
+
+void Agent::read_input() {
+    char block[kReadBytes];
+    const ssize_t n = ::read(in_fd_, block, sizeof block);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    if (n <= 0) {
+        in_fd_ = -1;
+        begin_end();
+        return;
+    }
+    last_input_ = steady_clock::now();
+    frames_.append(std::string_view(block, static_cast<size_t>(n)));
+    while (const auto frame = frames_.next()) handle(*frame);
+    last_input_ = steady_clock::now();  // hashing a large file is not the launcher's silence
+}
+
+void Agent::handle(const Frame& frame) {
+    if (!greeted_ && frame.kind != FrameKind::kHello) {
+        fail(ExitCode::kInternal, "the first frame is no hello");
+    }
+    switch (frame.kind) {
+        case FrameKind::kHello: {
+            const auto hello = decode<Hello>(frame.payload);
+            greeted_ = true;
+            node_ = look_at_node();
+            if (!settings_.arrival_address.empty()) {
+                node_.arrival_address = settings_.arrival_address;
+            }
+            if (settings_.visible_devices && node_.gpus > 0) {
+                node_.gpus = std::ssize(visible_device_list(settings_.visible_devices, 0));
+            }
+            if (hello.want_binary_hash) node_.binary_hash = own_binary_hash();
+            // A launcher of another version learns that from the hello and reads no further.
+            if (hello.protocol_version == kAgentProtocolVersion && hello.want_binary_hash) {
+                send(FrameKind::kMachineFacts, encode(look_at_machine("")));
+            }
+            return send(FrameKind::kAgentHello, encode(node_));
+        }
+        case FrameKind::kCheck:
+            return check_files(decode<CheckRequest>(frame.payload));
+        case FrameKind::kPrepare:
+            rendezvous_ =
+                open_rendezvous(decode<PrepareRequest>(frame.payload), node_.arrival_address);
+            return send(FrameKind::kPrepared, encode(rendezvous_.where));
+        case FrameKind::kListen:
+            return send(FrameKind::kListening,
+                        encode(network_.listen(decode_listen_request(frame.payload))));
+        case FrameKind::kProbe:
+            return network_.begin(decode_probe_request(frame.payload), steady_clock::now());
+        case FrameKind::kChooseNetwork:
+            rendezvous_ = network_.keep(decode_choose_request(frame.payload).address);
+            return;
+        case FrameKind::kStart:
+            return start_workers(decode<StartRequest>(frame.payload));
+        case FrameKind::kSignal:
+            return signal_workers(
+                static_cast<int>(decode<SignalRequest>(frame.payload).signal_number));
+        case FrameKind::kSave:
+            return save_workers();
+        case FrameKind::kStop:
+            if (settings_.come_again_fd >= 0 && !frame.payload.empty() &&
+                decode<StopRequest>(frame.payload).come_again) {
+                ::eventfd_write(settings_.come_again_fd, 1);
+            }
+            return begin_end();
+        case FrameKind::kPing:
+            return send(FrameKind::kPong);
+        case FrameKind::kReportRequest:
+            return send(FrameKind::kNodeReport,
+                        encode(report_node(decode_report_request(frame.payload))));
+        case FrameKind::kPushOffer:
+            return push_.offer(decode_push_offer(frame.payload));
+        case FrameKind::kPushChunks:
+            return push_.take_chunks(decode_push_chunks(frame.payload));
+        case FrameKind::kPushPiece:
+            return push_.take_piece(decode_push_piece(frame.payload));
+        case FrameKind::kStopJob:
+            return send(FrameKind::kJobStopped, encode(StopJobReply{end_processes_of_job(
+                                                    decode_stop_request(frame.payload).job_id)}));
+        default:
+            fail(ExitCode::kInternal, "a frame meant for the launcher arrived at an agent");
+    }
+}
+
+// Called while a large file is read: the launcher hears us meanwhile.
+void Agent::say_alive() {
+    if (steady_clock::now() - last_sign_ < kPingInterval) return;
+    last_sign_ = steady_clock::now();
+    send(FrameKind::kPong);
+}
+
+void Agent::check_files(const CheckRequest& request) {
+    CheckReply reply;
+    HashCache cache(HashCache::default_path());
+    for (const std::string& path : request.paths) {
+        reply.files.push_back(look_at_file(
+            path, request.all_bytes, [this] { say_alive(); }, &cache));
+    }
+    cache.save();
+    send(FrameKind::kChecked, encode(reply));
+}
+
+void Agent::start_workers(const StartRequest& request) {
+    if (!workers_.empty()) fail(ExitCode::kInternal, "a second request to start workers");
+    if (state_ != State::kServing || request.workers.empty()) return;
+    if (request.target_kind == TargetKind::kTorchScript) {
+        arena_ = UniqueFd(::memfd_create("dslaunch-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+        if (!arena_.valid()) {
+            fail(ExitCode::kSetup, "cannot make the shared arena: {}", errno_text(errno));
+        }
+    } else {
+        rendezvous_.socket.reset();  // these programs bind the port themselves
+    }
+    oom_before_ = count_oom_kills();
+    std::vector<RankPlace> places;
+    try {
+        places = place_workers(request);
+    } catch (const Error& error) {
+        for (const StartRequest::Worker& wanted : request.workers) {
+            report_not_started(wanted.rank, error.what());
+        }
+        return;
+    }
+    SharedDescriptors shared{arena_.get(), rendezvous_.socket.get(), node_.cores, nullptr};
+    for (const StartRequest::Worker& wanted : request.workers) {
+        const auto local_rank = static_cast<size_t>(&wanted - request.workers.data());
+        if (!places.empty()) shared.place = &places[local_rank];
+        if (wanted.command.empty()) fail(ExitCode::kInternal, "a worker without a command");
+        StartRequest::Worker worker = wanted;
+        if (settings_.visible_devices) {
+            const auto visible = visible_device_list(settings_.visible_devices, 0);
+            for (auto& [name, value] : worker.environment) {
+                if (name == "CUDA_VISIBLE_DEVICES") value = devices_seen_through(value, visible);
+            }
+        }
+        start_worker(request, worker, shared);
+    }
+    // From here on only the workers hold them.
+    rendezvous_.socket.reset();
+    arena_.reset();
+}
+
+void Agent::report_not_started(int64_t rank, const std::string& cause, int exit_code) {
+    WorkerExited exited;
+    exited.rank = rank;
+    exited.exit_status = exit_code;
+    exited.start_error = cause;
+    send(FrameKind::kExited, encode(exited));
+}
+
+void Agent::start_worker(const StartRequest& request, const StartRequest::Worker& wanted,
+                         const SharedDescriptors& shared) {
+    WorkerLaunch launch = launch_worker(request, wanted, shared);
+    if (!launch.error.empty()) {
+        return report_not_started(wanted.rank, launch.error, launch.exit_code);
+    }
+    workers_.push_back(std::move(launch.worker));
+    send(FrameKind::kStarted, encode(launch.started));
+}
+
+void Agent::read_output(AgentWorker& worker, OutputStream stream, bool to_the_end) {
+    const bool is_stdout = stream == OutputStream::kStdout;
+    read_control(worker);  // what a worker said there before it printed arrives before it
+    UniqueFd& pipe = is_stdout ? worker.stdout_pipe : worker.stderr_pipe;
+    LineSplitter& splitter = is_stdout ? worker.stdout_lines : worker.stderr_lines;
+    char block[kReadBytes];
+    std::string lines;
+    // A descendant that writes on without end must not hold us here: a pipe holds at most 1 MiB.
+    for (int round = 0; pipe.valid() && round < (to_the_end ? 16 : 1); ++round) {
+        const ssize_t n = ::read(pipe.get(), block, sizeof block);
+        if (n > 0) {
+            lines += splitter.add(std::string_view(block, static_cast<size_t>(n)));
+        } else if (n == 0 || errno != EINTR) {
+            if (n == 0 || errno != EAGAIN) pipe.reset();
+            break;
+        }
+    }
+    if (to_the_end || !pipe.valid()) lines += splitter.finish();
+    if (!lines.empty()) send(FrameKind::kOutput, encode(WorkerOutput{worker.rank, stream, lines}));
+}
+
+void Agent::read_control(AgentWorker& worker) {
+    char block[kReadBytes];
+    while (worker.control.valid()) {
+        const ssize_t n = ::read(worker.control.get(), block, sizeof block);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0 && errno == EAGAIN) return;
+        if (n <= 0) {
+            worker.control.reset();
+            return;
+        }
+        try {
+            worker.control_frames.append(std::string_view(block, static_cast<size_t>(n)));
+            while (auto frame = worker.control_frames.next()) {
+                send(FrameKind::kControl,
+                     encode(WorkerControl{worker.rank, static_cast<uint32_t>(frame->kind),
+                                          std::move(frame->payload)}));
+            }
+        } catch (const Error& error) {
+            log_error("agent", "rank {}: its control socket is closed: {}", worker.rank,
+                      error.what());
+            worker.control.reset();
+        }
+    }
+}
+
+void Agent::take_signals() {
+    signalfd_siginfo info{};
+    while (::read(signal_fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+        if (info.ssi_signo == SIGCHLD || asks_first(static_cast<int>(info.ssi_signo))) continue;
+        if (state_ == State::kServing && ::getppid() != guardian_) {
+            send(FrameKind::kProblem,
+                 encode(AgentProblem{static_cast<uint32_t>(ExitCode::kHosts),
+                                     "the process that guards its agent was killed, as a scheduler "
+                                     "does that ends a step"}));
+        }
+        begin_end();
+    }
+    reap();
+}
+
+// Whether the launcher decides what a signal means. Not when the guardian is gone: nobody would
+// clean up after this process.
+bool Agent::asks_first(int signal_number) {
+    if (!settings_.asks_before_ending || !greeted_ || state_ != State::kServing ||
+        ::getppid() != guardian_) {
+        return false;
+    }
+    const auto now = steady_clock::now();
+    // A signal to the whole group comes twice: directly and through the guardian.
+    if (asked_at_) return now - *asked_at_ < kSameSignalMax;
+    asked_at_ = now;
+    send(FrameKind::kAskedToEnd, encode(SignalRequest{signal_number}));
+    return true;
+}
+
+void Agent::reap() {
+    int status = 0;
+    pid_t pid = 0;
+    while ((pid = ::waitpid(-1, &status, WNOHANG)) > 0) {
+        for (AgentWorker& worker : workers_) {
+            if (worker.pid == pid && !worker.ended) report_exit(worker, status);
+        }
+    }
+    if (pid < 0 && errno == ECHILD && state_ != State::kServing) state_ = State::kDone;
+}
+
+void Agent::report_exit(AgentWorker& worker, int status) {
+    worker.ended = true;
+    read_output(worker, OutputStream::kStdout, true);
+    read_output(worker, OutputStream::kStderr, true);
+    read_control(worker);
+    worker.control.reset();
+    WorkerExited exited;
+    exited.rank = worker.rank;
+    exited.pid = worker.pid;
+    if (WIFSIGNALED(status)) {
+        exited.signal_number = WTERMSIG(status);
+        exited.dumped_core = WCOREDUMP(status);
+        if (exited.signal_number == SIGKILL) {
+            exited.oom_evidence = describe_oom(oom_before_, count_oom_kills());
+        }
+    } else {
+        exited.exit_status = WEXITSTATUS(status);
+    }
+    send(FrameKind::kExited, encode(exited));
+}
+
+void Agent::signal_workers(int signal_number) {
+    if (signal_number <= 0 || signal_number >= NSIG) return;
+    for (const AgentWorker& worker : workers_) {
+        if (!worker.ended) ::kill(-worker.pid, signal_number);
+    }
+}
+
+void Agent::save_workers() {
+    const std::string bytes = encode(ControlFrame{ControlKind::kSaveAndEnd, {}});
+    for (AgentWorker& worker : workers_) {
+        // Six bytes into a socket buffer that nothing else of ours fills.
+        if (worker.control.valid() && write_full(worker.control.get(), bytes) != 0) {
+            log_warn("agent", "rank {} does not take the request to save", worker.rank);
+        }
+    }
+}
+
+void Agent::begin_end() {
+    if (state_ != State::kServing) return;
+    state_ = State::kTerm;
+    end_began_ = steady_clock::now();
+    signal_workers(SIGTERM);
+    for (const ProcessName& process : descendants(::getpid())) {
+        signal_process(process, SIGTERM);
+        signal_process(process, SIGCONT);  // a stopped one must be able to end
+    }
+    reap();
+}
+
+void Agent::kill_the_rest() {
+    for (const ProcessName& process : descendants(::getpid())) signal_process(process, SIGKILL);
+}
+
+void Agent::check_time() {
+    const auto now = steady_clock::now();
+    if (const auto reply = network_.take_reply(now)) send(FrameKind::kProbed, encode(*reply));
+    const auto silence_max = greeted_ ? kSilenceMax : kFirstByteMax;
+    if (state_ == State::kServing && now - last_input_ > silence_max) {
+        log_error("agent", "nothing from the launcher for {} s; ending the workers",
+                  std::chrono::duration_cast<std::chrono::seconds>(silence_max).count());
+        begin_end();
+    }
+    if (state_ == State::kTerm && now - end_began_ >= kTermToKill) state_ = State::kKill;
+    if (state_ == State::kKill) {
+        kill_the_rest();
+        reap();
+    }
+    if (state_ == State::kKill && now - end_began_ > kUnkillableMax) {
+        // A process in uninterruptible sleep dies when its I/O returns; waiting for it helps
+        // nobody.
+        std::string pids;
+        for (const ProcessName& process : descendants(::getpid())) {
+            pids += (pids.empty() ? " " : ", ") + describe_process(process.pid);
+        }
+        send(FrameKind::kProblem,
+             encode(AgentProblem{
+                 static_cast<uint32_t>(ExitCode::kSetup),
+                 "these processes do not die, they wait for a disk or a driver:" + pids}));
+        state_ = State::kDone;
+    }
+}
+
+int Agent::poll_timeout() const {
+    if (state_ == State::kServing) {
+        const auto deadline = network_.deadline().value_or(steady_clock::time_point::max());
+        const auto limit = std::min(deadline, steady_clock::now() + milliseconds(1000));
+        const auto left = std::chrono::ceil<milliseconds>(limit - steady_clock::now());
+        return static_cast<int>(std::max<int64_t>(0, left.count()));
+    }
+    if (state_ == State::kKill) return 5;
+    const auto left = end_began_ + kTermToKill - steady_clock::now();
+    return static_cast<int>(
+               std::max<int64_t>(0, std::chrono::duration_cast<milliseconds>(left).count())) +
+           1;
+}
+
+std::vector<Agent::Watched> Agent::watch() {
+    std::vector<Watched> watched;
+    watched.push_back({signal_fd_, POLLIN, [this] { take_signals(); }});
+    if (in_fd_ >= 0) watched.push_back({in_fd_, POLLIN, [this] { read_input(); }});
+    if (out_fd_ >= 0) {
+        // Even with nothing to write: POLLERR tells that the reader is gone.
+        const bool writes = !outbox_.empty();
+        watched.push_back({out_fd_, static_cast<short>(writes ? POLLOUT : 0), [this, writes] {
+                               // What was to be written may have been, since the poll.
+                               if (writes) return flush();
+                               out_fd_ = -1;
+                               begin_end();
+                           }});
+    }
+    for (const NetworkProbe::Watch& entry : network_.watch()) {
+        watched.push_back({entry.fd, entry.events, [=, this] { network_.ready(entry.fd); }});
+    }
+    if (outbox_.size() > kOutboxBytesMax) return watched;
+    for (AgentWorker& worker : workers_) {
+        const auto add = [&](int fd, std::function<void()> ready) {
+            if (fd >= 0) watched.push_back({fd, POLLIN, std::move(ready)});
+        };
+        AgentWorker* w = &worker;  // workers_ grows only in start_workers()
+        add(worker.stdout_pipe.get(), [=, this] { read_output(*w, OutputStream::kStdout, false); });
+        add(worker.stderr_pipe.get(), [=, this] { read_output(*w, OutputStream::kStderr, false); });
+        add(worker.control.get(), [=, this] { read_control(*w); });
+    }
+    return watched;
+}
+
+void Agent::flush_before_leaving() {
+    // The last lines of killed ranks are in it: as long as the launcher reads, it gets them.
+    const auto last = steady_clock::now() + kUnkillableMax;
+    auto limit = steady_clock::now() + kFarewellMax;
+    while (out_fd_ >= 0 && !outbox_.empty() && steady_clock::now() < std::min(limit, last)) {
+        pollfd entry{out_fd_, POLLOUT, 0};
+        const size_t before = outbox_.size();
+        if (::poll(&entry, 1, 100) > 0) flush();
+        if (outbox_.size() < before) limit = steady_clock::now() + kFarewellMax;
+    }
+}
+
+int Agent::run() {
+    outbox_ = kAgentGreeting;
+    flush();
+    while (state_ != State::kDone) {
+        try {
+            const std::vector<Watched> watched = watch();
+            std::vector<pollfd> entries;
+            for (const Watched& item : watched) entries.push_back({item.fd, item.events, 0});
+            if (::poll(entries.data(), entries.size(), poll_timeout()) < 0 && errno != EINTR) {
+                fail(ExitCode::kInternal, "poll failed: {}", errno_text(errno));
+            }
+            // The order is: what ended, what the launcher says, what the workers say. A frame that
+            // starts workers moves them, so what was watched before is looked at again.
+            const size_t workers_before = workers_.size();
+            for (size_t i = 0; i < entries.size(); ++i) {
+                if (entries[i].revents != 0) watched[i].ready();
+                if (workers_.size() != workers_before || state_ == State::kDone) break;
+            }
+            check_time();
+        } catch (const Error& error) {
+            exit_code_ = static_cast<int>(error.code());
+            send(FrameKind::kProblem,
+                 encode(AgentProblem{static_cast<uint32_t>(error.code()), error.what()}));
+            begin_end();
+            in_fd_ = -1;
+        }
+    }
+    send(FrameKind::kGone);
+    flush_before_leaving();
+    return exit_code_;
+}
+
+}  // namespace
+
+int run_agent(int in_fd, int out_fd, const AgentSettings& settings) {
+    return run_guarded([=](int signal_fd) {
+        ::fcntl(in_fd, F_SETFD, FD_CLOEXEC);
+        ::fcntl(out_fd, F_SETFD, FD_CLOEXEC);
+        set_blocking(out_fd, false);
+        return Agent(in_fd, out_fd, signal_fd, settings).run();
+    });
+}
+
+}  // namespace dslaunch::launch

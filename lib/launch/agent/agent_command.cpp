@@ -1,0 +1,186 @@
+#include "launch/agent/agent_command.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "launch/agent/agent.h"
+#include "launch/hosts/hostfile.h"
+#include "launch/machine/machine_name.h"
+#include "launch/plan/join_token.h"
+
+namespace dslaunch::launch {
+namespace {
+
+constexpr const char* kHelp =
+    "usage: dslaunch agent --join HOST:PORT [--node N] [--token-file FILE] [--connect-timeout S]\n"
+    "       dslaunch agent --stdio\n"
+    "\n"
+    "One agent serves one node of one job: it starts the node's workers and ends with them. When\n"
+    "the job starts again after a failure (--max_restarts), it joins again.\n"
+    "  --join HOST:PORT, unix:PATH    the launcher that waits there: `dslaunch --launcher join\n"
+    "                                 --listen HOST:PORT …`; tried again until it is there\n"
+    "  --node N                       this is node N, from 0; default: as the agents arrive\n"
+    "  --node-name NAME               this is the host that the launcher knows as NAME\n"
+    "  --node-from VARIABLE, --node-name-from VARIABLE\n"
+    "                                 as the environment says: OMPI_COMM_WORLD_RANK,\n"
+    "                                 SLURMD_NODENAME\n"
+    "  --token-file FILE              the token that both share, mode 600; default: the variable\n"
+    "                                 DSLAUNCH_TOKEN\n"
+    "  --remove-socket                remove the socket of unix:PATH when joined\n"
+    "  --connect-timeout SECONDS      how long to wait for the launcher, default 300\n"
+    "  --stdio                        the launcher is at the other end of stdin and stdout\n";
+
+constexpr double kConnectSecondsMax = 7.0 * 86'400;
+
+std::string value_of(const std::string& name, const std::string& given) {
+    if (!given.empty()) return given;
+    fail(ExitCode::kUsage, "agent: {} needs a value; see dslaunch agent --help", name);
+}
+
+uint32_t node_number(const std::string& name, const std::string& text) {
+    const auto number = parse_int(text);
+    if (!number || *number < 0 || *number >= kHostsMax) {
+        fail(ExitCode::kUsage, "agent: {}: `{}` is not a node's number from 0 to {}", name,
+             printable(text), kHostsMax - 1);
+    }
+    return static_cast<uint32_t>(*number);
+}
+
+std::string node_name(const std::string& name, const std::string& text) {
+    if (is_host_name(text)) return text;
+    fail(ExitCode::kUsage, "agent: {}: `{}` is no host name", name, printable(text));
+}
+
+std::chrono::milliseconds waiting_time(const std::string& name, const std::string& text) {
+    const auto seconds = parse_double(text);
+    if (!seconds || !(*seconds >= 0.1 && *seconds <= kConnectSecondsMax)) {
+        fail(ExitCode::kUsage, "agent: {}: `{}` is no number of seconds", name, printable(text));
+    }
+    return std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000.0));
+}
+
+void check(const AgentArguments& parsed) {
+    const JoinRequest& join = parsed.join;
+    const bool joins = join.endpoint.is_unix() || !join.endpoint.host.empty();
+    if (joins == parsed.stdio) {
+        fail(ExitCode::kUsage,
+             "agent: give --join HOST:PORT (or --stdio, which dslaunch itself does); see dslaunch "
+             "agent --help");
+    }
+    if (join.identity.node && !join.identity.node_name.empty()) {
+        fail(ExitCode::kUsage, "agent: a node is named by its number or its name, not by both");
+    }
+}
+
+}  // namespace
+
+const char* agent_help() {
+    return kHelp;
+}
+
+AgentArguments parse_agent_arguments(
+    std::span<const std::string> arguments,
+    const std::function<std::optional<std::string>(const std::string&)>& variable) {
+    AgentArguments parsed;
+    JoinIdentity& identity = parsed.join.identity;
+    const auto from_variable = [&](const std::string& option, const std::string& name) {
+        const auto value = variable(name);
+        if (value && !value->empty()) return *value;
+        fail(ExitCode::kUsage, "agent: {} {}: that variable is not set here", option,
+             printable(name));
+    };
+    for (size_t i = 0; i < arguments.size(); ++i) {
+        const size_t equals = arguments[i].find('=');
+        const std::string name = arguments[i].substr(0, equals);
+        const auto value = [&] {
+            if (equals != std::string::npos) return value_of(name, arguments[i].substr(equals + 1));
+            return value_of(name, ++i < arguments.size() ? arguments[i] : "");
+        };
+        if (name == "--help" || name == "-h") {
+            parsed.help = true;
+            return parsed;
+        }
+        if (name == "--stdio") {
+            parsed.stdio = true;
+        } else if (name == "--remove-socket") {
+            parsed.join.removes_socket = true;
+        } else if (name == "--join") {
+            parsed.join.endpoint = parse_join_endpoint(value());
+        } else if (name == "--node") {
+            identity.node = node_number(name, value());
+        } else if (name == "--node-from") {
+            identity.node = node_number(name, from_variable(name, value()));
+        } else if (name == "--node-name") {
+            identity.node_name = node_name(name, value());
+        } else if (name == "--node-name-from") {
+            identity.node_name = node_name(name, from_variable(name, value()));
+        } else if (name == "--token-file") {
+            parsed.token_file = value();
+        } else if (name == "--connect-timeout") {
+            parsed.join.connect_max = waiting_time(name, value());
+        } else {
+            fail(ExitCode::kUsage, "agent: unknown argument `{}`; see dslaunch agent --help",
+                 printable(arguments[i]));
+        }
+    }
+    check(parsed);
+    return parsed;
+}
+
+int run_joining_agent(JoinRequest request) {
+    request.identity.host_name = machine_name();
+    set_log_speaker("agent@" + (request.identity.node_name.empty() ? request.identity.host_name
+                                                                   : request.identity.node_name));
+    if (!request.endpoint.is_unix() && request.token.empty()) {
+        fail(ExitCode::kUsage, "agent: joining over a network needs the launcher's token; {}",
+             kTokenAdvice);
+    }
+    for (;;) {
+        const JoinedLauncher launcher = join_launcher(request);
+        // The two directions are two descriptors for the agent, as over a pipe.
+        const UniqueFd out(::fcntl(launcher.socket.get(), F_DUPFD_CLOEXEC, 3));
+        const UniqueFd come_again(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+        if (!out.valid() || !come_again.valid()) {
+            fail(ExitCode::kSetup, "no descriptor is free: {}", errno_text(errno));
+        }
+        AgentSettings settings;
+        settings.arrival_address = launcher.arrival_address;
+        settings.asks_before_ending = true;
+        settings.come_again_fd = come_again.get();
+        if (const char* devices = std::getenv("CUDA_VISIBLE_DEVICES")) {
+            settings.visible_devices = devices;
+        }
+        const int code = run_agent(launcher.socket.get(), out.get(), settings);
+        eventfd_t asked = 0;
+        if (code != 0 || ::eventfd_read(come_again.get(), &asked) != 0) return code;
+        log_info("agent", "the job starts again: joining once more");
+    }
+}
+
+int run_agent_command(std::span<const std::string> arguments) {
+    AgentArguments parsed =
+        parse_agent_arguments(arguments, [](const std::string& name) -> std::optional<std::string> {
+            const char* value = std::getenv(name.c_str());
+            if (value == nullptr) return std::nullopt;
+            return value;
+        });
+    if (parsed.help) {
+        fmt::print("{}", agent_help());
+        return 0;
+    }
+    const std::string variable = take_token_variable();  // whatever the way: no worker inherits it
+    if (parsed.stdio) return run_agent(STDIN_FILENO, STDOUT_FILENO);
+    parsed.join.token = choose_token(variable, parsed.token_file);
+    return run_joining_agent(std::move(parsed.join));
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,139 @@
+#include "launch/agent/agent_worker.h"
+
+#include <fmt/format.h>
+#include <linux/mempolicy.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "launch/machine/topology.h"
+#include "launch/process/blocking.h"
+#include "launch/process/spawn.h"
+
+namespace dslaunch::launch {
+namespace {
+
+// What a worker on another machine gets of the agent's own environment.
+constexpr const char* kRemoteVariables[] = {"PATH",  "HOME", "USER",  "LOGNAME",
+                                            "SHELL", "LANG", "TMPDIR"};
+
+EnvironmentList worker_environment(const StartRequest& request,
+                                   const StartRequest::Worker& wanted) {
+    EnvironmentList environment;
+    const EnvironmentList own = own_environment();
+    if (request.inherit_all) {
+        environment = own;
+    } else {
+        for (const char* name : kRemoteVariables) {
+            if (const std::string* value = find_variable(own, name)) {
+                environment.emplace_back(name, *value);
+            }
+        }
+    }
+    for (const auto& [name, value] : wanted.environment) set_variable(environment, name, value);
+    for (const auto& [name, value] : request.defaults) {
+        if (find_variable(environment, name) == nullptr) environment.emplace_back(name, value);
+    }
+    return environment;
+}
+
+void set_threads(const StartRequest& request, const SharedDescriptors& shared,
+                 EnvironmentList& environment) {
+    static const std::string kName = "OMP_NUM_THREADS";
+    if (find_variable(environment, kName) != nullptr) return;
+    if (shared.place != nullptr) {
+        set_variable(environment, kName, std::to_string(shared.place->threads));
+    } else if (request.target_kind == TargetKind::kTorchScript) {
+        const auto ranks = static_cast<int64_t>(request.workers.size());
+        set_variable(environment, kName,
+                     std::to_string(std::max<int64_t>(1, shared.cores / ranks)));
+    }
+}
+
+}  // namespace
+
+std::vector<RankPlace> place_workers(const StartRequest& request) {
+    const BindMode mode = request.binding.mode;
+    if (mode == BindMode::kAuto || mode == BindMode::kNone) return {};
+    const std::string* devices =
+        find_variable(request.workers.front().environment, "CUDA_VISIBLE_DEVICES");
+    const auto gpus = rank_gpus(devices == nullptr ? "" : *devices, request.workers.size());
+    std::vector<RankPlace> places =
+        place_ranks(read_topology("", allowed_processors()), {request.binding, gpus});
+    const bool binds_memory = std::any_of(places.begin(), places.end(), [](const RankPlace& place) {
+        return place.memory_node >= 0;
+    });
+    // This policy is the one that we have; only a kernel that allows none refuses it.
+    if (binds_memory && ::syscall(SYS_set_mempolicy, MPOL_DEFAULT, nullptr, 0) != 0) {
+        log_warn("agent",
+                 "memory stays on any NUMA node: set_mempolicy: {} (a container without "
+                 "CAP_SYS_NICE?)",
+                 errno_text(errno));
+    }
+    return places;
+}
+
+WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Worker& wanted,
+                           const SharedDescriptors& shared) {
+    WorkerLaunch launch;
+    launch.worker.rank = wanted.rank;
+    SpawnRequest spawn_request;
+    spawn_request.command = wanted.command;
+    spawn_request.environment = worker_environment(request, wanted);
+    spawn_request.working_directory = request.working_directory;
+    spawn_request.die_with_parent = true;
+    Pipe out = make_pipe();
+    Pipe err = make_pipe();
+    spawn_request.stdout_fd = out.write_end.get();
+    spawn_request.stderr_fd = err.write_end.get();
+    UniqueFd worker_end;
+    const auto hand_over = [&](const char* name, int fd) {
+        set_variable(spawn_request.environment, name, std::to_string(fd));
+        spawn_request.kept_fds.push_back(fd);
+    };
+    if (request.target_kind == TargetKind::kTorchScript) {
+        int pair[2];
+        if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) != 0) {
+            launch.error = fmt::format("cannot make a socket pair: {}", errno_text(errno));
+            return launch;
+        }
+        launch.worker.control = UniqueFd(pair[0]);
+        worker_end = UniqueFd(pair[1]);
+        set_blocking(pair[0], false);
+        hand_over("DSL_CONTROL_FD", worker_end.get());
+        if (shared.arena_fd >= 0) hand_over("DSL_ARENA_FD", shared.arena_fd);
+        if (wanted.takes_rendezvous && shared.rendezvous_fd >= 0) {
+            hand_over("DSL_RENDEZVOUS_FD", shared.rendezvous_fd);
+        }
+    }
+    set_threads(request, shared, spawn_request.environment);
+    if (shared.place != nullptr) {
+        spawn_request.processors = shared.place->processors;
+        spawn_request.memory_node = shared.place->memory_node;
+        set_variable(spawn_request.environment, kBindingVariable,
+                     processor_list_text(shared.place->processors));
+    } else if (request.binding.mode == BindMode::kNone) {
+        set_variable(spawn_request.environment, kBindingVariable, "none");
+    } else {
+        // That of a job which this one is part of.
+        std::erase_if(spawn_request.environment,
+                      [](const auto& variable) { return variable.first == kBindingVariable; });
+    }
+    const SpawnResult result = spawn(spawn_request);
+    launch.error = result.error;
+    launch.exit_code = result.exit_code;
+    launch.worker.pid = result.pid;
+    launch.started = {wanted.rank, result.pid, spawn_request.environment};
+    launch.worker.stdout_pipe = std::move(out.read_end);
+    launch.worker.stderr_pipe = std::move(err.read_end);
+    set_blocking(launch.worker.stdout_pipe.get(), false);
+    set_blocking(launch.worker.stderr_pipe.get(), false);
+    return launch;
+}
+
+}  // namespace dslaunch::launch

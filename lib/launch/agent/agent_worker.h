@@ -1,0 +1,53 @@
+// One worker as its agent sees it: process, pipes, control socket.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+
+#include "base/fd.h"
+#include "launch/plan/placement.h"
+#include "launch/process/line_splitter.h"
+#include "launch/protocol/control.h"
+#include "launch/protocol/messages.h"
+
+namespace dslaunch::launch {
+
+struct AgentWorker {
+    int64_t rank = 0;
+    pid_t pid = -1;
+    bool ended = false;
+    UniqueFd stdout_pipe;
+    UniqueFd stderr_pipe;
+    UniqueFd control;  // not valid: this worker has none, or closed it
+    LineSplitter stdout_lines;
+    LineSplitter stderr_lines;
+    ControlDecoder control_frames;
+};
+
+// What all workers of a node share, handed down by number.
+struct SharedDescriptors {
+    int arena_fd = -1;
+    int rendezvous_fd = -1;  // for the worker that takes it
+    int64_t cores = 1;
+    const RankPlace* place = nullptr;  // where this worker runs; null: anywhere
+};
+
+struct WorkerLaunch {
+    AgentWorker worker;
+    WorkerStarted started;
+    std::string error;    // not empty: it does not run
+    int exit_code = 127;  // of its rank then
+};
+
+// Where each worker runs, by its place in the request; empty: nobody is bound. Reads the topology
+// of this machine when it must, and says on stderr when memory cannot be bound. Throws
+// Error{kUsage} as place_ranks() does.
+[[nodiscard]] std::vector<RankPlace> place_workers(const StartRequest& request);
+
+// Starts one worker in a process group of its own.
+[[nodiscard]] WorkerLaunch launch_worker(const StartRequest& request,
+                                         const StartRequest::Worker& wanted,
+                                         const SharedDescriptors& shared);
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,160 @@
+#include "launch/agent/leftovers.h"
+
+#include <dirent.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <set>
+#include <thread>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/text.h"
+#include "launch/process/timing.h"
+#include "launch/protocol/field_visitor.h"
+
+namespace dslaunch::launch {
+
+template <typename Visitor, Is<LeftProcess> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.name.pid), visit(m.name.start_time), visit(m.command), visit(m.gpus), visit(m.ended);
+}
+template <typename Visitor, Is<StopJobRequest> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.job_id);
+}
+template <typename Visitor, Is<StopJobReply> M>
+void fields(Visitor& visit, M& m) {
+    visit(m.processes);
+}
+
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr size_t kEnvironBytesMax = 4U << 20;
+constexpr milliseconds kEndMax{2'000};
+constexpr milliseconds kLook{10};
+
+using Folder = std::unique_ptr<DIR, int (*)(DIR*)>;
+
+std::string read_or_nothing(const std::string& path) {
+    try {
+        return read_file(path, kEnvironBytesMax);
+    } catch (const Error&) {
+        return "";  // it ended meanwhile, or is not ours to read
+    }
+}
+
+bool belongs_to(std::string_view environment, std::string_view job_id) {
+    for (const std::string& entry : split(environment, '\0')) {
+        for (const std::string_view name : {"TORCHELASTIC_RUN_ID=", "DSL_JOB_ID="}) {
+            if (entry.starts_with(name) && std::string_view(entry).substr(name.size()) == job_id)
+                return true;
+        }
+    }
+    return false;
+}
+
+// This process and all above it.
+std::set<pid_t> own_line() {
+    std::set<pid_t> line;
+    for (pid_t pid = ::getpid(); pid > 1 && line.insert(pid).second;) {
+        const std::string stat = read_or_nothing(fmt::format("/proc/{}/stat", pid));
+        const size_t end = stat.rfind(')');
+        if (end == std::string::npos || end + 2 > stat.size()) break;
+        const auto fields = split(std::string_view(stat).substr(end + 2), ' ');
+        pid = fields.size() < 2 ? 0 : static_cast<pid_t>(parse_int(fields[1]).value_or(0));
+    }
+    return line;
+}
+
+std::string open_gpus(pid_t pid) {
+    const std::string path = fmt::format("/proc/{}/fd", pid);
+    const Folder folder(::opendir(path.c_str()), ::closedir);
+    std::set<int64_t> gpus;
+    while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
+        char target[256];
+        const ssize_t length =
+            ::readlink((path + "/" + entry->d_name).c_str(), target, sizeof target);
+        const std::string_view device(target, static_cast<size_t>(std::max<ssize_t>(0, length)));
+        constexpr std::string_view kDevice = "/dev/nvidia";
+        if (!device.starts_with(kDevice)) continue;
+        if (const auto number = parse_int(device.substr(kDevice.size()))) gpus.insert(*number);
+    }
+    std::vector<std::string> names;
+    for (const int64_t gpu : gpus) names.push_back(std::to_string(gpu));
+    return join(names, ",");
+}
+
+}  // namespace
+
+std::string encode(const StopJobRequest& request) {
+    return write_fields(request);
+}
+std::string encode(const StopJobReply& reply) {
+    return write_fields(reply);
+}
+
+StopJobRequest decode_stop_request(std::string_view payload) {
+    return read_fields<StopJobRequest>(payload, "a request to end a job");
+}
+StopJobReply decode_stop_reply(std::string_view payload) {
+    return read_fields<StopJobReply>(payload, "an answer about an ended job");
+}
+
+std::vector<LeftProcess> processes_of_job(std::string_view job_id) {
+    std::vector<LeftProcess> found;
+    const Folder folder(::opendir("/proc"), ::closedir);
+    const std::set<pid_t> spared = own_line();
+    while (const dirent* entry = folder && !job_id.empty() ? ::readdir(folder.get()) : nullptr) {
+        const auto number = parse_int(entry->d_name);
+        if (!number) continue;
+        const auto pid = static_cast<pid_t>(*number);
+        const std::string path = fmt::format("/proc/{}", pid);
+        struct stat owner {};
+        if (::stat(path.c_str(), &owner) != 0 || owner.st_uid != ::geteuid()) continue;
+        const ProcessName name = name_process(pid);
+        if (name.start_time == 0 || spared.contains(pid)) continue;
+        if (!belongs_to(read_or_nothing(path + "/environ"), job_id)) continue;
+        found.push_back(
+            {name, std::string(trim(read_or_nothing(path + "/comm"))), open_gpus(pid), false});
+    }
+    return found;
+}
+
+std::vector<LeftProcess> end_processes_of_job(std::string_view job_id) {
+    std::vector<LeftProcess> all;
+    const auto began = steady_clock::now();
+    for (;;) {
+        const std::vector<LeftProcess> living = processes_of_job(job_id);
+        const auto lives = [&](const LeftProcess& process) {
+            return std::any_of(living.begin(), living.end(), [&](const LeftProcess& other) {
+                return other.name == process.name;
+            });
+        };
+        const auto time = steady_clock::now() - began;
+        for (const LeftProcess& process : living) {
+            const bool known = std::any_of(all.begin(), all.end(), [&](const LeftProcess& other) {
+                return other.name == process.name;
+            });
+            if (!known) {
+                all.push_back(process);
+                signal_process(process.name, SIGTERM);
+                signal_process(process.name, SIGCONT);  // a stopped one must be able to end
+            }
+            if (time >= kTermToKill) signal_process(process.name, SIGKILL);
+        }
+        for (LeftProcess& process : all) process.ended = !lives(process);
+        if (living.empty() || time > kEndMax) return all;
+        std::this_thread::sleep_for(kLook);
+    }
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,330 @@
+#include "launch/agent/push_receiver.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "launch/files/file_facts.h"
+
+namespace dslaunch::launch {
+namespace {
+
+constexpr int64_t kSyncBytes = 64 << 20;  // so that the last fsync has little left to do
+constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
+constexpr mode_t kFolderMode = 0755;
+constexpr size_t kNameBytesMax = 200;
+
+timespec to_timespec(int64_t nanoseconds) {
+    int64_t seconds = nanoseconds / kNanosecondsPerSecond;
+    int64_t rest = nanoseconds % kNanosecondsPerSecond;
+    if (rest < 0) --seconds, rest += kNanosecondsPerSecond;  // before 1970
+    return {static_cast<time_t>(seconds), static_cast<long>(rest)};
+}
+
+bool is_plain_path(const std::string& path) {
+    if (path.empty() || path.front() != '/' || path.find('\0') != std::string::npos) return false;
+    const std::vector<std::string> parts = split(path.substr(1), '/');
+    return std::none_of(parts.begin(), parts.end(), [](const std::string& part) {
+        return part.empty() || part == "." || part == "..";
+    });
+}
+
+bool is_sha256(std::string_view text) {
+    return text.size() == 2 * kPushHashBytes &&
+           text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+std::string free_space_text(int fd) {
+    struct statvfs facts {};
+    if (::fstatvfs(fd, &facts) != 0) return "unknown";
+    return to_text(Bytes{static_cast<int64_t>(facts.f_bavail * facts.f_frsize)});
+}
+
+}  // namespace
+
+int64_t PushReceiver::chunk_bytes(int64_t chunk) const {
+    return std::min(kPushChunkBytes, offer_.bytes - chunk * kPushChunkBytes);
+}
+
+void PushReceiver::reply(PushState state, int64_t offset) {
+    PushAnswer answer;
+    answer.id = offer_.id;
+    answer.state = state;
+    answer.offset = offset;
+    if (state == PushState::kWantsPieces) answer.missing = missing_;
+    answer_(answer);
+}
+
+void PushReceiver::give_up(const std::string& cause) {
+    struct stat status {};
+    const bool is_empty =
+        part_.valid() && ::fstat(part_.get(), &status) == 0 && status.st_size == 0;
+    if (is_empty) ::unlinkat(folder_.get(), part_name_.c_str(), 0);  // nothing to go on with
+    part_.reset();
+    folder_.reset();
+    wants_chunks_ = false;
+    missing_.clear();
+    PushAnswer answer;
+    answer.id = offer_.id;
+    answer.state = PushState::kFailed;
+    answer.error = cause;
+    answer_(answer);
+}
+
+// A plain file at PATH with the offered content; at the target it also gets the offered mode and
+// time. Throws Error{kDisk} for what else may stand at the target.
+bool PushReceiver::is_there(const std::string& path, bool is_target) {
+    struct stat status {};
+    if (::lstat(path.c_str(), &status) != 0) {
+        if (errno == ENOENT || errno == ENOTDIR || !is_target) return false;
+        fail(ExitCode::kDisk, "{}", errno_text(errno));
+    }
+    if (is_target && S_ISLNK(status.st_mode)) {
+        fail(ExitCode::kDisk,
+             "there is a symbolic link, which is not followed; remove it or name its end");
+    }
+    if (is_target && S_ISDIR(status.st_mode))
+        fail(ExitCode::kDisk, "there is a folder of that name");
+    if (is_target && !S_ISREG(status.st_mode))
+        fail(ExitCode::kDisk, "there is something that is no file");
+    // The place where a library was found here may well be a link there.
+    if (::stat(path.c_str(), &status) != 0 || !S_ISREG(status.st_mode)) return false;
+    if (status.st_size != offer_.bytes) return false;
+    HashCache cache(HashCache::default_path());
+    if (hash_whole_file(path, cache, alive_) != offer_.hash) return false;
+    cache.save();
+    if (!is_target) return true;
+    if ((status.st_mode & 0777) != static_cast<mode_t>(offer_.mode) &&
+        ::chmod(path.c_str(), static_cast<mode_t>(offer_.mode)) != 0) {
+        fail(ExitCode::kDisk, "the content is equal, but its mode cannot be set: {}",
+             errno_text(errno));
+    }
+    return true;
+}
+
+void PushReceiver::offer(const PushOffer& offer) {
+    offer_ = offer;
+    offer_.mode &= 0777;
+    wants_chunks_ = false;
+    part_.reset();
+    if (!is_plain_path(offer_.path) || offer_.bytes < 0) {
+        return give_up("not an absolute path without `.` and `..`");
+    }
+    if (offer_.bytes > kPushFileBytesMax || !is_sha256(offer_.hash)) {
+        return give_up(fmt::format("a file of {} with the hash `{}` is not one that can be sent",
+                                   to_text(Bytes{offer_.bytes}), printable(offer_.hash)));
+    }
+    try {
+        if (is_there(offer_.path, true)) return reply(PushState::kEqual);
+        struct stat status {};
+        if (!offer_.source_path.empty() && ::lstat(offer_.path.c_str(), &status) != 0 &&
+            is_there(offer_.source_path, false)) {
+            return reply(PushState::kEqual);
+        }
+        wants_chunks_ = true;
+        reply(PushState::kWantsChunks);
+    } catch (const Error& error) {
+        give_up(error.what());
+    }
+}
+
+void PushReceiver::make_folders() {
+    const size_t slash = offer_.path.rfind('/');
+    name_ = offer_.path.substr(slash + 1);
+    const std::string folder = slash == 0 ? "/" : offer_.path.substr(0, slash);
+    int cause = 0;  // why a folder could not be made, if it turns out to be missing
+    for (size_t end = folder.find('/', 1); folder.size() > 1; end = folder.find('/', end + 1)) {
+        const std::string path = folder.substr(0, end);
+        if (::mkdir(path.c_str(), kFolderMode) == 0) {
+            static_cast<void>(::chmod(path.c_str(), kFolderMode));  // whatever the umask is
+        } else if (errno != EEXIST) {
+            cause = errno;
+        }
+        if (end == std::string::npos) break;
+    }
+    folder_ = UniqueFd(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!folder_.valid()) {
+        fail(ExitCode::kDisk, "cannot make or open the folder {}: {}", folder,
+             errno_text(errno == ENOENT && cause != 0 ? cause : errno));
+    }
+}
+
+// Opens the temporary file and locks it. Not valid afterwards: somebody else holds it.
+void PushReceiver::open_part() {
+    // Names have at most 255 bytes; a long one keeps its hash instead of its end.
+    const std::string kept = name_.size() <= kNameBytesMax
+                                 ? name_
+                                 : name_.substr(0, kNameBytesMax - 64) + offer_.hash.substr(0, 64);
+    part_name_ = "." + kept + ".dslaunch-part";
+    part_ = UniqueFd(::openat(folder_.get(), part_name_.c_str(),
+                              O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK, 0600));
+    struct stat opened {
+    }, named{};
+    if (!part_.valid() || ::fstat(part_.get(), &opened) != 0) {
+        fail(ExitCode::kDisk, "cannot make the temporary file {} beside it: {}", part_name_,
+             errno_text(errno));
+    }
+    // Nobody else's file, and under no second name: writing to it would write to that one.
+    if (!S_ISREG(opened.st_mode) || opened.st_uid != ::geteuid() || opened.st_nlink > 1) {
+        fail(ExitCode::kDisk, "the temporary file {} beside it is somebody else's; remove it",
+             part_name_);
+    }
+    // The lock's last holder may have renamed the file meanwhile: then it is no longer the part.
+    if (::flock(part_.get(), LOCK_EX | LOCK_NB) != 0 ||
+        ::fstatat(folder_.get(), part_name_.c_str(), &named, AT_SYMLINK_NOFOLLOW) != 0 ||
+        named.st_ino != opened.st_ino || named.st_dev != opened.st_dev) {
+        part_.reset();
+    }
+}
+
+void PushReceiver::reserve_space() {
+    struct stat status {};
+    ::fstat(part_.get(), &status);
+    if (status.st_size > offer_.bytes && ::ftruncate(part_.get(), offer_.bytes) != 0) {
+        fail(ExitCode::kDisk, "{}", errno_text(errno));
+    }
+    if (offer_.bytes == 0) return;
+    // Its size grows with what arrives: that tells a later push how far this one came.
+    if (::fallocate(part_.get(), FALLOC_FL_KEEP_SIZE, 0, offer_.bytes) == 0) return;
+    const int error_number = errno;
+    if (error_number == EOPNOTSUPP) return;
+    static_cast<void>(::ftruncate(part_.get(), status.st_size));  // gives back what it got
+    fail(ExitCode::kDisk, "{}: {} are needed, {} are free", errno_text(error_number),
+         to_text(Bytes{offer_.bytes}), free_space_text(folder_.get()));
+}
+
+// The hash of a chunk of a file; empty when it is not whole there. BYTES: its content.
+std::string PushReceiver::hash_chunk(int fd, int64_t chunk, std::string& bytes) const {
+    bytes.resize(static_cast<size_t>(chunk_bytes(chunk)));
+    size_t done = 0;
+    while (done < bytes.size()) {
+        const ssize_t n = ::pread(fd, bytes.data() + done, bytes.size() - done,
+                                  chunk * kPushChunkBytes + static_cast<int64_t>(done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return {};
+        done += static_cast<size_t>(n);
+    }
+    Sha256 hash;
+    hash.add(bytes);
+    return hash.raw();
+}
+
+// Chunks that an earlier push left in the temporary file, or that the old file has, need not
+// travel.
+void PushReceiver::keep_what_is_there(const std::string& hashes) {
+    const UniqueFd old(::openat(folder_.get(), name_.c_str(), O_RDONLY | O_NOFOLLOW | O_CLOEXEC));
+    std::string bytes;
+    missing_.clear();
+    for (int64_t chunk = 0; chunk < push_chunk_count(offer_.bytes); ++chunk) {
+        const std::string_view wanted = std::string_view(hashes).substr(
+            static_cast<size_t>(chunk) * kPushHashBytes, kPushHashBytes);
+        alive_();
+        if (hash_chunk(part_.get(), chunk, bytes) == wanted) continue;
+        const bool copied = old.valid() && hash_chunk(old.get(), chunk, bytes) == wanted &&
+                            ::pwrite(part_.get(), bytes.data(), bytes.size(),
+                                     chunk * kPushChunkBytes) == static_cast<ssize_t>(bytes.size());
+        if (!copied) missing_.push_back(static_cast<uint32_t>(chunk));
+    }
+}
+
+void PushReceiver::take_chunks(const PushChunks& chunks) {
+    if (!wants_chunks_ || chunks.id != offer_.id ||
+        static_cast<int64_t>(chunks.hashes.size()) !=
+            push_chunk_count(offer_.bytes) * static_cast<int64_t>(kPushHashBytes)) {
+        fail(ExitCode::kInternal, "a list of chunks that was not asked for");
+    }
+    wants_chunks_ = false;
+    try {
+        make_folders();
+        open_part();
+        if (!part_.valid()) return reply(PushState::kBusy);
+        // Who held the lock before may have brought just this file.
+        if (is_there(offer_.path, true)) {
+            ::unlinkat(folder_.get(), part_name_.c_str(), 0);
+            part_.reset();
+            return reply(PushState::kEqual);
+        }
+        reserve_space();
+        keep_what_is_there(chunks.hashes);
+    } catch (const Error& error) {
+        return give_up(error.what());
+    }
+    hashes_ = chunks.hashes;
+    next_missing_ = 0;
+    unsynced_bytes_ = 0;
+    reply(PushState::kWantsPieces);
+    begin_chunk();
+}
+
+void PushReceiver::begin_chunk() {
+    static_cast<void>(chunk_hash_.raw());
+    if (next_missing_ == missing_.size()) return finish();
+    next_offset_ = int64_t{missing_[next_missing_]} * kPushChunkBytes;
+}
+
+void PushReceiver::take_piece(const PushPiece& piece) {
+    // Pieces of a file that was given up are still on their way.
+    if (!part_.valid() || piece.id != offer_.id) return;
+    const int64_t chunk = missing_[next_missing_];
+    const int64_t end = chunk * kPushChunkBytes + chunk_bytes(chunk);
+    const auto length = static_cast<int64_t>(piece.bytes.size());
+    if (piece.offset != next_offset_ || length == 0 || piece.offset + length > end) {
+        fail(ExitCode::kInternal, "a piece of a file that is not its next one");
+    }
+    for (int64_t done = 0; done < length;) {
+        const ssize_t n = ::pwrite(part_.get(), piece.bytes.data() + done,
+                                   static_cast<size_t>(length - done), piece.offset + done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) {
+            const int error_number = n < 0 ? errno : EIO;
+            return give_up(fmt::format("{} after {} of {}; {} are free", errno_text(error_number),
+                                       to_text(Bytes{piece.offset}), to_text(Bytes{offer_.bytes}),
+                                       free_space_text(folder_.get())));
+        }
+        done += n;
+    }
+    chunk_hash_.add(piece.bytes);
+    next_offset_ += length;
+    unsynced_bytes_ += length;
+    if (unsynced_bytes_ >= kSyncBytes) {
+        unsynced_bytes_ = 0;
+        if (::fdatasync(part_.get()) != 0) return give_up(errno_text(errno));
+    }
+    reply(PushState::kTook, piece.offset);
+    if (next_offset_ < end) return;
+    if (chunk_hash_.raw() !=
+        hashes_.substr(static_cast<size_t>(chunk) * kPushHashBytes, kPushHashBytes)) {
+        return give_up(
+            fmt::format("what arrived at {} is not what was announced; did the file "
+                        "change while it was sent?",
+                        to_text(Bytes{chunk * kPushChunkBytes})));
+    }
+    ++next_missing_;
+    begin_chunk();
+}
+
+void PushReceiver::finish() {
+    const timespec times[2] = {to_timespec(offer_.modified_ns), to_timespec(offer_.modified_ns)};
+    if (::ftruncate(part_.get(), offer_.bytes) != 0 ||
+        ::fchmod(part_.get(), static_cast<mode_t>(offer_.mode)) != 0 ||
+        ::futimens(part_.get(), times) != 0 || ::fsync(part_.get()) != 0 ||
+        ::renameat(folder_.get(), part_name_.c_str(), folder_.get(), name_.c_str()) != 0 ||
+        ::fsync(folder_.get()) != 0) {
+        return give_up(errno_text(errno));
+    }
+    part_.reset();
+    folder_.reset();
+    reply(PushState::kDone);
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,124 @@
+#include "launch/files/hash_cache.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+#include <filesystem>
+#include <vector>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "base/machine/cache_folder.h"
+#include "base/text.h"
+
+namespace dslaunch::launch {
+namespace {
+
+constexpr size_t kFileBytesMax = 1U << 20;
+constexpr size_t kHexDigits = 64;
+constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
+constexpr int64_t kSettled = 2 * kNanosecondsPerSecond;
+
+int64_t nanoseconds(const timespec& time) {
+    return int64_t{time.tv_sec} * kNanosecondsPerSecond + time.tv_nsec;
+}
+
+bool is_hash(std::string_view text) {
+    return text.size() == kHexDigits &&
+           text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+}
+
+}  // namespace
+
+std::string HashCache::default_path() {
+    const std::string folder = cache_folder();
+    return folder.empty() ? folder : folder + "/hashes";
+}
+
+HashCache::Key HashCache::key_of(const struct stat& status, bool sampled) {
+    return {status.st_dev,
+            status.st_ino,
+            status.st_size,
+            nanoseconds(status.st_mtim),
+            nanoseconds(status.st_ctim),
+            sampled};
+}
+
+void HashCache::remember(const Key& key, std::string_view hash) {
+    if (hashes_.insert_or_assign(key, std::string(hash)).second) order_.push_back(key);
+    while (order_.size() > kEntriesMax) {
+        hashes_.erase(order_.front());
+        order_.pop_front();
+    }
+}
+
+// Lines: device inode bytes mtime_ns ctime_ns sampled hash. Anything else is skipped.
+void HashCache::load() {
+    if (loaded_) return;
+    loaded_ = true;
+    if (path_.empty() || ::access(path_.c_str(), R_OK) != 0) return;
+    std::string text;
+    try {
+        text = read_file(path_, kFileBytesMax);
+    } catch (const Error& error) {
+        log_debug("launch", "hash cache {}", error.what());
+        return;
+    }
+    for (const std::string& line : split(text, '\n')) {
+        const std::vector<std::string> words = split(line, ' ');
+        if (words.size() != 7 || !is_hash(words[6])) continue;
+        std::vector<int64_t> numbers;
+        for (size_t i = 0; i < 6; ++i) {
+            if (const auto number = parse_int(words[i])) numbers.push_back(*number);
+        }
+        if (numbers.size() != 6) continue;
+        remember({static_cast<uint64_t>(numbers[0]), static_cast<uint64_t>(numbers[1]), numbers[2],
+                  numbers[3], numbers[4], numbers[5] != 0},
+                 words[6]);
+    }
+}
+
+std::string HashCache::find(const struct stat& status, bool sampled) {
+    load();
+    const auto found = hashes_.find(key_of(status, sampled));
+    return found == hashes_.end() ? std::string() : found->second;
+}
+
+void HashCache::add(const struct stat& status, bool sampled, std::string_view hash) {
+    load();
+    timespec now{};
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    const int64_t settled_since =
+        nanoseconds(now) - std::max(nanoseconds(status.st_mtim), nanoseconds(status.st_ctim));
+    if (path_.empty() || settled_since < kSettled) return;
+    remember(key_of(status, sampled), hash);
+    changed_ = true;
+}
+
+void HashCache::save() {
+    if (!changed_) return;
+    changed_ = false;
+    std::string text;
+    for (const Key& key : order_) {
+        const auto& [device, inode, bytes, mtime, ctime, sampled] = key;
+        text += fmt::format("{} {} {} {} {} {} {}\n", device, inode, bytes, mtime, ctime,
+                            sampled ? 1 : 0, hashes_.at(key));
+    }
+    std::error_code ignored;  // opening the file tells what is wrong
+    std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), ignored);
+    const std::string temporary = fmt::format("{}.{}", path_, ::getpid());
+    const UniqueFd file(
+        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+    int status = file.valid() ? write_full(file.get(), text) : -errno;
+    if (status == 0 && ::rename(temporary.c_str(), path_.c_str()) != 0) status = -errno;
+    if (status == 0) return;
+    if (file.valid()) ::unlink(temporary.c_str());
+    log_debug("launch", "hash cache {} is not written: {}", path_, errno_text(-status));
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,20 @@
+// Why an agent is gone, in words for people: the same whether a job or a command had started it.
+// Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launch/transport/transport.h"
+
+namespace dslaunch::launch {
+
+// What a shell and a dynamic loader end with when there is no such program, or a library of it.
+inline constexpr int kNoProgram = 127;
+
+// EVENT: the kEnded of a host. GREETED: its agent had said hello. DIAGNOSTICS: its last lines on
+// stderr, printable. Never empty.
+[[nodiscard]] std::string describe_agent_end(const TransportEvent& event, bool greeted,
+                                             const std::vector<std::string>& diagnostics);
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,111 @@
+#include "launch/fleet/host_check.h"
+
+#include <fmt/format.h>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace dslaunch::launch {
+namespace {
+
+using std::chrono::nanoseconds;
+using std::chrono::steady_clock;
+
+constexpr int kQuestions = 3;
+constexpr std::chrono::seconds kAnswerMax{10};
+
+double seconds(nanoseconds time) {
+    return std::chrono::duration<double>(time).count();
+}
+
+class HostCheck {
+  public:
+    HostCheck(Fleet& fleet, const std::string& directory, const std::string& own_hash)
+        : fleet_(fleet),
+          request_(encode(ReportRequest{directory})),
+          directory_(directory),
+          own_hash_(own_hash),
+          states_(fleet.nodes().size()),
+          asked_(states_.size()),
+          answers_(states_.size(), 0) {}
+
+    std::vector<HostState> run() {
+        fleet_.on_frame([this](size_t host, const Frame& frame) { take(host, frame); });
+        for (size_t i = 0; i < states_.size(); ++i) {
+            if (fleet_.nodes()[i].serves()) ask(i);
+        }
+        fleet_.pump([this] { return over(); }, steady_clock::now() + kAnswerMax);
+        fleet_.on_frame({});
+        for (size_t i = 0; i < states_.size(); ++i) judge(i);
+        return std::move(states_);
+    }
+
+  private:
+    void ask(size_t host) {
+        asked_[host] = wall_clock();
+        fleet_.send(host, FrameKind::kReportRequest, request_);
+    }
+    void take(size_t host, const Frame& frame) {
+        if (frame.kind != FrameKind::kNodeReport) {
+            fail(ExitCode::kInternal, "an unexpected answer to a request for a report");
+        }
+        const nanoseconds now = wall_clock();
+        HostState& state = states_[host];
+        const NodeReport report = decode_node_report(frame.payload);
+        const ClockOffset clock = clock_offset(asked_[host], now, nanoseconds(report.clock_ns));
+        if (!state.report || clock.bound < state.clock.bound) state.clock = clock;
+        state.report = report;
+        if (++answers_[host] < kQuestions) ask(host);
+    }
+    [[nodiscard]] bool over() const {
+        for (size_t i = 0; i < states_.size(); ++i) {
+            if (answers_[i] < kQuestions && fleet_.nodes()[i].serves()) return false;
+        }
+        return true;
+    }
+
+    void judge(size_t host) {
+        const Fleet::Node& node = fleet_.nodes()[host];
+        HostState& state = states_[host];
+        if (node.greeted) {
+            state.answer_time = std::chrono::duration_cast<std::chrono::milliseconds>(
+                node.greeted_at - fleet_.started_at());
+            state.same_binary = own_hash_.empty() || node.hello.binary_hash == own_hash_;
+        }
+        if (!node.error.empty()) return state.faults.push_back(node.error);
+        if (!state.same_binary) {
+            state.faults.push_back(
+                fmt::format("its dslaunch (version {}) differs from this one ({}); `dslaunch push` "
+                            "sends this one",
+                            printable(node.hello.version), DSL_VERSION));
+        }
+        if (!state.report) {
+            return state.faults.push_back(
+                fmt::format("no report within {} s", seconds(kAnswerMax)));
+        }
+        if (!state.report->disk_error.empty()) {
+            state.faults.push_back(fmt::format("the working directory {}: {}",
+                                               printable(directory_),
+                                               printable(state.report->disk_error)));
+        }
+        const std::string clock = describe_clock(state.clock);
+        if (!clock.empty()) state.faults.push_back(clock);
+    }
+
+    Fleet& fleet_;
+    std::string request_;
+    std::string directory_;
+    std::string own_hash_;
+    std::vector<HostState> states_;
+    std::vector<nanoseconds> asked_;
+    std::vector<int> answers_;
+};
+
+}  // namespace
+
+std::vector<HostState> check_hosts(Fleet& fleet, const std::string& directory,
+                                   const std::string& own_hash) {
+    return HostCheck(fleet, directory, own_hash).run();
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,30 @@
+// What is known of every host after asking it: below `dslaunch hosts check`.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/agent/node_report.h"
+#include "launch/fleet/fleet.h"
+#include "launch/protocol/clock_offset.h"
+
+namespace dslaunch::launch {
+
+struct HostState {
+    std::vector<std::string> faults;            // empty: the host is good
+    std::chrono::milliseconds answer_time{-1};  // from the start until its hello; -1: none came
+    bool same_binary = false;
+    std::optional<NodeReport> report;
+    ClockOffset clock;
+};
+
+// Asks every host that serves, all at once and three times each; the fastest answer tells the
+// clock. DIRECTORY: whose free space is asked for, and which must be there. OWN_HASH: SHA-256 of
+// this program, empty: not compared. REQUIRES: fleet.connect() with want_binary_hash unless it is
+// empty.
+[[nodiscard]] std::vector<HostState> check_hosts(Fleet& fleet, const std::string& directory,
+                                                 const std::string& own_hash);
+
+}  // namespace dslaunch::launch

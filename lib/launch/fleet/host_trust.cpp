@@ -1,0 +1,264 @@
+#include "launch/fleet/host_trust.h"
+
+#include <fmt/format.h>
+#include <libssh/libssh.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/text.h"
+
+namespace dslaunch::launch {
+namespace {
+
+constexpr long kSessionSeconds = 10;
+constexpr size_t kThreadsMax = 16;
+
+// Constant, and the key comes on its stdin: nothing in it is ever read as a command.
+constexpr const char* kInstallCommand =
+    "exec sh -c 'umask 077; d=$HOME/.ssh; f=$d/authorized_keys; mkdir -p \"$d\" && "
+    "IFS= read -r k && [ -n \"$k\" ] && : >>\"$f\" && "
+    "{ [ -z \"$(tail -c 1 \"$f\")\" ] || echo >>\"$f\"; } && "
+    "{ grep -qxF -e \"$k\" \"$f\" || printf \"%s\\n\" \"$k\" >>\"$f\"; }'";
+
+std::string take_string(char* text) {
+    std::string copy = text == nullptr ? "" : text;
+    ssh_string_free_char(text);
+    return copy;
+}
+
+std::string option_of(ssh_session session, ssh_options_e option) {
+    char* text = nullptr;
+    return ssh_options_get(session, option, &text) == SSH_OK ? take_string(text) : std::string();
+}
+
+using Session = std::unique_ptr<ssh_session_struct, void (*)(ssh_session)>;
+using Key = std::unique_ptr<ssh_key_struct, void (*)(ssh_key)>;
+
+void close_session(ssh_session session) {
+    ssh_disconnect(session);
+    ssh_free(session);
+}
+
+[[noreturn]] void fail_session(ssh_session session, const char* doing) {
+    fail(ExitCode::kHosts, "{}: {}", doing, printable(ssh_get_error(session)));
+}
+
+// A connected socket to ADDRESS, which the hostfile names beside the host's name.
+UniqueFd connect_to(const std::string& address, int port) {
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    addrinfo* list = nullptr;
+    const int status = ::getaddrinfo(address.c_str(), std::to_string(port).c_str(), &hints, &list);
+    if (status != 0) fail(ExitCode::kHosts, "{}: {}", address, ::gai_strerror(status));
+    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
+    UniqueFd socket(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const timeval limit{kSessionSeconds, 0};
+    ::setsockopt(socket.get(), SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit);
+    if (::connect(socket.get(), list->ai_addr, list->ai_addrlen) != 0) {
+        fail(ExitCode::kHosts, "cannot connect: {}", errno_text(errno));
+    }
+    return socket;
+}
+
+// Connected, keys exchanged, nobody logged in. Throws Error{kHosts}.
+Session open_session(const HostAddress& host, const std::string& config_path) {
+    Session owner(ssh_new(), close_session);
+    const ssh_session session = owner.get();
+    const bool no = false;
+    const long seconds = kSessionSeconds;
+    ssh_options_set(session, SSH_OPTIONS_PROCESS_CONFIG, &no);
+    ssh_options_set(session, SSH_OPTIONS_TIMEOUT, &seconds);
+    if (ssh_options_set(session, SSH_OPTIONS_HOST, host.name.c_str()) != SSH_OK) {
+        fail_session(session, "libssh refuses the host name");
+    }
+    if (ssh_options_parse_config(session, config_path.empty() ? nullptr : config_path.c_str()) !=
+        SSH_OK) {
+        fail_session(session, "the ssh configuration cannot be read");
+    }
+    const std::string proxy = option_of(session, SSH_OPTIONS_PROXYCOMMAND);
+    if (!proxy.empty() && proxy != "none") {
+        fail(
+            ExitCode::kHosts,
+            "its ssh configuration says ProxyCommand or ProxyJump, which this command does not do; "
+            "use ssh-copy-id");
+    }
+    if (!host.user.empty()) ssh_options_set(session, SSH_OPTIONS_USER, host.user.c_str());
+    if (host.port != 0) ssh_options_set(session, SSH_OPTIONS_PORT, &host.port);
+    if (!host.address.empty()) {
+        unsigned int port = 0;
+        ssh_options_get_port(session, &port);
+        socket_t fd = connect_to(host.address, static_cast<int>(port)).release();
+        ssh_options_set(session, SSH_OPTIONS_FD, &fd);  // the session closes it
+    }
+    if (ssh_connect(session) != SSH_OK) fail_session(session, "the ssh connection failed");
+    return owner;
+}
+
+void require_known(ssh_session session) {
+    if (ssh_session_is_known_server(session) != SSH_KNOWN_HOSTS_OK) {
+        fail(ExitCode::kHosts, "its key is not the one in known_hosts");
+    }
+}
+
+HostKey fetch_key(const HostAddress& host, const std::string& config_path) {
+    HostKey result;
+    const Session session = open_session(host, config_path);
+    ssh_key raw = nullptr;
+    if (ssh_get_server_publickey(session.get(), &raw) != SSH_OK) {
+        fail_session(session.get(), "it shows no key");
+    }
+    const Key key(raw, ssh_key_free);
+    unsigned char* hash = nullptr;
+    size_t length = 0;
+    if (ssh_get_publickey_hash(key.get(), SSH_PUBLICKEY_HASH_SHA256, &hash, &length) == 0) {
+        result.fingerprint =
+            take_string(ssh_get_fingerprint_hash(SSH_PUBLICKEY_HASH_SHA256, hash, length));
+        ssh_clean_pubkey_hash(&hash);
+    }
+    result.type = ssh_key_type_to_char(ssh_key_type(key.get()));
+    char* line = nullptr;
+    if (ssh_session_export_known_hosts_entry(session.get(), &line) != SSH_OK) {
+        fail_session(session.get(), "its key cannot be written down");
+    }
+    result.line = std::string(trim(take_string(line))) + "\n";
+    result.known_name = result.line.substr(0, result.line.find(' '));
+    result.file = option_of(session.get(), SSH_OPTIONS_KNOWNHOSTS);
+    switch (ssh_session_is_known_server(session.get())) {
+        case SSH_KNOWN_HOSTS_OK:
+            result.state = HostKeyState::kKnown;
+            break;
+        case SSH_KNOWN_HOSTS_CHANGED:
+        case SSH_KNOWN_HOSTS_OTHER:
+            result.state = HostKeyState::kChanged;
+            break;
+        default:
+            result.state = HostKeyState::kNew;
+    }
+    return result;
+}
+
+KeyLogin try_key(const HostAddress& host, const std::string& config_path) {
+    KeyLogin result;
+    const Session session = open_session(host, config_path);
+    require_known(session.get());
+    result.identity = option_of(session.get(), SSH_OPTIONS_IDENTITY);
+    result.user = option_of(session.get(), SSH_OPTIONS_USER);
+    const int status = ssh_userauth_publickey_auto(session.get(), nullptr, "");
+    result.worked = status == SSH_AUTH_SUCCESS;
+    if (status == SSH_AUTH_ERROR) fail_session(session.get(), "authentication failed");
+    if (!result.worked) result.error = "it accepts none of your keys";
+    return result;
+}
+
+void log_in(ssh_session session, const std::string& password) {
+    static_cast<void>(ssh_userauth_none(session, nullptr));
+    const int methods = ssh_userauth_list(session, nullptr);
+    if ((methods & SSH_AUTH_METHOD_PASSWORD) != 0 &&
+        ssh_userauth_password(session, nullptr, password.c_str()) == SSH_AUTH_SUCCESS) {
+        return;
+    }
+    if ((methods & SSH_AUTH_METHOD_INTERACTIVE) != 0) {
+        int status = ssh_userauth_kbdint(session, nullptr, nullptr);
+        for (int round = 0; status == SSH_AUTH_INFO && round < 4; ++round) {
+            const int prompts = ssh_userauth_kbdint_getnprompts(session);
+            for (int i = 0; i < prompts; ++i) {
+                ssh_userauth_kbdint_setanswer(session, static_cast<unsigned>(i), password.c_str());
+            }
+            status = ssh_userauth_kbdint(session, nullptr, nullptr);
+        }
+        if (status == SSH_AUTH_SUCCESS) return;
+    }
+    if ((methods & (SSH_AUTH_METHOD_PASSWORD | SSH_AUTH_METHOD_INTERACTIVE)) == 0) {
+        fail(ExitCode::kHosts, "it takes no passwords; put the key there by other means");
+    }
+    fail(ExitCode::kHosts, "it does not accept the password");
+}
+
+void install_on(const HostAddress& host, const std::string& config_path,
+                const std::string& password, const std::string& public_key) {
+    const Session session = open_session(host, config_path);
+    require_known(session.get());
+    log_in(session.get(), password);
+    const std::unique_ptr<ssh_channel_struct, void (*)(ssh_channel)> channel(
+        ssh_channel_new(session.get()), ssh_channel_free);
+    const std::string line = public_key + "\n";
+    if (channel == nullptr || ssh_channel_open_session(channel.get()) != SSH_OK ||
+        ssh_channel_request_exec(channel.get(), kInstallCommand) != SSH_OK ||
+        ssh_channel_write(channel.get(), line.data(), static_cast<uint32_t>(line.size())) !=
+            static_cast<int>(line.size()) ||
+        ssh_channel_send_eof(channel.get()) != SSH_OK) {
+        fail_session(session.get(), "it runs no command");
+    }
+    char block[512];
+    std::string said;
+    for (int n = 1; n > 0;) {
+        n = ssh_channel_read(channel.get(), block, sizeof block, 1);
+        if (n > 0 && said.size() < sizeof block) said.append(block, static_cast<size_t>(n));
+    }
+    const int status = ssh_channel_get_exit_status(channel.get());
+    if (status != 0) {
+        fail(ExitCode::kHosts, "the key could not be put into ~/.ssh/authorized_keys (exit {}): {}",
+             status, printable(trim(said)));
+    }
+}
+
+// WORK for each host of WHICH, in a few threads. Its exceptions are FAILED's business.
+void for_hosts(size_t count, const std::vector<bool>& which,
+               const std::function<void(size_t)>& work,
+               const std::function<void(size_t, const char*)>& failed) {
+    std::atomic<size_t> next{0};
+    const auto serve = [&] {
+        for (size_t i = next++; i < count; i = next++) {
+            if (!which.empty() && !which[i]) continue;
+            try {
+                work(i);
+            } catch (const Error& error) {
+                failed(i, error.what());
+            }
+        }
+    };
+    std::vector<std::jthread> threads;
+    for (size_t i = 0; i < std::min(count, kThreadsMax); ++i) threads.emplace_back(serve);
+}
+
+}  // namespace
+
+std::vector<HostKey> HostTrust::fetch_keys() const {
+    std::vector<HostKey> keys(hosts_.size());
+    for_hosts(
+        hosts_.size(), {}, [&](size_t i) { keys[i] = fetch_key(hosts_[i], config_path_); },
+        [&](size_t i, const char* error) { keys[i].error = error; });
+    return keys;
+}
+
+std::vector<KeyLogin> HostTrust::try_keys(const std::vector<bool>& which) const {
+    std::vector<KeyLogin> logins(hosts_.size());
+    for_hosts(
+        hosts_.size(), which, [&](size_t i) { logins[i] = try_key(hosts_[i], config_path_); },
+        [&](size_t i, const char* error) { logins[i].error = error; });
+    return logins;
+}
+
+std::vector<std::string> HostTrust::install_key(const std::vector<bool>& which,
+                                                const std::string& password,
+                                                const std::string& public_key) const {
+    std::vector<std::string> errors(hosts_.size());
+    for_hosts(
+        hosts_.size(), which,
+        [&](size_t i) { install_on(hosts_[i], config_path_, password, public_key); },
+        [&](size_t i, const char* error) { errors[i] = error; });
+    return errors;
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,362 @@
+#include "launch/hosts/hostfile.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <map>
+#include <optional>
+#include <set>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/text.h"
+
+namespace dslaunch::launch {
+namespace {
+
+constexpr size_t kErrorsShownMax = 50;
+constexpr std::array<std::string_view, 4> kKeys = {"slots", "gpus", "port", "addr"};
+
+bool is_alnum(char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+}
+bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+bool is_name_char(char c) {
+    return is_alnum(c) || c == '.' || c == '_' || c == '-';
+}
+
+bool is_ipv6(std::string_view text) {
+    std::array<unsigned char, 16> bytes{};
+    if (text.find('\0') != std::string_view::npos) return false;  // inet_pton would stop there
+    return inet_pton(AF_INET6, std::string(text).c_str(), bytes.data()) == 1;
+}
+
+std::string lower(std::string_view text) {
+    std::string result(text);
+    for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return result;
+}
+
+bool is_user_name(std::string_view text) {
+    if (text.empty() || text.size() > 64 || !(is_alnum(text[0]) || text[0] == '_')) return false;
+    return std::all_of(text.begin(), text.end(), is_name_char);
+}
+
+struct Token {
+    std::string_view text;
+    size_t column = 0;  // from 1, in bytes
+};
+
+std::vector<Token> tokens_of(std::string_view line) {
+    std::vector<Token> tokens;
+    size_t at = 0;
+    while (at < line.size()) {
+        at = line.find_first_not_of(" \t", at);
+        if (at == std::string_view::npos) break;
+        size_t end = line.find_first_of(" \t", at);
+        if (end == std::string_view::npos) end = line.size();
+        tokens.push_back({line.substr(at, end - at), at + 1});
+        at = end;
+    }
+    return tokens;
+}
+
+class Parser {
+  public:
+    Parser(std::string_view text, std::string file_name)
+        : text_(text), file_(std::move(file_name)) {}
+
+    std::vector<Host> parse();
+
+  private:
+    template <typename... Args>
+    void problem(size_t column, fmt::format_string<Args...> format, Args&&... args) {
+        problems_.push_back(fmt::format("{}:{}:{}: {}", file_, line_, column,
+                                        fmt::format(format, std::forward<Args>(args)...)));
+    }
+    void parse_line(std::string_view line);
+    void read_key(const Token& token, Host& host, std::map<std::string, size_t>& columns);
+    void read_gpus(std::string_view value, size_t column, Host& host);
+    std::optional<int> read_number(std::string_view value, size_t column, std::string_view what,
+                                   int most);
+    // The host names that the first word stands for; empty after a problem.
+    std::vector<std::string> read_names(Token token, Host& host);
+    std::vector<std::string> expand(const Token& token, size_t open, size_t close);
+    void add(const Host& host, const std::vector<std::string>& names, size_t column);
+    void throw_problems() const;
+
+    std::string_view text_;
+    std::string file_;
+    int line_ = 0;
+    std::vector<std::string> problems_;
+    std::vector<Host> hosts_;
+    std::map<std::string, int> lines_by_name_;
+};
+
+std::vector<Host> Parser::parse() {
+    size_t at = 0;
+    while (at < text_.size() && problems_.size() <= kErrorsShownMax) {
+        ++line_;
+        size_t end = text_.find('\n', at);
+        if (end == std::string_view::npos) end = text_.size();
+        std::string_view line = text_.substr(at, end - at);
+        if (!line.empty() && line.back() == '\r') line.remove_suffix(1);
+        parse_line(line);
+        at = end + 1;
+    }
+    if (hosts_.empty() && problems_.empty()) {
+        line_ = 1;
+        problem(1, "no host in this file; write one a line, as `node1 slots=4`");
+    }
+    if (!problems_.empty()) throw_problems();
+    return std::move(hosts_);
+}
+
+void Parser::throw_problems() const {
+    const size_t shown = std::min(problems_.size(), kErrorsShownMax);
+    std::string message = join(std::span(problems_).first(shown), "\n");
+    if (problems_.size() > shown) message += fmt::format("\n{}: more problems follow", file_);
+    throw Error(ExitCode::kUsage, message);
+}
+
+void Parser::parse_line(std::string_view line) {
+    line = line.substr(0, line.find('#'));
+    for (size_t i = 0; i < line.size(); ++i) {
+        const auto byte = static_cast<unsigned char>(line[i]);
+        if ((byte >= 0x20 && byte < 0x7f) || byte == '\t') continue;
+        problem(i + 1, "byte 0x{:02x} is not allowed; a hostfile is plain ASCII text", byte);
+        return;
+    }
+    const std::vector<Token> tokens = tokens_of(line);
+    if (tokens.empty()) return;
+    const size_t problems_before = problems_.size();
+    Host host;
+    host.line = line_;
+    const std::vector<std::string> names = read_names(tokens[0], host);
+    std::map<std::string, size_t> columns;
+    for (size_t i = 1; i < tokens.size(); ++i) read_key(tokens[i], host, columns);
+    if (problems_.size() == problems_before && host.slots == 0) {
+        problem(tokens[0].column + tokens[0].text.size(),
+                "`{}` has neither slots= nor gpus=; write `{} slots=N`", tokens[0].text,
+                tokens[0].text);
+    }
+    if (names.size() > 1 && columns.contains("addr")) {
+        problem(columns["addr"], "addr= gives one address to {} hosts; write one line for each",
+                names.size());
+    }
+    if (problems_.size() == problems_before) add(host, names, tokens[0].column);
+}
+
+void Parser::read_key(const Token& token, Host& host, std::map<std::string, size_t>& columns) {
+    const size_t equals = token.text.find('=');
+    if (equals == std::string_view::npos || equals == 0) {
+        problem(
+            token.column,
+            "`{}` is not KEY=VALUE; keys are slots, gpus, port, addr, without spaces around `=`",
+            token.text);
+        return;
+    }
+    const std::string key(token.text.substr(0, equals));
+    const std::string_view value = token.text.substr(equals + 1);
+    const size_t column = token.column + equals + 1;
+    if (std::find(kKeys.begin(), kKeys.end(), key) == kKeys.end()) {
+        const std::vector<std::string> known(kKeys.begin(), kKeys.end());
+        const auto guess = nearest(key, known);
+        problem(token.column, "unknown key `{}`{}", key,
+                guess ? fmt::format(", did you mean `{}`?", *guess)
+                      : "; keys are slots, gpus, port, addr");
+        return;
+    }
+    if (!columns.emplace(key, token.column).second) {
+        problem(token.column, "`{}=` is given twice for this host", key);
+        return;
+    }
+    if ((key == "slots" && columns.contains("gpus")) ||
+        (key == "gpus" && columns.contains("slots"))) {
+        problem(token.column,
+                "slots= and gpus= exclude each other: gpus= names the devices and so their number");
+        return;
+    }
+    if (key == "slots") {
+        host.slots = read_number(value, column, "slots", kSlotsMax).value_or(1);
+    } else if (key == "port") {
+        host.port = read_number(value, column, "port", 65'535).value_or(0);
+    } else if (key == "gpus") {
+        read_gpus(value, column, host);
+    } else {
+        const bool bracketed = value.size() > 2 && value.front() == '[' && value.back() == ']';
+        const std::string_view bare = bracketed ? value.substr(1, value.size() - 2) : value;
+        if (is_ipv6(bare) || (!bracketed && is_host_name(value))) {
+            host.address = bare;
+        } else {
+            problem(column, "addr=`{}` is neither an address nor a host name", value);
+        }
+    }
+}
+
+std::optional<int> Parser::read_number(std::string_view value, size_t column, std::string_view what,
+                                       int most) {
+    const auto number = !value.empty() && is_digit(value[0]) ? parse_int(value) : std::nullopt;
+    if (number && *number >= 1 && *number <= most) return static_cast<int>(*number);
+    problem(column, "{}=`{}` is not a number from 1 to {}", what, value, most);
+    return std::nullopt;
+}
+
+void Parser::read_gpus(std::string_view value, size_t column, Host& host) {
+    std::set<int> seen;
+    for (const std::string& piece : split(value, ',')) {
+        const auto number = !piece.empty() && is_digit(piece[0]) ? parse_int(piece) : std::nullopt;
+        if (!number || *number >= kSlotsMax) {
+            problem(column, "`{}` is not a GPU number; write gpus=0,1 with numbers below {}", piece,
+                    kSlotsMax);
+        } else if (!seen.insert(static_cast<int>(*number)).second) {
+            problem(column, "GPU {} is named twice", *number);
+        } else {
+            host.gpus.push_back(static_cast<int>(*number));
+        }
+        column += piece.size() + 1;
+    }
+    host.slots = std::max(1, static_cast<int>(host.gpus.size()));
+}
+
+std::vector<std::string> Parser::read_names(Token token, Host& host) {
+    if (const size_t at = token.text.find('@'); at != std::string_view::npos) {
+        host.user = token.text.substr(0, at);
+        if (!is_user_name(host.user)) {
+            problem(token.column, "`{}` is not a user name", host.user);
+            return {};
+        }
+        token = {token.text.substr(at + 1), token.column + at + 1};
+    }
+    const size_t open = token.text.find('[');
+    if (open != std::string_view::npos && open > 0) {
+        const size_t close = token.text.find(']', open);
+        if (close == std::string_view::npos) {
+            problem(token.column + open, "`[` without `]`");
+            return {};
+        }
+        return expand(token, open, close);
+    }
+    if (is_host_name(token.text)) return {std::string(token.text)};
+    if (const size_t colon = token.text.find(':'); colon != std::string_view::npos && open != 0) {
+        problem(token.column + colon,
+                "`{}` is not a host name; slots are written `HOST slots=N`, ports `port=N`, "
+                "IPv6 addresses in brackets",
+                token.text);
+    } else if (token.text.find('=') != std::string_view::npos) {
+        problem(token.column, "`{}` stands where the host name is expected; write `HOST slots=N`",
+                token.text);
+    } else {
+        problem(token.column,
+                "`{}` is not a host name (letters, digits, `.`, `_`, `-`, at most 253; first a "
+                "letter or "
+                "digit)",
+                token.text);
+    }
+    return {};
+}
+
+std::vector<std::string> Parser::expand(const Token& token, size_t open, size_t close) {
+    const std::string_view prefix = token.text.substr(0, open);
+    const std::string_view range = token.text.substr(open + 1, close - open - 1);
+    const std::string_view suffix = token.text.substr(close + 1);
+    const size_t column = token.column + open + 1;
+    if (suffix.find('[') != std::string_view::npos) {
+        problem(token.column + close + 1, "a host name may hold one range only");
+        return {};
+    }
+    const size_t dash = range.find('-');
+    const std::string_view first_text = range.substr(0, dash);
+    const std::string_view last_text = dash == std::string_view::npos ? "" : range.substr(dash + 1);
+    const auto digits = [](std::string_view text) {
+        return !text.empty() && text.size() <= 9 && std::all_of(text.begin(), text.end(), is_digit);
+    };
+    if (!digits(first_text) || !digits(last_text)) {
+        problem(column, "`[{}]` is not a range; write [FIRST-LAST], as te[1-4] or te[01-16]",
+                range);
+        return {};
+    }
+    const int64_t first = *parse_int(first_text);
+    const int64_t last = *parse_int(last_text);
+    const bool padded = first_text.size() > 1 && first_text[0] == '0';
+    if (first > last) {
+        problem(column, "the range {}-{} runs backwards", first_text, last_text);
+        return {};
+    }
+    if (last - first >= kRangeHostsMax) {
+        problem(column, "the range {}-{} holds {} hosts, at most {} are allowed", first_text,
+                last_text, last - first + 1, kRangeHostsMax);
+        return {};
+    }
+    if (padded && first_text.size() != last_text.size()) {
+        problem(column, "the padded range {}-{} needs equally long ends", first_text, last_text);
+        return {};
+    }
+    std::vector<std::string> names;
+    for (int64_t number = first; number <= last; ++number) {
+        names.push_back(
+            fmt::format("{}{:0{}}{}", prefix, number, padded ? first_text.size() : 1, suffix));
+        if (is_host_name(names.back())) continue;
+        problem(token.column, "`{}` is not a host name", names.back());
+        return {};
+    }
+    return names;
+}
+
+void Parser::add(const Host& host, const std::vector<std::string>& names, size_t column) {
+    if (hosts_.size() + names.size() > static_cast<size_t>(kHostsMax)) {
+        problem(column, "more than {} hosts", kHostsMax);
+        return;
+    }
+    for (const std::string& name : names) {
+        const auto [entry, fresh] = lines_by_name_.emplace(lower(name), line_);
+        if (!fresh) {
+            problem(column,
+                    "host `{}` is already on line {}; write each host once, with all its slots",
+                    name, entry->second);
+            return;
+        }
+        hosts_.push_back(host);
+        hosts_.back().name = name;
+    }
+}
+
+}  // namespace
+
+std::vector<Host> parse_hostfile(std::string_view text, const std::string& file_name) {
+    return Parser(text, file_name).parse();
+}
+
+std::vector<Host> read_hostfile(const std::string& path) {
+    std::string text;
+    try {
+        text = read_file(path, kHostfileBytesMax);
+    } catch (const Error& error) {
+        fail(ExitCode::kUsage, "hostfile {}", error.what());
+    }
+    return parse_hostfile(text, path);
+}
+
+bool is_host_name(std::string_view text) {
+    if (text.empty() || text.size() > 253) return false;
+    if (text.front() == '[')
+        return text.size() > 2 && text.back() == ']' && is_ipv6(text.substr(1, text.size() - 2));
+    return is_alnum(text.front()) && std::all_of(text.begin(), text.end(), is_name_char);
+}
+
+bool is_this_machine(std::string_view host, std::string_view machine_name) {
+    const std::string name = lower(host);
+    const std::string own = lower(machine_name);
+    if (name == "localhost" || name == "[::1]" || name.starts_with("127.")) return true;
+    if (own.empty()) return false;
+    const auto short_name = [](const std::string& full) { return full.substr(0, full.find('.')); };
+    const bool same_domain =
+        name.find('.') == std::string::npos || own.find('.') == std::string::npos;
+    return name == own || (same_domain && short_name(name) == short_name(own));
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,47 @@
+// The hostfile: text -> hosts, the first arrow of the launcher. Pure: no host is contacted or
+// resolved. No threads.
+//
+//     # comment                         one host a line, `#` starts a comment, CRLF is accepted
+//     node1 slots=4                     four places for workers, slot numbers 0..3
+//     node2 gpus=2,3                    two places, on the GPUs 2 and 3
+//     me@te[01-16] slots=1 port=2222    sixteen hosts te01..te16, as user `me`
+//     gw slots=2 addr=10.0.0.7          connect to 10.0.0.7, call it `gw` everywhere
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch::launch {
+
+inline constexpr int kRangeHostsMax = 4096;  // of one range
+inline constexpr int kHostsMax = 65'536;     // of one hostfile
+inline constexpr int kSlotsMax = 4096;       // of one host
+inline constexpr size_t kHostfileBytesMax = 4U << 20;
+
+struct Host {
+    std::string name;       // IPv6 in brackets
+    std::string user;       // empty: not given
+    int port = 0;           // 0: not given
+    std::string address;    // addr=, without brackets; empty: not given
+    int slots = 0;          // == gpus.size() where gpus= was given
+    std::vector<int> gpus;  // empty: slots= was given
+    int line = 0;           // from 1
+};
+
+// Hosts in the order of the file. Throws Error{kUsage} with every problem at once, each as
+// FILE_NAME:line:column: …
+[[nodiscard]] std::vector<Host> parse_hostfile(std::string_view text, const std::string& file_name);
+
+// parse_hostfile of a file. Throws Error{kUsage} when it is missing, unreadable or over
+// kHostfileBytesMax.
+[[nodiscard]] std::vector<Host> read_hostfile(const std::string& path);
+
+// [A-Za-z0-9]([A-Za-z0-9._-]*) or a bracketed IPv6 address, at most 253 characters: nothing that a
+// shell, ssh or a terminal could read as anything but a name.
+[[nodiscard]] bool is_host_name(std::string_view text);
+
+// localhost, 127.*, [::1], or MACHINE_NAME (with or without its domain).
+[[nodiscard]] bool is_this_machine(std::string_view host, std::string_view machine_name);
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,245 @@
+#include "launch/hosts/slurm_allocation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launch/process/spawn.h"
+
+namespace dslaunch::launch {
+namespace {
+
+constexpr size_t kNodelistBytesMax = 1U << 20;
+constexpr size_t kDigitsMax = 9;
+constexpr size_t kNameBytesMax = 253;  // of a host, so that a list of many stays small
+
+bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
+// Walks through a node list; every problem names its column.
+class NodelistReader {
+  public:
+    explicit NodelistReader(std::string_view text) : text_(text) {}
+
+    std::vector<std::string> read() {
+        if (text_.empty() || text_.size() > kNodelistBytesMax) bad("an empty or endless list");
+        do {
+            name();
+        } while (take(','));
+        if (at_ != text_.size()) bad("an unexpected character");
+        return std::move(hosts_);
+    }
+
+  private:
+    // prefix[…]middle[…]suffix: every combination.
+    void name() {
+        std::vector<std::string> names = {""};
+        const size_t start = at_;
+        while (at_ < text_.size() && text_[at_] != ',') {
+            if (take('[')) {
+                names = combine(names, group());
+            } else if (text_[at_] == ']') {
+                bad("a `]` without `[`");
+            } else {
+                if (names.front().size() > kNameBytesMax) bad("too long a name");
+                for (std::string& prefix : names) prefix += text_[at_];
+                ++at_;
+            }
+        }
+        for (std::string& host : names) {
+            if (!is_host_name(host)) {
+                at_ = start;
+                bad("no host name");
+            }
+            hosts_.push_back(std::move(host));
+        }
+        if (hosts_.size() > static_cast<size_t>(kHostsMax)) bad("too many hosts");
+    }
+
+    std::vector<std::string> combine(const std::vector<std::string>& heads,
+                                     const std::vector<std::string>& tails) {
+        if (heads.size() * tails.size() > static_cast<size_t>(kHostsMax)) bad("too many hosts");
+        std::vector<std::string> all;
+        for (const std::string& head : heads) {
+            for (const std::string& tail : tails) all.push_back(head + tail);
+        }
+        return all;
+    }
+
+    std::vector<std::string> group() {
+        std::vector<std::string> numbers;
+        do {
+            const std::string first = digits();
+            const std::string last = take('-') ? digits() : first;
+            const int64_t from = parse_int(first).value_or(0);
+            const int64_t to = parse_int(last).value_or(0);
+            if (to < from) bad("a range that runs backwards");
+            if (to - from >= kRangeHostsMax) bad("a range of over 4096 hosts");
+            for (int64_t number = from; number <= to; ++number) {
+                numbers.push_back(fmt::format("{:0{}}", number, first.size()));
+            }
+        } while (take(','));
+        if (!take(']')) bad("a `[` without `]`");
+        return numbers;
+    }
+
+    std::string digits() {
+        const size_t start = at_;
+        while (at_ < text_.size() && is_digit(text_[at_])) ++at_;
+        if (at_ == start || at_ - start > kDigitsMax) bad("no number of 1 to 9 digits");
+        return std::string(text_.substr(start, at_ - start));
+    }
+
+    bool take(char c) {
+        if (at_ == text_.size() || text_[at_] != c) return false;
+        ++at_;
+        return true;
+    }
+
+    [[noreturn]] void bad(const char* what) const {
+        fail(ExitCode::kUsage, "Slurm's node list, column {}: {} in `{}`; give --hostfile instead",
+             at_ + 1, what, printable(text_.substr(0, 200)));
+    }
+
+    std::string_view text_;
+    size_t at_ = 0;
+    std::vector<std::string> hosts_;
+};
+
+std::string value_of(const EnvironmentList& environment, const std::string& name) {
+    const std::string* value = find_variable(environment, name);
+    return value == nullptr ? std::string() : *value;
+}
+
+// GPUs of each host, 0 when Slurm says nothing. The last two variables speak of this host alone.
+int gpus_per_host(const EnvironmentList& environment) {
+    for (const char* name : {"SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"}) {
+        const std::string text = value_of(environment, name);
+        if (text.empty()) continue;
+        const auto count = count_slurm_gpus(text);
+        if (!count) {
+            fail(ExitCode::kUsage, "{}: `{}` is no number of GPUs; give --hostfile instead", name,
+                 printable(text));
+        }
+        return *count;
+    }
+    const std::string list = value_of(environment, "SLURM_JOB_GPUS");
+    if (list.empty()) return 0;
+    // "3" is GPU number 3 here, not three of them.
+    return count_slurm_gpus(list + ",").value_or(0);
+}
+
+void set_slots(SlurmAllocation& allocation, const EnvironmentList& environment, bool with_gpus,
+               const std::string& tasks) {
+    const int gpus = with_gpus ? gpus_per_host(environment) : 0;
+    for (Host& host : allocation.hosts) host.slots = std::max(1, gpus);
+    if (gpus > 0) {
+        allocation.slots = SlurmAllocation::Slots::kGpus;
+        return;
+    }
+    if (tasks.empty()) return;
+    const std::vector<int> counts = expand_task_counts(tasks);
+    if (counts.size() != allocation.hosts.size()) {
+        fail(ExitCode::kUsage,
+             "Slurm names {} hosts and tasks for {} (`{}`); give --hostfile instead",
+             allocation.hosts.size(), counts.size(), printable(tasks));
+    }
+    for (size_t i = 0; i < counts.size(); ++i) allocation.hosts[i].slots = counts[i];
+    allocation.slots = SlurmAllocation::Slots::kTasks;
+}
+
+}  // namespace
+
+std::vector<std::string> expand_nodelist(std::string_view text) {
+    return NodelistReader(text).read();
+}
+
+std::vector<int> expand_task_counts(std::string_view text) {
+    std::vector<int> counts;
+    for (const std::string& entry : split(text, ',')) {
+        const size_t open = entry.find("(x");
+        const auto count = parse_int(std::string_view(entry).substr(0, open));
+        std::optional<int64_t> times = 1;
+        if (open != std::string::npos && entry.ends_with(')')) {
+            times = parse_int(std::string_view(entry).substr(open + 2, entry.size() - open - 3));
+        } else if (open != std::string::npos) {
+            times = std::nullopt;
+        }
+        const bool good = count && times && *count >= 1 && *count <= kSlotsMax && *times >= 1 &&
+                          *times <= kHostsMax - static_cast<int64_t>(counts.size());
+        if (!good) {
+            fail(ExitCode::kUsage,
+                 "Slurm's tasks per node: `{}` in `{}` is not N or N(xM); give "
+                 "--hostfile instead",
+                 printable(entry), printable(text.substr(0, 200)));
+        }
+        counts.insert(counts.end(), static_cast<size_t>(*times), static_cast<int>(*count));
+    }
+    return counts;
+}
+
+std::optional<int> count_slurm_gpus(std::string_view text) {
+    const std::vector<std::string> entries = split(text, ',');
+    // Numbers with commas are a list of devices, "type:N" and a lone number are counts.
+    const bool is_list = entries.size() > 1 && text.find(':') == std::string_view::npos;
+    int64_t total = 0;
+    for (const std::string& entry : entries) {
+        if (is_list && entry.empty() && &entry == &entries.back()) continue;
+        if (is_list) {
+            const size_t dash = entry.find('-');
+            const auto first = parse_int(std::string_view(entry).substr(0, dash));
+            const auto last = dash == std::string::npos
+                                  ? first
+                                  : parse_int(std::string_view(entry).substr(dash + 1));
+            if (!first || !last || *first < 0 || *last < *first) return std::nullopt;
+            if (*last - *first >= kSlotsMax) return std::nullopt;
+            total += *last - *first + 1;
+        } else {
+            const size_t colon = entry.rfind(':');
+            const auto count = parse_int(
+                std::string_view(entry).substr(colon == std::string::npos ? 0 : colon + 1));
+            if (!count || *count < 0 || *count > kSlotsMax) return std::nullopt;
+            total += *count;
+        }
+        if (total > kSlotsMax) return std::nullopt;
+    }
+    return static_cast<int>(total);
+}
+
+std::optional<SlurmAllocation> find_slurm_allocation(const EnvironmentList& environment,
+                                                     bool with_gpus) {
+    SlurmAllocation allocation;
+    allocation.job_id = value_of(environment, "SLURM_JOB_ID");
+    std::string list = value_of(environment, "SLURM_JOB_NODELIST");
+    if (allocation.job_id.empty() || list.empty()) return std::nullopt;
+    if (!parse_int(allocation.job_id)) {
+        fail(ExitCode::kUsage, "SLURM_JOB_ID: `{}` is no job's number",
+             printable(allocation.job_id));
+    }
+    // Only what was asked for counts: without --ntasks Slurm writes one task per node.
+    const bool asked = !value_of(environment, "SLURM_NTASKS").empty() ||
+                       !value_of(environment, "SLURM_NTASKS_PER_NODE").empty();
+    std::string tasks = asked ? value_of(environment, "SLURM_TASKS_PER_NODE") : std::string();
+    const auto step_tasks = parse_int(value_of(environment, "SLURM_STEP_NUM_TASKS"));
+    if (step_tasks && *step_tasks > 1) {
+        const auto place = parse_int(value_of(environment, "SLURM_PROCID"));
+        allocation.is_other_copy = place && *place > 0;
+        const std::string step_list = value_of(environment, "SLURM_STEP_NODELIST");
+        if (!step_list.empty()) {
+            list = step_list;
+            tasks = value_of(environment, "SLURM_STEP_TASKS_PER_NODE");
+        }
+    }
+    for (std::string& name : expand_nodelist(list)) {
+        allocation.hosts.emplace_back();
+        allocation.hosts.back().name = std::move(name);
+    }
+    set_slots(allocation, environment, with_gpus, tasks);
+    return allocation;
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,86 @@
+// What is kept of a job in its user's state folder, so that `dslaunch ps`, `logs`, `stop` and
+// `report` find it: STATE/jobs/ID/ (0700) with job.json, progress.json (the newest line of metrics)
+// and job.log. No environment values and no arguments of the target stand there. A record that
+// cannot be written costs one warning, never the job. Files are replaced by rename, so that a
+// reader sees a whole one. One thread.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fd.h"
+#include "launch/plan/job_spec.h"
+
+namespace dslaunch::launch {
+
+// job.log is renamed to job.log.1 when it has grown to this: the newest 8 to 16 MiB are kept.
+inline constexpr int64_t kJobLogBytesMax = int64_t{8} << 20;
+
+// ${XDG_STATE_HOME:-HOME/.local/state}/dslaunch; empty when neither variable is an absolute path.
+[[nodiscard]] std::string state_directory(const EnvironmentList& environment);
+
+// What a job's id may be, which is also the name of its folder: letters, digits, `.`, `_`, `-`, at
+// most 128, the first no dot.
+[[nodiscard]] bool is_job_id(std::string_view text);
+
+// This machine's name as records hold it; empty when it has none.
+[[nodiscard]] std::string recorded_machine();
+
+// /proc/sys/kernel/random/boot_id: process ids and start times are only compared within one boot.
+[[nodiscard]] std::string boot_id();
+
+class JobRecord {
+  public:
+    // SPEC.state_directory empty: nothing is kept, which is a warning. WARN prints one line.
+    JobRecord(const JobSpec& spec, std::function<void(std::string_view)> warn);
+
+    // An attempt with these nodes and ranks begins.
+    void begin_attempt(const JobSpec& spec, int restarts);
+    void wait_for_restart(int restarts);
+    void end(int exit_code);
+    // A line of metrics.jsonl; written at most once a second, and the last one by end().
+    void metrics(std::string_view line);
+    // LINES: whole lines of RANK. Kept here unless the job has an output folder for them.
+    void lines(int rank, std::string_view host, std::string_view lines);
+    // What the launcher itself says, without newline at the end.
+    void note(std::string_view text);
+
+  private:
+    struct UsedHost {
+        std::string name, user, address;
+        int port = 0;
+        int64_t ranks = 0;  // of the newest attempt; 0: an earlier one used it
+    };
+    [[nodiscard]] bool open_folder();
+    void write_job();
+    void write_progress();
+    // Replaces FILE of the folder. Not forced to the disk: what a power cut loses is a record.
+    void replace(const std::string& file, std::string_view content);
+    void append(std::string_view text);
+    // Tells the first failure; the log ends there.
+    void give_up(int error_number);
+
+    const JobSpec& spec_;
+    std::function<void(std::string_view)> warn_;
+    std::string folder_;  // empty: nothing is kept
+    UniqueFd lock_;       // held as long as the job runs
+    UniqueFd log_;
+    bool told_ = false;  // that something cannot be written
+    int64_t log_bytes_ = 0;
+    std::vector<UsedHost> hosts_;
+    std::string state_ = "starting";  // running, restarting, ended
+    int64_t started_at_ns_ = 0;       // Unix time
+    int64_t ended_at_s_ = 0;
+    int world_size_ = 0;
+    int restarts_ = 0;
+    int exit_code_ = -1;
+    std::string metrics_line_;
+    bool metrics_written_ = true;
+    std::chrono::steady_clock::time_point metrics_at_{};
+};
+
+}  // namespace dslaunch::launch

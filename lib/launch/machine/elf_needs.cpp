@@ -1,0 +1,171 @@
+#include "launch/machine/elf_needs.h"
+
+#include <elf.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <span>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/text.h"
+
+namespace dslaunch::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kTableBytesMax = 64U << 20;
+
+class ElfFile {
+  public:
+    explicit ElfFile(const std::string& path)
+        : path_(path), file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
+        if (!file_.valid()) fail(ExitCode::kSetup, "{}: {}", path, errno_text(errno));
+        header_ = read_one<Elf64_Ehdr>(0);
+        if (std::memcmp(header_.e_ident, ELFMAG, SELFMAG) != 0 ||
+            header_.e_ident[EI_CLASS] != ELFCLASS64 || header_.e_ident[EI_DATA] != ELFDATA2LSB ||
+            header_.e_shentsize != sizeof(Elf64_Shdr)) {
+            fail(ExitCode::kSetup, "{} is no 64-bit ELF file", path);
+        }
+        const std::string bytes =
+            read_bytes(header_.e_shoff, uint64_t{header_.e_shnum} * sizeof(Elf64_Shdr));
+        sections_.resize(header_.e_shnum);
+        std::memcpy(sections_.data(), bytes.data(), bytes.size());
+    }
+
+    // The bytes of the first section of TYPE and those of the strings that it refers to.
+    struct Table {
+        std::string bytes;
+        std::string strings;
+        [[nodiscard]] std::string text(uint64_t at) const {
+            return at < strings.size() ? std::string(strings.c_str() + at) : std::string();
+        }
+    };
+    [[nodiscard]] Table table(uint32_t type) const {
+        for (const Elf64_Shdr& section : sections_) {
+            if (section.sh_type != type || section.sh_link >= sections_.size()) continue;
+            const Elf64_Shdr& strings = sections_[section.sh_link];
+            return {read_bytes(section.sh_offset, section.sh_size),
+                    read_bytes(strings.sh_offset, strings.sh_size)};
+        }
+        return {};
+    }
+
+  private:
+    [[nodiscard]] std::string read_bytes(uint64_t offset, uint64_t length) const {
+        if (length > kTableBytesMax) fail(ExitCode::kSetup, "{}: a table is too large", path_);
+        std::string bytes(length, '\0');
+        const ssize_t n =
+            ::pread(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+        if (n != static_cast<ssize_t>(length)) {
+            fail(ExitCode::kSetup, "{} is cut off or no ELF file", path_);
+        }
+        return bytes;
+    }
+    template <typename T>
+    [[nodiscard]] T read_one(uint64_t offset) const {
+        T value{};
+        const std::string bytes = read_bytes(offset, sizeof value);
+        std::memcpy(&value, bytes.data(), sizeof value);
+        return value;
+    }
+
+    std::string path_;
+    UniqueFd file_;
+    Elf64_Ehdr header_{};
+    std::vector<Elf64_Shdr> sections_;
+};
+
+template <typename T>
+bool read_at(const std::string& bytes, uint64_t offset, T& value) {
+    if (offset > bytes.size() || bytes.size() - offset < sizeof value) return false;
+    std::memcpy(&value, bytes.data() + offset, sizeof value);
+    return true;
+}
+
+std::vector<std::string> places(const std::string& list, const std::string& path) {
+    constexpr std::string_view kOrigin[] = {"$ORIGIN", "${ORIGIN}"};
+    const std::string own_folder = fs::path(path).parent_path().string();
+    std::vector<std::string> folders;
+    for (std::string folder : split(list, ':')) {
+        for (const std::string_view word : kOrigin) {
+            if (folder.starts_with(word)) folder = own_folder + folder.substr(word.size());
+        }
+        if (folder.starts_with('/'))
+            folders.push_back(fs::path(folder).lexically_normal().string());
+    }
+    return folders;
+}
+
+// The newest "GLIBC_2.34" among the versions that are asked for.
+std::string newest_glibc(const ElfFile::Table& versions) {
+    constexpr std::string_view kPrefix = "GLIBC_";
+    std::vector<int64_t> best;
+    std::string text;
+    Elf64_Verneed need{};
+    for (uint64_t at = 0; read_at(versions.bytes, at, need); at += need.vn_next) {
+        Elf64_Vernaux entry{};
+        uint64_t entry_at = at + need.vn_aux;
+        for (int i = 0; i < need.vn_cnt && read_at(versions.bytes, entry_at, entry); ++i) {
+            const std::string name = versions.text(entry.vna_name);
+            entry_at += entry.vna_next;
+            if (!name.starts_with(kPrefix)) continue;
+            std::vector<int64_t> numbers;
+            for (const std::string& piece : split(name.substr(kPrefix.size()), '.')) {
+                numbers.push_back(parse_int(piece).value_or(0));
+            }
+            if (numbers <= best) continue;
+            best = numbers;
+            text = name.substr(kPrefix.size());
+        }
+        if (need.vn_next == 0) break;
+    }
+    return text;
+}
+
+void add_libraries(const std::string& path, std::set<std::string>& found) {
+    const ElfNeeds needs = read_elf_needs(path);
+    for (const std::string& library : needs.libraries) {
+        for (const std::string& folder : needs.folders) {
+            std::error_code error;
+            const std::string candidate = folder + "/" + library;
+            if (!fs::exists(candidate, error)) continue;
+            if (found.insert(candidate).second) add_libraries(candidate, found);
+            break;
+        }
+    }
+}
+
+}  // namespace
+
+ElfNeeds read_elf_needs(const std::string& path) {
+    const ElfFile file(path);
+    ElfNeeds needs;
+    const ElfFile::Table dynamic = file.table(SHT_DYNAMIC);
+    Elf64_Dyn entry{};
+    for (uint64_t at = 0; read_at(dynamic.bytes, at, entry); at += sizeof entry) {
+        if (entry.d_tag == DT_NULL) break;
+        if (entry.d_tag == DT_NEEDED) needs.libraries.push_back(dynamic.text(entry.d_un.d_val));
+        if (entry.d_tag == DT_RUNPATH || entry.d_tag == DT_RPATH) {
+            needs.folders = places(dynamic.text(entry.d_un.d_val), path);
+        }
+    }
+    needs.glibc = newest_glibc(file.table(SHT_GNU_verneed));
+    return needs;
+}
+
+std::vector<std::string> own_libraries(const std::string& path) {
+    std::set<std::string> found;
+    add_libraries(path, found);
+    found.erase(path);
+    return {found.begin(), found.end()};
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,11 @@
+// What this machine calls itself. No threads.
+#pragma once
+
+#include <string>
+
+namespace dslaunch::launch {
+
+// Its host name; UNNAMED when it has none.
+[[nodiscard]] std::string machine_name(const std::string& unnamed = "unknown");
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,88 @@
+#include "launch/machine/port_owner.h"
+
+#include <fmt/format.h>
+#include <pwd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <vector>
+
+#include "base/text.h"
+#include "launch/process/text_or_empty.h"
+
+namespace dslaunch::launch {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kTableBytesMax = 64U << 20;
+constexpr size_t kCommandBytesShown = 120;
+
+// Empty when it cannot be read: the process ended meanwhile, or belongs to somebody else.
+std::string text_of(const std::string& path) {
+    return text_or_empty(path, kTableBytesMax);
+}
+
+// Every socket that listens on PORT, as "socket:[INODE]", with its user. A line of the table:
+// number, local address:port in hexadecimal, remote one, state (0A listens), queues, timer,
+// retransmits, user, timeout, inode.
+std::map<std::string, std::string> listening_sockets(int port) {
+    const std::string ending = fmt::format(":{:04X}", port);
+    std::map<std::string, std::string> sockets;
+    for (const char* table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
+        for (const std::string& line : split(text_of(table), '\n')) {
+            std::vector<std::string> fields = split(line, ' ');
+            std::erase(fields, "");
+            if (fields.size() < 10 || fields[3] != "0A" || !fields[1].ends_with(ending)) continue;
+            sockets[fmt::format("socket:[{}]", fields[9])] = fields[7];
+        }
+    }
+    return sockets;
+}
+
+bool holds_one_of(const fs::path& process, const std::map<std::string, std::string>& sockets) {
+    std::error_code error;
+    for (fs::directory_iterator fd(process / "fd", error), end; !error && fd != end;
+         fd.increment(error)) {
+        std::error_code unread;  // closed meanwhile
+        if (sockets.contains(fs::read_symlink(fd->path(), unread).string())) return true;
+    }
+    return false;
+}
+
+std::string user_name(const std::string& number) {
+    constexpr size_t kEntryBytes = 16'384;
+    const auto uid = parse_int(number);
+    passwd entry{};
+    passwd* found = nullptr;
+    std::vector<char> strings(kEntryBytes);
+    if (uid &&
+        ::getpwuid_r(static_cast<uid_t>(*uid), &entry, strings.data(), strings.size(), &found) ==
+            0 &&
+        found != nullptr) {
+        return printable(entry.pw_name);
+    }
+    return printable(number);
+}
+
+}  // namespace
+
+std::string describe_port_owner(int port) {
+    const std::map<std::string, std::string> sockets = listening_sockets(port);
+    if (sockets.empty()) return {};
+    std::error_code error;
+    for (fs::directory_iterator process("/proc", error), end; !error && process != end;
+         process.increment(error)) {
+        const std::string pid = process->path().filename().string();
+        if (!parse_int(pid) || !holds_one_of(process->path(), sockets)) continue;
+        std::string command = text_of(process->path().string() + "/cmdline");
+        while (command.ends_with('\0')) command.pop_back();
+        std::replace(command.begin(), command.end(), '\0', ' ');
+        return fmt::format("process {} ({})", pid,
+                           printable(command.substr(0, kCommandBytesShown)));
+    }
+    return "a process of user " + user_name(sockets.begin()->second);
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,241 @@
+#include "launch/network/network_probe.h"
+
+#include <fmt/format.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <memory>
+
+#include "base/error.h"
+#include "launch/network/interfaces.h"
+#include "launch/process/blocking.h"
+
+namespace dslaunch::launch {
+namespace {
+
+using std::chrono::milliseconds;
+
+// More wait in the kernel's queue meanwhile.
+constexpr size_t kGuestsMax = 256;
+constexpr size_t kAnswerBytes = 13;
+constexpr size_t kKeyBytesMax = 64;
+
+// What host NODE says to who knows the key.
+std::string answer_of(int64_t node) {
+    return fmt::format("node{:08x}\n", static_cast<uint32_t>(node));
+}
+
+// Ends a connection without leaving its port in TIME_WAIT, where a program that listens on it next
+// would stumble.
+void forget(int fd) {
+    const linger at_once{1, 0};
+    ::setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+}
+
+}  // namespace
+
+ListenReply NetworkProbe::listen(const ListenRequest& request) {
+    if (request.key.empty() || request.key.size() > kKeyBytesMax) {
+        fail(ExitCode::kInternal, "a key of {} bytes for finding the network", request.key.size());
+    }
+    key_ = request.key;
+    answer_ = answer_of(request.node);
+    const std::vector<InterfaceAddress> interfaces = list_interfaces();
+    ListenReply reply;
+    for (const std::string& address : request.addresses) {
+        ListenReply::Place place;
+        place.address = address;
+        try {
+            PrepareRequest prepare;
+            prepare.address = address;
+            prepare.port = request.port;
+            Rendezvous listener = open_rendezvous(prepare, {});
+            place.port = listener.where.port;
+            place.numeric = local_address(listener.socket.get());
+            place.interface = interface_of(interfaces, place.numeric);
+            set_blocking(listener.socket.get(), false);
+            listeners_.push_back(std::move(listener));
+        } catch (const Error& error) {
+            if (request.port != 0) throw;
+            place.error = error.what();
+        }
+        reply.places.push_back(std::move(place));
+    }
+    reply.clock_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                         std::chrono::system_clock::now().time_since_epoch())
+                         .count();
+    return reply;
+}
+
+void NetworkProbe::begin(const ProbeRequest& request, Time now) {
+    if (deadline_ || request.targets.size() > kProbeTargetsMax) {
+        fail(ExitCode::kInternal, "a second request to probe, or one with {} targets",
+             request.targets.size());
+    }
+    key_ = request.key;
+    time_max_ = milliseconds(std::clamp<int64_t>(request.time_max_ms, 0, 60'000));
+    deadline_ = now + time_max_;
+    attempts_.clear();
+    for (const ProbeRequest::Target& target : request.targets) open_attempt(target);
+}
+
+void NetworkProbe::open_attempt(const ProbeRequest::Target& target) {
+    Attempt& attempt = attempts_.emplace_back();
+    attempt.result.node = target.node;
+    attempt.result.address = target.address;
+    addrinfo hints{};
+    hints.ai_socktype = SOCK_STREAM;
+    hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
+    addrinfo* list = nullptr;
+    const std::string port = std::to_string(target.port);
+    if (::getaddrinfo(target.address.c_str(), port.c_str(), &hints, &list) != 0) {
+        return decide(attempt, "it is no address");
+    }
+    const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, ::freeaddrinfo);
+    attempt.socket =
+        UniqueFd(::socket(list->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (!attempt.socket.valid()) return decide(attempt, errno_text(errno));
+    const int status = ::connect(attempt.socket.get(), list->ai_addr, list->ai_addrlen);
+    const int error_number = status == 0 ? 0 : errno;
+    attempt.result.own_address = local_address(attempt.socket.get());
+    if (error_number != 0 && error_number != EINPROGRESS) {
+        decide(attempt, errno_text(error_number));
+    }
+}
+
+void NetworkProbe::decide(Attempt& attempt, std::string error) {
+    attempt.result.error = std::move(error);
+    attempt.socket.reset();
+}
+
+void NetworkProbe::advance(Attempt& attempt) {
+    const int fd = attempt.socket.get();
+    if (!attempt.connected) {
+        int error_number = 0;
+        socklen_t length = sizeof error_number;
+        ::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error_number, &length);
+        if (error_number != 0) return decide(attempt, errno_text(error_number));
+        attempt.connected = true;
+        attempt.result.own_address = local_address(fd);
+        // A fresh socket takes so few bytes at once.
+        if (::send(fd, key_.data(), key_.size(), MSG_NOSIGNAL) !=
+            static_cast<ssize_t>(key_.size())) {
+            decide(attempt, errno_text(errno));
+        }
+        return;
+    }
+    char block[kAnswerBytes];
+    const ssize_t n = ::recv(fd, block, kAnswerBytes - attempt.received.size(), 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n < 0) return decide(attempt, errno_text(errno));
+    if (n == 0) return decide(attempt, "something else than dslaunch answers there");
+    attempt.received.append(block, static_cast<size_t>(n));
+    if (attempt.received.size() < kAnswerBytes) return;
+    const bool right = attempt.received == answer_of(attempt.result.node);
+    decide(attempt, right ? "" : "another host answers there: two have this address");
+}
+
+void NetworkProbe::accept_from(int listener) {
+    while (guests_.size() < kGuestsMax) {
+        UniqueFd socket(::accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+        if (!socket.valid()) return;
+        forget(socket.get());
+        guests_.push_back({std::move(socket), {}, false});
+    }
+}
+
+bool NetworkProbe::hear(Guest& guest) {
+    char block[kKeyBytesMax];
+    const ssize_t n = ::recv(guest.socket.get(), block, sizeof block, 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
+    if (n <= 0 || guest.answered) return false;  // who has its answer closes first
+    guest.received.append(block, static_cast<size_t>(n));
+    if (guest.received.size() < key_.size()) return key_.starts_with(guest.received);
+    if (guest.received != key_) return false;
+    guest.answered = true;
+    return ::send(guest.socket.get(), answer_.data(), answer_.size(), MSG_NOSIGNAL) ==
+           static_cast<ssize_t>(answer_.size());
+}
+
+std::vector<NetworkProbe::Watch> NetworkProbe::watch() const {
+    std::vector<Watch> watched;
+    for (const Rendezvous& listener : listeners_) {
+        if (guests_.size() < kGuestsMax) {
+            watched.push_back({listener.socket.get(), POLLIN});
+        }
+    }
+    for (const Guest& guest : guests_) watched.push_back({guest.socket.get(), POLLIN});
+    for (const Attempt& attempt : attempts_) {
+        if (!attempt.socket.valid()) continue;
+        const short events = attempt.connected ? POLLIN : POLLOUT;
+        watched.push_back({attempt.socket.get(), events});
+    }
+    return watched;
+}
+
+void NetworkProbe::ready(int fd) {
+    for (const Rendezvous& listener : listeners_) {
+        if (listener.socket.get() == fd) return accept_from(fd);
+    }
+    for (auto guest = guests_.begin(); guest != guests_.end(); ++guest) {
+        if (guest->socket.get() != fd) continue;
+        if (!hear(*guest)) guests_.erase(guest);
+        return;
+    }
+    for (Attempt& attempt : attempts_) {
+        if (attempt.socket.get() == fd) return advance(attempt);
+    }
+}
+
+std::optional<NetworkProbe::Time> NetworkProbe::deadline() const {
+    return deadline_;
+}
+
+std::optional<ProbeReply> NetworkProbe::take_reply(Time now) {
+    if (!deadline_) return std::nullopt;
+    const bool open = std::any_of(attempts_.begin(), attempts_.end(),
+                                  [](const Attempt& attempt) { return attempt.socket.valid(); });
+    if (open && now < *deadline_) return std::nullopt;
+    const std::vector<InterfaceAddress> interfaces = list_interfaces();
+    ProbeReply reply;
+    for (Attempt& attempt : attempts_) {
+        if (attempt.socket.valid()) {
+            decide(attempt, fmt::format("no answer within {} s{}",
+                                        std::chrono::duration<double>(time_max_).count(),
+                                        attempt.connected ? ", although it is connected" : ""));
+        }
+        attempt.result.interface = interface_of(interfaces, attempt.result.own_address);
+        reply.results.push_back(std::move(attempt.result));
+    }
+    attempts_.clear();
+    deadline_.reset();
+    return reply;
+}
+
+Rendezvous NetworkProbe::keep(const std::string& address) {
+    Rendezvous kept;
+    for (Rendezvous& listener : listeners_) {
+        if (listener.where.address != address || address.empty()) continue;
+        kept = std::move(listener);
+        break;
+    }
+    guests_.clear();
+    attempts_.clear();
+    deadline_.reset();
+    if (kept.socket.valid()) {
+        do {
+            guests_.clear();
+            accept_from(kept.socket.get());
+        } while (!guests_.empty());
+        set_blocking(kept.socket.get(), true);
+    } else if (!address.empty()) {
+        fail(ExitCode::kInternal, "no socket listens at the chosen address");
+    }
+    listeners_.clear();
+    return kept;
+}
+
+}  // namespace dslaunch::launch

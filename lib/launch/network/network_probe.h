@@ -1,0 +1,71 @@
+// The agent's half of finding the network: sockets that listen for the other hosts, connections to
+// theirs, and who reached whom. Who connects shows the job's key and is told which host answered,
+// so that an address which two hosts have is found out. Owned and polled by the agent's one thread;
+// no call blocks, but for the look-up of a name in listen().
+#pragma once
+
+#include <chrono>
+#include <list>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "launch/network/network_messages.h"
+#include "launch/network/node_facts.h"
+
+namespace dslaunch::launch {
+
+class NetworkProbe {
+  public:
+    using Time = std::chrono::steady_clock::time_point;
+
+    // Opens a socket for each address, which answers from now on. Throws Error{kSetup} when PORT is
+    // given and one cannot be bound, as open_rendezvous(); what else goes wrong is in the reply.
+    [[nodiscard]] ListenReply listen(const ListenRequest& request);
+    // Begins to connect.
+    void begin(const ProbeRequest& request, Time now);
+    // Once, when every connection has succeeded or failed, or the time is over.
+    [[nodiscard]] std::optional<ProbeReply> take_reply(Time now);
+    // When take_reply() has to be asked at the latest.
+    [[nodiscard]] std::optional<Time> deadline() const;
+    // The socket at ADDRESS, with nothing of ours in its queue, blocking; all else is closed.
+    [[nodiscard]] Rendezvous keep(const std::string& address);
+
+    struct Watch {
+        int fd;
+        short events;
+    };
+    [[nodiscard]] std::vector<Watch> watch() const;
+    // FD of watch() is ready.
+    void ready(int fd);
+
+  private:
+    struct Guest {
+        UniqueFd socket;
+        std::string received;
+        bool answered = false;
+    };
+    struct Attempt {
+        UniqueFd socket;  // not valid: decided
+        bool connected = false;
+        std::string received;
+        ProbeReply::Result result;
+    };
+    void accept_from(int listener);
+    // False: the guest goes.
+    [[nodiscard]] bool hear(Guest& guest);
+    void open_attempt(const ProbeRequest::Target& target);
+    void advance(Attempt& attempt);
+    void decide(Attempt& attempt, std::string error);
+
+    std::vector<Rendezvous> listeners_;
+    std::list<Guest> guests_;
+    std::vector<Attempt> attempts_;
+    std::string key_;
+    std::string answer_;
+    std::optional<Time> deadline_;  // set: a reply is owed
+    std::chrono::milliseconds time_max_{0};
+};
+
+}  // namespace dslaunch::launch

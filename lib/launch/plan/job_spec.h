@@ -1,0 +1,128 @@
+// Everything a job needs, decided before any host is contacted: the command line, hostfile and
+// filters become one JobSpec; run_job() (launch/supervise/job.h) executes it. A plain value: no
+// file descriptors, nothing resolved on the network.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "launch/plan/binding.h"
+#include "launch/plan/worker_environment.h"
+
+namespace dslaunch::launch {
+
+enum class TransportKind {
+    kLocal,    // agents as children of this process; several nodes are pretended hosts on this
+               // machine
+    kSsh,      // libssh
+    kOpenSsh,  // the ssh program
+    kJoin,     // agents that come by themselves
+    kSlurm,    // agents started by one srun, inside an allocation
+    kPdsh,     // by one pdsh
+    kOpenMpi,  // by one mpirun of Open MPI
+};
+
+// Above so many hosts over ssh, agents are reached through a tree unless --fanout says otherwise. A
+// session costs the launcher 1.5 ms of its processor, a level of a tree 0.2 s or more; and three
+// pipes to each of so many ssh programs still fit below the usual limit of 1,024 descriptors.
+inline constexpr size_t kDefaultFanout = 256;
+
+enum class TargetKind {
+    kTorchScript,  // dsworker train TARGET; the job ends with our ExitCode
+    kPython,       // the job ends with the first failing rank's own code, 128+n for a signal
+    kProgram,      // as kPython
+};
+
+// Which device the ranks use. kAuto stays only in a job over ssh, where the agents report their
+// GPUs: cuda when every node has the devices that its workers name, cpu when no node has any GPU
+// (WorkerEnvironment::devices is then emptied and one line says so), an error when mixed.
+enum class DeviceRequest { kAuto, kCpu, kCuda };
+
+struct PlannedWorker {
+    WorkerEnvironment environment;     // descriptors -1, master_port 0 when it is chosen at start
+    std::vector<std::string> command;  // argv; argv[0] is looked up in the worker's PATH unless it
+                                       // holds a slash
+};
+
+struct PlannedNode {
+    std::string name;                    // as in the hostfile: the name in every message and prefix
+    std::string user;                    // empty: what the ssh configuration says
+    int port = 0;                        // of sshd; 0: what the ssh configuration says, else 22
+    std::string address;                 // addr=, where to connect instead of NAME; empty: NAME
+    std::vector<PlannedWorker> workers;  // by local rank, never empty
+};
+
+struct EnvironmentRules {
+    // On this machine workers start from all of the launcher's environment, remote ones from the
+    // agent's PATH, HOME, USER, LOGNAME, SHELL, LANG, TMPDIR; then `set` in order, then
+    // WorkerEnvironment::variables(). A later value wins.
+    bool inherit_all = true;
+    EnvironmentList set;
+};
+
+struct LogSettings {
+    std::string level = "info";          // error, warn, info, debug
+    bool quiet = false;                  // no progress line and nothing below warn of our own
+    bool print_environment = false;      // show, after the start, what each rank really got
+    int straggler_interval_steps = 100;  // 0: never; steps between two looks for a straggler
+    std::string each_rank_directory;     // --enable_each_rank_log; empty: none. Below
+                                         // `output_directory` logs are written anyhow
+};
+
+struct NodeRange {
+    int min = 1;
+    int max = 1;
+};
+
+// A job that may run on fewer hosts than it knows, and on others after a failure.
+struct ElasticRules {
+    NodeRange nodes;                 // that an attempt needs, and uses at most
+    std::vector<std::string> hosts;  // all that may be used, in order; empty: not elastic, every
+                                     // attempt needs all of JobSpec::nodes
+    // Nodes and ranks for the chosen ones of `hosts`, by index in ascending order.
+    std::function<std::vector<PlannedNode>(const std::vector<size_t>& chosen)> plan;
+
+    [[nodiscard]] bool on() const { return !hosts.empty(); }
+};
+
+struct JobSpec {
+    TargetKind target_kind = TargetKind::kProgram;
+    std::string target;              // as given on the command line
+    std::vector<PlannedNode> nodes;  // by node rank, never empty
+    int world_size = 0;              // sum of the nodes' workers
+    TransportKind transport = TransportKind::kLocal;
+    DeviceRequest device = DeviceRequest::kCpu;
+    EnvironmentRules environment;
+    std::string job_id;                      // printable, no spaces, unique per start
+    std::string working_directory;           // absolute; workers start here, on every node
+    std::string output_directory;            // absolute; empty: none. Launcher's side
+    std::string state_directory;             // of this user, where jobs are recorded; empty: none
+    std::string ssh_config_path;             // empty: the user's and the system's
+    std::vector<std::string> launcher_args;  // for srun, pdsh, mpirun or ssh, as the user gave them
+    // kJoin: where to wait for agents, HOST:PORT, and the token by which they are known. The token
+    // is never printed, logged or given to a worker.
+    std::string listen;
+    std::string token;
+    bool serves_node_0 = false;  // kJoin: this machine is node 0, its agent a child of the launcher
+    size_t fanout = 0;           // hosts that one launcher or relay connects to, at least 2; with
+                                 // more hosts some start agents on others. 0: no tree
+    int master_port = 0;         // 0: free port chosen and bound by the agent of node rank 0
+    std::string master_address;  // empty: decided at start (loopback for one node, else node 0's
+                                 // address)
+    std::chrono::milliseconds grace{30'000};  // time to save after the first Ctrl-C;
+                                              // 0: it ends the job at once
+    // From the start of a connection until its agent has said hello.
+    std::chrono::milliseconds connect_max{30'000};
+    int max_restarts = 0;
+    ElasticRules elastic;
+    std::vector<std::string> required_files;  // absolute paths every node must hold equal:
+                                              // dsworker, target, config, data
+    bool verify_all_bytes = false;  // --verify: hash data over 1 GiB whole instead of sampling
+    bool check_hosts = true;        // false: required_files are not compared
+    BindingRequest binding;
+    LogSettings log;
+};
+
+}  // namespace dslaunch::launch

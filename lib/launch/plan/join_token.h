@@ -1,0 +1,34 @@
+// The shared token by which an agent that calls back and its launcher know each other. It comes
+// from a file or the environment, never from a command line, and goes to no worker and no log.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace dslaunch::launch {
+
+inline constexpr const char* kTokenVariable = "DSLAUNCH_TOKEN";
+inline constexpr size_t kTokenBytesMin = 16;
+inline constexpr size_t kTokenBytesMax = 1024;
+// What a message says that asks for a token.
+inline constexpr std::string_view kTokenAdvice =
+    "make one with `(umask 077; openssl rand -hex 32 > token)` and name it with --token-file token "
+    "on every node, or set DSLAUNCH_TOKEN";
+
+// 32 random bytes in hex. Throws Error{kSetup} without a source of randomness.
+[[nodiscard]] std::string make_token();
+
+// The content of PATH without blanks at its ends. Throws Error{kUsage}: missing, unreadable, not a
+// plain file, readable by its group or others, shorter or longer than a token may be.
+[[nodiscard]] std::string read_token_file(const std::string& path);
+
+// The value of DSLAUNCH_TOKEN, empty when it is not set. It is wiped from this process's
+// environment, so that no child inherits it and /proc does not show it. REQUIRES: no other thread
+// yet.
+[[nodiscard]] std::string take_token_variable();
+
+// The token in FILE, or without one VARIABLE (what take_token_variable gave): empty when there is
+// neither. Throws as read_token_file, and Error{kUsage} for a variable of a wrong length.
+[[nodiscard]] std::string choose_token(const std::string& variable, const std::string& file);
+
+}  // namespace dslaunch::launch

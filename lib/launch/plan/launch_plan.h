@@ -1,0 +1,53 @@
+// Chosen slots -> nodes and ranks with their environment and command: which worker runs where.
+// Pure; no threads.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/hosts/filter.h"
+#include "launch/plan/job_spec.h"
+
+namespace dslaunch::launch {
+
+struct PlanRequest {
+    std::vector<HostSlots> hosts;           // not empty
+    std::vector<std::string> command_head;  // up to and with the target
+    std::vector<std::string> command_tail;  // the target's arguments
+    bool append_local_rank = false;         // --local_rank=N between the two, as under deepspeed
+    DeviceRequest device = DeviceRequest::kAuto;
+    std::string master_address;  // empty: loopback when `local`, else the first host's address or
+                                 // name
+    int master_port = 0;         // 0: chosen at start
+    std::string job_id;
+    int max_restarts = 0;
+    bool local = false;  // every node is this machine
+    // Local runs: CUDA_VISIBLE_DEVICES of the launcher, and the GPUs of this machine when it is
+    // unset. A slot is then an index into the visible devices; a gpus= entry must be one of them.
+    std::optional<std::string> visible_devices;
+    int gpu_count = 0;
+};
+
+// Node rank = place among HOSTS, local rank = 0,1,… on its host, rank = node by node: exact for
+// uneven slots. Every worker of a node sees all its node's devices and picks the one at LOCAL_RANK,
+// as deepspeed and torchrun scripts expect; with the device kCpu none, except that gpus= of the
+// hostfile is kept on a machine without GPUs. Throws Error{kSetup} when a local run on kCuda asks
+// for devices that this machine or CUDA_VISIBLE_DEVICES lacks.
+[[nodiscard]] std::vector<PlannedNode> make_launch_plan(const PlanRequest& request);
+
+// What `auto` means on this machine: kCuda when it has a GPU that CUDA_VISIBLE_DEVICES shows, else
+// kCpu.
+[[nodiscard]] DeviceRequest resolve_local_device(DeviceRequest asked, int gpu_count,
+                                                 const std::optional<std::string>& visible_devices);
+
+// Entries of CUDA_VISIBLE_DEVICES, or 0..GPU_COUNT-1 without it. Blank entries are dropped.
+[[nodiscard]] std::vector<std::string> visible_device_list(
+    const std::optional<std::string>& visible_devices, int gpu_count);
+
+// DEVICES ("0,2", places among what an agent sees) by the names in VISIBLE, the agent's own list: a
+// scheduler gave it some of the machine's GPUs. What is no place there is kept.
+[[nodiscard]] std::string devices_seen_through(const std::string& devices,
+                                               const std::vector<std::string>& visible);
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,167 @@
+#include "launch/plan/worker_environment.h"
+
+#include <fmt/ranges.h>
+
+#include <cstdlib>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "launch/machine/gpu_count.h"
+
+namespace dslaunch::launch {
+namespace {
+
+std::optional<std::string> read(const char* name) {
+    const char* value = std::getenv(name);
+    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+int read_int(const char* name, int least, std::optional<int> fallback = {}) {
+    const auto text = read(name);
+    if (!text && fallback) return *fallback;
+    if (!text) {
+        fail(
+            ExitCode::kSetup,
+            "environment variable {} is missing although RANK is set; start ranks with dslaunch or "
+            "torchrun",
+            name);
+    }
+    const auto number = parse_int(*text);
+    if (!number || *number < least || *number > std::numeric_limits<int>::max()) {
+        fail(ExitCode::kSetup, "environment variable {}=`{}` is not a number from {} on", name,
+             printable(*text), least);
+    }
+    return static_cast<int>(*number);
+}
+
+// What CUDA shows where nobody has chosen.
+std::string all_gpus() {
+    std::vector<int64_t> numbers(static_cast<size_t>(count_gpus()));
+    std::iota(numbers.begin(), numbers.end(), 0);
+    return fmt::format("{}", fmt::join(numbers, ","));
+}
+
+std::vector<int> read_node_sizes(const WorkerEnvironment& environment) {
+    const auto text = read("DSL_NODE_SIZES");
+    std::vector<int> sizes;
+    if (!text) {  // another launcher, which starts equally many everywhere
+        if (environment.world_size % environment.local_world_size != 0) {
+            fail(
+                ExitCode::kSetup,
+                "WORLD_SIZE={} is no multiple of LOCAL_WORLD_SIZE={} and DSL_NODE_SIZES is missing",
+                environment.world_size, environment.local_world_size);
+        }
+        sizes.assign(static_cast<size_t>(environment.world_size / environment.local_world_size),
+                     environment.local_world_size);
+        return sizes;
+    }
+    for (const std::string& piece : split(*text, ',')) {
+        const auto number = parse_int(piece);
+        if (!number || *number < 1 || *number > environment.world_size) {
+            fail(ExitCode::kSetup,
+                 "environment variable DSL_NODE_SIZES=`{}` is not a list of numbers as `2,1`",
+                 printable(*text));
+        }
+        sizes.push_back(static_cast<int>(*number));
+    }
+    return sizes;
+}
+
+void check_agreement(const WorkerEnvironment& e) {
+    const auto sum = [&](size_t nodes) {
+        return std::accumulate(e.node_sizes.begin(),
+                               e.node_sizes.begin() + static_cast<std::ptrdiff_t>(nodes),
+                               int64_t{0});
+    };
+    const auto node = static_cast<size_t>(e.node_rank);
+    if (e.rank >= e.world_size) {
+        fail(ExitCode::kSetup, "RANK={} contradicts WORLD_SIZE={}", e.rank, e.world_size);
+    }
+    if (sum(e.node_sizes.size()) != e.world_size) {
+        fail(ExitCode::kSetup, "DSL_NODE_SIZES={} contradicts WORLD_SIZE={}",
+             fmt::join(e.node_sizes, ","), e.world_size);
+    }
+    if (node >= e.node_sizes.size()) {
+        fail(ExitCode::kSetup, "GROUP_RANK={} contradicts the number of nodes, {}", e.node_rank,
+             e.node_sizes.size());
+    }
+    if (e.node_sizes[node] != e.local_world_size || e.local_rank >= e.local_world_size) {
+        fail(ExitCode::kSetup, "LOCAL_RANK={} and LOCAL_WORLD_SIZE={} contradict DSL_NODE_SIZES={}",
+             e.local_rank, e.local_world_size, fmt::join(e.node_sizes, ","));
+    }
+    if (sum(node) + e.local_rank != e.rank) {
+        fail(ExitCode::kSetup, "RANK={} contradicts LOCAL_RANK={} of node {}", e.rank, e.local_rank,
+             e.node_rank);
+    }
+}
+
+}  // namespace
+
+EnvironmentList WorkerEnvironment::variables() const {
+    DSL_CHECK(!node_sizes.empty(), "a world has at least one node");
+    const auto text = [](int number) { return std::to_string(number); };
+    EnvironmentList list = {
+        {"RANK", text(rank)},
+        {"LOCAL_RANK", text(local_rank)},
+        {"WORLD_SIZE", text(world_size)},
+        {"LOCAL_WORLD_SIZE", text(local_world_size)},
+        {"GROUP_RANK", text(node_rank)},
+        {"NODE_RANK", text(node_rank)},
+        {"GROUP_WORLD_SIZE", text(static_cast<int>(node_sizes.size()))},
+        {"ROLE_NAME", "default"},
+        {"ROLE_RANK", text(rank)},
+        {"ROLE_WORLD_SIZE", text(world_size)},
+        {"MASTER_ADDR", master_address},
+        {"MASTER_PORT", text(master_port)},
+        {"CROSS_RANK", text(node_rank)},
+        {"CROSS_SIZE", text(static_cast<int>(node_sizes.size()))},
+        {"LOCAL_SIZE", text(local_world_size)},
+        {"CUDA_VISIBLE_DEVICES", devices},
+        {"TORCHELASTIC_RESTART_COUNT", text(restart_count)},
+        {"TORCHELASTIC_MAX_RESTARTS", text(max_restarts)},
+        {"TORCHELASTIC_RUN_ID", job_id},
+        {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+        {"DSL_JOB_ID", job_id},
+        {"DSL_NODE_SIZES", fmt::format("{}", fmt::join(node_sizes, ","))},
+    };
+    if (arena_fd >= 0) list.emplace_back("DSL_ARENA_FD", text(arena_fd));
+    if (rendezvous_fd >= 0) list.emplace_back("DSL_RENDEZVOUS_FD", text(rendezvous_fd));
+    if (control_fd >= 0) list.emplace_back("DSL_CONTROL_FD", text(control_fd));
+    return list;
+}
+
+WorkerEnvironment WorkerEnvironment::from_process() {
+    WorkerEnvironment e;
+    e.devices = read("CUDA_VISIBLE_DEVICES").value_or(all_gpus());
+    e.arena_fd = read_int("DSL_ARENA_FD", 0, -1);
+    e.rendezvous_fd = read_int("DSL_RENDEZVOUS_FD", 0, -1);
+    e.control_fd = read_int("DSL_CONTROL_FD", 0, -1);
+    e.job_id = read("DSL_JOB_ID").value_or(read("TORCHELASTIC_RUN_ID").value_or(""));
+    e.restart_count = read_int("TORCHELASTIC_RESTART_COUNT", 0, 0);
+    e.max_restarts = read_int("TORCHELASTIC_MAX_RESTARTS", 0, 0);
+    if (!read("RANK")) return e;
+    e.rank = read_int("RANK", 0);
+    e.world_size = read_int("WORLD_SIZE", 1);
+    e.local_rank = read_int("LOCAL_RANK", 0);
+    e.local_world_size = read_int("LOCAL_WORLD_SIZE", 1);
+    e.node_rank = read("GROUP_RANK") ? read_int("GROUP_RANK", 0) : read_int("NODE_RANK", 0);
+    if (e.node_rank != read_int("NODE_RANK", 0, e.node_rank)) {
+        fail(ExitCode::kSetup, "GROUP_RANK={} contradicts NODE_RANK={}", e.node_rank,
+             *read("NODE_RANK"));
+    }
+    const auto address = read("MASTER_ADDR");
+    if (e.world_size > 1 && (!address || address->empty())) {
+        fail(ExitCode::kSetup, "environment variable MASTER_ADDR is missing or empty");
+    }
+    e.master_address = address.value_or("127.0.0.1");
+    e.master_port = e.world_size > 1 ? read_int("MASTER_PORT", 1) : read_int("MASTER_PORT", 0, 0);
+    e.node_sizes = read_node_sizes(e);
+    check_agreement(e);
+    return e;
+}
+
+}  // namespace dslaunch::launch

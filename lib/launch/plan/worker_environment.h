@@ -1,0 +1,49 @@
+// The environment of one rank: the only place where its variable names are written and parsed. The
+// launch plan fills it, the agent adds the descriptors and starts the worker with it, dsworker
+// reads it back.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launch/process/environment_list.h"
+
+namespace dslaunch::launch {
+
+// The level of dsworker's log, as parse_log_level() reads it; not set: info.
+inline constexpr const char* kLogLevelVariable = "DSL_LOG_LEVEL";
+// The processors that a rank was bound to, as "0-3,8", or "none" for --bind none; not set: a
+// dsworker pins itself when the ranks of its host use up all processors.
+inline constexpr const char* kBindingVariable = "DSL_BINDING";
+
+struct WorkerEnvironment {
+    int rank = 0;
+    int world_size = 1;
+    int local_rank = 0;
+    int local_world_size = 1;
+    int node_rank = 0;
+    std::vector<int> node_sizes = {1};  // DSL_NODE_SIZES "2,1": workers of each node, by node rank
+    std::string master_address = "127.0.0.1";
+    int master_port = 0;
+    std::string devices;    // CUDA_VISIBLE_DEVICES, empty on a CPU run; read without it: all GPUs
+    std::string job_id;     // DSL_JOB_ID; also TORCHELASTIC_RUN_ID
+    int restart_count = 0;  // TORCHELASTIC_RESTART_COUNT
+    int max_restarts = 0;   // TORCHELASTIC_MAX_RESTARTS
+
+    // Descriptors inherited by dsworker, -1: none. All others are close-on-exec.
+    int arena_fd = -1;       // DSL_ARENA_FD: one memfd per job and node, shared by its ranks
+    int rendezvous_fd = -1;  // DSL_RENDEZVOUS_FD: listening socket, only in rank 0
+    int control_fd = -1;     // DSL_CONTROL_FD: frames to and from the agent
+                             // (launch/protocol/control.h)
+
+    // Every variable of DESIGN's contract, in a fixed order, without the descriptors that are -1.
+    [[nodiscard]] EnvironmentList variables() const;
+
+    // From this process's environment; without RANK a world of one. Throws Error{kSetup} naming the
+    // variable that is missing, malformed or contradicts another.
+    [[nodiscard]] static WorkerEnvironment from_process();
+};
+
+}  // namespace dslaunch::launch

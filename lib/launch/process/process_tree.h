@@ -1,0 +1,32 @@
+// Everything that descends from a process, found in /proc. A process is named by id and start time,
+// so that an id that was given to somebody else is never signalled.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace dslaunch::launch {
+
+struct ProcessName {
+    pid_t pid = 0;
+    uint64_t start_time = 0;  // clock ticks since boot, field 22 of /proc/PID/stat
+
+    bool operator==(const ProcessName&) const = default;
+};
+
+// The living (not zombie) descendants of ROOT, ROOT not included. Empty where /proc cannot be read.
+[[nodiscard]] std::vector<ProcessName> descendants(pid_t root);
+
+// The name of a living process; start_time 0 when there is none or it is a zombie.
+[[nodiscard]] ProcessName name_process(pid_t pid);
+
+// Sends SIGNAL_NUMBER through a pidfd if the process is still the same one; false when it is gone.
+bool signal_process(const ProcessName& process, int signal_number);
+
+// "PID (NAME, state D in WCHAN)": what it does, or why it does not die.
+[[nodiscard]] std::string describe_process(pid_t pid);
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,242 @@
+#include "launch/process/spawn.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/mempolicy.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/text.h"
+
+extern char** environ;
+
+namespace dslaunch::launch {
+namespace {
+
+enum class Stage : int { kParent, kFolder, kDescriptors, kProcessors, kExec };
+
+struct Failure {
+    Stage stage;
+    int error_number;
+};
+
+// What the child needs, made before the fork: after it only async-signal-safe calls are allowed.
+struct Prepared {
+    std::string path;
+    std::vector<std::string> variables;
+    std::vector<char*> argv;
+    std::vector<char*> envp;
+    std::vector<unsigned long> processor_mask;  // empty: not bound
+    std::vector<unsigned long> node_mask;       // empty: memory from anywhere
+};
+
+constexpr size_t kBitsPerWord = sizeof(unsigned long) * CHAR_BIT;
+
+void set_bit(std::vector<unsigned long>& mask, int number) {
+    const auto bit = static_cast<size_t>(number);
+    if (mask.size() <= bit / kBitsPerWord) mask.resize(bit / kBitsPerWord + 1);
+    mask[bit / kBitsPerWord] |= 1UL << (bit % kBitsPerWord);
+}
+
+Prepared prepare(const SpawnRequest& request) {
+    Prepared prepared;
+    prepared.path =
+        find_program(request.command.front(), request.environment, request.working_directory);
+    for (const auto& [name, value] : request.environment) {
+        prepared.variables.push_back(name + "=" + value);
+    }
+    for (const std::string& word : request.command) {
+        prepared.argv.push_back(const_cast<char*>(word.c_str()));
+    }
+    for (const std::string& variable : prepared.variables) {
+        prepared.envp.push_back(const_cast<char*>(variable.c_str()));
+    }
+    prepared.argv.push_back(nullptr);
+    prepared.envp.push_back(nullptr);
+    for (const int number : request.processors) set_bit(prepared.processor_mask, number);
+    if (request.memory_node >= 0) set_bit(prepared.node_mask, request.memory_node);
+    return prepared;
+}
+
+[[noreturn]] void give_up(int report_fd, Stage stage) {
+    const Failure failure{stage, errno};
+    const ssize_t n = ::write(report_fd, &failure, sizeof failure);
+    ::_exit(n == sizeof failure ? 127 : 126);
+}
+
+void reset_signals() {
+    for (int number = 1; number < NSIG; ++number) {
+        if (number != SIGKILL && number != SIGSTOP) ::signal(number, SIG_DFL);
+    }
+    sigset_t none;
+    ::sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+}
+
+// Puts the three standard descriptors in place, even when one of them is a low number itself.
+void place_standard_fds(const SpawnRequest& request, int report_fd) {
+    const int null_fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+    const int wanted[3] = {request.stdin_fd, request.stdout_fd, request.stderr_fd};
+    int moved[3];
+    for (int i = 0; i < 3; ++i) {
+        moved[i] = ::fcntl(wanted[i] >= 0 ? wanted[i] : null_fd, F_DUPFD_CLOEXEC, 3);
+        if (moved[i] < 0) give_up(report_fd, Stage::kDescriptors);
+    }
+    for (int i = 0; i < 3; ++i) {
+        if (::dup2(moved[i], i) < 0) give_up(report_fd, Stage::kDescriptors);
+    }
+    for (const int fd : request.kept_fds) {
+        if (::fcntl(fd, F_SETFD, 0) != 0) give_up(report_fd, Stage::kDescriptors);
+    }
+}
+
+void bind_to(const Prepared& prepared, int report_fd) {
+    const auto& processors = prepared.processor_mask;
+    if (!processors.empty() &&
+        ::sched_setaffinity(0, processors.size() * sizeof(unsigned long),
+                            reinterpret_cast<const cpu_set_t*>(processors.data())) != 0) {
+        give_up(report_fd, Stage::kProcessors);
+    }
+    const auto& nodes = prepared.node_mask;
+    if (nodes.empty()) return;
+    // The kernel reads one bit less than it is told. A refusal costs speed and nothing else; who
+    // calls us asks beforehand whether there will be one.
+    static_cast<void>(::syscall(SYS_set_mempolicy, MPOL_PREFERRED, nodes.data(),
+                                nodes.size() * kBitsPerWord + 1));
+}
+
+[[noreturn]] void run_child(const SpawnRequest& request, const Prepared& prepared, int report_fd,
+                            pid_t parent) {
+    request.new_session ? ::setsid() : ::setpgid(0, 0);
+    reset_signals();
+    if (request.die_with_parent) {
+        // The parent may have ended before the request took effect.
+        if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0 || ::getppid() != parent) {
+            give_up(report_fd, Stage::kParent);
+        }
+    }
+    if (!request.working_directory.empty() && ::chdir(request.working_directory.c_str()) != 0) {
+        give_up(report_fd, Stage::kFolder);
+    }
+    bind_to(prepared, report_fd);
+    place_standard_fds(request, report_fd);
+    ::execve(prepared.path.c_str(), prepared.argv.data(), prepared.envp.data());
+    give_up(report_fd, Stage::kExec);
+}
+
+std::string failure_text(const SpawnRequest& request, const Prepared& prepared,
+                         const Failure& failure) {
+    switch (failure.stage) {
+        case Stage::kParent:
+            return "the agent ended before the program started";
+        case Stage::kFolder:
+            return fmt::format(
+                "cannot enter the working directory {}: {}; give another with --chdir",
+                request.working_directory, errno_text(failure.error_number));
+        case Stage::kDescriptors:
+            return fmt::format("cannot hand over descriptors: {}",
+                               errno_text(failure.error_number));
+        case Stage::kProcessors:
+            return fmt::format("cannot bind it to its processors: {}; give --bind none",
+                               errno_text(failure.error_number));
+        case Stage::kExec:
+            break;
+    }
+    return fmt::format("cannot execute {}: {}", prepared.path, errno_text(failure.error_number));
+}
+
+}  // namespace
+
+std::string find_program(const std::string& name, const EnvironmentList& environment,
+                         const std::string& working_directory) {
+    if (name.find('/') != std::string::npos) return name;
+    const std::string* path = find_variable(environment, "PATH");
+    for (const std::string& folder : split(path ? *path : "/usr/local/bin:/usr/bin:/bin", ':')) {
+        std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
+        if (candidate.front() != '/' && !working_directory.empty()) {
+            candidate = working_directory + "/" + candidate;
+        }
+        struct stat status {};
+        if (::stat(candidate.c_str(), &status) == 0 && S_ISREG(status.st_mode) &&
+            ::access(candidate.c_str(), X_OK) == 0) {
+            return candidate;
+        }
+    }
+    return {};
+}
+
+SpawnResult spawn(const SpawnRequest& request) {
+    DSL_CHECK(!request.command.empty(), "a program without a name");
+    const Prepared prepared = prepare(request);
+    if (prepared.path.empty()) {
+        return {-1, fmt::format("program `{}` is not in the worker's PATH; give its path, or set "
+                                "PATH with --env PATH=…",
+                                printable(request.command.front()))};
+    }
+    Pipe report = make_pipe();
+    const pid_t parent = ::getpid();
+    const pid_t pid = ::fork();
+    if (pid < 0) return {-1, fmt::format("cannot fork: {}", errno_text(errno))};
+    if (pid == 0) run_child(request, prepared, report.write_end.get(), parent);
+    // Both sides do it, so that a signal to the group never comes too early.
+    if (!request.new_session) ::setpgid(pid, pid);
+    report.write_end.reset();
+    Failure failure{};
+    const auto bytes = std::as_writable_bytes(std::span(&failure, 1));
+    if (read_full(report.read_end.get(), bytes) != static_cast<ssize_t>(sizeof failure)) {
+        return {pid, {}};
+    }
+    ::waitpid(pid, nullptr, 0);
+    const bool is_there = failure.stage == Stage::kExec && failure.error_number != ENOENT;
+    return {-1, failure_text(request, prepared, failure), is_there ? 126 : 127};
+}
+
+EnvironmentList own_environment() {
+    EnvironmentList list;
+    for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+        const std::string_view text = *entry;
+        const size_t equals = text.find('=');
+        if (equals == std::string_view::npos) continue;
+        list.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+    }
+    return list;
+}
+
+void set_variable(EnvironmentList& environment, const std::string& name, const std::string& value) {
+    for (auto& [known, old] : environment) {
+        if (known == name) {
+            old = value;
+            return;
+        }
+    }
+    environment.emplace_back(name, value);
+}
+
+const std::string* find_variable(const EnvironmentList& environment, const std::string& name) {
+    for (const auto& [known, value] : environment) {
+        if (known == name) return &value;
+    }
+    return nullptr;
+}
+
+std::string signal_text(int signal_number) {
+    const char* name = ::sigabbrev_np(signal_number);
+    const char* words = ::sigdescr_np(signal_number);
+    if (name == nullptr || words == nullptr) return fmt::format("signal {}", signal_number);
+    return fmt::format("SIG{} ({})", name, words);
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,120 @@
+#include "launch/process/standard_streams.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+namespace dslaunch::launch {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+namespace {
+
+constexpr size_t kPieceBytesMax = 64U << 10;
+
+// They are held back (hold_end_signals); outside a job they end the program themselves.
+bool end_is_pending() {
+    sigset_t pending;
+    ::sigemptyset(&pending);
+    ::sigpending(&pending);
+    for (const int number : {SIGINT, SIGTERM, SIGHUP})
+        if (::sigismember(&pending, number) == 1) return true;
+    return false;
+}
+
+}  // namespace
+
+StandardStreams::StandardStreams() {
+    for (const int fd : {1, 2}) {
+        const auto index = static_cast<size_t>(fd);
+        struct stat status {};
+        if (::fstat(fd, &status) != 0) continue;
+        is_socket_[index] = S_ISSOCK(status.st_mode);
+        if (!S_ISCHR(status.st_mode) && !S_ISFIFO(status.st_mode)) continue;
+        const std::string path = fmt::format("/proc/self/fd/{}", fd);
+        reopened_[index] =
+            UniqueFd(::open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    }
+}
+
+ssize_t StandardStreams::try_write(int fd, std::string_view text) {
+    const auto index = static_cast<size_t>(fd);
+    const int target = reopened_[index].valid() ? reopened_[index].get() : fd;
+    for (;;) {
+        const ssize_t n = is_socket_[index]
+                              ? ::send(fd, text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL)
+                              : ::write(target, text.data(), text.size());
+        if (n >= 0) return n;
+        if (errno == EINTR) continue;
+        if (errno == EPIPE || errno == ECONNRESET) reader_is_gone_[index] = true;
+        return -errno;
+    }
+}
+
+void StandardStreams::keep(int fd, std::string_view text) {
+    const size_t most = hurry_ ? kCongestedBytes : kKeptBytesMax;
+    if (kept_bytes_ + text.size() > most) {
+        dropped_bytes_ += static_cast<int64_t>(text.size());
+        return;
+    }
+    // Lines are gathered: each by itself would cost a call of the system when it is tried again.
+    if (kept_.empty() || kept_.back().fd != fd || kept_.back().text.size() > kPieceBytesMax)
+        kept_.push_back({fd, {}});
+    kept_.back().text += text;
+    kept_bytes_ += text.size();
+}
+
+void StandardStreams::write(int fd, std::string_view text) {
+    if (!kept_.empty()) return keep(fd, text);  // flush() finds out when there is room again
+    while (!text.empty()) {
+        const ssize_t n = try_write(fd, text);
+        if (n == -EAGAIN) return keep(fd, text);
+        if (n < 0) return;  // the job decides what that means
+        text.remove_prefix(static_cast<size_t>(n));
+    }
+}
+
+void StandardStreams::flush() {
+    while (!kept_.empty()) {
+        Piece& piece = kept_.front();
+        const ssize_t n = try_write(piece.fd, piece.text);
+        if (n == -EAGAIN) return;
+        const size_t done = n < 0 ? piece.text.size() : static_cast<size_t>(n);
+        kept_bytes_ -= done;
+        piece.text.erase(0, done);
+        if (piece.text.empty()) kept_.pop_front();
+    }
+    if (dropped_bytes_ == 0) return;
+    const std::string told = fmt::format(
+        "dslaunch: {} bytes of the ranks' output are not shown: this terminal or pipe was not "
+        "read\n",
+        std::exchange(dropped_bytes_, 0));
+    write(2, told);
+}
+
+void StandardStreams::wait(milliseconds timeout, int wake_fd) const {
+    pollfd entries[2] = {{wake_fd, POLLIN, 0}, {-1, POLLOUT, 0}};
+    if (!kept_.empty()) {
+        const UniqueFd& reopened = reopened_[kept_.front().fd];
+        entries[1].fd = reopened.valid() ? reopened.get() : kept_.front().fd;
+    }
+    static_cast<void>(::poll(entries, 2, static_cast<int>(timeout.count())));
+}
+
+void StandardStreams::drain() {
+    const auto limit = steady_clock::now() + kHurry;
+    for (flush(); !kept_.empty(); flush()) {
+        if (end_is_pending() || (hurry_ && steady_clock::now() >= limit)) return;
+        wait(milliseconds(50), -1);
+    }
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,70 @@
+// stdout and stderr of the launcher, written without ever waiting: a terminal that is stopped by
+// Ctrl-S, or a reader of a pipe that stands still, must hold up neither Ctrl-C nor the signs of
+// life to the agents. What cannot be written now is kept, in order, and tried again. They live as
+// long as the job, over all its attempts. One thread.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <string_view>
+
+#include "base/fd.h"
+
+namespace dslaunch::launch {
+
+class StandardStreams {
+  public:
+    // Terminals and pipes are opened once more, since the flag that makes writing return at once
+    // belongs to everybody who shares the descriptor. What cannot be opened again is written as it
+    // is, and may wait.
+    StandardStreams();
+    StandardStreams(const StandardStreams&) = delete;
+    StandardStreams& operator=(const StandardStreams&) = delete;
+    // The last words may wait for a reader who stands still: until it reads on, a signal that ends
+    // programs is pending, or kHurry is over after hurry().
+    ~StandardStreams() { drain(); }
+
+    // FD: 1 or 2. Never waits. Text beyond kKeptBytesMax (kCongestedBytes after hurry()) is
+    // dropped, whole calls at a time, and one line tells how much as soon as there is room.
+    void write(int fd, std::string_view text);
+    // Writes what it can of what was kept; never waits.
+    void flush();
+    // Waits for the last words as the end of this object does.
+    void drain();
+    // FD: 1 or 2. Whoever read it is gone: what is written there is lost from then on.
+    [[nodiscard]] bool reader_is_gone(int fd) const { return reader_is_gone_[fd]; }
+    // So much is kept that no more should be read from the ranks.
+    [[nodiscard]] bool is_congested() const { return kept_bytes_ > kCongestedBytes; }
+    [[nodiscard]] bool has_kept() const { return !kept_.empty(); }
+    // Waits until the oldest kept text can be written, WAKE_FD is readable, or TIMEOUT is over.
+    void wait(std::chrono::milliseconds timeout, int wake_fd) const;
+    // Somebody wants the end at once: the last words are not waited for.
+    void hurry() { hurry_ = true; }
+
+    static constexpr size_t kCongestedBytes = 1U << 20;
+    static constexpr size_t kKeptBytesMax = 64U << 20;
+    static constexpr std::chrono::milliseconds kHurry{200};
+
+  private:
+    struct Piece {
+        int fd;
+        std::string text;
+    };
+    // Bytes written, or a negative errno.
+    [[nodiscard]] ssize_t try_write(int fd, std::string_view text);
+    void keep(int fd, std::string_view text);
+
+    std::array<UniqueFd, 3> reopened_;  // [1], [2]; invalid: the descriptor itself is used
+    std::array<bool, 3> is_socket_ = {};
+    std::array<bool, 3> reader_is_gone_ = {};
+    std::deque<Piece> kept_;
+    size_t kept_bytes_ = 0;
+    int64_t dropped_bytes_ = 0;
+    bool hurry_ = false;
+};
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,78 @@
+// What launcher and agent say while a file is pushed. For each file: PushOffer -> kEqual, or
+// kWantsChunks; PushChunks -> kWantsPieces with the chunks that are not there; their bytes as
+// PushPiece, each answered by kTook; at the end kDone, or kFailed at any point. One file at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch::launch {
+
+inline constexpr int64_t kPushChunkBytes = 4 << 20;             // what is hashed, compared and kept
+inline constexpr int64_t kPushPieceBytes = 256 << 10;           // what one frame carries
+inline constexpr size_t kPushHashBytes = 32;                    // SHA-256, raw
+inline constexpr int64_t kPushFileBytesMax = int64_t{2} << 40;  // its PushChunks fill one frame
+
+struct PushOffer {
+    int64_t id = 0;           // of the file, in all messages about it
+    std::string path;         // absolute, where it shall be
+    std::string source_path;  // not empty: a file there with the same content serves as well,
+                              // unless there is one at `path`
+    int64_t bytes = 0;
+    int64_t mode = 0;  // permission bits
+    int64_t modified_ns = 0;
+    std::string hash;  // SHA-256 of all bytes, hex
+
+    bool operator==(const PushOffer&) const = default;
+};
+
+struct PushChunks {
+    int64_t id = 0;
+    std::string hashes;  // kPushHashBytes for each chunk, in order
+
+    bool operator==(const PushChunks&) const = default;
+};
+
+struct PushPiece {
+    int64_t id = 0;
+    int64_t offset = 0;
+    std::string bytes;
+
+    bool operator==(const PushPiece&) const = default;
+};
+
+enum class PushState : uint8_t {
+    kEqual = 1,    // it is there already
+    kWantsChunks,  // it is not
+    kWantsPieces,  // of the chunks in `missing`, in this order
+    kTook,         // the piece at `offset`
+    kDone,         // it is there now
+    kBusy,         // another job pushes the same file; offer it again soon
+    kFailed,       // `error` says why
+};
+
+struct PushAnswer {
+    int64_t id = 0;
+    PushState state = PushState::kFailed;
+    std::vector<uint32_t> missing;
+    int64_t offset = 0;
+    std::string error;
+
+    bool operator==(const PushAnswer&) const = default;
+};
+
+[[nodiscard]] int64_t push_chunk_count(int64_t file_bytes);
+
+[[nodiscard]] std::string encode(const PushOffer& message);
+[[nodiscard]] std::string encode(const PushChunks& message);
+[[nodiscard]] std::string encode(const PushPiece& message);
+[[nodiscard]] std::string encode(const PushAnswer& message);
+// Throw Error{kInternal} on malformed bytes and on bytes left over.
+[[nodiscard]] PushOffer decode_push_offer(std::string_view bytes);
+[[nodiscard]] PushChunks decode_push_chunks(std::string_view bytes);
+[[nodiscard]] PushPiece decode_push_piece(std::string_view bytes);
+[[nodiscard]] PushAnswer decode_push_answer(std::string_view bytes);
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,251 @@
+#include "launch/push/push_sender.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "base/bytes.h"
+#include "base/error.h"
+#include "base/text.h"
+#include "launch/files/file_facts.h"
+#include "launch/files/sha256.h"
+
+namespace dslaunch::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr auto kNever = steady_clock::time_point::max();
+constexpr milliseconds kBusyWait{200};
+constexpr std::chrono::minutes kBusyMax{30};  // for a large file that another job pushes
+constexpr milliseconds kAlive{100};
+constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
+
+// LENGTH bytes at OFFSET. Throws Error{kInput} when the file has become shorter.
+std::string read_at(int fd, const std::string& path, int64_t offset, int64_t length) {
+    std::string bytes(static_cast<size_t>(length), '\0');
+    for (size_t done = 0; done < bytes.size();) {
+        const ssize_t n = ::pread(fd, bytes.data() + done, bytes.size() - done,
+                                  offset + static_cast<int64_t>(done));
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) {
+            fail(ExitCode::kInput, "{}: {}", path,
+                 n < 0 ? errno_text(errno) : "it became shorter while it was sent");
+        }
+        done += static_cast<size_t>(n);
+    }
+    return bytes;
+}
+
+}  // namespace
+
+PushSender::PushSender(Fleet& fleet, const std::vector<PushFile>& files)
+    : fleet_(fleet), files_(files), locals_(files.size()), hosts_(fleet.nodes().size()) {}
+
+// Reading our own files takes time; the agents must hear us meanwhile.
+void PushSender::keep_alive() {
+    if (steady_clock::now() - last_pump_ < kAlive) return;
+    last_pump_ = steady_clock::now();
+    fleet_.pump([] { return true; }, last_pump_);
+    if (fleet_.interrupted()) fail(ExitCode::kInterrupted, "interrupted");
+}
+
+void PushSender::look_at_files() {
+    HashCache cache(HashCache::default_path());
+    for (size_t i = 0; i < files_.size(); ++i) {
+        const PushFile& file = files_[i];
+        Local& local = locals_[i];
+        local.fd = UniqueFd(::open(file.local_path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+        struct stat status {};
+        if (!local.fd.valid() || ::fstat(local.fd.get(), &status) != 0) {
+            fail(ExitCode::kInput, "{}: {}", file.local_path, errno_text(errno));
+        }
+        if (!S_ISREG(status.st_mode)) fail(ExitCode::kInput, "{}: no file", file.local_path);
+        if (status.st_size > kPushFileBytesMax) {
+            fail(ExitCode::kInput, "{}: {}, over the {} that can be sent as one file; split it",
+                 file.local_path, to_text(Bytes{status.st_size}),
+                 to_text(Bytes{kPushFileBytesMax}));
+        }
+        PushOffer& offer = local.offer;
+        offer.id = static_cast<int64_t>(i);
+        offer.path = file.target_path;
+        offer.source_path = file.source_path;
+        offer.bytes = status.st_size;
+        offer.mode = status.st_mode & 0777;
+        offer.modified_ns =
+            int64_t{status.st_mtim.tv_sec} * kNanosecondsPerSecond + status.st_mtim.tv_nsec;
+        offer.hash = hash_whole_file(file.local_path, cache, [this] { keep_alive(); });
+        if (offer.hash.empty()) fail(ExitCode::kInput, "{} cannot be read", file.local_path);
+    }
+    cache.save();
+}
+
+void PushSender::hash_chunks(Local& local) {
+    const std::string& path = files_[local.offer.id].local_path;
+    Sha256 hash;
+    for (int64_t at = 0; at < local.offer.bytes; at += kPushChunkBytes) {
+        hash.add(
+            read_at(local.fd.get(), path, at, std::min(kPushChunkBytes, local.offer.bytes - at)));
+        local.hashes += hash.raw();
+        keep_alive();
+    }
+}
+
+std::vector<PushResult> PushSender::run() {
+    fleet_.on_frame([this](size_t host, const Frame& frame) { take(host, frame); });
+    look_at_files();
+    for (;;) {
+        admit();
+        auto wake_at = kNever;
+        for (const Host& host : hosts_) {
+            if (host.phase == Phase::kWaiting) wake_at = std::min(wake_at, host.again_at);
+        }
+        fleet_.pump([this] { return !answers_.empty() || over(); }, wake_at);
+        if (fleet_.interrupted()) fail(ExitCode::kInterrupted, "interrupted");
+        while (!answers_.empty()) {
+            const auto [host, answer] = std::move(answers_.front());
+            answers_.pop_front();
+            handle(host, answer);
+        }
+        if (over()) break;
+    }
+    fleet_.on_frame({});
+    std::vector<PushResult> results;
+    for (size_t i = 0; i < hosts_.size(); ++i) {
+        const std::string& lost = fleet_.nodes()[i].error;
+        if (!lost.empty()) hosts_[i].result.error = lost;
+        results.push_back(std::move(hosts_[i].result));
+    }
+    return results;
+}
+
+bool PushSender::over() {
+    for (size_t i = 0; i < hosts_.size(); ++i) {
+        if (!fleet_.nodes()[i].serves()) hosts_[i].phase = Phase::kOver;
+        if (hosts_[i].phase != Phase::kOver) return false;
+    }
+    return true;
+}
+
+// Lets hosts begin, as many as may be served at once, and those whose wait is over go on.
+void PushSender::admit() {
+    static_cast<void>(over());
+    const auto now = steady_clock::now();
+    auto busy = static_cast<size_t>(std::count_if(hosts_.begin(), hosts_.end(), [](const Host& h) {
+        return h.phase != Phase::kIdle && h.phase != Phase::kOver;
+    }));
+    for (size_t i = 0; i < hosts_.size(); ++i) {
+        Host& host = hosts_[i];
+        if (host.phase == Phase::kWaiting && host.again_at <= now) begin(i);
+        if (host.phase == Phase::kIdle && busy < kPushHostsAtOnce) {
+            ++busy;
+            begin(i);
+        }
+    }
+}
+
+// Offers the host its next file that is for it.
+void PushSender::begin(size_t index) {
+    Host& host = hosts_[index];
+    const bool has_gpu = fleet_.nodes()[index].hello.gpus > 0;
+    while (host.file < files_.size() && files_[host.file].needs_gpu && !has_gpu) ++host.file;
+    if (host.file == files_.size()) {
+        host.phase = Phase::kOver;
+        return;
+    }
+    host.phase = Phase::kOffered;
+    host.window_bytes = 0;
+    fleet_.send(index, FrameKind::kPushOffer, encode(locals_[host.file].offer));
+}
+
+void PushSender::next_file(size_t index) {
+    ++hosts_[index].file;
+    hosts_[index].busy_since.reset();
+    begin(index);
+}
+
+void PushSender::fail_file(size_t index, const std::string& cause) {
+    Host& host = hosts_[index];
+    if (!host.result.error.empty()) host.result.error += "; ";
+    host.result.error += printable(locals_[host.file].offer.path) + ": " + cause;
+}
+
+void PushSender::take(size_t host, const Frame& frame) {
+    if (frame.kind != FrameKind::kPushAnswer) {
+        fail(ExitCode::kInternal, "an unexpected answer to a push");
+    }
+    answers_.emplace_back(host, decode_push_answer(frame.payload));
+}
+
+void PushSender::handle(size_t index, const PushAnswer& answer) {
+    Host& host = hosts_[index];
+    if (host.phase == Phase::kOver || answer.id != static_cast<int64_t>(host.file)) return;
+    Local& local = locals_[host.file];
+    switch (answer.state) {
+        case PushState::kEqual:
+            ++host.result.files_equal;
+            return next_file(index);
+        case PushState::kWantsChunks:
+            if (local.hashes.empty()) hash_chunks(local);
+            return fleet_.send(index, FrameKind::kPushChunks,
+                               encode(PushChunks{answer.id, local.hashes}));
+        case PushState::kWantsPieces:
+            host.phase = Phase::kSending;
+            host.missing = answer.missing;
+            host.next_missing = 0;
+            host.next_offset = 0;
+            return send_pieces(index);
+        case PushState::kTook:
+            host.window_bytes -= std::min(host.window_bytes, kPushPieceBytes);
+            return send_pieces(index);
+        case PushState::kDone:
+            ++host.result.files_sent;
+            return next_file(index);
+        case PushState::kBusy:
+            if (!host.busy_since) host.busy_since = steady_clock::now();
+            if (steady_clock::now() - *host.busy_since > kBusyMax) {
+                fail_file(index, "another push of it has not ended for 30 minutes");
+                return next_file(index);
+            }
+            host.phase = Phase::kWaiting;
+            host.again_at = steady_clock::now() + kBusyWait;
+            return;
+        case PushState::kFailed:
+            fail_file(index, printable(answer.error));
+            return next_file(index);
+    }
+}
+
+void PushSender::send_pieces(size_t index) {
+    Host& host = hosts_[index];
+    const Local& local = locals_[host.file];
+    while (host.next_missing < host.missing.size() &&
+           host.window_bytes + kPushPieceBytes <= kPushWindowBytes) {
+        const int64_t chunk = host.missing[host.next_missing];
+        const int64_t begin = chunk * kPushChunkBytes;
+        const int64_t chunk_end = std::min(begin + kPushChunkBytes, local.offer.bytes);
+        if (begin >= local.offer.bytes) {
+            return fleet_.lose(index, "its agent asks for what the file does not have");
+        }
+        PushPiece piece;
+        piece.id = local.offer.id;
+        piece.offset = begin + host.next_offset;
+        piece.bytes = read_at(local.fd.get(), files_[host.file].local_path, piece.offset,
+                              std::min(kPushPieceBytes, chunk_end - piece.offset));
+        const auto length = static_cast<int64_t>(piece.bytes.size());
+        fleet_.send(index, FrameKind::kPushPiece, encode(piece));
+        host.window_bytes += kPushPieceBytes;
+        host.result.bytes_sent += length;
+        host.next_offset += length;
+        if (begin + host.next_offset < chunk_end) continue;
+        host.next_offset = 0;
+        ++host.next_missing;
+    }
+}
+
+}  // namespace dslaunch::launch

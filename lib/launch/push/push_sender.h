@@ -1,0 +1,81 @@
+// The launcher's half of a push: files to all hosts of a Fleet at once, each host at its own pace,
+// only what differs. At most kPushWindowBytes are on their way to one host, and kPushHostsAtOnce
+// hosts are served at a time; the rest wait. One thread: the caller's.
+#pragma once
+
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "launch/fleet/fleet.h"
+#include "launch/protocol/push_messages.h"
+
+namespace dslaunch::launch {
+
+inline constexpr int64_t kPushWindowBytes = 1 << 20;
+inline constexpr size_t kPushHostsAtOnce = 256;
+
+struct PushFile {
+    std::string local_path;
+    std::string target_path;  // absolute
+    std::string source_path;  // as PushOffer::source_path
+    bool needs_gpu = false;   // only for hosts with a GPU
+};
+
+struct PushResult {
+    std::string error;  // not empty: what went wrong, each file with its cause, or the host's own
+    int64_t files_sent = 0;
+    int64_t files_equal = 0;
+    int64_t bytes_sent = 0;
+};
+
+class PushSender {
+  public:
+    // FLEET, connected, and FILES must outlive this object.
+    PushSender(Fleet& fleet, const std::vector<PushFile>& files);
+    // Sends all files to all hosts that serve; one result a host. A host that fails at a file goes
+    // on with the next. Throws Error{kInput} when a file cannot be read here, kInterrupted.
+    [[nodiscard]] std::vector<PushResult> run();
+
+  private:
+    struct Local {
+        UniqueFd fd;
+        PushOffer offer;     // id is the index
+        std::string hashes;  // of the chunks, made when the first host asks
+    };
+    enum class Phase { kIdle, kOffered, kSending, kWaiting, kOver };
+    struct Host {
+        Phase phase = Phase::kIdle;
+        size_t file = 0;
+        std::vector<uint32_t> missing;
+        size_t next_missing = 0;
+        int64_t next_offset = 0;                // in that chunk
+        int64_t window_bytes = 0;               // sent and not answered
+        Fleet::Time again_at;                   // kWaiting
+        std::optional<Fleet::Time> busy_since;  // of this file
+        PushResult result;
+    };
+
+    void look_at_files();
+    void hash_chunks(Local& local);
+    void keep_alive();
+    void take(size_t host, const Frame& frame);
+    void handle(size_t host, const PushAnswer& answer);
+    void begin(size_t host);
+    void next_file(size_t host);
+    void fail_file(size_t host, const std::string& cause);
+    void send_pieces(size_t host);
+    void admit();
+    [[nodiscard]] bool over();
+
+    Fleet& fleet_;
+    const std::vector<PushFile>& files_;
+    std::vector<Local> locals_;
+    std::vector<Host> hosts_;
+    std::deque<std::pair<size_t, PushAnswer>> answers_;  // taken in after the fleet's own work
+    Fleet::Time last_pump_;
+};
+
+}  // namespace dslaunch::launch

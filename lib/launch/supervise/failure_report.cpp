@@ -1,0 +1,116 @@
+#include "launch/supervise/failure_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launch/process/timing.h"
+
+namespace dslaunch::launch {
+namespace {
+
+// More ranks than this are told in groups.
+constexpr size_t kSingleRanksMax = 16;
+constexpr size_t kOtherMessagesMax = 4;
+constexpr size_t kLinesBesideMessage = 5;
+
+// LINE is one of MESSAGE's, perhaps behind the prefix of a log line.
+bool repeats(std::string_view line, std::string_view message) {
+    const std::vector<std::string> told = split(message, '\n');
+    return std::any_of(told.begin(), told.end(), [&](const std::string& one) {
+        return !one.empty() && (line == one || line.ends_with(": " + one));
+    });
+}
+
+bool is_hang(const RankRecord& record) {
+    return record.failure && record.failure->code == static_cast<uint32_t>(ExitCode::kHang);
+}
+
+std::string describe_behind(const std::vector<RankRecord>& ranks) {
+    const auto behind = find_behind(ranks);
+    if (!behind) return {};
+    const RankRecord& rank = ranks[behind->index];
+    uint64_t least = UINT64_MAX, most = 0;
+    for (size_t i = 0; i < ranks.size(); ++i) {
+        if (i == behind->index || !ranks[i].heartbeat) continue;
+        least = std::min(least, ranks[i].heartbeat->instructions_done);
+        most = std::max(most, ranks[i].heartbeat->instructions_done);
+    }
+    std::string text =
+        fmt::format("  behind is rank {} on host {} (pid {})", rank.rank, rank.host, rank.pid);
+    if (!rank.heartbeat) return text + ": nothing was heard of it since its start\n";
+    if (behind->silence > kHeartbeatSilenceMax)
+        text += fmt::format(", silent for {:.1f} s", behind->silence.count());
+    return text + fmt::format(": {}; {} instructions done, the others {} to {}\n",
+                              printable(rank.heartbeat->where), rank.heartbeat->instructions_done,
+                              least, most);
+}
+
+std::string other_messages(const std::vector<RankRecord>& ranks, size_t culprit) {
+    std::string text;
+    std::vector<std::string> told;
+    if (ranks[culprit].failure) told.push_back(ranks[culprit].failure->message);
+    for (size_t i = 0; i < ranks.size() && told.size() <= kOtherMessagesMax; ++i) {
+        const RankRecord& rank = ranks[i];
+        if (i == culprit || !rank.failure || rank.only_lost_a_peer()) continue;
+        if (std::find(told.begin(), told.end(), rank.failure->message) != told.end()) continue;
+        told.push_back(rank.failure->message);
+        text += fmt::format("  rank {} says: {}\n", rank.rank,
+                            printable_lines(rank.failure->message, 4));
+    }
+    return text;
+}
+
+}  // namespace
+
+std::string describe_ranks(const std::vector<RankRecord>& ranks) {
+    size_t width = 4;
+    for (const RankRecord& rank : ranks) width = std::max(width, rank.host.size());
+    std::string text = fmt::format("  {:>5}  {:<{}}  {:>8}  end\n", "rank", "host", width, "pid");
+    for (size_t i = 0; i < ranks.size();) {
+        const RankRecord& rank = ranks[i];
+        const std::string end = describe_end(rank);
+        size_t next = i + 1;
+        while (ranks.size() > kSingleRanksMax && next < ranks.size() &&
+               ranks[next].host == rank.host && describe_end(ranks[next]) == end) {
+            ++next;
+        }
+        const bool single = next == i + 1;
+        text += fmt::format(
+            "  {:>5}  {:<{}}  {:>8}  {}\n",
+            single ? std::to_string(rank.rank) : fmt::format("{}-{}", rank.rank, next - 1),
+            rank.host, width, single && rank.pid > 0 ? std::to_string(rank.pid) : "-", end);
+        i = next;
+    }
+    return text;
+}
+
+std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culprit,
+                             const std::deque<std::string>& last_lines) {
+    const RankRecord& record = ranks[culprit];
+    std::string text = fmt::format("dslaunch: rank {} on host {} failed first: {}", record.rank,
+                                   record.host, describe_end(record));
+    if (record.pid > 0) text += fmt::format(" (pid {})", record.pid);
+    if (!record.failed()) text += ", before the others, which still needed it, were done";
+    text += "\n";
+    if (record.failure) text += "  it says: " + printable_lines(record.failure->message, 4) + "\n";
+    if (is_hang(record)) text += describe_behind(ranks);
+    if (record.heartbeat) text += "  it was at: " + printable(record.heartbeat->where) + "\n";
+    std::vector<std::string> lines;
+    for (const std::string& line : last_lines) {
+        if (!record.failure || !repeats(line, record.failure->message)) lines.push_back(line);
+    }
+    // Beside a message of its own the lines before it say little.
+    const size_t kept = record.failure ? kLinesBesideMessage : lines.size();
+    if (!lines.empty()) text += "  its last lines:\n";
+    for (size_t i = lines.size() - std::min(kept, lines.size()); i < lines.size(); ++i) {
+        text += "    " + lines[i] + "\n";
+    }
+    text += other_messages(ranks, culprit);
+    if (ranks.size() == 1) return text;
+    return text + "all ranks:\n" + describe_ranks(ranks);
+}
+
+}  // namespace dslaunch::launch

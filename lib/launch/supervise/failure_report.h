@@ -1,0 +1,23 @@
+// What the user reads when a job failed.
+#pragma once
+
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch/supervise/rank_record.h"
+
+namespace dslaunch::launch {
+
+// The culprit with host, pid, end and its own message, after a hang the rank for which all wait,
+// the culprit's last lines, what other ranks say that did not only lose a peer, then the table of
+// all ranks. Ends with a newline.
+[[nodiscard]] std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culprit,
+                                           const std::deque<std::string>& last_lines);
+
+// One line per rank: rank, host, pid, how it ended; many ranks of one host that ended alike share a
+// line.
+[[nodiscard]] std::string describe_ranks(const std::vector<RankRecord>& ranks);
+
+}  // namespace dslaunch::launch

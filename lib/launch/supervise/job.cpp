@@ -1,0 +1,101 @@
+#include "launch/supervise/job.h"
+
+#include <fmt/format.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "launch/jobs/job_record.h"
+#include "launch/process/guardian.h"
+#include "launch/process/timing.h"
+#include "launch/supervise/job_loop.h"
+#include "launch/supervise/job_output.h"
+#include "launch/supervise/supervisor.h"
+#include "launch/transport/transport.h"
+#include "launch/transport/tree/tree_transport.h"
+
+namespace dslaunch::launch {
+namespace {
+
+sigset_t end_signals() {
+    sigset_t set;
+    ::sigemptyset(&set);
+    for (const int number : {SIGINT, SIGTERM, SIGUSR1, SIGHUP}) {
+        struct sigaction action {};
+        ::sigaction(number, nullptr, &action);
+        if (action.sa_handler != SIG_IGN) ::sigaddset(&set, number);
+    }
+    return set;
+}
+
+AttemptOutcome run_attempt(const JobSpec& spec, JobOutput& output, int signal_fd, int restarts) {
+    const auto transport = make_job_transport(spec);
+    Supervisor supervisor(spec, *transport, output, signal_fd);
+    try {
+        return {supervisor.run(restarts), {}, {}};
+    } catch (const Error& error) {
+        if (supervisor.interrupted()) fail(ExitCode::kInterrupted, "interrupted");
+        if (error.code() != ExitCode::kHosts || supervisor.bad_hosts().empty()) throw;
+        return {{}, supervisor.bad_hosts(), error.what()};
+    }
+}
+
+}  // namespace
+
+void hold_end_signals() {
+    const sigset_t set = end_signals();
+    ::sigprocmask(SIG_BLOCK, &set, nullptr);
+}
+
+void release_end_signals() {
+    const sigset_t set = end_signals();
+    ::sigprocmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+UniqueFd open_end_signals() {
+    hold_end_signals();
+    const sigset_t set = end_signals();
+    UniqueFd signals(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    if (!signals.valid()) fail(ExitCode::kSetup, "signalfd: {}", errno_text(errno));
+    return signals;
+}
+
+int run_job(const JobSpec& spec, HealthSink health) {
+    // What an agent on this machine leaves when it and its guardian are killed comes to us, and
+    // goes. Not over ssh: a connection that the ssh program keeps for later is nobody's to end.
+    const bool adopts = spec.transport == TransportKind::kLocal;
+    if (adopts) ::prctl(PR_SET_CHILD_SUBREAPER, 1);
+    const UniqueFd signals = open_end_signals();
+    ::signal(SIGPIPE, SIG_IGN);
+    StandardStreams streams;
+    JobRecord record(spec,
+                     [&](std::string_view line) { streams.write(2, fmt::format("{}\n", line)); });
+    const auto attempt = [&](const JobSpec& wanted, JobOutput& output, int restarts) {
+        output.tell_health_to(health);
+        AttemptOutcome outcome = run_attempt(wanted, output, signals.get(), restarts);
+        // What an agent could not end in that time is not waited for once more.
+        const auto limit = outcome.result.left_processes ? kFarewellMax : kUnkillableMax;
+        if (adopts) kill_descendants(static_cast<int>(limit.count()));
+        return outcome;
+    };
+    try {
+        int code = JobLoop(spec, {record, streams}, attempt, signals.get()).run();
+        streams.drain();
+        // Its last lines may be what nobody reads: no success, as for a program in a pipe.
+        const bool is_training = spec.target_kind == TargetKind::kTorchScript;
+        if (code == 0 && !is_training && streams.reader_is_gone(1)) code = kOutputLostCode;
+        record.end(code);
+        return code;
+    } catch (const Error& error) {
+        record.note(fmt::format("dslaunch: error: {}", error.what()));
+        record.end(static_cast<int>(error.code()));
+        throw;
+    }
+}
+
+}  // namespace dslaunch::launch

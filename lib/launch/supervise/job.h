@@ -1,0 +1,29 @@
+// A job from its JobSpec to its exit code: the entry of the process half of the launcher.
+#pragma once
+
+#include "base/fd.h"
+#include "launch/plan/job_spec.h"
+#include "launch/supervise/job_output.h"
+
+namespace dslaunch::launch {
+
+// SIGINT, SIGTERM, SIGUSR1 and SIGHUP wait from here on until a job takes them, for the rest of the
+// process: one that comes before the job has begun ends it as one that comes later does, and one
+// that comes when the job is over changes nothing. What whoever started us had ignored (nohup)
+// stays ignored. REQUIRES: no other thread yet.
+void hold_end_signals();
+
+// They end this process again: it is to be no job after all.
+void release_end_signals();
+// Those signals, held from now on, as a descriptor to read them from. Throws Error{kSetup}.
+[[nodiscard]] UniqueFd open_end_signals();
+
+// Starts agents on every node, checks all of them, starts the workers, forwards what they say, and
+// ends everything when one fails or the user asks. The result is the exit code of the process
+// (DESIGN "Exit codes"); what went wrong is on stderr by then. Throws Error for what concerns no
+// rank: kHosts with every bad host and its cause, kSetup, kDisk. Takes
+// the signals that hold_end_signals names, from its call on. HEALTH gets what a health check's
+// ranks tell, in this thread. REQUIRES: called from the main thread.
+[[nodiscard]] int run_job(const JobSpec& spec, HealthSink health = {});
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,183 @@
+#include "launch/supervise/job_loop.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace dslaunch::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr int kHostsCode = static_cast<int>(ExitCode::kHosts);
+
+}  // namespace
+
+JobLoop::JobLoop(const JobSpec& spec, JobSinks sinks, Attempt attempt, int signal_fd,
+                 RestartTimes times)
+    : spec_(spec),
+      record_(sinks.record),
+      streams_(sinks.streams),
+      attempt_(std::move(attempt)),
+      signal_fd_(signal_fd),
+      times_(std::move(times)),
+      bad_(spec.elastic.hosts.size(), false) {}
+
+bool JobLoop::interrupted_within(milliseconds time) const {
+    pollfd entry{signal_fd_, POLLIN, 0};
+    const auto limit = steady_clock::now() + time;
+    for (;;) {
+        streams_.flush();
+        if (::poll(&entry, 1, 0) > 0) return true;
+        const auto left = std::chrono::ceil<milliseconds>(limit - steady_clock::now());
+        if (left.count() <= 0) return false;
+        streams_.wait(left, signal_fd_);
+    }
+}
+
+JobSpec JobLoop::next_spec() const {
+    JobSpec spec = spec_;
+    if (!spec.elastic.on()) return spec;
+    const auto chosen = choose_hosts(bad_, spec.elastic.nodes);
+    DSL_CHECK(chosen.has_value(), "an attempt with too few hosts");
+    spec.nodes = spec.elastic.plan(*chosen);
+    spec.world_size = spec.nodes.front().workers.front().environment.world_size;
+    if (restarts_ > 0) spec.connect_max = std::min<milliseconds>(spec.connect_max, kAnswerMax);
+    return spec;
+}
+
+// Another try with the other hosts, or with the same ones a little later: false when neither helps.
+bool JobLoop::leave_out_bad_hosts(const AttemptOutcome& outcome, JobOutput& output) {
+    const ElasticRules& rules = spec_.elastic;
+    for (const std::string& host : outcome.bad_hosts) {
+        const auto found = std::find(rules.hosts.begin(), rules.hosts.end(), host);
+        if (found != rules.hosts.end()) bad_[found - rules.hosts.begin()] = true;
+    }
+    if (rules.on() && choose_hosts(bad_, rules.nodes)) {
+        output.note(fmt::format("dslaunch: warning: going on without {} host(s): {}",
+                                outcome.bad_hosts.size(), outcome.refusal));
+        return true;
+    }
+    if (restarts_ == 0) return false;  // nothing has run yet: the user is there to see to it
+    if (steady_clock::now() + times_.gather_pause >= gather_end_) return false;
+    if (!told_of_waiting_) {
+        output.note(fmt::format("dslaunch: too few hosts answer; trying again for {} s: {}",
+                                std::chrono::duration<double>(times_.gather_max).count(),
+                                outcome.refusal));
+    }
+    told_of_waiting_ = true;
+    std::fill(bad_.begin(), bad_.end(), false);
+    return true;
+}
+
+std::string JobLoop::describe_restart() const {
+    std::string text = fmt::format("dslaunch: restart {} of {}", restarts_, spec_.max_restarts);
+    if (spec_.elastic.on()) {
+        text +=
+            fmt::format(", with the hosts that answer ({} to {} of {})", spec_.elastic.nodes.min,
+                        spec_.elastic.nodes.max, spec_.elastic.hosts.size());
+    }
+    if (spec_.target_kind == TargetKind::kTorchScript) {
+        text += spec_.output_directory.empty()
+                    ? "; training begins anew, without --output nothing is saved"
+                    : fmt::format("; training goes on from the newest checkpoint below {}",
+                                  spec_.output_directory);
+    }
+    return text;
+}
+
+bool JobLoop::begin_restart(const AttemptResult& result, JobOutput& output) {
+    const bool can_start_again = spec_.transport != TransportKind::kJoin;
+    if (result.port_was_taken && !changed_port_ && can_start_again) {
+        changed_port_ = true;
+        output.note(
+            "dslaunch: MASTER_PORT was taken by somebody else before rank 0 could listen; "
+            "starting once more with another");
+        return true;
+    }
+    const RestartVerdict verdict = decide_restart(
+        {spec_.target_kind, result.exit_code, result.may_restart, restarts_, spec_.max_restarts});
+    if (verdict == RestartVerdict::kSameMistake)
+        output.note("dslaunch: no restart: another start would only find the same mistake");
+    if (verdict != RestartVerdict::kRestart) return false;
+    ++restarts_;
+    const auto now = steady_clock::now();
+    failures_in_a_row_ = now - attempt_began_ >= times_.steady_attempt ? 0 : failures_in_a_row_ + 1;
+    gather_end_ = now + times_.delay(failures_in_a_row_) + times_.gather_max;
+    told_of_waiting_ = false;
+    std::fill(bad_.begin(), bad_.end(), false);
+    const auto delay = times_.delay(failures_in_a_row_);
+    output.note(describe_restart() +
+                (delay.count() == 0
+                     ? ""
+                     : fmt::format(" (in {} s)", std::chrono::duration<double>(delay).count())));
+    return true;
+}
+
+int JobLoop::end(int exit_code, JobOutput& output) {
+    try {
+        output.write_run_file(exit_code);
+    } catch (const Error& error) {
+        // The job has ended: what it ended with counts before the report about it.
+        output.note(fmt::format("dslaunch: error: {}", error.what()));
+        if (exit_code == 0) return static_cast<int>(error.code());
+    }
+    return exit_code;
+}
+
+int JobLoop::end_interrupted(JobOutput& output) {
+    output.note("dslaunch: interrupted between two attempts; nothing is running");
+    return end(static_cast<int>(ExitCode::kInterrupted), output);
+}
+
+// What ends the job is written into run.json before it is thrown on.
+AttemptOutcome JobLoop::make_attempt(const JobSpec& spec, JobOutput& output) {
+    try {
+        return attempt_(spec, output, restarts_);
+    } catch (const Error& error) {
+        output.finish();
+        if (restarts_ > 0) static_cast<void>(end(static_cast<int>(error.code()), output));
+        throw;
+    }
+}
+
+int JobLoop::run() {
+    for (;;) {
+        const JobSpec spec = next_spec();
+        JobOutput output(spec, streams_, &record_);
+        if (restarts_ > 0) {
+            output.mark_logs(fmt::format("dslaunch: restart {} of {}, {} ranks", restarts_,
+                                         spec.max_restarts, spec.world_size));
+        }
+        output.set_restarts(restarts_);
+        record_.begin_attempt(spec, restarts_);
+        attempt_began_ = steady_clock::now();
+        const AttemptOutcome outcome = make_attempt(spec, output);
+        output.finish();
+        if (!outcome.bad_hosts.empty()) {
+            if (!leave_out_bad_hosts(outcome, output)) {
+                if (restarts_ > 0) static_cast<void>(end(kHostsCode, output));
+                fail(ExitCode::kHosts, "{}", outcome.refusal);
+            }
+            const bool waits = told_of_waiting_;
+            if (interrupted_within(waits ? times_.gather_pause : milliseconds(0)))
+                return end_interrupted(output);
+            continue;
+        }
+        std::string report = outcome.result.report;
+        if (report.ends_with('\n')) report.pop_back();
+        if (!report.empty()) output.note(report);
+        if (!begin_restart(outcome.result, output)) return end(outcome.result.exit_code, output);
+        record_.wait_for_restart(restarts_);
+        const bool waits = restarts_ > 0 && failures_in_a_row_ > 0;
+        if (interrupted_within(waits ? times_.delay(failures_in_a_row_) : milliseconds(0)))
+            return end_interrupted(output);
+    }
+}
+
+}  // namespace dslaunch::launch

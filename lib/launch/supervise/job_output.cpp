@@ -1,0 +1,279 @@
+#include "launch/supervise/job_output.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/text/json.h"
+#include "launch/plan/environment_report.h"
+#include "launch/plan/secrets.h"
+
+namespace dslaunch::launch {
+namespace {
+
+constexpr size_t kLastLines = 20;
+constexpr std::chrono::seconds kPlainProgressInterval{5};
+
+void make_folder(const std::string& path) {
+    std::error_code error;
+    std::filesystem::create_directories(path, error);
+    if (error) fail(ExitCode::kDisk, "{}: cannot be made: {}", path, error.message());
+}
+
+UniqueFd open_for_append(const std::string& path) {
+    UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644));
+    if (!file.valid()) fail(ExitCode::kDisk, "{}: cannot be written: {}", path, errno_text(errno));
+    return file;
+}
+
+// A killed launcher may have left half a line.
+void cut_torn_line(const UniqueFd& file, const std::string& path) {
+    off_t end = ::lseek(file.get(), 0, SEEK_END);
+    char byte = '\n';
+    while (end > 0 && ::pread(file.get(), &byte, 1, end - 1) == 1 && byte != '\n') --end;
+    if (::ftruncate(file.get(), end) != 0) {
+        fail(ExitCode::kDisk, "{}: its torn last line cannot be cut: {}", path, errno_text(errno));
+    }
+}
+
+}  // namespace
+
+JobOutput::JobOutput(const JobSpec& spec, StandardStreams& streams, JobRecord* record)
+    : spec_(spec),
+      streams_(streams),
+      record_(record),
+      stderr_is_terminal_(
+          ::isatty(2) == 1 &&
+          std::string_view(std::getenv("TERM") == nullptr ? "dumb" : std::getenv("TERM")) !=
+              "dumb"),
+      stdout_is_terminal_(::isatty(1) == 1) {
+    ranks_.resize(static_cast<size_t>(spec.world_size));
+    for (const PlannedNode& node : spec.nodes) {
+        for (const PlannedWorker& worker : node.workers) {
+            ranks_[worker.environment.rank].host = node.name;
+        }
+    }
+    open_files();
+}
+
+void JobOutput::open_files() {
+    const std::string& each = spec_.log.each_rank_directory;
+    const std::string& output = spec_.output_directory;
+    if (!each.empty()) make_folder(each);
+    if (!output.empty()) {
+        make_folder(output + "/logs");
+        const std::string path = output + "/metrics.jsonl";
+        metrics_ = open_for_append(path);
+        // Held until the launcher is gone: the lines of two jobs in one file would be of no use.
+        if (::flock(metrics_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+            fail(ExitCode::kCheckpoint,
+                 "{}: another job is writing there: wait for its end, or give another --output",
+                 output);
+        cut_torn_line(metrics_, path);
+    }
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+        const std::string name = fmt::format("/rank-{}.log", rank);
+        if (!output.empty()) ranks_[rank].log = open_for_append(output + "/logs" + name);
+        if (!each.empty()) ranks_[rank].own_log = open_for_append(each + name);
+    }
+}
+
+void JobOutput::append(const UniqueFd& file, std::string_view bytes) {
+    if (!file.valid()) return;
+    const int status = write_full(file.get(), bytes);
+    if (status == 0 || disk_failed_) return;
+    disk_failed_ = true;
+    note(fmt::format(
+        "dslaunch: writing below {} failed: {}; logs and metrics are incomplete from here on",
+        spec_.output_directory.empty() ? spec_.log.each_rank_directory : spec_.output_directory,
+        errno_text(-status)));
+}
+
+void JobOutput::print(int fd, const std::string& line) {
+    // A progress line is wiped before another line and shown again after it.
+    const bool shown = stderr_is_terminal_ && !progress_line_.empty();
+    std::string text = shown ? "\r\x1b[K" : "";
+    text += line;
+    if (shown && fd == 2) text += progress_line_;
+    if (shown && fd != 2) {
+        streams_.write(2, "\r\x1b[K");
+        text = line;
+    }
+    streams_.write(fd, text);
+    if (shown && fd != 2) streams_.write(2, progress_line_);
+}
+
+void JobOutput::note(std::string_view line) {
+    if (record_ != nullptr) record_->note(line);
+    print(2, std::string(line) + "\n");
+}
+
+void JobOutput::mark_logs(std::string_view line) {
+    for (const Rank& rank : ranks_) {
+        append(rank.log, std::string(line) + "\n");
+        append(rank.own_log, std::string(line) + "\n");
+    }
+}
+
+void JobOutput::expect_failure_text(int rank, std::string_view message) {
+    while (message.ends_with('\n')) message.remove_suffix(1);
+    const std::vector<std::string> lines = split(message, '\n');
+    ranks_.at(static_cast<size_t>(rank)).told_lines.assign(lines.begin(), lines.end());
+}
+
+// The first line of a message follows the log's prefix, the others stand alone.
+bool JobOutput::is_told(Rank& rank, std::string_view line) {
+    if (rank.told_lines.empty()) return false;
+    const std::string& told = rank.told_lines.front();
+    if (line != told && !line.ends_with(": " + told)) return false;
+    rank.told_lines.pop_front();
+    return true;
+}
+
+void JobOutput::show_hidden_progress() {
+    if (!hidden_progress_.empty()) note(std::exchange(hidden_progress_, {}));
+}
+
+void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
+    Rank& from = ranks_.at(static_cast<size_t>(rank));
+    append(from.log, lines);
+    append(from.own_log, lines);
+    if (record_ != nullptr) record_->lines(rank, from.host, lines);
+    const bool is_stdout = stream == OutputStream::kStdout;
+    const bool is_training = spec_.target_kind == TargetKind::kTorchScript;
+    const bool is_result = is_training && is_stdout && rank == 0;
+    const std::string prefix = spec_.nodes.size() == 1 ? fmt::format("[{}] ", rank)
+                                                       : fmt::format("[{}:{}] ", from.host, rank);
+    while (!lines.empty()) {
+        const size_t newline = std::min(lines.find('\n'), lines.size());
+        std::string_view line = lines.substr(0, newline);
+        lines.remove_prefix(std::min(newline + 1, lines.size()));
+        if (line.ends_with('\r')) line.remove_suffix(1);
+        if (is_told(from, line)) continue;
+        from.last_lines.push_back(printable(line));
+        if (from.last_lines.size() > kLastLines) from.last_lines.pop_front();
+        if (is_result) {
+            show_hidden_progress();  // it is older than the result
+            print(1, (stdout_is_terminal_ ? printable(line) : std::string(line)) + "\n");
+        } else {
+            print(is_stdout && !is_training ? 1 : 2, prefix + printable(line) + "\n");
+        }
+    }
+}
+
+bool JobOutput::is_lost() {
+    if (!streams_.reader_is_gone(1)) return false;
+    if (spec_.target_kind != TargetKind::kTorchScript) return true;
+    if (!std::exchange(told_of_loss_, true)) {
+        note(
+            "dslaunch: nobody reads this output any more; the training goes on, and what rank 0 "
+            "prints is not shown");
+    }
+    return false;
+}
+
+void JobOutput::metrics(std::string_view line) {
+    append(metrics_, std::string(line) + "\n");
+    if (record_ != nullptr) record_->metrics(line);
+}
+
+void JobOutput::progress(std::string_view line) {
+    if (spec_.log.quiet) return;
+    if (stderr_is_terminal_) {
+        progress_line_ = printable(line);
+        // One that stands still has no use for each of them.
+        if (!streams_.has_kept()) streams_.write(2, "\r\x1b[K" + progress_line_);
+        return;
+    }
+    const auto now = std::chrono::steady_clock::now();
+    hidden_progress_ = printable(line);
+    if (progress_at_.time_since_epoch().count() != 0 &&
+        now - progress_at_ < kPlainProgressInterval) {
+        return;
+    }
+    progress_at_ = now;
+    note(std::exchange(hidden_progress_, {}));
+}
+
+void JobOutput::finish() {
+    if (!progress_line_.empty()) streams_.write(2, "\n");
+    progress_line_.clear();
+    show_hidden_progress();
+}
+
+void JobOutput::add_node(const AgentHello& hello, const std::string& name,
+                         const MachineFacts* facts) {
+    nodes_.push_back(hello);
+    machines_.push_back(facts == nullptr ? std::nullopt : std::optional(*facts));
+    node_names_.push_back(name);
+}
+
+void JobOutput::add_rank(const WorkerStarted& started) {
+    ranks_.at(static_cast<size_t>(started.rank)).started = started;
+}
+
+void JobOutput::print_environments() {
+    std::vector<RankVariables> got;
+    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
+        if (ranks_[rank].started.pid == 0) continue;
+        got.push_back(
+            {static_cast<int>(rank), ranks_[rank].host, ranks_[rank].started.environment});
+    }
+    std::string text = describe_environments(got);
+    text.pop_back();
+    note(text);
+}
+
+void JobOutput::write_run_file(int exit_code) {
+    if (spec_.output_directory.empty()) return;
+    JsonWriter json;
+    json.begin_object();
+    json.field("dslaunch", DSL_VERSION).field("job_id", spec_.job_id);
+    json.field("target", spec_.target).field("working_directory", spec_.working_directory);
+    json.field("world_size", spec_.world_size).field("restarts", restarts_);
+    json.key("exit_code");
+    exit_code < 0 ? json.null() : json.value(exit_code);
+    json.key("nodes").begin_array();
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+        json.begin_object().field("name", node_names_[i]).field("host_name", nodes_[i].host_name);
+        json.field("version", nodes_[i].version).field("binary_sha256", nodes_[i].binary_hash);
+        json.field("kernel", nodes_[i].kernel).field("cores", nodes_[i].cores);
+        json.field("gpus", nodes_[i].gpus);
+        if (machines_[i]) json.key("machine").raw(machine_json(*machines_[i]));
+        json.end_object();
+    }
+    json.end_array().key("ranks").begin_array();
+    for (const PlannedNode& node : spec_.nodes) {
+        for (const PlannedWorker& worker : node.workers) {
+            const Rank& rank = ranks_.at(static_cast<size_t>(worker.environment.rank));
+            json.begin_object().field("rank", worker.environment.rank).field("host", node.name);
+            json.field("pid", rank.started.pid).key("command").begin_array();
+            for (const std::string& word : worker.command) json.value(hide_secrets(word));
+            json.end_array().key("environment").begin_object();
+            for (const auto& [name, value] : rank.started.environment) {
+                json.field(name, shown_value(name, value));
+            }
+            json.end_object().end_object();
+        }
+    }
+    json.end_array().key("run");
+    run_info_.empty() ? json.null() : json.raw(run_info_);
+    json.end_object();
+    write_file_atomically(spec_.output_directory + "/run.json", json.text() + "\n");
+}
+
+const std::deque<std::string>& JobOutput::last_lines(int rank) const {
+    return ranks_.at(static_cast<size_t>(rank)).last_lines;
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,108 @@
+// Where the words of the ranks go: terminal, log files, metrics.jsonl, run.json. One line is one
+// write. Of one attempt at a job. One thread.
+#pragma once
+
+#include <chrono>
+#include <csignal>
+#include <deque>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fd.h"
+#include "launch/agent/machine_facts.h"
+#include "launch/jobs/job_record.h"
+#include "launch/plan/job_spec.h"
+#include "launch/process/standard_streams.h"
+#include "launch/protocol/messages.h"
+
+namespace dslaunch::launch {
+
+// Takes the records of `dslaunch health` as they come, by rank.
+using HealthSink = std::function<void(int rank, std::string_view record)>;
+
+// Of a job of scripts or programs whose output nobody reads: as if SIGPIPE had ended it.
+inline constexpr int kOutputLostCode = 128 + SIGPIPE;
+
+class JobOutput {
+  public:
+    // Opens the files and appends to what they hold. Throws Error{kDisk} naming the path that
+    // cannot be written. RECORD, which may be null, is told what happens. All must outlive this
+    // object.
+    JobOutput(const JobSpec& spec, StandardStreams& streams, JobRecord* record = nullptr);
+
+    // One line of ours at the end of every rank's log file.
+    void mark_logs(std::string_view line);
+    void set_restarts(int restarts) { restarts_ = restarts; }
+    // RANK told MESSAGE as the reason of its failure; the report will say it. The same text among
+    // the lines that come goes to the log files only.
+    void expect_failure_text(int rank, std::string_view message);
+    // LINES: whole lines of one rank.
+    void lines(int rank, OutputStream stream, std::string_view lines);
+    void metrics(std::string_view line);
+    void run_info(std::string_view json) { run_info_ = json; }
+    void progress(std::string_view line);
+    // Who is told the records of a health check.
+    void tell_health_to(HealthSink sink) { health_ = std::move(sink); }
+    void health(int rank, std::string_view record) const {
+        if (health_) health_(rank, record);
+    }
+    // One line of ours on stderr.
+    void note(std::string_view line);
+    // FACTS: null where the agent is on this machine.
+    void add_node(const AgentHello& hello, const std::string& name,
+                  const MachineFacts* facts = nullptr);
+    void add_rank(const WorkerStarted& started);
+    // What the ranks that were started really got, on stderr (launch/plan/environment_report.h).
+    void print_environments();
+    // Writes run.json; EXIT_CODE -1: still running.
+    void write_run_file(int exit_code);
+    // Ends the progress line.
+    void finish();
+    // Terminal and pipes; what they do not take now is kept there.
+    [[nodiscard]] StandardStreams& streams() { return streams_; }
+    // Who read what the ranks of a script or program write to stdout is gone. For a .pt, which goes
+    // on, that is said once, here.
+    [[nodiscard]] bool is_lost();
+
+    // The last lines that a rank wrote, the oldest first.
+    [[nodiscard]] const std::deque<std::string>& last_lines(int rank) const;
+
+  private:
+    struct Rank {
+        std::string host;
+        UniqueFd log;
+        UniqueFd own_log;  // in each_rank_directory
+        std::deque<std::string> last_lines;
+        std::deque<std::string> told_lines;  // of a failure's message, still to come
+        WorkerStarted started;
+    };
+    void open_files();
+    [[nodiscard]] static bool is_told(Rank& rank, std::string_view line);
+    void show_hidden_progress();
+    void print(int fd, const std::string& line);
+    void append(const UniqueFd& file, std::string_view bytes);
+
+    const JobSpec& spec_;
+    StandardStreams& streams_;
+    HealthSink health_;
+    JobRecord* record_;
+    int restarts_ = 0;
+    std::vector<Rank> ranks_;
+    std::vector<std::string> node_names_;
+    std::vector<AgentHello> nodes_;
+    std::vector<std::optional<MachineFacts>> machines_;
+    std::string run_info_;
+    UniqueFd metrics_;
+    bool stderr_is_terminal_;
+    bool stdout_is_terminal_;
+    std::string progress_line_;    // as shown now; empty: none
+    std::string hidden_progress_;  // not shown because one was shown lately
+    std::chrono::steady_clock::time_point progress_at_;
+    bool disk_failed_ = false;  // told once; the job goes on
+    bool told_of_loss_ = false;
+};
+
+}  // namespace dslaunch::launch

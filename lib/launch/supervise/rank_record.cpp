@@ -1,0 +1,121 @@
+#include "launch/supervise/rank_record.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <tuple>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launch/process/spawn.h"
+#include "launch/process/timing.h"
+
+namespace dslaunch::launch {
+namespace {
+
+bool is_own_code(uint32_t code) {
+    return code >= static_cast<uint32_t>(ExitCode::kUsage) &&
+           code <= static_cast<uint32_t>(ExitCode::kInterrupted);
+}
+
+// By a signal of ours, or because it heeded one.
+bool ended_on_request(const RankRecord& record) {
+    return record.told_to_end && !(record.failure && !record.only_lost_a_peer());
+}
+
+}  // namespace
+
+bool RankRecord::only_lost_a_peer() const {
+    const auto lost = static_cast<uint32_t>(ExitCode::kPeerLost);
+    if (failure) return failure->code == lost;
+    return exited.signal_number == 0 && exited.exit_status == static_cast<int>(lost);
+}
+
+std::optional<size_t> find_culprit(TargetKind kind, const std::vector<RankRecord>& ranks) {
+    std::optional<size_t> culprit;
+    const auto weight = [&](size_t i) {
+        return std::make_tuple(ended_on_request(ranks[i]), ranks[i].only_lost_a_peer(),
+                               ranks[i].order);
+    };
+    for (size_t i = 0; i < ranks.size(); ++i) {
+        if (!ranks[i].failed()) continue;
+        if (!culprit || weight(i) < weight(*culprit)) culprit = i;
+    }
+    if (!culprit || kind != TargetKind::kTorchScript || !ranks[*culprit].only_lost_a_peer())
+        return culprit;
+    const int lost_at = ranks[*culprit].order;
+    for (size_t i = 0; i < ranks.size(); ++i) {
+        const bool left = ranks[i].ended && !ranks[i].failed() && !ranks[i].told_to_end;
+        if (left && ranks[i].order < lost_at) return i;
+    }
+    return culprit;
+}
+
+std::optional<BehindRank> find_behind(const std::vector<RankRecord>& ranks) {
+    const RankRecord* newest = nullptr;
+    double steps_most = 0;
+    for (const RankRecord& rank : ranks) {
+        if (!rank.heartbeat) continue;
+        if (newest == nullptr || rank.heard_at > newest->heard_at) newest = &rank;
+        steps_most = std::max(steps_most, rank.heartbeat->steps_done());
+    }
+    if (newest == nullptr) return std::nullopt;
+    std::optional<BehindRank> behind;
+    using Seconds = std::chrono::duration<double>;
+    const auto silence_of = [&](const RankRecord& rank) {
+        // It stands still since its start.
+        return rank.heartbeat ? Seconds(newest->heard_at - rank.heard_at) : Seconds::max();
+    };
+    const auto key = [&](const RankRecord& rank) {
+        return std::make_tuple(silence_of(rank) <= kHeartbeatSilenceMax,
+                               rank.heartbeat ? rank.heartbeat->steps_done() : -1.0);
+    };
+    for (size_t i = 0; i < ranks.size(); ++i) {
+        const RankRecord& rank = ranks[i];
+        if (!rank.heartbeat && (!rank.started || (rank.ended && !rank.told_to_end))) continue;
+        if (std::get<0>(key(rank)) && std::get<1>(key(rank)) >= steps_most) continue;
+        if (!behind || key(rank) < key(ranks[behind->index]))
+            behind = BehindRank{i, silence_of(rank)};
+    }
+    return behind;
+}
+
+int job_exit_code(TargetKind kind, const std::vector<RankRecord>& ranks) {
+    const auto culprit = find_culprit(kind, ranks);
+    if (!culprit) return static_cast<int>(ExitCode::kOk);
+    const RankRecord& record = ranks[*culprit];
+    if (kind != TargetKind::kTorchScript) {
+        return record.exited.signal_number != 0
+                   ? 128 + static_cast<int>(record.exited.signal_number)
+                   : static_cast<int>(record.exited.exit_status);
+    }
+    if (record.failure && is_own_code(record.failure->code)) {
+        return static_cast<int>(record.failure->code);
+    }
+    const auto status = static_cast<uint32_t>(record.exited.exit_status);
+    if (record.exited.signal_number == 0 && is_own_code(status)) return static_cast<int>(status);
+    return static_cast<int>(ExitCode::kRankFailed);
+}
+
+std::string describe_end(const RankRecord& record) {
+    if (!record.ended) return record.started ? "running" : "not started";
+    if (!record.unknown_end.empty()) return record.unknown_end;
+    const WorkerExited& exited = record.exited;
+    if (!exited.start_error.empty()) return "could not start: " + printable(exited.start_error);
+    std::string text;
+    if (exited.signal_number != 0) {
+        text = "killed by " + signal_text(static_cast<int>(exited.signal_number));
+        if (exited.dumped_core) text += ", core dumped";
+    } else {
+        text = fmt::format("exit code {}", exited.exit_status);
+        if (is_own_code(static_cast<uint32_t>(exited.exit_status))) {
+            text += fmt::format(" ({})", exit_code_name(static_cast<ExitCode>(exited.exit_status)));
+        }
+    }
+    if (record.told_to_end && record.failed()) text += ", ended by dslaunch";
+    if (!exited.oom_evidence.empty()) text += "; " + exited.oom_evidence;
+    return text;
+}
+
+}  // namespace dslaunch::launch

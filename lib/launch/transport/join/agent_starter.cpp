@@ -1,0 +1,174 @@
+#include "launch/transport/join/agent_starter.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <thread>
+
+#include "base/fd.h"
+#include "base/text.h"
+#include "launch/process/blocking.h"
+#include "launch/process/line_splitter.h"
+#include "launch/process/spawn.h"
+
+namespace dslaunch::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr size_t kReadBytes = 64U << 10;
+constexpr size_t kKeptLines = 20;
+constexpr size_t kShownLines = 4;
+constexpr milliseconds kEndByItself{2'000};
+constexpr milliseconds kEndAfterTerm{1'000};
+
+bool is_name_character(char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
+}
+
+}  // namespace
+
+struct StarterProcess::Stream {
+    UniqueFd pipe;
+    LineSplitter lines;
+};
+
+std::optional<size_t> AgentStarter::host_of(const std::string& line,
+                                            const std::vector<HostAddress>& hosts) const {
+    return host_named_in(line, hosts);
+}
+
+std::string AgentStarter::describe_end(int status, const std::deque<std::string>& lines) const {
+    // Programs end with 255 as well.
+    constexpr int kSignalsMax = 128 + 64;
+    std::string text = status > 128 && status <= kSignalsMax
+                           ? fmt::format("{} was ended by {}", name(), signal_text(status - 128))
+                           : fmt::format("{} ended with {}", name(), status);
+    const size_t first = lines.size() - std::min(lines.size(), kShownLines);
+    for (size_t i = first; i < lines.size(); ++i) {
+        text += (i == first ? ": " : "; ") + printable(trim(lines[i]));
+    }
+    return text;
+}
+
+StarterLine AgentStarter::read_line(const std::string& line,
+                                    const std::vector<HostAddress>& hosts) const {
+    return {host_of(line, hosts), line};
+}
+
+StarterProcess::StarterProcess(const AgentStarter& starter, const std::vector<HostAddress>& hosts,
+                               const std::string& endpoint, const std::string& token) {
+    Pipe out = make_pipe();
+    Pipe err = make_pipe();
+    SpawnRequest request;
+    request.command = starter.command(hosts, endpoint);
+    request.environment = own_environment();
+    starter.prepare_environment(request.environment, token);
+    request.stdout_fd = out.write_end.get();
+    request.stderr_fd = err.write_end.get();
+    request.die_with_parent = true;
+    const SpawnResult result = spawn(request);
+    pid_ = result.pid;
+    if (pid_ < 0) {
+        status_ = 127;
+        keep(result.error);
+        return;
+    }
+    for (Pipe* pipe : {&out, &err}) {
+        auto stream = std::make_unique<Stream>();
+        stream->pipe = std::move(pipe->read_end);
+        const int fd = stream->pipe.get();
+        set_blocking(fd, false);
+        fds_.push_back(fd);
+        streams_.push_back(std::move(stream));
+    }
+}
+
+StarterProcess::~StarterProcess() {
+    end();
+}
+
+void StarterProcess::keep(const std::string& line) {
+    last_lines_.push_back(line);
+    if (last_lines_.size() > kKeptLines) last_lines_.pop_front();
+}
+
+std::vector<std::string> StarterProcess::take_lines() {
+    std::vector<std::string> lines;
+    char block[kReadBytes];
+    for (size_t i = 0; i < streams_.size(); ++i) {
+        Stream& stream = *streams_[i];
+        if (!stream.pipe.valid()) continue;
+        const ssize_t n = ::read(stream.pipe.get(), block, sizeof block);
+        if (n < 0 && (errno == EAGAIN || errno == EINTR)) continue;
+        std::string whole;
+        if (n > 0) {
+            whole = stream.lines.add(std::string_view(block, static_cast<size_t>(n)));
+        } else {
+            stream.pipe.reset();
+            fds_[i] = -1;
+            whole = stream.lines.finish();
+        }
+        for (std::string& line : split(whole, '\n')) {
+            if (!line.empty() && line.back() == '\r') line.pop_back();
+            if (trim(line).empty()) continue;
+            keep(line);
+            lines.push_back(std::move(line));
+        }
+    }
+    return lines;
+}
+
+std::optional<int> StarterProcess::ended() {
+    int status = 0;
+    if (pid_ > 0 && ::waitpid(pid_, &status, WNOHANG) == pid_) {
+        pid_ = -1;
+        status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    }
+    return status_;
+}
+
+void StarterProcess::end() {
+    const pid_t group = pid_;
+    const auto wait_for_it = [&](milliseconds limit) {
+        const auto until = steady_clock::now() + limit;
+        while (!ended() && steady_clock::now() < until) {
+            static_cast<void>(take_lines());  // a full pipe must not keep it
+            std::this_thread::sleep_for(milliseconds(1));
+        }
+        return status_.has_value();
+    };
+    if (group <= 0 || wait_for_it(kEndByItself)) return;
+    ::kill(-group, SIGTERM);
+    if (wait_for_it(kEndAfterTerm)) return;
+    ::kill(-group, SIGKILL);
+    wait_for_it(kEndAfterTerm);
+}
+
+std::optional<size_t> host_named_in(const std::string& line,
+                                    const std::vector<HostAddress>& hosts) {
+    for (size_t at = 0; at < line.size();) {
+        if (!is_name_character(line[at])) {
+            ++at;
+            continue;
+        }
+        size_t end = at;
+        while (end < line.size() && is_name_character(line[end])) ++end;
+        std::string_view word = std::string_view(line).substr(at, end - at);
+        while (word.ends_with('.')) word.remove_suffix(1);
+        for (size_t i = 0; i < hosts.size(); ++i) {
+            if (hosts[i].name == word) return i;
+        }
+        at = end;
+    }
+    return std::nullopt;
+}
+
+}  // namespace dslaunch::launch

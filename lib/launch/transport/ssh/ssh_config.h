@@ -1,0 +1,45 @@
+// The user's ssh configuration as ssh itself reads it, for one host: which directives apply, with
+// the file and line of each. Reads files and runs `Match exec` commands; contacts no host. libssh's
+// own reader is not used: it skips what it does not know.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+namespace dslaunch::launch {
+
+struct SshConfigRequest {
+    std::string name;         // as in the hostfile
+    std::string config_path;  // empty: ~/.ssh/config, then the system's
+    std::string home;
+    std::string local_user;
+    // Directives that stand before those of any file, as ssh's options on the command line:
+    // keyword in lower case, value.
+    std::vector<std::pair<std::string, std::string>> given;
+};
+
+struct SshDirective {
+    std::vector<std::string> words;
+    std::string file;  // empty: given
+    int line = 0;
+
+    [[nodiscard]] std::string where() const;  // "FILE:LINE"
+};
+
+// Keyword in lower case -> what applies: one directive, of IdentityFile and CertificateFile all.
+using SshDirectives = std::map<std::string, std::vector<SshDirective>>;
+
+// Throws Error{kUsage} naming file, line and directive: an unknown keyword, a `Match` condition
+// that only the ssh program knows, a named file that cannot be read, a command of `Match exec` that
+// does not end within 10 s.
+[[nodiscard]] SshDirectives read_ssh_config(const SshConfigRequest& request);
+
+// The first words of KEYWORD's directive; null: it is not set.
+[[nodiscard]] const SshDirective* find_directive(const SshDirectives& directives,
+                                                 const std::string& keyword);
+
+// Shell-like pattern with `*` and `?`.
+[[nodiscard]] bool matches_pattern(std::string_view text, std::string_view pattern);
+
+}  // namespace dslaunch::launch

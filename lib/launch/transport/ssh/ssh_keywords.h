@@ -1,0 +1,26 @@
+// What the built-in ssh does with each keyword of ssh_config(5).
+#pragma once
+
+#include <string_view>
+
+namespace dslaunch::launch {
+
+enum class SshKeyword {
+    kUnknown,
+    kUsed,
+    // Nothing of it concerns a connection that carries one command and asks nobody.
+    kIgnored,
+    // Another way to prove who one is: named when the keys alone are refused.
+    kOtherCredential,
+    // Changes what a connection means in a way that libssh cannot follow: an error when it is set
+    // to anything but what asks for nothing.
+    kRefused,
+};
+
+// KEYWORD in lower case.
+[[nodiscard]] SshKeyword classify_ssh_keyword(std::string_view keyword);
+
+// Whether VALUE of a refused KEYWORD asks for nothing: "no", "none", or ssh's default.
+[[nodiscard]] bool asks_for_nothing(std::string_view keyword, std::string_view value);
+
+}  // namespace dslaunch::launch

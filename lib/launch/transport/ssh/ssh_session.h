@@ -1,0 +1,134 @@
+// One libssh session as a state machine: connect, check the host's key, authenticate, open a
+// channel, carry bytes. Never blocks on the network and never asks the user for anything.
+#pragma once
+
+#include <libssh/callbacks.h>
+#include <libssh/libssh.h>
+#include <netdb.h>
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "launch/process/line_splitter.h"
+#include "launch/transport/ssh/ssh_authentication.h"
+#include "launch/transport/ssh/ssh_known_hosts.h"
+#include "launch/transport/ssh/ssh_resolver.h"
+#include "launch/transport/ssh/ssh_target.h"
+#include "launch/transport/ssh/ssh_way.h"
+#include "launch/transport/transport.h"
+
+namespace dslaunch::launch {
+
+// What a session's channel is for: a command, or a way to another host (ProxyJump).
+struct SshPurpose {
+    std::string command;
+    std::string forward_host;  // not empty: no command, but a connection to there
+    int forward_port = 0;
+    std::vector<HostAddress> jumps;  // not empty: go over these, whatever the configuration says
+};
+
+class SshSession {
+  public:
+    SshSession(size_t index, HostAddress host, std::string config_path, SshPurpose purpose,
+               int depth = 0);
+    SshSession(const SshSession&) = delete;
+    SshSession& operator=(const SshSession&) = delete;
+    ~SshSession();  // closes the socket without a farewell; does not block
+
+    // Begins, or begins again whatever waits for another attempt; may ask the resolver.
+    void begin(SshResolver& resolver);
+    void take_addresses(const Resolved& resolved);
+    // Goes as far as is possible now and adds what happened.
+    void advance(std::vector<TransportEvent>& events);
+    void send(std::string_view bytes) { outbox_.append(bytes); }
+    void close_input() { close_when_sent_ = true; }
+    // While held, what the other side writes stays with libssh, which then lets it wait.
+    void hold(bool held) { held_ = held; }
+    void flush();  // sends what can be sent now
+    [[nodiscard]] size_t unsent_bytes() const { return outbox_.size(); }
+    [[nodiscard]] bool is_open() const { return state_ == State::kRunning; }
+    void abandon();
+
+    [[nodiscard]] bool ended() const { return state_ == State::kEnded; }
+    [[nodiscard]] bool waits_for_retry() const;
+    // What is to be polled now; any number of entries.
+    void add_polls(std::vector<pollfd>& entries) const;
+    // When advance() is to be called even if nothing arrived.
+    [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> deadline() const;
+
+  private:
+    enum class State {
+        kResolving,
+        kConnecting,
+        kTunnel,  // the way over other hosts is not open yet
+        kHandshake,
+        kAuthentication,
+        kOpening,
+        kExec,
+        kRunning,
+        kWaiting,
+        kEnded
+    };
+
+    bool read_configuration();
+    bool configure();
+    bool set_algorithms();
+    void shake_hands_over(UniqueFd connection);
+    void connect_next();
+    bool step();  // false: wait for the socket
+    bool finish_connect();
+    bool enter_tunnel();
+    bool handshake();
+    bool check_host_key();
+    bool authenticate();
+    bool open_channel();
+    bool start_agent();
+    void carry(std::vector<TransportEvent>& events);
+    // Takes no more than some blocks.
+    void read_stream(bool is_stderr, std::vector<TransportEvent>& events);
+    void read_all(std::vector<TransportEvent>& events);
+    // Whether libssh holds what no poll() will tell of.
+    [[nodiscard]] bool has_unread() const { return unread_[1] || (unread_[0] && !held_); }
+    // libssh's: data of either stream came in with whatever it read from the socket.
+    static int note_data(ssh_session session, ssh_channel channel, void* data, uint32_t length,
+                         int is_stderr, void* self);
+    void write_outbox();
+    void check_deadline();
+    void end(const std::string& cause, int exit_status = -1);
+    void drop();
+    [[nodiscard]] std::string session_error() const;
+
+    size_t index_;
+    HostAddress host_;
+    std::string config_path_;
+    SshPurpose purpose_;
+    int depth_;  // of jumps
+    std::optional<SshTarget> target_;
+    std::optional<KnownHosts> known_hosts_;
+    State state_ = State::kResolving;
+    ssh_session session_ = nullptr;
+    ssh_channel channel_ = nullptr;
+    std::unique_ptr<SshAuthentication> authentication_;
+    std::unique_ptr<SshWay> way_;          // over a ProxyCommand or other hosts; null: direct
+    UniqueFd socket_;                      // while connecting; then the session's
+    std::shared_ptr<addrinfo> addresses_;  // as in Resolved
+    const addrinfo* next_address_ = nullptr;
+    std::string connect_error_;
+    std::string outbox_;
+    bool close_when_sent_ = false;
+    bool input_closed_ = false;
+    bool held_ = false;
+    bool unread_[2] = {};  // stdout and stderr: maybe bytes in libssh's buffer
+    ssh_channel_callbacks_struct channel_callbacks_{};
+    LineSplitter stderr_lines_;
+    int attempts_ = 0;
+    std::chrono::steady_clock::time_point deadline_;
+    std::optional<std::chrono::steady_clock::time_point> output_ended_;
+    std::optional<TransportEvent> last_event_;
+};
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,94 @@
+// How an agent is started on a host and spoken to: the seam between the supervisor and ssh. One
+// thread owns a transport; only wait() blocks, and never longer than told.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch/plan/job_spec.h"
+
+namespace dslaunch::launch {
+
+// Which of this program's subcommands runs on a host.
+enum class RemoteProgram {
+    kAgent,
+    kRelay,  // launch/transport/tree/relay.h: starts agents on further hosts
+};
+
+struct HostAddress {
+    std::string name;     // for messages
+    std::string user;     // empty: as the ssh configuration says
+    int port = 0;         // 0: as the ssh configuration says
+    std::string address;  // empty: `name`
+    RemoteProgram program = RemoteProgram::kAgent;
+    // Not empty: what the host's shell is given instead of the agent's command. REQUIRES: it holds
+    // nothing that varies but what launcher_path() allows.
+    std::string command = {};
+};
+
+struct TransportEvent {
+    enum class Kind {
+        kBytes,       // of the agent's stdout
+        kDiagnostic,  // one line that the agent or the connection printed on stderr
+        kEnded,       // the agent or the connection is gone; the host's last event
+    };
+    Kind kind = Kind::kBytes;
+    size_t host = 0;
+    std::string text;  // bytes; the line; why it ended, empty when the remote program just ended
+    int exit_status = -1;  // kEnded: of the remote program, 128+n for a signal, -1 unknown
+};
+
+class Transport {
+  public:
+    virtual ~Transport() = default;
+    // Begins to start an agent on each host and returns at once; hosts are known by their index
+    // from here on. Called once.
+    virtual void start(const std::vector<HostAddress>& hosts) = 0;
+    // Queues bytes for the agent's stdin; dropped when the host has ended.
+    virtual void send(size_t host, std::string_view bytes) = 0;
+    // Closes the agent's stdin after what is queued.
+    virtual void close_input(size_t host) = 0;
+    // Ends the connection at once, whatever state it is in; no further event of this host.
+    virtual void abandon(size_t host) = 0;
+    // Begins to start one more host, after start(); its index is the number of hosts before. A
+    // transport that can carry a tree (launch/transport/tree/tree_transport.h) has this and hold().
+    [[nodiscard]] virtual size_t add(const HostAddress& host);
+    // While held, nothing more of this host's stdout is read: what it writes waits there.
+    virtual void hold(size_t host, bool held);
+    // Whatever happened, in order, per host; waits for it at most TIMEOUT, and only until WAKE_FD
+    // is readable (-1: none).
+    [[nodiscard]] virtual std::vector<TransportEvent> wait(std::chrono::milliseconds timeout,
+                                                           int wake_fd) = 0;
+};
+
+// This program's path as it is sent to other hosts. Throws Error{kUsage} when it holds a character
+// that a shell could take for its own.
+[[nodiscard]] std::string launcher_path();
+// What HOST's shell is told to run: nothing in it varies but launcher_path(), which is PATH.
+[[nodiscard]] std::string remote_command(const std::string& path, const HostAddress& host);
+
+// Agents as children of this process, any number of hosts pretended.
+[[nodiscard]] std::unique_ptr<Transport> make_local_transport();
+// The ssh program, one per host. SSH_CONFIG_PATH empty: the user's and the system's configuration.
+// ARGUMENTS: further `-o NAME=VALUE` for it.
+[[nodiscard]] std::unique_ptr<Transport> make_openssh_transport(
+    const std::string& ssh_config_path, const std::vector<std::string>& arguments = {});
+// libssh, all sessions in one loop.
+[[nodiscard]] std::unique_ptr<Transport> make_ssh_transport(const std::string& ssh_config_path);
+
+// Agents that come by themselves, or with SPEC.serves_node_0 all but this machine's, to
+// SPEC.listen.
+[[nodiscard]] std::unique_ptr<Transport> make_joining_transport(const JobSpec& spec);
+// One srun inside a Slurm allocation starts all agents, which call back.
+[[nodiscard]] std::unique_ptr<Transport> make_slurm_transport(const JobSpec& spec);
+
+// One pdsh, or one mpirun, starts all agents, which call back.
+[[nodiscard]] std::unique_ptr<Transport> make_pdsh_transport(const JobSpec& spec);
+[[nodiscard]] std::unique_ptr<Transport> make_openmpi_transport(const JobSpec& spec);
+
+[[nodiscard]] std::unique_ptr<Transport> make_transport(const JobSpec& spec);
+
+}  // namespace dslaunch::launch

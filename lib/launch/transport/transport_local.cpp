@@ -1,0 +1,32 @@
+#include <fmt/format.h>
+
+#include "launch/transport/transport_process.h"
+
+namespace dslaunch::launch {
+namespace {
+
+class LocalTransport final : public ProcessTransport {
+  protected:
+    std::vector<std::string> command(const HostAddress& host) const override {
+        const bool is_relay = host.program == RemoteProgram::kRelay;
+        return {"/proc/self/exe", is_relay ? "relay" : "agent", "--stdio"};
+    }
+    TransportEvent describe_end(size_t host, int status,
+                                const std::deque<std::string>& lines) const override {
+        TransportEvent event{TransportEvent::Kind::kEnded, host, {}, status};
+        if (status != 0) {
+            event.text = fmt::format("its agent ended with {}{}", status,
+                                     lines.empty() ? "" : ": " + lines.back());
+        }
+        return event;
+    }
+    bool may_retry(int, const std::deque<std::string>&) const override { return false; }
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_local_transport() {
+    return std::make_unique<LocalTransport>();
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,297 @@
+#include "launch/transport/tree/relay.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/epoll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/log.h"
+#include "launch/process/blocking.h"
+#include "launch/process/timing.h"
+#include "launch/transport/child_stream.h"
+#include "launch/transport/tree/relay_messages.h"
+#include "launch/transport/tree/tree_transport.h"
+
+namespace dslaunch::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr size_t kReadBytes = 64U << 10;
+constexpr size_t kCompactBytes = 1U << 20;
+constexpr milliseconds kTick{500};
+
+// The kinds that decode_relay<RelayHosts>() lets through.
+std::unique_ptr<Transport> transport_below(const RelayHosts& hosts) {
+    if (hosts.transport == TransportKind::kLocal) return make_local_transport();
+    if (hosts.transport == TransportKind::kSsh) return make_ssh_transport(hosts.ssh_config_path);
+    return make_openssh_transport(hosts.ssh_config_path);
+}
+
+// Place 0 is the agent of this host, place i > 0 host i - 1 of below_.
+class Relay {
+  public:
+    Relay(int in_fd, int out_fd);
+    void run();
+
+  private:
+    void begin(const RelayHosts& hosts);
+    void read_input();
+    void handle(const RelayFrame& frame);
+    void read_own_agent();
+    void take(const TransportEvent& event);
+    void forward(uint32_t place, std::string_view bytes);
+    void hold(uint32_t place, bool held);
+    void end(uint32_t place, const std::string& cause, int exit_status);
+    void watch(int fd, uint32_t wanted, std::optional<uint32_t>& known);
+    void watch_all();
+    void send(RelayFrameKind kind, std::string_view payload = {});
+    void flush();
+    [[nodiscard]] uint32_t checked(uint32_t place) const;
+
+    int in_fd_;
+    int out_fd_;
+    UniqueFd epoll_;  // our own descriptors, for the transport to wait for beside its own
+    std::optional<uint32_t> watched_in_, watched_out_, watched_agent_;
+    RelayDecoder frames_{false};
+    std::string outbox_;
+    size_t sent_ = 0;
+    std::optional<ChildStream> agent_;
+    bool agent_ended_ = false;
+    std::unique_ptr<Transport> below_;  // none until the hosts are known, or when it has only one
+    std::vector<int64_t> windows_;      // by place: bytes that may still be sent upwards
+    bool over_ = false;
+    steady_clock::time_point last_input_ = steady_clock::now();
+};
+
+Relay::Relay(int in_fd, int out_fd)
+    : in_fd_(in_fd), out_fd_(out_fd), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+    if (!epoll_.valid()) fail(ExitCode::kSetup, "epoll_create1: {}", errno_text(errno));
+    outbox_ = kRelayGreeting;
+    send(RelayFrameKind::kHello, encode(RelayHello{kRelayProtocolVersion, DSL_VERSION}));
+    // Whatever the hosts are, this one is the first of them.
+    agent_.emplace(std::vector<std::string>{"/proc/self/exe", "agent", "--stdio"});
+}
+
+void Relay::send(RelayFrameKind kind, std::string_view payload) {
+    outbox_.append(relay_frame(kind, payload));
+    flush();
+}
+
+void Relay::flush() {
+    while (sent_ < outbox_.size()) {
+        const ssize_t n = ::write(out_fd_, outbox_.data() + sent_, outbox_.size() - sent_);
+        if (n > 0) {
+            sent_ += static_cast<size_t>(n);
+        } else if (errno == EAGAIN) {
+            break;
+        } else if (errno != EINTR) {
+            over_ = true;  // nobody listens any more
+            return;
+        }
+    }
+    if (sent_ == outbox_.size() || sent_ > kCompactBytes) {
+        outbox_.erase(0, std::exchange(sent_, 0));
+    }
+}
+
+uint32_t Relay::checked(uint32_t place) const {
+    if (place >= windows_.size()) {
+        fail(ExitCode::kInternal, "a relay of {} host(s) was told of place {}", windows_.size(),
+             place);
+    }
+    return place;
+}
+
+void Relay::begin(const RelayHosts& hosts) {
+    if (!windows_.empty()) fail(ExitCode::kInternal, "a relay was told of its hosts twice");
+    windows_.assign(hosts.hosts.size(), kRelayWindowBytes);
+    if (hosts.hosts.size() == 1) return;
+    if (!hosts.ssh_config_path.empty() && ::access(hosts.ssh_config_path.c_str(), R_OK) != 0) {
+        const std::string cause = fmt::format(
+            "{} on {}, its relay: {}; a relay reads the ssh configuration on its own host: copy "
+            "it to the same path there, or give --fanout 0",
+            hosts.ssh_config_path, hosts.hosts.front().name, errno_text(errno));
+        for (uint32_t place = 1; place < windows_.size(); ++place) {
+            end(place, cause, static_cast<int>(ExitCode::kSetup));
+        }
+        return;
+    }
+    TreeOptions options;
+    options.transport = hosts.transport;
+    options.ssh_config_path = hosts.ssh_config_path;
+    options.fanout = hosts.fanout;
+    options.tried_from = hosts.hosts.front().name;
+    below_ = make_tree_transport(transport_below(hosts), options);
+    below_->start({hosts.hosts.begin() + 1, hosts.hosts.end()});
+}
+
+void Relay::read_input() {
+    char block[kReadBytes];
+    const ssize_t n = ::read(in_fd_, block, sizeof block);
+    if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
+    if (n <= 0) {
+        over_ = true;
+        return;
+    }
+    last_input_ = steady_clock::now();
+    frames_.append(std::string_view(block, static_cast<size_t>(n)));
+    while (const auto frame = frames_.next()) handle(*frame);
+}
+
+void Relay::handle(const RelayFrame& frame) {
+    switch (frame.kind) {
+        case RelayFrameKind::kHosts:
+            return begin(decode_relay<RelayHosts>(frame.payload));
+        case RelayFrameKind::kInput: {
+            const auto input = decode_relay<RelayBytes>(frame.payload);
+            if (checked(input.place) == 0) return agent_->send(input.bytes);
+            if (below_) below_->send(input.place - 1, input.bytes);
+            return;
+        }
+        case RelayFrameKind::kCredit: {
+            const auto credit = decode_relay<RelayCredit>(frame.payload);
+            int64_t& window = windows_[checked(credit.place)];
+            const bool was_held = window <= 0;
+            window += credit.bytes_count;
+            if (was_held && window > 0) hold(credit.place, false);
+            return;
+        }
+        case RelayFrameKind::kCloseInput: {
+            const uint32_t place = checked(decode_relay<RelayPlace>(frame.payload).place);
+            if (place == 0) return agent_->close_input();
+            if (below_) below_->close_input(place - 1);
+            return;
+        }
+        case RelayFrameKind::kAbandon: {
+            const uint32_t place = checked(decode_relay<RelayPlace>(frame.payload).place);
+            if (place > 0) {
+                if (below_) below_->abandon(place - 1);
+                return;
+            }
+            agent_ended_ = true;
+            return agent_->close_input();
+        }
+        case RelayFrameKind::kPing:
+            return send(RelayFrameKind::kPong);
+        default:
+            fail(ExitCode::kInternal, "a frame of a relay arrived at a relay");
+    }
+}
+
+void Relay::hold(uint32_t place, bool held) {
+    if (place > 0 && below_) below_->hold(place - 1, held);  // place 0: see watch_all()
+}
+
+void Relay::forward(uint32_t place, std::string_view bytes) {
+    int64_t& window = windows_[place];
+    const bool was_open = window > 0;
+    window -= static_cast<int64_t>(bytes.size());
+    if (was_open && window <= 0) hold(place, true);
+    for (; !bytes.empty(); bytes.remove_prefix(std::min(bytes.size(), kRelayBytesMax))) {
+        send(RelayFrameKind::kOutput,
+             encode(RelayBytes{place, std::string(bytes.substr(0, kRelayBytesMax))}));
+    }
+}
+
+void Relay::end(uint32_t place, const std::string& cause, int exit_status) {
+    send(RelayFrameKind::kEnded, encode(RelayEnded{place, cause, exit_status}));
+}
+
+void Relay::read_own_agent() {
+    const std::string bytes = agent_->read_some();
+    if (!bytes.empty() && !agent_ended_) forward(0, bytes);
+    if (agent_->fd() >= 0) return;
+    const int status = agent_->take_status();
+    watched_agent_.reset();
+    if (!std::exchange(agent_ended_, true)) end(0, {}, status);
+}
+
+void Relay::take(const TransportEvent& event) {
+    const auto place = static_cast<uint32_t>(event.host + 1);
+    switch (event.kind) {
+        case TransportEvent::Kind::kBytes:
+            return forward(place, event.text);
+        case TransportEvent::Kind::kDiagnostic:
+            return send(RelayFrameKind::kDiagnostic, encode(RelayBytes{place, event.text}));
+        case TransportEvent::Kind::kEnded:
+            return end(place, event.text, event.exit_status);
+    }
+}
+
+// KNOWN: what FD is watched for now, nothing when it is not watched.
+void Relay::watch(int fd, uint32_t wanted, std::optional<uint32_t>& known) {
+    if (known == wanted) return;
+    epoll_event event{};
+    event.events = wanted;
+    event.data.fd = fd;
+    if (::epoll_ctl(epoll_.get(), known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) != 0) {
+        fail(ExitCode::kUsage, "a relay's stdin and stdout must be pipes or sockets: {}",
+             errno_text(errno));
+    }
+    known = wanted;
+}
+
+void Relay::watch_all() {
+    watch(in_fd_, EPOLLIN, watched_in_);
+    watch(out_fd_, sent_ < outbox_.size() ? EPOLLOUT : 0U, watched_out_);
+    // Its first words wait until there is somebody to tell.
+    if (agent_->fd() < 0 || windows_.empty()) return;
+    const bool may_read = agent_ended_ || windows_[0] > 0;
+    watch(agent_->fd(), (may_read ? EPOLLIN : 0U) | (agent_->wants_to_write() ? EPOLLOUT : 0U),
+          watched_agent_);
+}
+
+void Relay::run() {
+    while (!over_) {
+        watch_all();
+        if (below_) {
+            for (const TransportEvent& event : below_->wait(kTick, epoll_.get())) take(event);
+        } else {
+            pollfd entry{epoll_.get(), POLLIN, 0};
+            ::poll(&entry, 1, static_cast<int>(kTick.count()));
+        }
+        epoll_event ready[3];
+        const int ready_count = ::epoll_wait(epoll_.get(), ready, 3, 0);
+        for (int i = 0; i < ready_count && !over_; ++i) {
+            const int fd = ready[i].data.fd;
+            if (fd == in_fd_) read_input();
+            if (fd == out_fd_ && (ready[i].events & (EPOLLERR | EPOLLHUP)) != 0) over_ = true;
+            if (fd == out_fd_) flush();
+            if (fd == agent_->fd() && agent_->wants_to_write()) agent_->flush();
+            if (fd == agent_->fd() && (ready[i].events & ~EPOLLOUT) != 0) read_own_agent();
+        }
+        if (steady_clock::now() - last_input_ > kSilenceMax) {
+            log_error("relay", "nothing from the launcher for {} s; ending",
+                      std::chrono::duration_cast<std::chrono::seconds>(kSilenceMax).count());
+            return;
+        }
+    }
+}
+
+}  // namespace
+
+int run_relay(int in_fd, int out_fd) {
+    ::signal(SIGPIPE, SIG_IGN);
+    ::fcntl(in_fd, F_SETFD, FD_CLOEXEC);
+    ::fcntl(out_fd, F_SETFD, FD_CLOEXEC);
+    set_blocking(out_fd, false);
+    Relay(in_fd, out_fd).run();
+    return 0;
+}
+
+}  // namespace dslaunch::launch

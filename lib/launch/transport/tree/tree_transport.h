@@ -1,0 +1,43 @@
+// A transport for many hosts: it connects to a few of them, and relays there
+// (launch/transport/tree/relay.h) to the rest, each in the same way. What it is asked and what it
+// tells is that of any transport: neither the supervisor nor an agent knows of the tree. One
+// thread, as every transport.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+
+#include "launch/process/timing.h"
+#include "launch/transport/transport.h"
+
+namespace dslaunch::launch {
+
+struct TreeOptions {
+    TransportKind transport = TransportKind::kSsh;  // what BASE is, for the relays
+    std::string ssh_config_path;                    // as JobSpec's
+    size_t fanout = 0;                              // at least 2
+    // A relay that has not greeted by then keeps its own host alone; the next host of its subtree
+    // is relay of the rest.
+    std::chrono::milliseconds greeting_max{4'000};
+    std::chrono::milliseconds silence_max = kRelaySilenceMax;
+    // The launcher's: where a relay does not reach a host, it tries itself, to tell what is wrong.
+    bool tries_itself = false;
+    std::string tried_from;  // a relay's own name: connection errors say who met them
+};
+
+// BASE: not started, with add() and hold().
+//
+// A relay that cannot be reached hides no other host: the next of its subtree takes its place, and
+// after two such the rest is reached without one. A relay that ends when it serves takes its
+// subtree along: each host of it ends with the relay named, its own host first. So does one that
+// says nothing for silence_max.
+[[nodiscard]] std::unique_ptr<Transport> make_tree_transport(std::unique_ptr<Transport> base,
+                                                             const TreeOptions& options);
+
+// The transport of a job or command on SPEC.nodes: a tree where they are more than SPEC.fanout and
+// the way allows one. This process may then open as many descriptors as it needs. Throws
+// Error{kSetup} when even its hard limit is too low.
+[[nodiscard]] std::unique_ptr<Transport> make_job_transport(const JobSpec& spec);
+
+}  // namespace dslaunch::launch

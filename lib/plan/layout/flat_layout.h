@@ -1,0 +1,101 @@
+// Where each parameter lives in the flat buffers (parameters, gradients, optimizer states), and the
+// buckets in which gradients are reduced and parameters gathered. Pure; every rank computes the
+// same. Slices start at cache lines so that ranks never share one.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include "base/bytes.h"
+#include "plan/model/model_info.h"
+
+namespace dslaunch::plan {
+
+inline constexpr int64_t kSliceAlignmentNumel = 16;  // 64 bytes of fp32
+
+struct ParameterSlice {
+    int parameter = -1;        // index into ModelInfo::parameters
+    int64_t offset_numel = 0;  // in the flat buffer, a multiple of kSliceAlignmentNumel
+    int64_t numel = 0;
+    int first_segment = -1;  // first and last segment that read it and, unless it is frozen, have a
+                             // backward
+    int last_segment = -1;
+    // Trained by several parts of a stage: backwards of other micro steps lie between theirs.
+    bool over_parts = false;
+};
+
+enum class BucketKind : uint8_t {
+    kTrained,
+    kPersistent,  // trained, but kept whole at stage 3: parameters too small to be worth a gather
+    kTied,        // trained, one parameter that other stages of a pipeline train too
+    kFrozen,  // no gradient, no optimizer state: not trainable, or read only by segments without
+              // a backward
+};
+
+// A contiguous range of the flat buffer, reduced as one: complete when the backward of
+// `ready_segment` is done.
+struct Bucket {
+    int64_t offset_numel = 0;
+    int64_t numel = 0;      // padding included
+    int ready_segment = 0;  // the earliest segment that adds to it: the last whose backward runs
+    int first_slice = 0;    // slices [first_slice, end_slice)
+    int end_slice = 0;
+    BucketKind kind = BucketKind::kTrained;
+};
+
+// Behind the gradients of a bucket lies one flag per slice: 1 where the rank had a gradient. They
+// are summed with the rest, so a parameter that no rank used is known to all without a message.
+[[nodiscard]] inline int64_t flag_numel(const Bucket& bucket) {
+    return round_up(bucket.end_slice - bucket.first_slice, kSliceAlignmentNumel);
+}
+
+// Buckets come in the order of their kinds, slices in the order of buckets.
+struct FlatLayout {
+    std::vector<ParameterSlice> slices;  // within a kind by first_segment, then by parameter
+    std::vector<Bucket> buckets;         // by offset
+    int64_t numel = 0;                   // padding included
+    int64_t trained_numel = 0;           // of the buckets that are not frozen, a prefix
+    int trained_buckets = 0;             // buckets that are not frozen, a prefix
+    int trained_slices = 0;              // slices that are not frozen, a prefix
+    int64_t block_numel = 16 * 1024;     // as FlatLayoutOptions
+
+    // The slice of a model parameter, -1: unused (and frozen, where those are left out).
+    [[nodiscard]] int slice_of(int parameter) const;
+    // The bucket of a slice.
+    [[nodiscard]] int bucket_of(int slice) const;
+    std::vector<int> slice_of_parameter;
+};
+
+struct FlatLayoutOptions {
+    int64_t bucket_numel_max = 500'000'000;  // a single larger parameter still gets a bucket of its
+                                             // own
+    int64_t bucket_numel_min = 1 << 20;      // smaller neighbours are merged
+    bool frozen = false;                     // frozen parameters have slices too
+    int64_t persistent_numel_max = 0;        // trained parameters of at most so many elements are
+                                             // persistent, 0: none
+    // Shards are cut, and the gradient norm is summed, in blocks of so many elements that start
+    // anew at each parameter: so the norm is the same however parameters are sharded.
+    int64_t block_numel = 16 * 1024;
+    // Persistent ones together have at most so many elements, first come in the model's order.
+    int64_t persistent_total_numel_max = std::numeric_limits<int64_t>::max();
+    std::vector<int> tied = {};  // parameters that other stages of the pipeline train too
+    // Segments that the parts of a stage after its first begin with: no bucket lies in two parts.
+    std::vector<int> part_begins = {};
+};
+
+// Parameters that some segment reads; the others are left out. With OPAQUE parameters (read through
+// the module itself) a parameter may be read by every segment: the caller lists it in each
+// segment's parameters.
+[[nodiscard]] FlatLayout make_flat_layout(const ModelInfo& model, const FlatLayoutOptions& options);
+
+// The blocks of a bucket, in order; padding belongs to none.
+struct LayoutBlock {
+    int bucket = 0;
+    int slice = 0;
+    int64_t begin = 0;  // within the bucket
+    int64_t numel = 0;
+};
+[[nodiscard]] std::vector<LayoutBlock> blocks_of(const FlatLayout& layout, int bucket);
+
+}  // namespace dslaunch::plan

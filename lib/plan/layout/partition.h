@@ -1,0 +1,48 @@
+// Who owns what at ZeRO stages 1 to 3: every bucket of the flat buffers cut into pieces, each with
+// the rank that keeps its optimizer states (stage 1), reduced gradients (2) and parameters (3).
+// Where it stands: flat layout -> partition -> step plan, lib/zero. Pure; every rank computes the
+// same. Source of the stages: Rajbhandari et al. 2019 (ZeRO), sections 5 and 7.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/kinds/shard_kind.h"
+#include "base/range.h"
+#include "plan/layout/flat_layout.h"
+#include "plan/model/model_info.h"
+
+namespace dslaunch::plan {
+
+struct ShardPiece {
+    Range range;    // elements of the bucket, never empty
+    int owner = 0;  // rank
+};
+
+struct Partition {
+    int world_size = 1;
+    std::vector<std::vector<ShardPiece>> buckets;  // each tiles its bucket, in order
+
+    // Of one bucket, of the buckets [0, trained_buckets) of a layout, or of all of them.
+    [[nodiscard]] int64_t owned_numel(int rank, int bucket) const;
+    [[nodiscard]] int64_t owned_numel_below(int rank, int end_bucket) const;
+};
+
+// Pieces begin and end at the layout's blocks (by row: at rows), padding goes with what precedes
+// it. By kFlat every rank gets within a block of 1 / WORLD_SIZE of each bucket; by kLayer and
+// kGroup whole layers or modules go to the rank that has least, largest first; by kRow rows are
+// dealt out evenly in order, parameters with fewer rows than ranks leave some without.
+// REQUIRES: world_size >= 1.
+[[nodiscard]] Partition make_partition(const FlatLayout& layout, const ModelInfo& model, ShardBy by,
+                                       int world_size);
+
+// How a partition turns out, over the elements of all buckets.
+struct PartitionBalance {
+    int64_t numel_min = 0;  // of the rank that owns least
+    int64_t numel_max = 0;
+    int64_t pieces = 0;
+    double imbalance = 1;  // the largest share over the mean
+};
+[[nodiscard]] PartitionBalance balance_of(const Partition& partition);
+
+}  // namespace dslaunch::plan

@@ -1,0 +1,270 @@
+#include "plan/layout/state_chunks.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/bytes.h"
+#include "base/check.h"
+
+namespace dslaunch::plan {
+
+namespace {
+
+// So that what is chosen fills pages in any dtype.
+constexpr int64_t kChunkStepNumel = 16 * 1024;
+// Large enough for a disk's rate, small enough that the few in memory are a small part of all.
+constexpr int64_t kChunkNumelMax = 2 << 20;
+constexpr int64_t kChunksWanted = 64;
+constexpr int64_t kPageBytes = 4096;
+
+// Elements of each rank's states of a bucket, padding included.
+std::vector<int64_t> shares_of(const Partition& partition, int bucket) {
+    std::vector<int64_t> numel(static_cast<size_t>(partition.world_size), 0);
+    for (const ShardPiece& piece : partition.buckets[bucket])
+        numel[piece.owner] += round_up(piece.range.numel, kSliceAlignmentNumel);
+    return numel;
+}
+
+int64_t largest_of(const std::vector<int64_t>& shares) {
+    return *std::max_element(shares.begin(), shares.end());
+}
+
+bool is_on_disk(const FlatLayout& layout, const OffloadPlan& offload, int bucket) {
+    const bool persistent = layout.buckets[bucket].kind == BucketKind::kPersistent;
+    return (offload.states && bucket < layout.trained_buckets) ||
+           (offload.parameters && !persistent);
+}
+
+// Chunks of STEP elements: those of all buckets that are on disk, which every rank has.
+int64_t chunks_of(const std::vector<int64_t>& largest, int64_t step) {
+    int64_t chunks = 0;
+    for (const int64_t numel : largest) chunks += std::max<int64_t>(1, (numel + step - 1) / step);
+    return chunks;
+}
+
+int64_t choose_chunk_numel(const FlatLayout& layout, const Partition& partition,
+                           const OffloadPlan& offload) {
+    const auto whole_lines = [](int64_t numel) {
+        return std::max(kSliceAlignmentNumel, numel / kSliceAlignmentNumel * kSliceAlignmentNumel);
+    };
+    if (offload.chunk_numel > 0) return whole_lines(offload.chunk_numel);
+    int64_t total = 0;
+    for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b)
+        total += largest_of(shares_of(partition, b));
+    const int64_t most = std::max(kChunkNumelMax, total / (kChunksMax / 2));
+    const int64_t chosen = std::clamp(round_up(total / kChunksWanted, kChunkStepNumel),
+                                      kChunkStepNumel, round_up(most, kChunkStepNumel));
+    return std::min(chosen, whole_lines(offload.chunk_numel_max));
+}
+
+// Leaves parameters in memory as far as the config allows, trained ones first: they are written,
+// too. By the rank that has most, so that all ranks choose the same.
+void keep_parameters(StateChunks& chunks, const StateChunkOptions& options) {
+    int64_t left = options.offload.parameter_numel_in_memory;
+    std::vector<int> order = options.update_order;
+    const auto buckets = static_cast<int>(chunks.first_of_bucket.size()) - 1;
+    for (int b = 0; b < buckets; ++b)
+        if (std::find(order.begin(), order.end(), b) == order.end()) order.push_back(b);
+    for (const int b : order) {
+        const auto i = static_cast<size_t>(b);
+        for (int c = chunks.first_of_bucket[i]; c < chunks.first_of_bucket[i + 1]; ++c) {
+            StateChunk& chunk = chunks.all[c];
+            if (!chunk.parameters_on_disk || chunk.numel_max > left) continue;
+            chunk.parameters_on_disk = false;
+            chunk.parameters_in_memory = true;
+            left -= chunk.numel_max;
+        }
+    }
+}
+
+// 0 to COUNT - 1 so that the first ones, however many, lie about evenly in between: the numbers
+// below COUNT among those that count up with their bits reversed.
+std::vector<int> spread_order(int count) {
+    int bits = 0;
+    while ((1 << bits) < count) ++bits;
+    std::vector<int> order;
+    for (int i = 0; i < (1 << bits); ++i) {
+        int reversed = 0;
+        for (int bit = 0; bit < bits; ++bit)
+            if ((i & (1 << bit)) != 0) reversed |= 1 << (bits - 1 - bit);
+        if (reversed < count) order.push_back(reversed);
+    }
+    return order;
+}
+
+// Chooses the chunks that are in memory though they may be on disk.
+void keep_chunks(StateChunks& chunks, const StateChunkOptions& options) {
+    if (!options.offload.adaptive) return;
+    const auto on_disk = [&](int c) {
+        const StateChunk& chunk = chunks.all[c];
+        return chunk.states_on_disk || chunk.parameters_on_disk;
+    };
+    std::vector<int> updated;
+    std::vector<char> seen(chunks.all.size(), 0);
+    for (const int b : options.update_order) {
+        const auto i = static_cast<size_t>(b);
+        for (int c = chunks.first_of_bucket[i]; c < chunks.first_of_bucket[i + 1]; ++c) {
+            seen[c] = 1;
+            if (on_disk(c)) updated.push_back(c);
+        }
+    }
+    for (const int i : spread_order(static_cast<int>(updated.size())))
+        chunks.keep_order.push_back(updated[i]);
+    for (int c = 0; c < static_cast<int>(chunks.all.size()); ++c)
+        if (seen[c] == 0 && on_disk(c)) chunks.keep_order.push_back(c);
+    const auto count = static_cast<int64_t>(chunks.keep_order.size());
+    const auto left = std::floor(static_cast<double>(count) * (1 - options.offload.ratio) + 1e-9);
+    const int64_t kept =
+        options.offload.kept_chunks >= 0 ? options.offload.kept_chunks : static_cast<int64_t>(left);
+    for (int64_t i = 0; i < std::min(kept, count); ++i) {
+        StateChunk& chunk = chunks.all[chunks.keep_order[i]];
+        chunk.kept_states = chunk.states_on_disk;
+        chunk.kept_parameters = chunk.parameters_in_memory = chunk.parameters_on_disk;
+        chunk.states_on_disk = chunk.parameters_on_disk = false;
+    }
+}
+
+// Gives turns to the chunks that pass, and spreads those whose states stay in memory among them.
+void deal_turns(StateChunks& chunks, const StateChunkOptions& options) {
+    int64_t seen = 0;
+    for (const int b : options.update_order) {
+        const auto i = static_cast<size_t>(b);
+        for (int c = chunks.first_of_bucket[i]; c < chunks.first_of_bucket[i + 1]; ++c) {
+            StateChunk& chunk = chunks.all[c];
+            if (chunk.states_on_disk && !options.offload.adaptive) {
+                const auto upto = [&](int64_t count) {
+                    return std::floor(static_cast<double>(count) * options.offload.ratio + 1e-9);
+                };
+                chunk.states_on_disk = upto(seen + 1) > upto(seen);
+                ++seen;
+            }
+            const bool on_disk = chunk.states_on_disk || chunk.parameters_on_disk;
+            chunk.passes = on_disk || chunk.kept();
+            if (!on_disk) continue;
+            chunk.turn = static_cast<int>(chunks.turns.size());
+            chunks.turns.push_back(c);
+        }
+    }
+}
+
+}  // namespace
+
+StateChunk StateChunk::given_back() const {
+    StateChunk other = *this;
+    other.states_on_disk = states_on_disk || kept_states;
+    other.parameters_on_disk = parameters_on_disk || kept_parameters;
+    other.parameters_in_memory = parameters_in_memory && !kept_parameters;
+    other.kept_states = other.kept_parameters = false;
+    return other;
+}
+
+ChunkLayout chunk_layout(const StateChunk& chunk, const ChunkFormat& format) {
+    ChunkLayout layout;
+    const auto place = [&](int64_t element_bytes) {
+        const int64_t at = layout.bytes;
+        layout.bytes += round_up(chunk.range.numel * element_bytes, kPageBytes);
+        return at;
+    };
+    if (chunk.parameters_on_disk) {
+        layout.parameters = place(format.parameter_bytes);
+        if (format.master) layout.read_from = layout.bytes;
+        layout.disk_parameters = layout.bytes;
+    }
+    if (!chunk.states_on_disk) return layout;
+    if (format.master) layout.master = place(4);
+    int64_t image = format.master ? round_up(chunk.range.numel * 4, kImageAlignment) : 0;
+    for (size_t k = 0; k < static_cast<size_t>(format.optimizer_states); ++k) {
+        layout.moments[k] = place(4);
+        image += round_up(packed_bytes(format.packings[k], chunk.range.numel), kImageAlignment);
+    }
+    layout.disk_states =
+        format.packs() ? round_up(image, kPageBytes) : layout.bytes - layout.disk_parameters;
+    if (format.sums) layout.sum_bytes = round_up(chunk.range.numel * 4, kPageBytes);
+    return layout;
+}
+
+int64_t StateChunks::numel_where(bool StateChunk::*field, int bucket) const {
+    int64_t numel = 0;
+    const auto b = static_cast<size_t>(bucket);
+    for (int c = first_of_bucket[b]; c < first_of_bucket[b + 1]; ++c)
+        if (all[c].*field) numel += all[c].range.numel;
+    return numel;
+}
+
+PackingRoom packing_room(const StateChunks& chunks, const ChunkFormat& format) {
+    PackingRoom room;
+    if (!format.packs()) return room;
+    for (const StateChunk& chunk : chunks.all) {
+        const ChunkLayout layout = chunk_layout(chunk.given_back(), format);
+        if (layout.bytes == 0) continue;
+        room.image_bytes = std::max(room.image_bytes, layout.disk_written());
+        room.section_bytes =
+            std::max(room.section_bytes, round_up(chunk.range.numel * 4, kPageBytes));
+    }
+    return room;
+}
+
+std::string too_many_chunks(const FlatLayout& layout, const Partition* partition,
+                            const OffloadPlan& offload) {
+    if (!offload.any()) return "";
+    std::vector<int64_t> largest;
+    for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b)
+        if (is_on_disk(layout, offload, b)) largest.push_back(largest_of(shares_of(*partition, b)));
+    const int64_t step = choose_chunk_numel(layout, *partition, offload);
+    const int64_t chunks = chunks_of(largest, step);
+    if (chunks <= kChunksMax) return "";
+    int64_t low = step / kSliceAlignmentNumel, high = low;  // too small, enough; in lines
+    while (chunks_of(largest, high * kSliceAlignmentNumel) > kChunksMax) low = high, high *= 2;
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        (chunks_of(largest, middle * kSliceAlignmentNumel) > kChunksMax ? low : high) = middle;
+    }
+    return fmt::format(
+        "{} cuts what a rank of this job keeps into {} chunks, {} at most; take {} or more",
+        offload.chunk_numel > 0
+            ? fmt::format("dslaunch.offload.chunk_numel: {}", offload.chunk_numel)
+            : fmt::format("zero_optimization.sub_group_size: {}", offload.chunk_numel_max),
+        chunks, kChunksMax, high * kSliceAlignmentNumel);
+}
+
+StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partition,
+                              const StateChunkOptions& options) {
+    const OffloadPlan& offload = options.offload;
+    DSL_CHECK(!offload.any() || partition != nullptr, "offload without a partition");
+    DSL_CHECK(!offload.parameters || options.stage == 3, "parameters are offloaded at stage {}",
+              options.stage);
+    const int64_t step = offload.any() ? choose_chunk_numel(layout, *partition, offload) : 0;
+    StateChunks chunks;
+    for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
+        chunks.first_of_bucket.push_back(static_cast<int>(chunks.all.size()));
+        const bool trained = b < layout.trained_buckets;
+        StateChunk chunk;
+        chunk.bucket = b;
+        chunk.states_on_disk = offload.states && trained;
+        chunk.parameters_on_disk =
+            offload.parameters && layout.buckets[b].kind != BucketKind::kPersistent;
+        const bool on_disk = chunk.states_on_disk || chunk.parameters_on_disk;
+        if (!trained && !on_disk) continue;
+        const std::vector<int64_t> shares = options.stage == 0
+                                                ? std::vector<int64_t>{layout.buckets[b].numel}
+                                                : shares_of(*partition, b);
+        const int64_t own = shares[options.stage == 0 ? 0 : static_cast<size_t>(options.rank)];
+        const int64_t most = on_disk ? std::max<int64_t>(largest_of(shares), 1) : own;
+        const int64_t size = on_disk ? step : std::max<int64_t>(own, 1);
+        for (int64_t begin = 0; begin < std::max<int64_t>(most, 1); begin += size) {
+            chunk.range = {begin, std::clamp<int64_t>(own - begin, 0, size)};
+            chunk.numel_max = std::clamp<int64_t>(most - begin, 0, size);
+            chunks.all.push_back(chunk);
+        }
+        chunks.all.back().last = true;
+    }
+    chunks.first_of_bucket.push_back(static_cast<int>(chunks.all.size()));
+    keep_parameters(chunks, options);
+    keep_chunks(chunks, options);
+    deal_turns(chunks, options);
+    return chunks;
+}
+
+}  // namespace dslaunch::plan

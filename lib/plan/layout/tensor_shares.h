@@ -1,0 +1,39 @@
+// Where the elements of a rank's share of a parameter lie in the whole: what checkpoints, which
+// know whole parameters, have of a tensor group. Where it stands: tensor plan -> [here] -> saved
+// pieces, saved state. Pure.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "base/range.h"
+#include "plan/tensor/tensor_plan.h"
+
+namespace dslaunch::plan {
+
+// Rank PART.index's share of PARAMETER in numbers of elements, both row-major.
+class TensorShare {
+  public:
+    // REQUIRES: the parameter is split.
+    TensorShare(const TensorParameter& parameter, PartOf part);
+
+    [[nodiscard]] int64_t numel() const { return outer_ * share_row_; }
+    // Calls USE for each piece of the share's ELEMENTS that lies in one piece in the whole too, in
+    // their order. BEGIN: of the share's elements.
+    using Use = std::function<void(int64_t begin, const Range& in_whole)>;
+    void for_each(const Range& elements, const Use& use) const;
+
+  private:
+    // Of one row: all that lies between two steps of the dimensions before the one that is split.
+    struct Piece {
+        int64_t begin = 0;  // in the share's row
+        Range in_whole;     // in the whole's
+    };
+    std::vector<Piece> pieces_;
+    int64_t outer_ = 1;      // rows
+    int64_t share_row_ = 0;  // elements of a row of the share
+    int64_t whole_row_ = 0;
+};
+
+}  // namespace dslaunch::plan

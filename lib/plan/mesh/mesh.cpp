@@ -1,0 +1,200 @@
+#include "plan/mesh/mesh.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace dslaunch::plan {
+namespace {
+
+constexpr std::array<std::string_view, kMeshAxes> kAxisNames = {"tensor", "sequence", "shard",
+                                                                "replica", "pipeline"};
+
+using Block = std::vector<int>;  // ranks, in the order of positions
+
+MeshIndex checked_sizes(const MeshSizes& sizes) {
+    const auto require = [](int size, const char* name) {
+        if (size < 1) fail(ExitCode::kConfig, "a mesh cannot have a {} size of {}", name, size);
+    };
+    require(sizes.tensor, "tensor");
+    require(sizes.sequence, "sequence");
+    require(sizes.data, "data");
+    require(sizes.pipeline, "pipeline");
+    const int shard = sizes.shard == 0 ? sizes.data : sizes.shard;
+    if (shard < 1 || sizes.data % shard != 0)
+        fail(ExitCode::kConfig,
+             "{} data-parallel ranks cannot be divided into groups of {} that share states; take "
+             "a divisor of {}",
+             sizes.data, sizes.shard, sizes.data);
+    return {sizes.tensor, sizes.sequence, shard, sizes.data / shard, sizes.pipeline};
+}
+
+// Checked before any product is used as an int.
+void require_ranks(const MeshSizes& sizes, const std::vector<int>& node_sizes) {
+    double wanted = 1;
+    for (const int size : {sizes.tensor, sizes.sequence, sizes.data, sizes.pipeline})
+        wanted *= size;
+    int64_t ranks = 0;
+    for (const int node : node_sizes) {
+        if (node < 1) fail(ExitCode::kConfig, "a host of a mesh has {} ranks", node);
+        ranks += node;
+    }
+    if (wanted != static_cast<double>(ranks) || ranks > std::numeric_limits<int>::max())
+        fail(ExitCode::kConfig,
+             "a mesh of pipeline {} x data {} x tensor {} x sequence {} takes {:.0f} ranks, but {} "
+             "{} {}: change a size, or the slots of the hosts",
+             sizes.pipeline, sizes.data, sizes.tensor, sizes.sequence, wanted,
+             node_sizes.size() == 1 ? "the host has" : "the hosts have", ranks,
+             ranks == 1 ? "slot" : "slots");
+}
+
+// Takes whole blocks of BLOCK_RANKS from the front of each host's free ranks.
+std::vector<Block> take_whole(std::vector<Block>& free, int block_ranks) {
+    std::vector<Block> taken;
+    for (Block& ranks : free) {
+        const auto whole = std::ssize(ranks) / block_ranks;
+        for (std::ptrdiff_t b = 0; b < whole; ++b)
+            taken.emplace_back(ranks.begin() + b * block_ranks,
+                               ranks.begin() + (b + 1) * block_ranks);
+        ranks.erase(ranks.begin(), ranks.begin() + whole * block_ranks);
+    }
+    return taken;
+}
+
+void sort_blocks(std::vector<Block>& blocks) {
+    std::sort(blocks.begin(), blocks.end(),
+              [](const Block& a, const Block& b) { return a.front() < b.front(); });
+}
+
+// Blocks of PARTS of the smaller ones each, neighbours together.
+std::vector<Block> assemble(std::vector<Block> smaller, int parts) {
+    sort_blocks(smaller);
+    DSL_CHECK(smaller.size() % static_cast<size_t>(parts) == 0, "{} blocks in groups of {}",
+              smaller.size(), parts);
+    std::vector<Block> larger;
+    for (size_t b = 0; b < smaller.size(); ++b) {
+        if (b % static_cast<size_t>(parts) == 0) larger.emplace_back();
+        larger.back().insert(larger.back().end(), smaller[b].begin(), smaller[b].end());
+    }
+    return larger;
+}
+
+// The largest blocks take whole what hosts can hold, smaller ones what is left; then blocks that no
+// host can hold are put together from those.
+std::vector<int> lay_out(const MeshIndex& sizes, const std::vector<int>& node_sizes) {
+    std::vector<Block> free;
+    int first = 0;
+    for (const int node : node_sizes) {
+        Block ranks(static_cast<size_t>(node));
+        std::iota(ranks.begin(), ranks.end(), first);
+        first += node;
+        free.push_back(std::move(ranks));
+    }
+    std::array<std::vector<Block>, kMeshAxes> whole;
+    int block_ranks = first;
+    for (size_t axis = kMeshAxes; axis-- > 0; block_ranks /= sizes[axis])
+        whole[axis] = take_whole(free, block_ranks);
+    std::vector<Block> blocks = take_whole(free, 1);
+    for (size_t axis = 0; axis < kMeshAxes; ++axis) {
+        blocks = assemble(std::move(blocks), sizes[axis]);
+        blocks.insert(blocks.end(), whole[axis].begin(), whole[axis].end());
+    }
+    return blocks.at(0);
+}
+
+}  // namespace
+
+std::string_view mesh_axis_name(MeshAxis axis) {
+    return kAxisNames[static_cast<size_t>(axis)];
+}
+
+Mesh Mesh::make(const MeshSizes& sizes, const std::vector<int>& node_sizes) {
+    Mesh mesh;
+    mesh.sizes_ = checked_sizes(sizes);
+    require_ranks(sizes, node_sizes);
+    mesh.ranks_ = lay_out(mesh.sizes_, node_sizes);
+    mesh.positions_.resize(mesh.ranks_.size());
+    for (size_t position = 0; position < mesh.ranks_.size(); ++position)
+        mesh.positions_[mesh.ranks_[position]] = static_cast<int>(position);
+    for (size_t node = 0; node < node_sizes.size(); ++node)
+        mesh.nodes_.insert(mesh.nodes_.end(), static_cast<size_t>(node_sizes[node]),
+                           static_cast<int>(node));
+    return mesh;
+}
+
+MeshIndex Mesh::index_of(int rank) const {
+    MeshIndex index{};
+    int position = positions_.at(static_cast<size_t>(rank));
+    for (size_t axis = 0; axis < kMeshAxes; ++axis) {
+        index[axis] = position % sizes_[axis];
+        position /= sizes_[axis];
+    }
+    return index;
+}
+
+int Mesh::rank_at(const MeshIndex& index) const {
+    int position = 0;
+    for (size_t axis = kMeshAxes; axis-- > 0;) position = position * sizes_[axis] + index[axis];
+    return ranks_.at(static_cast<size_t>(position));
+}
+
+std::vector<int> Mesh::group(MeshAxis axis, int rank) const {
+    MeshIndex index = index_of(rank);
+    std::vector<int> ranks;
+    for (int at = 0; at < size(axis); ++at) {
+        index[static_cast<size_t>(axis)] = at;
+        ranks.push_back(rank_at(index));
+    }
+    return ranks;
+}
+
+std::vector<std::vector<int>> Mesh::groups(MeshAxis axis) const {
+    std::vector<std::vector<int>> groups;
+    for (const int rank : ranks_)
+        if (index_of(rank)[static_cast<size_t>(axis)] == 0) groups.push_back(group(axis, rank));
+    return groups;
+}
+
+int Mesh::groups_on_one_host(MeshAxis axis) const {
+    const std::vector<std::vector<int>> all = groups(axis);
+    return static_cast<int>(std::count_if(all.begin(), all.end(), [&](const auto& ranks) {
+        return std::all_of(ranks.begin(), ranks.end(),
+                           [&](int rank) { return node_of(rank) == node_of(ranks.front()); });
+    }));
+}
+
+std::string Mesh::table() const {
+    std::string text = fmt::format("{:>6} {:>6}", "rank", "host");
+    for (size_t axis = 0; axis < kMeshAxes; ++axis)
+        if (sizes_[axis] > 1) text += fmt::format(" {:>8}", kAxisNames[axis]);
+    text += "\n";
+    for (int rank = 0; rank < world_size(); ++rank) {
+        text += fmt::format("{:>6} {:>6}", rank, node_of(rank));
+        const MeshIndex index = index_of(rank);
+        for (size_t axis = 0; axis < kMeshAxes; ++axis)
+            if (sizes_[axis] > 1) text += fmt::format(" {:>8}", index[axis]);
+        text += "\n";
+    }
+    return text;
+}
+
+int largest_shard_on_hosts(const MeshSizes& sizes, const std::vector<int>& node_sizes) {
+    const int block = sizes.tensor * sizes.sequence;
+    int best = 1;
+    for (int shard = 2; shard <= sizes.data; ++shard) {
+        if (sizes.data % shard != 0) continue;
+        const bool fits = std::all_of(node_sizes.begin(), node_sizes.end(), [&](int node) {
+            return node % (int64_t{block} * shard) == 0;
+        });
+        if (fits) best = shard;
+    }
+    return best;
+}
+
+}  // namespace dslaunch::plan

@@ -1,0 +1,77 @@
+// Which rank does what: a grid of pipeline x data x tensor x sequence laid over the slots of the
+// hosts, so that the ranks that talk most sit on one host. Where it stands: node sizes -> mesh ->
+// groups of ranks, stages. Pure; every rank computes the same.
+//
+// The order of axes, the chattiest first; a block is the ranks that share all later coordinates.
+//   tensor    collectives in every layer, forward and backward, that nothing hides
+//   sequence  all-to-alls in every layer around attention
+//   shard     the ranks that together keep one copy of states (ZeRO): parameters gathered for
+//             every layer, gradients reduced after it, both hidden behind computation
+//   replica   copies of that: sums of this rank's shard of the gradients, once a step
+//   pipeline  two neighbours only, the live values at a cut, hidden behind computation
+// Data parallelism is shard x replica; with one replica it is plain ZeRO, with more it is hybrid
+// (hpZ, MiCS).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch::plan {
+
+enum class MeshAxis : uint8_t { kTensor, kSequence, kShard, kReplica, kPipeline };
+inline constexpr int kMeshAxes = 5;
+[[nodiscard]] std::string_view mesh_axis_name(MeshAxis axis);
+
+// By axis: sizes of a grid, or one rank's place in it (from 0).
+using MeshIndex = std::array<int, kMeshAxes>;
+
+struct MeshSizes {
+    int tensor = 1;
+    int sequence = 1;
+    int data = 1;
+    int shard = 0;  // of the data axis, a divisor of it; 0: all of it
+    int pipeline = 1;
+};
+
+class Mesh {
+  public:
+    // NODE_SIZES: ranks of each host by node rank, global ranks count host by host. Of every size
+    // of block as many lie whole on one host as its slots allow; on hosts of equal size that blocks
+    // fill, ranks count through the grid in the order of the axes. Throws Error{kConfig} where a
+    // size is below 1, SHARD does not divide DATA, or the grid and the hosts differ in ranks.
+    [[nodiscard]] static Mesh make(const MeshSizes& sizes, const std::vector<int>& node_sizes);
+
+    [[nodiscard]] int world_size() const { return static_cast<int>(ranks_.size()); }
+    [[nodiscard]] int size(MeshAxis axis) const { return sizes_[static_cast<size_t>(axis)]; }
+    [[nodiscard]] int node_of(int rank) const { return nodes_[rank]; }
+    [[nodiscard]] MeshIndex index_of(int rank) const;
+    [[nodiscard]] int rank_at(const MeshIndex& index) const;
+
+    // The ranks that differ from RANK along AXIS alone, itself included, by their index on it.
+    [[nodiscard]] std::vector<int> group(MeshAxis axis, int rank) const;
+    // All groups of AXIS, and how many of them lie on one host.
+    [[nodiscard]] std::vector<std::vector<int>> groups(MeshAxis axis) const;
+    [[nodiscard]] int groups_on_one_host(MeshAxis axis) const;
+
+    // One line a rank: rank, host, its place on the axes that have more than one.
+    [[nodiscard]] std::string table() const;
+
+  private:
+    Mesh() = default;
+
+    MeshIndex sizes_{};
+    std::vector<int> ranks_;      // by position in the grid, axes in their order
+    std::vector<int> positions_;  // of each rank
+    std::vector<int> nodes_;      // of each rank
+};
+
+// The largest shard of a data axis of SIZES.data whose every group can lie on one host: a divisor
+// such that every host's slots are whole blocks of tensor x sequence x shard. 1 where there is
+// none.
+[[nodiscard]] int largest_shard_on_hosts(const MeshSizes& sizes,
+                                         const std::vector<int>& node_sizes);
+
+}  // namespace dslaunch::plan

@@ -1,0 +1,36 @@
+#include "plan/model/model_info.h"
+
+namespace dslaunch::plan {
+
+int64_t ModelInfo::parameter_numel() const {
+    int64_t total = 0;
+    for (const ParameterInfo& parameter : parameters) total += parameter.numel;
+    return total;
+}
+
+int64_t ModelInfo::trainable_numel() const {
+    int64_t total = 0;
+    for (const ParameterInfo& parameter : parameters)
+        if (parameter.trainable) total += parameter.numel;
+    return total;
+}
+
+int64_t ModelInfo::forward_flops() const {
+    int64_t total = 0;
+    for (const SegmentInfo& segment : segments) total += segment.forward_flops;
+    return total;
+}
+
+std::vector<bool> ModelInfo::trained() const {
+    std::vector<bool> trained(parameters.size(), false);
+    for (const SegmentInfo& segment : segments) {
+        if (!segment.backward) continue;
+        for (const int parameter : segment.parameters) {
+            const auto p = static_cast<size_t>(parameter);
+            trained[p] = parameters[p].trainable;
+        }
+    }
+    return trained;
+}
+
+}  // namespace dslaunch::plan

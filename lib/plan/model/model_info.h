@@ -1,0 +1,59 @@
+// What the plan needs to know of a model: segments, parameters and sizes, without LibTorch. Filled
+// by graph/measure/measure.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+
+namespace dslaunch::plan {
+
+// Tensors of this size and larger lie in blocks of their own that stay with the process for the
+// next ones (runtime/memory/large_blocks.h).
+inline constexpr Bytes kLargeBlock = mib(8);
+
+struct ParameterInfo {
+    std::string name;
+    int64_t numel = 0;
+    int64_t element_bytes = 4;
+    bool trainable = true;
+    int64_t rows = 1;  // extent of the first dimension
+};
+
+struct SegmentInfo {
+    std::string name;
+    std::vector<int> parameters;  // indices into ModelInfo::parameters, each once
+    int64_t nodes = 0;
+    Bytes output_bytes;      // the live values at its end, one micro step
+    Bytes activation_bytes;  // what autograd keeps for its backward, besides parameters and inputs
+    // The most that its tensors take at once, besides parameters and inputs: with outputs and what
+    // autograd keeps; in the backward with the gradients of outputs, inputs and parameters too.
+    Bytes forward_peak;
+    Bytes backward_peak;
+    // And what they take besides in large blocks (kLargeBlock) that are let go of again.
+    Bytes forward_blocks;
+    Bytes backward_blocks;
+    // What is kept between the halves of a split backward (graph/segment/split_backward.h), besides
+    // inputs; 0: not measured, no pipeline splits it.
+    Bytes weight_half_bytes;
+    int64_t forward_flops = 0;  // matrix products and convolutions: 2 per multiply-add
+    bool backward = true;       // has a path to a trainable parameter
+};
+
+struct ModelInfo {
+    std::vector<ParameterInfo> parameters;
+    std::vector<SegmentInfo> segments;
+    Bytes buffer_bytes;
+    Bytes batch_bytes;         // one micro batch
+    int64_t loss_classes = 0;  // of the cross entropy that gives the loss; 0: another loss
+
+    [[nodiscard]] int64_t parameter_numel() const;
+    [[nodiscard]] int64_t trainable_numel() const;
+    [[nodiscard]] int64_t forward_flops() const;
+    // Parameters that get gradients: trainable, and read by a segment that has a backward.
+    [[nodiscard]] std::vector<bool> trained() const;
+};
+
+}  // namespace dslaunch::plan

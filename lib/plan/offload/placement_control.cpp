@@ -1,0 +1,99 @@
+#include "plan/offload/placement_control.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+namespace dslaunch::plan {
+namespace {
+
+// Enough for a median, few enough that it tells of the last while.
+constexpr int64_t kWindow = 16;
+// Of a step: what two measurements differ by though nothing has changed, at least.
+constexpr double kNoiseMin = 0.02;
+
+}  // namespace
+
+PlacementControl::PlacementControl(std::vector<Bytes> chunks, int64_t slots, int64_t kept)
+    : chunks_(std::move(chunks)), slots_(slots), kept_(kept), kept_most_(kept) {}
+
+bool PlacementControl::add(const StepTimes& step) {
+    if (settle_ > 0) {
+        --settle_;
+        return false;
+    }
+    if (std::ssize(window_) == kWindow) window_.erase(window_.begin());
+    window_.push_back(step);
+    return --left_ == 0;
+}
+
+PlacementFacts PlacementControl::measured() const {
+    const StepTimes times = median_of(window_);
+    PlacementFacts facts;
+    facts.step_s = times.step_s;
+    const auto [least, most] = std::ranges::minmax(window_, {}, &StepTimes::step_s);
+    facts.noise_s = (most.step_s - least.step_s) / 2;
+    facts.compute_s = times.busy(Lane::kCompute);
+    facts.communication_s = times.busy(Lane::kCommunication);
+    facts.read_s = times.busy(Lane::kRead);
+    facts.write_s = times.busy(Lane::kWrite);
+    facts.waited_read_s = times.on_path(Lane::kRead);
+    facts.waited_write_s = times.on_path(Lane::kWrite);
+    return facts;
+}
+
+bool PlacementControl::made_slower(const PlacementFacts& agreed) const {
+    if (!unjudged_) return false;
+    const double noise =
+        std::max({unjudged_->noise_s_before, agreed.noise_s, kNoiseMin * unjudged_->step_s_before});
+    // What computing takes longer for is other work on the machine, not the placement.
+    const double slower =
+        unjudged_->compute_s_before > 0 ? agreed.compute_s / unjudged_->compute_s_before : 1;
+    return agreed.step_s > unjudged_->step_s_before * std::max(1.0, slower) + noise;
+}
+
+PlacementChoice PlacementControl::take_back(const PlacementFacts& agreed) {
+    may_keep_more_ = false;
+    const int64_t before = unjudged_->kept_before;
+    return {before, unjudged_->step_s_before,
+            fmt::format("{} of {} chunks back to disk ({} in memory now, and no more from here "
+                        "on): a step takes {:.3g} s, expected {:.3g}, {:.3g} before",
+                        kept_ - before, chunks_.size(), before, agreed.step_s,
+                        unjudged_->expected_step_s, unjudged_->step_s_before)};
+}
+
+PlacementChoice PlacementControl::decide(const PlacementFacts& agreed) {
+    if (!first_step_s_) first_step_s_ = agreed.step_s;
+    last_step_s_ = agreed.step_s;
+    window_.clear();
+    const bool taken_back = made_slower(agreed);
+    const PlacementChoice choice =
+        taken_back ? take_back(agreed)
+                   : choose_placement(agreed, {chunks_, slots_, kept_, may_keep_more_});
+    unjudged_.reset();
+    if (choice.kept > kept_) {
+        unjudged_ =
+            Change{kept_, agreed.step_s, agreed.noise_s, agreed.compute_s, choice.expected_step_s};
+        expected_step_s_ = choice.expected_step_s;
+    } else if (choice.kept < kept_) {
+        expected_step_s_.reset();  // nothing is promised of what is done for memory's sake
+    }
+    const bool changed = choice.kept != kept_;
+    settle_ = changed ? kPlacementSettle : 0;
+    interval_ = changed ? kPlacementMeasured : std::min(2 * interval_, kPlacementIntervalMax);
+    left_ = interval_;
+    kept_ = choice.kept;
+    kept_most_ = std::max(kept_most_, kept_);
+    return choice;
+}
+
+std::string PlacementControl::summary() const {
+    const double now = window_.empty() ? last_step_s_ : median_of(window_).step_s;
+    std::string text = fmt::format("{} of {} chunks in memory at the end", kept_, chunks_.size());
+    if (!first_step_s_) return text + "; too few steps to choose by";
+    text += fmt::format("; a step takes {:.3g} s", now);
+    if (expected_step_s_) text += fmt::format(", expected {:.3g}", *expected_step_s_);
+    return text + fmt::format(", {:.3g} at the first choice", *first_step_s_);
+}
+
+}  // namespace dslaunch::plan

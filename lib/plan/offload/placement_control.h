@@ -1,0 +1,67 @@
+// When placement is looked at again, and what became of the last change: the steps that are
+// measured, the choice after them, a change that made steps slower taken back. Where it stands:
+// step times -> placement control -> placement choice. Used by one thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "plan/offload/placement_choice.h"
+#include "plan/predict/step_times.h"
+
+namespace dslaunch::plan {
+
+// The schedule, in steps: after the start and after each change one is not measured, three are, and
+// then it is chosen; where nothing changes, twice as many pass before the next choice, at most 256.
+inline constexpr int64_t kPlacementSettle = 1;
+inline constexpr int64_t kPlacementMeasured = 3;
+inline constexpr int64_t kPlacementIntervalMax = 256;
+
+class PlacementControl {
+  public:
+    // CHUNKS, SLOTS, KEPT: as PlacementSpace.
+    PlacementControl(std::vector<Bytes> chunks, int64_t slots, int64_t kept);
+
+    // A step has run. Returns whether all ranks are to choose now: decide() is next.
+    [[nodiscard]] bool add(const StepTimes& step);
+    // What this rank has measured since the last choice; bytes and free memory are the caller's to
+    // fill in.
+    [[nodiscard]] PlacementFacts measured() const;
+    // AGREED: the same on all ranks, so that all of them choose the same.
+    [[nodiscard]] PlacementChoice decide(const PlacementFacts& agreed);
+
+    [[nodiscard]] int64_t kept() const { return kept_; }
+    [[nodiscard]] int64_t kept_most() const { return kept_most_; }  // at any time
+    // What came of it, for the end of the run: expected and measured seconds.
+    [[nodiscard]] std::string summary() const;
+
+  private:
+    struct Change {
+        int64_t kept_before = 0;
+        double step_s_before = 0;
+        double noise_s_before = 0;
+        double compute_s_before = 0;
+        double expected_step_s = 0;
+    };
+    [[nodiscard]] bool made_slower(const PlacementFacts& agreed) const;
+    [[nodiscard]] PlacementChoice take_back(const PlacementFacts& agreed);
+
+    std::vector<Bytes> chunks_;
+    int64_t slots_;
+    int64_t kept_;
+    int64_t kept_most_;
+    int64_t settle_ = kPlacementSettle;
+    int64_t interval_ = kPlacementMeasured;
+    int64_t left_ = kPlacementMeasured;  // steps to measure before the next choice
+    bool may_keep_more_ = true;
+    std::vector<StepTimes> window_;  // of the last steps since the last choice
+    std::optional<Change> unjudged_;
+    // For the summary.
+    std::optional<double> first_step_s_;
+    std::optional<double> expected_step_s_;  // of the last change for speed
+    double last_step_s_ = 0;                 // as agreed at the last choice
+};
+
+}  // namespace dslaunch::plan

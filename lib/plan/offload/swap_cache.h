@@ -1,0 +1,58 @@
+// The slots between memory and disk as a cache of chunks: what other rules of evicting, and other
+// numbers of slots, would move in a step. Where it stands: step plan -> slot trace -> `dslaunch
+// plan
+// --compare cache`. Pure. Source of the best rule: Belady 1966, whose "needed last" a plan knows.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "plan/step/step_plan.h"
+
+namespace dslaunch::plan {
+
+// Which chunk gives up its slot: used longest ago, used least often since it came, come first, or
+// needed last.
+enum class EvictionRule { kLru, kLfu, kFifo, kBelady };
+inline constexpr EvictionRule kEvictionRules[] = {EvictionRule::kLru, EvictionRule::kLfu,
+                                                  EvictionRule::kFifo, EvictionRule::kBelady};
+[[nodiscard]] std::string_view eviction_rule_name(EvictionRule rule);
+
+// An update needs its chunk in a slot and changes it. A gather needs the chunk's parameters only,
+// takes them from the slot that holds them, and else from the disk without a slot.
+struct ChunkUse {
+    int chunk = 0;
+    bool update = false;
+};
+
+// UNITS: bytes on disk, as packed there.
+struct ChunkTraffic {
+    int64_t gathered = 0;  // read for a gather
+    int64_t read = 0;      // for an update
+    int64_t written = 0;
+};
+
+struct SlotTrace {
+    std::vector<ChunkUse> uses;         // of one step, in the order of the plan
+    std::vector<ChunkTraffic> traffic;  // by chunk
+};
+[[nodiscard]] SlotTrace slot_trace(const StepPlan& plan, const ChunkFormat& format);
+
+// Of a step, once the slots have settled: a mean where steps differ.
+struct SlotTraffic {
+    double uses = 0;
+    double hits = 0;  // of them: nothing was read
+    double read_bytes = 0;
+    double written_bytes = 0;
+};
+
+// SLOTS chunks are held; a changed one is written when it gives up its slot. Belady's rule is
+// offline: chunks move when they are needed, none ahead.
+[[nodiscard]] SlotTraffic simulate_slots(const SlotTrace& trace, EvictionRule rule, int64_t slots);
+
+// What PLAN does: its slots hold the chunks in turn, and those of the last turns stay over to the
+// next step.
+[[nodiscard]] SlotTraffic planned_slots(const StepPlan& plan);
+
+}  // namespace dslaunch::plan

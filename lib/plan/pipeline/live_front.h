@@ -1,0 +1,28 @@
+// The moments of a schedule in which a stage can hold most activations, whatever its parts weigh:
+// so that many choices of parts are weighed without running through the schedule for each. Where it
+// stands: schedule -> [here] -> stage choice. Pure.
+#pragma once
+
+#include <vector>
+
+#include "plan/pipeline/pipeline_simulator.h"
+
+namespace dslaunch::plan {
+
+class LiveFront {
+  public:
+    // REQUIRES: SCHEDULE is one of make_schedule.
+    LiveFront(const PipelineSchedule& schedule, int stage);
+
+    // The most that the stage holds, as StageUse::live_bytes_max. COSTS: of its chunks.
+    [[nodiscard]] Bytes peak(const std::vector<PartCost>& costs) const;
+
+  private:
+    // By chunk, one after the other: forwards whose activations are held, backward_weights that are
+    // still to come, and whether a backward runs.
+    using Moment = std::vector<int>;
+
+    std::vector<Moment> moments_;  // none of them has less of everything than another
+};
+
+}  // namespace dslaunch::plan

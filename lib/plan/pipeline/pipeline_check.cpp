@@ -1,0 +1,118 @@
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "plan/pipeline/pipeline_schedule.h"
+#include "plan/pipeline/pipeline_walk.h"
+
+namespace dslaunch::plan {
+namespace {
+
+std::string work_text(const PipelineWork& work) {
+    return fmt::format("{} of chunk {}, micro batch {}", work_name(work.kind), work.chunk,
+                       work.micro_batch);
+}
+
+// One stage by itself: each work once, in an order that its own values allow, and how many
+// activations it holds.
+class StageCheck {
+  public:
+    StageCheck(const PipelineSchedule& schedule, int stage, std::vector<std::string>& problems)
+        : schedule_(schedule),
+          stage_(stage),
+          problems_(problems),
+          states_(static_cast<size_t>(schedule.shape.chunks) *
+                      static_cast<size_t>(schedule.shape.micro_batches),
+                  State::kNothing),
+          backwards_(static_cast<size_t>(schedule.shape.chunks), 0) {}
+
+    void run() {
+        for (const PipelineWork& work : schedule_.stages[stage_]) {
+            if (work.chunk < 0 || work.chunk >= schedule_.shape.chunks || work.micro_batch < 0 ||
+                work.micro_batch >= schedule_.shape.micro_batches) {
+                report("has the {}, which the pipeline has not", work_text(work));
+                in_range_ = false;
+                return;
+            }
+            step(work);
+        }
+        for (const State state : states_)
+            if (state != State::kDone) ++unfinished_;
+        if (unfinished_ > 0) report("leaves {} micro batches of chunks unfinished", unfinished_);
+        const int bound = live_bound(schedule_.kind, schedule_.shape, stage_);
+        if (live_max_ > bound)
+            report("holds the activations of {} forwards, the bound is {}", live_max_, bound);
+    }
+    [[nodiscard]] bool in_range() const { return in_range_; }
+
+  private:
+    enum class State : uint8_t { kNothing, kForwardDone, kInputDone, kDone };
+
+    void step(const PipelineWork& work) {
+        State& state = states_[static_cast<size_t>(work.chunk) *
+                                   static_cast<size_t>(schedule_.shape.micro_batches) +
+                               static_cast<size_t>(work.micro_batch)];
+        const bool weight = work.kind == WorkKind::kBackwardWeight;
+        const State needed = work.kind == WorkKind::kForward ? State::kNothing
+                             : weight                        ? State::kInputDone
+                                                             : State::kForwardDone;
+        if (state != needed) {
+            report("cannot run the {} where it stands", work_text(work));
+            return;
+        }
+        if (work.kind == WorkKind::kForward) live_max_ = std::max(live_max_, ++live_);
+        if (weight || work.kind == WorkKind::kBackward) {
+            --live_;
+            int& next = backwards_[work.chunk];
+            if (work.micro_batch != next++)
+                report("adds the gradients of the {} out of order", work_text(work));
+            const auto later = static_cast<size_t>(work.chunk) + 1;
+            if (later < backwards_.size() && backwards_[later] <= work.micro_batch)
+                report("adds the gradients of the {} before those of the next chunk",
+                       work_text(work));
+        }
+        state = work.kind == WorkKind::kForward         ? State::kForwardDone
+                : work.kind == WorkKind::kBackwardInput ? State::kInputDone
+                                                        : State::kDone;
+    }
+
+    template <typename... Args>
+    void report(fmt::format_string<Args...> format, Args&&... args) {
+        problems_.push_back(
+            fmt::format("stage {} {}", stage_, fmt::format(format, std::forward<Args>(args)...)));
+    }
+
+    const PipelineSchedule& schedule_;
+    int stage_;
+    std::vector<std::string>& problems_;
+    std::vector<State> states_;   // by chunk, then micro batch
+    std::vector<int> backwards_;  // of each chunk
+    int live_ = 0;
+    int live_max_ = 0;
+    int unfinished_ = 0;
+    bool in_range_ = true;
+};
+
+}  // namespace
+
+std::vector<std::string> check_schedule(const PipelineSchedule& schedule) {
+    const std::string why_not = why_no_schedule(schedule.kind, schedule.shape);
+    if (!why_not.empty()) return {why_not};
+    if (std::ssize(schedule.stages) != schedule.shape.stages)
+        return {fmt::format("the schedule has {} stages instead of {}", schedule.stages.size(),
+                            schedule.shape.stages)};
+    std::vector<std::string> problems;
+    for (int stage = 0; stage < schedule.shape.stages; ++stage) {
+        StageCheck check(schedule, stage, problems);
+        check.run();
+        if (!check.in_range()) return problems;
+    }
+    const std::vector<size_t> done = walk_schedule(schedule, [](int, size_t, const WorkNeeds&) {});
+    for (size_t stage = 0; stage < done.size(); ++stage)
+        if (done[stage] < schedule.stages[stage].size())
+            problems.push_back(fmt::format("stage {} waits for ever before the {}", stage,
+                                           work_text(schedule.stages[stage][done[stage]])));
+    return problems;
+}
+
+}  // namespace dslaunch::plan

@@ -1,0 +1,78 @@
+// Which segments each stage of a pipeline gets. Where it stands: costs of segments and a schedule
+// -> [here] -> costs of parts for the simulator, step plans. Pure; ranks that are given the same
+// costs choose alike (measured times are one rank's, and must be sent to the others).
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "base/bytes.h"
+#include "plan/pipeline/pipeline_simulator.h"
+
+namespace dslaunch::plan {
+
+// Of one segment and one micro batch. UNITS: seconds.
+struct SegmentCost {
+    double forward_s = 0;
+    double backward_input_s = 0;  // with what is recomputed for it
+    double backward_weight_s = 0;
+    Bytes activations = {};      // inputs included, as PartCost has it
+    Bytes kept_for_weight = {};  // as PartCost has it
+    Bytes backward_takes = {};   // as PartCost has it
+    Bytes outputs = {};          // what a cut behind it sends, and the gradients of it back
+};
+
+struct StageRequest {
+    ScheduleKind schedule = ScheduleKind::k1F1B;
+    PipelineShape shape;
+    std::vector<SegmentCost> segments;
+    std::vector<std::vector<int>> parameters;  // of each segment, indices into state_bytes
+    // Of each parameter what a rank of its stage holds all the time: weights, gradients, states.
+    std::vector<Bytes> state_bytes;
+    std::optional<Bytes> memory_max;  // of a rank
+    double link_bytes_per_s = 0;      // between stages; 0: not known, transfers take no time
+};
+
+// Segments [begin, end), never empty.
+struct SegmentRange {
+    int begin = 0;
+    int end = 0;
+
+    bool operator==(const SegmentRange&) const = default;
+};
+
+struct StageLoad {
+    double micro_batch_s = 0;  // forward and backward of all its parts
+    Bytes states;              // a parameter that several of its segments read counts once
+    Bytes activations;         // at most, as the simulator counts them
+
+    [[nodiscard]] Bytes memory() const { return states + activations; }
+};
+
+// A parameter that several stages read: each has a copy, and their gradients are added.
+struct TiedParameter {
+    int parameter = 0;
+    std::vector<int> stages;  // ascending
+};
+
+struct StageChoice {
+    std::vector<SegmentRange> parts;  // by part of the model, they tile the segments
+    std::vector<PartCost> costs;      // by part of the model
+    std::vector<StageLoad> stages;
+    std::vector<TiedParameter> tied;  // by parameter
+};
+
+// The slowest stage decides how long a step takes. So of all choices that fit in MEMORY_MAX those
+// whose slowest stage is within kSlowestSlack of the best, and of them the one that sends least.
+// Exact for one chunk a stage; of several, parts of even time first, then borders are moved one
+// segment at a time while it gets better. Throws Error{kConfig} where there are fewer segments than
+// parts, or nothing fits.
+[[nodiscard]] StageChoice choose_stages(const StageRequest& request);
+inline constexpr double kSlowestSlack = 1.02;
+
+// The parts that begin at segment 0 and at FIRST_SEGMENTS. Throws Error{kConfig} where these are
+// not parts - 1 ascending numbers of segments, or do not fit.
+[[nodiscard]] StageChoice given_stages(const StageRequest& request,
+                                       const std::vector<int>& first_segments);
+
+}  // namespace dslaunch::plan

@@ -1,0 +1,192 @@
+#include "plan/predict/admission.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "plan/step/plan_check.h"
+
+namespace dslaunch::plan {
+
+namespace {
+
+struct RankNeed {
+    Bytes memory;
+    Bytes disk;
+};
+
+RankNeed need_of(const StepPlan& plan) {
+    RankNeed need;
+    const auto peaks = peak_by_tier(plan);
+    for (size_t t = 0; t < peaks.size(); ++t) {
+        switch (static_cast<Tier>(t)) {
+            case Tier::kMemory:
+                need.memory = peaks[t].peak;
+                break;
+            case Tier::kShared:  // the arena, which is counted whole
+                break;
+            case Tier::kDisk:
+                need.disk = peaks[t].peak;
+                break;
+        }
+    }
+    return need;
+}
+
+struct RankLimit {
+    LimitOf of;
+    const char* name;
+    Bytes need;
+};
+
+// The least that LIMITS leave to what holds HELD already.
+TierVerdict least_of(std::span<const MemoryLimit> limits, LimitOf of, Bytes held) {
+    TierVerdict verdict;
+    for (const MemoryLimit& limit : limits) {
+        if (limit.of != of) continue;
+        const Bytes most = limit.left + held;
+        if (verdict.limit && *verdict.limit <= most) continue;
+        verdict.limit = most;
+        verdict.limited_by = limit.name;
+    }
+    return verdict;
+}
+
+// The share of NEED that lies on the disk of DISKS[at], unless an earlier one speaks for it.
+std::optional<TierVerdict> disk_verdict(std::span<const DiskRoom> disks, size_t at, Bytes need) {
+    TierVerdict verdict;
+    verdict.tier = TierVerdict::Tier::kDisk;
+    int64_t folders = 0;
+    for (size_t d = 0; d < disks.size(); ++d) {
+        if (disks[d].device != disks[at].device) continue;
+        if (d < at) return {};
+        ++folders;
+        verdict.name += fmt::format("{}{}", folders == 1 ? "disk " : ", ", disks[d].folder);
+    }
+    const auto count = static_cast<int64_t>(disks.size());
+    verdict.need = Bytes{(need.value + count - 1) / count * folders};
+    verdict.limit = disks[at].left();
+    verdict.limited_by = fmt::format("{} free, less {} for others", to_text(disks[at].free),
+                                     to_text(disks[at].reserve));
+    return verdict;
+}
+
+std::string line_of(const TierVerdict& verdict) {
+    const std::string limit = verdict.limit ? to_text(*verdict.limit) : "not known";
+    return fmt::format("{:<24} {:>12} {:>12}  {}{}\n", verdict.name, to_text(verdict.need), limit,
+                       verdict.fits() ? "" : "TOO LITTLE: ", verdict.limited_by);
+}
+
+}  // namespace
+
+Bytes HostNeed::of_host() const {
+    return private_total + arena + (program + kProgramRoom) * ranks;
+}
+
+Bytes HostNeed::of_rank() const {
+    return resident_max + program + code;
+}
+
+HostNeed host_need(std::span<const StepPlan> plans, Bytes arena, const ProgramMemory& program) {
+    DSL_CHECK(!plans.empty(), "a host without ranks");
+    HostNeed need;
+    need.ranks = static_cast<int>(plans.size());
+    need.arena = arena;
+    need.program = program.own + kProgramLater;
+    need.code = program.code + kCodeLater;
+    for (const StepPlan& plan : plans) {
+        const RankNeed rank = need_of(plan);
+        need.private_total += rank.memory;
+        need.private_max = std::max(need.private_max, rank.memory);
+        need.disk += rank.disk;
+    }
+    need.resident_max = need.private_max + arena;
+    return need;
+}
+
+std::vector<TierVerdict> admit(const HostNeed& need, const HostLimits& limits) {
+    const MemoryState& memory = limits.memory;
+    TierVerdict host = least_of(memory.limits, LimitOf::kHost, memory.held * limits.processes);
+    host.name = "memory";
+    host.need = need.of_host();
+    std::vector<TierVerdict> verdicts = {host};
+    // Code is mapped already, and is no part of memory.held.
+    const Bytes own = need.private_max + need.program + kProgramRoom + kProgramStacks;
+    for (const auto& [of, name, bytes] :
+         {RankLimit{LimitOf::kPrivate, "own memory of a rank", own},
+          {LimitOf::kAddressSpace, "address space of a rank", own + need.arena}}) {
+        TierVerdict rank = least_of(memory.limits, of, memory.held);
+        if (!rank.limit) continue;
+        rank.tier = TierVerdict::Tier::kRankMemory;
+        rank.name = name;
+        rank.need = bytes;
+        verdicts.push_back(rank);
+    }
+    for (size_t d = 0; d < limits.disks.size() && need.disk.value > 0; ++d)
+        if (const auto verdict = disk_verdict(limits.disks, d, need.disk))
+            verdicts.push_back(*verdict);
+    return verdicts;
+}
+
+bool all_fit(std::span<const TierVerdict> verdicts) {
+    return std::all_of(verdicts.begin(), verdicts.end(),
+                       [](const TierVerdict& verdict) { return verdict.fits(); });
+}
+
+std::string admission_table(const HostNeed& need, std::span<const TierVerdict> verdicts) {
+    std::string text =
+        fmt::format("{:<24} {:>12} {:>12}\n",
+                    fmt::format("{} rank{} of a host", need.ranks, need.ranks == 1 ? "" : "s"),
+                    "need", "limit");
+    for (const TierVerdict& verdict : verdicts) text += line_of(verdict);
+    text += fmt::format("memory is {} of the ranks' own, {} shared, {} for the program\n",
+                        to_text(need.private_total), to_text(need.arena),
+                        to_text((need.program + kProgramRoom) * need.ranks));
+    return text;
+}
+
+void begin_admission_json(const HostNeed& need, std::span<const TierVerdict> verdicts,
+                          JsonWriter& json) {
+    json.begin_object().field("ranks", need.ranks).field("fits", all_fit(verdicts));
+    json.field("private_bytes", need.private_total.value).field("arena_bytes", need.arena.value);
+    json.field("program_bytes", ((need.program + kProgramRoom) * need.ranks).value);
+    json.field("disk_bytes", need.disk.value).key("tiers").begin_array();
+    for (const TierVerdict& verdict : verdicts) {
+        json.begin_object().field("tier", verdict.name).field("need_bytes", verdict.need.value);
+        json.key("limit_bytes");
+        if (verdict.limit) {
+            json.value(verdict.limit->value);
+        } else {
+            json.null();
+        }
+        json.field("limited_by", verdict.limited_by).field("fits", verdict.fits()).end_object();
+    }
+    json.end_array();
+}
+
+void require_admission(const HostNeed& need, std::span<const TierVerdict> verdicts,
+                       const std::string& advice) {
+    if (all_fit(verdicts)) return;
+    std::string text;
+    bool disk_only = true;
+    for (const TierVerdict& verdict : verdicts) {
+        if (verdict.fits()) continue;
+        disk_only = disk_only && verdict.tier == TierVerdict::Tier::kDisk;
+        text +=
+            fmt::format("{}{}: {} needed by {} rank{}, {} there ({})", text.empty() ? "" : "; ",
+                        verdict.name, to_text(verdict.need), need.ranks, need.ranks == 1 ? "" : "s",
+                        to_text(*verdict.limit), verdict.limited_by);
+    }
+    fail(disk_only ? ExitCode::kDisk : ExitCode::kSetup, "the job does not fit this host: {}; {}",
+         text, advice);
+}
+
+std::string estimate_text(Bytes estimated, Bytes measured) {
+    return fmt::format("memory of a rank: {} estimated, {} measured at most, {:.2f} of it",
+                       to_text(estimated), to_text(measured),
+                       static_cast<double>(measured.value) / static_cast<double>(estimated.value));
+}
+
+}  // namespace dslaunch::plan

@@ -1,0 +1,95 @@
+// Whether a job fits a host, before its memory is taken: what the plans of the host's ranks need of
+// each tier beside what there is. Where it stands: step plans, limits
+// (base/machine/memory_limits.h, base/machine/disk_room.h) -> admission -> arena;
+// plan/predict/memory_choice.h looks for what fits. Pure.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/machine/disk_room.h"
+#include "base/machine/memory_limits.h"
+#include "base/machine/program_memory.h"
+#include "base/text/json.h"
+#include "plan/step/step_plan.h"
+
+namespace dslaunch::plan {
+
+// What the ranks of one host need at most.
+struct HostNeed {
+    int ranks = 1;
+    Bytes private_total;  // private memory that the plans count, of all ranks
+    Bytes private_max;    // of the rank that needs most
+    Bytes resident_max;   // of the rank that has most: its own, and what it touches of the arena
+    Bytes arena;          // shared by the ranks
+    Bytes disk;           // offload files of all ranks
+    Bytes program;        // of one rank beside what its plan counts
+    Bytes code;           // of it and of its libraries: part of a rank's resident set
+
+    // With the programs themselves and kProgramRoom for each, but for their code, which the system
+    // gives back and reads again as it does with other files.
+    [[nodiscard]] Bytes of_host() const;
+    // Of the rank that needs most, counted as its resident set is: with all that it shares. What is
+    // expected, without room.
+    [[nodiscard]] Bytes of_rank() const;
+};
+
+// What a rank's program takes later than the trial run: threads and their stacks, connections.
+inline constexpr Bytes kProgramLater = mib(2);
+// Room that admission leaves each rank besides: gaps of the heap, what other machines' libraries
+// take.
+inline constexpr Bytes kProgramRoom = mib(6);
+// What processes' own limits count and nobody touches: stacks of threads started later.
+inline constexpr Bytes kProgramStacks = mib(16);
+// Code that the trial run did not come to: optimizer, communication, saving.
+inline constexpr Bytes kCodeLater = mib(1);
+
+// PLANS: of one host's ranks. ARENA: whole, and touched whole by each of them. PROGRAM: of a rank
+// after the trial run of its model.
+// REQUIRES: at least one plan, none of them a GPU's.
+[[nodiscard]] HostNeed host_need(std::span<const StepPlan> plans, Bytes arena,
+                                 const ProgramMemory& program);
+
+struct HostLimits {
+    MemoryState memory;           // as one process sees it
+    int processes = 1;            // that hold memory.held each and are part of the need
+    std::vector<DiskRoom> disks;  // striped over equally; empty: not known which
+};
+
+// The need of one tier beside the limit that is hit first.
+struct TierVerdict {
+    enum class Tier { kHostMemory, kRankMemory, kDisk };
+    Tier tier = Tier::kHostMemory;
+    std::string name;  // "memory", "address space of a rank", "disk /a"
+    Bytes need;
+    std::optional<Bytes> limit;  // nothing: none is known
+    std::string limited_by;
+
+    [[nodiscard]] bool fits() const { return !limit || need <= *limit; }
+};
+
+// The host's memory first; then a rank's, where limits of its own are set; then, where disk is
+// needed, the folders, together where they lie on one disk.
+[[nodiscard]] std::vector<TierVerdict> admit(const HostNeed& need, const HostLimits& limits);
+[[nodiscard]] bool all_fit(std::span<const TierVerdict> verdicts);
+
+// A line for each tier with need, limit and what limits it.
+[[nodiscard]] std::string admission_table(const HostNeed& need,
+                                          std::span<const TierVerdict> verdicts);
+// {"ranks", "fits", "private_bytes", "arena_bytes", "program_bytes", "disk_bytes", "tiers":
+// [{"tier", "need_bytes", "limit_bytes", "limited_by", "fits"}]}, left open for more fields.
+void begin_admission_json(const HostNeed& need, std::span<const TierVerdict> verdicts,
+                          JsonWriter& json);
+
+// Throws Error{kSetup} where memory is too little, else Error{kDisk} where a disk is, with the
+// numbers and ADVICE, a sentence.
+void require_admission(const HostNeed& need, std::span<const TierVerdict> verdicts,
+                       const std::string& advice);
+
+// "memory of a rank: 512.0 MiB estimated, 498.0 MiB measured at most, 0.97 of it". MEASURED: the
+// largest resident set of the rank that had most.
+[[nodiscard]] std::string estimate_text(Bytes estimated, Bytes measured);
+
+}  // namespace dslaunch::plan

@@ -1,0 +1,152 @@
+#include "plan/predict/memory_choice.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/text.h"
+
+namespace dslaunch::plan {
+
+namespace {
+
+class Ladder {
+  public:
+    explicit Ladder(const ChoiceSearch& search) : search_(search), best_(search.from) {}
+
+    std::optional<FittingChoice> climb() {
+        const bool found = higher_stage() || recompute() || optimizer_to_disk() ||
+                           parameters_to_disk() || fewer_rows();
+        if (!found) return {};
+        take_back(&MemoryChoice::parameters_on_disk);
+        take_back(&MemoryChoice::optimizer_on_disk);
+        take_back(&MemoryChoice::recompute_groups);
+        lower_stage();
+        return FittingChoice{best_, *search_.need_of(best_)};
+    }
+
+  private:
+    [[nodiscard]] std::optional<Bytes> memory_of(const MemoryChoice& choice) const {
+        const std::optional<HostNeed> need = search_.need_of(choice);
+        return need ? std::optional(need->of_host()) : std::nullopt;
+    }
+
+    [[nodiscard]] bool fits(const MemoryChoice& choice) const {
+        const std::optional<HostNeed> need = search_.need_of(choice);
+        return need && all_fit(admit(*need, search_.limits));
+    }
+
+    // Goes on from CHOICE when it needs less memory. True: it fits.
+    bool step_to(const MemoryChoice& choice) {
+        const std::optional<Bytes> before = memory_of(best_), after = memory_of(choice);
+        if (!after || (before && *after >= *before)) return false;
+        best_ = choice;
+        return fits(best_);
+    }
+
+    bool higher_stage() {
+        for (int64_t stage = best_.stage + 1; stage <= 3; ++stage) {
+            MemoryChoice choice = best_;
+            choice.stage = stage;
+            if (step_to(choice)) return true;
+        }
+        return false;
+    }
+
+    // What is recomputed costs a forward, however many the groups.
+    bool recompute() {
+        for (int64_t groups = 2; groups < 2 * search_.segments; groups *= 2) {
+            MemoryChoice choice = best_;
+            choice.recompute_groups = std::min(groups, search_.segments);
+            if (groups > search_.from.recompute_groups && step_to(choice)) return true;
+        }
+        return false;
+    }
+
+    bool optimizer_to_disk() {
+        MemoryChoice choice = best_;
+        choice.optimizer_on_disk = true;
+        choice.stage = std::max<int64_t>(choice.stage, 1);
+        return step_to(choice);
+    }
+
+    bool parameters_to_disk() {
+        MemoryChoice choice = best_;
+        choice.parameters_on_disk = true;
+        choice.stage = 3;
+        return step_to(choice);
+    }
+
+    // Divisors of the rows there are, so that the global batch stays the same.
+    bool fewer_rows() {
+        for (int64_t rows = search_.from.micro_rows / 2; rows >= 1; --rows) {
+            if (search_.from.micro_rows % rows != 0) continue;
+            MemoryChoice choice = best_;
+            choice.micro_rows = rows;
+            if (step_to(choice)) return true;
+        }
+        return false;
+    }
+
+    template <typename Field>
+    void take_back(Field MemoryChoice::*field) {
+        MemoryChoice choice = best_;
+        choice.*field = search_.from.*field;
+        if (choice != best_ && fits(choice)) best_ = choice;
+    }
+
+    void lower_stage() {
+        for (int64_t stage = search_.from.stage; stage < best_.stage; ++stage) {
+            MemoryChoice choice = best_;
+            choice.stage = stage;
+            if (fits(choice)) {
+                best_ = choice;
+                return;
+            }
+        }
+    }
+
+    const ChoiceSearch& search_;
+    MemoryChoice best_;
+};
+
+}  // namespace
+
+std::optional<FittingChoice> nearest_fitting(const ChoiceSearch& search) {
+    return Ladder(search).climb();
+}
+
+std::string choice_text(const MemoryChoice& from, const MemoryChoice& to) {
+    std::vector<std::string> changes;
+    if (to.stage != from.stage)
+        changes.push_back(fmt::format("zero_optimization.stage: {}", to.stage));
+    if (to.recompute_groups != from.recompute_groups)
+        changes.push_back(
+            fmt::format("activation_checkpointing.number_checkpoints: {}", to.recompute_groups));
+    if (to.optimizer_on_disk != from.optimizer_on_disk)
+        changes.push_back("zero_optimization.offload_optimizer: {device: nvme, nvme_path: FOLDER}");
+    if (to.parameters_on_disk != from.parameters_on_disk)
+        changes.push_back("zero_optimization.offload_param: {device: nvme, nvme_path: FOLDER}");
+    if (to.micro_rows != from.micro_rows)
+        changes.push_back(
+            fmt::format("train_micro_batch_size_per_gpu: {} (and {} times the "
+                        "gradient_accumulation_steps)",
+                        to.micro_rows, from.micro_rows / to.micro_rows));
+    return join(changes, ", ");
+}
+
+std::string admission_advice(const ChoiceSearch& search, std::span<const TierVerdict> verdicts) {
+    const bool memory = std::any_of(verdicts.begin(), verdicts.end(), [](const TierVerdict& one) {
+        return !one.fits() && one.tier != TierVerdict::Tier::kDisk;
+    });
+    if (!memory) return "make room there, or give other folders as nvme_path";
+    if (const std::optional<FittingChoice> nearest = nearest_fitting(search))
+        return fmt::format("this would fit, with {} of memory: {}",
+                           to_text(nearest->need.of_host()),
+                           choice_text(search.from, nearest->choice));
+    return "no higher stage, recompute, offload that is available or smaller micro batch would "
+           "make it fit: take more hosts, fewer ranks on each, or raise the limit";
+}
+
+}  // namespace dslaunch::plan

@@ -1,0 +1,55 @@
+// Which way of sharding suits a job (dslaunch.shard auto): what each would move to and from disks,
+// keep and send, and the best of them. Where it stands: flat layout -> shard choice -> partition.
+// Pure; every rank computes the same.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "plan/layout/partition.h"
+#include "plan/step/step_plan.h"
+
+namespace dslaunch::plan {
+
+// Of one way of sharding, in a step. What does not differ between ways is not in it: however many
+// pieces a chunk has, it is one extent, moved by requests of the same size; on one host nothing is
+// sent, and all that its ranks own goes to its disks whoever owns it.
+struct ShardCost {
+    ShardBy by = ShardBy::kFlat;
+    PartitionBalance balance;
+    // Of the host that moves most: chunks once each way, parameters on disk twice more for gathers.
+    Bytes read;
+    Bytes written;
+    int64_t extents_max = 0;  // that the rank with most of them reads and writes
+    Bytes sent;               // by the host that sends most to others
+
+    [[nodiscard]] Bytes moved() const { return read + written; }
+};
+
+// Of every way, in the order of ShardBy. OPTIONS: of any rank; its partition is not read. REQUIRES:
+// stage 1 or above.
+[[nodiscard]] std::vector<ShardCost> shard_costs(const ModelInfo& model, const FlatLayout& layout,
+                                                 const StepPlanOptions& options);
+
+// What `dslaunch io-bench` measured on the disks of a host, all of them together.
+struct DiskRates {
+    double read_bytes_per_s = 0;  // 0: not known, as the next
+    double write_bytes_per_s = 0;
+
+    // Of bytes that are read and written, one after the other: the two share the disk.
+    [[nodiscard]] std::optional<double> seconds(double read_bytes, double written_bytes) const;
+};
+
+// The fewest bytes through the busiest host's disks, where anything is offloaded; then the smallest
+// share of the rank that owns most, which it updates; then the fewest bytes sent. Less than a
+// twentieth is no difference, and without one it is flat. Rates turn bytes into seconds and do not
+// change which is fewest, so that hosts with other disks come to the same choice.
+[[nodiscard]] ShardBy choose_shard(std::span<const ShardCost> costs);
+
+// Why BY was chosen, a line with the numbers of all ways. FOLDER: of the offload, for advice.
+[[nodiscard]] std::string shard_reason(std::span<const ShardCost> costs, ShardBy by,
+                                       const DiskRates& rates, const std::string& folder);
+
+}  // namespace dslaunch::plan

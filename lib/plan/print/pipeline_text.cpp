@@ -1,0 +1,192 @@
+#include "plan/print/pipeline_text.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <set>
+
+namespace dslaunch::plan {
+namespace {
+
+double milliseconds(double seconds) {
+    return seconds * 1e3;
+}
+
+// What a part of the model has, each parameter once.
+struct PartWeight {
+    int64_t parameter_numel = 0;
+    int64_t forward_flops = 0;
+};
+
+PartWeight weight_of(const ModelInfo& model, SegmentRange range) {
+    PartWeight weight;
+    std::set<int> parameters;
+    for (int s = range.begin; s < range.end; ++s) {
+        const SegmentInfo& segment = model.segments[s];
+        weight.forward_flops += segment.forward_flops;
+        parameters.insert(segment.parameters.begin(), segment.parameters.end());
+    }
+    for (const int parameter : parameters)
+        weight.parameter_numel += model.parameters[parameter].numel;
+    return weight;
+}
+
+std::string segments_text(const ModelInfo& model, SegmentRange range) {
+    const std::string& first = model.segments[range.begin].name;
+    if (range.end == range.begin + 1) return fmt::format("{} {}", range.begin, first);
+    const int last = range.end - 1;
+    return fmt::format("{}..{} {} .. {}", range.begin, last, first, model.segments[last].name);
+}
+
+// What each stage holds while the step runs.
+Bytes activations_of(const PipelineOption& option, size_t stage) {
+    return option.run.stages[stage].live_bytes_max;
+}
+
+Bytes memory_of(const PipelineOption& option, size_t stage) {
+    return option.choice.stages[stage].states + activations_of(option, stage);
+}
+
+template <typename BytesOf>
+Bytes most_of(const PipelineOption& option, BytesOf&& bytes_of) {
+    Bytes most;
+    for (size_t stage = 0; stage < option.run.stages.size(); ++stage)
+        most = std::max(most, bytes_of(option, stage));
+    return most;
+}
+
+double micro_batch_s(const PartCost& cost) {
+    return cost.forward_s + cost.backward_input_s + cost.backward_weight_s;
+}
+
+size_t part_index(const PipelineOption& option, int stage, int chunk) {
+    return static_cast<size_t>(part_of(option.kind, option.shape, {stage, chunk}));
+}
+
+void part_json(const PipelineOption& option, size_t part, const ModelInfo& model,
+               JsonWriter& json) {
+    const SegmentRange range = option.choice.parts[part];
+    const PartCost& cost = option.choice.costs[part];
+    const PartWeight weight = weight_of(model, range);
+    json.begin_object().field("part", part).field("begin_segment", range.begin);
+    json.field("end_segment", range.end).field("parameters", weight.parameter_numel);
+    json.field("forward_flops", weight.forward_flops).field("forward_s", cost.forward_s);
+    json.field("backward_input_s", cost.backward_input_s);
+    json.field("backward_weight_s", cost.backward_weight_s).field("send_s", cost.send_s);
+    json.field("activation_bytes", cost.activations.value).end_object();
+}
+
+void option_json(const PipelineOption& option, const ModelInfo& model, JsonWriter& json) {
+    json.begin_object().field("schedule", schedule_name(option.kind));
+    json.field("stages", option.shape.stages).field("chunks", option.shape.chunks);
+    json.field("micro_batches", option.shape.micro_batches);
+    if (!option.why_not.empty()) {
+        json.field("why_not", option.why_not).end_object();
+        return;
+    }
+    json.field("step_s", option.run.step_s).field("idle_share", option.run.idle_share);
+    json.key("by_stage").begin_array();
+    for (int stage = 0; stage < option.shape.stages; ++stage) {
+        const auto s = static_cast<size_t>(stage);
+        json.begin_object().field("stage", stage);
+        json.field("idle_share", option.run.idle_share_of(s));
+        json.field("live_max", option.run.stages[s].live_max);
+        json.field("activation_bytes", activations_of(option, s).value);
+        json.field("state_bytes", option.choice.stages[s].states.value);
+        json.key("parts").begin_array();
+        for (int chunk = 0; chunk < option.shape.chunks; ++chunk)
+            part_json(option, part_index(option, stage, chunk), model, json);
+        json.end_array().end_object();
+    }
+    json.end_array().key("tied").begin_array();
+    for (const TiedParameter& tied : option.choice.tied) {
+        json.begin_object().field("parameter", model.parameters[tied.parameter].name);
+        json.key("stages").begin_array();
+        for (const int stage : tied.stages) json.value(stage);
+        json.end_array().end_object();
+    }
+    json.end_array().end_object();
+}
+
+}  // namespace
+
+std::string schedules_table(const std::vector<PipelineOption>& options) {
+    std::string text = fmt::format("{:<12} {:>6} {:>6} {:>11} {:>7} {:>13} {:>13}\n", "schedule",
+                                   "stages", "chunks", "step ms", "idle", "activations", "memory");
+    for (const PipelineOption& option : options) {
+        text += fmt::format("{:<12} {:>6} {:>6} ", schedule_name(option.kind), option.shape.stages,
+                            option.shape.chunks);
+        if (!option.why_not.empty()) {
+            text += fmt::format("not possible: {}\n", option.why_not);
+            continue;
+        }
+        text += fmt::format("{:>11.3f} {:>5.1f} % {:>13} {:>13}\n", milliseconds(option.run.step_s),
+                            100 * option.run.idle_share, to_text(most_of(option, activations_of)),
+                            to_text(most_of(option, memory_of)));
+    }
+    return text;
+}
+
+std::string stages_table(const PipelineOption& option, const ModelInfo& model) {
+    std::string text = fmt::format("{:>5} {:>5} {:<40} {:>12} {:>10} {:>10} {:>12} {:>12} {:>7}\n",
+                                   "stage", "chunk", "segments", "parameters", "GFLOP", "ms",
+                                   "states", "activations", "idle");
+    for (int stage = 0; stage < option.shape.stages; ++stage) {
+        const auto s = static_cast<size_t>(stage);
+        for (int chunk = 0; chunk < option.shape.chunks; ++chunk) {
+            const size_t part = part_index(option, stage, chunk);
+            const PartWeight weight = weight_of(model, option.choice.parts[part]);
+            text +=
+                fmt::format("{:>5} {:>5} {:<40} {:>12} {:>10.3f} {:>10.3f}", stage, chunk,
+                            segments_text(model, option.choice.parts[part]), weight.parameter_numel,
+                            static_cast<double>(weight.forward_flops) / 1e9,
+                            milliseconds(micro_batch_s(option.choice.costs[part])));
+            if (chunk == 0)
+                text += fmt::format(
+                    " {:>12} {:>12} {:>5.1f} %", to_text(option.choice.stages[s].states),
+                    to_text(activations_of(option, s)), 100 * option.run.idle_share_of(s));
+            text += "\n";
+        }
+    }
+    for (const TiedParameter& tied : option.choice.tied) {
+        text += fmt::format("{} lies on stages", model.parameters[tied.parameter].name);
+        for (size_t i = 0; i < tied.stages.size(); ++i)
+            text += fmt::format("{} {}", i == 0 ? "" : ",", tied.stages[i]);
+        text += ": its gradients are added up between them\n";
+    }
+    return text;
+}
+
+std::string scale_table(const std::vector<ScaleCost>& costs) {
+    std::string text = fmt::format("{:>6} {:>6} {:>6} {:>11} {:>14} {:>14} {:>16} {:>16}\n",
+                                   "ranks", "hosts", "copies", "step ms", "activations",
+                                   "gradients", "copies on a host", "stages on a host");
+    for (const ScaleCost& cost : costs)
+        text += fmt::format("{:>6} {:>6} {:>6} {:>11.3f} {:>14} {:>14} {:>16} {:>16}\n", cost.ranks,
+                            cost.hosts, cost.data, milliseconds(cost.step_s),
+                            to_text(cost.activations_sent), to_text(cost.gradients_sent),
+                            cost.pipelines_on_host, cost.data_groups_on_host);
+    return text;
+}
+
+void schedules_json(const std::vector<PipelineOption>& options, const ModelInfo& model,
+                    JsonWriter& json) {
+    json.begin_array();
+    for (const PipelineOption& option : options) option_json(option, model, json);
+    json.end_array();
+}
+
+void scale_json(const std::vector<ScaleCost>& costs, JsonWriter& json) {
+    json.begin_array();
+    for (const ScaleCost& cost : costs) {
+        json.begin_object().field("ranks", cost.ranks).field("hosts", cost.hosts);
+        json.field("copies", cost.data).field("step_s", cost.step_s);
+        json.field("activation_bytes_sent", cost.activations_sent.value);
+        json.field("gradient_bytes_sent", cost.gradients_sent.value);
+        json.field("copies_on_a_host", cost.pipelines_on_host);
+        json.field("stages_on_a_host", cost.data_groups_on_host).end_object();
+    }
+    json.end_array();
+}
+
+}  // namespace dslaunch::plan

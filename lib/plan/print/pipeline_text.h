@@ -1,0 +1,27 @@
+// Pipelines in words: `dslaunch plan --stages` prints them, --json for machines. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/text/json.h"
+#include "plan/mesh/pipeline_scale.h"
+#include "plan/model/model_info.h"
+#include "plan/pipeline/pipeline_options.h"
+
+namespace dslaunch::plan {
+
+// One line a schedule: time of a step, bubble, the most activations and memory of its stages.
+[[nodiscard]] std::string schedules_table(const std::vector<PipelineOption>& options);
+// One line a part of the model, in the order of stages: its segments, parameters, FLOPs, time; of
+// each stage states and activations; then parameters that several stages read.
+[[nodiscard]] std::string stages_table(const PipelineOption& option, const ModelInfo& model);
+// One line for each number of ranks.
+[[nodiscard]] std::string scale_table(const std::vector<ScaleCost>& costs);
+
+// The same as JSON values. UNITS: bytes, seconds, FLOPs of a micro batch's forward.
+void schedules_json(const std::vector<PipelineOption>& options, const ModelInfo& model,
+                    JsonWriter& json);
+void scale_json(const std::vector<ScaleCost>& costs, JsonWriter& json);
+
+}  // namespace dslaunch::plan

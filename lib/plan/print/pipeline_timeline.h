@@ -1,0 +1,13 @@
+// A simulated step of a pipeline as a timeline: one lane a stage, micro batches numbered in their
+// boxes, chunks in shades. Where it stands: simulator -> [here] -> timeline_svg. Pure.
+#pragma once
+
+#include "plan/pipeline/pipeline_simulator.h"
+#include "plan/print/timeline_svg.h"
+
+namespace dslaunch::plan {
+
+// RUN: of SCHEDULE.
+[[nodiscard]] Timeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineRun& run);
+
+}  // namespace dslaunch::plan

@@ -1,0 +1,162 @@
+#include "plan/print/plan_text.h"
+
+#include <fmt/core.h>
+
+namespace dslaunch::plan {
+
+namespace {
+
+std::string join_numbers(const std::vector<int>& numbers) {
+    std::string text;
+    for (const int number : numbers) text += fmt::format("{}{}", text.empty() ? "" : " ", number);
+    return text;
+}
+
+std::string segments_table(const ModelInfo& model) {
+    std::string text =
+        fmt::format("{:>4} {:<40} {:>6} {:>12} {:>12} {:>12} {:>10}\n", "#", "segment", "nodes",
+                    "parameters", "activations", "live after", "GFLOP");
+    for (size_t s = 0; s < model.segments.size(); ++s) {
+        const SegmentInfo& segment = model.segments[s];
+        int64_t numel = 0;
+        for (const int parameter : segment.parameters) numel += model.parameters[parameter].numel;
+        text += fmt::format("{:>4} {:<40} {:>6} {:>12} {:>12} {:>12} {:>10.3f}\n", s, segment.name,
+                            segment.nodes, numel, to_text(segment.activation_bytes),
+                            to_text(segment.output_bytes),
+                            static_cast<double>(segment.forward_flops) / 1e9);
+    }
+    return text;
+}
+
+void memory_json(const StepPlan& plan, JsonWriter& json) {
+    json.key("memory").begin_object();
+    const auto peaks = peak_by_tier(plan);
+    for (size_t t = 0; t < peaks.size(); ++t) {
+        json.key(tier_name(static_cast<Tier>(t))).begin_object();
+        json.field("persistent_bytes", peaks[t].persistent.value)
+            .field("peak_bytes", peaks[t].peak.value);
+        json.field("peak_instruction", peaks[t].instruction).end_object();
+    }
+    json.key("by_kind").begin_object();
+    const auto kinds = peak_by_kind(plan);
+    for (size_t kind = 0; kind < kinds.size(); ++kind)
+        json.field(buffer_kind_name(static_cast<BufferKind>(kind)), kinds[kind].value);
+    json.end_object().end_object();
+}
+
+std::string memory_table(const StepPlan& plan) {
+    std::string text = fmt::format("{:<14} {:>12}\n", "memory of", "at most");
+    const auto kinds = peak_by_kind(plan);
+    for (size_t kind = 0; kind < kinds.size(); ++kind)
+        if (kinds[kind].value > 0)
+            text += fmt::format("{:<14} {:>12}\n", buffer_kind_name(static_cast<BufferKind>(kind)),
+                                to_text(kinds[kind]));
+    text += fmt::format("\n{:<14} {:>12} {:>12}\n", "tier", "all the time", "at most");
+    const auto peaks = peak_by_tier(plan);
+    for (size_t t = 0; t < peaks.size(); ++t)
+        text += fmt::format("{:<14} {:>12} {:>12}{}\n", tier_name(static_cast<Tier>(t)),
+                            to_text(peaks[t].persistent), to_text(peaks[t].peak),
+                            peaks[t].instruction < 0
+                                ? ""
+                                : fmt::format(" at instruction {}", peaks[t].instruction));
+    return text;
+}
+
+std::string bytes_or_blank(Bytes bytes) {
+    return bytes.value > 0 ? to_text(bytes) : "";
+}
+
+// Bytes of a step by where they go.
+struct Moved {
+    Bytes between_ranks;
+    Bytes from_disk;
+    Bytes to_disk;
+};
+
+Moved moved(const StepPlan& plan) {
+    Moved moved;
+    for (const Instruction& instruction : plan.instructions) {
+        const Lane lane = instruction.lane;
+        (lane == Lane::kRead    ? moved.from_disk
+         : lane == Lane::kWrite ? moved.to_disk
+                                : moved.between_ranks) += instruction.bytes;
+    }
+    return moved;
+}
+
+}  // namespace
+
+std::string describe(const Instruction& instruction, const ModelInfo& model) {
+    std::string text(op_name(instruction.op));
+    if (instruction.segment >= 0)
+        text += fmt::format(" segment {} ({})", instruction.segment,
+                            model.segments[instruction.segment].name);
+    if (instruction.peer >= 0)
+        text += fmt::format(", {} behind part {}, stage {}",
+                            instruction.gradients ? "gradients" : "values", instruction.part,
+                            instruction.peer);
+    if (instruction.bucket >= 0) text += fmt::format(" bucket {}", instruction.bucket);
+    // What stays in memory is one chunk a bucket.
+    const bool passes =
+        instruction.chunk >= 0 && (instruction.slot >= 0 || instruction.sum_slot >= 0);
+    if (passes) text += fmt::format(" chunk {}", instruction.chunk);
+    if (instruction.slot >= 0) text += fmt::format(" slot {}", instruction.slot);
+    if (instruction.sum_slot >= 0) text += fmt::format(" sum slot {}", instruction.sum_slot);
+    if (instruction.micro_step >= 0) text += fmt::format(", micro step {}", instruction.micro_step);
+    return text;
+}
+
+std::string plan_table(const StepPlan& plan, const ModelInfo& model, const FlatLayout& layout) {
+    std::string text = segments_table(model);
+    text += fmt::format(
+        "\nrank {}: {} instructions, {} buckets, {} trainable elements in the flat buffers\n",
+        plan.rank, plan.instructions.size(), layout.buckets.size(), layout.trained_numel);
+    text += fmt::format("{:>5} {:<13} {:<60} {:>10} {:>10} {}\n", "#", "lane", "instruction",
+                        "moves", "sends", "waits for");
+    for (size_t i = 0; i < plan.instructions.size(); ++i) {
+        const Instruction& instruction = plan.instructions[i];
+        text +=
+            fmt::format("{:>5} {:<13} {:<60} {:>10} {:>10} {}\n", i, lane_name(instruction.lane),
+                        describe(instruction, model), bytes_or_blank(instruction.bytes),
+                        bytes_or_blank(instruction.sent), join_numbers(instruction.waits));
+    }
+    const Moved bytes = moved(plan);
+    text += fmt::format("\nbytes moved between ranks, a step: {}\n", to_text(bytes.between_ranks));
+    if (bytes.from_disk.value + bytes.to_disk.value > 0)
+        text += fmt::format("from this rank's disk {}, to it {}, a step\n",
+                            to_text(bytes.from_disk), to_text(bytes.to_disk));
+    text += fmt::format("sent to other hosts by this rank's host, a step: {}\n\n",
+                        to_text(plan.sent()));
+    return text + memory_table(plan);
+}
+
+void plan_json(const StepPlan& plan, const ModelInfo& model, const FlatLayout& layout,
+               JsonWriter& json) {
+    json.begin_object().field("rank", plan.rank).field("flat_numel", layout.numel);
+    json.field("hash", fmt::format("{:016x}", plan.hash()));
+    json.key("instructions").begin_array();
+    for (size_t i = 0; i < plan.instructions.size(); ++i) {
+        const Instruction& instruction = plan.instructions[i];
+        json.begin_object().field("index", i).field("op", op_name(instruction.op));
+        json.field("lane", lane_name(instruction.lane)).field("text", describe(instruction, model));
+        if (instruction.segment >= 0) json.field("segment", instruction.segment);
+        if (instruction.bucket >= 0) json.field("bucket", instruction.bucket);
+        if (instruction.micro_step >= 0) json.field("micro_step", instruction.micro_step);
+        if (instruction.slot >= 0) json.field("slot", instruction.slot);
+        if (instruction.chunk >= 0) json.field("chunk", instruction.chunk);
+        if (instruction.sum_slot >= 0) json.field("sum_slot", instruction.sum_slot);
+        json.field("bytes", instruction.bytes.value).field("sent_bytes", instruction.sent.value);
+        json.field("flops", instruction.flops).key("waits").begin_array();
+        for (const int wait : instruction.waits) json.value(wait);
+        json.end_array().end_object();
+    }
+    const Moved bytes = moved(plan);
+    json.end_array().field("bytes_moved", bytes.between_ranks.value);
+    json.field("disk_read_bytes", bytes.from_disk.value);
+    json.field("disk_written_bytes", bytes.to_disk.value);
+    json.field("sent_bytes", plan.sent().value);
+    memory_json(plan, json);
+    json.end_object();
+}
+
+}  // namespace dslaunch::plan

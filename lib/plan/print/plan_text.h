@@ -1,0 +1,23 @@
+// A plan in words: `dslaunch plan` prints it, --json for machines.
+#pragma once
+
+#include <string>
+
+#include "base/text/json.h"
+#include "plan/step/plan_check.h"
+#include "plan/step/step_plan.h"
+
+namespace dslaunch::plan {
+
+// One line: "Backward segment 3 (blocks.2), micro step 0".
+[[nodiscard]] std::string describe(const Instruction& instruction, const ModelInfo& model);
+// Segments, instructions with their waits, bytes moved and sent to other hosts, memory by kind and
+// by tier.
+[[nodiscard]] std::string plan_table(const StepPlan& plan, const ModelInfo& model,
+                                     const FlatLayout& layout);
+// The same as one JSON object. UNITS: everything in bytes; memory.by_kind is the most of each kind
+// at once, the numbers of the table.
+void plan_json(const StepPlan& plan, const ModelInfo& model, const FlatLayout& layout,
+               JsonWriter& json);
+
+}  // namespace dslaunch::plan

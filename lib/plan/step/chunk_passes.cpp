@@ -1,0 +1,171 @@
+#include "plan/step/chunk_passes.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+
+namespace dslaunch::plan {
+
+int ChunkPasses::add_buffer(PlanBuffer buffer) {
+    plan_.buffers.push_back(std::move(buffer));
+    return static_cast<int>(plan_.buffers.size()) - 1;
+}
+
+void ChunkPasses::add_slots(std::vector<int>& slots, const char* name, int64_t bytes, int count) {
+    for (int k = 0; k < count; ++k)
+        slots.push_back(add_buffer({fmt::format("{} slot {}", name, k), BufferKind::kOffload,
+                                    Tier::kMemory, Bytes{bytes}, true}));
+}
+
+void ChunkPasses::add_buffers(std::span<const int> reduce_order) {
+    const auto add_extent = [&](const char* name, size_t c) {
+        return add_buffer({fmt::format("{} {} on disk", name, c), BufferKind::kScalars, Tier::kDisk,
+                           Bytes{}, true});
+    };
+    for (size_t c = 0; c < plan_.chunks.all.size(); ++c) {
+        extents_.push_back(add_extent("chunk", c));
+        sum_extents_.push_back(sums_pass(static_cast<int>(c)) ? add_extent("sums of chunk", c)
+                                                              : -1);
+    }
+    choose_sums(reduce_order);
+    int64_t slot_bytes = 0;
+    int64_t sum_bytes = 0;
+    for (const int c : plan_.chunks.turns) {
+        slot_bytes = std::max(slot_bytes, layout_of(c).bytes);
+        sum_bytes = std::max(sum_bytes, layout_of(c).sum_bytes);
+    }
+    add_slots(slots_, "chunk", slot_bytes, plan_.chunk_slots);
+    add_slots(sum_slots_, "sum", sum_bytes, plan_.sum_slots);
+    const PackingRoom packing = packing_room(plan_.chunks, options_.chunk_format());
+    if (const Bytes bytes{packing.total_bytes()}; bytes.value > 0)
+        add_buffer({"packed chunks", BufferKind::kOffload, Tier::kMemory, bytes, true});
+    // As the step before has left them.
+    held_.assign(slots_.size(), -1);
+    for (int t = turns() - plan_.chunk_slots; t < turns(); ++t) held_[slot_of(t)] = chunk_in(t);
+}
+
+void ChunkPasses::choose_sums(std::span<const int> reduce_order) {
+    sum_turn_.assign(plan_.chunks.all.size(), -1);
+    std::vector<int> updated;
+    for (const int c : plan_.chunks.turns) {
+        if (!sums_pass(c)) continue;
+        sum_turn_[c] = static_cast<int>(updated.size());
+        updated.push_back(c);
+    }
+    std::vector<int> added;
+    for (const int b : reduce_order) {
+        const auto i = static_cast<size_t>(b);
+        for (int c = plan_.chunks.first_of_bucket[i]; c < plan_.chunks.first_of_bucket[i + 1]; ++c)
+            if (sums_pass(c)) added.push_back(c);
+    }
+    sums_ = make_sum_passes(added, updated, plan_.chunk_slots);
+    plan_.sum_slots = sums_.slots;
+}
+
+Instruction& ChunkPasses::add(Op op, int c) {
+    plan_.instructions.push_back({});
+    Instruction& made = plan_.instructions.back();
+    made.op = op;
+    made.lane = op == Op::kRead ? Lane::kRead : Lane::kWrite;
+    made.bucket = chunk(c).bucket;
+    made.chunk = c;
+    return made;
+}
+
+void ChunkPasses::begin_turns() {
+    const int slots = plan_.chunk_slots;
+    for (int t = std::max(turns() - slots, slots); t < turns(); ++t) add_write(t);
+    for (int t = 0; t < std::min(slots, turns() - slots); ++t) add_read(t);
+}
+
+void ChunkPasses::add_write(int turn) {
+    const int c = chunk_in(turn);
+    Instruction& write = add(Op::kWrite, c);
+    write.slot = static_cast<int>(slot_of(turn));
+    write.reads = {slots_[slot_of(turn)]};
+    write.writes = {extents_[c]};
+    write.bytes = Bytes{layout_of(c).disk_written()};
+}
+
+void ChunkPasses::add_read(int turn) {
+    const int c = chunk_in(turn);
+    Instruction& read = add(Op::kRead, c);
+    read.slot = static_cast<int>(slot_of(turn));
+    read.reads = {extents_[c]};
+    read.writes = {slots_[slot_of(turn)]};
+    read.bytes = Bytes{layout_of(c).disk_read()};
+    // 16-bit parameters are not read, only made by the update.
+    held_[slot_of(turn)] = layout_of(c).read_from == 0 ? c : -1;
+}
+
+void ChunkPasses::read_sums(Instruction& read, const SumUse& use) const {
+    read.sum_slot = use.slot;
+    read.reads.push_back(sum_extents_[use.chunk]);
+    read.writes.push_back(sum_slots_[use.slot]);
+    read.bytes += Bytes{layout_of(use.chunk).sum_bytes};
+}
+
+void ChunkPasses::before_accumulate(int c) {
+    if (sums_pass(c) && use().read) read_sums(add(Op::kRead, c), use());
+}
+
+void ChunkPasses::join_accumulate(Instruction& accumulate) const {
+    accumulate.sum_slot = use().slot;
+    accumulate.writes.push_back(sum_slots_[use().slot]);
+}
+
+void ChunkPasses::after_accumulate(int c) {
+    if (!sums_pass(c)) return;
+    if (use().write) {
+        Instruction& write = add(Op::kWrite, c);
+        write.sum_slot = use().slot;
+        write.reads = {sum_slots_[use().slot]};
+        write.writes = {sum_extents_[c]};
+        write.bytes = Bytes{layout_of(c).sum_bytes};
+    }
+    ++next_sum_;
+}
+
+void ChunkPasses::begin_updates() {
+    for (int t = 0; t < plan_.chunk_slots; ++t) {
+        const int c = chunk_in(t);
+        if (sums_pass(c) && update_use(c).read) read_sums(add(Op::kRead, c), update_use(c));
+    }
+}
+
+void ChunkPasses::join_update(Instruction& update) {
+    const int c = update.chunk;
+    if (chunk(c).parameters_in_memory) update.writes.push_back(extents_[c]);
+    if (chunk(c).turn < 0) return;
+    const size_t slot = slot_of(chunk(c).turn);
+    update.slot = static_cast<int>(slot);
+    update.writes.push_back(slots_[slot]);
+    held_[slot] = c;
+    if (!sums_pass(c)) return;
+    update.sum_slot = update_use(c).slot;
+    update.reads.push_back(sum_slots_[update.sum_slot]);
+}
+
+void ChunkPasses::after_update(int c) {
+    const int turn = chunk(c).turn;
+    const int later = turn + plan_.chunk_slots;
+    if (turn < 0 || later >= turns()) return;
+    add_write(turn);
+    add_read(later);
+    const int next = chunk_in(later);
+    if (sums_pass(next) && update_use(next).read)
+        read_sums(plan_.instructions.back(), update_use(next));
+}
+
+void ChunkPasses::join_bucket_read(Instruction& read) const {
+    const auto b = static_cast<size_t>(read.bucket);
+    for (int c = plan_.chunks.first_of_bucket[b]; c < plan_.chunks.first_of_bucket[b + 1]; ++c) {
+        const auto held = std::find(held_.begin(), held_.end(), c);
+        const bool own = held == held_.end() || chunk(c).parameters_in_memory;
+        if (own && chunk(c).parameters_on_disk)
+            read.bytes += Bytes{chunk(c).range.numel * options_.parameter_bytes};
+        read.reads.push_back(own ? extents_[c] : slots_[held - held_.begin()]);
+    }
+}
+
+}  // namespace dslaunch::plan

@@ -1,0 +1,113 @@
+#include "plan/step/persistent_buffers.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace dslaunch::plan {
+
+namespace {
+
+class Adder {
+  public:
+    Adder(const FlatLayout& layout, const StepPlanOptions& options, StepPlan& plan)
+        : layout_(layout), options_(options), plan_(plan) {}
+
+    int add(PlanBuffer buffer) {
+        plan_.buffers.push_back(std::move(buffer));
+        return static_cast<int>(plan_.buffers.size()) - 1;
+    }
+
+    void add_parameters(int b, PersistentBuffers& made) {
+        const bool sharded = options_.stage == 3 && bucket(b).kind != BucketKind::kPersistent;
+        const bool gathered = options_.is_gathered(bucket(b));
+        const int64_t numel =
+            sharded ? options_.partition->owned_numel(options_.shard_rank(), b) : bucket(b).numel;
+        // A bucket is gathered again, into another slot, only once it was released.
+        made.places.push_back(!gathered
+                                  ? -1
+                                  : add({fmt::format("place of bucket {}", b), BufferKind::kScalars,
+                                         Tier::kMemory, Bytes{8}, true}));
+        const bool on_disk = options_.offload.parameters && gathered;
+        const int64_t kept =
+            std::min(plan_.chunks.numel_where(&StateChunk::parameters_in_memory, b), numel);
+        const Bytes in_memory{kept * options_.parameter_bytes};
+        PlanBuffer all{fmt::format("parameters of bucket {}", b), BufferKind::kParameters,
+                       on_disk ? Tier::kDisk : Tier::kShared,
+                       Bytes{numel * options_.parameter_bytes} - in_memory, true};
+        if (kept > 0) add({all.name + " in memory", all.kind, Tier::kMemory, in_memory, true});
+        made.parameters.push_back(add(std::move(all)));
+    }
+
+    void add_states(int b, PersistentBuffers& made) {
+        const Bytes whole{bucket(b).numel * 4};
+        const Bytes owned{owned_numel(b) * 4};
+        if (options_.stage < 2)
+            made.gradients.push_back(add({fmt::format("gradients of bucket {}", b),
+                                          BufferKind::kGradients, Tier::kShared, whole, true}));
+        const Bytes on_disk{numel_on_disk(b) * 4};
+        if (options_.master)
+            add_tiers(fmt::format("master copy of bucket {}", b), BufferKind::kMaster,
+                      owned - on_disk, on_disk);
+        made.moments.push_back(
+            add_tiers(fmt::format("moments of bucket {}", b), BufferKind::kMoments,
+                      (owned - on_disk) * options_.optimizer_states,
+                      options_.chunk_format().moments_on_disk(numel_on_disk(b))));
+        if (options_.keeps_reduced())
+            made.reduced.push_back(add_tiers(fmt::format("reduced gradients of bucket {}", b),
+                                             BufferKind::kGradients, owned - on_disk, on_disk));
+    }
+
+  private:
+    [[nodiscard]] const Bucket& bucket(int b) const { return layout_.buckets[b]; }
+    // Elements of a bucket for which this rank keeps optimizer states.
+    [[nodiscard]] int64_t owned_numel(int b) const {
+        return options_.stage == 0 ? bucket(b).numel
+                                   : options_.partition->owned_numel(options_.shard_rank(), b);
+    }
+    // And whose states it has on disk.
+    [[nodiscard]] int64_t numel_on_disk(int b) const {
+        return std::min(plan_.chunks.numel_where(&StateChunk::states_on_disk, b), owned_numel(b));
+    }
+    // Returns the part in memory.
+    int add_tiers(const std::string& name, BufferKind kind, Bytes in_memory, Bytes on_disk) {
+        if (on_disk.value > 0) add({name + " on disk", kind, Tier::kDisk, on_disk, true});
+        return add({name, kind, Tier::kMemory, in_memory, true});
+    }
+
+    const FlatLayout& layout_;
+    const StepPlanOptions& options_;
+    StepPlan& plan_;
+};
+
+}  // namespace
+
+PersistentBuffers add_persistent_buffers(const ModelInfo& model, const FlatLayout& layout,
+                                         const StepPlanOptions& options, StepPlan& plan) {
+    PersistentBuffers made;
+    Adder adder(layout, options, plan);
+    for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) adder.add_parameters(b, made);
+    for (int b = 0; b < layout.trained_buckets; ++b) adder.add_states(b, made);
+    for (size_t k = 0; k < plan.gradient_slot_numel.size(); ++k)
+        made.gradient_slots.push_back(
+            adder.add({fmt::format("gradient slot {}", k), BufferKind::kGradients, Tier::kShared,
+                       Bytes{plan.gradient_slot_numel[k] * 4}, true}));
+    for (size_t k = 0; k < plan.gather_slot_numel.size(); ++k)
+        made.staging.push_back(adder.add(
+            {fmt::format("gathered parameters {}", k), BufferKind::kStaging, Tier::kShared,
+             Bytes{plan.gather_slot_numel[k] * options.parameter_bytes}, true}));
+    if (model.buffer_bytes.value > 0)
+        adder.add({"buffers of the model", BufferKind::kBuffers, Tier::kMemory, model.buffer_bytes,
+                   true});
+    Bytes blocks;
+    for (const SegmentInfo& segment : model.segments)
+        blocks = std::max({blocks, segment.forward_blocks, segment.backward_blocks});
+    if (blocks.value > 0)
+        adder.add({"blocks for momentary tensors", BufferKind::kActivations, Tier::kMemory, blocks,
+                   true});
+    made.norm = adder.add({"gradient norm", BufferKind::kScalars, Tier::kMemory, Bytes{8}, true});
+    return made;
+}
+
+}  // namespace dslaunch::plan

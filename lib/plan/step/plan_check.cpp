@@ -1,0 +1,519 @@
+#include "plan/step/plan_check.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <string_view>
+
+namespace dslaunch::plan {
+
+namespace {
+
+std::string label(const StepPlan& plan, size_t i) {
+    const Instruction& instruction = plan.instructions[i];
+    return fmt::format("instruction {} ({} segment {} bucket {} micro step {})", i,
+                       op_name(instruction.op), instruction.segment, instruction.bucket,
+                       instruction.micro_step);
+}
+
+// The lane at the other end of one that sends or receives: they come in pairs.
+Lane opposite(Lane lane) {
+    static_assert(static_cast<uint8_t>(Lane::kSend) % 2 == 0);
+    return static_cast<Lane>(static_cast<uint8_t>(lane) ^ 1U);
+}
+
+// Whether INSTRUCTION, of a chunk, is of the first of its bucket; those of the others follow it. Or
+// of a bucket.
+bool begins_bucket(const StepPlan& plan, const Instruction& instruction) {
+    return instruction.chunk < 0 ||
+           instruction.chunk == plan.chunks.first_of_bucket[instruction.bucket];
+}
+
+// What is done before an instruction starts, by lane order and waits alone. A lane runs its
+// instructions in order, so that the newest one of each lane says it all.
+class HappensBefore {
+  public:
+    explicit HappensBefore(const StepPlan& plan) : plan_(plan) {
+        Newest none;
+        none.fill(-1);
+        newest_.assign(plan.instructions.size(), none);
+        Newest previous = none;
+        for (size_t i = 0; i < plan.instructions.size(); ++i) {
+            const Instruction& instruction = plan.instructions[i];
+            int& lane = previous[static_cast<size_t>(instruction.lane)];
+            if (lane >= 0) include(i, static_cast<size_t>(lane));
+            for (const int wait : instruction.waits)
+                if (wait >= 0 && static_cast<size_t>(wait) < i)
+                    include(i, static_cast<size_t>(wait));
+            lane = static_cast<int>(i);
+        }
+    }
+
+    [[nodiscard]] bool ordered(size_t first, size_t second) const {
+        return newest_[second][lane_of(first)] >= static_cast<int>(first);
+    }
+
+  private:
+    using Newest = std::array<int, kLanes>;  // instructions, -1: none
+
+    [[nodiscard]] size_t lane_of(size_t i) const {
+        return static_cast<size_t>(plan_.instructions[i].lane);
+    }
+    void include(size_t i, size_t other) {
+        for (size_t lane = 0; lane < kLanes; ++lane)
+            newest_[i][lane] = std::max(newest_[i][lane], newest_[other][lane]);
+        int& own = newest_[i][lane_of(other)];
+        own = std::max(own, static_cast<int>(other));
+    }
+
+    const StepPlan& plan_;
+    std::vector<Newest> newest_;  // of each instruction
+};
+
+class Checker {
+  public:
+    explicit Checker(const StepPlan& plan)
+        : plan_(plan), order_(plan), uses_(plan.buffers.size()) {}
+
+    std::vector<std::string> run() {
+        check_waits();
+        collect_uses();
+        for (size_t b = 0; b < plan_.buffers.size(); ++b) {
+            check_lifetime(b);
+            check_order(b);
+        }
+        check_reductions();
+        check_gathers();
+        check_sums();
+        return std::move(problems_);
+    }
+
+  private:
+    enum class How { kRead, kWrite, kCreate, kFree };
+    struct Use {
+        size_t instruction;
+        How how;
+    };
+
+    void check_waits() {
+        for (size_t i = 0; i < plan_.instructions.size(); ++i)
+            for (const int wait : plan_.instructions[i].waits)
+                if (wait < 0 || static_cast<size_t>(wait) >= i)
+                    problems_.push_back(fmt::format(
+                        "{} waits for {}, which does not come before it", label(plan_, i), wait));
+    }
+
+    void collect_uses() {
+        for (size_t i = 0; i < plan_.instructions.size(); ++i) {
+            const Instruction& instruction = plan_.instructions[i];
+            const auto add = [&](const std::vector<int>& buffers, How how) {
+                for (const int b : buffers) uses_[b].push_back({i, how});
+            };
+            add(instruction.creates, How::kCreate);
+            add(instruction.reads, How::kRead);
+            add(instruction.writes, How::kWrite);
+            add(instruction.frees, How::kFree);
+        }
+    }
+
+    void check_lifetime(size_t b) {
+        const PlanBuffer& buffer = plan_.buffers[b];
+        bool exists = buffer.persistent;
+        bool freed = false;
+        for (const Use& use : uses_[b]) {
+            const auto problem = [&](const char* what) {
+                problems_.push_back(
+                    fmt::format("{} {} {}", label(plan_, use.instruction), what, buffer.name));
+            };
+            if (use.how == How::kCreate) {
+                if (exists || buffer.persistent) problem("creates again");
+                exists = true;
+            } else if (!exists) {
+                problem(freed ? "uses after its release" : "uses before its creation");
+            } else if (use.how == How::kFree) {
+                if (buffer.persistent) problem("frees what outlives the step:");
+                exists = false;
+                freed = true;
+            }
+        }
+        if (exists && !buffer.persistent)
+            problems_.push_back(fmt::format("{} is never freed", buffer.name));
+    }
+
+    // Every two uses of which one changes the buffer must be ordered.
+    void check_order(size_t b) {
+        const std::vector<Use>& uses = uses_[b];
+        for (size_t i = 0; i < uses.size(); ++i) {
+            for (size_t j = i + 1; j < uses.size(); ++j) {
+                if (uses[i].how == How::kRead && uses[j].how == How::kRead) continue;
+                const size_t first = uses[i].instruction;
+                const size_t second = uses[j].instruction;
+                if (first == second || order_.ordered(first, second)) continue;
+                problems_.push_back(fmt::format("{} and {} both touch {} and nothing orders them",
+                                                label(plan_, first), label(plan_, second),
+                                                plan_.buffers[b].name));
+            }
+        }
+    }
+
+    // Once a bucket's gradients are summed, no Backward may add to that memory before it is claimed
+    // again: by whoever sums them, Reduce, or where there is none, Accumulate or Update.
+    void check_reductions() {
+        for (size_t i = 0; i < plan_.instructions.size(); ++i) {
+            const Instruction& sum = plan_.instructions[i];
+            if (sum.op != Op::kReduce && sum.op != Op::kAccumulate && sum.op != Op::kUpdate)
+                continue;
+            if (!begins_bucket(plan_, sum)) continue;
+            if (!is_posted_before(i))
+                problems_.push_back(
+                    fmt::format("{} sums a bucket that is not posted", label(plan_, i)));
+            const int memory = (sum.op == Op::kReduce ? sum.writes : sum.reads).front();
+            for (size_t j = i + 1; j < plan_.instructions.size(); ++j) {
+                const Instruction& later = plan_.instructions[j];
+                const bool writes = std::find(later.writes.begin(), later.writes.end(), memory) !=
+                                    later.writes.end();
+                if (writes && later.op == Op::kClaim) break;
+                if (writes && (later.op == Op::kBackward || later.op == Op::kBackwardWeight))
+                    problems_.push_back(fmt::format("{} adds to a bucket after {}", label(plan_, j),
+                                                    label(plan_, i)));
+            }
+        }
+    }
+
+    [[nodiscard]] bool is_posted_before(size_t sum) const {
+        const Instruction& of = plan_.instructions[sum];
+        for (size_t i = 0; i < sum; ++i) {
+            const Instruction& post = plan_.instructions[i];
+            if (post.op == Op::kPost && post.bucket == of.bucket &&
+                (of.micro_step < 0 || post.micro_step == of.micro_step))
+                return true;
+        }
+        return false;
+    }
+
+    // What is gathered into a slot lies there from its Gather to its Release, alone; whoever reads
+    // its bucket, reads that slot.
+    void check_gathers() {
+        std::map<int, int> slot_of_place;  // buffers
+        for (const Instruction& gather : plan_.instructions)
+            if (gather.op == Op::kGather && gather.slot >= 0)
+                slot_of_place[gather.writes.back()] = kNotGathered;
+        for (size_t i = 0; i < plan_.instructions.size(); ++i) {
+            const Instruction& instruction = plan_.instructions[i];
+            const auto problem = [&](std::string_view what) {
+                problems_.push_back(fmt::format("{} {}", label(plan_, i), what));
+            };
+            const bool in_slot = instruction.slot >= 0;
+            if (in_slot && instruction.op == Op::kGather) {
+                int& slot = slot_of_place[instruction.writes.back()];
+                if (slot != kNotGathered) problem("gathers what was not released");
+                for (const auto& [place, held] : slot_of_place)
+                    if (held == instruction.writes.front())
+                        problem("gathers into a slot that holds " + name_of(place));
+                slot = instruction.writes.front();
+            } else if (in_slot && instruction.op == Op::kRelease) {
+                int& slot = slot_of_place[instruction.writes.back()];
+                if (slot != instruction.writes.front()) problem("releases what is not there");
+                slot = kNotGathered;
+            } else {
+                check_gathered_reads(instruction, slot_of_place, problem);
+            }
+        }
+        for (const auto& [place, slot] : slot_of_place)
+            if (slot != kNotGathered) problems_.push_back(name_of(place) + " is never released");
+    }
+
+    template <typename Problem>
+    void check_gathered_reads(const Instruction& instruction,
+                              const std::map<int, int>& slot_of_place,
+                              const Problem& problem) const {
+        const auto reads = [&](int buffer) {
+            return std::find(instruction.reads.begin(), instruction.reads.end(), buffer) !=
+                   instruction.reads.end();
+        };
+        for (const auto& [place, slot] : slot_of_place) {
+            if (!reads(place)) continue;
+            if (slot == kNotGathered) {
+                problem("reads what is not gathered: " + name_of(place));
+            } else if (!reads(slot)) {
+                problem("reads another slot than that of the " + name_of(place));
+            }
+        }
+    }
+
+    // Sums that pass through slots: each Accumulate finds what its chunk has been given so far,
+    // each Update all of it.
+    void check_sums() {
+        struct Sums {
+            int chunk = -1;
+            int terms = 0;
+        };
+        std::map<int, Sums> slots;
+        std::map<int, int> disk, given;  // terms of each chunk
+        for (size_t i = 0; i < plan_.instructions.size(); ++i) {
+            const Instruction& instruction = plan_.instructions[i];
+            if (instruction.sum_slot < 0) continue;
+            const int c = instruction.chunk;
+            Sums& held = slots[instruction.sum_slot];
+            const bool fresh = instruction.op == Op::kAccumulate && given[c] == 0;
+            if (instruction.op == Op::kRead || fresh) held = {c, disk[c]};
+            if (held.chunk != c || (instruction.op != Op::kWrite && held.terms != given[c]))
+                problems_.push_back(
+                    fmt::format("{} has other sums than those of chunk {}", label(plan_, i), c));
+            if (instruction.op == Op::kAccumulate) held.terms = ++given[c];
+            if (instruction.op == Op::kWrite) disk[c] = held.terms;
+        }
+    }
+
+    [[nodiscard]] const std::string& name_of(int buffer) const {
+        return plan_.buffers[buffer].name;
+    }
+
+    static constexpr int kNotGathered = -1;
+    const StepPlan& plan_;
+    HappensBefore order_;
+    std::vector<std::vector<Use>> uses_;
+    std::vector<std::string> problems_;
+};
+
+// Runs the plans of one host's ranks with every duration zero.
+class Rehearsal {
+  public:
+    Rehearsal(std::span<const StepPlan> plans, size_t ranks) : plans_(plans), ranks_(ranks) {
+        for (const StepPlan& plan : plans) {
+            std::vector<std::vector<size_t>> lanes(kLanes);
+            for (size_t i = 0; i < plan.instructions.size(); ++i)
+                lanes[static_cast<size_t>(plan.instructions[i].lane)].push_back(i);
+            lanes_.push_back(std::move(lanes));
+            done_.emplace_back(plan.instructions.size(), false);
+            next_.emplace_back(kLanes, 0);
+        }
+    }
+
+    std::vector<std::string> run() {
+        while (step()) {
+        }
+        std::vector<std::string> stuck;
+        for (size_t r = 0; r < plans_.size(); ++r)
+            for (size_t lane = 0; lane < kLanes; ++lane)
+                if (next_[r][lane] < lanes_[r][lane].size())
+                    stuck.push_back(fmt::format("rank {}'s {} lane never gets past {}",
+                                                plans_[r].rank, lane_name(static_cast<Lane>(lane)),
+                                                label(plans_[r], lanes_[r][lane][next_[r][lane]])));
+        return stuck;
+    }
+
+  private:
+    bool step() {
+        bool moved = false;
+        for (size_t r = 0; r < plans_.size(); ++r) {
+            for (size_t lane = 0; lane < kLanes; ++lane) {
+                while (next_[r][lane] < lanes_[r][lane].size() &&
+                       ready(r, lanes_[r][lane][next_[r][lane]])) {
+                    done_[r][lanes_[r][lane][next_[r][lane]]] = true;
+                    ++next_[r][lane];
+                    moved = true;
+                }
+            }
+        }
+        return moved;
+    }
+
+    bool ready(size_t r, size_t i) const {
+        const Instruction& instruction = plans_[r].instructions[i];
+        for (const int wait : instruction.waits)
+            if (!done_[r][wait]) return false;
+        switch (instruction.op) {
+            case Op::kClaim:
+                return memory_is_free(r, i);
+            case Op::kGather:
+                return all_at(r, i);
+            case Op::kReduce:
+                return all_done(r, Op::kPost, instruction);
+            case Op::kAccumulate:
+                return !begins_bucket(plans_[r], instruction) ||
+                       all_done(r, has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction);
+            case Op::kNorm:
+                return all_reduced();
+            case Op::kUpdate:
+                return has(r, Op::kNorm) || !begins_bucket(plans_[r], instruction) ||
+                       all_done(r, has(r, Op::kReduce) ? Op::kReduce : Op::kPost, instruction);
+            case Op::kSend:
+            case Op::kReceive:
+                return is_met(r, instruction);
+            default:
+                return true;
+        }
+    }
+
+    // The first rank of the stage of R.
+    [[nodiscard]] size_t stage_begin(size_t r) const { return r / ranks_ * ranks_; }
+
+    static bool is_same_message(const Instruction& a, const Instruction& b) {
+        return a.part == b.part && a.gradients == b.gradients && a.micro_step == b.micro_step;
+    }
+
+    // Nothing is buffered: a Send ends with its Receive, which waits for nothing but it.
+    bool is_met(size_t r, const Instruction& instruction) const {
+        const size_t other = static_cast<size_t>(instruction.peer) * ranks_ + r % ranks_;
+        if (instruction.peer < 0 || other >= plans_.size()) return false;
+        const Op op = instruction.op == Op::kSend ? Op::kReceive : Op::kSend;
+        for (size_t i = 0; i < plans_[other].instructions.size(); ++i) {
+            const Instruction& end = plans_[other].instructions[i];
+            if (end.op != op || !is_same_message(end, instruction)) continue;
+            const auto lane = static_cast<size_t>(end.lane);
+            if (end.peer != static_cast<int>(r / ranks_) || end.lane != opposite(instruction.lane))
+                return false;
+            if (done_[other][i]) return true;
+            if (lanes_[other][lane][next_[other][lane]] != i) return false;
+            return std::ranges::all_of(end.waits, [&](int wait) { return done_[other][wait]; });
+        }
+        return false;
+    }
+
+    // Whether every rank has read what the memory of a Claim held before.
+    bool memory_is_free(size_t of, size_t claim) const {
+        for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
+            const std::vector<Instruction>& instructions = plans_[r].instructions;
+            const int memory = instructions[claim].writes.front();
+            for (size_t i = 0; i < claim; ++i) {
+                const Instruction& earlier = instructions[i];
+                if (earlier.lane != Lane::kCommunication || done_[r][i]) continue;
+                for (const std::vector<int>* touched : {&earlier.reads, &earlier.writes})
+                    if (std::find(touched->begin(), touched->end(), memory) != touched->end())
+                        return false;
+            }
+        }
+        return true;
+    }
+
+    // A gather ends once every rank has begun it.
+    bool all_at(size_t of, size_t gather) const {
+        const auto lane = static_cast<size_t>(Lane::kCommunication);
+        for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
+            if (done_[r][gather]) continue;
+            if (next_[r][lane] >= lanes_[r][lane].size() ||
+                lanes_[r][lane][next_[r][lane]] != gather)
+                return false;
+            for (const int wait : plans_[r].instructions[gather].waits)
+                if (!done_[r][wait]) return false;
+        }
+        return true;
+    }
+
+    // Whether every rank has done OP for the bucket of LIKE (in its micro step, where it has one).
+    bool all_done(size_t of, Op op, const Instruction& like) const {
+        for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
+            bool found = false;
+            for (size_t i = 0; i < plans_[r].instructions.size(); ++i) {
+                const Instruction& other = plans_[r].instructions[i];
+                if (other.op != op || other.bucket != like.bucket) continue;
+                if (like.micro_step >= 0 && other.micro_step != like.micro_step) continue;
+                found = found || done_[r][i];
+            }
+            if (!found) return false;
+        }
+        return true;
+    }
+
+    bool all_reduced() const {
+        for (size_t r = 0; r < plans_.size(); ++r)
+            for (size_t i = 0; i < plans_[r].instructions.size(); ++i)
+                if (plans_[r].instructions[i].op == Op::kReduce && !done_[r][i]) return false;
+        return true;
+    }
+
+    bool has(size_t r, Op op) const {
+        return std::any_of(plans_[r].instructions.begin(), plans_[r].instructions.end(),
+                           [op](const Instruction& instruction) { return instruction.op == op; });
+    }
+
+    std::span<const StepPlan> plans_;
+    size_t ranks_;                                         // of a stage
+    std::vector<std::vector<std::vector<size_t>>> lanes_;  // [rank][lane] instructions in order
+    std::vector<std::vector<char>> done_;
+    std::vector<std::vector<size_t>> next_;
+};
+
+bool is_collective(Op op) {
+    return op == Op::kReduce || op == Op::kNorm || op == Op::kAccumulate || op == Op::kUpdate ||
+           op == Op::kGather;
+}
+
+}  // namespace
+
+std::vector<std::string> check_plan(const StepPlan& plan) {
+    return Checker(plan).run();
+}
+
+std::vector<std::string> check_plans(std::span<const StepPlan> plans, int stages) {
+    std::vector<std::string> problems;
+    const size_t ranks = plans.size() / static_cast<size_t>(stages);
+    const auto collectives = [](const StepPlan& plan) {
+        std::vector<size_t> found;
+        for (size_t i = 0; i < plan.instructions.size(); ++i)
+            if (is_collective(plan.instructions[i].op)) found.push_back(i);
+        return found;
+    };
+    for (size_t r = 0; r < plans.size(); ++r) {
+        const StepPlan& of_first = plans[r / ranks * ranks];
+        const std::vector<size_t> mine = collectives(plans[r]);
+        const std::vector<size_t> first = collectives(of_first);
+        for (size_t k = 0; k < std::max(mine.size(), first.size()); ++k) {
+            if (k < mine.size() && k < first.size()) {
+                const Instruction& a = of_first.instructions[first[k]];
+                const Instruction& b = plans[r].instructions[mine[k]];
+                if (a.op == b.op && a.bucket == b.bucket && a.micro_step == b.micro_step &&
+                    a.slot == b.slot && a.chunk == b.chunk && a.sum_slot == b.sum_slot)
+                    continue;
+            }
+            problems.push_back(
+                fmt::format("collective {} differs: rank {} has {}, rank {} has {}", k,
+                            of_first.rank, k < first.size() ? label(of_first, first[k]) : "none",
+                            plans[r].rank, k < mine.size() ? label(plans[r], mine[k]) : "none"));
+            break;
+        }
+    }
+    for (std::string& stuck : Rehearsal(plans, ranks).run()) problems.push_back(std::move(stuck));
+    return problems;
+}
+
+std::array<TierPeak, kTiers> peak_by_tier(const StepPlan& plan) {
+    std::array<TierPeak, kTiers> tiers{};
+    std::array<Bytes, kTiers> held{};
+    const auto tier_of = [&](int b) { return static_cast<size_t>(plan.buffers[b].tier); };
+    for (const PlanBuffer& buffer : plan.buffers)
+        if (buffer.persistent) tiers[static_cast<size_t>(buffer.tier)].persistent += buffer.bytes;
+    for (size_t t = 0; t < tiers.size(); ++t) tiers[t].peak = held[t] = tiers[t].persistent;
+    for (size_t i = 0; i < plan.instructions.size(); ++i) {
+        const Instruction& instruction = plan.instructions[i];
+        for (const int b : instruction.creates) held[tier_of(b)] += plan.buffers[b].bytes;
+        for (size_t t = 0; t < tiers.size(); ++t) {
+            if (held[t] <= tiers[t].peak) continue;
+            tiers[t].peak = held[t];
+            tiers[t].instruction = static_cast<int>(i);
+        }
+        for (const int b : instruction.frees) held[tier_of(b)] -= plan.buffers[b].bytes;
+    }
+    return tiers;
+}
+
+std::array<Bytes, kBufferKinds> peak_by_kind(const StepPlan& plan) {
+    std::array<Bytes, kBufferKinds> held{};
+    const auto buffer = [&](int b) -> const PlanBuffer& { return plan.buffers[b]; };
+    for (const PlanBuffer& one : plan.buffers)
+        if (one.persistent) held[static_cast<size_t>(one.kind)] += one.bytes;
+    std::array<Bytes, kBufferKinds> peak = held;
+    for (const Instruction& instruction : plan.instructions) {
+        for (const int b : instruction.creates)
+            held[static_cast<size_t>(buffer(b).kind)] += buffer(b).bytes;
+        for (size_t kind = 0; kind < peak.size(); ++kind)
+            peak[kind] = std::max(peak[kind], held[static_cast<size_t>(kind)]);
+        for (const int b : instruction.frees)
+            held[static_cast<size_t>(buffer(b).kind)] -= buffer(b).bytes;
+    }
+    return peak;
+}
+
+}  // namespace dslaunch::plan

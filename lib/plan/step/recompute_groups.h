@@ -1,0 +1,24 @@
+// Which segments are recomputed together (activation checkpointing): a group keeps only its inputs
+// in the forward and runs again before its backward. Where it stands: model info, config -> [here]
+// -> step plan builder, segment runner. Pure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "plan/step/step_plan.h"
+
+namespace dslaunch::plan {
+
+// The segments [begin, end).
+struct RecomputeGroup {
+    int begin = 0;
+    int end = 0;
+};
+
+// GROUPS ranges of each part of the model, of about equal activation bytes, in order. A segment
+// without a backward is in none. GROUPS 0: there are none. PARTS empty: the model is one part.
+[[nodiscard]] std::vector<RecomputeGroup> make_recompute_groups(
+    const ModelInfo& model, int64_t groups, const std::vector<StagePart>& parts = {});
+
+}  // namespace dslaunch::plan

@@ -1,0 +1,126 @@
+#include "plan/step/step_plan.h"
+
+#include <algorithm>
+#include <array>
+
+namespace dslaunch::plan {
+
+std::string_view op_name(Op op) {
+    constexpr std::array<std::string_view, 20> kNames = {
+        "Load",     "Await", "Gather",  "Forward",       "Recompute",      "Release", "Claim",
+        "Backward", "Post",  "Reduce",  "Accumulate",    "Norm",           "Update",  "Read",
+        "Write",    "Send",  "Receive", "BackwardInput", "BackwardWeight", "Tie"};
+    return kNames[static_cast<size_t>(op)];
+}
+
+std::string_view lane_name(Lane lane) {
+    constexpr std::array<std::string_view, kLanes> kNames = {
+        "compute",   "communication", "read",    "write",      "send",         "receive",
+        "send back", "receive back",  "send up", "receive up", "send up back", "receive up back"};
+    return kNames[static_cast<size_t>(lane)];
+}
+
+std::string_view tier_name(Tier tier) {
+    constexpr std::array<std::string_view, kTiers> kNames = {"memory", "shared", "disk"};
+    return kNames[static_cast<size_t>(tier)];
+}
+
+std::string_view buffer_kind_name(BufferKind kind) {
+    constexpr std::array<std::string_view, kBufferKinds> kNames = {
+        "parameters", "gradients", "master", "moments", "activations",  "live_values",
+        "buffers",    "staging",   "batch",  "scalars", "offload_slots"};
+    return kNames[static_cast<size_t>(kind)];
+}
+
+std::vector<StagePart> parts_of(const StageWork& work, size_t segments) {
+    if (work.in_pipeline()) return work.parts;
+    StagePart whole;
+    whole.segments = {0, static_cast<int>(segments)};
+    return {whole};
+}
+
+size_t part_at(const std::vector<StagePart>& parts, int segment) {
+    size_t part = 0;
+    while (part + 1 < parts.size() && segment >= parts[part].segments.end) ++part;
+    return part;
+}
+
+int segment_of_model(const std::vector<StagePart>& parts, int segment) {
+    if (parts.empty()) return segment;
+    const StagePart& part = parts[part_at(parts, segment)];
+    return part.first_segment + segment - part.segments.begin;
+}
+
+void derive_waits(StepPlan& plan) {
+    struct Last {
+        int writer = -1;
+        std::vector<int> readers;  // since the last write
+    };
+    std::vector<Last> last(plan.buffers.size());
+    for (size_t i = 0; i < plan.instructions.size(); ++i) {
+        Instruction& instruction = plan.instructions[i];
+        std::array<int, kLanes> newest;
+        newest.fill(-1);
+        const auto wait_for = [&](int other) {
+            if (other < 0) return;
+            int& slot = newest[static_cast<size_t>(plan.instructions[other].lane)];
+            slot = std::max(slot, other);
+        };
+        for (const int b : instruction.reads) {
+            wait_for(last[b].writer);
+            last[b].readers.push_back(static_cast<int>(i));
+        }
+        for (const std::vector<int>* changed :
+             {&instruction.writes, &instruction.creates, &instruction.frees}) {
+            for (const int b : *changed) {
+                Last& history = last[b];
+                wait_for(history.writer);
+                for (const int reader : history.readers)
+                    if (reader != static_cast<int>(i)) wait_for(reader);
+                history.writer = static_cast<int>(i);
+                history.readers.clear();
+            }
+        }
+        instruction.waits.clear();
+        for (int lane = 0; lane < kLanes; ++lane)
+            if (lane != static_cast<int>(instruction.lane) && newest[lane] >= 0)
+                instruction.waits.push_back(newest[lane]);
+    }
+}
+
+uint64_t StepPlan::hash() const {
+    uint64_t hash = 0xCBF29CE484222325ULL;
+    const auto add = [&hash](int64_t value) {
+        for (int byte = 0; byte < 8; ++byte) {
+            hash ^= static_cast<uint64_t>(value >> (8 * byte)) & 0xFF;
+            hash *= 0x100000001B3ULL;
+        }
+    };
+    for (const Instruction& instruction : instructions) {
+        add(static_cast<int64_t>(instruction.op));
+        add(static_cast<int64_t>(instruction.lane));
+        add(instruction.segment);
+        add(instruction.bucket);
+        add(instruction.micro_step);
+        add(instruction.slot);
+        add(instruction.chunk);
+        add(instruction.sum_slot);
+        add(instruction.gradients ? 1 : 0);
+        add(instruction.part);
+        add(instruction.peer);
+        // What these move depends on the host or the rank; ranks of a host compare the layout of
+        // their arena.
+        const bool own = instruction.op == Op::kUpdate || instruction.op == Op::kGather ||
+                         instruction.op == Op::kRead || instruction.op == Op::kWrite;
+        if (!own) add(instruction.bytes.value);
+    }
+    return hash;
+}
+
+Bytes StepPlan::sent() const {
+    Bytes sent;
+    for (const Instruction& instruction : instructions) sent += instruction.sent;
+    return sent;
+}
+
+}  // namespace dslaunch::plan

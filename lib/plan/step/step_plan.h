@@ -1,0 +1,272 @@
+// The step plan: one optimizer step of one rank as a list of instructions, known before it runs.
+// Data without LibTorch: it is printed, costed, simulated, hashed and checked; runtime/executor.h
+// runs it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "plan/layout/flat_layout.h"
+#include "plan/layout/partition.h"
+#include "plan/layout/state_chunks.h"
+#include "plan/model/model_info.h"
+#include "plan/pipeline/pipeline_schedule.h"
+#include "plan/pipeline/stage_choice.h"
+
+namespace dslaunch::plan {
+
+// Each names its segment, bucket and micro step where it has one.
+enum class Op : uint8_t {
+    kLoad,    // take the next micro batch from the data thread
+    kAwait,   // wait until every local rank has written its part of a bucket's parameters (the step
+              // before)
+    kGather,  // bucket: bring its parameters together on this host, in a slot or (after an
+              // update) in place
+    kForward,     // segment
+    kRecompute,   // segment, again, before its backward
+    kRelease,     // bucket: this rank reads its gathered parameters no more
+    kClaim,       // bucket: wait until every local rank has read what its gradient memory held
+    kBackward,    // segment
+    kPost,        // bucket: this rank's gradients are complete
+    kReduce,      // bucket: ordered sum over all ranks, to everybody or to its owners
+    kAccumulate,  // chunk: the reduced gradients of a micro step are kept or added up
+    kNorm,        // global gradient norm, clip factor, non-finite check
+    kUpdate,      // chunk: optimizer states and this rank's part of the parameters
+    kRead,   // from disk: a chunk, its sums, or both into their slots; or (bucket) this rank's part
+             // of the parameters, into the slot where they are gathered
+    kWrite,  // chunk, or its sums: to disk
+    kSend,   // live values behind a part of the model to the stage that has the next part, or the
+             // gradients of those before a part to the stage that has the one before
+    kReceive,         // the other end of a Send
+    kBackwardInput,   // segment: the gradients of its inputs
+    kBackwardWeight,  // segment, later: those of its parameters
+    kTie,  // bucket of a tied parameter: this rank's gradients become their sum over its stages
+};
+
+// Transfers in both directions go on at once, hence two lanes for them. Between stages values and,
+// back, gradients have theirs: neither waits for a neighbour who is at the other. Where parts turn
+// round and come up the stages again (kZeroBubbleV), those of the way up have theirs too: both ends
+// of a lane have the same messages in the same order, whatever the schedule.
+enum class Lane : uint8_t {
+    kCompute,
+    kCommunication,
+    kRead,
+    kWrite,
+    kSend,
+    kReceive,
+    kSendBack,
+    kReceiveBack,
+    kSendUp,
+    kReceiveUp,
+    kSendUpBack,
+    kReceiveUpBack
+};
+inline constexpr int kLanes = 12;
+
+// Private memory of the rank; the host's shared arena; the offload file.
+enum class Tier : uint8_t { kMemory, kShared, kDisk };
+inline constexpr int kTiers = 3;
+
+// What memory is for; the words of `dslaunch plan` and metrics.jsonl.
+enum class BufferKind : uint8_t {
+    kParameters,
+    kGradients,
+    kMaster,   // fp32 copies of 16-bit parameters
+    kMoments,  // optimizer states
+    kActivations,
+    kLiveValues,
+    kBuffers,  // the model's
+    kStaging,  // parameters gathered from other hosts
+    kBatch,
+    kScalars,
+    kOffload  // slots through which offloaded chunks pass
+};
+inline constexpr int kBufferKinds = 11;
+
+[[nodiscard]] std::string_view op_name(Op op);
+[[nodiscard]] std::string_view lane_name(Lane lane);
+[[nodiscard]] std::string_view tier_name(Tier tier);
+[[nodiscard]] std::string_view buffer_kind_name(BufferKind kind);
+
+struct PlanBuffer {
+    std::string name;  // "gradients of bucket 3"
+    BufferKind kind = BufferKind::kScalars;
+    Tier tier = Tier::kMemory;
+    Bytes bytes;              // held by this rank
+    bool persistent = false;  // exists before and after the step; others are created and freed in
+                              // it
+};
+
+struct Instruction {
+    Op op = Op::kLoad;
+    Lane lane = Lane::kCompute;
+    int segment = -1;
+    int bucket = -1;
+    int micro_step = -1;
+    int slot = -1;      // kGather, kRelease, kRead of a bucket: of the gathered parameters, -1: in
+                        // place; kUpdate, kRead, kWrite of a chunk: of the chunks that pass
+    int chunk = -1;     // index into StepPlan::chunks
+    int sum_slot = -1;  // kAccumulate, kUpdate, kRead, kWrite of a chunk: of the sums that pass
+    bool gradients = false;  // kSend, kReceive: of the live values, else the values
+    int part = -1;           // kSend, kReceive: of the model, the one before those live values
+    int peer = -1;           // kSend, kReceive: the stage at the other end
+    std::vector<int> reads;  // indices into StepPlan::buffers
+    std::vector<int> writes;
+    std::vector<int> creates;
+    std::vector<int> frees;
+    Bytes bytes;  // moved between ranks for kPost…kUpdate, kGather, kSend and kReceive, in memory
+                  // otherwise 0
+    Bytes sent;   // by this rank's host to other hosts
+    int64_t flops = 0;
+    std::vector<int> waits;  // instructions of other lanes that must be done first; derived
+};
+
+// When an instruction ran, from the begin of its step; waiting for others is not in it.
+struct InstructionSpan {
+    Duration begin{0};
+    Duration end{0};
+};
+
+struct StepPlan {
+    int rank = 0;
+    std::vector<PlanBuffer> buffers;
+    std::vector<Instruction> instructions;  // in program order; each lane runs its own in this
+                                            // order
+    // Where gradient buckets share memory (stages 2, 3): the slot of each trained bucket, and how
+    // many fp32 elements each slot has, flags included. Empty: every bucket has its own.
+    std::vector<int> gradient_slot_of_bucket;
+    std::vector<int64_t> gradient_slot_numel;
+    std::vector<int64_t> gather_slot_numel;  // gathered parameters
+    StateChunks chunks;
+    // Chunks that pass through memory hold these slots in turn. Before a step the slots hold the
+    // chunks of the last turns, as the step before left them: they are written while the next step
+    // computes.
+    int chunk_slots = 0;
+    // Reduced gradients of chunks that wait for the norm hold these in turn
+    // (plan/step/sum_passes.h). Empty before a step.
+    int sum_slots = 0;
+
+    // FNV-1a over what ranks of one data-parallel group must have in common: which instructions, in
+    // which order.
+    [[nodiscard]] uint64_t hash() const;
+    [[nodiscard]] Bytes sent() const;  // of all instructions
+};
+
+// Of stage 3's gathers, in elements; what lib/plan/gather_schedule.h makes of them.
+struct GatherLimits {
+    int64_t live_numel_max = 1'000'000'000;   // gathered at once
+    int64_t prefetch_numel_max = 50'000'000;  // ahead of their use; 0: only when needed
+    int64_t reuse_distance_numel_max = 0;     // of other parameters read in between, to be kept
+};
+
+// Where live values come from or go to.
+struct StageSide {
+    int stage = -1;   // that has the part there, -1: there is none, but batches or the loss
+    bool up = false;  // they pass on the way up of a V
+};
+
+// A range of the model's segments that a stage has; its segments in the plan are neighbours too.
+struct StagePart {
+    int part = 0;           // of the model's
+    SegmentRange segments;  // of the plan
+    int first_segment = 0;  // of the model, that it begins with
+    StageSide before = {};
+    StageSide behind = {};
+    Bytes received = {};           // live values before it, one micro step
+    bool gives_gradients = false;  // to the part before
+};
+
+// One stage of a pipeline: the model that its plan is made of has the segments of its parts alone.
+struct StageWork {
+    std::vector<PipelineWork> order;  // empty: no pipeline, each micro step forward and backward
+    int stage = 0;
+    std::vector<StagePart> parts = {};     // by chunk; in the plan one behind the other
+    std::vector<TiedParameter> ties = {};  // that this stage and others train, by parameter
+
+    [[nodiscard]] bool in_pipeline() const { return !order.empty(); }
+    // Whether the values behind or before a part stay here, for a neighbouring part.
+    [[nodiscard]] bool stay(const StageSide& side) const { return side.stage == stage; }
+};
+
+// Those of WORK; without a pipeline one of all SEGMENTS.
+[[nodiscard]] std::vector<StagePart> parts_of(const StageWork& work, size_t segments);
+// By segment of the plan, and the segment of the model that it is.
+[[nodiscard]] size_t part_at(const std::vector<StagePart>& parts, int segment);
+[[nodiscard]] int segment_of_model(const std::vector<StagePart>& parts, int segment);
+
+struct StepPlanOptions {
+    int rank = 0;
+    int world_size = 1;
+    int local_rank = 0;
+    int local_world_size = 1;
+    int64_t accumulation_steps = 1;
+    int64_t recompute_groups = 0;         // 0: keep every activation
+    bool clip = false;                    // kNorm must see every bucket before the first kUpdate
+    bool reduce_each_micro_step = false;  // always so at stages 2 and 3
+    bool fused_update = false;     // stage 0: kUpdate sums the local ranks' gradients itself: one
+                                   // host, no clip, no kReduce
+    int64_t optimizer_states = 2;  // fp32 values per parameter: Adam 2, SGD with momentum 1
+    int stage = 0;                 // of ZeRO
+    std::vector<int> node_sizes = {};      // ranks of each host; empty: all on one
+    int64_t parameter_bytes = 4;           // of an element as the segments read it
+    bool master = false;                   // an fp32 copy besides: 16-bit parameters
+    bool check_overflow = false;           // kNorm as with clip, for the loss scale
+    const Partition* partition = nullptr;  // who owns what. REQUIRES: given from stage 1 on
+    GatherLimits gather = {};
+    OffloadPlan offload = {};
+    // ZeRO shards over the ranks of each host, and hosts hold copies (MiCS, arXiv:2205.00119).
+    // PARTITION is then of local ranks. REQUIRES: hosts of equal size.
+    bool shard_on_host = false;
+    StageWork stage_work = {};  // REQUIRES: order has each part and micro step once forward, once
+                                // backward, whole or in both halves
+
+    [[nodiscard]] int node_count() const {
+        return node_sizes.empty() ? 1 : static_cast<int>(node_sizes.size());
+    }
+    // This rank among those that shard one copy, and how many those are.
+    [[nodiscard]] int shard_rank() const { return shard_on_host ? local_rank : rank; }
+    [[nodiscard]] int shard_ranks() const { return shard_on_host ? local_world_size : world_size; }
+    // Whether those are on several hosts.
+    [[nodiscard]] bool shards_over_hosts() const { return node_count() > 1 && !shard_on_host; }
+    // Whether no update may begin before every gradient of the step has been seen.
+    [[nodiscard]] bool norm_first() const { return clip || check_overflow; }
+    // Whether the reduced gradients of a step are added up, or kept, beside the buckets: their sums
+    // are where the states are, in memory or on disk.
+    [[nodiscard]] bool keeps_reduced() const {
+        return (reduces_each() && accumulation_steps > 1) || (stage >= 2 && norm_first());
+    }
+    [[nodiscard]] ChunkFormat chunk_format() const {
+        return {parameter_bytes,  master,           optimizer_states,
+                offload.packings, offload.lossless, keeps_reduced()};
+    }
+    // Whether parameters are whole only while they are gathered, and whether those of a bucket are.
+    [[nodiscard]] bool gathers() const {
+        return stage == 3 && (shards_over_hosts() || offload.parameters);
+    }
+    [[nodiscard]] bool is_gathered(const Bucket& bucket) const {
+        return gathers() && bucket.kind != BucketKind::kPersistent;
+    }
+    [[nodiscard]] bool reduces_each() const { return reduce_each_micro_step || stage >= 2; }
+    // A tied bucket's are added up until its stages add them to each other's.
+    [[nodiscard]] bool reduces_each(const Bucket& bucket) const {
+        return reduces_each() && bucket.kind != BucketKind::kTied;
+    }
+};
+
+// Stage 0: parameters in the host's shared arena, gradients per rank in it, optimizer states
+// private and whole. Stage 1: optimizer states and master copies only of what the partition gives
+// the rank. Stage 2: gradient buckets share slots, given back once they are reduced. Stage 3:
+// parameters too are kept by their owners only; on one host the others read them where they are,
+// over several they are gathered. What is offloaded is read and written chunk by chunk, ahead of
+// and behind its update. Waits are derived and the plan is checked before it is returned.
+[[nodiscard]] StepPlan make_step_plan(const ModelInfo& model, const FlatLayout& layout,
+                                      const StepPlanOptions& options);
+
+// Fills Instruction::waits from what the instructions read, write, create and free.
+void derive_waits(StepPlan& plan);
+
+}  // namespace dslaunch::plan

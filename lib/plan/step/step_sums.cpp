@@ -1,0 +1,127 @@
+#include "plan/step/step_sums.h"
+
+#include <fmt/core.h>
+
+#include "base/check.h"
+#include "plan/step/reduce_order.h"
+
+namespace dslaunch::plan {
+
+Instruction& StepSums::add(Op op, Lane lane, int b, int m) {
+    Instruction& made = plan_.instructions.emplace_back();
+    made.op = op;
+    made.lane = lane;
+    made.bucket = b;
+    made.micro_step = m;
+    return made;
+}
+
+int StepSums::gradients(int b) const {
+    const auto i = static_cast<size_t>(b);
+    return options_.stage < 2 ? kept_.gradients[i]
+                              : kept_.gradient_slots[plan_.gradient_slot_of_bucket[i]];
+}
+
+void StepSums::count_gather(Instruction& gather) const {
+    gather.bytes = Bytes{bucket(gather.bucket).numel * options_.parameter_bytes};
+    gather.sent = links_.sent_by_gather(gather.bucket);
+}
+
+void StepSums::end_step(const ModelInfo& model) {
+    chunk_passes_.begin_updates();
+    if (options_.norm_first()) add_norm();
+    if (updates_early(options_)) return;
+    for (const int b : update_order(model, layout_, options_)) add_updates(b);
+}
+
+void StepSums::add_reductions(int segment, int m) {
+    if (!options_.reduces_each() && !last_micro_step(m)) return;
+    for (int b = layout_.trained_buckets; b-- > 0;)
+        if (bucket(b).ready_segment == segment && !is_tied(b)) add_reduction(b, m);
+}
+
+void StepSums::add_reduction(int b, int m) {
+    add(Op::kPost, Lane::kCompute, b, m).reads = {gradients(b)};
+    if (!sums_itself(options_)) {
+        Instruction& reduce = add(Op::kReduce, Lane::kCommunication, b, m);
+        reduce.writes = {gradients(b)};
+        reduce.bytes = options_.world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
+        reduce.sent = links_.sent_by_reduce(b);
+    }
+    if (options_.keeps_reduced()) add_accumulates(b, m);
+    if (updates_early(options_)) add_updates(b);
+}
+
+void StepSums::add_tie(const TiedParameter& tie) {
+    const int slice = layout_.slice_of(tie.parameter);
+    const int b = slice < 0 ? -1 : layout_.bucket_of(slice);
+    DSL_CHECK(b >= 0 && is_tied(b), "parameter {} is tied, and has no bucket of its own",
+              tie.parameter);
+    const Bytes others{(std::ssize(tie.stages) - 1) * (bucket(b).numel + flag_numel(bucket(b))) *
+                       4};
+    const int m = static_cast<int>(options_.accumulation_steps) - 1;
+    const auto received = static_cast<int>(plan_.buffers.size());
+    plan_.buffers.push_back({fmt::format("gradients of bucket {} from other stages", b),
+                             BufferKind::kGradients, Tier::kMemory, others, false});
+    Instruction& sum = add(Op::kTie, Lane::kCompute, b, m);
+    sum.writes = {gradients(b)};
+    sum.creates = {received};
+    sum.frees = {received};
+    sum.bytes = others;
+    add_reduction(b, m);
+}
+
+void StepSums::add_accumulates(int b, int m) {
+    const auto i = static_cast<size_t>(b);
+    for (int c = plan_.chunks.first_of_bucket[i]; c < plan_.chunks.first_of_bucket[i + 1]; ++c) {
+        chunk_passes_.before_accumulate(c);
+        Instruction& accumulate = add(Op::kAccumulate, Lane::kCommunication, b, m);
+        accumulate.chunk = c;
+        accumulate.reads = {gradients(b)};
+        if (chunk_passes_.sums_pass(c)) {
+            chunk_passes_.join_accumulate(accumulate);
+        } else {
+            accumulate.writes = {kept_.reduced[i]};
+        }
+        // Squares for the norm, while the sums are in memory.
+        if (options_.norm_first() && last_micro_step(m)) accumulate.writes.push_back(kept_.norm);
+        chunk_passes_.after_accumulate(c);
+    }
+}
+
+// The gradients that Norm and Update read.
+int StepSums::summed(int b) const {
+    return options_.keeps_reduced() ? kept_.reduced[b] : gradients(b);
+}
+
+void StepSums::add_norm() {
+    Instruction& norm = add(Op::kNorm, Lane::kCommunication);
+    for (int b = 0; b < layout_.trained_buckets; ++b) norm.reads.push_back(summed(b));
+    norm.writes = {kept_.norm};
+}
+
+void StepSums::add_updates(int b) {
+    const auto i = static_cast<size_t>(b);
+    for (int c = plan_.chunks.first_of_bucket[i]; c < plan_.chunks.first_of_bucket[i + 1]; ++c)
+        add_update(c);
+    if (options_.stage == 0 || !options_.shards_over_hosts() || options_.is_gathered(bucket(b)))
+        return;
+    Instruction& gather = add(Op::kGather, Lane::kCommunication, b);
+    gather.writes = {kept_.parameters[i]};
+    count_gather(gather);
+}
+
+void StepSums::add_update(int c) {
+    const int b = chunk(c).bucket;
+    const auto i = static_cast<size_t>(b);
+    Instruction& update = add(Op::kUpdate, Lane::kCommunication, b);
+    update.chunk = c;
+    update.reads = {summed(b), kept_.norm};
+    update.writes = {kept_.moments[i], kept_.parameters[i]};
+    if (chunk(c).last)
+        update.bytes = options_.local_world_size > 1 ? Bytes{bucket(b).numel * 4} : Bytes{};
+    chunk_passes_.join_update(update);
+    chunk_passes_.after_update(c);
+}
+
+}  // namespace dslaunch::plan

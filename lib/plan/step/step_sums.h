@@ -1,0 +1,59 @@
+// The part of a step plan that sums gradients over ranks and updates parameters. Where it stands:
+// flat layout, persistent buffers -> [here] -> step plan builder. Used by one thread.
+#pragma once
+
+#include "plan/step/chunk_passes.h"
+#include "plan/step/link_bytes.h"
+#include "plan/step/persistent_buffers.h"
+#include "plan/step/step_plan.h"
+
+namespace dslaunch::plan {
+
+class StepSums {
+  public:
+    // Everything is added to PLAN. All must outlive this; KEPT is filled before the first call.
+    StepSums(const FlatLayout& layout, const StepPlanOptions& options,
+             const PersistentBuffers& kept, StepPlan& plan, ChunkPasses& chunk_passes)
+        : layout_(layout),
+          options_(options),
+          kept_(kept),
+          plan_(plan),
+          chunk_passes_(chunk_passes),
+          links_(layout, options) {}
+
+    // The memory that holds a bucket's gradients.
+    [[nodiscard]] int gradients(int b) const;
+
+    // Of the buckets that the backward of SEGMENT completes, tied ones aside.
+    void add_reductions(int segment, int m);
+    // At the step's end: all stages of the parameter come to it then at the latest, and none waits
+    // for another one while there is work.
+    void add_tie(const TiedParameter& tie);
+    // Norm and updates, where they wait for all reductions.
+    void end_step(const ModelInfo& model);
+
+    // Fills in what GATHER moves.
+    void count_gather(Instruction& gather) const;
+
+  private:
+    Instruction& add(Op op, Lane lane, int b = -1, int m = -1);
+    void add_reduction(int b, int m);
+    void add_accumulates(int b, int m);
+    [[nodiscard]] int summed(int b) const;
+    void add_norm();
+    void add_updates(int b);
+    void add_update(int c);
+    [[nodiscard]] const Bucket& bucket(int b) const { return layout_.buckets[b]; }
+    [[nodiscard]] const StateChunk& chunk(int c) const { return plan_.chunks.all[c]; }
+    [[nodiscard]] bool is_tied(int b) const { return bucket(b).kind == BucketKind::kTied; }
+    [[nodiscard]] bool last_micro_step(int m) const { return m + 1 == options_.accumulation_steps; }
+
+    const FlatLayout& layout_;
+    const StepPlanOptions& options_;
+    const PersistentBuffers& kept_;
+    StepPlan& plan_;
+    ChunkPasses& chunk_passes_;
+    LinkBytes links_;
+};
+
+}  // namespace dslaunch::plan

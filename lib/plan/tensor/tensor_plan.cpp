@@ -1,0 +1,241 @@
+#include "plan/tensor/tensor_plan.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <numeric>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/text.h"
+
+namespace dslaunch::plan {
+
+namespace {
+
+constexpr std::array<TensorRule, 4> kRules = {TensorRule::kColumn, TensorRule::kRow,
+                                              TensorRule::kVocabulary, TensorRule::kReplicated};
+
+// PATTERN's `*` stand for any characters, none too.
+bool matches(std::string_view pattern, std::string_view name) {
+    size_t p = 0, n = 0;
+    size_t star = pattern.npos, resume = 0;  // the last `*`, and where in NAME it ends so far
+    while (n < name.size()) {
+        if (p < pattern.size() && pattern[p] == '*') {
+            star = p++;
+            resume = n;
+        } else if (p < pattern.size() && pattern[p] == name[n]) {
+            ++p;
+            ++n;
+        } else if (star != pattern.npos) {
+            p = star + 1;
+            n = ++resume;
+        } else {
+            return false;
+        }
+    }
+    return pattern.substr(p).find_first_not_of('*') == pattern.npos;
+}
+
+// "blocks.3.qkv.weight" -> "blocks.*.qkv.weight": the same for equal layers.
+std::string layer_name(const std::string& name) {
+    std::vector<std::string> parts = split(name, '.');
+    for (std::string& part : parts)
+        if (parse_int(part)) part.assign(1, '*');
+    return join(parts, ".");
+}
+
+// "aten::linear in 3.proj (linear.py:14)" -> "aten::linear in *.proj".
+std::string layer_site(const std::string& where) {
+    const std::string node = where.substr(0, where.find(" ("));
+    const size_t in = node.find(" in ");
+    if (in == node.npos) return node;
+    constexpr size_t kInLength = 4;
+    return fmt::format("{} in {}", node.substr(0, in), layer_name(node.substr(in + kInLength)));
+}
+
+std::string sizes_text(const std::vector<int64_t>& sizes) {
+    std::vector<std::string> parts;
+    for (const int64_t size : sizes) parts.push_back(std::to_string(size));
+    return fmt::format("[{}]", join(parts, ", "));
+}
+
+std::string share_text(const TensorParameter& parameter) {
+    if (parameter.rule == TensorRule::kReplicated) return "whole";
+    const auto& blocks = parameter.shard.blocks;
+    const bool equal = std::equal(blocks.begin() + 1, blocks.end(), blocks.begin());
+    if (!equal) return fmt::format("dim {}: {}", parameter.shard.dim, sizes_text(blocks));
+    return blocks.size() == 1
+               ? fmt::format("dim {}", parameter.shard.dim)
+               : fmt::format("dim {}: {} x {}", parameter.shard.dim, blocks.size(), blocks.front());
+}
+
+std::string_view gradient_text(const TensorParameter& parameter) {
+    if (!parameter.trainable) return "none";
+    switch (parameter.gradient) {
+        case TensorGradient::kOwn:
+            return "own";
+        case TensorGradient::kComplete:
+            return "complete";
+        case TensorGradient::kSummand:
+            return "to be summed";
+    }
+    return "";
+}
+
+using Row = std::vector<std::string>;
+
+std::string table(const std::vector<Row>& rows) {
+    std::vector<size_t> widths(rows.front().size(), 0);
+    for (const Row& row : rows)
+        for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+    std::string text;
+    for (const Row& row : rows) {
+        std::string line;
+        for (size_t c = 0; c < row.size(); ++c) line += fmt::format("{:<{}}  ", row[c], widths[c]);
+        line.erase(line.find_last_not_of(' ') + 1);
+        text += line;
+        text += '\n';
+    }
+    return text;
+}
+
+// Rows that differ only in a number in front are one; the first cell tells how many they are.
+std::vector<Row> count_equal(const std::vector<Row>& rows) {
+    std::vector<Row> distinct;
+    std::map<Row, size_t> place;
+    std::vector<int64_t> counts;
+    for (const Row& row : rows) {
+        const auto [found, fresh] = place.try_emplace(row, distinct.size());
+        if (fresh) {
+            distinct.push_back(row);
+            counts.push_back(0);
+        }
+        ++counts[found->second];
+    }
+    for (size_t i = 0; i < distinct.size(); ++i)
+        distinct[i].insert(distinct[i].begin(), std::to_string(counts[i]));
+    return distinct;
+}
+
+}  // namespace
+
+std::string_view tensor_rule_name(TensorRule rule) {
+    switch (rule) {
+        case TensorRule::kColumn:
+            return "column";
+        case TensorRule::kRow:
+            return "row";
+        case TensorRule::kVocabulary:
+            return "vocabulary";
+        case TensorRule::kReplicated:
+            return "replicated";
+    }
+    return "";
+}
+
+std::string_view tensor_collective_name(TensorCollectiveKind kind) {
+    switch (kind) {
+        case TensorCollectiveKind::kCopy:
+            return "copy";
+        case TensorCollectiveKind::kReduce:
+            return "reduce";
+        case TensorCollectiveKind::kGather:
+            return "gather";
+        case TensorCollectiveKind::kReduceScatter:
+            return "reduce-scatter";
+        case TensorCollectiveKind::kAllGather:
+            return "all-gather";
+        case TensorCollectiveKind::kScatter:
+            return "scatter";
+        case TensorCollectiveKind::kExchange:
+            return "exchange";
+        case TensorCollectiveKind::kLoss:
+            return "loss";
+    }
+    return "";
+}
+
+std::vector<Range> shard_ranges(const TensorShard& shard, PartOf part) {
+    DSL_CHECK(part.index >= 0 && part.index < part.parts, "rank {} of {}", part.index, part.parts);
+    std::vector<Range> ranges;
+    int64_t offset = 0;
+    for (const int64_t block : shard.blocks) {
+        const int64_t begin = block * part.index / part.parts;
+        const int64_t end = block * (part.index + 1) / part.parts;
+        ranges.push_back({offset + begin, end - begin});
+        offset += block;
+    }
+    return ranges;
+}
+
+bool divides_evenly(const TensorShard& shard, int size) {
+    return std::all_of(shard.blocks.begin(), shard.blocks.end(),
+                       [&](int64_t block) { return block % size == 0; });
+}
+
+Bytes TensorPlan::forward_bytes() const {
+    Bytes sum;
+    for (const TensorCollective& collective : collectives) sum += collective.forward;
+    return sum;
+}
+
+Bytes TensorPlan::backward_bytes() const {
+    Bytes sum;
+    for (const TensorCollective& collective : collectives) sum += collective.backward;
+    return sum;
+}
+
+TensorRule parse_tensor_rule(std::string_view pattern, std::string_view word) {
+    for (const TensorRule rule : kRules)
+        if (tensor_rule_name(rule) == word) return rule;
+    fail(ExitCode::kConfig,
+         "tensor rule of `{}`: `{}` is none of column, row, vocabulary, replicated",
+         printable(pattern), printable(word));
+}
+
+std::vector<std::optional<TensorRule>> match_tensor_rules(const TensorRules& rules,
+                                                          std::span<const std::string> names) {
+    std::vector<std::optional<TensorRule>> found(names.size());
+    for (const auto& [pattern, rule] : rules.patterns) {
+        bool fits = false;
+        for (size_t i = 0; i < names.size(); ++i) {
+            if (!matches(pattern, names[i])) continue;
+            fits = true;
+            if (!found[i]) found[i] = rule;
+        }
+        if (fits) continue;
+        const std::optional<std::string> guess = nearest(pattern, names);
+        fail(ExitCode::kConfig, "tensor rule `{}` fits no parameter of the model{}",
+             printable(pattern),
+             guess ? fmt::format("; did you mean `{}`?", *guess)
+                   : fmt::format("; its first one is `{}`", names.empty() ? "" : names.front()));
+    }
+    return found;
+}
+
+std::string tensor_plan_text(const TensorPlan& plan) {
+    std::vector<Row> parameters;
+    for (const TensorParameter& parameter : plan.parameters)
+        parameters.push_back({layer_name(parameter.name), sizes_text(parameter.sizes),
+                              std::string(tensor_rule_name(parameter.rule)), share_text(parameter),
+                              std::string(gradient_text(parameter)), parameter.why});
+    std::vector<Row> rows = {{"", "parameter", "sizes", "rule", "split", "gradient", "why"}};
+    for (Row& row : count_equal(parameters)) rows.push_back(std::move(row));
+    const std::string parameter_table = table(rows);
+
+    std::vector<Row> collectives;
+    for (const TensorCollective& collective : plan.collectives)
+        collectives.push_back({std::string(tensor_collective_name(collective.kind)),
+                               to_text(collective.forward), to_text(collective.backward),
+                               layer_site(collective.where)});
+    std::vector<Row> sites = {{"", "collective", "forward", "backward", "at"}};
+    for (Row& row : count_equal(collectives)) sites.push_back(std::move(row));
+    return fmt::format("{}\n{}in a micro batch: {} collectives, {} forward, {} backward\n",
+                       parameter_table, table(sites), plan.collectives.size(),
+                       to_text(plan.forward_bytes()), to_text(plan.backward_bytes()));
+}
+
+}  // namespace dslaunch::plan

@@ -1,0 +1,89 @@
+// The first bytes of an arena: who it belongs to, poison, process ids, generation words and the
+// mailbox. Only arena.cpp and host_group.cpp look inside. All zero is the valid start, so a fresh
+// memfd needs no initialisation but the head. Threads: every field is atomic but the poison text
+// and the mailbox, which generation words and states guard.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/bytes.h"
+
+namespace dslaunch::runtime {
+
+// Signals that every layout has before its own; the host group uses them.
+enum InternalSignal : int { kSignalEntered, kSignalBarrier, kSignalMailFull, kSignalMailRead };
+inline constexpr int kInternalSignals = 4;
+inline constexpr int64_t kMailboxBytes = 32 * 1024;  // of each local rank
+inline constexpr uint32_t kPoisonTextBytesMax = 1024;
+
+enum class PoisonState : uint32_t { kNone = 0, kWriting = 1, kSet = 2 };
+
+struct ControlHead {
+    std::atomic<uint64_t> magic;  // kControlMagic once layout_hash may be read
+    std::atomic<uint64_t> layout_hash;
+    std::atomic<uint32_t> poison_state;  // PoisonState
+    uint32_t poison_text_bytes;          // valid once kSet
+    char poison_text[kPoisonTextBytesMax];
+};
+inline constexpr uint64_t kControlMagic = 0x31414e4552414c44;  // "DLARENA1"
+
+struct SignalWord {
+    std::atomic<uint32_t> generation;
+    std::atomic<uint32_t> sleepers;  // a hint: whoever posts wakes only when it is not 0
+};
+
+// Where the fields lie for a number of local ranks and signals. Words are kept rank by rank, each
+// rank's on cache lines of its own, since one rank writes them all.
+class ControlBlock {
+  public:
+    struct Shape {
+        int local_world_size = 1;
+        int signal_count = 0;
+    };
+
+    ControlBlock(std::byte* base, Shape shape) : base_(base), shape_(shape) {}
+
+    [[nodiscard]] static Bytes bytes(Shape shape) {
+        return {mailbox_offset(shape) + kMailboxBytes * shape.local_world_size};
+    }
+
+    [[nodiscard]] ControlHead& head() const { return *reinterpret_cast<ControlHead*>(base_); }
+    [[nodiscard]] std::atomic<int32_t>& pid(int local_rank) const {
+        return reinterpret_cast<std::atomic<int32_t>*>(base_ + kHeadBytes)[local_rank];
+    }
+    [[nodiscard]] SignalWord& word(int signal, int local_rank) const {
+        std::byte* const row = base_ + words_offset(shape_) + row_bytes(shape_) * local_rank;
+        return reinterpret_cast<SignalWord*>(row)[signal];
+    }
+    [[nodiscard]] std::span<std::byte> mailbox(int local_rank) const {
+        return {base_ + mailbox_offset(shape_) + kMailboxBytes * local_rank,
+                static_cast<size_t>(kMailboxBytes)};
+    }
+    // All mailboxes in one.
+    [[nodiscard]] std::span<std::byte> whole_mailbox() const {
+        return {base_ + mailbox_offset(shape_),
+                static_cast<size_t>(kMailboxBytes * shape_.local_world_size)};
+    }
+    [[nodiscard]] const Shape& shape() const { return shape_; }
+
+  private:
+    static constexpr int64_t kHeadBytes = round_up(sizeof(ControlHead), 64);
+
+    static int64_t words_offset(Shape shape) {
+        return kHeadBytes + round_up(shape.local_world_size * int64_t{4}, 64);
+    }
+    static int64_t row_bytes(Shape shape) {
+        return round_up(shape.signal_count * static_cast<int64_t>(sizeof(SignalWord)), 64);
+    }
+    static int64_t mailbox_offset(Shape shape) {
+        return words_offset(shape) + row_bytes(shape) * shape.local_world_size;
+    }
+
+    std::byte* base_;
+    Shape shape_;
+};
+
+}  // namespace dslaunch::runtime

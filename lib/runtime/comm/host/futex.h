@@ -1,0 +1,27 @@
+// Sleeping on a 32-bit word that processes or threads share. Shared futexes: the word may lie in
+// any shared mapping.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+#include "base/clock.h"
+
+namespace dslaunch::runtime {
+
+// Sleeps while WORD holds EXPECTED, at most TIME_LIMIT; may also return early for no reason.
+void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, Duration time_limit);
+
+// Wakes all who sleep on WORD.
+void futex_wake_all(std::atomic<uint32_t>& word);
+
+// Between two looks at a word of who does not sleep yet.
+inline void pause_briefly() {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,69 @@
+#include "runtime/compute/model_buffers.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/text/wire.h"
+
+namespace dslaunch::runtime {
+
+void ModelBuffers::broadcast() {
+    if (collectives_.topology().world_size() == 1) return;
+    const at::NoGradGuard no_grad;
+    for (const graph::ModelBuffer& buffer : model_.buffers()) {
+        at::Tensor values = buffer.tensor.cpu().contiguous();
+        if (values.nbytes() == 0) continue;
+        collectives_.broadcast({static_cast<std::byte*>(values.data_ptr()), values.nbytes()});
+        if (!values.is_same(buffer.tensor)) buffer.tensor.copy_(values);
+    }
+}
+
+void ModelBuffers::bring_from_stages(Collectives& job, int own_stage,
+                                     std::span<const std::vector<int>> stages_of) {
+    const at::NoGradGuard no_grad;
+    const bool tells = collectives_.topology().rank() == 0;
+    WireWriter writer;
+    for (size_t i = 0; tells && i < stages_of.size(); ++i) {
+        if (stages_of[i].empty() || stages_of[i].front() != own_stage) continue;
+        const at::Tensor values = model_.buffers()[i].tensor.cpu().contiguous();
+        writer.u32(static_cast<uint32_t>(i));
+        writer.string({static_cast<const char*>(values.const_data_ptr()), values.nbytes()});
+    }
+    for (const std::string& bytes : job.all_gather(writer.bytes())) {
+        WireReader reader(bytes, "buffers of a stage");
+        while (!reader.done()) {
+            const size_t i = reader.u32();
+            const std::string values = reader.string();
+            // Who reads it has moved it alike, and goes on with its own.
+            if (std::ranges::find(stages_of[i], own_stage) != stages_of[i].end()) continue;
+            const at::Tensor& buffer = model_.buffers()[i].tensor;
+            at::Tensor whole = at::empty(buffer.sizes(), buffer.options().device(at::kCPU));
+            if (!values.empty()) std::memcpy(whole.data_ptr(), values.data(), values.size());
+            buffer.copy_(whole);
+        }
+    }
+}
+
+bool ModelBuffers::drift() const {
+    for (const graph::ModelBuffer& buffer : model_.buffers())
+        if (buffer.tensor.is_floating_point()) return true;
+    return false;
+}
+
+std::vector<at::Tensor> ModelBuffers::copy() const {
+    std::vector<at::Tensor> copies;
+    for (const graph::ModelBuffer& buffer : model_.buffers())
+        copies.push_back(buffer.tensor.clone());
+    return copies;
+}
+
+void ModelBuffers::restore(const std::vector<at::Tensor>& values) {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < values.size(); ++i) model_.buffers()[i].tensor.copy_(values[i]);
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,89 @@
+#include "runtime/compute/rank_device.h"
+
+#include <ATen/Context.h>
+
+#include <array>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launch/machine/gpu_count.h"
+#include "launch/plan/launch_plan.h"
+
+namespace dslaunch::runtime {
+
+bool wants_gpu(config::DeviceChoice choice, const launch::WorkerEnvironment& environment,
+               int64_t gpu_count) {
+    if (choice != config::DeviceChoice::kAuto) return choice == config::DeviceChoice::kCuda;
+    return gpu_count > 0 && !launch::visible_device_list(environment.devices, 0).empty();
+}
+
+std::string own_gpu(const launch::WorkerEnvironment& environment) {
+    const std::vector<std::string> visible = launch::visible_device_list(environment.devices, 0);
+    // A launcher that shows each rank its own GPU leaves no choice.
+    if (visible.size() == 1) return visible.front();
+    if (static_cast<size_t>(environment.local_rank) >= visible.size())
+        fail(ExitCode::kSetup,
+             "rank {} is local rank {} but CUDA_VISIBLE_DEVICES=`{}` shows {} GPU(s); give each "
+             "local rank one, or use --device cpu",
+             environment.rank, environment.local_rank, printable(environment.devices),
+             visible.size());
+    return visible[environment.local_rank];
+}
+
+void check_gpu_support(const config::RunConfig& config) {
+    if (config.offload.optimizer != config::OffloadDevice::kNone ||
+        config.offload.parameters != config::OffloadDevice::kNone)
+        fail(ExitCode::kConfig,
+             "zero_optimization.offload_optimizer, offload_param: not available on GPUs in this "
+             "version; remove them, or use dslaunch.device: cpu");
+    if (config.zero.stage > 0)
+        fail(ExitCode::kConfig,
+             "zero_optimization.stage: {} is not available on a GPU in this version; use stage 0, "
+             "or dslaunch.device: cpu",
+             config.zero.stage);
+    if (config.precision.compute != DType::kF32)
+        fail(ExitCode::kConfig,
+             "fp16.enabled, bf16.enabled: not available on a GPU in this version; leave both off, "
+             "or use dslaunch.device: cpu");
+}
+
+RankDevice open_rank_device(const config::RunConfig& config,
+                            const launch::WorkerEnvironment& environment,
+                            const std::string& plugin_path) {
+    const int64_t gpu_count = launch::count_gpus();
+    if (!wants_gpu(config.device, environment, gpu_count)) return {};
+    check_gpu_support(config);
+    if (gpu_count == 0)
+        fail(ExitCode::kSetup,
+             "dslaunch.device: cuda: this machine shows no GPU (looked for {}); run where there is "
+             "one, or use --device cpu",
+             launch::kGpuDevicePattern);
+    // NCCL and CUDA number what they see: one GPU is device 0 for everyone who asks.
+    ::setenv("CUDA_VISIBLE_DEVICES", own_gpu(environment).c_str(), /*overwrite=*/1);
+    RankDevice rank;
+    rank.backend = open_device_backend(plugin_path, 0);
+    rank.device = c10::Device(c10::kCUDA, 0);
+    // fp32 means fp32, in convolutions too, which LibTorch otherwise computes in TF32.
+    at::globalContext().setAllowTF32CuDNN(false);
+    rank.peak_tflops = peak_fp32_tflops(rank.backend->device_name());
+    return rank;
+}
+
+double peak_fp32_tflops(std::string_view device_name) {
+    struct Row {
+        std::string_view name;
+        double tflops;
+    };
+    // "NVIDIA H100 Tensor Core GPU" and "NVIDIA H200 Tensor Core GPU" data sheets, SXM columns. The
+    // same chip on PCIe or NVL boards is slower and has another name.
+    constexpr std::array kRows = {
+        Row{"NVIDIA H100 80GB HBM3", 67},
+        Row{"NVIDIA H200", 67},
+    };
+    for (const Row& row : kRows)
+        if (row.name == device_name) return row.tflops;
+    return 0;
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,341 @@
+#include "runtime/compute/segment_runner.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/stack.h>
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "graph/lower/device_rewrite.h"
+#include "graph/segment/compute_context.h"
+#include "plan/step/recompute_groups.h"
+#include "runtime/memory/lending_allocator.h"
+
+namespace dslaunch::runtime {
+
+using c10::IValue;
+
+namespace {
+
+// A segment that is run again would move its buffers twice (BatchNorm's averages); this puts them
+// back.
+class BufferKeeper {
+  public:
+    BufferKeeper(const graph::SegmentedModel& model, const graph::Segment& segment)
+        : model_(model), segment_(segment) {
+        for (const int buffer : segment.buffers) before_.push_back(tensor(buffer).clone());
+    }
+    BufferKeeper(const BufferKeeper&) = delete;
+    BufferKeeper& operator=(const BufferKeeper&) = delete;
+    ~BufferKeeper() {
+        const at::NoGradGuard no_grad;
+        // Through data(): autograd has just saved some of them and must not take them as
+        // overwritten.
+        for (size_t i = 0; i < before_.size(); ++i)
+            tensor(segment_.buffers[i]).data().copy_(before_[i]);
+    }
+
+  private:
+    [[nodiscard]] at::Tensor tensor(int buffer) const {
+        return model_.model().buffers()[buffer].tensor;
+    }
+
+    const graph::SegmentedModel& model_;
+    const graph::Segment& segment_;
+    std::vector<at::Tensor> before_;
+};
+
+std::vector<IValue> copied(const std::vector<IValue>& values) {
+    std::vector<IValue> copies;
+    for (const IValue& value : values)
+        copies.push_back(
+            graph::map_tensors(value, [](const at::Tensor& tensor) { return tensor.clone(); }));
+    return copies;
+}
+
+at::Tensor buffer_of(const graph::SegmentedModel& model, size_t segment, size_t index) {
+    const int buffer = model.segments()[segment].buffers[index];
+    return model.model().buffers()[buffer].tensor;
+}
+
+std::vector<at::Tensor> copied_buffers(const graph::SegmentedModel& model, size_t segment) {
+    std::vector<at::Tensor> copies;
+    for (size_t i = 0; i < model.segments()[segment].buffers.size(); ++i)
+        copies.push_back(buffer_of(model, segment, i).clone());
+    return copies;
+}
+
+void put_buffers(const graph::SegmentedModel& model, size_t segment,
+                 std::vector<at::Tensor>& values) {
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < values.size(); ++i) buffer_of(model, segment, i).data().copy_(values[i]);
+    values.clear();
+}
+
+}  // namespace
+
+SegmentRunner::SegmentRunner(const graph::SegmentedModel& model, const plan::ModelInfo& info,
+                             std::vector<plan::RecomputeGroup> groups, TakeBatch take_batch,
+                             const SegmentRunnerOptions& options)
+    : model_(model),
+      info_(info),
+      groups_(std::move(groups)),
+      take_batch_(std::move(take_batch)),
+      options_(options),
+      parts_(plan::parts_of(options.stage_work, info.segments.size())),
+      held_(static_cast<size_t>(options.accumulation_steps) * parts_.size()) {
+    for (size_t p = 0; p < parts_.size(); ++p) {
+        const plan::StagePart& part = parts_[p];
+        DSL_CHECK(static_cast<size_t>(part.first_segment) + count(p) <= model_.segments().size(),
+                  "{} segments from {} on of a model that has {}", count(p), part.first_segment,
+                  model_.segments().size());
+        size_t last = 0;
+        while (last < count(p) &&
+               !info_.segments[static_cast<size_t>(part.segments.begin) + last].backward)
+            ++last;
+        last_backward_.push_back(last);
+    }
+    if (!groups_.empty() && !model_.states().empty())
+        fail(ExitCode::kInput,
+             "forward writes the attribute `{}`, which activation checkpointing would write twice; "
+             "switch "
+             "activation_checkpointing.number_checkpoints off for this model",
+             model_.states().front().path);
+}
+
+void SegmentRunner::begin_step(int64_t step, double root_scale) {
+    step_ = step;
+    root_scale_ = root_scale * options_.position_ranks;
+    losses_.clear();
+    unread_losses_.clear();
+}
+
+void SegmentRunner::add_loss(double loss) {
+    if (options_.stop_on_nonfinite_loss && !std::isfinite(loss))
+        fail(ExitCode::kDiverged,
+             "the loss of step {}, micro step {} is {}: training has diverged; lower the "
+             "learning rate, clip gradients (gradient_clipping), or look at the data of this step",
+             step_ + 1, losses_.size(), loss);
+    losses_.push_back(loss);
+}
+
+const std::vector<double>& SegmentRunner::losses() {
+    if (unread_losses_.empty()) return losses_;
+    const at::Tensor all = at::stack(std::exchange(unread_losses_, {})).to(at::kCPU, at::kDouble);
+    for (int64_t m = 0; m < all.numel(); ++m) add_loss(all.const_data_ptr<double>()[m]);
+    return losses_;
+}
+
+const std::vector<std::vector<IValue>>& SegmentRunner::look_ahead(int64_t step) {
+    ahead_.clear();
+    for (int64_t m = 0; m < options_.accumulation_steps; ++m)
+        ahead_.push_back(take_batch_(step, m));
+    return ahead_;
+}
+
+SegmentRunner::Place SegmentRunner::place_of(const plan::Instruction& instruction) const {
+    if (instruction.segment < 0) return {0, 0, 0, 0, instruction.micro_step};
+    const auto segment = static_cast<size_t>(instruction.segment);
+    const size_t part = plan::part_at(parts_, instruction.segment);
+    const size_t local = segment - static_cast<size_t>(parts_[part].segments.begin);
+    return {part, local, segment, static_cast<size_t>(parts_[part].first_segment) + local,
+            instruction.micro_step};
+}
+
+void SegmentRunner::run(const plan::Instruction& instruction) {
+    switch (instruction.op) {
+        case plan::Op::kLoad:
+            return load(place_of(instruction));
+        case plan::Op::kForward:
+            return forward(place_of(instruction));
+        case plan::Op::kRecompute:
+            return recompute(place_of(instruction));
+        case plan::Op::kBackward:
+            return backward(place_of(instruction), /*split=*/false);
+        case plan::Op::kBackwardInput:
+            return backward(place_of(instruction), /*split=*/true);
+        case plan::Op::kBackwardWeight:
+            return backward_weight(place_of(instruction));
+        default:
+            DSL_CHECK(false, "{} is not for the segment runner", plan::op_name(instruction.op));
+    }
+}
+
+graph::DrawKey SegmentRunner::draw_key(int64_t micro_step) const {
+    return {options_.seed, step_,
+            micro_step * options_.data_parallel_size + options_.data_parallel_rank};
+}
+
+// SEGMENT: of the plan, as groups have them.
+const plan::RecomputeGroup* SegmentRunner::group_of(size_t segment) const {
+    for (const plan::RecomputeGroup& group : groups_)
+        if (segment >= static_cast<size_t>(group.begin) && segment < static_cast<size_t>(group.end))
+            return &group;
+    return nullptr;
+}
+
+void SegmentRunner::load(const Place& place) {
+    const auto m = static_cast<size_t>(place.micro_step);
+    std::vector<IValue> batch = m < ahead_.size() ? std::move(ahead_[m]) : take_batch_(step_, m);
+    begin_part(0, place.micro_step).inputs[0] =
+        model_.first_inputs(graph::on_device(std::move(batch), options_.device));
+}
+
+SegmentRunner::Held& SegmentRunner::begin_part(size_t part, int64_t micro_step) {
+    Held& fresh = held(part, micro_step);
+    fresh = {};
+    fresh.inputs.resize(count(part) + 1);
+    fresh.boundaries.resize(count(part));
+    fresh.buffers_before.resize(count(part));
+    fresh.weight_halves.resize(count(part));
+    return fresh;
+}
+
+void SegmentRunner::forward(const Place& place) {
+    Held& held = this->held(place);
+    const plan::RecomputeGroup* group = group_of(place.in_plan);
+    // Forward may write its arguments in place, and a recompute must find them as they came. (What
+    // a later segment writes is never alive at a cut before it.)
+    const bool keep_arguments = place.in_model == 0 && group != nullptr;
+    if (group != nullptr)
+        held.buffers_before[place.segment] = copied_buffers(model_, place.in_model);
+    graph::Boundary boundary = model_.forward(
+        place.in_model, keep_arguments ? copied(held.inputs[0]) : held.inputs[place.segment],
+        draw_key(place.micro_step), options_.device);
+    const bool backward = info_.segments[place.in_plan].backward;
+    if (!backward && !boundary.producers.empty())
+        fail(ExitCode::kInput,
+             "segment {} ({}) had no gradient to pass on in the first batch but has one now: a "
+             "branch that depends on "
+             "the data decides whether anything is trained there",
+             place.in_model, model_.segments()[place.in_model].name);
+    end_forward(place, boundary);
+    if (group != nullptr) {
+        boundary.producers.clear();
+        // Inside a group only its first inputs stay; its last outputs' leaves meet the next
+        // segment's gradients.
+        if (place.in_plan > static_cast<size_t>(group->begin)) held.inputs[place.segment].clear();
+        if (place.in_plan + 1 < static_cast<size_t>(group->end)) boundary.leaves.clear();
+    } else if (!backward && place.segment > 0) {
+        held.inputs[place.segment].clear();
+    }
+    held.boundaries[place.segment] = std::move(boundary);
+    if (place.segment + 1 < count(place.part)) return;
+    hand_over(place);
+    if (last_backward_[place.part] < count(place.part)) return;
+    // No backward will come: what the next stage gets is all that is needed.
+    for (std::vector<IValue>& values : held.inputs)
+        if (&values != &held.inputs.back()) values.clear();
+    held.boundaries.clear();
+}
+
+// What came out: the loss, or what the next segment takes.
+void SegmentRunner::end_forward(const Place& place, graph::Boundary& boundary) {
+    if (!ends_model(place)) {
+        held(place).inputs[place.segment + 1] = std::move(boundary.values);
+    } else {
+        if (options_.read_losses_late) {
+            unread_losses_.push_back(graph::loss_tensor(boundary).detach().reshape({}));
+        } else {
+            add_loss(graph::loss_of(boundary));
+        }
+        model_.store_states(boundary);
+    }
+    boundary.values.clear();
+}
+
+// A part is done whose next is here too: the next one's inputs are this one's leaves, so that
+// gradients come back without being sent.
+void SegmentRunner::hand_over(const Place& place) {
+    if (!options_.stage_work.stay(parts_[place.part].behind)) return;
+    Held& from = held(place);
+    Held& to = begin_part(place.part + 1, place.micro_step);
+    to.inputs.front() = std::move(from.inputs.back());
+    to.received = from.boundaries.back().leaves;
+}
+
+void SegmentRunner::recompute(const Place& place) {
+    Held& held = this->held(place);
+    const BufferKeeper keeper(model_, model_.segments()[place.in_model]);
+    put_buffers(model_, place.in_model, held.buffers_before[place.segment]);
+    graph::Boundary again = model_.forward(place.in_model, held.inputs[place.segment],
+                                           draw_key(place.micro_step), options_.device);
+    const plan::RecomputeGroup* group = group_of(place.in_plan);
+    DSL_CHECK(group != nullptr, "segment {} is recomputed but in no group", place.in_plan);
+    if (place.in_plan + 1 < static_cast<size_t>(group->end)) {
+        held.inputs[place.segment + 1] = std::move(again.values);
+        held.boundaries[place.segment].leaves = std::move(again.leaves);
+    }
+    held.boundaries[place.segment].producers = std::move(again.producers);
+}
+
+void SegmentRunner::backward(const Place& place, bool split) {
+    Held& held = this->held(place);
+    graph::Boundary& boundary = held.boundaries[place.segment];
+    const std::vector<at::Tensor>& passed_on =
+        place.segment > 0 ? held.boundaries[place.segment - 1].leaves : held.received;
+    if (split) {
+        held.weight_halves[place.segment] =
+            ends_model(place)
+                ? graph::SegmentedModel::backward_loss_inputs(boundary, root_scale_, passed_on)
+                : graph::SegmentedModel::backward_inputs(boundary, passed_on);
+    } else if (ends_model(place)) {
+        graph::SegmentedModel::backward_loss(boundary, root_scale_);
+    } else {
+        graph::SegmentedModel::backward(boundary);
+    }
+    held.inputs[place.segment + 1].clear();
+    // What this segment passes on outlives its backward.
+    for (const at::Tensor& leaf : passed_on) keep_in_own_memory(leaf.grad());
+    if (place.segment > last_backward_[place.part]) return;
+    held.inputs.clear();
+    held.boundaries.clear();
+    held.buffers_before.clear();
+    // What is to be sent back stays until then.
+    if (options_.stage_work.stay(parts_[place.part].before)) held.received.clear();
+}
+
+void SegmentRunner::backward_weight(const Place& place) {
+    const graph::BackwardContext context;
+    held(place).weight_halves[place.segment].run();
+}
+
+std::vector<IValue> SegmentRunner::take_values(const plan::Instruction& send) {
+    return std::exchange(held(place_of(send)).inputs.back(), {});
+}
+
+void SegmentRunner::put_values(const plan::Instruction& receive,
+                               const std::vector<IValue>& values) {
+    Held& fresh = begin_part(place_of(receive).part, receive.micro_step);
+    for (const IValue& value : values)
+        static_cast<void>(graph::map_tensors(value, [&](const at::Tensor& tensor) {
+            const bool again = std::ranges::any_of(
+                fresh.received, [&](const at::Tensor& leaf) { return leaf.is_same(tensor); });
+            if (tensor.requires_grad() && !again) fresh.received.push_back(tensor);
+            return tensor;
+        }));
+    fresh.inputs[0] = values;
+}
+
+std::vector<at::Tensor> SegmentRunner::take_gradients(const plan::Instruction& send) {
+    std::vector<at::Tensor> gradients;
+    for (const at::Tensor& leaf : std::exchange(held(place_of(send)).received, {}))
+        gradients.push_back(leaf.grad());
+    return gradients;
+}
+
+void SegmentRunner::put_gradients(const plan::Instruction& receive,
+                                  const std::vector<at::Tensor>& gradients) {
+    const std::vector<at::Tensor>& leaves = held(place_of(receive)).boundaries.back().leaves;
+    DSL_CHECK(gradients.size() == leaves.size(), "{} gradients for {} values", gradients.size(),
+              leaves.size());
+    for (size_t i = 0; i < leaves.size(); ++i) leaves[i].mutable_grad() = gradients[i];
+}
+
+}  // namespace dslaunch::runtime

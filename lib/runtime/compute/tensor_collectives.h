@@ -1,0 +1,77 @@
+// A tensor group whose ranks are those of a Collectives: processes, or threads, of one host or of
+// several. On one host each rank writes its tensor into its own part of shared memory and reads the
+// others' there, in chunks of two buckets by turns, so that one is written while the other is read.
+// Between hosts, sums go as reductions of such buckets and all else as messages. Where it stands:
+// arena, collectives -> tensor group -> graph/tensor. Threads: one at a time, as TensorGroup says.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "graph/tensor/tensor_group.h"
+#include "runtime/comm/collectives.h"
+
+namespace dslaunch::runtime {
+
+class CollectivesTensorGroup final : public graph::TensorGroup {
+  public:
+    static constexpr int kBuckets = 2;
+    struct Slices {
+        std::array<BucketId, kBuckets> buckets;
+        Bytes chunk;  // of each of them
+    };
+    // Adds to ARENA what each rank needs: two buckets of CHUNK. Larger tensors take several turns.
+    [[nodiscard]] static Slices add_slices(ArenaLayout& arena, Bytes chunk = mib(1));
+
+    // COLLECTIVES joins the ranks of the group and nobody else, and must outlive it; its buckets
+    // are this object's alone. Tensors on a device go by way of the host's memory.
+    CollectivesTensorGroup(Collectives& collectives, const Slices& slices);
+
+    [[nodiscard]] int rank() const override { return collectives_.topology().rank(); }
+    [[nodiscard]] int size() const override { return collectives_.topology().world_size(); }
+    // On one host in rank order; between hosts each host's ranks in order, then the hosts.
+    [[nodiscard]] at::Tensor sum(const at::Tensor& mine, int64_t site) override;
+    [[nodiscard]] at::Tensor max(const at::Tensor& mine, int64_t site) override;
+    [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& mine, int64_t site) override;
+    [[nodiscard]] std::vector<at::Tensor> exchange(const std::vector<at::Tensor>& parts,
+                                                   int64_t site) override;
+
+  private:
+    // What a rank says of its tensor, in front of its bytes.
+    struct Header {
+        static constexpr int kDimsMax = 8;
+        int64_t site = 0;
+        int64_t bytes = 0;
+        int64_t dims = 0;
+        int64_t sizes[kDimsMax] = {};
+    };
+    // A piece of every rank's bytes: [begin, begin + bytes) of each, by rank.
+    struct Chunk {
+        int64_t begin = 0;
+        const std::vector<Header>& headers;
+        const std::vector<const std::byte*>& bytes;
+    };
+    using Use = std::function<void(const Chunk& chunk, int64_t capacity)>;
+
+    [[nodiscard]] bool on_one_host() const { return collectives_.topology().node_count() == 1; }
+    [[nodiscard]] static Header header_of(const at::Tensor& mine, int64_t site);
+    void check_sites(const std::vector<Header>& headers) const;
+    // MINE: contiguous, on the CPU. Calls USE with every rank's bytes, chunk by chunk.
+    void share(const at::Tensor& mine, int64_t site, const Use& use);
+    void share_on_host(const at::Tensor& mine, int64_t site, const Use& use);
+    void share_by_messages(const at::Tensor& mine, int64_t site, const Use& use);
+    using Combine = std::function<void(at::Tensor& into, const at::Tensor& next)>;
+    [[nodiscard]] at::Tensor combine(const at::Tensor& mine, int64_t site, at::ScalarType dtype,
+                                     const Combine& add);
+    [[nodiscard]] at::Tensor reduce_over_hosts(const at::Tensor& mine);
+
+    Collectives& collectives_;
+    Slices slices_;
+    std::array<Generation, kBuckets> generations_{};
+    size_t turn_ = 0;
+};
+
+}  // namespace dslaunch::runtime

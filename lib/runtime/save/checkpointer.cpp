@@ -1,0 +1,421 @@
+#include "runtime/save/checkpointer.h"
+
+#include <ATen/core/Tensor.h>
+#include <fmt/chrono.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "base/log.h"
+#include "base/machine/memory_limits.h"
+#include "base/text/wire.h"
+#include "graph/archive/memory_order.h"
+#include "graph/lower/precision.h"
+#include "runtime/save/relay_files.h"
+
+namespace dslaunch::runtime {
+
+struct Checkpointer::Save {
+    storage::Checkpoint checkpoint;
+    std::string folder;
+    std::vector<int> disk_units;
+    std::vector<Whole> wholes;
+    storage::ShardPlan weights;
+    storage::ShardPlan states;
+    std::unique_ptr<storage::ShardWriter> weights_writer;
+    std::unique_ptr<storage::ShardWriter> states_writer;
+    std::optional<Snapshot> snapshot;
+    std::vector<storage::CheckpointFile> files;
+    TimePoint begin;
+    Duration stopped{0};  // training stood still in begin()
+    Duration written{0};  // until this rank's part was durable
+
+    [[nodiscard]] storage::ShardWriter& writer(const storage::CheckpointPiece& piece) {
+        return piece.state == storage::kWeights ? *weights_writer : *states_writer;
+    }
+};
+
+namespace {
+
+// Left for others when copies are made while training goes on.
+constexpr Bytes kMemoryReserve{int64_t{128} << 20};
+
+std::span<const std::byte> bytes_of(const at::Tensor& values) {
+    return {static_cast<const std::byte*>(values.const_data_ptr()),
+            static_cast<size_t>(values.nbytes())};
+}
+
+// Half of what this process may still take, shared with the host's other ranks.
+Bytes memory_for_copies(int local_ranks) {
+    std::optional<Bytes> least;
+    for (const MemoryLimit& limit : read_memory_state().limits) {
+        const int64_t left = std::max<int64_t>(0, (limit.left - kMemoryReserve).value);
+        const Bytes own{limit.of == LimitOf::kHost ? left / local_ranks : left};
+        if (!least || own < *least) least = own;
+    }
+    return least ? Bytes{least->value / 2} : Bytes{0};
+}
+
+std::string new_id() {
+    std::random_device random;
+    return fmt::format("{:08x}{:08x}", random(), random());
+}
+
+std::string shard_name(const char* what, const Topology& topology) {
+    return fmt::format("{}-{:05}-of-{:05}.safetensors", what, topology.rank(),
+                       topology.world_size());
+}
+
+}  // namespace
+
+Checkpointer::Checkpointer(CheckpointerParts parts)
+    : parts_(std::move(parts)), store_(*parts_.tree, parts_.root, parts_.keep) {
+    if (first()) store_.claim();
+}
+
+Checkpointer::~Checkpointer() = default;
+
+// Of each parameter of the model those that it has had; none: it is not trained.
+std::vector<std::optional<int64_t>> Checkpointer::updates() const {
+    std::vector<std::optional<int64_t>> all(parts_.model->parameters().size());
+    for (int i = 0; i < std::ssize(all); ++i) all[i] = parts_.state->updates_of(i);
+    if (!parts_.of_stage) return all;
+    WireWriter writer;
+    for (size_t i = 0; parts_.first_of_stage && i < all.size(); ++i)
+        if (all[i]) writer.u32(static_cast<uint32_t>(i)).i64(*all[i]);
+    for (const std::string& bytes : parts_.collectives->all_gather(writer.bytes())) {
+        WireReader reader(bytes, "updates of a stage's parameters");
+        while (!reader.done()) {
+            const size_t parameter = reader.u32();
+            all.at(parameter) = reader.i64();
+        }
+    }
+    return all;
+}
+
+// All that the ranks agree on.
+void Checkpointer::add_tensors(Save& save) const {
+    const graph::Model& model = *parts_.model;
+    const std::vector<std::optional<int64_t>> all_updates = this->updates();
+    storage::Checkpoint& checkpoint = save.checkpoint;
+    for (int i = 0; i < std::ssize(model.parameters()); ++i) {
+        const graph::ModelParameter& parameter = model.parameters()[i];
+        const std::optional<int64_t> updates = all_updates[i];
+        storage::CheckpointTensor tensor;
+        tensor.name = parameter.name;
+        tensor.aliases = parameter.aliases;
+        tensor.kind = updates ? storage::TensorKind::kTrained : storage::TensorKind::kFrozen;
+        tensor.dtype = updates ? DType::kF32
+                               : graph::dtype_of(parameter.name, parts_.state->untrained_values(i));
+        tensor.shape = parameter.tensor.sizes().vec();
+        tensor.strides = graph::strides_in_memory(parameter.tensor);
+        tensor.updates = updates.value_or(0);
+        checkpoint.tensors.push_back(std::move(tensor));
+    }
+    for (int replica = 0; replica < parts_.replicas; ++replica) {
+        for (const graph::ModelBuffer& buffer : model.buffers()) {
+            storage::CheckpointTensor tensor;
+            tensor.name = buffer.name;
+            tensor.aliases = buffer.aliases;
+            tensor.kind =
+                replica == 0 ? storage::TensorKind::kBuffer : storage::TensorKind::kRankBuffer;
+            tensor.rank = replica;
+            tensor.dtype = graph::dtype_of(buffer.name, buffer.tensor);
+            tensor.shape = buffer.tensor.sizes().vec();
+            tensor.strides = graph::strides_in_memory(buffer.tensor);
+            checkpoint.tensors.push_back(std::move(tensor));
+        }
+    }
+}
+
+// The first rank has all of the first replica's.
+bool Checkpointer::saves_buffer(size_t buffer, int replica) const {
+    if (replica == 0) return first();
+    return replica == parts_.replica &&
+           (parts_.saves_buffer.empty() || parts_.saves_buffer[buffer] != 0);
+}
+
+// What is not trained goes whole, each to the rank that has least of it; buffers to a rank that
+// moves them.
+void Checkpointer::add_untrained(Save& save) const {
+    const graph::Model& model = *parts_.model;
+    const Topology& topology = parts_.collectives->topology();
+    std::vector<int64_t> load(static_cast<size_t>(topology.world_size()), 0);
+    const auto parameters = std::ssize(model.parameters());
+    for (int t = 0; t < std::ssize(save.checkpoint.tensors); ++t) {
+        const storage::CheckpointTensor& tensor = save.checkpoint.tensors[t];
+        if (tensor.kind == storage::TensorKind::kTrained) continue;
+        const Range all{0, tensor.numel()};
+        if (t >= parameters) {
+            const auto index = static_cast<size_t>(t - parameters) % model.buffers().size();
+            if (saves_buffer(index, tensor.rank))
+                save.wholes.push_back({{t, storage::kWeights, all},
+                                       graph::in_memory_order(model.buffers()[index].tensor)
+                                           .to(at::kCPU, false, true)});
+            continue;
+        }
+        const auto least = std::ranges::min_element(load);
+        *least += all.numel * dtype_bytes(tensor.dtype);
+        if (least - load.begin() == topology.rank())
+            save.wholes.push_back({{t, storage::kWeights, all},
+                                   graph::in_memory_order(parts_.state->untrained_values(t)).cpu(),
+                                   t});
+    }
+}
+
+std::unique_ptr<Checkpointer::Save> Checkpointer::plan_save(
+    const storage::TrainingState& training) {
+    auto save = std::make_unique<Save>();
+    if (parts_.before_save) parts_.before_save();
+    const Topology& topology = parts_.collectives->topology();
+    save->checkpoint = parts_.about;
+    save->checkpoint.training = training;
+    save->checkpoint.world_size = topology.world_size();
+    add_tensors(*save);
+    add_untrained(*save);
+    save->weights.name = shard_name("weights", topology);
+    save->states.name = shard_name("optimizer", topology);
+    std::vector<SavedPiece> in_memory;
+    const std::vector<SavedPiece> pieces = parts_.state->saved_pieces();
+    const auto add = [&](const SavedPiece& piece) {
+        storage::ShardPlan& plan = piece.state < 0 ? save->weights : save->states;
+        plan.pieces.push_back({piece.parameter, piece.state, piece.elements});
+    };
+    // First what is on disk: it is read, and written, before training goes on.
+    for (const SavedPiece& piece : pieces) {
+        if (piece.values != nullptr) continue;
+        if (save->disk_units.empty() || save->disk_units.back() != piece.unit)
+            save->disk_units.push_back(piece.unit);
+        add(piece);
+    }
+    for (const SavedPiece& piece : pieces) {
+        if (piece.values == nullptr) continue;
+        in_memory.push_back(piece);
+        add(piece);
+    }
+    for (const Whole& whole : save->wholes) save->weights.pieces.push_back(whole.piece);
+    save->snapshot.emplace(std::move(in_memory), memory_for_copies(topology.local_world_size()));
+    return save;
+}
+
+// By all ranks; false: the save has failed, for a reason that all have been told.
+bool Checkpointer::open_folder(Save& save) {
+    int64_t own = 0;
+    for (const storage::ShardPlan* plan : {&save.weights, &save.states})
+        if (!plan->pieces.empty())
+            own += storage::ShardWriter::file_bytes(*plan, save.checkpoint).value;
+    Bytes need;
+    for (const std::string& bytes : parts_.collectives->all_gather(std::to_string(own)))
+        need += Bytes{std::stoll(bytes)};
+    std::string answer;
+    if (first()) {
+        save.checkpoint.id = new_id();
+        try {
+            answer = "." + save.checkpoint.id + "." +
+                     store_.begin(save.checkpoint.training.step, save.checkpoint.id, need);
+        } catch (const Error& error) {
+            answer = error.what();
+        }
+    }
+    answer = parts_.collectives->all_gather(answer).front();
+    if (!answer.starts_with('.')) {
+        give_up(answer);
+        return false;
+    }
+    const size_t dot = answer.find('.', 1);
+    save.checkpoint.id = answer.substr(1, dot - 1);
+    save.folder = answer.substr(dot + 1);
+    return !parts_.via_first || open_own_folder(save, Bytes{own});
+}
+
+// Where hosts share no file system each has the folder on its own disk, until rank 0 has the files.
+bool Checkpointer::open_own_folder(Save& save, Bytes own) {
+    const Topology& topology = parts_.collectives->topology();
+    std::string failure;
+    if (topology.node_rank > 0 && topology.local_rank == 0) {
+        const Bytes of_host{own.value * topology.local_world_size()};
+        try {
+            static_cast<void>(
+                store_.begin(save.checkpoint.training.step, save.checkpoint.id, of_host));
+        } catch (const Error& error) {
+            failure = error.what();
+        }
+    }
+    for (const std::string& one : parts_.collectives->all_gather(failure)) {
+        if (one.empty()) continue;
+        give_up(one);
+        return false;
+    }
+    return true;
+}
+
+void Checkpointer::begin(const storage::TrainingState& training) {
+    finish();
+    const SystemClock clock;
+    const TimePoint begin = clock.now();
+    save_ = plan_save(training);
+    save_->begin = begin;
+    if (!open_folder(*save_)) return;
+    phase_ = SavePhase::kWriting;
+    try {
+        if (!save_->disk_units.empty()) write_disk_units(*save_);
+    } catch (const Error& error) {
+        failure_ = error.what();
+        phase_ = SavePhase::kFailed;
+        return;
+    }
+    parts_.state->set_guard(&*save_->snapshot);
+    run_in_thread([this] {
+        write_part(*save_);
+        phase_ = SavePhase::kWritten;
+    });
+    save_->stopped = clock.now() - begin;
+}
+
+void Checkpointer::run_in_thread(std::function<void()> work) {
+    thread_ = SmallThread([this, work = std::move(work)] {
+        try {
+            work();
+        } catch (const std::exception& error) {
+            failure_ = error.what();
+            phase_ = SavePhase::kFailed;
+        }
+    });
+}
+
+void Checkpointer::open_writers(Save& save) const {
+    const auto open = [&](storage::ShardPlan& plan, std::unique_ptr<storage::ShardWriter>& writer) {
+        if (!plan.pieces.empty() && writer == nullptr)
+            writer = std::make_unique<storage::ShardWriter>(*parts_.tree, save.folder,
+                                                            std::move(plan), save.checkpoint);
+    };
+    open(save.weights, save.weights_writer);
+    open(save.states, save.states_writer);
+}
+
+void Checkpointer::write_disk_units(Save& save) {
+    open_writers(save);
+    for (const int unit : save.disk_units)
+        parts_.state->bring_saved(unit, [&](std::span<const SavedPiece> pieces) {
+            for (const SavedPiece& piece : pieces)
+                save.writer({piece.parameter, piece.state, piece.elements})
+                    .write(
+                        {piece.values, static_cast<size_t>(piece.elements.numel) * sizeof(float)});
+        });
+}
+
+void Checkpointer::write_part(Save& save) {
+    open_writers(save);
+    save.snapshot->write_all([&](const SavedPiece& piece, std::span<const std::byte> bytes) {
+        save.writer({piece.parameter, piece.state, piece.elements}).write(bytes);
+    });
+    for (Whole& whole : save.wholes) {
+        save.writer(whole.piece).write(bytes_of(whole.values));
+        whole.values.reset();
+        if (whole.parameter >= 0) static_cast<void>(parts_.model->release_pages(whole.parameter));
+    }
+    for (storage::ShardWriter* writer : {save.weights_writer.get(), save.states_writer.get()})
+        if (writer != nullptr) save.files.push_back(writer->finish());
+    save.weights_writer.reset();
+    save.states_writer.reset();
+    parts_.tree->sync_folder(save.folder);
+    save.written = SystemClock().now() - save.begin;
+}
+
+void Checkpointer::advance(std::span<const SavePhase> ranks) {
+    const auto any = [&](SavePhase phase) { return std::ranges::count(ranks, phase) > 0; };
+    if (any(SavePhase::kWriting) || any(SavePhase::kCommitting)) return;
+    if (any(SavePhase::kFailed)) return fail_together();
+    if (any(SavePhase::kCommitted)) {
+        saved_step_ = save_->checkpoint.training.step;
+        longest_ = std::max(longest_, SystemClock().now() - save_->begin);
+        save_.reset();
+        phase_ = SavePhase::kIdle;
+        return;
+    }
+    if (!any(SavePhase::kWritten)) return;
+    thread_.join();
+    parts_.state->set_guard(nullptr);
+    if (parts_.via_first) {
+        const std::string why =
+            bring_to_first(*parts_.tree, *parts_.collectives, save_->folder, save_->files);
+        if (!why.empty()) return give_up(why);
+    }
+    WireWriter writer;
+    writer.u32(static_cast<uint32_t>(save_->files.size()));
+    for (const storage::CheckpointFile& file : save_->files) writer.string(storage::encode(file));
+    std::vector<storage::CheckpointFile> files;
+    for (const std::string& bytes : parts_.collectives->all_gather(writer.bytes())) {
+        WireReader reader(bytes, "files of a checkpoint");
+        for (uint32_t left = reader.u32(); left > 0; --left)
+            files.push_back(storage::decode_checkpoint_file(reader.string()));
+    }
+    phase_ = first() ? SavePhase::kCommitting : SavePhase::kIdle;
+    if (!first()) return;
+    save_->checkpoint.files = std::move(files);
+    run_in_thread([this] {
+        commit();
+        phase_ = SavePhase::kCommitted;
+    });
+}
+
+void Checkpointer::commit() {
+    Save& save = *save_;
+    const auto now = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+    save.checkpoint.created = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(now));
+    const std::string folder = store_.commit(save.checkpoint);
+    Bytes bytes;
+    for (const storage::CheckpointFile& file : save.checkpoint.files) bytes += Bytes{file.bytes};
+    const auto seconds = [](Duration time) { return to_milliseconds(time) / 1e3; };
+    if (!save.checkpoint.finite())
+        log_warn("checkpoint",
+                 "{} holds values that are not finite: it does not count as a good one", folder);
+    if (parts_.told)
+        parts_.told(fmt::format(
+            "{}: {} in {:.2f} s ({:.2f} s until written here), training held up {:.0f} ms", folder,
+            to_text(bytes), seconds(SystemClock().now() - save.begin), seconds(save.written),
+            to_milliseconds(save.stopped + save.snapshot->held_up())));
+}
+
+void Checkpointer::fail_together() {
+    thread_.join();
+    parts_.state->set_guard(nullptr);
+    const bool failed = phase_ == SavePhase::kFailed;
+    const std::vector<std::string> reasons =
+        parts_.collectives->all_gather(failed ? failure_ : std::string());
+    const auto reason = std::ranges::find_if(reasons, [](const auto& r) { return !r.empty(); });
+    give_up(fmt::format("rank {}: {}", reason - reasons.begin(), *reason));
+}
+
+// WHY: the same on all ranks.
+void Checkpointer::give_up(const std::string& why) {
+    const int64_t step = save_->checkpoint.training.step;
+    const std::string id = save_->checkpoint.id;
+    save_.reset();  // its files are closed before they are removed
+    phase_ = SavePhase::kIdle;
+    if (first() && !id.empty()) store_.abandon(step, id);
+    const std::string text =
+        fmt::format("the checkpoint of step {} was not saved: {}{}", step, why,
+                    saved_step_ < 0 ? "; there is no earlier one of this run"
+                                    : fmt::format("; that of step {} is the newest", saved_step_));
+    if (!parts_.goes_on) fail(ExitCode::kCheckpoint, "{}", text);
+    if (first()) log_warn("checkpoint", "{}; training goes on", text);
+}
+
+void Checkpointer::finish() {
+    for (;;) {
+        thread_.join();
+        std::vector<SavePhase> phases;
+        const char own = static_cast<char>(phase_.load());
+        for (const std::string& phase : parts_.collectives->all_gather({&own, 1}))
+            phases.push_back(static_cast<SavePhase>(phase.at(0)));
+        if (std::ranges::all_of(phases, [](SavePhase p) { return p == SavePhase::kIdle; })) return;
+        advance(phases);
+    }
+}
+
+}  // namespace dslaunch::runtime

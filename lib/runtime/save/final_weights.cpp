@@ -1,0 +1,211 @@
+#include "runtime/save/final_weights.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+
+#include "base/clock.h"
+#include "graph/archive/memory_order.h"
+#include "graph/lower/device_rewrite.h"
+#include "graph/tensor/tensor_operators.h"
+#include "runtime/save/save_weights.h"
+
+namespace dslaunch::runtime {
+
+namespace {
+
+using c10::IValue;
+
+constexpr uint32_t kNumber = 0;  // of the one message between two stages
+constexpr Duration kWordInterval = std::chrono::milliseconds(20);  // to stages that wait
+constexpr const char* kTurn = "turn";  // what a stage's first rank tells its peers at last
+
+bool is_brought_earlier(const FinalWeights& weights, int parameter) {
+    return std::ranges::find(weights.brought_earlier, parameter) != weights.brought_earlier.end();
+}
+
+bool is_first_share(const FinalWeights& weights) {
+    return weights.tensor == nullptr || weights.tensor->group->rank() == 0;
+}
+
+// What MODEL's tensors do not hold on the rank that writes: all that is trained, but for what an
+// earlier stage brings.
+std::vector<int> brought(const FinalWeights& weights) {
+    std::vector<int> parameters = weights.state->parameters_elsewhere();
+    for (int i = 0; i < weights.layout->trained_slices; ++i) {
+        const int trained = weights.layout->slices[i].parameter;
+        if (std::ranges::find(parameters, trained) == parameters.end())
+            parameters.push_back(trained);
+    }
+    std::erase_if(parameters, [&](int p) { return is_brought_earlier(weights, p); });
+    return parameters;
+}
+
+using Put = ParameterState::UseWeights;
+
+// PUT with whole parameters: each rank of a tensor group gives its share, the first has the whole.
+Put of_whole(const FinalWeights& weights, Put put) {
+    if (weights.tensor == nullptr) return put;
+    return [&weights, put = std::move(put)](int parameter, std::span<const float> values) {
+        constexpr int64_t kSite = -2;  // of no graph
+        const graph::TensorRank& tensor = *weights.tensor;
+        if (!tensor.is_split(parameter)) {
+            if (tensor.group->rank() == 0) put(parameter, values);
+            return;
+        }
+        const at::NoGradGuard no_grad;
+        const at::Tensor& share = weights.model->parameters()[parameter].tensor;
+        const at::Tensor mine =
+            at::from_blob(const_cast<float*>(values.data()), share.sizes(), at::kFloat);
+        const std::vector<at::Tensor> shares = tensor.group->gather(mine, kSite);
+        if (tensor.group->rank() > 0) return;
+        const at::Tensor whole =
+            graph::whole_of(shares, tensor.plan->parameters[parameter].shard).contiguous();
+        put(parameter, {whole.const_data_ptr<float>(), static_cast<size_t>(whole.numel())});
+    };
+}
+
+// All that brought() names. By all ranks that train these parameters; those that only take part
+// say nothing of it.
+void bring(const FinalWeights& weights, const Put& put) {
+    const Put whole = of_whole(weights, [&](int parameter, std::span<const float> values) {
+        if (!is_brought_earlier(weights, parameter)) put(parameter, values);
+    });
+    weights.state->bring_weights(whole);
+    const std::vector<int> elsewhere = weights.state->parameters_elsewhere();
+    for (const int parameter : brought(weights)) {
+        if (std::ranges::find(elsewhere, parameter) != elsewhere.end()) continue;
+        const at::Tensor values =
+            graph::in_memory_order(weights.model->parameters()[parameter].tensor.detach());
+        whole(parameter, {values.const_data_ptr<float>(), static_cast<size_t>(values.numel())});
+    }
+}
+
+constexpr int64_t kTurnSite = -3;  // of no graph
+
+// The first rank sends a word while another stage brings its weights, and at last the turn. All
+// that take part hear of each, so that none of their waits is longer than that: the ranks of the
+// tensor group, then the peers of each.
+void await_turn(const FinalWeights& weights) {
+    const bool first = weights.peers->topology().rank() == 0;
+    for (bool turn = false; !turn;) {
+        if (first) {
+            const bool hears = is_first_share(weights);
+            if (hears) turn = weights.link->receive(0, kNumber).at(0).toBool();
+            if (weights.tensor != nullptr) {
+                const at::Tensor mine = at::full({1}, turn ? 1 : 0, at::kLong);
+                turn = weights.tensor->group->gather(mine, kTurnSite)[0].item<int64_t>() > 0;
+            }
+        }
+        const std::string word = weights.peers->all_gather(turn ? kTurn : "").front();
+        turn = word == kTurn;
+    }
+}
+
+void send_to_first(const FinalWeights& weights) {
+    const std::vector<int> parameters = brought(weights);
+    const std::vector<int64_t> numbers(parameters.begin(), parameters.end());
+    weights.link->send(0, kNumber, std::vector<IValue>{numbers});
+    await_turn(weights);
+    bring(weights, [&](int parameter, std::span<const float> values) {
+        const at::Tensor tensor =
+            at::from_blob(const_cast<float*>(values.data()), {std::ssize(values)}, at::kFloat);
+        weights.link->send(0, kNumber, std::vector<IValue>{int64_t{parameter}, tensor});
+    });
+}
+
+class Writer {
+  public:
+    explicit Writer(const FinalWeights& weights) : weights_(weights) {}
+
+    void write() {
+        // Alone the model's tensors hold what the state does not bring.
+        const bool holds = weights_.tensor == nullptr;
+        std::vector<int> elsewhere =
+            holds ? weights_.state->parameters_elsewhere() : brought(weights_);
+        for (int stage = 1; stage < stages(); ++stage) {
+            const std::vector<int64_t> list =
+                weights_.link->receive(stage, kNumber).at(0).toIntVector();
+            count_of_stage_.push_back(list.size());
+            elsewhere.insert(elsewhere.end(), list.begin(), list.end());
+        }
+        waiting_.resize(count_of_stage_.size());
+        std::iota(waiting_.begin(), waiting_.end(), 1);
+        if (!weights_.folder.empty()) writer_.emplace(*weights_.whole, weights_.folder, elsewhere);
+        const Put own = [this](int parameter, std::span<const float> values) {
+            put(parameter, values);
+        };
+        if (holds) {
+            weights_.state->bring_weights(own);
+        } else {
+            bring(weights_, own);
+        }
+        for (int stage = 1; stage < stages(); ++stage) {
+            waiting_.erase(waiting_.begin());
+            send_word(stage, /*turn=*/true);
+            for (size_t i = 0; i < count_of_stage_[static_cast<size_t>(stage) - 1]; ++i)
+                receive(stage);
+        }
+        if (!writer_) return;
+        graph::move_to_device(*weights_.whole, c10::kCPU);  // so that any machine can load what is
+                                                            // written
+        writer_->finish();
+    }
+
+  private:
+    [[nodiscard]] int stages() const {
+        return weights_.link == nullptr ? 1 : weights_.link->stages();
+    }
+
+    void put(int parameter, std::span<const float> values) {
+        if (writer_) writer_->put(parameter, values);
+        if (clock_.now() - told_ < kWordInterval) return;
+        for (const int stage : waiting_) send_word(stage, /*turn=*/false);
+        told_ = clock_.now();
+    }
+
+    void send_word(int stage, bool turn) const {
+        weights_.link->send(stage, kNumber, std::vector<IValue>{turn});
+    }
+
+    void receive(int stage) {
+        const std::vector<IValue> values = weights_.link->receive(stage, kNumber);
+        const at::Tensor tensor = values.at(1).toTensor();
+        put(static_cast<int>(values.at(0).toInt()),
+            {tensor.const_data_ptr<float>(), static_cast<size_t>(tensor.numel())});
+    }
+
+    const FinalWeights& weights_;
+    std::optional<WeightWriter> writer_;
+    std::vector<size_t> count_of_stage_;  // parameters that stages 1, 2, … bring
+    std::vector<int> waiting_;            // stages whose turn is still to come
+    SystemClock clock_;
+    TimePoint told_{};  // they have heard last
+};
+
+}  // namespace
+
+bool write_final_weights(const FinalWeights& weights) {
+    const bool later = weights.link != nullptr && weights.link->stage() > 0;
+    if (weights.peers->topology().rank() > 0) {
+        if (later) await_turn(weights);
+        weights.state->bring_weights({});
+    } else if (!is_first_share(weights)) {
+        if (later) await_turn(weights);
+        bring(weights, {});
+    } else if (later) {
+        send_to_first(weights);
+    } else {
+        Writer(weights).write();
+    }
+    return !weights.folder.empty();
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,170 @@
+#include "runtime/save/save_weights.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/ScalarType.h>
+#include <sys/statvfs.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/error.h"
+#include "base/fd.h"
+#include "base/kinds/dtype.h"
+#include "graph/lower/precision.h"
+#include "graph/models/archive.h"
+#include "storage/files/mapped_file.h"
+
+namespace dslaunch::runtime {
+
+namespace {
+
+void make_folder(const std::string& folder) {
+    std::error_code error;
+    std::filesystem::create_directories(folder, error);
+    if (error) fail(ExitCode::kDisk, "{}: cannot be made: {}", folder, error.message());
+}
+
+// Lets TENSOR read its elements, fp32 in the order of its memory, from FILE at OFFSET.
+void read_from(const std::shared_ptr<const storage::MappedFile>& file, int64_t offset,
+               at::Tensor tensor) {
+    const at::NoGradGuard no_grad;
+    auto* const data = const_cast<std::byte*>(file->bytes().data() + offset);
+    tensor.set_data(at::from_blob(
+        data, tensor.sizes(), tensor.strides(), [file](void*) {}, at::kFloat));
+}
+
+// What of MEMORY lies in FILE is read no more.
+void give_back(const storage::MappedFile& file, std::span<const std::byte> memory) {
+    const std::less<> before;
+    const std::span<const std::byte> bytes = file.bytes();
+    if (before(memory.data(), bytes.data()) || !before(memory.data(), bytes.data() + bytes.size()))
+        return;
+    file.discard(memory);
+}
+
+}  // namespace
+
+void check_room_for_output(const graph::Model& model, const OutputNeed& need) {
+    make_folder(need.folder);
+    Bytes weights, checkpoint{need.states_numel * need.states * int64_t{sizeof(float)}};
+    // model.safetensors holds a tensor under each of its names, model.pt once, and on its way there
+    // it may lie in the strided file. A checkpoint holds it once.
+    const auto add_all = [&](const auto& items) {
+        for (const auto& item : items) {
+            const size_t strided = item.tensor.is_contiguous() ? 0 : 1;
+            checkpoint.value += static_cast<int64_t>(item.tensor.nbytes());
+            weights.value +=
+                static_cast<int64_t>(item.tensor.nbytes() * (2 + strided + item.aliases.size()));
+        }
+    };
+    add_all(model.parameters());
+    add_all(model.buffers());
+    struct statvfs info {};
+    if (::statvfs(need.folder.c_str(), &info) != 0)
+        fail(ExitCode::kDisk, "{}: its free space cannot be told: {}", need.folder,
+             errno_text(errno));
+    const Bytes free{static_cast<int64_t>(info.f_bavail * info.f_frsize)};
+    if (free < weights + checkpoint)
+        fail(ExitCode::kDisk,
+             "{}: the trained weights need {} and a checkpoint {} there, and {} are free: make "
+             "room, or name another folder by --output",
+             need.folder, to_text(weights), to_text(checkpoint), to_text(free));
+}
+
+WeightWriter::WeightWriter(graph::Model& model, std::string folder, std::span<const int> elsewhere)
+    : model_(model), folder_(std::move(folder)), homes_(model.parameters().size()) {
+    make_folder(folder_);
+    for (const int parameter : elsewhere) homes_[parameter].elsewhere = true;
+    weights_.emplace(folder_ + "/model.safetensors", entries(),
+                     std::map<std::string, std::string>{{"format", "pt"}});
+}
+
+std::vector<storage::SafetensorsEntry> WeightWriter::entries() {
+    std::vector<storage::SafetensorsEntry> entries;
+    const auto add = [&](const auto& item, DType dtype) {
+        const size_t first = entries.size();
+        entries.push_back({item.name, dtype, item.tensor.sizes().vec(), {}});
+        for (const std::string& alias : item.aliases)
+            entries.push_back({alias, dtype, item.tensor.sizes().vec(), {}});
+        return first;
+    };
+    for (size_t i = 0; i < homes_.size(); ++i) {
+        const graph::ModelParameter& parameter = model_.parameters()[i];
+        homes_[i].entry =
+            add(parameter, homes_[i].elsewhere ? DType::kF32
+                                               : graph::dtype_of(parameter.name, parameter.tensor));
+    }
+    for (const graph::ModelBuffer& buffer : model_.buffers())
+        add(buffer, graph::dtype_of(buffer.name, buffer.tensor));
+    return entries;
+}
+
+void WeightWriter::write(size_t entry, size_t names, std::span<const std::byte> bytes) {
+    for (size_t i = 0; i < names; ++i) weights_->write(entry + i, bytes);
+}
+
+void WeightWriter::write(size_t entry, size_t names, const at::Tensor& tensor) {
+    const at::Tensor rows = tensor.detach().contiguous();
+    write(entry, names, {static_cast<const std::byte*>(rows.const_data_ptr()), rows.nbytes()});
+}
+
+void WeightWriter::put(int index, std::span<const float> values) {
+    Home& home = homes_[index];
+    const graph::ModelParameter& parameter = model_.parameters()[index];
+    DSL_CHECK(home.elsewhere && std::ssize(values) == parameter.tensor.numel(),
+              "{}: {} values are put", parameter.name, values.size());
+    const size_t names = 1 + parameter.aliases.size();
+    if (parameter.tensor.is_contiguous()) return write(home.entry, names, std::as_bytes(values));
+    write(home.entry, names,
+          at::from_blob(const_cast<float*>(values.data()), parameter.tensor.sizes(),
+                        parameter.tensor.strides(), at::kFloat));
+    if (!strided_)
+        strided_.emplace(folder_ + "/model.pt.strided",
+                         Bytes{static_cast<int64_t>(values.size_bytes())});
+    home.strided_offset = strided_bytes_;
+    strided_->write(std::as_bytes(values));
+    strided_bytes_ += static_cast<int64_t>(values.size_bytes());
+}
+
+void WeightWriter::finish() {
+    size_t next = 0;
+    for (size_t i = 0; i < homes_.size(); ++i) {
+        const graph::ModelParameter& parameter = model_.parameters()[i];
+        next = homes_[i].entry + 1 + parameter.aliases.size();
+        if (!homes_[i].elsewhere)
+            write(homes_[i].entry, 1 + parameter.aliases.size(), parameter.tensor);
+    }
+    for (const graph::ModelBuffer& buffer : model_.buffers()) {
+        const size_t names = 1 + buffer.aliases.size();
+        write(next, names, buffer.tensor);
+        next += names;
+    }
+    weights_->commit();
+    const auto weights =
+        std::make_shared<const storage::MappedFile>(folder_ + "/model.safetensors");
+    std::shared_ptr<const storage::MappedFile> strided;
+    if (strided_) strided = std::make_shared<const storage::MappedFile>(strided_->temporary_path());
+    for (size_t i = 0; i < homes_.size(); ++i) {
+        if (!homes_[i].elsewhere) continue;
+        if (homes_[i].strided_offset >= 0) {
+            read_from(strided, homes_[i].strided_offset, model_.parameters()[i].tensor);
+        } else {
+            read_from(weights, weights_->offset(homes_[i].entry), model_.parameters()[i].tensor);
+        }
+    }
+    graph::save_archive(model_.module(), folder_ + "/model.pt",
+                        [&](std::span<const std::byte> memory) {
+                            give_back(*weights, memory);
+                            if (strided) give_back(*strided, memory);
+                        });
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,129 @@
+#include "runtime/save/snapshot.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+
+namespace dslaunch::runtime {
+
+namespace {
+
+// What an update waits for at most, where it may copy the rest.
+constexpr size_t kSpanBytesMax = size_t{4} << 20;
+// Into memory that is taken anew: what measured machines reach.
+constexpr double kCopiedBytesPerSecond = 1e9;
+
+}  // namespace
+
+Snapshot::Snapshot(std::vector<SavedPiece> pieces, Bytes copies_max)
+    : pieces_(std::move(pieces)), copies_left_(copies_max) {
+    for (size_t p = 0; p < pieces_.size(); ++p) {
+        const SavedPiece& piece = pieces_[p];
+        DSL_CHECK(piece.values != nullptr && piece.unit >= 0, "a piece that is not in memory");
+        const auto id = static_cast<size_t>(piece.unit);
+        if (unit_of_id_.size() <= id) unit_of_id_.resize(id + 1, -1);
+        if (unit_of_id_[id] < 0) {
+            unit_of_id_[id] = static_cast<int>(units_.size());
+            units_.emplace_back();
+            units_.back().first = units_.back().next = spans_.size();
+        }
+        DSL_CHECK(unit_of_id_[id] + 1 == std::ssize(units_), "pieces of unit {} lie apart", id);
+        std::span<const std::byte> left(piece.values,
+                                        static_cast<size_t>(piece.elements.numel) * sizeof(float));
+        while (!left.empty()) {
+            const size_t bytes = std::min(left.size(), kSpanBytesMax);
+            spans_.push_back({p, left.first(bytes)});
+            left = left.subspan(bytes);
+        }
+        units_.back().end = spans_.size();
+    }
+}
+
+void Snapshot::write_all(const Write& write) {
+    try {
+        for (Unit& unit : units_) {
+            std::unique_lock lock(mutex_);
+            while (unit.next < unit.end) {
+                changed_.wait(lock, [&] { return !unit.copying; });
+                const Span span = spans_[unit.next++];
+                unit.busy = true;
+                lock.unlock();
+                write(pieces_[span.piece], span.bytes);
+                lock.lock();
+                unit.busy = false;
+                changed_.notify_all();
+            }
+            copies_left_ += Bytes{std::ssize(unit.copy.bytes())};
+            unit.copy = storage::IoArena();
+        }
+    } catch (...) {
+        release();
+        throw;
+    }
+    release();
+}
+
+void Snapshot::release() {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    changed_.notify_all();
+}
+
+void Snapshot::before_update(int id) {
+    const auto index = static_cast<size_t>(id);
+    if (index >= unit_of_id_.size() || unit_of_id_[index] < 0) return;
+    Unit& unit = units_[unit_of_id_[index]];
+    std::unique_lock lock(mutex_);
+    if (ended_ || unit.copied) return;
+    const SystemClock clock;
+    const TimePoint begin = clock.now();
+    const auto done = [&] {
+        return ended_ || (!unit.busy && (unit.copied || unit.next == unit.end));
+    };
+    const std::chrono::duration<double> patience(static_cast<double>(bytes_left(unit).value) /
+                                                 kCopiedBytesPerSecond);
+    if (slow_ || !changed_.wait_for(lock, patience, done)) {
+        slow_ = true;
+        copy_rest(lock, unit);
+    }
+    // The span that is being written is read in place.
+    changed_.wait(lock, done);
+    held_up_ += clock.now() - begin;
+}
+
+Bytes Snapshot::bytes_left(const Unit& unit) const {
+    int64_t bytes = 0;
+    for (size_t s = unit.next; s < unit.end; ++s) bytes += std::ssize(spans_[s].bytes);
+    return Bytes{bytes};
+}
+
+// Does nothing where the memory for copies is used up.
+void Snapshot::copy_rest(std::unique_lock<std::mutex>& lock, Unit& unit) {
+    const Bytes bytes = bytes_left(unit);
+    if (bytes.value == 0 || copies_left_ < bytes) return;
+    copies_left_ = copies_left_ - bytes;
+    unit.copying = true;
+    lock.unlock();
+    unit.copy = storage::IoArena(bytes);
+    size_t at = 0;
+    for (size_t s = unit.next; s < unit.end; ++s) {
+        const std::span<std::byte> into = unit.copy.bytes().subspan(at, spans_[s].bytes.size());
+        std::memcpy(into.data(), spans_[s].bytes.data(), into.size());
+        spans_[s].bytes = into;
+        at += into.size();
+    }
+    lock.lock();
+    unit.copying = false;
+    unit.copied = true;
+    changed_.notify_all();
+}
+
+Duration Snapshot::held_up() const {
+    const std::lock_guard lock(mutex_);
+    return held_up_;
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,183 @@
+#include "runtime/train/evaluator.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/ScalarType.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/error.h"
+#include "graph/lower/device_rewrite.h"
+#include "graph/lower/loss.h"
+#include "graph/lower/precision.h"
+#include "graph/segment/compute_context.h"
+
+namespace dslaunch::runtime {
+
+Evaluator::Evaluator(graph::Model& model, const config::RunConfig& config, DataSource held_out,
+                     ModelBuffers& buffers, ParameterState& state, int rank,
+                     std::function<bool()> leaves, EvalStages stages,
+                     std::unique_ptr<graph::SegmentedModel> made)
+    : model_(model),
+      config_(config),
+      held_out_(std::move(held_out)),
+      buffers_(buffers),
+      state_(state),
+      rank_(rank),
+      leaves_(std::move(leaves)),
+      stages_(std::move(stages)),
+      segmented_(std::move(made)) {}
+
+std::unique_ptr<graph::SegmentedModel> Evaluator::lower_for(at::ScalarType compute_dtype) const {
+    graph::LowerOptions options;
+    options.training = false;
+    options.loss = config_.loss;
+    options.device = graph::device_of(model_);
+    options.compute_dtype = compute_dtype;
+    // Pieces are needed only where their parameters are gathered one piece at a time, or lie in
+    // stages.
+    const int64_t pieces = stages_.link != nullptr ? stages_.segments : state_.is_sharded() ? 0 : 1;
+    return std::make_unique<graph::SegmentedModel>(
+        graph::SegmentedModel::make(model_, options, pieces));
+}
+
+void Evaluator::prepare(at::ScalarType compute_dtype) {
+    if (segmented_ == nullptr) segmented_ = lower_for(compute_dtype);
+    stretches_ = {{0, 0, segmented_->segments().size()}};
+    if (stages_.link != nullptr) deal_to_stages();
+    prepared_ = true;
+}
+
+// Parameters, and buffers that training may move.
+bool Evaluator::has_all(const graph::Segment& segment, int stage) const {
+    const auto all_in = [stage](const std::vector<int>& wanted,
+                                const std::vector<std::vector<int>>& stages_of) {
+        return std::ranges::all_of(wanted, [&](int index) {
+            const std::vector<int>& of = stages_of[index];
+            return of.empty() || std::ranges::find(of, stage) != of.end();
+        });
+    };
+    const graph::LoweredGraph& lowered = segmented_->lowered();
+    if (!all_in(segment.parameters, stages_.stages_of_parameter) ||
+        !all_in(segment.buffers, stages_.stages_of_buffer))
+        return false;
+    return !segment.module_input ||
+           (all_in(lowered.opaque_parameters, stages_.stages_of_parameter) &&
+            all_in(lowered.opaque_buffers, stages_.stages_of_buffer));
+}
+
+// A segment is run in the first part where all is that it reads.
+void Evaluator::deal_to_stages() {
+    stretches_.clear();
+    size_t part = 0;
+    for (size_t s = 0; s < segmented_->segments().size(); ++s) {
+        const graph::Segment& segment = segmented_->segments()[s];
+        while (part < stages_.stage_of_part.size() &&
+               !has_all(segment, stages_.stage_of_part[part]))
+            ++part;
+        if (part == stages_.stage_of_part.size())
+            fail(ExitCode::kConfig,
+                 "held-out data: the model in eval mode is cut otherwise than in training, and no "
+                 "stage of the pipeline has all that its segment {} reads; let stages begin where "
+                 "layers do (dslaunch.pipeline.first_segments), or evaluate without a pipeline",
+                 segment.name);
+        const int stage = stages_.stage_of_part[part];
+        if (stretches_.empty() || stretches_.back().stage != stage)
+            stretches_.push_back({stage, s, s});
+        stretches_.back().end = s + 1;
+    }
+    if (std::ranges::count(stretches_, own_stage(), &Stretch::stage) == 0)
+        fail(ExitCode::kConfig,
+             "held-out data: no segment of the model in eval mode is left for stage {} of the "
+             "pipeline; use fewer stages, or evaluate without a pipeline",
+             own_stage());
+}
+
+// Nothing where neither the model nor the loss needs them.
+std::vector<c10::IValue> Evaluator::arguments_of(const EvalBatch& batch) const {
+    if (batch.rows == 0 || (!has_first() && !has_last())) return {};
+    std::vector<int64_t> samples(static_cast<size_t>(batch.rows));
+    std::iota(samples.begin(), samples.end(), batch.first);
+    return held_out_.batch(samples);
+}
+
+// A rank without a batch takes part in bringing the parameters together, and no more.
+graph::Boundary Evaluator::run_stretch(const Stretch& stretch, const EvalBatch& batch,
+                                       std::vector<c10::IValue> values) const {
+    const bool takes_part = batch.rows > 0;
+    graph::Boundary boundary;
+    boundary.values = std::move(values);
+    for (size_t s = stretch.begin; s < stretch.end; ++s) {
+        const graph::Segment& segment = segmented_->segments()[s];
+        state_.hold(
+            segment.module_input ? segmented_->lowered().opaque_parameters : segment.parameters,
+            takes_part);
+        if (takes_part)
+            boundary = segmented_->forward(s, boundary.values, {config_.seed, 0, batch.index},
+                                           graph::device_of(model_));
+        state_.let_go();
+    }
+    return boundary;
+}
+
+// All stages come to their stretches in the model's order, so that none waits for one that waits
+// for it.
+graph::Boundary Evaluator::forward(const EvalBatch& batch,
+                                   const std::vector<c10::IValue>& arguments) const {
+    constexpr uint32_t kNumber = 0;  // of the one message between two stages
+    graph::Boundary boundary;
+    for (size_t i = 0; i < stretches_.size(); ++i) {
+        const Stretch& stretch = stretches_[i];
+        if (stretch.stage != own_stage()) continue;
+        const auto message = [&](size_t from) {
+            return StageMessage{static_cast<int>(from), false, batch.index};
+        };
+        std::vector<c10::IValue> values;
+        if (batch.rows > 0)
+            values = i == 0
+                         ? segmented_->first_inputs(
+                               graph::on_device(arguments, graph::device_of(model_)))
+                         : stages_.link->receive(stretches_[i - 1].stage, kNumber, message(i - 1));
+        boundary = run_stretch(stretch, batch, std::move(values));
+        if (batch.rows > 0 && i + 1 < stretches_.size())
+            stages_.link->send(stretches_[i + 1].stage, kNumber, boundary.values, message(i));
+    }
+    return boundary;
+}
+
+EvalShare Evaluator::run() {
+    const at::ScalarType compute_dtype = graph::scalar_type_of(config_.precision.compute);
+    const graph::ComputeContext context(false, compute_dtype, graph::device_of(model_).type());
+    if (!prepared_) prepare(compute_dtype);
+    model_.module().eval();
+    const std::vector<at::Tensor> own = buffers_.copy();
+    buffers_.broadcast();
+    const EvalPlan plan(
+        {held_out_.rows(), config_.batch.micro_rows, config_.batch.data_parallel_size, rank_});
+    EvalShare share;
+    for (int64_t round = 0; round < plan.round_count(); ++round) {
+        if (leaves_ && leaves_()) {
+            share.cut_short = true;
+            break;
+        }
+        const EvalBatch batch = plan.batch(round);
+        const std::vector<c10::IValue> arguments = arguments_of(batch);
+        const graph::Boundary last = forward(batch, arguments);
+        if (batch.rows == 0 || !has_last()) continue;
+        const bool by_token = config_.loss.mean == config::LossMean::kToken;
+        // A batch's mean counts for its samples; a sum over tokens is a sum already.
+        const auto rows = static_cast<double>(batch.rows);
+        share.loss_sum += by_token ? graph::loss_of(last) : graph::loss_of(last) * rows;
+        share.weight +=
+            by_token ? static_cast<double>(graph::counted_targets(config_.loss, arguments.back()))
+                     : rows;
+        share.samples += rows;
+    }
+    buffers_.restore(own);
+    model_.module().train();
+    return share;
+}
+
+}  // namespace dslaunch::runtime

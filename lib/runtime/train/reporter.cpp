@@ -1,0 +1,117 @@
+#include "runtime/train/reporter.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <mutex>
+
+#include "base/log.h"
+#include "base/text/wire.h"
+#include "launch/protocol/control.h"
+
+namespace dslaunch::runtime {
+
+namespace {
+
+class ControlReporter final : public Reporter {
+  public:
+    explicit ControlReporter(int fd) : fd_(fd), listener_([this] { listen(); }) {}
+
+    ~ControlReporter() override {
+        ::shutdown(fd_.get(), SHUT_RD);  // ends the listener's read
+        listener_.join();
+    }
+
+    void metrics(std::string_view line) override { send(launch::ControlKind::kMetrics, line); }
+    void run_info(std::string_view json) override { send(launch::ControlKind::kRunInfo, json); }
+    void progress(std::string_view line) override { send(launch::ControlKind::kProgress, line); }
+    void ready() override { send(launch::ControlKind::kReady, {}); }
+    void heartbeat(const launch::Heartbeat& heartbeat) override {
+        send(launch::ControlKind::kHeartbeat, launch::encode(heartbeat));
+    }
+    void health(std::string_view record) override { send(launch::ControlKind::kHealth, record); }
+    void failure(ExitCode code, std::string_view message) override {
+        WireWriter frame;
+        frame.u32(static_cast<uint32_t>(code));
+        send(launch::ControlKind::kFailure, frame.bytes() + std::string(message));
+    }
+    [[nodiscard]] bool asked_to_end() const override {
+        return asked_to_end_.load(std::memory_order_relaxed);
+    }
+
+  private:
+    void send(launch::ControlKind kind, std::string_view payload) {
+        const std::lock_guard lock(mutex_);
+        // An agent that is gone ends this process by its own means; there is nobody to tell.
+        static_cast<void>(write_full(fd_.get(), launch::encode({kind, std::string(payload)})));
+    }
+
+    void listen() {
+        launch::ControlDecoder decoder;
+        char bytes[4096];
+        for (;;) {
+            const ssize_t count = ::read(fd_.get(), bytes, sizeof bytes);
+            if (count < 0 && errno == EINTR) continue;
+            if (count <= 0) return;
+            decoder.append({bytes, static_cast<size_t>(count)});
+            while (const auto frame = decoder.next())
+                if (frame->kind == launch::ControlKind::kSaveAndEnd) asked_to_end_ = true;
+        }
+    }
+
+    UniqueFd fd_;
+    std::mutex mutex_;
+    std::atomic<bool> asked_to_end_{false};
+    std::thread listener_;
+};
+
+class FileReporter final : public Reporter {
+  public:
+    explicit FileReporter(const std::string& output) : output_(output) {
+        if (output.empty()) return;
+        std::error_code error;
+        std::filesystem::create_directories(output, error);
+        const std::string path = output + "/metrics.jsonl";
+        metrics_.reset(
+            ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644));
+        if (!metrics_.valid())
+            fail(ExitCode::kDisk, "{}: cannot be written: {}", path, errno_text(errno));
+    }
+
+    void metrics(std::string_view line) override {
+        if (!metrics_.valid()) return;
+        const std::string text = std::string(line) + "\n";
+        if (const int status = write_full(metrics_.get(), text); status != 0)
+            fail(ExitCode::kDisk, "{}/metrics.jsonl: writing failed: {}", output_,
+                 errno_text(-status));
+    }
+    void run_info(std::string_view json) override {
+        if (!output_.empty())
+            write_file_atomically(output_ + "/run.json", fmt::format("{{\"run\": {}}}\n", json));
+    }
+    void progress(std::string_view line) override { log_info("train", "{}", line); }
+    void ready() override {}
+    void heartbeat(const launch::Heartbeat&) override {}
+    void health(std::string_view) override {}
+    void failure(ExitCode, std::string_view) override {}
+    [[nodiscard]] bool asked_to_end() const override { return false; }
+
+  private:
+    std::string output_;
+    UniqueFd metrics_;
+};
+
+}  // namespace
+
+std::unique_ptr<Reporter> make_control_reporter(int control_fd) {
+    return std::make_unique<ControlReporter>(control_fd);
+}
+
+std::unique_ptr<Reporter> make_file_reporter(const std::string& output) {
+    return std::make_unique<FileReporter>(output);
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,532 @@
+#include "runtime/train/trainer.h"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text/json.h"
+#include "base/text/wire.h"
+#include "graph/lower/loss.h"
+#include "plan/print/trace.h"
+#include "plan/step/plan_check.h"
+#include "runtime/schedules/learning_rate.h"
+#include "runtime/train/process_usage.h"
+
+namespace dslaunch::runtime {
+
+// One step over all ranks.
+struct Trainer::StepFacts {
+    double loss = 0;        // mean over all micro batches
+    int64_t rss_bytes = 0;  // the largest rank's, as the next two
+    int64_t peak_rss_bytes = 0;
+    int64_t page_faults = 0;
+    double data_wait_ms = 0;
+    double compute_wait_ms = 0;
+    bool end = false;
+    std::vector<SavePhase> saves;  // by rank
+    double step_ms = 0;
+    double loss_scale = 1;
+    bool skipped = false;
+};
+
+namespace {
+
+// What one rank tells the others at the end of a step.
+struct RankFacts {
+    double loss = 0;
+    int64_t rss_bytes = 0;
+    int64_t peak_rss_bytes = 0;
+    int64_t page_faults = 0;
+    double data_wait_ms = 0;
+    double compute_wait_ms = 0;
+    bool end = false;
+    SavePhase save = SavePhase::kIdle;
+};
+
+std::string encode_facts(const RankFacts& facts) {
+    const auto bits = [](double value) { return std::bit_cast<uint64_t>(value); };
+    WireWriter writer;
+    writer.u64(bits(facts.loss))
+        .i64(facts.rss_bytes)
+        .i64(facts.peak_rss_bytes)
+        .i64(facts.page_faults);
+    writer.u64(bits(facts.data_wait_ms)).u64(bits(facts.compute_wait_ms)).u8(facts.end ? 1 : 0);
+    writer.u8(static_cast<uint8_t>(facts.save));
+    return writer.bytes();
+}
+
+RankFacts decode_facts(const std::string& bytes) {
+    WireReader reader(bytes, "step facts of a rank");
+    RankFacts facts;
+    facts.loss = std::bit_cast<double>(reader.u64());
+    facts.rss_bytes = reader.i64();
+    facts.peak_rss_bytes = reader.i64();
+    facts.page_faults = reader.i64();
+    facts.data_wait_ms = std::bit_cast<double>(reader.u64());
+    facts.compute_wait_ms = std::bit_cast<double>(reader.u64());
+    facts.end = reader.u8() != 0;
+    facts.save = static_cast<SavePhase>(reader.u8());
+    return facts;
+}
+
+// NUMBER: of its segment in the model.
+std::string describe_instruction(const plan::ModelInfo& info, int number,
+                                 const plan::Instruction& instruction) {
+    std::string text(plan::op_name(instruction.op));
+    if (instruction.segment >= 0)
+        text += fmt::format(" of segment {} ({})", number, info.segments[instruction.segment].name);
+    if (instruction.bucket >= 0) text += fmt::format(" of bucket {}", instruction.bucket);
+    if (instruction.micro_step >= 0)
+        text += fmt::format(" in micro step {}", instruction.micro_step);
+    return text;
+}
+
+std::string clock_text(double seconds) {
+    const auto whole = static_cast<int64_t>(seconds);
+    if (whole >= 3600)
+        return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
+    return fmt::format("{}:{:02}", whole / 60, whole % 60);
+}
+
+}  // namespace
+
+Trainer::Trainer(TrainerParts parts)
+    : parts_(std::move(parts)),
+      executor_(*parts_.plan, *this, parts_.on_lane_start),
+      tier_peaks_(plan::peak_by_tier(*parts_.plan)),
+      kind_peaks_(plan::peak_by_kind(*parts_.plan)),
+      scaler_(parts_.config->precision.loss_scale) {
+    const storage::TrainingState& resumed = parts_.resumed;
+    step_ = resumed.step;
+    updates_ = resumed.updates;
+    if (resumed.step > 0 && parts_.config->precision.skip_nonfinite_steps)
+        scaler_ = LossScaler(parts_.config->precision.loss_scale,
+                             {resumed.loss_scale, resumed.scale_steps, resumed.scale_good_steps,
+                              static_cast<int64_t>(resumed.scale_hysteresis_left)});
+}
+
+void Trainer::run(const plan::Instruction& instruction) {
+    switch (instruction.op) {
+        case plan::Op::kLoad:
+        case plan::Op::kForward:
+        case plan::Op::kRecompute:
+        case plan::Op::kBackwardInput:
+            return parts_.segments->run(instruction);
+        case plan::Op::kBackward:
+        case plan::Op::kBackwardWeight: {
+            parts_.state->begin_backward(instruction.micro_step);
+            {
+                const LendingScope lending(parts_.state->gradient_memory());
+                parts_.segments->run(instruction);
+            }
+            return parts_.state->end_segment(instruction.segment);
+        }
+        case plan::Op::kSend:
+        case plan::Op::kReceive:
+            return run_transfer(instruction);
+        case plan::Op::kTie:
+            return run_tie(instruction);
+        default:
+            return parts_.state->run(instruction);
+    }
+}
+
+void Trainer::poison(const std::string& why) {
+    parts_.collectives->poison(why);
+    for (Collectives* const group : parts_.groups) group->poison(why);
+    if (parts_.stage.link != nullptr) parts_.stage.link->abort(why);
+}
+
+int Trainer::segment_of_model(int segment) const {
+    return dslaunch::plan::segment_of_model(parts_.stage.parts, segment);
+}
+
+Traffic Trainer::traffic() const {
+    Traffic all = parts_.collectives->traffic();
+    const auto add = [&](const Traffic& more) {
+        all.sent += more.sent;
+        all.received += more.received;
+    };
+    for (const Collectives* const group : parts_.groups) add(group->traffic());
+    if (parts_.stage.far != nullptr) add(parts_.stage.far->traffic());
+    return all;
+}
+
+// Both ends of a lane number its messages alike.
+uint32_t Trainer::message_number(plan::Lane lane) {
+    return (static_cast<uint32_t>(lane) - static_cast<uint32_t>(plan::Lane::kSend)) / 2;
+}
+
+void Trainer::run_transfer(const plan::Instruction& instruction) {
+    const StageLink& link = *parts_.stage.link;
+    const uint32_t number = message_number(instruction.lane);
+    const StageMessage message{instruction.part, instruction.gradients, instruction.micro_step};
+    const auto send = [&](const std::vector<c10::IValue>& values) {
+        link.send(instruction.peer, number, values, message);
+    };
+    if (instruction.op == plan::Op::kSend) {
+        if (!instruction.gradients) return send(parts_.segments->take_values(instruction));
+        std::vector<c10::IValue> gradients;
+        for (at::Tensor& gradient : parts_.segments->take_gradients(instruction))
+            gradients.emplace_back(std::move(gradient));
+        return send(gradients);
+    }
+    const std::vector<c10::IValue> values = link.receive(instruction.peer, number, message);
+    if (!instruction.gradients) return parts_.segments->put_values(instruction, values);
+    std::vector<at::Tensor> gradients;
+    for (const c10::IValue& value : values) gradients.push_back(value.toTensor());
+    parts_.segments->put_gradients(instruction, gradients);
+}
+
+void Trainer::run_tie(const plan::Instruction& instruction) {
+    const auto bucket = static_cast<size_t>(instruction.bucket);
+    // Behind the numbers of transfers; a parameter has one bucket in each stage, and all stages
+    // come to their ties in one order.
+    const uint32_t number = message_number(plan::Lane::kReceiveUpBack) + 1;
+    parts_.stage.link->sum(parts_.state->tied_gradients(instruction.bucket),
+                           parts_.stage.stages_of_bucket.at(bucket), number);
+}
+
+launch::Heartbeat Trainer::heartbeat() const {
+    launch::Heartbeat heartbeat;
+    const std::lock_guard lock(plan_mutex_);
+    heartbeat.instructions_done =
+        executor_.instructions_done() + ends_reached_ + static_cast<uint64_t>(instructions_before_);
+    heartbeat.instructions_per_step = parts_.plan->instructions.size() + 1;
+    const int64_t step = step_.load(std::memory_order_relaxed);
+    heartbeat.where = step == 0 ? "before the first step" : fmt::format("step {}", step);
+    if (evaluating_.load(std::memory_order_relaxed)) heartbeat.where += ", evaluating";
+    for (int l = 0; l < plan::kLanes; ++l) {
+        const int current = executor_.current(static_cast<plan::Lane>(l));
+        if (current < 0) continue;
+        const plan::Instruction& instruction = parts_.plan->instructions[current];
+        heartbeat.where += fmt::format(
+            ", {}: {}", plan::lane_name(static_cast<plan::Lane>(l)),
+            describe_instruction(*parts_.info, segment_of_model(instruction.segment), instruction));
+    }
+    heartbeat.lanes.push_back({std::string(plan::lane_name(plan::Lane::kCompute)),
+                               executor_.worked(plan::Lane::kCompute)});
+    return heartbeat;
+}
+
+TrainResult Trainer::run() {
+    const config::RunConfig& config = *parts_.config;
+    TrainResult result;
+    const int64_t before = parts_.resumed.step;
+    result.steps = before;
+    result.loss = parts_.resumed.loss;
+    parts_.reporter->ready();
+    // The loss before training says what the later ones are worth.
+    if (config.eval_interval > 0 && before == 0) result.eval_loss = evaluate(0);
+    train_begin_ = last_step_end_ = clock_.now();
+    faults_before_ = process_usage().page_faults;
+    for (int64_t step = before + 1; step <= config.steps && !result.asked_to_end; ++step) {
+        step_ = step;
+        const StepFacts facts = run_step(step);
+        result.steps = step;
+        result.loss = facts.loss;
+        result.peak_rss = Bytes{facts.peak_rss_bytes};
+        result.asked_to_end = facts.end;
+        if (is_first_rank()) {
+            if (step == config.trace_step && parts_.write_trace) write_trace();
+            report_step(step, facts);
+            if (is_logged(step)) report_progress(step, facts);
+        }
+        const bool saving = save_if_due(step, facts);
+        if (parts_.adapt && step < config.steps && !facts.end && !saving)
+            adapt_plan(step, facts.step_ms / 1e3);
+        const bool due = config.eval_interval > 0 && step % config.eval_interval == 0;
+        if (due || step == config.steps || facts.end) result.eval_loss = evaluate(step);
+        if (eval_cut_short_ && !facts.end) {
+            result.asked_to_end = true;
+            if (parts_.checkpointer) save(step, facts);
+        }
+    }
+    if (parts_.checkpointer) parts_.checkpointer->finish();
+    result.time = last_step_end_ - train_begin_;
+    parts_.state->settle();
+    // With what the last save took.
+    const std::string own = std::to_string(process_usage().peak_rss_bytes);
+    for (const std::string& peak : parts_.collectives->all_gather(own))
+        result.peak_rss = std::max(result.peak_rss, Bytes{std::stoll(peak)});
+    return result;
+}
+
+void Trainer::write_trace() const {
+    std::vector<plan::InstructionSpan> predicted;
+    if (parts_.forecast) predicted = parts_.forecast(*parts_.plan);
+    parts_.write_trace(plan::trace_json(*parts_.plan, *parts_.info, executor_.spans(), predicted));
+}
+
+void Trainer::adapt_plan(int64_t step, double seconds) {
+    const plan::StepPlan* const plan =
+        parts_.adapt({step, seconds, parts_.plan, executor_.spans()});
+    if (plan == nullptr) return;
+    parts_.state->change_plan(*plan);
+    tier_peaks_ = plan::peak_by_tier(*plan);
+    kind_peaks_ = plan::peak_by_kind(*plan);
+    const std::lock_guard lock(plan_mutex_);
+    executor_.change_plan(*plan);
+    parts_.plan = plan;
+    const uint64_t done = executor_.instructions_done() + ends_reached_;
+    const int64_t steps = step - parts_.resumed.step;
+    instructions_before_ =
+        steps * (std::ssize(plan->instructions) + 1) - static_cast<int64_t>(done);
+}
+
+// Whether a save is under way now, on any rank.
+bool Trainer::save_if_due(int64_t step, const StepFacts& facts) {
+    const config::RunConfig& config = *parts_.config;
+    Checkpointer* const checkpointer = parts_.checkpointer;
+    if (checkpointer == nullptr) return false;
+    checkpointer->advance(facts.saves);
+    const bool at_interval = config.save.interval > 0 && step % config.save.interval == 0;
+    const bool due = at_interval || facts.end || step == config.steps;
+    if (due) save(step, facts);
+    return due || std::ranges::any_of(facts.saves,
+                                      [](SavePhase phase) { return phase != SavePhase::kIdle; });
+}
+
+void Trainer::save(int64_t step, const StepFacts& facts) {
+    const config::RunConfig& config = *parts_.config;
+    storage::TrainingState training;
+    training.step = step;
+    training.updates = updates_;
+    training.samples_seen =
+        parts_.resumed.samples_seen + (step - parts_.resumed.step) * config.batch.train_rows;
+    training.seed = config.seed;
+    training.loss = facts.loss;
+    const LossScaleState& scale = scaler_.state();
+    training.loss_scale = scale.scale;
+    training.scale_steps = scale.steps;
+    training.scale_good_steps = scale.good_steps;
+    training.scale_hysteresis_left = scale.hysteresis_left;
+    parts_.checkpointer->begin(training);
+    // Who is asked to end has no time for more than this.
+    if (facts.end || eval_cut_short_ || !config.save.async) parts_.checkpointer->finish();
+}
+
+// Once a step and a save more would not fit.
+bool Trainer::time_is_over() const {
+    if (!parts_.time_is_over) return false;
+    const Duration save = parts_.checkpointer ? parts_.checkpointer->longest() : Duration{0};
+    return parts_.time_is_over(2 * longest_step_ + 2 * save);
+}
+
+bool Trainer::is_logged(int64_t step) const {
+    const config::RunConfig& config = *parts_.config;
+    return step == 1 || step == config.steps ||
+           step % std::max<int64_t>(1, config.print_interval) == 0;
+}
+
+Trainer::StepFacts Trainer::run_step(int64_t step) {
+    const config::RunConfig& config = *parts_.config;
+    // A skipped step moves no schedule.
+    lr_ = learning_rate(config.scheduler, config.optimizer.lr, updates_);
+    parts_.before_step();
+    const double scale = scaler_.scale();
+    parts_.state->begin_step({step, lr_, scale, is_logged(step)});
+    const double weight = loss_weight(step - 1);
+    parts_.segments->begin_step(step - 1, weight * scale);
+    executor_.run_step();
+    parts_.state->finish_step();
+    double loss = 0;
+    for (const double micro : parts_.segments->losses()) loss += micro;
+    StepFacts facts = gather(loss * weight);
+    facts.loss_scale = scale;
+    settle_loss_scale(step, facts);
+    const TimePoint now = clock_.now();
+    longest_step_ = std::max(longest_step_, now - last_step_end_);
+    facts.step_ms = to_milliseconds(now - last_step_end_);
+    last_step_end_ = now;
+    return facts;
+}
+
+// Every rank comes to the same scale: the state's verdict is one of all ranks.
+void Trainer::settle_loss_scale(int64_t step, StepFacts& facts) {
+    const std::optional<Overflow> overflow = parts_.state->overflow();
+    facts.skipped = overflow.has_value();
+    updates_ += facts.skipped ? 0 : 1;
+    const bool changed = scaler_.update(facts.skipped);
+    if (!facts.skipped || !is_first_rank()) return;
+    log_warn("train", "step {} is skipped: {}{}; loss scale {}{}", step,
+             overflow->parameter < 0
+                 ? "the gradient norm overflows"
+                 : fmt::format("the gradient of {} is not finite",
+                               parts_.info->parameters[overflow->parameter].name),
+             overflow->rank < 0 ? "" : fmt::format(" on rank {}", overflow->rank), facts.loss_scale,
+             changed ? fmt::format(", from now on {}", scaler_.scale()) : "");
+}
+
+// What each micro step's loss counts for in the mean over micro steps; the mean over ranks comes on
+// top.
+double Trainer::loss_weight(int64_t step) {
+    const config::RunConfig& config = *parts_.config;
+    if (config.loss.mean == config::LossMean::kMicroBatch)
+        return 1.0 / static_cast<double>(config.batch.accumulation_steps);
+    double counted[1] = {0};
+    // In a pipeline the first stage has the batches.
+    if (parts_.stage.stage() == 0)
+        for (const std::vector<c10::IValue>& batch : parts_.segments->look_ahead(step))
+            counted[0] += static_cast<double>(graph::counted_targets(config.loss, batch.back()));
+    parts_.collectives->sum_ordered(counted);
+    if (counted[0] == 0)
+        fail(ExitCode::kInput, "step {}: no target of the global batch counts (all are -100)",
+             step + 1);
+    const int ranks = parts_.collectives->topology().world_size() / parts_.stage.stages();
+    return ranks / counted[0];
+}
+
+Trainer::StepFacts Trainer::gather(double loss) {
+    const ProcessUsage usage = process_usage();
+    const Duration data_waited = parts_.data_waited();
+    RankFacts mine{loss, usage.rss_bytes, usage.peak_rss_bytes, usage.page_faults - faults_before_};
+    mine.data_wait_ms = to_milliseconds(data_waited - data_waited_before_);
+    mine.compute_wait_ms = to_milliseconds(executor_.compute_waited());
+    mine.end = parts_.reporter->asked_to_end() || time_is_over();
+    if (parts_.checkpointer) mine.save = parts_.checkpointer->phase();
+    faults_before_ = usage.page_faults;
+    data_waited_before_ = data_waited;
+    StepFacts all;
+    ++ends_reached_;
+    const std::vector<std::string> ranks = parts_.collectives->all_gather(encode_facts(mine));
+    for (const std::string& bytes : ranks) {
+        const RankFacts facts = decode_facts(bytes);
+        all.loss += facts.loss;
+        all.rss_bytes = std::max(all.rss_bytes, facts.rss_bytes);
+        all.peak_rss_bytes = std::max(all.peak_rss_bytes, facts.peak_rss_bytes);
+        all.page_faults = std::max(all.page_faults, facts.page_faults);
+        all.data_wait_ms = std::max(all.data_wait_ms, facts.data_wait_ms);
+        all.compute_wait_ms = std::max(all.compute_wait_ms, facts.compute_wait_ms);
+        all.end = all.end || facts.end;
+        all.saves.push_back(facts.save);
+    }
+    // The last stage's ranks alone have one.
+    all.loss /= static_cast<double>(std::ssize(ranks) / parts_.stage.stages());
+    return all;
+}
+
+void Trainer::report_step(int64_t step, const StepFacts& facts) {
+    const config::RunConfig& config = *parts_.config;
+    const double seconds = facts.step_ms / 1e3;
+    const auto rows = static_cast<double>(config.batch.train_rows);
+    JsonWriter json;
+    json.begin_object().field("step", step).field("loss", facts.loss).field("lr", lr_);
+    json.key("grad_norm");
+    if (const auto norm = parts_.state->gradient_norm()) {
+        json.value(*norm);
+    } else {
+        json.null();
+    }
+    json.field("loss_scale", facts.loss_scale);
+    if (facts.skipped) json.field("skipped", true);
+    json.field("step_ms", facts.step_ms);
+    json.key("tokens_per_s");
+    if (parts_.tokens_per_sample > 0) {
+        json.value(rows * static_cast<double>(parts_.tokens_per_sample) / seconds);
+    } else {
+        json.null();
+    }
+    json.field("samples_per_s", rows / seconds);
+    // Forward, and twice as much for backward; work done twice by recompute is not counted.
+    const int64_t forward_flops = parts_.stage.link != nullptr
+                                      ? parts_.stage.forward_flops / parts_.stage.stages()
+                                      : parts_.info->forward_flops();
+    const auto flops = 3.0 * static_cast<double>(forward_flops * config.batch.accumulation_steps);
+    const double tflops = flops / seconds / 1e12;
+    json.field("tflops", tflops).key("mfu");
+    if (parts_.peak_tflops > 0) {
+        json.value(tflops / parts_.peak_tflops);
+    } else {
+        json.null();
+    }
+    json.field("rss_bytes", facts.rss_bytes).field("peak_rss_bytes", facts.peak_rss_bytes);
+    json.field("page_faults", facts.page_faults);
+    json.field("data_wait_ms", facts.data_wait_ms).field("lane_wait_ms", facts.compute_wait_ms);
+    json.key("tier_bytes").begin_object();
+    for (size_t t = 0; t < tier_peaks_.size(); ++t)
+        json.field(plan::tier_name(static_cast<plan::Tier>(t)), tier_peaks_[t].peak.value);
+    json.end_object();
+    report_memory(json);
+    const Traffic traffic = this->traffic();
+    json.key("link_bytes")
+        .begin_object()
+        .field("sent", traffic.sent.value)
+        .field("received", traffic.received.value);
+    json.end_object();
+    if (parts_.disk_traffic) {
+        const DiskTraffic disk = parts_.disk_traffic();
+        json.key("disk_bytes").begin_object().field("read", disk.read.value);
+        json.field("written", disk.written.value).end_object();
+        json.field("disk_checksum_ms", to_milliseconds(disk.checksum_time));
+    }
+    json.end_object();
+    parts_.reporter->metrics(json.text());
+}
+
+// By the words of the plan: what the state holds as it says itself, the rest as planned.
+void Trainer::report_memory(JsonWriter& json) const {
+    const MemoryAccount account = parts_.state->memory();
+    const auto planned = [&](plan::BufferKind kind) {
+        return kind_peaks_[static_cast<size_t>(kind)].value;
+    };
+    json.key("memory").begin_object();
+    json.field("parameters", account.parameters.value).field("gradients", account.gradients.value);
+    json.field("master", account.master.value).field("moments", account.moments.value);
+    json.field("staging", account.staging.value);
+    json.field("offload_slots", account.offload_slots.value);
+    json.field("activations", planned(plan::BufferKind::kActivations));
+    json.field("live_values", planned(plan::BufferKind::kLiveValues));
+    json.field("buffers", planned(plan::BufferKind::kBuffers)).end_object();
+}
+
+void Trainer::report_progress(int64_t step, const StepFacts& facts) {
+    const config::RunConfig& config = *parts_.config;
+    const double elapsed = to_milliseconds(clock_.now() - train_begin_) / 1e3;
+    const double left = elapsed / static_cast<double>(step - parts_.resumed.step) *
+                        static_cast<double>(config.steps - step);
+    const double rows_per_s = static_cast<double>(config.batch.train_rows) / (facts.step_ms / 1e3);
+    const std::string speed =
+        parts_.tokens_per_sample > 0
+            ? fmt::format("{:.0f} tokens/s",
+                          rows_per_s * static_cast<double>(parts_.tokens_per_sample))
+            : fmt::format("{:.0f} samples/s", rows_per_s);
+    const std::string held_out = eval_loss_ ? fmt::format("  held-out {:.4f}", *eval_loss_) : "";
+    parts_.reporter->progress(
+        fmt::format("step {}/{}  loss {:.4f}{}  lr {:.3g}  {}  {:.1f} ms/step  {}  left {}", step,
+                    config.steps, facts.loss, held_out, lr_, speed, facts.step_ms,
+                    to_text(Bytes{facts.rss_bytes}), clock_text(left)));
+}
+
+std::optional<double> Trainer::evaluate(int64_t step) {
+    if (!parts_.evaluate) return std::nullopt;
+    evaluating_ = true;
+    parts_.state->settle();
+    const EvalShare share = parts_.evaluate();
+    double sums[3] = {share.loss_sum, share.weight, share.samples};
+    parts_.collectives->sum_ordered(sums);
+    evaluating_ = false;
+    eval_cut_short_ = share.cut_short;
+    if (share.cut_short) return std::nullopt;
+    if (sums[1] == 0)
+        fail(ExitCode::kInput,
+             "held-out data: no target counts (all are -100), so there is no held-out loss");
+    eval_loss_ = sums[0] / sums[1];
+    if (is_first_rank()) {
+        JsonWriter json;
+        json.begin_object().field("step", step).field("eval_loss", *eval_loss_);
+        json.field("eval_samples", static_cast<int64_t>(sums[2])).end_object();
+        parts_.reporter->metrics(json.text());
+        parts_.reporter->progress(fmt::format("step {}: held-out loss {:.4f} over {:.0f} samples",
+                                              step, *eval_loss_, sums[2]));
+    }
+    // The time belongs to no step.
+    last_step_end_ = clock_.now();
+    return eval_loss_;
+}
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,162 @@
+// The training loop: steps of the plan, what is measured of each, evaluation, and the decision to
+// stop, agreed by all ranks. Everything it uses is built by the caller (apps/worker/train.cpp).
+// Runs in the compute lane's thread.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/text/json.h"
+#include "config/run/run_config.h"
+#include "launch/protocol/control.h"
+#include "plan/step/plan_check.h"
+#include "plan/step/step_plan.h"
+#include "runtime/comm/collectives.h"
+#include "runtime/compute/segment_runner.h"
+#include "runtime/compute/stage_link.h"
+#include "runtime/executor/executor.h"
+#include "runtime/save/checkpointer.h"
+#include "runtime/schedules/loss_scale.h"
+#include "runtime/state/parameter_state.h"
+#include "runtime/train/reporter.h"
+
+namespace dslaunch::runtime {
+
+// This rank's share of an evaluation: the sum of the losses, and what it is divided by (samples, or
+// tokens that count).
+struct EvalShare {
+    double loss_sum = 0;
+    double weight = 0;
+    double samples = 0;
+    bool cut_short = false;  // all ranks have left it to save and end
+};
+
+// A step as it ran on this rank.
+struct StepRun {
+    int64_t step = 0;
+    double seconds = 0;  // of all of it, from the end of the one before
+    const plan::StepPlan* plan = nullptr;
+    std::span<const plan::InstructionSpan> spans;  // of the plan's instructions
+};
+
+// Where a rank of a pipeline stands.
+struct StageParts {
+    const StageLink* link = nullptr;          // to the other stages; null: no pipeline
+    const Link* far = nullptr;                // whose traffic goes to other hosts; null: none does
+    int64_t forward_flops = 0;                // of the whole model and one micro step
+    std::vector<plan::StagePart> parts = {};  // of the plan
+    // Of each bucket that is tied the stages that have its parameter; empty for others.
+    std::vector<std::vector<int>> stages_of_bucket = {};
+
+    [[nodiscard]] int stage() const { return link == nullptr ? 0 : link->stage(); }
+    [[nodiscard]] int stages() const { return link == nullptr ? 1 : link->stages(); }
+};
+
+struct TrainerParts {
+    const config::RunConfig* config = nullptr;
+    const plan::ModelInfo* info = nullptr;
+    const plan::StepPlan* plan = nullptr;
+    SegmentRunner* segments = nullptr;
+    ParameterState* state = nullptr;
+    Collectives* collectives = nullptr;  // of all ranks
+    std::vector<Collectives*> groups;    // of some of them, that this one is in
+    StageParts stage;
+    Reporter* reporter = nullptr;
+    std::function<void()> before_step;      // on every rank, between the steps' instructions
+    std::function<EvalShare()> evaluate;    // empty: nothing is held out
+    std::function<Duration()> data_waited;  // time that Load has waited for the data thread, in all
+    std::function<DiskTraffic()> disk_traffic;  // of this rank, in all; empty: nothing is offloaded
+    int64_t tokens_per_sample = 0;              // 0: samples are not tokens
+    std::function<void(const std::string& json)> write_trace;  // of config.trace_step, as rank 0
+    // The same step as it was expected, for the trace; empty: nothing was.
+    std::function<std::vector<plan::InstructionSpan>(const plan::StepPlan& plan)> forecast;
+    double peak_tflops = 0;  // of this rank's device, 0: not known
+    std::function<void(plan::Lane)> on_lane_start;
+    // After a step that is not the last, on every rank: another plan for the next ones, which must
+    // outlive the trainer and differs in the placement of chunks alone, or null. The same on all
+    // ranks. Empty: the plan stays.
+    std::function<const plan::StepPlan*(const StepRun&)> adapt;
+    Checkpointer* checkpointer = nullptr;  // null: nothing is saved
+    storage::TrainingState resumed;        // what was done before; by default nothing
+    // Whether the job's time is nearly over, given how long a step and a save may last. Empty: it
+    // has no limit.
+    std::function<bool(Duration needed)> time_is_over;
+};
+
+struct TrainResult {
+    int64_t steps = 0;  // optimizer steps done, those before a resume too
+    double loss = 0;    // of the last one
+    Bytes peak_rss;     // of the rank that had most
+    Duration time{0};   // of all steps, and what was evaluated between them
+    std::optional<double> eval_loss;
+    bool asked_to_end = false;
+};
+
+class Trainer final : private InstructionRunner {
+  public:
+    // What PARTS points to must outlive the trainer.
+    explicit Trainer(TrainerParts parts);
+
+    // Trains config.steps steps. Throws the first error of any lane; after that the process must
+    // leave by _exit.
+    [[nodiscard]] TrainResult run();
+
+    // Where this rank is; any thread.
+    [[nodiscard]] launch::Heartbeat heartbeat() const;
+
+  private:
+    struct StepFacts;
+    void run(const plan::Instruction& instruction) override;
+    void poison(const std::string& why) override;
+    [[nodiscard]] int segment_of_model(int segment) const override;
+    [[nodiscard]] static uint32_t message_number(plan::Lane lane);
+    void run_transfer(const plan::Instruction& instruction);
+    void run_tie(const plan::Instruction& instruction);
+    [[nodiscard]] StepFacts run_step(int64_t step);
+    void write_trace() const;
+    void adapt_plan(int64_t step, double seconds);
+    [[nodiscard]] bool is_logged(int64_t step) const;
+    void settle_loss_scale(int64_t step, StepFacts& facts);
+    void report_memory(JsonWriter& json) const;
+    [[nodiscard]] double loss_weight(int64_t step);
+    [[nodiscard]] StepFacts gather(double loss);
+    void report_step(int64_t step, const StepFacts& facts);
+    void report_progress(int64_t step, const StepFacts& facts);
+    [[nodiscard]] std::optional<double> evaluate(int64_t step);
+    [[nodiscard]] bool save_if_due(int64_t step, const StepFacts& facts);
+    void save(int64_t step, const StepFacts& facts);
+    [[nodiscard]] bool time_is_over() const;
+    [[nodiscard]] Traffic traffic() const;
+    [[nodiscard]] bool is_first_rank() const { return parts_.collectives->topology().rank() == 0; }
+
+    TrainerParts parts_;
+    Executor executor_;
+    mutable std::mutex plan_mutex_;  // parts_.plan as heartbeats see it
+    // The plan's, the same in every step.
+    std::array<plan::TierPeak, plan::kTiers> tier_peaks_;
+    std::array<Bytes, plan::kBufferKinds> kind_peaks_;
+    std::atomic<int64_t> step_{0};  // under way, from 1
+    std::atomic<bool> evaluating_{false};
+    // Steps whose end this rank has come to: one instruction more, for whom the others wait there.
+    std::atomic<uint64_t> ends_reached_{0};
+    // So that all steps, those of other plans too, count as the plan's now.
+    int64_t instructions_before_ = 0;
+    SystemClock clock_;
+    TimePoint last_step_end_{};
+    TimePoint train_begin_{};
+    LossScaler scaler_;
+    int64_t updates_ = 0;  // steps that were not skipped
+    double lr_ = 0;
+    int64_t faults_before_ = 0;
+    Duration data_waited_before_{};
+    std::optional<double> eval_loss_;
+    bool eval_cut_short_ = false;
+    Duration longest_step_{0};
+};
+
+}  // namespace dslaunch::runtime

@@ -1,0 +1,125 @@
+// The seam between what is kept on disk and how a machine moves it: a range of bytes that is read
+// and written in whole blocks, asynchronously. Implementations: io_uring, threads, memory (no
+// device), and one that wraps another and injects faults; open_block_file() chooses.
+// Threads: one owner at a time. The thread that submits first is the owner from then on.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "base/bytes.h"
+#include "storage/disk/stripe.h"
+
+namespace dslaunch::storage {
+
+// Addresses, offsets and lengths of requests are multiples of it: what O_DIRECT asks of any disk.
+inline constexpr int64_t kBlockAlignment = 4096;
+
+// How long the end of a block file waits for what a device has in hand: longer than the kernel's
+// own time-outs of disks (30 s).
+inline constexpr std::chrono::seconds kIoFarewellMax{60};
+
+enum class IoDirection { kRead, kWrite };
+[[nodiscard]] const char* io_direction_name(IoDirection direction);  // "read", "write"
+
+struct IoRequest {
+    IoDirection direction = IoDirection::kRead;
+    int64_t offset_bytes = 0;
+    std::span<std::byte> memory;  // a write only reads it
+};
+[[nodiscard]] IoRequest read_request(int64_t offset_bytes, std::span<std::byte> into);
+[[nodiscard]] IoRequest write_request(int64_t offset_bytes, std::span<const std::byte> from);
+
+// What became of a request. Nothing is thrown here: the caller knows what the bytes were for.
+struct [[nodiscard]] IoResult {
+    int error_number = 0;      // negative errno of the first part that failed; 0: none did
+    int64_t moved_bytes = 0;   // fewer than asked for without an error: a short transfer
+    int64_t failed_bytes = 0;  // offset in the block file of the first part that failed or was
+                               // short; meaningless otherwise
+
+    [[nodiscard]] bool moved(int64_t asked_bytes) const {
+        return error_number == 0 && moved_bytes == asked_bytes;
+    }
+};
+
+class BlockFile;
+
+// A request in flight. It must be waited for: the destructor aborts on one that was not, unless an
+// exception is passing; then the request goes on until it is done or the BlockFile is gone.
+class [[nodiscard]] IoTicket {
+  public:
+    IoTicket() = default;
+    IoTicket(IoTicket&& other) noexcept;
+    IoTicket& operator=(IoTicket&& other) noexcept;
+    ~IoTicket();
+
+    // Blocks until more than KNOWN_BYTES of the request's first bytes have moved, or nothing more
+    // can be told before wait(); how many have. For work on what has come while the rest comes.
+    // REQUIRES: before wait(); the owner's thread.
+    [[nodiscard]] int64_t wait_for_front(int64_t known_bytes);
+    // Blocks until the request is done. REQUIRES: once; the owner's thread.
+    IoResult wait();
+
+  private:
+    friend class BlockFile;
+    IoTicket(BlockFile& file, uint32_t slot) : file_(&file), slot_(slot) {}
+    void drop();
+
+    BlockFile* file_ = nullptr;  // null: nothing is in flight
+    uint32_t slot_ = 0;
+};
+
+// What an opened block file turned out to be, for what is printed and for tests.
+struct BlockFileFacts {
+    std::string engine;              // "io_uring", "threads", "memory", "faulty io_uring"
+    bool registered_memory = false;  // the kernel holds the arena's pages
+    int depth = 0;                   // parts in flight at once
+    Bytes block;                     // the largest part
+};
+
+class BlockFile {
+  public:
+    BlockFile() = default;
+    BlockFile(const BlockFile&) = delete;
+    BlockFile& operator=(const BlockFile&) = delete;
+    // Starts nothing more and waits for what is in flight, at most kIoFarewellMax; then it aborts,
+    // since memory would be written to behind its owner's back. REQUIRES: the owner's thread.
+    virtual ~BlockFile() = default;
+
+    // Starts REQUEST. Its memory must stay, for a write unchanged, until it is waited for, or, when
+    // an exception drops the ticket, until this object is gone. Parts beyond the depth are started
+    // as others finish, in submit(), progress() and wait(). REQUIRES: alignment as above, inside
+    // the capacity, not empty, at most requests_max tickets at once. Throws Error{kSetup} when the
+    // machine refuses the queue itself.
+    IoTicket submit(const IoRequest& request);
+
+    // Starts what may be started now and takes in what is done; never blocks. To be called between
+    // pieces of other work, so that the device does not run dry.
+    virtual void progress() = 0;
+
+    // Tells the kernel once of the memory that most requests lie in; others work too, for more CPU.
+    // ARENA must outlive this object. Where a limit forbids it requests go on without, which is
+    // logged once with the limit. REQUIRES: before the first submit(), once.
+    virtual void register_memory(std::span<std::byte> arena) = 0;
+
+    [[nodiscard]] virtual Bytes capacity() const = 0;
+    // The file on disk that holds the byte at OFFSET_BYTES, for messages.
+    [[nodiscard]] virtual const std::string& path_at(int64_t offset_bytes) const = 0;
+    [[nodiscard]] virtual BlockFileFacts facts() const = 0;
+
+  protected:
+    friend class IoTicket;
+    // REQUEST was checked. The result names it in finish() and abandon().
+    [[nodiscard]] virtual uint32_t start(const IoRequest& request) = 0;
+    // As IoTicket::wait_for_front(); an engine that cannot tell returns KNOWN_BYTES.
+    [[nodiscard]] virtual int64_t await_front(uint32_t slot, int64_t known_bytes) = 0;
+    // Blocks until it is done, and forgets it.
+    virtual IoResult finish(uint32_t slot) = 0;
+    // Nobody will ask for its result.
+    virtual void abandon(uint32_t slot) noexcept = 0;
+};
+
+}  // namespace dslaunch::storage

@@ -1,0 +1,97 @@
+// The requests of a block file and the pieces they are moved in: which piece is next, what is left
+// of one that came back short, when a request is done. Shared by the engines. One thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <vector>
+
+#include "storage/disk/block_file.h"
+#include "storage/disk/stripe.h"
+
+namespace dslaunch::storage {
+
+struct QueueLimits {
+    Bytes block = mib(1);   // the largest piece; a multiple of kBlockAlignment
+    int depth = 8;          // pieces in flight
+    int requests_max = 64;  // tickets at once
+    int threads_max = 64;   // of the thread engine, each with a piece
+};
+
+// A part of a request that lies in one file.
+struct Piece {
+    uint32_t slot = 0;
+    IoDirection direction = IoDirection::kRead;
+    int file = 0;
+    int64_t file_offset_bytes = 0;
+    int64_t offset_bytes = 0;  // of the block file
+    std::byte* memory = nullptr;
+    int64_t length_bytes = 0;
+    int repeats = 0;  // after EINTR or EAGAIN
+};
+
+class RequestTable {
+  public:
+    RequestTable(const StripeLayout& layout, const QueueLimits& limits);
+
+    // The request's slot. REQUIRES: fewer than requests_max are there.
+    [[nodiscard]] uint32_t add(const IoRequest& request);
+
+    // The next piece to start, which is in flight from then on; requests in the order they came.
+    // Nothing: no piece is left, or depth pieces are in flight.
+    [[nodiscard]] std::optional<Piece> next();
+
+    // Books what a read or write of PIECE returned: bytes, or negative errno. What is returned is
+    // to be started again in its place: the rest of a short one, or all of one that was interrupted
+    // (at most kRepeatsMax times). Pieces of a request that failed are not started any more.
+    [[nodiscard]] std::optional<Piece> complete(const Piece& piece, int64_t result);
+
+    // How much of the request has moved without a hole, from its first byte on.
+    [[nodiscard]] int64_t front_bytes(uint32_t slot) const { return slots_[slot].front_bytes; }
+    [[nodiscard]] bool finished(uint32_t slot) const;
+    // The result of a finished request; its slot is free again.
+    IoResult take(uint32_t slot);
+    // As take(), now or as soon as it is finished.
+    void abandon(uint32_t slot);
+    // No further piece of any request is started.
+    void stop_all();
+
+    [[nodiscard]] int in_flight() const { return in_flight_; }
+    // Pieces of SLOT in flight or not yet started; of the latter an estimate.
+    [[nodiscard]] int64_t pieces_left(uint32_t slot) const;
+    [[nodiscard]] const QueueLimits& limits() const { return limits_; }
+
+    static constexpr int kRepeatsMax = 64;
+
+  private:
+    // Bytes of a request, counted from its first.
+    struct Moved {
+        int64_t begin_bytes = 0;
+        int64_t length_bytes = 0;
+    };
+    struct Slot {
+        bool used = false;
+        bool abandoned = false;
+        IoRequest request;
+        int64_t started_bytes = 0;
+        int64_t front_bytes = 0;
+        std::vector<Moved> moved;  // behind the front
+        int in_flight = 0;
+        bool failed = false;
+        IoResult result;
+    };
+    static void book_moved(Slot& slot, Moved moved);
+    void book_failure(Slot& slot, const Piece& piece, int error_number);
+    void release_if_abandoned(uint32_t index);
+
+    StripeLayout layout_;
+    QueueLimits limits_;
+    std::vector<Slot> slots_;
+    std::vector<uint32_t> free_;
+    std::deque<uint32_t> waiting_;  // requests with pieces that are not started
+    int in_flight_ = 0;
+};
+
+}  // namespace dslaunch::storage

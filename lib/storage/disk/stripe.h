@@ -1,0 +1,28 @@
+// One range of bytes laid over several files of equal length, stripe by stripe: stripe s lies in
+// file s mod files. Where it stands: block files ask it where a byte of theirs lies. Pure.
+#pragma once
+
+#include <cstdint>
+
+#include "base/bytes.h"
+
+namespace dslaunch::storage {
+
+struct StripeLayout {
+    int files = 1;
+    Bytes stripe;  // a multiple of kBlockAlignment; not read when there is one file
+};
+
+struct StripePlace {
+    int file = 0;
+    int64_t offset_bytes = 0;  // in that file
+    int64_t run_bytes = 0;     // as many from there on lie one behind the other in that file
+};
+
+// Where the byte at OFFSET_BYTES lies. REQUIRES: offset_bytes >= 0.
+[[nodiscard]] StripePlace stripe_place(const StripeLayout& layout, int64_t offset_bytes);
+
+// The length that each file needs for CAPACITY in all: whole stripes.
+[[nodiscard]] Bytes stripe_file_bytes(const StripeLayout& layout, Bytes capacity);
+
+}  // namespace dslaunch::storage

@@ -1,0 +1,114 @@
+#include "storage/disk/thread_block_file.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+
+#include "base/check.h"
+
+namespace dslaunch::storage {
+namespace {
+
+QueueLimits with_threads_max(QueueLimits limits) {
+    limits.depth = std::min({limits.depth, limits.threads_max, ThreadBlockFile::kThreadsMax});
+    return limits;
+}
+
+}  // namespace
+
+ThreadBlockFile::ThreadBlockFile(const BackingFiles& files, const QueueLimits& limits)
+    : files_(files), table_(files.layout, with_threads_max(limits)) {
+    try {
+        for (int i = 0; i < table_.limits().depth; ++i) threads_.emplace_back([this] { serve(); });
+    } catch (...) {
+        stop();
+        throw;
+    }
+}
+
+ThreadBlockFile::~ThreadBlockFile() {
+    stop();
+}
+
+void ThreadBlockFile::stop() {
+    {
+        std::unique_lock lock(mutex_);
+        stopping_ = true;
+        table_.stop_all();
+        const bool idle =
+            progress_.wait_for(lock, kIoFarewellMax, [this] { return table_.in_flight() == 0; });
+        DSL_CHECK(idle, "{}: the device has not answered for {} s", files_.path_at(0),
+                  kIoFarewellMax.count());
+    }
+    work_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+}
+
+BlockFileFacts ThreadBlockFile::facts() const {
+    return {"threads", false, table_.limits().depth, table_.limits().block};
+}
+
+int64_t ThreadBlockFile::move(const Piece& piece) const {
+    const int fd = files_.files[piece.file].fd.get();
+    const auto length = static_cast<size_t>(piece.length_bytes);
+    const ssize_t moved = piece.direction == IoDirection::kRead
+                              ? ::pread(fd, piece.memory, length, piece.file_offset_bytes)
+                              : ::pwrite(fd, piece.memory, length, piece.file_offset_bytes);
+    return moved < 0 ? -errno : moved;
+}
+
+void ThreadBlockFile::serve() {
+    std::unique_lock lock(mutex_);
+    while (!stopping_) {
+        std::optional<Piece> piece = table_.next();
+        if (!piece) {
+            work_.wait(lock);
+            continue;
+        }
+        const uint32_t slot = piece->slot;
+        while (piece) {
+            lock.unlock();
+            const int64_t moved = move(*piece);
+            lock.lock();
+            piece = table_.complete(*piece, moved);
+        }
+        if (table_.finished(slot) || watched_ || stopping_) progress_.notify_all();
+    }
+}
+
+uint32_t ThreadBlockFile::start(const IoRequest& request) {
+    uint32_t slot = 0;
+    int64_t pieces = 0;
+    {
+        const std::lock_guard lock(mutex_);
+        slot = table_.add(request);
+        pieces = table_.pieces_left(slot);
+    }
+    for (int64_t i = 0; i < std::min<int64_t>(pieces, table_.limits().depth); ++i)
+        work_.notify_one();
+    return slot;
+}
+
+int64_t ThreadBlockFile::await_front(uint32_t slot, int64_t known_bytes) {
+    std::unique_lock lock(mutex_);
+    watched_ = true;
+    progress_.wait(lock,
+                   [&] { return table_.front_bytes(slot) > known_bytes || table_.finished(slot); });
+    watched_ = false;
+    return table_.front_bytes(slot);
+}
+
+IoResult ThreadBlockFile::finish(uint32_t slot) {
+    std::unique_lock lock(mutex_);
+    progress_.wait(lock, [&] { return table_.finished(slot); });
+    return table_.take(slot);
+}
+
+void ThreadBlockFile::abandon(uint32_t slot) noexcept {
+    const std::lock_guard lock(mutex_);
+    table_.abandon(slot);
+}
+
+}  // namespace dslaunch::storage

@@ -1,0 +1,85 @@
+#include "storage/files/atomic_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+
+namespace dslaunch::storage {
+namespace {
+
+std::string folder_of(const std::string& path) {
+    const size_t slash = path.rfind('/');
+    return slash == std::string::npos ? "." : path.substr(0, slash + 1);
+}
+
+// "; 3.0 MiB are free there", the unfinished FD counted as free; nothing when a full disk is not
+// the cause or the space cannot be told.
+std::string free_space(const std::string& path, int fd, int error_number) {
+    struct statvfs info {};
+    if (error_number != ENOSPC || ::statvfs(folder_of(path).c_str(), &info) != 0) return "";
+    struct stat own {};
+    const int64_t own_bytes = ::fstat(fd, &own) == 0 ? own.st_blocks * 512 : 0;
+    const auto free = static_cast<int64_t>(info.f_bavail * info.f_frsize);
+    return fmt::format("; {} are free there", to_text(Bytes{free + own_bytes}));
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::string path, Bytes need)
+    : path_(std::move(path)), temporary_(fmt::format("{}.tmp-{}", path_, ::getpid())), need_(need) {
+    constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW;
+    fd_.reset(::open(temporary_.c_str(), kFlags, 0644));
+    if (!fd_.valid()) give_up("create a file for", errno);
+}
+
+AtomicFile::~AtomicFile() {
+    if (!renamed_) ::unlink(temporary_.c_str());
+}
+
+void AtomicFile::give_up(const char* doing, int error_number) const {
+    fail(ExitCode::kDisk, "{}: cannot {} {}: {}{}", path_, doing, to_text(need_),
+         errno_text(error_number), free_space(path_, fd_.get(), error_number));
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) {
+    DSL_CHECK(fd_.valid(), "{}: written after commit", path_);
+    if (const int status = write_full(fd_.get(), bytes); status != 0) give_up("write", -status);
+}
+
+void AtomicFile::write(std::string_view text) {
+    write(std::as_bytes(std::span(text.data(), text.size())));
+}
+
+void AtomicFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
+    DSL_CHECK(fd_.valid(), "{}: written after commit", path_);
+    while (!bytes.empty()) {
+        const ssize_t count = ::pwrite(fd_.get(), bytes.data(), bytes.size(), offset);
+        if (count < 0 && errno == EINTR) continue;
+        if (count < 0) give_up("write", errno);
+        offset += count;
+        bytes = bytes.subspan(static_cast<size_t>(count));
+    }
+}
+
+void AtomicFile::commit() {
+    DSL_CHECK(fd_.valid(), "{}: committed twice", path_);
+    if (::fsync(fd_.get()) != 0) give_up("flush", errno);
+    // Some network file systems report a full disk only here.
+    if (::close(fd_.release()) != 0 && errno != EINTR) give_up("flush", errno);
+    if (::rename(temporary_.c_str(), path_.c_str()) != 0) give_up("put in place", errno);
+    renamed_ = true;
+    const UniqueFd folder(::open(folder_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    // EINVAL: a file system whose folders need no fsync.
+    if (!folder.valid() || (::fsync(folder.get()) != 0 && errno != EINVAL))
+        give_up("flush the folder of", errno);
+}
+
+}  // namespace dslaunch::storage

@@ -1,0 +1,49 @@
+// A file written in pieces that appears whole or not at all: PATH.tmp-<pid>, fsync, rename, fsync
+// of the folder. Owns the temporary until commit(). Threads: one owner.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/bytes.h"
+#include "base/fd.h"
+
+namespace dslaunch::storage {
+
+class AtomicFile {
+  public:
+    // NEED: what will be written, for the message when the disk is full. Throws Error{kDisk} naming
+    // PATH when the temporary cannot be made.
+    AtomicFile(std::string path, Bytes need);
+    // Removes the temporary unless commit() has returned.
+    ~AtomicFile();
+    AtomicFile(const AtomicFile&) = delete;
+    AtomicFile& operator=(const AtomicFile&) = delete;
+
+    // Throws Error{kDisk}: path, bytes needed, cause, and on a full disk the bytes free. May block.
+    void write(std::span<const std::byte> bytes);
+    void write(std::string_view text);
+    // The same at OFFSET from the begin of the file, wherever write() stands.
+    void write_at(int64_t offset, std::span<const std::byte> bytes);
+
+    // PATH is the new content, durably, when it returns. Throws Error{kDisk}; PATH then holds the
+    // old content (or, if only the folder's fsync failed, the new one). Once, at the end. Blocks.
+    void commit();
+
+    // Where the content is until commit().
+    [[nodiscard]] const std::string& temporary_path() const { return temporary_; }
+
+  private:
+    [[noreturn]] void give_up(const char* doing, int error_number) const;
+
+    std::string path_;
+    std::string temporary_;
+    Bytes need_;
+    UniqueFd fd_;
+    bool renamed_ = false;
+};
+
+}  // namespace dslaunch::storage

@@ -1,0 +1,205 @@
+#include "storage/files/npy.h"
+
+#include <array>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+
+namespace dslaunch::storage {
+namespace {
+
+constexpr size_t kHeaderBytesMax = 64 * 1024;  // NumPy itself refuses more than 10,000
+constexpr size_t kRankMax = 64;                // as in NumPy 2
+constexpr std::string_view kMagic = "\x93NUMPY";
+
+std::optional<DType> dtype_of(std::string_view code) {
+    constexpr std::array<std::pair<std::string_view, DType>, 14> kCodes{{{"|b1", DType::kBool},
+                                                                         {"|u1", DType::kU8},
+                                                                         {"|i1", DType::kI8},
+                                                                         {"<i2", DType::kI16},
+                                                                         {"<u2", DType::kU16},
+                                                                         {"<f2", DType::kF16},
+                                                                         {"<i4", DType::kI32},
+                                                                         {"<u4", DType::kU32},
+                                                                         {"<f4", DType::kF32},
+                                                                         {"<f8", DType::kF64},
+                                                                         {"<i8", DType::kI64},
+                                                                         {"<u8", DType::kU64},
+                                                                         {"<u1", DType::kU8},
+                                                                         {"<i1", DType::kI8}}};
+    for (const auto& [name, dtype] : kCodes)
+        if (name == code) return dtype;
+    return std::nullopt;
+}
+
+// Why a descr that dtype_of() does not know is refused, and what to do.
+std::string_view refusal(std::string_view code) {
+    if (code.size() < 2) return "it is no NumPy dtype";
+    if (code[1] == 'O') return "Python objects are not read; save numbers";
+    if (code[0] == '>') return "big-endian numbers are not read; save array.astype('<f4') or alike";
+    if (code[1] == 'c') return "complex numbers are not read; save their parts";
+    if (code[1] == 'U' || code[1] == 'S') return "text is not read; save token numbers";
+    if (code[1] == 'M' || code[1] == 'm') return "dates are not read; save numbers";
+    if (code[1] == 'V') return "raw bytes are not read; save float16, float32 or safetensors";
+    return "this dtype is not read";
+}
+
+// The header is one Python dict literal with three keys; only what NumPy writes is accepted.
+class HeaderParser {
+  public:
+    HeaderParser(const std::string& path, std::string_view text) : path_(path), rest_(text) {}
+
+    NpyArray parse() {
+        expect('{');
+        while (!accept('}')) {
+            const std::string_view key = quoted();
+            expect(':');
+            read_field(key);
+            if (!accept(',') && !peek('}')) bad("',' or '}' is missing in its header");
+        }
+        skip_space();
+        if (!rest_.empty()) bad("its header goes on after '}'");
+        if (!dtype_ || !has_order_ || !shape_)
+            bad("its header needs descr, fortran_order and shape");
+        return {*dtype_, std::move(*shape_), {}};
+    }
+
+  private:
+    [[noreturn]] void bad(std::string_view what) const {
+        fail(ExitCode::kInput, "{}: not a usable .npy file: {}", path_, printable(what));
+    }
+
+    void read_field(std::string_view key) {
+        const bool again = (key == "descr" && dtype_) || (key == "fortran_order" && has_order_) ||
+                           (key == "shape" && shape_);
+        if (again) bad(fmt::format("its header has '{}' twice", key));
+        if (key == "descr") {
+            read_dtype();
+        } else if (key == "fortran_order") {
+            read_order();
+        } else if (key == "shape") {
+            read_shape();
+        } else {
+            bad(fmt::format("its header has the unknown key '{}'", key));
+        }
+    }
+
+    void read_dtype() {
+        if (peek('[')) bad("records (structured dtypes) are not read; save one array per field");
+        const std::string_view code = quoted();
+        dtype_ = dtype_of(code);
+        if (!dtype_) bad(fmt::format("dtype '{}': {}", code, refusal(code)));
+    }
+
+    void read_order() {
+        skip_space();
+        if (accept_word("True"))
+            bad("Fortran order is not read; save numpy.ascontiguousarray(array)");
+        if (!accept_word("False")) bad("fortran_order is neither True nor False");
+        has_order_ = true;
+    }
+
+    // (), (3,), (3, 4)
+    void read_shape() {
+        shape_.emplace();
+        expect('(');
+        while (!accept(')')) {
+            shape_->push_back(extent());
+            if (shape_->size() > kRankMax) bad("its shape has too many dimensions");
+            if (!accept(',') && (!peek(')') || shape_->size() == 1))
+                bad("its shape is not a tuple");
+        }
+    }
+
+    int64_t extent() {
+        skip_space();
+        size_t length = 0;
+        while (length < rest_.size() && rest_[length] >= '0' && rest_[length] <= '9') ++length;
+        const auto value = parse_int(rest_.substr(0, length));
+        if (!value) bad("its shape has something that is no size");
+        rest_.remove_prefix(length);
+        return *value;
+    }
+
+    std::string_view quoted() {
+        skip_space();
+        if (rest_.empty() || (rest_[0] != '\'' && rest_[0] != '"'))
+            bad("a quoted word is missing in its header");
+        const size_t end = rest_.find(rest_[0], 1);
+        if (end == std::string_view::npos) bad("a quote is not closed in its header");
+        const std::string_view word = rest_.substr(1, end - 1);
+        rest_.remove_prefix(end + 1);
+        return word;
+    }
+
+    void skip_space() {
+        while (!rest_.empty() && (rest_[0] == ' ' || rest_[0] == '\n')) rest_.remove_prefix(1);
+    }
+
+    bool peek(char wanted) {
+        skip_space();
+        return !rest_.empty() && rest_[0] == wanted;
+    }
+
+    bool accept(char wanted) {
+        const bool found = peek(wanted);
+        if (found) rest_.remove_prefix(1);
+        return found;
+    }
+
+    bool accept_word(std::string_view word) {
+        const bool found = rest_.starts_with(word);
+        if (found) rest_.remove_prefix(word.size());
+        return found;
+    }
+
+    void expect(char wanted) {
+        if (!accept(wanted)) bad(fmt::format("'{}' is missing in its header", wanted));
+    }
+
+    const std::string& path_;
+    std::string_view rest_;
+    std::optional<DType> dtype_;
+    std::optional<std::vector<int64_t>> shape_;
+    bool has_order_ = false;
+};
+
+int64_t checked_bytes(const std::string& path, const NpyArray& array) {
+    int64_t bytes = dtype_bytes(array.dtype);
+    bool too_many = false;
+    for (const int64_t extent : array.shape)
+        too_many = __builtin_mul_overflow(bytes, extent, &bytes) || too_many;
+    if (too_many) fail(ExitCode::kInput, "{}: its shape overflows", path);
+    return bytes;
+}
+
+}  // namespace
+
+NpyArray parse_npy(const std::string& path, std::span<const std::byte> bytes) {
+    const std::string_view file(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+    if (!file.starts_with(kMagic) || file.size() < kMagic.size() + 4)
+        fail(ExitCode::kInput, "{}: not a .npy file: it does not begin with \\x93NUMPY", path);
+    const auto byte_at = [&](size_t at) { return std::to_integer<size_t>(bytes[at]); };
+    const size_t major = byte_at(6), minor = byte_at(7);
+    if (major < 1 || major > 3 || minor != 0)
+        fail(ExitCode::kInput, "{}: .npy version {}.{} is unknown", path, major, minor);
+    const size_t begin = major == 1 ? 10 : 12;
+    if (file.size() < begin) fail(ExitCode::kInput, "{}: the .npy header is cut short", path);
+    size_t length = byte_at(8) | byte_at(9) << 8;
+    if (major > 1) length |= byte_at(10) << 16 | byte_at(11) << 24;
+    if (length > kHeaderBytesMax || length > file.size() - begin)
+        fail(ExitCode::kInput, "{}: a .npy header of {} bytes is too long or cut short", path,
+             length);
+    NpyArray array = HeaderParser(path, file.substr(begin, length)).parse();
+    const int64_t need = checked_bytes(path, array);
+    array.bytes = bytes.subspan(begin + length);
+    if (array.bytes.size() != static_cast<size_t>(need))
+        fail(ExitCode::kInput, "{}: its shape needs {} bytes of data, the file has {}", path, need,
+             array.bytes.size());
+    return array;
+}
+
+}  // namespace dslaunch::storage

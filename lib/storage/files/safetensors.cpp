@@ -1,0 +1,198 @@
+#include "storage/files/safetensors.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/check.h"
+#include "base/error.h"
+
+namespace dslaunch::storage {
+namespace {
+
+using Json = nlohmann::json;
+constexpr uint64_t kHeaderBytesMax = 100'000'000;
+constexpr int kDepthMax = 4;  // object, tensor, list: deeper JSON is not a header
+
+// nlohmann keeps the last of two equal keys: the callback sees each key and refuses the second.
+Json parse_header(const std::string& path, std::string_view text) {
+    std::vector<std::set<std::string>> keys;
+    const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
+        if (depth > kDepthMax) fail(ExitCode::kInput, "{}: the header is nested too deep", path);
+        if (event == Json::parse_event_t::object_start) keys.emplace_back();
+        if (event == Json::parse_event_t::object_end) keys.pop_back();
+        if (event == Json::parse_event_t::key && !keys.back().insert(value).second)
+            fail(ExitCode::kInput, "{}: the header has the key '{}' twice", path,
+                 value.get<std::string>());
+        return true;
+    };
+    try {
+        return Json::parse(text, watch);
+    } catch (const Json::exception& error) {
+        fail(ExitCode::kInput, "{}: the header is not JSON: {}", path, error.what());
+    }
+}
+
+int64_t natural(const std::string& path, const std::string& name, const Json& value) {
+    if (!value.is_number_unsigned() || value.get<uint64_t>() > INT64_MAX)
+        fail(ExitCode::kInput, "{}: tensor '{}': '{}' is not a size", path, name, value.dump());
+    return value.get<int64_t>();
+}
+
+int64_t checked_bytes(const std::string& path, const SafetensorsEntry& entry) {
+    int64_t bytes = dtype_bytes(entry.dtype);
+    for (const int64_t extent : entry.shape)
+        if (__builtin_mul_overflow(bytes, extent, &bytes))
+            fail(ExitCode::kInput, "{}: tensor '{}': its shape overflows", path, entry.name);
+    return bytes;
+}
+
+SafetensorsEntry parse_entry(const std::string& path, const std::string& name, const Json& json,
+                             std::span<const std::byte> data) {
+    if (!json.is_object() || json.size() != 3 || !json.contains("dtype") ||
+        !json.contains("shape") || !json.contains("data_offsets") || !json["dtype"].is_string() ||
+        !json["shape"].is_array() || !json["data_offsets"].is_array() ||
+        json["data_offsets"].size() != 2)
+        fail(ExitCode::kInput, "{}: tensor '{}' needs exactly dtype, shape and two data_offsets",
+             path, name);
+    const auto dtype = dtype_from_name(json["dtype"].get_ref<const std::string&>());
+    if (!dtype)
+        fail(ExitCode::kInput, "{}: tensor '{}': unknown dtype {}", path, name,
+             json["dtype"].dump());
+    SafetensorsEntry entry{name, *dtype, {}, {}};
+    for (const Json& extent : json["shape"]) entry.shape.push_back(natural(path, name, extent));
+    const int64_t begin = natural(path, name, json["data_offsets"][0]);
+    const int64_t end = natural(path, name, json["data_offsets"][1]);
+    if (begin > end || static_cast<uint64_t>(end) > data.size())
+        fail(ExitCode::kInput, "{}: tensor '{}': data_offsets [{}, {}] leave the {} data bytes",
+             path, name, begin, end, data.size());
+    if (end - begin != checked_bytes(path, entry))
+        fail(ExitCode::kInput, "{}: tensor '{}': {} bytes do not match its shape and dtype", path,
+             name, end - begin);
+    entry.bytes = data.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+    return entry;
+}
+
+void check_cover(const std::string& path, std::vector<SafetensorsEntry>& entries,
+                 std::span<const std::byte> data) {
+    std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) {
+        return std::pair(a.bytes.data(), a.bytes.size()) <
+               std::pair(b.bytes.data(), b.bytes.size());
+    });
+    const std::byte* next = data.data();
+    for (const SafetensorsEntry& entry : entries) {
+        if (entry.bytes.data() != next)
+            fail(ExitCode::kInput, "{}: tensor '{}' leaves a hole or overlaps", path, entry.name);
+        next += entry.bytes.size();
+    }
+    if (next != data.data() + data.size())
+        fail(ExitCode::kInput, "{}: bytes at the end belong to no tensor", path);
+}
+
+}  // namespace
+
+SafetensorsContent parse_safetensors(const std::string& path, std::span<const std::byte> all) {
+    uint64_t length = 0;
+    if (all.size() < sizeof(length))
+        fail(ExitCode::kInput, "{}: {} bytes are too few for safetensors", path, all.size());
+    std::memcpy(&length, all.data(), sizeof(length));
+    if (length > std::min<uint64_t>(kHeaderBytesMax, all.size() - sizeof(length)))
+        fail(ExitCode::kInput, "{}: a header of {} bytes does not fit a file of {}", path, length,
+             all.size());
+    const std::string_view text(reinterpret_cast<const char*>(all.data()) + sizeof(length), length);
+    if (text.empty() || text.front() != '{')
+        fail(ExitCode::kInput, "{}: the header does not begin with '{{'", path);
+    const Json header = parse_header(path, text);
+    const auto data = all.subspan(sizeof(length) + length);
+    SafetensorsContent out;
+    for (const auto& [name, json] : header.items()) {
+        if (name != "__metadata__") {
+            out.entries.push_back(parse_entry(path, name, json, data));
+            continue;
+        }
+        if (!json.is_object()) fail(ExitCode::kInput, "{}: __metadata__ is not an object", path);
+        for (const auto& [key, value] : json.items()) {
+            if (!value.is_string())
+                fail(ExitCode::kInput, "{}: __metadata__ '{}' is not a string", path, key);
+            out.metadata[key] = value.get<std::string>();
+        }
+    }
+    check_cover(path, out.entries, data);
+    return out;
+}
+
+SafetensorsFile::SafetensorsFile(const std::string& path)
+    : file_(path), content_(parse_safetensors(path, file_.bytes())) {}
+
+const SafetensorsEntry* SafetensorsFile::find(std::string_view name) const {
+    const auto found = std::find_if(entries().begin(), entries().end(),
+                                    [&](const auto& entry) { return entry.name == name; });
+    return found == entries().end() ? nullptr : &*found;
+}
+
+SafetensorsWriter::Layout SafetensorsWriter::layout_of(
+    std::span<const SafetensorsEntry> entries, const std::map<std::string, std::string>& metadata) {
+    Json json = Json::object();
+    if (!metadata.empty()) json["__metadata__"] = metadata;
+    Layout layout;
+    int64_t end = 0;
+    for (const SafetensorsEntry& entry : entries) {
+        DSL_CHECK(!json.contains(entry.name), "tensor '{}' twice", entry.name);
+        layout.places.push_back({end, checked_bytes("write", entry)});
+        const int64_t begin = std::exchange(end, end + layout.places.back().bytes);
+        json[entry.name] = {{"dtype", std::string(dtype_name(entry.dtype))},
+                            {"shape", entry.shape},
+                            {"data_offsets", {begin, end}}};
+    }
+    std::string text = json.dump();
+    text.resize((text.size() + 7) / 8 * 8, ' ');
+    const uint64_t length = text.size();
+    layout.header = std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text;
+    const auto data_begin = static_cast<int64_t>(layout.header.size());
+    for (Place& place : layout.places) place.begin += data_begin;
+    layout.file_bytes = data_begin + end;
+    return layout;
+}
+
+SafetensorsWriter::SafetensorsWriter(const std::string& path,
+                                     std::span<const SafetensorsEntry> entries,
+                                     const std::map<std::string, std::string>& metadata)
+    : layout_(layout_of(entries, metadata)), file_(path, Bytes{layout_.file_bytes}) {
+    file_.write(layout_.header);
+}
+
+void SafetensorsWriter::write(size_t index, std::span<const std::byte> bytes) {
+    Place& place = layout_.places.at(index);
+    DSL_CHECK(std::ssize(bytes) == place.bytes && place.bytes_written == 0,
+              "tensor {}: {} bytes written where {} belong, once", index, bytes.size(),
+              place.bytes);
+    append(index, bytes);
+}
+
+void SafetensorsWriter::append(size_t index, std::span<const std::byte> bytes) {
+    Place& place = layout_.places.at(index);
+    DSL_CHECK(std::ssize(bytes) <= place.bytes - place.bytes_written,
+              "tensor {}: {} bytes appended to {} of {}", index, bytes.size(), place.bytes_written,
+              place.bytes);
+    file_.write_at(place.begin + place.bytes_written, bytes);
+    place.bytes_written += std::ssize(bytes);
+}
+
+void SafetensorsWriter::commit() {
+    for (size_t i = 0; i < layout_.places.size(); ++i)
+        DSL_CHECK(layout_.places[i].bytes_written == layout_.places[i].bytes,
+                  "tensor {} is not written", i);
+    file_.commit();
+}
+
+void write_safetensors(const std::string& path, std::span<const SafetensorsEntry> entries,
+                       const std::map<std::string, std::string>& metadata) {
+    SafetensorsWriter writer(path, entries, metadata);
+    for (size_t i = 0; i < entries.size(); ++i) writer.write(i, entries[i].bytes);
+    writer.commit();
+}
+
+}  // namespace dslaunch::storage

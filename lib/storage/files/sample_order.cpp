@@ -1,0 +1,75 @@
+#include "storage/files/sample_order.h"
+
+#include <bit>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace dslaunch::storage {
+namespace {
+
+constexpr int kRounds = 6;
+
+// The finaliser of SplitMix64 (Steele, Lea, Flood 2014): every input bit moves every output bit.
+uint64_t mix(uint64_t x) {
+    x += 0x9e3779b97f4a7c15U;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9U;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebU;
+    return x ^ (x >> 31);
+}
+
+}  // namespace
+
+int64_t token_sample_count(int64_t token_count, int64_t context) {
+    DSL_CHECK(context >= 1, "context {}", context);
+    return token_count < 2 ? 0 : (token_count - 1) / context;
+}
+
+SampleSplit split_samples(int64_t sample_count, double eval_fraction) {
+    DSL_CHECK(eval_fraction >= 0 && eval_fraction < 1, "eval_fraction {}", eval_fraction);
+    const auto eval =
+        static_cast<int64_t>(std::floor(static_cast<double>(sample_count) * eval_fraction));
+    return {sample_count - eval, eval};
+}
+
+int64_t position_of(const BatchPlace& p) {
+    return ((p.step * p.micro_steps + p.micro_step) * p.ranks + p.rank) * p.rows + p.row;
+}
+
+SampleOrder::SampleOrder(const Options& options) : options_(options) {
+    DSL_CHECK(options.sample_count >= 1, "sample_count {}", options.sample_count);
+    const auto bits =
+        static_cast<unsigned>(std::bit_width(static_cast<uint64_t>(options.sample_count) - 1));
+    half_bits_ = (bits + 1) / 2;
+}
+
+int64_t SampleOrder::sample_at(int64_t position) const {
+    DSL_CHECK(position >= 0, "position {}", position);
+    const int64_t n = options_.sample_count;
+    const int64_t index = position % n;
+    if (!options_.shuffle || n == 1) return index;
+    // The network permutes 4^half_bits < 4n values; walking its cycle until it falls below n
+    // permutes [0, n).
+    auto value = static_cast<uint64_t>(index);
+    const auto epoch = static_cast<uint64_t>(position / n);
+    do value = permute(value, epoch);
+    while (value >= static_cast<uint64_t>(n));
+    return static_cast<int64_t>(value);
+}
+
+// A balanced Feistel network (Luby & Rackoff 1988) of 2 * half_bits_ bits, keyed by seed, epoch and
+// round.
+uint64_t SampleOrder::permute(uint64_t value, uint64_t epoch) const {
+    const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
+    const uint64_t key = mix(mix(options_.seed) ^ epoch);
+    uint64_t left = value >> half_bits_;
+    uint64_t right = value & mask;
+    for (uint64_t round = 0; round < kRounds; ++round) {
+        const uint64_t next = left ^ (mix(mix(key + round) ^ right) & mask);
+        left = right;
+        right = next;
+    }
+    return (left << half_bits_) | right;
+}
+
+}  // namespace dslaunch::storage

@@ -1,0 +1,57 @@
+// Which sample each row of each micro batch takes: pure functions of (seed, epoch, position), so
+// that the order of data never depends on the world size and needs no table. Threads: const after
+// construction.
+#pragma once
+
+#include <cstdint>
+
+namespace dslaunch::storage {
+
+// Samples of T tokens and their targets in a token file: (length - 1) / T. 0 when length < 2.
+// REQUIRES: context >= 1.
+[[nodiscard]] int64_t token_sample_count(int64_t token_count, int64_t context);
+
+// The first `train` samples train; the last `eval` = floor(count * fraction) are held out.
+struct SampleSplit {
+    int64_t train = 0;
+    int64_t eval = 0;
+};
+// REQUIRES: 0 <= eval_fraction < 1.
+[[nodiscard]] SampleSplit split_samples(int64_t sample_count, double eval_fraction);
+
+// Where a row stands in training; the names are those of DESIGN section 3.
+struct BatchPlace {
+    int64_t step = 0;
+    int64_t micro_step = 0;   // a of A
+    int64_t micro_steps = 1;  // A
+    int64_t rank = 0;         // r of W, data-parallel
+    int64_t ranks = 1;        // W
+    int64_t row = 0;          // b of B
+    int64_t rows = 1;         // B
+};
+
+// ((s*A+a)*W+r)*B+b: the row's number since the start of training.
+[[nodiscard]] int64_t position_of(const BatchPlace& place);
+
+class SampleOrder {
+  public:
+    struct Options {
+        int64_t sample_count = 0;  // n >= 1
+        uint64_t seed = 0;
+        bool shuffle = true;
+    };
+    // REQUIRES: sample_count >= 1.
+    explicit SampleOrder(const Options& options);
+
+    // The sample in [0, n) at POSITION >= 0. Epoch e is positions [e*n, (e+1)*n), each sample once.
+    // A few hashes.
+    [[nodiscard]] int64_t sample_at(int64_t position) const;
+
+  private:
+    [[nodiscard]] uint64_t permute(uint64_t value, uint64_t epoch) const;
+
+    Options options_;
+    unsigned half_bits_;
+};
+
+}  // namespace dslaunch::storage

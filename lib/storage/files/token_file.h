@@ -1,0 +1,41 @@
+// A file of little-endian uint16 or uint32 tokens, mapped: what training on text reads. Threads:
+// const, any thread.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "base/kinds/dtype.h"
+#include "storage/files/mapped_file.h"
+
+namespace dslaunch::storage {
+
+class TokenFile {
+  public:
+    struct Place {
+        int64_t index = 0;
+        int64_t token = 0;
+    };
+
+    // DTYPE: kU16 or kU32 (else a bug). Throws Error{kInput} when the file is missing, empty, or
+    // its length is not a multiple of the token's size.
+    TokenFile(const std::string& path, DType dtype);
+
+    [[nodiscard]] int64_t token_count() const { return token_count_; }
+    [[nodiscard]] const std::string& path() const { return file_.path(); }
+
+    // Tokens [first, first + into.size()) as int64. REQUIRES: the range lies in the file.
+    void read(int64_t first, std::span<int64_t> into) const;
+
+    // The first token >= VOCABULARY, or nothing. Reads the whole file once.
+    [[nodiscard]] std::optional<Place> first_outside(int64_t vocabulary) const;
+
+  private:
+    MappedFile file_;
+    DType dtype_;
+    int64_t token_count_ = 0;
+};
+
+}  // namespace dslaunch::storage

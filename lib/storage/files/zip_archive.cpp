@@ -1,0 +1,259 @@
+#include "storage/files/zip_archive.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "storage/files/crc32.h"
+#include "storage/files/zip_format.h"
+
+namespace dslaunch::storage {
+namespace {
+
+using namespace zip;
+using Span = std::span<const std::byte>;
+
+// Where the directory lies, and how many records it has.
+struct Directory {
+    uint64_t begin = 0;
+    uint64_t length = 0;
+    uint64_t record_count = 0;
+};
+
+// What the directory says of one record.
+struct Entry {
+    std::string name;  // with the root
+    uint64_t flags = 0, method = 0, crc = 0;
+    uint64_t stored_bytes = 0, content_bytes = 0, offset = 0;
+};
+
+class Parser {
+  public:
+    Parser(const std::string& path, Span bytes) : path_(path), bytes_(bytes) {}
+
+    ZipDirectory parse() {
+        const Directory directory = find_directory();
+        std::vector<Entry> entries = read_entries(directory);
+        std::sort(entries.begin(), entries.end(),
+                  [](const Entry& a, const Entry& b) { return a.offset < b.offset; });
+        ZipDirectory out;
+        uint64_t free_from = 0;
+        for (const Entry& entry : entries) {
+            if (entry.offset < free_from) bad("record '{}' overlaps another", entry.name);
+            out.records.push_back(read_local(entry, directory.begin, free_from));
+        }
+        take_root(out);
+        return out;
+    }
+
+  private:
+    template <typename... Args>
+    [[noreturn]] void bad(fmt::format_string<Args...> format, Args&&... args) const {
+        fail(ExitCode::kInput, "{}: not a usable archive: {}", path_,
+             printable(fmt::format(format, std::forward<Args>(args)...)));
+    }
+
+    bool marked(uint64_t at, uint32_t mark) const {
+        return at + 4 <= bytes_.size() && load(bytes_, at, 4) == mark;
+    }
+
+    // The end record is the last one whose comment reaches exactly to the end of the file.
+    size_t find_end() const {
+        if (bytes_.size() < kEndBytes) bad("{} bytes are too few for a zip", bytes_.size());
+        const size_t last = bytes_.size() - kEndBytes;
+        const size_t first = last > kFull16 ? last - kFull16 : 0;
+        for (size_t at = last + 1; at-- > first;)
+            if (marked(at, kEndMark) && at + kEndBytes + load(bytes_, at + 20, 2) == bytes_.size())
+                return at;
+        bad("no zip directory at the end; it is cut short or not a TorchScript archive");
+    }
+
+    Directory find_directory() const {
+        const size_t end = find_end();
+        if (load(bytes_, end + 4, 2) != 0 || load(bytes_, end + 6, 2) != 0)
+            bad("it spans several disks");
+        Directory found{load(bytes_, end + 16, 4), load(bytes_, end + 12, 4),
+                        load(bytes_, end + 10, 2)};
+        if (load(bytes_, end + 8, 2) != found.record_count) bad("it spans several disks");
+        uint64_t limit = end;
+        if (end >= kLocator64Bytes && marked(end - kLocator64Bytes, kLocator64Mark)) {
+            limit = load(bytes_, end - kLocator64Bytes + 8, 8);
+            found = find_directory64(limit, end - kLocator64Bytes, found);
+        }
+        if (found.begin > limit || found.length != limit - found.begin)
+            bad("its directory [{}, +{}) does not end at {}", found.begin, found.length, limit);
+        if (found.record_count > found.length / kCentralBytes)
+            bad("a directory of {} bytes cannot hold {} records", found.length, found.record_count);
+        return found;
+    }
+
+    // A field of the old end record that is not full must agree with the zip64 one.
+    Directory find_directory64(uint64_t at, uint64_t locator, const Directory& old) const {
+        if (at > locator || locator - at != kEnd64Bytes || !marked(at, kEnd64Mark))
+            bad("the zip64 end record is not where its locator says");
+        if (load(bytes_, locator + 4, 4) != 0 || load(bytes_, locator + 16, 4) > 1 ||
+            load(bytes_, at + 16, 8) != 0)
+            bad("it spans several disks");
+        const Directory found{load(bytes_, at + 48, 8), load(bytes_, at + 40, 8),
+                              load(bytes_, at + 32, 8)};
+        if (load(bytes_, at + 24, 8) != found.record_count) bad("it spans several disks");
+        if ((old.begin != kFull32 && old.begin != found.begin) ||
+            (old.length != kFull32 && old.length != found.length) ||
+            (old.record_count != kFull16 && old.record_count != found.record_count))
+            bad("its two end records disagree");
+        return found;
+    }
+
+    std::vector<Entry> read_entries(const Directory& directory) const {
+        std::vector<Entry> entries;
+        std::set<std::string> names;
+        Span rest = bytes_.subspan(directory.begin, directory.length);
+        for (uint64_t i = 0; i < directory.record_count; ++i) {
+            entries.push_back(read_entry(rest));
+            if (!names.insert(entries.back().name).second)
+                bad("record '{}' is there twice", entries.back().name);
+        }
+        if (!rest.empty()) bad("{} bytes of its directory are no record", rest.size());
+        return entries;
+    }
+
+    // Takes one entry off the front of REST.
+    Entry read_entry(Span& rest) const {
+        if (rest.size() < kCentralBytes || load(rest, 0, 4) != kCentralMark)
+            bad("its directory is damaged");
+        const size_t name_bytes = load(rest, 28, 2), extra_bytes = load(rest, 30, 2);
+        const size_t all_bytes = kCentralBytes + name_bytes + extra_bytes + load(rest, 32, 2);
+        if (all_bytes > rest.size()) bad("its directory is damaged");
+        Entry entry{.name = text(rest.subspan(kCentralBytes, name_bytes)),
+                    .flags = load(rest, 8, 2),
+                    .method = load(rest, 10, 2),
+                    .crc = load(rest, 16, 4),
+                    .stored_bytes = load(rest, 20, 4),
+                    .content_bytes = load(rest, 24, 4),
+                    .offset = load(rest, 42, 4)};
+        if (load(rest, 34, 2) != 0) bad("it spans several disks");
+        widen(entry, rest.subspan(kCentralBytes + name_bytes, extra_bytes));
+        check_kind(entry);
+        rest = rest.subspan(all_bytes);
+        return entry;
+    }
+
+    // Replaces the full 32-bit fields by those of the zip64 field, which has them in this order.
+    void widen(Entry& entry, Span extra) const {
+        uint64_t* fields[] = {&entry.content_bytes, &entry.stored_bytes, &entry.offset};
+        while (extra.size() >= 4) {
+            const size_t length = load(extra, 2, 2);
+            if (length > extra.size() - 4) bad("record '{}' has a damaged field", entry.name);
+            Span values = extra.subspan(4, length);
+            if (load(extra, 0, 2) == kZip64Field)
+                for (uint64_t* field : fields) {
+                    if (*field != kFull32 || values.size() < 8) continue;
+                    *field = load(values, 0, 8);
+                    values = values.subspan(8);
+                }
+            extra = extra.subspan(4 + length);
+        }
+    }
+
+    void check_kind(const Entry& entry) const {
+        if ((entry.flags & kEncryptedFlags) != 0) bad("record '{}' is encrypted", entry.name);
+        if (entry.method != kStored && entry.method != kDeflated)
+            bad("record '{}' is compressed by unknown method {}", entry.name, entry.method);
+        if (entry.method == kStored && entry.stored_bytes != entry.content_bytes)
+            bad("record '{}' is stored but its two sizes differ", entry.name);
+        if (entry.content_bytes > static_cast<uint64_t>(INT64_MAX))
+            bad("record '{}' has an impossible size", entry.name);
+        for (const unsigned char c : entry.name)
+            if (c < 0x20 || c == 0x7F) bad("record '{}' has control characters", entry.name);
+    }
+
+    // The record of ENTRY, which must lie before LIMIT; FREE_FROM becomes its end.
+    ZipRecord read_local(const Entry& entry, uint64_t limit, uint64_t& free_from) const {
+        if (entry.offset > limit || limit - entry.offset < kLocalBytes ||
+            !marked(entry.offset, kLocalMark))
+            bad("record '{}' is not where the directory says", entry.name);
+        const Span header = bytes_.subspan(entry.offset, limit - entry.offset);
+        const size_t name_bytes = load(header, 26, 2);
+        const size_t begin = kLocalBytes + name_bytes + load(header, 28, 2);
+        if (begin > header.size() || entry.stored_bytes > header.size() - begin)
+            bad("record '{}' leaves the file", entry.name);
+        if (text(header.subspan(kLocalBytes, name_bytes)) != entry.name ||
+            load(header, 8, 2) != entry.method)
+            bad("record '{}': its own header disagrees with the directory", entry.name);
+        free_from = entry.offset + begin + entry.stored_bytes;
+        return {entry.name,
+                entry.method == kDeflated,
+                (entry.flags & kUtf8Flag) != 0,
+                static_cast<uint32_t>(entry.crc),
+                static_cast<int64_t>(entry.content_bytes),
+                header.subspan(begin, entry.stored_bytes)};
+    }
+
+    void take_root(ZipDirectory& directory) const {
+        if (directory.records.empty()) bad("it has no records");
+        const std::string& first = directory.records.front().name;
+        const size_t slash = first.find('/');
+        if (slash == std::string::npos || slash == 0)
+            bad("record '{}' lies in no folder; TorchScript archives have one root", first);
+        directory.root = first.substr(0, slash);
+        const std::string prefix = first.substr(0, slash + 1);
+        for (ZipRecord& record : directory.records) {
+            if (!record.name.starts_with(prefix))
+                bad("record '{}' is not under '{}'", record.name, prefix);
+            record.name.erase(0, prefix.size());
+        }
+    }
+
+    static std::string text(Span bytes) {
+        return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+    }
+
+    const std::string& path_;
+    Span bytes_;
+};
+
+constexpr std::string_view kExtraFolder = "extra/";
+
+}  // namespace
+
+ZipDirectory parse_zip(const std::string& path, std::span<const std::byte> bytes) {
+    return Parser(path, bytes).parse();
+}
+
+ZipArchive::ZipArchive(const std::string& path)
+    : file_(path), directory_(parse_zip(path, file_.bytes())) {}
+
+const ZipRecord* ZipArchive::find(std::string_view name) const {
+    const auto found = std::find_if(records().begin(), records().end(),
+                                    [&](const auto& record) { return record.name == name; });
+    return found == records().end() ? nullptr : &*found;
+}
+
+std::span<const std::byte> ZipArchive::content(const ZipRecord& record) const {
+    if (record.deflated)
+        fail(ExitCode::kInput, "{}: record '{}' is compressed where a stored one is needed", path(),
+             printable(record.name));
+    return record.stored;
+}
+
+std::vector<std::string> ZipArchive::extra_names() const {
+    std::vector<std::string> names;
+    for (const ZipRecord& record : records())
+        if (record.name.starts_with(kExtraFolder) && record.name.back() != '/')
+            names.push_back(record.name.substr(kExtraFolder.size()));
+    return names;
+}
+
+std::optional<std::string_view> ZipArchive::extra(std::string_view name) const {
+    const ZipRecord* record = find(std::string(kExtraFolder).append(name));
+    if (record == nullptr) return std::nullopt;
+    const std::span<const std::byte> bytes = content(*record);
+    if (crc32(bytes) != record->crc32)
+        fail(ExitCode::kInput, "{}: record '{}' is damaged: its checksum differs", path(),
+             printable(record->name));
+    return std::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+}
+
+}  // namespace dslaunch::storage

@@ -1,0 +1,29 @@
+// Bytes in fewer bytes, and back: zstd at its fastest level. Where it stands: chunk codec ->
+// lossless coder -> extents. Threads: one at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+namespace dslaunch::storage {
+
+class LosslessCoder {
+  public:
+    LosslessCoder();
+    LosslessCoder(const LosslessCoder&) = delete;
+    LosslessCoder& operator=(const LosslessCoder&) = delete;
+    ~LosslessCoder();
+
+    // Bytes written to INTO; 0: they would not fit there.
+    [[nodiscard]] int64_t compress(std::span<const std::byte> from, std::span<std::byte> into);
+    // REQUIRES: FROM is what compress() made of as many bytes as INTO has.
+    void expand(std::span<const std::byte> from, std::span<std::byte> into);
+
+  private:
+    struct Contexts;
+    std::unique_ptr<Contexts> contexts_;
+};
+
+}  // namespace dslaunch::storage

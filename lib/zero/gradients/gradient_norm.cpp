@@ -1,0 +1,213 @@
+#include "zero/gradients/gradient_norm.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/ScalarType.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <tuple>
+#include <utility>
+
+#include "base/check.h"
+#include "base/text/wire.h"
+#include "graph/tensor/tensor_rank.h"
+
+namespace dslaunch::zero {
+
+NormSlices GradientNorm::add_slices(const plan::FlatLayout& layout, const ShardMap& map,
+                                    runtime::ArenaLayout& arena) {
+    int64_t blocks = 0;
+    for (int b = 0; b < layout.trained_buckets; ++b) {
+        blocks += std::ssize(plan::blocks_of(layout, b));
+        // A shard that ends within a block cuts it.
+        if (map.stage() > 0) blocks += std::ssize(map.node_ranges(b));
+    }
+    // By row every parameter may be cut once for each rank.
+    blocks += static_cast<int64_t>(layout.trained_slices) * map.topology().world_size();
+    return {arena.add_per_rank("norm partials", Bytes{std::max<int64_t>(blocks, 1) * 8}),
+            arena.add_signal("norm partials")};
+}
+
+GradientNorm::GradientNorm(const ShardMap& map, const plan::Partition* partition,
+                           const NormSlices& slices, const runtime::Arena& arena,
+                           runtime::HostGroup& group, runtime::Collectives& collectives)
+    : map_(map), slices_(slices), arena_(arena), group_(group), collectives_(collectives) {
+    const plan::FlatLayout& layout = map.layout();
+    struct Block {
+        Order order;
+        int bucket;
+        Range range;
+    };
+    std::vector<Block> blocks;
+    for (int b = 0; b < layout.trained_buckets; ++b) {
+        for (const plan::LayoutBlock& block : plan::blocks_of(layout, b)) {
+            const plan::ParameterSlice& slice = layout.slices[block.slice];
+            const auto add = [&](const Range& range, int owner) {
+                if (range.numel > 0)
+                    blocks.push_back(
+                        {{slice.parameter, range.begin, block.slice, owner}, b, range});
+            };
+            const Range range{block.begin, block.numel};
+            if (map.stage() == 0) {
+                add(range, -1);
+                continue;
+            }
+            for (const plan::ShardPiece& piece : partition->buckets[b])
+                add(intersect(piece.range, range), piece.owner);
+        }
+    }
+    std::stable_sort(blocks.begin(), blocks.end(), [](const Block& a, const Block& b) {
+        return std::tuple(a.order.parameter, a.order.begin) <
+               std::tuple(b.order.parameter, b.order.begin);
+    });
+    const bool replicated = map.stage() == 0;
+    me_ = replicated ? group.local_rank() : map.owners().rank();
+    owners_ = replicated ? group.local_world_size() : map.owners().world_size();
+    for (size_t i = 0; i < blocks.size(); ++i) {
+        // At stage 0 the local ranks of every host share the work evenly.
+        if (replicated)
+            blocks[i].order.owner =
+                static_cast<int>(static_cast<int64_t>(i) * owners_ / std::ssize(blocks));
+        order_.push_back(blocks[i].order);
+        if (blocks[i].order.owner != me_) continue;
+        mine_.push_back({blocks[i].order.slice, blocks[i].bucket, blocks[i].range});
+    }
+}
+
+std::vector<double> GradientNorm::exchange(int64_t step, std::span<const double> mine) {
+    std::vector<std::vector<double>> by_owner(static_cast<size_t>(owners_));
+    const bool on_host = map_.copies_on_hosts();
+    if (on_host) {
+        const std::span<std::byte> own = arena_.of_rank(slices_.partials, group_.local_rank());
+        DSL_CHECK(mine.size() * sizeof(double) <= own.size(), "{} norm partials", mine.size());
+        std::memcpy(own.data(), mine.data(), mine.size() * sizeof(double));
+        group_.post(slices_.done, static_cast<uint32_t>(step));
+        group_.await_all(slices_.done, static_cast<uint32_t>(step));
+    } else {
+        const std::vector<std::string> all = collectives_.all_gather(
+            {reinterpret_cast<const char*>(mine.data()), mine.size() * sizeof(double)});
+        for (size_t rank = 0; rank < all.size(); ++rank) {
+            by_owner[rank].resize(all[rank].size() / sizeof(double));
+            std::memcpy(by_owner[rank].data(), all[rank].data(), all[rank].size());
+        }
+    }
+    std::vector<double> partials;
+    std::vector<size_t> next(static_cast<size_t>(owners_), 0);
+    for (const Order& block : order_) {
+        const auto owner = static_cast<size_t>(block.owner);
+        const size_t index = next[owner]++;
+        if (on_host) {
+            double partial = 0;
+            std::memcpy(
+                &partial,
+                arena_.of_rank(slices_.partials, block.owner).data() + index * sizeof(double),
+                sizeof partial);
+            partials.push_back(partial);
+        } else {
+            DSL_CHECK(index < by_owner[owner].size(), "rank {} gave {} norm partials", owner,
+                      by_owner[owner].size());
+            partials.push_back(by_owner[owner][index]);
+        }
+    }
+    return partials;
+}
+
+namespace {
+
+// A block's sum of squares and where it stands among all of the model's.
+struct Term {
+    int parameter = 0;
+    int64_t begin = 0;
+    double squares = 0;
+};
+
+// The terms of all stages, in order. TERMS: of this rank's stage, empty but on one rank of it.
+std::vector<Term> of_all_stages(runtime::Collectives& job, std::span<const Term> terms) {
+    WireWriter writer;
+    for (const Term& term : terms)
+        writer.u32(static_cast<uint32_t>(term.parameter))
+            .i64(term.begin)
+            .u64(std::bit_cast<uint64_t>(term.squares));
+    std::vector<Term> all;
+    for (const std::string& bytes : job.all_gather(writer.bytes())) {
+        WireReader reader(bytes, "norm partials of a stage");
+        while (!reader.done()) {
+            Term& term = all.emplace_back();
+            term.parameter = static_cast<int>(reader.u32());
+            term.begin = reader.i64();
+            term.squares = std::bit_cast<double>(reader.u64());
+        }
+    }
+    std::ranges::stable_sort(
+        all, {}, [](const Term& term) { return std::pair(term.parameter, term.begin); });
+    return all;
+}
+
+// TERMS of all ranks of a tensor group: by parameter, then by rank, whose shares lie one behind the
+// other; what is whole on all of them is the first one's.
+std::vector<Term> of_all_shares(const graph::TensorRank& tensor, std::span<const Term> terms) {
+    constexpr int64_t kNormSite = (int64_t{1} << 33) - 1;
+    constexpr int64_t kNumbers = 3;
+    const at::Tensor mine = at::empty({std::ssize(terms), kNumbers}, at::kDouble);
+    double* number = mine.data_ptr<double>();
+    for (const Term& term : terms) {
+        *number++ = term.parameter;
+        *number++ = static_cast<double>(term.begin);
+        *number++ = term.squares;
+    }
+    std::vector<Term> all;
+    const std::vector<at::Tensor> ranks = tensor.group->gather(mine, kNormSite);
+    for (size_t rank = 0; rank < ranks.size(); ++rank) {
+        const double* theirs = ranks[rank].data_ptr<double>();
+        for (int64_t i = 0; i < ranks[rank].size(0); ++i, theirs += kNumbers) {
+            const auto parameter = static_cast<size_t>(theirs[0]);
+            const bool whole =
+                tensor.plan->parameters[parameter].rule == plan::TensorRule::kReplicated;
+            if (whole && rank > 0) continue;
+            all.push_back(
+                {static_cast<int>(theirs[0]), static_cast<int64_t>(theirs[1]), theirs[2]});
+        }
+    }
+    std::ranges::stable_sort(all, {}, [](const Term& term) { return term.parameter; });
+    // Places of the shares in one row, so that stages keep the order.
+    for (size_t i = 0, first = 0; i < all.size(); ++i) {
+        if (all[i].parameter != all[first].parameter) first = i;
+        all[i].begin = static_cast<int64_t>(i - first);
+    }
+    return all;
+}
+
+}  // namespace
+
+GradientNorm::Result GradientNorm::compute(int64_t step, std::span<const double> squares,
+                                           const PipelineScope& pipeline,
+                                           const graph::TensorRank* tensor) {
+    DSL_CHECK(squares.size() == mine_.size(), "{} sums for {} norm blocks", squares.size(),
+              mine_.size());
+    const std::vector<double> partials = exchange(step, squares);
+    std::vector<Term> terms;
+    for (size_t i = 0; i < partials.size(); ++i)
+        terms.push_back({order_[i].parameter, order_[i].begin, partials[i]});
+    if (tensor != nullptr) terms = of_all_shares(*tensor, terms);
+    if (pipeline.job != nullptr) {
+        const bool speaks = tensor == nullptr || tensor->group->rank() == 0;
+        if (collectives_.topology().rank() > 0 || !speaks) terms.clear();
+        std::erase_if(terms, [&](const Term& term) {
+            return std::ranges::find(pipeline.counted_elsewhere, term.parameter) !=
+                   pipeline.counted_elsewhere.end();
+        });
+        terms = of_all_stages(*pipeline.job, terms);
+    }
+    Result result;
+    for (const Term& term : terms) {
+        result.squares += term.squares;
+        if (!std::isfinite(term.squares) && result.bad_parameter < 0)
+            result.bad_parameter = term.parameter;
+    }
+    return result;
+}
+
+}  // namespace dslaunch::zero

@@ -1,0 +1,79 @@
+// The global norm of the gradients: who sums which block's squares, and the order in which they are
+// added, which is the same at every ZeRO stage. Where it stands: shard map -> gradient norm -> ZeRO
+// state. Communication lane.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "runtime/comm/collectives.h"
+#include "runtime/comm/host/arena.h"
+#include "runtime/comm/host/host_group.h"
+#include "zero/states/shard_map.h"
+
+namespace dslaunch::graph {
+struct TensorRank;
+}  // namespace dslaunch::graph
+
+namespace dslaunch::zero {
+
+struct NormBlock {
+    int slice = 0;
+    int bucket = 0;
+    Range range;  // within the bucket; from stage 1 on, in one of this rank's pieces
+};
+
+struct NormSlices {
+    runtime::SliceId partials;
+    runtime::SignalId done;
+};
+
+// The pipeline whose stage a state is of.
+struct PipelineScope {
+    runtime::Collectives* job = nullptr;  // of the ranks of all stages; null: no pipeline
+    std::vector<int> counted_elsewhere;   // parameters that an earlier stage has too: the norm and
+                                          // checkpoints have them from there
+};
+
+class GradientNorm {
+  public:
+    [[nodiscard]] static NormSlices add_slices(const plan::FlatLayout& layout, const ShardMap& map,
+                                               runtime::ArenaLayout& arena);
+
+    GradientNorm(const ShardMap& map, const plan::Partition* partition, const NormSlices& slices,
+                 const runtime::Arena& arena, runtime::HostGroup& group,
+                 runtime::Collectives& collectives);
+
+    struct Result {
+        double squares = 0;
+        int bad_parameter = -1;  // the first of the model whose gradient is not finite
+    };
+    // This rank's blocks, by parameter and place in it.
+    [[nodiscard]] std::span<const NormBlock> blocks() const { return mine_; }
+    // SQUARES: the sum of squares of each of blocks(). STEP counts from 1. Every rank calls it, of
+    // all stages of a pipeline and of the TENSOR group, null where there is none. What all ranks of
+    // the group hold whole is counted once.
+    [[nodiscard]] Result compute(int64_t step, std::span<const double> squares,
+                                 const PipelineScope& pipeline, const graph::TensorRank* tensor);
+
+  private:
+    struct Order {
+        int parameter;  // in the model
+        int64_t begin;
+        int slice;
+        int owner;  // local rank or rank that sums it
+    };
+    [[nodiscard]] std::vector<double> exchange(int64_t step, std::span<const double> mine);
+
+    const ShardMap& map_;
+    NormSlices slices_;
+    const runtime::Arena& arena_;
+    runtime::HostGroup& group_;
+    runtime::Collectives& collectives_;
+    std::vector<Order> order_;     // all blocks, in the order in which they are added
+    std::vector<NormBlock> mine_;  // this rank's, in that order
+    int me_ = 0;
+    int owners_ = 1;
+};
+
+}  // namespace dslaunch::zero

@@ -1,0 +1,241 @@
+#include "zero/gradients/gradient_sums.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/ScalarType.h>
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "kernels/flat_optimizer.h"
+#include "zero/parameters/flat_view.h"
+
+namespace dslaunch::zero {
+
+std::vector<runtime::BucketId> GradientSums::add_slices(const plan::FlatLayout& layout,
+                                                        std::span<const int> slot_of_bucket,
+                                                        std::span<const int64_t> slot_numel,
+                                                        runtime::ArenaLayout& arena) {
+    std::vector<runtime::SliceId> slots;
+    for (size_t k = 0; k < slot_numel.size(); ++k)
+        slots.push_back(
+            arena.add_per_rank(fmt::format("gradient slot {}", k), Bytes{slot_numel[k] * 4}));
+    std::vector<runtime::BucketId> buckets;
+    for (int b = 0; b < layout.trained_buckets; ++b) {
+        const auto i = static_cast<size_t>(b);
+        const int64_t numel = layout.buckets[i].numel + plan::flag_numel(layout.buckets[i]);
+        const std::string name = fmt::format("gradients of bucket {}", b);
+        const int slot = slot_of_bucket.empty() ? -1 : slot_of_bucket[i];
+        buckets.push_back(slot < 0 ? arena.add_bucket(name, numel)
+                                   : arena.add_bucket(name, numel, slots[slot], 0));
+    }
+    return buckets;
+}
+
+GradientSums::GradientSums(const graph::Model& model, const ShardMap& map,
+                           std::vector<runtime::BucketId> buckets,
+                           std::span<const int> slot_of_bucket, runtime::Collectives& collectives,
+                           const GradientOptions& options)
+    : map_(map),
+      buckets_(std::move(buckets)),
+      slot_of_bucket_(slot_of_bucket.begin(), slot_of_bucket.end()),
+      collectives_(collectives),
+      options_(options),
+      generations_(buckets_.size(), 0),
+      parts_(buckets_.size()),
+      sources_(buckets_.size()),
+      used_(buckets_.size()) {
+    int slots = 0;
+    for (const int slot : slot_of_bucket_) slots = std::max(slots, slot + 1);
+    bucket_in_slot_.assign(static_cast<size_t>(slots), -1);
+    collector_ = std::make_unique<GradientCollector>(model, map.layout(), views(model));
+}
+
+std::vector<at::Tensor> GradientSums::views(const graph::Model& model) const {
+    std::vector<at::Tensor> views;
+    for (int b = 0; b < map_.layout().trained_buckets; ++b) {
+        float* data = own(b).data();
+        for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
+            const plan::ParameterSlice& slice = map_.layout().slices[i];
+            views.push_back(view_like(model.parameters()[slice.parameter].tensor,
+                                      data + slice.offset_numel - bucket(b).offset_numel,
+                                      at::kFloat));
+        }
+    }
+    return views;
+}
+
+void GradientSums::begin_step() {
+    for (std::vector<float>& used : used_) used.clear();
+}
+
+// Waits until nobody reads what the bucket's memory holds.
+void GradientSums::begin_generation(int b) {
+    const auto i = static_cast<size_t>(b);
+    collectives_.await_free(buckets_[i], ++generations_[i]);
+    const int slot = slot_of_bucket_.empty() ? -1 : slot_of_bucket_[i];
+    if (slot < 0) return;
+    int& last = bucket_in_slot_[slot];
+    if (last >= 0 && last != b) collectives_.await_free(buckets_[last], generations_[last] + 1);
+    last = b;
+}
+
+void GradientSums::claim(int b) {
+    begin_generation(b);
+    collector_->claim(bucket(b));
+}
+
+void GradientSums::complete(int b) {
+    const auto flags =
+        own(b).subspan(static_cast<size_t>(bucket(b).numel),
+                       static_cast<size_t>(bucket(b).end_slice - bucket(b).first_slice));
+    collector_->complete(bucket(b), flags);
+    if (options_.tensor != nullptr) sum_over_tensor_ranks(b);
+}
+
+std::span<float> GradientSums::complete_tied(int b) {
+    complete(b);
+    return own(b);
+}
+
+void GradientSums::post(int b) {
+    const auto i = static_cast<size_t>(b);
+    if (bucket(b).kind != plan::BucketKind::kTied) complete(b);
+    collectives_.post(buckets_[i], generations_[i]);
+}
+
+// All summands of a bucket at once; ranks without a gradient give zeros.
+void GradientSums::sum_over_tensor_ranks(int b) const {
+    constexpr int64_t kGradientSites = int64_t{1} << 32;  // above those of any graph
+    std::vector<at::Tensor> mine;
+    for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
+        const plan::ParameterSlice& slice = map_.layout().slices[i];
+        const auto parameter = static_cast<size_t>(slice.parameter);
+        if (options_.tensor->plan->parameters[parameter].gradient != plan::TensorGradient::kSummand)
+            continue;
+        mine.push_back(at::from_blob(own(b).data() + slice.offset_numel - bucket(b).offset_numel,
+                                     {slice.numel}, at::kFloat));
+    }
+    if (mine.empty()) return;
+    const at::Tensor sum = options_.tensor->group->sum(at::cat(mine), kGradientSites + b);
+    int64_t offset = 0;
+    for (at::Tensor& gradient : mine) {
+        gradient.copy_(sum.narrow(0, offset, gradient.numel()));
+        offset += gradient.numel();
+    }
+}
+
+void GradientSums::reduce(int b) {
+    const auto i = static_cast<size_t>(b);
+    if (!sums_in_place()) {
+        const std::vector<runtime::NodeRange> destinations = map_.gradient_destinations(b);
+        return collectives_.reduce(buckets_[i], generations_[i], mean(), destinations);
+    }
+    sources_[i] = collectives_.await_sources(buckets_[i], generations_[i]);
+    // Only their owner reads these elements of any rank.
+    for (const OwnedPiece& piece : map_.pieces(b)) {
+        std::vector<const float*> terms;
+        for (const float* source : sources_[i]) terms.push_back(source + piece.range.begin);
+        kernels::ordered_sum(terms, mean(), own(b).data() + piece.range.begin, piece.range.numel);
+    }
+}
+
+void GradientSums::open(int b) {
+    const auto i = static_cast<size_t>(b);
+    if (options_.keep) return;
+    if (options_.fused || sums_in_place()) {
+        sources_[i] = collectives_.await_sources(buckets_[i], generations_[i]);
+    } else if (parts_[i].parts.empty()) {
+        parts_[i] = collectives_.await_reduced(buckets_[i], generations_[i]);
+    }
+}
+
+std::vector<float> GradientSums::used(int b) const {
+    const auto i = static_cast<size_t>(b);
+    if (options_.keep && !used_[i].empty()) return used_[i];
+    const int64_t count = bucket(b).end_slice - bucket(b).first_slice;
+    std::vector<float> used(static_cast<size_t>(count), 0);
+    for (const float* source : sources_[i])
+        for (int64_t k = 0; k < count; ++k) used[k] += source[bucket(b).numel + k];
+    parts_[i].for_each_in(
+        {bucket(b).numel, count}, [&](const Range& range, std::span<const float> values) {
+            std::copy(values.begin(), values.end(), used.begin() + (range.begin - bucket(b).numel));
+        });
+    return used;
+}
+
+void GradientSums::close(int b) {
+    const auto i = static_cast<size_t>(b);
+    if (!options_.keep) collectives_.release(buckets_[i], generations_[i]);
+    parts_[i] = {};
+    sources_[i].clear();
+}
+
+void GradientSums::begin_accumulate(int b) {
+    const auto i = static_cast<size_t>(b);
+    if (options_.fused) {
+        sources_[i] = collectives_.await_sources(buckets_[i], generations_[i]);
+    } else {
+        parts_[i] = collectives_.await_reduced(buckets_[i], generations_[i]);
+    }
+    first_micro_step_ = used_[i].empty();
+    const std::vector<float> before = std::exchange(used_[i], {});
+    std::vector<float> mine = used(b);
+    if (!first_micro_step_)
+        for (size_t k = 0; k < mine.size(); ++k) mine[k] += before[k];
+    used_[i] = std::move(mine);
+}
+
+void GradientSums::accumulate(int b, const Range& range, float* into) const {
+    for_each_in(b, range, [&](const Range& part, std::span<const float* const> terms, float scale) {
+        float* const sums = into + (part.begin - range.begin);
+        if (first_micro_step_) {
+            kernels::ordered_sum(terms, scale, sums, part.numel);
+        } else {
+            kernels::accumulate_sum(terms, scale, sums, part.numel);
+        }
+    });
+}
+
+void GradientSums::end_accumulate(int b) {
+    const auto i = static_cast<size_t>(b);
+    collectives_.release(buckets_[i], generations_[i]);
+    parts_[i] = {};
+    sources_[i].clear();
+}
+
+// The sum over ranks of an element that one rank has and the others give as -0 is that element.
+std::span<float> GradientSums::begin_collect(int b) {
+    begin_generation(b);
+    const std::span<float> mine = own(b);
+    std::fill(mine.begin(), mine.end(), -0.0F);
+    return mine;
+}
+
+void GradientSums::post_collected(int b) {
+    const auto i = static_cast<size_t>(b);
+    const std::span<float> mine = own(b);
+    const auto blank = [&](const Range& range) {
+        std::fill_n(mine.begin() + range.begin, range.numel, -0.0F);
+    };
+    // Where hosts have all of it, one of them speaks, at stage 0 by the rank that writes a piece.
+    for (const OwnedPiece& piece : map_.pieces(b))
+        if (!piece.writes || (map_.copies_on_hosts() && map_.topology().node_rank != 0))
+            blank(piece.range);
+    collectives_.post(buckets_[i], generations_[i]);
+}
+
+std::vector<float> GradientSums::take_whole(int b) {
+    const auto i = static_cast<size_t>(b);
+    collectives_.reduce(buckets_[i], generations_[i], 1.0F);
+    const runtime::ReducedParts parts = collectives_.await_reduced(buckets_[i], generations_[i]);
+    std::vector<float> whole(static_cast<size_t>(parts.numel));
+    parts.copy_to(whole);
+    whole.resize(static_cast<size_t>(bucket(b).numel));
+    collectives_.release(buckets_[i], generations_[i]);
+    return whole;
+}
+
+}  // namespace dslaunch::zero

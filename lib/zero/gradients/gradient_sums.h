@@ -1,0 +1,145 @@
+// Gradients from autograd to whoever updates: collected into buckets of the arena, posted, summed
+// over all ranks in a fixed order, kept or added up over micro steps where the plan says so. Where
+// it stands: gradient collector -> gradient sums -> ZeRO state. Carries out Claim, Post, Reduce and
+// Accumulate. Threads: claim, post and end_segment by the compute lane, the rest by the
+// communication lane, ordered by the plan's waits.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "graph/archive/model.h"
+#include "graph/tensor/tensor_rank.h"
+#include "runtime/comm/collectives.h"
+#include "runtime/comm/host/arena.h"
+#include "zero/gradients/gradient_collector.h"
+#include "zero/states/shard_map.h"
+
+namespace dslaunch::zero {
+
+struct GradientOptions {
+    // Whether the reduced gradients of this rank's pieces are kept, or added up over micro steps,
+    // by Accumulate (StepPlanOptions::keeps_reduced); the caller has memory for them.
+    bool keep = false;
+    // One host: the update, or Accumulate, sums the ranks' gradients itself; no Reduce.
+    bool fused = false;
+    // Of the tensor group: gradients that are summands there are summed over it when they are
+    // posted. Null: there is none.
+    const graph::TensorRank* tensor = nullptr;
+};
+
+class GradientSums {
+  public:
+    // SLOT_OF_BUCKET, SLOT_NUMEL: of the StepPlan; empty: every bucket has its own memory.
+    [[nodiscard]] static std::vector<runtime::BucketId> add_slices(
+        const plan::FlatLayout& layout, std::span<const int> slot_of_bucket,
+        std::span<const int64_t> slot_numel, runtime::ArenaLayout& arena);
+
+    GradientSums(const graph::Model& model, const ShardMap& map,
+                 std::vector<runtime::BucketId> buckets, std::span<const int> slot_of_bucket,
+                 runtime::Collectives& collectives, const GradientOptions& options);
+
+    void begin_step();
+    void claim(int bucket);
+    // A tied bucket's are complete before they are posted.
+    [[nodiscard]] std::span<float> complete_tied(int bucket);
+    void post(int bucket);
+    void reduce(int bucket);
+    // The reduced gradients of a micro step, of a bucket between begin and end: the elements of
+    // RANGE, which lies in one of this rank's pieces, are put into INTO or, after the first micro
+    // step of the step, added to what is there.
+    void begin_accumulate(int bucket);
+    void accumulate(int bucket, const Range& range, float* into) const;
+    void end_accumulate(int bucket);
+    // Of the bucket at hand.
+    [[nodiscard]] bool first_micro_step() const { return first_micro_step_; }
+    // For the backwards of the compute lane.
+    [[nodiscard]] runtime::MemoryLender* memory() { return &collector_->lender(); }
+    [[nodiscard]] bool has_gradient(int slice) const { return collector_->has_gradient(slice); }
+    void begin_backward(int micro_step) { collector_->begin_backward(micro_step); }
+    void end_segment(int segment) { collector_->end_segment(segment); }
+
+    // Makes the sums of a bucket readable: before for_each_in and used, once a step.
+    void open(int bucket);
+    // One flag for each slice of an open bucket: above 0 where any rank had a gradient this step.
+    [[nodiscard]] std::vector<float> used(int bucket) const;
+    // Calls use(range, gradients, scale) for pieces of RANGE, which lies in one of this rank's
+    // pieces of an open bucket, in order: gradients are pointers to that range's elements, to be
+    // summed in order and multiplied by SCALE. REQUIRES: they are not kept, or the bucket is
+    // between begin_accumulate and end_accumulate.
+    template <typename Use>
+    void for_each_in(int bucket, const Range& range, Use&& use) const;
+    // The sums are read no more.
+    void close(int bucket);
+
+    // This rank's own gradients of a bucket that it has claimed, [numel] fp32.
+    [[nodiscard]] std::span<float> own(int bucket) const {
+        return collectives_.bucket(buckets_[bucket]);
+    }
+
+    // Brings fp32 values of all ranks' pieces together, bucket by bucket: put(bucket, whole) writes
+    // this rank's pieces where they belong, use(bucket, whole) has all of it, on every rank.
+    // Outside of a step; every rank calls it.
+    template <typename Put, typename Use>
+    void collect(Put&& put, Use&& use);
+
+  private:
+    [[nodiscard]] const plan::Bucket& bucket(int b) const { return map_.layout().buckets[b]; }
+    [[nodiscard]] float mean() const {
+        return 1.0F / static_cast<float>(map_.topology().world_size());
+    }
+    [[nodiscard]] std::vector<at::Tensor> views(const graph::Model& model) const;
+    void begin_generation(int bucket);
+    void sum_over_tensor_ranks(int bucket) const;
+    // At stage 1 on one host a Reduce leaves each owner's sums where its own gradients were.
+    [[nodiscard]] bool sums_in_place() const {
+        return map_.stage() > 0 && !map_.several_hosts() && !options_.fused;
+    }
+    [[nodiscard]] std::span<float> begin_collect(int bucket);
+    void post_collected(int bucket);
+    void complete(int bucket);
+    [[nodiscard]] std::vector<float> take_whole(int bucket);
+
+    const ShardMap& map_;
+    std::vector<runtime::BucketId> buckets_;
+    std::vector<int> slot_of_bucket_;
+    std::vector<int> bucket_in_slot_;  // that used it last, -1: none
+    runtime::Collectives& collectives_;
+    GradientOptions options_;
+    std::unique_ptr<GradientCollector> collector_;
+    bool first_micro_step_ = true;
+    std::vector<runtime::Generation> generations_;  // of each bucket
+    std::vector<runtime::ReducedParts> parts_;      // while open
+    std::vector<std::vector<const float*>> sources_;
+    std::vector<std::vector<float>> used_;  // by bucket, over the micro steps that are kept
+};
+
+template <typename Use>
+void GradientSums::for_each_in(int bucket, const Range& range, Use&& use) const {
+    const auto b = static_cast<size_t>(bucket);
+    if (options_.fused) {
+        std::vector<const float*> gradients;
+        for (const float* source : sources_[b]) gradients.push_back(source + range.begin);
+        use(range, std::span<const float* const>(gradients), mean());
+    } else if (sums_in_place()) {
+        const float* const sum = own(bucket).data() + range.begin;
+        use(range, std::span<const float* const>(&sum, 1), 1.0F);
+    } else {
+        parts_[b].for_each_in(range, [&](const Range& part, std::span<const float> values) {
+            const float* const sum = values.data();
+            use(part, std::span<const float* const>(&sum, 1), 1.0F);
+        });
+    }
+}
+
+template <typename Put, typename Use>
+void GradientSums::collect(Put&& put, Use&& use) {
+    for (int b = 0; b < map_.layout().trained_buckets; ++b) {
+        put(b, begin_collect(b));
+        post_collected(b);
+        use(b, std::span<const float>(take_whole(b)));
+    }
+}
+
+}  // namespace dslaunch::zero

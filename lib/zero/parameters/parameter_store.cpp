@@ -1,0 +1,306 @@
+#include "zero/parameters/parameter_store.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/from_blob.h>
+#include <c10/core/ScalarType.h>
+#include <fmt/core.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/check.h"
+#include "base/error.h"
+#include "graph/archive/memory_order.h"
+#include "graph/lower/precision.h"
+#include "zero/parameters/flat_view.h"
+
+namespace dslaunch::zero {
+
+ParameterSlices ParameterStore::add_slices(const ShardMap& map, DType dtype,
+                                           std::span<const int64_t> slot_numel,
+                                           runtime::ArenaLayout& arena) {
+    const int64_t element = dtype_bytes(dtype);
+    ParameterSlices slices;
+    int64_t whole_numel = 0;
+    for (size_t b = 0; b < map.layout().buckets.size(); ++b) {
+        if (!map.is_gathered(static_cast<int>(b))) whole_numel += map.layout().buckets[b].numel;
+        slices.updated.push_back(arena.add_signal(fmt::format("parameters of bucket {}", b)));
+        slices.gathered.push_back(
+            arena.add_signal(fmt::format("parameters of bucket {} from other hosts", b)));
+    }
+    slices.whole =
+        arena.add_shared("parameters", Bytes{std::max<int64_t>(whole_numel, 1) * element});
+    if (map.shard_numel() > 0)
+        slices.shards = arena.add_shared("parameter shards", Bytes{map.shard_numel() * element});
+    for (size_t k = 0; k < slot_numel.size(); ++k) {
+        const std::string name = fmt::format("gathered parameters {}", k);
+        slices.slots.push_back(arena.add_shared(name, Bytes{slot_numel[k] * element}));
+        slices.copied.push_back(arena.add_signal(name + " copied"));
+        slices.filled.push_back(arena.add_signal(name + " filled"));
+        slices.released.push_back(arena.add_signal(name + " released"));
+    }
+    return slices;
+}
+
+ParameterStore::ParameterStore(graph::Model& model, const ShardMap& map,
+                               const ParameterSlices& slices, DType dtype,
+                               const runtime::Arena& arena, runtime::HostGroup& group,
+                               runtime::Collectives& collectives, StateStore& states,
+                               runtime::SavedState* saved)
+    : model_(model),
+      map_(map),
+      slices_(slices),
+      dtype_(dtype),
+      element_bytes_(dtype_bytes(dtype)),
+      arena_(arena),
+      group_(group),
+      collectives_(collectives),
+      states_(states),
+      slot_uses_(slices.slots.size(), 0) {
+    int64_t whole_numel = 0;
+    int64_t bytes_max = 0;
+    for (int b = 0; b < static_cast<int>(map.layout().buckets.size()); ++b) {
+        const int64_t numel = map.layout().buckets[b].numel;
+        whole_offset_.push_back(whole_numel);
+        home_slot_.push_back(-1);
+        if (!map.is_gathered(b)) {
+            whole_numel += numel;
+            continue;
+        }
+        bytes_max = std::max(bytes_max, numel * element_bytes_);
+        for (size_t k = 0; k < slices.slots.size() && home_slot_.back() < 0; ++k)
+            if (std::ssize(arena.shared(slices.slots[k])) >= numel * element_bytes_)
+                home_slot_.back() = static_cast<int>(k);
+    }
+    if (bytes_max > 0) {
+        void* address = ::mmap(nullptr, static_cast<size_t>(bytes_max), PROT_NONE,
+                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (address == MAP_FAILED)
+            fail(ExitCode::kSetup, "no {} bytes of address space for released parameters",
+                 bytes_max);
+        tripwire_ = {static_cast<std::byte*>(address), static_cast<size_t>(bytes_max)};
+    }
+    adopt(model, saved);
+}
+
+ParameterStore::~ParameterStore() {
+    if (!tripwire_.empty()) ::munmap(tripwire_.data(), tripwire_.size());
+}
+
+void ParameterStore::adopt(graph::Model& model, runtime::SavedState* saved) {
+    const at::NoGradGuard no_grad;
+    const plan::FlatLayout& layout = map_.layout();
+    Values values{{}, saved};
+    for (const plan::ParameterSlice& slice : layout.slices) {
+        const graph::ModelParameter& parameter = model.parameters()[slice.parameter];
+        const at::ScalarType type = parameter.tensor.scalar_type();
+        const bool half = type == at::kBFloat16 || type == at::kHalf;
+        if (type != at::kFloat && !(half && dtype_ != DType::kF32))
+            fail(ExitCode::kInput,
+                 "parameter {} is {}, which cannot be trained in fp32; save the model with "
+                 ".float(), or enable bf16 or fp16 in the config",
+                 parameter.name, c10::toString(type));
+        values.loaded.push_back(graph::in_memory_order(parameter.tensor));
+    }
+    for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
+        fill(b, values);
+        // Master copies are what the archive holds, not what the 16-bit copy keeps of it.
+        for (const int c : states_.chunks_of(b))
+            states_.put(c, dtype_, [&](const Range& range, std::byte* into, DType dtype) {
+                copy_range(b, range, values, into, dtype);
+            });
+        // The archive's pages that were read for the copy are not read again in training.
+        const plan::Bucket& bucket = layout.buckets[b];
+        for (int i = bucket.first_slice; i < bucket.end_slice; ++i)
+            static_cast<void>(model.release_pages(layout.slices[i].parameter));
+    }
+    frozen_as_read_.resize(layout.slices.size() - static_cast<size_t>(layout.trained_slices));
+    for (size_t i = 0; i < frozen_as_read_.size(); ++i) {
+        const int slice = layout.trained_slices + static_cast<int>(i);
+        if (dtype_ != DType::kF32 || map_.is_gathered(layout.bucket_of(slice)))
+            frozen_as_read_[i] = values.loaded[slice];
+    }
+    for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
+        const plan::Bucket& bucket = layout.buckets[b];
+        std::byte* base = map_.is_gathered(b) ? tripwire_.data() : kept(b, 0);
+        for (int i = bucket.first_slice; i < bucket.end_slice; ++i) {
+            const plan::ParameterSlice& slice = layout.slices[i];
+            at::Tensor tensor = model.parameters()[slice.parameter].tensor;
+            const int64_t offset = slice.offset_numel - bucket.offset_numel;
+            const at::Tensor view =
+                view_like(tensor, base + offset * element_bytes_, graph::scalar_type_of(dtype_));
+            storages_.push_back(view.storage());
+            tensor.set_data(view);
+        }
+    }
+    group_.barrier();
+}
+
+at::Tensor ParameterStore::frozen_values(int slice, const at::Tensor& tensor) const {
+    const auto i = static_cast<size_t>(slice - map_.layout().trained_slices);
+    return frozen_as_read_[i].defined() ? frozen_as_read_[i] : tensor;
+}
+
+// Local ranks share the copying: of what is whole by even parts, of shards each its own.
+void ParameterStore::fill(int b, const Values& values) {
+    if (!map_.is_gathered(b)) {
+        const int64_t numel = map_.layout().buckets[b].numel;
+        const Range part = part_range(numel, {group_.local_rank(), group_.local_world_size()});
+        if (part.numel > 0) copy_range(b, part, values, kept(b, part.begin), dtype_);
+        return;
+    }
+    if (map_.parameters_offloaded()) return;
+    for (const Range& range : map_.own_ranges(b))
+        copy_range(b, range, values, kept(b, range.begin), dtype_);
+}
+
+// Elements RANGE of a bucket, as loaded, to INTO.
+void ParameterStore::copy_range(int b, const Range& range, const Values& values, std::byte* into,
+                                DType dtype) const {
+    const plan::Bucket& bucket = map_.layout().buckets[b];
+    for (int i = bucket.first_slice; i < bucket.end_slice; ++i) {
+        const plan::ParameterSlice& slice = map_.layout().slices[i];
+        const int64_t start = slice.offset_numel - bucket.offset_numel;
+        const Range both = intersect(range, {start, slice.numel});
+        if (both.numel == 0) continue;
+        std::byte* const to = into + (both.begin - range.begin) * dtype_bytes(dtype);
+        if (values.saved != nullptr && i < map_.layout().trained_slices) {
+            values.saved->read_weights(slice.parameter, {both.begin - start, both.numel}, to,
+                                       dtype);
+            continue;
+        }
+        at::from_blob(to, {both.numel}, graph::scalar_type_of(dtype))
+            .copy_(values.loaded[i].narrow(0, both.begin - start, both.numel));
+    }
+}
+
+std::byte* ParameterStore::kept(int b, int64_t element) const {
+    const int64_t offset =
+        map_.is_gathered(b) ? map_.shard_offset(b, element) : whole_offset_[b] + element;
+    const runtime::SliceId slice = map_.is_gathered(b) ? slices_.shards : slices_.whole;
+    return arena_.shared(slice).data() + offset * element_bytes_;
+}
+
+void ParameterStore::point_to(int b, std::byte* base) {
+    const plan::Bucket& bucket = map_.layout().buckets[b];
+    for (int i = bucket.first_slice; i < bucket.end_slice; ++i) {
+        const int64_t offset = map_.layout().slices[i].offset_numel - bucket.offset_numel;
+        // What autograd has saved shares the storage and follows it.
+        storages_[i].unsafeGetStorageImpl()->set_data_ptr_noswap(
+            at::DataPtr(base + offset * element_bytes_, at::kCPU));
+    }
+}
+
+void ParameterStore::post_updated(int b, int64_t step) {
+    group_.post(slices_.updated[b], static_cast<uint32_t>(step));
+}
+
+void ParameterStore::await_whole(int b, int64_t step) {
+    if (step == 0) return;
+    if (map_.copies_on_hosts())
+        return group_.await_all(slices_.updated[b], static_cast<uint32_t>(step));
+    for (int bridge = 0; bridge < map_.topology().bridge_count(); ++bridge)
+        group_.await(slices_.gathered[b], bridge, static_cast<uint32_t>(step));
+}
+
+void ParameterStore::gather_in_place(int b, int64_t step) {
+    if (!map_.topology().is_bridge()) return;
+    group_.await_all(slices_.updated[b], static_cast<uint32_t>(step));
+    const auto bytes = static_cast<size_t>(map_.layout().buckets[b].numel * element_bytes_);
+    collectives_.gather_ranges({kept(b, 0), bytes}, element_bytes_, map_.node_ranges(b));
+    group_.post(slices_.gathered[b], static_cast<uint32_t>(step));
+}
+
+// Starts a use of SLOT: whoever reads what it held before has released it.
+std::byte* ParameterStore::begin_use(int slot) {
+    const auto k = static_cast<size_t>(slot);
+    group_.await_all(slices_.released[k], slot_uses_[k]++);
+    return arena_.shared(slices_.slots[k]).data();
+}
+
+void ParameterStore::bring(int b, int slot) {
+    states_.read_parameters(b, begin_use(slot));
+}
+
+void ParameterStore::gather(int b, int slot, int64_t step) {
+    const auto k = static_cast<size_t>(slot);
+    std::byte* const base = arena_.shared(slices_.slots[k]).data();
+    if (!map_.parameters_offloaded()) {
+        static_cast<void>(begin_use(slot));
+        if (step > 0 && b < map_.layout().trained_buckets)
+            group_.await_all(slices_.updated[b], static_cast<uint32_t>(step));
+        for (const Range& range : map_.own_ranges(b))
+            std::memcpy(base + range.begin * element_bytes_, kept(b, range.begin),
+                        static_cast<size_t>(range.numel * element_bytes_));
+    }
+    const uint32_t use = slot_uses_[k];
+    group_.post(slices_.copied[k], use);
+    if (!map_.shards_over_hosts()) {
+        group_.await_all(slices_.copied[k], use);
+        return point_to(b, base);
+    }
+    if (map_.topology().is_bridge()) {
+        group_.await_all(slices_.copied[k], use);
+        const auto bytes = static_cast<size_t>(map_.layout().buckets[b].numel * element_bytes_);
+        collectives_.gather_ranges({base, bytes}, element_bytes_, map_.node_ranges(b));
+        group_.post(slices_.filled[k], use);
+    }
+    for (int bridge = 0; bridge < map_.topology().bridge_count(); ++bridge)
+        group_.await(slices_.filled[k], bridge, use);
+    point_to(b, base);
+}
+
+void ParameterStore::release(int b, int slot) {
+    point_to(b, tripwire_.data());
+    group_.post(slices_.released[slot], slot_uses_[slot]);
+}
+
+std::vector<int> ParameterStore::buckets_of(std::span<const int> parameters) const {
+    std::vector<int> buckets;
+    for (const int parameter : parameters) {
+        const int slice = map_.layout().slice_of(parameter);
+        if (slice < 0) continue;
+        const int b = map_.layout().bucket_of(slice);
+        // A bucket of parameters without elements has no slot, and nothing to be brought.
+        if (map_.is_gathered(b) && home_slot_[b] >= 0) buckets.push_back(b);
+    }
+    std::sort(buckets.begin(), buckets.end());
+    buckets.erase(std::unique(buckets.begin(), buckets.end()), buckets.end());
+    return buckets;
+}
+
+void ParameterStore::hold(std::span<const int> parameters, int64_t step, bool keep) {
+    DSL_CHECK(held_.empty(), "parameters are held already");
+    for (const int b : buckets_of(parameters)) {
+        visit(b, step, [&](std::span<const std::byte> values) {
+            if (keep) held_values_.emplace_back(values.begin(), values.end());
+        });
+        if (!keep) continue;
+        held_.push_back(b);
+        point_to(b, held_values_.back().data());
+    }
+}
+
+void ParameterStore::visit(int b, int64_t step, const UseBucket& use) {
+    const int slot = home_slot_[b];
+    if (slot < 0) {  // its parameters have no elements
+        if (use) use({});
+        return;
+    }
+    if (map_.parameters_offloaded()) bring(b, slot);
+    gather(b, slot, step);
+    const int64_t bytes = map_.layout().buckets[b].numel * element_bytes_;
+    if (use) use(arena_.shared(slices_.slots[slot]).first(static_cast<size_t>(bytes)));
+    release(b, slot);
+}
+
+void ParameterStore::let_go() {
+    for (const int b : held_) point_to(b, tripwire_.data());
+    held_.clear();
+    held_values_.clear();
+}
+
+}  // namespace dslaunch::zero

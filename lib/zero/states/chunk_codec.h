@@ -1,0 +1,81 @@
+// How the parts of a chunk become the image of it that goes to disk, and back: moments in fewer
+// bytes, the rest compressed without loss. Where it stands: state store -> chunk codec -> state
+// packing, lossless coder. Threads: one at a time; each direction has a codec of its own.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/kinds/state_packing.h"
+#include "plan/layout/state_chunks.h"
+#include "storage/swap/lossless.h"
+
+namespace dslaunch::zero {
+
+// An array of a chunk, in the memory of an extent.
+struct ChunkSection {
+    int64_t offset_bytes = 0;
+    int64_t numel = 0;
+    int64_t element_bytes = 4;  // 4: fp32
+    int state = -1;             // which of the optimizer's; -1: parameters or master copies
+
+    [[nodiscard]] int64_t length_bytes() const { return numel * element_bytes; }
+};
+
+// What each section of an image takes there, in bytes: kept in memory, as its checksum is.
+using SectionLengths = std::array<int64_t, 3>;
+
+// What packing did to the moments of a step, and compressing to the rest since the start.
+struct PackingAccount {
+    struct Errors {
+        double squares = 0;        // of what was packed
+        double error_squares = 0;  // of the differences
+        double largest = 0;        // difference, as a part of the largest of its 256 elements
+    };
+    std::array<Errors, 2> moments;
+    int64_t plain_bytes = 0;  // given to the compression
+    int64_t compressed_bytes = 0;
+};
+
+class ChunkCodec {
+  public:
+    // SCRATCH: PackingRoom::section_bytes long; it must outlive the codec.
+    ChunkCodec(const plan::ChunkFormat& format, std::span<std::byte> scratch);
+
+    // SECTIONS of MEMORY, one after the other, at the start of IMAGE, which has the extent's
+    // length; what each takes there in LENGTHS. Returns bytes, whole pages. Rounding is drawn by
+    // SEED.
+    [[nodiscard]] int64_t pack(std::span<const ChunkSection> sections,
+                               std::span<const std::byte> memory, std::span<std::byte> image,
+                               SectionLengths& lengths, uint32_t seed);
+    void unpack(std::span<const ChunkSection> sections, const SectionLengths& lengths,
+                std::span<const std::byte> image, std::span<std::byte> memory);
+
+    // Whether from now on what packing changes is measured, which costs an unpacking: anew, or no
+    // more.
+    void measure(bool on);
+    [[nodiscard]] const PackingAccount& account() const { return account_; }
+
+  private:
+    [[nodiscard]] StatePacking packing_of(const ChunkSection& section) const;
+    // Returns the bytes taken at the start of INTO.
+    [[nodiscard]] int64_t compress(const ChunkSection& section, std::span<const std::byte> from,
+                                   std::span<std::byte> into);
+    void measure_errors(int state, StatePacking packing, std::span<const float> values,
+                        std::span<const std::byte> packed);
+
+    plan::ChunkFormat format_;
+    std::span<std::byte> scratch_;
+    storage::LosslessCoder coder_;
+    bool measuring_ = false;
+    PackingAccount account_;
+};
+
+// One clause for each thing that is packed or compressed, for a log.
+[[nodiscard]] std::vector<std::string> describe(const PackingAccount& account,
+                                                const plan::ChunkFormat& format);
+
+}  // namespace dslaunch::zero

@@ -1,0 +1,109 @@
+#include "zero/states/shard_optimizer.h"
+
+#include "base/check.h"
+
+namespace dslaunch::zero {
+
+int64_t ShardOptimizer::states_per_parameter(const config::OptimizerConfig& config) {
+    switch (config.kind) {
+        case config::OptimizerKind::kAdam:
+        case config::OptimizerKind::kAdamW:
+            return 2;
+        case config::OptimizerKind::kAdagrad:
+        case config::OptimizerKind::kLion:
+            return 1;
+        case config::OptimizerKind::kSgd:
+            break;
+    }
+    return config.momentum != 0 ? 1 : 0;
+}
+
+std::string ShardOptimizer::name(const config::OptimizerConfig& config) {
+    switch (config.kind) {
+        case config::OptimizerKind::kAdam:
+            return "adam";
+        case config::OptimizerKind::kAdamW:
+            return "adamw";
+        case config::OptimizerKind::kSgd:
+            return "sgd";
+        case config::OptimizerKind::kAdagrad:
+            return "adagrad";
+        case config::OptimizerKind::kLion:
+            return "lion";
+    }
+    DSL_CHECK(false, "optimizer {}", static_cast<int>(config.kind));
+}
+
+std::vector<std::string> ShardOptimizer::state_names(const config::OptimizerConfig& config) {
+    if (states_per_parameter(config) == 0) return {};
+    switch (config.kind) {
+        case config::OptimizerKind::kAdam:
+        case config::OptimizerKind::kAdamW:
+            return {"exp_avg", "exp_avg_sq"};
+        case config::OptimizerKind::kSgd:
+            return {"momentum_buffer"};
+        case config::OptimizerKind::kAdagrad:
+            return {"sum"};
+        case config::OptimizerKind::kLion:
+            return {"exp_avg"};
+    }
+    DSL_CHECK(false, "optimizer {}", static_cast<int>(config.kind));
+}
+
+bool ShardOptimizer::is_square(const config::OptimizerConfig& config, size_t k) {
+    return k == 1 || config.kind == config::OptimizerKind::kAdagrad;
+}
+
+float ShardOptimizer::initial_state(const config::OptimizerConfig& config) {
+    return config.kind == config::OptimizerKind::kAdagrad
+               ? static_cast<float>(config.initial_accumulator_value)
+               : 0.0F;
+}
+
+ShardOptimizer::ShardOptimizer(const config::OptimizerConfig& config, int threads)
+    : config_(config), team_(std::make_unique<kernels::ThreadTeam>(threads)) {}
+
+void ShardOptimizer::update(const kernels::FlatRange& range, double lr, int64_t step) {
+    team_->for_parts(range.numel, [&](int64_t begin, int64_t numel) {
+        kernels::FlatRange part = range;
+        part.begin = begin;
+        part.numel = numel;
+        update_part(part, lr, step);
+    });
+}
+
+void ShardOptimizer::update_part(const kernels::FlatRange& range, double lr, int64_t step) const {
+    switch (config_.kind) {
+        case config::OptimizerKind::kAdam:
+        case config::OptimizerKind::kAdamW:
+            return kernels::adam_step(
+                range, {.lr = lr,
+                        .beta1 = config_.beta1,
+                        .beta2 = config_.beta2,
+                        .eps = config_.eps,
+                        .weight_decay = config_.weight_decay,
+                        .decoupled_decay = config_.kind == config::OptimizerKind::kAdamW,
+                        .bias_correction = config_.bias_correction,
+                        .step = step});
+        case config::OptimizerKind::kAdagrad:
+            return kernels::adagrad_step(range, {.lr = lr,
+                                                 .lr_decay = config_.lr_decay,
+                                                 .eps = config_.eps,
+                                                 .weight_decay = config_.weight_decay,
+                                                 .step = step});
+        case config::OptimizerKind::kLion:
+            return kernels::lion_step(range, {.lr = lr,
+                                              .beta1 = config_.beta1,
+                                              .beta2 = config_.beta2,
+                                              .weight_decay = config_.weight_decay});
+        case config::OptimizerKind::kSgd:
+            return kernels::sgd_step(range, {.lr = lr,
+                                             .momentum = config_.momentum,
+                                             .dampening = config_.dampening,
+                                             .weight_decay = config_.weight_decay,
+                                             .nesterov = config_.nesterov,
+                                             .first_step = step == 1});
+    }
+}
+
+}  // namespace dslaunch::zero

@@ -46,6 +46,13 @@ std::optional<Number> parse_number(std::string_view text) {
 
 }  // namespace
 
+std::string lower(std::string_view text) {
+    std::string result(text);
+    for (char& c : result)
+        if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    return result;
+}
+
 std::optional<int64_t> parse_int(std::string_view text) {
     return parse_number<int64_t>(text);
 }

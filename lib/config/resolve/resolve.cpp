@@ -29,16 +29,15 @@ constexpr int64_t kMostChunks = 1 << 16;
 void Resolver::pipeline() {
     PipelineConfig& pipeline = run_config().pipeline;
     const std::string path = "dslaunch.pipeline.stages";
-    const std::string written = written_name(path, "pipeline.stages");
-    pipeline.stages = std::max<int64_t>(1, as_integer(take_as(path, written)));
+    pipeline.stages = std::max<int64_t>(1, take_integer(path));
     if (pipeline.stages == 1) {
         for (const char* path : {kSchedule, kChunks, kFirstSegments})
             unread(path, "there is one stage");
         return;
     }
     if (options_.world_size && *options_.world_size % pipeline.stages != 0)
-        problem(written, fmt::format("{} stages cannot have equally many of {} ranks",
-                                     pipeline.stages, *options_.world_size));
+        problem(path, fmt::format("{} stages cannot have equally many of {} ranks", pipeline.stages,
+                                  *options_.world_size));
     if (const auto kind = schedule_named(take_text(kSchedule))) pipeline.schedule = *kind;
     chunks();
     first_segments();
@@ -108,11 +107,9 @@ void Resolver::tensor() {
     TensorConfig& tensor = run_config().tensor;
     SequenceConfig& sequence = run_config().sequence;
     const std::string path = "dslaunch.tensor.size";
-    const std::string written = written_name(path, "tensor_parallel.autotp_size");
-    tensor.size = std::max<int64_t>(1, as_integer(take_as(path, written)));
+    tensor.size = std::max<int64_t>(1, take_integer(path));
     const std::string sequence_path = "dslaunch.sequence.size";
-    const std::string sequence_written = written_name(sequence_path, "sequence_parallel_size");
-    sequence.size = as_integer(take_as(sequence_path, sequence_written));
+    sequence.size = take_integer(sequence_path);
     if (tensor.size == 1) {
         for (const char* name : {"rules", "share_positions", "check"})
             unread(fmt::format("dslaunch.tensor.{}", name), "dslaunch.tensor.size is 1");
@@ -127,12 +124,12 @@ void Resolver::tensor() {
         sequence.check = take_bool("dslaunch.sequence.check");
     }
     if (tensor.size > 1 && sequence.size > 1)
-        problem(sequence_written,
+        problem(sequence_path,
                 "beside dslaunch.tensor.size is not available yet in this version; "
                 "dslaunch.tensor.share_positions shares positions between split layers");
     const int64_t copy = run_config().ranks_of_copy();
     if (options_.world_size && tensor.size * sequence.size > 1 && *options_.world_size % copy != 0)
-        problem(tensor.size > 1 ? written : sequence_written,
+        problem(tensor.size > 1 ? path : sequence_path,
                 fmt::format("{} ranks cannot be dealt to copies of the model of {} = {} stages x "
                             "tensor {} x sequence {}",
                             *options_.world_size, copy, run_config().pipeline.stages, tensor.size,

@@ -47,16 +47,15 @@ constexpr int64_t kPageBytes = 4096;
 
 struct AioNumber {
     const char* path;
-    const char* alias;  // as DeepSpeed's documentation has it; null: as its code
     int64_t AioConfig::*field;
     int64_t most;
 };
 
 // io_uring takes no more than 2^15 requests at once.
 constexpr std::array<AioNumber, 3> kAioNumbers{{
-    {"aio.block_size", nullptr, &AioConfig::block_bytes, int64_t{1} << 30},
-    {"aio.queue_depth", nullptr, &AioConfig::queue_depth, int64_t{1} << 15},
-    {"aio.intra_op_parallelism", "aio.thread_count", &AioConfig::threads, 1024},
+    {"aio.block_size", &AioConfig::block_bytes, int64_t{1} << 30},
+    {"aio.queue_depth", &AioConfig::queue_depth, int64_t{1} << 15},
+    {"aio.intra_op_parallelism", &AioConfig::threads, 1024},
 }};
 
 std::vector<std::string> texts_of(const Value& value) {
@@ -252,22 +251,19 @@ void Resolver::disk_requests() {
     OffloadConfig& offload = run_config().offload;
     for (const AioNumber& number : kAioNumbers) {
         const std::string path = number.path;
-        const std::string written =
-            number.alias == nullptr ? path : written_name(path, number.alias);
         if (!offload.on_disk()) {
-            unread(written, kOnlyOnDisk);
+            unread(path, kOnlyOnDisk);
             continue;
         }
-        if (given(written) == nullptr) {
+        if (given(path) == nullptr) {
             derive(path, Value{}, "what `dslaunch io-bench` stored for the disk, else the engine's",
                    /*unsaid=*/true);
             continue;
         }
-        const int64_t value = as_integer(take_as(path, written));
+        const int64_t value = take_integer(path);
         offload.aio.*number.field = value;
         if (value > number.most)
-            problem(written,
-                    fmt::format("{} is more than the most possible, {}", value, number.most));
+            problem(path, fmt::format("{} is more than the most possible, {}", value, number.most));
     }
     if (offload.aio.block_bytes % kPageBytes != 0)
         problem(kAioNumbers[0].path,
@@ -277,8 +273,7 @@ void Resolver::disk_requests() {
     if (!offload.on_disk()) return unread(kEngine, kOnlyOnDisk);
     const std::string engine = take_text(kEngine);
     if (engine == "io_uring")
-        for (const char* path : {kAioNumbers[2].path, kAioNumbers[2].alias})
-            unread(path, "read only by the thread engine (dslaunch.offload.engine)");
+        unread(kAioNumbers[2].path, "read only by the thread engine (dslaunch.offload.engine)");
     offload.engine = engine == "io_uring"  ? OffloadEngine::kIoUring
                      : engine == "threads" ? OffloadEngine::kThreads
                                            : OffloadEngine::kAuto;

@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 
 namespace dslaunch::config {
 
@@ -14,12 +13,6 @@ namespace {
 using Kind = Value::Kind;
 
 constexpr const char* kThere = "Adam, AdamW, SGD, Adagrad or Lion";
-
-std::string lower(std::string text) {
-    std::transform(text.begin(), text.end(), text.begin(),
-                   [](unsigned char c) { return char(std::tolower(c)); });
-    return text;
-}
 
 }  // namespace
 

@@ -11,23 +11,20 @@ namespace dslaunch::config {
 namespace {
 
 struct StageNumber {
-    const char* name;   // in zero_optimization
-    const char* alias;  // DeepSpeed's own name of the field, which its files may hold too
+    const char* name;  // in zero_optimization
     int64_t ZeroConfig::*field;
     // Why it is 0 unless it is given, where DeepSpeed's default would keep most models whole.
     const char* unless_given = nullptr;
 };
 
 constexpr std::array<StageNumber, 5> kStage3Numbers{{
-    {"stage3_prefetch_bucket_size", "prefetch_bucket_size", &ZeroConfig::prefetch_bucket_numel},
-    {"stage3_max_live_parameters", "max_live_parameters", &ZeroConfig::live_numel_max},
-    {"stage3_max_reuse_distance", "max_reuse_distance", &ZeroConfig::reuse_distance_numel_max,
+    {"stage3_prefetch_bucket_size", &ZeroConfig::prefetch_bucket_numel},
+    {"stage3_max_live_parameters", &ZeroConfig::live_numel_max},
+    {"stage3_max_reuse_distance", &ZeroConfig::reuse_distance_numel_max,
      "0, parameters are gathered again for backward, so that a rank holds 1 / N of them"},
-    {"stage3_param_persistence_threshold", "param_persistence_threshold",
-     &ZeroConfig::persistent_parameter_numel,
+    {"stage3_param_persistence_threshold", &ZeroConfig::persistent_parameter_numel,
      "0, small parameters come with the bucket that they lie in and need no gather of their own"},
-    {"stage3_model_persistence_threshold", "model_persistence_threshold",
-     &ZeroConfig::persistent_numel_max},
+    {"stage3_model_persistence_threshold", &ZeroConfig::persistent_numel_max},
 }};
 
 constexpr const char* kReduce = "dslaunch.communication.reduce";
@@ -55,15 +52,13 @@ void Resolver::stage_3_numbers() {
     ZeroConfig& zero = run_config().zero;
     for (const StageNumber& number : kStage3Numbers) {
         const std::string path = fmt::format("zero_optimization.{}", number.name);
-        const std::string alias = fmt::format("zero_optimization.{}", number.alias);
-        const std::string written = written_name(path, alias);
-        if (zero.stage == 3 && number.unless_given != nullptr && given(written) == nullptr) {
+        if (zero.stage == 3 && number.unless_given != nullptr && given(path) == nullptr) {
             zero.*number.field = 0;
             derive(path, make_value(int64_t{0}), number.unless_given);
         } else if (zero.stage == 3) {
-            zero.*number.field = as_integer(take_as(path, written));
+            zero.*number.field = take_integer(path);
         } else {
-            unread(written, "read only at ZeRO stage 3");
+            unread(path, "read only at ZeRO stage 3");
         }
     }
 }

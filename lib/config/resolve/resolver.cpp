@@ -57,8 +57,9 @@ Resolved Resolver::run() {
 }
 
 void Resolver::problem(const std::string& path, std::string message) {
-    const Value* given = find_path(root_, path);
-    result_.problems.push_back({path, std::move(message), given != nullptr ? given->origin : ""});
+    const std::string name = written(path);
+    const Value* given = find_path(root_, name);
+    result_.problems.push_back({name, std::move(message), given != nullptr ? given->origin : ""});
 }
 
 void Resolver::record(const std::string& path, Value value, Origin origin, bool unsaid) {
@@ -71,34 +72,48 @@ void Resolver::derive(const std::string& path, Value value, const std::string& f
     record(path, std::move(value), fmt::format("derived: {}", formula), unsaid);
 }
 
-const Value* Resolver::given(const std::string& path) const {
-    const Value* value = find_path(root_, path);
+const Value* Resolver::given(const std::string& path) {
+    const Value* value = find_path(root_, written(path));
     if (value == nullptr || value->is(Kind::kNull) || is_auto(path)) return nullptr;
     const KeySpec* key = find_key(path);
     DSL_CHECK(key != nullptr, "{} is no key of the schema", path);
     return fits(*key, *value) ? value : nullptr;
 }
 
-bool Resolver::is_auto(const std::string& path) const {
-    const Value* value = find_path(root_, path);
+bool Resolver::is_auto(const std::string& path) {
+    const Value* value = find_path(root_, written(path));
     const KeySpec* key = find_key(path);
     return value != nullptr && value->is(Kind::kString) && value->text == "auto" &&
            key != nullptr && takes_auto(*key);
 }
 
-Value Resolver::take_as(const std::string& path, const std::string& written) {
+std::string Resolver::written(const std::string& path) {
+    for (const KeySpec& name : schema()) {
+        if (path != name.same_as) continue;
+        const Value* other = find_path(root_, name.path);
+        if (other == nullptr) continue;
+        if (find_path(root_, path) == nullptr) return name.path;
+        if (named_twice_.insert(name.path).second)
+            result_.problems.push_back(
+                {name.path,
+                 fmt::format("is another name of {}, which is given too: remove one", path),
+                 other->origin});
+    }
+    return path;
+}
+
+Value Resolver::take(const std::string& path) {
     const KeySpec* key = find_key(path);
     DSL_CHECK(key != nullptr, "{} is no key of the schema", path);
-    if (const Value* value = given(written)) {
+    if (const Value* value = given(path)) {
         Value whole = *value;
         if (key->type == KeyType::kInt) whole = make_value(as_integer(*value));
         record(path, whole, value->origin);
         return whole;
     }
     Value value = default_value(*key);
-    if (is_auto(written)) {
-        if (value.is(Kind::kNull))
-            problem(written, "`auto` cannot be worked out here: give a value");
+    if (is_auto(path)) {
+        if (value.is(Kind::kNull)) problem(path, "`auto` cannot be worked out here: give a value");
         record(path, value, "derived: auto = DeepSpeed's default");
     } else {
         record(path, value, "default");
@@ -106,21 +121,15 @@ Value Resolver::take_as(const std::string& path, const std::string& written) {
     return value;
 }
 
-std::string Resolver::written_name(const std::string& path, const std::string& alias) {
-    if (find_path(root_, alias) == nullptr) return path;
-    if (find_path(root_, path) == nullptr) return alias;
-    problem(alias, fmt::format("is another name of {}, which is given too: remove one", path));
-    return path;
-}
-
 int64_t Resolver::as_integer(const Value& value) {
     return value.is(Kind::kInt) ? value.integer : int64_t(value.number);
 }
 
 void Resolver::note(const std::string& path, const std::string& text) {
-    const Value* value = find_path(root_, path);
+    const std::string name = written(path);
+    const Value* value = find_path(root_, name);
     DSL_CHECK(value != nullptr, "{} is not given", path);
-    result_.notes.push_back(printable(fmt::format("{}: {} {}", value->origin, path, text)));
+    result_.notes.push_back(printable(fmt::format("{}: {} {}", value->origin, name, text)));
 }
 
 void Resolver::unread(const std::string& path, const std::string& reason) {

@@ -7,6 +7,7 @@
 #include "config/schema/schema.h"
 
 #include <cstdint>
+#include <set>
 #include <string>
 
 namespace dslaunch::config {
@@ -24,6 +25,7 @@ class Resolver {
   private:
     RunConfig& run_config() { return result_.config; }
 
+    // Everything below names a key by its own name; problems and notes say it as it was written.
     void problem(const std::string& path, std::string message);
     void record(const std::string& path, Value value, Origin origin, bool unsaid = false);
     // What PATH holds follows from FORMULA, not from what was said of it.
@@ -32,15 +34,15 @@ class Resolver {
 
     // What the user gave, nullptr for nothing, null and auto. A value of the wrong type has been
     // reported.
-    [[nodiscard]] const Value* given(const std::string& path) const;
-    [[nodiscard]] bool is_auto(const std::string& path) const;
+    [[nodiscard]] const Value* given(const std::string& path);
+    [[nodiscard]] bool is_auto(const std::string& path);
+
+    // The name that PATH was given under: its own, or another one that the schema has for it. A
+    // problem, once, when both were.
+    std::string written(const std::string& path);
 
     // The value that holds, recorded: given, else the schema's default.
-    Value take(const std::string& path) { return take_as(path, path); }
-    // The same with what was said under WRITTEN, another name of PATH.
-    Value take_as(const std::string& path, const std::string& written);
-    // Which of the two names was used; a problem when both were.
-    std::string written_name(const std::string& path, const std::string& alias);
+    Value take(const std::string& path);
     int64_t take_integer(const std::string& path) { return as_integer(take(path)); }
     double take_number(const std::string& path) { return take(path).as_double(); }
     bool take_bool(const std::string& path) { return take(path).boolean; }
@@ -107,6 +109,7 @@ class Resolver {
     const Value& root_;
     ResolveOptions options_;
     Resolved result_;
+    std::set<std::string> named_twice_;  // reported
 };
 
 }  // namespace dslaunch::config

@@ -8,15 +8,29 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 namespace dslaunch::config {
 namespace {
 
 std::vector<KeySpec> joined_tables() {
     std::vector<KeySpec> all;
-    for (auto part : {training_keys(), zero_keys(), feature_keys(), service_keys(),
-                      compression_keys(), dslaunch_keys()}) {
+    for (const auto part : {training_keys(), zero_keys(), feature_keys(), service_keys(),
+                            compression_keys(), dslaunch_keys()}) {
         all.insert(all.end(), part.begin(), part.end());
+    }
+    for (KeySpec& name : all) {
+        if (*name.same_as == '\0') continue;
+        const auto key = std::find_if(all.begin(), all.end(), [&](const KeySpec& other) {
+            return std::string_view(other.path) == name.same_as;
+        });
+        DSL_CHECK(key != all.end(), "{} is no key of the schema", name.same_as);
+        const KeySpec own = std::exchange(name, *key);
+        name.path = own.path;
+        name.doc = own.doc;
+        name.same_as = own.same_as;
+        if (own.fallback != nullptr) name.fallback = own.fallback;
+        if (own.allowed != nullptr) name.allowed = own.allowed;
     }
     return all;
 }

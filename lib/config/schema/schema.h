@@ -34,11 +34,12 @@ struct KeySpec {
     KeyType type;
     const char* fallback;  // DeepSpeed's default as YAML text ("null": none)
     const char* allowed;   // "": any; ">0"; ">=0"; "0..1" both ends; "a|b|c"
-    KeyStatus status;
     const char* doc;
-    const char* note;      // why without effect, or what is missing
-    const char* only_for;  // types ("adam|adamw") of optimizer or scheduler that have this
-                           // parameter; "": all
+    KeyStatus status = KeyStatus::kSupported;
+    const char* note = "";      // why without effect, or what is missing
+    const char* only_for = "";  // types ("adam|adamw") of optimizer or scheduler that have this
+                                // parameter; "": all
+    const char* same_as = "";   // the key that PATH is another name of; "": none
 };
 
 // Every key, sections before what is in them.

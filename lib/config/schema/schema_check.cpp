@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cmath>
 #include <optional>
 
@@ -15,10 +14,9 @@ namespace {
 
 using Kind = Value::Kind;
 
-// A section that is not there yet asks for something when one of these says so; the first that the
-// schema has counts.
-constexpr std::array kGates = {"enabled", "device", "deepcompile", "autotp_size",
-                               "shared_parameters.enabled"};
+// A section that is not there yet asks for something when one of these switches is on; the first
+// that the schema has counts.
+constexpr std::array kGates = {"enabled", "deepcompile", "shared_parameters.enabled"};
 // Sections without such a switch whose mere presence asks for the feature.
 constexpr std::array kPresenceAsks = {"sparse_attention", "datastates_ckpt",
                                       "zero_optimization.zenflow",
@@ -30,10 +28,8 @@ std::string child_path(const std::string& path, const std::string& name) {
     return path.empty() ? name : path + "." + name;
 }
 
-std::string lower(std::string text) {
-    std::transform(text.begin(), text.end(), text.begin(),
-                   [](unsigned char c) { return char(std::tolower(c)); });
-    return text;
+bool asks_by_presence(std::string_view path) {
+    return std::find(kPresenceAsks.begin(), kPresenceAsks.end(), path) != kPresenceAsks.end();
 }
 
 bool is_auto(const Value& value) {
@@ -180,9 +176,7 @@ class Checker {
         if (key.type == KeyType::kObject) return inner_section(key, path, value, quiet);
         if (key.type == KeyType::kList) elements(path, value, quiet);
         if (quiet || key.status != KeyStatus::kNotYet) return;
-        bool presence = std::find(kPresenceAsks.begin(), kPresenceAsks.end(),
-                                  std::string_view(path)) != kPresenceAsks.end();
-        if (presence && value.items.empty()) return;
+        if (asks_by_presence(path) && value.items.empty()) return;
         if (!same_value(value, default_value(key))) report(path, key.note, value);
     }
 
@@ -200,8 +194,7 @@ class Checker {
     void inner_section(const KeySpec& key, const std::string& path, const Value& value,
                        bool quiet) {
         if (!quiet && key.status == KeyStatus::kNotYet && !value.items.empty()) {
-            bool presence = std::find(kPresenceAsks.begin(), kPresenceAsks.end(),
-                                      std::string_view(path)) != kPresenceAsks.end();
+            const bool presence = asks_by_presence(path);
             if (presence) report(path, key.note, value);
             quiet = presence || gate(key, path, value);
         }
@@ -227,14 +220,8 @@ class Checker {
             const KeySpec* gate_key = find_key(path + "." + name);
             if (gate_key == nullptr) continue;
             const Value* given = find_path(value, name);
-            if (given == nullptr || !fits_type(gate_key->type, *given) ||
-                !in_range(*gate_key, *given)) {
-                return true;
-            }
-            bool asks = given->is(Kind::kBool)     ? given->boolean
-                        : given->is(Kind::kString) ? given->text != "none"
-                                                   : given->as_double() > 1;
-            if (asks) report(path + "." + name, key.note, *given);
+            const bool on = given != nullptr && given->is(Kind::kBool) && given->boolean;
+            if (on) report(path + "." + name, key.note, *given);
             return true;
         }
         return false;

@@ -2,119 +2,84 @@
 #include "config/schema/schema_tables.h"
 
 namespace dslaunch::config {
+namespace {
 
-std::vector<KeySpec> dslaunch_keys() {
-    using enum KeyType;
-    using enum KeyStatus;
-    return {
-        {"dslaunch", kObject, "null", "", kSupported, "What DeepSpeed has no key for", "", ""},
-        {"dslaunch.data", kObject, "null", "", kSupported, "The data", "", ""},
-        {"dslaunch.data.train", kString, "null", "", kSupported, "File of training data", "", ""},
-        {"dslaunch.data.eval", kString, "null", "", kSupported, "File of held-out data", "", ""},
-        {"dslaunch.data.context", kInt, "null", ">0", kSupported, "Tokens of a sample", "", ""},
-        {"dslaunch.data.dtype", kString, "null", "uint16|uint32|null", kSupported,
-         "Type of a token file, uint16 when unset", "", ""},
-        {"dslaunch.data.columns", kObject, "null", "", kSupported,
-         "Argument of forward to column of the file", "", ""},
-        {"dslaunch.data.columns.*", kString, "null", "", kSupported, "Name of the column", "", ""},
-        {"dslaunch.data.shuffle", kBool, "true", "", kSupported,
-         "Permute samples by seed and epoch", "", ""},
-        {"dslaunch.data.eval_fraction", kFloat, "0", "0..1", kSupported,
-         "Part of the samples, at the end, that is held out", "", ""},
-        {"dslaunch.steps", kInt, "null", ">0", kSupported, "Optimizer steps to train", "", ""},
-        {"dslaunch.seed", kInt, "1234", ">=0", kSupported,
-         "Seed of data order and of every random operator", "", ""},
-        {"dslaunch.device", kString, "auto", "auto|cpu|cuda", kSupported, "Where to compute", "",
-         ""},
-        {"dslaunch.loss", kObject, "null", "", kSupported,
-         "The loss when forward returns an output", "", ""},
-        {"dslaunch.loss.name", kString, "null", "cross_entropy|mse|l1|bce_with_logits|null",
-         kSupported, "Which loss, null: forward returns it", "", ""},
-        {"dslaunch.loss.target", kString, "null", "", kSupported, "Column that holds the target",
-         "", ""},
-        {"dslaunch.loss.mean", kString, "micro_batch", "micro_batch|token", kSupported,
-         "Mean over each micro batch, or over all valid tokens", "", ""},
-        {"dslaunch.save", kObject, "null", "", kSupported, "Checkpoints", "", ""},
-        {"dslaunch.save.interval", kInt, "null", ">0", kSupported,
-         "Steps between checkpoints, null: only at the end", "", ""},
-        {"dslaunch.save.keep", kInt, "null", ">0", kSupported, "Checkpoints kept, null: all", "",
-         ""},
-        {"dslaunch.save.async", kBool, "true", "", kSupported,
-         "Write checkpoints while training goes on", "", ""},
-        {"dslaunch.save.on_error", kString, "stop", "stop|continue", kSupported,
-         "What training does when a checkpoint cannot be saved", "", ""},
-        {"dslaunch.save.via", kString, "shared", "shared|rank0", kSupported,
-         "Every rank writes to one file system that all hosts share, or rank 0's disk gets all", "",
-         ""},
-        {"dslaunch.save.time_limit", kInt, "null", ">0", kSupported,
-         "Seconds after which the job must have saved and ended; null: when Slurm says", "", ""},
-        {"dslaunch.eval_interval", kInt, "null", ">0", kSupported,
-         "Steps between evaluations, null: only at the end", "", ""},
-        {"dslaunch.trace_step", kInt, "null", ">0", kSupported,
-         "Step whose instructions rank 0 writes to trace.json under --output, null: none", "", ""},
-        {"dslaunch.broadcast_buffers", kBool, "false", "", kSupported,
-         "Broadcast buffers from rank 0 at each step", "", ""},
-        {"dslaunch.communication", kObject, "null", "", kSupported, "How ranks talk", "", ""},
-        {"dslaunch.communication.reduce", kString, "once", "once|micro_step", kSupported,
-         "Reduce once a step or after each micro step; always micro_step at ZeRO stages 2 and 3",
-         "", ""},
-        {"dslaunch.shard", kString, "flat", "flat|layer|group|row|auto", kSupported,
-         "How a bucket is dealt to ranks at ZeRO stages 1 to 3: equal ranges, whole segments, "
-         "whole parameters, rows of each parameter, or whichever moves and keeps least",
-         "", ""},
-        {"dslaunch.pipeline", kObject, "null", "", kSupported, "Pipeline parallelism", "", ""},
-        {"dslaunch.pipeline.stages", kInt, "1", ">0", kSupported,
-         "Stages that the model's segments are dealt to; the ranks of each are as many", "", ""},
-        {"dslaunch.pipeline.schedule", kString, "1f1b", "1f1b|gpipe|interleaved|zb-h1|zb-v",
-         kSupported,
-         "Order of micro batches; interleaved and zb-v have several parts of the model on a stage, "
-         "zb-h1 and zb-v split backwards (docs/pipelines.md)",
-         "", ""},
-        {"dslaunch.pipeline.chunks", kInt, "null", ">0", kSupported,
-         "Parts of the model that a stage has; null: 2 with interleaved and zb-v, else 1", "", ""},
-        {"dslaunch.pipeline.first_segments", kList, "null", "", kSupported,
-         "Segments that the parts after the first begin with, stages x chunks - 1 of them; null: "
-         "chosen by cost",
-         "", ""},
-        {"dslaunch.tensor", kObject, "null", "", kSupported, "Tensor parallelism", "", ""},
-        {"dslaunch.tensor.size", kInt, "1", ">0", kSupported,
-         "Ranks that share every layer (docs/tensor-parallel.md)", "", ""},
-        {"dslaunch.tensor.rules", kFree, "null", "", kSupported,
-         "Patterns of parameter names and how those are split: column, row, vocabulary or "
-         "replicated; the first that fits counts, what none fits is found from the graph",
-         "", ""},
-        {"dslaunch.tensor.share_positions", kBool, "false", "", kSupported,
-         "Each rank computes its share of the positions between the layers that are split", "", ""},
-        {"dslaunch.tensor.check", kBool, "true", "", kSupported,
-         "Compare the split graph with the whole one on one batch before training", "", ""},
-        {"dslaunch.sequence", kObject, "null", "", kSupported, "Sequence parallelism", "", ""},
-        {"dslaunch.sequence.size", kInt, "1", ">0", kSupported,
-         "Ranks that share the positions of every sample (docs/tensor-parallel.md)", "", ""},
-        {"dslaunch.sequence.check", kBool, "true", "", kSupported,
-         "Compare the split graph with the whole one on one batch before training", "", ""},
-        {"dslaunch.lora", kFree, "null", "", kNotYet, "Low-rank adapters",
-         "LoRA is not available yet in this version", ""},
-        {"dslaunch.offload", kObject, "null", "", kSupported,
-         "Offload to nvme, beside zero_optimization and aio", "", ""},
-        {"dslaunch.offload.chunk_numel", kInt, "null", ">0", kSupported,
-         "Elements of optimizer states that pass through memory together, null: the plan chooses",
-         "", ""},
-        {"dslaunch.offload.placement", kString, "fixed", "fixed|auto", kSupported,
-         "What of the offloaded chunks stays in memory: what ratio and max_in_cpu say, or, from "
-         "step "
-         "to step, what was measured says (docs/offload.md)",
-         "", ""},
-        {"dslaunch.offload.engine", kString, "auto", "auto|io_uring|threads", kSupported,
-         "How the disk is asked: by io_uring, by threads, or by io_uring where the kernel has it",
-         "", ""},
-        {"dslaunch.offload.compress", kObject, "null", "", kSupported,
-         "Fewer bytes for the disk than for memory", "", ""},
-        {"dslaunch.offload.compress.moments", kString, "none", "none|bf16|int8", kSupported,
-         "Optimizer states but master copies: fp32, rounded to bf16, or to 8 bits in blocks of 256",
-         "", ""},
-        {"dslaunch.offload.compress.lossless", kString, "none", "none|zstd", kSupported,
-         "What is not rounded, compressed without loss", "", ""},
-    };
+using enum KeyType;
+using enum KeyStatus;
+
+constexpr const char* kShardDoc =
+    "How a bucket is dealt to ranks at ZeRO stages 1 to 3: equal ranges, whole segments, whole "
+    "parameters, rows of each parameter, or whichever moves and keeps least";
+constexpr const char* kScheduleDoc =
+    "Order of micro batches; interleaved and zb-v have several parts of the model on a stage, "
+    "zb-h1 and zb-v split backwards (docs/pipelines.md)";
+constexpr const char* kRulesDoc =
+    "Patterns of parameter names and how those are split: column, row, vocabulary or replicated; "
+    "the first that fits counts, what none fits is found from the graph";
+constexpr const char* kPlacementDoc =
+    "What of the offloaded chunks stays in memory: what ratio and max_in_cpu say, or, from step to "
+    "step, what was measured says (docs/offload.md)";
+
+// clang-format off
+constexpr KeySpec kKeys[] = {
+    {"dslaunch", kObject, "null", "", "What DeepSpeed has no key for"},
+    {"dslaunch.data", kObject, "null", "", "The data"},
+    {"dslaunch.data.train", kString, "null", "", "File of training data"},
+    {"dslaunch.data.eval", kString, "null", "", "File of held-out data"},
+    {"dslaunch.data.context", kInt, "null", ">0", "Tokens of a sample"},
+    {"dslaunch.data.dtype", kString, "null", "uint16|uint32|null", "Type of a token file, uint16 when unset"},
+    {"dslaunch.data.columns", kObject, "null", "", "Argument of forward to column of the file"},
+    {"dslaunch.data.columns.*", kString, "null", "", "Name of the column"},
+    {"dslaunch.data.shuffle", kBool, "true", "", "Permute samples by seed and epoch"},
+    {"dslaunch.data.eval_fraction", kFloat, "0", "0..1", "Part of the samples, at the end, that is held out"},
+    {"dslaunch.steps", kInt, "null", ">0", "Optimizer steps to train"},
+    {"dslaunch.seed", kInt, "1234", ">=0", "Seed of data order and of every random operator"},
+    {"dslaunch.device", kString, "auto", "auto|cpu|cuda", "Where to compute"},
+    {"dslaunch.loss", kObject, "null", "", "The loss when forward returns an output"},
+    {"dslaunch.loss.name", kString, "null", "cross_entropy|mse|l1|bce_with_logits|null", "Which loss, null: forward returns it"},
+    {"dslaunch.loss.target", kString, "null", "", "Column that holds the target"},
+    {"dslaunch.loss.mean", kString, "micro_batch", "micro_batch|token", "Mean over each micro batch, or over all valid tokens"},
+    {"dslaunch.save", kObject, "null", "", "Checkpoints"},
+    {"dslaunch.save.interval", kInt, "null", ">0", "Steps between checkpoints, null: only at the end"},
+    {"dslaunch.save.keep", kInt, "null", ">0", "Checkpoints kept, null: all"},
+    {"dslaunch.save.async", kBool, "true", "", "Write checkpoints while training goes on"},
+    {"dslaunch.save.on_error", kString, "stop", "stop|continue", "What training does when a checkpoint cannot be saved"},
+    {"dslaunch.save.via", kString, "shared", "shared|rank0", "Every rank writes to one file system that all hosts share, or rank 0's disk gets all"},
+    {"dslaunch.save.time_limit", kInt, "null", ">0", "Seconds after which the job must have saved and ended; null: when Slurm says"},
+    {"dslaunch.eval_interval", kInt, "null", ">0", "Steps between evaluations, null: only at the end"},
+    {"dslaunch.trace_step", kInt, "null", ">0", "Step whose instructions rank 0 writes to trace.json under --output, null: none"},
+    {"dslaunch.broadcast_buffers", kBool, "false", "", "Broadcast buffers from rank 0 at each step"},
+    {"dslaunch.communication", kObject, "null", "", "How ranks talk"},
+    {"dslaunch.communication.reduce", kString, "once", "once|micro_step", "Reduce once a step or after each micro step; always micro_step at ZeRO stages 2 and 3"},
+    {"dslaunch.shard", kString, "flat", "flat|layer|group|row|auto", kShardDoc},
+    {"dslaunch.pipeline", kObject, "null", "", "Pipeline parallelism"},
+    {"dslaunch.pipeline.stages", kInt, "1", ">0", "Stages that the model's segments are dealt to; the ranks of each are as many"},
+    {"dslaunch.pipeline.schedule", kString, "1f1b", "1f1b|gpipe|interleaved|zb-h1|zb-v", kScheduleDoc},
+    {"dslaunch.pipeline.chunks", kInt, "null", ">0", "Parts of the model that a stage has; null: 2 with interleaved and zb-v, else 1"},
+    {"dslaunch.pipeline.first_segments", kList, "null", "", "Segments that the parts after the first begin with, stages x chunks - 1 of them; null: chosen by cost"},
+    {"dslaunch.tensor", kObject, "null", "", "Tensor parallelism"},
+    {"dslaunch.tensor.size", kInt, "1", ">0", "Ranks that share every layer (docs/tensor-parallel.md)"},
+    {"dslaunch.tensor.rules", kFree, "null", "", kRulesDoc},
+    {"dslaunch.tensor.share_positions", kBool, "false", "", "Each rank computes its share of the positions between the layers that are split"},
+    {"dslaunch.tensor.check", kBool, "true", "", "Compare the split graph with the whole one on one batch before training"},
+    {"dslaunch.sequence", kObject, "null", "", "Sequence parallelism"},
+    {"dslaunch.sequence.size", kInt, "1", ">0", "Ranks that share the positions of every sample (docs/tensor-parallel.md)"},
+    {"dslaunch.sequence.check", kBool, "true", "", "Compare the split graph with the whole one on one batch before training"},
+    {"dslaunch.lora", kFree, "null", "", "Low-rank adapters", kNotYet, "LoRA is not available yet in this version"},
+    {"dslaunch.offload", kObject, "null", "", "Offload to nvme, beside zero_optimization and aio"},
+    {"dslaunch.offload.chunk_numel", kInt, "null", ">0", "Elements of optimizer states that pass through memory together, null: the plan chooses"},
+    {"dslaunch.offload.placement", kString, "fixed", "fixed|auto", kPlacementDoc},
+    {"dslaunch.offload.engine", kString, "auto", "auto|io_uring|threads", "How the disk is asked: by io_uring, by threads, or by io_uring where the kernel has it"},
+    {"dslaunch.offload.compress", kObject, "null", "", "Fewer bytes for the disk than for memory"},
+    {"dslaunch.offload.compress.moments", kString, "none", "none|bf16|int8", "Optimizer states but master copies: fp32, rounded to bf16, or to 8 bits in blocks of 256"},
+    {"dslaunch.offload.compress.lossless", kString, "none", "none|zstd", "What is not rounded, compressed without loss"},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const KeySpec> dslaunch_keys() {
+    return kKeys;
 }
 
 }  // namespace dslaunch::config

@@ -1,18 +1,25 @@
-// The parts of the schema's table, one function per file; schema.h joins them. Internal to
+// The parts of the schema's table, one function per file; schema.cpp joins them. Internal to
 // lib/config.
 #pragma once
 
 #include "config/schema/schema.h"
 
-#include <vector>
+#include <span>
 
 namespace dslaunch::config {
 
-[[nodiscard]] std::vector<KeySpec> training_keys();
-[[nodiscard]] std::vector<KeySpec> zero_keys();
-[[nodiscard]] std::vector<KeySpec> feature_keys();
-[[nodiscard]] std::vector<KeySpec> service_keys();
-[[nodiscard]] std::vector<KeySpec> compression_keys();
-[[nodiscard]] std::vector<KeySpec> dslaunch_keys();
+// The row of PATH, another name of the key SAME_AS: schema.cpp takes from that key's row whatever
+// is not given here.
+constexpr KeySpec another_name(const char* path, const char* same_as, const char* doc,
+                               const char* fallback = nullptr, const char* allowed = nullptr) {
+    return {path, KeyType::kFree, fallback, allowed, doc, KeyStatus::kSupported, "", "", same_as};
+}
+
+[[nodiscard]] std::span<const KeySpec> training_keys();
+[[nodiscard]] std::span<const KeySpec> zero_keys();
+[[nodiscard]] std::span<const KeySpec> feature_keys();
+[[nodiscard]] std::span<const KeySpec> service_keys();
+[[nodiscard]] std::span<const KeySpec> compression_keys();
+[[nodiscard]] std::span<const KeySpec> dslaunch_keys();
 
 }  // namespace dslaunch::config

@@ -111,6 +111,39 @@ TEST_CASE("the table is sound: unique paths, sections before their keys, default
     }
 }
 
+TEST_CASE("another name of a key is read as the key, and beside it is a problem") {
+    int64_t names_count = 0;
+    for (const KeySpec& name : schema()) {
+        if (*name.same_as == '\0') continue;
+        ++names_count;
+        CAPTURE(name.path);
+        const KeySpec* const key = find_key(name.same_as);
+        REQUIRE(key != nullptr);
+        CHECK(*key->same_as == '\0');
+        CHECK(name.type == key->type);
+        CHECK(name.status == key->status);
+        if (name.status != KeyStatus::kSupported) continue;
+        const auto resolved = [&](std::initializer_list<const char*> paths) {
+            TrainConfig config = parse_config(
+                "{zero_optimization: {stage: 3, offload_optimizer: {device: nvme, nvme_path: /d}}}",
+                "c");
+            for (const char* path : paths)
+                REQUIRE(set_path(config.root, path, make_value(int64_t{2})));
+            return resolve(config);
+        };
+        const Resolved of_name = resolved({name.path}), of_key = resolved({key->path});
+        CHECK(of_name.problems.empty());
+        CHECK(of_name.config == of_key.config);
+        CHECK(config_text(of_name) == config_text(of_key));
+        const std::vector<Problem> of_both = resolved({key->path, name.path}).problems;
+        REQUIRE(of_both.size() == 1);
+        CHECK(of_both.front().path == name.path);
+        CHECK(of_both.front().message ==
+              fmt::format("is another name of {}, which is given too: remove one", key->path));
+    }
+    CHECK(names_count == 16);
+}
+
 TEST_CASE("every key is accepted with its own default and with null") {
     for (const KeySpec& key : schema()) {
         std::string path = key.path;

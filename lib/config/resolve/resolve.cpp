@@ -23,13 +23,15 @@ constexpr const char* kFirstSegments = "dslaunch.pipeline.first_segments";
 
 // A model has no more segments than that.
 constexpr int64_t kMostChunks = 1 << 16;
+// Three axes of so many ranks each have a product that an int64_t holds.
+constexpr int64_t kMostRanks = 1 << 20;
 
 }  // namespace
 
 void Resolver::pipeline() {
     PipelineConfig& pipeline = run_config().pipeline;
     const std::string path = "dslaunch.pipeline.stages";
-    pipeline.stages = std::max<int64_t>(1, take_integer(path));
+    pipeline.stages = take_ranks(path);
     if (pipeline.stages == 1) {
         for (const char* path : {kSchedule, kChunks, kFirstSegments})
             unread(path, "there is one stage");
@@ -41,6 +43,13 @@ void Resolver::pipeline() {
     if (const auto kind = schedule_named(take_text(kSchedule))) pipeline.schedule = *kind;
     chunks();
     first_segments();
+}
+
+// From 1 to kMostRanks, whatever was said: the checks that follow divide by it.
+int64_t Resolver::take_ranks(const std::string& path) {
+    const int64_t ranks = take_integer(path);
+    if (ranks > kMostRanks) problem(path, fmt::format("{} is more than {}", ranks, kMostRanks));
+    return std::clamp<int64_t>(ranks, 1, kMostRanks);
 }
 
 void Resolver::chunks() {
@@ -107,9 +116,9 @@ void Resolver::tensor() {
     TensorConfig& tensor = run_config().tensor;
     SequenceConfig& sequence = run_config().sequence;
     const std::string path = "dslaunch.tensor.size";
-    tensor.size = std::max<int64_t>(1, take_integer(path));
+    tensor.size = take_ranks(path);
     const std::string sequence_path = "dslaunch.sequence.size";
-    sequence.size = take_integer(sequence_path);
+    sequence.size = take_ranks(sequence_path);
     if (tensor.size == 1) {
         for (const char* name : {"rules", "share_positions", "check"})
             unread(fmt::format("dslaunch.tensor.{}", name), "dslaunch.tensor.size is 1");

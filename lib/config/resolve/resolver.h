@@ -57,6 +57,7 @@ class Resolver {
 
     // resolve.cpp
     void pipeline();
+    int64_t take_ranks(const std::string& path);
     void chunks();
     void first_segments();
     void tensor();

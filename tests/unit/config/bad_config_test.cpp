@@ -157,6 +157,14 @@ const std::vector<Bad>& bad_configs() {
         {R"({"pipeline": {"stages": 2}, "dslaunch": {"pipeline": {"stages": 2}}})",
          {"c:1:25: pipeline.stages: is another name of dslaunch.pipeline.stages, which is given "
           "too: remove one"}},
+        {R"({"dslaunch": {"sequence": {"size": 0}}})",
+         {"c:1:36: dslaunch.sequence.size: must be above 0, not 0"},
+         4},
+        {R"({"dslaunch": {"tensor": {"size": 4294967296}, "sequence": {"size": 4294967296}}})",
+         {"c:1:34: dslaunch.tensor.size: 4294967296 is more than 1048576",
+          "c:1:67: dslaunch.sequence.size: 4294967296 is more than 1048576",
+          "c:1:67: dslaunch.sequence.size: beside dslaunch.tensor.size is not available yet in "
+          "this version; dslaunch.tensor.share_positions shares positions between split layers"}},
         {R"({"dslaunch": {"tensor": {"size": 2, "rules": ["*.mlp.*"]}}})",
          {"c:1:46: dslaunch.tensor.rules: must be an object of patterns of parameter names and "
           "rules, not a list"}},

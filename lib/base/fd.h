@@ -39,7 +39,7 @@ struct Pipe {
 // A close-on-exec pipe. Throws Error{kSetup} when the descriptor limit is reached.
 [[nodiscard]] Pipe make_pipe();
 
-// Bytes read until the span is full or end of file. -errno on failure. May block.
+// Reads until the span is full or the file ends. The bytes read, or -errno on failure. May block.
 [[nodiscard]] ssize_t read_full(int fd, std::span<std::byte> into);
 
 // 0 when all bytes are written, else -errno. May block.

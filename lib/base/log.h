@@ -12,7 +12,8 @@ namespace dslaunch {
 
 enum class LogLevel { kError, kWarn, kInfo, kDebug };
 
-// Who speaks: "r3@host" in a worker, "agent@host", or empty in the launcher. Set once in main().
+// Sets who speaks: "r3@host" in a worker, "agent@host", or empty in the launcher. Called once, in
+// main().
 void set_log_speaker(const std::string& speaker);
 void set_log_level(LogLevel level);
 // "error" | "warn" | "info" | "debug"; throws Error{kUsage} on anything else.

@@ -23,7 +23,7 @@ struct PartOf {
 };
 [[nodiscard]] Range part_range(int64_t numel, PartOf part);
 
-// The elements that both have (numel 0 when none).
+// The elements that both ranges have (numel 0 when there are none).
 [[nodiscard]] Range intersect(const Range& a, const Range& b);
 
 }  // namespace dslaunch

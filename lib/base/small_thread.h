@@ -1,4 +1,4 @@
-// A thread for little work, with a small stack: what a limit on data counts of it is kept low.
+// A thread for little work has a small stack: what a limit on data counts of it is kept low.
 #pragma once
 
 #include <pthread.h>
@@ -24,7 +24,7 @@ class SmallThread {
         running_ = std::exchange(other.running_, false);
         return *this;
     }
-    // Joins.
+    // The end of the object joins the thread.
     ~SmallThread() { join(); }
 
     // Returns when WORK is done; at once where none was begun.

@@ -11,13 +11,13 @@
 namespace dslaunch {
 
 [[nodiscard]] std::string_view trim(std::string_view text);
-// Pieces between separators; "a,,b" gives three.
+// The pieces between separators; "a,,b" gives three.
 [[nodiscard]] std::vector<std::string> split(std::string_view text, char separator);
 [[nodiscard]] std::string join(std::span<const std::string> parts, std::string_view separator);
 // TEXT with ASCII's capitals as small letters.
 [[nodiscard]] std::string lower(std::string_view text);
 
-// Whole text as a decimal integer; nothing on any other character, overflow or emptiness.
+// The whole text as a decimal integer; nothing on any other character, overflow or emptiness.
 [[nodiscard]] std::optional<int64_t> parse_int(std::string_view text);
 [[nodiscard]] std::optional<double> parse_double(std::string_view text);
 

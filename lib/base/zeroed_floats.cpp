@@ -26,7 +26,7 @@ ZeroedFloats::ZeroedFloats(int64_t numel) {
     };
     if (begin == MAP_FAILED) give_up();
     values_ = {static_cast<float*>(begin), static_cast<size_t>(numel)};
-    // A wish: small pages hold the same zeros.
+    // Large pages are a wish: small pages hold the same zeros.
     (void)::madvise(begin, length, MADV_HUGEPAGE);
     // Before Linux 5.14 (EINVAL) the pages come when they are written.
     if (::madvise(begin, length, MADV_POPULATE_WRITE) != 0 && errno != EINVAL) {

@@ -38,8 +38,8 @@ struct Encoder {
     void operator()(const HealthNote& note) { tag(Tag::kNote).string(note.text); }
 };
 
-// Of a count, a rate in bytes a second or a time in nanoseconds: three days, 280 TB/s. Whoever adds
-// figures up stays far below the end of an int64_t.
+// The largest figure that is believed, be it a count, a rate in bytes a second or a time in
+// nanoseconds: three days, 280 TB/s. Whoever adds figures up stays far below the end of an int64_t.
 constexpr int64_t kFigureMax = int64_t{1} << 48;
 
 int64_t read_figure(WireReader& reader) {

@@ -1,6 +1,7 @@
-// What the ranks of `dslaunch health` measure, and its form on the way to the launcher: one record
-// is the payload of one ControlKind::kHealth frame. dsworker health -> agent -> health report.
-// Values, no threads. UNITS: durations in nanoseconds, rates in bytes a second.
+// The records hold what the ranks of `dslaunch health` measure, in the form that it has on the way
+// to the launcher: one record is the payload of one ControlKind::kHealth frame. dsworker health ->
+// agent -> health report. Values, no threads. UNITS: durations in nanoseconds, rates in bytes a
+// second.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@
 namespace dslaunch::health {
 
 enum class HealthOp : uint8_t {
-    kBroadcast = 0,  // from rank 0
+    kBroadcast = 0,  // rank 0 sends to all
     kSendReceive,    // each rank to the next one, round the ring
     kBarrier,
     kAllReduce,
@@ -33,7 +34,7 @@ inline constexpr HealthOp kHealthOps[] = {
 // A rank that has come.
 struct HealthMember {
     std::string device;   // "cpu", "NVIDIA H200"
-    std::string address;  // where it listens for the search, digits
+    std::string address;  // its address, in digits, where it listens for the search
     std::string backend;  // "gloo", "nccl"
 
     bool operator==(const HealthMember&) const = default;
@@ -42,25 +43,24 @@ struct HealthMember {
 // One operation of one size on one rank: the mean over its iterations, each verified.
 struct HealthTiming {
     HealthOp op = HealthOp::kBarrier;
-    int64_t bytes = 0;  // as nccl-tests counts them: of the larger one of what goes in and comes
-                        // out
+    int64_t bytes = 0;  // the larger one of what goes in and comes out, as nccl-tests counts
     int64_t iterations = 0;
-    int64_t nanoseconds = 0;  // of one operation
+    int64_t nanoseconds = 0;  // one operation's time
 
     bool operator==(const HealthTiming&) const = default;
 };
 
-// The way from one host to another, measured by the sender. Of a pass from 1: what looked bad is
-// measured again.
+// The way from one host to another, measured by the sender. The pass counts from 1: what looked bad
+// is measured again.
 struct LinkSample {
     int64_t from = 0;  // node ranks; equal: inside the host
     int64_t to = 0;
     int64_t pass = 1;
     int64_t bytes_per_second = 0;  // 0: not measured
-    // The same without the time in which an end waited for a processor that was busy with others:
+    // The rate without the time in which an end waited for a processor that was busy with others:
     // what the way itself can do.
     int64_t free_bytes_per_second = 0;
-    int64_t rtt_p50 = 0;  // of small messages to and fro
+    int64_t rtt_p50 = 0;  // small messages take so long to and fro
     int64_t rtt_p99 = 0;
     int64_t exchanges = 0;   // small messages that were answered
     int64_t lost = 0;        // segments that had to be sent again
@@ -82,13 +82,13 @@ struct HostSample {
 
 // A fault that needs no comparison: a wrong element, a rank that does not answer.
 struct HealthFault {
-    int64_t rank = -1;  // whose it is, -1: nobody's alone
+    int64_t rank = -1;  // the rank whose fault it is, -1: nobody's alone
     std::string text;   // names op, index, expected and found
 
     bool operator==(const HealthFault&) const = default;
 };
 
-// What was left out and why; no fault.
+// A note says what was left out and why; it is no fault.
 struct HealthNote {
     std::string text;
 
@@ -102,7 +102,7 @@ using HealthRecord =
 // Throws Error{kInternal} for a payload that is none, or that has figures below 0 or over 2^48.
 [[nodiscard]] HealthRecord decode_health(std::string_view payload);
 
-// Several records as one text, and back; throws as decode_health does.
+// Several records become one text, and back; decoding throws as decode_health does.
 [[nodiscard]] std::string encode_all(const std::vector<HealthRecord>& records);
 [[nodiscard]] std::vector<HealthRecord> decode_all_health(std::string_view payload);
 

@@ -76,7 +76,7 @@ void HealthReport::add(int rank, std::string_view payload) {
     }
     if (const auto* fault = std::get_if<HealthFault>(&record)) {
         if (fault->text.empty()) fail(ExitCode::kInternal, "a health record of no fault");
-        // Whoever waits for a silent rank says so.
+        // A rank that waits for a silent one says so.
         auto& faults = samples_.faults;
         if (std::find(faults.begin(), faults.end(), *fault) == faults.end())
             faults.push_back(*fault);

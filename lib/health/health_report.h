@@ -1,6 +1,6 @@
-// What the ranks of `dslaunch health` told, put together: collected record by record while the job
-// runs, then judged and printed as text or JSON. A job that ends early is judged by what had come.
-// agents -> job output -> [here] -> stdout. One thread.
+// The health report puts together what the ranks of `dslaunch health` told: collected record by
+// record while the job runs, then judged and printed as text or JSON. A job that ends early is
+// judged by what had come. agents -> job output -> [here] -> stdout. One thread.
 #pragma once
 
 #include <map>
@@ -18,8 +18,8 @@ struct HealthPlace {
 };
 
 struct HealthReportOptions {
-    std::vector<HealthPlace> ranks;       // by rank
-    std::vector<std::string> host_names;  // by node rank
+    std::vector<HealthPlace> ranks;       // one for each rank
+    std::vector<std::string> host_names;  // one for each node rank
     double min_bus_bandwidth = 0;  // GB/s that each operation must reach at one size at least
 };
 
@@ -29,7 +29,7 @@ struct HealthRow {
     HealthOp op = HealthOp::kBarrier;
     int64_t bytes = 0;
     int64_t iterations = 0;
-    int ranks = 0;  // that finished it
+    int ranks = 0;  // the ranks that finished it
     double seconds = 0;
 
     [[nodiscard]] double algorithm_bandwidth() const;  // GB/s, 0 for the barrier

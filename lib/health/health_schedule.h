@@ -1,5 +1,6 @@
-// Who measures the way to whom, and when, in the search of `dslaunch health`: rounds in which no
-// host has two partners, so that each pair is measured undisturbed and many at once. Pure.
+// The schedule says who measures the way to whom, and when, in the search of `dslaunch health`:
+// rounds in which no host has two partners, so that each pair is measured undisturbed and many at
+// once. Pure.
 #pragma once
 
 #include <vector>

@@ -18,7 +18,7 @@ namespace dslaunch::health {
 // Samples of some links taken together. Each text names the worst of them, beside what GOOD has.
 class LinkFigures {
   public:
-    // RATE_COUNTS: whether the sample's rate is one of those to speak of.
+    // RATE_COUNTS: the sample's rate is one of those to speak of.
     void add(const LinkSample& sample, bool rate_counts);
 
     [[nodiscard]] std::string error() const;
@@ -34,7 +34,7 @@ class LinkFigures {
     std::vector<double> rates_;
 };
 
-// How long NODE's processor takes beside the others'.
+// Says how long NODE's processor takes beside the others'.
 [[nodiscard]] std::string busy_text(const std::vector<HostSample>& hosts, int64_t node);
 
 }  // namespace dslaunch::health

@@ -18,7 +18,8 @@ namespace {
 constexpr double kSlowPart = 0.25;
 // … and one this many deviations below it, where there are enough to know the spread.
 constexpr double kDeviations = 6;
-constexpr double kSpreadLeast = 0.08;  // of the median: a lucky draw of equal values is no spread
+constexpr double kSpreadLeast = 0.08;  // part of the median: a lucky draw of equal values is no
+                                       // spread
 constexpr size_t kSpreadSamples = 6;
 constexpr double kLateTimes = 4;
 constexpr double kLateNanoseconds = 500e3;
@@ -42,8 +43,8 @@ NodeLink link_of(const LinkSample& sample) {
     return {static_cast<int>(sample.from), static_cast<int>(sample.to)};
 }
 
-// Of an even number the upper or the lower of the two in the middle: between three hosts a bad one
-// is in two of three pairs, so that half of what is elsewhere is bad too.
+// UPPER chooses between the two in the middle of an even number: between three hosts a bad one is
+// in two of three pairs, so that half of what is elsewhere is bad too.
 double median(std::vector<double> values, bool upper = true) {
     DSL_CHECK(!values.empty(), "the median of nothing");
     std::sort(values.begin(), values.end());
@@ -54,13 +55,13 @@ double deviation(const std::vector<double>& values) {
     const double middle = median(values);
     std::vector<double> distances;
     for (const double value : values) distances.push_back(std::abs(value - middle));
-    return 1.4826 * median(distances);  // of a normal distribution, its standard deviation
+    return 1.4826 * median(distances);  // a normal distribution's standard deviation
 }
 
 using Measure = std::function<double(const LinkSample&)>;
 
-// What the same measure is elsewhere, in the same pass. The links that share no host with LINK say
-// most; where a bad host spoils those too, all others do. The better of both medians counts.
+// The same measure elsewhere, in the same pass. The links that share no host with LINK say most;
+// where a bad host spoils those too, all others do. The better of both medians counts.
 struct Elsewhere {
     std::vector<double> all;
     std::vector<double> apart;
@@ -119,7 +120,7 @@ Symptoms symptoms_of(const LinkSample& sample, const std::vector<LinkSample>& pa
     if (sample.duplicated >= kDuplicatedLeast && part(sample.duplicated) >= kDuplicatedPart)
         found.insert(Symptom::kDuplicates);
     Elsewhere rates = elsewhere(pass, link, rate_of());
-    // Between two hosts alone one way can only be compared with the other one.
+    // The way between two hosts alone can only be compared with the way back.
     if (!rates.known()) {
         for (const LinkSample& back : pass)
             if (back.from == sample.to && back.to == sample.from && back.from != back.to)
@@ -196,7 +197,7 @@ Flags confirmed_flags(const HealthSamples& samples) {
     return flags;
 }
 
-// Confirmed flags, taken away subject by subject.
+// The judge takes confirmed flags away subject by subject.
 class Judge {
   public:
     explicit Judge(const HealthSamples& samples)
@@ -242,7 +243,8 @@ Judge::Coverage Judge::coverage(int node, bool only_directed) const {
     return found;
 }
 
-// All ways of a host, or three quarters where there are more than three: chance may spare one.
+// True when COUNT is all ways of a host, or three quarters where there are more than three: chance
+// may spare one.
 bool Judge::covers(int count) const {
     const int ways = node_count_ - 1;
     return count >= (ways <= 3 ? ways : (3 * ways + 3) / 4);
@@ -379,7 +381,7 @@ std::vector<HealthFinding> Judge::run() {
     return std::move(findings_);
 }
 
-// What failed twice is not waited for a third time.
+// A link that failed twice is not waited for a third time.
 bool is_settled(const HealthSamples& samples, const NodeLink& link) {
     return std::count_if(samples.links.begin(), samples.links.end(), [&](const LinkSample& s) {
                return link_of(s) == link && !s.error.empty();

@@ -1,6 +1,6 @@
-// From the measured ways between hosts to the host, the link or the direction that is to blame.
-// Pure. What is compared with others is compared within its own pass, by medians, and must look bad
-// in every pass; docs/health.md has the rules and their figures.
+// The verdict leads from the measured ways between hosts to the host, the link or the direction
+// that is to blame. Pure. A measure is compared with others of its own pass only, by medians, and
+// must look bad in every pass; docs/health.md has the rules and their figures.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 namespace dslaunch::health {
 
 struct HealthSamples {
-    std::vector<std::string> host_names;  // by node rank
+    std::vector<std::string> host_names;  // one for each node rank
     std::vector<LinkSample> links;
     std::vector<HostSample> hosts;
     std::vector<HealthFault> faults;
@@ -27,17 +27,17 @@ struct HealthFinding {
     std::string text;            // names the subject, its figures and those of the others
 };
 
-// How often at most a way is measured.
+// A way is measured so often at most.
 inline constexpr int kHealthPasses = 3;
 
-// The links (from == to: a host itself) that look bad in PASS, and after them healthy ones to
-// compare with: what the next pass measures. Empty when nothing looks bad.
+// The links (from == to: a host itself) that the next pass measures: those that look bad in PASS,
+// and after them healthy ones to compare with. Empty when nothing looks bad.
 [[nodiscard]] std::vector<NodeLink> links_to_repeat(const HealthSamples& samples, int pass);
 
-// Who is to blame, hosts before links, faults of ranks last. Empty: healthy.
+// The findings say who is to blame, hosts before links, faults of ranks last. Empty: healthy.
 [[nodiscard]] std::vector<HealthFinding> judge(const HealthSamples& samples);
 
-// Whether a way does not work at all, so that collectives would only wait for it.
+// True when a way does not work at all, so that collectives would only wait for it.
 [[nodiscard]] bool any_broken(const HealthSamples& samples);
 
 // "host", "link", "direction", "rank", "everything"

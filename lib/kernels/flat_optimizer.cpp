@@ -19,11 +19,11 @@
 namespace dslaunch::kernels {
 namespace {
 
-// Best first.
+// The best one comes first.
 constexpr Isa kIsas[] = {Isa::kAvx512Bf16, Isa::kAvx512, Isa::kAvx2, Isa::kNeon, Isa::kScalar};
 
 #if defined(__x86_64__)
-// Asked of the processor: clang 14's __builtin_cpu_supports does not know the name.
+// The processor itself is asked: clang 14's __builtin_cpu_supports does not know the name.
 bool has_f16c() {
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
     return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;

@@ -17,7 +17,7 @@
 
 namespace dslaunch::kernels {
 
-// What one update reads and writes: elements [begin, begin + numel) of every array given, so that a
+// One update reads and writes elements [begin, begin + numel) of every array given, so that a
 // caller may feed any part of a shard in any order, from any number of threads; how it is cut
 // changes no bit. An empty span is an array that the update has not got. REQUIRES: every array
 // given is at least begin + numel long; none overlaps another, but for `decay_parameters` and
@@ -28,15 +28,16 @@ struct FlatRange {
     // One array per rank, summed in this order in fp32; at least one, here or in half_gradients.
     std::span<const float* const> gradients = {};
     std::span<const uint16_t* const> half_gradients = {};
-    DType gradient_dtype = DType::kBF16;  // of half_gradients: kBF16 or kF16
+    DType gradient_dtype = DType::kBF16;  // half_gradients' type: kBF16 or kF16
     float gradient_scale = 1.0F;  // multiplies the sum (1 / ranks, the clip factor, 1 / loss scale)
-    // Read and written; empty: only the states move (stage 0's private replicas).
+    // The parameters are read and written; empty: only the states move (stage 0's private
+    // replicas).
     std::span<float> parameters = {};
-    // Read for L2 decay when `parameters` is empty: a replica whose parameters another rank writes.
-    // They must be the values from before the step.
+    // They are read for L2 decay when `parameters` is empty: a replica whose parameters another
+    // rank writes. They must be the values from before the step.
     std::span<const float> decay_parameters = {};
-    // Mixed precision: takes each element of `parameters` as the step leaves it, rounded to
-    // half_dtype as to_half does. With it `parameters` is the fp32 master copy.
+    // The 16-bit copy of mixed precision takes each element of `parameters` as the step leaves it,
+    // rounded to half_dtype as to_half does. With it `parameters` is the fp32 master copy.
     std::span<uint16_t> half_parameters = {};
     DType half_dtype = DType::kBF16;  // kBF16 or kF16
     // States, fp32: Adam's, Lion's and SGD's momentum, Adagrad's sum of squares …
@@ -52,7 +53,7 @@ struct AdamStep {
     double weight_decay = 0;
     bool decoupled_decay = true;  // AdamW
     bool bias_correction = true;
-    int64_t step = 1;  // from 1
+    int64_t step = 1;  // it counts from 1
 };
 
 struct AdagradStep {
@@ -60,7 +61,7 @@ struct AdagradStep {
     double lr_decay = 0;  // the rate is lr / (1 + (step - 1) * lr_decay)
     double eps = 1e-10;
     double weight_decay = 0;  // L2
-    int64_t step = 1;         // from 1
+    int64_t step = 1;         // it counts from 1
 };
 
 struct LionStep {
@@ -83,11 +84,11 @@ enum class Isa { kScalar, kAvx2, kAvx512, kAvx512Bf16, kNeon };
 
 // The best that this processor and this build have.
 [[nodiscard]] Isa best_isa();
-// What DSL_ISA names (isa_name), else best_isa(). Throws Error{kSetup} when it names none that this
-// processor and this build have. Read once.
+// The instruction set that DSL_ISA names (isa_name), else best_isa(). Throws Error{kSetup} when it
+// names none that this processor and this build have. Read once.
 [[nodiscard]] Isa isa_in_use();
 inline constexpr const char* kIsaVariable = "DSL_ISA";
-// Whether this processor and this build can run `isa`.
+// True when this processor and this build can run `isa`.
 [[nodiscard]] bool isa_available(Isa isa);
 [[nodiscard]] std::string_view isa_name(Isa isa);
 
@@ -118,7 +119,7 @@ void accumulate_sum(std::span<const float* const> sources, float scale, float* i
 void to_half(const float* values, uint16_t* out, int64_t numel, DType dtype,
              Isa isa = isa_in_use());
 
-// The same numbers in fp32, exactly; a signalling fp16 NaN becomes quiet. REQUIRES: no overlap.
+// The numbers in fp32, exactly; a signalling fp16 NaN becomes quiet. REQUIRES: no overlap.
 void from_half(const uint16_t* values, float* out, int64_t numel, DType dtype,
                Isa isa = isa_in_use());
 

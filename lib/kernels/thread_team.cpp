@@ -38,7 +38,7 @@ void ThreadTeam::for_parts(int64_t numel, const Work& work) {
     done_.wait(lock, [this] { return busy_ == 0; });
 }
 
-// Nothing that this reads changes before every helper has ended its part.
+// The work's members do not change before every helper has ended its part.
 void ThreadTeam::run_part(int64_t index) const {
     if (index >= parts_) return;
     const int64_t blocks = (numel_ + kBlockNumel - 1) / kBlockNumel;

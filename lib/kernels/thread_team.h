@@ -40,7 +40,7 @@ class ThreadTeam {
     std::mutex mutex_;
     std::condition_variable begun_;
     std::condition_variable done_;
-    const Work* work_ = nullptr;  // of the loop under way, with
+    const Work* work_ = nullptr;  // the work of the loop under way, whose numel and parts follow
     int64_t numel_ = 0;
     int64_t parts_ = 0;
     uint64_t loops_ = 0;  // begun since the start

@@ -29,14 +29,14 @@ inline constexpr std::array<std::string_view, kScheduleKinds.size()> kScheduleNa
     return detail::kScheduleNames[static_cast<size_t>(kind)];
 }
 
-// Nothing when no kind has that exact name.
+// The kind with that exact name; nothing when there is none.
 [[nodiscard]] constexpr std::optional<ScheduleKind> schedule_named(std::string_view name) {
     for (const ScheduleKind kind : kScheduleKinds)
         if (schedule_name(kind) == name) return kind;
     return std::nullopt;
 }
 
-// Whether backwards for inputs and for weights are works of their own.
+// True when backwards for inputs and for weights are works of their own.
 [[nodiscard]] constexpr bool splits_backward(ScheduleKind kind) {
     return kind == ScheduleKind::kZeroBubbleH1 || kind == ScheduleKind::kZeroBubbleV;
 }

@@ -1,5 +1,6 @@
-// How a bucket's elements are dealt to ranks at ZeRO stages 1 to 3: one enum for the config, which
-// reads it (`dslaunch.shard`), and for plans, which follow it. Threads: pure functions.
+// A shard kind says how a bucket's elements are dealt to ranks at ZeRO stages 1 to 3: one enum for
+// the config, which reads it (`dslaunch.shard`), and for plans, which follow it. Threads: pure
+// functions.
 #pragma once
 
 #include <array>
@@ -28,7 +29,7 @@ inline constexpr std::array<std::string_view, kShardKinds> kShardByNames{"flat",
     return detail::kShardByNames[static_cast<size_t>(kind)];
 }
 
-// Nothing when no kind has that exact name.
+// The kind with that exact name; nothing when there is none.
 [[nodiscard]] constexpr std::optional<ShardBy> shard_by_from_name(std::string_view name) {
     for (size_t i = 0; i < detail::kShardByNames.size(); ++i)
         if (detail::kShardByNames[i] == name) return static_cast<ShardBy>(i);

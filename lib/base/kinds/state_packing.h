@@ -1,5 +1,5 @@
-// How optimizer states are written where they are kept in fewer bytes than fp32; the kernels are in
-// lib/kernels/state_packing.h. Known to the plan, which counts the bytes.
+// A packing says how optimizer states are written where they are kept in fewer bytes than fp32; the
+// kernels are in lib/kernels/state_packing.h. The plan knows it to count the bytes.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@ enum class StatePacking : uint8_t {
     kNone,      // fp32 as it is
     kBf16,      // off by less than 2^-7 of the number
     kInt8,      // off by less than 1/127 of the largest of its block
-    kUint8Root  // of numbers >= 0: the root in 8 bits. Off by at most 511/255^2 of its block's
-                // largest; what is not 0 stays so, at least 1/255^2 of the largest
+    kUint8Root  // the root in 8 bits, of numbers >= 0. It is off by at most 511/255^2 of its
+                // block's largest; what is not 0 stays so, at least 1/255^2 of the largest
 };
 
 // Elements that share a scale in the 8-bit packings.

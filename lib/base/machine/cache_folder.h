@@ -1,4 +1,5 @@
-// Where this user keeps what only saves time: it may be deleted whenever nothing runs.
+// The cache folder is where this user keeps what only saves time: it may be deleted whenever
+// nothing runs.
 #pragma once
 
 #include <string>

@@ -54,7 +54,7 @@ int64_t sum_of(const std::string& path, std::span<const std::string_view> names)
     return sum;
 }
 
-// Of /proc, in KiB there.
+// The value of NAME in a file of /proc, where it stands in KiB.
 Bytes kib_of(const std::string& path, std::string_view name) {
     return kib(sum_of(path, std::span(&name, 1)));
 }
@@ -105,8 +105,8 @@ std::string inside(std::string_view root, std::string_view group) {
 }
 
 struct GroupFiles {
-    std::string_view type;        // of the file system
-    std::string_view controller;  // in /proc/self/cgroup and among the mount's options
+    std::string_view type;        // the file system's type
+    std::string_view controller;  // the name in /proc/self/cgroup and among the mount's options
     const char* limit;
     const char* usage;
     std::span<const std::string_view> given_back;  // lines of memory.stat, whole subtrees
@@ -153,8 +153,8 @@ std::optional<int64_t> soft_limit(const std::string& root, std::string_view name
 }
 
 struct ProcessLimit {
-    std::string_view limit;  // in /proc/self/limits
-    std::string_view held;   // in /proc/self/status
+    std::string_view limit;  // its line in /proc/self/limits
+    std::string_view held;   // its line in /proc/self/status
     const char* name;
     LimitOf of;
 };

@@ -1,6 +1,6 @@
-// How much memory this process may still take, by each limit that the system sets it: control
-// groups, the machine itself, ulimits. Where it stands: limits -> admission, before a job's memory
-// is taken. No threads; may block as reading /proc does.
+// The memory that this process may still take, by each limit that the system sets it: control
+// groups, the machine itself, ulimits. limits -> admission, before a job's memory is taken. No
+// threads; may block as reading /proc does.
 #pragma once
 
 #include <string>
@@ -10,19 +10,19 @@
 
 namespace dslaunch {
 
-// What a limit is a limit of: the memory of all that run on the host or in a control group; what
+// A limit bounds one of these: the memory of all that run on the host or in a control group; what
 // one process maps; what of it is writable and its own.
 enum class LimitOf { kHost, kAddressSpace, kPrivate };
 
 struct MemoryLimit {
     std::string name;  // "memory.max of control group /job/step", "MemAvailable of /proc/meminfo"
-    Bytes left;        // what may still be taken: the limit, less what is held under it and would
-                       // not be given back for the asking, as the page cache is
+    Bytes left;  // bytes that may still be taken: the limit, less what is held under it and would
+                 // not be given back for the asking, as the page cache is
     LimitOf of = LimitOf::kHost;
 };
 
 struct MemoryState {
-    std::vector<MemoryLimit> limits;  // those that are set; empty: none is known
+    std::vector<MemoryLimit> limits;  // the limits that are set; empty: none is known
     Bytes held;  // anonymous and shared memory of this process, which counts under all of them
 };
 

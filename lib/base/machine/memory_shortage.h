@@ -1,5 +1,5 @@
-// Telling a want of memory from other failures: whoever has too little of it is told so, not that
-// a model is bad or that we have a bug. Pure.
+// A want of memory is told from other failures here: whoever has too little of it is told so, not
+// that a model is bad or that we have a bug. Pure.
 #pragma once
 
 #include <exception>

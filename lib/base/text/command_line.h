@@ -15,7 +15,7 @@ namespace dslaunch {
 // too many. REQUIRES: the name of APP is that of a subcommand, or "dslaunch", which is not said.
 [[nodiscard]] bool parse_command_line(CLI::App& app, const std::vector<std::string>& words);
 
-// For numbers from LEAST on.
+// Accepts whole numbers from LEAST on.
 [[nodiscard]] CLI::Validator at_least(int64_t least);
 
 }  // namespace dslaunch

@@ -1,5 +1,5 @@
-// How the names of options are spelt: `-` and `_` are alike. Command lines of both programs. No
-// threads: pure.
+// The names of options may be spelt with `-` or `_`: the two are alike. Used for the command lines
+// of both programs. No threads: pure.
 #pragma once
 
 #include <algorithm>

@@ -1,5 +1,6 @@
-// What the user said: the text of ds_config.json (or the same keys as YAML), each value with its
-// place. hostfile -> … -> [train config] -> run config. No threads: a value type.
+// The train config holds what the user said: the text of ds_config.json (or the same keys as YAML),
+// each value with its place. hostfile -> … -> [train config] -> run config. No threads: a value
+// type.
 #pragma once
 
 #include "config/read/value.h"
@@ -16,7 +17,7 @@ constexpr int kConfigDepthMax = 32;
 constexpr size_t kConfigSectionKeysMax = 1024;
 
 struct TrainConfig {
-    std::string name;               // of the file, for messages
+    std::string name;               // the file's name, for messages
     Value root;                     // an object
     std::vector<Problem> problems;  // found while reading: syntax, duplicate keys
 };
@@ -37,7 +38,7 @@ struct TrainConfig {
 void apply_override(TrainConfig& config, std::string_view assignment,
                     const Origin& origin = "--set");
 
-// As above with the text taken as a string whatever it looks like (paths, names).
+// The same with the text taken as a string, whatever it looks like (paths, names).
 void apply_text(TrainConfig& config, std::string_view path, std::string text, const Origin& origin);
 
 }  // namespace dslaunch::config

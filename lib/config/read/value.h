@@ -9,7 +9,7 @@
 
 namespace dslaunch::config {
 
-// Where a value was given: "ds_config.json:3:5", "--set" or "--steps".
+// The place where a value was given: "ds_config.json:3:5", "--set" or "--steps".
 using Origin = std::string;
 
 struct Value {
@@ -40,7 +40,7 @@ struct Problem {
     [[nodiscard]] std::string text() const;
 };
 
-// Same meaning: 1 equals 1.0, order of keys and origins do not count.
+// True when A and B mean the same: 1 equals 1.0, order of keys and origins do not count.
 [[nodiscard]] bool same_value(const Value& a, const Value& b);
 
 // The value at "a.b.c", nullptr when a part of the way is missing or not an object.

@@ -1,4 +1,4 @@
-// How a resolved config is shown: as a config again, as a table, as JSON.
+// A resolved config is printed here: as a config again, as a table, as JSON.
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/json.h"

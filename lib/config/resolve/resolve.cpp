@@ -45,7 +45,8 @@ void Resolver::pipeline() {
     first_segments();
 }
 
-// From 1 to kMostRanks, whatever was said: the checks that follow divide by it.
+// The ranks are clamped to 1 .. kMostRanks, whatever was said: the checks that follow divide by
+// them.
 int64_t Resolver::take_ranks(const std::string& path) {
     const int64_t ranks = take_integer(path);
     if (ranks > kMostRanks) problem(path, fmt::format("{} is more than {}", ranks, kMostRanks));
@@ -111,7 +112,7 @@ void Resolver::tensor_rules() {
     }
 }
 
-// Ranks that work on one micro batch together.
+// The ranks that work on one micro batch together share layers (tensor) or positions (sequence).
 void Resolver::tensor() {
     TensorConfig& tensor = run_config().tensor;
     SequenceConfig& sequence = run_config().sequence;
@@ -176,7 +177,7 @@ void Resolver::batch() {
     batch_unsolved(1);
 }
 
-// Without a world size only what was said can be shown.
+// Only what was said can be shown without a world size.
 void Resolver::batch_unsolved(int64_t ranks) {
     BatchConfig& batch = run_config().batch;
     const Value *total = given(kTotal), *micro = given(kMicro), *steps = given(kSteps);

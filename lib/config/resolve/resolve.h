@@ -1,6 +1,6 @@
-// From what the user said to what a run reads: train config -> [resolve] -> run config. Every value
-// has an origin, every `auto` a number and its formula, and all problems are found at once. No
-// threads: pure functions.
+// resolve() leads from what the user said to what a run reads: train config -> [resolve] -> run
+// config. Every value has an origin, every `auto` a number and its formula, and all problems are
+// found at once. No threads: pure functions.
 #pragma once
 
 #include "config/read/train_config.h"
@@ -14,8 +14,8 @@
 namespace dslaunch::config {
 
 struct ResolveOptions {
-    // Ranks of the run. Unset: the batch relation is checked only when the config gives all three
-    // values, and data_parallel_size is 1 where it does not follow from them.
+    // The ranks of the run. Unset: the batch relation is checked only when the config gives all
+    // three values, and data_parallel_size is 1 where it does not follow from them.
     std::optional<int64_t> world_size;
     bool needs_steps = false;  // a training run: no steps, no run
 };
@@ -29,9 +29,9 @@ struct ResolvedValue {
 
 struct Resolved {
     RunConfig config;                   // REQUIRES for use: problems.empty()
-    std::vector<Problem> problems;      // in the order of the text, relations last
+    std::vector<Problem> problems;      // they come in the order of the text, relations last
     std::vector<ResolvedValue> values;  // every supported key that holds, in the schema's order
-    std::vector<std::string> notes;     // what was said and has no effect here, one line each
+    std::vector<std::string> notes;  // one line for each key that was said and has no effect here
 };
 
 // Never throws on a bad config.
@@ -43,7 +43,7 @@ void require_valid(const Resolved& resolved);
 // A ds_config.json that resolves to an equal RunConfig at the same world size.
 [[nodiscard]] std::string config_text(const Resolved& resolved);
 
-// For people: key, value, origin in columns, then the notes.
+// The table is for people: key, value, origin in columns, then the notes.
 [[nodiscard]] std::string resolved_table(const Resolved& resolved);
 
 // {"ok": bool, "values": [{"path", "value", "origin"}], "notes": [...], "errors": [{"path",

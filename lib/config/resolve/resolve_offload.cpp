@@ -13,9 +13,9 @@ namespace dslaunch::config {
 // A section that moves something out of memory.
 struct OffloadSection {
     const char* path;
-    const char* old_switch;  // what DeepSpeed's first versions had in its place
+    const char* old_switch;  // DeepSpeed's first versions had this key in its place
     int64_t stage_min;
-    const char* below_stage_min;  // what holds there
+    const char* below_stage_min;  // the message says what holds there
 
     [[nodiscard]] std::string key(const char* name) const {
         return fmt::format("{}.{}", path, name);
@@ -65,7 +65,7 @@ std::vector<std::string> texts_of(const Value& value) {
     return texts;
 }
 
-// What is wrong with the folders in VALUE; empty: nothing.
+// Says what is wrong with the folders in VALUE; empty: nothing.
 std::string wrong_folders(const Value& value) {
     if (value.is(Kind::kString) && value.text.find(',') != std::string::npos)
         return "holds a comma: several disks are given as a list of folders";
@@ -209,7 +209,7 @@ void Resolver::placement() {
                             kMoments, moments->text));
 }
 
-// What passes to and from the disks shares its buffers, so that one answer holds for all.
+// The transfers to and from the disks share their buffers, so that one answer holds for all.
 void Resolver::pin_memory() {
     OffloadConfig& offload = run_config().offload;
     std::vector<std::string> read, said;

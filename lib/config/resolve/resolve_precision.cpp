@@ -97,7 +97,7 @@ void Resolver::kept_types() {
     record(param_dtype, *value, value->origin);
 }
 
-// A type that cannot be chosen in this version: null and fp32 ask for nothing.
+// PATH is a type that cannot be chosen in this version: null and fp32 ask for nothing.
 void Resolver::only_fp32(const std::string& path, const std::string& reason) {
     const Value* value = given(path);
     if (value == nullptr) return derive(path, make_value(std::string("fp32")), reason);

@@ -11,9 +11,10 @@ namespace dslaunch::config {
 namespace {
 
 struct StageNumber {
-    const char* name;  // in zero_optimization
+    const char* name;  // a key of zero_optimization
     int64_t ZeroConfig::*field;
-    // Why it is 0 unless it is given, where DeepSpeed's default would keep most models whole.
+    // The number is 0 unless it is given, for this reason, where DeepSpeed's default would keep
+    // most models whole.
     const char* unless_given = nullptr;
 };
 

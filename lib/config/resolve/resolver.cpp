@@ -138,7 +138,7 @@ void Resolver::unread(const std::string& path, const std::string& reason) {
     note(path, fmt::format("has no effect: {}", reason));
 }
 
-// What was said, asks for something, and has no effect here: each is one printed line, never
+// A key that was said, asks for something and has no effect here is one printed line, never
 // silence.
 void Resolver::collect_notes(const std::string& path, const Value& value) {
     for (size_t i = 0; i < value.keys.size(); ++i) {

@@ -1,6 +1,7 @@
-// resolve() in the making: reads values through the schema, records each with its origin, collects
-// problems. Internal to lib/config: resolver.cpp is what the parts have in common, resolve.cpp and
-// resolve_*.cpp are the parts of the run config. One thread; lives for one call of resolve().
+// The Resolver is resolve() in the making: it reads values through the schema, records each with
+// its origin and collects problems. Internal to lib/config: resolver.cpp holds what the parts have
+// in common, resolve.cpp and resolve_*.cpp hold the parts of the run config. One thread; lives for
+// one call of resolve().
 #pragma once
 
 #include "config/resolve/resolve.h"
@@ -28,12 +29,12 @@ class Resolver {
     // Everything below names a key by its own name; problems and notes say it as it was written.
     void problem(const std::string& path, std::string message);
     void record(const std::string& path, Value value, Origin origin, bool unsaid = false);
-    // What PATH holds follows from FORMULA, not from what was said of it.
+    // Records that PATH holds VALUE because of FORMULA, not because of what was said of it.
     void derive(const std::string& path, Value value, const std::string& formula,
                 bool unsaid = false);
 
-    // What the user gave, nullptr for nothing, null and auto. A value of the wrong type has been
-    // reported.
+    // The value that the user gave, nullptr for nothing, null and auto. A value of the wrong type
+    // has been reported.
     [[nodiscard]] const Value* given(const std::string& path);
     [[nodiscard]] bool is_auto(const std::string& path);
 
@@ -49,9 +50,10 @@ class Resolver {
     std::string take_text(const std::string& path) { return take(path).text; }
     static int64_t as_integer(const Value& value);
 
-    // What there is to say of what was given at PATH: a printed line.
+    // Adds a printed line: TEXT is said of what was given at PATH.
     void note(const std::string& path, const std::string& text);
-    // What was said of PATH has no effect in this run, because of REASON: a note.
+    // Adds a note where something was said of PATH: it has no effect in this run, because of
+    // REASON.
     void unread(const std::string& path, const std::string& reason);
     void collect_notes(const std::string& path, const Value& value);
 
@@ -75,7 +77,7 @@ class Resolver {
     void adagrad();
     void lion();
     void betas(const Value& value);
-    // What was said of PATH, else VALUE, the default of WHOSE optimizer where the schema has
+    // The number given at PATH, else VALUE, the default of WHOSE optimizer where the schema has
     // another.
     double number_or(const std::string& path, double value, const std::string& whose);
     void scheduler();

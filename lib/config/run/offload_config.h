@@ -1,6 +1,6 @@
-// Where a rank's optimizer states and parameters are kept while they are not used: what
-// zero_optimization.offload_optimizer, offload_param, aio and dslaunch.offload come to. Part of the
-// run config. No threads: a value type.
+// The offload config says where a rank's optimizer states and parameters are kept while they are
+// not used: zero_optimization.offload_optimizer, offload_param, aio and dslaunch.offload come to
+// it. Part of the run config. No threads: a value type.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ enum class OffloadDevice { kNone, kCpu, kNvme };
 enum class OffloadEngine { kAuto, kIoUring, kThreads };
 enum class MomentFormat { kFp32, kBf16, kInt8 };
 
-// How the disk tier asks for its bytes. 0: what `dslaunch io-bench` stored for the disk, else the
-// engine's own default.
+// The disk tier asks for its bytes in this form. A 0 stands for what `dslaunch io-bench` stored for
+// the disk, else for the engine's own default.
 struct AioConfig {
-    int64_t block_bytes = 0;  // of one request, a multiple of 4 KiB
+    int64_t block_bytes = 0;  // one request's bytes, a multiple of 4 KiB
     int64_t queue_depth = 0;  // requests in flight
-    int64_t threads = 0;      // of the thread engine, for each direction
+    int64_t threads = 0;      // the thread engine's threads for each direction
 
     bool operator==(const AioConfig&) const = default;
 };
@@ -32,19 +32,21 @@ struct OffloadConfig {
     int64_t chunk_numel = 0;  // updated at once; 0: the plan chooses; at most sub_group_numel
     int64_t sub_group_numel = 1'000'000'000;
     int64_t optimizer_buffer_count = 4;  // chunks in memory at once while they pass, at least 2
-    double optimizer_ratio = 1.0;        // of the optimizer states; the rest stays in memory
-    // Of a rank's parameters that are offloaded, at most: so many stay in its memory all the same.
+    double optimizer_ratio = 1.0;  // part of the optimizer states on disk; the rest stays in memory
+    // A rank keeps at most so many elements of its offloaded parameters in memory all the same.
     int64_t parameters_in_memory_numel = 0;
-    // How many chunks stay in memory is chosen between steps, by what was measured; at the start it
+    // The number of chunks in memory is chosen between steps, by what was measured; at the start it
     // is what optimizer_ratio leaves.
     bool adaptive = false;
     bool pin_memory = true;  // buffers of the disk tier are registered with the kernel
     AioConfig aio;
     OffloadEngine engine = OffloadEngine::kAuto;
-    // On disk only, the optimizer computes in fp32. Anything but fp32 changes the run: a moment
-    // comes back rounded, by up to 1/128 of itself or of its block's largest.
+    // The moments have this form on disk only; the optimizer computes in fp32. Anything but fp32
+    // changes the run: a moment comes back rounded, by up to 1/128 of itself or of its block's
+    // largest.
     MomentFormat moments = MomentFormat::kFp32;
-    // What is not rounded goes through zstd: no bit changes, fewer bytes for processor time.
+    // Bytes that are not rounded go through zstd: no bit changes, and there are fewer bytes for
+    // processor time.
     bool lossless = false;
 
     [[nodiscard]] bool on_disk() const {

@@ -1,4 +1,4 @@
-// What a run needs to know about half precision: a part of the run config
+// The precision config is what a run needs to know about half precision: a part of the run config
 // (config/run/run_config.h), made by resolve() from `fp16`, `bf16`, `data_types`. Master weights,
 // gradient sums and optimizer state are fp32 whatever stands here. No threads: value types.
 #pragma once
@@ -22,8 +22,8 @@ struct LossScaleConfig {
 };
 
 struct PrecisionConfig {
-    // Of forward and backward, under autocast, and of the weights that they read: kF32, kBF16 or
-    // kF16.
+    // Forward and backward run in this type, under autocast, and the weights that they read have
+    // it: kF32, kBF16 or kF16.
     DType compute = DType::kF32;
     // A step whose gradients are not finite is skipped; else it ends the run. True for fp16, and
     // for bf16 unless bf16.check_grad_overflow is false; false for fp32.

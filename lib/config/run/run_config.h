@@ -1,6 +1,7 @@
-// What a run needs to know, resolved: every `auto` a number, every derived value computed, every
-// relation checked. Made by resolve() (config/resolve/resolve.h) from what the user said; the
-// worker reads this and nothing else. No threads: a value type, const after resolve().
+// The run config is what a run needs to know, resolved: every `auto` is a number, every derived
+// value is computed, every relation is checked. Made by resolve() (config/resolve/resolve.h) from
+// what the user said; the worker reads this and nothing else. No threads: a value type, const after
+// resolve().
 #pragma once
 
 #include "base/kinds/schedule_kind.h"
@@ -53,7 +54,7 @@ struct OptimizerConfig {
     double lr_decay = 0.0;  // Adagrad: update u (from 1) has the rate lr / (1 + (u - 1) * lr_decay)
     double initial_accumulator_value = 0.0;  // Adagrad
 
-    // Whether weight decay is added to the gradient and so passes through the states; AdamW and
+    // True when weight decay is added to the gradient and so passes through the states; AdamW and
     // Lion decay the parameters themselves.
     [[nodiscard]] bool decays_gradient() const {
         return weight_decay != 0 && kind != OptimizerKind::kAdamW && kind != OptimizerKind::kLion;
@@ -80,14 +81,14 @@ struct SchedulerConfig {
 struct ZeroConfig {
     int64_t stage = 0;
     int64_t reduce_bucket_numel = 500'000'000;  // reduce_bucket_size: gradient in one reduction
-    // Stages 1 to 3.
+    // Stages 1 to 3 read these.
     ShardBy shard = ShardBy::kFlat;  // dslaunch.shard
-    bool shard_auto = false;         // instead, what suits the job (plan/predict/shard_choice.h)
-    int64_t shard_ranks = 0;  // mics_shard_size: of a host, each of which holds a copy; 0: all
-    // Stage 3.
-    int64_t prefetch_bucket_numel = 50'000'000;  // gathered ahead of use, at most
-    int64_t live_numel_max = 1'000'000'000;      // gathered at one time, at most
-    int64_t reuse_distance_numel_max = 0;        // kept when used again within so many
+    bool shard_auto = false;  // the kind is chosen to suit the job (plan/predict/shard_choice.h)
+    int64_t shard_ranks = 0;  // mics_shard_size: a host's ranks, which hold a copy; 0: all
+    // Stage 3 reads these.
+    int64_t prefetch_bucket_numel = 50'000'000;  // elements gathered ahead of use, at most
+    int64_t live_numel_max = 1'000'000'000;      // elements gathered at one time, at most
+    int64_t reuse_distance_numel_max = 0;        // kept when used again within so many elements
     int64_t persistent_parameter_numel = 0;      // parameters up to it are whole, ...
     // ... as long as those together have no more than this.
     int64_t persistent_numel_max = std::numeric_limits<int64_t>::max();
@@ -110,7 +111,7 @@ struct DataConfig {
     std::optional<TokenType> token_type;         // unset: uint16
     std::map<std::string, std::string> columns;  // forward's argument -> column of the file
     bool shuffle = true;
-    double eval_fraction = 0.0;  // of the samples, taken from the end, held out
+    double eval_fraction = 0.0;  // part of the samples, taken from the end, that is held out
 
     bool operator==(const DataConfig&) const = default;
 };
@@ -119,9 +120,9 @@ struct SaveConfig {
     int64_t interval = 0;      // steps, 0: only at the end
     int64_t keep = 0;          // checkpoints kept, 0: all
     bool async = true;         // written while training goes on
-    bool goes_on = false;      // training, after a save that failed
+    bool goes_on = false;      // training goes on after a save that failed
     bool via_rank0 = false;    // hosts share no file system: rank 0's disk gets all files
-    int64_t time_limit_s = 0;  // of the job, from its start: it saves and ends before, 0: none
+    int64_t time_limit_s = 0;  // the job saves and ends within it, counted from its start; 0: none
 
     bool operator==(const SaveConfig&) const = default;
 };
@@ -131,7 +132,8 @@ struct PipelineConfig {
     int64_t stages = 1;
     ScheduleKind schedule = ScheduleKind::k1F1B;
     int64_t chunks = 1;               // parts of the model that a stage has
-    std::vector<int> first_segments;  // of the parts after the first; empty: chosen by cost
+    std::vector<int> first_segments;  // the parts after the first begin there; empty: chosen by
+                                      // cost
 
     bool operator==(const PipelineConfig&) const = default;
 };
@@ -140,8 +142,9 @@ struct PipelineConfig {
 struct TensorConfig {
     int64_t size = 1;                                        // ranks that share every layer
     std::vector<std::pair<std::string, std::string>> rules;  // pattern of names, word of a rule
-    bool share_positions = false;  // between the layers that are split (Megatron's sequence)
-    bool check = true;             // on one batch, against the whole graph, before training
+    bool share_positions = false;  // ranks share positions between split layers (Megatron's
+                                   // sequence)
+    bool check = true;             // one batch is compared with the whole graph before training
 
     bool operator==(const TensorConfig&) const = default;
 };
@@ -179,7 +182,8 @@ struct RunConfig {
     int64_t print_interval = 10;  // steps_per_print
     int64_t trace_step = 0;       // step of which rank 0 writes a trace, 0: none
 
-    // Ranks that have one copy of the model between them, and its rows; the others have other rows.
+    // The ranks that have one copy of the model between them, and its rows; the others have other
+    // rows.
     [[nodiscard]] int64_t ranks_of_copy() const {
         return pipeline.stages * tensor.size * sequence.size;
     }

@@ -35,7 +35,7 @@ std::vector<KeySpec> joined_tables() {
     return all;
 }
 
-// Does the schema's PATTERN ("a.*.b") cover the concrete PATH? Exact names win over "*" in
+// True when the schema's PATTERN ("a.*.b") covers the concrete PATH. Exact names win over "*" in
 // find_key.
 bool covers(const std::vector<std::string>& pattern, const std::vector<std::string>& path) {
     if (pattern.size() != path.size()) return false;

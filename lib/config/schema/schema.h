@@ -1,6 +1,6 @@
-// The one table of config keys: DeepSpeed's documented keys and "dslaunch". Path, type, default,
-// meaning, status. Everything that knows keys reads it: the checker, the defaults, `config keys`,
-// docs/config-keys.md. No threads.
+// The one table of config keys, DeepSpeed's documented ones and "dslaunch": each row has path,
+// type, default, meaning and status. Everything that knows keys reads it: the checker, the
+// defaults, `config keys`, docs/config-keys.md. No threads.
 #pragma once
 
 #include "config/read/value.h"
@@ -54,7 +54,7 @@ struct KeySpec {
 // The default as a value. REQUIRES: a key of the schema.
 [[nodiscard]] Value default_value(const KeySpec& key);
 
-// Whether the word `auto` leaves the value to us; where any word is a value, it is that value.
+// True when the word `auto` leaves the value to us; where any word is a value, it is that value.
 [[nodiscard]] bool takes_auto(const KeySpec& key);
 
 // A string or a list of nothing but strings.

@@ -17,18 +17,18 @@ struct Sources {
     NumberKind kind;
 };
 
-// What an update reads and writes; null where there is none. Elements are counted from the arrays'
-// starts.
+// An update reads and writes these arrays; null where there is none. Elements are counted from the
+// arrays' starts.
 struct UpdateArrays {
     Sources gradients;
     float gradient_scale;
     float l2_decay;                 // 0: none
-    const float* decay_parameters;  // with l2_decay
+    const float* decay_parameters;  // read with l2_decay
     float* parameters;              // null: only the states move
-    float* first;                   // of the rule's states
+    float* first;                   // the rule's states
     float* second;
     uint16_t* half;        // a copy of the parameters that follows them; null: none
-    NumberKind half_kind;  // of it
+    NumberKind half_kind;  // the copy's dtype
     bool streams;          // it is written past the caches
 };
 

@@ -15,13 +15,13 @@ constexpr int64_t kBlock = 1024;
 constexpr int64_t kChunk = 64;
 constexpr int64_t kLineBytes = 64;
 
-// Rounded once, on every processor. Written where PyTorch's build of its kernels has one; the
-// compiler adds none (-ffp-contract=off).
+// A fused multiply-add is rounded once, on every processor. It is written where PyTorch's build of
+// its kernels has one; the compiler adds none (-ffp-contract=off).
 inline float fma(float a, float b, float c) {
     return __builtin_fmaf(a, b, c);
 }
 
-// Where a sum goes: over what `out` held, or added to it, rounded once more.
+// A sum goes over what `out` held, or is added to it and rounded once more.
 template <bool kAdds>
 inline void put(float value, float& out) {
     out = kAdds ? out + value : value;
@@ -53,7 +53,7 @@ inline void widen(NumberKind kind, const uint16_t* values, int64_t n, float* out
     kind == NumberKind::kBf16 ? from_bf16(values, out, n) : from_fp16(values, out, n);
 }
 
-// The same for 16-bit sources, which are summed in fp32. n <= kChunk.
+// The ordered sum of 16-bit sources, which are summed in fp32. n <= kChunk.
 inline void sum_halves(const Sources& sources, int64_t first, int64_t n, float scale,
                        float* __restrict out) {
     widen(sources.kind, sources.half[0] + first, n, out);
@@ -162,8 +162,8 @@ inline void copy_half(const UpdateArrays& arrays, int64_t at, int64_t n, bool wh
     bf16 ? to_bf16(values, out, n) : to_fp16(values, out, n);
 }
 
-// One chunk, n <= kChunk: gradient summed and scaled, decay, rule, copy, all in the first-level
-// cache.
+// Updates one chunk, n <= kChunk: the gradient is summed and scaled, then come decay, rule and
+// copy, all in the first-level cache.
 template <bool kWrites, typename Rule>
 [[gnu::always_inline]] inline void update_chunk(const UpdateArrays& arrays, int64_t at, int64_t n,
                                                 const Rule& rule, bool whole_lines) {
@@ -179,7 +179,7 @@ template <bool kWrites, typename Rule>
     if (kWrites && arrays.half != nullptr) copy_half(arrays, at, n, whole_lines);
 }
 
-// Elements from `at` to where the copy's next line begins.
+// The number of elements from `at` to where the copy's next line begins.
 inline int64_t to_next_line(const uint16_t* half, int64_t at) {
     const auto address = static_cast<int64_t>(reinterpret_cast<uintptr_t>(half + at));
     return (kLineBytes - address % kLineBytes) % kLineBytes / int64_t{sizeof(uint16_t)};

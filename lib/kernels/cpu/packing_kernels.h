@@ -6,7 +6,7 @@
 
 namespace dslaunch::kernels {
 
-// Of a block: one scale, then a byte for each element.
+// A block of so many elements has one scale, then a byte for each element.
 inline constexpr int64_t kPackedBlock = 256;
 
 struct PackingKernels {

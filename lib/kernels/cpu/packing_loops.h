@@ -26,7 +26,7 @@ inline uint32_t drawn_bits(uint32_t seed, int64_t i) {
     return bits >> 16;
 }
 
-// In [0, 1), a multiple of 2^-16.
+// The drawn number lies in [0, 1) and is a multiple of 2^-16.
 inline float drawn(uint32_t seed, int64_t i) {
     return static_cast<float>(static_cast<int32_t>(drawn_bits(seed, i))) * 0x1p-16F;
 }
@@ -42,8 +42,8 @@ void packing_to_bf16(const float* __restrict values, uint16_t* __restrict out, i
     }
 }
 
-// The largest magnitude; by bits, where a NaN is above all numbers and no order of comparing
-// matters.
+// The largest magnitude is found by bits, where a NaN is above all numbers and no order of
+// comparing matters.
 inline uint32_t largest_bits(const float* values, int64_t numel) {
     uint32_t largest = 0;
     for (int64_t i = 0; i < numel; ++i) {
@@ -53,8 +53,8 @@ inline uint32_t largest_bits(const float* values, int64_t numel) {
     return largest;
 }
 
-// What a block is divided by; a scale that is 0 or not finite makes its codes 1, so that the block
-// reads as its scale: all 0, or not finite.
+// A block is divided by its scale; a scale that is 0 or not finite makes its codes 1, so that the
+// block reads as its scale: all 0, or not finite.
 inline bool has_scale(uint32_t largest) {
     return largest > 0 && largest < kInfinityBits;
 }
@@ -87,7 +87,8 @@ void packing_to_int8(const float* __restrict values, float* __restrict scales,
         if (!begin_block(values + first, scale_there, codes + first, n)) continue;
         const float scale = scale_there;
         for (int64_t i = first; i < first + n; ++i) {
-            // From 1 to below 256, and exact where the quotient is whole: cutting rounds down.
+            // The number lies from 1 to below 256, and is exact where the quotient is whole:
+            // cutting rounds down.
             const float above = values[i] / scale * kCodeMax + 128.0F + drawn(seed, i);
             codes[i] = static_cast<int8_t>(static_cast<int32_t>(above) - 128);
         }

@@ -38,17 +38,18 @@ class CheckpointReader {
   private:
     const FileTree& tree_;
     std::string folder_;
-    std::string mark_;  // what marks this checkpoint as verified
+    std::string mark_;  // the text that marks this checkpoint as verified
     Checkpoint checkpoint_;
     std::vector<std::unique_ptr<FileView>> views_;
-    std::vector<std::vector<std::pair<size_t, size_t>>> where_;  // by tensor and state, sorted
+    std::vector<std::vector<std::pair<size_t, size_t>>> where_;  // a sorted list for each tensor
+                                                                 // and state
 };
 
-// What a path given by the user names: a step folder, a folder of step folders, or an --output
-// folder with checkpoints/ in it. The root of the step folders, or the step folder itself.
+// A path given by the user names a step folder, a folder of step folders, or an --output folder
+// with checkpoints/ in it. The place is the root of the step folders, or the step folder itself.
 struct CheckpointPlace {
-    std::string root;         // of step folders; empty where STEP_FOLDER is given
-    std::string step_folder;  // that was named itself
+    std::string root;         // the folder of the step folders; empty where STEP_FOLDER is given
+    std::string step_folder;  // a step folder that was named itself
 };
 [[nodiscard]] CheckpointPlace find_checkpoints(const FileTree& tree, const std::string& path);
 

@@ -15,7 +15,7 @@
 namespace dslaunch::storage {
 namespace {
 
-constexpr int64_t kAnyStep = -1;  // as the manifest says
+constexpr int64_t kAnyStep = -1;  // stands for the step that the manifest says
 
 std::string_view text_of(const FileView& view) {
     return {reinterpret_cast<const char*>(view.bytes().data()), view.bytes().size()};
@@ -138,7 +138,7 @@ void CheckpointStore::remove_leftovers() {
         const std::string path = fmt::format("{}/{}", root_, entry.name);
         if (parsed && parsed->kind == StepFolderKind::kReplaced && !complete.count(parsed->step) &&
             look_at(tree_, path, parsed->step).complete) {
-            // Its successor did not come to be.
+            // The checkpoint takes its place again: its successor did not come to be.
             const std::string place = fmt::format("{}/step-{}", root_, parsed->step);
             if (tree_.list(place)) tree_.remove_folder(place);
             tree_.rename(path, place);

@@ -24,8 +24,8 @@ struct StoredCheckpoint {
     std::string fault;      // why it is not complete
 };
 
-// What is in FOLDER, whatever it is called: one that was set aside, a copy. Where the manifest
-// cannot be read, its step is -1.
+// The checkpoint in FOLDER, whatever the folder is called: one that was set aside, a copy. Where
+// the manifest cannot be read, its step is -1.
 [[nodiscard]] StoredCheckpoint checkpoint_in(const FileTree& tree, const std::string& folder);
 
 class CheckpointStore {
@@ -64,9 +64,9 @@ class CheckpointStore {
     std::unique_ptr<FileLock> claim_;
 };
 
-// What retention lets go, of any list in any order: all complete finite ones but the newest KEEP,
-// never the newest that is verified, never the newest finite one; incomplete and non-finite ones
-// only when a newer complete finite one is there. KEEP 0: nothing. Pure.
+// The checkpoints that retention lets go, of any list in any order: all complete finite ones but
+// the newest KEEP, never the newest that is verified, never the newest finite one; incomplete and
+// non-finite ones only when a newer complete finite one is there. KEEP 0: nothing. Pure.
 [[nodiscard]] std::vector<std::string> checkpoints_to_remove(
     const std::vector<StoredCheckpoint>& all, int64_t keep);
 

@@ -72,7 +72,7 @@ void DiskSink::give_up(const char* doing, int error_number) const {
     Bytes free;
     if (::fstatvfs(fd_.get(), &room) == 0)
         free = Bytes{static_cast<int64_t>(room.f_bavail * room.f_frsize)};
-    // What the unfinished file holds is free once it is gone.
+    // The blocks of the unfinished file are free once it is gone.
     if (::fstat(fd_.get(), &own) == 0) free += Bytes{own.st_blocks * 512};
     fail_file({path_, doing, error_number, need_, free});
 }
@@ -144,7 +144,7 @@ void DiskSink::await_all() {
 void DiskSink::sync() {
     DSL_CHECK(!synced_, "{}: synced twice", path_);
     synced_ = true;
-    // What is aligned goes past the cache, the few bytes behind it do not.
+    // Aligned bytes go past the cache, the few bytes behind them do not.
     const size_t aligned = filled_bytes_ / kAlignment * kAlignment;
     const std::span<const std::byte> rest = buffer(filling_).first(filled_bytes_);
     int status = write_at(fd_.get(), rest.first(aligned), written_bytes_);

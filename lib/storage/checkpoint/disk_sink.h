@@ -17,7 +17,7 @@
 
 namespace dslaunch::storage {
 
-// How pieces are written: the limits of one sink, 6 MiB of memory at most.
+// The limits of one sink: its pieces take 6 MiB of memory at most.
 inline constexpr int64_t kSinkBufferBytes = int64_t{2} << 20;
 inline constexpr size_t kSinkBuffers = 3;
 inline constexpr size_t kSinkThreads = 2;
@@ -29,7 +29,7 @@ class DiskSink final : public FileSink {
     ~DiskSink() override;
     void write(std::span<const std::byte> bytes) override;
     void sync() override;
-    // What a sink for BYTES takes while it is open.
+    // The memory that a sink for BYTES takes while it is open.
     [[nodiscard]] static Bytes memory(Bytes bytes);
 
   private:

@@ -59,7 +59,7 @@ class DiskLock final : public FileLock {
     UniqueFd fd_;
 };
 
-// What went away meanwhile is an empty file.
+// An entry that went away meanwhile is an empty file.
 FolderEntry entry_of(const std::string& folder, const std::string& name) {
     struct stat about {};
     if (::stat((folder + "/" + name).c_str(), &about) != 0) return {name, false, Bytes{}};

@@ -1,4 +1,4 @@
-// What a file system refuses, in words. Threads: any.
+// A file system's refusal is put into words here. Threads: any.
 #pragma once
 
 #include <string>
@@ -12,8 +12,8 @@ struct FileFailure {
     std::string path;
     std::string_view doing;  // "write", "make the folder"
     int error_number = 0;
-    Bytes need;  // of the whole file; 0: nothing is said of it
-    Bytes free;  // where PATH lies; said on a full disk
+    Bytes need;  // the whole file's bytes; 0: nothing is said of them
+    Bytes free;  // bytes free where PATH lies; said on a full disk
 };
 
 // Throws Error{kDisk}: path, operation, cause, what to do; bytes on a full disk.

@@ -21,7 +21,7 @@ class FileSink {
     FileSink() = default;
     FileSink(const FileSink&) = delete;
     FileSink& operator=(const FileSink&) = delete;
-    // What was not synced may be lost.
+    // Bytes that were not synced may be lost.
     virtual ~FileSink() = default;
     // BYTES are taken when it returns. Blocks on the disk when too much is under way.
     virtual void write(std::span<const std::byte> bytes) = 0;
@@ -45,7 +45,7 @@ struct FolderEntry {
     Bytes bytes;
 };
 
-// Held by one owner among all processes until it is destroyed or the process ends.
+// The lock is held by one owner among all processes until it is destroyed or the process ends.
 class FileLock {
   public:
     virtual ~FileLock() = default;
@@ -56,14 +56,14 @@ class FileTree {
     virtual ~FileTree() = default;
     // Fails where it is already.
     virtual void make_folder(const std::string& path) = 0;
-    // What is missing of the path, durably; nothing where it is already.
+    // Makes the folders of the path that are missing, durably; nothing where it is already.
     void make_folders(const std::string& path);
-    // BYTES: of the whole file; room for them is taken at once, so that a full disk shows here.
+    // BYTES: the whole file's; room for them is taken at once, so that a full disk shows here.
     // Fails where it is already.
     [[nodiscard]] virtual std::unique_ptr<FileSink> create(const std::string& path,
                                                            Bytes bytes) = 0;
     [[nodiscard]] virtual std::unique_ptr<FileView> open(const std::string& path) const = 0;
-    // By name; nullopt: there is no such folder.
+    // The folder's entries, sorted by name; nullopt: there is no such folder.
     [[nodiscard]] virtual std::optional<std::vector<FolderEntry>> list(
         const std::string& folder) const = 0;
     // TO is replaced where it is a file.
@@ -73,11 +73,11 @@ class FileTree {
     // Names in the folder are durable when it returns.
     virtual void sync_folder(const std::string& folder) = 0;
     virtual void remove_file(const std::string& path) = 0;
-    // With all it holds; not there is well.
+    // Removes the folder with all it holds; it need not be there.
     virtual void remove_folder(const std::string& path) = 0;
     // Makes the file where it is missing; does not wait. Null: somebody else holds it.
     [[nodiscard]] virtual std::unique_ptr<FileLock> lock(const std::string& path) = 0;
-    // Free to this user.
+    // The bytes that are free to this user.
     [[nodiscard]] virtual Bytes free_room(const std::string& folder) const = 0;
 };
 

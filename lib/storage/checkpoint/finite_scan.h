@@ -12,10 +12,10 @@ namespace dslaunch::storage {
 
 class FiniteScan {
   public:
-    // Of integers all is finite.
+    // A scan of integers finds all finite.
     explicit FiniteScan(DType dtype);
     void add(std::span<const std::byte> bytes);
-    // Of the whole elements so far.
+    // True while all whole elements so far are finite.
     [[nodiscard]] bool finite() const { return !found_; }
 
   private:

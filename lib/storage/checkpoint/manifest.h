@@ -1,5 +1,5 @@
-// What a checkpoint is, as its manifest.json says: docs/checkpoint-format.md. Pure data; text in
-// and out. No threads.
+// A checkpoint as its manifest.json describes it: docs/checkpoint-format.md. Pure data; text in and
+// out. No threads.
 #pragma once
 
 #include <compare>
@@ -36,11 +36,11 @@ struct CheckpointTensor {
     std::string name;                  // the module's own
     std::vector<std::string> aliases;  // other names of the same tensor
     TensorKind kind = TensorKind::kTrained;
-    int rank = 0;               // kRankBuffer: whose
-    DType dtype = DType::kF32;  // of the weights; states are fp32
+    int rank = 0;               // kRankBuffer: the rank that it belongs to
+    DType dtype = DType::kF32;  // the weights' type; states are fp32
     std::vector<int64_t> shape;
-    // Of the tensor as it lies in memory, which is also the order of its elements in files; empty:
-    // row-major.
+    // The strides of the tensor as it lies in memory, which is also the order of its elements in
+    // files; empty: row-major.
     std::vector<int64_t> strides;
     int64_t updates = 0;  // kTrained: optimizer updates it has had
 
@@ -54,14 +54,14 @@ inline constexpr int kWeights = -1;
 struct CheckpointPiece {
     int tensor = 0;        // index into Checkpoint::tensors
     int state = kWeights;  // or index into Checkpoint::states
-    Range elements;        // in the order of the tensor's memory
+    Range elements;        // elements in the order of the tensor's memory
     bool operator==(const CheckpointPiece&) const = default;
 };
 
 struct WrittenPiece {
     CheckpointPiece piece;
-    int64_t offset_bytes = 0;  // in the file
-    Hash128 hash;              // of its bytes
+    int64_t offset_bytes = 0;  // its begin in the file
+    Hash128 hash;              // its bytes' hash
     bool finite = true;        // no NaN, no infinity
     bool operator==(const WrittenPiece&) const = default;
 };
@@ -70,24 +70,24 @@ struct WrittenPiece {
 struct CheckpointFile {
     std::string name;
     int64_t bytes = 0;
-    Hash128 header_hash;  // of what stands before the first piece
+    Hash128 header_hash;  // hash of all that stands before the first piece
     std::vector<WrittenPiece> pieces;
     bool operator==(const CheckpointFile&) const = default;
 };
 
-// For the way to rank 0. decode throws Error{kInternal}.
+// The encoding goes to rank 0. decode throws Error{kInternal}.
 [[nodiscard]] std::string encode(const CheckpointFile& file);
 [[nodiscard]] CheckpointFile decode_checkpoint_file(std::string_view bytes);
 
 // All of training that is not in a tensor.
 struct TrainingState {
     int64_t step = 0;          // optimizer steps done, skipped ones included
-    int64_t updates = 0;       // of them not skipped: what the learning rate follows
+    int64_t updates = 0;       // steps that were not skipped: the learning rate follows them
     int64_t samples_seen = 0;  // position in the order of data
-    uint64_t seed = 0;         // of data order and of dropout
-    double loss = 0;           // of the last step
+    uint64_t seed = 0;         // seed of data order and of dropout
+    double loss = 0;           // the last step's loss
     double loss_scale = 1;
-    int64_t scale_steps = 0;  // as LossScaleState
+    int64_t scale_steps = 0;  // this and the next two as in LossScaleState
     int64_t scale_good_steps = 0;
     int64_t scale_hysteresis_left = 1;
     bool operator==(const TrainingState&) const = default;
@@ -95,8 +95,8 @@ struct TrainingState {
 
 struct Checkpoint {
     int64_t format = kCheckpointFormat;
-    std::string version;  // of dslaunch that wrote it
-    std::string id;       // of this save: the same in each of its files
+    std::string version;  // the version of dslaunch that wrote it
+    std::string id;       // the save's own: the same in each of its files
     std::string created;  // UTC, ISO 8601
     TrainingState training;
     int64_t world_size = 1;

@@ -1,5 +1,5 @@
-// What must be true of a checkpoint's description beyond its types: names that are no paths,
-// tensors that are dense, pieces that tile. Pure.
+// A checkpoint's description must hold more than its types say: names that are no paths, tensors
+// that are dense, pieces that tile. Pure.
 #pragma once
 
 #include "storage/checkpoint/manifest.h"
@@ -9,7 +9,8 @@ namespace dslaunch::storage {
 // Throws Error{kCheckpoint} naming the first tensor or file that is wrong.
 void check_checkpoint(const Checkpoint& checkpoint);
 
-// Of a file in a checkpoint's folder: [A-Za-z0-9._-], not beginning with '.', not the manifest's.
+// True for the name of a file in a checkpoint's folder: [A-Za-z0-9._-], not beginning with '.', not
+// the manifest's.
 [[nodiscard]] bool is_file_name(std::string_view name);
 
 }  // namespace dslaunch::storage

@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::json;
 constexpr int kDepthMax = 8;
 
-// What does not fit throws this; parse_manifest puts the path before it.
+// A part that does not fit throws this; parse_manifest puts the path before it.
 [[noreturn]] void wrong(std::string_view where, std::string_view what) {
     fail(ExitCode::kCheckpoint, "{}: {}", where, what);
 }

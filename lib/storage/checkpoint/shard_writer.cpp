@@ -15,7 +15,7 @@
 namespace dslaunch::storage {
 namespace {
 
-// Hashed, looked through and copied while it lies in the cache.
+// A chunk is hashed, looked through and copied while it lies in the cache.
 constexpr size_t kChunkBytes = size_t{128} << 10;
 
 }  // namespace
@@ -80,9 +80,9 @@ class ShardWriter::Impl {
     std::string folder_;
     ShardPlan plan_;
     const Checkpoint& checkpoint_;
-    CheckpointFile file_;  // what is written of it
+    CheckpointFile file_;  // the part of it that is written
     std::unique_ptr<FileSink> sink_;
-    int64_t left_bytes_ = 0;  // of the piece
+    int64_t left_bytes_ = 0;  // bytes of the piece still to come
     alignas(64) XXH3_state_t hash_{};
     std::optional<FiniteScan> scan_;
 };

@@ -30,7 +30,7 @@ class ShardWriter {
     // Durable when it returns. REQUIRES: all pieces are written.
     [[nodiscard]] CheckpointFile finish();
 
-    // Of the file that would be written.
+    // The bytes of the file that would be written.
     [[nodiscard]] static Bytes file_bytes(const ShardPlan& plan, const Checkpoint& checkpoint);
 
   private:

@@ -20,7 +20,7 @@ struct StepFolder {
 };
 
 [[nodiscard]] std::string step_folder_name(int64_t step);
-// Nothing for any other name.
+// The folder that NAME means; nothing for any other name.
 [[nodiscard]] std::optional<StepFolder> parse_step_folder(std::string_view name);
 
 }  // namespace dslaunch::storage

@@ -14,14 +14,14 @@ namespace dslaunch::storage {
 
 struct BackingFile {
     std::string path;
-    UniqueFd fd;          // for reading and writing
+    UniqueFd fd;          // open for reading and writing
     bool direct = false;  // O_DIRECT: past the page cache
 };
 
 struct BackingFiles {
-    std::vector<BackingFile> files;  // at least one
+    std::vector<BackingFile> files;  // there is at least one
     StripeLayout layout;
-    Bytes capacity;  // of all together; each file has stripe_file_bytes() of it
+    Bytes capacity;  // bytes of all together; each file has stripe_file_bytes() of it
 
     [[nodiscard]] const std::string& path_at(int64_t offset_bytes) const {
         return files[stripe_place(layout, offset_bytes).file].path;

@@ -18,8 +18,8 @@ namespace dslaunch::storage {
 // Addresses, offsets and lengths of requests are multiples of it: what O_DIRECT asks of any disk.
 inline constexpr int64_t kBlockAlignment = 4096;
 
-// How long the end of a block file waits for what a device has in hand: longer than the kernel's
-// own time-outs of disks (30 s).
+// The end of a block file waits so long for what a device has in hand: longer than the kernel's own
+// time-outs of disks (30 s).
 inline constexpr std::chrono::seconds kIoFarewellMax{60};
 
 enum class IoDirection { kRead, kWrite };
@@ -33,7 +33,7 @@ struct IoRequest {
 [[nodiscard]] IoRequest read_request(int64_t offset_bytes, std::span<std::byte> into);
 [[nodiscard]] IoRequest write_request(int64_t offset_bytes, std::span<const std::byte> from);
 
-// What became of a request. Nothing is thrown here: the caller knows what the bytes were for.
+// The outcome of a request. Nothing is thrown here: the caller knows what the bytes were for.
 struct [[nodiscard]] IoResult {
     int error_number = 0;      // negative errno of the first part that failed; 0: none did
     int64_t moved_bytes = 0;   // fewer than asked for without an error: a short transfer
@@ -72,7 +72,7 @@ class [[nodiscard]] IoTicket {
     uint32_t slot_ = 0;
 };
 
-// What an opened block file turned out to be, for what is printed and for tests.
+// The facts of an opened block file, for what is printed and for tests.
 struct BlockFileFacts {
     std::string engine;              // "io_uring", "threads", "memory", "faulty io_uring"
     bool registered_memory = false;  // the kernel holds the arena's pages
@@ -114,7 +114,7 @@ class BlockFile {
     friend class IoTicket;
     // REQUEST was checked. The result names it in finish() and abandon().
     [[nodiscard]] virtual uint32_t start(const IoRequest& request) = 0;
-    // As IoTicket::wait_for_front(); an engine that cannot tell returns KNOWN_BYTES.
+    // Waits like IoTicket::wait_for_front(); an engine that cannot tell returns KNOWN_BYTES.
     [[nodiscard]] virtual int64_t await_front(uint32_t slot, int64_t known_bytes) = 0;
     // Blocks until it is done, and forgets it.
     virtual IoResult finish(uint32_t slot) = 0;

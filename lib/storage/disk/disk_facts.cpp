@@ -23,7 +23,7 @@ namespace {
 
 constexpr size_t kFileBytesMax = 1 << 16;
 constexpr size_t kIdLettersMax = 64;
-constexpr int64_t kSectorBytes = 512;  // of sysfs, whatever the disk's own
+constexpr int64_t kSectorBytes = 512;  // sysfs counts in these, whatever the disk's own sectors are
 
 std::string plain_word(std::string_view text) {
     std::string word(trim(text.substr(0, text.find('\n'))).substr(0, kIdLettersMax));

@@ -15,13 +15,13 @@ struct DiskFacts {
     // of one disk only.
     std::string id;
     std::string device;  // "nvme0n1"; empty where there is no disk
-    Bytes capacity;      // of the whole disk; 0: not known
+    Bytes capacity;      // the whole disk's bytes; 0: not known
 };
 
 // Throws Error{kDisk}: no such folder.
 [[nodiscard]] DiskFacts disk_facts(const std::string& folder);
 
-// How often a disk of CAPACITY is written full in a day at the pace of WRITTEN in OVER: the unit in
+// A disk of CAPACITY is written full so often in a day at the pace of WRITTEN in OVER: the unit in
 // which makers rate endurance (DWPD, commonly 0.3 to 3). REQUIRES: over and capacity > 0.
 [[nodiscard]] double drive_writes_per_day(Bytes written, Duration over, Bytes capacity);
 

@@ -92,7 +92,7 @@ void FaultyBlockFile::start_faulty(Slot& slot) {
             request.memory = request.memory.first(half_of(length));
             break;
         case FaultKind::kMisdirected:
-            // Where the neighbour lies, behind or, at the end, before.
+            // The neighbour lies behind or, at the end, before.
             request.offset_bytes +=
                 request.offset_bytes + 2 * static_cast<int64_t>(length) <= capacity().value
                     ? static_cast<int64_t>(length)
@@ -158,7 +158,7 @@ IoResult FaultyBlockFile::tell(const Slot& slot, IoResult moved) const {
     return moved;
 }
 
-// What is done to a request shows when it is waited for.
+// A fault shows when its request is waited for.
 int64_t FaultyBlockFile::await_front(uint32_t index, int64_t known_bytes) {
     Slot& slot = slots_[index];
     return slot.fault == FaultKind::kNone ? slot.inner.wait_for_front(known_bytes) : known_bytes;
@@ -170,7 +170,7 @@ IoResult FaultyBlockFile::finish(uint32_t index) {
     return tell(slot, moved);
 }
 
-// What is written instead must stay until it has been: the destructor waits.
+// The bytes that are written instead must stay until they have been: the destructor waits.
 void FaultyBlockFile::abandon(uint32_t) noexcept {}
 
 }  // namespace dslaunch::storage

@@ -27,8 +27,8 @@ enum class FaultKind {
 
 struct Fault {
     FaultKind kind = FaultKind::kNone;
-    IoDirection direction = IoDirection::kRead;  // of the request that is hit
-    int64_t requests_before = 0;                 // of that direction, which pass
+    IoDirection direction = IoDirection::kRead;  // direction of the request that is hit
+    int64_t requests_before = 0;                 // requests of that direction that pass before it
     std::chrono::milliseconds delay{20};         // kSlow
 };
 
@@ -64,7 +64,8 @@ class FaultyBlockFile final : public BlockFile {
         IoRequest request;
         IoTicket inner;
         bool has_inner = false;
-        std::vector<std::byte> altered;  // what is written instead, with room to align it
+        std::vector<std::byte> altered;  // the bytes that are written instead, with room to align
+                                         // them
     };
     [[nodiscard]] FaultKind strike(IoDirection direction);
     void start_faulty(Slot& slot);

@@ -13,7 +13,7 @@
 namespace dslaunch::storage {
 namespace {
 
-// Why a machine has no io_uring for us.
+// Says why a machine has no io_uring for us.
 std::string uring_refusal(int error_number) {
     const char* cause = "the kernel refuses it";
     if (error_number == -ENOSYS) cause = "this kernel has none, or a container's seccomp hides it";

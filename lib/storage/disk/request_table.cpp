@@ -65,7 +65,8 @@ void RequestTable::book_failure(Slot& slot, const Piece& piece, int error_number
 
 void RequestTable::book_moved(Slot& slot, Moved moved) {
     slot.moved.push_back(moved);
-    // At most as many as pieces in flight, each looked at again when the front moves.
+    // The ranges are at most as many as pieces in flight, each looked at again when the front
+    // moves.
     for (size_t i = 0; i < slot.moved.size();) {
         if (slot.moved[i].begin_bytes != slot.front_bytes) {
             ++i;

@@ -17,7 +17,7 @@ struct QueueLimits {
     Bytes block = mib(1);   // the largest piece; a multiple of kBlockAlignment
     int depth = 8;          // pieces in flight
     int requests_max = 64;  // tickets at once
-    int threads_max = 64;   // of the thread engine, each with a piece
+    int threads_max = 64;   // the thread engine's threads, each with a piece
 };
 
 // A part of a request that lies in one file.
@@ -26,7 +26,7 @@ struct Piece {
     IoDirection direction = IoDirection::kRead;
     int file = 0;
     int64_t file_offset_bytes = 0;
-    int64_t offset_bytes = 0;  // of the block file
+    int64_t offset_bytes = 0;  // its begin in the block file
     std::byte* memory = nullptr;
     int64_t length_bytes = 0;
     int repeats = 0;  // after EINTR or EAGAIN
@@ -48,18 +48,18 @@ class RequestTable {
     // (at most kRepeatsMax times). Pieces of a request that failed are not started any more.
     [[nodiscard]] std::optional<Piece> complete(const Piece& piece, int64_t result);
 
-    // How much of the request has moved without a hole, from its first byte on.
+    // The bytes of the request that have moved without a hole, from its first byte on.
     [[nodiscard]] int64_t front_bytes(uint32_t slot) const { return slots_[slot].front_bytes; }
     [[nodiscard]] bool finished(uint32_t slot) const;
     // The result of a finished request; its slot is free again.
     IoResult take(uint32_t slot);
-    // As take(), now or as soon as it is finished.
+    // Does what take() does, now or as soon as it is finished.
     void abandon(uint32_t slot);
     // No further piece of any request is started.
     void stop_all();
 
     [[nodiscard]] int in_flight() const { return in_flight_; }
-    // Pieces of SLOT in flight or not yet started; of the latter an estimate.
+    // The pieces of SLOT in flight or not yet started; the latter are an estimate.
     [[nodiscard]] int64_t pieces_left(uint32_t slot) const;
     [[nodiscard]] const QueueLimits& limits() const { return limits_; }
 

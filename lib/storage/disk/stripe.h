@@ -15,11 +15,11 @@ struct StripeLayout {
 
 struct StripePlace {
     int file = 0;
-    int64_t offset_bytes = 0;  // in that file
-    int64_t run_bytes = 0;     // as many from there on lie one behind the other in that file
+    int64_t offset_bytes = 0;  // its place in that file
+    int64_t run_bytes = 0;     // so many bytes from there on lie one behind the other in that file
 };
 
-// Where the byte at OFFSET_BYTES lies. REQUIRES: offset_bytes >= 0.
+// The place of the byte at OFFSET_BYTES. REQUIRES: offset_bytes >= 0.
 [[nodiscard]] StripePlace stripe_place(const StripeLayout& layout, int64_t offset_bytes);
 
 // The length that each file needs for CAPACITY in all: whole stripes.

@@ -56,7 +56,7 @@ class UringBlockFile final : public BlockFile {
     bool ring_is_set_up_ = false;
     bool disabled_ = false;  // until its owner enables it
     std::thread::id owner_;
-    int refusals_ = 0;            // in a row, of the queue itself
+    int refusals_ = 0;            // refusals in a row by the queue itself
     std::vector<Piece> pieces_;   // [depth], by index of the submission
     std::vector<uint32_t> free_;  // indices without a piece
     std::span<std::byte> arena_;  // registered in parts of kBufferBytes

@@ -30,12 +30,12 @@ class CheckpointSource : public TensorSource {
         mutable bool checked = false;
     };
     [[nodiscard]] const std::vector<Place>& places(int tensor, int state) const;
-    // In parts of a MiB or so.
+    // Reads in parts of a MiB or so.
     void read(int tensor, int state, const Range& elements, const Use& use) const;
     void check(const Place& place) const;
 
     CheckpointReader reader_;
-    // By tensor, then state + 1; sorted by their elements.
+    // The places of each tensor, and in it of each state + 1, are sorted by their elements.
     std::vector<std::vector<std::vector<Place>>> places_;
 };
 

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kPartBytes = size_t{1} << 20;
 
-// By dimension: how far the next element along it lies, in elements, once the gaps are left out.
+// The next element along each dimension lies so far, in elements, once the gaps are left out.
 std::vector<int64_t> packed_strides(const CheckpointTensor& tensor) {
     const size_t dimensions = tensor.shape.size();
     std::vector<size_t> order(dimensions);

@@ -1,4 +1,4 @@
-// Where the elements of a tensor lie in its memory. Pure.
+// The elements of a tensor have places in its memory, which are reckoned here. Pure.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace dslaunch::storage {
 
-// Whether the order of memory is that of rows.
+// True when the order of memory is that of rows.
 [[nodiscard]] bool is_row_major(const CheckpointTensor& tensor);
 
 // The index of the element that stands at PLACE in the order of memory.

@@ -31,7 +31,7 @@ class SafetensorsSource : public TensorSource {
     std::string path_;
     std::vector<std::unique_ptr<SafetensorsFile>> files_;
     std::vector<CheckpointTensor> tensors_;
-    std::vector<Place> places_;  // by tensor
+    std::vector<Place> places_;  // one for each tensor
 };
 
 // The files of a folder in the way of Hugging Face: what its model.safetensors.index.json names, or

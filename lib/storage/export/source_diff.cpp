@@ -19,7 +19,7 @@ namespace {
 
 using Kind = TensorDiff::Kind;
 
-// Under which a tensor is looked for in the other source.
+// The names under which a tensor is looked for in the other source.
 std::vector<std::string> names_of(const CheckpointTensor& tensor) {
     if (tensor.kind == TensorKind::kRankBuffer)
         return {fmt::format("{} (rank {})", tensor.name, tensor.rank)};
@@ -38,7 +38,7 @@ double distance(double a, double b) {
     return std::fabs(a - b);
 }
 
-// Elements of both, one after the other, and what of them differs.
+// The comparison takes elements of both, one after the other, and keeps what of them differs.
 class ValueCompare {
   public:
     ValueCompare(DType a, DType b, double tolerance) : a_(a), b_(b), tolerance_(tolerance) {}

@@ -1,6 +1,6 @@
-// In what two stored models differ, tensor by tensor, whatever their files, world sizes and stages
-// are. Streams, but for tensors that lie in memory in different orders: those take three times
-// their size. One thread.
+// The differences of two stored models, tensor by tensor, whatever their files, world sizes and
+// stages are. Streams, but for tensors that lie in memory in different orders: those take three
+// times their size. One thread.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 namespace dslaunch::storage {
 
 struct DiffOptions {
-    std::string glob = "*";  // of names
+    std::string glob = "*";  // pattern of names
     double tolerance = 0;    // differences up to it are none
 };
 
@@ -24,7 +24,8 @@ struct TensorDiff {
     Kind kind = Kind::kValues;
     std::string a = {}, b = {};  // shape, dtype or number of updates in each; of kValues the first
                                  // two
-    // Of kValues. Two NaN are equal, a NaN and a number are infinitely far from each other.
+    // The largest difference of kValues. Two NaN are equal, a NaN and a number are infinitely far
+    // from each other.
     double max_abs = 0;
     int64_t elements_count = 0;
     std::vector<int64_t> first_index = {};
@@ -36,8 +37,8 @@ struct FieldDiff {
 
 struct SourceDiff {
     std::vector<TensorDiff> tensors;
-    std::vector<FieldDiff> training;  // of the training state
-    std::vector<FieldDiff> about;     // how each was made: no difference of the model
+    std::vector<FieldDiff> training;  // fields of the training state
+    std::vector<FieldDiff> about;     // fields of how each was made: no difference of the model
     int64_t compared_count = 0;       // tensors and states in both
     int64_t numel_read = 0;
     int64_t numel_by_hash = 0;   // equal by their hashes, not read

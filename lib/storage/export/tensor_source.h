@@ -42,15 +42,16 @@ class TensorSource {
     using Use = std::function<void(const Range& elements, std::span<const std::byte> bytes)>;
     virtual void for_each(int tensor, int state, const Range& elements, const Use& use) const = 0;
 
-    // What tiles a tensor's weights or state, by its begin; empty where hashes are not known.
+    // The ranges that tile a tensor's weights or state, by their begins; empty where hashes are not
+    // known.
     [[nodiscard]] virtual std::vector<HashedRange> hashes(int tensor, int state) const = 0;
 };
 
-// Whether a tensor has optimizer states.
+// True when a tensor has optimizer states.
 [[nodiscard]] bool has_states(const CheckpointTensor& tensor);
 [[nodiscard]] DType dtype_of(const CheckpointTensor& tensor, int state);
 
-// Whether PATH is a checkpoint of ours or a folder that holds some, damaged ones too.
+// True when PATH is a checkpoint of ours or a folder that holds some, damaged ones too.
 [[nodiscard]] bool holds_checkpoints(FileTree& tree, const std::string& path);
 
 // PATH: a checkpoint's folder, a folder with checkpoints (the newest complete finite one, which
@@ -59,7 +60,7 @@ class TensorSource {
 // looked for in it and what was found. TREE must outlive it.
 [[nodiscard]] std::unique_ptr<TensorSource> open_tensor_source(FileTree& tree,
                                                                const std::string& path);
-// The same where nothing but a checkpoint will do.
+// The source of PATH where nothing but a checkpoint will do.
 [[nodiscard]] std::unique_ptr<TensorSource> open_checkpoint(FileTree& tree,
                                                             const std::string& path);
 

@@ -1,4 +1,4 @@
-// What can be said of a tensor's values in a line. Streams. One thread.
+// The figures of a tensor's values that fit in a line. Streams. One thread.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace dslaunch::storage {
 
-// Of the finite values, in fp64; all 0 where there are none.
+// The figures are those of the finite values, in fp64; all are 0 where there are none.
 struct TensorStats {
     double norm = 0;  // Euclidean
     double min = 0;

@@ -127,7 +127,7 @@ class Selection {
     std::set<std::string> names_;
 };
 
-// As huggingface_hub splits, so that shards are those that its users know.
+// The shards are split as huggingface_hub splits, so that they are those that its users know.
 std::vector<std::vector<Leaving>> split_up(std::vector<Leaving> all, const TensorSource& source,
                                            std::optional<Bytes> shard_max) {
     if (!shard_max) return {std::move(all)};
@@ -151,7 +151,7 @@ std::vector<std::vector<Leaving>> split_up(std::vector<Leaving> all, const Tenso
     return shards;
 }
 
-// One shard under way.
+// A shard that is under way.
 class ShardFile {
   public:
     ShardFile(const TensorSource& source, const std::string& path,
@@ -255,7 +255,7 @@ bool is_single_file(const ExportOptions& options) {
     return options.out.ends_with(".safetensors");
 }
 
-// What stands in the way of OUT; makes its folder.
+// The files that stand in the way of OUT, whose folder is made.
 std::vector<std::string> prepare_out(const ExportOptions& options) {
     std::error_code error;
     std::vector<std::string> earlier;

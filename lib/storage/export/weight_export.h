@@ -16,21 +16,22 @@ namespace dslaunch::storage {
 
 struct ExportOptions {
     std::string out;                 // folder, made if missing; or a file NAME.safetensors
-    std::optional<DType> dtype;      // of floating tensors: F32, BF16, F16; none: as they are
+    std::optional<DType> dtype;      // floating tensors' type: F32, BF16, F16; none: as they are
     std::optional<Bytes> shard_max;  // one file: none. A larger tensor has a file of its own
     bool all_names = true;           // a tied tensor under each of its names, or under one
     bool exclude_frozen = false;
     bool for_transformers = false;         // without the buffers that its models make anew
     std::vector<std::string> exclude;      // globs of names, as the source has them
-    std::string strip_prefix, add_prefix;  // of names; all parameters must have what is stripped
+    std::string strip_prefix, add_prefix;  // parts of names; all parameters must have what is
+                                           // stripped
     bool force = false;                    // replaces an earlier model in OUT
 };
 
 struct ExportReport {
     std::vector<std::string> files;     // paths, the index last
-    std::vector<std::string> names;     // of tensors, in the order of files
+    std::vector<std::string> names;     // tensors' names, in the order of files
     std::vector<std::string> left_out;  // buffers and excluded ones, as the source has them
-    Bytes bytes;                        // of tensors
+    Bytes bytes;                        // the tensors' bytes
 };
 
 // Throws as export_weights does for what stands in the way of OUT, and makes its folder.

@@ -26,14 +26,14 @@ class AtomicFile {
     // Throws Error{kDisk}: path, bytes needed, cause, and on a full disk the bytes free. May block.
     void write(std::span<const std::byte> bytes);
     void write(std::string_view text);
-    // The same at OFFSET from the begin of the file, wherever write() stands.
+    // Writes at OFFSET from the begin of the file, wherever write() stands.
     void write_at(int64_t offset, std::span<const std::byte> bytes);
 
     // PATH is the new content, durably, when it returns. Throws Error{kDisk}; PATH then holds the
     // old content (or, if only the folder's fsync failed, the new one). Once, at the end. Blocks.
     void commit();
 
-    // Where the content is until commit().
+    // The content is at this path until commit().
     [[nodiscard]] const std::string& temporary_path() const { return temporary_; }
 
   private:

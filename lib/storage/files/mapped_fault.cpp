@@ -19,8 +19,8 @@
 namespace dslaunch::storage {
 namespace {
 
-// Read by a signal handler: an entry counts while BEGIN is not 0, which is set last and cleared
-// first. The thread that faults holds the mapping, so its own entry does not go meanwhile.
+// A signal handler reads the entries: one counts while BEGIN is not 0, which is set last and
+// cleared first. The thread that faults holds the mapping, so its own entry does not go meanwhile.
 struct Watched {
     std::atomic<uintptr_t> begin = 0;
     std::atomic<uintptr_t> end = 0;

@@ -1,9 +1,9 @@
-// What happens when a mapped file cannot be read where it is touched (SIGBUS): one line on stderr
-// that names program, file and offset, and the end of the process with a code of ours. Nothing can
-// be thrown from there, and the mapping is read by pointers all over, tensors included, so that
-// reading with pread() instead would be a copy of all of it. The handler is the process's own
-// and set with the first mapping; an access that belongs to no watched mapping goes to the handler
-// that was there before. Threads: any.
+// A mapped file that cannot be read where it is touched (SIGBUS) ends the process: one line on
+// stderr names program, file and offset, and the code is one of ours. Nothing can be thrown from
+// there, and the mapping is read by pointers all over, tensors included, so that reading with
+// pread() instead would be a copy of all of it. The handler is the process's own and set with the
+// first mapping; an access that belongs to no watched mapping goes to the handler that was there
+// before. Threads: any.
 #pragma once
 
 #include <cstddef>

@@ -32,7 +32,7 @@ class MappedFile {
     // next access reads the file again. Returns what was given back; 0 where the system does not
     // say which pages were written. REQUIRES: PART lies in bytes(); nobody writes to it meanwhile.
     Bytes release_unwritten(std::span<const std::byte> part) const;
-    // The same with the written pages: what was written to them is lost.
+    // Gives back the written pages too: what was written to them is lost.
     void discard(std::span<const std::byte> part) const;
 
   private:

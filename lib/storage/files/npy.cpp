@@ -12,7 +12,7 @@ namespace dslaunch::storage {
 namespace {
 
 constexpr size_t kHeaderBytesMax = 64 * 1024;  // NumPy itself refuses more than 10,000
-constexpr size_t kRankMax = 64;                // as in NumPy 2
+constexpr size_t kRankMax = 64;                // NumPy 2's own limit
 constexpr std::string_view kMagic = "\x93NUMPY";
 
 std::optional<DType> dtype_of(std::string_view code) {
@@ -35,7 +35,7 @@ std::optional<DType> dtype_of(std::string_view code) {
     return std::nullopt;
 }
 
-// Why a descr that dtype_of() does not know is refused, and what to do.
+// Says why a descr that dtype_of() does not know is refused, and what to do.
 std::string_view refusal(std::string_view code) {
     if (code.size() < 2) return "it is no NumPy dtype";
     if (code[1] == 'O') return "Python objects are not read; save numbers";

@@ -25,7 +25,8 @@ struct SafetensorsEntry {
 };
 
 struct SafetensorsContent {
-    std::vector<SafetensorsEntry> entries;  // in the order of their bytes; views into the file
+    std::vector<SafetensorsEntry> entries;  // they come in the order of their bytes; views into the
+                                            // file
     std::map<std::string, std::string> metadata;
 };
 
@@ -39,7 +40,7 @@ class SafetensorsFile {
     // Throws Error{kInput} as MappedFile and parse_safetensors do.
     explicit SafetensorsFile(const std::string& path);
 
-    // In the order of their bytes in the file.
+    // The entries come in the order of their bytes in the file.
     [[nodiscard]] const std::vector<SafetensorsEntry>& entries() const { return content_.entries; }
     // Null when there is none of that name.
     [[nodiscard]] const SafetensorsEntry* find(std::string_view name) const;
@@ -67,7 +68,7 @@ class SafetensorsWriter {
     void write(size_t index, std::span<const std::byte> bytes);
     // The next bytes of entry INDEX, which comes in as many parts as the caller likes.
     void append(size_t index, std::span<const std::byte> bytes);
-    // Where the bytes of entry INDEX begin in the file.
+    // The bytes of entry INDEX begin here in the file.
     [[nodiscard]] int64_t offset(size_t index) const { return layout_.places[index].begin; }
     // REQUIRES: every entry is written.
     void commit();

@@ -1,6 +1,6 @@
-// Which sample each row of each micro batch takes: pure functions of (seed, epoch, position), so
-// that the order of data never depends on the world size and needs no table. Threads: const after
-// construction.
+// The sample order says which sample each row of each micro batch takes: pure functions of (seed,
+// epoch, position), so that the order of data never depends on the world size and needs no table.
+// Threads: const after construction.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct SampleSplit {
 // REQUIRES: 0 <= eval_fraction < 1.
 [[nodiscard]] SampleSplit split_samples(int64_t sample_count, double eval_fraction);
 
-// Where a row stands in training; the names are those of DESIGN section 3.
+// The place of a row in training; the names are those of DESIGN section 3.
 struct BatchPlace {
     int64_t step = 0;
     int64_t micro_step = 0;   // a of A

@@ -15,16 +15,16 @@ namespace {
 using namespace zip;
 using Span = std::span<const std::byte>;
 
-// Where the directory lies, and how many records it has.
+// The directory lies here, and has so many records.
 struct Directory {
     uint64_t begin = 0;
     uint64_t length = 0;
     uint64_t record_count = 0;
 };
 
-// What the directory says of one record.
+// The directory says this of one record.
 struct Entry {
-    std::string name;  // with the root
+    std::string name;  // the name with the root
     uint64_t flags = 0, method = 0, crc = 0;
     uint64_t stored_bytes = 0, content_bytes = 0, offset = 0;
 };

@@ -20,15 +20,16 @@ namespace dslaunch::storage {
 struct ZipRecord {
     std::string name;  // without the root: "data/0", "extra/ds_config.json"
     bool deflated = false;
-    bool utf8 = true;  // how the writer marked the name
+    bool utf8 = true;  // the writer's mark on the name
     uint32_t crc32 = 0;
     int64_t content_bytes = 0;
-    std::span<const std::byte> stored;  // as it lies in the file: the content unless deflated
+    std::span<const std::byte> stored;  // the bytes that lie in the file: the content unless
+                                        // deflated
 };
 
 struct ZipDirectory {
     std::string root;                // "train" in "train/data/0"
-    std::vector<ZipRecord> records;  // in the order of their bytes in the file
+    std::vector<ZipRecord> records;  // they come in the order of their bytes in the file
 };
 
 // Throws Error{kInput} that begins with PATH unless BYTES are one whole zip: directory at the end,
@@ -51,7 +52,7 @@ class ZipArchive {
     // Throws Error{kInput} when it is deflated. RECORD: one of records(). Checksum not compared.
     [[nodiscard]] std::span<const std::byte> content(const ZipRecord& record) const;
 
-    // Names under extra/, in the order of the file.
+    // The names under extra/, in the order of the file.
     [[nodiscard]] std::vector<std::string> extra_names() const;
     // The content of extra/NAME, checksum compared; nothing when there is none. Throws
     // Error{kInput} when it is deflated or damaged.

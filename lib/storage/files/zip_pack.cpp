@@ -79,7 +79,8 @@ class Writer {
         return static_cast<uint64_t>(record.content_bytes);
     }
 
-    // From "version needed" to the length of the name: the same in both kinds of header.
+    // The fields from "version needed" to the length of the name are the same in both kinds of
+    // header.
     void append_common(std::string& out, const ZipRecord& record, bool zip64) const {
         append<2>(out, zip64 ? kVersion64 : kVersion);
         append<2>(out, record.utf8 ? kUtf8Flag : 0U);
@@ -89,7 +90,7 @@ class Writer {
         append<4>(out, record.crc32);
     }
 
-    // Padded so that the content that follows is aligned.
+    // The header is padded so that the content that follows is aligned.
     std::string local_header(const ZipRecord& record, const std::string& name) const {
         const bool zip64 = wide(record.stored.size()) || wide(content_bytes(record));
         std::string extra;

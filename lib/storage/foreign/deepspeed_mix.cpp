@@ -1,5 +1,5 @@
-// Whether all files of a DeepSpeed checkpoint are of one save. Nothing in them says which save they
-// are of, so what each records is compared: steps, settings, and the weights themselves.
+// The check that all files of a DeepSpeed checkpoint are of one save. Nothing in them says which
+// save they are of, so what each records is compared: steps, settings, and the weights themselves.
 #include <fmt/ranges.h>
 
 #include <algorithm>

@@ -12,7 +12,7 @@ namespace {
 using Kind = PickleValue::Kind;
 using Span = std::span<const std::byte>;
 
-constexpr int64_t kComparedNumel = 64;                 // at each end of a chunk
+constexpr int64_t kComparedNumel = 64;                 // elements compared at each end of a chunk
 constexpr int64_t kComparedValues = int64_t{1} << 20;  // values can share values
 
 Span elements_of(Span bytes, Range elements, int64_t width) {

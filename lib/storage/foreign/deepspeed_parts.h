@@ -1,4 +1,5 @@
-// What the readers of DeepSpeed's files share. Pure but where it refuses: Error{kInput}.
+// The readers of DeepSpeed's files share these parts. Pure but where a file is refused:
+// Error{kInput}.
 #pragma once
 
 #include <fmt/core.h>
@@ -18,7 +19,7 @@
 
 namespace dslaunch::storage {
 
-inline constexpr int64_t kMasterBytes = 4;  // of an element of weights and states, fp32
+inline constexpr int64_t kMasterBytes = 4;  // bytes of an element of weights and states, fp32
 
 // Neighbours in the order of elements, in the mapped files.
 using Chunks = std::vector<std::span<const std::byte>>;
@@ -46,11 +47,11 @@ template <typename... Args>
 // The update count of a state: an integer, or torch's tensor of one fp32; null: 0.
 [[nodiscard]] int64_t updates_of(const TorchFile& file, const PickleValue* step);
 
-// Whether TENSOR, floating, is what MASTERS (fp32, as many elements) become in its dtype. Some
+// True when TENSOR, floating, is what MASTERS (fp32, as many elements) become in its dtype. Some
 // elements of the begin and the end of each chunk are looked at. Two NaN are equal.
 [[nodiscard]] bool rounds_to(const Chunks& masters, const TorchTensor& tensor);
 
-// Whether A and B hold the same plain values; tensors are not looked at.
+// True when A and B hold the same plain values; tensors are not looked at.
 [[nodiscard]] bool same_values(const PickleValue& a, const PickleValue& b);
 
 }  // namespace dslaunch::storage

@@ -302,7 +302,7 @@ void DeepSpeedSource::place_shared_groups() {
             if (padding != nullptr && i / 2 < padding->items.size())
                 at += std::max<int64_t>(integer_or(padding->items[i / 2], 0), 0);
         }
-        // What is left over is alignment, to twice the ranks at most.
+        // The elements that are left over are alignment, to twice the ranks at most.
         const int64_t left = numel_of(whole[0]) - at;
         if (left < 0 || left >= 2 * about_.world_size)
             refuse(folder_,
@@ -314,7 +314,8 @@ void DeepSpeedSource::place_shared_groups() {
 
 void DeepSpeedSource::place_sharded() {
     const TorchFile& file = *models_.front();
-    std::vector<std::array<Chunks, 3>> flat(ranks_.size());  // by rank, groups in a row
+    std::vector<std::array<Chunks, 3>> flat(ranks_.size());  // one for each rank, its groups in a
+                                                             // row
     int64_t updates = 0;
     for (size_t rank = 0; rank < ranks_.size(); ++rank)
         for (size_t group = 0; group < ranks_[rank].groups.size(); ++group) {

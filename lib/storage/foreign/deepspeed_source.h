@@ -46,9 +46,9 @@ class DeepSpeedSource : public TensorSource {
     // parameter may be one, and without masters where the module's weights are fp32.
     struct RankGroups {
         std::vector<std::array<std::span<const std::byte>, 3>> groups;
-        std::vector<std::vector<int64_t>> shapes;  // of exp_avg, by group; empty: no states
-        std::vector<int64_t> updates;              // by group
-        std::vector<int64_t> sizes;  // how many of them each group of the optimizer has
+        std::vector<std::vector<int64_t>> shapes;  // exp_avg's shapes, by group; empty: no states
+        std::vector<int64_t> updates;              // one for each group
+        std::vector<int64_t> sizes;  // each group of the optimizer has so many of them
     };
     // A parameter of the module at stage 0.
     struct WholeParameter {
@@ -84,7 +84,7 @@ class DeepSpeedSource : public TensorSource {
                           size_t group);
     void place_each(const std::vector<WholeParameter>& parameters, const RankGroups& rank);
 
-    // That all files are of one save: deepspeed_mix.cpp.
+    // The checks that all files are of one save: deepspeed_mix.cpp.
     void check_one_save() const;
     void check_models() const;
     void check_optimizers() const;
@@ -92,14 +92,14 @@ class DeepSpeedSource : public TensorSource {
 
     std::string folder_, writer_;
     std::vector<std::string> frozen_;
-    // By rank; below stage 3 one model, at stage 0 no optimizer.
+    // Each rank has one; below stage 3 there is one model, at stage 0 no optimizer.
     std::vector<std::unique_ptr<TorchFile>> models_, optimizers_;
     std::vector<std::pair<std::string, std::string>> aliases_;  // a name, that of the same tensor
     int64_t stage_ = 0;
     std::vector<RankGroups> ranks_;
     Checkpoint about_;
-    std::vector<std::array<Chunks, 3>> chunks_;  // by tensor: weights and states
-    std::map<std::string, int> places_;          // of tensors by name
+    std::vector<std::array<Chunks, 3>> chunks_;  // each tensor's weights and states
+    std::map<std::string, int> places_;          // tensors' places by name
     std::vector<std::string> notes_;
 };
 

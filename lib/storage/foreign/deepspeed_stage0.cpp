@@ -62,7 +62,7 @@ void DeepSpeedSource::place_weights(const std::vector<WholeParameter>& parameter
     }
 }
 
-// What is trained or may be, once for each tensor however many names it has.
+// The tensors that are trained or may be, once each however many names they have.
 std::vector<DeepSpeedSource::WholeParameter> DeepSpeedSource::whole_parameters() {
     const TorchFile& file = *models_.front();
     std::set<std::string> buffers;

@@ -28,7 +28,7 @@ bool is_half(DType dtype) {
     return dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
-// What is read, whatever it is.
+// The source that is read, whatever its format is.
 struct Opened {
     std::unique_ptr<TensorSource> source;
     std::string writer;
@@ -118,7 +118,7 @@ class Import {
         checkpoint_.tensors.push_back(std::move(tensor));
     }
 
-    // Of all tensors, or of the trained ones' states [FIRST, END).
+    // The plan of all tensors, or of the trained ones' states [FIRST, END).
     ShardPlan plan(const char* name, int first, int64_t end) const {
         ShardPlan plan{fmt::format("{}-00000-of-00001.safetensors", name), {}};
         for (int i = 0; i < std::ssize(checkpoint_.tensors); ++i) {

@@ -21,11 +21,11 @@ enum class ForeignFormat : uint8_t {
 // "deepspeed", "safetensors".
 [[nodiscard]] std::string_view foreign_format_name(ForeignFormat format);
 
-// By what lies at PATH. Throws Error{kInput} naming PATH and what was looked for there; for a
-// pickled state_dict (pytorch_model.bin) too, with how to convert it.
+// The format of what lies at PATH. Throws Error{kInput} naming PATH and what was looked for there;
+// for a pickled state_dict (pytorch_model.bin) too, with how to convert it.
 [[nodiscard]] ForeignFormat detect_foreign_format(const std::string& path);
 
-// How names of the source become names of the module that is to train.
+// The mapping makes names of the source into names of the module that is to train.
 struct NameMapping {
     std::string strip;  // off the front; every parameter and alias must have it, others are left
     std::string add;    // before what is left
@@ -35,7 +35,7 @@ struct ImportOptions {
     std::string source;  // see ForeignFormat
     std::string tag;     // DeepSpeed: the folder of the step; empty: the one that `latest` names
     NameMapping names;
-    std::string root;  // of step folders, as CheckpointStore's; made where it is not
+    std::string root;  // the folder of step folders, as CheckpointStore's; made where it is not
     std::vector<std::string> frozen = {};  // DeepSpeedSource's
 };
 
@@ -45,11 +45,11 @@ struct ImportReport {
     std::string folder;  // ROOT/step-N, committed
     int64_t step = 0;    // 0: weights alone
     int64_t tensor_count = 0;
-    int64_t numel = 0;        // of their weights
-    bool has_states = false;  // of the optimizer
+    int64_t numel = 0;        // their weights' elements
+    bool has_states = false;  // the optimizer's states were there
     bool finite = true;
     Bytes bytes;  // written
-    // What a reader should know: what the source has and a checkpoint of ours does not keep, what
+    // The notes tell a reader what the source has and a checkpoint of ours does not keep, and what
     // had to be derived. One sentence each.
     std::vector<std::string> notes;
 };

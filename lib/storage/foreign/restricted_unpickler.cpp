@@ -15,7 +15,7 @@ using Kind = PickleValue::Kind;
 
 namespace {
 
-// What may be done with a global that a pickle names.
+// The use that may be made of a global that a pickle names.
 enum class Use : uint8_t {
     kNone,       // refused
     kName,       // stands for itself, never called
@@ -423,7 +423,7 @@ class Unpickler {
             return push(Kind::kTensor, std::vector(items.begin(), items.begin() + 4));
         if (use == Use::kParameter && first_is(Kind::kTensor))
             return push(Kind::kTensor, items[0]->items);
-        // Once: what makes the tensor is none of these.
+        // build() comes here once: what makes the tensor is none of these.
         if (use == Use::kTyped && items.size() == 4 && first_is(Kind::kGlobal) &&
             (use_of(items[0]->text) == Use::kTensor || use_of(items[0]->text) == Use::kParameter))
             return build(*items[0], *items[2]);
@@ -497,7 +497,7 @@ class Unpickler {
     std::span<const std::byte> bytes_;
     Pickle& out_;
     size_t at_ = 0;
-    size_t op_at_ = 0;  // of the opcode under way
+    size_t op_at_ = 0;  // the place of the opcode under way
     int64_t copied_count_ = 0;
     std::vector<PickleValue*> stack_;
     std::vector<size_t> marks_;

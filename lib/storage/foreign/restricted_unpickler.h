@@ -16,13 +16,13 @@ namespace dslaunch::storage {
 
 inline constexpr int64_t kPickleBytesMax = int64_t{256} << 20;
 inline constexpr int64_t kPickleValuesMax = int64_t{4} << 20;  // and entries of its memo
-inline constexpr int64_t kPickleDepthMax = 64;                 // of values in values
+inline constexpr int64_t kPickleDepthMax = 64;                 // values inside values
 
 struct PickleValue {
     enum class Kind : uint8_t {
         kNone,
         kBool,     // integer
-        kInteger,  // of 64 bits; larger ones are refused
+        kInteger,  // 64 bits; larger ones are refused
         kReal,
         kText,
         kBytes,    // text
@@ -40,7 +40,8 @@ struct PickleValue {
     std::string text = {};
     std::vector<const PickleValue*> items = {};
 
-    // Of a dict, by a text key; null: none, or no dict. The last of equal keys, as in Python.
+    // The value that a dict has under a text key; null: none, or no dict. The last of equal keys
+    // counts, as in Python.
     [[nodiscard]] const PickleValue* find(std::string_view key) const;
 };
 

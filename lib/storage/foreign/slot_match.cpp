@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kStatesMax = 64;
 
-using Way = std::vector<int64_t>;  // as SlotMatch::parameters
+using Way = std::vector<int64_t>;  // the same form as SlotMatch::parameters
 // Slots taken of each group, and up to two ways to get there.
 using States = std::map<std::vector<int64_t>, std::vector<Way>>;
 

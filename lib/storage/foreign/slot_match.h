@@ -1,5 +1,6 @@
-// Which parameter of a model belongs to which place in an optimizer that numbers its parameters and
-// has no names for them. Its groups keep the model's order, but share the parameters out. Pure.
+// The match says which parameter of a model belongs to which place in an optimizer that numbers its
+// parameters and has no names for them. Its groups keep the model's order, but share the parameters
+// out. Pure.
 #pragma once
 
 #include <cstdint>
@@ -17,9 +18,9 @@ enum class SlotFit : uint8_t {
 };
 
 struct SlotMatch {
-    // By slot, those of all groups in a row: the parameter, -1 for a blank one.
+    // The parameter of each slot, the slots of all groups in a row; -1 for a blank one.
     std::vector<int64_t> parameters;
-    // Why there is none; empty: PARAMETERS is the only way.
+    // The reason why there is no match; empty: PARAMETERS is the only way.
     std::string fault;
 };
 

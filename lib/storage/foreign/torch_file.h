@@ -19,7 +19,7 @@ struct TorchTensor {
     std::vector<int64_t> shape;
     std::span<const std::byte> bytes;  // row-major, in the mapping
     std::string storage;               // its key in the file: tied tensors have the same
-    int64_t begin = 0;                 // of its elements in the storage
+    int64_t begin = 0;                 // its first element in the storage
     int64_t storage_numel = 0;
 
     [[nodiscard]] int64_t numel() const { return std::ssize(bytes) / dtype_bytes(dtype); }

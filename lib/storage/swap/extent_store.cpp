@@ -159,7 +159,7 @@ void ExtentStore::wait(ExtentTransfer transfer) {
     ++counters_.writes;
 }
 
-// What has come is hashed while the device brings the rest.
+// The bytes that have come are hashed while the device brings the rest.
 void ExtentStore::finish_read(Extent& extent, ExtentTransfer& transfer) {
     const IoRequest& request = transfer.request;
     Checksum checksum(*transfer.by, counters_.read_checksum_time);

@@ -1,9 +1,9 @@
-// What is kept on disk between two uses: extents, one for each shard of a tensor, whose every read
-// is verified before its bytes are handed on. Where it stands: plan's Read and Write -> extents ->
-// block file. The checksum of what was last written (XXH3, 64 bits) stays in memory, so that a
-// torn, lost, misdirected or old block differs from it whatever the disk itself says of it.
-// Threads: any, each through a block file of its own; reads by one at a time, writes by one at a
-// time, both at once. Whoever calls orders what concerns one extent.
+// The extent store keeps on disk what is not used for a while: extents, one for each shard of a
+// tensor, whose every read is verified before its bytes are handed on. Where it stands: plan's Read
+// and Write -> extents -> block file. The checksum of what was last written (XXH3, 64 bits) stays
+// in memory, so that a torn, lost, misdirected or old block differs from it whatever the disk
+// itself says of it. Threads: any, each through a block file of its own; reads by one at a time,
+// writes by one at a time, both at once. Whoever calls orders what concerns one extent.
 #pragma once
 
 #include <chrono>
@@ -32,7 +32,7 @@ struct [[nodiscard]] ExtentTransfer {
     ExtentId extent;
 };
 
-// Since the store was made.
+// The counters begin when the store is made.
 struct ExtentCounters {
     Bytes read;
     Bytes written;
@@ -44,7 +44,7 @@ struct ExtentCounters {
     Duration write_checksum_time{0};
 };
 
-// What an extent of LENGTH takes on disk and in memory: whole blocks.
+// The room that an extent of LENGTH takes on disk and in memory: whole blocks.
 [[nodiscard]] constexpr Bytes extent_bytes(Bytes length) {
     return Bytes{round_up(length.value, kBlockAlignment)};
 }
@@ -71,10 +71,10 @@ class ExtentStore {
     void wait(ExtentTransfer transfer);
 
     [[nodiscard]] const ExtentCounters& counters() const { return counters_; }
-    // Where the extent lies now, in bytes of the block file; another place after a write if there
-    // is spare room.
+    // The place of the extent now, in bytes of the block file; a write moves it if there is spare
+    // room.
     [[nodiscard]] int64_t offset_bytes(ExtentId extent) const { return at(extent).offset_bytes; }
-    // What was last written to the extent; 0: nothing yet.
+    // The bytes that were last written to the extent; 0: nothing yet.
     [[nodiscard]] Bytes content_bytes(ExtentId extent) const {
         return Bytes{at(extent).content_bytes};
     }
@@ -104,7 +104,7 @@ class ExtentStore {
     BlockFile& file_;
     std::vector<Extent> extents_;
     std::map<int64_t, int64_t> gaps_;  // offset -> length, never adjacent
-    int64_t cursor_bytes_ = 0;         // where the next write looks for a gap
+    int64_t cursor_bytes_ = 0;         // the next write looks for a gap from here
     ExtentCounters counters_;
 };
 

@@ -23,8 +23,8 @@ struct IoSettings {
 // <cache folder>/io-settings; empty without a home.
 [[nodiscard]] std::string io_settings_path();
 
-// What was stored at PATH for the disk DEVICE_ID (DiskFacts::id); nothing when it was not, or PATH
-// cannot be read.
+// The settings stored at PATH for the disk DEVICE_ID (DiskFacts::id); nothing when there are none,
+// or PATH cannot be read.
 [[nodiscard]] std::optional<IoSettings> stored_io_settings(const std::string& path,
                                                            const std::string& device_id);
 

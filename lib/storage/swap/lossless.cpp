@@ -10,7 +10,8 @@
 namespace dslaunch::storage {
 namespace {
 
-// What a disk of some GB/s leaves time for; what is left to gain lies in the order of the bytes.
+// A disk of some GB/s leaves time for this level; the rest that is to gain lies in the order of the
+// bytes.
 constexpr int kLevel = 1;
 
 template <auto Free>

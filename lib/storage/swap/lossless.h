@@ -1,5 +1,5 @@
-// Bytes in fewer bytes, and back: zstd at its fastest level. Where it stands: chunk codec ->
-// lossless coder -> extents. Threads: one at a time.
+// The lossless coder puts bytes into fewer bytes, and back: zstd at its fastest level. Where it
+// stands: chunk codec -> lossless coder -> extents. Threads: one at a time.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ class LosslessCoder {
     LosslessCoder& operator=(const LosslessCoder&) = delete;
     ~LosslessCoder();
 
-    // Bytes written to INTO; 0: they would not fit there.
+    // The bytes written to INTO; 0: they would not fit there.
     [[nodiscard]] int64_t compress(std::span<const std::byte> from, std::span<std::byte> into);
     // REQUIRES: FROM is what compress() made of as many bytes as INTO has.
     void expand(std::span<const std::byte> from, std::span<std::byte> into);

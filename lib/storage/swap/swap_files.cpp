@@ -67,7 +67,7 @@ bool remove_if_dead(const std::string& folder) {
                       still_there(path, file.get());
     if (file.valid() && !dead) return false;
     if (dead) ::unlink(path.c_str());
-    return ::rmdir(folder.c_str()) == 0 && dead;  // with anything else in it, it stays
+    return ::rmdir(folder.c_str()) == 0 && dead;  // a folder with anything else in it stays
 }
 
 // FOLDER to oneself among those that start, for as long as what is returned is open: else many at
@@ -121,7 +121,7 @@ UniqueFd make_locked_file(const std::string& folder) {
 // -1: not known.
 Bytes free_space(const std::string& folder) {
     struct statvfs info {};
-    // Of no blocks at all speak file systems that have no such limit (ramfs, some overlays).
+    // File systems that have no such limit (ramfs, some overlays) speak of no blocks at all.
     if (::statvfs(folder.c_str(), &info) != 0 || info.f_blocks == 0) return Bytes{-1};
     return Bytes{static_cast<int64_t>(info.f_bavail * info.f_frsize)};
 }
@@ -221,7 +221,7 @@ SwapFiles::~SwapFiles() {
 void SwapFiles::remove_all() noexcept {
     for (const BackingFile& file : files_.files) {
         const std::string folder = parent_of(file.path);
-        // Whoever starts meanwhile may take the empty folder for a leftover.
+        // A job that starts meanwhile may take the empty folder for a leftover.
         if (::unlink(file.path.c_str()) != 0 || (::rmdir(folder.c_str()) != 0 && errno != ENOENT)) {
             log_warn("storage", "{} is left: {}; remove it by hand", folder, errno_text(errno));
         }

@@ -16,7 +16,7 @@ struct SwapPlace {
     std::vector<std::string> folders;  // nvme_path: existing folders; several are striped over
     std::string job_id;                // a plain word of [A-Za-z0-9._-], unique per start
     int rank = 0;
-    Bytes stripe = mib(4);  // with several folders; a multiple of kBlockAlignment
+    Bytes stripe = mib(4);  // used with several folders; a multiple of kBlockAlignment
 };
 
 class SwapFiles {

@@ -66,7 +66,7 @@ std::vector<plan::ScaleCost> scale_costs(const plan::PipelineOption& option,
     }
     request.gradients = gradients_of(option, model);
     request.pipeline_s = option.run.step_s;
-    request.link_bytes_per_s = arguments.link_bytes_per_s;
+    request.rates.link_bytes_per_s = arguments.link_bytes_per_s;
     std::vector<plan::ScaleCost> costs;
     const int copies_max = arguments.simulated_ranks / stages;
     for (int64_t copies = 1;; copies = std::min<int64_t>(2 * copies, copies_max)) {

@@ -1,5 +1,5 @@
 // How long each segment's forward and backward take here, for a pipeline to be planned: measured on
-// one micro batch, a few times each. Stands beside measure.h; feeds plan/predict/pipeline_costs.h.
+// one micro batch, a few times each. Stands beside measure.h; feeds plan/time/machine_rates.h.
 // Runs on the calling thread with as many threads as LibTorch has.
 #pragma once
 
@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "graph/segment/segment.h"
-#include "plan/predict/pipeline_costs.h"
+#include "plan/time/machine_rates.h"
 
 namespace dslaunch::graph {
 

@@ -175,7 +175,7 @@ std::vector<plan::SegmentTimes> measure_segments(const JobSetup& setup, int roun
 
 double backward_s(const std::vector<plan::SegmentTimes>& times) {
     double sum = 0;
-    for (const plan::SegmentTimes& of : times) sum += of.backward_input_s + of.backward_weight_s;
+    for (const plan::SegmentTimes& of : times) sum += plan::backward_s(of);
     return sum;
 }
 
@@ -304,16 +304,15 @@ std::vector<plan::InstructionSpan> forecast_step(const plan::StepPlan& plan, con
     for (const int rank : setup.place.pipeline)
         stages.push_back(seen_from(setup, runtime::Topology::of_rank(place.node_sizes, rank)));
     const auto own = static_cast<size_t>(setup.place.stage);
-    std::vector<plan::TimedPlan> timed;
+    std::vector<std::vector<plan::SegmentTimes>> times(stages.size());
+    std::vector<plan::RankStep> steps;
     for (size_t s = 0; s < stages.size(); ++s) {
-        std::vector<plan::SegmentTimes> times;
         for (const plan::SegmentRange& range : stages[s].own_segments())
-            times.insert(times.end(), rates.segments.begin() + range.begin,
-                         rates.segments.begin() + range.end);
-        timed.push_back(plan::time_plan(s == own ? plan : stages[s].plan, stages[s].info, times,
-                                        rates.machine));
+            times[s].insert(times[s].end(), rates.segments.begin() + range.begin,
+                            rates.segments.begin() + range.end);
+        steps.push_back({s == own ? &plan : &stages[s].plan, &stages[s].info, times[s]});
     }
-    return plan::run_timed_plans(timed)[own];
+    return plan::forecast_steps(steps, rates.machine)[own];
 }
 
 }  // namespace dslaunch::job

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "config/run/offload_config.h"
-#include "plan/predict/shard_choice.h"
+#include "plan/time/machine_rates.h"
 
 namespace dslaunch::job {
 

@@ -12,15 +12,10 @@
 namespace dslaunch::plan {
 namespace {
 
-constexpr int64_t kFp32Bytes = 4;
 constexpr int kAllToAlls = 4;  // of a segment with attention: queries, keys, values, outputs
 
 size_t at(MeshAxis axis) {
     return static_cast<size_t>(axis);
-}
-
-double seconds_at(double bytes, double rate) {
-    return rate > 0 ? bytes / rate : 0;
 }
 
 Bytes part_of_bytes(Bytes bytes, double share) {
@@ -43,21 +38,12 @@ double share_of_segment(const ModelInfo& model, const SegmentInfo& segment, cons
     return share * (fraction / sizes.tensor + 1 - fraction);
 }
 
-// A group of ranks that add something up: how many of them, on how many hosts, and how many groups
-// like it share a host's link.
-struct GroupShape {
-    int ranks = 1;
-    int hosts = 1;
-    int crossing = 1;
-
-    [[nodiscard]] int on_host() const { return (ranks + hosts - 1) / hosts; }
-};
-
 class MeshCoster {
   public:
     MeshCoster(const MeshRequest& request, const MeshChoice& choice)
         : request_(request),
           choice_(choice),
+          rates_(request.rates),
           costs_(request.tensor ? &*request.tensor : nullptr),
           mesh_(Mesh::make(choice.sizes, request.node_sizes)),
           model_(model_of_rank(request.model, choice.sizes, costs_)) {
@@ -155,39 +141,19 @@ class MeshCoster {
             const double part = static_cast<double>(segment.forward_flops) / flops;
             if (costs_ != nullptr && tensor.ranks > 1) {
                 times[s].forward_s +=
-                    sum_s(part * static_cast<double>(costs_->forward.value), 2, tensor);
+                    rates_.sum_s(part * static_cast<double>(costs_->forward.value), 2, tensor);
                 times[s].backward_input_s +=
-                    sum_s(part * static_cast<double>(costs_->backward.value), 2, tensor);
+                    rates_.sum_s(part * static_cast<double>(costs_->backward.value), 2, tensor);
             }
             if (sequence.ranks == 1 || segment.forward_flops == 0) continue;
             const double told = kAllToAlls * static_cast<double>(segment.output_bytes.value) /
                                 sequence.ranks / sequence.ranks;
-            const double told_s = exchange_s(told, sequence);
+            const double told_s = rates_.exchange_s(told, sequence);
             times[s].forward_s += told_s;
             if (segment.backward) times[s].backward_input_s += told_s;
         }
     }
-    // A rank tells every other one BYTES. Ranks of a host share its link.
-    [[nodiscard]] double exchange_s(double bytes, const GroupShape& group) const {
-        const int near = group.on_host() - 1;
-        const int far = group.ranks - group.on_host();
-        return seconds_at(bytes * near, request_.rates.host_bytes_per_s) +
-               seconds_at(bytes * far * group.on_host() * group.crossing,
-                          request_.rates.link_bytes_per_s);
-    }
     [[nodiscard]] int64_t whole_flops() const { return request_.model.forward_flops(); }
-    // PASSES 2: a sum to everybody, 1: each owner gets its part. Ranks of a host add up theirs
-    // first.
-    [[nodiscard]] double sum_s(double bytes, double passes, const GroupShape& group) const {
-        const double near = static_cast<double>(group.on_host() - 1) / group.on_host();
-        return seconds_at(passes * bytes * near, request_.rates.host_bytes_per_s) +
-               between_s(passes * bytes, group);
-    }
-    // Every host but the one that has it gets its part of BYTES.
-    [[nodiscard]] double between_s(double bytes, const GroupShape& group) const {
-        const double far = static_cast<double>(group.hosts - 1) / group.hosts;
-        return seconds_at(bytes * far * group.crossing, request_.rates.link_bytes_per_s);
-    }
 
     void choose_parts() {
         StepPlanOptions options = request_.options;
@@ -199,9 +165,8 @@ class MeshCoster {
         request.shape = shape();
         request.memory_max = request_.rank_memory_max;
         const GroupShape pipeline = widest(MeshAxis::kPipeline);
-        request.link_bytes_per_s = pipeline.hosts > 1
-                                       ? request_.rates.link_bytes_per_s / pipeline.crossing
-                                       : request_.rates.host_bytes_per_s;
+        request.link_bytes_per_s = pipeline.hosts > 1 ? rates_.link_bytes_per_s / pipeline.crossing
+                                                      : rates_.host_bytes_per_s;
         if (const std::string why = why_no_schedule(choice_.schedule, shape()); !why.empty())
             fail(ExitCode::kConfig, "{}", why);
         StageChoice choice = choose_stages(request);
@@ -260,18 +225,17 @@ class MeshCoster {
                 cost.forward_s = std::max(cost.forward_s, gather_s);
                 told_s += gather_s;
             }
-            const double backward_s = cost.backward_input_s + cost.backward_weight_s;
-            cost.backward_weight_s += std::max(0.0, told_s - backward_s);
+            cost.backward_weight_s += std::max(0.0, told_s - backward_s(cost));
         }
     }
 
     [[nodiscard]] double gradients_s(const StageWeight& weight) const {
-        return sum_s(static_cast<double>(weight.gradients.value), choice_.zero_stage == 0 ? 2 : 1,
-                     data_shape_);
+        return rates_.sum_s(static_cast<double>(weight.gradients.value),
+                            choice_.zero_stage == 0 ? 2 : 1, data_shape_);
     }
     // Parameters of other hosts; those of its own host a rank reads where they are.
     [[nodiscard]] double gathers_s(const StageWeight& weight) const {
-        return between_s(static_cast<double>(weight.parameters.value), data_shape_);
+        return rates_.between_s(static_cast<double>(weight.parameters.value), data_shape_);
     }
 
     void add_sum(MeshAxis axis, const GroupShape& group, double bytes, double passes) {
@@ -415,7 +379,7 @@ class MeshCoster {
         if (keeps) memory.own += part_of_bytes(weight.gradients, owned);
         const Bytes states = zero == 0 ? weight.states : part_of_bytes(weight.states, owned);
         (offload.states && zero > 0 ? memory.disk : memory.own) += states;
-        memory.own += cost_.run.stages[stage].live_bytes_max + model_.buffer_bytes;
+        memory.own += cost_.run.lanes[stage].live_bytes_max + model_.buffer_bytes;
         return memory;
     }
 
@@ -426,19 +390,20 @@ class MeshCoster {
             double sums_s = 0;
             if (data() > 1 && choice_.zero_stage < 2) {
                 const double told_s = gradients_s(weight);
-                sums_s += request_.options.norm_first() ? told_s
-                                                        : std::max(0.0, told_s - backward_s(stage));
+                sums_s += request_.options.norm_first()
+                              ? told_s
+                              : std::max(0.0, told_s - stage_backward_s(stage));
             }
             if (choice_.zero_stage == 1 || choice_.zero_stage == 2) sums_s += gathers_s(weight);
             if (sequence.ranks > 1)
-                sums_s += sum_s(static_cast<double>(weight.gradients.value), 2, sequence);
+                sums_s += rates_.sum_s(static_cast<double>(weight.gradients.value), 2, sequence);
             const double numel =
                 static_cast<double>(weight.trained_numel) / (choice_.zero_stage == 0 ? 1 : data());
-            const double update_s = seconds_at(numel, request_.rates.update_numel_per_s);
-            const double end_s = cost_.run.stages[stage].end_s + sums_s + update_s;
+            const double update_s = rates_.update_s(numel);
+            const double end_s = cost_.run.lanes[stage].end_s + sums_s + update_s;
             if (end_s < cost_.step_s) continue;
             cost_.step_s = end_s;
-            cost_.pipeline_s = cost_.run.stages[stage].end_s;
+            cost_.pipeline_s = cost_.run.lanes[stage].end_s;
             cost_.sums_s = sums_s;
             cost_.update_s = update_s;
         }
@@ -446,13 +411,12 @@ class MeshCoster {
     }
 
     // Of one micro batch: behind it the sums of the last one's gradients are hidden.
-    [[nodiscard]] double backward_s(size_t stage) const {
-        double backward_s = 0;
+    [[nodiscard]] double stage_backward_s(size_t stage) const {
+        double seconds = 0;
         for (size_t part = 0; part < costs_of_parts_.size(); ++part)
             if (stage_of_part(static_cast<int>(part)) == static_cast<int>(stage))
-                backward_s += costs_of_parts_[part].backward_input_s +
-                              costs_of_parts_[part].backward_weight_s;
-        return backward_s;
+                seconds += backward_s(costs_of_parts_[part]);
+        return seconds;
     }
 
     // States pass once each way in a step, parameters three times: two gathers and the update.
@@ -463,13 +427,14 @@ class MeshCoster {
             moved[mesh_.node_of(rank)] += static_cast<double>(cost_.stages[stage].disk.value);
         }
         for (const auto& [host, bytes] : moved)
-            if (const auto seconds = request_.rates.disk.seconds(bytes, bytes))
+            if (const auto seconds = rates_.disk.seconds(bytes, bytes))
                 cost_.disk_s = std::max(cost_.disk_s, *seconds);
         cost_.step_s = std::max(cost_.step_s, cost_.disk_s);
     }
 
     const MeshRequest& request_;
     const MeshChoice& choice_;
+    const MachineRates& rates_;
     const TensorCosts* costs_;
     Mesh mesh_;
     ModelInfo model_;  // of one rank

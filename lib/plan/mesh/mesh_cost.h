@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "plan/mesh/mesh.h"
-#include "plan/predict/machine_rates.h"
 #include "plan/predict/pipeline_costs.h"
+#include "plan/time/machine_rates.h"
 
 namespace dslaunch::plan {
 
@@ -61,7 +61,7 @@ struct MeshMemory {
 
 struct MeshCost {
     std::vector<SegmentRange> parts;
-    PipelineRun run;
+    TimedRun run;
     std::array<AxisTraffic, kMeshAxes> traffic{};
     std::vector<MeshMemory> stages;  // of a rank of each
     int fullest_stage = 0;

@@ -51,10 +51,9 @@ ScaleCost scale_cost(const ScaleRequest& request, const Mesh& mesh) {
         // Hosts add up among their own ranks first, then around a ring, and send the sums around
         // it.
         cost.gradients_sent += gradients * (2 * (std::ssize(nodes) - 1));
-        if (request.link_bytes_per_s > 0)
-            slowest_sum_s = std::max(slowest_sum_s, 2.0 * (cost.data - 1) / cost.data *
-                                                        static_cast<double>(gradients.value) /
-                                                        request.link_bytes_per_s);
+        slowest_sum_s =
+            std::max(slowest_sum_s, request.rates.sum_s(static_cast<double>(gradients.value), 2,
+                                                        {.ranks = cost.data, .hosts = cost.data}));
     }
     cost.pipelines_on_host = mesh.groups_on_one_host(MeshAxis::kPipeline);
     cost.step_s = request.pipeline_s + slowest_sum_s;

@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "plan/mesh/mesh.h"
-#include "plan/pipeline/pipeline_simulator.h"
 #include "plan/pipeline/stage_choice.h"
+#include "plan/time/machine_rates.h"
 
 namespace dslaunch::plan {
 
@@ -17,7 +17,7 @@ struct ScaleRequest {
     std::vector<Bytes> sent;       // behind each part but the last: outputs of one micro batch
     std::vector<Bytes> gradients;  // of each stage, fp32: summed over its copies once a step
     double pipeline_s = 0;         // a step of one pipeline
-    double link_bytes_per_s = 0;   // of a rank; 0: not known
+    MachineRates rates = {};       // its link is a rank's
 };
 
 struct ScaleCost {

@@ -21,15 +21,15 @@ LiveFront::LiveFront(const PipelineSchedule& schedule, int stage) {
     std::set<Moment> seen;
     for (const PipelineWork& work : schedule.stages[stage]) {
         int* const of_chunk = &held[kKinds * static_cast<size_t>(work.chunk)];
-        const bool input = work.kind == WorkKind::kBackwardInput;
-        const bool frees = input || work.kind == WorkKind::kBackward;
-        if (work.kind == WorkKind::kForward) ++of_chunk[0];
-        of_chunk[2] = frees ? 1 : 0;
+        const auto add = [&](const HeldOfPart& change, int sign) {
+            of_chunk[0] += sign * change.activations;
+            of_chunk[1] += sign * change.kept_for_weight;
+            of_chunk[2] += sign * change.backward_takes;
+        };
+        const WorkHolds holds = holds_of(work.kind);
+        add(holds.takes, 1);
         seen.insert(held);
-        of_chunk[2] = 0;
-        if (frees) --of_chunk[0];
-        if (input) ++of_chunk[1];
-        if (work.kind == WorkKind::kBackwardWeight) --of_chunk[1];
+        add(holds.gives, -1);
     }
     for (const Moment& moment : seen) {
         const bool covered = std::any_of(seen.begin(), seen.end(), [&](const Moment& other) {

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "plan/pipeline/pipeline_simulator.h"
+#include "plan/pipeline/timed_schedule.h"
 
 namespace dslaunch::plan {
 
@@ -14,7 +14,7 @@ class LiveFront {
     // REQUIRES: SCHEDULE is one of make_schedule.
     LiveFront(const PipelineSchedule& schedule, int stage);
 
-    // The most that the stage holds, as StageUse::live_bytes_max. COSTS: of its chunks.
+    // The most that the stage holds, as LaneUse::live_bytes_max. COSTS: of its chunks.
     [[nodiscard]] Bytes peak(const std::vector<PartCost>& costs) const;
 
   private:

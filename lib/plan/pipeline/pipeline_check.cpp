@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "plan/pipeline/pipeline_schedule.h"
-#include "plan/pipeline/pipeline_walk.h"
+#include "plan/pipeline/timed_schedule.h"
 
 namespace dslaunch::plan {
 namespace {
@@ -107,11 +107,16 @@ std::vector<std::string> check_schedule(const PipelineSchedule& schedule) {
         check.run();
         if (!check.in_range()) return problems;
     }
-    const std::vector<size_t> done = walk_schedule(schedule, [](int, size_t, const WorkNeeds&) {});
-    for (size_t stage = 0; stage < done.size(); ++stage)
-        if (done[stage] < schedule.stages[stage].size())
+    // Whatever works take, a stage that waits for ever does so.
+    const std::vector<PartCost> costs(static_cast<size_t>(schedule.shape.parts()));
+    const TimedRun run = try_timed_plan(timed_schedule(schedule, costs));
+    for (size_t stage = 0; stage < schedule.stages.size(); ++stage) {
+        const std::vector<PipelineWork>& works = schedule.stages[stage];
+        const size_t done = run.spans[stage].size();
+        if (done < works.size())
             problems.push_back(fmt::format("stage {} waits for ever before the {}", stage,
-                                           work_text(schedule.stages[stage][done[stage]])));
+                                           work_text(works[done])));
+    }
     return problems;
 }
 

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "plan/pipeline/pipeline_simulator.h"
 #include "plan/pipeline/stage_choice.h"
+#include "plan/pipeline/timed_schedule.h"
 
 namespace dslaunch::plan {
 
@@ -18,7 +18,7 @@ struct PipelineOption {
     std::string why_not;  // empty: the rest is there
     PipelineSchedule schedule;
     StageChoice choice;
-    PipelineRun run;
+    TimedRun run;
 };
 
 struct PipelineWish {

@@ -11,15 +11,12 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "plan/pipeline/live_front.h"
+#include "plan/time/machine_rates.h"
 
 namespace dslaunch::plan {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-
-double seconds_of(const PartCost& cost) {
-    return cost.forward_s + cost.backward_input_s + cost.backward_weight_s;
-}
 
 // A part that grows segment by segment, from its end to its begin.
 class GrowingPart {
@@ -29,9 +26,7 @@ class GrowingPart {
 
     void add_before(int segment) {
         const SegmentCost& of = request_.segments[segment];
-        cost_.forward_s += of.forward_s;
-        cost_.backward_input_s += of.backward_input_s;
-        cost_.backward_weight_s += of.backward_weight_s;
+        add_times(cost_, of);
         cost_.activations += of.activations;
         cost_.kept_for_weight += of.kept_for_weight;
         cost_.backward_takes = std::max(cost_.backward_takes, of.backward_takes);
@@ -55,10 +50,9 @@ PartCost cost_of(const StageRequest& request, SegmentRange range) {
     GrowingPart part(request);
     for (int segment = range.end; segment-- > range.begin;) part.add_before(segment);
     PartCost cost = part.cost();
-    const bool last = range.end == std::ssize(request.segments);
-    const Bytes sent = request.segments[static_cast<size_t>(range.end) - 1].outputs;
-    if (!last && request.link_bytes_per_s > 0)
-        cost.send_s = static_cast<double>(sent.value) / request.link_bytes_per_s;
+    if (range.end < std::ssize(request.segments))
+        cost.send_s = seconds_at(request.segments[static_cast<size_t>(range.end) - 1].outputs,
+                                 request.link_bytes_per_s);
     return cost;
 }
 
@@ -96,7 +90,7 @@ class StageChooser {
                 const auto part =
                     static_cast<size_t>(part_of(request_.schedule, request_.shape, {stage, chunk}));
                 costs.push_back(choice.costs[part]);
-                load.micro_batch_s += seconds_of(choice.costs[part]);
+                load.micro_batch_s += micro_batch_s(choice.costs[part]);
                 for (int s = choice.parts[part].begin; s < choice.parts[part].end; ++s)
                     for (const int parameter : request_.parameters[s]) parameters.insert(parameter);
             }
@@ -165,7 +159,7 @@ class StageChooser {
 
     // Of part P that ends at END. Memory is looked at where a stage has one part.
     [[nodiscard]] double cost_for(Goal goal, int p, int end, const GrowingPart& part) const {
-        const double takes_s = seconds_of(part.cost());
+        const double takes_s = micro_batch_s(part.cost());
         if (goal != Goal::kMemory && takes_s > slowest_s_max_) return kNever;
         if (request_.shape.chunks == 1) {
             const Bytes memory = part.states() + fronts_[p].peak({part.cost()});

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/bytes.h"
-#include "plan/pipeline/pipeline_simulator.h"
+#include "plan/pipeline/timed_schedule.h"
 
 namespace dslaunch::plan {
 

@@ -9,7 +9,7 @@
 
 #include <vector>
 
-#include "plan/pipeline/pipeline_simulator.h"
+#include "plan/pipeline/timed_schedule.h"
 
 namespace dslaunch::plan {
 

@@ -7,8 +7,6 @@
 namespace dslaunch::plan {
 namespace {
 
-constexpr int64_t kFp32Bytes = 4;
-
 // On each of the ranks that share states; the parameter's gathered copy at stage 3 is not counted.
 Bytes state_bytes(const ParameterInfo& parameter, const StepPlanOptions& options) {
     const auto share = [&](int64_t bytes, int from_stage) {
@@ -30,9 +28,7 @@ SegmentCost segment_cost(const ModelInfo& model, size_t index, const StepPlanOpt
     const SegmentInfo& segment = model.segments[index];
     const Bytes inputs = index == 0 ? model.batch_bytes : model.segments[index - 1].output_bytes;
     SegmentCost cost;
-    cost.forward_s = times.forward_s;
-    cost.backward_input_s = times.backward_input_s;
-    cost.backward_weight_s = times.backward_weight_s;
+    add_times(cost, times);
     cost.outputs = segment.output_bytes;
     if (!segment.backward) return cost;
     cost.backward_takes =

@@ -7,15 +7,9 @@
 #include "plan/model/model_info.h"
 #include "plan/pipeline/stage_choice.h"
 #include "plan/step/step_plan.h"
+#include "plan/time/machine_rates.h"
 
 namespace dslaunch::plan {
-
-// Of one segment and one micro batch. UNITS: seconds.
-struct SegmentTimes {
-    double forward_s = 0;
-    double backward_input_s = 0;
-    double backward_weight_s = 0;
-};
 
 // From the FLOPs of products and convolutions: as many for the gradients of inputs and of weights
 // as forward, where a segment has a backward. FLOPS_PER_S: of a rank, > 0.

@@ -94,11 +94,6 @@ bool better(const ShardCost& a, const ShardCost& b) {
 
 }  // namespace
 
-std::optional<double> DiskRates::seconds(double read_bytes, double written_bytes) const {
-    if (read_bytes_per_s <= 0 || write_bytes_per_s <= 0) return std::nullopt;
-    return read_bytes / read_bytes_per_s + written_bytes / write_bytes_per_s;
-}
-
 std::vector<ShardCost> shard_costs(const ModelInfo& model, const FlatLayout& layout,
                                    const StepPlanOptions& options) {
     DSL_CHECK(options.stage > 0, "nothing is sharded at stage {}", options.stage);

@@ -3,13 +3,13 @@
 // Pure; every rank computes the same.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "plan/layout/partition.h"
 #include "plan/step/step_plan.h"
+#include "plan/time/machine_rates.h"
 
 namespace dslaunch::plan {
 
@@ -32,15 +32,6 @@ struct ShardCost {
 // stage 1 or above.
 [[nodiscard]] std::vector<ShardCost> shard_costs(const ModelInfo& model, const FlatLayout& layout,
                                                  const StepPlanOptions& options);
-
-// What `dslaunch io-bench` measured on the disks of a host, all of them together.
-struct DiskRates {
-    double read_bytes_per_s = 0;  // 0: not known, as the next
-    double write_bytes_per_s = 0;
-
-    // Of bytes that are read and written, one after the other: the two share the disk.
-    [[nodiscard]] std::optional<double> seconds(double read_bytes, double written_bytes) const;
-};
 
 // The fewest bytes through the busiest host's disks, where anything is offloaded; then the smallest
 // share of the rank that owns most, which it updates; then the fewest bytes sent. Less than a

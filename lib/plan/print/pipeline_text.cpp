@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "plan/time/machine_rates.h"
+
 namespace dslaunch::plan {
 namespace {
 
@@ -40,7 +42,7 @@ std::string segments_text(const ModelInfo& model, SegmentRange range) {
 
 // What each stage holds while the step runs.
 Bytes activations_of(const PipelineOption& option, size_t stage) {
-    return option.run.stages[stage].live_bytes_max;
+    return option.run.lanes[stage].live_bytes_max;
 }
 
 Bytes memory_of(const PipelineOption& option, size_t stage) {
@@ -50,13 +52,9 @@ Bytes memory_of(const PipelineOption& option, size_t stage) {
 template <typename BytesOf>
 Bytes most_of(const PipelineOption& option, BytesOf&& bytes_of) {
     Bytes most;
-    for (size_t stage = 0; stage < option.run.stages.size(); ++stage)
+    for (size_t stage = 0; stage < option.choice.stages.size(); ++stage)
         most = std::max(most, bytes_of(option, stage));
     return most;
-}
-
-double micro_batch_s(const PartCost& cost) {
-    return cost.forward_s + cost.backward_input_s + cost.backward_weight_s;
 }
 
 size_t part_index(const PipelineOption& option, int stage, int chunk) {
@@ -90,7 +88,7 @@ void option_json(const PipelineOption& option, const ModelInfo& model, JsonWrite
         const auto s = static_cast<size_t>(stage);
         json.begin_object().field("stage", stage);
         json.field("idle_share", option.run.idle_share_of(s));
-        json.field("live_max", option.run.stages[s].live_max);
+        json.field("live_max", option.run.lanes[s].live_max);
         json.field("activation_bytes", activations_of(option, s).value);
         json.field("state_bytes", option.choice.stages[s].states.value);
         json.key("parts").begin_array();

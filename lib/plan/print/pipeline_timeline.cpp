@@ -21,7 +21,7 @@ int colour_of(WorkKind kind) {
 
 }  // namespace
 
-Timeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineRun& run) {
+Timeline pipeline_timeline(const PipelineSchedule& schedule, const TimedRun& run) {
     const PipelineShape& shape = schedule.shape;
     Timeline timeline;
     timeline.title = fmt::format("{}: {} stages, {} micro batches, {:.4g} ms, {:.1f} % idle",
@@ -40,7 +40,7 @@ Timeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineRun& 
         lane.remark = fmt::format("idle {:.1f} %", 100 * run.idle_share_of(stage));
         for (size_t i = 0; i < schedule.stages[stage].size(); ++i) {
             const PipelineWork& work = schedule.stages[stage][i];
-            const WorkSpan& span = run.spans[stage][i];
+            const TimedSpan& span = run.spans[stage][i];
             lane.spans.push_back({span.begin_s, span.end_s, colour_of(work.kind), work.chunk,
                                   fmt::format("{}", work.micro_batch),
                                   fmt::format("{}, chunk {}, micro batch {}: {:.4g} to {:.4g} ms",

@@ -2,12 +2,12 @@
 // boxes, chunks in shades. Where it stands: simulator -> [here] -> timeline_svg. Pure.
 #pragma once
 
-#include "plan/pipeline/pipeline_simulator.h"
+#include "plan/pipeline/timed_schedule.h"
 #include "plan/print/timeline_svg.h"
 
 namespace dslaunch::plan {
 
 // RUN: of SCHEDULE.
-[[nodiscard]] Timeline pipeline_timeline(const PipelineSchedule& schedule, const PipelineRun& run);
+[[nodiscard]] Timeline pipeline_timeline(const PipelineSchedule& schedule, const TimedRun& run);
 
 }  // namespace dslaunch::plan

@@ -103,7 +103,7 @@ TEST_CASE("what crosses hosts is counted from where the mesh puts the stages") {
     request.sent = {Bytes{10}, Bytes{20}, Bytes{30}};
     request.gradients = {Bytes{1000}, Bytes{2000}, Bytes{3000}, Bytes{4000}};
     request.pipeline_s = 5;
-    request.link_bytes_per_s = 1000;
+    request.rates.link_bytes_per_s = 1000;
     // All stages on one host: nothing crosses.
     ScaleCost cost = scale_cost(request, Mesh::make({1, 1, 1, 0, 4}, {4}));
     CHECK(cost.activations_sent == Bytes{});

@@ -74,10 +74,9 @@ Weight weight_of(const StageRequest& request, const std::vector<int>& borders) {
         costs.push_back(cost);
     }
     weight.slowest_s = *std::max_element(stage_s.begin(), stage_s.end());
-    const PipelineRun run =
-        simulate_pipeline(make_schedule(request.schedule, request.shape), costs);
+    const TimedRun run = simulate_pipeline(make_schedule(request.schedule, request.shape), costs);
     for (size_t stage = 0; stage < stage_s.size(); ++stage) {
-        int64_t bytes = run.stages[stage].live_bytes_max.value;
+        int64_t bytes = run.lanes[stage].live_bytes_max.value;
         for (size_t p = 0; p < request.state_bytes.size(); ++p)
             if (reads[stage][p]) bytes += request.state_bytes[p].value;
         weight.memory_bytes = std::max(weight.memory_bytes, bytes);
@@ -239,12 +238,12 @@ TEST_CASE("what a stage holds is what running through its schedule finds") {
                     Bytes{static_cast<int64_t>(random() % 100)},
                     Bytes{static_cast<int64_t>(random() % 100)},
                     Bytes{static_cast<int64_t>(random() % 100)}};
-        const PipelineRun run = simulate_pipeline(schedule, costs);
+        const TimedRun run = simulate_pipeline(schedule, costs);
         for (int stage = 0; stage < shape.stages; ++stage) {
             std::vector<PartCost> own;
             for (int chunk = 0; chunk < shape.chunks; ++chunk)
                 own.push_back(costs[part_of(kind, shape, {stage, chunk})]);
-            REQUIRE(LiveFront(schedule, stage).peak(own) == run.stages[stage].live_bytes_max);
+            REQUIRE(LiveFront(schedule, stage).peak(own) == run.lanes[stage].live_bytes_max);
         }
     });
 }

@@ -59,8 +59,8 @@ StepPlan plan_of(const ModelInfo& model, const StepPlanOptions& options) {
 
 double forecast(const StepPlan& plan, const ModelInfo& model,
                 const std::vector<SegmentTimes>& times, const MachineRates& rates) {
-    const std::vector<TimedPlan> timed{time_plan(plan, model, times, rates)};
-    return end_of(run_timed_plans(timed));
+    const RankStep step{&plan, &model, times};
+    return end_of(forecast_steps({&step, 1}, rates));
 }
 
 }  // namespace
@@ -116,10 +116,10 @@ TEST_CASE("gradients of later micro steps are added to those of the first where 
             options.fused_update = !each;
             options.reduce_each_micro_step = each;
             const StepPlan plan = plan_of(model, options);
-            const TimedPlan timed = time_plan(plan, model, times, rates);
+            const std::vector<double> seconds = instruction_seconds({&plan, &model, times}, rates);
             double backwards_s = 0;
             for (size_t i = 0; i < plan.instructions.size(); ++i)
-                if (plan.instructions[i].op == Op::kBackward) backwards_s += timed.seconds[i];
+                if (plan.instructions[i].op == Op::kBackward) backwards_s += seconds[i];
             double of_segments_s = 0;
             for (const SegmentTimes& of : times)
                 of_segments_s += of.backward_input_s + of.backward_weight_s;
@@ -202,10 +202,10 @@ TEST_CASE("stages forecast from their plans take what the simulator of pipelines
                     options.stage_work = stage_work(model, parts, schedule, stage);
                     plans.push_back(plan_of(models.back(), options));
                 }
-                std::vector<TimedPlan> timed;
+                std::vector<RankStep> steps;
                 for (size_t stage = 0; stage < plans.size(); ++stage)
-                    timed.push_back(time_plan(plans[stage], models[stage], times_of[stage], {}));
-                CHECK(end_of(run_timed_plans(timed)) ==
+                    steps.push_back({&plans[stage], &models[stage], times_of[stage]});
+                CHECK(end_of(forecast_steps(steps, {})) ==
                       Approx(simulate_pipeline(schedule, costs).step_s));
             }
 }
@@ -213,8 +213,9 @@ TEST_CASE("stages forecast from their plans take what the simulator of pipelines
 TEST_CASE("a trace with a forecast has both, one under the other, instruction by instruction") {
     const ModelInfo model = layers(2);
     const StepPlan plan = plan_of(model, {});
-    const std::vector<TimedPlan> timed{time_plan(plan, model, random_times(2, 4), {})};
-    const std::vector<InstructionSpan> predicted = run_timed_plans(timed).front();
+    const std::vector<SegmentTimes> times = random_times(2, 4);
+    const RankStep step{&plan, &model, times};
+    const std::vector<InstructionSpan> predicted = forecast_steps({&step, 1}, {}).front();
     const std::vector<InstructionSpan> real(plan.instructions.size(),
                                             {std::chrono::seconds(1), std::chrono::seconds(3)});
     const Json trace = Json::parse(trace_json(plan, model, real, predicted));

@@ -1,4 +1,4 @@
-#include "plan/pipeline/pipeline_simulator.h"
+#include "plan/pipeline/timed_schedule.h"
 
 #include <algorithm>
 #include <ctime>
@@ -18,7 +18,7 @@ std::vector<PartCost> equal_costs(const PipelineShape& shape, const PartCost& co
     return std::vector<PartCost>(static_cast<size_t>(shape.parts()), cost);
 }
 
-PipelineRun run_of(ScheduleKind kind, const PipelineShape& shape, const PartCost& cost) {
+TimedRun run_of(ScheduleKind kind, const PipelineShape& shape, const PartCost& cost) {
     return simulate_pipeline(make_schedule(kind, shape), equal_costs(shape, cost));
 }
 
@@ -173,8 +173,8 @@ TEST_CASE("idle shares are those that the schedules are known by") {
 TEST_CASE("zb-v has no gap between a stage's first and last work") {
     for (int stages = 1; stages <= 8; ++stages)
         for (int micro_batches = 2 * stages; micro_batches <= 2 * stages + 5; ++micro_batches)
-            for (const StageUse& use :
-                 run_of(ScheduleKind::kZeroBubbleV, {stages, 2, micro_batches}, {1, 1, 1}).stages)
+            for (const LaneUse& use :
+                 run_of(ScheduleKind::kZeroBubbleV, {stages, 2, micro_batches}, {1, 1, 1}).lanes)
                 CHECK(use.end_s - use.begin_s == use.busy_s);
 }
 
@@ -206,10 +206,10 @@ TEST_CASE("a transfer is paid once on the way down and once on the way up") {
 TEST_CASE("activations are held from the forward to the backward, and a rest of them for weights") {
     for_each_pipeline([](ScheduleKind kind, const PipelineShape& shape) {
         const PipelineSchedule schedule = make_schedule(kind, shape);
-        const PipelineRun run =
+        const TimedRun run =
             simulate_pipeline(schedule, equal_costs(shape, {1, 1, 1, 0, Bytes{10}, Bytes{3}}));
         for (int stage = 0; stage < shape.stages; ++stage) {
-            const StageUse& use = run.stages[stage];
+            const LaneUse& use = run.lanes[stage];
             // By hand: of each forward begun before, what it still has when a work runs.
             std::map<std::pair<int, int>, int> held;
             int bytes_max = 0;
@@ -233,17 +233,17 @@ TEST_CASE("activations are held from the forward to the backward, and a rest of 
         const int chunks =
             kind == ScheduleKind::kZeroBubbleV || kind == ScheduleKind::kInterleaved ? 2 : 1;
         const PipelineShape shape{4, chunks, 16};
-        const PipelineRun run = run_of(kind, shape, {1, 1, 1});
+        const TimedRun run = run_of(kind, shape, {1, 1, 1});
         for (int stage = 0; stage < 4; ++stage)
-            CHECK(run.stages[stage].live_max == live_bound(kind, shape, stage));
+            CHECK(run.lanes[stage].live_max == live_bound(kind, shape, stage));
     }
 }
 
 TEST_CASE("a thousand stages and hundreds of micro batches are simulated in well under a second") {
     const std::clock_t begin = std::clock();  // of this process alone
-    const PipelineRun run = run_of(ScheduleKind::kZeroBubbleH1, {1024, 1, 512}, {1, 1, 1});
+    const TimedRun run = run_of(ScheduleKind::kZeroBubbleH1, {1024, 1, 512}, {1, 1, 1});
     const double cpu_s = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
-    CHECK(run.stages.size() == 1024);
+    CHECK(run.lanes.size() == 1024);
     CHECK(cpu_s < 3);  // 0.1 s, and room for sanitizers
 }
 

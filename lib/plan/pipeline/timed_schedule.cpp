@@ -1,0 +1,144 @@
+#include "plan/pipeline/timed_schedule.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "base/check.h"
+#include "plan/time/machine_rates.h"
+
+namespace dslaunch::plan {
+namespace {
+
+double seconds_of(const PartCost& cost, WorkKind kind) {
+    switch (kind) {
+        case WorkKind::kForward:
+            return cost.forward_s;
+        case WorkKind::kBackward:
+            return backward_s(cost);
+        case WorkKind::kBackwardInput:
+            return cost.backward_input_s;
+        case WorkKind::kBackwardWeight:
+            return cost.backward_weight_s;
+    }
+    DSL_CHECK(false, "work {}", static_cast<int>(kind));
+}
+
+Holding held_of(const HeldOfPart& held, const PartCost& cost) {
+    return {held.live, cost.activations * held.activations +
+                           cost.kept_for_weight * held.kept_for_weight +
+                           cost.backward_takes * held.backward_takes};
+}
+
+TimedTask task_of(WorkKind kind, const PartCost& cost) {
+    const WorkHolds holds = holds_of(kind);
+    return {.seconds = seconds_of(cost, kind),
+            .takes = held_of(holds.takes, cost),
+            .gives = held_of(holds.gives, cost)};
+}
+
+class ScheduleTiming {
+  public:
+    ScheduleTiming(const PipelineSchedule& schedule, const std::vector<PartCost>& costs)
+        : schedule_(schedule),
+          costs_(costs),
+          sends_(std::ranges::any_of(costs, [](const PartCost& cost) { return cost.send_s > 0; })),
+          arrivals_(2 * costs.size() * static_cast<size_t>(schedule.shape.micro_batches)) {}
+
+    TimedPlan make() {
+        const int stages = schedule_.shape.stages;
+        // A stage has a link to the one before and one to the one behind, round the pipeline.
+        plan_.lanes.resize(static_cast<size_t>(stages) * (sends_ ? 3 : 1));
+        for (int stage = 0; stage < stages; ++stage) note_arrivals(stage);
+        for (int stage = 0; stage < stages; ++stage) add_works(stage);
+        return std::move(plan_);
+    }
+
+  private:
+    // The last task before the inputs of PART, or the gradients of its outputs, are there.
+    TaskRef& arrival(int part, const PipelineWork& work) {
+        const size_t cell =
+            static_cast<size_t>(part) * static_cast<size_t>(schedule_.shape.micro_batches) +
+            static_cast<size_t>(work.micro_batch);
+        return arrivals_[2 * cell + (work.kind == WorkKind::kForward ? 0 : 1)];
+    }
+    [[nodiscard]] int part_at(int stage, const PipelineWork& work) const {
+        return part_of(schedule_.kind, schedule_.shape, {stage, work.chunk});
+    }
+
+    void note_arrivals(int stage) {
+        const std::vector<PipelineWork>& works = schedule_.stages[stage];
+        for (size_t i = 0; i < works.size(); ++i) {
+            if (works[i].kind == WorkKind::kBackwardWeight) continue;
+            const int part = part_at(stage, works[i]);
+            const int to = works[i].kind == WorkKind::kForward ? part + 1 : part - 1;
+            if (to < 0 || to == schedule_.shape.parts()) continue;
+            TaskRef& there = arrival(to, works[i]);
+            if (there.lane >= 0) continue;  // who gives it twice has given it
+            there = {stage, static_cast<int>(i)};
+            const int receiver = place_of_part(schedule_.kind, schedule_.shape, to).stage;
+            if (!sends_ || receiver == stage) continue;
+            const int stages = schedule_.shape.stages;
+            const int link = stages + 2 * stage + (receiver == (stage + 1) % stages ? 0 : 1);
+            TimedLane& lane = plan_.lanes[link];
+            lane.add({.seconds = costs_[std::min(part, to)].send_s}, {&there, 1});
+            there = {link, static_cast<int>(lane.tasks.size()) - 1};
+        }
+    }
+
+    void add_works(int stage) {
+        TimedLane& lane = plan_.lanes[stage];
+        lane.processors = stage;
+        const std::vector<PipelineWork>& works = schedule_.stages[stage];
+        lane.tasks.reserve(works.size());
+        for (const PipelineWork& work : works) {
+            const int part = part_at(stage, work);
+            const TimedTask task = task_of(work.kind, costs_[part]);
+            const int first = work.kind == WorkKind::kForward ? 0 : schedule_.shape.parts() - 1;
+            if (part == first || work.kind == WorkKind::kBackwardWeight) {
+                lane.add(task);
+                continue;
+            }
+            TaskRef from = arrival(part, work);
+            if (from.lane < 0) from = {stage, std::numeric_limits<int>::max()};  // never
+            lane.add(task, {&from, 1});
+        }
+    }
+
+    const PipelineSchedule& schedule_;
+    const std::vector<PartCost>& costs_;
+    bool sends_;
+    std::vector<TaskRef> arrivals_;  // by part, micro batch, and whether gradients
+    TimedPlan plan_;
+};
+
+}  // namespace
+
+WorkHolds holds_of(WorkKind kind) {
+    switch (kind) {
+        case WorkKind::kForward:
+            return {{.live = 1, .activations = 1}, {}};
+        case WorkKind::kBackward:
+            return {{.backward_takes = 1}, {.live = 1, .activations = 1, .backward_takes = 1}};
+        case WorkKind::kBackwardInput:
+            return {{.backward_takes = 1},
+                    {.activations = 1, .kept_for_weight = -1, .backward_takes = 1}};
+        case WorkKind::kBackwardWeight:
+            return {{}, {.live = 1, .kept_for_weight = 1}};
+    }
+    DSL_CHECK(false, "work {}", static_cast<int>(kind));
+}
+
+TimedPlan timed_schedule(const PipelineSchedule& schedule, const std::vector<PartCost>& costs) {
+    DSL_CHECK(std::ssize(costs) == schedule.shape.parts(), "costs of {} parts, not of {}",
+              costs.size(), schedule.shape.parts());
+    return ScheduleTiming(schedule, costs).make();
+}
+
+TimedRun simulate_pipeline(const PipelineSchedule& schedule, const std::vector<PartCost>& costs) {
+    TimedRun run = run_timed_plan(timed_schedule(schedule, costs));
+    run.spans.resize(schedule.stages.size());
+    run.lanes.resize(schedule.stages.size());
+    return run;
+}
+
+}  // namespace dslaunch::plan

@@ -1,0 +1,115 @@
+// What a machine takes for the work of a step, in seconds: the one place where bytes and elements
+// become time. Where it stands: measurements (job/predict/job_forecast.h), io-bench's stored rates
+// and options -> [here] -> step forecast, stage choice, mesh cost, shard choice. Pure.
+//
+// UNITS: seconds, bytes, elements. A rate of 0 is not known, and what goes by it takes no time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "base/bytes.h"
+
+namespace dslaunch::plan {
+
+inline constexpr int64_t kFp32Bytes = 4;
+
+[[nodiscard]] inline double seconds_at(double amount, double per_s) {
+    return per_s > 0 ? amount / per_s : 0;
+}
+[[nodiscard]] inline double seconds_at(Bytes bytes, double bytes_per_s) {
+    return seconds_at(static_cast<double>(bytes.value), bytes_per_s);
+}
+
+// Of one segment and one micro batch, with the threads of a rank.
+struct SegmentTimes {
+    double forward_s = 0;
+    double backward_input_s = 0;
+    double backward_weight_s = 0;
+};
+
+// Both halves of a backward, and these with the forward, of anything that has the three times.
+template <typename Times>
+[[nodiscard]] double backward_s(const Times& of) {
+    return of.backward_input_s + of.backward_weight_s;
+}
+template <typename Times>
+[[nodiscard]] double micro_batch_s(const Times& of) {
+    return of.forward_s + of.backward_input_s + of.backward_weight_s;
+}
+template <typename Times, typename Others>
+void add_times(Times& to, const Others& of) {
+    to.forward_s += of.forward_s;
+    to.backward_input_s += of.backward_input_s;
+    to.backward_weight_s += of.backward_weight_s;
+}
+
+// The disks of a host, all of them together, as `dslaunch io-bench` measured them.
+struct DiskRates {
+    double read_bytes_per_s = 0;
+    double write_bytes_per_s = 0;
+
+    // Reads and writes follow each other, for they share the disk. Nothing: a rate is not known.
+    [[nodiscard]] std::optional<double> seconds(double read_bytes, double written_bytes) const {
+        if (read_bytes_per_s <= 0 || write_bytes_per_s <= 0) return std::nullopt;
+        return read_bytes / read_bytes_per_s + written_bytes / write_bytes_per_s;
+    }
+};
+
+// A group of ranks that add something up: how many they are, on how many hosts, and how many groups
+// like it share a host's link.
+struct GroupShape {
+    int ranks = 1;
+    int hosts = 1;
+    int crossing = 1;
+
+    [[nodiscard]] int on_host() const { return (ranks + hosts - 1) / hosts; }
+};
+
+// The speeds of one rank, with its threads, while the other ranks of its host do the same.
+struct MachineRates {
+    double update_numel_per_s = 0;  // elements that the optimizer's step updates
+    double sum_bytes_per_s = 0;     // read and written by sums and copies in memory
+    // While computing and updates go on beside each other, how fast each is of what it is alone: a
+    // half where they share processors without loss, 1 where each has its own.
+    double computing_beside = 0.5;
+    double updating_beside = 0.5;
+    double host_bytes_per_s = 0;  // received from another rank of the host
+    double link_bytes_per_s = 0;  // of a host from another one; its ranks share it
+    DiskRates disk = {};          // of a host; all its ranks share it
+
+    [[nodiscard]] double update_s(double numel) const {
+        return seconds_at(numel, update_numel_per_s);
+    }
+    // A copy reads and writes BYTES once each; a sum into its own first argument reads two arrays
+    // of so many and writes one.
+    [[nodiscard]] double copy_s(Bytes bytes) const {
+        return seconds_at(bytes * 2, sum_bytes_per_s);
+    }
+    [[nodiscard]] double add_s(int64_t numel) const {
+        return seconds_at(Bytes{3 * kFp32Bytes * numel}, sum_bytes_per_s);
+    }
+    [[nodiscard]] double link_s(Bytes bytes) const { return seconds_at(bytes, link_bytes_per_s); }
+
+    // A group adds BYTES up. PASSES 2: everybody gets the sum, 1: each owner its part. Ranks of a
+    // host add up theirs first.
+    [[nodiscard]] double sum_s(double bytes, double passes, const GroupShape& group) const {
+        const double near = static_cast<double>(group.on_host() - 1) / group.on_host();
+        return seconds_at(passes * bytes * near, host_bytes_per_s) +
+               between_s(passes * bytes, group);
+    }
+    // Each host of a group gets the parts of BYTES that the others have.
+    [[nodiscard]] double between_s(double bytes, const GroupShape& group) const {
+        const double far = static_cast<double>(group.hosts - 1) / group.hosts;
+        return seconds_at(bytes * far * group.crossing, link_bytes_per_s);
+    }
+    // Each rank of a group tells every other one BYTES.
+    [[nodiscard]] double exchange_s(double bytes, const GroupShape& group) const {
+        const int near = group.on_host() - 1;
+        const int far = group.ranks - group.on_host();
+        return seconds_at(bytes * near, host_bytes_per_s) +
+               seconds_at(bytes * far * group.on_host() * group.crossing, link_bytes_per_s);
+    }
+};
+
+}  // namespace dslaunch::plan

@@ -424,10 +424,10 @@ class TrainRole {
         log_info("offload",
                  "{} chunks, {} in memory at once, in {}; {} buffers for gathered parameters, "
                  "{} elements in all",
-                 setup_.plan.chunks.turns.size(), setup_.plan.chunk_slots, offload_->describe(),
-                 setup_.plan.gather_slot_numel.size(),
-                 std::accumulate(setup_.plan.gather_slot_numel.begin(),
-                                 setup_.plan.gather_slot_numel.end(), int64_t{0}));
+                 setup_.plan.chunks.turns.size(), setup_.plan.swap_buffers, offload_->describe(),
+                 setup_.plan.gather_buffer_numel.size(),
+                 std::accumulate(setup_.plan.gather_buffer_numel.begin(),
+                                 setup_.plan.gather_buffer_numel.end(), int64_t{0}));
     }
 
     // None on a rank that has nothing to offload.

@@ -18,9 +18,10 @@ namespace dslaunch::zero {
 ZeroSlices ZeroState::add_slices(const ZeroPlace& place, DType dtype, runtime::ArenaLayout& arena) {
     ZeroSlices slices;
     slices.parameters =
-        ParameterStore::add_slices(*place.map, dtype, place.plan->gather_slot_numel, arena);
-    slices.gradients = GradientSums::add_slices(*place.layout, place.plan->gradient_slot_of_bucket,
-                                                place.plan->gradient_slot_numel, arena);
+        ParameterStore::add_slices(*place.map, dtype, place.plan->gather_buffer_numel, arena);
+    slices.gradients =
+        GradientSums::add_slices(*place.layout, place.plan->gradient_buffer_of_bucket,
+                                 place.plan->gradient_buffer_numel, arena);
     slices.norm = GradientNorm::add_slices(*place.layout, *place.map, arena);
     for (int b = 0; b < place.layout->trained_buckets; ++b)
         slices.replicas.push_back(arena.add_signal(fmt::format("replicas of bucket {}", b)));
@@ -50,7 +51,7 @@ ZeroState::ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlic
     const bool sums_itself = std::none_of(
         place.plan->instructions.begin(), place.plan->instructions.end(),
         [](const plan::Instruction& instruction) { return instruction.op == plan::Op::kReduce; });
-    gradients_.emplace(model, map, slices.gradients, place.plan->gradient_slot_of_bucket,
+    gradients_.emplace(model, map, slices.gradients, place.plan->gradient_buffer_of_bucket,
                        collectives,
                        GradientOptions{plan.keeps_reduced(), sums_itself, options.tensor});
     norm_.emplace(map, place.partition, slices.norm, arena, group, collectives);
@@ -94,10 +95,10 @@ void ZeroState::run(const plan::Instruction& instruction) {
             return parameters_->await_whole(b, step_ - 1);
         case plan::Op::kGather:
             // In place it follows this step's update, into a slot it serves this step's reading.
-            if (instruction.slot < 0) return parameters_->gather_in_place(b, step_);
-            return parameters_->gather(b, instruction.slot, step_ - 1);
+            if (instruction.buffer < 0) return parameters_->gather_in_place(b, step_);
+            return parameters_->gather(b, instruction.buffer, step_ - 1);
         case plan::Op::kRelease:
-            return parameters_->release(b, instruction.slot);
+            return parameters_->release(b, instruction.buffer);
         case plan::Op::kClaim:
             return gradients_->claim(b);
         case plan::Op::kPost:
@@ -111,7 +112,7 @@ void ZeroState::run(const plan::Instruction& instruction) {
         case plan::Op::kUpdate:
             return update(instruction);
         case plan::Op::kRead:
-            if (instruction.chunk < 0) return parameters_->bring(b, instruction.slot);
+            if (instruction.chunk < 0) return parameters_->bring(b, instruction.buffer);
             return states_->read(instruction);
         case plan::Op::kWrite:
             return states_->write(instruction);
@@ -249,7 +250,7 @@ void ZeroState::update(const plan::Instruction& instruction) {
     }
     if (!overflow_) {
         update_chunk(instruction);
-        if (instruction.slot >= 0) states_->set_changed(instruction.slot);
+        if (instruction.buffer >= 0) states_->set_changed(instruction.buffer);
     }
     if (c != chunks.back()) return;
     parameters_->post_updated(b, step_);
@@ -500,7 +501,7 @@ runtime::MemoryAccount ZeroState::memory() const {
     account.parameters += states_->parameter_bytes();
     account.master = states_->master_bytes();
     account.moments = states_->moment_bytes();
-    account.offload_slots = states_->slot_bytes();
+    account.swap_buffers = states_->slot_bytes();
     return account;
 }
 

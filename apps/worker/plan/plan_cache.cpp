@@ -16,42 +16,42 @@ namespace dslaunch::worker {
 namespace {
 
 // Of all bytes of a step at the stored rates.
-std::optional<double> disk_ms(const plan::SlotTraffic& traffic, const plan::DiskRates& rates) {
+std::optional<double> disk_ms(const plan::SwapTraffic& traffic, const plan::DiskRates& rates) {
     const std::optional<double> seconds = rates.seconds(traffic.read_bytes, traffic.written_bytes);
     return seconds ? std::optional(1e3 * *seconds) : std::nullopt;
 }
 
 // 2, what the config says, doubled from 4 on, all.
-std::set<int64_t> slot_numbers(int64_t chunks, int64_t configured) {
+std::set<int64_t> buffer_numbers(int64_t chunks, int64_t configured) {
     std::set<int64_t> numbers{std::min<int64_t>(2, chunks), configured, chunks};
-    for (int64_t slots = 4; slots < chunks; slots *= 2) numbers.insert(slots);
+    for (int64_t buffers = 4; buffers < chunks; buffers *= 2) numbers.insert(buffers);
     return numbers;
 }
 
 struct Row {
-    int64_t slots = 0;
+    int64_t buffers = 0;
     std::string rule;
-    plan::SlotTraffic traffic;
+    plan::SwapTraffic traffic;
 };
 
 std::vector<Row> rows_of(const job::JobSetup& setup) {
     const plan::StepPlan& plan = setup.plan;
-    const plan::SlotTrace trace = plan::slot_trace(plan, setup.plan_options.chunk_format());
+    const plan::SwapTrace trace = plan::swap_trace(plan, setup.plan_options.chunk_format());
     std::vector<Row> rows;
-    for (const int64_t slots : slot_numbers(std::ssize(plan.chunks.turns), plan.chunk_slots)) {
+    for (const int64_t buffers : buffer_numbers(std::ssize(plan.chunks.turns), plan.swap_buffers)) {
         plan::StepPlanOptions options = setup.plan_options;
-        options.offload.slots = slots;
+        options.offload.swap_buffers = buffers;
         rows.push_back(
-            {slots, "plan",
-             plan::planned_slots(plan::make_step_plan(setup.info, setup.layout, options))});
+            {buffers, "plan",
+             plan::planned_swaps(plan::make_step_plan(setup.info, setup.layout, options))});
         for (const plan::EvictionRule rule : plan::kEvictionRules)
-            rows.push_back({slots, std::string(plan::eviction_rule_name(rule)),
-                            plan::simulate_slots(trace, rule, slots)});
+            rows.push_back({buffers, std::string(plan::eviction_rule_name(rule)),
+                            plan::simulate_swaps(trace, rule, buffers)});
     }
     return rows;
 }
 
-int64_t slot_bytes(const job::JobSetup& setup, const plan::StepPlan& plan) {
+int64_t buffer_bytes(const job::JobSetup& setup, const plan::StepPlan& plan) {
     int64_t bytes = 0;
     for (const plan::StateChunk& chunk : plan.chunks.all)
         bytes = std::max(bytes, plan::chunk_layout(chunk, setup.plan_options.chunk_format()).bytes);
@@ -63,14 +63,15 @@ std::string table_of(const job::JobSetup& setup, const std::vector<Row>& rows,
     std::string text = fmt::format(
         "{} chunks pass in a step, {} in memory at once (offload_optimizer.buffer_count), {} each\n"
         "{:>6} {:<7} {:>9} {:>9} {:>14} {:>14} {:>9}\n",
-        setup.plan.chunks.turns.size(), setup.plan.chunk_slots,
-        to_text(Bytes{slot_bytes(setup, setup.plan)}), "slots", "rule", "uses", "hits",
+        setup.plan.chunks.turns.size(), setup.plan.swap_buffers,
+        to_text(Bytes{buffer_bytes(setup, setup.plan)}), "slots", "rule", "uses", "hits",
         "bytes read", "bytes written", "disk ms");
     for (const Row& row : rows) {
         const std::optional<double> ms = disk_ms(row.traffic, rates);
-        text += fmt::format("{:>6} {:<7} {:>9.0f} {:>9.1f} {:>14.0f} {:>14.0f} {:>9}\n", row.slots,
-                            row.rule, row.traffic.uses, row.traffic.hits, row.traffic.read_bytes,
-                            row.traffic.written_bytes, ms ? fmt::format("{:.1f}", *ms) : "-");
+        text +=
+            fmt::format("{:>6} {:<7} {:>9.0f} {:>9.1f} {:>14.0f} {:>14.0f} {:>9}\n", row.buffers,
+                        row.rule, row.traffic.uses, row.traffic.hits, row.traffic.read_bytes,
+                        row.traffic.written_bytes, ms ? fmt::format("{:.1f}", *ms) : "-");
     }
     if (rates.read_bytes_per_s > 0) {
         text += fmt::format(
@@ -87,10 +88,10 @@ std::string json_of(const job::JobSetup& setup, const std::vector<Row>& rows,
                     const plan::DiskRates& rates) {
     JsonWriter json;
     json.begin_object().field("chunks", setup.plan.chunks.turns.size());
-    json.field("slots", setup.plan.chunk_slots);
-    json.field("slot_bytes", slot_bytes(setup, setup.plan)).key("rows").begin_array();
+    json.field("slots", setup.plan.swap_buffers);
+    json.field("slot_bytes", buffer_bytes(setup, setup.plan)).key("rows").begin_array();
     for (const Row& row : rows) {
-        json.begin_object().field("slots", row.slots).field("rule", row.rule);
+        json.begin_object().field("slots", row.buffers).field("rule", row.rule);
         json.field("uses", row.traffic.uses).field("hits", row.traffic.hits);
         json.field("read_bytes", row.traffic.read_bytes);
         json.field("written_bytes", row.traffic.written_bytes).key("disk_ms");

@@ -187,7 +187,7 @@ plan::OffloadPlan offload_plan(const config::RunConfig& run) {
     offload.parameters = config.parameters == config::OffloadDevice::kNvme;
     offload.chunk_numel = config.chunk_numel;
     offload.chunk_numel_max = config.sub_group_numel;
-    offload.slots = config.optimizer_buffer_count;
+    offload.swap_buffers = config.optimizer_buffer_count;
     offload.ratio = config.optimizer_ratio;
     offload.adaptive = config.adaptive;
     for (size_t k = 0; k < offload.packings.size(); ++k)

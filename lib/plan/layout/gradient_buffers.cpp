@@ -8,7 +8,7 @@ namespace {
 
 struct Held {
     int bucket;
-    SlotUse use;  // positions count the backwards
+    BufferUse use;  // positions count the backwards
 };
 
 std::vector<Held> find_uses(const ModelInfo& model, const FlatLayout& layout,
@@ -38,16 +38,16 @@ std::vector<Held> find_uses(const ModelInfo& model, const FlatLayout& layout,
 
 }  // namespace
 
-Slots make_gradient_slots(const ModelInfo& model, const FlatLayout& layout,
-                          std::span<const std::vector<int>> buckets_of) {
+ReusedBuffers make_gradient_buffers(const ModelInfo& model, const FlatLayout& layout,
+                                    std::span<const std::vector<int>> buckets_of) {
     const std::vector<Held> held = find_uses(model, layout, buckets_of);
-    std::vector<SlotUse> uses;
+    std::vector<BufferUse> uses;
     for (const Held& one : held) uses.push_back(one.use);
-    Slots slots = assign_slots(uses);
+    ReusedBuffers buffers = assign_buffers(uses);
     std::vector<int> of_bucket(static_cast<size_t>(layout.trained_buckets), -1);
-    for (size_t u = 0; u < held.size(); ++u) of_bucket[held[u].bucket] = slots.slot_of_use[u];
-    slots.slot_of_use = std::move(of_bucket);
-    return slots;
+    for (size_t u = 0; u < held.size(); ++u) of_bucket[held[u].bucket] = buffers.buffer_of_use[u];
+    buffers.buffer_of_use = std::move(of_bucket);
+    return buffers;
 }
 
 }  // namespace dslaunch::plan

@@ -18,11 +18,11 @@
 namespace dslaunch::plan {
 
 struct OffloadPlan {
-    bool states = false;      // moments and master copies are on disk
-    bool parameters = false;  // stage 3: so are parameters that are not persistent
-    int64_t chunk_numel = 0;  // of the largest chunk, 0: chosen from what the ranks own
-    int64_t slots = 4;        // chunks that memory holds while they pass
-    double ratio = 1.0;       // of the chunks, whose states are on disk; the rest stays in memory
+    bool states = false;       // moments and master copies are on disk
+    bool parameters = false;   // stage 3: so are parameters that are not persistent
+    int64_t chunk_numel = 0;   // of the largest chunk, 0: chosen from what the ranks own
+    int64_t swap_buffers = 4;  // chunks that memory holds while they pass
+    double ratio = 1.0;        // of the chunks, whose states are on disk; the rest stays in memory
     std::array<StatePacking, 2> packings = {};  // of the moments, on disk
     bool lossless = false;                      // what is not packed is compressed on its way
     int64_t parameter_numel_in_memory = 0;      // of a rank's, at most, though parameters are on
@@ -51,7 +51,7 @@ struct StateChunk {
     // In memory just now because the plan keeps the chunk; with another plan they are on disk.
     bool kept_states = false;
     bool kept_parameters = false;
-    bool passes = false;    // through a slot when it is updated, unless it is kept
+    bool passes = false;    // through a buffer when it is updated, unless it is kept
     bool last = false;      // of its bucket
     int64_t numel_max = 0;  // of the rank that has most of it
     // Place among the chunks that pass through memory in each step, in the order of their updates;
@@ -93,7 +93,7 @@ struct StateChunkOptions {
 [[nodiscard]] std::string too_many_chunks(const FlatLayout& layout, const Partition* partition,
                                           const OffloadPlan& offload);
 
-// Where the parts of a chunk lie in its slot and, where nothing is packed, equally on disk: bytes
+// Where the parts of a chunk lie in its buffer and, where nothing is packed, equally on disk: bytes
 // from its start, each part at a page; -1: not there.
 struct ChunkLayout {
     int64_t parameters = -1;  // [numel] of the dtype that segments read
@@ -103,7 +103,7 @@ struct ChunkLayout {
     // An update writes all of it and reads what comes from here on: 16-bit parameters are made anew
     // from their master copies.
     int64_t read_from = 0;
-    // Room on disk, in bytes, pages: what lies in the slot, packed as the format says. Compressed
+    // Room on disk, in bytes, pages: what lies in the buffer, packed as the format says. Compressed
     // without loss it may take less of it.
     int64_t disk_parameters = 0;
     int64_t disk_states = 0;
@@ -113,7 +113,7 @@ struct ChunkLayout {
     [[nodiscard]] int64_t disk_read() const {
         return disk_states + (read_from == 0 ? disk_parameters : 0);
     }
-    // Of its reduced gradients, [numel] fp32, which have an extent and a slot of their own: they
+    // Of its reduced gradients, [numel] fp32, which have an extent and a buffer of their own: they
     // are added up while other chunks are updated.
     int64_t sum_bytes = 0;
 };
@@ -126,7 +126,7 @@ struct ChunkFormat {
     bool lossless = false;
     bool sums = false;  // reduced gradients are kept: they are where the states are
 
-    // Whether anything on disk is not as it lies in a slot.
+    // Whether anything on disk is not as it lies in a buffer.
     [[nodiscard]] bool packs() const {
         return lossless || packings[0] != StatePacking::kNone || packings[1] != StatePacking::kNone;
     }

@@ -11,7 +11,7 @@ namespace {
 
 // Bytes of the chunks that pass between memory and disk in a step when KEPT are kept.
 double moving_bytes(const PlacementSpace& space, int64_t kept) {
-    if (std::ssize(space.chunks) - kept <= space.slots) return 0;
+    if (std::ssize(space.chunks) - kept <= space.swap_buffers) return 0;
     double bytes = 0;
     for (const Bytes chunk : space.chunks.subspan(static_cast<size_t>(kept)))
         bytes += static_cast<double>(chunk.value);

@@ -41,7 +41,7 @@ struct PlacementFacts {
 
 struct PlacementSpace {
     std::span<const Bytes> chunks;  // memory of each, in the order in which they are kept
-    int64_t slots = 0;              // chunks that need not move though they are not kept
+    int64_t swap_buffers = 0;       // chunks that need not move though they are not kept
     int64_t kept = 0;               // now
     bool may_keep_more = true;
 };

@@ -14,8 +14,8 @@ constexpr double kNoiseMin = 0.02;
 
 }  // namespace
 
-PlacementControl::PlacementControl(std::vector<Bytes> chunks, int64_t slots, int64_t kept)
-    : chunks_(std::move(chunks)), slots_(slots), kept_(kept), kept_most_(kept) {}
+PlacementControl::PlacementControl(std::vector<Bytes> chunks, int64_t swap_buffers, int64_t kept)
+    : chunks_(std::move(chunks)), swap_buffers_(swap_buffers), kept_(kept), kept_most_(kept) {}
 
 bool PlacementControl::add(const StepTimes& step) {
     if (settle_ > 0) {
@@ -69,7 +69,7 @@ PlacementChoice PlacementControl::decide(const PlacementFacts& agreed) {
     const bool taken_back = made_slower(agreed);
     const PlacementChoice choice =
         taken_back ? take_back(agreed)
-                   : choose_placement(agreed, {chunks_, slots_, kept_, may_keep_more_});
+                   : choose_placement(agreed, {chunks_, swap_buffers_, kept_, may_keep_more_});
     unjudged_.reset();
     if (choice.kept > kept_) {
         unjudged_ =

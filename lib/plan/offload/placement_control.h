@@ -21,8 +21,8 @@ inline constexpr int64_t kPlacementIntervalMax = 256;
 
 class PlacementControl {
   public:
-    // CHUNKS, SLOTS, KEPT: as PlacementSpace.
-    PlacementControl(std::vector<Bytes> chunks, int64_t slots, int64_t kept);
+    // CHUNKS, SWAP_BUFFERS, KEPT: as PlacementSpace.
+    PlacementControl(std::vector<Bytes> chunks, int64_t swap_buffers, int64_t kept);
 
     // A step has run. Returns whether all ranks are to choose now: decide() is next.
     [[nodiscard]] bool add(const StepTimes& step);
@@ -49,7 +49,7 @@ class PlacementControl {
     [[nodiscard]] PlacementChoice take_back(const PlacementFacts& agreed);
 
     std::vector<Bytes> chunks_;
-    int64_t slots_;
+    int64_t swap_buffers_;
     int64_t kept_;
     int64_t kept_most_;
     int64_t settle_ = kPlacementSettle;

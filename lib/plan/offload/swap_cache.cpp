@@ -16,7 +16,7 @@ constexpr int64_t kUsesWanted = 200'000;
 constexpr int64_t kStepsMin = 4;
 constexpr int64_t kStepsMax = 512;
 
-// What a rule goes by: the chunk with the smallest key gives up its slot.
+// What a rule goes by: the chunk with the smallest key gives up its buffer.
 using Key = std::array<int64_t, 2>;
 
 struct HeldChunk {
@@ -43,11 +43,11 @@ Key key_of(const HeldChunk& chunk, EvictionRule rule) {
     return {-chunk.next_use, 0};
 }
 
-class SlotCache {
+class SwapCache {
   public:
-    SlotCache(const SlotTrace& trace, EvictionRule rule, int64_t slots)
-        : trace_(trace), rule_(rule), slots_(slots), chunks_(trace.traffic.size()) {
-        DSL_CHECK(slots > 0, "{} slots", slots);
+    SwapCache(const SwapTrace& trace, EvictionRule rule, int64_t buffers)
+        : trace_(trace), rule_(rule), buffers_(buffers), chunks_(trace.traffic.size()) {
+        DSL_CHECK(buffers > 0, "{} buffers", buffers);
         // Where each chunk is used next, counted on from a use of the same step.
         const auto length = std::ssize(trace.uses);
         std::vector<int64_t> next(trace.traffic.size(), std::numeric_limits<int64_t>::max() / 4);
@@ -64,7 +64,7 @@ class SlotCache {
         for (size_t i = 0; i < trace_.uses.size(); ++i) use(trace_.uses[i], ahead_[i]);
     }
     void forget_traffic() { sums_ = {}; }
-    [[nodiscard]] const SlotTraffic& traffic() const { return sums_; }
+    [[nodiscard]] const SwapTraffic& traffic() const { return sums_; }
 
   private:
     void use(const ChunkUse& use, int64_t ahead) {
@@ -80,7 +80,7 @@ class SlotCache {
             const int64_t read = use.update ? bytes.read : bytes.gathered;
             sums_.read_bytes += static_cast<double>(read);
             if (!use.update) return;
-            if (std::ssize(order_) == slots_) evict();
+            if (std::ssize(order_) == buffers_) evict();
             chunk = {.held = true, .came = now_};
         }
         chunk.changed = chunk.changed || use.update;
@@ -99,14 +99,14 @@ class SlotCache {
         chunks_[c] = {};
     }
 
-    const SlotTrace& trace_;
+    const SwapTrace& trace_;
     EvictionRule rule_;
-    int64_t slots_;
+    int64_t buffers_;
     std::vector<int64_t> ahead_;  // uses from each use to the next of the same chunk
     std::vector<HeldChunk> chunks_;
     std::set<std::pair<Key, int>> order_;  // those held, who gives up first in front
     int64_t now_ = 0;
-    SlotTraffic sums_;
+    SwapTraffic sums_;
 };
 
 }  // namespace
@@ -125,16 +125,16 @@ std::string_view eviction_rule_name(EvictionRule rule) {
     return "unknown";
 }
 
-SlotTrace slot_trace(const StepPlan& plan, const ChunkFormat& format) {
+SwapTrace swap_trace(const StepPlan& plan, const ChunkFormat& format) {
     const StateChunks& chunks = plan.chunks;
-    SlotTrace trace;
+    SwapTrace trace;
     for (const StateChunk& chunk : chunks.all) {
         const ChunkLayout layout = chunk_layout(chunk, format);
         trace.traffic.push_back(
             {layout.disk_parameters, layout.disk_read(), layout.disk_written()});
     }
     for (const Instruction& instruction : plan.instructions) {
-        if (instruction.op == Op::kUpdate && instruction.slot >= 0)
+        if (instruction.op == Op::kUpdate && instruction.buffer >= 0)
             trace.uses.push_back({instruction.chunk, true});
         if (instruction.op != Op::kRead || instruction.chunk >= 0) continue;
         const auto b = static_cast<size_t>(instruction.bucket);
@@ -144,9 +144,9 @@ SlotTrace slot_trace(const StepPlan& plan, const ChunkFormat& format) {
     return trace;
 }
 
-SlotTraffic simulate_slots(const SlotTrace& trace, EvictionRule rule, int64_t slots) {
+SwapTraffic simulate_swaps(const SwapTrace& trace, EvictionRule rule, int64_t buffers) {
     if (trace.uses.empty()) return {};
-    SlotCache cache(trace, rule, slots);
+    SwapCache cache(trace, rule, buffers);
     const int64_t updates = std::count_if(trace.uses.begin(), trace.uses.end(),
                                           [](const ChunkUse& use) { return use.update; });
     const int64_t limit = std::clamp(kUsesWanted / std::ssize(trace.uses), kStepsMin, kStepsMax);
@@ -154,7 +154,7 @@ SlotTraffic simulate_slots(const SlotTrace& trace, EvictionRule rule, int64_t sl
     for (int64_t step = 0; step < steps; ++step) cache.step();
     cache.forget_traffic();
     for (int64_t step = 0; step < steps; ++step) cache.step();
-    SlotTraffic mean = cache.traffic();
+    SwapTraffic mean = cache.traffic();
     const auto of_steps = static_cast<double>(steps);
     mean.uses /= of_steps;
     mean.hits /= of_steps;
@@ -163,13 +163,13 @@ SlotTraffic simulate_slots(const SlotTrace& trace, EvictionRule rule, int64_t sl
     return mean;
 }
 
-SlotTraffic planned_slots(const StepPlan& plan) {
-    SlotTraffic traffic;
+SwapTraffic planned_swaps(const StepPlan& plan) {
+    SwapTraffic traffic;
     for (const Instruction& instruction : plan.instructions) {
         const auto bytes = static_cast<double>(instruction.bytes.value);
         const bool moves_chunk = instruction.chunk >= 0;
         if (instruction.op == Op::kWrite) traffic.written_bytes += bytes;
-        if (instruction.op == Op::kUpdate && instruction.slot >= 0) {
+        if (instruction.op == Op::kUpdate && instruction.buffer >= 0) {
             ++traffic.uses;
             ++traffic.hits;  // unless it was read: below
         }
@@ -179,7 +179,7 @@ SlotTraffic planned_slots(const StepPlan& plan) {
             --traffic.hits;
             continue;
         }
-        // A gather reads the bucket's chunks in order, each from its slot or from disk.
+        // A gather reads the bucket's chunks in order, each from its buffer or from disk.
         const auto first = static_cast<size_t>(plan.chunks.first_of_bucket[instruction.bucket]);
         for (size_t k = 0; k < instruction.reads.size(); ++k) {
             if (!plan.chunks.all[first + k].parameters_on_disk) continue;

@@ -1,5 +1,5 @@
-// The slots between memory and disk as a cache of chunks: what other rules of evicting, and other
-// numbers of slots, would move in a step. Where it stands: step plan -> slot trace -> `dslaunch
+// The buffers between memory and disk as a cache of chunks: what other rules of evicting, and other
+// numbers of buffers, would move in a step. Where it stands: step plan -> buffer trace -> `dslaunch
 // plan
 // --compare cache`. Pure. Source of the best rule: Belady 1966, whose "needed last" a plan knows.
 #pragma once
@@ -12,15 +12,15 @@
 
 namespace dslaunch::plan {
 
-// Which chunk gives up its slot: used longest ago, used least often since it came, come first, or
+// Which chunk gives up its buffer: used longest ago, used least often since it came, come first, or
 // needed last.
 enum class EvictionRule { kLru, kLfu, kFifo, kBelady };
 inline constexpr EvictionRule kEvictionRules[] = {EvictionRule::kLru, EvictionRule::kLfu,
                                                   EvictionRule::kFifo, EvictionRule::kBelady};
 [[nodiscard]] std::string_view eviction_rule_name(EvictionRule rule);
 
-// An update needs its chunk in a slot and changes it. A gather needs the chunk's parameters only,
-// takes them from the slot that holds them, and else from the disk without a slot.
+// An update needs its chunk in a buffer and changes it. A gather needs the chunk's parameters only,
+// takes them from the buffer that holds them, and else from the disk without a buffer.
 struct ChunkUse {
     int chunk = 0;
     bool update = false;
@@ -33,26 +33,27 @@ struct ChunkTraffic {
     int64_t written = 0;
 };
 
-struct SlotTrace {
+struct SwapTrace {
     std::vector<ChunkUse> uses;         // of one step, in the order of the plan
     std::vector<ChunkTraffic> traffic;  // by chunk
 };
-[[nodiscard]] SlotTrace slot_trace(const StepPlan& plan, const ChunkFormat& format);
+[[nodiscard]] SwapTrace swap_trace(const StepPlan& plan, const ChunkFormat& format);
 
-// Of a step, once the slots have settled: a mean where steps differ.
-struct SlotTraffic {
+// Of a step, once the buffers have settled: a mean where steps differ.
+struct SwapTraffic {
     double uses = 0;
     double hits = 0;  // of them: nothing was read
     double read_bytes = 0;
     double written_bytes = 0;
 };
 
-// SLOTS chunks are held; a changed one is written when it gives up its slot. Belady's rule is
+// BUFFERS chunks are held; a changed one is written when it gives up its buffer. Belady's rule is
 // offline: chunks move when they are needed, none ahead.
-[[nodiscard]] SlotTraffic simulate_slots(const SlotTrace& trace, EvictionRule rule, int64_t slots);
+[[nodiscard]] SwapTraffic simulate_swaps(const SwapTrace& trace, EvictionRule rule,
+                                         int64_t buffers);
 
-// What PLAN does: its slots hold the chunks in turn, and those of the last turns stay over to the
+// What PLAN does: its buffers hold the chunks in turn, and those of the last turns stay over to the
 // next step.
-[[nodiscard]] SlotTraffic planned_slots(const StepPlan& plan);
+[[nodiscard]] SwapTraffic planned_swaps(const StepPlan& plan);
 
 }  // namespace dslaunch::plan

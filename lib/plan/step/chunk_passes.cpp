@@ -11,10 +11,11 @@ int ChunkPasses::add_buffer(PlanBuffer buffer) {
     return static_cast<int>(plan_.buffers.size()) - 1;
 }
 
-void ChunkPasses::add_slots(std::vector<int>& slots, const char* name, int64_t bytes, int count) {
+void ChunkPasses::add_swap_buffers(std::vector<int>& buffers, const char* name, int64_t bytes,
+                                   int count) {
     for (int k = 0; k < count; ++k)
-        slots.push_back(add_buffer({fmt::format("{} slot {}", name, k), BufferKind::kOffload,
-                                    Tier::kMemory, Bytes{bytes}, true}));
+        buffers.push_back(add_buffer({fmt::format("{} slot {}", name, k), BufferKind::kOffload,
+                                      Tier::kMemory, Bytes{bytes}, true}));
 }
 
 void ChunkPasses::add_buffers(std::span<const int> reduce_order) {
@@ -28,20 +29,20 @@ void ChunkPasses::add_buffers(std::span<const int> reduce_order) {
                                                               : -1);
     }
     choose_sums(reduce_order);
-    int64_t slot_bytes = 0;
+    int64_t buffer_bytes = 0;
     int64_t sum_bytes = 0;
     for (const int c : plan_.chunks.turns) {
-        slot_bytes = std::max(slot_bytes, layout_of(c).bytes);
+        buffer_bytes = std::max(buffer_bytes, layout_of(c).bytes);
         sum_bytes = std::max(sum_bytes, layout_of(c).sum_bytes);
     }
-    add_slots(slots_, "chunk", slot_bytes, plan_.chunk_slots);
-    add_slots(sum_slots_, "sum", sum_bytes, plan_.sum_slots);
+    add_swap_buffers(swap_buffers_, "chunk", buffer_bytes, plan_.swap_buffers);
+    add_swap_buffers(sum_buffers_, "sum", sum_bytes, plan_.sum_buffers);
     const PackingRoom packing = packing_room(plan_.chunks, options_.chunk_format());
     if (const Bytes bytes{packing.total_bytes()}; bytes.value > 0)
         add_buffer({"packed chunks", BufferKind::kOffload, Tier::kMemory, bytes, true});
     // As the step before has left them.
-    held_.assign(slots_.size(), -1);
-    for (int t = turns() - plan_.chunk_slots; t < turns(); ++t) held_[slot_of(t)] = chunk_in(t);
+    held_.assign(swap_buffers_.size(), -1);
+    for (int t = turns() - plan_.swap_buffers; t < turns(); ++t) held_[buffer_of(t)] = chunk_in(t);
 }
 
 void ChunkPasses::choose_sums(std::span<const int> reduce_order) {
@@ -58,8 +59,8 @@ void ChunkPasses::choose_sums(std::span<const int> reduce_order) {
         for (int c = plan_.chunks.first_of_bucket[i]; c < plan_.chunks.first_of_bucket[i + 1]; ++c)
             if (sums_pass(c)) added.push_back(c);
     }
-    sums_ = make_sum_passes(added, updated, plan_.chunk_slots);
-    plan_.sum_slots = sums_.slots;
+    sums_ = make_sum_passes(added, updated, plan_.swap_buffers);
+    plan_.sum_buffers = sums_.buffers;
 }
 
 Instruction& ChunkPasses::add(Op op, int c) {
@@ -73,16 +74,16 @@ Instruction& ChunkPasses::add(Op op, int c) {
 }
 
 void ChunkPasses::begin_turns() {
-    const int slots = plan_.chunk_slots;
-    for (int t = std::max(turns() - slots, slots); t < turns(); ++t) add_write(t);
-    for (int t = 0; t < std::min(slots, turns() - slots); ++t) add_read(t);
+    const int buffers = plan_.swap_buffers;
+    for (int t = std::max(turns() - buffers, buffers); t < turns(); ++t) add_write(t);
+    for (int t = 0; t < std::min(buffers, turns() - buffers); ++t) add_read(t);
 }
 
 void ChunkPasses::add_write(int turn) {
     const int c = chunk_in(turn);
     Instruction& write = add(Op::kWrite, c);
-    write.slot = static_cast<int>(slot_of(turn));
-    write.reads = {slots_[slot_of(turn)]};
+    write.buffer = static_cast<int>(buffer_of(turn));
+    write.reads = {swap_buffers_[buffer_of(turn)]};
     write.writes = {extents_[c]};
     write.bytes = Bytes{layout_of(c).disk_written()};
 }
@@ -90,18 +91,18 @@ void ChunkPasses::add_write(int turn) {
 void ChunkPasses::add_read(int turn) {
     const int c = chunk_in(turn);
     Instruction& read = add(Op::kRead, c);
-    read.slot = static_cast<int>(slot_of(turn));
+    read.buffer = static_cast<int>(buffer_of(turn));
     read.reads = {extents_[c]};
-    read.writes = {slots_[slot_of(turn)]};
+    read.writes = {swap_buffers_[buffer_of(turn)]};
     read.bytes = Bytes{layout_of(c).disk_read()};
     // 16-bit parameters are not read, only made by the update.
-    held_[slot_of(turn)] = layout_of(c).read_from == 0 ? c : -1;
+    held_[buffer_of(turn)] = layout_of(c).read_from == 0 ? c : -1;
 }
 
 void ChunkPasses::read_sums(Instruction& read, const SumUse& use) const {
-    read.sum_slot = use.slot;
+    read.sum_buffer = use.buffer;
     read.reads.push_back(sum_extents_[use.chunk]);
-    read.writes.push_back(sum_slots_[use.slot]);
+    read.writes.push_back(sum_buffers_[use.buffer]);
     read.bytes += Bytes{layout_of(use.chunk).sum_bytes};
 }
 
@@ -110,16 +111,16 @@ void ChunkPasses::before_accumulate(int c) {
 }
 
 void ChunkPasses::join_accumulate(Instruction& accumulate) const {
-    accumulate.sum_slot = use().slot;
-    accumulate.writes.push_back(sum_slots_[use().slot]);
+    accumulate.sum_buffer = use().buffer;
+    accumulate.writes.push_back(sum_buffers_[use().buffer]);
 }
 
 void ChunkPasses::after_accumulate(int c) {
     if (!sums_pass(c)) return;
     if (use().write) {
         Instruction& write = add(Op::kWrite, c);
-        write.sum_slot = use().slot;
-        write.reads = {sum_slots_[use().slot]};
+        write.sum_buffer = use().buffer;
+        write.reads = {sum_buffers_[use().buffer]};
         write.writes = {sum_extents_[c]};
         write.bytes = Bytes{layout_of(c).sum_bytes};
     }
@@ -127,7 +128,7 @@ void ChunkPasses::after_accumulate(int c) {
 }
 
 void ChunkPasses::begin_updates() {
-    for (int t = 0; t < plan_.chunk_slots; ++t) {
+    for (int t = 0; t < plan_.swap_buffers; ++t) {
         const int c = chunk_in(t);
         if (sums_pass(c) && update_use(c).read) read_sums(add(Op::kRead, c), update_use(c));
     }
@@ -137,18 +138,18 @@ void ChunkPasses::join_update(Instruction& update) {
     const int c = update.chunk;
     if (chunk(c).parameters_in_memory) update.writes.push_back(extents_[c]);
     if (chunk(c).turn < 0) return;
-    const size_t slot = slot_of(chunk(c).turn);
-    update.slot = static_cast<int>(slot);
-    update.writes.push_back(slots_[slot]);
-    held_[slot] = c;
+    const size_t buffer = buffer_of(chunk(c).turn);
+    update.buffer = static_cast<int>(buffer);
+    update.writes.push_back(swap_buffers_[buffer]);
+    held_[buffer] = c;
     if (!sums_pass(c)) return;
-    update.sum_slot = update_use(c).slot;
-    update.reads.push_back(sum_slots_[update.sum_slot]);
+    update.sum_buffer = update_use(c).buffer;
+    update.reads.push_back(sum_buffers_[update.sum_buffer]);
 }
 
 void ChunkPasses::after_update(int c) {
     const int turn = chunk(c).turn;
-    const int later = turn + plan_.chunk_slots;
+    const int later = turn + plan_.swap_buffers;
     if (turn < 0 || later >= turns()) return;
     add_write(turn);
     add_read(later);
@@ -164,7 +165,7 @@ void ChunkPasses::join_bucket_read(Instruction& read) const {
         const bool own = held == held_.end() || chunk(c).parameters_in_memory;
         if (own && chunk(c).parameters_on_disk)
             read.bytes += Bytes{chunk(c).range.numel * options_.parameter_bytes};
-        read.reads.push_back(own ? extents_[c] : slots_[held - held_.begin()]);
+        read.reads.push_back(own ? extents_[c] : swap_buffers_[held - held_.begin()]);
     }
 }
 

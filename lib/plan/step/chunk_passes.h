@@ -1,6 +1,6 @@
-// The part of a step plan that moves offloaded chunks: their extents, the slots through which they
-// and the sums of their gradients pass, the reads and writes. Where it stands: state chunks, sum
-// passes -> chunk passes -> step plan builder. Used by one thread.
+// The part of a step plan that moves offloaded chunks: their extents, the buffers through which
+// they and the sums of their gradients pass, the reads and writes. Where it stands: state chunks,
+// sum passes -> chunk passes -> step plan builder. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ class ChunkPasses {
     // Everything is added to PLAN, whose chunks are chosen. Both must outlive it.
     ChunkPasses(StepPlan& plan, const StepPlanOptions& options) : plan_(plan), options_(options) {}
 
-    // Extents and slots. REDUCE_ORDER: trained buckets as the step reduces them, in all micro
+    // Extents and buffers. REDUCE_ORDER: trained buckets as the step reduces them, in all micro
     // steps.
     void add_buffers(std::span<const int> reduce_order);
 
-    // At the start of a step: what the step before has left in the slots makes room for the first
+    // At the start of a step: what the step before has left in the buffers makes room for the first
     // turns of this one.
     void begin_turns();
     // Whether the sums of a chunk's gradients pass; else they stay in memory, which is the
@@ -29,7 +29,7 @@ class ChunkPasses {
     [[nodiscard]] bool sums_pass(int c) const {
         return options_.keeps_reduced() && chunk(c).states_on_disk;
     }
-    // Around a chunk's Accumulate: what it adds to is brought, and taken away where the slot is
+    // Around a chunk's Accumulate: what it adds to is brought, and taken away where the buffer is
     // wanted. Join is for chunks whose sums pass. In the order of add_buffers().
     void before_accumulate(int c);
     void join_accumulate(Instruction& accumulate) const;
@@ -39,7 +39,7 @@ class ChunkPasses {
     // Around a chunk's Update: gives it the chunk where it passes, then makes room for another.
     void join_update(Instruction& update);
     void after_update(int c);
-    // This rank's part of READ's bucket, from disk or from the slots that hold it just now.
+    // This rank's part of READ's bucket, from disk or from the buffers that hold it just now.
     void join_bucket_read(Instruction& read) const;
 
   private:
@@ -49,15 +49,15 @@ class ChunkPasses {
     }
     [[nodiscard]] int turns() const { return static_cast<int>(plan_.chunks.turns.size()); }
     [[nodiscard]] int chunk_in(int turn) const { return plan_.chunks.turns[turn]; }
-    [[nodiscard]] size_t slot_of(int turn) const {
-        return static_cast<size_t>(turn % plan_.chunk_slots);
+    [[nodiscard]] size_t buffer_of(int turn) const {
+        return static_cast<size_t>(turn % plan_.swap_buffers);
     }
     [[nodiscard]] const SumUse& use() const { return sums_.uses[next_sum_]; }
     [[nodiscard]] const SumUse& update_use(int c) const {
         return sums_.uses[sums_.first_update() + static_cast<size_t>(sum_turn_[c])];
     }
     int add_buffer(PlanBuffer buffer);
-    void add_slots(std::vector<int>& slots, const char* name, int64_t bytes, int count);
+    void add_swap_buffers(std::vector<int>& buffers, const char* name, int64_t bytes, int count);
     void choose_sums(std::span<const int> reduce_order);
     Instruction& add(Op op, int c);
     void add_write(int turn);
@@ -67,13 +67,13 @@ class ChunkPasses {
     StepPlan& plan_;
     const StepPlanOptions& options_;
     SumPasses sums_;
-    size_t next_sum_ = 0;           // use of the next Accumulate
-    std::vector<int> sum_turn_;     // of each chunk: its place among the updates with sums, or -1
-    std::vector<int> extents_;      // buffer of each chunk on disk
-    std::vector<int> sum_extents_;  // of its sums, -1: in memory
-    std::vector<int> slots_;        // buffer of each slot for chunks that pass
-    std::vector<int> sum_slots_;    // and of each for sums
-    std::vector<int> held_;         // chunk whose parameters can be read in each slot just now
+    size_t next_sum_ = 0;            // use of the next Accumulate
+    std::vector<int> sum_turn_;      // of each chunk: its place among the updates with sums, or -1
+    std::vector<int> extents_;       // buffer of each chunk on disk
+    std::vector<int> sum_extents_;   // of its sums, -1: in memory
+    std::vector<int> swap_buffers_;  // buffer of each buffer for chunks that pass
+    std::vector<int> sum_buffers_;   // and of each for sums
+    std::vector<int> held_;          // chunk whose parameters can be read in each buffer just now
 };
 
 }  // namespace dslaunch::plan

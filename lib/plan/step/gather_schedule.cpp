@@ -49,14 +49,14 @@ class Scheduler {
         keep_near_ones();
         prefetch();
         GatherSchedule schedule;
-        std::vector<SlotUse> slot_uses;
+        std::vector<BufferUse> buffer_uses;
         for (const GatherUse& use : uses_)
-            slot_uses.push_back({numel_of(use.bucket), use.issue, use.end});
-        const Slots slots = assign_slots(slot_uses);
-        for (size_t u = 0; u < uses_.size(); ++u) uses_[u].slot = slots.slot_of_use[u];
+            buffer_uses.push_back({numel_of(use.bucket), use.issue, use.end});
+        const ReusedBuffers buffers = assign_buffers(buffer_uses);
+        for (size_t u = 0; u < uses_.size(); ++u) uses_[u].buffer = buffers.buffer_of_use[u];
         schedule.live_numel_max = live_numel_max();
         schedule.uses = std::move(uses_);
-        schedule.slot_numel = slots.numel;
+        schedule.buffer_numel = buffers.numel;
         return schedule;
     }
 
@@ -195,10 +195,10 @@ StepGathers make_step_gathers(const ModelInfo& model, const FlatLayout& layout,
     StepGathers gathers;
     const auto schedule = [&](std::span<const int> positions) {
         GatherSchedule made = make_gather_schedule(layout, buckets_of, positions, options.gather);
-        std::vector<int64_t>& slots = gathers.slot_numel;
-        slots.resize(std::max(slots.size(), made.slot_numel.size()), 0);
-        for (size_t k = 0; k < made.slot_numel.size(); ++k)
-            slots[k] = std::max(slots[k], made.slot_numel[k]);
+        std::vector<int64_t>& buffers = gathers.buffer_numel;
+        buffers.resize(std::max(buffers.size(), made.buffer_numel.size()), 0);
+        for (size_t k = 0; k < made.buffer_numel.size(); ++k)
+            buffers[k] = std::max(buffers[k], made.buffer_numel[k]);
         return made;
     };
     for (const StagePart& part : parts_of(options.stage_work, model.segments.size())) {

@@ -30,12 +30,12 @@ struct GatherUse {
     int issue = 0;  // put on the communication lane before this position
     int begin = 0;  // first and last position that reads it
     int end = 0;
-    int slot = 0;
+    int buffer = 0;
 };
 
 struct GatherSchedule {
     std::vector<GatherUse> uses;  // by issue
-    std::vector<int64_t> slot_numel;
+    std::vector<int64_t> buffer_numel;
     int64_t live_numel_max = 0;  // elements that are gathered or on their way at once, at most
 };
 
@@ -58,7 +58,7 @@ struct PartGathers {
 };
 struct StepGathers {
     std::vector<PartGathers> parts;
-    std::vector<int64_t> slot_numel;
+    std::vector<int64_t> buffer_numel;
 };
 [[nodiscard]] StepGathers make_step_gathers(const ModelInfo& model, const FlatLayout& layout,
                                             std::span<const std::vector<int>> buckets_of,

@@ -24,7 +24,7 @@ class Adder {
         const bool gathered = options_.is_gathered(bucket(b));
         const int64_t numel =
             sharded ? options_.partition->owned_numel(options_.shard_rank(), b) : bucket(b).numel;
-        // A bucket is gathered again, into another slot, only once it was released.
+        // A bucket is gathered again, into another buffer, only once it was released.
         made.places.push_back(!gathered
                                   ? -1
                                   : add({fmt::format("place of bucket {}", b), BufferKind::kScalars,
@@ -89,14 +89,14 @@ PersistentBuffers add_persistent_buffers(const ModelInfo& model, const FlatLayou
     Adder adder(layout, options, plan);
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) adder.add_parameters(b, made);
     for (int b = 0; b < layout.trained_buckets; ++b) adder.add_states(b, made);
-    for (size_t k = 0; k < plan.gradient_slot_numel.size(); ++k)
-        made.gradient_slots.push_back(
+    for (size_t k = 0; k < plan.gradient_buffer_numel.size(); ++k)
+        made.gradient_buffers.push_back(
             adder.add({fmt::format("gradient slot {}", k), BufferKind::kGradients, Tier::kShared,
-                       Bytes{plan.gradient_slot_numel[k] * 4}, true}));
-    for (size_t k = 0; k < plan.gather_slot_numel.size(); ++k)
+                       Bytes{plan.gradient_buffer_numel[k] * 4}, true}));
+    for (size_t k = 0; k < plan.gather_buffer_numel.size(); ++k)
         made.staging.push_back(adder.add(
             {fmt::format("gathered parameters {}", k), BufferKind::kStaging, Tier::kShared,
-             Bytes{plan.gather_slot_numel[k] * options.parameter_bytes}, true}));
+             Bytes{plan.gather_buffer_numel[k] * options.parameter_bytes}, true}));
     if (model.buffer_bytes.value > 0)
         adder.add({"buffers of the model", BufferKind::kBuffers, Tier::kMemory, model.buffer_bytes,
                    true});

@@ -192,70 +192,70 @@ class Checker {
         return false;
     }
 
-    // What is gathered into a slot lies there from its Gather to its Release, alone; whoever reads
-    // its bucket, reads that slot.
+    // What is gathered into a buffer lies there from its Gather to its Release, alone; whoever
+    // reads its bucket, reads that buffer.
     void check_gathers() {
-        std::map<int, int> slot_of_place;  // buffers
+        std::map<int, int> buffer_of_place;  // indices into StepPlan::buffers
         for (const Instruction& gather : plan_.instructions)
-            if (gather.op == Op::kGather && gather.slot >= 0)
-                slot_of_place[gather.writes.back()] = kNotGathered;
+            if (gather.op == Op::kGather && gather.buffer >= 0)
+                buffer_of_place[gather.writes.back()] = kNotGathered;
         for (size_t i = 0; i < plan_.instructions.size(); ++i) {
             const Instruction& instruction = plan_.instructions[i];
             const auto problem = [&](std::string_view what) {
                 problems_.push_back(fmt::format("{} {}", label(plan_, i), what));
             };
-            const bool in_slot = instruction.slot >= 0;
-            if (in_slot && instruction.op == Op::kGather) {
-                int& slot = slot_of_place[instruction.writes.back()];
-                if (slot != kNotGathered) problem("gathers what was not released");
-                for (const auto& [place, held] : slot_of_place)
+            const bool in_buffer = instruction.buffer >= 0;
+            if (in_buffer && instruction.op == Op::kGather) {
+                int& buffer = buffer_of_place[instruction.writes.back()];
+                if (buffer != kNotGathered) problem("gathers what was not released");
+                for (const auto& [place, held] : buffer_of_place)
                     if (held == instruction.writes.front())
                         problem("gathers into a slot that holds " + name_of(place));
-                slot = instruction.writes.front();
-            } else if (in_slot && instruction.op == Op::kRelease) {
-                int& slot = slot_of_place[instruction.writes.back()];
-                if (slot != instruction.writes.front()) problem("releases what is not there");
-                slot = kNotGathered;
+                buffer = instruction.writes.front();
+            } else if (in_buffer && instruction.op == Op::kRelease) {
+                int& buffer = buffer_of_place[instruction.writes.back()];
+                if (buffer != instruction.writes.front()) problem("releases what is not there");
+                buffer = kNotGathered;
             } else {
-                check_gathered_reads(instruction, slot_of_place, problem);
+                check_gathered_reads(instruction, buffer_of_place, problem);
             }
         }
-        for (const auto& [place, slot] : slot_of_place)
-            if (slot != kNotGathered) problems_.push_back(name_of(place) + " is never released");
+        for (const auto& [place, buffer] : buffer_of_place)
+            if (buffer != kNotGathered) problems_.push_back(name_of(place) + " is never released");
     }
 
     template <typename Problem>
     void check_gathered_reads(const Instruction& instruction,
-                              const std::map<int, int>& slot_of_place,
+                              const std::map<int, int>& buffer_of_place,
                               const Problem& problem) const {
         const auto reads = [&](int buffer) {
             return std::find(instruction.reads.begin(), instruction.reads.end(), buffer) !=
                    instruction.reads.end();
         };
-        for (const auto& [place, slot] : slot_of_place) {
+        for (const auto& [place, buffer] : buffer_of_place) {
             if (!reads(place)) continue;
-            if (slot == kNotGathered) {
+            if (buffer == kNotGathered) {
                 problem("reads what is not gathered: " + name_of(place));
-            } else if (!reads(slot)) {
+            } else if (!reads(buffer)) {
                 problem("reads another slot than that of the " + name_of(place));
             }
         }
     }
 
-    // Sums that pass through slots: each Accumulate finds what its chunk has been given so far,
+    // Sums that pass through buffers: each Accumulate finds what its chunk has been given so far,
     // each Update all of it.
     void check_sums() {
         struct Sums {
             int chunk = -1;
             int terms = 0;
         };
-        std::map<int, Sums> slots;
+        std::map<int, Sums> buffers;
         std::map<int, int> disk, given;  // terms of each chunk
         for (size_t i = 0; i < plan_.instructions.size(); ++i) {
             const Instruction& instruction = plan_.instructions[i];
-            if (instruction.sum_slot < 0) continue;
+            if (instruction.sum_buffer < 0) continue;
             const int c = instruction.chunk;
-            Sums& held = slots[instruction.sum_slot];
+            Sums& held = buffers[instruction.sum_buffer];
             const bool fresh = instruction.op == Op::kAccumulate && given[c] == 0;
             if (instruction.op == Op::kRead || fresh) held = {c, disk[c]};
             if (held.chunk != c || (instruction.op != Op::kWrite && held.terms != given[c]))
@@ -465,7 +465,7 @@ std::vector<std::string> check_plans(std::span<const StepPlan> plans, int stages
                 const Instruction& a = of_first.instructions[first[k]];
                 const Instruction& b = plans[r].instructions[mine[k]];
                 if (a.op == b.op && a.bucket == b.bucket && a.micro_step == b.micro_step &&
-                    a.slot == b.slot && a.chunk == b.chunk && a.sum_slot == b.sum_slot)
+                    a.buffer == b.buffer && a.chunk == b.chunk && a.sum_buffer == b.sum_buffer)
                     continue;
             }
             problems.push_back(

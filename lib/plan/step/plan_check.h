@@ -14,7 +14,7 @@ namespace dslaunch::plan {
 // double frees, what is never freed, two lanes touching a buffer without a wait between them (a
 // happens-before analysis, independent of derive_waits), a Reduce before the last Backward that
 // adds to its bucket, waits on later instructions, and reads of a gathered bucket that are not
-// between its Gather and its Release, or in another slot.
+// between its Gather and its Release, or in another buffer.
 [[nodiscard]] std::vector<std::string> check_plan(const StepPlan& plan);
 
 // What is wrong between the plans of a host's local ranks, taken together: different order of

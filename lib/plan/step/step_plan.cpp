@@ -63,8 +63,8 @@ void derive_waits(StepPlan& plan) {
         newest.fill(-1);
         const auto wait_for = [&](int other) {
             if (other < 0) return;
-            int& slot = newest[static_cast<size_t>(plan.instructions[other].lane)];
-            slot = std::max(slot, other);
+            int& latest = newest[static_cast<size_t>(plan.instructions[other].lane)];
+            latest = std::max(latest, other);
         };
         for (const int b : instruction.reads) {
             wait_for(last[b].writer);
@@ -102,9 +102,9 @@ uint64_t StepPlan::hash() const {
         add(instruction.segment);
         add(instruction.bucket);
         add(instruction.micro_step);
-        add(instruction.slot);
+        add(instruction.buffer);
         add(instruction.chunk);
-        add(instruction.sum_slot);
+        add(instruction.sum_buffer);
         add(instruction.gradients ? 1 : 0);
         add(instruction.part);
         add(instruction.peer);

@@ -24,7 +24,7 @@ enum class Op : uint8_t {
     kLoad,    // take the next micro batch from the data thread
     kAwait,   // wait until every local rank has written its part of a bucket's parameters (the step
               // before)
-    kGather,  // bucket: bring its parameters together on this host, in a slot or (after an
+    kGather,  // bucket: bring its parameters together on this host, in a buffer or (after an
               // update) in place
     kForward,     // segment
     kRecompute,   // segment, again, before its backward
@@ -36,12 +36,12 @@ enum class Op : uint8_t {
     kAccumulate,  // chunk: the reduced gradients of a micro step are kept or added up
     kNorm,        // global gradient norm, clip factor, non-finite check
     kUpdate,      // chunk: optimizer states and this rank's part of the parameters
-    kRead,   // from disk: a chunk, its sums, or both into their slots; or (bucket) this rank's part
-             // of the parameters, into the slot where they are gathered
-    kWrite,  // chunk, or its sums: to disk
-    kSend,   // live values behind a part of the model to the stage that has the next part, or the
-             // gradients of those before a part to the stage that has the one before
-    kReceive,         // the other end of a Send
+    kRead,  // from disk: a chunk, its sums, or both into their buffers; or (bucket) this rank's
+            // part of the parameters, into the buffer where they are gathered
+    kWrite,    // chunk, or its sums: to disk
+    kSend,     // live values behind a part of the model to the stage that has the next part, or the
+               // gradients of those before a part to the stage that has the one before
+    kReceive,  // the other end of a Send
     kBackwardInput,   // segment: the gradients of its inputs
     kBackwardWeight,  // segment, later: those of its parameters
     kTie,  // bucket of a tied parameter: this rank's gradients become their sum over its stages
@@ -83,7 +83,7 @@ enum class BufferKind : uint8_t {
     kStaging,  // parameters gathered from other hosts
     kBatch,
     kScalars,
-    kOffload  // slots through which offloaded chunks pass
+    kOffload  // buffers through which offloaded chunks pass
 };
 inline constexpr int kBufferKinds = 11;
 
@@ -107,10 +107,10 @@ struct Instruction {
     int segment = -1;
     int bucket = -1;
     int micro_step = -1;
-    int slot = -1;      // kGather, kRelease, kRead of a bucket: of the gathered parameters, -1: in
-                        // place; kUpdate, kRead, kWrite of a chunk: of the chunks that pass
-    int chunk = -1;     // index into StepPlan::chunks
-    int sum_slot = -1;  // kAccumulate, kUpdate, kRead, kWrite of a chunk: of the sums that pass
+    int buffer = -1;  // kGather, kRelease, kRead of a bucket: of the gathered parameters, -1: in
+                      // place; kUpdate, kRead, kWrite of a chunk: of the chunks that pass
+    int chunk = -1;   // index into StepPlan::chunks
+    int sum_buffer = -1;  // kAccumulate, kUpdate, kRead, kWrite of a chunk: of the sums that pass
     bool gradients = false;  // kSend, kReceive: of the live values, else the values
     int part = -1;           // kSend, kReceive: of the model, the one before those live values
     int peer = -1;           // kSend, kReceive: the stage at the other end
@@ -136,19 +136,19 @@ struct StepPlan {
     std::vector<PlanBuffer> buffers;
     std::vector<Instruction> instructions;  // in program order; each lane runs its own in this
                                             // order
-    // Where gradient buckets share memory (stages 2, 3): the slot of each trained bucket, and how
-    // many fp32 elements each slot has, flags included. Empty: every bucket has its own.
-    std::vector<int> gradient_slot_of_bucket;
-    std::vector<int64_t> gradient_slot_numel;
-    std::vector<int64_t> gather_slot_numel;  // gathered parameters
+    // Where gradient buckets share memory (stages 2, 3): the buffer of each trained bucket, and how
+    // many fp32 elements each buffer has, flags included. Empty: every bucket has its own.
+    std::vector<int> gradient_buffer_of_bucket;
+    std::vector<int64_t> gradient_buffer_numel;
+    std::vector<int64_t> gather_buffer_numel;  // gathered parameters
     StateChunks chunks;
-    // Chunks that pass through memory hold these slots in turn. Before a step the slots hold the
-    // chunks of the last turns, as the step before left them: they are written while the next step
-    // computes.
-    int chunk_slots = 0;
+    // Chunks that pass through memory hold these buffers in turn. Before a step the buffers hold
+    // the chunks of the last turns, as the step before left them: they are written while the next
+    // step computes.
+    int swap_buffers = 0;
     // Reduced gradients of chunks that wait for the norm hold these in turn
     // (plan/step/sum_passes.h). Empty before a step.
-    int sum_slots = 0;
+    int sum_buffers = 0;
 
     // FNV-1a over what ranks of one data-parallel group must have in common: which instructions, in
     // which order.
@@ -259,7 +259,7 @@ struct StepPlanOptions {
 
 // Stage 0: parameters in the host's shared arena, gradients per rank in it, optimizer states
 // private and whole. Stage 1: optimizer states and master copies only of what the partition gives
-// the rank. Stage 2: gradient buckets share slots, given back once they are reduced. Stage 3:
+// the rank. Stage 2: gradient buckets share buffers, given back once they are reduced. Stage 3:
 // parameters too are kept by their owners only; on one host the others read them where they are,
 // over several they are gathered. What is offloaded is read and written chunk by chunk, ahead of
 // and behind its update. Waits are derived and the plan is checked before it is returned.

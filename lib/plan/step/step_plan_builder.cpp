@@ -39,11 +39,11 @@ class PlanBuilder {
         check_options(options_);
         plan_.rank = options_.rank;
         choose_chunks();
-        choose_slots();
+        choose_buffers();
         kept_ = add_persistent_buffers(model_, layout_, options_, plan_);
         transfers_.add_places();
         chunk_passes_.add_buffers(reduce_order(model_, layout_, options_));
-        slot_of_bucket_.assign(layout_.buckets.size(), -1);
+        buffer_of_bucket_.assign(layout_.buckets.size(), -1);
         claimed_.assign(layout_.buckets.size(), -1);
         awaited_.assign(layout_.buckets.size(), 0);
         chunk_passes_.begin_turns();
@@ -121,8 +121,8 @@ class PlanBuilder {
         plan_.chunks = make_state_chunks(layout_, options_.partition,
                                          {options_.shard_rank(), options_.stage, options_.offload,
                                           update_order(model_, layout_, options_)});
-        plan_.chunk_slots = std::min<int>(static_cast<int>(options_.offload.slots),
-                                          static_cast<int>(plan_.chunks.turns.size()));
+        plan_.swap_buffers = std::min<int>(static_cast<int>(options_.offload.swap_buffers),
+                                           static_cast<int>(plan_.chunks.turns.size()));
     }
 
     int add_buffer(PlanBuffer buffer) {
@@ -144,11 +144,11 @@ class PlanBuilder {
         return buckets_of_[segment];
     }
 
-    void choose_slots() {
+    void choose_buffers() {
         if (options_.stage >= 2) {
-            Slots slots = make_gradient_slots(model_, layout_, gradient_buckets_of_);
-            plan_.gradient_slot_of_bucket = std::move(slots.slot_of_use);
-            plan_.gradient_slot_numel = std::move(slots.numel);
+            ReusedBuffers buffers = make_gradient_buffers(model_, layout_, gradient_buckets_of_);
+            plan_.gradient_buffer_of_bucket = std::move(buffers.buffer_of_use);
+            plan_.gradient_buffer_numel = std::move(buffers.numel);
         }
         gathers_.parts.resize(parts_.size());
         if (!options_.gathers()) return;
@@ -157,7 +157,7 @@ class PlanBuilder {
             std::ranges::copy_if(buckets_of_[s], std::back_inserter(gathered[s]),
                                  [this](int b) { return is_gathered(b); });
         gathers_ = make_step_gathers(model_, layout_, gathered, groups_, options_);
-        plan_.gather_slot_numel = gathers_.slot_numel;
+        plan_.gather_buffer_numel = gathers_.buffer_numel;
     }
     [[nodiscard]] bool is_gathered(int b) const { return options_.is_gathered(bucket(b)); }
 
@@ -169,7 +169,7 @@ class PlanBuilder {
                 instruction.reads.push_back(kept_.parameters[i]);
                 continue;
             }
-            instruction.reads.push_back(kept_.staging[slot_of_bucket_[i]]);
+            instruction.reads.push_back(kept_.staging[buffer_of_bucket_[i]]);
             instruction.reads.push_back(kept_.places[i]);
         }
     }
@@ -262,9 +262,9 @@ class PlanBuilder {
     // Brings this rank's part of a bucket's parameters to where they are gathered.
     void add_bucket_read(const GatherUse& use, int m) {
         Instruction& read = add(Op::kRead, Lane::kRead, use.bucket, m);
-        read.slot = use.slot;
+        read.buffer = use.buffer;
         chunk_passes_.join_bucket_read(read);
-        read.writes = {kept_.staging[use.slot]};
+        read.writes = {kept_.staging[use.buffer]};
     }
 
     // The gathers that are due before the compute instruction at hand.
@@ -273,22 +273,22 @@ class PlanBuilder {
             if (use.issue != position_) continue;
             if (options_.offload.parameters) add_bucket_read(use, m);
             Instruction& gather = add(Op::kGather, Lane::kCommunication, use.bucket, m);
-            gather.slot = use.slot;
+            gather.buffer = use.buffer;
             gather.reads = {kept_.parameters[use.bucket]};
-            gather.writes = {kept_.staging[use.slot], kept_.places[use.bucket]};
+            gather.writes = {kept_.staging[use.buffer], kept_.places[use.bucket]};
             sums_.count_gather(gather);
         }
         // A bucket is never held twice, so its newest gather is the one to read.
         for (const GatherUse& use : at_gathers_->uses)
-            if (use.begin == position_) slot_of_bucket_[use.bucket] = use.slot;
+            if (use.begin == position_) buffer_of_bucket_[use.bucket] = use.buffer;
     }
 
     void end_position(int m) {
         for (const GatherUse& use : at_gathers_->uses) {
             if (use.end != position_) continue;
             Instruction& release = add(Op::kRelease, Lane::kCompute, use.bucket, m);
-            release.slot = use.slot;
-            release.writes = {kept_.staging[use.slot], kept_.places[use.bucket]};
+            release.buffer = use.buffer;
+            release.writes = {kept_.staging[use.buffer], kept_.places[use.bucket]};
         }
         ++position_;
     }
@@ -512,8 +512,8 @@ class PlanBuilder {
     StepSums sums_{layout_, options_, kept_, plan_, chunk_passes_};
     StepGathers gathers_;
     const GatherSchedule* at_gathers_ = nullptr;
-    std::vector<int> slot_of_bucket_;  // where a gathered bucket lies just now
-    std::vector<int> cut_before_;      // each segment
+    std::vector<int> buffer_of_bucket_;  // where a gathered bucket lies just now
+    std::vector<int> cut_before_;        // each segment
     size_t cuts_ = 0;
     std::vector<MicroStep> micro_steps_;
     std::vector<char> awaited_;

@@ -19,7 +19,7 @@ Instruction& StepSums::add(Op op, Lane lane, int b, int m) {
 int StepSums::gradients(int b) const {
     const auto i = static_cast<size_t>(b);
     return options_.stage < 2 ? kept_.gradients[i]
-                              : kept_.gradient_slots[plan_.gradient_slot_of_bucket[i]];
+                              : kept_.gradient_buffers[plan_.gradient_buffer_of_bucket[i]];
 }
 
 void StepSums::count_gather(Instruction& gather) const {

@@ -10,13 +10,13 @@ namespace dslaunch::plan {
 
 namespace {
 
-// Slots that go on in turn where there are more: one is added to, one read, one written, and one is
-// ahead.
-constexpr int64_t kSlotsInTurn = 4;
+// Buffers that go on in turn where there are more: one is added to, one read, one written, and one
+// is ahead.
+constexpr int64_t kBuffersInTurn = 4;
 
 class Assignment {
   public:
-    Assignment(SumPasses& passes, int64_t slots_max) : passes_(passes) {
+    Assignment(SumPasses& passes, int64_t buffers_max) : passes_(passes) {
         std::map<int, int64_t> last;
         next_.assign(passes.uses.size(), kNever);
         for (int64_t i = 0; i < std::ssize(passes.uses); ++i) {
@@ -25,8 +25,8 @@ class Assignment {
             if (!first) next_[at->second] = i;
             at->second = i;
         }
-        passes.slots = static_cast<int>(std::min<int64_t>(slots_max, passes.chunks));
-        last_use_.assign(static_cast<size_t>(passes.slots), -1);
+        passes.buffers = static_cast<int>(std::min<int64_t>(buffers_max, passes.chunks));
+        last_use_.assign(static_cast<size_t>(passes.buffers), -1);
     }
 
     void run() {
@@ -34,13 +34,13 @@ class Assignment {
             const int64_t before = previous_[i];
             const auto held = before < 0 ? last_use_.end() : std::ranges::find(last_use_, before);
             const bool there = held != last_use_.end();
-            const auto slot = there ? held : choose(i);
+            const auto buffer = there ? held : choose(i);
             if (!there) {
-                if (*slot >= 0 && next_[*slot] != kNever) use(*slot).write = true;
+                if (*buffer >= 0 && next_[*buffer] != kNever) use(*buffer).write = true;
                 use(i).read = before >= 0;
             }
-            use(i).slot = static_cast<int>(slot - last_use_.begin());
-            *slot = i;
+            use(i).buffer = static_cast<int>(buffer - last_use_.begin());
+            *buffer = i;
         }
     }
 
@@ -51,38 +51,38 @@ class Assignment {
 
     std::vector<int64_t>::iterator choose(int64_t i) {
         const auto first_update = static_cast<int64_t>(passes_.first_update());
-        const int64_t in_turn = std::min<int64_t>(passes_.slots, kSlotsInTurn);
+        const int64_t in_turn = std::min<int64_t>(passes_.buffers, kBuffersInTurn);
         auto best = last_use_.end();
         const auto needed = [&](int64_t used) { return used < 0 ? kNever : next_[used]; };
-        for (auto slot = last_use_.begin(); slot != last_use_.end(); ++slot) {
-            // Updates are read ahead by as many as there are slots.
+        for (auto buffer = last_use_.begin(); buffer != last_use_.end(); ++buffer) {
+            // Updates are read ahead by as many as there are buffers.
             const bool may_go = i < first_update
-                                    ? *slot <= i - in_turn
-                                    : *slot < first_update || *slot <= i - passes_.slots;
-            if (*slot >= 0 && !may_go) continue;
-            const bool better = best == last_use_.end() || needed(*slot) > needed(*best) ||
-                                (needed(*slot) == needed(*best) && *slot < *best);
-            if (better) best = slot;
+                                    ? *buffer <= i - in_turn
+                                    : *buffer < first_update || *buffer <= i - passes_.buffers;
+            if (*buffer >= 0 && !may_go) continue;
+            const bool better = best == last_use_.end() || needed(*buffer) > needed(*best) ||
+                                (needed(*buffer) == needed(*best) && *buffer < *best);
+            if (better) best = buffer;
         }
-        DSL_CHECK(best != last_use_.end(), "no slot for use {} of the sums", i);
+        DSL_CHECK(best != last_use_.end(), "no buffer for use {} of the sums", i);
         return best;
     }
 
     SumPasses& passes_;
     std::vector<int64_t> previous_;  // use of the same chunk, -1: none; as the next one, by use
     std::vector<int64_t> next_;
-    std::vector<int64_t> last_use_;  // of each slot, -1: none
+    std::vector<int64_t> last_use_;  // of each buffer, -1: none
 };
 
 }  // namespace
 
 SumPasses make_sum_passes(std::span<const int> added, std::span<const int> updated,
-                          int64_t slots_max) {
+                          int64_t buffers_max) {
     SumPasses passes;
     passes.chunks = static_cast<int>(updated.size());
     for (const int c : added) passes.uses.push_back({c});
     for (const int c : updated) passes.uses.push_back({c});
-    Assignment(passes, slots_max).run();
+    Assignment(passes, buffers_max).run();
     return passes;
 }
 

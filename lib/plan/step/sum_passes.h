@@ -1,5 +1,5 @@
-// When the reduced gradients of chunks that wait for the norm are in memory: which slot each passes
-// through while micro steps are added up and when its chunk is updated, and what is read and
+// When the reduced gradients of chunks that wait for the norm are in memory: which buffer each
+// passes through while micro steps are added up and when its chunk is updated, and what is read and
 // written for that. Where it stands: state chunks -> sum passes -> step plan. Pure.
 #pragma once
 
@@ -11,14 +11,14 @@ namespace dslaunch::plan {
 
 struct SumUse {
     int chunk = 0;  // index into StateChunks::all
-    int slot = 0;
+    int buffer = 0;
     bool read = false;   // from disk, before it
-    bool write = false;  // to disk, after it: the slot is wanted before the chunk is used again
+    bool write = false;  // to disk, after it: the buffer is wanted before the chunk is used again
 };
 
 struct SumPasses {
     int chunks = 0;
-    int slots = 0;
+    int buffers = 0;
     // A use for each time that a chunk's gradients are added to the sums, then one for each chunk's
     // update; nothing is held before the first.
     std::vector<SumUse> uses;
@@ -27,10 +27,11 @@ struct SumPasses {
 };
 
 // ADDED: the chunks in the order in which the step reduces them, each as often as it does. UPDATED:
-// the same, each once, in the order of their updates. SLOTS_MAX bounds the slots. What is needed
-// last gives way, but of what was used last a few stay, so that reading and writing go on beside
-// the adding; and what up to SLOTS_MAX - 1 updates before the one at hand need is there already.
+// the same, each once, in the order of their updates. BUFFERS_MAX bounds the buffers. What is
+// needed last gives way, but of what was used last a few stay, so that reading and writing go on
+// beside the adding; and what up to BUFFERS_MAX - 1 updates before the one at hand need is there
+// already.
 [[nodiscard]] SumPasses make_sum_passes(std::span<const int> added, std::span<const int> updated,
-                                        int64_t slots_max);
+                                        int64_t buffers_max);
 
 }  // namespace dslaunch::plan

@@ -39,7 +39,7 @@ struct MemoryAccount {
     Bytes master;
     Bytes moments;
     Bytes staging;
-    Bytes offload_slots;  // memory through which offloaded chunks pass
+    Bytes swap_buffers;  // memory through which offloaded chunks pass
 };
 
 // What has gone to and from the disk tier since the start.

@@ -38,7 +38,7 @@ struct ParameterSlices {
 
 class ParameterStore {
   public:
-    // DTYPE: kF32, kBF16 or kF16. SLOT_NUMEL: StepPlan::gather_slot_numel.
+    // DTYPE: kF32, kBF16 or kF16. SLOT_NUMEL: StepPlan::gather_buffer_numel.
     [[nodiscard]] static ParameterSlices add_slices(const ShardMap& map, DType dtype,
                                                     std::span<const int64_t> slot_numel,
                                                     runtime::ArenaLayout& arena);

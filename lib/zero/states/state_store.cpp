@@ -21,7 +21,7 @@ StateStore::StateStore(const plan::StepPlan& plan, const plan::StepPlanOptions& 
       homes_(plan.chunks.all.size()),
       stored_(plan.chunks.all.size()),
       indices_(plan.chunks.all.size()),
-      slots_max_(options.offload.slots) {
+      slots_max_(options.offload.swap_buffers) {
     std::iota(indices_.begin(), indices_.end(), 0);
     int64_t resident = 0, parameter_bytes = 0;
     for (size_t c = 0; c < plan.chunks.all.size(); ++c) {
@@ -301,15 +301,15 @@ void StateStore::begin() {
 // lie.
 void StateStore::fill_slots() {
     const int turns = static_cast<int>(plan_->chunks.turns.size());
-    for (int t = turns - plan_->chunk_slots; t < turns; ++t) {
+    for (int t = turns - plan_->swap_buffers; t < turns; ++t) {
         const int c = plan_->chunks.turns[t];
-        const int k = t % plan_->chunk_slots;
+        const int k = t % plan_->swap_buffers;
         const auto there = std::ranges::find(held_, c);
         if (there != held_.end())
             swap_slots(static_cast<size_t>(there - held_.begin()), static_cast<size_t>(k));
         read_chunk(c, k);
     }
-    std::fill(held_.begin() + plan_->chunk_slots, held_.end(), -1);
+    std::fill(held_.begin() + plan_->swap_buffers, held_.end(), -1);
 }
 
 void StateStore::swap_slots(size_t a, size_t b) {
@@ -355,7 +355,7 @@ std::span<std::byte> StateStore::home(int c) {
 void StateStore::read_chunk(int c, int k) {
     plan::Instruction whole;
     whole.chunk = c;
-    whole.slot = k;
+    whole.buffer = k;
     read(whole);
 }
 
@@ -364,35 +364,35 @@ void StateStore::read(const plan::Instruction& read) {
     const int c = read.chunk;
     std::vector<Transfer> chunk_parts;
     std::vector<OffloadFile::Part> sums;
-    const auto slot_index = static_cast<size_t>(read.slot);
-    const bool brings_chunk = read.slot >= 0 && held_[slot_index] != c;
+    const auto slot_index = static_cast<size_t>(read.buffer);
+    const bool brings_chunk = read.buffer >= 0 && held_[slot_index] != c;
     if (brings_chunk) {
         DSL_CHECK(changed_[slot_index] == 0, "slot {} is read into before it was written",
-                  read.slot);
+                  read.buffer);
         held_[slot_index] = -1;
         updated_[slot_index] = 0;
-        chunk_parts = transfers(c, slot(read.slot), false);
+        chunk_parts = transfers(c, slot(read.buffer), false);
     }
-    const bool brings_sums = read.sum_slot >= 0;
-    if (brings_sums && layouts_[c].sum_bytes > 0) sums.push_back(sum_transfer(c, read.sum_slot));
+    const bool brings_sums = read.sum_buffer >= 0;
+    if (brings_sums && layouts_[c].sum_bytes > 0) sums.push_back(sum_transfer(c, read.sum_buffer));
     load(chunk_parts, sums);
     if (brings_chunk) held_[slot_index] = c;
-    if (brings_sums) sums_held_[read.sum_slot] = c;
+    if (brings_sums) sums_held_[read.sum_buffer] = c;
 }
 
 void StateStore::write(const plan::Instruction& write) {
     const int c = write.chunk;
     std::vector<Transfer> chunk_parts;
     std::vector<OffloadFile::Part> sums;
-    const auto slot_index = static_cast<size_t>(write.slot);
-    const bool takes_chunk = write.slot >= 0 && changed_[slot_index] != 0;
+    const auto slot_index = static_cast<size_t>(write.buffer);
+    const bool takes_chunk = write.buffer >= 0 && changed_[slot_index] != 0;
     if (takes_chunk) {
-        DSL_CHECK(held_[slot_index] == c, "slot {} holds chunk {}, not {}", write.slot,
+        DSL_CHECK(held_[slot_index] == c, "slot {} holds chunk {}, not {}", write.buffer,
                   held_[slot_index], c);
-        chunk_parts = transfers(c, slot(write.slot), true);
+        chunk_parts = transfers(c, slot(write.buffer), true);
     }
-    const bool takes_sums = write.sum_slot >= 0 && !skipping_;
-    if (takes_sums && layouts_[c].sum_bytes > 0) sums.push_back(sum_transfer(c, write.sum_slot));
+    const bool takes_sums = write.sum_buffer >= 0 && !skipping_;
+    if (takes_sums && layouts_[c].sum_bytes > 0) sums.push_back(sum_transfer(c, write.sum_buffer));
     save(chunk_parts, sums);
     if (takes_chunk) changed_[slot_index] = 0;
 }
@@ -405,16 +405,16 @@ float* StateStore::sums_in(int c, int k) const {
 
 float* StateStore::sums_of(const plan::Instruction& accumulate, bool fresh) {
     const int c = accumulate.chunk;
-    if (accumulate.sum_slot < 0)
+    if (accumulate.sum_buffer < 0)
         return chunk(c).kept_states ? view_in(c, home(c).data()).sums : resident(c, sums_);
-    if (fresh) sums_held_[accumulate.sum_slot] = accumulate.chunk;
-    return sums_in(accumulate.chunk, accumulate.sum_slot);
+    if (fresh) sums_held_[accumulate.sum_buffer] = accumulate.chunk;
+    return sums_in(accumulate.chunk, accumulate.sum_buffer);
 }
 
 int StateStore::slot_holding(int c) const {
     const int turn = chunk(c).turn;
     if (turn < 0) return -1;
-    const int k = turn % plan_->chunk_slots;
+    const int k = turn % plan_->swap_buffers;
     return held_[k] == c ? k : -1;
 }
 
@@ -438,7 +438,7 @@ ChunkView StateStore::view(const plan::Instruction& update) {
         const int k = slot_holding(c);
         DSL_CHECK(k >= 0, "chunk {} is not in its slot", c);
         view = view_in(c, slot(k).data());
-        if (update.sum_slot >= 0) view.sums = sums_in(c, update.sum_slot);
+        if (update.sum_buffer >= 0) view.sums = sums_in(c, update.sum_buffer);
     }
     if (chunk(c).kept()) view = view_in(c, home(c).data());
     add_resident(c, view);

@@ -72,7 +72,7 @@ struct World {
     }
 };
 
-// Carries a plan out on numbers instead of tensors: what lies in each slot and on disk is a chunk
+// Carries a plan out on numbers instead of tensors: what lies in each buffer and on disk is a chunk
 // and how many updates it has had, or its sums and the number of the last micro step in them, which
 // counts on over the steps. Lanes take turns at random, as far as the waits let them.
 class Rehearsal {
@@ -80,8 +80,8 @@ class Rehearsal {
     Rehearsal(const StepPlan& plan, unsigned seed) : plan_(plan), random_(seed) {
         for (size_t c = 0; c < plan.chunks.all.size(); ++c) disk_[static_cast<int>(c)] = 0;
         const int turns = static_cast<int>(plan.chunks.turns.size());
-        for (int t = turns - plan.chunk_slots; t < turns; ++t)
-            slots_[t % plan.chunk_slots] = {plan.chunks.turns[t], 0};
+        for (int t = turns - plan.swap_buffers; t < turns; ++t)
+            buffers_[t % plan.swap_buffers] = {plan.chunks.turns[t], 0};
     }
 
     // Returns what went wrong.
@@ -118,7 +118,7 @@ class Rehearsal {
     };
 
     [[nodiscard]] int newest(int chunk) const {
-        for (const auto& [slot, held] : slots_)
+        for (const auto& [buffer, held] : buffers_)
             if (held.chunk == chunk) return held.version;
         return disk_.at(chunk);
     }
@@ -127,7 +127,7 @@ class Rehearsal {
     // there when the chunk is updated.
     std::string run_sums(const Instruction& instruction) {
         const int c = instruction.chunk;
-        Held& held = sums_[instruction.sum_slot];
+        Held& held = sums_[instruction.sum_buffer];
         if (instruction.op == Op::kRead) {
             held = {c, sums_on_disk_[c]};
         } else if (instruction.op == Op::kWrite) {
@@ -146,17 +146,17 @@ class Rehearsal {
     std::string run(const Instruction& instruction) {
         const int c = instruction.chunk;
         std::string wrong;
-        if (instruction.sum_slot >= 0) wrong = run_sums(instruction);
-        if (!wrong.empty() || (c >= 0 && instruction.slot < 0)) return wrong;
+        if (instruction.sum_buffer >= 0) wrong = run_sums(instruction);
+        if (!wrong.empty() || (c >= 0 && instruction.buffer < 0)) return wrong;
         if (instruction.op == Op::kWrite) {
-            if (slots_[instruction.slot].chunk != c) return "writes a slot of another chunk";
-            disk_[c] = slots_[instruction.slot].version;
+            if (buffers_[instruction.buffer].chunk != c) return "writes a buffer of another chunk";
+            disk_[c] = buffers_[instruction.buffer].version;
         } else if (instruction.op == Op::kRead && c >= 0) {
-            const Held held = slots_[instruction.slot];
+            const Held held = buffers_[instruction.buffer];
             if (held.chunk >= 0 && disk_[held.chunk] != held.version) return "drops an update";
-            slots_[instruction.slot] = {c, disk_[c]};
-        } else if (instruction.op == Op::kUpdate && instruction.slot >= 0) {
-            Held& held = slots_[instruction.slot];
+            buffers_[instruction.buffer] = {c, disk_[c]};
+        } else if (instruction.op == Op::kUpdate && instruction.buffer >= 0) {
+            Held& held = buffers_[instruction.buffer];
             if (held.chunk != c) return "updates another chunk";
             if (++held.version != step_) return "updates what is stale";
         } else if (instruction.op == Op::kRead) {
@@ -173,7 +173,7 @@ class Rehearsal {
     const StepPlan& plan_;
     std::mt19937 random_;
     std::map<int, int> disk_;
-    std::map<int, Held> slots_;
+    std::map<int, Held> buffers_;
     std::map<int, Held> sums_;
     std::map<int, int> sums_on_disk_;
     std::map<int, int> added_;         // micro steps of each chunk
@@ -218,12 +218,12 @@ TEST_CASE("every offloaded plan is sound, and updates each chunk where it lies, 
     const ModelInfo model = model_of(4);
     for (const std::vector<int>& nodes : worlds)
         for (const int stage : {1, 2, 3})
-            for (const int64_t slots : {2, 3, 7})
+            for (const int64_t buffers : {2, 3, 7})
                 for (const int64_t accumulation : {1, 2, 3})
                     for (const int flags : {0, 1, 2, 3, 4, 7}) {
                         World world{nodes, stage, {true, stage == 3 && (flags & 4) != 0}};
                         world.offload.chunk_numel = 16384;
-                        world.offload.slots = slots;
+                        world.offload.swap_buffers = buffers;
                         world.offload.ratio = flags == 3 ? 0.5 : 1.0;
                         world.offload.adaptive = flags == 2 || flags == 4;
                         world.offload.kept_chunks = 3;
@@ -232,7 +232,7 @@ TEST_CASE("every offloaded plan is sound, and updates each chunk where it lies, 
                         world.half = (flags & 2) != 0;
                         world.groups = flags == 7 ? 2 : 0;
                         const std::vector<StepPlan> plans = world.plans(model);
-                        CAPTURE(nodes, stage, slots, accumulation, flags);
+                        CAPTURE(nodes, stage, buffers, accumulation, flags);
                         for (const StepPlan& plan : plans)
                             CHECK(plan.hash() == plans.front().hash());
                         CHECK(join(check_plan(plans.front()), "; ") == "");
@@ -256,7 +256,7 @@ TEST_CASE("a plan whose sums are moved without waiting, or not at all, updates b
     const StepPlan sound = clipped_world(2).plans(model_of(4)).front();
     REQUIRE(rehearse(sound) == "");
     const auto moves_sums = [](const Instruction& instruction, Lane lane) {
-        return instruction.lane == lane && instruction.sum_slot >= 0;
+        return instruction.lane == lane && instruction.sum_buffer >= 0;
     };
     for (const Lane lane : {Lane::kRead, Lane::kWrite, Lane::kCommunication}) {
         INFO("waits of the " << lane_name(lane) << " lane");
@@ -270,7 +270,8 @@ TEST_CASE("a plan whose sums are moved without waiting, or not at all, updates b
         INFO("nothing on the " << lane_name(lane) << " lane");
         StepPlan plan = sound;
         for (Instruction& instruction : plan.instructions)
-            if (moves_sums(instruction, lane) && instruction.slot < 0) instruction.sum_slot = -1;
+            if (moves_sums(instruction, lane) && instruction.buffer < 0)
+                instruction.sum_buffer = -1;
         CHECK_FALSE(check_plan(plan).empty());
         CHECK(rehearse(plan) != "");
     }
@@ -286,7 +287,7 @@ TEST_CASE("what is offloaded is on disk to the byte, and passes once each way in
                 for (const int64_t sums : {0, 1, 3}) {
                     World world{{ranks}, 3, {true, parameters}};
                     world.offload.chunk_numel = 16384;
-                    world.offload.slots = 3;
+                    world.offload.swap_buffers = 3;
                     world.half = half;
                     world.clip = sums > 0;
                     world.accumulation = std::max<int64_t>(sums, 1);
@@ -336,7 +337,7 @@ TEST_CASE("gradients that wait for the norm are in memory only as far as the sta
                 const auto on_disk = static_cast<int64_t>(ratio * trained / ranks);
                 CHECK(bytes_in(plan, BufferKind::kGradients, Tier::kMemory) ==
                       4 * (trained / ranks - on_disk));
-                // What admission says: moments, master copies and gradients less, slots more.
+                // What admission says: moments, master copies and gradients less, buffers more.
                 const int64_t element = 8 + (half ? 4 : 0) + 4;
                 const HostNeed need = host_need({&plan, 1}, {}, {});
                 CHECK((before - need.private_total).value == element * (on_disk - 3 * 16384));
@@ -345,16 +346,16 @@ TEST_CASE("gradients that wait for the norm are in memory only as far as the sta
         }
 }
 
-TEST_CASE("slots beyond those in turn keep sums from micro step to micro step") {
-    // 12 chunks. In 8 slots four go on in turn and the others keep what they have.
+TEST_CASE("buffers beyond those in turn keep sums from micro step to micro step") {
+    // 12 chunks. In 8 buffers four go on in turn and the others keep what they have.
     World world = clipped_world(3);
     const ModelInfo model = model_of(4);
-    const auto bytes_read = [&](int64_t slots) {
-        world.offload.slots = slots;
+    const auto bytes_read = [&](int64_t buffers) {
+        world.offload.swap_buffers = buffers;
         int64_t sums = 0;
         const StepPlan plan = world.plans(model).front();
         for (const Instruction& instruction : plan.instructions)
-            if (instruction.op == Op::kRead && instruction.sum_slot >= 0) ++sums;
+            if (instruction.op == Op::kRead && instruction.sum_buffer >= 0) ++sums;
         return sums;
     };
     CHECK(bytes_read(2) == 3 * 12);
@@ -386,7 +387,7 @@ TEST_CASE("packed moments are counted in the bytes that they take on disk") {
             }
             CHECK(written == chunks * image);
             CHECK(read == chunks * image);
-            // Slots stay fp32; beside them an image and a section for each direction.
+            // Buffers stay fp32; beside them an image and a section for each direction.
             Bytes memory;
             for (const PlanBuffer& buffer : plan.buffers)
                 if (buffer.kind == BufferKind::kOffload) memory += buffer.bytes;
@@ -525,15 +526,15 @@ TEST_CASE("a chunk that the plan chooses is a 64th of what a rank has, within it
     }
 }
 
-TEST_CASE("what fits into the slots is neither read nor written in a step") {
+TEST_CASE("what fits into the buffers is neither read nor written in a step") {
     for (const bool clip : {false, true}) {
         World world;
         world.offload = {true, false, 16384, 64};
         world.clip = clip;
         const StepPlan plan = world.plans(model_of(4)).front();
         REQUIRE(plan.chunks.turns.size() == 12);
-        CHECK(plan.chunk_slots == 12);
-        CHECK(plan.sum_slots == (clip ? 12 : 0));
+        CHECK(plan.swap_buffers == 12);
+        CHECK(plan.sum_buffers == (clip ? 12 : 0));
         for (const Instruction& instruction : plan.instructions)
             CHECK((instruction.op != Op::kRead && instruction.op != Op::kWrite));
     }

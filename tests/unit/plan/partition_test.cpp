@@ -142,27 +142,27 @@ TEST_CASE("layers and modules stay together, rows are not cut") {
     CHECK(balance.imbalance == 1.0);
 }
 
-TEST_CASE("slots are never held by two uses at once, and two are enough for a chain") {
+TEST_CASE("buffers are never held by two uses at once, and two are enough for a chain") {
     std::mt19937 random(5);
     for (int round = 0; round < 200; ++round) {
-        std::vector<SlotUse> uses;
+        std::vector<BufferUse> uses;
         int begin = 0;
         for (int u = 0; u < 12; ++u) {
             begin += static_cast<int>(random() % 3);
             uses.push_back({1 + static_cast<int64_t>(random() % 100), begin,
                             begin + static_cast<int>(random() % 4)});
         }
-        const Slots slots = assign_slots(uses);
+        const ReusedBuffers buffers = assign_buffers(uses);
         for (size_t a = 0; a < uses.size(); ++a) {
-            REQUIRE(slots.numel[slots.slot_of_use[a]] >= uses[a].numel);
+            REQUIRE(buffers.numel[buffers.buffer_of_use[a]] >= uses[a].numel);
             for (size_t b = 0; b < a; ++b)
-                if (slots.slot_of_use[a] == slots.slot_of_use[b])
+                if (buffers.buffer_of_use[a] == buffers.buffer_of_use[b])
                     REQUIRE(uses[b].end < uses[a].begin);
         }
     }
-    std::vector<SlotUse> chain;
+    std::vector<BufferUse> chain;
     for (int u = 0; u < 9; ++u) chain.push_back({100, u, u});
-    CHECK(assign_slots(chain).numel == std::vector<int64_t>{100, 100});
+    CHECK(assign_buffers(chain).numel == std::vector<int64_t>{100, 100});
 }
 
 TEST_CASE("gathers keep to their limits") {

@@ -23,7 +23,7 @@ InstructionSpan span(int begin_ms, int end_ms) {
     return {std::chrono::milliseconds(begin_ms), std::chrono::milliseconds(end_ms)};
 }
 
-// 20 chunks of 10 MiB, two of them in slots; a step of 2 s that reads for 1.6 s of it.
+// 20 chunks of 10 MiB, two of them in buffers; a step of 2 s that reads for 1.6 s of it.
 const std::vector<Bytes> kChunks(20, mib(10));
 
 PlacementFacts disk_bound() {
@@ -122,7 +122,7 @@ TEST_CASE("chunks are kept until the disk takes as long as the busiest other lan
 TEST_CASE("what waits though the disk is not the busiest lane cannot be hidden: all that fit") {
     PlacementFacts facts = disk_bound();
     facts.communication_s = 1.7;
-    // With two in slots, nothing moves any more once 18 are kept.
+    // With two in buffers, nothing moves any more once 18 are kept.
     const PlacementChoice all = choose_placement(facts, {kChunks, 2, 0});
     CHECK(all.kept == 18);
     CHECK(all.expected_step_s == Approx(0.5));

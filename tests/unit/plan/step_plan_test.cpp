@@ -301,7 +301,7 @@ TEST_CASE("the checker finds a gathered bucket that is read where it is not") {
     const FlatLayout layout = make_flat_layout(model, {1 << 20, 1, true, 0, 64});
     const StepPlan sound = Job{{1, 1}, 3, 2, 0, 0}.plans(model, layout).front();
     REQUIRE(check_plan(sound).empty());
-    REQUIRE(sound.gather_slot_numel.size() >= 2);
+    REQUIRE(sound.gather_buffer_numel.size() >= 2);
     StepPlan plan = sound;
     const auto first_of = [&](Op op) {
         for (size_t i = 0; i < plan.instructions.size(); ++i)
@@ -326,11 +326,11 @@ TEST_CASE("the checker finds a gathered bucket that is read where it is not") {
         derive_waits(plan);
         CHECK_THAT(problems(), Catch::Matchers::Contains("reads what is not gathered"));
     }
-    SECTION("another bucket in the slot that is read") {
+    SECTION("another bucket in the buffer that is read") {
         const auto gather = first_of(Op::kGather);
         for (Instruction& instruction : plan.instructions)
             for (int& read : instruction.reads)
-                if (read == begin[gather].writes.front()) ++read;  // the next slot's buffer
+                if (read == begin[gather].writes.front()) ++read;  // the next gather buffer
         derive_waits(plan);
         CHECK_THAT(problems(), Catch::Matchers::Contains("reads another slot"));
     }

@@ -50,8 +50,8 @@ void check_offload(TrainingCase job, std::initializer_list<OffloadPlan> offloads
         INFO("stage " << job.stage << " on " << job.world_size() << " ranks of "
                       << job.node_sizes.size() << " hosts, accumulation " << job.accumulation
                       << ", clipping " << job.clipping << ", parameters " << offload.parameters
-                      << ", states " << offload.states << ", slots " << offload.slots << ", ratio "
-                      << offload.ratio);
+                      << ", states " << offload.states << ", slots " << offload.swap_buffers
+                      << ", ratio " << offload.ratio);
         for (const RankOutcome& rank : testing::train_world(job))
             CHECK(equal_bits(rank, in_memory));
     }

@@ -33,7 +33,7 @@ struct SegmentSpan {
     }
 };
 
-// Of the parts that begin so, the one that SEGMENT is in.
+// Returns the one of the parts that begin so that SEGMENT is in.
 int64_t part_of(const std::vector<int>& part_begins, int segment) {
     return std::ranges::count_if(part_begins, [&](int begin) { return begin <= segment; });
 }

@@ -1,5 +1,5 @@
-// Where each parameter lives in the flat buffers (parameters, gradients, optimizer states), and the
-// buckets in which gradients are reduced and parameters gathered. Pure; every rank computes the
+// The place of each parameter in the flat buffers (parameters, gradients, optimizer states), and
+// the buckets in which gradients are reduced and parameters gathered. Pure; every rank computes the
 // same. Slices start at cache lines so that ranks never share one.
 #pragma once
 
@@ -44,7 +44,7 @@ struct Bucket {
     BucketKind kind = BucketKind::kTrained;
 };
 
-// Behind the gradients of a bucket lies one flag per slice: 1 where the rank had a gradient. They
+// One flag per slice lies behind the gradients of a bucket: 1 where the rank had a gradient. They
 // are summed with the rest, so a parameter that no rank used is known to all without a message.
 [[nodiscard]] inline int64_t flag_numel(const Bucket& bucket) {
     return round_up(bucket.end_slice - bucket.first_slice, kSliceAlignmentNumel);
@@ -77,7 +77,8 @@ struct FlatLayoutOptions {
     // Shards are cut, and the gradient norm is summed, in blocks of so many elements that start
     // anew at each parameter: so the norm is the same however parameters are sharded.
     int64_t block_numel = 16 * 1024;
-    // Persistent ones together have at most so many elements, first come in the model's order.
+    // Persistent parameters together have at most so many elements, first come in the model's
+    // order.
     int64_t persistent_total_numel_max = std::numeric_limits<int64_t>::max();
     std::vector<int> tied = {};  // parameters that other stages of the pipeline train too
     // Segments that the parts of a stage after its first begin with: no bucket lies in two parts.

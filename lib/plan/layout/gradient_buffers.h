@@ -1,4 +1,4 @@
-// Which gradient buckets share memory at stages 2 and 3. Pure.
+// The gradient buckets that share memory at stages 2 and 3. Pure.
 #pragma once
 
 #include <span>

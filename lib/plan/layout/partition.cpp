@@ -79,7 +79,7 @@ std::vector<ShardPiece> cut_rows(const FlatLayout& layout, const ModelInfo& mode
     return pieces;
 }
 
-// What stays together: a segment's parameters, or a module's.
+// Parameters that stay together: a segment's, or a module's.
 std::string unit_name(const ParameterSlice& slice, const ModelInfo& model, ShardBy by) {
     if (by == ShardBy::kLayer) return std::to_string(slice.first_segment);
     const std::string& name = model.parameters[slice.parameter].name;

@@ -1,7 +1,7 @@
-// Who owns what at ZeRO stages 1 to 3: every bucket of the flat buffers cut into pieces, each with
-// the rank that keeps its optimizer states (stage 1), reduced gradients (2) and parameters (3).
-// Where it stands: flat layout -> partition -> step plan, lib/zero. Pure; every rank computes the
-// same. Source of the stages: Rajbhandari et al. 2019 (ZeRO), sections 5 and 7.
+// Ownership at ZeRO stages 1 to 3: every bucket of the flat buffers cut into pieces, each with the
+// rank that keeps its optimizer states (stage 1), reduced gradients (2) and parameters (3). Where
+// it stands: flat layout -> partition -> step plan, lib/zero. Pure; every rank computes the same.
+// Source of the stages: Rajbhandari et al. 2019 (ZeRO), sections 5 and 7.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct Partition {
     int world_size = 1;
     std::vector<std::vector<ShardPiece>> buckets;  // each tiles its bucket, in order
 
-    // Of one bucket, of the buckets [0, trained_buckets) of a layout, or of all of them.
+    // Elements that RANK owns of one bucket, or of those below END_BUCKET.
     [[nodiscard]] int64_t owned_numel(int rank, int bucket) const;
     [[nodiscard]] int64_t owned_numel_below(int rank, int end_bucket) const;
 };
@@ -36,7 +36,7 @@ struct Partition {
 [[nodiscard]] Partition make_partition(const FlatLayout& layout, const ModelInfo& model, ShardBy by,
                                        int world_size);
 
-// How a partition turns out, over the elements of all buckets.
+// The evenness of a partition over the elements of all buckets.
 struct PartitionBalance {
     int64_t numel_min = 0;  // of the rank that owns least
     int64_t numel_max = 0;

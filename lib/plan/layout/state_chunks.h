@@ -1,7 +1,6 @@
-// How what a rank keeps is cut into chunks: a chunk is updated as one, and where it is offloaded,
-// read and written as one. Where it stands: flat layout, partition -> state chunks -> step plan,
-// lib/zero. Pure. Source of the idea: sub-groups of Rajbhandari et al. 2021 (ZeRO-Infinity),
-// section 6.
+// A rank's states cut into chunks: a chunk is updated as one, and where it is offloaded, read and
+// written as one. Where it stands: flat layout, partition -> state chunks -> step plan, lib/zero.
+// Pure. Source of the idea: sub-groups of Rajbhandari et al. 2021 (ZeRO-Infinity), section 6.
 #pragma once
 
 #include <array>
@@ -42,13 +41,14 @@ inline constexpr int64_t kChunksMax = 16 * 1024;
 
 struct StateChunk {
     int bucket = 0;
-    // Of this rank's states of the bucket: its pieces one after the other, each padded to
-    // kSliceAlignmentNumel. Empty where the rank has less than others.
+    // A range of this rank's states of the bucket: its pieces one after the other, each padded to
+    // kSliceAlignmentNumel. It is empty where the rank has less than others.
     Range range;
     bool states_on_disk = false;
     bool parameters_on_disk = false;
     bool parameters_in_memory = false;  // the rank's own, where others of the bucket are on disk
-    // In memory just now because the plan keeps the chunk; with another plan they are on disk.
+    // States and parameters are in memory just now because the plan keeps the chunk; with another
+    // plan they are on disk.
     bool kept_states = false;
     bool kept_parameters = false;
     bool passes = false;    // through a buffer when it is updated, unless it is kept
@@ -67,11 +67,11 @@ struct StateChunks {
     std::vector<StateChunk> all;       // by bucket, then by range
     std::vector<int> first_of_bucket;  // [buckets + 1]
     std::vector<int> turns;            // chunks that pass, in the order of their updates
-    // Where chunks move between memory and disk: all that may, in the order in which they are kept.
-    // Any first part of those that are updated is spread over the step; frozen ones come last.
+    // All chunks that may move between memory and disk, in the order in which they are kept. Any
+    // first part of those that are updated is spread over the step; frozen ones come last.
     std::vector<int> keep_order;
 
-    // Elements of a bucket in chunks of which FIELD holds, padding included.
+    // Returns the elements of a bucket in chunks of which FIELD holds, padding included.
     [[nodiscard]] int64_t numel_where(bool StateChunk::*field, int bucket) const;
 };
 
@@ -88,12 +88,13 @@ struct StateChunkOptions {
 [[nodiscard]] StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partition,
                                             const StateChunkOptions& options);
 
-// Why OFFLOAD cuts what a rank keeps into more than kChunksMax chunks, and the smallest size that
-// does not, as an error's message; empty: it does not. PARTITION: where anything is offloaded.
+// Returns why OFFLOAD cuts what a rank keeps into more than kChunksMax chunks, and the smallest
+// size that does not, as an error's message; empty: it does not. PARTITION: where anything is
+// offloaded.
 [[nodiscard]] std::string too_many_chunks(const FlatLayout& layout, const Partition* partition,
                                           const OffloadPlan& offload);
 
-// Where the parts of a chunk lie in its buffer and, where nothing is packed, equally on disk: bytes
+// The places of a chunk's parts in its buffer and, where nothing is packed, equally on disk: bytes
 // from its start, each part at a page; -1: not there.
 struct ChunkLayout {
     int64_t parameters = -1;  // [numel] of the dtype that segments read
@@ -108,13 +109,13 @@ struct ChunkLayout {
     int64_t disk_parameters = 0;
     int64_t disk_states = 0;
 
-    // What an update writes and reads, at most.
+    // The bytes that an update writes and reads, at most.
     [[nodiscard]] int64_t disk_written() const { return disk_parameters + disk_states; }
     [[nodiscard]] int64_t disk_read() const {
         return disk_states + (read_from == 0 ? disk_parameters : 0);
     }
-    // Of its reduced gradients, [numel] fp32, which have an extent and a buffer of their own: they
-    // are added up while other chunks are updated.
+    // Bytes of its reduced gradients, [numel] fp32, which have an extent and a buffer of their own:
+    // they are added up while other chunks are updated.
     int64_t sum_bytes = 0;
 };
 
@@ -126,11 +127,11 @@ struct ChunkFormat {
     bool lossless = false;
     bool sums = false;  // reduced gradients are kept: they are where the states are
 
-    // Whether anything on disk is not as it lies in a buffer.
+    // True where anything on disk is not as it lies in a buffer.
     [[nodiscard]] bool packs() const {
         return lossless || packings[0] != StatePacking::kNone || packings[1] != StatePacking::kNone;
     }
-    // Of NUMEL elements, padding left out.
+    // Bytes of the moments of NUMEL elements, padding left out.
     [[nodiscard]] Bytes moments_on_disk(int64_t numel) const {
         Bytes bytes;
         for (size_t k = 0; k < static_cast<size_t>(optimizer_states); ++k)

@@ -1,6 +1,6 @@
-// Where the elements of a rank's share of a parameter lie in the whole: what checkpoints, which
-// know whole parameters, have of a tensor group. Where it stands: tensor plan -> [here] -> saved
-// pieces, saved state. Pure.
+// The places of a rank's share of a parameter in the whole: checkpoints know whole parameters,
+// tensor ranks their shares. Where it stands: tensor plan -> [here] -> saved pieces, saved state.
+// Pure.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,8 @@ class TensorShare {
     void for_each(const Range& elements, const Use& use) const;
 
   private:
-    // Of one row: all that lies between two steps of the dimensions before the one that is split.
+    // A piece of one row; a row is all that lies between two steps of the dimensions before the one
+    // that is split.
     struct Piece {
         int64_t begin = 0;  // in the share's row
         Range in_whole;     // in the whole's

@@ -1,4 +1,4 @@
-// Which rank does what: a grid of pipeline x data x tensor x sequence laid over the slots of the
+// The work of each rank: a grid of pipeline x data x tensor x sequence laid over the slots of the
 // hosts, so that the ranks that talk most sit on one host. Where it stands: node sizes -> mesh ->
 // groups of ranks, stages. Pure; every rank computes the same.
 //
@@ -25,7 +25,7 @@ enum class MeshAxis : uint8_t { kTensor, kSequence, kShard, kReplica, kPipeline 
 inline constexpr int kMeshAxes = 5;
 [[nodiscard]] std::string_view mesh_axis_name(MeshAxis axis);
 
-// By axis: sizes of a grid, or one rank's place in it (from 0).
+// Sizes of a grid by axis, or one rank's place in it (from 0).
 using MeshIndex = std::array<int, kMeshAxes>;
 
 struct MeshSizes {

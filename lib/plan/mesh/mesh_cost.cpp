@@ -22,7 +22,7 @@ Bytes part_of_bytes(Bytes bytes, double share) {
     return Bytes{static_cast<int64_t>(static_cast<double>(bytes.value) * share + 0.5)};
 }
 
-// What tensor and sequence ranks do of a segment that one rank would do whole.
+// The part that tensor and sequence ranks do of a segment that one rank would do whole.
 double share_of_segment(const ModelInfo& model, const SegmentInfo& segment, const MeshSizes& sizes,
                         const TensorCosts* costs) {
     double share = 1.0 / sizes.sequence;
@@ -63,7 +63,7 @@ class MeshCoster {
     }
 
   private:
-    // Of the ranks of one stage at one place of the tensor axis.
+    // The weight of a stage at one place of the tensor axis.
     struct StageWeight {
         Bytes parameters;
         Bytes gradients;  // fp32
@@ -131,7 +131,8 @@ class MeshCoster {
         return times;
     }
 
-    // What tensor and sequence ranks tell each other in the middle of a segment: nothing hides it.
+    // Tensor and sequence ranks tell each other things in the middle of a segment: nothing hides
+    // that.
     void add_collectives(std::vector<SegmentTimes>& times) const {
         const auto flops = static_cast<double>(std::max<int64_t>(1, whole_flops()));
         const GroupShape tensor = widest(MeshAxis::kTensor);
@@ -233,7 +234,7 @@ class MeshCoster {
         return rates_.sum_s(static_cast<double>(weight.gradients.value),
                             choice_.zero_stage == 0 ? 2 : 1, data_shape_);
     }
-    // Parameters of other hosts; those of its own host a rank reads where they are.
+    // Parameters of other hosts are gathered; those of its own host a rank reads where they are.
     [[nodiscard]] double gathers_s(const StageWeight& weight) const {
         return rates_.between_s(static_cast<double>(weight.parameters.value), data_shape_);
     }
@@ -300,7 +301,7 @@ class MeshCoster {
             }
     }
 
-    // Outputs of a part to the rank of the next one, gradients back.
+    // Outputs go from a part to the rank of the next one, gradients back.
     void count_pipeline() {
         AxisTraffic& traffic = cost_.traffic[at(MeshAxis::kPipeline)];
         for (int part = 0; part + 1 < shape().parts(); ++part) {
@@ -371,7 +372,7 @@ class MeshCoster {
         if (zero == 3 && offload.parameters) memory.disk += std::exchange(memory.parameters, {});
         if (zero == 3 && (several_hosts || offload.parameters))
             memory.shared += weight.largest_parameters * 2;
-        // From stage 2 on the gradients of two segments are under way at once.
+        // The gradients of two segments are under way at once from stage 2 on.
         memory.shared +=
             zero < 2 ? weight.gradients : std::min(weight.gradients, weight.largest_gradients * 2);
         const bool keeps =
@@ -410,7 +411,7 @@ class MeshCoster {
         add_disk();
     }
 
-    // Of one micro batch: behind it the sums of the last one's gradients are hidden.
+    // One micro batch's backward: behind the last one its gradients' sums are hidden.
     [[nodiscard]] double stage_backward_s(size_t stage) const {
         double seconds = 0;
         for (size_t part = 0; part < costs_of_parts_.size(); ++part)

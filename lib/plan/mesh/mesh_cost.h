@@ -1,4 +1,4 @@
-// What a mesh of ranks makes of a job: memory by tier, bytes on each axis inside hosts and between
+// The cost of a job on a mesh of ranks: memory by tier, bytes on each axis inside hosts and between
 // them, the bubble, the time of a step. Where it stands: model, times of segments, machine rates,
 // mesh -> [here] -> mesh search, mesh_text. Pure; a choice takes a fraction of a millisecond.
 // docs/pipelines.md says what is assumed.
@@ -15,7 +15,7 @@
 
 namespace dslaunch::plan {
 
-// What tensor parallelism makes of a model, on any number of ranks that its rules allow.
+// The effect of tensor parallelism on a model, on any number of ranks that its rules allow.
 struct TensorCosts {
     std::vector<bool> split;  // by parameter: each rank holds its part
     Bytes forward;            // of tensors summed or gathered by a group in one micro batch
@@ -42,14 +42,14 @@ struct MeshChoice {
     bool recompute = false;  // every segment
 };
 
-// Received by all ranks together in a step.
+// Bytes that all ranks together receive in a step.
 struct AxisTraffic {
     Bytes inside;   // from ranks of the same host
     Bytes between;  // from other hosts
 };
 
-// Of one rank. What it holds of SHARED lies in its host's arena, and PARAMETERS once for all ranks
-// of its data group there, below ZeRO stage 3.
+// The memory of one rank. SHARED lies in its host's arena, and PARAMETERS once for all ranks of its
+// data group there, below ZeRO stage 3.
 struct MeshMemory {
     Bytes own;
     Bytes shared;  // gradients, gathered parameters
@@ -66,7 +66,7 @@ struct MeshCost {
     std::vector<MeshMemory> stages;  // of a rank of each
     int fullest_stage = 0;
     Bytes host;  // memory of the host that needs most, programs with it
-    // Of the stage that ends last. UNITS: seconds.
+    // Times of the stage that ends last. UNITS: seconds.
     double pipeline_s = 0;  // forwards and backwards, transfers and gaps between them
     double sums_s = 0;      // gradients and parameters that nothing hides
     double update_s = 0;

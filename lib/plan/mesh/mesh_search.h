@@ -35,7 +35,8 @@ struct MeshFindings {
     std::vector<MeshFinding> best;
     int64_t looked_at = 0;
     int64_t fitting = 0;
-    // Where nothing fits: what needs least memory of a host. Empty: no mesh is possible at all.
+    // The one that needs least memory of a host, where nothing fits. Empty: no mesh is possible at
+    // all.
     std::optional<MeshFinding> smallest;
 };
 

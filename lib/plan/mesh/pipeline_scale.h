@@ -28,9 +28,9 @@ struct ScaleCost {
     Bytes gradients_sent;         // of parameters: the same
     int pipelines_on_host = 0;    // pipelines that lie on one host
     int data_groups_on_host = 0;  // stages whose copies all do
-    // With the sums of gradients after the last backward, each over a ring as wide as its slowest
-    // link: an upper bound, for a run hides them behind backwards. As pipeline_s where the link is
-    // not known.
+    // A step with the sums of gradients after the last backward, each over a ring as wide as its
+    // slowest link: an upper bound, for a run hides them behind backwards. It is pipeline_s where
+    // the link is not known.
     double step_s = 0;
 };
 

@@ -1,6 +1,6 @@
-// Which of the legal places to cut at: few live values, whole layers, pieces of similar weight.
-// Pure; the result depends on the model alone (never on batch, ranks or machine), so that every
-// rank and every run cuts alike.
+// The choice among the legal places to cut at: few live values, whole layers, pieces of similar
+// weight. Pure; the result depends on the model alone (never on batch, ranks or machine), so that
+// every rank and every run cuts alike.
 #pragma once
 
 #include <cstdint>

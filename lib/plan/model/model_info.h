@@ -1,5 +1,5 @@
-// What the plan needs to know of a model: segments, parameters and sizes, without LibTorch. Filled
-// by graph/measure/measure.h.
+// The facts of a model that the plan needs: segments, parameters and sizes, without LibTorch. They
+// are filled in by graph/measure/measure.h.
 #pragma once
 
 #include <cstdint>
@@ -32,11 +32,11 @@ struct SegmentInfo {
     // autograd keeps; in the backward with the gradients of outputs, inputs and parameters too.
     Bytes forward_peak;
     Bytes backward_peak;
-    // And what they take besides in large blocks (kLargeBlock) that are let go of again.
+    // The large blocks (kLargeBlock) that they take besides and let go of again.
     Bytes forward_blocks;
     Bytes backward_blocks;
-    // What is kept between the halves of a split backward (graph/segment/split_backward.h), besides
-    // inputs; 0: not measured, no pipeline splits it.
+    // Held between the halves of a split backward (graph/segment/split_backward.h), besides inputs;
+    // 0: not measured, no pipeline splits it.
     Bytes weight_half_bytes;
     int64_t forward_flops = 0;  // matrix products and convolutions: 2 per multiply-add
     bool backward = true;       // has a path to a trainable parameter

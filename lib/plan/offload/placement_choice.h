@@ -1,6 +1,6 @@
-// How many offloaded chunks to keep in memory, from what the last steps measured. Where it stands:
-// step times, free memory -> placement choice -> the next step plan (OffloadPlan::kept_chunks).
-// Pure.
+// The number of offloaded chunks to keep in memory, from what the last steps measured. Where it
+// stands: step times, free memory -> placement choice -> the next step plan
+// (OffloadPlan::kept_chunks). Pure.
 #pragma once
 
 #include <cstdint>
@@ -15,19 +15,19 @@ namespace dslaunch::plan {
 // an eighth where that is more; with less than half of it free it gives chunks back. The room in
 // between keeps chunks from going to and fro.
 inline constexpr Bytes kPlacementReserve = mib(64);
-// Of a step's time: what a change must promise, and what is too little to be waited for.
+// A change must promise this share of a step's time, and less is too little to be waited for.
 inline constexpr double kPlacementGainMin = 0.05;
 
-// Of one rank, or of all of them together (agreed_facts).
+// The facts of one rank, or of all of them together (agreed_facts).
 struct PlacementFacts {
     double step_s = 0;
     double noise_s = 0;  // by how much steps differ
-    // How long lanes were busy in a step.
+    // Lanes were busy for so long in a step.
     double compute_s = 0;
     double communication_s = 0;
     double read_s = 0;
     double write_s = 0;
-    // What a step waited for (StepTimes::on_path_s).
+    // A step waited for so long (StepTimes::on_path_s).
     double waited_read_s = 0;
     double waited_write_s = 0;
     Bytes read;  // in a step
@@ -35,8 +35,8 @@ struct PlacementFacts {
     Bytes free;  // memory that a rank may still take, if all of its host take as much
 };
 
-// What all ranks choose by: the longest times, but of communication the shortest, since who waits
-// for others in it is not busy; the least free memory. REQUIRES: one rank at least.
+// All ranks choose by the longest times, but of communication by the shortest, since who waits for
+// others in it is not busy, and by the least free memory. REQUIRES: one rank at least.
 [[nodiscard]] PlacementFacts agreed_facts(std::span<const PlacementFacts> ranks);
 
 struct PlacementSpace {
@@ -52,10 +52,11 @@ struct PlacementChoice {
     std::string reason;          // one line
 };
 
-// Where a step waits for the disk and memory is free: as many chunks more as fit, but no more than
-// bring the busier disk lane down to the busier of the others, each chunk taking its share of the
-// measured time along. Where the disk lanes are not the busiest and the step waits for them all the
-// same, what they do cannot be hidden: all that fit. Where memory is short: fewer. Else the same.
+// As many chunks more are kept as fit where a step waits for the disk and memory is free, but no
+// more than bring the busier disk lane down to the busier of the others, each chunk taking its
+// share of the measured time along. All that fit are kept where the disk lanes are not the busiest
+// and the step waits for them all the same, for what they do cannot be hidden. Fewer are kept where
+// memory is short; else as many as before.
 [[nodiscard]] PlacementChoice choose_placement(const PlacementFacts& facts,
                                                const PlacementSpace& space);
 

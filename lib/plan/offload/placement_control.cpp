@@ -9,7 +9,7 @@ namespace {
 
 // Enough for a median, few enough that it tells of the last while.
 constexpr int64_t kWindow = 16;
-// Of a step: what two measurements differ by though nothing has changed, at least.
+// Two measurements of a step differ by this part of it at least, though nothing has changed.
 constexpr double kNoiseMin = 0.02;
 
 }  // namespace
@@ -46,7 +46,7 @@ bool PlacementControl::made_slower(const PlacementFacts& agreed) const {
     if (!unjudged_) return false;
     const double noise =
         std::max({unjudged_->noise_s_before, agreed.noise_s, kNoiseMin * unjudged_->step_s_before});
-    // What computing takes longer for is other work on the machine, not the placement.
+    // Computing takes longer because of other work on the machine, not because of the placement.
     const double slower =
         unjudged_->compute_s_before > 0 ? agreed.compute_s / unjudged_->compute_s_before : 1;
     return agreed.step_s > unjudged_->step_s_before * std::max(1.0, slower) + noise;

@@ -1,6 +1,6 @@
-// When placement is looked at again, and what became of the last change: the steps that are
-// measured, the choice after them, a change that made steps slower taken back. Where it stands:
-// step times -> placement control -> placement choice. Used by one thread.
+// The schedule by which placement is looked at again: the steps that are measured, the choice after
+// them, a change that made steps slower taken back. Where it stands: step times -> placement
+// control -> placement choice. Used by one thread.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +26,15 @@ class PlacementControl {
 
     // A step has run. Returns whether all ranks are to choose now: decide() is next.
     [[nodiscard]] bool add(const StepTimes& step);
-    // What this rank has measured since the last choice; bytes and free memory are the caller's to
-    // fill in.
+    // Returns what this rank has measured since the last choice; bytes and free memory are the
+    // caller's to fill in.
     [[nodiscard]] PlacementFacts measured() const;
     // AGREED: the same on all ranks, so that all of them choose the same.
     [[nodiscard]] PlacementChoice decide(const PlacementFacts& agreed);
 
     [[nodiscard]] int64_t kept() const { return kept_; }
     [[nodiscard]] int64_t kept_most() const { return kept_most_; }  // at any time
-    // What came of it, for the end of the run: expected and measured seconds.
+    // Returns what came of it, for the end of the run: expected and measured seconds.
     [[nodiscard]] std::string summary() const;
 
   private:
@@ -58,7 +58,7 @@ class PlacementControl {
     bool may_keep_more_ = true;
     std::vector<StepTimes> window_;  // of the last steps since the last choice
     std::optional<Change> unjudged_;
-    // For the summary.
+    // These are for the summary.
     std::optional<double> first_step_s_;
     std::optional<double> expected_step_s_;  // of the last change for speed
     double last_step_s_ = 0;                 // as agreed at the last choice

@@ -16,7 +16,7 @@ constexpr int64_t kUsesWanted = 200'000;
 constexpr int64_t kStepsMin = 4;
 constexpr int64_t kStepsMax = 512;
 
-// What a rule goes by: the chunk with the smallest key gives up its buffer.
+// A rule goes by keys: the chunk with the smallest gives up its buffer.
 using Key = std::array<int64_t, 2>;
 
 struct HeldChunk {
@@ -48,7 +48,7 @@ class SwapCache {
     SwapCache(const SwapTrace& trace, EvictionRule rule, int64_t buffers)
         : trace_(trace), rule_(rule), buffers_(buffers), chunks_(trace.traffic.size()) {
         DSL_CHECK(buffers > 0, "{} buffers", buffers);
-        // Where each chunk is used next, counted on from a use of the same step.
+        // The next use of each chunk is counted on from a use of the same step.
         const auto length = std::ssize(trace.uses);
         std::vector<int64_t> next(trace.traffic.size(), std::numeric_limits<int64_t>::max() / 4);
         ahead_.resize(trace.uses.size());

@@ -1,7 +1,7 @@
-// The buffers between memory and disk as a cache of chunks: what other rules of evicting, and other
-// numbers of buffers, would move in a step. Where it stands: step plan -> buffer trace -> `dslaunch
-// plan
-// --compare cache`. Pure. Source of the best rule: Belady 1966, whose "needed last" a plan knows.
+// The swap buffers between memory and disk as a cache of chunks: the bytes that other rules of
+// evicting, and other numbers of buffers, would move in a step. Where it stands: step plan -> swap
+// trace -> `dslaunch plan --compare cache`. Pure. Source of the best rule: Belady 1966, whose
+// "needed last" a plan knows.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,8 @@
 
 namespace dslaunch::plan {
 
-// Which chunk gives up its buffer: used longest ago, used least often since it came, come first, or
-// needed last.
+// The chunk that gives up its buffer: used longest ago, used least often since it came, come first,
+// or needed last.
 enum class EvictionRule { kLru, kLfu, kFifo, kBelady };
 inline constexpr EvictionRule kEvictionRules[] = {EvictionRule::kLru, EvictionRule::kLfu,
                                                   EvictionRule::kFifo, EvictionRule::kBelady};
@@ -39,7 +39,7 @@ struct SwapTrace {
 };
 [[nodiscard]] SwapTrace swap_trace(const StepPlan& plan, const ChunkFormat& format);
 
-// Of a step, once the buffers have settled: a mean where steps differ.
+// The traffic of a step, once the buffers have settled: a mean where steps differ.
 struct SwapTraffic {
     double uses = 0;
     double hits = 0;  // of them: nothing was read
@@ -52,8 +52,8 @@ struct SwapTraffic {
 [[nodiscard]] SwapTraffic simulate_swaps(const SwapTrace& trace, EvictionRule rule,
                                          int64_t buffers);
 
-// What PLAN does: its buffers hold the chunks in turn, and those of the last turns stay over to the
-// next step.
+// Returns the traffic of PLAN itself: its buffers hold the chunks in turn, and those of the last
+// turns stay over to the next step.
 [[nodiscard]] SwapTraffic planned_swaps(const StepPlan& plan);
 
 }  // namespace dslaunch::plan

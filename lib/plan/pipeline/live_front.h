@@ -14,12 +14,12 @@ class LiveFront {
     // REQUIRES: SCHEDULE is one of make_schedule.
     LiveFront(const PipelineSchedule& schedule, int stage);
 
-    // The most that the stage holds, as LaneUse::live_bytes_max. COSTS: of its chunks.
+    // Returns the most that the stage holds, LaneUse::live_bytes_max. COSTS: of its chunks.
     [[nodiscard]] Bytes peak(const std::vector<PartCost>& costs) const;
 
   private:
-    // By chunk, one after the other: forwards whose activations are held, backward_weights that are
-    // still to come, and whether a backward runs.
+    // Three counts a chunk, one after the other: forwards whose activations are held,
+    // backward_weights that are still to come, and backwards that run.
     using Moment = std::vector<int>;
 
     std::vector<Moment> moments_;  // none of them has less of everything than another

@@ -1,4 +1,4 @@
-// In which order each stage of a pipeline runs the forwards and backwards of its micro batches.
+// The order in which each stage of a pipeline runs the forwards and backwards of its micro batches.
 // Where it stands: number of stages -> schedule -> simulator, step plans. Pure.
 //
 // Words: the model is cut into parts, ranges of segments; a stage is what runs on one rank (or
@@ -39,7 +39,7 @@ struct PipelineWork {
     bool operator==(const PipelineWork&) const = default;
 };
 
-// Where a part of the model lies.
+// The place of a part of the model.
 struct PartPlace {
     int stage = 0;
     int chunk = 0;
@@ -58,20 +58,20 @@ struct PipelineSchedule {
 [[nodiscard]] PartPlace place_of_part(ScheduleKind kind, const PipelineShape& shape, int part);
 [[nodiscard]] int part_of(ScheduleKind kind, const PipelineShape& shape, PartPlace place);
 
-// What forbids a schedule of this shape, as a clause of an error; empty: nothing.
+// Returns what forbids a schedule of this shape, as a clause of an error; empty: nothing.
 [[nodiscard]] std::string why_no_schedule(ScheduleKind kind, const PipelineShape& shape);
 
-// Forwards whose activations a stage holds at most, counted in chunks; those that only wait for
-// their backward_weight count.
+// Returns how many forwards' activations a stage holds at most, counted in chunks; those that only
+// wait for their backward_weight count.
 [[nodiscard]] int live_bound(ScheduleKind kind, const PipelineShape& shape, int stage);
 
 // Backwards of a chunk run in the order of micro batches, so that gradients are summed in that
 // order whatever the schedule. REQUIRES: why_no_schedule is empty.
 [[nodiscard]] PipelineSchedule make_schedule(ScheduleKind kind, const PipelineShape& shape);
 
-// What is wrong with a schedule, a sentence each: work that is missing, repeated or foreign,
-// backwards out of order, more activations than live_bound, stages that wait for ever (receives
-// block, sends do not). Empty: it can be run.
+// Returns what is wrong with a schedule, a sentence each: work that is missing, repeated or
+// foreign, backwards out of order, more activations than live_bound, stages that wait for ever
+// (receives block, sends do not). Empty: it can be run.
 [[nodiscard]] std::vector<std::string> check_schedule(const PipelineSchedule& schedule);
 
 }  // namespace dslaunch::plan

@@ -56,7 +56,7 @@ PartCost cost_of(const StageRequest& request, SegmentRange range) {
     return cost;
 }
 
-// What a choice is judged by; less is better, the first difference counts.
+// A choice is judged by these; less is better, the first difference counts.
 struct Verdict {
     double slowest_s = 0;
     int64_t sent_bytes = 0;
@@ -71,7 +71,7 @@ class StageChooser {
             fronts_.emplace_back(schedule, stage);
     }
 
-    // Of ranges that the dynamic programme and the search give.
+    // Returns the ranges that the dynamic programme or the search gives.
     std::vector<SegmentRange> choose() {
         return request_.shape.chunks == 1 ? choose_exactly() : search();
     }
@@ -108,8 +108,8 @@ class StageChooser {
     }
 
   private:
-    // What to make least of, by the stages' costs, and how those of several stages are put
-    // together.
+    // The search makes the least of one of these, by the stages' costs: the largest of them, or of
+    // kSent their sum.
     enum class Goal { kSlowest, kSent, kMemory };
 
     std::vector<SegmentRange> choose_exactly() {
@@ -119,7 +119,8 @@ class StageChooser {
         return best_ranges(Goal::kSent);
     }
 
-    // By stages, then by where they end. Empty: nothing fits (never so for kMemory).
+    // A table by stages, then by where they end, gives the ranges. Empty: nothing fits (never so
+    // for kMemory).
     std::vector<SegmentRange> best_ranges(Goal goal) {
         const auto segments = static_cast<int>(request_.segments.size());
         const int parts = request_.shape.parts();
@@ -157,7 +158,7 @@ class StageChooser {
         return ranges;
     }
 
-    // Of part P that ends at END. Memory is looked at where a stage has one part.
+    // Part P ends at END. Memory is looked at where a stage has one part.
     [[nodiscard]] double cost_for(Goal goal, int p, int end, const GrowingPart& part) const {
         const double takes_s = micro_batch_s(part.cost());
         if (goal != Goal::kMemory && takes_s > slowest_s_max_) return kNever;

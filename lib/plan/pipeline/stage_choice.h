@@ -1,6 +1,7 @@
-// Which segments each stage of a pipeline gets. Where it stands: costs of segments and a schedule
-// -> [here] -> costs of parts for the simulator, step plans. Pure; ranks that are given the same
-// costs choose alike (measured times are one rank's, and must be sent to the others).
+// The choice of the segments that each stage of a pipeline gets. Where it stands: costs of segments
+// and a schedule -> [here] -> costs of parts for the simulator, step plans. Pure; ranks that are
+// given the same costs choose alike (measured times are one rank's, and must be sent to the
+// others).
 #pragma once
 
 #include <optional>
@@ -11,7 +12,7 @@
 
 namespace dslaunch::plan {
 
-// Of one segment and one micro batch. UNITS: seconds.
+// The cost of one segment and one micro batch. UNITS: seconds.
 struct SegmentCost {
     double forward_s = 0;
     double backward_input_s = 0;  // with what is recomputed for it
@@ -27,7 +28,8 @@ struct StageRequest {
     PipelineShape shape;
     std::vector<SegmentCost> segments;
     std::vector<std::vector<int>> parameters;  // of each segment, indices into state_bytes
-    // Of each parameter what a rank of its stage holds all the time: weights, gradients, states.
+    // Bytes that a rank holds all the time of each parameter of its stage: weights, gradients,
+    // states.
     std::vector<Bytes> state_bytes;
     std::optional<Bytes> memory_max;  // of a rank
     double link_bytes_per_s = 0;      // between stages; 0: not known, transfers take no time

@@ -54,7 +54,7 @@ class ScheduleTiming {
     }
 
   private:
-    // The last task before the inputs of PART, or the gradients of its outputs, are there.
+    // The task after which the inputs of PART, or the gradients of its outputs, are there.
     TaskRef& arrival(int part, const PipelineWork& work) {
         const size_t cell =
             static_cast<size_t>(part) * static_cast<size_t>(schedule_.shape.micro_batches) +

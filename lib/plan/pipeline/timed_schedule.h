@@ -15,7 +15,7 @@
 
 namespace dslaunch::plan {
 
-// Of one part of the model and one micro batch. UNITS: seconds.
+// The cost of one part of the model and one micro batch. UNITS: seconds.
 struct PartCost {
     double forward_s = 0;
     double backward_input_s = 0;   // with what is recomputed for it
@@ -27,7 +27,7 @@ struct PartCost {
     Bytes backward_takes = {};     // besides, while a backward that is not of weights runs
 };
 
-// How many of its part's each a work adds to what its stage holds. LIVE counts micro batches until
+// A work adds so many of its part's each to what its stage holds. LIVE counts micro batches until
 // their last work.
 struct HeldOfPart {
     int live = 0;

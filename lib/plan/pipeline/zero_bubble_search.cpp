@@ -65,7 +65,8 @@ class GreedyStep {
         return static_cast<size_t>(part_of(schedule_.kind, schedule_.shape, {stage, chunk}));
     }
 
-    // When the next forward of CHUNK can begin; never: it is not known yet, or there is no room.
+    // Returns when the next forward of CHUNK can begin; never: it is not known yet, or there is no
+    // room.
     double forward_at(int stage, int chunk) {
         const Stage& own = at(stage);
         const int next = own.forwards[chunk];
@@ -106,7 +107,7 @@ class GreedyStep {
         for (const int chunk : {1, 0}) {
             const auto c = static_cast<size_t>(chunk);
             if (at(stage).weights[c] == at(stage).inputs[c]) continue;
-            // As one rank would, which comes to the second chunk's gradients first.
+            // One rank alone, too, would come to the second chunk's gradients first.
             if (chunk == 0 && at(stage).weights[0] == at(stage).weights[1]) continue;
             const double takes_s = costs_[part_at(stage, chunk)].backward_weight_s;
             if (next_s - now_s < rules_.patience * takes_s) continue;

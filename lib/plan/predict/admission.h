@@ -1,5 +1,5 @@
-// Whether a job fits a host, before its memory is taken: what the plans of the host's ranks need of
-// each tier beside what there is. Where it stands: step plans, limits
+// The admission of a job to a host, before its memory is taken: the need of the host's ranks by
+// their plans, of each tier, beside what there is. Where it stands: step plans, limits
 // (base/machine/memory_limits.h, base/machine/disk_room.h) -> admission -> arena;
 // plan/predict/memory_choice.h looks for what fits. Pure.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace dslaunch::plan {
 
-// What the ranks of one host need at most.
+// The need of one host's ranks at most.
 struct HostNeed {
     int ranks = 1;
     Bytes private_total;  // private memory that the plans count, of all ranks
@@ -28,20 +28,20 @@ struct HostNeed {
     Bytes program;        // of one rank beside what its plan counts
     Bytes code;           // of it and of its libraries: part of a rank's resident set
 
-    // With the programs themselves and kProgramRoom for each, but for their code, which the system
-    // gives back and reads again as it does with other files.
+    // The host's need includes the programs themselves and kProgramRoom for each, but not their
+    // code, which the system gives back and reads again as it does with other files.
     [[nodiscard]] Bytes of_host() const;
-    // Of the rank that needs most, counted as its resident set is: with all that it shares. What is
-    // expected, without room.
+    // The need of the rank that needs most is counted as its resident set is: with all that it
+    // shares, and without room.
     [[nodiscard]] Bytes of_rank() const;
 };
 
-// What a rank's program takes later than the trial run: threads and their stacks, connections.
+// A rank's program takes this later than the trial run: threads and their stacks, connections.
 inline constexpr Bytes kProgramLater = mib(2);
 // Room that admission leaves each rank besides: gaps of the heap, what other machines' libraries
 // take.
 inline constexpr Bytes kProgramRoom = mib(6);
-// What processes' own limits count and nobody touches: stacks of threads started later.
+// Processes' own limits count this and nobody touches it: stacks of threads started later.
 inline constexpr Bytes kProgramStacks = mib(16);
 // Code that the trial run did not come to: optimizer, communication, saving.
 inline constexpr Bytes kCodeLater = mib(1);

@@ -54,7 +54,7 @@ class Ladder {
         return false;
     }
 
-    // What is recomputed costs a forward, however many the groups.
+    // Recompute costs a forward, however many the groups.
     bool recompute() {
         for (int64_t groups = 2; groups < 2 * search_.segments; groups *= 2) {
             MemoryChoice choice = best_;

@@ -1,5 +1,5 @@
-// What of a config decides how much memory a job needs, and the nearest choice that fits a host.
-// Where it stands: admission that failed -> what to change. Pure.
+// The keys of a config that decide how much memory a job needs, and the nearest choice that fits a
+// host. Where it stands: admission that failed -> what to change. Pure.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ struct MemoryChoice {
     bool operator==(const MemoryChoice&) const = default;
 };
 
-// What a choice would need; nothing where it cannot be run.
+// The need of a choice; nothing where it cannot be run.
 using NeedOfChoice = std::function<std::optional<HostNeed>(const MemoryChoice&)>;
 
 struct ChoiceSearch {
@@ -37,16 +37,16 @@ struct FittingChoice {
     HostNeed need;
 };
 
-// The first that fits of: a higher stage, recompute, optimizer states on disk, parameters on disk,
-// a smaller micro batch, each on top of those before it; then whatever of it is not needed is taken
-// back. Nothing: none of them fits.
+// Returns the first that fits of: a higher stage, recompute, optimizer states on disk, parameters
+// on disk, a smaller micro batch, each on top of those before it; then whatever of it is not needed
+// is taken back. Nothing: none of them fits.
 [[nodiscard]] std::optional<FittingChoice> nearest_fitting(const ChoiceSearch& search);
 
-// What changes, as keys of a config: "zero_optimization.stage: 3,
+// Returns what changes, as keys of a config: "zero_optimization.stage: 3,
 // activation_checkpointing.number_checkpoints: 4".
 [[nodiscard]] std::string choice_text(const MemoryChoice& from, const MemoryChoice& to);
 
-// What to do about a job that VERDICTS refuse, a clause; looks for what fits.
+// Returns what to do about a job that VERDICTS refuse, a clause; looks for what fits.
 [[nodiscard]] std::string admission_advice(const ChoiceSearch& search,
                                            std::span<const TierVerdict> verdicts);
 

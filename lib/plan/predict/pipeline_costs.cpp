@@ -7,7 +7,8 @@
 namespace dslaunch::plan {
 namespace {
 
-// On each of the ranks that share states; the parameter's gathered copy at stage 3 is not counted.
+// Bytes on each of the ranks that share states; the parameter's gathered copy at stage 3 is not
+// counted.
 Bytes state_bytes(const ParameterInfo& parameter, const StepPlanOptions& options) {
     const auto share = [&](int64_t bytes, int from_stage) {
         const int64_t ranks = options.stage >= from_stage ? options.shard_ranks() : 1;

@@ -1,5 +1,5 @@
-// What segments cost a pipeline, from what is known of a model and of the config. Where it stands:
-// model_info and times -> [here] -> stage choice. Pure.
+// The costs of segments in a pipeline, from what is known of a model and of the config. Where it
+// stands: model_info and times -> [here] -> stage choice. Pure.
 #pragma once
 
 #include <vector>
@@ -11,8 +11,8 @@
 
 namespace dslaunch::plan {
 
-// From the FLOPs of products and convolutions: as many for the gradients of inputs and of weights
-// as forward, where a segment has a backward. FLOPS_PER_S: of a rank, > 0.
+// Times come from the FLOPs of products and convolutions: as many for the gradients of inputs and
+// of weights as forward, where a segment has a backward. FLOPS_PER_S: of a rank, > 0.
 [[nodiscard]] std::vector<SegmentTimes> times_from_flops(const ModelInfo& model,
                                                          double flops_per_s);
 

@@ -10,8 +10,8 @@
 namespace dslaunch::plan {
 namespace {
 
-// Whether gradients of later micro steps are added to those of the first, where they lie: nothing
-// of the first one is given away.
+// Gradients of later micro steps are added to those of the first, where they lie, if nothing of the
+// first one is given away.
 bool adds_in_place(const StepPlan& plan) {
     return std::ranges::none_of(plan.instructions, [](const Instruction& instruction) {
         return instruction.op == Op::kPost && instruction.micro_step == 0;
@@ -74,7 +74,7 @@ class InstructionTimes {
     [[nodiscard]] int64_t chunk_numel(const Instruction& instruction) const {
         return plan_.chunks.all[instruction.chunk].range.numel;
     }
-    // To the gradients of the micro steps before.
+    // Its gradients are added to those of the micro steps before.
     [[nodiscard]] double adding_s(const Instruction& instruction) const {
         if (!adds_ || instruction.micro_step == 0) return 0;
         int64_t numel = 0;
@@ -96,7 +96,7 @@ class InstructionTimes {
     bool adds_;
 };
 
-// What is sent to other hosts takes the link longer than the processor.
+// Sums with other hosts take the link longer than the processor.
 bool takes_processor(const Instruction& instruction) {
     return instruction.lane == Lane::kCompute ||
            (instruction.lane == Lane::kCommunication && instruction.sent.value == 0);
@@ -154,7 +154,7 @@ class StepTiming {
             const Instruction& instruction = steps_[rank].plan->instructions[i];
             std::vector<TaskRef> waits;
             for (const int wait : instruction.waits) waits.push_back(places_[rank][wait]);
-            // For a stage alone what it receives is there.
+            // A stage alone finds there what it receives.
             if (instruction.op == Op::kReceive && steps_.size() > 1)
                 waits.push_back(sends_.at(key_of(instruction)));
             plan_.lanes[places_[rank][i].lane].add(

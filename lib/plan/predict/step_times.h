@@ -1,5 +1,5 @@
-// What a step that ran spent its time on: how long each lane was busy, and which lanes the step as
-// a whole waited for. Where it stands: executor's spans -> step times -> placement choice. Pure.
+// The time of a step that ran: how long each lane was busy, and which lanes the step as a whole
+// waited for. Where it stands: executor's spans -> step times -> placement choice. Pure.
 #pragma once
 
 #include <array>
@@ -13,8 +13,8 @@ namespace dslaunch::plan {
 struct StepTimes {
     double step_s = 0;  // all of it, what is between two steps included
     std::array<double, kLanes> busy_s{};
-    // Of the chain of instructions that the step's end waited for, each for the one before it.
-    // Together they are the time from the begin of the step to its last instruction's end.
+    // Times of the chain of instructions that the step's end waited for, each for the one before
+    // it. Together they are the time from the begin of the step to its last instruction's end.
     std::array<double, kLanes> on_path_s{};
 
     [[nodiscard]] double busy(Lane lane) const { return busy_s[static_cast<size_t>(lane)]; }
@@ -25,8 +25,8 @@ struct StepTimes {
 [[nodiscard]] StepTimes step_times(const StepPlan& plan, std::span<const InstructionSpan> spans,
                                    double step_s);
 
-// Of each time by itself; of an even number the upper of the two in the middle. REQUIRES: one at
-// least.
+// Returns the median of each time by itself; of an even number the upper of the two in the middle.
+// REQUIRES: one at least.
 [[nodiscard]] StepTimes median_of(std::span<const StepTimes> steps);
 
 }  // namespace dslaunch::plan

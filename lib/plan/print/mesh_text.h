@@ -18,8 +18,8 @@ namespace dslaunch::plan {
 // UNITS: bytes, seconds.
 void mesh_json(const MeshFinding& finding, JsonWriter& json);
 
-// What a config must say for CHOICE, as one JSON object. ROWS: of a micro batch. SEGMENTS: of the
-// model.
+// Returns what a config must say for CHOICE, as one JSON object. ROWS: of a micro batch. SEGMENTS:
+// of the model.
 [[nodiscard]] std::string mesh_config(const MeshChoice& choice, int64_t rows, size_t segments);
 
 }  // namespace dslaunch::plan

@@ -14,7 +14,7 @@ double milliseconds(double seconds) {
     return seconds * 1e3;
 }
 
-// What a part of the model has, each parameter once.
+// The weight of a part of the model, each parameter counted once.
 struct PartWeight {
     int64_t parameter_numel = 0;
     int64_t forward_flops = 0;
@@ -40,7 +40,7 @@ std::string segments_text(const ModelInfo& model, SegmentRange range) {
     return fmt::format("{}..{} {} .. {}", range.begin, last, first, model.segments[last].name);
 }
 
-// What each stage holds while the step runs.
+// Bytes that a stage holds while the step runs.
 Bytes activations_of(const PipelineOption& option, size_t stage) {
     return option.run.lanes[stage].live_bytes_max;
 }

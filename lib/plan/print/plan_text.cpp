@@ -96,7 +96,7 @@ std::string describe(const Instruction& instruction, const ModelInfo& model) {
                             instruction.gradients ? "gradients" : "values", instruction.part,
                             instruction.peer);
     if (instruction.bucket >= 0) text += fmt::format(" bucket {}", instruction.bucket);
-    // What stays in memory is one chunk a bucket.
+    // A bucket that stays in memory is one chunk.
     const bool passes =
         instruction.chunk >= 0 && (instruction.buffer >= 0 || instruction.sum_buffer >= 0);
     if (passes) text += fmt::format(" chunk {}", instruction.chunk);

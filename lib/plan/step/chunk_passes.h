@@ -21,25 +21,28 @@ class ChunkPasses {
     // steps.
     void add_buffers(std::span<const int> reduce_order);
 
-    // At the start of a step: what the step before has left in the buffers makes room for the first
-    // turns of this one.
+    // The start of a step: chunks that the step before has left in the buffers make room for the
+    // first turns of this one.
     void begin_turns();
-    // Whether the sums of a chunk's gradients pass; else they stay in memory, which is the
+    // Returns whether the sums of a chunk's gradients pass; else they stay in memory, which is the
     // caller's.
     [[nodiscard]] bool sums_pass(int c) const {
         return options_.keeps_reduced() && chunk(c).states_on_disk;
     }
-    // Around a chunk's Accumulate: what it adds to is brought, and taken away where the buffer is
-    // wanted. Join is for chunks whose sums pass. In the order of add_buffers().
+    // These stand around a chunk's Accumulate: the sums that it adds to are brought, and taken away
+    // where the buffer is wanted. Join is for chunks whose sums pass. In the order of
+    // add_buffers().
     void before_accumulate(int c);
     void join_accumulate(Instruction& accumulate) const;
     void after_accumulate(int c);
     // All sums are complete: those of the first turns are brought.
     void begin_updates();
-    // Around a chunk's Update: gives it the chunk where it passes, then makes room for another.
+    // These stand around a chunk's Update: it gets the chunk where that passes, then there is room
+    // for another.
     void join_update(Instruction& update);
     void after_update(int c);
-    // This rank's part of READ's bucket, from disk or from the buffers that hold it just now.
+    // READ gets this rank's part of its bucket, from disk or from the buffers that hold it just
+    // now.
     void join_bucket_read(Instruction& read) const;
 
   private:
@@ -69,9 +72,9 @@ class ChunkPasses {
     SumPasses sums_;
     size_t next_sum_ = 0;            // use of the next Accumulate
     std::vector<int> sum_turn_;      // of each chunk: its place among the updates with sums, or -1
-    std::vector<int> extents_;       // buffer of each chunk on disk
+    std::vector<int> extents_;       // plan buffer of each chunk on disk
     std::vector<int> sum_extents_;   // of its sums, -1: in memory
-    std::vector<int> swap_buffers_;  // buffer of each buffer for chunks that pass
+    std::vector<int> swap_buffers_;  // plan buffer of each buffer for chunks that pass
     std::vector<int> sum_buffers_;   // and of each for sums
     std::vector<int> held_;          // chunk whose parameters can be read in each buffer just now
 };

@@ -9,7 +9,7 @@ namespace dslaunch::plan {
 
 namespace {
 
-// Where an instruction goes when what needs a reduced bucket is put off.
+// The place of an instruction when what needs a reduced bucket is put off.
 enum class Place { kStays, kPutOff, kLeftOut };
 
 Place place_of(Op op) {
@@ -48,7 +48,7 @@ class DevicePlan {
     void take(Instruction instruction) {
         const Place place = place_of(instruction.op);
         if (place != Place::kStays) {
-            // What it would have freed is needed no longer than it was.
+            // Buffers that it would have freed are needed no longer than they were.
             pass_on(std::exchange(instruction.frees, {}));
             if (place == Place::kLeftOut) return;
             instruction.lane = Lane::kCompute;

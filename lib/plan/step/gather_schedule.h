@@ -1,6 +1,6 @@
-// When the parameters of each bucket are brought together and let go within a micro step, at stage
-// 3 over several hosts. Where it stands: model, flat layout -> gather schedule -> step plan. Pure.
-// The limits have the meaning of DeepSpeed's stage3_max_live_parameters,
+// The times at which the parameters of each bucket are brought together and let go within a micro
+// step, at stage 3 over several hosts. Where it stands: model, flat layout -> gather schedule ->
+// step plan. Pure. The limits have the meaning of DeepSpeed's stage3_max_live_parameters,
 // stage3_prefetch_bucket_size and stage3_max_reuse_distance
 // (deepspeed/runtime/zero/partitioned_param_coordinator.py).
 #pragma once
@@ -15,8 +15,8 @@
 
 namespace dslaunch::plan {
 
-// What the compute lane does of RANGE in a micro step, in order: the segment of each position,
-// forward, recompute and backward alike.
+// Returns what the compute lane does of RANGE in a micro step, in order: the segment of each
+// position, forward, recompute and backward alike.
 [[nodiscard]] std::vector<int> compute_positions(const ModelInfo& model,
                                                  std::span<const RecomputeGroup> groups,
                                                  const SegmentRange& range);

@@ -1,6 +1,6 @@
-// What a plan's collectives send from this rank's host to other hosts. Pure.
-// Source of the volumes: Rajbhandari et al. 2019 (ZeRO), section 7: a gradient bucket of n elements
-// costs 2 n (H - 1) / H at stage 0; n (H - 1) / H to reduce and as much to gather from stage 1 on.
+// Bytes that a plan's collectives send from this rank's host to other hosts. Pure. Source of the
+// volumes: Rajbhandari et al. 2019 (ZeRO), section 7: a gradient bucket of n elements costs 2 n (H
+// - 1) / H at stage 0; n (H - 1) / H to reduce and as much to gather from stage 1 on.
 #pragma once
 
 #include "plan/step/step_plan.h"

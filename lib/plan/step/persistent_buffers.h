@@ -1,6 +1,6 @@
-// What a rank holds before and after a step, as buffers of its plan: parameters, gradients, states
-// and the buffers through which they pass. Where it stands: layout, chosen buffers and chunks ->
-// [here] -> step plan builder. Pure.
+// The buffers that a rank holds before and after a step: parameters, gradients, states and the
+// buffers through which they pass. Where it stands: layout, chosen buffers and chunks -> [here] ->
+// step plan builder. Pure.
 #pragma once
 
 #include <vector>
@@ -17,7 +17,7 @@ struct PersistentBuffers {
     std::vector<int> gradient_buffers;  // from stage 2 on
     std::vector<int> moments;           // of each trained bucket, the part in memory
     std::vector<int> reduced;           // likewise, where reduced gradients are kept
-    std::vector<int> staging;           // of each buffer for gathered parameters
+    std::vector<int> staging;           // of each gather buffer
     int norm = -1;
 };
 

@@ -23,14 +23,14 @@ Lane opposite(Lane lane) {
     return static_cast<Lane>(static_cast<uint8_t>(lane) ^ 1U);
 }
 
-// Whether INSTRUCTION, of a chunk, is of the first of its bucket; those of the others follow it. Or
-// of a bucket.
+// Returns whether INSTRUCTION, of a chunk, is of the first of its bucket; those of the others
+// follow it. Or of a bucket.
 bool begins_bucket(const StepPlan& plan, const Instruction& instruction) {
     return instruction.chunk < 0 ||
            instruction.chunk == plan.chunks.first_of_bucket[instruction.bucket];
 }
 
-// What is done before an instruction starts, by lane order and waits alone. A lane runs its
+// The instructions done before another one starts, by lane order and waits alone. A lane runs its
 // instructions in order, so that the newest one of each lane says it all.
 class HappensBefore {
   public:
@@ -192,8 +192,8 @@ class Checker {
         return false;
     }
 
-    // What is gathered into a buffer lies there from its Gather to its Release, alone; whoever
-    // reads its bucket, reads that buffer.
+    // A bucket gathered into a buffer lies there from its Gather to its Release, alone; whoever
+    // reads the bucket, reads that buffer.
     void check_gathers() {
         std::map<int, int> buffer_of_place;  // indices into StepPlan::buffers
         for (const Instruction& gather : plan_.instructions)
@@ -372,7 +372,7 @@ class Rehearsal {
         return false;
     }
 
-    // Whether every rank has read what the memory of a Claim held before.
+    // Returns whether every rank has read what the memory of a Claim held before.
     bool memory_is_free(size_t of, size_t claim) const {
         for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
             const std::vector<Instruction>& instructions = plans_[r].instructions;
@@ -402,7 +402,8 @@ class Rehearsal {
         return true;
     }
 
-    // Whether every rank has done OP for the bucket of LIKE (in its micro step, where it has one).
+    // Returns whether every rank has done OP for the bucket of LIKE (in its micro step, where it
+    // has one).
     bool all_done(size_t of, Op op, const Instruction& like) const {
         for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
             bool found = false;

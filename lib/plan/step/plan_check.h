@@ -10,17 +10,17 @@
 
 namespace dslaunch::plan {
 
-// Everything wrong with one rank's plan, empty when sound: uses before creation or after free,
-// double frees, what is never freed, two lanes touching a buffer without a wait between them (a
-// happens-before analysis, independent of derive_waits), a Reduce before the last Backward that
-// adds to its bucket, waits on later instructions, and reads of a gathered bucket that are not
+// Returns everything wrong with one rank's plan, nothing when it is sound: uses before creation or
+// after free, double frees, what is never freed, two lanes touching a buffer without a wait between
+// them (a happens-before analysis, independent of derive_waits), a Reduce before the last Backward
+// that adds to its bucket, waits on later instructions, and reads of a gathered bucket that are not
 // between its Gather and its Release, or in another buffer.
 [[nodiscard]] std::vector<std::string> check_plan(const StepPlan& plan);
 
-// What is wrong between the plans of a host's local ranks, taken together: different order of
-// collectives, a Post without its Reduce, and any deadlock of lanes and buckets (found by running
-// the plans with every duration zero). Of a pipeline: STAGES times as many plans, stage by stage,
-// the ranks of a place in their stages joined by Send and Receive.
+// Returns what is wrong between the plans of a host's local ranks, taken together: different order
+// of collectives, a Post without its Reduce, and any deadlock of lanes and buckets (found by
+// running the plans with every duration zero). Of a pipeline: STAGES times as many plans, stage by
+// stage, the ranks of a place in their stages joined by Send and Receive.
 [[nodiscard]] std::vector<std::string> check_plans(std::span<const StepPlan> plans, int stages = 1);
 
 // Peak bytes of a plan by tier, in program order, and when it is reached.

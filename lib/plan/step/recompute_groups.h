@@ -1,4 +1,4 @@
-// Which segments are recomputed together (activation checkpointing): a group keeps only its inputs
+// Segments that are recomputed together (activation checkpointing): a group keeps only its inputs
 // in the forward and runs again before its backward. Where it stands: model info, config -> [here]
 // -> step plan builder, segment runner. Pure.
 #pragma once

@@ -1,5 +1,5 @@
-// When a step's gradients are summed and its parameters updated. Where it stands: step plan options
-// -> [here] -> step plan builder. Pure.
+// The order in which a step's gradients are summed and its parameters updated. Where it stands:
+// step plan options -> [here] -> step plan builder. Pure.
 #pragma once
 
 #include <vector>
@@ -13,9 +13,9 @@ namespace dslaunch::plan {
 // Aborts on options that contradict each other.
 void check_options(const StepPlanOptions& options);
 
-// Whether a bucket may be updated as soon as it is reduced, before others are.
+// Returns whether a bucket may be updated as soon as it is reduced, before others are.
 [[nodiscard]] bool updates_early(const StepPlanOptions& options);
-// Whether whoever needs the sums reads every local rank's gradients itself: no Reduce.
+// Returns whether whoever needs the sums reads every local rank's gradients itself: no Reduce.
 [[nodiscard]] bool sums_itself(const StepPlanOptions& options);
 
 // Trained buckets in the order in which the step reduces them, each as often as it does, tied ones
@@ -25,8 +25,8 @@ void check_options(const StepPlanOptions& options);
 [[nodiscard]] std::vector<int> update_order(const ModelInfo& model, const FlatLayout& layout,
                                             const StepPlanOptions& options);
 
-// By segment, the trained buckets that its backward adds to. Of a bucket with a parameter that
-// several parts of the stage read it is the part of its ready segment that does: the others' sums
+// Returns by segment the trained buckets that its backward adds to. A bucket with a parameter that
+// several parts of the stage read is added to by the part of its ready segment: the others' sums
 // wait beside it for the same micro step's turn there.
 [[nodiscard]] std::vector<std::vector<int>> gradient_buckets_of_segments(
     const ModelInfo& model, const FlatLayout& layout, const StepPlanOptions& options);

@@ -15,20 +15,21 @@ class StageTransfers {
     StageTransfers(const ModelInfo& model, const StepPlanOptions& options, StepPlan& plan)
         : model_(model), options_(options), plan_(plan) {}
 
-    // Outside of a pipeline none.
+    // Adds none outside of a pipeline.
     void add_places();
 
-    // What has come: its buffer, which its reader frees, and a place, which who uses it writes: two
-    // messages of a lane are on their way, or wait for the compute lane, at once.
+    // A message that has come has a buffer, which its reader frees, and a place, which who uses it
+    // writes: two messages of a lane are on their way, or wait for the compute lane, at once.
     struct Received {
         int buffer = -1;
         int place = -1;
     };
-    // For micro step M: the live values before PART; the gradients of those behind it.
+    // These receive, for micro step M, the live values before PART and the gradients of those
+    // behind it.
     [[nodiscard]] Received receive_values(const StagePart& part, int m);
     [[nodiscard]] Received receive_gradients(const StagePart& part, int m);
-    // VALUES behind PART, GRADIENTS of those before it; freed once they are gone. No gradients, -1:
-    // nothing behind the cut wants any, which the stage before is told.
+    // These send VALUES behind PART and GRADIENTS of those before it, which are freed once they are
+    // gone. No gradients, -1: nothing behind the cut wants any, which the stage before is told.
     void send_values(const StagePart& part, int m, int values);
     void send_gradients(const StagePart& part, int m, int gradients);
 

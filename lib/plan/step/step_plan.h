@@ -19,7 +19,7 @@
 
 namespace dslaunch::plan {
 
-// Each names its segment, bucket and micro step where it has one.
+// An operation's segment, bucket and micro step are named where it has one.
 enum class Op : uint8_t {
     kLoad,    // take the next micro batch from the data thread
     kAwait,   // wait until every local rank has written its part of a bucket's parameters (the step
@@ -36,8 +36,8 @@ enum class Op : uint8_t {
     kAccumulate,  // chunk: the reduced gradients of a micro step are kept or added up
     kNorm,        // global gradient norm, clip factor, non-finite check
     kUpdate,      // chunk: optimizer states and this rank's part of the parameters
-    kRead,  // from disk: a chunk, its sums, or both into their buffers; or (bucket) this rank's
-            // part of the parameters, into the buffer where they are gathered
+    kRead,     // from disk: a chunk, its sums, or both into their buffers; or (bucket) this rank's
+               // part of the parameters, into the buffer where they are gathered
     kWrite,    // chunk, or its sums: to disk
     kSend,     // live values behind a part of the model to the stage that has the next part, or the
                // gradients of those before a part to the stage that has the one before
@@ -71,7 +71,7 @@ inline constexpr int kLanes = 12;
 enum class Tier : uint8_t { kMemory, kShared, kDisk };
 inline constexpr int kTiers = 3;
 
-// What memory is for; the words of `dslaunch plan` and metrics.jsonl.
+// The uses of memory, in the words of `dslaunch plan` and metrics.jsonl.
 enum class BufferKind : uint8_t {
     kParameters,
     kGradients,
@@ -125,7 +125,8 @@ struct Instruction {
     std::vector<int> waits;  // instructions of other lanes that must be done first; derived
 };
 
-// When an instruction ran, from the begin of its step; waiting for others is not in it.
+// The time in which an instruction ran, from the begin of its step; waiting for others is not in
+// it.
 struct InstructionSpan {
     Duration begin{0};
     Duration end{0};
@@ -136,18 +137,18 @@ struct StepPlan {
     std::vector<PlanBuffer> buffers;
     std::vector<Instruction> instructions;  // in program order; each lane runs its own in this
                                             // order
-    // Where gradient buckets share memory (stages 2, 3): the buffer of each trained bucket, and how
+    // The gradient buffer of each trained bucket, where they share memory (stages 2, 3), and how
     // many fp32 elements each buffer has, flags included. Empty: every bucket has its own.
     std::vector<int> gradient_buffer_of_bucket;
     std::vector<int64_t> gradient_buffer_numel;
     std::vector<int64_t> gather_buffer_numel;  // gathered parameters
     StateChunks chunks;
-    // Chunks that pass through memory hold these buffers in turn. Before a step the buffers hold
-    // the chunks of the last turns, as the step before left them: they are written while the next
-    // step computes.
+    // Chunks that pass through memory hold so many swap buffers in turn. The buffers hold the
+    // chunks of the last turns before a step, which the step before left there: they are written
+    // while the next step computes.
     int swap_buffers = 0;
-    // Reduced gradients of chunks that wait for the norm hold these in turn
-    // (plan/step/sum_passes.h). Empty before a step.
+    // Reduced gradients of chunks that wait for the norm hold so many others in turn
+    // (plan/step/sum_passes.h), which are empty before a step.
     int sum_buffers = 0;
 
     // FNV-1a over what ranks of one data-parallel group must have in common: which instructions, in
@@ -156,14 +157,14 @@ struct StepPlan {
     [[nodiscard]] Bytes sent() const;  // of all instructions
 };
 
-// Of stage 3's gathers, in elements; what lib/plan/gather_schedule.h makes of them.
+// The limits of stage 3's gathers, in elements, which gather_schedule.h keeps.
 struct GatherLimits {
     int64_t live_numel_max = 1'000'000'000;   // gathered at once
     int64_t prefetch_numel_max = 50'000'000;  // ahead of their use; 0: only when needed
     int64_t reuse_distance_numel_max = 0;     // of other parameters read in between, to be kept
 };
 
-// Where live values come from or go to.
+// The place that live values come from or go to.
 struct StageSide {
     int stage = -1;   // that has the part there, -1: there is none, but batches or the loss
     bool up = false;  // they pass on the way up of a V
@@ -188,13 +189,13 @@ struct StageWork {
     std::vector<TiedParameter> ties = {};  // that this stage and others train, by parameter
 
     [[nodiscard]] bool in_pipeline() const { return !order.empty(); }
-    // Whether the values behind or before a part stay here, for a neighbouring part.
+    // Returns whether the values behind or before a part stay here, for a neighbouring part.
     [[nodiscard]] bool stay(const StageSide& side) const { return side.stage == stage; }
 };
 
-// Those of WORK; without a pipeline one of all SEGMENTS.
+// Returns the parts of WORK; without a pipeline one of all SEGMENTS.
 [[nodiscard]] std::vector<StagePart> parts_of(const StageWork& work, size_t segments);
-// By segment of the plan, and the segment of the model that it is.
+// Returns the part that has a segment of the plan, and the segment of the model that it is.
 [[nodiscard]] size_t part_at(const std::vector<StagePart>& parts, int segment);
 [[nodiscard]] int segment_of_model(const std::vector<StagePart>& parts, int segment);
 
@@ -230,12 +231,12 @@ struct StepPlanOptions {
     // This rank among those that shard one copy, and how many those are.
     [[nodiscard]] int shard_rank() const { return shard_on_host ? local_rank : rank; }
     [[nodiscard]] int shard_ranks() const { return shard_on_host ? local_world_size : world_size; }
-    // Whether those are on several hosts.
+    // Returns whether those are on several hosts.
     [[nodiscard]] bool shards_over_hosts() const { return node_count() > 1 && !shard_on_host; }
-    // Whether no update may begin before every gradient of the step has been seen.
+    // Returns whether no update may begin before every gradient of the step has been seen.
     [[nodiscard]] bool norm_first() const { return clip || check_overflow; }
-    // Whether the reduced gradients of a step are added up, or kept, beside the buckets: their sums
-    // are where the states are, in memory or on disk.
+    // Returns whether the reduced gradients of a step are added up, or kept, beside the buckets:
+    // their sums are where the states are, in memory or on disk.
     [[nodiscard]] bool keeps_reduced() const {
         return (reduces_each() && accumulation_steps > 1) || (stage >= 2 && norm_first());
     }
@@ -243,7 +244,8 @@ struct StepPlanOptions {
         return {parameter_bytes,  master,           optimizer_states,
                 offload.packings, offload.lossless, keeps_reduced()};
     }
-    // Whether parameters are whole only while they are gathered, and whether those of a bucket are.
+    // Returns whether parameters are whole only while they are gathered, and whether those of a
+    // bucket are.
     [[nodiscard]] bool gathers() const {
         return stage == 3 && (shards_over_hosts() || offload.parameters);
     }

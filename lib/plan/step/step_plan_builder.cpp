@@ -67,7 +67,7 @@ class PlanBuilder {
     }
 
   private:
-    // What is held of one micro step; several are under way at once in a pipeline.
+    // The tensors held of one micro step; several are under way at once in a pipeline.
     struct MicroStep {
         std::vector<int> live;           // buffer alive at each cut, -1: not held
         std::vector<int> live_gradient;  // gradients of those values
@@ -110,7 +110,7 @@ class PlanBuilder {
     [[nodiscard]] bool stays(const StageSide& side) const {
         return options_.stage_work.in_pipeline() && options_.stage_work.stay(side);
     }
-    // Whether what is behind or before a part is another stage's.
+    // Returns whether the values behind or before a part are another stage's.
     [[nodiscard]] bool is_elsewhere(const StageSide& side) const {
         return side.stage >= 0 && !stays(side);
     }
@@ -161,7 +161,7 @@ class PlanBuilder {
     }
     [[nodiscard]] bool is_gathered(int b) const { return options_.is_gathered(bucket(b)); }
 
-    // What a segment reads of its parameters: in place, or where they are gathered.
+    // A segment reads its parameters in place, or where they are gathered.
     void read_parameters(int segment, Instruction& instruction) const {
         for (const int b : buckets_of(segment)) {
             const auto i = static_cast<size_t>(b);

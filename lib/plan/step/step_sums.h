@@ -24,10 +24,10 @@ class StepSums {
     // The memory that holds a bucket's gradients.
     [[nodiscard]] int gradients(int b) const;
 
-    // Of the buckets that the backward of SEGMENT completes, tied ones aside.
+    // Adds those of the buckets that the backward of SEGMENT completes, tied ones aside.
     void add_reductions(int segment, int m);
-    // At the step's end: all stages of the parameter come to it then at the latest, and none waits
-    // for another one while there is work.
+    // Ties come at the step's end: all stages of the parameter are there then at the latest, and
+    // none waits for another one while there is work.
     void add_tie(const TiedParameter& tie);
     // Norm and updates, where they wait for all reductions.
     void end_step(const ModelInfo& model);

@@ -1,6 +1,6 @@
-// When the reduced gradients of chunks that wait for the norm are in memory: which buffer each
-// passes through while micro steps are added up and when its chunk is updated, and what is read and
-// written for that. Where it stands: state chunks -> sum passes -> step plan. Pure.
+// The time in memory of the reduced gradients of chunks that wait for the norm: the buffer that
+// each passes through while micro steps are added up and when its chunk is updated, and what is
+// read and written for that. Where it stands: state chunks -> sum passes -> step plan. Pure.
 #pragma once
 
 #include <cstdint>
@@ -27,9 +27,9 @@ struct SumPasses {
 };
 
 // ADDED: the chunks in the order in which the step reduces them, each as often as it does. UPDATED:
-// the same, each once, in the order of their updates. BUFFERS_MAX bounds the buffers. What is
-// needed last gives way, but of what was used last a few stay, so that reading and writing go on
-// beside the adding; and what up to BUFFERS_MAX - 1 updates before the one at hand need is there
+// the same, each once, in the order of their updates. BUFFERS_MAX bounds the buffers. The sums
+// needed last give way, but a few of those used last stay, so that reading and writing go on beside
+// the adding; and those that up to BUFFERS_MAX - 1 updates before the one at hand need are there
 // already.
 [[nodiscard]] SumPasses make_sum_passes(std::span<const int> added, std::span<const int> updated,
                                         int64_t buffers_max);

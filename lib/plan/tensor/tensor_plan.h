@@ -16,7 +16,7 @@
 
 namespace dslaunch::plan {
 
-// How the ranks of a tensor group share a linear layer or an embedding.
+// The ways in which the ranks of a tensor group share a linear layer or an embedding.
 enum class TensorRule {
     kColumn,      // outputs are split: each rank computes some of the features
     kRow,         // inputs are split: each rank computes a summand of all features
@@ -37,10 +37,10 @@ struct TensorShard {
 // Rank PART.index of PART.parts holds these ranges of dimension SHARD.dim, in order. They tile it
 // over the ranks, also where a block does not divide evenly.
 [[nodiscard]] std::vector<Range> shard_ranges(const TensorShard& shard, PartOf part);
-// Whether every rank's share of every block is as large as the others'.
+// Returns whether every rank's share of every block is as large as the others'.
 [[nodiscard]] bool divides_evenly(const TensorShard& shard, int size);
 
-// What a rank's gradient of a parameter is after its backward.
+// A rank's gradient of a parameter after its backward.
 enum class TensorGradient {
     kOwn,       // of its share alone: complete
     kComplete,  // of the whole parameter, the same on every rank
@@ -77,7 +77,7 @@ struct TensorCollective {
     Bytes backward;
 };
 
-// What was found for a model; the same on every rank of the group.
+// The findings for a model, the same on every rank of the group.
 struct TensorPlan {
     int size = 1;                               // ranks of the group
     std::vector<TensorParameter> parameters;    // all of the model's, in its order
@@ -88,7 +88,7 @@ struct TensorPlan {
 };
 
 // Rules that a user gives: patterns of parameter names, `*` for any characters; of several that
-// fit, the first one counts. What no pattern fits is found from the graph.
+// fit, the first one counts. The graph decides where no pattern fits.
 struct TensorRules {
     int size = 1;
     // Between the layers that are split, each rank computes its share of the positions

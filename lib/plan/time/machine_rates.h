@@ -1,4 +1,4 @@
-// What a machine takes for the work of a step, in seconds: the one place where bytes and elements
+// The seconds that a machine takes for the work of a step: the one place where bytes and elements
 // become time. Where it stands: measurements (job/predict/job_forecast.h), io-bench's stored rates
 // and options -> [here] -> step forecast, stage choice, mesh cost, shard choice. Pure.
 //
@@ -21,14 +21,15 @@ inline constexpr int64_t kFp32Bytes = 4;
     return seconds_at(static_cast<double>(bytes.value), bytes_per_s);
 }
 
-// Of one segment and one micro batch, with the threads of a rank.
+// The times of one segment and one micro batch, with the threads of a rank.
 struct SegmentTimes {
     double forward_s = 0;
     double backward_input_s = 0;
     double backward_weight_s = 0;
 };
 
-// Both halves of a backward, and these with the forward, of anything that has the three times.
+// The sum of both halves of a backward, and that with the forward, of anything that has the three
+// times.
 template <typename Times>
 [[nodiscard]] double backward_s(const Times& of) {
     return of.backward_input_s + of.backward_weight_s;

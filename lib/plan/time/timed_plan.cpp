@@ -54,14 +54,14 @@ class PlanRun {
         double free_s = 0;
         Holding held;
         std::vector<int> waiting;  // lanes whose next task waits for one of this lane
-        // Of a task that goes through the clock.
+        // These are of a task that goes through the clock.
         double begin_s = 0;
         double since_s = 0;  // its speed is what it is
         double left_s = 0;   // then, alone on its processors
         double speed = 0;    // 0: none runs
         int event = 0;       // number of the one that counts
     };
-    // Where a task's turn in the clock begins or ends.
+    // A task's time in the clock begins or ends.
     struct Event {
         double at_s;
         int lane;
@@ -106,7 +106,7 @@ class PlanRun {
 
     void expect(int lane, double at_s) { events_.push({at_s, lane, ++lanes_[lane].event}); }
 
-    // After a task of LANE has begun or ended.
+    // Speeds change when a task of LANE has begun or ended.
     void change_speeds(int lane, double now_s) {
         const std::vector<int>& all = sharing_[plan_.lanes[lane].processors];
         const auto running =

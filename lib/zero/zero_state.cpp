@@ -19,9 +19,8 @@ ZeroSlices ZeroState::add_slices(const ZeroPlace& place, DType dtype, runtime::A
     ZeroSlices slices;
     slices.parameters =
         ParameterStore::add_slices(*place.map, dtype, place.plan->gather_buffer_numel, arena);
-    slices.gradients =
-        GradientSums::add_slices(*place.layout, place.plan->gradient_buffer_of_bucket,
-                                 place.plan->gradient_buffer_numel, arena);
+    slices.gradients = GradientSums::add_slices(*place.layout, place.plan->gradient_buffer_of_bucket,
+                                                place.plan->gradient_buffer_numel, arena);
     slices.norm = GradientNorm::add_slices(*place.layout, *place.map, arena);
     for (int b = 0; b < place.layout->trained_buckets; ++b)
         slices.replicas.push_back(arena.add_signal(fmt::format("replicas of bucket {}", b)));
@@ -94,7 +93,7 @@ void ZeroState::run(const plan::Instruction& instruction) {
         case plan::Op::kAwait:
             return parameters_->await_whole(b, step_ - 1);
         case plan::Op::kGather:
-            // In place it follows this step's update, into a slot it serves this step's reading.
+            // In place it follows this step's update, into a buffer it serves this step's reading.
             if (instruction.buffer < 0) return parameters_->gather_in_place(b, step_);
             return parameters_->gather(b, instruction.buffer, step_ - 1);
         case plan::Op::kRelease:
@@ -501,7 +500,7 @@ runtime::MemoryAccount ZeroState::memory() const {
     account.parameters += states_->parameter_bytes();
     account.master = states_->master_bytes();
     account.moments = states_->moment_bytes();
-    account.swap_buffers = states_->slot_bytes();
+    account.swap_buffers = states_->buffer_bytes();
     return account;
 }
 

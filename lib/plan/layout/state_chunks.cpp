@@ -71,9 +71,8 @@ void keep_parameters(StateChunks& chunks, const StateChunkOptions& options) {
         const auto i = static_cast<size_t>(b);
         for (int c = chunks.first_of_bucket[i]; c < chunks.first_of_bucket[i + 1]; ++c) {
             StateChunk& chunk = chunks.all[c];
-            if (!chunk.parameters_on_disk || chunk.numel_max > left) continue;
-            chunk.parameters_on_disk = false;
-            chunk.parameters_in_memory = true;
+            if (!chunk.parameters_on_disk() || chunk.numel_max > left) continue;
+            chunk.parameters = ChunkHome::kMemory;
             left -= chunk.numel_max;
         }
     }
@@ -97,32 +96,27 @@ std::vector<int> spread_order(int count) {
 // Chooses the chunks that are in memory though they may be on disk.
 void keep_chunks(StateChunks& chunks, const StateChunkOptions& options) {
     if (!options.offload.adaptive) return;
-    const auto on_disk = [&](int c) {
-        const StateChunk& chunk = chunks.all[c];
-        return chunk.states_on_disk || chunk.parameters_on_disk;
-    };
     std::vector<int> updated;
     std::vector<char> seen(chunks.all.size(), 0);
     for (const int b : options.update_order) {
         const auto i = static_cast<size_t>(b);
         for (int c = chunks.first_of_bucket[i]; c < chunks.first_of_bucket[i + 1]; ++c) {
             seen[c] = 1;
-            if (on_disk(c)) updated.push_back(c);
+            if (chunks.all[c].on_disk()) updated.push_back(c);
         }
     }
     for (const int i : spread_order(static_cast<int>(updated.size())))
         chunks.keep_order.push_back(updated[i]);
     for (int c = 0; c < static_cast<int>(chunks.all.size()); ++c)
-        if (seen[c] == 0 && on_disk(c)) chunks.keep_order.push_back(c);
+        if (seen[c] == 0 && chunks.all[c].on_disk()) chunks.keep_order.push_back(c);
     const auto count = static_cast<int64_t>(chunks.keep_order.size());
     const auto left = std::floor(static_cast<double>(count) * (1 - options.offload.ratio) + 1e-9);
     const int64_t kept =
         options.offload.kept_chunks >= 0 ? options.offload.kept_chunks : static_cast<int64_t>(left);
     for (int64_t i = 0; i < std::min(kept, count); ++i) {
         StateChunk& chunk = chunks.all[chunks.keep_order[i]];
-        chunk.kept_states = chunk.states_on_disk;
-        chunk.kept_parameters = chunk.parameters_in_memory = chunk.parameters_on_disk;
-        chunk.states_on_disk = chunk.parameters_on_disk = false;
+        for (ChunkHome* const home : {&chunk.states, &chunk.parameters})
+            if (*home == ChunkHome::kDisk) *home = ChunkHome::kKept;
     }
 }
 
@@ -133,16 +127,14 @@ void deal_turns(StateChunks& chunks, const StateChunkOptions& options) {
         const auto i = static_cast<size_t>(b);
         for (int c = chunks.first_of_bucket[i]; c < chunks.first_of_bucket[i + 1]; ++c) {
             StateChunk& chunk = chunks.all[c];
-            if (chunk.states_on_disk && !options.offload.adaptive) {
+            if (chunk.states_on_disk() && !options.offload.adaptive) {
                 const auto upto = [&](int64_t count) {
                     return std::floor(static_cast<double>(count) * options.offload.ratio + 1e-9);
                 };
-                chunk.states_on_disk = upto(seen + 1) > upto(seen);
+                if (upto(seen + 1) == upto(seen)) chunk.states = ChunkHome::kMemory;
                 ++seen;
             }
-            const bool on_disk = chunk.states_on_disk || chunk.parameters_on_disk;
-            chunk.passes = on_disk || chunk.kept();
-            if (!on_disk) continue;
+            if (!chunk.on_disk()) continue;
             chunk.turn = static_cast<int>(chunks.turns.size());
             chunks.turns.push_back(c);
         }
@@ -153,10 +145,8 @@ void deal_turns(StateChunks& chunks, const StateChunkOptions& options) {
 
 StateChunk StateChunk::given_back() const {
     StateChunk other = *this;
-    other.states_on_disk = states_on_disk || kept_states;
-    other.parameters_on_disk = parameters_on_disk || kept_parameters;
-    other.parameters_in_memory = parameters_in_memory && !kept_parameters;
-    other.kept_states = other.kept_parameters = false;
+    for (ChunkHome* const home : {&other.states, &other.parameters})
+        if (*home == ChunkHome::kKept) *home = ChunkHome::kDisk;
     return other;
 }
 
@@ -167,12 +157,12 @@ ChunkLayout chunk_layout(const StateChunk& chunk, const ChunkFormat& format) {
         layout.bytes += round_up(chunk.range.numel * element_bytes, kPageBytes);
         return at;
     };
-    if (chunk.parameters_on_disk) {
+    if (chunk.parameters_on_disk()) {
         layout.parameters = place(format.parameter_bytes);
         if (format.master) layout.read_from = layout.bytes;
         layout.disk_parameters = layout.bytes;
     }
-    if (!chunk.states_on_disk) return layout;
+    if (!chunk.states_on_disk()) return layout;
     if (format.master) layout.master = place(4);
     int64_t image = format.master ? round_up(chunk.range.numel * 4, kImageAlignment) : 0;
     for (size_t k = 0; k < static_cast<size_t>(format.optimizer_states); ++k) {
@@ -185,11 +175,11 @@ ChunkLayout chunk_layout(const StateChunk& chunk, const ChunkFormat& format) {
     return layout;
 }
 
-int64_t StateChunks::numel_where(bool StateChunk::*field, int bucket) const {
+int64_t StateChunks::numel_where(bool (StateChunk::*holds)() const, int bucket) const {
     int64_t numel = 0;
     const auto b = static_cast<size_t>(bucket);
     for (int c = first_of_bucket[b]; c < first_of_bucket[b + 1]; ++c)
-        if (all[c].*field) numel += all[c].range.numel;
+        if ((all[c].*holds)()) numel += all[c].range.numel;
     return numel;
 }
 
@@ -242,10 +232,10 @@ StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partiti
         const bool trained = b < layout.trained_buckets;
         StateChunk chunk;
         chunk.bucket = b;
-        chunk.states_on_disk = offload.states && trained;
-        chunk.parameters_on_disk =
-            offload.parameters && layout.buckets[b].kind != BucketKind::kPersistent;
-        const bool on_disk = chunk.states_on_disk || chunk.parameters_on_disk;
+        if (trained) chunk.states = offload.states ? ChunkHome::kDisk : ChunkHome::kMemory;
+        if (offload.parameters && layout.buckets[b].kind != BucketKind::kPersistent)
+            chunk.parameters = ChunkHome::kDisk;
+        const bool on_disk = chunk.on_disk();
         if (!trained && !on_disk) continue;
         const std::vector<int64_t> shares = options.stage == 0
                                                 ? std::vector<int64_t>{layout.buckets[b].numel}

@@ -17,11 +17,11 @@
 namespace dslaunch::plan {
 
 struct OffloadPlan {
-    bool states = false;       // moments and master copies are on disk
-    bool parameters = false;   // stage 3: so are parameters that are not persistent
-    int64_t chunk_numel = 0;   // of the largest chunk, 0: chosen from what the ranks own
+    bool states = false;      // moments and master copies are on disk
+    bool parameters = false;  // stage 3: so are parameters that are not persistent
+    int64_t chunk_numel = 0;  // of the largest chunk, 0: chosen from what the ranks own
     int64_t swap_buffers = 4;  // chunks that memory holds while they pass
-    double ratio = 1.0;        // of the chunks, whose states are on disk; the rest stays in memory
+    double ratio = 1.0;       // of the chunks, whose states are on disk; the rest stays in memory
     std::array<StatePacking, 2> packings = {};  // of the moments, on disk
     bool lossless = false;                      // what is not packed is compressed on its way
     int64_t parameter_numel_in_memory = 0;      // of a rank's, at most, though parameters are on
@@ -39,26 +39,39 @@ struct OffloadPlan {
 // of some ten thousand is made and checked within a second or two.
 inline constexpr int64_t kChunksMax = 16 * 1024;
 
+// Where a rank has a chunk's states, or its parameters.
+enum class ChunkHome {
+    kNone,    // it has none: states of frozen parameters, parameters that the host's ranks share
+    kMemory,  // in memory under every plan
+    kKept,    // in memory because this plan keeps the chunk; under another one on disk
+    kDisk,
+};
+
 struct StateChunk {
     int bucket = 0;
     // A range of this rank's states of the bucket: its pieces one after the other, each padded to
     // kSliceAlignmentNumel. It is empty where the rank has less than others.
     Range range;
-    bool states_on_disk = false;
-    bool parameters_on_disk = false;
-    bool parameters_in_memory = false;  // the rank's own, where others of the bucket are on disk
-    // States and parameters are in memory just now because the plan keeps the chunk; with another
-    // plan they are on disk.
-    bool kept_states = false;
-    bool kept_parameters = false;
-    bool passes = false;    // through a buffer when it is updated, unless it is kept
+    ChunkHome states = ChunkHome::kNone;
+    ChunkHome parameters = ChunkHome::kNone;
     bool last = false;      // of its bucket
     int64_t numel_max = 0;  // of the rank that has most of it
     // Place among the chunks that pass through memory in each step, in the order of their updates;
     // -1: nothing of it is read or written when it is updated.
     int turn = -1;
 
-    [[nodiscard]] bool kept() const { return kept_states || kept_parameters; }
+    [[nodiscard]] bool trained() const { return states != ChunkHome::kNone; }
+    [[nodiscard]] bool states_on_disk() const { return states == ChunkHome::kDisk; }
+    [[nodiscard]] bool parameters_on_disk() const { return parameters == ChunkHome::kDisk; }
+    [[nodiscard]] bool on_disk() const { return states_on_disk() || parameters_on_disk(); }
+    [[nodiscard]] bool parameters_in_memory() const {
+        return parameters == ChunkHome::kMemory || kept_parameters();
+    }
+    [[nodiscard]] bool kept_states() const { return states == ChunkHome::kKept; }
+    [[nodiscard]] bool kept_parameters() const { return parameters == ChunkHome::kKept; }
+    [[nodiscard]] bool kept() const { return kept_states() || kept_parameters(); }
+    // Whether an update reads and writes some of it under a plan that does not keep it.
+    [[nodiscard]] bool passes() const { return trained() && (on_disk() || kept()); }
     // The same chunk where the plan does not keep it.
     [[nodiscard]] StateChunk given_back() const;
 };
@@ -71,8 +84,8 @@ struct StateChunks {
     // first part of those that are updated is spread over the step; frozen ones come last.
     std::vector<int> keep_order;
 
-    // Returns the elements of a bucket in chunks of which FIELD holds, padding included.
-    [[nodiscard]] int64_t numel_where(bool StateChunk::*field, int bucket) const;
+    // Elements of a bucket in the chunks of which HOLDS is true, padding included.
+    [[nodiscard]] int64_t numel_where(bool (StateChunk::*holds)() const, int bucket) const;
 };
 
 struct StateChunkOptions {
@@ -88,13 +101,12 @@ struct StateChunkOptions {
 [[nodiscard]] StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partition,
                                             const StateChunkOptions& options);
 
-// Returns why OFFLOAD cuts what a rank keeps into more than kChunksMax chunks, and the smallest
-// size that does not, as an error's message; empty: it does not. PARTITION: where anything is
-// offloaded.
+// Why OFFLOAD cuts what a rank keeps into more than kChunksMax chunks, and the smallest size that
+// does not, as an error's message; empty: it does not. PARTITION: where anything is offloaded.
 [[nodiscard]] std::string too_many_chunks(const FlatLayout& layout, const Partition* partition,
                                           const OffloadPlan& offload);
 
-// The places of a chunk's parts in its buffer and, where nothing is packed, equally on disk: bytes
+// Where the parts of a chunk lie in its buffer and, where nothing is packed, equally on disk: bytes
 // from its start, each part at a page; -1: not there.
 struct ChunkLayout {
     int64_t parameters = -1;  // [numel] of the dtype that segments read
@@ -109,13 +121,13 @@ struct ChunkLayout {
     int64_t disk_parameters = 0;
     int64_t disk_states = 0;
 
-    // The bytes that an update writes and reads, at most.
+    // What an update writes and reads, at most.
     [[nodiscard]] int64_t disk_written() const { return disk_parameters + disk_states; }
     [[nodiscard]] int64_t disk_read() const {
         return disk_states + (read_from == 0 ? disk_parameters : 0);
     }
-    // Bytes of its reduced gradients, [numel] fp32, which have an extent and a buffer of their own:
-    // they are added up while other chunks are updated.
+    // Of its reduced gradients, [numel] fp32, which have an extent and a buffer of their own: they
+    // are added up while other chunks are updated.
     int64_t sum_bytes = 0;
 };
 
@@ -127,11 +139,11 @@ struct ChunkFormat {
     bool lossless = false;
     bool sums = false;  // reduced gradients are kept: they are where the states are
 
-    // True where anything on disk is not as it lies in a buffer.
+    // Whether anything on disk is not as it lies in a buffer.
     [[nodiscard]] bool packs() const {
         return lossless || packings[0] != StatePacking::kNone || packings[1] != StatePacking::kNone;
     }
-    // Bytes of the moments of NUMEL elements, padding left out.
+    // Of NUMEL elements, padding left out.
     [[nodiscard]] Bytes moments_on_disk(int64_t numel) const {
         Bytes bytes;
         for (size_t k = 0; k < static_cast<size_t>(optimizer_states); ++k)

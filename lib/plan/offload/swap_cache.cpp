@@ -139,7 +139,7 @@ SwapTrace swap_trace(const StepPlan& plan, const ChunkFormat& format) {
         if (instruction.op != Op::kRead || instruction.chunk >= 0) continue;
         const auto b = static_cast<size_t>(instruction.bucket);
         for (int c = chunks.first_of_bucket[b]; c < chunks.first_of_bucket[b + 1]; ++c)
-            if (chunks.all[c].parameters_on_disk) trace.uses.push_back({c, false});
+            if (chunks.all[c].parameters_on_disk()) trace.uses.push_back({c, false});
     }
     return trace;
 }
@@ -182,7 +182,7 @@ SwapTraffic planned_swaps(const StepPlan& plan) {
         // A gather reads the bucket's chunks in order, each from its buffer or from disk.
         const auto first = static_cast<size_t>(plan.chunks.first_of_bucket[instruction.bucket]);
         for (size_t k = 0; k < instruction.reads.size(); ++k) {
-            if (!plan.chunks.all[first + k].parameters_on_disk) continue;
+            if (!plan.chunks.all[first + k].parameters_on_disk()) continue;
             ++traffic.uses;
             const auto buffer = static_cast<size_t>(instruction.reads[k]);
             traffic.hits += plan.buffers[buffer].kind == BufferKind::kOffload ? 1 : 0;

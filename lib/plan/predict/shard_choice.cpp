@@ -29,7 +29,7 @@ DiskLoad load_of(const StateChunks& chunks, const StepPlanOptions& options) {
         const ChunkLayout layout = chunk_layout(chunk, format);
         if (layout.bytes == 0) continue;
         ++load.extents;
-        if (chunk.parameters_on_disk)
+        if (chunk.parameters_on_disk())
             load.read += Bytes{chunk.range.numel * format.parameter_bytes * kGathers};
         if (chunk.turn < 0) continue;
         const Bytes sums{layout.sum_bytes * options.accumulation_steps};

@@ -136,7 +136,7 @@ void ChunkPasses::begin_updates() {
 
 void ChunkPasses::join_update(Instruction& update) {
     const int c = update.chunk;
-    if (chunk(c).parameters_in_memory) update.writes.push_back(extents_[c]);
+    if (chunk(c).parameters_in_memory()) update.writes.push_back(extents_[c]);
     if (chunk(c).turn < 0) return;
     const size_t buffer = buffer_of(chunk(c).turn);
     update.buffer = static_cast<int>(buffer);
@@ -162,8 +162,8 @@ void ChunkPasses::join_bucket_read(Instruction& read) const {
     const auto b = static_cast<size_t>(read.bucket);
     for (int c = plan_.chunks.first_of_bucket[b]; c < plan_.chunks.first_of_bucket[b + 1]; ++c) {
         const auto held = std::find(held_.begin(), held_.end(), c);
-        const bool own = held == held_.end() || chunk(c).parameters_in_memory;
-        if (own && chunk(c).parameters_on_disk)
+        const bool own = held == held_.end() || chunk(c).parameters_in_memory();
+        if (own && chunk(c).parameters_on_disk())
             read.bytes += Bytes{chunk(c).range.numel * options_.parameter_bytes};
         read.reads.push_back(own ? extents_[c] : swap_buffers_[held - held_.begin()]);
     }

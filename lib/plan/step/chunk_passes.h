@@ -27,7 +27,7 @@ class ChunkPasses {
     // Returns whether the sums of a chunk's gradients pass; else they stay in memory, which is the
     // caller's.
     [[nodiscard]] bool sums_pass(int c) const {
-        return options_.keeps_reduced() && chunk(c).states_on_disk;
+        return options_.keeps_reduced() && chunk(c).states_on_disk();
     }
     // These stand around a chunk's Accumulate: the sums that it adds to are brought, and taken away
     // where the buffer is wanted. Join is for chunks whose sums pass. In the order of

@@ -15,41 +15,41 @@
 namespace dslaunch::zero {
 
 std::vector<runtime::BucketId> GradientSums::add_slices(const plan::FlatLayout& layout,
-                                                        std::span<const int> slot_of_bucket,
-                                                        std::span<const int64_t> slot_numel,
+                                                        std::span<const int> buffer_of_bucket,
+                                                        std::span<const int64_t> buffer_numel,
                                                         runtime::ArenaLayout& arena) {
-    std::vector<runtime::SliceId> slots;
-    for (size_t k = 0; k < slot_numel.size(); ++k)
-        slots.push_back(
-            arena.add_per_rank(fmt::format("gradient slot {}", k), Bytes{slot_numel[k] * 4}));
+    std::vector<runtime::SliceId> buffers;
+    for (size_t k = 0; k < buffer_numel.size(); ++k)
+        buffers.push_back(
+            arena.add_per_rank(fmt::format("gradient buffer {}", k), Bytes{buffer_numel[k] * 4}));
     std::vector<runtime::BucketId> buckets;
     for (int b = 0; b < layout.trained_buckets; ++b) {
         const auto i = static_cast<size_t>(b);
         const int64_t numel = layout.buckets[i].numel + plan::flag_numel(layout.buckets[i]);
         const std::string name = fmt::format("gradients of bucket {}", b);
-        const int slot = slot_of_bucket.empty() ? -1 : slot_of_bucket[i];
-        buckets.push_back(slot < 0 ? arena.add_bucket(name, numel)
-                                   : arena.add_bucket(name, numel, slots[slot], 0));
+        const int buffer = buffer_of_bucket.empty() ? -1 : buffer_of_bucket[i];
+        buckets.push_back(buffer < 0 ? arena.add_bucket(name, numel)
+                                     : arena.add_bucket(name, numel, buffers[buffer], 0));
     }
     return buckets;
 }
 
 GradientSums::GradientSums(const graph::Model& model, const ShardMap& map,
                            std::vector<runtime::BucketId> buckets,
-                           std::span<const int> slot_of_bucket, runtime::Collectives& collectives,
+                           std::span<const int> buffer_of_bucket, runtime::Collectives& collectives,
                            const GradientOptions& options)
     : map_(map),
       buckets_(std::move(buckets)),
-      slot_of_bucket_(slot_of_bucket.begin(), slot_of_bucket.end()),
+      buffer_of_bucket_(buffer_of_bucket.begin(), buffer_of_bucket.end()),
       collectives_(collectives),
       options_(options),
       generations_(buckets_.size(), 0),
       parts_(buckets_.size()),
       sources_(buckets_.size()),
       used_(buckets_.size()) {
-    int slots = 0;
-    for (const int slot : slot_of_bucket_) slots = std::max(slots, slot + 1);
-    bucket_in_slot_.assign(static_cast<size_t>(slots), -1);
+    int buffers = 0;
+    for (const int buffer : buffer_of_bucket_) buffers = std::max(buffers, buffer + 1);
+    bucket_in_buffer_.assign(static_cast<size_t>(buffers), -1);
     collector_ = std::make_unique<GradientCollector>(model, map.layout(), views(model));
 }
 
@@ -75,9 +75,9 @@ void GradientSums::begin_step() {
 void GradientSums::begin_generation(int b) {
     const auto i = static_cast<size_t>(b);
     collectives_.await_free(buckets_[i], ++generations_[i]);
-    const int slot = slot_of_bucket_.empty() ? -1 : slot_of_bucket_[i];
-    if (slot < 0) return;
-    int& last = bucket_in_slot_[slot];
+    const int buffer = buffer_of_bucket_.empty() ? -1 : buffer_of_bucket_[i];
+    if (buffer < 0) return;
+    int& last = bucket_in_buffer_[buffer];
     if (last >= 0 && last != b) collectives_.await_free(buckets_[last], generations_[last] + 1);
     last = b;
 }

@@ -31,13 +31,13 @@ struct GradientOptions {
 
 class GradientSums {
   public:
-    // SLOT_OF_BUCKET, SLOT_NUMEL: of the StepPlan; empty: every bucket has its own memory.
+    // BUFFER_OF_BUCKET, BUFFER_NUMEL: of the StepPlan; empty: every bucket has its own memory.
     [[nodiscard]] static std::vector<runtime::BucketId> add_slices(
-        const plan::FlatLayout& layout, std::span<const int> slot_of_bucket,
-        std::span<const int64_t> slot_numel, runtime::ArenaLayout& arena);
+        const plan::FlatLayout& layout, std::span<const int> buffer_of_bucket,
+        std::span<const int64_t> buffer_numel, runtime::ArenaLayout& arena);
 
     GradientSums(const graph::Model& model, const ShardMap& map,
-                 std::vector<runtime::BucketId> buckets, std::span<const int> slot_of_bucket,
+                 std::vector<runtime::BucketId> buckets, std::span<const int> buffer_of_bucket,
                  runtime::Collectives& collectives, const GradientOptions& options);
 
     void begin_step();
@@ -103,8 +103,8 @@ class GradientSums {
 
     const ShardMap& map_;
     std::vector<runtime::BucketId> buckets_;
-    std::vector<int> slot_of_bucket_;
-    std::vector<int> bucket_in_slot_;  // that used it last, -1: none
+    std::vector<int> buffer_of_bucket_;
+    std::vector<int> bucket_in_buffer_;  // that used it last, -1: none
     runtime::Collectives& collectives_;
     GradientOptions options_;
     std::unique_ptr<GradientCollector> collector_;

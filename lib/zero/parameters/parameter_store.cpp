@@ -20,7 +20,7 @@
 namespace dslaunch::zero {
 
 ParameterSlices ParameterStore::add_slices(const ShardMap& map, DType dtype,
-                                           std::span<const int64_t> slot_numel,
+                                           std::span<const int64_t> buffer_numel,
                                            runtime::ArenaLayout& arena) {
     const int64_t element = dtype_bytes(dtype);
     ParameterSlices slices;
@@ -35,9 +35,9 @@ ParameterSlices ParameterStore::add_slices(const ShardMap& map, DType dtype,
         arena.add_shared("parameters", Bytes{std::max<int64_t>(whole_numel, 1) * element});
     if (map.shard_numel() > 0)
         slices.shards = arena.add_shared("parameter shards", Bytes{map.shard_numel() * element});
-    for (size_t k = 0; k < slot_numel.size(); ++k) {
+    for (size_t k = 0; k < buffer_numel.size(); ++k) {
         const std::string name = fmt::format("gathered parameters {}", k);
-        slices.slots.push_back(arena.add_shared(name, Bytes{slot_numel[k] * element}));
+        slices.buffers.push_back(arena.add_shared(name, Bytes{buffer_numel[k] * element}));
         slices.copied.push_back(arena.add_signal(name + " copied"));
         slices.filled.push_back(arena.add_signal(name + " filled"));
         slices.released.push_back(arena.add_signal(name + " released"));
@@ -59,21 +59,21 @@ ParameterStore::ParameterStore(graph::Model& model, const ShardMap& map,
       group_(group),
       collectives_(collectives),
       states_(states),
-      slot_uses_(slices.slots.size(), 0) {
+      buffer_uses_(slices.buffers.size(), 0) {
     int64_t whole_numel = 0;
     int64_t bytes_max = 0;
     for (int b = 0; b < static_cast<int>(map.layout().buckets.size()); ++b) {
         const int64_t numel = map.layout().buckets[b].numel;
         whole_offset_.push_back(whole_numel);
-        home_slot_.push_back(-1);
+        home_buffer_.push_back(-1);
         if (!map.is_gathered(b)) {
             whole_numel += numel;
             continue;
         }
         bytes_max = std::max(bytes_max, numel * element_bytes_);
-        for (size_t k = 0; k < slices.slots.size() && home_slot_.back() < 0; ++k)
-            if (std::ssize(arena.shared(slices.slots[k])) >= numel * element_bytes_)
-                home_slot_.back() = static_cast<int>(k);
+        for (size_t k = 0; k < slices.buffers.size() && home_buffer_.back() < 0; ++k)
+            if (std::ssize(arena.shared(slices.buffers[k])) >= numel * element_bytes_)
+                home_buffer_.back() = static_cast<int>(k);
     }
     if (bytes_max > 0) {
         void* address = ::mmap(nullptr, static_cast<size_t>(bytes_max), PROT_NONE,
@@ -214,29 +214,29 @@ void ParameterStore::gather_in_place(int b, int64_t step) {
     group_.post(slices_.gathered[b], static_cast<uint32_t>(step));
 }
 
-// Starts a use of SLOT: whoever reads what it held before has released it.
-std::byte* ParameterStore::begin_use(int slot) {
-    const auto k = static_cast<size_t>(slot);
-    group_.await_all(slices_.released[k], slot_uses_[k]++);
-    return arena_.shared(slices_.slots[k]).data();
+// Starts a use of BUFFER: whoever reads what it held before has released it.
+std::byte* ParameterStore::begin_use(int buffer) {
+    const auto k = static_cast<size_t>(buffer);
+    group_.await_all(slices_.released[k], buffer_uses_[k]++);
+    return arena_.shared(slices_.buffers[k]).data();
 }
 
-void ParameterStore::bring(int b, int slot) {
-    states_.read_parameters(b, begin_use(slot));
+void ParameterStore::bring(int b, int buffer) {
+    states_.read_parameters(b, begin_use(buffer));
 }
 
-void ParameterStore::gather(int b, int slot, int64_t step) {
-    const auto k = static_cast<size_t>(slot);
-    std::byte* const base = arena_.shared(slices_.slots[k]).data();
+void ParameterStore::gather(int b, int buffer, int64_t step) {
+    const auto k = static_cast<size_t>(buffer);
+    std::byte* const base = arena_.shared(slices_.buffers[k]).data();
     if (!map_.parameters_offloaded()) {
-        static_cast<void>(begin_use(slot));
+        static_cast<void>(begin_use(buffer));
         if (step > 0 && b < map_.layout().trained_buckets)
             group_.await_all(slices_.updated[b], static_cast<uint32_t>(step));
         for (const Range& range : map_.own_ranges(b))
             std::memcpy(base + range.begin * element_bytes_, kept(b, range.begin),
                         static_cast<size_t>(range.numel * element_bytes_));
     }
-    const uint32_t use = slot_uses_[k];
+    const uint32_t use = buffer_uses_[k];
     group_.post(slices_.copied[k], use);
     if (!map_.shards_over_hosts()) {
         group_.await_all(slices_.copied[k], use);
@@ -253,9 +253,9 @@ void ParameterStore::gather(int b, int slot, int64_t step) {
     point_to(b, base);
 }
 
-void ParameterStore::release(int b, int slot) {
+void ParameterStore::release(int b, int buffer) {
     point_to(b, tripwire_.data());
-    group_.post(slices_.released[slot], slot_uses_[slot]);
+    group_.post(slices_.released[buffer], buffer_uses_[buffer]);
 }
 
 std::vector<int> ParameterStore::buckets_of(std::span<const int> parameters) const {
@@ -264,8 +264,8 @@ std::vector<int> ParameterStore::buckets_of(std::span<const int> parameters) con
         const int slice = map_.layout().slice_of(parameter);
         if (slice < 0) continue;
         const int b = map_.layout().bucket_of(slice);
-        // A bucket of parameters without elements has no slot, and nothing to be brought.
-        if (map_.is_gathered(b) && home_slot_[b] >= 0) buckets.push_back(b);
+        // A bucket of parameters without elements has no buffer, and nothing to be brought.
+        if (map_.is_gathered(b) && home_buffer_[b] >= 0) buckets.push_back(b);
     }
     std::sort(buckets.begin(), buckets.end());
     buckets.erase(std::unique(buckets.begin(), buckets.end()), buckets.end());
@@ -285,16 +285,16 @@ void ParameterStore::hold(std::span<const int> parameters, int64_t step, bool ke
 }
 
 void ParameterStore::visit(int b, int64_t step, const UseBucket& use) {
-    const int slot = home_slot_[b];
-    if (slot < 0) {  // its parameters have no elements
+    const int buffer = home_buffer_[b];
+    if (buffer < 0) {  // its parameters have no elements
         if (use) use({});
         return;
     }
-    if (map_.parameters_offloaded()) bring(b, slot);
-    gather(b, slot, step);
+    if (map_.parameters_offloaded()) bring(b, buffer);
+    gather(b, buffer, step);
     const int64_t bytes = map_.layout().buckets[b].numel * element_bytes_;
-    if (use) use(arena_.shared(slices_.slots[slot]).first(static_cast<size_t>(bytes)));
-    release(b, slot);
+    if (use) use(arena_.shared(slices_.buffers[buffer]).first(static_cast<size_t>(bytes)));
+    release(b, buffer);
 }
 
 void ParameterStore::let_go() {

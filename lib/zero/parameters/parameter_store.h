@@ -1,9 +1,9 @@
 // Where the parameters live: in the host's shared arena, whole (stages 0 to 2, and stage 3 on one
 // host, where every rank reads the others' shards in place), or as this host's shards (on disk:
-// each rank's, in the state store) with slots into which buckets are gathered (stage 3 over several
-// hosts, or offloaded). The model's tensors point there. Threads: await, release, hold and let_go
-// by the compute lane, gathers by the communication lane, bring by the read lane, ordered by the
-// plan's waits.
+// each rank's, in the state store) with buffers into which buckets are gathered (stage 3 over
+// several hosts, or offloaded). The model's tensors point there. Threads: await, release, hold and
+// let_go by the compute lane, gathers by the communication lane, bring by the read lane, ordered by
+// the plan's waits.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,20 +27,20 @@ namespace dslaunch::zero {
 struct ParameterSlices {
     runtime::SliceId whole;                   // buckets that are not gathered, one after the other
     runtime::SliceId shards;                  // what this host keeps of the gathered ones
-    std::vector<runtime::SliceId> slots;      // where buckets are gathered
+    std::vector<runtime::SliceId> buffers;    // where buckets are gathered
     std::vector<runtime::SignalId> updated;   // by bucket: this rank's part is written, by step
     std::vector<runtime::SignalId> gathered;  // by bucket: a bridge has brought the other hosts'
                                               // parts
-    std::vector<runtime::SignalId> copied;    // by slot: this rank's part is there, by use
-    std::vector<runtime::SignalId> filled;    // by slot: a bridge has brought the rest
-    std::vector<runtime::SignalId> released;  // by slot: this rank reads it no more
+    std::vector<runtime::SignalId> copied;    // by buffer: this rank's part is there, by use
+    std::vector<runtime::SignalId> filled;    // by buffer: a bridge has brought the rest
+    std::vector<runtime::SignalId> released;  // by buffer: this rank reads it no more
 };
 
 class ParameterStore {
   public:
-    // DTYPE: kF32, kBF16 or kF16. SLOT_NUMEL: StepPlan::gather_buffer_numel.
+    // DTYPE: kF32, kBF16 or kF16. BUFFER_NUMEL: StepPlan::gather_buffer_numel.
     [[nodiscard]] static ParameterSlices add_slices(const ShardMap& map, DType dtype,
-                                                    std::span<const int64_t> slot_numel,
+                                                    std::span<const int64_t> buffer_numel,
                                                     runtime::ArenaLayout& arena);
 
     // Copies what this rank keeps of the model's parameters into the arena, in DTYPE, or where they
@@ -66,11 +66,11 @@ class ParameterStore {
     void await_whole(int bucket, int64_t step);
     // In place, after the update of STEP: the other hosts' parts of a bucket that is kept whole.
     void gather_in_place(int bucket, int64_t step);
-    // Into a slot, as STEP left them, and back. Where parameters are offloaded, bring() comes
+    // Into a buffer, as STEP left them, and back. Where parameters are offloaded, bring() comes
     // first: this rank's part, from its disk.
-    void bring(int bucket, int slot);
-    void gather(int bucket, int slot, int64_t step);
-    void release(int bucket, int slot);
+    void bring(int bucket, int buffer);
+    void gather(int bucket, int buffer, int64_t step);
+    void release(int bucket, int buffer);
 
     // Outside of a step: all ranks bring these parameters together as STEP left them, and whoever
     // says KEEP reads them through the model's tensors until let_go(), from private memory. Where
@@ -97,7 +97,7 @@ class ParameterStore {
     void fill(int bucket, const Values& values);
     void copy_range(int bucket, const Range& range, const Values& values, std::byte* into,
                     DType dtype) const;
-    [[nodiscard]] std::byte* begin_use(int slot);
+    [[nodiscard]] std::byte* begin_use(int buffer);
     void point_to(int bucket, std::byte* base);
     [[nodiscard]] std::vector<int> buckets_of(std::span<const int> parameters) const;
 
@@ -111,8 +111,8 @@ class ParameterStore {
     runtime::Collectives& collectives_;
     StateStore& states_;
     std::vector<int64_t> whole_offset_;  // of each bucket that is not gathered, in elements
-    std::vector<int> home_slot_;         // of each gathered bucket: a slot that is large enough
-    std::vector<uint32_t> slot_uses_;
+    std::vector<int> home_buffer_;       // of each gathered bucket: a buffer that is large enough
+    std::vector<uint32_t> buffer_uses_;
     std::vector<at::Tensor> frozen_as_read_;
     std::vector<c10::Storage> storages_;  // by slice: what the model's tensors share
     std::vector<int> held_;               // buckets

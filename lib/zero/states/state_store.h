@@ -1,8 +1,8 @@
 // A rank's optimizer states and offloaded parameters, chunk by chunk: in memory for good, kept
-// there while the plan says so, or on disk and in a slot while they pass. Where it stands: step
-// plan -> state store -> ZeRO state, parameter store. Threads: read() and read_parameters() by the
-// read lane, write() by the write lane, the rest by the communication lane, ordered by the plan's
-// waits; outside of a step by any one thread.
+// there while the plan says so, or on disk and in a swap buffer while they pass. Where it stands:
+// step plan -> state store -> ZeRO state, parameter store. Threads: read() and read_parameters() by
+// the read lane, write() by the write lane, the rest by the communication lane, ordered by the
+// plan's waits; outside of a step by any one thread.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 #include "base/zeroed_floats.h"
 #include "plan/step/step_plan.h"
 #include "storage/disk/io_arena.h"
-#include "zero/states/chunk_codec.h"
+#include "zero/states/chunk_disk.h"
 #include "zero/states/offload_file.h"
 #include "zero/states/shard_map.h"
 
@@ -50,29 +50,29 @@ class StateStore {
                                              const plan::ChunkFormat& format);
 
     [[nodiscard]] const plan::StateChunk& chunk(int c) const { return plan_->chunks.all[c]; }
-    [[nodiscard]] const std::vector<ChunkPart>& parts(int c) const { return parts_[c]; }
+    [[nodiscard]] const std::vector<ChunkPart>& parts(int c) const { return chunks_[c].parts; }
     [[nodiscard]] std::span<const int> chunks_of(int bucket) const;
 
     // What the moments hold before the first step: FILL writes elements of a bucket's moment K.
     // Before put() and begin(); by default 0.
     using FillMoments =
         std::function<void(int bucket, size_t k, const Range& elements, float* into)>;
-    void set_moments(FillMoments fill) { fill_moments_ = std::move(fill); }
+    void set_moments(FillMoments fill) { initial_moments_ = std::move(fill); }
     // Sets a chunk's parameters (where offloaded) and master copy (where there is one): FILL writes
     // elements of the bucket, in the dtype asked for. Moments get their first values. Before the
     // first step.
     using Fill = std::function<void(const Range& elements, std::byte* into, DType dtype)>;
     void put(int c, DType parameter_dtype, const Fill& fill);
     // All chunks are put, and what they came from is given back: takes the memory of the moments,
-    // and brings the chunks that a step expects in its slots.
+    // and brings the chunks that a step expects in the swap buffers.
     void begin();
 
     // Outside of a step: PLAN, whose chunks differ in which are kept alone, takes the place of the
-    // plan, and must outlive the store. What changed in the slots is written, as the next step
-    // would; chunks that are not kept any more are written and their memory is given back; chunks
-    // that now are, are read into memory of their own; the slots get what the next step expects
-    // there. Nothing else moves. Blocks until all is done. By the thread that made FILE. Throws
-    // Error{kDisk}, Error{kSetup} where memory runs out.
+    // plan, and must outlive the store. What changed in the swap buffers is written, as the next
+    // step would; chunks that are not kept any more are written and their memory is given back;
+    // chunks that now are, are read into memory of their own; the buffers get what the next step
+    // expects there. Nothing else moves. Blocks until all is done. By the thread that made FILE.
+    // Throws Error{kDisk}, Error{kSetup} where memory runs out.
     void change_plan(const plan::StepPlan& plan);
 
     // Sums of gradients start anew. MEASURED: what packing changes is measured in this step.
@@ -83,12 +83,13 @@ class StateStore {
     void read(const plan::Instruction& read);
     void write(const plan::Instruction& write);
     // [numel of the chunk] fp32: where an Accumulate adds up. FRESH: nothing of this step lies
-    // there yet. REQUIRES: else the sums are in memory, or in their slot as the plan says.
+    // there yet. REQUIRES: else the sums are in memory, or in their buffer as the plan says.
     [[nodiscard]] float* sums_of(const plan::Instruction& accumulate, bool fresh);
-    // What an Update works on. REQUIRES: the chunk is in memory, or in its slots as the plan says.
+    // What an Update works on. REQUIRES: the chunk is in memory, or in its buffers as the plan
+    // says.
     [[nodiscard]] ChunkView view(const plan::Instruction& update);
-    // The chunk in SLOT was updated: it must be written.
-    void set_changed(int slot) { changed_[slot] = updated_[slot] = 1; }
+    // The chunk in BUFFER was updated: it must be written.
+    void set_changed(int buffer) { buffers_[buffer].changed = buffers_[buffer].updated = true; }
 
     // Outside of a step: where the parts of a chunk lie in memory as long as the plan stays;
     // nullopt: some are on disk.
@@ -98,110 +99,99 @@ class StateStore {
     void visit(int c, const std::function<void(const ChunkView&)>& use);
 
     // This rank's elements of a bucket whose parameters are offloaded, each at its place behind
-    // BASE, from disk or from the slots that hold them.
+    // BASE, from disk or from the swap buffers that hold them.
     void read_parameters(int bucket, std::byte* base);
     // The master copy of a bucket's pieces, each at piece.range.begin behind BASE; from disk where
     // it is there. REQUIRES: there are master copies. Outside of a step.
     void copy_master(int bucket, float* base);
 
     // Outside of a step; by write().
-    [[nodiscard]] std::vector<std::string> describe_packing() const;
+    [[nodiscard]] std::vector<std::string> describe_packing() const {
+        return disk_.describe_packing();
+    }
 
-    // In memory, slots not counted.
+    // In memory, swap buffers not counted.
     [[nodiscard]] Bytes parameter_bytes() const;
     [[nodiscard]] Bytes master_bytes() const;
     [[nodiscard]] Bytes moment_bytes() const;
     [[nodiscard]] Bytes sum_bytes() const;
-    // Of the slots, and of what is packed on its way.
-    [[nodiscard]] Bytes slot_bytes() const { return Bytes{std::ssize(memory_.bytes())}; }
+    // Of the swap buffers, and of what is packed on its way.
+    [[nodiscard]] Bytes buffer_bytes() const { return Bytes{std::ssize(swap_memory_.bytes())}; }
 
   private:
-    // What lies on disk together. Packed: its sections in an image of it, else as in memory.
-    struct StoredPart {
-        storage::ExtentId extent;
-        std::vector<ChunkSection> sections;
-        SectionLengths lengths{};
-        uint32_t writes = 0;
-    };
-    struct Stored {
+    // All that the store knows of a chunk; the plan's chunk of the same index says where it is now.
+    struct Chunk {
+        plan::ChunkLayout layout;  // in a swap buffer, or where it is kept
+        std::vector<ChunkPart> parts;
         StoredPart parameters;
         StoredPart states;
         storage::ExtentId sums;
+        // While it is kept: laid out as in a swap buffer, then the sums of its gradients.
+        ZeroedFloats home;
+        // Where it begins in the arrays of resident_; -1: it is on disk when it is not kept.
+        int64_t resident_states = -1;      // elements
+        int64_t resident_parameters = -1;  // bytes
     };
-    // A part of a chunk and where it lies in memory.
-    struct Transfer {
-        StoredPart* part = nullptr;
+    // Memory in which one chunk at a time is updated.
+    struct SwapBuffer {
         std::span<std::byte> memory;
+        int chunk = -1;        // that it holds
+        bool changed = false;  // since it was written
+        bool updated = false;  // since it was read
     };
-    // What a direction packs with.
-    struct Packer {
-        std::span<std::byte> image;
-        std::optional<ChunkCodec> codec;
+    // Memory in which the sums of one chunk at a time are added up.
+    struct SumBuffer {
+        std::span<std::byte> memory;
+        int chunk = -1;  // whose sums it holds
     };
-    void add_packers(int64_t begin, const plan::PackingRoom& room);
-    void find_parts(int c, const ShardMap& map);
-    void count_slots();
-    void fill_slots();
-    void swap_slots(size_t a, size_t b);
-    [[nodiscard]] std::span<std::byte> home(int c);
-    [[nodiscard]] int64_t kept_numel(bool plan::StateChunk::*field) const;
+    // What stays in memory under every plan, of all chunks one after the other.
+    struct Resident {
+        int64_t states_numel = 0;
+        ZeroedFloats master;
+        std::array<ZeroedFloats, 2> moments;
+        ZeroedFloats sums;
+        storage::IoArena parameters;
+    };
+    void take_resident_memory();
+    [[nodiscard]] std::vector<ChunkPart> find_parts(int c, const ShardMap& map) const;
     void add_extents(int c);
+    void make_buffers(int64_t buffers_max);
+    void fill_buffers();
+    void make_home(int c);
+    [[nodiscard]] std::span<std::byte> home(int c);
+    [[nodiscard]] int64_t numel_where(bool (plan::StateChunk::*holds)() const) const;
     void fill_parts(int c, std::byte* memory, DType dtype, const Fill& fill) const;
     void fill_moments(int c, size_t k, float* into) const;
     void copy_out(int c, const std::byte* from, int64_t element_bytes, std::byte* base) const;
-    void read_chunk(int c, int k);
-    [[nodiscard]] std::span<std::byte> slot(int k) const;
-    [[nodiscard]] OffloadFile::Part sum_transfer(int c, int k) const;
+    [[nodiscard]] OffloadFile::Part sum_transfer(int c, const SumBuffer& buffer) const;
     // Where the parameters of a chunk end and its states begin.
     [[nodiscard]] static int64_t states_begin(const plan::ChunkLayout& layout);
-    [[nodiscard]] std::vector<Transfer> transfers(int c, std::span<std::byte> memory, bool whole);
-    // AS_IT_IS: what goes along and is never packed.
-    void load(std::span<const Transfer> transfers,
-              std::span<const OffloadFile::Part> as_it_is = {});
-    void save(std::span<const Transfer> transfers,
-              std::span<const OffloadFile::Part> as_it_is = {});
-    [[nodiscard]] bool packs(const StoredPart& part) const;
+    [[nodiscard]] std::vector<ChunkDisk::Transfer> transfers(int c, std::span<std::byte> memory,
+                                                             bool whole);
     [[nodiscard]] ChunkView view_in(int c, std::byte* memory) const;
     void add_resident(int c, ChunkView& view);
     [[nodiscard]] float* resident(int c, ZeroedFloats& all) const;
-    [[nodiscard]] std::byte* resident_parameters(int c);
-    // Of a chunk, for good or in its slot; null: they must be read.
+    [[nodiscard]] std::byte* parameters_for_good(int c);
+    // Where the parameters of a chunk lie, for good or in a swap buffer; null: they must be read.
     [[nodiscard]] const std::byte* parameters_in_memory(int c);
-    [[nodiscard]] float* sums_in(int c, int k) const;
-    [[nodiscard]] int slot_holding(int c) const;
+    [[nodiscard]] float* sums_in(int c, int buffer) const;
+    // The swap buffer that holds a chunk; null: none does.
+    [[nodiscard]] SwapBuffer* buffer_holding(int c);
 
     const plan::StepPlan* plan_;
     plan::ChunkFormat format_;
     OffloadFile* file_;
-    std::vector<plan::ChunkLayout> layouts_;  // in a slot, or where it is kept; as the next ones:
-                                              // by chunk
-    std::vector<std::vector<ChunkPart>> parts_;
-    std::vector<int64_t> resident_at_;  // of its states among those that stay in memory, elements
-    // Of chunks that are kept: laid out as in a slot, then the sums of its gradients.
-    std::vector<ZeroedFloats> homes_;
-    std::vector<Stored> stored_;
-    std::vector<int64_t> parameters_at_;  // of those that stay in memory, bytes; -1: they do not
-    std::vector<int> indices_;            // 0, 1, …: what chunks_of() points into
-    FillMoments fill_moments_;
-    int64_t resident_numel_ = 0;
-    ZeroedFloats master_;
-    std::array<ZeroedFloats, 2> moments_;
-    ZeroedFloats sums_;
-    storage::IoArena parameters_;  // that stay in memory though others are on disk
-    int64_t slots_max_ = 0;        // when no chunk is kept
-    int64_t sum_slots_max_ = 0;
-    storage::IoArena memory_;  // slots of chunks, slots of sums, what is packed on its way
-    int64_t slot_stride_ = 0;  // bytes
-    int64_t sum_stride_ = 0;   // bytes
-    Packer reader_;
-    Packer writer_;
-    storage::IoArena bounce_;    // parameters of two chunks on their way to where they are gathered
-    int64_t bounce_bytes_ = 0;   // of the largest chunk's
-    std::vector<int> places_;    // where each slot lies; as the next three: by slot
-    std::vector<int> held_;      // chunk in it
-    std::vector<char> changed_;  // since it was written
-    std::vector<char> updated_;  // since it was read
-    std::vector<int> sums_held_;  // chunk whose sums are in each of their slots
+    ChunkDisk disk_;
+    std::vector<Chunk> chunks_;
+    std::vector<int> indices_;  // 0, 1, …: what chunks_of() points into
+    FillMoments initial_moments_;
+    Resident resident_;
+    std::vector<SwapBuffer> buffers_;  // as many as the plan that keeps no chunk uses
+    std::vector<SumBuffer> sum_buffers_;
+    storage::IoArena swap_memory_;  // of both kinds of buffers, and of what is packed on its way
+    storage::IoArena bounce_;       // parameters of two chunks on their way to where they are
+                                    // gathered
+    int64_t bounce_bytes_ = 0;      // of the largest chunk's
     std::atomic<bool> skipping_{false};
 };
 

@@ -412,9 +412,9 @@ TEST_CASE("parameters that may stay in memory do, trained ones first, and are no
                 const int64_t stay = std::min(kept, chunks_all / ranks);
                 int64_t in_memory = 0, trained = 0;
                 for (const StateChunk& chunk : plan.chunks.all) {
-                    CHECK(chunk.parameters_in_memory != chunk.parameters_on_disk);
-                    in_memory += chunk.parameters_in_memory ? 1 : 0;
-                    trained += chunk.parameters_in_memory && chunk.states_on_disk ? 1 : 0;
+                    CHECK(chunk.parameters_in_memory() != chunk.parameters_on_disk());
+                    in_memory += chunk.parameters_in_memory() ? 1 : 0;
+                    trained += chunk.parameters_in_memory() && chunk.states_on_disk() ? 1 : 0;
                 }
                 CHECK(in_memory == stay);
                 CHECK(trained == std::min(stay, 7 * kLayerNumel / 16384 / ranks));
@@ -507,7 +507,7 @@ TEST_CASE("chunks are kept one after the other, spread over the step, the frozen
                               return position_of(c) * parts / 32 == part;
                           }) == kept / parts);
         }
-        for (int64_t i = 32; i < chunks; ++i) CHECK(held.all[held.keep_order[i]].passes == false);
+        for (int64_t i = 32; i < chunks; ++i) CHECK(held.all[held.keep_order[i]].passes() == false);
     }
 }
 

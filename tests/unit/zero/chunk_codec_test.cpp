@@ -17,16 +17,16 @@ namespace {
 constexpr int64_t kNumel = 200'000;
 constexpr int64_t kPage = 4096;
 
-// A chunk with parameters, a master copy and two moments, as a slot holds it.
-struct Slot {
+// A chunk with parameters, a master copy and two moments, as a buffer holds it.
+struct SwapBuffer {
     ChunkFormat format;
     ChunkLayout layout;
     std::vector<float> values;
 
-    explicit Slot(ChunkFormat of) : format(of) {
+    explicit SwapBuffer(ChunkFormat of) : format(of) {
         StateChunk chunk;
         chunk.range = {0, kNumel};
-        chunk.states_on_disk = true;
+        chunk.states = ChunkHome::kDisk;
         layout = chunk_layout(chunk, format);
         values.resize(static_cast<size_t>(layout.bytes) / 4);
         std::mt19937 random(3);
@@ -58,18 +58,18 @@ struct Packed {
     int64_t bytes = 0;
 };
 
-Packed pack(const Slot& slot, ChunkCodec& codec, uint32_t seed = 1) {
+Packed pack(const SwapBuffer& buffer, ChunkCodec& codec, uint32_t seed = 1) {
     Packed packed;
-    packed.image.resize(static_cast<size_t>(slot.layout.disk_states) / 4);
+    packed.image.resize(static_cast<size_t>(buffer.layout.disk_states) / 4);
     packed.bytes =
-        codec.pack(slot.sections(), slot.bytes(), std::as_writable_bytes(std::span(packed.image)),
-                   packed.lengths, seed);
+        codec.pack(buffer.sections(), buffer.bytes(),
+                   std::as_writable_bytes(std::span(packed.image)), packed.lengths, seed);
     return packed;
 }
 
-std::vector<float> unpack(const Slot& slot, ChunkCodec& codec, const Packed& packed) {
-    std::vector<float> back(slot.values.size());
-    codec.unpack(slot.sections(), packed.lengths,
+std::vector<float> unpack(const SwapBuffer& buffer, ChunkCodec& codec, const Packed& packed) {
+    std::vector<float> back(buffer.values.size());
+    codec.unpack(buffer.sections(), packed.lengths,
                  std::as_bytes(std::span(packed.image)).first(static_cast<size_t>(packed.bytes)),
                  std::as_writable_bytes(std::span(back)));
     return back;
@@ -87,17 +87,17 @@ constexpr std::array kInt8{StatePacking::kInt8, StatePacking::kUint8Root};
 TEST_CASE("without loss a chunk comes back bit for bit, from fewer pages where they serve") {
     ChunkFormat format = kFp32;
     format.lossless = true;
-    Slot slot(format);
+    SwapBuffer buffer(format);
     std::vector<std::byte> memory = scratch();
     ChunkCodec codec(format, memory);
     for (const bool zeros : {false, true}) {
-        if (zeros) std::fill(slot.values.begin(), slot.values.end(), 0.0F);
-        const Packed packed = pack(slot, codec);
+        if (zeros) std::fill(buffer.values.begin(), buffer.values.end(), 0.0F);
+        const Packed packed = pack(buffer, codec);
         CHECK(packed.bytes % kPage == 0);
         // Of the four bytes of a number drawn about 0 one says little: sign and exponent.
-        CHECK(packed.bytes < slot.layout.disk_states * 9 / 10);
+        CHECK(packed.bytes < buffer.layout.disk_states * 9 / 10);
         if (zeros) CHECK(packed.bytes == kPage);
-        CHECK(unpack(slot, codec, packed) == slot.values);
+        CHECK(unpack(buffer, codec, packed) == buffer.values);
     }
     const PackingAccount& account = codec.account();
     CHECK(account.plain_bytes == 2 * 3 * 4 * kNumel);
@@ -108,19 +108,19 @@ TEST_CASE("without loss a chunk comes back bit for bit, from fewer pages where t
 TEST_CASE("numbers that do not compress are kept as they are") {
     ChunkFormat format = kFp32;
     format.lossless = true;
-    Slot slot(format);
+    SwapBuffer buffer(format);
     std::mt19937 random(9);
-    for (float& value : slot.values)
+    for (float& value : buffer.values)
         value = std::bit_cast<float>(static_cast<uint32_t>(random()) & 0x7F7FFFFFU);
     std::vector<std::byte> memory = scratch();
     ChunkCodec codec(format, memory);
-    const Packed packed = pack(slot, codec);
-    CHECK(packed.bytes <= slot.layout.disk_states);
-    const std::vector<float> back = unpack(slot, codec, packed);
-    for (const ChunkSection& section : slot.sections())
+    const Packed packed = pack(buffer, codec);
+    CHECK(packed.bytes <= buffer.layout.disk_states);
+    const std::vector<float> back = unpack(buffer, codec, packed);
+    for (const ChunkSection& section : buffer.sections())
         for (int64_t i = 0; i < kNumel; ++i) {
             const auto at = static_cast<size_t>(section.offset_bytes / 4 + i);
-            REQUIRE(back[at] == slot.values[at]);
+            REQUIRE(back[at] == buffer.values[at]);
         }
 }
 
@@ -128,42 +128,42 @@ TEST_CASE("packed moments take the bytes of their format, master copies stay as 
     for (const bool half : {false, true}) {
         ChunkFormat format = kFp32;
         format.packings = half ? std::array{StatePacking::kBf16, StatePacking::kBf16} : kInt8;
-        const Slot slot(format);
+        const SwapBuffer buffer(format);
         std::vector<std::byte> memory = scratch();
         ChunkCodec codec(format, memory);
-        const Packed packed = pack(slot, codec);
+        const Packed packed = pack(buffer, codec);
         // 800,000 of the master copy and of each moment 400,000, or 203,128 to whole lines; pages.
         CHECK(packed.bytes == (half ? 391 * kPage : 295 * kPage));
-        CHECK(packed.bytes == slot.layout.disk_states);
-        const std::vector<float> back = unpack(slot, codec, packed);
+        CHECK(packed.bytes == buffer.layout.disk_states);
+        const std::vector<float> back = unpack(buffer, codec, packed);
         bool equal = true;
         for (int64_t i = 0; i < kNumel; ++i) {
-            const auto at = static_cast<size_t>(slot.layout.master / 4 + i);
-            equal = equal && back[at] == slot.values[at];
+            const auto at = static_cast<size_t>(buffer.layout.master / 4 + i);
+            equal = equal && back[at] == buffer.values[at];
         }
         CHECK(equal);
         // The same draw, the same bits; another draw, others.
-        CHECK(unpack(slot, codec, pack(slot, codec)) == back);
-        CHECK(unpack(slot, codec, pack(slot, codec, 99)) != back);
+        CHECK(unpack(buffer, codec, pack(buffer, codec)) == back);
+        CHECK(unpack(buffer, codec, pack(buffer, codec, 99)) != back);
     }
 }
 
 TEST_CASE("the errors that are told are those of what comes back, of a measured step alone") {
     ChunkFormat format = kFp32;
     format.packings = kInt8;
-    const Slot slot(format);
+    const SwapBuffer buffer(format);
     std::vector<std::byte> memory = scratch();
     ChunkCodec codec(format, memory);
-    (void)pack(slot, codec);
+    (void)pack(buffer, codec);
     CHECK(codec.account().moments[0].squares == 0);
     codec.measure(true);
-    const Packed packed = pack(slot, codec);
-    const std::vector<float> back = unpack(slot, codec, packed);
+    const Packed packed = pack(buffer, codec);
+    const std::vector<float> back = unpack(buffer, codec, packed);
     for (size_t k = 0; k < 2; ++k) {
         double squares = 0, error_squares = 0;
         for (int64_t i = 0; i < kNumel; ++i) {
-            const double value = slot.moment(slot.values, k, i);
-            const double error = slot.moment(back, k, i) - value;
+            const double value = buffer.moment(buffer.values, k, i);
+            const double error = buffer.moment(back, k, i) - value;
             squares += value * value;
             error_squares += error * error;
         }
@@ -174,7 +174,7 @@ TEST_CASE("the errors that are told are those of what comes back, of a measured 
         CHECK(errors.largest <= 1 / 127.0 + 1e-6);
     }
     codec.measure(false);
-    (void)pack(slot, codec, 7);
+    (void)pack(buffer, codec, 7);
     codec.measure(true);
     CHECK(codec.account().moments[0].squares == 0);
     CHECK(describe(codec.account(), format).size() == 2);

@@ -1,5 +1,5 @@
 // Training with optimizer states and parameters on disk has the bits of training in memory: stages,
-// worlds, precision, slots, clipping, accumulation, overflows.
+// worlds, precision, buffers, clipping, accumulation, overflows.
 #include <array>
 #include <cmath>
 #include <filesystem>
@@ -50,7 +50,7 @@ void check_offload(TrainingCase job, std::initializer_list<OffloadPlan> offloads
         INFO("stage " << job.stage << " on " << job.world_size() << " ranks of "
                       << job.node_sizes.size() << " hosts, accumulation " << job.accumulation
                       << ", clipping " << job.clipping << ", parameters " << offload.parameters
-                      << ", states " << offload.states << ", slots " << offload.swap_buffers
+                      << ", states " << offload.states << ", buffers " << offload.swap_buffers
                       << ", ratio " << offload.ratio);
         for (const RankOutcome& rank : testing::train_world(job))
             CHECK(equal_bits(rank, in_memory));
@@ -62,13 +62,13 @@ void check_changes(TrainingCase job, bool parameters) {
     job.steps = 9;
     job.offload = {};
     const RankOutcome in_memory = testing::train_world(job).front();
-    for (const int64_t slots : {2, 5})
+    for (const int64_t buffers : {2, 5})
         for (const double ratio : {1.0, 0.5}) {
             INFO("stage " << job.stage << " on " << job.world_size() << " ranks of "
                           << job.node_sizes.size() << " hosts, accumulation " << job.accumulation
                           << ", clipping " << job.clipping << ", parameters " << parameters
-                          << ", slots " << slots << ", ratio " << ratio);
-            job.offload = {true, parameters, 48, slots, ratio};
+                          << ", buffers " << buffers << ", ratio " << ratio);
+            job.offload = {true, parameters, 48, buffers, ratio};
             job.offload.adaptive = true;
             job.kept_after = {{1, 3}, {2, 4}, {4, 1}, {5, 1 << 20}, {7, 2}, {8, 0}};
             for (const RankOutcome& rank : testing::train_world(job))
@@ -98,14 +98,14 @@ constexpr std::array kInt8Moments{StatePacking::kInt8, StatePacking::kUint8Root}
 TEST_CASE("what is compressed without loss has the bits of memory") {
     for (const std::vector<int>& sizes : {std::vector<int>{1}, {3}, {2, 1}})
         for (const DType dtype : {DType::kF32, DType::kBF16})
-            for (const int64_t slots : {2, 64}) {
+            for (const int64_t buffers : {2, 64}) {
                 TrainingCase job = offload_case(sizes, 3);
                 job.precision.compute = dtype;
                 job.clipping = 0.05;
                 // Chunks of several pages, so that some are shorter on disk.
-                check_offload(job, {{true, true, 48, slots, 1.0, {}, true},
-                                    {true, false, 4096, slots, 1.0, {}, true},
-                                    {false, true, 48, slots, 1.0, {}, true}});
+                check_offload(job, {{true, true, 48, buffers, 1.0, {}, true},
+                                    {true, false, 4096, buffers, 1.0, {}, true},
+                                    {false, true, 48, buffers, 1.0, {}, true}});
             }
 }
 
@@ -276,7 +276,7 @@ TEST_CASE("memory of chunks that are given back leaves the process, and its acco
     }
 }
 
-TEST_CASE("gradients that wait for the norm leave memory with the states, but for their slots") {
+TEST_CASE("gradients that wait for the norm leave memory with the states, but for their buffers") {
     for (const int stage : {1, 2, 3}) {
         TrainingCase job = offload_case({2}, stage);
         job.accumulation = 2;
@@ -287,7 +287,7 @@ TEST_CASE("gradients that wait for the norm leave memory with the states, but fo
         const int64_t in_memory = memory_of(job, "gradients");
         job.offload = {true, false, 48, 2};
         CHECK(in_memory - memory_of(job, "gradients") == 4 * own);
-        // In two slots of 48 elements, a page each: two moments, and sums.
+        // In two buffers of 48 elements, a page each: two moments, and sums.
         CHECK(memory_of(job, "offload_slots") == 2 * (2 + 1) * 4096);
         job.accumulation = 1;
         job.clipping = 0;
@@ -306,11 +306,11 @@ TEST_CASE("SGD with and without momentum is offloaded as Adam is") {
 }
 
 TEST_CASE("a step that overflows leaves what is on disk as it was") {
-    for (const int64_t slots : {2, 4, 64})
+    for (const int64_t buffers : {2, 4, 64})
         for (const bool parameters : {false, true}) {
             TrainingCase job = offload_case({2, 1}, 3);
-            job.accumulation = slots == 4 ? 2 : 1;
-            job.clipping = slots == 2 ? 0.05 : 0;
+            job.accumulation = buffers == 4 ? 2 : 1;
+            job.clipping = buffers == 2 ? 0.05 : 0;
             job.precision.compute = DType::kF16;
             job.precision.skip_nonfinite_steps = true;
             // At 2^24 the first gradients overflow, some halvings later they do not.
@@ -324,7 +324,7 @@ TEST_CASE("a step that overflows leaves what is on disk as it was") {
             for (const auto& overflow : in_memory.front().overflows) skipped += overflow ? 1 : 0;
             CHECK(skipped > 1);
             CHECK(skipped < 12);
-            job.offload = {true, parameters, 48, slots};
+            job.offload = {true, parameters, 48, buffers};
             for (const RankOutcome& rank : testing::train_world(job))
                 CHECK(equal_bits(rank, in_memory.front()));
         }

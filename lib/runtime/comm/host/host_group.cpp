@@ -126,10 +126,10 @@ std::vector<std::string> HostGroup::all_gather(std::string_view mine) {
     for (size_t begin = 0, end = 1; begin < end; begin += kPieceBytes) {
         await_all_internal(kSignalMailRead, mailbox_generation_);  // of the round before
         ++mailbox_generation_;
-        std::byte* const slot = control_.mailbox(options_.local_rank).data();
-        std::memcpy(slot, &own, sizeof own);
+        std::byte* const mailbox = control_.mailbox(options_.local_rank).data();
+        std::memcpy(mailbox, &own, sizeof own);
         if (begin < mine.size())
-            std::memcpy(slot + sizeof own, mine.data() + begin,
+            std::memcpy(mailbox + sizeof own, mine.data() + begin,
                         std::min(kPieceBytes, mine.size() - begin));
         post_internal(kSignalMailFull, mailbox_generation_);
         for (int rank = 0; rank < local_world_size(); ++rank) {

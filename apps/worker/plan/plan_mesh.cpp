@@ -11,6 +11,7 @@
 #include "base/machine/program_memory.h"
 #include "graph/measure/measure.h"
 #include "job/predict/job_forecast.h"
+#include "job/setup/trial_batch.h"
 #include "plan/predict/admission.h"
 #include "worker/plan/plan_tensor.h"
 

@@ -1,9 +1,6 @@
 #include "worker/plan/plan_tensor.h"
 
-#include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
-#include <ATen/ops/arange.h>
-#include <c10/core/ScalarType.h>
 #include <fmt/core.h>
 
 #include <numeric>
@@ -11,27 +8,11 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/json.h"
-#include "graph/lower/index_limits.h"
+#include "job/setup/trial_batch.h"
 
 namespace dslaunch::worker {
 
 namespace {
-
-// A micro batch of the data, or tokens of all kinds where none are named.
-std::vector<c10::IValue> first_batch(const job::JobSetup& setup) {
-    const config::BatchConfig& batch = setup.config().batch;
-    if (setup.data) return job::first_rows(setup);
-    int64_t rows = setup.info.loss_classes > 0 ? setup.info.loss_classes : INT64_MAX;
-    for (const graph::ArgumentLimit& limit :
-         graph::argument_limits(setup.segmented->lowered(), *setup.model))
-        rows = std::min(rows, limit.rows);
-    constexpr int64_t kStride = 7919;  // a prime: neighbours far apart in the vocabulary
-    const int64_t numel = batch.micro_rows * setup.config().data.context;
-    const at::Tensor tokens = (at::arange(numel, at::kLong) * kStride)
-                                  .remainder(rows == INT64_MAX ? 1 : rows)
-                                  .view({batch.micro_rows, -1});
-    return std::vector<c10::IValue>(setup.segmented->arguments().size(), tokens);
-}
 
 plan::TensorPlan plan_for(const job::JobSetup& setup, const std::vector<c10::IValue>& batch,
                           const job::TensorRequest& request) {
@@ -105,12 +86,12 @@ std::pair<std::string, plan::TensorRule> parse_tensor_rule_option(const std::str
 plan::TensorPlan find_tensor_plan(const job::JobSetup& setup, const plan::TensorRules& rules) {
     job::TensorRequest request;
     request.rules = rules;
-    return plan_for(setup, first_batch(setup), request);
+    return plan_for(setup, job::trial_batch(setup, job::TrialTokens::kSpread), request);
 }
 
 std::string tensor_report(const job::JobSetup& setup, const job::TensorRequest& request,
                           bool json) {
-    const std::vector<c10::IValue> batch = first_batch(setup);
+    const std::vector<c10::IValue> batch = job::trial_batch(setup, job::TrialTokens::kSpread);
     const plan::TensorPlan plan = plan_for(setup, batch, request);
     std::optional<graph::TensorCheck> check;
     if (request.check)

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/machine/memory_limits.h"
 #include "base/text/wire.h"
+#include "job/setup/job_layout.h"
 
 namespace dslaunch::job {
 namespace {

@@ -7,6 +7,7 @@
 #include <set>
 
 #include "base/error.h"
+#include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
 #include "job/setup/rank_comms.h"

@@ -20,8 +20,10 @@
 #include "base/machine/memory_limits.h"
 #include "graph/measure/segment_times.h"
 #include "job/process/process_memory.h"
+#include "job/setup/job_layout.h"
 #include "job/setup/job_tensor.h"
 #include "job/setup/stored_rates.h"
+#include "job/setup/trial_batch.h"
 #include "runtime/memory/lending_allocator.h"
 #include "runtime/train/process_usage.h"
 #include "zero/states/shard_optimizer.h"
@@ -211,14 +213,6 @@ double share_of_speed(double beside, double alone) {
 }
 
 }  // namespace
-
-std::vector<c10::IValue> trial_batch(const JobSetup& setup) {
-    const int64_t rows = setup.config().batch.micro_rows;
-    if (!setup.data)
-        return std::vector<c10::IValue>(setup.segmented->arguments().size(),
-                                        at::zeros({rows, setup.config().data.context}, at::kLong));
-    return first_rows(setup);
-}
 
 void set_rank_threads(int ranks) {
     if (std::getenv("OMP_NUM_THREADS") != nullptr) return;

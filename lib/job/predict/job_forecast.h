@@ -24,10 +24,6 @@ struct JobRatesOptions {
     std::function<void(MeasuredWork)> before = {};
 };
 
-// A micro batch for trial passes: first_rows(), or tokens of the context's length
-// where the plan has no data.
-[[nodiscard]] std::vector<c10::IValue> trial_batch(const JobSetup& setup);
-
 // LibTorch's threads for trial passes, as RANKS of a host divide this machine's processors, unless
 // OMP_NUM_THREADS says how many.
 void set_rank_threads(int ranks);

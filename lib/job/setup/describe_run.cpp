@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/text/json.h"
+#include "job/setup/job_layout.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
 #include "kernels/flat_optimizer.h"

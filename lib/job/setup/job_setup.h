@@ -1,5 +1,6 @@
 // What the roles train and plan have in common: config, model, segments, data and the step plan of
-// a rank.
+// a rank. Data alone: set_up_job.h fills it in, with what job_stages.h, job_tensor.h and
+// job_layout.h make of it.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -22,10 +23,6 @@
 #include "runtime/comm/ranks/pipeline_place.h"
 #include "runtime/comm/ranks/topology.h"
 #include "runtime/data/data_source.h"
-
-namespace dslaunch::runtime {
-class Collectives;
-}  // namespace dslaunch::runtime
 
 namespace dslaunch::job {
 
@@ -101,7 +98,11 @@ struct JobSetup {
     [[nodiscard]] graph::Model& whole_model() const {
         return sharing.whole ? *sharing.whole : *model;
     }
-    // Whether the ranks above are not all of the job.
+    // The ranks that train the same parameters: of this one's stage in a pipeline, else all.
+    [[nodiscard]] const runtime::Topology& own_ranks() const { return place.of_stage; }
+    // Where this rank's rows stand among those of all ranks.
+    [[nodiscard]] int data_rank() const { return own_ranks().rank() / sharing.position_ranks(); }
+    // Whether own_ranks() are not all of the job.
     [[nodiscard]] bool is_divided() const {
         return place.is_pipeline() || (!sharing.place.positions && sharing.place.size > 1);
     }
@@ -113,41 +114,5 @@ struct JobSetup {
         return stages()[place.stage];
     }
 };
-
-// For the rank at PLACE among those of the job. Throws Error{kConfig} with all problems of the
-// config, Error{kInput} for model and data.
-[[nodiscard]] JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& place);
-
-// A micro batch for trial passes, of as many rows as every one in training: the first of the data,
-// and again from the start where there are fewer. REQUIRES: data.
-[[nodiscard]] std::vector<c10::IValue> first_rows(const JobSetup& setup);
-
-// Stages, layout, partition and options from what SETUP has: the config, the model's measures, and
-// whether it is for a GPU. Throws Error{kConfig} where the stages that the config asks for cannot
-// be.
-void lay_out_job(JobSetup& setup, const runtime::Topology& place);
-
-// The same job as the rank at PLACE has it, with its plan: without model and data.
-[[nodiscard]] JobSetup seen_from(const JobSetup& setup, const runtime::Topology& place);
-
-// What of the config forbids a plan for the model that SETUP has laid out, as an error's message;
-// empty: nothing.
-[[nodiscard]] std::string why_no_plan(const JobSetup& setup);
-
-// Why shard auto has chosen what it has, a line; empty: the config says how.
-[[nodiscard]] std::string shard_text(const JobSetup& setup);
-
-// The step plan of the rank at PLACE among those of SETUP's stage, and those of all of them on its
-// host.
-[[nodiscard]] plan::StepPlan make_plan(const JobSetup& setup, const runtime::Topology& place);
-[[nodiscard]] std::vector<plan::StepPlan> make_host_plans(const JobSetup& setup);
-
-// By all ranks of a stage, in one order of collectives: whether their plans fit together. Throws
-// Error{kDiverged}: model, config or dsworker differ between the hosts.
-void compare_plans(runtime::Collectives& collectives, const plan::StepPlan& plan);
-
-// The plans of all ranks of SETUP's host, where PLACE is, checked together, in a pipeline those of
-// its stage and of the stages that it is joined to; aborts on what is wrong (a bug of ours).
-void check_host_plans(const JobSetup& setup, const runtime::Topology& place);
 
 }  // namespace dslaunch::job

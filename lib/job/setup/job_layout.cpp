@@ -1,24 +1,12 @@
-#include "job/setup/job_setup.h"
+#include "job/setup/job_layout.h"
 
-#include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
-#include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
-#include <c10/core/ScalarType.h>
-#include <unistd.h>
+#include <fmt/core.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <iterator>
 
 #include "base/check.h"
 #include "base/error.h"
-#include "base/text.h"
-#include "config/read/train_config.h"
-#include "graph/lower/device_rewrite.h"
-#include "graph/lower/index_limits.h"
-#include "graph/lower/precision.h"
-#include "graph/measure/measure.h"
 #include "job/setup/job_stages.h"
 #include "job/setup/job_tensor.h"
 #include "job/setup/stored_rates.h"
@@ -26,134 +14,11 @@
 #include "plan/step/plan_check.h"
 #include "plan/step/stage_model.h"
 #include "runtime/comm/collectives.h"
-#include "storage/files/zip_archive.h"
 #include "zero/states/shard_optimizer.h"
 
 namespace dslaunch::job {
 
 namespace {
-
-constexpr const char* kConfigName = "ds_config.json";
-
-std::string folder_of(const std::string& path) {
-    const std::string folder = std::filesystem::path(path).parent_path().string();
-    return folder.empty() ? "." : folder;
-}
-
-// The config and the folder where its relative paths start.
-struct FoundConfig {
-    config::TrainConfig config;
-    std::string origin;
-    std::string folder;
-};
-
-FoundConfig find_config(const JobArguments& arguments) {
-    if (!arguments.config_path.empty())
-        return {config::load_config(arguments.config_path), arguments.config_path,
-                folder_of(arguments.config_path)};
-    const std::string beside = folder_of(arguments.model_path) + "/" + kConfigName;
-    const storage::ZipArchive archive(arguments.model_path);
-    if (const auto text = archive.extra(kConfigName)) {
-        const std::string name = arguments.model_path + ":" + kConfigName;
-        return {config::parse_config(*text, name), name, folder_of(arguments.model_path)};
-    }
-    if (::access(beside.c_str(), F_OK) == 0)
-        return {config::load_config(beside), beside, folder_of(beside)};
-    return {config::empty_config(), "defaults", "."};
-}
-
-// A relative path of a config starts at the config's folder (the archive's for a packed one); one
-// that is not there but in the working directory is taken from there, as a flag's is.
-void place_path(std::string& path, const std::string& folder) {
-    if (path.empty() || path.front() == '/') return;
-    const std::string beside = folder + "/" + path;
-    if (::access(beside.c_str(), F_OK) == 0) path = beside;
-}
-
-graph::LowerOptions lower_options(const config::RunConfig& config, c10::Device device) {
-    graph::LowerOptions options;
-    options.loss = config.loss;
-    options.device = device;
-    options.compute_dtype = graph::scalar_type_of(config.precision.compute);
-    return options;
-}
-
-void check_indices(const JobSetup& setup) {
-    for (const graph::ArgumentLimit& limit :
-         graph::argument_limits(setup.segmented->lowered(), *setup.model)) {
-        if (setup.data->train.tokens_per_sample() > 0) {
-            setup.data->check_vocabulary(limit.rows);
-        } else {
-            setup.data->check_indices(limit.argument,
-                                      {limit.rows, std::nullopt, "row of " + limit.table});
-        }
-    }
-}
-
-std::vector<c10::IValue> token_zeros(const JobSetup& setup) {
-    const config::BatchConfig& batch = setup.config().batch;
-    const at::Tensor tokens = at::zeros({batch.micro_rows, setup.config().data.context}, at::kLong);
-    return std::vector<c10::IValue>(setup.segmented->arguments().size(), tokens);
-}
-
-runtime::DataRequest data_request(const JobSetup& setup) {
-    return {setup.config().data, setup.config().loss, setup.segmented->arguments(),
-            setup.segmented->argument_types()};
-}
-
-// Opens the data, checks what can be checked before the model runs, and returns a first micro
-// batch.
-std::vector<c10::IValue> open_and_check_data(JobSetup& setup, const runtime::Topology& place) {
-    setup.data = runtime::open_data(data_request(setup));
-    // One rank of a host reads the files whole.
-    if (place.local_rank == 0) check_indices(setup);
-    return first_rows(setup);
-}
-
-void check_labels(const JobSetup& setup, int64_t classes) {
-    if (classes > 0) setup.data->check_labels(data_request(setup), classes);
-}
-
-// A loss refuses labels out of range in words of its own. With class 0 everywhere the model runs on
-// any labels and shows how many classes there are, so that the check can name the bad one.
-void blame_labels(const JobSetup& setup, std::vector<c10::IValue> batch) {
-    batch.back() = at::zeros_like(batch.back().toTensor());
-    int64_t classes = 0;
-    try {
-        classes = graph::measure(*setup.segmented,
-                                 graph::on_device(std::move(batch), graph::device_of(*setup.model)))
-                      .loss_classes;
-    } catch (const Error&) {
-        return;  // it is not the labels
-    }
-    check_labels(setup, classes);
-}
-
-// Runs BATCH through the model: what the plan is made from.
-plan::ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IValue>& batch,
-                              const runtime::Topology& place) {
-    const bool has_labels = setup.data && place.local_rank == 0 &&
-                            setup.config().loss.kind == config::LossKind::kCrossEntropy;
-    plan::ModelInfo info;
-    try {
-        info = graph::measure(*setup.segmented, batch,
-                              splits_backward(setup.config().pipeline.schedule));
-    } catch (const Error& error) {
-        if (has_labels) blame_labels(setup, batch);
-        fail(error.code(), "{}: the first batch does not pass through the model: {}",
-             setup.data ? printable(setup.data->train.path()) : "assumed tokens", error.what());
-    }
-    if (has_labels) check_labels(setup, info.loss_classes);
-    return info;
-}
-
-// Labels can only be looked at where classes are whole: before the graph is shared.
-void check_whole(const JobSetup& setup, const std::vector<c10::IValue>& batch,
-                 const runtime::Topology& place) {
-    const bool has_labels = setup.data && setup.data->train.tokens_per_sample() == 0 &&
-                            setup.config().loss.kind == config::LossKind::kCrossEntropy;
-    if (has_labels && place.local_rank == 0) static_cast<void>(measure_batch(setup, batch, place));
-}
 
 void set_place(plan::StepPlanOptions& options, const runtime::Topology& place) {
     options.rank = place.rank();
@@ -240,68 +105,6 @@ plan::StepPlanOptions plan_options(const config::RunConfig& config, const runtim
 }
 
 }  // namespace
-
-JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& place) {
-    JobSetup setup;
-    FoundConfig found = find_config(arguments);
-    setup.config_origin = found.origin;
-    for (const std::string& assignment : arguments.overrides)
-        config::apply_override(found.config, assignment);
-    setup.resolved =
-        config::resolve(found.config, {place.world_size(), /*needs_steps=*/!arguments.plan_only});
-    config::require_valid(setup.resolved);
-    if (arguments.plan_meshes && setup.config().zero.shard_ranks > 0)
-        fail(ExitCode::kUsage,
-             "the config shards over the ranks of a host (zero_optimization.mics_shard_size), and "
-             "meshes are looked at whose ranks shard over all that train the same parameters: "
-             "leave it out with --set zero_optimization.mics_shard_size=-1");
-    config::RunConfig& placed = setup.resolved.config;
-    place_path(placed.data.train_path, found.folder);
-    place_path(placed.data.eval_path, found.folder);
-    for (std::string& folder : placed.offload.nvme_paths) place_path(folder, found.folder);
-
-    const c10::Device device =
-        arguments.open_device ? arguments.open_device(setup.config()) : c10::Device(c10::kCPU);
-    setup.on_gpu = device.is_cuda() ||
-                   (arguments.plan_only && setup.config().device == config::DeviceChoice::kCuda);
-
-    setup.model = std::make_unique<graph::Model>(graph::Model::load(arguments.model_path));
-    graph::move_to_device(*setup.model, device);
-    setup.segmented = std::make_unique<graph::SegmentedModel>(graph::SegmentedModel::make(
-        *setup.model, lower_options(setup.config(), device), arguments.segments));
-    const config::RunConfig& config = setup.config();
-    // A plan needs shapes, not samples: tokens of the context's length will do where no data are
-    // named.
-    const bool assume_tokens =
-        arguments.plan_only && config.data.train_path.empty() && config.data.context > 0;
-    const std::vector<c10::IValue> batch =
-        assume_tokens ? token_zeros(setup) : open_and_check_data(setup, place);
-    check_pipeline(setup);
-    check_sharing(setup);
-    setup.place = place_in_stages(config, place);
-    setup.sharing.place = place_in_group(config, place, setup.place);
-    const WithoutGroup alone(setup.sharing.place);
-    if (setup.sharing.place.size > 1) {
-        check_whole(setup, batch, place);
-        share_job(setup, arguments, batch, place.rank() == 0);
-    }
-    setup.model_info = measure_batch(setup, graph::on_device(batch, device), place);
-    lay_out_job(setup, place);
-    if (setup.place.is_pipeline()) check_shared_buffers(setup, batch);
-    let_go_of_other_stages(setup);
-    if (const std::string why = why_no_plan(setup); !why.empty())
-        fail(ExitCode::kConfig, "{}", why);
-    setup.plan = make_plan(setup, setup.place.of_stage);
-    return setup;
-}
-
-std::vector<c10::IValue> first_rows(const JobSetup& setup) {
-    const runtime::DataSource& train = setup.data->train;
-    std::vector<int64_t> samples;
-    for (int64_t row = 0; row < setup.config().batch.micro_rows; ++row)
-        samples.push_back(row % train.rows());
-    return train.batch(samples);
-}
 
 void lay_out_job(JobSetup& setup, const runtime::Topology& place) {
     const config::RunConfig& config = setup.config();

@@ -1,0 +1,14 @@
+// How a job's setup comes about: the config is found and resolved, model and data are opened and
+// checked against each other, the model is measured, and all is laid out. Where it stands: command
+// line, archive -> [here] -> roles.
+#pragma once
+
+#include "job/setup/job_setup.h"
+
+namespace dslaunch::job {
+
+// For the rank at PLACE among those of the job. Throws Error{kConfig} with all problems of the
+// config, Error{kInput} for model and data.
+[[nodiscard]] JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& place);
+
+}  // namespace dslaunch::job

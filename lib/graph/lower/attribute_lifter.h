@@ -3,7 +3,8 @@
 
 #include <functional>
 
-#include "graph/lower/lower.h"
+#include "graph/archive/model.h"
+#include "graph/lower/lowered_graph.h"
 
 namespace dslaunch::graph {
 

@@ -1,7 +1,8 @@
 // The loss that a config names, appended to a lowered graph whose forward returns an output.
 #pragma once
 
-#include "graph/lower/lower.h"
+#include "config/run/run_config.h"
+#include "graph/lower/lowered_graph.h"
 
 namespace dslaunch::graph {
 

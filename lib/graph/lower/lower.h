@@ -3,32 +3,17 @@
 // decides where it may be cut. No shared state.
 #pragma once
 
-#include <ATen/core/ivalue.h>
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
-#include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "config/run/run_config.h"
 #include "graph/archive/model.h"
-
-namespace torch::jit {
-struct Graph;
-struct Node;
-}  // namespace torch::jit
+#include "graph/lower/lowered_graph.h"
 
 namespace dslaunch::graph {
-
-// An attribute that forward writes (prim::SetAttr): it enters the graph as an input and leaves it
-// as an output.
-struct ModelState {
-    std::string path;  // "encoder.counter"
-    c10::intrusive_ptr<c10::ivalue::Object> object;
-    std::string attribute;
-};
 
 struct LowerOptions {
     bool training = true;
@@ -40,36 +25,9 @@ struct LowerOptions {
                                                 // parameters under autocast (precision.h)
 };
 
-// Graph inputs, in this order: [module?] arguments… states… target? parameters… buffers…
-struct LoweredGraph {
-    std::shared_ptr<torch::jit::Graph> graph;
-    std::vector<std::string> arguments;  // names of the explicit inputs, the loss target last when
-                                         // the config names one
-    std::vector<c10::TypePtr> argument_types;
-    std::vector<ModelState> states;      // inputs after the arguments; outputs after output 0
-    std::vector<int> parameters;         // model parameter of each parameter input
-    std::vector<int> buffers;            // model buffer of each buffer input
-    std::vector<int> opaque_parameters;  // parameters that only the module input reaches (interface
-                                         // calls)
-    std::vector<int> opaque_buffers;
-    std::string opaque_node;                    // what made the module an input, in words
-    bool module_input = false;                  // input 0 is the module itself
-    at::ScalarType compute_dtype = at::kFloat;  // what a ComputeContext that runs it must have
-
-    [[nodiscard]] size_t first_argument() const { return module_input ? 1 : 0; }
-    [[nodiscard]] size_t first_state() const { return first_argument() + arguments.size(); }
-    [[nodiscard]] size_t first_parameter() const { return first_state() + states.size(); }
-    [[nodiscard]] size_t first_buffer() const { return first_parameter() + parameters.size(); }
-};
-
 // Sets the module to train or eval mode and lowers it. Throws Error{kInput} when an argument is
 // unknown or missing, the output is not a loss, or an attribute is written inside control flow; the
 // message names the module path and source line.
 [[nodiscard]] LoweredGraph lower(Model& model, const LowerOptions& options);
-
-// "blocks.3.attn (model.py:41)": the module path and source line a node comes from, for messages.
-[[nodiscard]] std::string describe_node(const torch::jit::Node& node);
-// "blocks.3.attn": the module path alone; empty at the top.
-[[nodiscard]] std::string module_path(const torch::jit::Node& node);
 
 }  // namespace dslaunch::graph

@@ -3,12 +3,19 @@
 // shared state.
 #pragma once
 
+#include <c10/core/ScalarType.h>
+
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/kinds/dtype.h"
-#include "graph/lower/lower.h"
+#include "graph/archive/model.h"
+
+namespace torch::jit {
+struct Graph;
+struct Value;
+}  // namespace torch::jit
 
 namespace torch::jit {
 struct Graph;

@@ -19,7 +19,6 @@
 #include "graph/archive/torch_reason.h"
 #include "graph/lower/precision.h"
 #include "graph/segment/compute_context.h"
-#include "graph/segment/segment_builder.h"
 
 namespace dslaunch::graph {
 

@@ -12,28 +12,10 @@
 #include "graph/lower/live_values.h"
 #include "graph/lower/lower.h"
 #include "graph/segment/cut.h"
+#include "graph/segment/segment_builder.h"
 #include "graph/segment/split_backward.h"
 
-namespace torch::jit {
-struct Code;
-struct Graph;
-}  // namespace torch::jit
-
 namespace dslaunch::graph {
-
-struct Segment {
-    std::string name;  // module path of its nodes: "blocks.3", or "wte..blocks.0"
-    std::shared_ptr<torch::jit::Graph> graph;  // inputs: [module?] live values… parameters…
-                                               // buffers…
-    std::shared_ptr<torch::jit::Code> code;    // shared by segments whose graphs are equal
-    std::vector<int> parameters;               // model parameters it reads, in input order
-    std::vector<int> buffers;
-    bool module_input = false;  // takes the module itself (interface calls), and then reads the
-                                // opaque ones too
-    int64_t nodes = 0;
-    int64_t draw_ordinal_first = 0;  // of its first drawing node
-    int64_t draws = 0;               // drawing nodes in it
-};
 
 class SegmentedModel {
   public:

@@ -1,9 +1,36 @@
-// Builds one segment's graph out of a range of a lowered graph's nodes.
+// One segment of a model, and how its graph is built out of a range of a lowered graph's nodes.
 #pragma once
 
-#include "graph/segment/segment.h"
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "graph/archive/model.h"
+#include "graph/lower/lowered_graph.h"
+#include "graph/segment/cut.h"
+
+namespace torch::jit {
+struct Code;
+struct Graph;
+struct Value;
+}  // namespace torch::jit
 
 namespace dslaunch::graph {
+
+struct Segment {
+    std::string name;  // module path of its nodes: "blocks.3", or "wte..blocks.0"
+    std::shared_ptr<torch::jit::Graph> graph;  // inputs: [module?] live values… parameters…
+                                               // buffers…
+    std::shared_ptr<torch::jit::Code> code;    // shared by segments whose graphs are equal
+    std::vector<int> parameters;               // model parameters it reads, in input order
+    std::vector<int> buffers;
+    bool module_input = false;  // takes the module itself (interface calls), and then reads the
+                                // opaque ones too
+    int64_t nodes = 0;
+    int64_t draw_ordinal_first = 0;  // of its first drawing node
+    int64_t draws = 0;               // drawing nodes in it
+};
 
 struct SegmentRange {
     int64_t begin = 0;  // positions in CutMap::nodes

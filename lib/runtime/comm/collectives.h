@@ -36,6 +36,7 @@
 #include "runtime/comm/host/arena.h"
 #include "runtime/comm/ranks/node_ranges.h"
 #include "runtime/comm/ranks/topology.h"
+#include "runtime/comm/traffic.h"
 
 namespace dslaunch::runtime {
 
@@ -65,12 +66,6 @@ struct ReducedParts {
                                               static_cast<size_t>(both.numel)));
         }
     }
-};
-
-// What this rank has sent to and received from other hosts, payload only.
-struct Traffic {
-    Bytes sent;
-    Bytes received;
 };
 
 class Collectives {

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "runtime/comm/collectives.h"
+#include "runtime/comm/traffic.h"
 
 namespace dslaunch::runtime {
 

@@ -37,6 +37,7 @@ ZeroState::ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlic
       group_(group),
       collectives_(collectives),
       options_(options),
+      offload_(offload),
       slice_steps_(static_cast<size_t>(place.layout->trained_slices), 0) {
     const plan::StepPlanOptions& plan = *place.plan_options;
     const ShardMap& map = *place.map;
@@ -502,6 +503,11 @@ runtime::MemoryAccount ZeroState::memory() const {
     account.moments = states_->moment_bytes();
     account.swap_buffers = states_->buffer_bytes();
     return account;
+}
+
+std::optional<runtime::DiskTraffic> ZeroState::disk_traffic() const {
+    if (offload_ == nullptr) return std::nullopt;
+    return offload_->traffic();
 }
 
 }  // namespace dslaunch::zero

@@ -101,7 +101,8 @@ class ZeroState final : public runtime::ParameterState {
     [[nodiscard]] std::optional<int64_t> updates_of(int parameter) const override;
     [[nodiscard]] at::Tensor untrained_values(int parameter) const override;
     [[nodiscard]] runtime::MemoryAccount memory() const override;
-    [[nodiscard]] std::vector<std::string> account() const override {
+    [[nodiscard]] std::optional<runtime::DiskTraffic> disk_traffic() const override;
+    [[nodiscard]] std::vector<std::string> summary() const override {
         return states_->describe_packing();
     }
     // Optimizer updates that each slice has had.
@@ -142,6 +143,7 @@ class ZeroState final : public runtime::ParameterState {
     runtime::HostGroup& group_;
     runtime::Collectives& collectives_;
     ZeroOptions options_;
+    OffloadFile* offload_;  // null: nothing is on disk
     std::optional<StateStore> states_;
     std::optional<ShardOptimizer> optimizer_;
     std::optional<ParameterStore> parameters_;

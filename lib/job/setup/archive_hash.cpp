@@ -10,6 +10,8 @@
 
 namespace dslaunch::job {
 
+namespace {
+
 void check_archive_hash(const std::string& path, const std::string& expected) {
     const launch::FileFacts facts = launch::look_at_file(path, /*all_bytes=*/true, [] {});
     if (!facts.error.empty()) fail(ExitCode::kInput, "{}: {}", path, facts.error);
@@ -31,6 +33,15 @@ std::jthread log_archive_hash(const std::string& path) {
             log_warn("train", "model {}: its SHA-256 is not known: {}", path, facts.error);
         }
     });
+}
+
+}  // namespace
+
+std::jthread identify_archive(const std::string& path, const std::string& expected, bool first) {
+    if (expected.empty()) return first ? log_archive_hash(path) : std::jthread();
+    check_archive_hash(path, expected);
+    if (first) log_info("train", "model {} sha256={}", path, expected);
+    return {};
 }
 
 }  // namespace dslaunch::job

@@ -7,12 +7,12 @@
 
 namespace dslaunch::job {
 
-// Throws Error{kInput} when PATH cannot be read or is not the file with hash EXPECTED (64 hex
-// digits). Blocks while it reads the whole file.
-void check_archive_hash(const std::string& path, const std::string& expected);
-
-// Logs the hash of PATH from a thread that runs while a processor would be idle. Joining it waits
-// for one reading of the file at most.
-[[nodiscard]] std::jthread log_archive_hash(const std::string& path);
+// An archive is a program: one that the user did not expect must not run at all. Throws
+// Error{kInput} when PATH cannot be read or is not the file with hash EXPECTED (64 hex digits);
+// blocks while it reads the whole file. Where EXPECTED is empty, the FIRST rank's thread that comes
+// back, if any, logs the hash while a processor would be idle; joining it waits for one reading of
+// the file at most.
+[[nodiscard]] std::jthread identify_archive(const std::string& path, const std::string& expected,
+                                            bool first);
 
 }  // namespace dslaunch::job

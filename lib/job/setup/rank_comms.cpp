@@ -61,7 +61,10 @@ void RankComms::open(const launch::WorkerEnvironment& environment, const JobSetu
         group_ = runtime::open_group_comm(
             environment, *job_, {sharing.group, "tensor", std::move(of_group), time_limit});
         tensor_.emplace(*group_->collectives, slices);
-        if (setup.sharing.splits()) compare_plans_of_group(*group_->collectives, setup);
+        if (setup.sharing.splits()) {
+            compare_plans_of_group(*group_->collectives, setup);
+            shares_ = graph::TensorRank{&*tensor_, setup.sharing.plan.get(), &setup.whole_model()};
+        }
     }
     if (!setup.place.is_pipeline()) return;
     links_ = runtime::open_stage_links(environment, *job_, setup.place, messages, time_limit);

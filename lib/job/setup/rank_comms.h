@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/tensor/tensor_rank.h"
 #include "job/setup/job_setup.h"
 #include "launch/plan/worker_environment.h"
 #include "runtime/comm_gloo/job_comm.h"
@@ -20,9 +21,9 @@ namespace dslaunch::job {
 
 class RankComms {
   public:
-    // By all ranks of the job. OWN: of the ranks that train the same parameters. Throws what
-    // open_job_comm and open_group_comm do, and Error{kDiverged} where ranks whose plans differ do
-    // not agree on the rest.
+    // By all ranks of the job. SETUP must outlive this. OWN: of the ranks that train the same
+    // parameters. Throws what open_job_comm and open_group_comm do, and Error{kDiverged} where
+    // ranks whose plans differ do not agree on the rest.
     void open(const launch::WorkerEnvironment& environment, const JobSetup& setup,
               runtime::ArenaLayout own, Duration time_limit);
 
@@ -36,6 +37,8 @@ class RankComms {
     [[nodiscard]] const runtime::Link* far() const { return links_.far.get(); }
     // Of the ranks that work on the same micro batches; null: each works alone.
     [[nodiscard]] graph::TensorGroup* tensor() { return tensor_ ? &*tensor_ : nullptr; }
+    // Which shares of the parameters this rank has; null: they are whole.
+    [[nodiscard]] const graph::TensorRank* shares() const { return shares_ ? &*shares_ : nullptr; }
 
     // Other than that of all ranks.
     [[nodiscard]] std::vector<runtime::Collectives*> groups() const;
@@ -54,6 +57,7 @@ class RankComms {
     std::optional<runtime::StageLink> stages_;
     std::optional<runtime::JobComm> own_;
     std::optional<runtime::CollectivesTensorGroup> tensor_;
+    std::optional<graph::TensorRank> shares_;
 };
 
 }  // namespace dslaunch::job

@@ -33,4 +33,12 @@ std::vector<bool> ModelInfo::trained() const {
     return trained;
 }
 
+std::vector<int> ModelInfo::untrained() const {
+    const std::vector<bool> is_trained = trained();
+    std::vector<int> others;
+    for (int p = 0; p < std::ssize(is_trained); ++p)
+        if (!is_trained[p]) others.push_back(p);
+    return others;
+}
+
 }  // namespace dslaunch::plan

@@ -54,6 +54,8 @@ struct ModelInfo {
     [[nodiscard]] int64_t forward_flops() const;
     // Parameters that get gradients: trainable, and read by a segment that has a backward.
     [[nodiscard]] std::vector<bool> trained() const;
+    // The others, by index.
+    [[nodiscard]] std::vector<int> untrained() const;
 };
 
 }  // namespace dslaunch::plan

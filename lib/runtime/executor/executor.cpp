@@ -8,11 +8,9 @@
 
 namespace dslaunch::runtime {
 
-Executor::Executor(const plan::StepPlan& plan, InstructionRunner& runner,
-                   std::function<void(plan::Lane)> on_lane_start)
-    : plan_(&plan), runner_(runner), on_lane_start_(std::move(on_lane_start)) {
+Executor::Executor(const plan::StepPlan& plan, InstructionRunner& runner)
+    : plan_(&plan), runner_(runner) {
     for (std::atomic<int>& current : current_) current = -1;
-    on_lane_start_(plan::Lane::kCompute);
     started_[static_cast<size_t>(plan::Lane::kCompute)] = true;
     change_plan(plan);
 }
@@ -74,7 +72,6 @@ void Executor::run_step() {
 
 // STEP: begun before this lane was.
 void Executor::lane_main(plan::Lane lane, uint64_t step) {
-    on_lane_start_(lane);
     for (;;) {
         {
             std::unique_lock lock(mutex_);

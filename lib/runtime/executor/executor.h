@@ -8,7 +8,6 @@
 #include <atomic>
 #include <condition_variable>
 #include <exception>
-#include <functional>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -34,10 +33,8 @@ class InstructionRunner {
 
 class Executor {
   public:
-    // PLAN and RUNNER must outlive the executor. ON_LANE_START is called once in each lane's thread
-    // before its first instruction (names, thread state); the compute lane's in the constructor.
-    Executor(const plan::StepPlan& plan, InstructionRunner& runner,
-             std::function<void(plan::Lane)> on_lane_start);
+    // PLAN and RUNNER must outlive the executor. The compute lane's thread is the caller's.
+    Executor(const plan::StepPlan& plan, InstructionRunner& runner);
     Executor(const Executor&) = delete;
     Executor& operator=(const Executor&) = delete;
     // Joins the lanes. REQUIRES: no step is running. A lane that is stuck in run() after a failure
@@ -83,7 +80,6 @@ class Executor {
 
     const plan::StepPlan* plan_;
     InstructionRunner& runner_;
-    std::function<void(plan::Lane)> on_lane_start_;
     std::array<std::vector<size_t>, plan::kLanes> lanes_;  // instructions of each lane, in order
 
     std::mutex mutex_;

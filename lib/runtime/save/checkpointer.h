@@ -21,7 +21,7 @@
 #include "graph/archive/model.h"
 #include "runtime/comm/collectives.h"
 #include "runtime/save/snapshot.h"
-#include "runtime/state/parameter_state.h"
+#include "runtime/state/savable_state.h"
 #include "storage/checkpoint/checkpoint_store.h"
 #include "storage/checkpoint/shard_writer.h"
 
@@ -37,7 +37,7 @@ struct CheckpointerParts {
     bool goes_on = false;    // after a save that failed; else it ends the run
     bool via_first = false;  // hosts share no file system: rank 0's disk gets all files
     const graph::Model* model = nullptr;
-    ParameterState* state = nullptr;
+    SavableState* state = nullptr;
     Collectives* collectives = nullptr;
     // Data-parallel ranks whose buffers differ each save their own; 1: the first rank's are all.
     int replicas = 1;

@@ -48,7 +48,7 @@ std::vector<int> brought(const FinalWeights& weights) {
     return parameters;
 }
 
-using Put = ParameterState::UseWeights;
+using Put = SavableState::UseWeights;
 
 // PUT with whole parameters: each rank of a tensor group gives its share, the first has the whole.
 Put of_whole(const FinalWeights& weights, Put put) {

@@ -10,14 +10,14 @@
 #include "graph/tensor/tensor_rank.h"
 #include "plan/layout/flat_layout.h"
 #include "runtime/compute/stage_link.h"
-#include "runtime/state/parameter_state.h"
+#include "runtime/state/savable_state.h"
 
 namespace dslaunch::runtime {
 
 struct FinalWeights {
     graph::Model* model = nullptr;  // that the state trains
     graph::Model* whole = nullptr;  // that is written; MODEL, or what its parameters are shares of
-    ParameterState* state = nullptr;
+    SavableState* state = nullptr;
     const plan::FlatLayout* layout = nullptr;   // of the state
     const StageLink* link = nullptr;            // null: no pipeline
     const graph::TensorRank* tensor = nullptr;  // null: parameters are whole

@@ -16,37 +16,25 @@
 
 namespace dslaunch::runtime {
 
-Evaluator::Evaluator(graph::Model& model, const config::RunConfig& config, DataSource held_out,
-                     ModelBuffers& buffers, ParameterState& state, int rank,
-                     std::function<bool()> leaves, EvalStages stages,
-                     std::unique_ptr<graph::SegmentedModel> made)
-    : model_(model),
-      config_(config),
-      held_out_(std::move(held_out)),
-      buffers_(buffers),
-      state_(state),
-      rank_(rank),
-      leaves_(std::move(leaves)),
-      stages_(std::move(stages)),
-      segmented_(std::move(made)) {}
-
 std::unique_ptr<graph::SegmentedModel> Evaluator::lower_for(at::ScalarType compute_dtype) const {
     graph::LowerOptions options;
     options.training = false;
-    options.loss = config_.loss;
-    options.device = graph::device_of(model_);
+    options.loss = parts_.config->loss;
+    options.device = graph::device_of(*parts_.model);
     options.compute_dtype = compute_dtype;
     // Pieces are needed only where their parameters are gathered one piece at a time, or lie in
     // stages.
-    const int64_t pieces = stages_.link != nullptr ? stages_.segments : state_.is_sharded() ? 0 : 1;
+    const int64_t pieces = parts_.stages.link != nullptr ? parts_.stages.segments
+                           : parts_.state->is_sharded()  ? 0
+                                                         : 1;
     return std::make_unique<graph::SegmentedModel>(
-        graph::SegmentedModel::make(model_, options, pieces));
+        graph::SegmentedModel::make(*parts_.model, options, pieces));
 }
 
 void Evaluator::prepare(at::ScalarType compute_dtype) {
-    if (segmented_ == nullptr) segmented_ = lower_for(compute_dtype);
-    stretches_ = {{0, 0, segmented_->segments().size()}};
-    if (stages_.link != nullptr) deal_to_stages();
+    if (parts_.segmented == nullptr) parts_.segmented = lower_for(compute_dtype);
+    stretches_ = {{0, 0, parts_.segmented->segments().size()}};
+    if (parts_.stages.link != nullptr) deal_to_stages();
     prepared_ = true;
 }
 
@@ -59,31 +47,31 @@ bool Evaluator::has_all(const graph::Segment& segment, int stage) const {
             return of.empty() || std::ranges::find(of, stage) != of.end();
         });
     };
-    const graph::LoweredGraph& lowered = segmented_->lowered();
-    if (!all_in(segment.parameters, stages_.stages_of_parameter) ||
-        !all_in(segment.buffers, stages_.stages_of_buffer))
+    const graph::LoweredGraph& lowered = parts_.segmented->lowered();
+    if (!all_in(segment.parameters, parts_.stages.stages_of_parameter) ||
+        !all_in(segment.buffers, parts_.stages.stages_of_buffer))
         return false;
     return !segment.module_input ||
-           (all_in(lowered.opaque_parameters, stages_.stages_of_parameter) &&
-            all_in(lowered.opaque_buffers, stages_.stages_of_buffer));
+           (all_in(lowered.opaque_parameters, parts_.stages.stages_of_parameter) &&
+            all_in(lowered.opaque_buffers, parts_.stages.stages_of_buffer));
 }
 
 // A segment is run in the first part where all is that it reads.
 void Evaluator::deal_to_stages() {
     stretches_.clear();
     size_t part = 0;
-    for (size_t s = 0; s < segmented_->segments().size(); ++s) {
-        const graph::Segment& segment = segmented_->segments()[s];
-        while (part < stages_.stage_of_part.size() &&
-               !has_all(segment, stages_.stage_of_part[part]))
+    for (size_t s = 0; s < parts_.segmented->segments().size(); ++s) {
+        const graph::Segment& segment = parts_.segmented->segments()[s];
+        while (part < parts_.stages.stage_of_part.size() &&
+               !has_all(segment, parts_.stages.stage_of_part[part]))
             ++part;
-        if (part == stages_.stage_of_part.size())
+        if (part == parts_.stages.stage_of_part.size())
             fail(ExitCode::kConfig,
                  "held-out data: the model in eval mode is cut otherwise than in training, and no "
                  "stage of the pipeline has all that its segment {} reads; let stages begin where "
                  "layers do (dslaunch.pipeline.first_segments), or evaluate without a pipeline",
                  segment.name);
-        const int stage = stages_.stage_of_part[part];
+        const int stage = parts_.stages.stage_of_part[part];
         if (stretches_.empty() || stretches_.back().stage != stage)
             stretches_.push_back({stage, s, s});
         stretches_.back().end = s + 1;
@@ -110,14 +98,15 @@ graph::Boundary Evaluator::run_stretch(const Stretch& stretch, const EvalBatch& 
     graph::Boundary boundary;
     boundary.values = std::move(values);
     for (size_t s = stretch.begin; s < stretch.end; ++s) {
-        const graph::Segment& segment = segmented_->segments()[s];
-        state_.hold(
-            segment.module_input ? segmented_->lowered().opaque_parameters : segment.parameters,
-            takes_part);
+        const graph::Segment& segment = parts_.segmented->segments()[s];
+        parts_.state->hold(segment.module_input ? parts_.segmented->lowered().opaque_parameters
+                                                : segment.parameters,
+                           takes_part);
         if (takes_part)
-            boundary = segmented_->forward(s, boundary.values, {config_.seed, 0, batch.index},
-                                           graph::device_of(model_));
-        state_.let_go();
+            boundary =
+                parts_.segmented->forward(s, boundary.values, {parts_.config->seed, 0, batch.index},
+                                          graph::device_of(*parts_.model));
+        parts_.state->let_go();
     }
     return boundary;
 }
@@ -136,47 +125,49 @@ graph::Boundary Evaluator::forward(const EvalBatch& batch,
         };
         std::vector<c10::IValue> values;
         if (batch.rows > 0)
-            values = i == 0
-                         ? segmented_->first_inputs(
-                               graph::on_device(arguments, graph::device_of(model_)))
-                         : stages_.link->receive(stretches_[i - 1].stage, kNumber, message(i - 1));
+            values = i == 0 ? parts_.segmented->first_inputs(
+                                  graph::on_device(arguments, graph::device_of(*parts_.model)))
+                            : parts_.stages.link->receive(stretches_[i - 1].stage, kNumber,
+                                                          message(i - 1));
         boundary = run_stretch(stretch, batch, std::move(values));
         if (batch.rows > 0 && i + 1 < stretches_.size())
-            stages_.link->send(stretches_[i + 1].stage, kNumber, boundary.values, message(i));
+            parts_.stages.link->send(stretches_[i + 1].stage, kNumber, boundary.values, message(i));
     }
     return boundary;
 }
 
 EvalShare Evaluator::run() {
-    const at::ScalarType compute_dtype = graph::scalar_type_of(config_.precision.compute);
-    const graph::ComputeContext context(false, compute_dtype, graph::device_of(model_).type());
+    const at::ScalarType compute_dtype = graph::scalar_type_of(parts_.config->precision.compute);
+    const graph::ComputeContext context(false, compute_dtype,
+                                        graph::device_of(*parts_.model).type());
     if (!prepared_) prepare(compute_dtype);
-    model_.module().eval();
-    const std::vector<at::Tensor> own = buffers_.copy();
-    buffers_.broadcast();
-    const EvalPlan plan(
-        {held_out_.rows(), config_.batch.micro_rows, config_.batch.data_parallel_size, rank_});
+    parts_.model->module().eval();
+    const std::vector<at::Tensor> own = parts_.buffers->copy();
+    parts_.buffers->broadcast();
+    const EvalPlan plan({held_out_.rows(), parts_.config->batch.micro_rows,
+                         parts_.config->batch.data_parallel_size, parts_.rank});
     EvalShare share;
     for (int64_t round = 0; round < plan.round_count(); ++round) {
-        if (leaves_ && leaves_()) {
+        if (parts_.leaves && parts_.leaves()) {
             share.cut_short = true;
             break;
         }
         const EvalBatch batch = plan.batch(round);
         const std::vector<c10::IValue> arguments = arguments_of(batch);
         const graph::Boundary last = forward(batch, arguments);
-        if (batch.rows == 0 || !has_last()) continue;
-        const bool by_token = config_.loss.mean == config::LossMean::kToken;
+        if (batch.rows == 0 || !has_last() || !parts_.counts) continue;
+        const bool by_token = parts_.config->loss.mean == config::LossMean::kToken;
         // A batch's mean counts for its samples; a sum over tokens is a sum already.
         const auto rows = static_cast<double>(batch.rows);
         share.loss_sum += by_token ? graph::loss_of(last) : graph::loss_of(last) * rows;
         share.weight +=
-            by_token ? static_cast<double>(graph::counted_targets(config_.loss, arguments.back()))
-                     : rows;
+            by_token
+                ? static_cast<double>(graph::counted_targets(parts_.config->loss, arguments.back()))
+                : rows;
         share.samples += rows;
     }
-    buffers_.restore(own);
-    model_.module().train();
+    parts_.buffers->restore(own);
+    parts_.model->module().train();
     return share;
 }
 

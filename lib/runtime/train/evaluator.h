@@ -9,10 +9,10 @@
 #include "config/run/run_config.h"
 #include "graph/segment/segment.h"
 #include "runtime/compute/model_buffers.h"
+#include "runtime/compute/stage_link.h"
 #include "runtime/data/data_source.h"
 #include "runtime/data/eval_plan.h"
-#include "runtime/state/parameter_state.h"
-#include "runtime/train/trainer.h"
+#include "runtime/state/readable_state.h"
 
 namespace dslaunch::runtime {
 
@@ -26,16 +26,36 @@ struct EvalStages {
     int64_t segments = 0;  // as SegmentedModel::make
 };
 
+// This rank's share of an evaluation: the sum of the losses, and what it is divided by (samples, or
+// tokens that count).
+struct EvalShare {
+    double loss_sum = 0;
+    double weight = 0;
+    double samples = 0;
+    bool cut_short = false;  // all ranks have left it to save and end
+};
+
+struct EvaluatorParts {
+    graph::Model* model = nullptr;
+    const config::RunConfig* config = nullptr;
+    ModelBuffers* buffers = nullptr;
+    ReadableState* state = nullptr;
+    int rank = 0;        // among those that have rows of their own
+    bool counts = true;  // one rank's share counts of those that work on the same rows together
+    // Asked by every rank before each batch, the same answer on all: the evaluation ends there.
+    // Empty: never.
+    std::function<bool()> leaves = {};
+    EvalStages stages = {};
+    // MODEL's graph in eval mode, given where it cannot be lowered any more, for its parameters are
+    // shares; null: the first evaluation makes it.
+    std::unique_ptr<graph::SegmentedModel> segmented = nullptr;
+};
+
 class Evaluator {
   public:
-    // RANK: among those that have rows of their own. LEAVES: asked by every rank before each batch,
-    // the same answer on all: the evaluation ends there. Empty: never. All references must outlive
-    // this. MADE: MODEL's graph in eval mode where it cannot be lowered any more, for its
-    // parameters are shares; else null.
-    Evaluator(graph::Model& model, const config::RunConfig& config, DataSource held_out,
-              ModelBuffers& buffers, ParameterState& state, int rank,
-              std::function<bool()> leaves = {}, EvalStages stages = {},
-              std::unique_ptr<graph::SegmentedModel> made = nullptr);
+    // What PARTS points to must outlive this.
+    Evaluator(EvaluatorParts parts, DataSource held_out)
+        : parts_(std::move(parts)), held_out_(std::move(held_out)) {}
 
     // This rank's share, in a pipeline nothing but in the stage that has the loss. Every rank calls
     // it: parameters that lie in shards are brought together segment by segment. The model is in
@@ -56,7 +76,7 @@ class Evaluator {
     void deal_to_stages();
     [[nodiscard]] bool has_all(const graph::Segment& segment, int stage) const;
     [[nodiscard]] int own_stage() const {
-        return stages_.link == nullptr ? 0 : stages_.link->stage();
+        return parts_.stages.link == nullptr ? 0 : parts_.stages.link->stage();
     }
     [[nodiscard]] bool has_first() const { return stretches_.front().stage == own_stage(); }
     [[nodiscard]] bool has_last() const { return stretches_.back().stage == own_stage(); }
@@ -66,15 +86,8 @@ class Evaluator {
     [[nodiscard]] graph::Boundary run_stretch(const Stretch& stretch, const EvalBatch& batch,
                                               std::vector<c10::IValue> values) const;
 
-    graph::Model& model_;
-    const config::RunConfig& config_;
+    EvaluatorParts parts_;
     DataSource held_out_;
-    ModelBuffers& buffers_;
-    ParameterState& state_;
-    int rank_;
-    std::function<bool()> leaves_;
-    EvalStages stages_;
-    std::unique_ptr<graph::SegmentedModel> segmented_;  // made at the first evaluation, or before
     bool prepared_ = false;
     std::vector<Stretch> stretches_;  // of all stages, in the model's order
 };

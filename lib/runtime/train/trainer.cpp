@@ -11,7 +11,6 @@
 #include "base/text/json.h"
 #include "base/text/wire.h"
 #include "graph/lower/loss.h"
-#include "plan/print/trace.h"
 #include "plan/step/plan_check.h"
 #include "runtime/schedules/learning_rate.h"
 #include "runtime/train/process_usage.h"
@@ -96,7 +95,7 @@ std::string clock_text(double seconds) {
 
 Trainer::Trainer(TrainerParts parts)
     : parts_(std::move(parts)),
-      executor_(*parts_.plan, *this, parts_.on_lane_start),
+      executor_(*parts_.plan, *this),
       tier_peaks_(plan::peak_by_tier(*parts_.plan)),
       kind_peaks_(plan::peak_by_kind(*parts_.plan)),
       scaler_(parts_.config->precision.loss_scale) {
@@ -232,13 +231,14 @@ TrainResult Trainer::run() {
         result.peak_rss = Bytes{facts.peak_rss_bytes};
         result.asked_to_end = facts.end;
         if (is_first_rank()) {
-            if (step == config.trace_step && parts_.write_trace) write_trace();
+            if (step == config.trace_step && parts_.between != nullptr)
+                parts_.between->trace_step(last_run(step, facts));
             report_step(step, facts);
             if (is_logged(step)) report_progress(step, facts);
         }
         const bool saving = save_if_due(step, facts);
-        if (parts_.adapt && step < config.steps && !facts.end && !saving)
-            adapt_plan(step, facts.step_ms / 1e3);
+        if (parts_.between != nullptr && step < config.steps && !facts.end && !saving)
+            adapt_plan(last_run(step, facts));
         const bool due = config.eval_interval > 0 && step % config.eval_interval == 0;
         if (due || step == config.steps || facts.end) result.eval_loss = evaluate(step);
         if (eval_cut_short_ && !facts.end) {
@@ -256,15 +256,12 @@ TrainResult Trainer::run() {
     return result;
 }
 
-void Trainer::write_trace() const {
-    std::vector<plan::InstructionSpan> predicted;
-    if (parts_.forecast) predicted = parts_.forecast(*parts_.plan);
-    parts_.write_trace(plan::trace_json(*parts_.plan, *parts_.info, executor_.spans(), predicted));
+StepRun Trainer::last_run(int64_t step, const StepFacts& facts) const {
+    return {step, facts.step_ms / 1e3, parts_.plan, executor_.spans()};
 }
 
-void Trainer::adapt_plan(int64_t step, double seconds) {
-    const plan::StepPlan* const plan =
-        parts_.adapt({step, seconds, parts_.plan, executor_.spans()});
+void Trainer::adapt_plan(const StepRun& run) {
+    const plan::StepPlan* const plan = parts_.between->after_step(run);
     if (plan == nullptr) return;
     parts_.state->change_plan(*plan);
     tier_peaks_ = plan::peak_by_tier(*plan);
@@ -273,7 +270,7 @@ void Trainer::adapt_plan(int64_t step, double seconds) {
     executor_.change_plan(*plan);
     parts_.plan = plan;
     const uint64_t done = executor_.instructions_done() + ends_reached_;
-    const int64_t steps = step - parts_.resumed.step;
+    const int64_t steps = run.step - parts_.resumed.step;
     instructions_before_ =
         steps * (std::ssize(plan->instructions) + 1) - static_cast<int64_t>(done);
 }
@@ -312,9 +309,8 @@ void Trainer::save(int64_t step, const StepFacts& facts) {
 
 // Once a step and a save more would not fit.
 bool Trainer::time_is_over() const {
-    if (!parts_.time_is_over) return false;
     const Duration save = parts_.checkpointer ? parts_.checkpointer->longest() : Duration{0};
-    return parts_.time_is_over(2 * longest_step_ + 2 * save);
+    return parts_.clock.is_over(2 * longest_step_ + 2 * save);
 }
 
 bool Trainer::is_logged(int64_t step) const {
@@ -327,7 +323,7 @@ Trainer::StepFacts Trainer::run_step(int64_t step) {
     const config::RunConfig& config = *parts_.config;
     // A skipped step moves no schedule.
     lr_ = learning_rate(config.scheduler, config.optimizer.lr, updates_);
-    parts_.before_step();
+    if (parts_.between != nullptr) parts_.between->before_step();
     const double scale = scaler_.scale();
     parts_.state->begin_step({step, lr_, scale, is_logged(step)});
     const double weight = loss_weight(step - 1);
@@ -383,7 +379,7 @@ double Trainer::loss_weight(int64_t step) {
 
 Trainer::StepFacts Trainer::gather(double loss) {
     const ProcessUsage usage = process_usage();
-    const Duration data_waited = parts_.data_waited();
+    const Duration data_waited = parts_.loader == nullptr ? Duration{0} : parts_.loader->waited();
     RankFacts mine{loss, usage.rss_bytes, usage.peak_rss_bytes, usage.page_faults - faults_before_};
     mine.data_wait_ms = to_milliseconds(data_waited - data_waited_before_);
     mine.compute_wait_ms = to_milliseconds(executor_.compute_waited());
@@ -458,11 +454,10 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
         .field("sent", traffic.sent.value)
         .field("received", traffic.received.value);
     json.end_object();
-    if (parts_.disk_traffic) {
-        const DiskTraffic disk = parts_.disk_traffic();
-        json.key("disk_bytes").begin_object().field("read", disk.read.value);
-        json.field("written", disk.written.value).end_object();
-        json.field("disk_checksum_ms", to_milliseconds(disk.checksum_time));
+    if (const std::optional<DiskTraffic> disk = parts_.account->disk_traffic()) {
+        json.key("disk_bytes").begin_object().field("read", disk->read.value);
+        json.field("written", disk->written.value).end_object();
+        json.field("disk_checksum_ms", to_milliseconds(disk->checksum_time));
     }
     json.end_object();
     parts_.reporter->metrics(json.text());
@@ -470,7 +465,7 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
 
 // By the words of the plan: what the state holds as it says itself, the rest as planned.
 void Trainer::report_memory(JsonWriter& json) const {
-    const MemoryAccount account = parts_.state->memory();
+    const MemoryAccount account = parts_.account->memory();
     const auto planned = [&](plan::BufferKind kind) {
         return kind_peaks_[static_cast<size_t>(kind)].value;
     };
@@ -503,10 +498,10 @@ void Trainer::report_progress(int64_t step, const StepFacts& facts) {
 }
 
 std::optional<double> Trainer::evaluate(int64_t step) {
-    if (!parts_.evaluate) return std::nullopt;
+    if (parts_.evaluator == nullptr) return std::nullopt;
     evaluating_ = true;
     parts_.state->settle();
-    const EvalShare share = parts_.evaluate();
+    const EvalShare share = parts_.evaluator->run();
     double sums[3] = {share.loss_sum, share.weight, share.samples};
     parts_.collectives->sum_ordered(sums);
     evaluating_ = false;

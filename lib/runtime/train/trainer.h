@@ -5,10 +5,8 @@
 
 #include <array>
 #include <atomic>
-#include <functional>
 #include <mutex>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "base/text/json.h"
@@ -19,30 +17,18 @@
 #include "runtime/comm/collectives.h"
 #include "runtime/compute/segment_runner.h"
 #include "runtime/compute/stage_link.h"
+#include "runtime/data/batch_loader.h"
 #include "runtime/executor/executor.h"
 #include "runtime/save/checkpointer.h"
 #include "runtime/schedules/loss_scale.h"
-#include "runtime/state/parameter_state.h"
+#include "runtime/state/state_account.h"
+#include "runtime/state/stepping_state.h"
+#include "runtime/train/between_steps.h"
+#include "runtime/train/evaluator.h"
+#include "runtime/train/job_clock.h"
 #include "runtime/train/reporter.h"
 
 namespace dslaunch::runtime {
-
-// This rank's share of an evaluation: the sum of the losses, and what it is divided by (samples, or
-// tokens that count).
-struct EvalShare {
-    double loss_sum = 0;
-    double weight = 0;
-    double samples = 0;
-    bool cut_short = false;  // all ranks have left it to save and end
-};
-
-// A step as it ran on this rank.
-struct StepRun {
-    int64_t step = 0;
-    double seconds = 0;  // of all of it, from the end of the one before
-    const plan::StepPlan* plan = nullptr;
-    std::span<const plan::InstructionSpan> spans;  // of the plan's instructions
-};
 
 // Where a rank of a pipeline stands.
 struct StageParts {
@@ -62,30 +48,20 @@ struct TrainerParts {
     const plan::ModelInfo* info = nullptr;
     const plan::StepPlan* plan = nullptr;
     SegmentRunner* segments = nullptr;
-    ParameterState* state = nullptr;
+    SteppingState* state = nullptr;
+    const StateAccount* account = nullptr;
     Collectives* collectives = nullptr;  // of all ranks
     std::vector<Collectives*> groups;    // of some of them, that this one is in
     StageParts stage;
     Reporter* reporter = nullptr;
-    std::function<void()> before_step;      // on every rank, between the steps' instructions
-    std::function<EvalShare()> evaluate;    // empty: nothing is held out
-    std::function<Duration()> data_waited;  // time that Load has waited for the data thread, in all
-    std::function<DiskTraffic()> disk_traffic;  // of this rank, in all; empty: nothing is offloaded
-    int64_t tokens_per_sample = 0;              // 0: samples are not tokens
-    std::function<void(const std::string& json)> write_trace;  // of config.trace_step, as rank 0
-    // The same step as it was expected, for the trace; empty: nothing was.
-    std::function<std::vector<plan::InstructionSpan>(const plan::StepPlan& plan)> forecast;
-    double peak_tflops = 0;  // of this rank's device, 0: not known
-    std::function<void(plan::Lane)> on_lane_start;
-    // After a step that is not the last, on every rank: another plan for the next ones, which must
-    // outlive the trainer and differs in the placement of chunks alone, or null. The same on all
-    // ranks. Empty: the plan stays.
-    std::function<const plan::StepPlan*(const StepRun&)> adapt;
+    Evaluator* evaluator = nullptr;        // null: nothing is held out
+    const BatchLoader* loader = nullptr;   // that Load waits for; null: batches are always there
     Checkpointer* checkpointer = nullptr;  // null: nothing is saved
-    storage::TrainingState resumed;        // what was done before; by default nothing
-    // Whether the job's time is nearly over, given how long a step and a save may last. Empty: it
-    // has no limit.
-    std::function<bool(Duration needed)> time_is_over;
+    BetweenSteps* between = nullptr;       // null: a step follows the other
+    JobClock clock;
+    storage::TrainingState resumed;  // what was done before; by default nothing
+    int64_t tokens_per_sample = 0;   // 0: samples are not tokens
+    double peak_tflops = 0;          // of this rank's device, 0: not known
 };
 
 struct TrainResult {
@@ -118,8 +94,8 @@ class Trainer final : private InstructionRunner {
     void run_transfer(const plan::Instruction& instruction);
     void run_tie(const plan::Instruction& instruction);
     [[nodiscard]] StepFacts run_step(int64_t step);
-    void write_trace() const;
-    void adapt_plan(int64_t step, double seconds);
+    [[nodiscard]] StepRun last_run(int64_t step, const StepFacts& facts) const;
+    void adapt_plan(const StepRun& run);
     [[nodiscard]] bool is_logged(int64_t step) const;
     void settle_loss_scale(int64_t step, StepFacts& facts);
     void report_memory(JsonWriter& json) const;

@@ -12,7 +12,7 @@
 
 #include "base/bytes.h"
 #include "config/run/offload_config.h"
-#include "runtime/state/parameter_state.h"
+#include "runtime/state/state_account.h"
 #include "storage/swap/extent_store.h"
 #include "storage/swap/swap_files.h"
 

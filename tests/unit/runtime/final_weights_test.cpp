@@ -37,7 +37,7 @@ Model make_sharded_model(double factor) {
 }
 
 // Has a stage's parameters in shards of its ranks, which all of them take time to bring together.
-class SlowState final : public ParameterState {
+class SlowState final : public SavableState {
   public:
     SlowState(const Model& whole, int stage, Collectives& peers)
         : whole_(whole), stage_(stage), peers_(peers) {}
@@ -58,13 +58,9 @@ class SlowState final : public ParameterState {
         }
     }
 
-    void begin_step(const StepSettings&) override {}
-    void run(const Instruction&) override {}
-    void end_segment(int) override {}
-    [[nodiscard]] std::optional<double> gradient_norm() const override { return std::nullopt; }
-    void settle() override {}
+    [[nodiscard]] std::vector<SavedPiece> saved_pieces() override { return {}; }
+    [[nodiscard]] std::optional<int64_t> updates_of(int) const override { return std::nullopt; }
     [[nodiscard]] at::Tensor untrained_values(int) const override { return {}; }
-    [[nodiscard]] MemoryAccount memory() const override { return {}; }
 
   private:
     const Model& whole_;

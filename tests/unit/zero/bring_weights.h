@@ -1,4 +1,4 @@
-// The weights that a parameter state brings at the end, as tensors of a model.
+// The weights that a state brings at the end, as tensors of a model.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@
 
 #include "base/check.h"
 #include "graph/archive/model.h"
-#include "runtime/state/parameter_state.h"
+#include "runtime/state/savable_state.h"
 
 namespace dslaunch::testing {
 
@@ -21,7 +21,7 @@ using namespace graph;
 using namespace runtime;
 
 // What a state keeps elsewhere, in tensors of their own.
-inline void bring_into_model(ParameterState& state, Model& model) {
+inline void bring_into_model(SavableState& state, Model& model) {
     const std::vector<int> elsewhere = state.parameters_elsewhere();
     std::set<int> missing(elsewhere.begin(), elsewhere.end());
     state.bring_weights([&](int parameter, std::span<const float> values) {

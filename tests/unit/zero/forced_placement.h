@@ -5,7 +5,7 @@
 #include <map>
 
 #include "plan/step/step_plan.h"
-#include "runtime/train/trainer.h"
+#include "runtime/train/between_steps.h"
 
 namespace dslaunch::testing {
 
@@ -21,7 +21,7 @@ class ForcedPlacement {
                     const StepPlanOptions& options)
         : kept_after_(kept_after), info_(info), layout_(layout), options_(options) {}
 
-    // TrainerParts::adapt.
+    // As BetweenSteps::after_step().
     [[nodiscard]] const StepPlan* after(const StepRun& run) {
         const auto kept = kept_after_.find(run.step);
         if (kept == kept_after_.end()) return nullptr;

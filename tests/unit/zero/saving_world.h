@@ -24,19 +24,14 @@ struct Resumed {
         if (job.resume_from.empty()) return;
         reader.emplace(*job.tree, job.resume_from);
         saved.emplace(*reader, setup.model(), ShardOptimizer::state_names(job.optimizer));
-        std::vector<int> untrained;
-        for (int i = 0; i < std::ssize(setup.model().parameters()); ++i) {
-            const int slice = setup.layout.slice_of(i);
-            if (slice < 0 || slice >= setup.layout.trained_slices) untrained.push_back(i);
-        }
-        saved->restore_untrained(untrained, topology.rank(), topology.world_size());
+        saved->restore_untrained(setup.info.untrained(), topology.rank(), topology.world_size());
         training = saved->training();
     }
 };
 
 inline std::unique_ptr<Checkpointer> checkpointer_for(const TrainingCase& job,
                                                       const TrainingSetup& setup,
-                                                      ParameterState& state,
+                                                      SavableState& state,
                                                       Collectives& collectives) {
     if (job.tree == nullptr) return nullptr;
     CheckpointerParts parts;

@@ -119,10 +119,31 @@ struct TrainPlace {
     std::vector<Collectives*> groups = {};
 };
 
+// Keeps what each step says of overflows; FORCED, where it is there, changes plans.
+class StepKeeper final : public BetweenSteps {
+  public:
+    StepKeeper(const SteppingState& state, ForcedPlacement* forced)
+        : state_(state), forced_(forced) {}
+
+    void before_step() override {
+        if (steps_begun_++ > 0) overflows.push_back(state_.overflow());
+    }
+    [[nodiscard]] const StepPlan* after_step(const StepRun& run) override {
+        return forced_ == nullptr ? nullptr : forced_->after(run);
+    }
+
+    std::vector<std::optional<Overflow>> overflows;  // by step, but for the last one
+
+  private:
+    const SteppingState& state_;
+    ForcedPlacement* forced_;
+    int64_t steps_begun_ = 0;
+};
+
 // Trains by STATE as PLAN says, and collects everything but the tensors.
 inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setup,
                               const StepPlan& plan, ParameterState& state, Collectives& collectives,
-                              std::function<const StepPlan*(const StepRun&)> adapt = {},
+                              ForcedPlacement* forced = nullptr,
                               Checkpointer* checkpointer = nullptr,
                               const TrainingState& resumed = {},
                               const TrainPlace* place = nullptr) {
@@ -145,29 +166,26 @@ inline RankOutcome train_with(const TrainingCase& job, const TrainingSetup& setu
          place != nullptr ? place->work : StageWork{}, position_ranks});
     RankOutcome outcome;
     MetricsKeeper reporter;
-    int64_t steps_begun = 0;
+    StepKeeper keeper(state, forced);
     TrainerParts parts;
     parts.config = &config;
     parts.info = &setup.info;
     parts.plan = &plan;
     parts.segments = &runner;
     parts.state = &state;
+    parts.account = &state;
     parts.collectives = &collectives;
     if (place != nullptr) {
         parts.stage = place->stage;
         parts.groups = place->groups;
     }
     parts.reporter = &reporter;
-    parts.before_step = [&] {
-        if (steps_begun++ > 0) outcome.overflows.push_back(state.overflow());
-    };
-    parts.data_waited = [] { return Duration{}; };
-    parts.on_lane_start = [](Lane) {};
-    parts.adapt = std::move(adapt);
+    parts.between = &keeper;
     parts.checkpointer = checkpointer;
     parts.resumed = resumed;
     const ComputeContext context(true, scalar_type_of(job.precision.compute), device.type());
     outcome.loss = Trainer(std::move(parts)).run().loss;
+    outcome.overflows = std::move(keeper.overflows);
     outcome.overflows.push_back(state.overflow());
     outcome.norm = state.gradient_norm();
     outcome.metrics = std::move(reporter.lines);
@@ -205,10 +223,8 @@ inline RankOutcome train_rank(const TrainingCase& job, const ZeroSlices& slices,
         checkpointer->finish();
     }
     ForcedPlacement forced(job.kept_after, setup.info, setup.layout, planned.options);
-    RankOutcome outcome = train_with(
-        job, setup, planned.plan, state, *self.collectives,
-        [&](const StepRun& run) { return forced.after(run); }, checkpointer.get(),
-        resumed.training);
+    RankOutcome outcome = train_with(job, setup, planned.plan, state, *self.collectives, &forced,
+                                     checkpointer.get(), resumed.training);
     bring_into_model(state, setup.model());
     collect_tensors(setup, state.slice_steps(), outcome);
     self.collectives->barrier();

@@ -2,6 +2,7 @@
 
 #include <map>
 #include <set>
+#include <thread>
 
 #include "base/error.h"
 #include "support/catch.h"
@@ -27,6 +28,7 @@ class FakeRunner final : public InstructionRunner {
             for (const int wait : instruction.waits)
                 waits_kept_ = waits_kept_ && ended_.at(static_cast<size_t>(wait));
             order_.push_back(index);
+            threads_of_lane_[instruction.lane].insert(std::this_thread::get_id());
         }
         if (index == fail_at) fail(ExitCode::kDiverged, "boom");
         if (index == block_at) {
@@ -57,6 +59,7 @@ class FakeRunner final : public InstructionRunner {
     bool waits_kept_ = true;
     std::string why_;
     std::vector<int> order_;
+    std::map<Lane, std::set<std::thread::id>> threads_of_lane_;
 
   private:
     const StepPlan* plan_;
@@ -93,7 +96,7 @@ TEST_CASE("every instruction runs once a step, after what it waits for") {
     for (const int64_t accumulation : {1, 2, 4}) {
         const StepPlan plan = real_plan(accumulation);
         FakeRunner runner(plan);
-        Executor executor(plan, runner, [](Lane) {});
+        Executor executor(plan, runner);
         for (int step = 0; step < 50; ++step) {
             runner.begin_step();
             executor.run_step();
@@ -110,12 +113,7 @@ TEST_CASE(
     std::vector<StepPlan> plans = {real_plan(1), real_plan(4), real_plan(2)};
     for (Instruction& instruction : plans[0].instructions) instruction.lane = Lane::kCompute;
     FakeRunner runner(plans[0]);
-    std::mutex mutex;
-    std::map<Lane, std::set<std::thread::id>> started;
-    Executor executor(plans[0], runner, [&](Lane lane) {
-        const std::lock_guard lock(mutex);
-        started[lane].insert(std::this_thread::get_id());
-    });
+    Executor executor(plans[0], runner);
     uint64_t done = 0;
     for (const size_t p : {0, 1, 2, 0, 1}) {
         runner.change_plan(plans[p]);
@@ -131,9 +129,8 @@ TEST_CASE(
     CHECK(runner.waits_kept_);
     CHECK(executor.instructions_done() == done);
     // A lane has one thread for good: disks are asked by the thread that began to.
-    const std::lock_guard lock(mutex);
-    CHECK(started.size() == 2);
-    for (const auto& [lane, threads] : started) CHECK(threads.size() == 1);
+    CHECK(runner.threads_of_lane_.size() == 2);
+    for (const auto& [lane, threads] : runner.threads_of_lane_) CHECK(threads.size() == 1);
 }
 
 TEST_CASE("an error in either lane ends the step, names the instruction and poisons what blocks") {
@@ -142,7 +139,7 @@ TEST_CASE("an error in either lane ends the step, names the instruction and pois
         FakeRunner runner(plan);
         runner.fail_at = index_of(plan, op);
         runner.begin_step();
-        Executor executor(plan, runner, [](Lane) {});
+        Executor executor(plan, runner);
         try {
             executor.run_step();
             FAIL("the step ended well");
@@ -166,7 +163,7 @@ TEST_CASE(
     runner.fail_at = static_cast<int>(plan.instructions.size()) - 1;
     while (plan.instructions[runner.fail_at].lane != Lane::kCompute) --runner.fail_at;
     runner.begin_step();
-    Executor executor(plan, runner, [](Lane) {});
+    Executor executor(plan, runner);
     try {
         executor.run_step();
         FAIL("the step ended well");

@@ -106,7 +106,7 @@ double bubble_of(ScheduleKind kind, int chunks) {
         for (int stage = 0; stage < kStages; ++stage)
             stages.emplace_back([&, stage] {
                 SleepingStage runner(kWork / chunks, meeting);
-                Executor executor(plans[stage], runner, [](Lane) {});
+                Executor executor(plans[stage], runner);
                 executor.run_step();
             });
     }

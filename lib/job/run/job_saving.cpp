@@ -1,0 +1,111 @@
+#include "job/run/job_saving.h"
+
+#include "base/log.h"
+#include "job/setup/job_stages.h"
+#include "job/setup/job_tensor.h"
+#include "job/setup/resume.h"
+#include "runtime/save/final_weights.h"
+#include "zero/states/shard_optimizer.h"
+
+namespace dslaunch::job {
+
+JobSaving::JobSaving(JobSetup& setup, RankComms& comms, SavingOptions options)
+    : setup_(setup),
+      comms_(comms),
+      options_(std::move(options)),
+      files_(storage::make_disk_tree()) {}
+
+// With one host there is nothing to bring to it.
+bool JobSaving::via_first() const {
+    return saves() && setup_.config().save.via_rank0 && place().node_count() > 1;
+}
+
+void JobSaving::resume() {
+    if (saves() && !via_first()) require_shared_folder(*files_, comms_.job(), options_.output);
+    reader_ = find_resume(*files_, comms_.job(),
+                          {options_.resume, options_.output, options_.restarted, via_first()});
+    if (reader_ == nullptr) return;
+    saved_.emplace(*reader_, setup_.whole_model(),
+                   zero::ShardOptimizer::state_names(setup_.config().optimizer));
+    if (const graph::TensorRank* const shares = comms_.shares())
+        saved_->read_shares(*setup_.sharing.plan, shares->part());
+    const std::vector<int> untrained = setup_.model_info.untrained();
+    saved_->restore_untrained(untrained, setup_.own_ranks().rank(),
+                              setup_.own_ranks().world_size());
+    share_untrained(setup_, untrained);
+    if (place().rank() == 0) describe_resume();
+}
+
+void JobSaving::describe_resume() const {
+    const storage::Checkpoint& checkpoint = saved_->checkpoint();
+    const storage::TrainingState& training = saved_->training();
+    log_info("checkpoint",
+             "resuming from {}: step {}, {} samples seen, saved by {} ranks at ZeRO stage {}",
+             reader_->folder(), training.step, training.samples_seen, checkpoint.world_size,
+             checkpoint.zero_stage);
+    const uint64_t seed = setup_.config().seed;
+    if (training.step > 0 && training.seed != seed)
+        log_warn("checkpoint",
+                 "dslaunch.seed is {} and was {}: data come in another order from here on", seed,
+                 training.seed);
+    if (checkpoint.states.empty() && training.step > 0)
+        log_warn("checkpoint", "it has no optimizer states: they start anew");
+}
+
+void JobSaving::begin(runtime::SavableState& state, runtime::ModelBuffers& buffers,
+                      bool own_buffers) {
+    if (saves()) open_checkpointer(state, buffers, own_buffers);
+    saved_.reset();
+    reader_.reset();
+    if (via_first() && place().node_rank > 0 && place().local_rank == 0)
+        files_->remove_folder(resume_copy(options_.output));
+}
+
+void JobSaving::open_checkpointer(runtime::SavableState& state, runtime::ModelBuffers& buffers,
+                                  bool own_buffers) {
+    const config::SaveConfig& save = setup_.config().save;
+    const runtime::Topology& own = setup_.own_ranks();
+    runtime::CheckpointerParts parts;
+    parts.tree = files_.get();
+    parts.root = options_.output + "/checkpoints";
+    parts.keep = save.keep;
+    parts.goes_on = save.goes_on;
+    parts.via_first = via_first();
+    parts.model = &setup_.whole_model();
+    parts.state = &state;
+    parts.collectives = &comms_.job();
+    parts.replicas = own_buffers ? own.world_size() : 1;
+    parts.replica = own.rank();
+    if (setup_.is_divided()) parts.saves_buffer = buffers_first_read(setup_);
+    parts.of_stage = comms_.stages() != nullptr;
+    parts.first_of_stage = own.rank() == 0 && setup_.sharing.place.index == 0;
+    if (comms_.stages() != nullptr) parts.before_save = [&] { bring_buffers(buffers); };
+    parts.about = about();
+    parts.told = [](const std::string& line) { log_info("checkpoint", "{}", line); };
+    checkpointer_.emplace(std::move(parts));
+    if (saved_) checkpointer_->set_saved_step(saved_->training().step);
+}
+
+storage::Checkpoint JobSaving::about() const {
+    storage::Checkpoint checkpoint;
+    const config::RunConfig& config = setup_.config();
+    checkpoint.version = DSL_VERSION;
+    checkpoint.zero_stage = setup_.plan_options.stage;
+    checkpoint.optimizer = zero::ShardOptimizer::name(config.optimizer);
+    checkpoint.states = zero::ShardOptimizer::state_names(config.optimizer);
+    checkpoint.config_json = config::resolved_json(setup_.resolved);
+    return checkpoint;
+}
+
+void JobSaving::bring_buffers(runtime::ModelBuffers& buffers) {
+    buffers.bring_from_stages(comms_.job(), setup_.place.stage, stages_of_buffers(setup_));
+}
+
+bool JobSaving::write_weights(runtime::SavableState& state, runtime::ModelBuffers& buffers) {
+    if (comms_.stages() != nullptr && saves()) bring_buffers(buffers);
+    return runtime::write_final_weights(
+        {setup_.model.get(), &setup_.whole_model(), &state, &setup_.layout, comms_.stages(),
+         comms_.shares(), comms_.own().collectives.get(), read_earlier(setup_), options_.output});
+}
+
+}  // namespace dslaunch::job

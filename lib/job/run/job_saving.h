@@ -1,0 +1,73 @@
+// What a rank of a job reads and writes beside its data: the checkpoint that training resumes from,
+// those that it saves, and the trained weights. Where it stands: job setup, communication -> [here]
+// -> lib/runtime/save. The thread that trains.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "job/setup/job_setup.h"
+#include "job/setup/rank_comms.h"
+#include "runtime/compute/model_buffers.h"
+#include "runtime/save/checkpointer.h"
+#include "runtime/save/saved_state.h"
+#include "storage/checkpoint/checkpoint_reader.h"
+#include "storage/checkpoint/file_tree.h"
+
+namespace dslaunch::job {
+
+struct SavingOptions {
+    std::string output;      // of the run; empty: nothing is saved
+    std::string resume;      // as ResumeRequest::from
+    bool restarted = false;  // as ResumeRequest::restarted
+};
+
+class JobSaving {
+  public:
+    // SETUP and COMMS, which is open, must outlive this.
+    JobSaving(JobSetup& setup, RankComms& comms, SavingOptions options);
+
+    // By all ranks: looks at the folder that checkpoints go to, and reads from the one that
+    // training resumes from, whose parameters that are not trained are put into the model. Throws
+    // what require_shared_folder() and find_resume() do.
+    void resume();
+    // What training resumes from, until begin(); null: it starts anew.
+    [[nodiscard]] runtime::SavedState* saved() { return saved_ ? &*saved_ : nullptr; }
+    // What was done before; by default nothing.
+    [[nodiscard]] storage::TrainingState training() const {
+        return saved_ ? saved_->training() : storage::TrainingState{};
+    }
+
+    // STATE has what was resumed from, which is let go, and can be saved from now on. OWN_BUFFERS:
+    // each rank's differ. Both must outlive the training.
+    void begin(runtime::SavableState& state, runtime::ModelBuffers& buffers, bool own_buffers);
+    // Null: nothing is saved.
+    [[nodiscard]] runtime::Checkpointer* checkpointer() {
+        return checkpointer_ ? &*checkpointer_ : nullptr;
+    }
+
+    // By all ranks, after the last step: what the first one writes comes to it. Returns whether it
+    // does.
+    [[nodiscard]] bool write_weights(runtime::SavableState& state, runtime::ModelBuffers& buffers);
+
+  private:
+    [[nodiscard]] bool saves() const { return !options_.output.empty(); }
+    [[nodiscard]] bool via_first() const;
+    [[nodiscard]] const runtime::Topology& place() const { return comms_.job().topology(); }
+    void describe_resume() const;
+    void open_checkpointer(runtime::SavableState& state, runtime::ModelBuffers& buffers,
+                           bool own_buffers);
+    [[nodiscard]] storage::Checkpoint about() const;
+    void bring_buffers(runtime::ModelBuffers& buffers);
+
+    JobSetup& setup_;
+    RankComms& comms_;
+    SavingOptions options_;
+    std::unique_ptr<storage::FileTree> files_;
+    std::unique_ptr<storage::CheckpointReader> reader_;
+    std::optional<runtime::SavedState> saved_;
+    std::optional<runtime::Checkpointer> checkpointer_;
+};
+
+}  // namespace dslaunch::job

@@ -1,0 +1,105 @@
+#include "job/run/job_state.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/log.h"
+#include "graph/lower/device_rewrite.h"
+#include "job/process/leftovers.h"
+#include "plan/step/stage_model.h"
+#include "storage/disk/disk_facts.h"
+#include "zero/device_state.h"
+
+namespace dslaunch::job {
+
+JobState::JobState(const JobSetup& setup, const launch::WorkerEnvironment& environment,
+                   runtime::DeviceBackend* backend)
+    : setup_(setup),
+      backend_(backend),
+      shards_(setup.layout, setup.partition.get(), setup.plan_options.stage, setup.own_ranks(),
+              setup.plan_options.offload.parameters, setup.plan_options.shard_on_host) {
+    const Bytes bytes =
+        zero::StateStore::bytes_on_disk(setup.plan, setup.plan_options.chunk_format());
+    if (bytes.value == 0) return;
+    const config::OffloadConfig& config = setup.config().offload;
+    const std::string job =
+        environment.job_id.empty() ? fmt::format("alone-{}", ::getpid()) : environment.job_id;
+    offload_.emplace(config, storage::SwapPlace{config.nvme_paths, job, environment.rank}, bytes);
+    name_leftovers(offload_->paths());
+}
+
+zero::ZeroPlace JobState::zero_place() const {
+    return {&setup_.layout, setup_.partition.get(), &setup_.plan_options, &setup_.plan, &shards_};
+}
+
+void JobState::add_slices(runtime::ArenaLayout& arena) {
+    if (backend_ == nullptr)
+        slices_ =
+            zero::ZeroState::add_slices(zero_place(), setup_.config().precision.compute, arena);
+}
+
+std::unique_ptr<runtime::ParameterState> JobState::make(RankComms& comms,
+                                                        runtime::SavedState* saved, int threads) {
+    const config::RunConfig& config = setup_.config();
+    const runtime::JobComm& own = comms.own();
+    if (backend_ != nullptr)
+        return std::make_unique<zero::DeviceState>(
+            *setup_.model, setup_.layout, *backend_, *own.collectives,
+            zero::DeviceStateOptions{config.optimizer, config.gradient_clipping,
+                                     setup_.plan_options.keeps_reduced(),
+                                     graph::has_control_flow(setup_.segmented->lowered()),
+                                     std::chrono::minutes(5), saved});
+    return std::make_unique<zero::ZeroState>(
+        *setup_.model, zero_place(), slices_, *own.arena, *own.group, *own.collectives,
+        zero::ZeroOptions{
+            config.optimizer, config.gradient_clipping, config.precision.compute,
+            config.precision.skip_nonfinite_steps, threads, saved,
+            zero::PipelineScope{
+                comms.is_divided() ? &comms.job() : nullptr,
+                plan::counted_elsewhere(setup_.plan_options.stage_work.ties, setup_.place.stage)},
+            comms.shares()},
+        offload_ ? &*offload_ : nullptr);
+}
+
+void JobState::describe_offload() const {
+    if (!offload_) return;
+    const std::vector<int64_t>& gathered = setup_.plan.gather_buffer_numel;
+    log_info("offload",
+             "{} chunks, {} in memory at once, in {}; {} buffers for gathered parameters, "
+             "{} elements in all",
+             setup_.plan.chunks.turns.size(), setup_.plan.swap_buffers, offload_->describe(),
+             gathered.size(), std::accumulate(gathered.begin(), gathered.end(), int64_t{0}));
+}
+
+void JobState::report_offload(runtime::Collectives& job, const runtime::StateAccount& state,
+                              const AdaptivePlacement* placement,
+                              const runtime::DiskTraffic& before,
+                              const runtime::TrainResult& result) const {
+    if (!setup_.plan_options.offload.any()) return;
+    // None on a rank that has nothing to offload.
+    const runtime::DiskTraffic after = state.disk_traffic().value_or(runtime::DiskTraffic{});
+    const std::vector<std::string> of_ranks =
+        job.all_gather(fmt::format("{}", (after.written - before.written).value));
+    if (job.topology().rank() > 0) return;
+    for (const std::string& clause : state.summary()) log_info("offload", "{}", clause);
+    if (placement != nullptr) log_info("placement", "{}", placement->summary());
+    Bytes written;
+    for (int local = 0; local < job.topology().local_world_size(); ++local)
+        written += Bytes{std::stoll(of_ranks[local])};
+    const std::vector<std::string>& folders = setup_.config().offload.nvme_paths;
+    const int64_t steps = std::max<int64_t>(1, result.steps);
+    const int64_t parts = steps * std::ssize(folders);
+    for (const std::string& folder : folders)
+        log_info("offload", "{}",
+                 storage::wear_text(folder, Bytes{written.value / parts},
+                                    std::max(result.time / steps, Duration{1}),
+                                    storage::disk_facts(folder).capacity));
+    log_info(
+        "offload", "{:.1f} ms a step spent on checksums, beside the computing",
+        to_milliseconds(after.checksum_time - before.checksum_time) / static_cast<double>(steps));
+}
+
+}  // namespace dslaunch::job

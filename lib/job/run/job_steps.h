@@ -1,0 +1,46 @@
+// What this job does between its steps: buffers are broadcast, chunks change their places, one step
+// is traced. Where it stands: trainer -> [here] -> adaptive placement, forecast. Compute lane.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "job/predict/adaptive_placement.h"
+#include "job/predict/job_forecast.h"
+#include "job/setup/job_setup.h"
+#include "runtime/compute/model_buffers.h"
+#include "runtime/train/between_steps.h"
+
+namespace dslaunch::job {
+
+struct StepsOptions {
+    std::string output;             // folder of the trace; empty: there is none
+    std::optional<JobRates> rates;  // what the traced step is compared with, where they are
+                                    // measured
+};
+
+class JobSteps final : public runtime::BetweenSteps {
+  public:
+    // Of the rank at PLACE. OWN: of the ranks that train the same parameters. All must outlive
+    // this.
+    JobSteps(const JobSetup& setup, const runtime::Topology& place, runtime::Collectives& own,
+             runtime::ModelBuffers& buffers, StepsOptions options);
+
+    void before_step() override;
+    [[nodiscard]] const plan::StepPlan* after_step(const runtime::StepRun& run) override;
+    void trace_step(const runtime::StepRun& run) override;
+
+    // Null: chunks keep their places.
+    [[nodiscard]] const AdaptivePlacement* placement() const {
+        return placement_ ? &*placement_ : nullptr;
+    }
+
+  private:
+    const JobSetup& setup_;
+    runtime::Topology place_;
+    runtime::ModelBuffers& buffers_;
+    StepsOptions options_;
+    std::optional<AdaptivePlacement> placement_;
+};
+
+}  // namespace dslaunch::job

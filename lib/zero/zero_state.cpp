@@ -19,8 +19,9 @@ ZeroSlices ZeroState::add_slices(const ZeroPlace& place, DType dtype, runtime::A
     ZeroSlices slices;
     slices.parameters =
         ParameterStore::add_slices(*place.map, dtype, place.plan->gather_buffer_numel, arena);
-    slices.gradients = GradientSums::add_slices(*place.layout, place.plan->gradient_buffer_of_bucket,
-                                                place.plan->gradient_buffer_numel, arena);
+    slices.gradients =
+        GradientSums::add_slices(*place.layout, place.plan->gradient_buffer_of_bucket,
+                                 place.plan->gradient_buffer_numel, arena);
     slices.norm = GradientNorm::add_slices(*place.layout, *place.map, arena);
     for (int b = 0; b < place.layout->trained_buckets; ++b)
         slices.replicas.push_back(arena.add_signal(fmt::format("replicas of bucket {}", b)));

@@ -17,11 +17,11 @@
 namespace dslaunch::plan {
 
 struct OffloadPlan {
-    bool states = false;      // moments and master copies are on disk
-    bool parameters = false;  // stage 3: so are parameters that are not persistent
-    int64_t chunk_numel = 0;  // of the largest chunk, 0: chosen from what the ranks own
+    bool states = false;       // moments and master copies are on disk
+    bool parameters = false;   // stage 3: so are parameters that are not persistent
+    int64_t chunk_numel = 0;   // of the largest chunk, 0: chosen from what the ranks own
     int64_t swap_buffers = 4;  // chunks that memory holds while they pass
-    double ratio = 1.0;       // of the chunks, whose states are on disk; the rest stays in memory
+    double ratio = 1.0;        // of the chunks, whose states are on disk; the rest stays in memory
     std::array<StatePacking, 2> packings = {};  // of the moments, on disk
     bool lossless = false;                      // what is not packed is compressed on its way
     int64_t parameter_numel_in_memory = 0;      // of a rank's, at most, though parameters are on

@@ -279,7 +279,8 @@ void StateStore::read(const plan::Instruction& read) {
     std::vector<OffloadFile::Part> sums;
     const bool brings_chunk = buffer != nullptr && buffer->chunk != c;
     if (brings_chunk) {
-        DSL_CHECK(!buffer->changed, "swap buffer {} is read into before it was written", read.buffer);
+        DSL_CHECK(!buffer->changed, "swap buffer {} is read into before it was written",
+                  read.buffer);
         buffer->chunk = -1;
         buffer->updated = false;
         chunk_parts = transfers(c, buffer->memory, false);

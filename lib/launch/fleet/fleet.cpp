@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
+#include <string_view>
 
 #include "base/error.h"
 #include "base/text.h"
 #include "launch/fleet/agent_end.h"
+#include "launch/process/spawn.h"
 #include "launch/process/timing.h"
 
 namespace dslaunch::launch {
@@ -18,7 +21,10 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kTick{500};
+// A scheduler that signals an agent signals this process within this time: it is one wish.
+constexpr milliseconds kSameWishMax{3'000};
 constexpr size_t kKeptDiagnostics = 20;
+constexpr size_t kSaidMax = 300;
 constexpr size_t kProblemIndent = 6;
 
 double seconds(milliseconds time) {
@@ -41,13 +47,25 @@ size_t Fleet::bad_count() const {
                                              [](const Node& n) { return !n.error.empty(); }));
 }
 
+void Fleet::fail_if_bad(const std::string& what, ExitCode code) const {
+    const size_t count = bad_count();
+    if (count == 0 || interrupted()) return;
+    std::string message;
+    for (const Node& node : nodes_) {
+        if (!node.error.empty())
+            message += fmt::format("\n  {}: {}", node.address.name, node.error);
+    }
+    fail(code, "{} {} of {} host(s):{}", what, count, nodes_.size(), message);
+}
+
 void Fleet::connect(milliseconds limit, bool want_binary_hash) {
     std::vector<HostAddress> hosts;
     for (const Node& node : nodes_) hosts.push_back(node.address);
     started_at_ = steady_clock::now();
-    next_ping_ = started_at_ + kPingInterval;
-    for (Node& node : nodes_) node.last_byte = started_at_;
     transport_.start(hosts);
+    const auto now = steady_clock::now();
+    next_ping_ = now + kPingInterval;
+    for (Node& node : nodes_) node.last_byte = now;
     Hello hello;
     hello.want_binary_hash = want_binary_hash;
     for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -55,7 +73,7 @@ void Fleet::connect(milliseconds limit, bool want_binary_hash) {
         send(i, FrameKind::kHello, encode(hello));
     }
     const auto decided = [](const Node& node) { return node.greeted || node.ended; };
-    pump([&] { return all(decided); }, started_at_ + limit);
+    pump([&] { return all(decided); }, now + limit);
     for (size_t i = 0; i < nodes_.size(); ++i) {
         if (decided(nodes_[i])) continue;
         lose(i, interrupted() ? "interrupted before it answered"
@@ -64,19 +82,21 @@ void Fleet::connect(milliseconds limit, bool want_binary_hash) {
 }
 
 bool Fleet::pump(const std::function<bool()>& done, Time deadline) {
+    given_up_ = false;
     for (;;) {
         const auto left = deadline - steady_clock::now();
         const auto timeout =
             left > kTick ? kTick : std::chrono::ceil<milliseconds>(std::max(left, left.zero()));
-        const int interrupts_before = interrupts_;
-        for (const TransportEvent& event :
-             transport_.wait(done() ? milliseconds(0) : timeout, signal_fd_)) {
-            handle_event(event);
+        if (const auto limit = listener_->pause(timeout)) {
+            for (const TransportEvent& event :
+                 transport_.wait(done() ? milliseconds(0) : *limit, signal_fd_)) {
+                handle_event(event);
+            }
         }
         take_signals();
         keep_in_touch();
         if (done()) return true;
-        if (steady_clock::now() >= deadline || interrupts_ > interrupts_before) return false;
+        if (given_up_ || steady_clock::now() >= deadline) return false;
     }
 }
 
@@ -84,12 +104,21 @@ void Fleet::send(size_t host, FrameKind kind, std::string payload) {
     if (!nodes_[host].ended) transport_.send(host, encode(Frame{kind, std::move(payload)}));
 }
 
+void Fleet::send_all(FrameKind kind, const std::string& payload) {
+    for (size_t i = 0; i < nodes_.size(); ++i) send(i, kind, payload);
+}
+
+void Fleet::blame(size_t host, const std::string& cause) {
+    if (nodes_[host].error.empty()) nodes_[host].error = cause;
+}
+
 void Fleet::lose(size_t host, const std::string& cause) {
     Node& node = nodes_[host];
-    if (node.error.empty()) node.error = cause;
+    blame(host, cause);
     if (node.ended) return;
     node.ended = true;
     transport_.abandon(host);
+    listener_->host_ended(host, true);
 }
 
 void Fleet::handle_event(const TransportEvent& event) {
@@ -100,6 +129,7 @@ void Fleet::handle_event(const TransportEvent& event) {
         if (node.diagnostics.size() > kKeptDiagnostics) {
             node.diagnostics.erase(node.diagnostics.begin());
         }
+        if (node.greeted) listener_->take_diagnostic(event.host, node.diagnostics.back());
         return;
     }
     if (node.ended) return;
@@ -120,49 +150,83 @@ void Fleet::handle_frame(size_t host, const Frame& frame) {
     Node& node = nodes_[host];
     switch (frame.kind) {
         case FrameKind::kAgentHello:
-            node.hello = decode<AgentHello>(frame.payload);
-            node.greeted = true;
-            node.greeted_at = steady_clock::now();
-            if (node.hello.protocol_version != kAgentProtocolVersion) {
-                lose(host, fmt::format("its dslaunch {} speaks protocol {}, this one {} speaks {}; "
-                                       "`dslaunch push` sends this one",
-                                       printable(node.hello.version), node.hello.protocol_version,
-                                       DSL_VERSION, kAgentProtocolVersion));
-            }
-            return;
-        case FrameKind::kAskedToEnd:  // a scheduler's signal to the agent, which is meant for us
-            ++interrupts_;
-            return;
+            return handle_hello(host, frame);
+        case FrameKind::kAskedToEnd: {
+            // A scheduler signals every node and the launcher: it is one wish.
+            if (interrupts_ > 0) return;
+            const auto request = decode<SignalRequest>(frame.payload);
+            agent_asked_at_ = steady_clock::now();
+            return wish_end(fmt::format("host {} was asked to end by {}", node.address.name,
+                                        signal_text(static_cast<int>(request.signal_number))));
+        }
         case FrameKind::kPong:
             return;
         case FrameKind::kGone:
             node.gone = true;
+            // It gave up by itself, with everything that it had started.
+            if (!stopping_ && !node.error.empty()) lose(host, node.error);
             return;
         case FrameKind::kProblem:
-            if (node.error.empty()) {
-                node.error =
-                    printable_lines(decode<AgentProblem>(frame.payload).message, kProblemIndent);
-            }
-            return;
+            return handle_problem(host, frame);
         default:
-            if (on_frame_) on_frame_(host, frame);
+            return listener_->take_frame(host, frame);
     }
+}
+
+void Fleet::handle_hello(size_t host, const Frame& frame) {
+    Node& node = nodes_[host];
+    node.hello = decode<AgentHello>(frame.payload);
+    node.greeted = true;
+    node.greeted_at = steady_clock::now();
+    if (node.hello.protocol_version == kAgentProtocolVersion) return;
+    lose(host, fmt::format("its dslaunch {} speaks protocol {}, this one {} speaks {}; "
+                           "`dslaunch push` sends this one",
+                           printable(node.hello.version), node.hello.protocol_version, DSL_VERSION,
+                           kAgentProtocolVersion));
+}
+
+void Fleet::handle_problem(size_t host, const Frame& frame) {
+    const auto problem = decode<AgentProblem>(frame.payload);
+    const std::string message = printable_lines(problem.message, kProblemIndent);
+    blame(host, message);
+    Node& node = nodes_[host];
+    if (!node.problem_code) node.problem_code = static_cast<ExitCode>(problem.code);
+    listener_->take_problem(host, message);
 }
 
 void Fleet::handle_end(const TransportEvent& event) {
     Node& node = nodes_[event.host];
     if (node.ended) return;
-    node.ended = true;
     node.exit_status = event.exit_status;
-    if (node.gone || stopping_ || !node.error.empty()) return;
-    node.error = describe_agent_end(event, node.greeted, node.diagnostics);
+    if (node.gone || stopping_) {
+        node.ended = true;
+        return listener_->host_ended(event.host, false);
+    }
+    std::string cause = describe_agent_end(event, node.greeted, node.diagnostics);
+    // Another program may have answered, or a login shell that says why it does not run ours.
+    const std::string_view said = trim(std::string_view(node.frames.noise()).substr(0, kSaidMax));
+    if (!node.greeted && !said.empty()) {
+        cause += fmt::format("; it said: {}", printable_lines(said, kProblemIndent));
+    }
+    lose(event.host, cause);
 }
 
 void Fleet::take_signals() {
     signalfd_siginfo info{};
     while (::read(signal_fd_, &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
-        ++interrupts_;
+        const bool by_hand = info.ssi_signo == SIGINT;
+        // The scheduler that asked through an agent signals this process a moment later.
+        if (!by_hand && interrupts_ == 1 && agent_asked_at_ &&
+            steady_clock::now() - *agent_asked_at_ < kSameWishMax) {
+            continue;
+        }
+        wish_end(by_hand ? "Ctrl-C" : "asked to end");
     }
+}
+
+void Fleet::wish_end(const std::string& cause) {
+    ++interrupts_;
+    if (listener_->end_wished(cause)) given_up_ = true;
 }
 
 void Fleet::keep_in_touch() {
@@ -180,15 +244,20 @@ void Fleet::keep_in_touch() {
 }
 
 void Fleet::stop() {
+    stop({.come_again = false, .limit = kUnkillableMax + kFarewellMax});
+}
+
+void Fleet::stop(const StopRules& rules) {
     stopping_ = true;
+    send_all(FrameKind::kStop, encode(StopRequest{rules.come_again}));
     for (size_t i = 0; i < nodes_.size(); ++i) {
-        send(i, FrameKind::kStop);
         transport_.close_input(i);
+        // Nothing of ours is on a host that is still being reached.
+        if (!nodes_[i].greeted && !nodes_[i].ended) lose(i, "it was not reached yet");
     }
     const auto over = [](const Node& node) { return node.ended || node.gone; };
-    const Time limit = steady_clock::now() + kUnkillableMax + kFarewellMax;
     // A first Ctrl-C may be what brought us here; one more gives the rest up.
-    pump([&] { return all(over); }, limit);
+    pump([&] { return all(over); }, steady_clock::now() + rules.limit);
     for (size_t i = 0; i < nodes_.size(); ++i) {
         if (!over(nodes_[i])) lose(i, "its agent did not end");
     }

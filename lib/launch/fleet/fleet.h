@@ -1,29 +1,56 @@
-// Agents on all hosts of a command (exec, hosts check, push): started through any Transport,
-// greeted, spoken to by frames, ended together. Each host keeps its own error, and a bad one holds
-// up no other. One thread: the caller's.
+// Agents on all hosts of a command or a job: started through any Transport, greeted, spoken to by
+// frames, ended together. Each host keeps its own error, and a bad one holds up no other. One
+// thread: the caller's.
 #pragma once
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "base/error.h"
 #include "launch/protocol/frame.h"
 #include "launch/protocol/messages.h"
 #include "launch/transport/transport.h"
 
 namespace dslaunch::launch {
 
+// The owner of a Fleet hears here what happens on it, out of Fleet::pump(); what it does not
+// override is of no concern to it.
+class FleetListener {
+  public:
+    virtual ~FleetListener() = default;
+    // Frames that Fleet does not take itself: everything but the hello, pong, gone, problems and
+    // wishes to end. An Error thrown here loses the host: its agent speaks nonsense.
+    virtual void take_frame(size_t /*host*/, const Frame& /*frame*/) {}
+    // LINE, printable, came on stderr of an agent that has said hello.
+    virtual void take_diagnostic(size_t /*host*/, const std::string& /*line*/) {}
+    // The agent says in MESSAGE, printable, what went wrong; Node::error has the first one.
+    virtual void take_problem(size_t /*host*/, const std::string& /*message*/) {}
+    // The agent is gone. LOST: by no wish of ours or its own; Node::error says why.
+    virtual void host_ended(size_t /*host*/, bool /*lost*/) {}
+    // Somebody asks for the end, CAUSE says who. True: what pump() waits for is given up.
+    [[nodiscard]] virtual bool end_wished(const std::string& /*cause*/) { return true; }
+    // There is nothing to do for LEFT. The result is how long to wait for the hosts; nothing: the
+    // owner has waited itself, and the hosts are looked at later.
+    [[nodiscard]] virtual std::optional<std::chrono::milliseconds> pause(
+        std::chrono::milliseconds left) {
+        return left;
+    }
+};
+
 class Fleet {
   public:
     using Time = std::chrono::steady_clock::time_point;
     struct Node {
         HostAddress address;
-        bool greeted = false;        // its agent has said hello
-        bool ended = false;          // its agent is gone, or given up
-        bool misunderstood = false;  // what answered is no agent of this protocol
-        std::string error;           // why it is bad, in words; empty: it is not
-        int exit_status = -1;        // of its agent or of ssh, once it has ended by itself
+        bool greeted = false;                  // its agent has said hello
+        bool ended = false;                    // its agent is gone, or given up
+        bool misunderstood = false;            // what answered is no agent of this protocol
+        std::string error;                     // why it is bad, in words; empty: it is not
+        std::optional<ExitCode> problem_code;  // of the first problem that its agent told
+        int exit_status = -1;  // of its agent or of ssh, once it has ended by itself
         AgentHello hello;
         Time greeted_at;
 
@@ -32,17 +59,20 @@ class Fleet {
       private:
         friend class Fleet;
         FrameDecoder frames{true};
-        bool gone = false;
+        bool gone = false;  // its agent has said farewell
         Time last_byte;
         std::vector<std::string> diagnostics;
     };
-    // Frames that Fleet does not take itself: everything but the hello, pong, gone and problems.
-    using OnFrame = std::function<void(size_t host, const Frame& frame)>;
+    struct StopRules {
+        bool come_again = false;  // agents that came by themselves are wanted once more
+        std::chrono::milliseconds limit;
+    };
 
     // SIGNAL_FD: a signalfd with the signals that end a command. Both references must outlive this
     // object.
     Fleet(const std::vector<HostAddress>& hosts, Transport& transport, int signal_fd);
-    void on_frame(OnFrame handler) { on_frame_ = std::move(handler); }
+    // LISTENER, or null for none, is told from now on.
+    void listen(FleetListener* listener) { listener_ = listener != nullptr ? listener : &deaf_; }
 
     // Starts all agents and waits until each has said hello or has failed, at most LIMIT: who has
     // not answered by then has an error. An agent of another protocol version is an error too.
@@ -50,34 +80,48 @@ class Fleet {
     // Handles what happens until DONE() (true), DEADLINE or the end was asked for (false).
     bool pump(const std::function<bool()>& done, Time deadline);
     void send(size_t host, FrameKind kind, std::string payload = {});
+    void send_all(FrameKind kind, const std::string& payload = {});
+    // Makes a host bad for a reason that its agent need not know: it is ended with the others.
+    void blame(size_t host, const std::string& cause);
     // Gives a host up, with the reason; its agent ends with everything that it started.
     void lose(size_t host, const std::string& cause);
-    // Tells all agents to end what they started and then themselves, and waits for it, 11 s at
-    // most; called before the object ends.
+    // Tells all agents to end what they started and then themselves, and waits for it; called
+    // before the object ends. By default as long as processes that do not die are waited for.
     void stop();
+    void stop(const StopRules& rules);
 
-    // Ctrl-C or another signal that ends a command has come.
+    // Ctrl-C or another signal that ends a command has come, here or to an agent.
     [[nodiscard]] bool interrupted() const { return interrupts_ > 0; }
+    [[nodiscard]] bool stopping() const { return stopping_; }
     [[nodiscard]] const std::vector<Node>& nodes() const { return nodes_; }
     [[nodiscard]] bool all(const std::function<bool(const Node&)>& predicate) const;
     // Hosts with an error.
     [[nodiscard]] size_t bad_count() const;
+    // Throws Error{CODE} with WHAT and every bad host with its error, when there is one and nobody
+    // has asked for the end.
+    void fail_if_bad(const std::string& what, ExitCode code = ExitCode::kHosts) const;
     [[nodiscard]] Time started_at() const { return started_at_; }
 
   private:
     void handle_event(const TransportEvent& event);
     void handle_frame(size_t host, const Frame& frame);
+    void handle_hello(size_t host, const Frame& frame);
+    void handle_problem(size_t host, const Frame& frame);
     void handle_end(const TransportEvent& event);
     void take_signals();
+    void wish_end(const std::string& cause);
     void keep_in_touch();
 
     Transport& transport_;
     int signal_fd_;
-    OnFrame on_frame_;
+    FleetListener deaf_;
+    FleetListener* listener_ = &deaf_;
     std::vector<Node> nodes_;
     Time started_at_;
     Time next_ping_;
-    int interrupts_ = 0;
+    int interrupts_ = 0;                  // wishes to end so far
+    std::optional<Time> agent_asked_at_;  // the first came from an agent
+    bool given_up_ = false;               // what pump() waits for, since it was called
     bool stopping_ = false;
 };
 

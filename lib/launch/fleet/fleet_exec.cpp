@@ -15,20 +15,20 @@ using std::chrono::steady_clock;
 
 constexpr size_t kCauseIndent = 6;
 
-class FleetExec {
+class FleetExec final : private FleetListener {
   public:
     FleetExec(Fleet& fleet, const ExecRequest& request)
         : fleet_(fleet), request_(request), results_(fleet.nodes().size()) {}
 
     std::vector<ExecResult> run() {
-        fleet_.on_frame([this](size_t host, const Frame& frame) { take(host, frame); });
+        fleet_.listen(this);
         for (size_t i = 0; i < results_.size(); ++i) {
             if (fleet_.nodes()[i].serves()) start(i);
         }
         const auto limit = request_.time_max ? steady_clock::now() + *request_.time_max
                                              : steady_clock::time_point::max();
         const bool all_over = fleet_.pump([this] { return over(); }, limit);
-        fleet_.on_frame({});
+        fleet_.listen(nullptr);
         for (size_t i = 0; i < results_.size(); ++i) settle(i, all_over);
         return std::move(results_);
     }
@@ -46,7 +46,7 @@ class FleetExec {
         fleet_.send(host, FrameKind::kStart, encode(start));
     }
 
-    void take(size_t host, const Frame& frame) {
+    void take_frame(size_t host, const Frame& frame) override {
         ExecResult& result = results_[host];
         switch (frame.kind) {
             case FrameKind::kStarted:

@@ -18,7 +18,7 @@ double seconds(nanoseconds time) {
     return std::chrono::duration<double>(time).count();
 }
 
-class HostCheck {
+class HostCheck final : private FleetListener {
   public:
     HostCheck(Fleet& fleet, const std::string& directory, const std::string& own_hash)
         : fleet_(fleet),
@@ -30,12 +30,12 @@ class HostCheck {
           answers_(states_.size(), 0) {}
 
     std::vector<HostState> run() {
-        fleet_.on_frame([this](size_t host, const Frame& frame) { take(host, frame); });
+        fleet_.listen(this);
         for (size_t i = 0; i < states_.size(); ++i) {
             if (fleet_.nodes()[i].serves()) ask(i);
         }
         fleet_.pump([this] { return over(); }, steady_clock::now() + kAnswerMax);
-        fleet_.on_frame({});
+        fleet_.listen(nullptr);
         for (size_t i = 0; i < states_.size(); ++i) judge(i);
         return std::move(states_);
     }
@@ -45,7 +45,7 @@ class HostCheck {
         asked_[host] = wall_clock();
         fleet_.send(host, FrameKind::kReportRequest, request_);
     }
-    void take(size_t host, const Frame& frame) {
+    void take_frame(size_t host, const Frame& frame) override {
         if (frame.kind != FrameKind::kNodeReport) {
             fail(ExitCode::kInternal, "an unexpected answer to a request for a report");
         }

@@ -97,7 +97,7 @@ void PushSender::hash_chunks(Local& local) {
 }
 
 std::vector<PushResult> PushSender::run() {
-    fleet_.on_frame([this](size_t host, const Frame& frame) { take(host, frame); });
+    fleet_.listen(this);
     look_at_files();
     for (;;) {
         admit();
@@ -114,7 +114,7 @@ std::vector<PushResult> PushSender::run() {
         }
         if (over()) break;
     }
-    fleet_.on_frame({});
+    fleet_.listen(nullptr);
     std::vector<PushResult> results;
     for (size_t i = 0; i < hosts_.size(); ++i) {
         const std::string& lost = fleet_.nodes()[i].error;
@@ -175,7 +175,7 @@ void PushSender::fail_file(size_t index, const std::string& cause) {
     host.result.error += printable(locals_[host.file].offer.path) + ": " + cause;
 }
 
-void PushSender::take(size_t host, const Frame& frame) {
+void PushSender::take_frame(size_t host, const Frame& frame) {
     if (frame.kind != FrameKind::kPushAnswer) {
         fail(ExitCode::kInternal, "an unexpected answer to a push");
     }

@@ -31,7 +31,7 @@ struct PushResult {
     int64_t bytes_sent = 0;
 };
 
-class PushSender {
+class PushSender final : private FleetListener {
   public:
     // FLEET, connected, and FILES must outlive this object.
     PushSender(Fleet& fleet, const std::vector<PushFile>& files);
@@ -61,7 +61,7 @@ class PushSender {
     void look_at_files();
     void hash_chunks(Local& local);
     void keep_alive();
-    void take(size_t host, const Frame& frame);
+    void take_frame(size_t host, const Frame& frame) override;
     void handle(size_t host, const PushAnswer& answer);
     void begin(size_t host);
     void next_file(size_t host);

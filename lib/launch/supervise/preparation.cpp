@@ -1,0 +1,204 @@
+#include "launch/supervise/preparation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launch/files/file_facts.h"
+#include "launch/plan/launch_plan.h"
+
+namespace dslaunch::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr auto kNever = steady_clock::time_point::max();
+// The agents are heard this often while large files are read here.
+constexpr milliseconds kLookWhileReading{100};
+
+// In what the files of a host differ from OWN, in words; empty: they are equal.
+std::string describe_difference(const std::vector<FileFacts>& own,
+                                const std::vector<FileFacts>& theirs) {
+    std::string text;
+    if (theirs.size() != own.size()) return text;
+    for (size_t i = 0; i < own.size(); ++i) {
+        if (theirs[i] == own[i]) continue;
+        text += text.empty() ? "" : "; ";
+        text += printable(own[i].path);
+        if (!theirs[i].error.empty()) {
+            text += ": " + printable(theirs[i].error);
+        } else if (theirs[i].bytes != own[i].bytes) {
+            text += fmt::format(": {} bytes there, {} here", theirs[i].bytes, own[i].bytes);
+        } else {
+            text += ": same size, other content";
+        }
+    }
+    return text;
+}
+
+}  // namespace
+
+void Preparation::take(size_t host, const Frame& frame) {
+    switch (frame.kind) {
+        case FrameKind::kChecked:
+            nodes_[host].files = decode<CheckReply>(frame.payload).files;
+            return;
+        case FrameKind::kMachineFacts:
+            nodes_[host].facts = decode_machine_facts(frame.payload);
+            return;
+        default:
+            return meeting_.take(host, frame);
+    }
+}
+
+void Preparation::run() {
+    connect();
+    if (fleet_.interrupted()) return;
+    choose_devices();
+    check_machine_facts();
+    check_files();
+    if (!fleet_.interrupted()) meeting_.find(facts());
+}
+
+void Preparation::connect() {
+    fleet_.connect(spec_.connect_max, !is_local());
+    if (fleet_.interrupted()) return;
+    compare_programs();  // bad hosts of every kind in one message
+    fleet_.fail_if_bad("cannot start an agent on");
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+        output_.add_node(fleet_.nodes()[i].hello, spec_.nodes[i].name,
+                         nodes_[i].facts ? &*nodes_[i].facts : nullptr);
+    }
+}
+
+void Preparation::compare_programs() {
+    if (is_local()) return;
+    const std::string hash = own_binary_hash();
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+        const Fleet::Node& node = fleet_.nodes()[i];
+        if (!node.greeted || node.ended || node.hello.binary_hash == hash) continue;
+        fleet_.blame(i, fmt::format("its dslaunch (version {}) differs from this one ({}): copy "
+                                    "this one to the same path there",
+                                    printable(node.hello.version), DSL_VERSION));
+    }
+}
+
+void Preparation::choose_devices() {
+    // A local job was planned with this machine's own GPUs.
+    const bool asked = spec_.device == DeviceRequest::kCuda;
+    const bool open = spec_.device == DeviceRequest::kAuto;
+    if (is_local() || (!asked && !open)) return;
+    if (open && fleet_.all([](const Fleet::Node& node) { return node.hello.gpus == 0; })) {
+        drop_devices_ = true;
+        if (!spec_.log.quiet) output_.note("dslaunch: no node has a GPU; the ranks run on CPUs");
+        return;
+    }
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+        const int64_t gpus = fleet_.nodes()[i].hello.gpus;
+        const WorkerEnvironment& first = spec_.nodes[i].workers.front().environment;
+        int64_t missing = 0;
+        for (const std::string& device : visible_device_list(first.devices, 0)) {
+            const auto number = parse_int(device);
+            if (number && *number >= gpus) ++missing;
+        }
+        const auto wanted = static_cast<int64_t>(spec_.nodes[i].workers.size());
+        if (missing == 0 && gpus >= wanted) continue;
+        fleet_.blame(i, fmt::format("has {} GPU(s) for {} worker(s) on {}", gpus, wanted,
+                                    printable(first.devices)));
+    }
+    fleet_.fail_if_bad("GPUs are missing; ask for fewer, leave hosts out, or give --device cpu:");
+}
+
+std::vector<std::optional<MachineFacts>> Preparation::facts() const {
+    std::vector<std::optional<MachineFacts>> facts;
+    for (const Node& node : nodes_) facts.push_back(node.facts);
+    return facts;
+}
+
+void Preparation::check_machine_facts() {
+    if (!spec_.check_hosts || spec_.required_files.empty() ||
+        spec_.target_kind != TargetKind::kTorchScript) {
+        return;
+    }
+    std::vector<MachineFacts> machines;
+    for (const Node& node : nodes_) {
+        if (!node.facts) return;
+        machines.push_back(*node.facts);
+    }
+    const bool cuda = spec_.device != DeviceRequest::kCpu && !drop_devices_;
+    const std::vector<std::string> problems =
+        check_machines(machines, needs_of_worker(spec_.required_files.front(), cuda));
+    for (size_t i = 0; i < nodes_.size(); ++i) fleet_.blame(i, problems[i]);
+    fleet_.fail_if_bad("dsworker cannot run, or not together with the others, on");
+}
+
+// The facts of our own files; the agents are heard meanwhile. Throws Error{kInput, kInterrupted}.
+std::vector<FileFacts> Preparation::look_at_own_files() {
+    HashCache cache(HashCache::default_path());
+    std::vector<FileFacts> own;
+    auto last = steady_clock::now();
+    const auto keep_in_touch = [&] {
+        if (steady_clock::now() - last < kLookWhileReading) return;
+        last = steady_clock::now();
+        fleet_.pump([] { return true; }, last);
+        if (fleet_.interrupted()) fail(ExitCode::kInterrupted, "interrupted");
+    };
+    for (const std::string& path : spec_.required_files) {
+        own.push_back(look_at_file(path, spec_.verify_all_bytes, keep_in_touch, &cache));
+        if (!own.back().error.empty()) {
+            fail(ExitCode::kInput, "{}: {} (on this machine)", path, own.back().error);
+        }
+    }
+    cache.save();
+    return own;
+}
+
+void Preparation::check_files() {
+    if (is_local() || spec_.required_files.empty() || !spec_.check_hosts) return;
+    fleet_.send_all(FrameKind::kCheck,
+                    encode(CheckRequest{spec_.required_files, spec_.verify_all_bytes}));
+    const std::vector<FileFacts> own = look_at_own_files();
+    const auto all_answered = [&] {
+        for (size_t i = 0; i < nodes_.size(); ++i) {
+            if (!nodes_[i].files && !fleet_.nodes()[i].ended) return false;
+        }
+        return true;
+    };
+    fleet_.pump(all_answered, kNever);
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+        if (nodes_[i].files) fleet_.blame(i, describe_difference(own, *nodes_[i].files));
+    }
+    fleet_.fail_if_bad("files are missing or differ; copy them on");
+}
+
+StartRequest Preparation::start_request(size_t host, int restart_count) const {
+    StartRequest request;
+    request.target_kind = spec_.target_kind;
+    request.inherit_all = spec_.environment.inherit_all;
+    request.working_directory = spec_.working_directory;
+    request.defaults = meeting_.network_of(host);
+    request.binding = spec_.binding;
+    for (const PlannedWorker& planned : spec_.nodes[host].workers) {
+        WorkerEnvironment environment = planned.environment;
+        environment.master_address = meeting_.where().address;
+        environment.master_port = static_cast<int>(meeting_.where().port);
+        environment.restart_count = restart_count;
+        environment.max_restarts = spec_.max_restarts;
+        if (drop_devices_) environment.devices.clear();
+        StartRequest::Worker worker;
+        worker.rank = environment.rank;
+        worker.takes_rendezvous = environment.rank == 0;
+        worker.command = planned.command;
+        worker.environment = spec_.environment.set;
+        for (auto& variable : environment.variables()) {
+            worker.environment.push_back(std::move(variable));
+        }
+        request.workers.push_back(std::move(worker));
+    }
+    return request;
+}
+
+}  // namespace dslaunch::launch

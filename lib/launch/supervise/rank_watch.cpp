@@ -1,0 +1,309 @@
+#include "launch/supervise/rank_watch.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "base/text/wire.h"
+#include "launch/process/spawn.h"
+#include "launch/process/timing.h"
+#include "launch/protocol/control.h"
+#include "launch/supervise/failure_report.h"
+
+namespace dslaunch::launch {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr auto kNever = steady_clock::time_point::max();
+// A program that complains of a taken address later than this speaks of another one.
+constexpr std::chrono::seconds kPortClashMax{60};
+
+}  // namespace
+
+RankWatch::RankWatch(const JobSpec& spec, Fleet& fleet, JobOutput& output)
+    : spec_(spec),
+      fleet_(fleet),
+      output_(output),
+      ranks_(static_cast<size_t>(spec.world_size)),
+      stragglers_(spec.log.straggler_interval_steps) {
+    for (const PlannedNode& node : spec.nodes) {
+        for (const PlannedWorker& worker : node.workers) {
+            RankRecord& rank = record(worker.environment.rank);
+            rank.rank = worker.environment.rank;
+            rank.host = node.name;
+        }
+    }
+}
+
+RankRecord& RankWatch::record(int64_t rank) {
+    if (rank < 0 || rank >= static_cast<int64_t>(ranks_.size())) {
+        fail(ExitCode::kInternal, "an agent speaks of rank {} of {}", rank, ranks_.size());
+    }
+    return ranks_[rank];
+}
+
+bool RankWatch::all_ended() const {
+    return std::all_of(ranks_.begin(), ranks_.end(), [](const RankRecord& r) { return r.ended; });
+}
+
+bool RankWatch::pump(const std::function<bool()>& done, Time deadline) {
+    const auto output_looked_at = [&] {
+        handle_lost_output();
+        return done();
+    };
+    return fleet_.pump(output_looked_at, deadline);
+}
+
+void RankWatch::start(const std::vector<StartRequest>& requests) {
+    started_at_ = steady_clock::now();
+    for (size_t i = 0; i < requests.size(); ++i) {
+        fleet_.send(i, FrameKind::kStart, encode(requests[i]));
+    }
+    const auto has_begun = [](const RankRecord& rank) { return rank.started || rank.ended; };
+    static_cast<void>(
+        pump([&] { return stop_at_ || std::all_of(ranks_.begin(), ranks_.end(), has_begun); },
+             steady_clock::now() + spec_.connect_max));
+    output_.write_run_file(-1);
+    if (spec_.log.print_environment && !end_now_ && !stop_at_) output_.print_environments();
+}
+
+void RankWatch::watch() {
+    while (!all_ended() && !end_now_) {
+        const Time deadline = std::min(stop_at_.value_or(kNever), save_deadline_.value_or(kNever));
+        if (steady_clock::now() >= deadline) break;
+        const bool had_stop = stop_at_.has_value();
+        const bool had_save = save_deadline_.has_value();
+        const auto changed = [&] {
+            return all_ended() || stop_at_.has_value() != had_stop ||
+                   save_deadline_.has_value() != had_save;
+        };
+        static_cast<void>(pump(changed, deadline));
+    }
+    if (agents_end_by_ && !end_now_) {
+        static_cast<void>(pump([&] { return !lost_host_.empty(); }, *agents_end_by_));
+    }
+}
+
+bool RankWatch::take(const Frame& frame) {
+    switch (frame.kind) {
+        case FrameKind::kStarted:
+            handle_start(decode<WorkerStarted>(frame.payload));
+            return true;
+        case FrameKind::kOutput: {
+            const auto text = decode<WorkerOutput>(frame.payload);
+            output_.lines(record(text.rank).rank, text.stream, text.lines);
+            return true;
+        }
+        case FrameKind::kExited:
+            handle_exit(decode<WorkerExited>(frame.payload));
+            return true;
+        case FrameKind::kControl:
+            handle_control(decode<WorkerControl>(frame.payload));
+            return true;
+        default:
+            return false;
+    }
+}
+
+void RankWatch::handle_start(const WorkerStarted& started) {
+    record(started.rank).started = true;
+    record(started.rank).pid = started.pid;
+    if (started.rank == 0 && spec_.binding.mode != BindMode::kAuto) {
+        tell_binding(started);
+    } else if (started.rank == 0 && spec_.target_kind == TargetKind::kTorchScript) {
+        tell_threads(started);
+    }
+    output_.add_rank(started);
+}
+
+void RankWatch::tell_binding(const WorkerStarted& started) const {
+    const std::string* places = find_variable(started.environment, kBindingVariable);
+    const std::string* threads = find_variable(started.environment, "OMP_NUM_THREADS");
+    if (spec_.binding.mode == BindMode::kNone || places == nullptr || threads == nullptr) return;
+    log_info("launch",
+             "binding {}: rank 0 has processors {} of {} and OMP_NUM_THREADS={}; DSL_BINDING of "
+             "each rank says where it runs",
+             bind_mode_name(spec_.binding.mode), printable(*places), spec_.nodes.front().name,
+             printable(*threads));
+}
+
+// The number of threads is told only when it is our choice.
+void RankWatch::tell_threads(const WorkerStarted& started) const {
+    static const std::string kName = "OMP_NUM_THREADS";
+    const std::string* threads = find_variable(started.environment, kName);
+    if (threads == nullptr || find_variable(spec_.environment.set, kName) != nullptr) return;
+    if (spec_.environment.inherit_all && std::getenv(kName.c_str()) != nullptr) return;
+    log_info("launch",
+             "OMP_NUM_THREADS={}: the {} processors of {} shared by its {} rank(s); set "
+             "OMP_NUM_THREADS for another number",
+             *threads, fleet_.nodes().front().hello.cores, spec_.nodes.front().name,
+             spec_.nodes.front().workers.size());
+}
+
+void RankWatch::handle_control(const WorkerControl& control) {
+    RankRecord& rank = record(control.rank);
+    switch (static_cast<ControlKind>(control.kind)) {
+        case ControlKind::kMetrics:
+            return output_.metrics(control.payload);
+        case ControlKind::kRunInfo:
+            if (rank.rank == 0) output_.run_info(control.payload);
+            return;
+        case ControlKind::kProgress:
+            if (rank.rank == 0) output_.progress(control.payload);
+            return;
+        case ControlKind::kHealth:
+            return output_.health(rank.rank, control.payload);
+        case ControlKind::kFailure: {
+            WireReader reader(control.payload, "a failure");
+            const uint32_t code = reader.u32();
+            rank.failure = AgentProblem{code, control.payload.substr(sizeof code)};
+            output_.expect_failure_text(rank.rank, rank.failure->message);
+            return;
+        }
+        case ControlKind::kHeartbeat:
+            // What a rank says while it is being ended tells nothing of why.
+            if (stop_at_ || fleet_.stopping()) return;
+            rank.heartbeat = decode_heartbeat(control.payload);
+            rank.heard_at = steady_clock::now();
+            if (const auto line = stragglers_.look(ranks_)) output_.note(*line);
+            return;
+        default:
+            return;
+    }
+}
+
+void RankWatch::handle_exit(const WorkerExited& exited) {
+    RankRecord& rank = record(exited.rank);
+    if (rank.ended) return;
+    rank.ended = true;
+    rank.exited = exited;
+    rank.order = ++ends_;
+    rank.told_to_end = fleet_.stopping() || !lost_host_.empty();
+    if (!rank.failed()) return;
+    if (exited.pid != 0) rank.pid = exited.pid;
+    const bool peer =
+        exited.signal_number == 0 && exited.exit_status == static_cast<int>(ExitCode::kPeerLost);
+    // Who lost a peer is not to blame: the one who is has a moment to be heard.
+    const auto at = steady_clock::now() + (peer ? kCulpritWait : milliseconds(0));
+    if (!stop_at_ || at < *stop_at_) stop_at_ = at;
+    if (exited.signal_number == SIGKILL && spec_.transport == TransportKind::kSlurm &&
+        !fleet_.stopping()) {
+        agents_end_by_ = steady_clock::now() + kStepEndMax;
+    }
+}
+
+void RankWatch::blame_host(size_t host, const std::string& cause) {
+    if (lost_host_.empty() && !fleet_.stopping()) {
+        lost_host_ = fmt::format("host {} is lost: {}", spec_.nodes[host].name, cause);
+    }
+    stop_at_ = steady_clock::now();
+}
+
+void RankWatch::end_host(size_t host, bool lost) {
+    if (lost) blame_host(host, fleet_.nodes()[host].error);
+    for (RankRecord& rank : ranks_) {
+        if (rank.ended || rank.host != spec_.nodes[host].name) continue;
+        rank.ended = true;
+        rank.told_to_end = true;
+        rank.order = ++ends_;
+        rank.unknown_end = lost ? "unknown, its host is lost" : "unknown, its agent ended first";
+        rank.exited.exit_status = static_cast<int>(ExitCode::kHosts);
+    }
+}
+
+// A program whose reader is gone ends by SIGPIPE; here it is the launcher that learns of it.
+void RankWatch::handle_lost_output() {
+    if (output_lost_ || !output_.is_lost()) return;
+    output_lost_ = true;
+    stop_at_ = steady_clock::now();
+}
+
+bool RankWatch::end_wished(const std::string& cause) {
+    if (save_deadline_ || spec_.grace.count() == 0) {
+        end_now_ = true;
+        output_.streams().hurry();
+        return true;
+    }
+    save_deadline_ = steady_clock::now() + spec_.grace;
+    const bool trains = spec_.target_kind == TargetKind::kTorchScript;
+    output_.note(
+        fmt::format("dslaunch: {}; the ranks have {} s to {}, a second Ctrl-C ends them at once",
+                    cause, std::chrono::duration_cast<std::chrono::seconds>(spec_.grace).count(),
+                    trains ? "save" : "end"));
+    if (trains) {
+        fleet_.send_all(FrameKind::kSave);
+    } else {
+        fleet_.send_all(FrameKind::kSignal, encode(SignalRequest{SIGTERM}));
+    }
+    return false;
+}
+
+bool RankWatch::port_was_taken() const {
+    if (spec_.target_kind == TargetKind::kTorchScript || spec_.master_port != 0) return false;
+    if (!ranks_.front().failed() || !started_at_) return false;
+    if (steady_clock::now() - *started_at_ > kPortClashMax) return false;
+    for (const std::string& line : output_.last_lines(0)) {
+        if (line.find("EADDRINUSE") != std::string::npos ||
+            line.find("ddress already in use") != std::string::npos) {
+            return true;
+        }
+    }
+    return false;
+}
+
+std::string RankWatch::describe(size_t culprit) const {
+    return describe_failure(ranks_, culprit, output_.last_lines(ranks_[culprit].rank));
+}
+
+AttemptResult RankWatch::conclude_interrupted() const {
+    AttemptResult result;
+    result.exit_code = static_cast<int>(ExitCode::kInterrupted);
+    result.report = "dslaunch: interrupted; every rank has ended\n";
+    // Losing a node is why a scheduler ends the others.
+    if (!lost_host_.empty()) result.report += "dslaunch: " + lost_host_ + "\n";
+    const auto failed = find_culprit(spec_.target_kind, ranks_);
+    // It was asked to save and could not: not what Ctrl-C wanted.
+    if (failed && ranks_[*failed].failure && !ranks_[*failed].told_to_end) {
+        result.report += describe(*failed);
+    }
+    return result;
+}
+
+AttemptResult RankWatch::conclude() const {
+    if (fleet_.interrupted()) return conclude_interrupted();
+    AttemptResult result;
+    if (output_lost_) {
+        result.exit_code = kOutputLostCode;
+        result.report =
+            "dslaunch: nobody reads the output of the ranks any more; they were ended, as SIGPIPE "
+            "ends a program (redirect stdout to a file or /dev/null to go on without a reader)\n";
+        return result;
+    }
+    result.exit_code = job_exit_code(spec_.target_kind, ranks_);
+    const auto culprit = find_culprit(spec_.target_kind, ranks_);
+    // A rank that only lost its peer may have been heard before the host that took the peer along.
+    const bool rank_is_to_blame =
+        culprit && !ranks_[*culprit].told_to_end && !ranks_[*culprit].only_lost_a_peer() &&
+        !(agents_end_by_ && ranks_[*culprit].exited.signal_number == SIGKILL);
+    if (!lost_host_.empty() && !rank_is_to_blame) {
+        result.exit_code = static_cast<int>(ExitCode::kHosts);
+        result.may_restart = true;
+        result.report = "dslaunch: " + lost_host_ + "\n" + describe_ranks(ranks_);
+        return result;
+    }
+    if (!culprit) return result;
+    // A program that could not be started will not be startable a moment later.
+    result.may_restart = ranks_[*culprit].exited.start_error.empty();
+    result.port_was_taken = lost_host_.empty() && port_was_taken();
+    result.report = describe(*culprit);
+    return result;
+}
+
+}  // namespace dslaunch::launch

@@ -1,0 +1,88 @@
+// The ranks of one attempt, from their start to their end: what each of them tells, what ends the
+// attempt, and what is concluded from it all. One thread: the caller's.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launch/fleet/fleet.h"
+#include "launch/plan/job_spec.h"
+#include "launch/supervise/job_output.h"
+#include "launch/supervise/rank_record.h"
+#include "launch/supervise/straggler.h"
+
+namespace dslaunch::launch {
+
+struct AttemptResult {
+    int exit_code = 0;
+    bool may_restart = false;  // a rank failed or a host was lost, and nobody asked for the end
+    // Rank 0, which is no dsworker, says soon after the start that an address is in use, and the
+    // port was our choice.
+    bool port_was_taken = false;
+    bool left_processes = false;  // some could not be ended; the report names them
+    std::string report;           // what went wrong, for stderr; empty when nothing did
+};
+
+class RankWatch {
+  public:
+    // All references must outlive this object.
+    RankWatch(const JobSpec& spec, Fleet& fleet, JobOutput& output);
+
+    // Sends each host its request and waits until every rank has started or has ended, one failed,
+    // or for spec.connect_max.
+    void start(const std::vector<StartRequest>& requests);
+    // Workers may exist.
+    [[nodiscard]] bool begun() const { return started_at_.has_value(); }
+    // Waits for the end of all ranks, or for what ends them: a failure, a lost host, a second wish,
+    // a first one whose grace is over, output that nobody reads.
+    void watch();
+    // By Fleet::interrupted(), the ends of the ranks and the lost hosts so far.
+    [[nodiscard]] AttemptResult conclude() const;
+
+    // Takes a frame about a rank; false: it is none. Throws Error{kInternal} for nonsense.
+    [[nodiscard]] bool take(const Frame& frame);
+    // HOST will be or is lost, for the reason CAUSE: it is to blame, not its ranks.
+    void blame_host(size_t host, const std::string& cause);
+    // The agent of HOST is gone, as FleetListener::host_ended says.
+    void end_host(size_t host, bool lost);
+    // As FleetListener::end_wished, once begun: the first wish gives the ranks time to save and
+    // end, another one none.
+    [[nodiscard]] bool end_wished(const std::string& cause);
+
+  private:
+    using Time = std::chrono::steady_clock::time_point;
+
+    [[nodiscard]] RankRecord& record(int64_t rank);
+    [[nodiscard]] bool all_ended() const;
+    [[nodiscard]] bool pump(const std::function<bool()>& done, Time deadline);
+    void handle_start(const WorkerStarted& started);
+    void handle_control(const WorkerControl& control);
+    void handle_exit(const WorkerExited& exited);
+    void handle_lost_output();
+    void tell_threads(const WorkerStarted& started) const;
+    void tell_binding(const WorkerStarted& started) const;
+    [[nodiscard]] std::string describe(size_t culprit) const;
+    [[nodiscard]] AttemptResult conclude_interrupted() const;
+    [[nodiscard]] bool port_was_taken() const;
+
+    const JobSpec& spec_;
+    Fleet& fleet_;
+    JobOutput& output_;
+    std::vector<RankRecord> ranks_;
+    StragglerWatch stragglers_;
+    int ends_ = 0;
+    std::optional<Time> started_at_;
+    std::optional<Time> stop_at_;        // something failed: all are ended then
+    std::optional<Time> save_deadline_;  // set: the ranks were asked to end by themselves
+    bool end_now_ = false;
+    bool output_lost_ = false;  // nobody reads what the ranks write
+    // A rank was killed and may be but the first process of its whole Slurm step: its agent would
+    // be gone until then.
+    std::optional<Time> agents_end_by_;
+    std::string lost_host_;  // the first host that went away, with its cause
+};
+
+}  // namespace dslaunch::launch

@@ -13,6 +13,7 @@
 #include "base/text/json.h"
 #include "launch/fleet/fleet_exec.h"
 #include "launch/fleet/output_groups.h"
+#include "launch/hosts/host_list.h"
 #include "launch/process/spawn.h"
 #include "launch/supervise/job.h"
 #include "launch/transport/tree/tree_transport.h"

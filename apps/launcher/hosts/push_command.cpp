@@ -15,6 +15,7 @@
 #include "base/text/json.h"
 #include "launch/files/file_facts.h"
 #include "launch/fleet/output_groups.h"
+#include "launch/hosts/host_list.h"
 #include "launch/push/installation.h"
 #include "launch/push/push_job.h"
 #include "launch/supervise/job.h"

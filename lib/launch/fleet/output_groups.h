@@ -7,10 +7,6 @@
 
 namespace dslaunch::launch {
 
-// "te[1-3],gw": neighbours in NAMES that count up with equal prefix, suffix and width of digits
-// share a bracket; the order of NAMES is kept.
-[[nodiscard]] std::string fold_names(const std::vector<std::string>& names);
-
 struct OutputGroup {
     std::vector<size_t> hosts;  // ascending
     std::string text;

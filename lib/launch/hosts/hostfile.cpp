@@ -269,39 +269,31 @@ std::vector<std::string> Parser::expand(const Token& token, size_t open, size_t 
         problem(token.column + close + 1, "a host name may hold one range only");
         return {};
     }
-    const size_t dash = range.find('-');
-    const std::string_view first_text = range.substr(0, dash);
-    const std::string_view last_text = dash == std::string_view::npos ? "" : range.substr(dash + 1);
-    const auto digits = [](std::string_view text) {
-        return !text.empty() && text.size() <= 9 && std::all_of(text.begin(), text.end(), is_digit);
-    };
-    if (!digits(first_text) || !digits(last_text)) {
+    const ReadRange read = read_range(range, 0);
+    if (read.fault == RangeFault::kNoNumber || read.is_single || read.end != range.size()) {
         problem(column, "`[{}]` is not a range; write [FIRST-LAST], as te[1-4] or te[01-16]",
                 range);
         return {};
     }
-    const int64_t first = *parse_int(first_text);
-    const int64_t last = *parse_int(last_text);
-    const bool padded = first_text.size() > 1 && first_text[0] == '0';
-    if (first > last) {
-        problem(column, "the range {}-{} runs backwards", first_text, last_text);
+    const NumberRange& numbers = read.range;
+    if (read.fault == RangeFault::kBackwards) {
+        problem(column, "the range {} runs backwards", range);
         return {};
     }
-    if (last - first >= kRangeHostsMax) {
-        problem(column, "the range {}-{} holds {} hosts, at most {} are allowed", first_text,
-                last_text, last - first + 1, kRangeHostsMax);
+    if (read.fault == RangeFault::kTooLong) {
+        problem(column, "the range {} holds {} hosts, at most {} are allowed", range,
+                numbers.last - numbers.first + 1, kRangeHostsMax);
         return {};
     }
-    if (padded && first_text.size() != last_text.size()) {
-        problem(column, "the padded range {}-{} needs equally long ends", first_text, last_text);
+    const bool padded = numbers.digits > 1 && range[0] == '0';
+    if (padded && range.size() != 2 * numbers.digits + 1) {
+        problem(column, "the padded range {} needs equally long ends", range);
         return {};
     }
-    std::vector<std::string> names;
-    for (int64_t number = first; number <= last; ++number) {
-        names.push_back(
-            fmt::format("{}{:0{}}{}", prefix, number, padded ? first_text.size() : 1, suffix));
-        if (is_host_name(names.back())) continue;
-        problem(token.column, "`{}` is not a host name", names.back());
+    std::vector<std::string> names = numbers.names(prefix, suffix);
+    for (const std::string& name : names) {
+        if (is_host_name(name)) continue;
+        problem(token.column, "`{}` is not a host name", name);
         return {};
     }
     return names;

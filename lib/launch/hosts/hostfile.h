@@ -12,11 +12,12 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/hosts/host_list.h"
+
 namespace dslaunch::launch {
 
-inline constexpr int kRangeHostsMax = 4096;  // of one range
-inline constexpr int kHostsMax = 65'536;     // of one hostfile
-inline constexpr int kSlotsMax = 4096;       // of one host
+inline constexpr int kHostsMax = 65'536;  // of one hostfile
+inline constexpr int kSlotsMax = 4096;    // of one host
 inline constexpr size_t kHostfileBytesMax = 4U << 20;
 
 struct Host {

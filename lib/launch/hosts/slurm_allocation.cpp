@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -13,12 +12,7 @@ namespace dslaunch::launch {
 namespace {
 
 constexpr size_t kNodelistBytesMax = 1U << 20;
-constexpr size_t kDigitsMax = 9;
 constexpr size_t kNameBytesMax = 253;  // of a host, so that a list of many stays small
-
-bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
 
 // Walks through a node list; every problem names its column.
 class NodelistReader {
@@ -73,25 +67,17 @@ class NodelistReader {
     std::vector<std::string> group() {
         std::vector<std::string> numbers;
         do {
-            const std::string first = digits();
-            const std::string last = take('-') ? digits() : first;
-            const int64_t from = parse_int(first).value_or(0);
-            const int64_t to = parse_int(last).value_or(0);
-            if (to < from) bad("a range that runs backwards");
-            if (to - from >= kRangeHostsMax) bad("a range of over 4096 hosts");
-            for (int64_t number = from; number <= to; ++number) {
-                numbers.push_back(fmt::format("{:0{}}", number, first.size()));
+            const ReadRange read = read_range(text_, at_);
+            at_ = read.end;
+            if (read.fault == RangeFault::kNoNumber) bad("no number of 1 to 9 digits");
+            if (read.fault == RangeFault::kBackwards) bad("a range that runs backwards");
+            if (read.fault == RangeFault::kTooLong) bad("a range of over 4096 hosts");
+            for (std::string& number : read.range.names("", "")) {
+                numbers.push_back(std::move(number));
             }
         } while (take(','));
         if (!take(']')) bad("a `[` without `]`");
         return numbers;
-    }
-
-    std::string digits() {
-        const size_t start = at_;
-        while (at_ < text_.size() && is_digit(text_[at_])) ++at_;
-        if (at_ == start || at_ - start > kDigitsMax) bad("no number of 1 to 9 digits");
-        return std::string(text_.substr(start, at_ - start));
     }
 
     bool take(char c) {

@@ -1,4 +1,4 @@
-// Names folded, equal outputs together, tables, archives, what the loader lists.
+// Equal outputs together, tables, archives, what the loader lists.
 #include "launch/fleet/output_groups.h"
 
 #include "base/error.h"
@@ -10,25 +10,6 @@
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
-
-TEST_CASE("names that count up share a bracket, others stand alone") {
-    struct Row {
-        std::vector<std::string> names;
-        std::string folded;
-    };
-    const Row rows[] = {{{}, ""},
-                        {{"te1"}, "te1"},
-                        {{"te1", "te2", "te3"}, "te[1-3]"},
-                        {{"te1", "te3"}, "te1,te3"},
-                        {{"te9", "te10", "te11"}, "te[9-11]"},
-                        {{"te09", "te10"}, "te[09-10]"},
-                        {{"te9", "te010"}, "te9,te010"},
-                        {{"te1", "gw", "te2"}, "te1,gw,te2"},
-                        {{"r1n1.x", "r1n2.x", "r2n3.x"}, "r1n[1-2].x,r2n3.x"},
-                        {{"a", "b"}, "a,b"},
-                        {{"n99999999999999999999", "n1"}, "n99999999999999999999,n1"}};
-    for (const Row& row : rows) CHECK(fold_names(row.names) == row.folded);
-}
 
 TEST_CASE("equal texts form a group, in the order of their first host") {
     const auto groups = group_equal({"x", "y", "x", "", "y"});

@@ -1,0 +1,47 @@
+// Host names that count up, written together: te[1-4], te[01-16]. What the hostfile, Slurm's node
+// list and the messages to people have in common. Pure; no threads.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace dslaunch::launch {
+
+inline constexpr int kRangeHostsMax = 4096;  // of one range
+
+// FIRST-LAST, each number written with at least as many digits as FIRST was.
+struct NumberRange {
+    int64_t first = 0;
+    int64_t last = 0;
+    size_t digits = 1;
+
+    [[nodiscard]] std::string write(int64_t number) const;
+    // PREFIX, a number, SUFFIX for each number.
+    [[nodiscard]] std::vector<std::string> names(std::string_view prefix,
+                                                 std::string_view suffix) const;
+};
+
+enum class RangeFault {
+    kNone,
+    kNoNumber,   // where 1 to 9 digits were expected
+    kBackwards,  // LAST is less than FIRST
+    kTooLong,    // over kRangeHostsMax numbers
+};
+
+struct ReadRange {
+    NumberRange range;
+    RangeFault fault = RangeFault::kNone;
+    bool is_single = false;  // one number, no `-`
+    size_t end = 0;          // of the range in the text, or where the fault was seen
+};
+
+// Reads FIRST-LAST, or one number, at AT of TEXT.
+[[nodiscard]] ReadRange read_range(std::string_view text, size_t at);
+
+// "te[1-3],gw": neighbours in NAMES that count up with equal prefix and suffix share a bracket; the
+// order of NAMES is kept.
+[[nodiscard]] std::string fold_names(const std::vector<std::string>& names);
+
+}  // namespace dslaunch::launch

@@ -362,8 +362,8 @@ void Agent::take_signals() {
     reap();
 }
 
-// Whether the launcher decides what a signal means. Not when the guardian is gone: nobody would
-// clean up after this process.
+// The launcher decides what a signal means, unless the guardian is gone: nobody would clean up
+// after this process then.
 bool Agent::asks_first(int signal_number) {
     if (!settings_.asks_before_ending || !greeted_ || state_ != State::kServing ||
         ::getppid() != guardian_) {
@@ -419,7 +419,7 @@ void Agent::signal_workers(int signal_number) {
 void Agent::save_workers() {
     const std::string bytes = encode(ControlFrame{ControlKind::kSaveAndEnd, {}});
     for (AgentWorker& worker : workers_) {
-        // Six bytes into a socket buffer that nothing else of ours fills.
+        // Six bytes fit into a socket buffer that nothing else of ours fills.
         if (worker.control.valid() && write_full(worker.control.get(), bytes) != 0) {
             log_warn("agent", "rank {} does not take the request to save", worker.rank);
         }
@@ -490,10 +490,11 @@ std::vector<Agent::Watched> Agent::watch() {
     watched.push_back({signal_fd_, POLLIN, [this] { take_signals(); }});
     if (in_fd_ >= 0) watched.push_back({in_fd_, POLLIN, [this] { read_input(); }});
     if (out_fd_ >= 0) {
-        // Even with nothing to write: POLLERR tells that the reader is gone.
+        // The descriptor is watched even with nothing to write: POLLERR tells that the reader is
+        // gone.
         const bool writes = !outbox_.empty();
         watched.push_back({out_fd_, static_cast<short>(writes ? POLLOUT : 0), [this, writes] {
-                               // What was to be written may have been, since the poll.
+                               // The bytes to be written may have been, since the poll.
                                if (writes) return flush();
                                out_fd_ = -1;
                                begin_end();

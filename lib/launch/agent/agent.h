@@ -10,7 +10,8 @@
 namespace dslaunch::launch {
 
 struct AgentSettings {
-    // Where the launcher reached this machine, when the way here does not say; empty: sshd's word.
+    // The address at which the launcher reached this machine, when the way here does not say;
+    // empty: sshd's word counts.
     std::string arrival_address;
     // A signal from outside (a scheduler that ends the job, a pod that is removed) is passed to the
     // launcher, which lets the ranks save; only a second one ends the workers here.

@@ -32,8 +32,8 @@ struct AgentArguments {
     std::span<const std::string> arguments,
     const std::function<std::optional<std::string>(const std::string&)>& variable);
 
-// Serves one launcher until its job is over; the exit code of the process. REQUIRES: no other
-// thread yet.
+// Serves one launcher until its job is over. The result is the exit code of the process. REQUIRES:
+// no other thread yet.
 [[nodiscard]] int run_agent_command(std::span<const std::string> arguments);
 
 // Joins as REQUEST says and serves that launcher, again for each further attempt of its job.

@@ -18,7 +18,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// What a worker on another machine gets of the agent's own environment.
+// The part of the agent's own environment that a worker on another machine gets.
 constexpr const char* kRemoteVariables[] = {"PATH",  "HOME", "USER",  "LOGNAME",
                                             "SHELL", "LANG", "TMPDIR"};
 
@@ -120,7 +120,7 @@ WorkerLaunch launch_worker(const StartRequest& request, const StartRequest::Work
     } else if (request.binding.mode == BindMode::kNone) {
         set_variable(spawn_request.environment, kBindingVariable, "none");
     } else {
-        // That of a job which this one is part of.
+        // The variable here is that of a job which this one is part of.
         std::erase_if(spawn_request.environment,
                       [](const auto& variable) { return variable.first == kBindingVariable; });
     }

@@ -25,7 +25,7 @@ struct AgentWorker {
     ControlDecoder control_frames;
 };
 
-// What all workers of a node share, handed down by number.
+// The descriptors that all workers of a node share, handed down by number.
 struct SharedDescriptors {
     int arena_fd = -1;
     int rendezvous_fd = -1;  // for the worker that takes it
@@ -40,9 +40,9 @@ struct WorkerLaunch {
     int exit_code = 127;  // of its rank then
 };
 
-// Where each worker runs, by its place in the request; empty: nobody is bound. Reads the topology
-// of this machine when it must, and says on stderr when memory cannot be bound. Throws
-// Error{kUsage} as place_ranks() does.
+// The processors on which each worker runs, by its place in the request; empty: nobody is bound. It
+// reads the topology of this machine when it must, and says on stderr when memory cannot be bound.
+// Throws Error{kUsage} as place_ranks() does.
 [[nodiscard]] std::vector<RankPlace> place_workers(const StartRequest& request);
 
 // Starts one worker in a process group of its own.

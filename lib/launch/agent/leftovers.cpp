@@ -62,7 +62,7 @@ bool belongs_to(std::string_view environment, std::string_view job_id) {
     return false;
 }
 
-// This process and all above it.
+// The result is this process and all above it.
 std::set<pid_t> own_line() {
     std::set<pid_t> line;
     for (pid_t pid = ::getpid(); pid > 1 && line.insert(pid).second;) {

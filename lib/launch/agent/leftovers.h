@@ -37,8 +37,8 @@ struct StopJobReply {
 // DSL_JOB_ID equal to JOB_ID. This process and those above it are never among them.
 [[nodiscard]] std::vector<LeftProcess> processes_of_job(std::string_view job_id);
 
-// TERM to all of them, KILL after 0.25 s, again for what they started meanwhile, for at most 2 s.
-// What was found and whether it is gone. Blocks that long at most.
+// Sends TERM to all of them, KILL after 0.25 s, again to what they started meanwhile, for at most 2
+// s, and blocks that long at most. The result is what was found, and which of it is gone.
 [[nodiscard]] std::vector<LeftProcess> end_processes_of_job(std::string_view job_id);
 
 }  // namespace dslaunch::launch

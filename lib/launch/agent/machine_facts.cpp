@@ -80,7 +80,7 @@ IsaLevel level_of_flags(const std::string& flags_line) {
     return has({"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}) ? 4 : 3;
 }
 
-// What the compiler was allowed to use.
+// The level that the compiler was allowed to use.
 constexpr IsaLevel level_of_build() {
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512VL__)
     return 4;
@@ -146,7 +146,7 @@ std::vector<int64_t> version_numbers(const std::string& version) {
     return numbers;
 }
 
-// What most machines have.
+// The driver that most machines have.
 std::string usual_driver(const std::vector<MachineFacts>& machines) {
     std::map<std::string, size_t> counts;
     for (const MachineFacts& machine : machines) ++counts[machine.driver_version];

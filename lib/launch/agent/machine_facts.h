@@ -1,5 +1,6 @@
-// What a host's agent tells of its machine beyond its hello, and which differences between hosts
-// break a job. Where it stands: hello -> machine facts -> check_machines -> start. No threads.
+// The facts that a host's agent tells of its machine beyond its hello, and the differences between
+// hosts that break a job. On the way: hello -> machine facts -> check_machines -> start. No
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +12,8 @@
 
 namespace dslaunch::launch {
 
-// Which of x86-64's levels: 1 (any), 2 (SSE4.2), 3 (AVX2, FMA), 4 (AVX-512); 0: another
-// architecture, where nothing is compared.
+// The level of x86-64: 1 (any), 2 (SSE4.2), 3 (AVX2, FMA), 4 (AVX-512); 0: another architecture,
+// where nothing is compared.
 using IsaLevel = int;
 
 struct MachineFacts {
@@ -43,7 +44,7 @@ struct MachineFacts {
 // One JSON object with every member, for run.json and --json.
 [[nodiscard]] std::string machine_json(const MachineFacts& facts);
 
-// What dsworker needs of a machine.
+// The needs of dsworker that a machine may not meet.
 struct WorkerNeeds {
     IsaLevel isa_level = 0;
     std::string glibc;  // the newest version that it asks for; empty: not known
@@ -53,9 +54,9 @@ struct WorkerNeeds {
 // Error{kSetup} when it is no program for this machine.
 [[nodiscard]] WorkerNeeds needs_of_worker(const std::string& worker, bool cuda);
 
-// By host, in words; empty where nothing breaks the job. What only makes hosts unlike, as another
-// kernel or CPU, is no problem. A driver counts as wrong on the hosts where it is not what most
-// have (what the first of them has, when there are as many).
+// The result is by host, in words; empty where nothing breaks the job. A fact that only makes hosts
+// unlike, as another kernel or CPU, is no problem. A driver counts as wrong on the hosts where it
+// is not what most have (what the first of them has, when there are as many).
 [[nodiscard]] std::vector<std::string> check_machines(const std::vector<MachineFacts>& machines,
                                                       const WorkerNeeds& needs);
 

@@ -1,4 +1,5 @@
-// What `hosts check` asks a host about itself: clock, memory, disk, limits. Measured when asked.
+// The state of a host that `hosts check` asks for: clock, memory, disk, limits. It is measured when
+// asked.
 #pragma once
 
 #include <cstdint>

@@ -248,7 +248,7 @@ void PushReceiver::take_chunks(const PushChunks& chunks) {
         make_folders();
         open_part();
         if (!part_.valid()) return reply(PushState::kBusy);
-        // Who held the lock before may have brought just this file.
+        // The lock's holder before us may have brought just this file.
         if (is_there(offer_.path, true)) {
             ::unlinkat(folder_.get(), part_name_.c_str(), 0);
             part_.reset();

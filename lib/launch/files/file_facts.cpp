@@ -42,7 +42,7 @@ int add_range(int fd, int64_t offset, int64_t length, Sha256& hash,
 FileFacts look_at_file(const std::string& path, bool all_bytes, const std::function<void()>& alive,
                        HashCache* cache) {
     FileFacts facts{path, 0, {}, {}};
-    // Non-blocking, so that a pipe of that name does not hold us.
+    // The file is opened non-blocking, so that a pipe of that name does not hold us.
     const UniqueFd file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     struct stat status {};
     if (!file.valid() || ::fstat(file.get(), &status) != 0) {

@@ -1,4 +1,4 @@
-// What two hosts compare to know that they hold the same file.
+// The facts that two hosts compare to know that they hold the same file.
 #pragma once
 
 #include <functional>

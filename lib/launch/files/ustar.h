@@ -22,14 +22,14 @@ struct UstarEntry {
 // Error{kInput} when the name is too long or the size over 8 GiB.
 [[nodiscard]] std::string ustar_header(const UstarEntry& entry);
 [[nodiscard]] size_t ustar_padding(int64_t bytes);
-// What ends an archive.
+// The bytes that end an archive.
 [[nodiscard]] std::string ustar_end();
 
 // One header block; nothing for the end of the archive. Throws Error{kInput}: a wrong checksum, an
 // entry that is no plain file, a name that is absolute or has `.` or `..` in it.
 [[nodiscard]] std::optional<UstarEntry> parse_ustar_header(std::string_view block);
 
-// Relative, not empty, without empty parts, `.` and `..`.
+// True: NAME is relative, not empty, without empty parts, `.` and `..`.
 [[nodiscard]] bool is_inside(std::string_view name);
 
 }  // namespace dslaunch::launch

@@ -1,5 +1,5 @@
-// Why an agent is gone, in words for people: the same whether a job or a command had started it.
-// Pure.
+// The reason why an agent is gone, in words for people: the same whether a job or a command had
+// started it. Pure.
 #pragma once
 
 #include <string>
@@ -9,7 +9,8 @@
 
 namespace dslaunch::launch {
 
-// What a shell and a dynamic loader end with when there is no such program, or a library of it.
+// The exit code of a shell and of a dynamic loader when there is no such program, or a library of
+// it is missing.
 inline constexpr int kNoProgram = 127;
 
 // EVENT: the kEnded of a host. GREETED: its agent had said hello. DIAGNOSTICS: its last lines on

@@ -1,4 +1,5 @@
-// One program on every host of a Fleet: what each said and how it ended. Below `dslaunch exec`.
+// One program runs on every host of a Fleet: what each said and how it ended. Below `dslaunch
+// exec`.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// What is known of every host after asking it: below `dslaunch hosts check`.
+// The state of every host, from asking it: below `dslaunch hosts check`.
 #pragma once
 
 #include <chrono>

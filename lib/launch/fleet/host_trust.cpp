@@ -71,7 +71,7 @@ UniqueFd connect_to(const std::string& address, int port) {
     return socket;
 }
 
-// Connected, keys exchanged, nobody logged in. Throws Error{kHosts}.
+// The session is connected, keys are exchanged, nobody is logged in. Throws Error{kHosts}.
 Session open_session(const HostAddress& host, const std::string& config_path) {
     Session owner(ssh_new(), close_session);
     const ssh_session session = owner.get();

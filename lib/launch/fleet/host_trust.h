@@ -27,7 +27,7 @@ struct HostKey {
     std::string file;         // the known_hosts file that the ssh configuration names
 };
 
-// How far a log-in with a key came.
+// The end of a log-in with a key.
 struct KeyLogin {
     bool worked = false;
     std::string error;     // why it did not

@@ -1,4 +1,4 @@
-// What `exec` prints when hosts say the same: hosts with equal output are named together. Pure.
+// Hosts with equal output are named together: below what `exec` prints. Pure.
 #pragma once
 
 #include <cstddef>

@@ -30,8 +30,9 @@ struct HostSlots {
 [[nodiscard]] std::vector<HostSlots> apply_filter(const std::vector<Host>& hosts,
                                                   const HostFilter& filter);
 
-// How many slots an --include names, 0 when it is empty: so many workers a machine without GPUs
-// and without hostfile is asked for, as slots from 0 on. Throws as apply_filter on malformed text.
+// The number of slots that an --include names, 0 when it is empty: so many workers a machine
+// without GPUs and without hostfile is asked for, as slots from 0 on. Throws as apply_filter on
+// malformed text.
 [[nodiscard]] int named_slots(const std::string& include);
 
 }  // namespace dslaunch::launch

@@ -1,5 +1,5 @@
-// What Slurm says about the allocation that this process runs in: environment variables -> hosts
-// and slots, another source of the launch plan beside the hostfile. Pure; no threads.
+// The allocation that this process runs in, as Slurm tells it: environment variables -> hosts and
+// slots, another source of the launch plan beside the hostfile. Pure; no threads.
 #pragma once
 
 #include <optional>
@@ -15,8 +15,8 @@ namespace dslaunch::launch {
 struct SlurmAllocation {
     std::string job_id;
     std::vector<Host> hosts;  // in Slurm's order; slots as below
-    // Where the slots come from: GPUs per host where Slurm names them, else the tasks that were
-    // asked for, else 1 each.
+    // The source of the slots: GPUs per host where Slurm names them, else the tasks that were asked
+    // for, else 1 each.
     enum class Slots { kGpus, kTasks, kUnknown };
     Slots slots = Slots::kUnknown;
     // srun started this program several times (a step of more than one task) and this is not the

@@ -1,4 +1,4 @@
-// What is kept of a job in its user's state folder, so that `dslaunch ps`, `logs`, `stop` and
+// The record of a job in its user's state folder, by which `dslaunch ps`, `logs`, `stop` and
 // `report` find it: STATE/jobs/ID/ (0700) with job.json, progress.json (the newest line of metrics)
 // and job.log. No environment values and no arguments of the target stand there. A record that
 // cannot be written costs one warning, never the job. Files are replaced by rename, so that a
@@ -23,8 +23,8 @@ inline constexpr int64_t kJobLogBytesMax = int64_t{8} << 20;
 // ${XDG_STATE_HOME:-HOME/.local/state}/dslaunch; empty when neither variable is an absolute path.
 [[nodiscard]] std::string state_directory(const EnvironmentList& environment);
 
-// What a job's id may be, which is also the name of its folder: letters, digits, `.`, `_`, `-`, at
-// most 128, the first no dot.
+// True: TEXT may be a job's id, which is also the name of its folder: letters, digits, `.`, `_`,
+// `-`, at most 128, the first no dot.
 [[nodiscard]] bool is_job_id(std::string_view text);
 
 // This machine's name as records hold it; empty when it has none.
@@ -46,7 +46,7 @@ class JobRecord {
     void metrics(std::string_view line);
     // LINES: whole lines of RANK. Kept here unless the job has an output folder for them.
     void lines(int rank, std::string_view host, std::string_view lines);
-    // What the launcher itself says, without newline at the end.
+    // LINE is what the launcher itself says, without newline at the end.
     void note(std::string_view text);
 
   private:

@@ -61,7 +61,7 @@ Group find_group(const std::string& root, std::string_view controller) {
     return group;
 }
 
-// Of one folder; 0: no limit.
+// The processors that one folder grants; 0: no limit.
 int64_t granted_in(const std::string& folder, bool version_1) {
     std::vector<std::string> words;
     if (version_1) {

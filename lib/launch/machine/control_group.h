@@ -7,12 +7,12 @@
 
 namespace dslaunch::launch {
 
-// How many processors' worth of time the group or one above it grants, rounded up; 0: no limit.
+// The processors' worth of time that the group or one above it grants, rounded up; 0: no limit.
 // ROOT: "" for this machine, else the folder of a test that holds proc/ and sys/.
 [[nodiscard]] int processors_granted(const std::string& root);
 
-// How many processes of the group were ended because its memory was used up; -1 where it does not
-// say.
+// The number of processes of the group that were ended because its memory was used up; -1 where it
+// does not say.
 [[nodiscard]] int64_t group_oom_kills(const std::string& root);
 
 // The number behind NAME in a file of "name number" lines; -1 when there is none.

@@ -1,5 +1,5 @@
-// What a program or shared library needs to start, read from its ELF headers: nothing is loaded. No
-// threads.
+// The needs of a program or shared library at its start, read from its ELF headers: nothing is
+// loaded. No threads.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// How many GPUs this machine shows to its processes, without any CUDA library: what the launcher
-// and the agents decide on before a worker exists. No state.
+// The number of GPUs that this machine shows to its processes, without any CUDA library: what the
+// launcher and the agents decide on before a worker exists. No state.
 #pragma once
 
 #include <cstdint>

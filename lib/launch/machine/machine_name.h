@@ -1,4 +1,4 @@
-// What this machine calls itself. No threads.
+// The name that this machine gives itself. No threads.
 #pragma once
 
 #include <string>

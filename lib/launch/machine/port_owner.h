@@ -1,5 +1,5 @@
-// Who holds a TCP port of this machine, for the message when the ranks cannot meet there. Reads
-// /proc; no threads.
+// The process that holds a TCP port of this machine, for the message when the ranks cannot meet
+// there. Reads /proc; no threads.
 #pragma once
 
 #include <string>

@@ -78,7 +78,7 @@ std::vector<SharedLibrary> list_libraries(const std::string& file) {
     SpawnRequest request;
     request.command = {loader, file};
     request.environment = own_environment();
-    // As ldd does it: the loader lists what it would load, "not found" included, and runs nothing.
+    // The loader lists what it would load, "not found" included, and runs nothing, as with ldd.
     set_variable(request.environment, "LD_TRACE_LOADED_OBJECTS", "1");
     request.stdout_fd = out.write_end.get();
     request.stderr_fd = err.write_end.get();

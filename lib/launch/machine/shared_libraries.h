@@ -11,12 +11,12 @@ struct SharedLibrary {
     std::string path;  // where the loader finds it; empty: nowhere
 };
 
-// All of FILE's, a program or a library, and theirs. Without the C library's own, which belong to
-// each host's kernel and loader, and without the GPU driver's (libcuda, libnvidia-*). Throws
-// Error{kSetup} when the loader cannot be asked.
+// The libraries of FILE, a program or a library, and theirs, without the C library's own, which
+// belong to each host's kernel and loader, and without the GPU driver's (libcuda, libnvidia-*).
+// Throws Error{kSetup} when the loader cannot be asked.
 [[nodiscard]] std::vector<SharedLibrary> list_libraries(const std::string& file);
 
-// Of the text that the loader prints.
+// TEXT is what the loader prints.
 [[nodiscard]] std::vector<SharedLibrary> parse_library_list(const std::string& text);
 
 }  // namespace dslaunch::launch

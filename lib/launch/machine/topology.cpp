@@ -21,7 +21,7 @@ constexpr size_t kFileBytesMax = 1U << 20;
 constexpr int64_t kProcessorMax = 65'535;
 constexpr int kCachesMax = 16;
 
-// Without its newline; empty when it cannot be read.
+// The line that is the file PATH, without its newline; empty when it cannot be read.
 std::string line_of(const std::string& path) {
     try {
         return std::string(trim(read_file(path, kFileBytesMax)));
@@ -41,7 +41,7 @@ int first_of_list(const std::string& path, int otherwise) {
     return list ? list->front() : otherwise;
 }
 
-// Who shares the cache of the highest level.
+// The cache of the highest level, by which processors that share it are known.
 int last_cache_of(const std::string& processor_folder, int otherwise) {
     int best_level = 0;
     int found = otherwise;

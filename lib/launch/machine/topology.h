@@ -39,7 +39,7 @@ struct Topology {
 // "0-3,8" -> 0 1 2 3 8, sorted, each once. Nothing when it is not written so, is empty, or holds a
 // number over 65,535.
 [[nodiscard]] std::optional<std::vector<int>> parse_processor_list(std::string_view text);
-// The other way: 0 1 2 3 8 -> "0-3,8".
+// The text of such a list: 0 1 2 3 8 -> "0-3,8".
 [[nodiscard]] std::string processor_list_text(const std::vector<int>& sorted_numbers);
 
 }  // namespace dslaunch::launch

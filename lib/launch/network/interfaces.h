@@ -15,7 +15,7 @@ namespace dslaunch::launch {
 [[nodiscard]] std::string interface_of(const std::vector<InterfaceAddress>& addresses,
                                        const std::string& address);
 
-// Whether an interface of this name is one that Docker, Kubernetes or a virtual machine brings.
+// True: an interface of this name is one that Docker, Kubernetes or a virtual machine brings.
 [[nodiscard]] bool is_for_guests(const std::string& interface);
 
 // The local address of a socket in digits, without scope; empty: none. PORT may be null.

@@ -68,7 +68,7 @@ std::vector<NetworkCandidate> candidates_of(const NetworkHost& host,
     return candidates;
 }
 
-// Who must reach whom.
+// The pairs of hosts of which one must reach the other.
 std::vector<std::pair<size_t, size_t>> pairs(size_t count) {
     std::set<std::pair<size_t, size_t>> all;
     for (size_t from = 0; from < count; ++from) {

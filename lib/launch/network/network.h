@@ -1,6 +1,7 @@
-// Which network the ranks of a job meet on: what the hosts tell of their interfaces -> what to try
-// -> what was reached -> one address of node 0 and one interface of every host. Pure; no threads.
-// The agents' half, which listens and connects, is launch/network/network_probe.h.
+// The network on which the ranks of a job meet is chosen here: what the hosts tell of their
+// interfaces -> what to try -> what was reached -> one address of node 0 and one interface of every
+// host. Pure; no threads. The agents' half, which listens and connects, is
+// launch/network/network_probe.h.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What agents and launcher tell each other to find the network on which all hosts meet: plain
+// The messages between agents and launcher that find the network on which all hosts meet: plain
 // values, as those of launch/protocol/messages.h. Decoders throw Error{kInternal} on malformed
 // bytes.
 #pragma once
@@ -42,7 +42,7 @@ struct ListenReply {
     int64_t clock_ns = 0;  // of this host, since 1970
 };
 
-// As many at once as an agent has descriptors for, whatever its limit.
+// An agent has descriptors for as many at once, whatever its limit.
 inline constexpr size_t kProbeTargetsMax = 512;
 
 // Frame kProbe: to connect to these places of other hosts, at most kProbeTargetsMax.

@@ -23,7 +23,7 @@ constexpr size_t kGuestsMax = 256;
 constexpr size_t kAnswerBytes = 13;
 constexpr size_t kKeyBytesMax = 64;
 
-// What host NODE says to who knows the key.
+// The answer of host NODE to one that knows the key.
 std::string answer_of(int64_t node) {
     return fmt::format("node{:08x}\n", static_cast<uint32_t>(node));
 }

@@ -27,7 +27,7 @@ class NetworkProbe {
     void begin(const ProbeRequest& request, Time now);
     // Once, when every connection has succeeded or failed, or the time is over.
     [[nodiscard]] std::optional<ProbeReply> take_reply(Time now);
-    // When take_reply() has to be asked at the latest.
+    // The time at which take_reply() has to be asked at the latest.
     [[nodiscard]] std::optional<Time> deadline() const;
     // The socket at ADDRESS, with nothing of ours in its queue, blocking; all else is closed.
     [[nodiscard]] Rendezvous keep(const std::string& address);

@@ -1,4 +1,4 @@
-// What an agent tells about its machine, and the socket where the ranks of a job meet.
+// The facts that an agent tells about its machine, and the socket where the ranks of a job meet.
 #pragma once
 
 #include <cstdint>
@@ -21,15 +21,15 @@ struct Rendezvous {
 [[nodiscard]] Rendezvous open_rendezvous(const PrepareRequest& request,
                                          const std::string& arrival_address);
 
-// How many processes the kernel's out-of-memory killer has ended, on this machine and in our
-// control group; -1 where it does not say.
+// The number of processes that the kernel's out-of-memory killer has ended, on this machine and in
+// our control group; -1 where it does not say.
 struct OomCount {
     int64_t machine = -1;
     int64_t group = -1;
 };
 // ROOT: "" for this machine, else the folder of a test that holds proc/ and sys/.
 [[nodiscard]] OomCount count_oom_kills(const std::string& root = "");
-// In words, empty when nothing was added between the two.
+// The kills that were added between the two, in words; empty when there is none.
 [[nodiscard]] std::string describe_oom(const OomCount& before, const OomCount& now);
 
 }  // namespace dslaunch::launch

@@ -1,5 +1,5 @@
-// What the user wants of the processors that ranks run on: a plain value from the command line to
-// the agents. Who gets which processor is decided on each host (launch/plan/placement.h).
+// The user's wish for the processors that ranks run on: a plain value from the command line to the
+// agents. Which rank gets which processor is decided on each host (launch/plan/placement.h).
 #pragma once
 
 #include <cstdint>

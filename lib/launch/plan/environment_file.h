@@ -19,8 +19,8 @@ namespace dslaunch::launch {
 // [A-Za-z_][A-Za-z0-9_]*
 [[nodiscard]] bool is_variable_name(std::string_view name);
 
-// Written by the launch plan for each rank and thus not for the user to set: RANK, WORLD_SIZE,
-// MASTER_PORT, ….
+// True: the launch plan writes NAME for each rank, so that the user may not set it: RANK,
+// WORLD_SIZE, MASTER_PORT, ….
 [[nodiscard]] bool is_rank_variable(std::string_view name);
 
 // One of the prefixes that remote workers get from the launcher's environment: NCCL_ GLOO_ TORCH_

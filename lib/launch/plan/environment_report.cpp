@@ -21,7 +21,7 @@ struct Holders {
     std::vector<std::string> ranks;
 };
 
-// Who has which value, the values in the order of the first rank that has them.
+// The ranks by the value that they have, the values in the order of the first rank that has them.
 std::vector<std::pair<Value, Holders>> holders_of(
     const std::string& name, std::span<const RankVariables> ranks,
     const std::vector<std::map<std::string, std::string>>& values) {

@@ -35,7 +35,7 @@ enum class TargetKind {
     kProgram,      // as kPython
 };
 
-// Which device the ranks use. kAuto stays only in a job over ssh, where the agents report their
+// The device that the ranks use. kAuto stays only in a job over ssh, where the agents report their
 // GPUs: cuda when every node has the devices that its workers name, cpu when no node has any GPU
 // (WorkerEnvironment::devices is then emptied and one line says so), an error when mixed.
 enum class DeviceRequest { kAuto, kCpu, kCuda };

@@ -10,7 +10,7 @@ namespace dslaunch::launch {
 inline constexpr const char* kTokenVariable = "DSLAUNCH_TOKEN";
 inline constexpr size_t kTokenBytesMin = 16;
 inline constexpr size_t kTokenBytesMax = 1024;
-// What a message says that asks for a token.
+// The part of a message that asks for a token.
 inline constexpr std::string_view kTokenAdvice =
     "make one with `(umask 077; openssl rand -hex 32 > token)` and name it with --token-file token "
     "on every node, or set DSLAUNCH_TOKEN";

@@ -36,8 +36,8 @@ struct PlanRequest {
 // for devices that this machine or CUDA_VISIBLE_DEVICES lacks.
 [[nodiscard]] std::vector<PlannedNode> make_launch_plan(const PlanRequest& request);
 
-// What `auto` means on this machine: kCuda when it has a GPU that CUDA_VISIBLE_DEVICES shows, else
-// kCpu.
+// The meaning of `auto` on this machine: kCuda when it has a GPU that CUDA_VISIBLE_DEVICES shows,
+// else kCpu.
 [[nodiscard]] DeviceRequest resolve_local_device(DeviceRequest asked, int gpu_count,
                                                  const std::optional<std::string>& visible_devices);
 

@@ -13,7 +13,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// What is given to a rank: a core, or one processor of it where cores do not suffice.
+// A rank is given units: cores, or single processors where cores do not suffice.
 struct Unit {
     std::vector<Processor> processors;  // by number
     [[nodiscard]] const Processor& first() const { return processors.front(); }
@@ -46,7 +46,7 @@ std::vector<Processor> chosen_processors(const Topology& topology, const std::st
     return chosen;
 }
 
-// In the order in which neighbours share most.
+// The cores in the order in which neighbours share most.
 Units cores_of(const std::vector<Processor>& processors) {
     std::map<std::tuple<int, int, int, int>, Unit> cores;
     for (const Processor& p : processors) {
@@ -128,7 +128,7 @@ class Placer {
     std::vector<RankPlace> places_;
 };
 
-// That of its GPU; ranks without one are spread over the nodes in order.
+// A rank's node is that of its GPU; ranks without one are spread over the nodes in order.
 int Placer::node_of(size_t rank) const {
     const int gpu = gpus_[rank];
     if (gpu >= 0 && static_cast<size_t>(gpu) < topology_.gpu_nodes.size()) {
@@ -161,7 +161,7 @@ void Placer::give_all(const Units& cores, const std::vector<size_t>& ranks) {
     }
 }
 
-// The largest complexes first; they are used again when there are more ranks.
+// The largest complexes come first; they are used again when there are more ranks.
 void Placer::share_complexes(int node, const std::vector<size_t>& ranks) {
     std::map<int, Units> by_cache;
     for (const Unit& core : cores_where(&Processor::node, node)) {

@@ -1,5 +1,5 @@
-// Which rank of a host runs on which of its processors: topology and wish -> one place a rank.
-// Pure; no threads.
+// The processors of a host are given to its ranks: topology and wish -> one place a rank. Pure; no
+// threads.
 #pragma once
 
 #include <string>
@@ -29,11 +29,11 @@ struct PlacementRequest {
 // local rank; -1 where it has none, or one that is not written as a number.
 [[nodiscard]] std::vector<int> rank_gpus(const std::string& devices, size_t ranks);
 
-// By local rank; empty for kAuto and kNone. Cores are given whole, with all their processors that
-// may be used; where there are more ranks than cores, processors are given, and where there are
-// more ranks than processors, several ranks share one. Throws Error{kUsage} when the core list
-// names a processor that may not be used here. REQUIRES: topology.processors not empty, a core list
-// that parse_processor_list() reads.
+// The result is by local rank; empty for kAuto and kNone. Cores are given whole, with all their
+// processors that may be used; where there are more ranks than cores, processors are given, and
+// where there are more ranks than processors, several ranks share one. Throws Error{kUsage} when
+// the core list names a processor that may not be used here. REQUIRES: topology.processors not
+// empty, a core list that parse_processor_list() reads.
 [[nodiscard]] std::vector<RankPlace> place_ranks(const Topology& topology,
                                                  const PlacementRequest& request);
 

@@ -23,7 +23,7 @@ bool is_name_character(char c) {
 // what ends a value in JSON, YAML and shells.
 size_t value_end(std::string_view line, size_t begin) {
     if (begin >= line.size()) return begin;
-    // Of an HTTP header: the word before the secret belongs to it.
+    // An HTTP header has a word before the secret, which belongs to it.
     for (const std::string_view scheme : {"Bearer ", "bearer ", "Basic ", "basic "}) {
         if (line.substr(begin).starts_with(scheme)) return value_end(line, begin + scheme.size());
     }
@@ -41,7 +41,8 @@ size_t value_end(std::string_view line, size_t begin) {
     return std::min(line.find_first_of(" \t,;&\"'}])", begin), line.size());
 }
 
-// Where the value of a name that ends at NAME_END begins: after `=`, `:` or, for an option, blanks.
+// The place where the value of a name that ends at NAME_END begins: after `=`, `:` or, for an
+// option, blanks.
 size_t value_begin(std::string_view line, size_t name_end, bool is_option) {
     size_t at = name_end;
     if (at < line.size() && (line[at] == '"' || line[at] == '\'')) ++at;  // of "NAME": …

@@ -1,5 +1,5 @@
-// What must not leave this machine in a report or on a screen: values of variables with telling
-// names, passwords in URLs, private keys, tokens of known forms. Pure.
+// Secrets, which must not leave this machine in a report or on a screen: values of variables with
+// telling names, passwords in URLs, private keys, tokens of known forms. Pure.
 #pragma once
 
 #include <string>

@@ -41,8 +41,8 @@ struct WorkerEnvironment {
     // Every variable of DESIGN's contract, in a fixed order, without the descriptors that are -1.
     [[nodiscard]] EnvironmentList variables() const;
 
-    // From this process's environment; without RANK a world of one. Throws Error{kSetup} naming the
-    // variable that is missing, malformed or contradicts another.
+    // Reads this process's environment; without RANK it is a world of one. Throws Error{kSetup}
+    // naming the variable that is missing, malformed or contradicts another.
     [[nodiscard]] static WorkerEnvironment from_process();
 };
 

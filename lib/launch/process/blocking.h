@@ -1,4 +1,4 @@
-// Whether reading and writing a descriptor waits. The flag belongs to everybody who shares it.
+// A descriptor whose reads and writes wait, or do not. The flag belongs to everybody who shares it.
 #pragma once
 
 #include <fcntl.h>

@@ -1,4 +1,5 @@
-// How many descriptors this process may have open. One connection to a host takes one to four.
+// The number of descriptors that this process may have open. One connection to a host takes one to
+// four.
 #pragma once
 
 #include <cstddef>

@@ -28,8 +28,8 @@ sigset_t guarded_signals() {
 int run_child(const std::function<int(int)>& body, pid_t guardian) {
     ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     ::prctl(PR_SET_PDEATHSIG, SIGTERM);
-    // Who kills the guardian's group, as mpirun's daemon does, must not kill both of us: one has to
-    // end what the ranks have started.
+    // A kill of the guardian's group, as by mpirun's daemon, must not reach this process as well:
+    // one of the two has to end what the ranks have started.
     ::setpgid(0, 0);
     if (::getppid() != guardian) return static_cast<int>(ExitCode::kInterrupted);
     const sigset_t set = guarded_signals();

@@ -14,7 +14,7 @@ class LineSplitter {
   public:
     // The whole lines that BYTES completes, each with its newline; the rest waits.
     [[nodiscard]] std::string add(std::string_view bytes);
-    // What waits, with a newline added; empty when nothing does. For a worker that ended within a
+    // The rest that waits, with a newline added; empty when nothing does: a worker may end within a
     // line.
     [[nodiscard]] std::string finish();
 

@@ -33,7 +33,7 @@ struct Failure {
     int error_number;
 };
 
-// What the child needs, made before the fork: after it only async-signal-safe calls are allowed.
+// The child's needs are made before the fork: after it only async-signal-safe calls are allowed.
 struct Prepared {
     std::string path;
     std::vector<std::string> variables;

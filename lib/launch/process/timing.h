@@ -5,28 +5,29 @@
 
 namespace dslaunch::launch {
 
-// From TERM to KILL.
+// The time from TERM to KILL.
 inline constexpr std::chrono::milliseconds kTermToKill{250};
-// From the beginning of the end until processes that do not die are given up and named.
+// The time from the beginning of the end until processes that do not die are given up and named.
 inline constexpr std::chrono::milliseconds kUnkillableMax{10'000};
 // Each side speaks at least this often …
 inline constexpr std::chrono::milliseconds kPingInterval{3'000};
 // … and believes the other gone after this long without a byte.
 inline constexpr std::chrono::milliseconds kSilenceMax{15'000};
-// Before the first byte: the launcher may have a thousand others to start, and speaks when it has.
+// The silence allowed before the first byte: the launcher may have a thousand others to start, and
+// speaks when it has.
 inline constexpr std::chrono::milliseconds kFirstByteMax{60'000};
 // A relay is asked this often, and believed gone after this long: before the agents behind it are.
 inline constexpr std::chrono::milliseconds kRelayPingInterval{1'000};
 inline constexpr std::chrono::milliseconds kRelaySilenceMax{11'000};
-// For the last frames of an agent to leave.
+// The time for the last frames of an agent to leave.
 inline constexpr std::chrono::milliseconds kFarewellMax{1'000};
 // A rank says this often where it is …
 inline constexpr std::chrono::milliseconds kHeartbeatInterval{1'000};
 // … and is called silent when it has not for so much longer than another one.
 inline constexpr std::chrono::milliseconds kHeartbeatSilenceMax{2'500};
-// After a rank that lost its peer: time for the lost one to be reported.
+// The wait after a rank that lost its peer, for the lost one to be reported.
 inline constexpr std::chrono::milliseconds kCulpritWait{50};
-// From the first process of a Slurm step that slurmd kills to the last.
+// The time from the first process of a Slurm step that slurmd kills to the last.
 inline constexpr std::chrono::milliseconds kStepEndMax{500};
 
 }  // namespace dslaunch::launch

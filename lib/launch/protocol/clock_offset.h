@@ -1,4 +1,4 @@
-// How far another machine's clock is from ours, as one question and its answer tell it. Pure.
+// The distance of another machine's clock from ours, as one question and its answer tell it. Pure.
 #pragma once
 
 #include <chrono>
@@ -19,12 +19,12 @@ inline constexpr std::chrono::seconds kClockOffsetMax{2};
 // Our clock, since 1970.
 [[nodiscard]] std::chrono::nanoseconds wall_clock();
 
-// From one question sent at ASKED and its answer that came at ANSWERED, both by our clock.
+// The offset by one question sent at ASKED and its answer that came at ANSWERED, both by our clock.
 [[nodiscard]] ClockOffset clock_offset(std::chrono::nanoseconds asked,
                                        std::chrono::nanoseconds answered,
                                        std::chrono::nanoseconds theirs);
 
-// What is wrong with that clock, in words; empty when it may be right within kClockOffsetMax.
+// The fault of that clock, in words; empty when it may be right within kClockOffsetMax.
 [[nodiscard]] std::string describe_clock(const ClockOffset& clock);
 
 }  // namespace dslaunch::launch

@@ -32,13 +32,13 @@ struct ControlFrame {
     std::string payload;
 };
 
-// How long a lane of a rank has worked since its start, waits for other ranks not counted.
+// The time that a lane of a rank has worked since its start, waits for other ranks not counted.
 struct LaneTime {
     std::string lane;
     std::chrono::nanoseconds busy{0};
 };
 
-// How far a rank has come.
+// The point to which a rank has come.
 struct Heartbeat {
     uint64_t instructions_done = 0;  // since its start, over all lanes
     uint64_t instructions_per_step = 1;

@@ -1,5 +1,5 @@
-// What the frames between launcher and agent carry. Each message is a plain value with an encoder
-// and a decoder; decoders throw Error{kInternal} on malformed bytes and accept no rest.
+// The messages that the frames between launcher and agent carry. Each is a plain value with an
+// encoder and a decoder; decoders throw Error{kInternal} on malformed bytes and accept no rest.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,7 @@
-// What launcher and agent say while a file is pushed. For each file: PushOffer -> kEqual, or
-// kWantsChunks; PushChunks -> kWantsPieces with the chunks that are not there; their bytes as
-// PushPiece, each answered by kTook; at the end kDone, or kFailed at any point. One file at a time.
+// The messages between launcher and agent while a file is pushed. For each file: PushOffer ->
+// kEqual, or kWantsChunks; PushChunks -> kWantsPieces with the chunks that are not there; their
+// bytes as PushPiece, each answered by kTook; at the end kDone, or kFailed at any point. One file
+// at a time.
 #pragma once
 
 #include <cstdint>

@@ -87,7 +87,7 @@ std::vector<std::string> serve(const std::vector<HostAddress>& hosts, std::strin
 std::string bootstrap_command(const InstallationPaths& paths, const std::string& id) {
     const std::string own = launcher_path();  // checked: nothing in it means anything to a shell
     const std::string temporary = paths.prefix + "/.dslaunch-" + id;
-    // The libraries first: the program must never be there without them.
+    // The libraries go first: the program must never be there without them.
     return fmt::format(
         "exec sh -c 'umask 022; mkdir -p {0} {1} {2} && cd {0} && tar -xof - && mv -f l/* {2}/ && "
         "mv -f p/dslaunch {3}; s=$?; cd /; rm -rf {0}; exit $s'",

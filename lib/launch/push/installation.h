@@ -1,4 +1,4 @@
-// What dslaunch consists of on a host: the programs, at the paths that they have here, and the
+// The parts of dslaunch on a host: the programs, at the paths that they have here, and the
 // libraries that they need, in ../lib/dslaunch beside the programs' folder, where they look first.
 #pragma once
 

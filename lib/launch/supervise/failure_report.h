@@ -1,4 +1,4 @@
-// What the user reads when a job failed.
+// The report that the user reads when a job failed.
 #pragma once
 
 #include <deque>

@@ -66,8 +66,9 @@ UniqueFd open_end_signals() {
 }
 
 int run_job(const JobSpec& spec, HealthSink health) {
-    // What an agent on this machine leaves when it and its guardian are killed comes to us, and
-    // goes. Not over ssh: a connection that the ssh program keeps for later is nobody's to end.
+    // This process adopts what an agent on this machine leaves when it and its guardian are killed,
+    // and ends it. Over ssh it does not: a connection that the ssh program keeps for later is
+    // nobody's to end.
     const bool adopts = spec.transport == TransportKind::kLocal;
     if (adopts) ::prctl(PR_SET_CHILD_SUBREAPER, 1);
     const UniqueFd signals = open_end_signals();
@@ -78,7 +79,7 @@ int run_job(const JobSpec& spec, HealthSink health) {
     const auto attempt = [&](const JobSpec& wanted, JobOutput& output, int restarts) {
         output.tell_health_to(health);
         AttemptOutcome outcome = run_attempt(wanted, output, signals.get(), restarts);
-        // What an agent could not end in that time is not waited for once more.
+        // Processes that an agent could not end in that time are not waited for once more.
         const auto limit = outcome.result.left_processes ? kFarewellMax : kUnkillableMax;
         if (adopts) kill_descendants(static_cast<int>(limit.count()));
         return outcome;

@@ -51,7 +51,8 @@ JobSpec JobLoop::next_spec() const {
     return spec;
 }
 
-// Another try with the other hosts, or with the same ones a little later: false when neither helps.
+// True: another try follows, with the other hosts or with the same ones a little later; false:
+// neither helps.
 bool JobLoop::leave_out_bad_hosts(const AttemptOutcome& outcome, JobOutput& output) {
     const ElasticRules& rules = spec_.elastic;
     for (const std::string& host : outcome.bad_hosts) {
@@ -135,7 +136,7 @@ int JobLoop::end_interrupted(JobOutput& output) {
     return end(static_cast<int>(ExitCode::kInterrupted), output);
 }
 
-// What ends the job is written into run.json before it is thrown on.
+// The error that ends the job is written into run.json before it is thrown on.
 AttemptOutcome JobLoop::make_attempt(const JobSpec& spec, JobOutput& output) {
     try {
         return attempt_(spec, output, restarts_);

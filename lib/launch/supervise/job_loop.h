@@ -31,7 +31,7 @@ struct RestartTimes {
     std::function<std::chrono::milliseconds(int failures_in_a_row)> delay = restart_delay;
 };
 
-// Where the words of a job go; both outlive its attempts.
+// The places to which the words of a job go; both outlive its attempts.
 struct JobSinks {
     JobRecord& record;
     StandardStreams& streams;

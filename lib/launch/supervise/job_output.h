@@ -1,5 +1,5 @@
-// Where the words of the ranks go: terminal, log files, metrics.jsonl, run.json. One line is one
-// write. Of one attempt at a job. One thread.
+// The words of the ranks go to terminal, log files, metrics.jsonl and run.json, in one attempt at a
+// job. One line is one write. One thread.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,8 @@ namespace dslaunch::launch {
 // Takes the records of `dslaunch health` as they come, by rank.
 using HealthSink = std::function<void(int rank, std::string_view record)>;
 
-// Of a job of scripts or programs whose output nobody reads: as if SIGPIPE had ended it.
+// The exit code of a job of scripts or programs whose output nobody reads: as if SIGPIPE had ended
+// it.
 inline constexpr int kOutputLostCode = 128 + SIGPIPE;
 
 class JobOutput {
@@ -44,7 +45,7 @@ class JobOutput {
     void metrics(std::string_view line);
     void run_info(std::string_view json) { run_info_ = json; }
     void progress(std::string_view line);
-    // Who is told the records of a health check.
+    // SINK is told the records of a health check from now on.
     void tell_health_to(HealthSink sink) { health_ = std::move(sink); }
     void health(int rank, std::string_view record) const {
         if (health_) health_(rank, record);
@@ -55,7 +56,8 @@ class JobOutput {
     void add_node(const AgentHello& hello, const std::string& name,
                   const MachineFacts* facts = nullptr);
     void add_rank(const WorkerStarted& started);
-    // What the ranks that were started really got, on stderr (launch/plan/environment_report.h).
+    // Prints on stderr what the ranks that were started really got
+    // (launch/plan/environment_report.h).
     void print_environments();
     // Writes run.json; EXIT_CODE -1: still running.
     void write_run_file(int exit_code);
@@ -63,8 +65,8 @@ class JobOutput {
     void finish();
     // Terminal and pipes; what they do not take now is kept there.
     [[nodiscard]] StandardStreams& streams() { return streams_; }
-    // Who read what the ranks of a script or program write to stdout is gone. For a .pt, which goes
-    // on, that is said once, here.
+    // The reader of what the ranks of a script or program write to stdout is gone. For a .pt, which
+    // goes on, that is said once, here.
     [[nodiscard]] bool is_lost();
 
     // The last lines that a rank wrote, the oldest first.

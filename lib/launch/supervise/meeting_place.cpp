@@ -18,7 +18,7 @@ using std::chrono::steady_clock;
 // A connection that takes longer leads nowhere: the kernel asks three times a second apart for a
 // neighbour that is not there.
 constexpr milliseconds kProbeMax{3'000};
-// For a reply to come back after that.
+// A reply has this long to come back after that.
 constexpr milliseconds kProbeSlack{2'000};
 constexpr size_t kListenAddressesMax = 16;
 

@@ -1,6 +1,6 @@
-// Where the ranks of a job meet, and which network each host takes part by: what node 0 binds, who
-// of the others reaches it there. The rules are in launch/network/network.h. Messages go over a
-// connected Fleet, before any rank is started.
+// The place where the ranks of a job meet, and the network by which each host takes part: node 0
+// binds addresses, and the other hosts tell at which they reach it. The rules are in
+// launch/network/network.h. Messages go over a connected Fleet, before any rank is started.
 #pragma once
 
 #include <chrono>

@@ -19,7 +19,7 @@ constexpr auto kNever = steady_clock::time_point::max();
 // The agents are heard this often while large files are read here.
 constexpr milliseconds kLookWhileReading{100};
 
-// In what the files of a host differ from OWN, in words; empty: they are equal.
+// The differences of a host's files from OWN, in words; empty: they are equal.
 std::string describe_difference(const std::vector<FileFacts>& own,
                                 const std::vector<FileFacts>& theirs) {
     std::string text;

@@ -19,7 +19,7 @@ bool is_own_code(uint32_t code) {
            code <= static_cast<uint32_t>(ExitCode::kInterrupted);
 }
 
-// By a signal of ours, or because it heeded one.
+// The rank ended by a signal of ours, or because it heeded one.
 bool ended_on_request(const RankRecord& record) {
     return record.told_to_end && !(record.failure && !record.only_lost_a_peer());
 }

@@ -1,4 +1,4 @@
-// What the launcher knows of each rank, and what it concludes from all of them.
+// The launcher's knowledge of each rank, and what it concludes from all of them.
 #pragma once
 
 #include <chrono>

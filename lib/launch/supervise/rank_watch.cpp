@@ -168,7 +168,7 @@ void RankWatch::handle_control(const WorkerControl& control) {
             return;
         }
         case ControlKind::kHeartbeat:
-            // What a rank says while it is being ended tells nothing of why.
+            // A rank's words while it is being ended tell nothing of why.
             if (stop_at_ || fleet_.stopping()) return;
             rank.heartbeat = decode_heartbeat(control.payload);
             rank.heard_at = steady_clock::now();
@@ -190,7 +190,7 @@ void RankWatch::handle_exit(const WorkerExited& exited) {
     if (exited.pid != 0) rank.pid = exited.pid;
     const bool peer =
         exited.signal_number == 0 && exited.exit_status == static_cast<int>(ExitCode::kPeerLost);
-    // Who lost a peer is not to blame: the one who is has a moment to be heard.
+    // A rank that lost a peer is not to blame: the one that is has a moment to be heard.
     const auto at = steady_clock::now() + (peer ? kCulpritWait : milliseconds(0));
     if (!stop_at_ || at < *stop_at_) stop_at_ = at;
     if (exited.signal_number == SIGKILL && spec_.transport == TransportKind::kSlurm &&

@@ -39,7 +39,8 @@ class RankWatch {
     // Waits for the end of all ranks, or for what ends them: a failure, a lost host, a second wish,
     // a first one whose grace is over, output that nobody reads.
     void watch();
-    // By Fleet::interrupted(), the ends of the ranks and the lost hosts so far.
+    // The result follows from Fleet::interrupted(), the ends of the ranks and the lost hosts so
+    // far.
     [[nodiscard]] AttemptResult conclude() const;
 
     // Takes a frame about a rank; false: it is none. Throws Error{kInternal} for nonsense.
@@ -48,8 +49,8 @@ class RankWatch {
     void blame_host(size_t host, const std::string& cause);
     // The agent of HOST is gone, as FleetListener::host_ended says.
     void end_host(size_t host, bool lost);
-    // As FleetListener::end_wished, once begun: the first wish gives the ranks time to save and
-    // end, another one none.
+    // Does as FleetListener::end_wished says, once begun: the first wish gives the ranks time to
+    // save and end, another one none.
     [[nodiscard]] bool end_wished(const std::string& cause);
 
   private:

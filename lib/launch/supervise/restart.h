@@ -1,5 +1,5 @@
-// What follows a failed attempt at a job: whether another one is made, after which wait, and on
-// which hosts. Pure functions; job_loop.cpp acts on them.
+// The rules for what follows a failed attempt at a job: another one or none, after which wait, and
+// on which hosts. Pure functions; job_loop.cpp acts on them.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@ namespace dslaunch::launch {
 
 // An attempt that lived this long is no failure "in a row": the next one begins at once.
 inline constexpr std::chrono::seconds kSteadyAttempt{60};
-// Of an elastic restart: a host that has not answered by then is left out until the next restart.
+// A host that has not answered an elastic restart by then is left out until the next one.
 inline constexpr std::chrono::seconds kAnswerMax{15};
 // Too few hosts answer after a failure: they are tried again and again this long.
 inline constexpr std::chrono::seconds kGatherMax{60};

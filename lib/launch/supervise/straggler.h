@@ -1,4 +1,4 @@
-// Which rank the others wait for, from the heartbeats: every so many steps the time that each
+// The rank for which the others wait, by the heartbeats: every so many steps the time that each
 // rank's lanes worked, by themselves, is compared with that of the median rank. Pure; one thread.
 #pragma once
 
@@ -22,9 +22,9 @@ class StragglerWatch {
     // INTERVAL_STEPS 0: says nothing.
     explicit StragglerWatch(int64_t interval_steps) : interval_steps_(interval_steps) {}
 
-    // To be called after each heartbeat. A line when every rank has done INTERVAL_STEPS more steps
-    // since the last look and one of them stands out; nothing otherwise. Of two ranks the faster
-    // one is the median.
+    // Is called after each heartbeat. The result is a line when every rank has done INTERVAL_STEPS
+    // more steps since the last look and one of them stands out; nothing otherwise. Of two ranks
+    // the faster one is the median.
     [[nodiscard]] std::optional<std::string> look(const std::vector<RankRecord>& ranks);
 
   private:

@@ -1,4 +1,4 @@
-// From planned nodes to the addresses that a transport starts agents at. Pure.
+// Planned nodes become the addresses at which a transport starts agents. Pure.
 #pragma once
 
 #include <vector>

@@ -23,7 +23,7 @@ class SshOptionsFile {
     SshOptionsFile(const std::vector<HostAddress>& hosts, const std::string& ssh_config_path,
                    const Forward& forward);
 
-    // As ssh's -F; good while this object lives.
+    // A path for ssh's -F; good while this object lives.
     [[nodiscard]] std::string path() const;
 
   private:

@@ -1,5 +1,5 @@
-// How an agent is started on a host and spoken to: the seam between the supervisor and ssh. One
-// thread owns a transport; only wait() blocks, and never longer than told.
+// The way in which an agent is started on a host and spoken to: the seam between the supervisor and
+// ssh. One thread owns a transport; only wait() blocks, and never longer than told.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 
 namespace dslaunch::launch {
 
-// Which of this program's subcommands runs on a host.
+// The subcommand of this program that runs on a host.
 enum class RemoteProgram {
     kAgent,
     kRelay,  // launch/transport/tree/relay.h: starts agents on further hosts
@@ -58,8 +58,8 @@ class Transport {
     [[nodiscard]] virtual size_t add(const HostAddress& host);
     // While held, nothing more of this host's stdout is read: what it writes waits there.
     virtual void hold(size_t host, bool held);
-    // Whatever happened, in order, per host; waits for it at most TIMEOUT, and only until WAKE_FD
-    // is readable (-1: none).
+    // The result is whatever happened, in order, per host; waits for it at most TIMEOUT, and only
+    // until WAKE_FD is readable (-1: none).
     [[nodiscard]] virtual std::vector<TransportEvent> wait(std::chrono::milliseconds timeout,
                                                            int wake_fd) = 0;
 };
@@ -67,7 +67,8 @@ class Transport {
 // This program's path as it is sent to other hosts. Throws Error{kUsage} when it holds a character
 // that a shell could take for its own.
 [[nodiscard]] std::string launcher_path();
-// What HOST's shell is told to run: nothing in it varies but launcher_path(), which is PATH.
+// The command that HOST's shell is told to run: nothing in it varies but launcher_path(), which is
+// PATH.
 [[nodiscard]] std::string remote_command(const std::string& path, const HostAddress& host);
 
 // Agents as children of this process, any number of hosts pretended.

@@ -24,7 +24,7 @@ class OpenSshTransport final : public ProcessTransport {
     std::vector<std::string> command(const HostAddress& host) const override {
         std::vector<std::string> words = {"ssh", "-T"};
         if (!ssh_config_path_.empty()) words.insert(words.end(), {"-F", ssh_config_path_});
-        // Of several values ssh takes the first.
+        // The ssh program takes the first of several values.
         for (const char* option : {"BatchMode=yes", "StrictHostKeyChecking=yes"}) {
             words.insert(words.end(), {"-o", option});
         }
@@ -70,7 +70,8 @@ class OpenSshTransport final : public ProcessTransport {
 
     bool may_retry(int status, const std::deque<std::string>& lines) const override {
         if (status != kSshFailed) return false;
-        // Only when nothing else was said: the ssh of a ProxyJump tells its own trouble first.
+        // This holds only when nothing else was said: the ssh of a ProxyJump tells its own trouble
+        // first.
         return !lines.empty() && std::all_of(lines.begin(), lines.end(), [](const auto& line) {
             return line.find("kex_exchange_identification") != std::string::npos ||
                    line.find("Connection reset by") != std::string::npos ||

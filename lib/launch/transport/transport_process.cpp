@@ -31,7 +31,7 @@ constexpr milliseconds kTermMax{500};
 }  // namespace
 
 ProcessTransport::~ProcessTransport() {
-    // All at once: one after the other a thousand of them would take minutes.
+    // All are asked at once: one after the other a thousand of them would take minutes.
     for (Child& child : children_) {
         child.input.reset();
         child.output.reset();

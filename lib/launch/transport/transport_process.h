@@ -27,15 +27,15 @@ class ProcessTransport : public Transport {
                                                    int wake_fd) override;
 
   protected:
-    // What is executed for a host.
+    // The command that is executed for a host.
     [[nodiscard]] virtual std::vector<std::string> command(const HostAddress& host) const = 0;
-    // What kEnded says: the cause in words, made from the child's last lines on stderr and its
+    // The kEnded of a host: the cause in words, made from the child's last lines on stderr and its
     // status.
     [[nodiscard]] virtual TransportEvent describe_end(
         size_t host, int status, const std::deque<std::string>& stderr_lines) const = 0;
-    // Whether the child gets no terminal, on which it could ask.
+    // True: the child gets no terminal, on which it could ask.
     [[nodiscard]] virtual bool leaves_terminal() const { return false; }
-    // Whether this end is worth another attempt (before the first byte arrived).
+    // True: this end is worth another attempt (before the first byte arrived).
     [[nodiscard]] virtual bool may_retry(int status,
                                          const std::deque<std::string>& stderr_lines) const = 0;
 

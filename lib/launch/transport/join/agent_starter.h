@@ -1,6 +1,6 @@
-// What differs between the programs that start all agents of a job at once (srun, mpirun, pdsh, …):
-// the seam on which the join transport runs any of them. The program is one child of the launcher;
-// the agents that it starts call back (launch/transport/join/transport_join.h).
+// The differences between the programs that start all agents of a job at once (srun, mpirun, pdsh,
+// …): the seam on which the join transport runs any of them. The program is one child of the
+// launcher; the agents that it starts call back (launch/transport/join/transport_join.h).
 #pragma once
 
 #include <deque>
@@ -33,27 +33,27 @@ class AgentStarter {
     // socket), and what it must not inherit.
     virtual void prepare_environment(EnvironmentList& environment,
                                      const std::string& token) const = 0;
-    // Whether HOST's agent is started by it; the others come by themselves.
+    // True: HOST's agent is started by it; the others come by themselves.
     [[nodiscard]] virtual bool starts(size_t host) const {
         static_cast<void>(host);
         return true;
     }
-    // Which of HOSTS a line speaks of that the program wrote; default: the first whose name stands
-    // in it as a word of its own.
+    // The one of HOSTS of which a line speaks that the program wrote; default: the first whose name
+    // stands in it as a word of its own.
     [[nodiscard]] virtual std::optional<size_t> host_of(
         const std::string& line, const std::vector<HostAddress>& hosts) const;
     // A line that the program wrote, taken apart; default: host_of() and the whole line.
     [[nodiscard]] virtual StarterLine read_line(const std::string& line,
                                                 const std::vector<HostAddress>& hosts) const;
-    // Whether a line that speaks of a host says that this host is lost.
+    // True: a line that speaks of a host says that this host is lost.
     [[nodiscard]] virtual bool says_host_is_lost(const std::string& line) const = 0;
-    // What such a line says its agent ended with, -1: nothing.
+    // The exit code of its agent as such a line tells it, -1: none.
     [[nodiscard]] virtual int exit_status_in(const std::string& line) const {
         static_cast<void>(line);
         return -1;
     }
-    // Why hosts have no agent when the program ended with STATUS (128+n for a signal), having
-    // written LINES last.
+    // The reason why hosts have no agent when the program ended with STATUS (128+n for a signal),
+    // having written LINES last.
     [[nodiscard]] virtual std::string describe_end(int status,
                                                    const std::deque<std::string>& lines) const;
 };

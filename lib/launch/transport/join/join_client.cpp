@@ -33,7 +33,7 @@ constexpr milliseconds kConnectMax{10'000};  // of one attempt
 constexpr milliseconds kAnswerMax{10'000};   // for the launcher's next word
 constexpr milliseconds kSayAgain{30'000};    // how often a long wait is mentioned
 
-// Why an attempt did not come to a verdict; another may.
+// The reason why an attempt did not come to a verdict; another may.
 struct Attempt {
     UniqueFd socket;
     std::string trouble;  // not empty: no connection
@@ -136,7 +136,7 @@ std::string shake_hands(int socket, const JoinRequest& request) {
 
 namespace {
 
-// Also when there is no joining: nobody else would come for it.
+// The socket goes also when there is no joining: nobody else would come for it.
 class SocketRemoval {
   public:
     explicit SocketRemoval(const JoinRequest& request)

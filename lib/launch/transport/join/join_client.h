@@ -16,7 +16,7 @@ struct JoinRequest {
     std::string token;  // empty only over a Unix socket
     JoinIdentity identity;
     bool removes_socket = false;  // a Unix socket that nobody else is to use: gone when joined
-    // Nobody listens there yet: tried again, 50 ms to 2 s apart, for so long.
+    // A launcher that does not listen yet is tried again, 50 ms to 2 s apart, for so long.
     std::chrono::milliseconds connect_max{300'000};
 };
 

@@ -26,7 +26,7 @@ namespace {
 
 constexpr std::string_view kUnix = "unix:";
 constexpr int kBacklog = 4096;
-// Where a datagram socket is pointed to; nothing is sent.
+// The port to which a datagram socket is pointed; nothing is sent.
 constexpr const char* kAnyPort = "9";
 
 using AddressList = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;

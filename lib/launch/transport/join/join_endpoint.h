@@ -1,5 +1,5 @@
-// Where a launcher listens for agents that call back: one TCP address and port, or a Unix socket in
-// a folder that only its owner enters. Text <-> sockets; no threads.
+// The endpoint at which a launcher listens for agents that call back: one TCP address and port, or
+// a Unix socket in a folder that only its owner enters. Text <-> sockets; no threads.
 #pragma once
 
 #include <string>
@@ -37,7 +37,7 @@ class JoinListener {
     ~JoinListener();
 
     [[nodiscard]] int fd() const { return socket_.get(); }
-    // As it was bound, with the port that was chosen.
+    // The endpoint as it was bound, with the port that was chosen.
     [[nodiscard]] const JoinEndpoint& endpoint() const { return endpoint_; }
     // Nobody can connect any more.
     void close();
@@ -59,7 +59,7 @@ class JoinListener {
 
 // The other end of a connected socket: "10.0.0.2:41712", or "uid 1000, pid 4711" of a Unix socket.
 [[nodiscard]] std::string peer_text(int fd);
-// Whether the other end of a Unix socket is a process of this user, or root.
+// True: the other end of a Unix socket is a process of this user, or root.
 [[nodiscard]] bool is_own_peer(int fd);
 
 }  // namespace dslaunch::launch

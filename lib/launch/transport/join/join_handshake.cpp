@@ -35,7 +35,7 @@ bool equal_in_constant_time(std::string_view a, std::string_view b) {
     return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
 }
 
-// Whether TEXT could still become an opening of some version.
+// True: TEXT could still become an opening of some version.
 bool may_be_opening(std::string_view text) {
     const size_t length = std::min(text.size(), kFamily.size());
     return text.substr(0, length) == kFamily.substr(0, length);

@@ -1,6 +1,6 @@
-// How an agent that calls back and its launcher prove to each other that they hold the same token,
-// before the first byte of the agent protocol. Bytes in, bytes out: no sockets, no clock, no
-// threads.
+// The handshake in which an agent that calls back and its launcher prove to each other that they
+// hold the same token, before the first byte of the agent protocol. Bytes in, bytes out: no
+// sockets, no clock, no threads.
 //
 //     agent    -> kJoinOpening (16), nonce A (32)
 //     launcher -> kJoinOpening (16), nonce L (32)
@@ -27,7 +27,7 @@ inline constexpr size_t kJoinProofBytes = 32;
 inline constexpr size_t kJoinIdentityBytesMax = 1024;
 inline constexpr size_t kJoinRefusalBytesMax = 1024;
 
-// Who an agent says that it is.
+// The identity that an agent claims.
 struct JoinIdentity {
     std::optional<uint32_t> node;  // --node: its place among the hosts
     std::string node_name;  // --node-name: the launcher's name for its host; empty: not given
@@ -59,7 +59,7 @@ class LauncherHandshake {
     };
     LauncherHandshake(std::string token, std::string nonce);
 
-    // How many bytes to read at most; 0: none any more.
+    // The number of bytes to read at most; 0: none any more.
     [[nodiscard]] size_t wanted() const;
     // REQUIRES: state kRunning, at most wanted() bytes.
     State feed(std::string_view bytes);
@@ -67,7 +67,7 @@ class LauncherHandshake {
     [[nodiscard]] std::string take_output();
     [[nodiscard]] const JoinIdentity& identity() const { return identity_; }
     [[nodiscard]] State state() const { return state_; }
-    // Why it was refused or is no agent, in words for a log.
+    // The reason why it was refused or is no agent, in words for a log.
     [[nodiscard]] const std::string& reason() const { return reason_; }
     // The last word to an agent in state kProven.
     void accept();

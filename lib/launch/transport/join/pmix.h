@@ -1,6 +1,6 @@
-// What processes that one mpirun or srun started can say to each other before they know any
-// address: the PMIx library of the machine, opened when it is needed and never linked. One thread;
-// the library runs one of its own.
+// The way by which processes that one mpirun or srun started speak to each other before they know
+// any address: the PMIx library of the machine, opened when it is needed and never linked. One
+// thread; the library runs one of its own.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@ class PmixSession {
     void put(const std::string& key, const std::string& value);
     // Waits until all processes have come here.
     void meet();
-    // What process RANK said before the last meet(). Throws Error{kSetup}: nothing.
+    // The value that process RANK said before the last meet(). Throws Error{kSetup}: it said none.
     [[nodiscard]] std::string get(uint32_t rank, const std::string& key);
     void finish();
 

@@ -13,7 +13,8 @@
 namespace dslaunch::launch {
 namespace {
 
-// What an outer mpirun left for its own processes and an inner one would take for itself.
+// These variables an outer mpirun left for its own processes, and an inner one would take them for
+// itself.
 bool steers_mpirun(const std::string& name) {
     for (const char* prefix : {"OMPI_COMM_", "OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_UNIVERSE",
                                "OMPI_APP_", "OMPI_FIRST_RANKS", "OMPI_NUM_APP", "OMPI_FILE_",

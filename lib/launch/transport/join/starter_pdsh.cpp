@@ -20,7 +20,7 @@ constexpr const char* kAppendVariable = "PDSH_SSH_ARGS_APPEND";
 constexpr std::string_view kUnixPrefix = "unix:";
 constexpr std::string_view kExitMark = "ssh exited with exit code ";
 constexpr size_t kFanOutMax = 1024;
-// On the other hosts: what every system has and everybody may write to.
+// The folder of the socket on the other hosts, which every system has and everybody may write to.
 constexpr std::string_view kSocketFolder = "/tmp";
 
 std::string random_name() {

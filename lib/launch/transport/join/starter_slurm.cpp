@@ -10,8 +10,9 @@
 namespace dslaunch::launch {
 namespace {
 
-// What salloc, sbatch or an outer srun left for their own tasks and srun would take as its options:
-// the agent's step is one task per node with everything that the job has there.
+// These variables salloc, sbatch or an outer srun left for their own tasks, and srun would take
+// them as its options: the agent's step is one task per node with everything that the job has
+// there.
 bool steers_srun(const std::string& name) {
     static constexpr std::string_view kPrefixes[] = {
         "SLURM_NTASKS",    "SLURM_NPROCS",   "SLURM_CPUS_PER_", "SLURM_CPU_BIND",

@@ -53,7 +53,7 @@ struct Member {
     bool ended = false;
 };
 
-// What the starter said of a host, the first line first.
+// The starter's words about a host, the first line first.
 std::string last_words(const Member& member) {
     return join(std::vector<std::string>(member.starter_lines.begin(), member.starter_lines.end()),
                 "; ");
@@ -220,7 +220,7 @@ void JoinTransport::serve(Unproven& connection) {
     }
     if (handshake.state() == State::kProven) return admit(connection);
     connection.outbox += handshake.take_output();
-    // A few dozen bytes into an empty socket buffer: what does not fit is a stranger's loss.
+    // A few dozen bytes fit into an empty socket buffer: what does not fit is a stranger's loss.
     if (!connection.outbox.empty()) {
         const ssize_t n = ::send(connection.socket.get(), connection.outbox.data(),
                                  connection.outbox.size(), MSG_NOSIGNAL);

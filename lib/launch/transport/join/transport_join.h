@@ -19,19 +19,19 @@ namespace dslaunch::launch {
 inline constexpr size_t kUnprovenConnectionsMax = 128;
 
 struct JoinSettings {
-    // Where to listen. Nothing given: a Unix socket in a private folder, without token; a host
-    // without port: a free port.
+    // The endpoint to listen at. Nothing given: a Unix socket in a private folder, without token; a
+    // host without port: a free port.
     JoinEndpoint endpoint;
     std::string token;  // not empty over TCP
-    // From start() until a host that has not joined is given up.
+    // The time from start() until a host that has not joined is given up.
     std::chrono::milliseconds join_max{30'000};
     std::unique_ptr<AgentStarter> starter;       // null: every agent comes by itself
     bool announce = false;                       // a log line for each agent that joins
     std::chrono::milliseconds proof_max{5'000};  // of a connection, to say who it is
 };
 
-// For agents that STARTER starts and that call back over TCP, to the address that faces SPEC's
-// hosts.
+// The settings for agents that STARTER starts and that call back over TCP, to the address that
+// faces SPEC's hosts.
 [[nodiscard]] JoinSettings called_back(const JobSpec& spec, std::unique_ptr<AgentStarter> starter);
 
 // Over TCP, strangers, garbage and wrong tokens cost their own connection and nothing else. An

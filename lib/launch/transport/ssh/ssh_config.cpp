@@ -192,7 +192,7 @@ class Reader {
                 refuse(place, fmt::format("Match {} has no value", printable(name)));
             }
             const std::string value = inside ? words[i].substr(equals + 1) : words[i];
-            // As in ssh, a command runs only when all before it held.
+            // A command runs only when all before it held, as in ssh.
             const bool holds = matches_condition(name, value, place, result && outer);
             result = result && holds != negated;
         }

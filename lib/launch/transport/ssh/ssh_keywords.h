@@ -1,4 +1,4 @@
-// What the built-in ssh does with each keyword of ssh_config(5).
+// The use that the built-in ssh makes of each keyword of ssh_config(5).
 #pragma once
 
 #include <string_view>
@@ -20,7 +20,7 @@ enum class SshKeyword {
 // KEYWORD in lower case.
 [[nodiscard]] SshKeyword classify_ssh_keyword(std::string_view keyword);
 
-// Whether VALUE of a refused KEYWORD asks for nothing: "no", "none", or ssh's default.
+// True: VALUE of a refused KEYWORD asks for nothing: "no", "none", or ssh's default.
 [[nodiscard]] bool asks_for_nothing(std::string_view keyword, std::string_view value);
 
 }  // namespace dslaunch::launch

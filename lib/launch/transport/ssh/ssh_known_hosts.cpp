@@ -11,7 +11,7 @@ namespace dslaunch::launch {
 
 KnownHosts::KnownHosts(const std::vector<std::string>& files, const std::string& name) {
     for (const std::string& path : files) read(path, name);
-    // As ssh does: a host at another port may show the key that it has under its bare name.
+    // A host at another port may show the key that it has under its bare name, as with ssh.
     const size_t bracket = name.find(']');
     if (!keys_.empty() || !name.starts_with('[') || bracket == std::string::npos) return;
     for (const std::string& path : files) read(path, name.substr(1, bracket - 1));

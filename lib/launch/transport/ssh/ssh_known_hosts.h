@@ -1,4 +1,4 @@
-// What the known_hosts files say of a host's key. Reads files, keeps nothing.
+// The known_hosts files' word on a host's key. Reads files, keeps nothing.
 #pragma once
 
 #include <libssh/libssh.h>
@@ -9,7 +9,7 @@
 
 namespace dslaunch::launch {
 
-// Of one host: the keys it may show, those it must not, and what stands in the way.
+// The keys that one host may show, those it must not, and what stands in the way.
 class KnownHosts {
   public:
     // Lines of FILES (missing ones are passed over) that speak of NAME, `host` or `[host]:port`;
@@ -18,7 +18,7 @@ class KnownHosts {
 
     enum class Verdict { kKnown, kUnknown, kChanged, kRevoked };
     [[nodiscard]] Verdict judge(ssh_key key) const;
-    // Where the line stands that decided kRevoked, or the first one that speaks of the host.
+    // The place of the line that decided kRevoked, or of the first one that speaks of the host.
     [[nodiscard]] const std::string& where() const { return where_; }
     // The first line that names a certificate authority for a host without any key of its own;
     // empty: there is none. libssh does not look at host certificates.

@@ -23,7 +23,7 @@
 
 namespace dslaunch::launch {
 
-// What a session's channel is for: a command, or a way to another host (ProxyJump).
+// The purpose of a session's channel: a command, or a way to another host (ProxyJump).
 struct SshPurpose {
     std::string command;
     std::string forward_host;  // not empty: no command, but a connection to there
@@ -55,9 +55,9 @@ class SshSession {
 
     [[nodiscard]] bool ended() const { return state_ == State::kEnded; }
     [[nodiscard]] bool waits_for_retry() const;
-    // What is to be polled now; any number of entries.
+    // The descriptors to be polled now; any number of entries.
     void add_polls(std::vector<pollfd>& entries) const;
-    // When advance() is to be called even if nothing arrived.
+    // The time at which advance() is to be called even if nothing arrived.
     [[nodiscard]] std::optional<std::chrono::steady_clock::time_point> deadline() const;
 
   private:
@@ -91,9 +91,9 @@ class SshSession {
     // Takes no more than some blocks.
     void read_stream(bool is_stderr, std::vector<TransportEvent>& events);
     void read_all(std::vector<TransportEvent>& events);
-    // Whether libssh holds what no poll() will tell of.
+    // True: libssh holds what no poll() will tell of.
     [[nodiscard]] bool has_unread() const { return unread_[1] || (unread_[0] && !held_); }
-    // libssh's: data of either stream came in with whatever it read from the socket.
+    // A callback of libssh: data of either stream came in with whatever it read from the socket.
     static int note_data(ssh_session session, ssh_channel channel, void* data, uint32_t length,
                          int is_stderr, void* self);
     void write_outbox();

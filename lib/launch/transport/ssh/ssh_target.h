@@ -1,4 +1,4 @@
-// Where and how the built-in ssh connects for one host: the user's ssh configuration with every
+// The way in which the built-in ssh connects to one host: the user's ssh configuration with every
 // token expanded and every default filled in, or a refusal that names host, file, line and
 // directive. Contacts nobody.
 #pragma once

@@ -1,4 +1,4 @@
-// How an ssh session reaches a host that it does not connect to itself: through the user's
+// The way of an ssh session to a host that it does not connect to itself: through the user's
 // ProxyCommand, or through a channel of a session with another host (ProxyJump), which may itself
 // go over another. Stands between two SshSessions; same thread as both.
 #pragma once
@@ -34,11 +34,11 @@ class SshWay {
     void advance();
     // A socket that leads to the host, once; invalid while the way is not open.
     [[nodiscard]] UniqueFd take_connection();
-    // Why there is no way, or no more; empty: none of this is known.
+    // The reason why there is no way, or no more; empty: none is known.
     [[nodiscard]] std::string failure();
     // The same after its connection has ended: a command that closes it ends a moment later.
     [[nodiscard]] std::string failure_after_end();
-    // After a failure: whether it may only be that the host closed the connection.
+    // True, after a failure: it may only be that the host closed the connection.
     [[nodiscard]] bool may_retry() const { return may_retry_; }
 
     [[nodiscard]] bool waits_for_retry() const;

@@ -48,7 +48,7 @@ class SshTransport final : public Transport {
 
     std::vector<TransportEvent> wait(milliseconds timeout, int wake_fd) override {
         std::vector<TransportEvent> events;
-        // What was queued since the last call goes out at once: its answer may be in the next wait.
+        // The bytes queued since the last call go out at once: its answer may be in the next wait.
         advance_touched(events);
         if (!events.empty()) timeout = milliseconds(0);
         std::vector<pollfd> entries = {{wake_fd, POLLIN, 0}, {resolver_.fd(), POLLIN, 0}};

@@ -6,7 +6,7 @@
 
 namespace dslaunch::launch {
 
-// Those that a relay may use.
+// A relay may use the kinds up to this one.
 inline bool is_known(TransportKind kind) {
     return kind <= TransportKind::kOpenSsh;
 }

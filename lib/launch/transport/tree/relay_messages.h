@@ -94,7 +94,7 @@ struct RelayFrame {
     std::string payload;
 };
 
-// As FrameDecoder.
+// Works as FrameDecoder does.
 class RelayDecoder {
   public:
     // With_greeting: everything up to and including kRelayGreeting is skipped.

@@ -7,7 +7,7 @@
 namespace dslaunch::launch {
 namespace {
 
-// Whether RADIX connections from each give HOSTS_COUNT hosts a place within DEPTH levels: radix +
+// True: RADIX connections from each give HOSTS_COUNT hosts a place within DEPTH levels: radix +
 // radix^2 + … of them are enough.
 bool has_room(size_t hosts_count, size_t radix, size_t depth) {
     size_t room = 0;

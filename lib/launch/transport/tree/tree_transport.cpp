@@ -29,7 +29,7 @@ constexpr auto kNever = Time::max();
 constexpr int kRelaysTriedMax = 2;
 // Starting a program may take a while on a busy machine: relays are answered in between.
 constexpr int kStartsInARow = 4;
-// How long the launcher itself tries a host that a relay did not reach.
+// The time for which the launcher itself tries a host that a relay did not reach.
 constexpr milliseconds kTrialMax{5'000};
 
 class TreeTransport final : public Transport {
@@ -64,8 +64,8 @@ class TreeTransport final : public Transport {
         std::string last_line;  // on its stderr: often why it ended
         bool serves = false;
         bool ended = false;
-        // Whether the launcher reaches what it does not: hosts that ended meanwhile wait for the
-        // verdict, which is added to the error of every host behind it.
+        // The launcher finds out whether it reaches what a relay does not: hosts that ended
+        // meanwhile wait for the verdict, which is added to the error of every host behind it.
         enum class Trying { kNotYet, kNow, kDone } trying = Trying::kNotYet;
         std::vector<TransportEvent> undecided;
         std::string verdict;
@@ -82,7 +82,7 @@ class TreeTransport final : public Transport {
         std::string heard;
         bool ended = false;
     };
-    // What a connection of the base is for.
+    // The purpose of a connection of the base.
     struct Owner {
         enum class Use { kHost, kRelay, kTrial } use = Use::kHost;
         size_t index = 0;
@@ -228,7 +228,7 @@ void TreeTransport::hold(size_t index, bool held) {
     if (host.relay) give_credit(host);
 }
 
-// Not for each frame: a quarter of the window at once.
+// Credit is not given for each frame: a quarter of the window at once.
 void TreeTransport::give_credit(Host& host) {
     if (host.held || host.owed_bytes < kRelayWindowBytes / 4) return;
     const auto bytes_count = static_cast<uint32_t>(std::exchange(host.owed_bytes, 0));
@@ -492,7 +492,7 @@ std::vector<TransportEvent> TreeTransport::wait(milliseconds timeout, int wake_f
     return std::exchange(events_, {});
 }
 
-// Whether hosts may be reached over others: their transport must be one that a relay can use too,
+// True: hosts may be reached over others: their transport must be one that a relay can use too,
 // with nothing that was given to this launcher alone.
 bool can_be_tree(const JobSpec& spec) {
     const TransportKind kind = spec.transport;
@@ -500,7 +500,7 @@ bool can_be_tree(const JobSpec& spec) {
            (kind == TransportKind::kOpenSsh && spec.launcher_args.empty());
 }
 
-// Of one host: stdin, stdout and stderr of an ssh and its copies while it starts; of libssh a
+// One host takes stdin, stdout and stderr of an ssh and their copies while it starts; with libssh a
 // socket and what ProxyJump or ProxyCommand adds.
 constexpr size_t kDescriptorsOfHost = 4;
 constexpr size_t kOwnDescriptors = 64;

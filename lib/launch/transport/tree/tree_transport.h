@@ -21,7 +21,8 @@ struct TreeOptions {
     // is relay of the rest.
     std::chrono::milliseconds greeting_max{4'000};
     std::chrono::milliseconds silence_max = kRelaySilenceMax;
-    // The launcher's: where a relay does not reach a host, it tries itself, to tell what is wrong.
+    // The launcher has this: where a relay does not reach a host, it tries itself, to tell what is
+    // wrong.
     bool tries_itself = false;
     std::string tried_from;  // a relay's own name: connection errors say who met them
 };

@@ -9,7 +9,7 @@
 #include "job/setup/job_setup.h"
 #include "plan/offload/placement_control.h"
 #include "runtime/comm/collectives.h"
-#include "runtime/train/trainer.h"
+#include "runtime/train/between_steps.h"
 
 namespace dslaunch::job {
 

@@ -12,6 +12,7 @@
 #include "base/text/wire.h"
 #include "graph/lower/loss.h"
 #include "plan/step/plan_check.h"
+#include "runtime/memory/lending_allocator.h"
 #include "runtime/schedules/learning_rate.h"
 #include "runtime/train/process_usage.h"
 

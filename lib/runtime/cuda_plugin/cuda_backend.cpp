@@ -53,7 +53,7 @@ class MarkedStream {
     DeviceMark mark() {
         const std::lock_guard lock(mutex_);
         ++last_;
-        expect(cudaEventRecord(event_of(last_), stream_), "event record");
+        expect(cudaEventRecord(kept_event(last_), stream_), "event record");
         return last_;
     }
     // OTHER runs what it is given from now on after MARK of this stream.
@@ -73,10 +73,10 @@ class MarkedStream {
   private:
     static constexpr size_t kEvents = 64;
 
-    cudaEvent_t& event_of(DeviceMark mark) { return events_[mark % kEvents]; }
+    cudaEvent_t& kept_event(DeviceMark mark) { return events_[mark % kEvents]; }
     cudaEvent_t event_of(DeviceMark mark) {
         DSL_CHECK(mark <= last_, "mark {} of {}", mark, last_);
-        return event_of(mark + kEvents > last_ ? mark : last_ - kEvents + 1);
+        return kept_event(mark + kEvents > last_ ? mark : last_ - kEvents + 1);
     }
 
     cudaStream_t stream_;

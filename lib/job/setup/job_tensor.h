@@ -13,6 +13,10 @@
 #include "job/setup/job_setup.h"
 #include "plan/mesh/mesh.h"
 
+namespace dslaunch::runtime {
+class Collectives;
+}  // namespace dslaunch::runtime
+
 namespace dslaunch::job {
 
 struct TensorRequest {

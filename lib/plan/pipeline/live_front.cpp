@@ -8,7 +8,10 @@
 namespace dslaunch::plan {
 namespace {
 
-constexpr size_t kKinds = 3;  // activations, kept_for_weight, backward_takes
+// A byte of each kind that is counted.
+constexpr PartCost kUnits[] = {
+    {.activations = Bytes{1}}, {.kept_for_weight = Bytes{1}}, {.backward_takes = Bytes{1}}};
+constexpr size_t kKinds = std::size(kUnits);
 
 bool covers(const std::vector<int>& larger, const std::vector<int>& smaller) {
     return std::equal(larger.begin(), larger.end(), smaller.begin(), std::greater_equal<>());
@@ -21,15 +24,11 @@ LiveFront::LiveFront(const PipelineSchedule& schedule, int stage) {
     std::set<Moment> seen;
     for (const PipelineWork& work : schedule.stages[stage]) {
         int* const of_chunk = &held[kKinds * static_cast<size_t>(work.chunk)];
-        const auto add = [&](const HeldOfPart& change, int sign) {
-            of_chunk[0] += sign * change.activations;
-            of_chunk[1] += sign * change.kept_for_weight;
-            of_chunk[2] += sign * change.backward_takes;
-        };
-        const WorkHolds holds = holds_of(work.kind);
-        add(holds.takes, 1);
+        for (size_t k = 0; k < kKinds; ++k)
+            of_chunk[k] += static_cast<int>(timed_work(work.kind, kUnits[k]).takes.bytes.value);
         seen.insert(held);
-        add(holds.gives, -1);
+        for (size_t k = 0; k < kKinds; ++k)
+            of_chunk[k] -= static_cast<int>(timed_work(work.kind, kUnits[k]).gives.bytes.value);
     }
     for (const Moment& moment : seen) {
         const bool covered = std::any_of(seen.begin(), seen.end(), [&](const Moment& other) {

@@ -9,33 +9,6 @@
 namespace dslaunch::plan {
 namespace {
 
-double seconds_of(const PartCost& cost, WorkKind kind) {
-    switch (kind) {
-        case WorkKind::kForward:
-            return cost.forward_s;
-        case WorkKind::kBackward:
-            return backward_s(cost);
-        case WorkKind::kBackwardInput:
-            return cost.backward_input_s;
-        case WorkKind::kBackwardWeight:
-            return cost.backward_weight_s;
-    }
-    DSL_CHECK(false, "work {}", static_cast<int>(kind));
-}
-
-Holding held_of(const HeldOfPart& held, const PartCost& cost) {
-    return {held.live, cost.activations * held.activations +
-                           cost.kept_for_weight * held.kept_for_weight +
-                           cost.backward_takes * held.backward_takes};
-}
-
-TimedTask task_of(WorkKind kind, const PartCost& cost) {
-    const WorkHolds holds = holds_of(kind);
-    return {.seconds = seconds_of(cost, kind),
-            .takes = held_of(holds.takes, cost),
-            .gives = held_of(holds.gives, cost)};
-}
-
 class ScheduleTiming {
   public:
     ScheduleTiming(const PipelineSchedule& schedule, const std::vector<PartCost>& costs)
@@ -92,7 +65,7 @@ class ScheduleTiming {
         lane.tasks.reserve(works.size());
         for (const PipelineWork& work : works) {
             const int part = part_at(stage, work);
-            const TimedTask task = task_of(work.kind, costs_[part]);
+            const TimedTask task = timed_work(work.kind, costs_[part]);
             const int first = work.kind == WorkKind::kForward ? 0 : schedule_.shape.parts() - 1;
             if (part == first || work.kind == WorkKind::kBackwardWeight) {
                 lane.add(task);
@@ -113,17 +86,20 @@ class ScheduleTiming {
 
 }  // namespace
 
-WorkHolds holds_of(WorkKind kind) {
+TimedTask timed_work(WorkKind kind, const PartCost& cost) {
+    const Bytes both = cost.activations + cost.backward_takes;
     switch (kind) {
         case WorkKind::kForward:
-            return {{.live = 1, .activations = 1}, {}};
+            return {.seconds = cost.forward_s, .takes = {1, cost.activations}};
         case WorkKind::kBackward:
-            return {{.backward_takes = 1}, {.live = 1, .activations = 1, .backward_takes = 1}};
+            return {
+                .seconds = backward_s(cost), .takes = {0, cost.backward_takes}, .gives = {1, both}};
         case WorkKind::kBackwardInput:
-            return {{.backward_takes = 1},
-                    {.activations = 1, .kept_for_weight = -1, .backward_takes = 1}};
+            return {.seconds = cost.backward_input_s,
+                    .takes = {0, cost.backward_takes},
+                    .gives = {0, both - cost.kept_for_weight}};
         case WorkKind::kBackwardWeight:
-            return {{}, {.live = 1, .kept_for_weight = 1}};
+            return {.seconds = cost.backward_weight_s, .gives = {1, cost.kept_for_weight}};
     }
     DSL_CHECK(false, "work {}", static_cast<int>(kind));
 }

@@ -27,19 +27,8 @@ struct PartCost {
     Bytes backward_takes = {};     // besides, while a backward that is not of weights runs
 };
 
-// A work adds so many of its part's each to what its stage holds. LIVE counts micro batches until
-// their last work.
-struct HeldOfPart {
-    int live = 0;
-    int activations = 0;
-    int kept_for_weight = 0;
-    int backward_takes = 0;
-};
-struct WorkHolds {
-    HeldOfPart takes;  // when it begins
-    HeldOfPart gives;  // less of it, when it ends
-};
-[[nodiscard]] WorkHolds holds_of(WorkKind kind);
+// A work as a task without waits. Its stage holds a micro batch until the last work of it.
+[[nodiscard]] TimedTask timed_work(WorkKind kind, const PartCost& cost);
 
 // The first lanes are the stages, with their works as SCHEDULE has them; links are behind them.
 // COSTS: by part of the model. REQUIRES: chunks and micro batches are in range.

@@ -162,8 +162,8 @@ const std::vector<Bad>& bad_configs() {
          4},
         {R"({"dslaunch": {"tensor": {"size": 4294967296}, "sequence": {"size": 4294967296}}})",
          {"c:1:34: dslaunch.tensor.size: 4294967296 is more than 1048576",
-          "c:1:67: dslaunch.sequence.size: 4294967296 is more than 1048576",
-          "c:1:67: dslaunch.sequence.size: beside dslaunch.tensor.size is not available yet in "
+          "c:1:68: dslaunch.sequence.size: 4294967296 is more than 1048576",
+          "c:1:68: dslaunch.sequence.size: beside dslaunch.tensor.size is not available yet in "
           "this version; dslaunch.tensor.share_positions shares positions between split layers"}},
         {R"({"dslaunch": {"tensor": {"size": 2, "rules": ["*.mlp.*"]}}})",
          {"c:1:46: dslaunch.tensor.rules: must be an object of patterns of parameter names and "

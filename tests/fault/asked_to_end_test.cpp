@@ -77,11 +77,11 @@ class Asking {
         process.signal(number);
         const int code = process.wait(30'000);
         const double ms = milliseconds_since(began);
-        INFO(kPhases[phase] << ", signal " << number << "\n" << process.err());
+        INFO(kPhases[static_cast<size_t>(phase)] << ", signal " << number << "\n" << process.err());
         REQUIRE((code == 76 || code == 0));
         REQUIRE(wait_until([] { return descendants(::getpid()).empty(); }, 5'000));
         asked.to_end.add(ms);
-        asked.by_phase[phase].add(ms);
+        asked.by_phase[static_cast<size_t>(phase)].add(ms);
         check_saved(job, code, asked);
         if (asked.to_end.numel() % 10 == 0) check_resumed(job, phase, asked);
     }

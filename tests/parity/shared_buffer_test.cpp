@@ -1,4 +1,7 @@
 // A model whose layers share a buffer, in stages: what each has of it must stay the same.
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+
 #include "base/error.h"
 #include "fixture_runs.h"
 #include "storage/files/safetensors.h"

@@ -1,6 +1,8 @@
 // Training jobs of the fixture models through the real dslaunch.
 #pragma once
 
+#include <fmt/core.h>
+
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -15,7 +17,7 @@ using Json = nlohmann::json;
 inline const std::string kLauncher = std::string(DSL_BINARY_DIR) + "/dslaunch";
 
 inline std::string fixture_file(const std::string& name) {
-    return std::string(DSL_SOURCE_DIR) + "/tests/fixtures/" + name;
+    return fmt::format("{}/tests/fixtures/{}", DSL_SOURCE_DIR, name);
 }
 
 inline void write_file(const std::string& path, const std::string& text) {

@@ -9,6 +9,7 @@
 #include "graph/archive/model.h"
 #include "graph/tensor/tensor_rank.h"
 #include "plan/layout/flat_layout.h"
+#include "runtime/comm/collectives.h"
 #include "runtime/compute/stage_link.h"
 #include "runtime/state/savable_state.h"
 

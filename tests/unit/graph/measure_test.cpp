@@ -2,6 +2,9 @@
 #include "graph/measure/measure.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 
 #include <set>
 #include <string>

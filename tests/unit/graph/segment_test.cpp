@@ -2,7 +2,9 @@
 // against the numbers that stock PyTorch wrote down.
 #include "graph/segment/segment.h"
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/ops/rand.h>
 
 #include <algorithm>
 #include <cmath>

@@ -2,6 +2,8 @@
 #include "graph/measure/segment_times.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/rand.h>
 
 #include "support/catch.h"
 #include "support/fixtures.h"

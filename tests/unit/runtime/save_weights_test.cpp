@@ -41,7 +41,7 @@ Model make_model(double factor) {
     return Model::adopt(module);
 }
 
-std::string content(const TemporaryFolder& folder, const std::string& name) {
+std::string file_content(const TemporaryFolder& folder, const std::string& name) {
     return read_file(folder.path() + "/" + name, 1 << 20);
 }
 
@@ -79,23 +79,23 @@ TEST_CASE("weights put one by one make the files of weights that are in memory")
     CHECK_FALSE(std::filesystem::exists(from_elsewhere.path() + "/model.safetensors"));
     writer.finish();
 
-    CHECK(content(from_elsewhere, "model.safetensors") ==
-          content(from_memory, "model.safetensors"));
-    CHECK(content(from_elsewhere, "model.pt") == content(from_memory, "model.pt"));
-    CHECK(content(from_memory, "model.pt").size() > 500);
+    CHECK(file_content(from_elsewhere, "model.safetensors") ==
+          file_content(from_memory, "model.safetensors"));
+    CHECK(file_content(from_elsewhere, "model.pt") == file_content(from_memory, "model.pt"));
+    CHECK(file_content(from_memory, "model.pt").size() > 500);
 }
 
 TEST_CASE("weights that are given up leave the files of before, and nothing else") {
     const TemporaryFolder folder;
     Model model = make_model(1.0);
     WeightWriter(model, folder.path(), {}).finish();
-    const std::string weights = content(folder, "model.safetensors");
+    const std::string weights = file_content(folder, "model.safetensors");
     {
         const int columns = index_of(model, "columns");
         WeightWriter writer(model, folder.path(), std::vector<int>{columns});
         writer.put(columns, std::vector<float>(20, 3.0F));
     }
-    CHECK(content(folder, "model.safetensors") == weights);
+    CHECK(file_content(folder, "model.safetensors") == weights);
     const std::filesystem::directory_iterator files(folder.path());
     CHECK(std::distance(begin(files), end(files)) == 2);
 }

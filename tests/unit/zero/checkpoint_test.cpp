@@ -1,5 +1,7 @@
 // Training that is saved and resumed: bit for bit at the same shape, every value at any other, and
 // while the next steps already change what is being written.
+#include <ATen/ops/equal.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cstring>

@@ -1,5 +1,8 @@
 // Stage 0 by streams and marks, over a backend that carries a collective out no earlier than
 // somebody waits for it: against torch::optim, and bit for bit against ZeroState.
+#include <ATen/Parallel.h>
+#include <ATen/ops/equal.h>
+
 #include "zero/device_state.h"
 
 #include <cmath>

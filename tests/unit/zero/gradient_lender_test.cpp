@@ -147,7 +147,7 @@ double compare(const std::string& name, const FixtureCase& job) {
     return share;
 }
 
-constexpr int64_t kNumel = 32;
+constexpr int64_t kLentNumel = 32;
 
 enum class Way { kPlain, kSwapped, kShared, kFreedEarly, kUndefined };
 
@@ -171,7 +171,7 @@ struct Shift : torch::autograd::Function<Shift> {
         if (way == Way::kFreedEarly) return {gradient.clone(), gradient.clone()};
         first.copy_(gradient);
         if (way == Way::kSwapped) return {first, gradient.clone()};
-        if (way == Way::kShared) return {first.view({kNumel / 8, 8}), first};
+        if (way == Way::kShared) return {first.view({kLentNumel / 8, 8}), first};
         return {gradient.clone(), first};
     }
 };
@@ -179,21 +179,21 @@ struct Shift : torch::autograd::Function<Shift> {
 // One parameter of 4 x 8 in a slice, and an input that wants its gradient too.
 struct Shifted {
     Model model = test::script_model("def forward(self, x: Tensor) -> Tensor:\n    return x\n",
-                                     {{"p", test::ramp(kNumel).view({kNumel / 8, 8})}});
+                                     {{"p", test::ramp(kLentNumel).view({kLentNumel / 8, 8})}});
     FlatLayout layout;
-    at::Tensor bucket = at::empty({kNumel});
+    at::Tensor bucket = at::empty({kLentNumel});
     std::unique_ptr<GradientCollector> collector;
-    at::Tensor x = at::ones({kNumel / 8, 8}).set_requires_grad(true);
-    at::Tensor factor = (at::arange(kNumel, at::kFloat) + 1).view({kNumel / 8, 8});
+    at::Tensor x = at::ones({kLentNumel / 8, 8}).set_requires_grad(true);
+    at::Tensor factor = (at::arange(kLentNumel, at::kFloat) + 1).view({kLentNumel / 8, 8});
 
     Shifted() {
-        layout.slices = {{0, 0, kNumel, 0, 0}};
-        layout.buckets = {{0, kNumel, 0, 0, 1}};
-        layout.numel = layout.trained_numel = kNumel;
+        layout.slices = {{0, 0, kLentNumel, 0, 0}};
+        layout.buckets = {{0, kLentNumel, 0, 0, 1}};
+        layout.numel = layout.trained_numel = kLentNumel;
         layout.trained_buckets = layout.trained_slices = 1;
         layout.slice_of_parameter = {0};
         collector = std::make_unique<GradientCollector>(
-            model, layout, std::vector<at::Tensor>{bucket.view({kNumel / 8, 8})});
+            model, layout, std::vector<at::Tensor>{bucket.view({kLentNumel / 8, 8})});
     }
 
     // Both gradients must be FACTOR; whether p got one is returned.
@@ -248,10 +248,10 @@ TEST_CASE("a lent block that does not become the gradient harms nobody") {
         for (int i = 0; i < 2; ++i) CHECK(job.backward(Way::kPlain));
         CHECK(job.collector->lent_bytes() == 0);
         CHECK(job.backward(Way::kPlain));
-        CHECK(job.collector->lent_bytes() == kNumel * 4);
+        CHECK(job.collector->lent_bytes() == kLentNumel * 4);
         for (int i = 0; i < 4; ++i) CHECK(job.backward(strange) == (strange != Way::kUndefined));
         for (int i = 0; i < 3; ++i) CHECK(job.backward(Way::kPlain));
-        CHECK(job.collector->lent_bytes() >= 2 * kNumel * 4);
+        CHECK(job.collector->lent_bytes() >= 2 * kLentNumel * 4);
     }
 }
 

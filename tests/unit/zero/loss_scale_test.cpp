@@ -1,5 +1,7 @@
 // fp16 training through the trainer: overflows are skipped by every rank alike, the scale falls,
 // the run equals one that began at the lower scale, and at the minimum it ends with advice.
+#include <ATen/ops/equal.h>
+
 #include <algorithm>
 #include <cmath>
 

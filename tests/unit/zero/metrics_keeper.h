@@ -18,7 +18,7 @@ class MetricsKeeper final : public Reporter {
     void run_info(std::string_view) override {}
     void progress(std::string_view) override {}
     void ready() override {}
-    void heartbeat(const Heartbeat&) override {}
+    void heartbeat(const launch::Heartbeat&) override {}
     void health(std::string_view) override {}
     void failure(ExitCode, std::string_view) override {}
     [[nodiscard]] bool asked_to_end() const override { return false; }

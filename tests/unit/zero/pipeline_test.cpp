@@ -1,5 +1,8 @@
 // Pipelines of stages that train as one rank does, bit for bit: every schedule, ZeRO stage and
 // number of stages.
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+
 #include <array>
 #include <thread>
 
@@ -33,15 +36,15 @@ struct PipelineCase {
 };
 
 // Segments dealt out evenly.
-std::vector<SegmentRange> parts_of_model(int segments, int parts) {
-    std::vector<SegmentRange> made;
+std::vector<plan::SegmentRange> parts_of_model(int segments, int parts) {
+    std::vector<plan::SegmentRange> made;
     for (int part = 0; part < parts; ++part)
         made.push_back({segments * part / parts, segments * (part + 1) / parts});
     return made;
 }
 
 std::vector<TiedParameter> ties_of(const ModelInfo& model,
-                                   const std::vector<std::vector<SegmentRange>>& stages) {
+                                   const std::vector<std::vector<plan::SegmentRange>>& stages) {
     std::vector<TiedParameter> tied;
     for (int p = 0; p < std::ssize(model.parameters); ++p) {
         TiedParameter one{p, {}};
@@ -61,7 +64,7 @@ struct StageSetup {
         const TrainingCase& job = pipeline.job;
         const ModelInfo whole = setup.info;
         const PipelineSchedule schedule = make_schedule(pipeline.schedule, pipeline.shape());
-        const std::vector<SegmentRange> parts =
+        const std::vector<plan::SegmentRange> parts =
             parts_of_model(static_cast<int>(whole.segments.size()), schedule.shape.parts());
         const auto stages = ranges_of_stages(pipeline.schedule, schedule.shape, parts);
         work = stage_work(whole, parts, schedule, stage);

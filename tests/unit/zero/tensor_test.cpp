@@ -1,5 +1,7 @@
 // Tensor groups that train as one rank does: every ZeRO stage, beside data parallelism, through
 // the real trainer and the shared memory of a host.
+#include <ATen/ops/arange.h>
+
 #include <cmath>
 #include <thread>
 

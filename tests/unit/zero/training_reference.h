@@ -3,6 +3,9 @@
 #pragma once
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/tanh.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/nn/utils/clip_grad.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>

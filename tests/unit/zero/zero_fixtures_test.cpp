@@ -1,6 +1,7 @@
 // Every fixture at ZeRO stages 1 to 3 against stage 0 of the same world, bit by bit: losses, norms,
 // overflows, parameters, buffers, and how often each parameter was updated.
 #include <ATen/Parallel.h>
+#include <ATen/ops/equal.h>
 #include <fmt/ranges.h>
 
 #include "fixture_world.h"

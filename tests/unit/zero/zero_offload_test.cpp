@@ -1,5 +1,9 @@
 // Training with optimizer states and parameters on disk has the bits of training in memory: stages,
 // worlds, precision, buffers, clipping, accumulation, overflows.
+#include <ATen/ops/equal.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+
 #include <array>
 #include <cmath>
 #include <filesystem>

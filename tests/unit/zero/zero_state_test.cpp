@@ -1,5 +1,7 @@
 // Stage 0 against torch::optim on the mean gradient, over world sizes, hosts, accumulation,
 // clipping and optimizers; stages 1 to 3 against stage 0, bit by bit.
+#include <ATen/ops/equal.h>
+
 #include "zero/zero_state.h"
 
 #include <cstdlib>

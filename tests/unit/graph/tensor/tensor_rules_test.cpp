@@ -1,4 +1,6 @@
 // Which shapes of layers are split, which not and with what words, and the rules that a user gives.
+#include <ATen/ops/ones.h>
+
 #include "base/error.h"
 #include "support/catch.h"
 #include "unit/graph/tensor/tensor_case.h"

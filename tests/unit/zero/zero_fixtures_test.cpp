@@ -74,7 +74,7 @@ void check_stages(TrainingCase job) {
     }
 }
 
-const Sizes kWorlds[] = {{1}, {2}, {3}, {2, 1}, {1, 1}};
+const Sizes kFixtureWorlds[] = {{1}, {2}, {3}, {2, 1}, {1, 1}};
 constexpr DType kDtypes[] = {DType::kF32, DType::kBF16};
 
 }  // namespace
@@ -84,8 +84,8 @@ TEST_CASE("every fixture has at stages 1, 2 and 3 the bits of stage 0") {
     size_t number = 0;
     for (const std::string& name : test::fixture_names()) {
         // Two worlds a fixture, others for the next one; in bf16 over two hosts or three ranks.
-        const Sizes& fp32_sizes = kWorlds[number % std::size(kWorlds)];
-        const Sizes& half_sizes = kWorlds[2 + number % 3];
+        const Sizes& fp32_sizes = kFixtureWorlds[number % std::size(kFixtureWorlds)];
+        const Sizes& half_sizes = kFixtureWorlds[2 + number % 3];
         check_stages(chosen_case(name, fp32_sizes, DType::kF32, number));
         check_stages(chosen_case(name, half_sizes, DType::kBF16, number + 1));
         ++number;

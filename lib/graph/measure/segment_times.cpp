@@ -58,10 +58,13 @@ class SegmentTimer {
             begin = end;
         }
         std::vector<plan::SegmentTimes> times;
-        for (const Sort& sort : sort_of_) {
-            const Samples& took = samples_.at(sort);
-            const double input_s = took.input_s.empty() ? 0 : median_of(took.input_s);
+        for (size_t s = 0; s < sort_of_.size(); ++s) {
+            const Samples& took = samples_.at(sort_of_[s]);
             const double whole_s = took.whole_s.empty() ? 0 : median_of(took.whole_s);
+            double input_s = took.input_s.empty() ? 0 : median_of(took.input_s);
+            // A half that has nothing to do takes no time, whatever was measured of the other.
+            if (std::get<kLeaves>(sort_of_[s]) == 0) input_s = 0;
+            if (!has_trainable(segmented_.segments()[s])) input_s = whole_s;
             times.push_back({median_of(took.forward_s), input_s, std::max(0.0, whole_s - input_s)});
         }
         return times;
@@ -70,6 +73,7 @@ class SegmentTimer {
   private:
     // Equal layers share one Code.
     using Sort = std::tuple<const torch::jit::Code*, int64_t, int64_t, size_t>;
+    static constexpr size_t kLeaves = 3;  // the inputs that want gradients
     struct Samples {
         std::vector<double> forward_s;
         std::vector<double> input_s;  // backward for inputs
@@ -157,6 +161,11 @@ class SegmentTimer {
         const std::vector<int>& opaque = segmented_.lowered().opaque_parameters;
         if (segment.module_input) parameters.insert(parameters.end(), opaque.begin(), opaque.end());
         return parameters;
+    }
+
+    [[nodiscard]] bool has_trainable(const Segment& segment) const {
+        const std::vector<int> parameters = parameters_of(segment);
+        return std::ranges::any_of(parameters, [&](int p) { return tensor_of(p).requires_grad(); });
     }
 
     // Seconds until the end, or until the gradients of the inputs are there.

@@ -27,9 +27,11 @@ TEST_CASE("a segment is timed forward, for its inputs and for its weights") {
     const std::vector<SegmentTimes> times = measure_times(segmented, {at::rand({256, 512})}, {});
     REQUIRE(times.size() == 2);
     CHECK(times[0].forward_s > 0);
-    CHECK(times[0].backward_input_s < 0.2 * times[0].backward_weight_s);
+    CHECK(times[0].backward_input_s == 0);
+    CHECK(times[0].backward_weight_s > 0);
     CHECK(times[1].forward_s > 0);
-    CHECK(times[1].backward_input_s > times[1].backward_weight_s);
+    CHECK(times[1].backward_input_s > 0);
+    CHECK(times[1].backward_weight_s == 0);
     CHECK_FALSE(model.parameters()[0].tensor.grad().defined());
 }
 

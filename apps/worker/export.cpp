@@ -23,6 +23,8 @@
 #include <filesystem>
 #include <map>
 
+#include <CLI/CLI.hpp>
+
 namespace dslaunch::worker {
 namespace {
 

@@ -12,6 +12,8 @@
 
 #include <cstdio>
 
+#include <CLI/CLI.hpp>
+
 namespace dslaunch::worker {
 namespace {
 

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"

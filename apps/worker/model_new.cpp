@@ -3,6 +3,8 @@
 
 #include <torch/csrc/jit/api/module.h>
 
+#include <CLI/CLI.hpp>
+
 #include "base/log.h"
 #include "graph/models/archive.h"
 #include "graph/models/models.h"

@@ -8,6 +8,8 @@
 #include <filesystem>
 #include <thread>
 
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine/memory_shortage.h"

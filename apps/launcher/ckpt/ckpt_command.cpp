@@ -7,12 +7,42 @@
 #include <algorithm>
 #include <cstdio>
 
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/command_line.h"
 #include "launcher/ckpt/ckpt_parts.h"
 #include "storage/checkpoint/checkpoint_reader.h"
 
 namespace dslaunch::launcher {
+namespace {
+
+struct CkptCommand {
+    const char* name;
+    const char* help;
+    int (*run)(CLI::App& command, const Parse& parse);
+};
+
+constexpr CkptCommand kCommands[] = {
+    {"ls", "List the checkpoints below a folder, newest first", ckpt_ls},
+    {"verify", "Read all of a checkpoint and compare every hash; code 73 when it is damaged",
+     ckpt_verify},
+    {"inspect", "Print training state and tensors of one checkpoint or .safetensors file",
+     ckpt_inspect},
+    {"diff",
+     "Compare two checkpoints, of any world size and stage. Ends as diff does: 0 when they are "
+     "equal, 1 when they differ; other codes are errors",
+     ckpt_diff},
+    {"export", "Write the weights as safetensors, a Hugging Face folder, or TorchScript",
+     ckpt_export},
+    {"import",
+     "Make a checkpoint of a DeepSpeed one, of a .safetensors file or of a Hugging Face folder. "
+     "Nothing in it is executed",
+     ckpt_import},
+};
+
+}  // namespace
 
 std::vector<storage::StoredCheckpoint> checkpoints_at(storage::FileTree& tree,
                                                       const std::string& path) {
@@ -77,16 +107,21 @@ void tell_exported(const storage::TensorSource& source, const storage::ExportRep
         report.left_out.size() <= 4 ? "" : fmt::format(" and {} more", report.left_out.size() - 4));
 }
 
-void add_ckpt_command(CLI::App& app, int& exit_code, const BecomeWorker& become_worker) {
-    CLI::App* ckpt =
-        app.add_subcommand("ckpt", "List, verify, inspect, compare, export and import checkpoints");
-    ckpt->require_subcommand(1);
-    add_ckpt_ls(*ckpt, exit_code);
-    add_ckpt_verify(*ckpt, exit_code);
-    add_ckpt_inspect(*ckpt);
-    add_ckpt_diff(*ckpt, exit_code);
-    add_ckpt_export(*ckpt, become_worker);
-    add_ckpt_import(*ckpt);
+int ckpt_command(std::span<const std::string> arguments) {
+    CLI::App app("List, verify, inspect, compare, export and import checkpoints", "dslaunch ckpt");
+    app.require_subcommand(1);
+    for (const CkptCommand& row : kCommands) app.add_subcommand(row.name, row.help);
+    const Parse parse = [&] {
+        return parse_command_line(app, {arguments.begin(), arguments.end()});
+    };
+    // Only the subcommand that is meant declares its options.
+    for (const std::string& word : arguments) {
+        for (const CkptCommand& row : kCommands) {
+            if (word == row.name) return row.run(*app.get_subcommand(word), parse);
+        }
+    }
+    static_cast<void>(parse());  // prints the help or says what is wrong
+    return 0;
 }
 
 }  // namespace dslaunch::launcher

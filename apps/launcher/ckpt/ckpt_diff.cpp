@@ -3,6 +3,8 @@
 
 #include <memory>
 
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
@@ -113,24 +115,19 @@ int compare(const DiffArguments& arguments) {
 
 }  // namespace
 
-void add_ckpt_diff(CLI::App& ckpt, int& exit_code) {
-    CLI::App* command = ckpt.add_subcommand(
-        "diff",
-        "Compare two checkpoints, of any world size and stage. Ends as diff does: 0 when they are "
-        "equal, 1 when they differ; other codes are errors");
-    auto arguments = std::make_shared<DiffArguments>();  // shared with the callback, which
-                                                         // outlives this call
+int ckpt_diff(CLI::App& command, const Parse& parse) {
+    DiffArguments arguments;
     const char* what =
         "A step folder, a folder with checkpoints (the newest good one), a .safetensors file or a "
         "Hugging Face folder";
-    command->add_option("A", arguments->a, what)->required();
-    command->add_option("B", arguments->b, what)->required();
-    command->add_option("--tensor", arguments->options.glob,
-                        "Only those of this NAME or GLOB, as '*.bias'");
-    command->add_option("--tolerance", arguments->options.tolerance,
-                        "Values that differ by no more are equal (0)");
-    command->add_flag("--json", arguments->json, "Print JSON");
-    command->callback([arguments, &exit_code] { exit_code = compare(*arguments); });
+    command.add_option("A", arguments.a, what)->required();
+    command.add_option("B", arguments.b, what)->required();
+    command.add_option("--tensor", arguments.options.glob,
+                       "Only those of this NAME or GLOB, as '*.bias'");
+    command.add_option("--tolerance", arguments.options.tolerance,
+                       "Values that differ by no more are equal (0)");
+    command.add_flag("--json", arguments.json, "Print JSON");
+    return parse() ? compare(arguments) : 0;
 }
 
 }  // namespace dslaunch::launcher

@@ -4,9 +4,12 @@
 #include <cstdio>
 #include <memory>
 
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
+#include "launcher/run/worker_program.h"
 #include "storage/export/weight_export.h"
 
 namespace dslaunch::launcher {
@@ -21,7 +24,7 @@ struct ExportArguments {
     storage::ExportOptions options;
 };
 
-// What only one of the formats can do.
+// Refuses what only another format can do.
 void check_combination(const ExportArguments& arguments) {
     const bool torchscript = arguments.format == "torchscript";
     const storage::ExportOptions& options = arguments.options;
@@ -77,7 +80,7 @@ void warn_when_not_finite(const storage::TensorSource& source) {
                    printable(source.path()));
 }
 
-void run_export(const ExportArguments& arguments, const BecomeWorker& become_worker) {
+void run_export(const ExportArguments& arguments) {
     check_combination(arguments);
     const std::unique_ptr<storage::FileTree> tree = storage::make_disk_tree();
     if (arguments.format == "torchscript") {
@@ -87,7 +90,7 @@ void run_export(const ExportArguments& arguments, const BecomeWorker& become_wor
             "--out",   arguments.options.out};
         if (arguments.options.force) words.emplace_back("--force");
         if (arguments.json) words.emplace_back("--json");
-        return become_worker(words);
+        become_worker(words);
     }
     const storage::ExportOptions options = options_of(arguments);
     const auto source = storage::open_tensor_source(*tree, arguments.path);
@@ -96,7 +99,7 @@ void run_export(const ExportArguments& arguments, const BecomeWorker& become_wor
     if (with_config && options.out.ends_with(".safetensors"))
         fail(ExitCode::kUsage, "{}: --config-from needs a folder to copy to, this is a file",
              options.out);
-    // Before the weights: a folder that is none is told at once.
+    // The check comes before the weights: a folder that is none is told at once.
     if (with_config) storage::check_model_config(arguments.config_from);
     const storage::ExportReport report = storage::export_weights(*source, options);
     std::vector<std::string> copied;
@@ -125,38 +128,36 @@ void declare_names(CLI::App& command, storage::ExportOptions& options) {
 
 }  // namespace
 
-void add_ckpt_export(CLI::App& ckpt, const BecomeWorker& become_worker) {
-    CLI::App* command = ckpt.add_subcommand(
-        "export", "Write the weights as safetensors, a Hugging Face folder, or TorchScript");
-    auto arguments = std::make_shared<ExportArguments>();  // shared with the callback, which
-                                                           // outlives this call
+int ckpt_export(CLI::App& command, const Parse& parse) {
+    ExportArguments arguments;
     command
-        ->add_option("PATH", arguments->path,
-                     "A step folder, or a folder with checkpoints (the newest good one)")
+        .add_option("PATH", arguments.path,
+                    "A step folder, or a folder with checkpoints (the newest good one)")
         ->required();
     command
-        ->add_option("OUT", arguments->options.out,
-                     "Folder to write to, or one NAME.safetensors; for torchscript the .pt")
+        .add_option("OUT", arguments.options.out,
+                    "Folder to write to, or one NAME.safetensors; for torchscript the .pt")
         ->required();
     command
-        ->add_option("--format", arguments->format,
-                     "safetensors (every name of a tied tensor), hf (as transformers reads it: one "
-                     "name, no buffers that it makes itself), torchscript")
+        .add_option("--format", arguments.format,
+                    "safetensors (every name of a tied tensor), hf (as transformers reads it: one "
+                    "name, no buffers that it makes itself), torchscript")
         ->check(CLI::IsMember({"safetensors", "hf", "torchscript"}))
         ->capture_default_str();
-    command->add_option("--dtype", arguments->dtype, "fp32, bf16 or fp16 (as they are stored)")
+    command.add_option("--dtype", arguments.dtype, "fp32, bf16 or fp16 (as they are stored)")
         ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-    command->add_option("--max-shard-size,--max_shard_size", arguments->shard_max,
-                        "Several files of at most 5GB, 500MB, … with an index (one file)");
-    command->add_option("--config-from", arguments->config_from,
-                        "Copy config.json, tokenizer and the like from this Hugging Face folder");
-    command->add_flag("--all-names", arguments->all_names,
-                      "hf: write a tied tensor under each of its names");
-    declare_names(*command, arguments->options);
-    command->add_option("--model", arguments->model, "torchscript: the archive that was trained");
-    command->add_flag("--force", arguments->options.force, "Replace a model that is in OUT");
-    command->add_flag("--json", arguments->json, "Print JSON");
-    command->callback([arguments, become_worker] { run_export(*arguments, become_worker); });
+    command.add_option("--max-shard-size,--max_shard_size", arguments.shard_max,
+                       "Several files of at most 5GB, 500MB, … with an index (one file)");
+    command.add_option("--config-from", arguments.config_from,
+                       "Copy config.json, tokenizer and the like from this Hugging Face folder");
+    command.add_flag("--all-names", arguments.all_names,
+                     "hf: write a tied tensor under each of its names");
+    declare_names(command, arguments.options);
+    command.add_option("--model", arguments.model, "torchscript: the archive that was trained");
+    command.add_flag("--force", arguments.options.force, "Replace a model that is in OUT");
+    command.add_flag("--json", arguments.json, "Print JSON");
+    if (parse()) run_export(arguments);
+    return 0;
 }
 
 }  // namespace dslaunch::launcher

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <memory>
 
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
@@ -60,38 +62,34 @@ void run_import(const ImportArguments& arguments) {
 
 }  // namespace
 
-void add_ckpt_import(CLI::App& ckpt) {
-    CLI::App* command = ckpt.add_subcommand(
-        "import",
-        "Make a checkpoint of a DeepSpeed one, of a .safetensors file or of a Hugging Face folder. "
-        "Nothing in it is executed");
-    auto arguments = std::make_shared<ImportArguments>();  // shared with the callback, which
-                                                           // outlives this call
+int ckpt_import(CLI::App& command, const Parse& parse) {
+    ImportArguments arguments;
     command
-        ->add_option("PATH", arguments->options.source,
-                     "DeepSpeed's folder (with `latest`) or one global_stepN in it, a .safetensors "
-                     "file, or a folder with model.safetensors")
+        .add_option("PATH", arguments.options.source,
+                    "DeepSpeed's folder (with `latest`) or one global_stepN in it, a .safetensors "
+                    "file, or a folder with model.safetensors")
         ->required();
     command
-        ->add_option("OUT", arguments->out,
-                     "An --output folder: the checkpoint becomes OUT/checkpoints/step-N, so that "
-                     "--output OUT --resume goes on from it")
+        .add_option("OUT", arguments.out,
+                    "An --output folder: the checkpoint becomes OUT/checkpoints/step-N, so that "
+                    "--output OUT --resume goes on from it")
         ->required();
-    command->add_option("-t,--tag", arguments->options.tag,
-                        "DeepSpeed: the folder of the step (what `latest` names)");
-    command->add_option("--strip-prefix", arguments->options.names.strip,
-                        "Off the front of every name, after DeepSpeed's own `module.`");
-    command->add_option("--add-prefix", arguments->options.names.add,
-                        "To the front of every name, as `model.` where the traced module wraps it");
+    command.add_option("-t,--tag", arguments.options.tag,
+                       "DeepSpeed: the folder of the step (what `latest` names)");
+    command.add_option("--strip-prefix", arguments.options.names.strip,
+                       "Off the front of every name, after DeepSpeed's own `module.`");
+    command.add_option("--add-prefix", arguments.options.names.add,
+                       "To the front of every name, as `model.` where the traced module wraps it");
     command
-        ->add_option("--frozen", arguments->options.frozen,
-                     "DeepSpeed, stage 0 and fp32: GLOB of parameters that are not trained, where "
-                     "the file does not tell; may be repeated")
+        .add_option("--frozen", arguments.options.frozen,
+                    "DeepSpeed, stage 0 and fp32: GLOB of parameters that are not trained, where "
+                    "the file does not tell; may be repeated")
         ->expected(1)
         ->take_all();
-    command->add_flag("--force", arguments->force, "Also where OUT has checkpoints already");
-    command->add_flag("--json", arguments->json, "Print JSON");
-    command->callback([arguments] { run_import(*arguments); });
+    command.add_flag("--force", arguments.force, "Also where OUT has checkpoints already");
+    command.add_flag("--json", arguments.json, "Print JSON");
+    if (parse()) run_import(arguments);
+    return 0;
 }
 
 }  // namespace dslaunch::launcher

@@ -5,6 +5,8 @@
 #include <memory>
 #include <optional>
 
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
@@ -165,23 +167,20 @@ void inspect(const InspectArguments& arguments) {
 
 }  // namespace
 
-void add_ckpt_inspect(CLI::App& ckpt) {
-    CLI::App* command = ckpt.add_subcommand(
-        "inspect", "Print training state and tensors of one checkpoint or .safetensors file");
-    auto arguments = std::make_shared<InspectArguments>();  // shared with the callback, which
-                                                            // outlives this call
+int ckpt_inspect(CLI::App& command, const Parse& parse) {
+    InspectArguments arguments;
     command
-        ->add_option("PATH", arguments->path,
-                     "A step folder, a folder with checkpoints (the newest good one), a "
-                     ".safetensors file or a Hugging Face folder")
+        .add_option("PATH", arguments.path,
+                    "A step folder, a folder with checkpoints (the newest good one), a "
+                    ".safetensors file or a Hugging Face folder")
         ->required();
-    command->add_option("--tensor", arguments->glob,
-                        "Only those of this NAME or GLOB, as '*.bias'");
-    command->add_flag("--stats", arguments->stats,
-                      "Read them too: norm, min, max, mean, and how many are not finite");
-    command->add_flag("--config", arguments->config, "Print the resolved config of the run alone");
-    command->add_flag("--json", arguments->json, "Print JSON");
-    command->callback([arguments] { inspect(*arguments); });
+    command.add_option("--tensor", arguments.glob, "Only those of this NAME or GLOB, as '*.bias'");
+    command.add_flag("--stats", arguments.stats,
+                     "Read them too: norm, min, max, mean, and how many are not finite");
+    command.add_flag("--config", arguments.config, "Print the resolved config of the run alone");
+    command.add_flag("--json", arguments.json, "Print JSON");
+    if (parse()) inspect(arguments);
+    return 0;
 }
 
 }  // namespace dslaunch::launcher

@@ -5,6 +5,8 @@
 #include <memory>
 #include <optional>
 
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
@@ -129,14 +131,12 @@ int list_checkpoints(const LsArguments& arguments) {
 
 }  // namespace
 
-void add_ckpt_ls(CLI::App& ckpt, int& exit_code) {
-    CLI::App* ls = ckpt.add_subcommand("ls", "List the checkpoints below a folder, newest first");
-    auto arguments = std::make_shared<LsArguments>();  // shared with the callback, which outlives
-                                                       // this call
-    ls->add_option("PATH", arguments->path,
-                   "An --output folder, its checkpoints folder, or one step folder (.)");
-    ls->add_flag("--json", arguments->json, "Print JSON");
-    ls->callback([arguments, &exit_code] { exit_code = list_checkpoints(*arguments); });
+int ckpt_ls(CLI::App& command, const Parse& parse) {
+    LsArguments arguments;
+    command.add_option("PATH", arguments.path,
+                       "An --output folder, its checkpoints folder, or one step folder (.)");
+    command.add_flag("--json", arguments.json, "Print JSON");
+    return parse() ? list_checkpoints(arguments) : 0;
 }
 
 }  // namespace dslaunch::launcher

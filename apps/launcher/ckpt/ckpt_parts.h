@@ -1,12 +1,12 @@
-// What the subcommands of `dslaunch ckpt` share, and the table of them. One thread.
+// The subcommands of `dslaunch ckpt`, and what they share. One thread.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
+#include "base/text/command_line.h"
 #include "base/text/json.h"
 #include "launcher/ckpt/ckpt_command.h"
 #include "storage/checkpoint/checkpoint_store.h"
@@ -15,17 +15,19 @@
 
 namespace dslaunch::launcher {
 
-// Each adds its subcommand to CKPT; EXIT_CODE outlives it.
-void add_ckpt_ls(CLI::App& ckpt, int& exit_code);
-void add_ckpt_verify(CLI::App& ckpt, int& exit_code);
-void add_ckpt_inspect(CLI::App& ckpt);
-void add_ckpt_diff(CLI::App& ckpt, int& exit_code);
-void add_ckpt_export(CLI::App& ckpt, const BecomeWorker& become_worker);
-void add_ckpt_import(CLI::App& ckpt);
+// Parses the command line once all options are declared; false: the help was printed instead.
+using Parse = std::function<bool()>;
+
+// Each declares its options at COMMAND, parses, and does its work. The result is the exit code.
+[[nodiscard]] int ckpt_ls(CLI::App& command, const Parse& parse);
+[[nodiscard]] int ckpt_verify(CLI::App& command, const Parse& parse);
+[[nodiscard]] int ckpt_inspect(CLI::App& command, const Parse& parse);
+[[nodiscard]] int ckpt_diff(CLI::App& command, const Parse& parse);
+[[nodiscard]] int ckpt_export(CLI::App& command, const Parse& parse);
+[[nodiscard]] int ckpt_import(CLI::App& command, const Parse& parse);
 
 // The checkpoints that PATH names, newest first: one, whatever its folder is called, or all below a
-// folder. Empty where there are
-// none. Throws Error{kCheckpoint} when PATH is no folder.
+// folder. Empty where there are none. Throws Error{kCheckpoint} when PATH is no folder.
 [[nodiscard]] std::vector<storage::StoredCheckpoint> checkpoints_at(storage::FileTree& tree,
                                                                     const std::string& path);
 
@@ -34,7 +36,7 @@ void add_ckpt_import(CLI::App& ckpt);
 // "[768, 3072]".
 [[nodiscard]] std::string shape_text(const std::vector<int64_t>& shape);
 [[nodiscard]] bool matches_glob(const std::string& glob, const storage::CheckpointTensor& tensor);
-// One line on stderr for what was written where.
+// Says on stderr, in one line, what was written where.
 void tell_exported(const storage::TensorSource& source, const storage::ExportReport& report);
 
 }  // namespace dslaunch::launcher

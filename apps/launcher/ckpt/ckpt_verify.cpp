@@ -10,6 +10,8 @@
 #include <optional>
 #include <thread>
 
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
@@ -154,21 +156,18 @@ int verify(const VerifyArguments& arguments) {
 
 }  // namespace
 
-void add_ckpt_verify(CLI::App& ckpt, int& exit_code) {
-    CLI::App* command = ckpt.add_subcommand(
-        "verify", "Read all of a checkpoint and compare every hash; code 73 when it is damaged");
-    auto arguments = std::make_shared<VerifyArguments>();  // shared with the callback, which
-                                                           // outlives this call
+int ckpt_verify(CLI::App& command, const Parse& parse) {
+    VerifyArguments arguments;
     command
-        ->add_option("PATH", arguments->path,
-                     "One step folder, or a folder with checkpoints: all of them")
+        .add_option("PATH", arguments.path,
+                    "One step folder, or a folder with checkpoints: all of them")
         ->required();
-    command->add_flag("--no-mark", arguments->no_mark,
-                      "Do not note in whole ones that they are verified");
-    command->add_option("--threads", arguments->threads_count, "Files read at once (processors)")
+    command.add_flag("--no-mark", arguments.no_mark,
+                     "Do not note in whole ones that they are verified");
+    command.add_option("--threads", arguments.threads_count, "Files read at once (processors)")
         ->check(CLI::Range(1, 1024));
-    command->add_flag("--json", arguments->json, "Print JSON");
-    command->callback([arguments, &exit_code] { exit_code = verify(*arguments); });
+    command.add_flag("--json", arguments.json, "Print JSON");
+    return parse() ? verify(arguments) : 0;
 }
 
 }  // namespace dslaunch::launcher

@@ -5,9 +5,12 @@
 #include <cstdio>
 #include <memory>
 
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "base/text/command_line.h"
 #include "launcher/ckpt/ckpt_parts.h"
 #include "storage/checkpoint/checkpoint_reader.h"
 #include "storage/export/weight_export.h"
@@ -75,35 +78,32 @@ void convert(const ZeroToFp32Arguments& arguments) {
 
 }  // namespace
 
-void add_zero_to_fp32_command(CLI::App& app) {
-    CLI::App* command = app.add_subcommand(
-        "zero_to_fp32",
+int zero_to_fp32_command(std::span<const std::string> arguments) {
+    ZeroToFp32Arguments parsed;
+    CLI::App app(
         "Write the fp32 weights of a DeepSpeed checkpoint, or of one of ours, as safetensors; "
-        "flags as zero_to_fp32.py of DeepSpeed");
-    auto arguments = std::make_shared<ZeroToFp32Arguments>();  // shared with the callback, which
-                                                               // outlives this call
-    command
-        ->add_option("checkpoint_dir", arguments->checkpoint_dir,
-                     "DeepSpeed's folder with `latest`, or a folder with checkpoints of ours")
+        "flags as zero_to_fp32.py of DeepSpeed",
+        "dslaunch zero_to_fp32");
+    app.add_option("checkpoint_dir", parsed.checkpoint_dir,
+                   "DeepSpeed's folder with `latest`, or a folder with checkpoints of ours")
         ->required();
-    command
-        ->add_option("output_dir", arguments->output_dir,
-                     "Folder for model.safetensors, or its shards and their index")
+    app.add_option("output_dir", parsed.output_dir,
+                   "Folder for model.safetensors, or its shards and their index")
         ->required();
-    command
-        ->add_option("--max_shard_size,--max-shard-size", arguments->max_shard_size,
-                     "A file holds at most so much, as 5GB or 500MB")
+    app.add_option("--max_shard_size,--max-shard-size", parsed.max_shard_size,
+                   "A file holds at most so much, as 5GB or 500MB")
         ->capture_default_str();
-    command->add_flag("--safe_serialization,--safe-serialization", arguments->safe_serialization,
-                      "Write safetensors: done in any case, no pickle is written");
-    command->add_option("-t,--tag", arguments->tag,
-                        "Folder of the step, as global_step1 (the one that `latest` names)");
-    command->add_flag("--exclude_frozen_parameters,--exclude-frozen-parameters",
-                      arguments->exclude_frozen, "Leave out parameters that are not trained");
-    command->add_flag_callback(
+    app.add_flag("--safe_serialization,--safe-serialization", parsed.safe_serialization,
+                 "Write safetensors: done in any case, no pickle is written");
+    app.add_option("-t,--tag", parsed.tag,
+                   "Folder of the step, as global_step1 (the one that `latest` names)");
+    app.add_flag("--exclude_frozen_parameters,--exclude-frozen-parameters", parsed.exclude_frozen,
+                 "Leave out parameters that are not trained");
+    app.add_flag_callback(
         "-d,--debug", [] { set_log_level(LogLevel::kDebug); }, "Log more");
-    command->add_flag("--force", arguments->force, "Replace a model that is in output_dir");
-    command->callback([arguments] { convert(*arguments); });
+    app.add_flag("--force", parsed.force, "Replace a model that is in output_dir");
+    if (parse_command_line(app, {arguments.begin(), arguments.end()})) convert(parsed);
+    return 0;
 }
 
 }  // namespace dslaunch::launcher

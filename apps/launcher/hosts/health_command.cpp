@@ -20,7 +20,7 @@
 #include "launcher/run/host_source.h"
 #include "launcher/run/mpi_copies.h"
 #include "launcher/run/run_options.h"
-#include "launcher/run/training_job.h"
+#include "launcher/run/worker_program.h"
 
 namespace dslaunch::launcher {
 namespace {

@@ -1,15 +1,16 @@
 #include "launcher/inputs/config_command.h"
 
-#include "base/error.h"
-#include "config/resolve/resolve.h"
-#include "config/schema/schema.h"
-
 #include <fmt/core.h>
 
 #include <cstdio>
-#include <memory>
-#include <string>
 #include <vector>
+
+#include <CLI/CLI.hpp>
+
+#include "base/error.h"
+#include "base/text/command_line.h"
+#include "config/resolve/resolve.h"
+#include "config/schema/schema.h"
 
 namespace dslaunch::launcher {
 namespace {
@@ -46,34 +47,27 @@ int check_config(const CheckArguments& arguments) {
 
 }  // namespace
 
-void add_config_command(CLI::App& app, int& exit_code) {
-    CLI::App* config = app.add_subcommand("config", "Check a config, list the keys");
-    config->require_subcommand(1);
-
-    auto arguments = std::make_shared<CheckArguments>();  // shared with the callback, which
-                                                          // outlives this call
+int config_command(std::span<const std::string> arguments) {
+    CLI::App app("Check a config, list the keys", "dslaunch config");
+    app.require_subcommand(1);
+    CheckArguments parsed;
     CLI::App* check =
-        config->add_subcommand("check", "Print what a config resolves to, or all its problems");
-    check->add_option("FILE", arguments->file, "ds_config.json, or YAML by the same keys")
-        ->required();
-    check->add_flag("--json", arguments->json, "Print JSON");
+        app.add_subcommand("check", "Print what a config resolves to, or all its problems");
+    check->add_option("FILE", parsed.file, "ds_config.json, or YAML by the same keys")->required();
+    check->add_flag("--json", parsed.json, "Print JSON");
     check
-        ->add_option("--world-size,--world_size", arguments->world_size,
+        ->add_option("--world-size,--world_size", parsed.world_size,
                      "Ranks, to solve the batch sizes")
         ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-    check->add_option("--set", arguments->overrides, "a.b=c, may be repeated")
-        ->expected(1)
-        ->take_all();
-    check->callback([arguments, &exit_code] { exit_code = check_config(*arguments); });
-
-    auto markdown = std::make_shared<bool>(false);  // as above
+    check->add_option("--set", parsed.overrides, "a.b=c, may be repeated")->expected(1)->take_all();
+    bool markdown = false;
     CLI::App* keys =
-        config->add_subcommand("keys", "List every key with type, default, status and meaning");
-    keys->add_flag("--markdown", *markdown, "As docs/config-keys.md");
-    keys->callback([markdown, &exit_code] {
-        fmt::print("{}", *markdown ? config::schema_markdown() : config::schema_text());
-        exit_code = int(ExitCode::kOk);
-    });
+        app.add_subcommand("keys", "List every key with type, default, status and meaning");
+    keys->add_flag("--markdown", markdown, "As docs/config-keys.md");
+    if (!parse_command_line(app, {arguments.begin(), arguments.end()})) return 0;
+    if (check->parsed()) return check_config(parsed);
+    fmt::print("{}", markdown ? config::schema_markdown() : config::schema_text());
+    return 0;
 }
 
 }  // namespace dslaunch::launcher

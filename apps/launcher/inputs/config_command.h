@@ -2,13 +2,13 @@
 // runs.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <span>
+#include <string>
 
 namespace dslaunch::launcher {
 
-// Adds `config` with its subcommands to APP. Their callbacks print results to stdout, problems to
-// stderr, and set EXIT_CODE to 0 or 65 (kConfig); a wrong --set throws Error{kUsage}. EXIT_CODE
-// must outlive APP's parse.
-void add_config_command(CLI::App& app, int& exit_code);
+// ARGUMENTS without `config`. Prints results to stdout, problems of a config to stderr; the result
+// is the exit code, 65 (kConfig) for problems. Throws Error{kUsage}, also for a wrong --set.
+[[nodiscard]] int config_command(std::span<const std::string> arguments);
 
 }  // namespace dslaunch::launcher

@@ -3,11 +3,16 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <memory>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include <CLI/CLI.hpp>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/text/command_line.h"
 #include "config/resolve/resolve.h"
 #include "launcher/inputs/packed_config.h"
 #include "storage/files/zip_archive.h"
@@ -23,23 +28,12 @@ struct PackArguments {
     std::vector<std::string> extra;  // NAME=FILE
 };
 
-void declare(CLI::App& app, PackArguments& arguments) {
-    app.add_option("archive", arguments.archive, "TorchScript archive")->required();
-    app.add_option("-o,--out", arguments.out,
-                   "archive to write; without it the given one is replaced");
-    app.add_option("--config", arguments.config,
-                   "ds_config.json to put in; without it the one inside is kept");
-    app.add_option("--data", arguments.data, "training data: sets dslaunch.data.train");
-    app.add_option("--eval-data", arguments.eval_data, "held-out data: sets dslaunch.data.eval");
-    app.add_option("--extra", arguments.extra, "NAME=FILE, another extra file; may be repeated");
-}
-
-// As `config check` does without a number of ranks: all problems at once.
+// Throws all problems at once, as `config check` without a number of ranks finds them.
 void check_config(const std::string& text, const std::string& origin) {
     config::require_valid(config::resolve(config::parse_config(text, origin), {}));
 }
 
-// The text of the config to pack; empty when there is neither a config nor a data reference.
+// The text of the config to pack; empty when neither a config nor a data reference is given.
 std::string config_of(const PackArguments& arguments, const std::string& out) {
     const bool refers = !arguments.data.empty() || !arguments.eval_data.empty();
     if (arguments.config.empty() && !refers) return {};
@@ -86,12 +80,19 @@ void run_pack(const PackArguments& arguments) {
 
 }  // namespace
 
-void add_pack_command(CLI::App& app) {
-    CLI::App* pack = app.add_subcommand("pack", "put config and data reference into an archive");
-    // Lives as long as the callback, which runs in parse().
-    const auto arguments = std::make_shared<PackArguments>();
-    declare(*pack, *arguments);
-    pack->callback([arguments] { run_pack(*arguments); });
+int pack_command(std::span<const std::string> arguments) {
+    PackArguments parsed;
+    CLI::App app("put config and data reference into an archive", "dslaunch pack");
+    app.add_option("archive", parsed.archive, "TorchScript archive")->required();
+    app.add_option("-o,--out", parsed.out,
+                   "archive to write; without it the given one is replaced");
+    app.add_option("--config", parsed.config,
+                   "ds_config.json to put in; without it the one inside is kept");
+    app.add_option("--data", parsed.data, "training data: sets dslaunch.data.train");
+    app.add_option("--eval-data", parsed.eval_data, "held-out data: sets dslaunch.data.eval");
+    app.add_option("--extra", parsed.extra, "NAME=FILE, another extra file; may be repeated");
+    if (parse_command_line(app, {arguments.begin(), arguments.end()})) run_pack(parsed);
+    return 0;
 }
 
 }  // namespace dslaunch::launcher

@@ -2,12 +2,13 @@
 // it alone is the job. Reads no tensor.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <span>
+#include <string>
 
 namespace dslaunch::launcher {
 
-// Adds `pack` to APP. Its callback throws Error: kUsage for nothing to pack, kInput for a bad
-// archive or a file that is not there, kConfig, kDisk.
-void add_pack_command(CLI::App& app);
+// ARGUMENTS without `pack`. The result is the exit code. Throws Error: kUsage, also for nothing to
+// pack; kInput for a bad archive or a file that is not there; kConfig, kDisk.
+[[nodiscard]] int pack_command(std::span<const std::string> arguments);
 
 }  // namespace dslaunch::launcher

@@ -5,13 +5,15 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <memory>
 #include <string>
 #include <vector>
+
+#include <CLI/CLI.hpp>
 
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/text/command_line.h"
 #include "storage/files/atomic_file.h"
 
 namespace dslaunch::launcher {
@@ -23,7 +25,7 @@ struct TokensArguments {
     std::string text, out;
 };
 
-// Copies TEXT to OUT, each byte as a little-endian uint16; the number of tokens.
+// Copies TEXT to OUT, each byte as a little-endian uint16. Returns the number of tokens.
 int64_t convert(int text, const std::string& text_name, storage::AtomicFile& out) {
     std::vector<std::byte> bytes(kChunkBytes), tokens(2 * kChunkBytes);
     int64_t tokens_total = 0;
@@ -61,19 +63,17 @@ int64_t convert_file(const TokensArguments& arguments) {
 
 }  // namespace
 
-void add_tokens_command(CLI::App& app) {
-    CLI::App* tokens = app.add_subcommand("tokens", "make a token file");
-    tokens->require_subcommand(1);
-    CLI::App* bytes =
-        tokens->add_subcommand("bytes", "one token per byte of the text, vocabulary 256");
-    // Lives as long as the callback, which runs in parse().
-    const auto arguments = std::make_shared<TokensArguments>();
-    bytes->add_option("text", arguments->text, "text file, - for stdin")->required();
-    bytes->add_option("-o,--out", arguments->out, "token file to write: little-endian uint16")
+int tokens_command(std::span<const std::string> arguments) {
+    TokensArguments parsed;
+    CLI::App app("make a token file", "dslaunch tokens");
+    app.require_subcommand(1);
+    CLI::App* bytes = app.add_subcommand("bytes", "one token per byte of the text, vocabulary 256");
+    bytes->add_option("text", parsed.text, "text file, - for stdin")->required();
+    bytes->add_option("-o,--out", parsed.out, "token file to write: little-endian uint16")
         ->required();
-    bytes->callback([arguments] {
-        log_info("tokens", "wrote {} tokens={}", arguments->out, convert_file(*arguments));
-    });
+    if (!parse_command_line(app, {arguments.begin(), arguments.end()})) return 0;
+    log_info("tokens", "wrote {} tokens={}", parsed.out, convert_file(parsed));
+    return 0;
 }
 
 }  // namespace dslaunch::launcher

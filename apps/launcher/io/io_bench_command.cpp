@@ -6,13 +6,12 @@
 
 #include <cctype>
 #include <cmath>
-#include <memory>
-#include <optional>
-#include <string>
-#include <vector>
+
+#include <CLI/CLI.hpp>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/command_line.h"
 #include "launch/supervise/job.h"
 #include "launcher/io/io_bench.h"
 #include "storage/disk/block_file.h"
@@ -112,26 +111,25 @@ void bench(const IoBenchArguments& arguments) {
 
 }  // namespace
 
-void add_io_bench_command(CLI::App& app) {
-    CLI::App* command = app.add_subcommand(
-        "io-bench",
-        "Read and write rates and CPU time of the disk under PATH, beside fio where installed");
-    auto arguments = std::make_shared<IoBenchArguments>();  // shared with the callback, which
-                                                            // outlives this call
-    command->add_option("PATH", arguments->folder, "A folder on the disk, as nvme_path")
-        ->required();
-    command->add_option("--size", arguments->length, "Length of the file that is written (1G)");
-    command->add_option("--blocks", arguments->blocks, "Block sizes (128K,512K,1M,4M)");
-    command->add_option("--depths", arguments->depths, "Blocks in flight (1,4,16,32)");
-    command->add_option("--engines", arguments->engines, "io_uring,threads");
-    command->add_option("--turns", arguments->turns, "Each figure is the median of as many (3)")
+int io_bench_command(std::span<const std::string> arguments) {
+    IoBenchArguments parsed;
+    CLI::App app(
+        "Read and write rates and CPU time of the disk under PATH, beside fio where installed",
+        "dslaunch io-bench");
+    app.add_option("PATH", parsed.folder, "A folder on the disk, as nvme_path")->required();
+    app.add_option("--size", parsed.length, "Length of the file that is written (1G)");
+    app.add_option("--blocks", parsed.blocks, "Block sizes (128K,512K,1M,4M)");
+    app.add_option("--depths", parsed.depths, "Blocks in flight (1,4,16,32)");
+    app.add_option("--engines", parsed.engines, "io_uring,threads");
+    app.add_option("--turns", parsed.turns, "Each figure is the median of as many (3)")
         ->check(CLI::Range(1, 1000));
-    command->add_option("--seconds", arguments->seconds, "Of one measurement (0.2)")
+    app.add_option("--seconds", parsed.seconds, "Of one measurement (0.2)")
         ->check(CLI::Range(0.001, 3600.0));
-    command->add_flag("--no-fio", arguments->no_fio, "Do not run fio");
-    command->add_flag("--no-store", arguments->no_store, "Do not remember the best setting");
-    command->add_flag("--json", arguments->json, "Print JSON");
-    command->callback([arguments] { bench(*arguments); });
+    app.add_flag("--no-fio", parsed.no_fio, "Do not run fio");
+    app.add_flag("--no-store", parsed.no_store, "Do not remember the best setting");
+    app.add_flag("--json", parsed.json, "Print JSON");
+    if (parse_command_line(app, {arguments.begin(), arguments.end()})) bench(parsed);
+    return 0;
 }
 
 }  // namespace dslaunch::launcher

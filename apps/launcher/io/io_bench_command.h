@@ -1,12 +1,13 @@
 // `dslaunch io-bench PATH`: measures the disk under PATH and remembers the best way to use it.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <span>
+#include <string>
 
 namespace dslaunch::launcher {
 
-// Adds `io-bench` to APP. Its callback prints results to stdout, progress to stderr, and throws
-// Error: kUsage, kDisk, kSetup, kInterrupted (Ctrl-C; the file is gone then).
-void add_io_bench_command(CLI::App& app);
+// ARGUMENTS without `io-bench`. Prints results to stdout, progress to stderr; the result is the
+// exit code. Throws Error: kUsage, kDisk, kSetup, kInterrupted (Ctrl-C; the file is gone then).
+[[nodiscard]] int io_bench_command(std::span<const std::string> arguments);
 
 }  // namespace dslaunch::launcher

@@ -7,15 +7,17 @@
 
 #include <chrono>
 #include <cstdio>
-#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "base/text/command_line.h"
 #include "base/text/json.h"
 #include "launch/process/line_splitter.h"
 #include "launcher/jobs/known_jobs.h"
@@ -168,15 +170,14 @@ int show_logs(const LogsArguments& arguments) {
 
 }  // namespace
 
-void add_logs_command(CLI::App& app, int& exit_code) {
-    CLI::App* logs = app.add_subcommand("logs", "Show what the ranks of a job wrote");
-    auto arguments = std::make_shared<LogsArguments>();  // shared with the callback, which outlives
-                                                         // this call
-    logs->add_option("JOB", arguments->job, "Its id, or the first letters of it")->required();
-    logs->add_option("--rank", arguments->rank, "Only this rank");
-    logs->add_flag("-f,--follow", arguments->follow, "Go on until the job ends");
-    logs->add_flag("--json", arguments->json, "One JSON object a line: rank, host, line");
-    logs->callback([arguments, &exit_code] { exit_code = show_logs(*arguments); });
+int logs_command(std::span<const std::string> arguments) {
+    LogsArguments parsed;
+    CLI::App app("Show what the ranks of a job wrote", "dslaunch logs");
+    app.add_option("JOB", parsed.job, "Its id, or the first letters of it")->required();
+    app.add_option("--rank", parsed.rank, "Only this rank");
+    app.add_flag("-f,--follow", parsed.follow, "Go on until the job ends");
+    app.add_flag("--json", parsed.json, "One JSON object a line: rank, host, line");
+    return parse_command_line(app, {arguments.begin(), arguments.end()}) ? show_logs(parsed) : 0;
 }
 
 }  // namespace dslaunch::launcher

@@ -1,11 +1,12 @@
 // `dslaunch logs JOB`: what the ranks of a job wrote, from its output folder or from its record.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <span>
+#include <string>
 
 namespace dslaunch::launcher {
 
-// The callback sets EXIT_CODE, which must outlive APP's parse().
-void add_logs_command(CLI::App& app, int& exit_code);
+// ARGUMENTS without `logs`. The result is the exit code. Throws Error.
+[[nodiscard]] int logs_command(std::span<const std::string> arguments);
 
 }  // namespace dslaunch::launcher

@@ -4,9 +4,11 @@
 
 #include <cstdio>
 #include <ctime>
-#include <memory>
+
+#include <CLI/CLI.hpp>
 
 #include "base/text.h"
+#include "base/text/command_line.h"
 #include "base/text/json.h"
 #include "launcher/jobs/known_jobs.h"
 
@@ -82,14 +84,13 @@ int list_jobs(const PsArguments& arguments) {
 
 }  // namespace
 
-void add_ps_command(CLI::App& app, int& exit_code) {
-    CLI::App* ps = app.add_subcommand("ps", "List the running jobs of this user on this machine");
-    auto arguments = std::make_shared<PsArguments>();  // shared with the callback, which outlives
-                                                       // this call
-    ps->add_flag("-a,--all", arguments->all,
+int ps_command(std::span<const std::string> arguments) {
+    PsArguments parsed;
+    CLI::App app("List the running jobs of this user on this machine", "dslaunch ps");
+    app.add_flag("-a,--all", parsed.all,
                  "Also those that ended (the newest 100), were lost, or run on another machine");
-    ps->add_flag("--json", arguments->json, "Print JSON");
-    ps->callback([arguments, &exit_code] { exit_code = list_jobs(*arguments); });
+    app.add_flag("--json", parsed.json, "Print JSON");
+    return parse_command_line(app, {arguments.begin(), arguments.end()}) ? list_jobs(parsed) : 0;
 }
 
 }  // namespace dslaunch::launcher

@@ -1,11 +1,12 @@
 // `dslaunch ps`: the jobs of this user.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <span>
+#include <string>
 
 namespace dslaunch::launcher {
 
-// The callback sets EXIT_CODE, which must outlive APP's parse().
-void add_ps_command(CLI::App& app, int& exit_code);
+// ARGUMENTS without `ps`. The result is the exit code. Throws Error.
+[[nodiscard]] int ps_command(std::span<const std::string> arguments);
 
 }  // namespace dslaunch::launcher

@@ -4,9 +4,11 @@
 #include <sys/stat.h>
 
 #include <cstdlib>
-#include <memory>
 #include <string>
 
+#include <CLI/CLI.hpp>
+
+#include "base/text/command_line.h"
 #include "launcher/jobs/job_report.h"
 #include "launcher/jobs/machine_report.h"
 #include "launcher/run/build_job.h"
@@ -47,16 +49,15 @@ int print_report(const ReportArguments& arguments) {
 
 }  // namespace
 
-void add_report_command(CLI::App& app, int& exit_code) {
-    CLI::App* report = app.add_subcommand("report", "Print what to paste into a bug report");
-    auto arguments = std::make_shared<ReportArguments>();  // shared with the callback, which
-                                                           // outlives this call
-    report->add_option("JOB", arguments->subject,
-                       "A job's id, or the first letters of it, or an --output folder");
-    report->add_option("-H,--hostfile", arguments->hostfile, "Also the shape of this hostfile");
-    report->add_flag("--names", arguments->names, "Leave names of hosts and users as they are");
-    report->add_flag("--json", arguments->json, "Print JSON");
-    report->callback([arguments, &exit_code] { exit_code = print_report(*arguments); });
+int report_command(std::span<const std::string> arguments) {
+    ReportArguments parsed;
+    CLI::App app("Print what to paste into a bug report", "dslaunch report");
+    app.add_option("JOB", parsed.subject,
+                   "A job's id, or the first letters of it, or an --output folder");
+    app.add_option("-H,--hostfile", parsed.hostfile, "Also the shape of this hostfile");
+    app.add_flag("--names", parsed.names, "Leave names of hosts and users as they are");
+    app.add_flag("--json", parsed.json, "Print JSON");
+    return parse_command_line(app, {arguments.begin(), arguments.end()}) ? print_report(parsed) : 0;
 }
 
 }  // namespace dslaunch::launcher

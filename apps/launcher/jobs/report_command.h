@@ -1,11 +1,12 @@
 // `dslaunch report [JOB|DIR]`: what to paste into a bug report.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <span>
+#include <string>
 
 namespace dslaunch::launcher {
 
-// The callback sets EXIT_CODE, which must outlive APP's parse().
-void add_report_command(CLI::App& app, int& exit_code);
+// ARGUMENTS without `report`. The result is the exit code. Throws Error.
+[[nodiscard]] int report_command(std::span<const std::string> arguments);
 
 }  // namespace dslaunch::launcher

@@ -5,13 +5,15 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "base/text.h"
+#include "base/text/command_line.h"
 #include "base/text/json.h"
 #include "launch/agent/leftovers.h"
 #include "launch/fleet/host_question.h"
@@ -160,14 +162,13 @@ int stop_job(const StopArguments& arguments) {
 
 }  // namespace
 
-void add_stop_command(CLI::App& app, int& exit_code) {
-    CLI::App* stop = app.add_subcommand("stop", "End a job");
-    auto arguments = std::make_shared<StopArguments>();  // shared with the callback, which outlives
-                                                         // this call
-    stop->add_option("JOB", arguments->job, "Its id, or the first letters of it")->required();
-    stop->add_flag("--now", arguments->now, "At once, without the grace time to save");
-    stop->add_flag("--json", arguments->json, "Print JSON");
-    stop->callback([arguments, &exit_code] { exit_code = stop_job(*arguments); });
+int stop_command(std::span<const std::string> arguments) {
+    StopArguments parsed;
+    CLI::App app("End a job", "dslaunch stop");
+    app.add_option("JOB", parsed.job, "Its id, or the first letters of it")->required();
+    app.add_flag("--now", parsed.now, "At once, without the grace time to save");
+    app.add_flag("--json", parsed.json, "Print JSON");
+    return parse_command_line(app, {arguments.begin(), arguments.end()}) ? stop_job(parsed) : 0;
 }
 
 }  // namespace dslaunch::launcher

@@ -1,11 +1,12 @@
 // `dslaunch stop JOB`: ends a job through its launcher or, when that is dead, on its hosts.
 #pragma once
 
-#include <CLI/CLI.hpp>
+#include <span>
+#include <string>
 
 namespace dslaunch::launcher {
 
-// The callback sets EXIT_CODE, which must outlive APP's parse().
-void add_stop_command(CLI::App& app, int& exit_code);
+// ARGUMENTS without `stop`. The result is the exit code. Throws Error.
+[[nodiscard]] int stop_command(std::span<const std::string> arguments);
 
 }  // namespace dslaunch::launcher

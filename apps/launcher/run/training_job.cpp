@@ -96,12 +96,4 @@ void look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
     }
 }
 
-void require_worker(const std::string& path) {
-    if (access(path.c_str(), X_OK) == 0) return;
-    fail(ExitCode::kSetup,
-         "cannot start {}: {}; it is built together with dslaunch when LibTorch is found (`make "
-         "build`), and stands beside it",
-         path, errno_text(errno));
-}
-
 }  // namespace dslaunch::launcher

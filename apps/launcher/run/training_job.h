@@ -18,7 +18,4 @@ namespace dslaunch::launcher {
 // config, as a worker would say them. REQUIRES: a .pt target, SPEC with nodes. Hashes nothing.
 void look_into_training_job(const RunOptions& options, launch::JobSpec& spec);
 
-// Throws Error{kSetup} when the dsworker at PATH cannot be started.
-void require_worker(const std::string& path);
-
 }  // namespace dslaunch::launcher

@@ -7,6 +7,8 @@
 #include <optional>
 #include <set>
 
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "graph/segment/compute_context.h"

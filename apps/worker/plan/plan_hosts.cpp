@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include <CLI/CLI.hpp>
+
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"

@@ -5,8 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
+#include "base/text/command_line.h"
 #include "launch/hosts/filter.h"
 
 namespace dslaunch::worker {

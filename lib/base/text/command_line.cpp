@@ -2,6 +2,8 @@
 
 #include <cstdio>
 
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/option_name.h"
@@ -9,7 +11,7 @@
 namespace dslaunch {
 namespace {
 
-// The subcommand that was reached.
+// The subcommand that parsing reached.
 const CLI::App& reached(const CLI::App& app) {
     const CLI::App* deepest = &app;
     while (!deepest->get_subcommands().empty()) deepest = deepest->get_subcommands().front();
@@ -20,9 +22,10 @@ const CLI::App& reached(const CLI::App& app) {
 std::string place_of(const CLI::App& app) {
     std::string place = app.get_name();
     for (const CLI::App* above = app.get_parent(); above != nullptr; above = above->get_parent()) {
-        if (above->get_name() != "dslaunch") place = above->get_name() + " " + place;
+        place = above->get_name() + " " + place;
     }
-    return place + ": ";
+    constexpr std::string_view kProgram = "dslaunch ";
+    return place.substr(place.starts_with(kProgram) ? kProgram.size() : 0) + ": ";
 }
 
 std::vector<std::string> long_names(const CLI::App& app) {

@@ -196,15 +196,13 @@ TEST_CASE("Ctrl-C ends io-bench at once and removes its file") {
                 static_cast<void>(write_full(2, empty ? "nothing" : "a file"));
                 ::kill(::getpid(), SIGINT);
             });
-            CLI::App app("dslaunch");
-            add_io_bench_command(app);
             const auto start = std::chrono::steady_clock::now();
             std::string result = "not interrupted";
             std::vector<std::string> words = {"--turns=1000", "--seconds=1000", "--size=16M",
-                                              "--no-store",   folder.path(),    "io-bench"};
+                                              "--no-store", folder.path()};
             if (in_fio) words[1] = "--seconds=0.001", words[0] = "--turns=3";
             try {
-                app.parse(words);
+                (void)io_bench_command(words);
             } catch (const Error& error) {
                 result = error.code() == ExitCode::kInterrupted ? "" : error.what();
             }
@@ -224,11 +222,8 @@ TEST_CASE("io-bench refuses what it cannot measure") {
     const TemporaryFolder folder;
     const auto run = [&](std::vector<std::string> words) {
         words.push_back(folder.path());
-        words.emplace_back("io-bench");
         return in_child([&]() -> std::string {
-                   CLI::App app("dslaunch");
-                   add_io_bench_command(app);
-                   app.parse(words);
+                   (void)io_bench_command(words);
                    return "accepted";
                })
             .text;

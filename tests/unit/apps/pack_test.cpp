@@ -1,7 +1,6 @@
 #include <fstream>
 
 #include "base/error.h"
-#include "base/text/command_line.h"
 #include "launcher/inputs/pack_command.h"
 #include "launcher/inputs/packed_config.h"
 #include "support/catch.h"
@@ -46,12 +45,10 @@ TEST_CASE("a config is checked before it is packed, with all its problems") {
     const std::string config = folder.path() + "/ds_config.json";
     const auto pack = [&](const std::string& text, const std::vector<std::string>& words) {
         std::ofstream(config) << text;
-        CLI::App app("", "dslaunch");
-        add_pack_command(app);
-        std::vector<std::string> all = {"pack", folder.path() + "/no.pt"};
+        std::vector<std::string> all = {folder.path() + "/no.pt"};
         all.insert(all.end(), words.begin(), words.end());
         try {
-            (void)parse_command_line(app, all);
+            (void)pack_command(all);
             return std::string("packed");
         } catch (const Error& error) {
             CHECK(error.code() == (text == "{}" ? ExitCode::kInput : ExitCode::kConfig));

@@ -1,5 +1,7 @@
 #include "base/text/command_line.h"
 
+#include <CLI/CLI.hpp>
+
 #include "base/error.h"
 #include "support/catch.h"
 

@@ -1,0 +1,32 @@
+#include "launcher/run/worker_program.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <vector>
+
+#include "base/error.h"
+#include "launcher/run/build_job.h"
+
+namespace dslaunch::launcher {
+
+void require_worker(const std::string& path) {
+    if (access(path.c_str(), X_OK) == 0) return;
+    fail(ExitCode::kSetup,
+         "cannot start {}: {}; it is built together with dslaunch when LibTorch is found (`make "
+         "build`), and stands beside it",
+         path, errno_text(errno));
+}
+
+void become_worker(std::span<const std::string> words) {
+    const std::string worker = Machine::this_one().binary_directory + "/dsworker";
+    require_worker(worker);
+    std::string own_name = "dslaunch";  // in its messages: nobody has called a dsworker
+    std::vector<char*> argv = {own_name.data()};
+    for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
+    argv.push_back(nullptr);
+    execv(worker.c_str(), argv.data());
+    fail(ExitCode::kSetup, "cannot start {}: {}", worker, errno_text(errno));
+}
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,134 @@
+#include "launcher/run_command.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <optional>
+#include <utility>
+
+#include "base/error.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "launch/agent/agent_command.h"
+#include "launch/plan/join_token.h"
+#include "launch/supervise/job.h"
+#include "launcher/hosts/push_command.h"
+#include "launcher/jobs/known_jobs.h"
+#include "launcher/run/build_job.h"
+#include "launcher/run/dry_run.h"
+#include "launcher/run/host_source.h"
+#include "launcher/run/mpi_copies.h"
+#include "launcher/run/run_options.h"
+#include "launcher/run/training_job.h"
+#include "launcher/run/worker_program.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+bool is_in_path(const std::string& program) {
+    const char* path = std::getenv("PATH");
+    for (const std::string& folder : split(path == nullptr ? "" : path, ':')) {
+        if (access((folder + "/" + program).c_str(), X_OK) == 0) return true;
+    }
+    return false;
+}
+
+// Refuses a program that is not there when its name is nearly that of a subcommand: `dslaunch
+// genrate m.pt` means no program.
+void refuse_mistyped_subcommand(const launch::JobSpec& spec,
+                                std::span<const std::string> subcommands) {
+    const std::string& target = spec.target;
+    const bool here =
+        spec.transport == launch::TransportKind::kLocal && spec.environment.set.empty();
+    if (!here || spec.target_kind != launch::TargetKind::kProgram ||
+        target.find('/') != target.npos || is_in_path(target)) {
+        return;
+    }
+    const auto guess = nearest(target, subcommands);
+    if (!guess) return;
+    fail(ExitCode::kUsage,
+         "no program `{}` is in PATH; did you mean the subcommand `{}`? A program that is not in "
+         "PATH needs its path: ./{}",
+         printable(target), *guess, printable(target));
+}
+
+// Gives a job whose agents come by themselves the token by which they know it.
+void give_token(const RunOptions& options, const std::string& variable, launch::JobSpec& spec) {
+    if (spec.transport != launch::TransportKind::kJoin) return;
+    spec.token = launch::choose_token(variable, options.token_file);
+    if (spec.token.empty()) {
+        fail(ExitCode::kUsage, "agents that join over a network are known by a token; {}",
+             launch::kTokenAdvice);
+    }
+}
+
+// Serves node 0 of a `--no_ssh` job; this is another node.
+int join_by_hand(const RunOptions& options, const std::string& variable,
+                 launch::JoinRequest request) {
+    launch::release_end_signals();
+    request.token = launch::choose_token(variable, options.token_file);
+    return launch::run_joining_agent(std::move(request));
+}
+
+}  // namespace
+
+int run_command(std::span<const std::string> arguments, std::span<const std::string> subcommands) {
+    launch::hold_end_signals();
+    const std::string token = launch::take_token_variable();  // no worker inherits it
+    const RunOptions options = parse_run_options(arguments);
+    if (options.help) {
+        fmt::print("{}", run_options_help());
+        return 0;
+    }
+    if (options.version) {
+        fmt::print("dslaunch {}\n", DSL_VERSION);
+        return 0;
+    }
+    set_log_level(options.log.quiet ? LogLevel::kWarn : parse_log_level(options.log.level));
+    Machine machine = Machine::this_one();
+    std::optional<MpiCopies> copies;
+    if (MpiCopies::is_one(options, machine)) {
+        MpiCopies::check(options);
+        copies.emplace(machine);
+        if (!copies->launches()) {
+            launch::release_end_signals();
+            return copies->serve();
+        }
+        machine = Machine::this_one();
+        machine.joining = copies->joining();
+    }
+    if (is_other_copy(options, machine)) {
+        log_debug("launch", "process 0 of this Slurm step launches the job; this one ends");
+        return 0;
+    }
+    if (auto request = agent_by_hand(options); request && !options.dry_run) {
+        return join_by_hand(options, token, *std::move(request));
+    }
+    BuiltJob job = build_job(options, machine);
+    if (options.dry_run) {
+        print_notes(job, options);
+        const auto places = places_here(job.spec);
+        fmt::print("{}",
+                   options.json ? dry_run_json(job.spec, places) : dry_run_text(job.spec, places));
+        return 0;
+    }
+    if (copies) {
+        job.spec.token = copies->token();
+    } else {
+        give_token(options, token, job.spec);
+    }
+    refuse_mistyped_subcommand(job.spec, subcommands);
+    if (job.spec.target_kind == launch::TargetKind::kTorchScript) {
+        require_worker(job.spec.required_files.front());
+        look_into_training_job(options, job.spec);
+    }
+    print_notes(job, options);  // after all that may refuse the command line
+    if (options.push && job.spec.transport != launch::TransportKind::kLocal) push_for_job(job.spec);
+    const int code = launch::run_job(job.spec);
+    if (copies && code == 0) copies->finish();
+    remove_old_jobs(job.spec.state_directory);
+    return code;
+}
+
+}  // namespace dslaunch::launcher

@@ -1,0 +1,14 @@
+// `dslaunch [run] [options] TARGET [arguments]`: from the command line to the job's exit code.
+#pragma once
+
+#include <span>
+#include <string>
+
+namespace dslaunch::launcher {
+
+// ARGUMENTS without `run`. SUBCOMMANDS are the names that a mistyped one may have meant. The result
+// is the exit code. Throws Error. REQUIRES: the main thread, no other one yet.
+[[nodiscard]] int run_command(std::span<const std::string> arguments,
+                              std::span<const std::string> subcommands);
+
+}  // namespace dslaunch::launcher

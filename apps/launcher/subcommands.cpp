@@ -1,0 +1,128 @@
+#include "launcher/subcommands.h"
+
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+#include "launch/agent/agent_command.h"
+#include "launch/transport/tree/relay.h"
+#include "launcher/ckpt/ckpt_command.h"
+#include "launcher/hosts/bundle_command.h"
+#include "launcher/hosts/exec_command.h"
+#include "launcher/hosts/health_command.h"
+#include "launcher/hosts/hosts_command.h"
+#include "launcher/hosts/push_command.h"
+#include "launcher/inputs/config_command.h"
+#include "launcher/inputs/pack_command.h"
+#include "launcher/inputs/tokens_command.h"
+#include "launcher/io/io_bench_command.h"
+#include "launcher/jobs/logs_command.h"
+#include "launcher/jobs/ps_command.h"
+#include "launcher/jobs/report_command.h"
+#include "launcher/jobs/stop_command.h"
+#include "launcher/run/worker_program.h"
+#include "launcher/run_command.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+using Words = std::span<const std::string>;
+
+// Runs COMMAND with the words behind its name.
+template <int (*Command)(Words)>
+int own(Words words) {
+    return Command(words.subspan(1));
+}
+
+// The name is that of a role of dsworker, which reads models.
+int worker_role(Words words) {
+    become_worker(words);
+}
+
+int run(Words words) {
+    std::vector<std::string> offered;
+    for (const Subcommand& row : subcommands()) {
+        if (row.is_offered) offered.emplace_back(row.name);
+    }
+    return run_command(words.subspan(1), offered);
+}
+
+int relay(Words words) {
+    if (words.size() != 2 || words[1] != "--stdio") {
+        fail(ExitCode::kUsage,
+             "usage: dslaunch relay --stdio (dslaunch itself starts it on some of many hosts)");
+    }
+    return launch::run_relay(STDIN_FILENO, STDOUT_FILENO);
+}
+
+constexpr bool kDropsToken = true;
+constexpr bool kKeepsToken = false;
+constexpr bool kNotOffered = false;
+
+// clang-format off
+constexpr Subcommand kSubcommands[] = {
+    {"run", "start one worker per slot (the default; `dslaunch run --help` lists all options)", run},
+    {"config", "check a ds_config.json and print what it means", own<config_command>},
+    {"plan", "print segments, instructions, memory and bytes moved, without starting anything", worker_role},
+    {"model", "write a new model archive", worker_role},
+    {"health", "measure links and collectives between the hosts, name the slow or broken one", own<run_health>, kDropsToken},
+    {"io-bench", "measure how fast a disk reads and writes, beside fio, and remember the best way", own<io_bench_command>},
+    {"ckpt", "list, verify, inspect, compare, export and import checkpoints", own<ckpt_command>},
+    {"zero_to_fp32", "write the weights of a DeepSpeed checkpoint as safetensors", own<zero_to_fp32_command>},
+    {"pack", "put config and data reference into a model archive", own<pack_command>},
+    {"generate", "let a trained model write text", worker_role},
+    {"tokens", "turn a text file into a token file", own<tokens_command>},
+    {"hosts", "check: what state all hosts are in; trust: keys and known_hosts for all", own<hosts_command>, kDropsToken},
+    {"exec", "run a command on all hosts, equal output shown once", own<exec_command>, kDropsToken},
+    {"push", "send dslaunch, its libraries, models and data to all hosts", own<push_command>, kDropsToken},
+    {"bundle", "write the installation and files into one archive", own<bundle_command>},
+    {"ps", "list the running jobs, `ps --all` also those that ended", own<ps_command>},
+    {"logs", "show what the ranks of a job wrote", own<logs_command>},
+    {"stop", "end a job, and what a dead one has left on its hosts", own<stop_command>},
+    {"report", "print what to paste into a bug report, secrets hidden", own<report_command>},
+    // It takes the variable itself: it joins with that token.
+    {"agent", "serve one node of a job that waits for it (`dslaunch agent --help`); dslaunch\n"
+              "             itself starts one on each host", own<launch::run_agent_command>, kKeepsToken, kNotOffered},
+    {"relay", "", relay, kKeepsToken, kNotOffered},
+};
+// clang-format on
+
+}  // namespace
+
+std::span<const Subcommand> subcommands() {
+    return kSubcommands;
+}
+
+const Subcommand* find_subcommand(std::string_view name) {
+    const auto found =
+        std::ranges::find_if(kSubcommands, [&](const Subcommand& row) { return row.name == name; });
+    return found == std::end(kSubcommands) ? nullptr : &*found;
+}
+
+std::string subcommands_help() {
+    std::string text =
+        "dslaunch trains TorchScript models on many hosts, and starts any program on them. No "
+        "Python needed.\n"
+        "\n"
+        "usage: dslaunch [run] [options] TARGET [arguments]     train TARGET.pt, or run a script "
+        "or program\n"
+        "       dslaunch SUBCOMMAND [options]\n"
+        "\n";
+    for (const Subcommand& row : kSubcommands) {
+        if (*row.help != '\0') text += fmt::format("  {:<9}  {}\n", row.name, row.help);
+    }
+    return text +
+           "\n"
+           "examples:\n"
+           "  dslaunch train.pt --data king_james.bin --context 64 --steps 100 --output run1\n"
+           "  dslaunch --hostfile hostfile train.pt --deepspeed_config ds_config.json\n"
+           "  dslaunch --hostfile hostfile --include node1@node2:0,2 train.py --epochs 3\n"
+           "  dslaunch --hostfile hostfile --dry-run --json train.pt\n"
+           "\n"
+           "  --help, --version\n";
+}
+
+}  // namespace dslaunch::launcher

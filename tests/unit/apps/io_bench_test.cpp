@@ -221,7 +221,7 @@ TEST_CASE("Ctrl-C ends io-bench at once and removes its file") {
 TEST_CASE("io-bench refuses what it cannot measure") {
     const TemporaryFolder folder;
     const auto run = [&](std::vector<std::string> words) {
-        words.push_back(folder.path());
+        words.insert(words.begin(), folder.path());
         return in_child([&]() -> std::string {
                    (void)io_bench_command(words);
                    return "accepted";

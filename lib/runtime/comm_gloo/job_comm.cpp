@@ -46,14 +46,19 @@ struct SharedFile {
     int fd = -1;
 };
 
-UniqueFd open_shared(const SharedFile& file) {
+// The file is gone too when its owner has left because another rank failed: then the failure of
+// that rank is what is said.
+UniqueFd open_shared(const SharedFile& file, const HostGroup& host) {
     const std::string path = fmt::format("/proc/{}/fd/{}", file.process, file.fd);
     UniqueFd own(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-    if (!own.valid())
+    if (!own.valid()) {
+        const int error = errno;
+        if (error == ENOENT) host.check_alive();
         fail(ExitCode::kSetup,
              "the memory that ranks of a stage or of a tensor group share cannot be opened: {}: "
              "{}; they must run as one user, in one namespace of processes, with /proc mounted",
-             path, std::strerror(errno));
+             path, std::strerror(error));
+    }
     return own;
 }
 
@@ -68,7 +73,7 @@ UniqueFd make_shared() {
 // The arena that the ranks of this rank's group on this host share. By all ranks: a group's first
 // one has made it before the others look for it, so that nobody waits but for ALL, which a rank
 // that fails poisons.
-std::unique_ptr<Arena> open_group_arena(Collectives& all, GroupCommParts& parts) {
+std::unique_ptr<Arena> open_group_arena(JobComm& all, GroupCommParts& parts) {
     const Topology& group = parts.place.topology;
     const auto first = static_cast<size_t>(parts.place.members[group.first_rank(group.node_rank)]);
     const auto open = [&](int fd) {
@@ -82,18 +87,18 @@ std::unique_ptr<Arena> open_group_arena(Collectives& all, GroupCommParts& parts)
         arena = open(own.get());
     }
     const std::vector<std::string> files =
-        all.all_gather(fmt::format("{} {}", ::getpid(), own.get()));
+        all.collectives->all_gather(fmt::format("{} {}", ::getpid(), own.get()));
     if (group.local_rank > 0) {
         SharedFile file;
         const std::string& text = files[first];
         const size_t space = text.find(' ');
         file.process = std::stoi(text.substr(0, space));
         file.fd = std::stoi(text.substr(space + 1));
-        own = open_shared(file);
+        own = open_shared(file, *all.group);
         arena = open(own.get());
     }
     arena->populate(group.local_rank);
-    all.barrier();  // until then the first one keeps it open
+    all.collectives->barrier();  // until then the first one keeps it open
     return arena;
 }
 
@@ -141,7 +146,7 @@ JobComm open_group_comm(const launch::WorkerEnvironment& environment, JobComm& a
     const Topology& group = parts.place.topology;
     const std::vector<int>& members = parts.place.members;
     JobComm own;
-    own.arena = open_group_arena(*all.collectives, parts);
+    own.arena = open_group_arena(all, parts);
     const auto first = members.begin() + group.first_rank(group.node_rank);
     own.group = std::make_unique<HostGroup>(
         *own.arena, HostGroupOptions{.local_rank = group.local_rank,

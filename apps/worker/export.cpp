@@ -23,8 +23,6 @@
 #include <filesystem>
 #include <map>
 
-#include <CLI/CLI.hpp>
-
 namespace dslaunch::worker {
 namespace {
 
@@ -34,12 +32,12 @@ struct ExportArguments {
     bool json = false;
 };
 
-void declare(CLI::App& app, ExportArguments& arguments) {
-    app.add_option("checkpoint", arguments.checkpoint, "step folder")->required();
-    app.add_option("--model", arguments.model, "TorchScript archive that was trained")->required();
-    app.add_option("--out", arguments.out, "archive to write")->required();
-    app.add_flag("--force", arguments.force, "replace what is there");
-    app.add_flag("--json", arguments.json, "print JSON");
+void declare(CommandLine& app, ExportArguments& arguments) {
+    app.add("checkpoint", arguments.checkpoint, "step folder").required();
+    app.add("--model", arguments.model, "TorchScript archive that was trained").required();
+    app.add("--out", arguments.out, "archive to write").required();
+    app.add("--force", arguments.force, "replace what is there");
+    app.add("--json", arguments.json, "print JSON");
 }
 
 // A tensor of the archive, to be filled.
@@ -126,10 +124,10 @@ void fill(at::Tensor tensor, const storage::TensorSource& source, int index) {
 }  // namespace
 
 int export_main(int argc, char** argv) {
-    CLI::App app("write a checkpoint's weights into a TorchScript archive", "export");
+    CommandLine app("write a checkpoint's weights into a TorchScript archive", "export");
     ExportArguments arguments;
     declare(app, arguments);
-    if (!parse_command_line(app, {argv + 1, argv + argc})) return 0;
+    if (!app.parse({argv + 1, argv + argc})) return 0;
 
     std::error_code ignored;
     if (!arguments.force && std::filesystem::exists(arguments.out, ignored))

@@ -12,8 +12,6 @@
 
 #include <cstdio>
 
-#include <CLI/CLI.hpp>
-
 namespace dslaunch::worker {
 namespace {
 
@@ -24,31 +22,28 @@ struct GenerateArguments {
     graph::GenerateOptions options;
 };
 
-void declare(CLI::App& app, GenerateArguments& arguments) {
-    app.add_option("archive", arguments.archive,
-                   "TorchScript archive with logits(tokens) or forward(tokens) -> logits")
-        ->required();
-    app.add_option("--prompt", arguments.prompt, "text to continue; its bytes are the tokens");
-    app.add_option("--prompt-ids", arguments.prompt_ids, "token ids to continue, as in 5,17,2")
-        ->delimiter(',');
-    app.add_option("--tokens", arguments.options.tokens, "tokens to make")
-        ->capture_default_str()
-        ->check(at_least(0));
-    app.add_option("--temperature", arguments.options.temperature, "0: always the likeliest token")
-        ->capture_default_str()
-        ->check(at_least(0));
-    app.add_option("--top-k", arguments.options.top_k, "draw among the k likeliest, 0: among all")
-        ->capture_default_str()
-        ->check(at_least(0));
-    app.add_option("--seed", arguments.options.seed)->capture_default_str();
-    app.add_option("--context", arguments.context, "tokens the model sees, 0: its own limit")
-        ->capture_default_str()
-        ->check(at_least(0));
-    app.add_option("--device", arguments.device, "cpu or cuda")->capture_default_str();
-    app.add_option("--as", arguments.as,
-                   "text (a token is a byte), ids, or auto: text up to 272 tokens of vocabulary")
-        ->capture_default_str()
-        ->check(CLI::IsMember({"auto", "text", "ids"}));
+void declare(CommandLine& app, GenerateArguments& arguments) {
+    app.add("archive", arguments.archive,
+            "TorchScript archive with logits(tokens) or forward(tokens) -> logits")
+        .required();
+    app.add("--prompt", arguments.prompt, "text to continue; its bytes are the tokens");
+    app.add("--prompt-ids", arguments.prompt_ids, "token ids to continue, as in 5,17,2");
+    app.add("--tokens", arguments.options.tokens, "tokens to make").show_default().at_least(0);
+    app.add("--temperature", arguments.options.temperature, "0: always the likeliest token")
+        .show_default()
+        .at_least(0);
+    app.add("--top-k", arguments.options.top_k, "draw among the k likeliest, 0: among all")
+        .show_default()
+        .at_least(0);
+    app.add("--seed", arguments.options.seed).show_default();
+    app.add("--context", arguments.context, "tokens the model sees, 0: its own limit")
+        .show_default()
+        .at_least(0);
+    app.add("--device", arguments.device, "cpu or cuda").show_default();
+    app.add("--as", arguments.as,
+            "text (a token is a byte), ids, or auto: text up to 272 tokens of vocabulary")
+        .show_default()
+        .one_of({"auto", "text", "ids"});
 }
 
 at::Device device_of(const std::string& name) {
@@ -80,10 +75,10 @@ void print(const std::string& text) {
 }  // namespace
 
 int generate_main(int argc, char** argv) {
-    CLI::App app("continue a prompt with a trained language model", "generate");
+    CommandLine app("continue a prompt with a trained language model", "generate");
     GenerateArguments arguments;
     declare(app, arguments);
-    if (!parse_command_line(app, {argv + 1, argv + argc})) return 0;
+    if (!app.parse({argv + 1, argv + argc})) return 0;
 
     const at::Device device = device_of(arguments.device);
     graph::TextModel model(graph::Model::load(arguments.archive).module(), device,

@@ -8,8 +8,6 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -44,15 +42,13 @@ struct HealthArguments {
 
 HealthArguments parse(int argc, char** argv, bool& help) {
     HealthArguments arguments;
-    CLI::App app("One rank of a health check; dslaunch health starts it.", "health");
-    app.add_option("--backend", arguments.backend, "gloo or nccl; default: by the device")
-        ->check(CLI::IsMember({"gloo", "nccl"}));
-    app.add_option("--timeout", arguments.timeout_s, "seconds for everything")
-        ->check(CLI::Range(1.0, 86'400.0));
-    app.add_option("--sizes", arguments.sizes, "bytes of each operation")
-        ->delimiter(',')
-        ->check(CLI::Range(int64_t{4}, int64_t{1} << 34));
-    help = !parse_command_line(app, {argv + 1, argv + argc});
+    CommandLine app("One rank of a health check; dslaunch health starts it.", "health");
+    app.add("--backend", arguments.backend, "gloo or nccl; default: by the device")
+        .one_of({"gloo", "nccl"});
+    app.add("--timeout", arguments.timeout_s, "seconds for everything").range(1.0, 86'400.0);
+    app.add("--sizes", arguments.sizes, "bytes of each operation")
+        .range(int64_t{4}, int64_t{1} << 34);
+    help = !app.parse({argv + 1, argv + argc});
     return arguments;
 }
 

@@ -3,8 +3,6 @@
 
 #include <torch/csrc/jit/api/module.h>
 
-#include <CLI/CLI.hpp>
-
 #include "base/log.h"
 #include "graph/models/archive.h"
 #include "graph/models/models.h"
@@ -23,21 +21,21 @@ struct GptArguments {
     uint64_t seed = 1234;
 };
 
-void add_gpt(CLI::App& kinds, GptArguments& arguments) {
-    CLI::App* gpt =
-        kinds.add_subcommand("gpt", "a GPT: forward(tokens, targets) -> loss, logits(tokens)");
-    gpt->add_option("-o,--out", arguments.out, "archive to write")->required();
-    gpt->add_option("--size", arguments.size,
-                    "tiny, small or medium; the options below change single numbers of it")
-        ->capture_default_str();
-    gpt->add_option("--vocab", arguments.vocab, "number of tokens; 256: a token is a byte");
-    gpt->add_option("--width", arguments.width, "width of the residual stream");
-    gpt->add_option("--heads", arguments.heads, "attention heads, a divisor of the width");
-    gpt->add_option("--layers", arguments.layers, "number of blocks");
-    gpt->add_option("--context", arguments.context, "longest sequence in tokens");
-    gpt->add_option("--dropout", arguments.dropout, "probability, 0: none")->capture_default_str();
-    gpt->add_flag("--tie", arguments.tie, "the output layer shares the token embedding's weights");
-    gpt->add_option("--seed", arguments.seed, "of the initial weights")->capture_default_str();
+void add_gpt(CommandLine& kinds, GptArguments& arguments) {
+    CommandLine& gpt =
+        kinds.subcommand("gpt", "a GPT: forward(tokens, targets) -> loss, logits(tokens)");
+    gpt.add("-o,--out", arguments.out, "archive to write").required();
+    gpt.add("--size", arguments.size,
+            "tiny, small or medium; the options below change single numbers of it")
+        .show_default();
+    gpt.add("--vocab", arguments.vocab, "number of tokens; 256: a token is a byte");
+    gpt.add("--width", arguments.width, "width of the residual stream");
+    gpt.add("--heads", arguments.heads, "attention heads, a divisor of the width");
+    gpt.add("--layers", arguments.layers, "number of blocks");
+    gpt.add("--context", arguments.context, "longest sequence in tokens");
+    gpt.add("--dropout", arguments.dropout, "probability, 0: none").show_default();
+    gpt.add("--tie", arguments.tie, "the output layer shares the token embedding's weights");
+    gpt.add("--seed", arguments.seed, "of the initial weights").show_default();
 }
 
 torch::jit::Module make_gpt_from(const GptArguments& arguments) {
@@ -53,31 +51,28 @@ torch::jit::Module make_gpt_from(const GptArguments& arguments) {
     return graph::make_gpt(options);
 }
 
-void add_mlp(CLI::App& kinds, std::string& out, graph::MlpOptions& options) {
-    CLI::App* mlp =
-        kinds.add_subcommand("mlp", "linear layers with ReLU between: forward(x) -> output");
-    mlp->add_option("-o,--out", out, "archive to write")->required();
-    mlp->add_option("--widths", options.widths, "input, hidden…, output, as in 1000,1000,10")
-        ->delimiter(',')
-        ->capture_default_str();
-    mlp->add_option("--seed", options.seed, "of the initial weights")->capture_default_str();
+void add_mlp(CommandLine& kinds, std::string& out, graph::MlpOptions& options) {
+    CommandLine& mlp =
+        kinds.subcommand("mlp", "linear layers with ReLU between: forward(x) -> output");
+    mlp.add("-o,--out", out, "archive to write").required();
+    mlp.add("--widths", options.widths, "input, hidden…, output, as in 1000,1000,10")
+        .show_default();
+    mlp.add("--seed", options.seed, "of the initial weights").show_default();
 }
 
 }  // namespace
 
 int model_main(int argc, char** argv) {
-    CLI::App app("make a new model", "model");
-    app.require_subcommand(1);
-    CLI::App* kinds = app.add_subcommand("new", "make a new model");
-    kinds->require_subcommand(1);
+    CommandLine app("make a new model", "model");
+    CommandLine& kinds = app.subcommand("new", "make a new model");
     GptArguments gpt;
-    add_gpt(*kinds, gpt);
+    add_gpt(kinds, gpt);
     std::string mlp_out;
     graph::MlpOptions mlp;
-    add_mlp(*kinds, mlp_out, mlp);
-    if (!parse_command_line(app, {argv + 1, argv + argc})) return 0;
+    add_mlp(kinds, mlp_out, mlp);
+    if (!app.parse({argv + 1, argv + argc})) return 0;
 
-    const bool is_gpt = kinds->got_subcommand("gpt");
+    const bool is_gpt = kinds.chose("gpt");
     const std::string& out = is_gpt ? gpt.out : mlp_out;
     const torch::jit::Module module = is_gpt ? make_gpt_from(gpt) : graph::make_mlp(mlp);
     graph::save_archive(module, out);

@@ -8,8 +8,6 @@
 #include <filesystem>
 #include <thread>
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "base/log.h"
 #include "base/machine/memory_shortage.h"
@@ -53,19 +51,18 @@ struct TrainArguments {
 
 TrainArguments parse(int argc, char** argv, bool& help) {
     TrainArguments arguments;
-    CLI::App app("Trains one rank of a job; dslaunch starts it.", "train");
-    app.add_option("model", arguments.job.model_path, "TorchScript archive")->required();
-    app.add_option("--config", arguments.job.config_path, "ds_config.json");
-    app.add_option("--set", arguments.job.overrides, "override one key: a.b=c")
-        ->allow_extra_args(false);
-    app.add_option("--output", arguments.output, "folder for weights, metrics and logs");
-    app.add_option("--resume", arguments.resume, "auto, or a folder of checkpoints");
-    app.add_option("--expect-sha256", arguments.expected_sha256, "refuse any other archive");
-    app.add_option("--segments", arguments.job.segments,
-                   "pieces to cut the model into, 0: by whole layers");
-    app.add_option("--timeout", arguments.timeout_s, "seconds that a rank waits for another one")
-        ->check(CLI::Range(0.1, 86'400.0));
-    help = !parse_command_line(app, {argv + 1, argv + argc});
+    CommandLine app("Trains one rank of a job; dslaunch starts it.", "train");
+    app.add("model", arguments.job.model_path, "TorchScript archive").required();
+    app.add("--config", arguments.job.config_path, "ds_config.json");
+    app.add("--set", arguments.job.overrides, "override one key: a.b=c");
+    app.add("--output", arguments.output, "folder for weights, metrics and logs");
+    app.add("--resume", arguments.resume, "auto, or a folder of checkpoints");
+    app.add("--expect-sha256", arguments.expected_sha256, "refuse any other archive");
+    app.add("--segments", arguments.job.segments,
+            "pieces to cut the model into, 0: by whole layers");
+    app.add("--timeout", arguments.timeout_s, "seconds that a rank waits for another one")
+        .range(0.1, 86'400.0);
+    help = !app.parse({argv + 1, argv + argc});
     return arguments;
 }
 

@@ -10,6 +10,9 @@
 
 namespace dslaunch {
 
+// The room for one read of a socket or a pipe.
+inline constexpr size_t kReadBytes = 64U << 10;
+
 // Owns one descriptor (-1: none); closes it once.
 class UniqueFd {
   public:

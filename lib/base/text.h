@@ -10,6 +10,11 @@
 
 namespace dslaunch {
 
+// In every locale.
+[[nodiscard]] constexpr bool is_digit(char c) {
+    return c >= '0' && c <= '9';
+}
+
 [[nodiscard]] std::string_view trim(std::string_view text);
 // The pieces between separators; "a,,b" gives three.
 [[nodiscard]] std::vector<std::string> split(std::string_view text, char separator);

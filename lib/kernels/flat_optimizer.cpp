@@ -30,7 +30,7 @@ bool has_f16c() {
 }
 #endif
 
-const kernels::FlatKernels& kernels_of(Isa isa) {
+const kernels::FlatKernels& flat_kernels_of(Isa isa) {
     DSL_CHECK(isa_available(isa), "this processor or build lacks {}", isa_name(isa));
 #if defined(__x86_64__)
     if (isa == Isa::kAvx2) return kernels::kAvx2Kernels;
@@ -48,7 +48,7 @@ kernels::Sources sources_of(std::span<const float* const> pointers) {
 }
 
 kernels::NumberKind half_kind(DType dtype) {
-    DSL_CHECK(dtype == DType::kBF16 || dtype == DType::kF16, "{} is no half", dtype_name(dtype));
+    DSL_CHECK(is_half(dtype), "{} is no half", dtype_name(dtype));
     return dtype == DType::kBF16 ? kernels::NumberKind::kBf16 : kernels::NumberKind::kFp16;
 }
 
@@ -171,7 +171,7 @@ void adam_step(const FlatRange& range, const AdamStep& step, Isa isa) {
     const kernels::UpdateArrays arrays =
         arrays_of(range, step.decoupled_decay ? 0 : step.weight_decay);
     DSL_CHECK(arrays.first != nullptr && arrays.second != nullptr, "Adam needs two states");
-    kernels_of(isa).adam(arrays, {range.begin, range.numel}, constants);
+    flat_kernels_of(isa).adam(arrays, {range.begin, range.numel}, constants);
 }
 
 void adagrad_step(const FlatRange& range, const AdagradStep& step, Isa isa) {
@@ -180,8 +180,9 @@ void adagrad_step(const FlatRange& range, const AdagradStep& step, Isa isa) {
     const double lr = step.lr / (1 + static_cast<double>(step.step - 1) * step.lr_decay);
     const kernels::UpdateArrays arrays = arrays_of(range, step.weight_decay);
     DSL_CHECK(arrays.first != nullptr, "Adagrad needs its sum of squares");
-    kernels_of(isa).adagrad(arrays, {range.begin, range.numel},
-                            {.eps = static_cast<float>(step.eps), .lr = static_cast<float>(lr)});
+    flat_kernels_of(isa).adagrad(
+        arrays, {range.begin, range.numel},
+        {.eps = static_cast<float>(step.eps), .lr = static_cast<float>(lr)});
 }
 
 void lion_step(const FlatRange& range, const LionStep& step, Isa isa) {
@@ -195,7 +196,7 @@ void lion_step(const FlatRange& range, const LionStep& step, Isa isa) {
         .lr = static_cast<float>(step.lr)};
     const kernels::UpdateArrays arrays = arrays_of(range, 0);
     DSL_CHECK(arrays.first != nullptr, "Lion needs its momentum");
-    kernels_of(isa).lion(arrays, {range.begin, range.numel}, constants);
+    flat_kernels_of(isa).lion(arrays, {range.begin, range.numel}, constants);
 }
 
 void sgd_step(const FlatRange& range, const SgdStep& step, Isa isa) {
@@ -208,33 +209,33 @@ void sgd_step(const FlatRange& range, const SgdStep& step, Isa isa) {
     kernels::UpdateArrays arrays = arrays_of(range, step.weight_decay);
     DSL_CHECK(step.momentum == 0 || arrays.first != nullptr, "momentum needs its buffer");
     if (step.momentum == 0) arrays.first = nullptr;
-    kernels_of(isa).sgd(arrays, {range.begin, range.numel}, constants);
+    flat_kernels_of(isa).sgd(arrays, {range.begin, range.numel}, constants);
 }
 
 void ordered_sum(std::span<const float* const> sources, float scale, float* out, int64_t numel,
                  Isa isa) {
-    kernels_of(isa).sum(sources_of(sources), scale, out, numel);
+    flat_kernels_of(isa).sum(sources_of(sources), scale, out, numel);
 }
 
 void accumulate_sum(std::span<const float* const> sources, float scale, float* into, int64_t numel,
                     Isa isa) {
-    kernels_of(isa).accumulate(sources_of(sources), scale, into, numel);
+    flat_kernels_of(isa).accumulate(sources_of(sources), scale, into, numel);
 }
 
 void to_half(const float* values, uint16_t* out, int64_t numel, DType dtype, Isa isa) {
     const bool bf16 = half_kind(dtype) == kernels::NumberKind::kBf16;
-    const kernels::FlatKernels& kernels = kernels_of(isa);
+    const kernels::FlatKernels& kernels = flat_kernels_of(isa);
     (bf16 ? kernels.to_bf16 : kernels.to_fp16)(values, out, numel);
 }
 
 void from_half(const uint16_t* values, float* out, int64_t numel, DType dtype, Isa isa) {
     const bool bf16 = half_kind(dtype) == kernels::NumberKind::kBf16;
-    const kernels::FlatKernels& kernels = kernels_of(isa);
+    const kernels::FlatKernels& kernels = flat_kernels_of(isa);
     (bf16 ? kernels.from_bf16 : kernels.from_fp16)(values, out, numel);
 }
 
 double sum_of_squares(const float* values, int64_t numel, Isa isa) {
-    const kernels::FlatKernels& kernel = kernels_of(isa);
+    const kernels::FlatKernels& kernel = flat_kernels_of(isa);
     double total = 0;
     for (int64_t first = 0; first < numel; first += kNormBlockNumel)
         total += kernel.block_squares(values + first, std::min(kNormBlockNumel, numel - first));

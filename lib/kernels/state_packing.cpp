@@ -10,7 +10,7 @@ namespace {
 
 static_assert(kPackedBlockNumel == kernels::kPackedBlock);
 
-const kernels::PackingKernels& kernels_of(Isa isa) {
+const kernels::PackingKernels& packing_kernels_of(Isa isa) {
     DSL_CHECK(isa_available(isa), "this processor or build lacks {}", isa_name(isa));
 #if defined(__x86_64__)
     if (isa == Isa::kAvx2) return kernels::kAvx2Packing;
@@ -46,7 +46,7 @@ void pack_state(StatePacking packing, std::span<const float> values, std::span<s
                 uint32_t seed, Isa isa) {
     const int64_t numel = std::ssize(values);
     check_length(packing, numel, out.size());
-    const kernels::PackingKernels& kernel = kernels_of(isa);
+    const kernels::PackingKernels& kernel = packing_kernels_of(isa);
     std::byte* const codes = out.data() + packed_scale_bytes(numel);
     switch (packing) {
         case StatePacking::kNone:
@@ -67,7 +67,7 @@ void unpack_state(StatePacking packing, std::span<const std::byte> packed, std::
                   Isa isa) {
     const int64_t numel = std::ssize(out);
     check_length(packing, numel, packed.size());
-    const kernels::PackingKernels& kernel = kernels_of(isa);
+    const kernels::PackingKernels& kernel = packing_kernels_of(isa);
     const std::byte* const codes = packed.data() + packed_scale_bytes(numel);
     switch (packing) {
         case StatePacking::kNone:
@@ -89,16 +89,16 @@ void split_bytes(std::span<const std::byte> values, int64_t element, std::span<s
     const int64_t numel = checked_numel(values, element, out);
     auto* const planes = as<uint8_t>(out.data());
     if (element == 4)
-        return kernels_of(isa).split_4(as<const uint32_t>(values.data()), planes, numel);
-    kernels_of(isa).split_2(as<const uint16_t>(values.data()), planes, numel);
+        return packing_kernels_of(isa).split_4(as<const uint32_t>(values.data()), planes, numel);
+    packing_kernels_of(isa).split_2(as<const uint16_t>(values.data()), planes, numel);
 }
 
 void join_bytes(std::span<const std::byte> planes, int64_t element, std::span<std::byte> out,
                 Isa isa) {
     const int64_t numel = checked_numel(planes, element, out);
     const auto* const from = as<const uint8_t>(planes.data());
-    if (element == 4) return kernels_of(isa).join_4(from, as<uint32_t>(out.data()), numel);
-    kernels_of(isa).join_2(from, as<uint16_t>(out.data()), numel);
+    if (element == 4) return packing_kernels_of(isa).join_4(from, as<uint32_t>(out.data()), numel);
+    packing_kernels_of(isa).join_2(from, as<uint16_t>(out.data()), numel);
 }
 
 }  // namespace dslaunch::kernels

@@ -6,8 +6,7 @@
 
 #include <algorithm>
 #include <cstdio>
-
-#include <CLI/CLI.hpp>
+#include <map>
 
 #include "base/error.h"
 #include "base/text.h"
@@ -21,7 +20,7 @@ namespace {
 struct CkptCommand {
     const char* name;
     const char* help;
-    int (*run)(CLI::App& command, const Parse& parse);
+    int (*run)(CommandLine& command, const Parse& parse);
 };
 
 constexpr CkptCommand kCommands[] = {
@@ -108,16 +107,16 @@ void tell_exported(const storage::TensorSource& source, const storage::ExportRep
 }
 
 int ckpt_command(std::span<const std::string> arguments) {
-    CLI::App app("List, verify, inspect, compare, export and import checkpoints", "dslaunch ckpt");
-    app.require_subcommand(1);
-    for (const CkptCommand& row : kCommands) app.add_subcommand(row.name, row.help);
-    const Parse parse = [&] {
-        return parse_command_line(app, {arguments.begin(), arguments.end()});
-    };
+    CommandLine app("List, verify, inspect, compare, export and import checkpoints",
+                    "dslaunch ckpt");
+    std::map<std::string, CommandLine*> commands;
+    for (const CkptCommand& row : kCommands)
+        commands[row.name] = &app.subcommand(row.name, row.help);
+    const Parse parse = [&] { return app.parse({arguments.begin(), arguments.end()}); };
     // Only the subcommand that is meant declares its options.
     for (const std::string& word : arguments) {
         for (const CkptCommand& row : kCommands) {
-            if (word == row.name) return row.run(*app.get_subcommand(word), parse);
+            if (word == row.name) return row.run(*commands.at(word), parse);
         }
     }
     static_cast<void>(parse());  // prints the help or says what is wrong

@@ -3,8 +3,6 @@
 
 #include <memory>
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
@@ -115,18 +113,17 @@ int compare(const DiffArguments& arguments) {
 
 }  // namespace
 
-int ckpt_diff(CLI::App& command, const Parse& parse) {
+int ckpt_diff(CommandLine& command, const Parse& parse) {
     DiffArguments arguments;
     const char* what =
         "A step folder, a folder with checkpoints (the newest good one), a .safetensors file or a "
         "Hugging Face folder";
-    command.add_option("A", arguments.a, what)->required();
-    command.add_option("B", arguments.b, what)->required();
-    command.add_option("--tensor", arguments.options.glob,
-                       "Only those of this NAME or GLOB, as '*.bias'");
-    command.add_option("--tolerance", arguments.options.tolerance,
-                       "Values that differ by no more are equal (0)");
-    command.add_flag("--json", arguments.json, "Print JSON");
+    command.add("A", arguments.a, what).required();
+    command.add("B", arguments.b, what).required();
+    command.add("--tensor", arguments.options.glob, "Only those of this NAME or GLOB, as '*.bias'");
+    command.add("--tolerance", arguments.options.tolerance,
+                "Values that differ by no more are equal (0)");
+    command.add("--json", arguments.json, "Print JSON");
     return parse() ? compare(arguments) : 0;
 }
 

@@ -4,8 +4,6 @@
 #include <cstdio>
 #include <memory>
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
@@ -114,48 +112,46 @@ void run_export(const ExportArguments& arguments) {
     }
 }
 
-void declare_names(CLI::App& command, storage::ExportOptions& options) {
-    command.add_option("--strip-prefix", options.strip_prefix,
-                       "Off the front of every name, as `model.` where the traced module wrapped "
-                       "the model");
-    command.add_option("--add-prefix", options.add_prefix, "To the front of every name");
-    command.add_option("--exclude", options.exclude, "GLOB of names to leave out; may be repeated")
-        ->expected(1)
-        ->take_all();
-    command.add_flag("--exclude-frozen", options.exclude_frozen,
-                     "Leave out parameters that are not trained");
+void declare_names(CommandLine& command, storage::ExportOptions& options) {
+    command.add("--strip-prefix", options.strip_prefix,
+                "Off the front of every name, as `model.` where the traced module wrapped "
+                "the model");
+    command.add("--add-prefix", options.add_prefix, "To the front of every name");
+    command.add("--exclude", options.exclude, "GLOB of names to leave out; may be repeated");
+    command.add("--exclude-frozen", options.exclude_frozen,
+                "Leave out parameters that are not trained");
 }
 
 }  // namespace
 
-int ckpt_export(CLI::App& command, const Parse& parse) {
+int ckpt_export(CommandLine& command, const Parse& parse) {
     ExportArguments arguments;
     command
-        .add_option("PATH", arguments.path,
-                    "A step folder, or a folder with checkpoints (the newest good one)")
-        ->required();
+        .add("PATH", arguments.path,
+             "A step folder, or a folder with checkpoints (the newest good one)")
+        .required();
     command
-        .add_option("OUT", arguments.options.out,
-                    "Folder to write to, or one NAME.safetensors; for torchscript the .pt")
-        ->required();
+        .add("OUT", arguments.options.out,
+             "Folder to write to, or one NAME.safetensors; for torchscript the .pt")
+        .required();
     command
-        .add_option("--format", arguments.format,
-                    "safetensors (every name of a tied tensor), hf (as transformers reads it: one "
-                    "name, no buffers that it makes itself), torchscript")
-        ->check(CLI::IsMember({"safetensors", "hf", "torchscript"}))
-        ->capture_default_str();
-    command.add_option("--dtype", arguments.dtype, "fp32, bf16 or fp16 (as they are stored)")
-        ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
-    command.add_option("--max-shard-size,--max_shard_size", arguments.shard_max,
-                       "Several files of at most 5GB, 500MB, … with an index (one file)");
-    command.add_option("--config-from", arguments.config_from,
-                       "Copy config.json, tokenizer and the like from this Hugging Face folder");
-    command.add_flag("--all-names", arguments.all_names,
-                     "hf: write a tied tensor under each of its names");
+        .add("--format", arguments.format,
+             "safetensors (every name of a tied tensor), hf (as transformers reads it: one "
+             "name, no buffers that it makes itself), torchscript")
+        .one_of({"safetensors", "hf", "torchscript"})
+        .show_default();
+    command.add("--dtype", arguments.dtype, "fp32, bf16 or fp16 (as they are stored)")
+        .one_of({"fp32", "bf16", "fp16"});
+    command.add("--max-shard-size,--max_shard_size", arguments.shard_max,
+                "Several files of at most 5GB, 500MB, … with an index (one file)");
+    command.add("--config-from", arguments.config_from,
+                "Copy config.json, tokenizer and the like from this Hugging Face folder");
+    command.add("--all-names", arguments.all_names,
+                "hf: write a tied tensor under each of its names");
     declare_names(command, arguments.options);
-    command.add_option("--model", arguments.model, "torchscript: the archive that was trained");
-    command.add_flag("--force", arguments.options.force, "Replace a model that is in OUT");
-    command.add_flag("--json", arguments.json, "Print JSON");
+    command.add("--model", arguments.model, "torchscript: the archive that was trained");
+    command.add("--force", arguments.options.force, "Replace a model that is in OUT");
+    command.add("--json", arguments.json, "Print JSON");
     if (parse()) run_export(arguments);
     return 0;
 }

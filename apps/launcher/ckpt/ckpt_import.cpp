@@ -4,8 +4,6 @@
 #include <cstdio>
 #include <memory>
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
@@ -62,32 +60,29 @@ void run_import(const ImportArguments& arguments) {
 
 }  // namespace
 
-int ckpt_import(CLI::App& command, const Parse& parse) {
+int ckpt_import(CommandLine& command, const Parse& parse) {
     ImportArguments arguments;
     command
-        .add_option("PATH", arguments.options.source,
-                    "DeepSpeed's folder (with `latest`) or one global_stepN in it, a .safetensors "
-                    "file, or a folder with model.safetensors")
-        ->required();
+        .add("PATH", arguments.options.source,
+             "DeepSpeed's folder (with `latest`) or one global_stepN in it, a .safetensors "
+             "file, or a folder with model.safetensors")
+        .required();
     command
-        .add_option("OUT", arguments.out,
-                    "An --output folder: the checkpoint becomes OUT/checkpoints/step-N, so that "
-                    "--output OUT --resume goes on from it")
-        ->required();
-    command.add_option("-t,--tag", arguments.options.tag,
-                       "DeepSpeed: the folder of the step (what `latest` names)");
-    command.add_option("--strip-prefix", arguments.options.names.strip,
-                       "Off the front of every name, after DeepSpeed's own `module.`");
-    command.add_option("--add-prefix", arguments.options.names.add,
-                       "To the front of every name, as `model.` where the traced module wraps it");
-    command
-        .add_option("--frozen", arguments.options.frozen,
-                    "DeepSpeed, stage 0 and fp32: GLOB of parameters that are not trained, where "
-                    "the file does not tell; may be repeated")
-        ->expected(1)
-        ->take_all();
-    command.add_flag("--force", arguments.force, "Also where OUT has checkpoints already");
-    command.add_flag("--json", arguments.json, "Print JSON");
+        .add("OUT", arguments.out,
+             "An --output folder: the checkpoint becomes OUT/checkpoints/step-N, so that "
+             "--output OUT --resume goes on from it")
+        .required();
+    command.add("-t,--tag", arguments.options.tag,
+                "DeepSpeed: the folder of the step (what `latest` names)");
+    command.add("--strip-prefix", arguments.options.names.strip,
+                "Off the front of every name, after DeepSpeed's own `module.`");
+    command.add("--add-prefix", arguments.options.names.add,
+                "To the front of every name, as `model.` where the traced module wraps it");
+    command.add("--frozen", arguments.options.frozen,
+                "DeepSpeed, stage 0 and fp32: GLOB of parameters that are not trained, where "
+                "the file does not tell; may be repeated");
+    command.add("--force", arguments.force, "Also where OUT has checkpoints already");
+    command.add("--json", arguments.json, "Print JSON");
     if (parse()) run_import(arguments);
     return 0;
 }

@@ -5,8 +5,6 @@
 #include <memory>
 #include <optional>
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
@@ -167,18 +165,18 @@ void inspect(const InspectArguments& arguments) {
 
 }  // namespace
 
-int ckpt_inspect(CLI::App& command, const Parse& parse) {
+int ckpt_inspect(CommandLine& command, const Parse& parse) {
     InspectArguments arguments;
     command
-        .add_option("PATH", arguments.path,
-                    "A step folder, a folder with checkpoints (the newest good one), a "
-                    ".safetensors file or a Hugging Face folder")
-        ->required();
-    command.add_option("--tensor", arguments.glob, "Only those of this NAME or GLOB, as '*.bias'");
-    command.add_flag("--stats", arguments.stats,
-                     "Read them too: norm, min, max, mean, and how many are not finite");
-    command.add_flag("--config", arguments.config, "Print the resolved config of the run alone");
-    command.add_flag("--json", arguments.json, "Print JSON");
+        .add("PATH", arguments.path,
+             "A step folder, a folder with checkpoints (the newest good one), a "
+             ".safetensors file or a Hugging Face folder")
+        .required();
+    command.add("--tensor", arguments.glob, "Only those of this NAME or GLOB, as '*.bias'");
+    command.add("--stats", arguments.stats,
+                "Read them too: norm, min, max, mean, and how many are not finite");
+    command.add("--config", arguments.config, "Print the resolved config of the run alone");
+    command.add("--json", arguments.json, "Print JSON");
     if (parse()) inspect(arguments);
     return 0;
 }

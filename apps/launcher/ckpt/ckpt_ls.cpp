@@ -5,8 +5,6 @@
 #include <memory>
 #include <optional>
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
@@ -131,11 +129,11 @@ int list_checkpoints(const LsArguments& arguments) {
 
 }  // namespace
 
-int ckpt_ls(CLI::App& command, const Parse& parse) {
+int ckpt_ls(CommandLine& command, const Parse& parse) {
     LsArguments arguments;
-    command.add_option("PATH", arguments.path,
-                       "An --output folder, its checkpoints folder, or one step folder (.)");
-    command.add_flag("--json", arguments.json, "Print JSON");
+    command.add("PATH", arguments.path,
+                "An --output folder, its checkpoints folder, or one step folder (.)");
+    command.add("--json", arguments.json, "Print JSON");
     return parse() ? list_checkpoints(arguments) : 0;
 }
 

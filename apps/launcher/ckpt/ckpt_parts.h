@@ -19,12 +19,12 @@ namespace dslaunch::launcher {
 using Parse = std::function<bool()>;
 
 // Each declares its options at COMMAND, parses, and does its work. The result is the exit code.
-[[nodiscard]] int ckpt_ls(CLI::App& command, const Parse& parse);
-[[nodiscard]] int ckpt_verify(CLI::App& command, const Parse& parse);
-[[nodiscard]] int ckpt_inspect(CLI::App& command, const Parse& parse);
-[[nodiscard]] int ckpt_diff(CLI::App& command, const Parse& parse);
-[[nodiscard]] int ckpt_export(CLI::App& command, const Parse& parse);
-[[nodiscard]] int ckpt_import(CLI::App& command, const Parse& parse);
+[[nodiscard]] int ckpt_ls(CommandLine& command, const Parse& parse);
+[[nodiscard]] int ckpt_verify(CommandLine& command, const Parse& parse);
+[[nodiscard]] int ckpt_inspect(CommandLine& command, const Parse& parse);
+[[nodiscard]] int ckpt_diff(CommandLine& command, const Parse& parse);
+[[nodiscard]] int ckpt_export(CommandLine& command, const Parse& parse);
+[[nodiscard]] int ckpt_import(CommandLine& command, const Parse& parse);
 
 // The checkpoints that PATH names, newest first: one, whatever its folder is called, or all below a
 // folder. Empty where there are none. Throws Error{kCheckpoint} when PATH is no folder.

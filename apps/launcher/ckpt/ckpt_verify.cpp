@@ -10,8 +10,6 @@
 #include <optional>
 #include <thread>
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
@@ -156,17 +154,15 @@ int verify(const VerifyArguments& arguments) {
 
 }  // namespace
 
-int ckpt_verify(CLI::App& command, const Parse& parse) {
+int ckpt_verify(CommandLine& command, const Parse& parse) {
     VerifyArguments arguments;
     command
-        .add_option("PATH", arguments.path,
-                    "One step folder, or a folder with checkpoints: all of them")
-        ->required();
-    command.add_flag("--no-mark", arguments.no_mark,
-                     "Do not note in whole ones that they are verified");
-    command.add_option("--threads", arguments.threads_count, "Files read at once (processors)")
-        ->check(CLI::Range(1, 1024));
-    command.add_flag("--json", arguments.json, "Print JSON");
+        .add("PATH", arguments.path, "One step folder, or a folder with checkpoints: all of them")
+        .required();
+    command.add("--no-mark", arguments.no_mark, "Do not note in whole ones that they are verified");
+    command.add("--threads", arguments.threads_count, "Files read at once (processors)")
+        .range(1, 1024);
+    command.add("--json", arguments.json, "Print JSON");
     return parse() ? verify(arguments) : 0;
 }
 

@@ -5,8 +5,6 @@
 #include <cstdio>
 #include <memory>
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -80,29 +78,31 @@ void convert(const ZeroToFp32Arguments& arguments) {
 
 int zero_to_fp32_command(std::span<const std::string> arguments) {
     ZeroToFp32Arguments parsed;
-    CLI::App app(
+    CommandLine app(
         "Write the fp32 weights of a DeepSpeed checkpoint, or of one of ours, as safetensors; "
         "flags as zero_to_fp32.py of DeepSpeed",
         "dslaunch zero_to_fp32");
-    app.add_option("checkpoint_dir", parsed.checkpoint_dir,
-                   "DeepSpeed's folder with `latest`, or a folder with checkpoints of ours")
-        ->required();
-    app.add_option("output_dir", parsed.output_dir,
-                   "Folder for model.safetensors, or its shards and their index")
-        ->required();
-    app.add_option("--max_shard_size,--max-shard-size", parsed.max_shard_size,
-                   "A file holds at most so much, as 5GB or 500MB")
-        ->capture_default_str();
-    app.add_flag("--safe_serialization,--safe-serialization", parsed.safe_serialization,
-                 "Write safetensors: done in any case, no pickle is written");
-    app.add_option("-t,--tag", parsed.tag,
-                   "Folder of the step, as global_step1 (the one that `latest` names)");
-    app.add_flag("--exclude_frozen_parameters,--exclude-frozen-parameters", parsed.exclude_frozen,
-                 "Leave out parameters that are not trained");
-    app.add_flag_callback(
-        "-d,--debug", [] { set_log_level(LogLevel::kDebug); }, "Log more");
-    app.add_flag("--force", parsed.force, "Replace a model that is in output_dir");
-    if (parse_command_line(app, {arguments.begin(), arguments.end()})) convert(parsed);
+    app.add("checkpoint_dir", parsed.checkpoint_dir,
+            "DeepSpeed's folder with `latest`, or a folder with checkpoints of ours")
+        .required();
+    app.add("output_dir", parsed.output_dir,
+            "Folder for model.safetensors, or its shards and their index")
+        .required();
+    app.add("--max_shard_size,--max-shard-size", parsed.max_shard_size,
+            "A file holds at most so much, as 5GB or 500MB")
+        .show_default();
+    app.add("--safe_serialization,--safe-serialization", parsed.safe_serialization,
+            "Write safetensors: done in any case, no pickle is written");
+    app.add("-t,--tag", parsed.tag,
+            "Folder of the step, as global_step1 (the one that `latest` names)");
+    app.add("--exclude_frozen_parameters,--exclude-frozen-parameters", parsed.exclude_frozen,
+            "Leave out parameters that are not trained");
+    bool debug = false;
+    app.add("-d,--debug", debug, "Log more");
+    app.add("--force", parsed.force, "Replace a model that is in output_dir");
+    if (!app.parse({arguments.begin(), arguments.end()})) return 0;
+    if (debug) set_log_level(LogLevel::kDebug);
+    convert(parsed);
     return 0;
 }
 

@@ -14,7 +14,7 @@
 namespace dslaunch::launcher {
 namespace {
 
-constexpr std::string_view kUsage =
+constexpr std::string_view kBundleUsage =
     "usage: dslaunch bundle OUT.tar.zst [FILE...]\n\n"
     "Writes dslaunch, dsworker, the libraries that they need, and FILEs (folders with all in "
     "them)\n"
@@ -26,7 +26,7 @@ constexpr std::string_view kUsage =
 
 int bundle_command(std::span<const std::string> arguments) {
     if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
-        fmt::print(arguments.empty() ? stderr : stdout, "{}", kUsage);
+        fmt::print(arguments.empty() ? stderr : stdout, "{}", kBundleUsage);
         return arguments.empty() ? static_cast<int>(ExitCode::kUsage) : 0;
     }
     for (const std::string& word : arguments) {

@@ -22,7 +22,7 @@
 namespace dslaunch::launcher {
 namespace {
 
-constexpr std::string_view kUsage =
+constexpr std::string_view kExecUsage =
     "usage: dslaunch exec [options] [--] COMMAND [arguments]\n\n"
     "Runs COMMAND on all hosts at once, without a shell (for one: sh -c '...'), in the current\n"
     "directory, with nothing to read. Hosts with equal output are shown together. A host that\n"
@@ -114,7 +114,7 @@ void print_json(const HostTargets& targets, const std::vector<launch::ExecResult
 }
 
 HostCommand exec_syntax(ExecOptions& options) {
-    HostCommand command{kUsage, {}, true};
+    HostCommand command{kExecUsage, {}, RunRows::kProgram};
     command.options = {
         {"stream", "", "print lines as they come, each with its host, instead of in groups",
          [&](const std::string&) { options.stream = true; }},

@@ -12,9 +12,9 @@
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "base/text/option_name.h"
 #include "health/health_report.h"
 #include "launch/supervise/job.h"
+#include "launcher/hosts/host_command.h"
 #include "launcher/run/build_job.h"
 #include "launcher/run/dry_run.h"
 #include "launcher/run/host_source.h"
@@ -29,32 +29,28 @@ constexpr int64_t kSizeMax = int64_t{1} << 34;
 // Ranks end by themselves when the time is over; the launcher waits a little longer than they.
 constexpr int kLauncherSlackSeconds = 20;
 
-constexpr const char* kHelp =
-    "usage: dslaunch health [options] [options of `dslaunch run` that say where]\n"
-    "\n"
+constexpr std::string_view kHealthUsage =
+    "usage: dslaunch health [options]\n\n"
     "Starts one rank on every slot and measures: every way between the hosts in both directions\n"
     "(rate, round trips, lost packets), then broadcast, send and receive, barrier, all_reduce,\n"
     "all_gather, reduce_scatter and all_to_all, each received element verified. Names the host,\n"
     "link or rank that is slow, loses packets, changes data or does not answer.\n"
-    "\n"
-    "  --hostfile FILE        the hosts; also --include, --launcher, --ssh-config, --env, …\n"
-    "  --backend NAME         gloo (CPUs) or nccl (GPUs); default: nccl where there are GPUs\n"
-    "  --sizes LIST           bytes of each operation, as 4K,1M,64M; default 4K,64K,4M\n"
-    "  --min-busbw X          GB/s of bus bandwidth that every operation must reach\n"
-    "  --timeout SECONDS      for everything, default 120\n"
-    "  --json                 the report as JSON\n"
-    "  --dry-run              print hosts, ranks and commands; contact nobody\n"
-    "  --help                 this text\n"
-    "\n"
-    "exit code: 0 healthy; 71 something was found; 67 a host cannot be reached; 68 a rank was\n"
+    "Exit code: 0 healthy; 71 something was found; 67 a host cannot be reached; 68 a rank was\n"
     "killed; 69 a rank does not answer. docs/health.md says what is measured and how it is "
     "judged.\n";
 
-double positive(const std::string& text, const std::string& option, double max) {
+struct HealthOptions {
+    std::string backend;  // gloo, nccl; empty: by the device
+    bool json = false;
+    double min_bus_bandwidth = 0;  // GB/s
+    double timeout_s = 120;
+    std::vector<int64_t> sizes_bytes;  // empty: dsworker's own
+};
+
+double positive(const std::string& text, double max) {
     const auto value = parse_double(text);
     if (!value || !std::isfinite(*value) || *value <= 0 || *value > max)
-        fail(ExitCode::kUsage, "{}: `{}` is not a number above 0 and up to {}", option,
-             printable(text), max);
+        fail(ExitCode::kUsage, "`{}` is not a number above 0 and up to {}", printable(text), max);
     return *value;
 }
 
@@ -73,76 +69,52 @@ int64_t parse_size(const std::string& text) {
     }
     const auto number = parse_int(digits);
     if (!number || *number < 1 || *number > kSizeMax / unit || *number * unit < 4)
-        fail(ExitCode::kUsage, "--sizes: `{}` is not a size from 4 to 16G, as 4K or 1M",
-             printable(text));
+        fail(ExitCode::kUsage, "`{}` is not a size from 4 to 16G, as 4K or 1M", printable(text));
     return *number * unit;
 }
 
-class Parser {
-  public:
-    explicit Parser(std::span<const std::string> arguments) : arguments_(arguments) {}
-
-    HealthOptions parse() {
-        while (next_ < arguments_.size()) {
-            const std::string word = with_dashes(arguments_[next_++]);
-            const size_t equals = word.find('=');
-            if (!take(word.substr(0, equals),
-                      equals == std::string::npos ? nullptr : word.c_str() + equals + 1))
-                options_.rest.push_back(word);
-        }
-        return std::move(options_);
-    }
-
-  private:
-    bool take(const std::string& name, const char* inline_value);
-    std::string value(const std::string& name, const char* inline_value) {
-        if (inline_value != nullptr) return inline_value;
-        if (next_ == arguments_.size()) fail(ExitCode::kUsage, "{} needs a value", name);
-        return arguments_[next_++];
-    }
-
-    std::span<const std::string> arguments_;
-    size_t next_ = 0;
-    HealthOptions options_;
-};
-
-bool Parser::take(const std::string& name, const char* inline_value) {
-    if (name == "--json" || name == "--help" || name == "-h") {
-        if (inline_value != nullptr) fail(ExitCode::kUsage, "{} takes no value", name);
-        (name == "--json" ? options_.json : options_.help) = true;
-        return true;
-    }
-    if (name == "--backend") {
-        options_.backend = value(name, inline_value);
-        if (options_.backend != "gloo" && options_.backend != "nccl")
-            fail(ExitCode::kUsage, "--backend: `{}` is neither gloo nor nccl",
-                 printable(options_.backend));
-        return true;
-    }
-    if (name == "--min-busbw") {
-        options_.min_bus_bandwidth = positive(value(name, inline_value), name, 1e6);
-        return true;
-    }
-    if (name == "--timeout") {
-        options_.timeout_s = positive(value(name, inline_value), name, 86'400);
-        return true;
-    }
-    if (name == "--sizes") {
-        for (const std::string& size : split(value(name, inline_value), ','))
-            options_.sizes_bytes.push_back(parse_size(size));
-        return true;
-    }
-    return false;
+HostCommand health_syntax(HealthOptions& health) {
+    HostCommand command{kHealthUsage, {}, RunRows::kJob};
+    command.options = {
+        {"backend", "NAME", "gloo (CPUs) or nccl (GPUs); default: nccl where there are GPUs",
+         [&](const std::string& value) {
+             if (value != "gloo" && value != "nccl")
+                 fail(ExitCode::kUsage, "`{}` is neither gloo nor nccl", printable(value));
+             health.backend = value;
+         }},
+        {"sizes", "LIST", "bytes of each operation, as 4K,1M,64M; default 4K,64K,4M",
+         [&](const std::string& value) {
+             for (const std::string& size : split(value, ','))
+                 health.sizes_bytes.push_back(parse_size(size));
+         }},
+        {"min-busbw", "X", "GB/s of bus bandwidth that every operation must reach",
+         [&](const std::string& value) { health.min_bus_bandwidth = positive(value, 1e6); }},
+        {"timeout", "SECONDS", "for everything, default 120",
+         [&](const std::string& value) { health.timeout_s = positive(value, 86'400); }},
+        {"json", "", "the report as JSON", [&](const std::string&) { health.json = true; }},
+    };
+    return command;
 }
 
 // Where the check runs is decided as for a program; then the program becomes the worker's role.
-RunOptions where_to_run(const HealthOptions& health) {
-    std::vector<std::string> words = health.rest;
-    if (!health.backend.empty()) {
-        words.emplace_back("--device");
-        words.emplace_back(health.backend == "nccl" ? "cuda" : "cpu");
+RunOptions where_to_run(const HealthOptions& health, const ParsedCommand& parsed) {
+    if (!parsed.words.empty()) {
+        fail(ExitCode::kUsage, "dslaunch health takes no `{}`; hosts come from --hostfile",
+             printable(parsed.words.front()));
     }
-    RunOptions options = parse_run_options(words, "health");
+    RunOptions options = parsed.hosts;
+    options.target = "health";
+    options.no_python = true;
+    if (!health.backend.empty()) {
+        const launch::DeviceRequest device =
+            health.backend == "nccl" ? launch::DeviceRequest::kCuda : launch::DeviceRequest::kCpu;
+        if (options.device_given && options.device != device)
+            fail(ExitCode::kUsage, "--backend {} contradicts --device; give one of them",
+                 health.backend);
+        options.device = device;
+        options.device_given = true;
+    }
+    settle_run_options(options);
     options.json = health.json && options.dry_run;
     return options;
 }
@@ -223,18 +195,16 @@ class LastResort {
 
 }  // namespace
 
-HealthOptions parse_health_options(std::span<const std::string> arguments) {
-    return Parser(arguments).parse();
-}
-
 int run_health(std::span<const std::string> arguments) {
     launch::hold_end_signals();
-    const HealthOptions health = parse_health_options(arguments);
-    if (health.help) {
-        fmt::print("{}", kHelp);
+    HealthOptions health;
+    const ParsedCommand parsed = parse_host_command(arguments, health_syntax(health));
+    if (parsed.help) return 0;
+    if (parsed.hosts.version) {
+        fmt::print("dslaunch {}\n", DSL_VERSION);
         return 0;
     }
-    const RunOptions options = where_to_run(health);
+    const RunOptions options = where_to_run(health, parsed);
     set_log_level(options.log.quiet ? LogLevel::kWarn : parse_log_level(options.log.level));
     const Machine machine = Machine::this_one();
     refuse_for_health(options, machine);

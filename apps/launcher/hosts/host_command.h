@@ -1,8 +1,7 @@
-// The command lines of commands on hosts (exec, hosts, push): the host options of `run`, from the
+// The command lines of commands on hosts (exec, health, hosts, push): options of `run`, from the
 // same table, and a command's own.
 #pragma once
 
-#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -10,24 +9,22 @@
 
 #include "launch/plan/job_spec.h"
 #include "launch/transport/transport.h"
+#include "launcher/options.h"
 #include "launcher/run/run_options.h"
 
 namespace dslaunch::launcher {
 
-struct CommandOption {
-    std::string_view name;        // with `-`
-    std::string_view value_name;  // empty: it takes no value
-    std::string_view help;
-    // Throws Error{kUsage} whose message goes after "--NAME: ".
-    std::function<void(const std::string& value)> apply;
-    bool repeatable = false;
+enum class RunRows {
+    kHosts,    // what names the hosts and the way to them
+    kProgram,  // these, and --env, --env-file, --chdir: the first word and all after it are a
+               // program's
+    kJob,      // all that a job of one program takes
 };
 
 struct HostCommand {
-    std::string_view usage;  // the first lines of its help, with a newline at the end
-    std::vector<CommandOption> options;
-    bool runs_program = false;  // the first word and all after it are a program's; takes --env,
-                                // --env-file and --chdir
+    std::string_view usage;       // the first lines of its help, with a newline at the end
+    std::vector<Option> options;  // before those of `run` that have the same name
+    RunRows run_rows = RunRows::kHosts;
 };
 
 struct ParsedCommand {
@@ -36,7 +33,7 @@ struct ParsedCommand {
     bool help = false;  // it was printed on stdout
 };
 
-// ARGUMENTS without the command's name. Throws Error{kUsage} as parse_run_options().
+// ARGUMENTS without the command's name. Throws Error{kUsage} as parse_options().
 [[nodiscard]] ParsedCommand parse_host_command(std::span<const std::string> arguments,
                                                const HostCommand& command);
 

@@ -20,7 +20,7 @@
 namespace dslaunch::launcher {
 namespace {
 
-constexpr std::string_view kUsage =
+constexpr std::string_view kHostsUsage =
     "usage: dslaunch hosts check [options]\n"
     "       dslaunch hosts trust [options]      keys and known_hosts; see hosts trust --help\n\n"
     "Contacts all hosts at once and prints what state each is in: time until it answered, "
@@ -123,7 +123,7 @@ void print_json(const launch::Fleet& fleet, const std::vector<launch::HostState>
 
 int check(std::span<const std::string> arguments) {
     bool as_json = false;
-    const HostCommand syntax{kUsage,
+    const HostCommand syntax{kHostsUsage,
                              {{"json", "", "one JSON object; bytes, nanoseconds, -1 for unlimited",
                                [&](const std::string&) { as_json = true; }}}};
     const ParsedCommand parsed = parse_host_command(arguments, syntax);
@@ -159,7 +159,7 @@ int check(std::span<const std::string> arguments) {
 
 int hosts_command(std::span<const std::string> arguments) {
     if (arguments.empty() || arguments[0] == "--help" || arguments[0] == "-h") {
-        fmt::print(arguments.empty() ? stderr : stdout, "{}", kUsage);
+        fmt::print(arguments.empty() ? stderr : stdout, "{}", kHostsUsage);
         return arguments.empty() ? static_cast<int>(ExitCode::kUsage) : 0;
     }
     if (arguments[0] == "check") return check(arguments.subspan(1));

@@ -28,7 +28,7 @@
 namespace dslaunch::launcher {
 namespace {
 
-constexpr std::string_view kUsage =
+constexpr std::string_view kPushUsage =
     "usage: dslaunch push [options]                 dslaunch, dsworker and their libraries\n"
     "       dslaunch push [options] [--to DIR] FILE...   models, data; folders with all in them\n"
     "       dslaunch push [options] --bundle FILE        what `dslaunch bundle` wrote\n\n"
@@ -140,7 +140,7 @@ int push_command(std::span<const std::string> arguments) {
     std::string to, bundle;
     bool json = false;
     const HostCommand syntax{
-        kUsage,
+        kPushUsage,
         {{"to", "DIR", "put FILEs below this folder of the hosts, made if it is missing",
           [&](const std::string& value) { to = absolute_path(value); }},
          {"bundle", "FILE", "send what `dslaunch bundle` wrote",

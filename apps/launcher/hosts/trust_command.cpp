@@ -20,7 +20,7 @@
 namespace dslaunch::launcher {
 namespace {
 
-constexpr std::string_view kUsage =
+constexpr std::string_view kTrustUsage =
     "usage: dslaunch hosts trust --hostfile FILE [options]\n\n"
     "Makes every host reachable without a password: shows the keys of hosts that known_hosts does\n"
     "not have and asks once whether they are right; where no key of yours is accepted, asks once\n"
@@ -210,7 +210,7 @@ class TrustCommand {
 int trust_command(std::span<const std::string> arguments) {
     TrustOptions options;
     const HostCommand syntax{
-        kUsage,
+        kTrustUsage,
         {{"yes", "", "do not ask; needs --fingerprints",
           [&](const std::string&) { options.yes = true; }},
          {"fingerprints", "FILE", "with --yes: the keys to trust, `HOST SHA256:…` in lines",

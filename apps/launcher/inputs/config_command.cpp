@@ -5,8 +5,6 @@
 #include <cstdio>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "base/text/command_line.h"
 #include "config/resolve/resolve.h"
@@ -48,24 +46,21 @@ int check_config(const CheckArguments& arguments) {
 }  // namespace
 
 int config_command(std::span<const std::string> arguments) {
-    CLI::App app("Check a config, list the keys", "dslaunch config");
-    app.require_subcommand(1);
+    CommandLine app("Check a config, list the keys", "dslaunch config");
     CheckArguments parsed;
-    CLI::App* check =
-        app.add_subcommand("check", "Print what a config resolves to, or all its problems");
-    check->add_option("FILE", parsed.file, "ds_config.json, or YAML by the same keys")->required();
-    check->add_flag("--json", parsed.json, "Print JSON");
-    check
-        ->add_option("--world-size,--world_size", parsed.world_size,
-                     "Ranks, to solve the batch sizes")
-        ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-    check->add_option("--set", parsed.overrides, "a.b=c, may be repeated")->expected(1)->take_all();
+    CommandLine& check =
+        app.subcommand("check", "Print what a config resolves to, or all its problems");
+    check.add("FILE", parsed.file, "ds_config.json, or YAML by the same keys").required();
+    check.add("--json", parsed.json, "Print JSON");
+    check.add("--world-size,--world_size", parsed.world_size, "Ranks, to solve the batch sizes")
+        .range(int64_t{1}, int64_t{1} << 20);
+    check.add("--set", parsed.overrides, "a.b=c, may be repeated");
     bool markdown = false;
-    CLI::App* keys =
-        app.add_subcommand("keys", "List every key with type, default, status and meaning");
-    keys->add_flag("--markdown", markdown, "As docs/config-keys.md");
-    if (!parse_command_line(app, {arguments.begin(), arguments.end()})) return 0;
-    if (check->parsed()) return check_config(parsed);
+    CommandLine& keys =
+        app.subcommand("keys", "List every key with type, default, status and meaning");
+    keys.add("--markdown", markdown, "As docs/config-keys.md");
+    if (!app.parse({arguments.begin(), arguments.end()})) return 0;
+    if (app.chose("check")) return check_config(parsed);
     fmt::print("{}", markdown ? config::schema_markdown() : config::schema_text());
     return 0;
 }

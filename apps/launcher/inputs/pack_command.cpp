@@ -7,8 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -82,16 +80,15 @@ void run_pack(const PackArguments& arguments) {
 
 int pack_command(std::span<const std::string> arguments) {
     PackArguments parsed;
-    CLI::App app("put config and data reference into an archive", "dslaunch pack");
-    app.add_option("archive", parsed.archive, "TorchScript archive")->required();
-    app.add_option("-o,--out", parsed.out,
-                   "archive to write; without it the given one is replaced");
-    app.add_option("--config", parsed.config,
-                   "ds_config.json to put in; without it the one inside is kept");
-    app.add_option("--data", parsed.data, "training data: sets dslaunch.data.train");
-    app.add_option("--eval-data", parsed.eval_data, "held-out data: sets dslaunch.data.eval");
-    app.add_option("--extra", parsed.extra, "NAME=FILE, another extra file; may be repeated");
-    if (parse_command_line(app, {arguments.begin(), arguments.end()})) run_pack(parsed);
+    CommandLine app("put config and data reference into an archive", "dslaunch pack");
+    app.add("archive", parsed.archive, "TorchScript archive").required();
+    app.add("-o,--out", parsed.out, "archive to write; without it the given one is replaced");
+    app.add("--config", parsed.config,
+            "ds_config.json to put in; without it the one inside is kept");
+    app.add("--data", parsed.data, "training data: sets dslaunch.data.train");
+    app.add("--eval-data", parsed.eval_data, "held-out data: sets dslaunch.data.eval");
+    app.add("--extra", parsed.extra, "NAME=FILE, another extra file; may be repeated");
+    if (app.parse({arguments.begin(), arguments.end()})) run_pack(parsed);
     return 0;
 }
 

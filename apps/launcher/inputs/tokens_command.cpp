@@ -8,8 +8,6 @@
 #include <string>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
@@ -65,13 +63,11 @@ int64_t convert_file(const TokensArguments& arguments) {
 
 int tokens_command(std::span<const std::string> arguments) {
     TokensArguments parsed;
-    CLI::App app("make a token file", "dslaunch tokens");
-    app.require_subcommand(1);
-    CLI::App* bytes = app.add_subcommand("bytes", "one token per byte of the text, vocabulary 256");
-    bytes->add_option("text", parsed.text, "text file, - for stdin")->required();
-    bytes->add_option("-o,--out", parsed.out, "token file to write: little-endian uint16")
-        ->required();
-    if (!parse_command_line(app, {arguments.begin(), arguments.end()})) return 0;
+    CommandLine app("make a token file", "dslaunch tokens");
+    CommandLine& bytes = app.subcommand("bytes", "one token per byte of the text, vocabulary 256");
+    bytes.add("text", parsed.text, "text file, - for stdin").required();
+    bytes.add("-o,--out", parsed.out, "token file to write: little-endian uint16").required();
+    if (!app.parse({arguments.begin(), arguments.end()})) return 0;
     log_info("tokens", "wrote {} tokens={}", parsed.out, convert_file(parsed));
     return 0;
 }

@@ -7,8 +7,6 @@
 #include <cctype>
 #include <cmath>
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/command_line.h"
@@ -113,22 +111,20 @@ void bench(const IoBenchArguments& arguments) {
 
 int io_bench_command(std::span<const std::string> arguments) {
     IoBenchArguments parsed;
-    CLI::App app(
+    CommandLine app(
         "Read and write rates and CPU time of the disk under PATH, beside fio where installed",
         "dslaunch io-bench");
-    app.add_option("PATH", parsed.folder, "A folder on the disk, as nvme_path")->required();
-    app.add_option("--size", parsed.length, "Length of the file that is written (1G)");
-    app.add_option("--blocks", parsed.blocks, "Block sizes (128K,512K,1M,4M)");
-    app.add_option("--depths", parsed.depths, "Blocks in flight (1,4,16,32)");
-    app.add_option("--engines", parsed.engines, "io_uring,threads");
-    app.add_option("--turns", parsed.turns, "Each figure is the median of as many (3)")
-        ->check(CLI::Range(1, 1000));
-    app.add_option("--seconds", parsed.seconds, "Of one measurement (0.2)")
-        ->check(CLI::Range(0.001, 3600.0));
-    app.add_flag("--no-fio", parsed.no_fio, "Do not run fio");
-    app.add_flag("--no-store", parsed.no_store, "Do not remember the best setting");
-    app.add_flag("--json", parsed.json, "Print JSON");
-    if (parse_command_line(app, {arguments.begin(), arguments.end()})) bench(parsed);
+    app.add("PATH", parsed.folder, "A folder on the disk, as nvme_path").required();
+    app.add("--size", parsed.length, "Length of the file that is written (1G)");
+    app.add("--blocks", parsed.blocks, "Block sizes (128K,512K,1M,4M)");
+    app.add("--depths", parsed.depths, "Blocks in flight (1,4,16,32)");
+    app.add("--engines", parsed.engines, "io_uring,threads");
+    app.add("--turns", parsed.turns, "Each figure is the median of as many (3)").range(1, 1000);
+    app.add("--seconds", parsed.seconds, "Of one measurement (0.2)").range(0.001, 3600.0);
+    app.add("--no-fio", parsed.no_fio, "Do not run fio");
+    app.add("--no-store", parsed.no_store, "Do not remember the best setting");
+    app.add("--json", parsed.json, "Print JSON");
+    if (app.parse({arguments.begin(), arguments.end()})) bench(parsed);
     return 0;
 }
 

@@ -12,8 +12,6 @@
 #include <thread>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
@@ -172,12 +170,12 @@ int show_logs(const LogsArguments& arguments) {
 
 int logs_command(std::span<const std::string> arguments) {
     LogsArguments parsed;
-    CLI::App app("Show what the ranks of a job wrote", "dslaunch logs");
-    app.add_option("JOB", parsed.job, "Its id, or the first letters of it")->required();
-    app.add_option("--rank", parsed.rank, "Only this rank");
-    app.add_flag("-f,--follow", parsed.follow, "Go on until the job ends");
-    app.add_flag("--json", parsed.json, "One JSON object a line: rank, host, line");
-    return parse_command_line(app, {arguments.begin(), arguments.end()}) ? show_logs(parsed) : 0;
+    CommandLine app("Show what the ranks of a job wrote", "dslaunch logs");
+    app.add("JOB", parsed.job, "Its id, or the first letters of it").required();
+    app.add("--rank", parsed.rank, "Only this rank");
+    app.add("-f,--follow", parsed.follow, "Go on until the job ends");
+    app.add("--json", parsed.json, "One JSON object a line: rank, host, line");
+    return app.parse({arguments.begin(), arguments.end()}) ? show_logs(parsed) : 0;
 }
 
 }  // namespace dslaunch::launcher

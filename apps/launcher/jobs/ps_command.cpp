@@ -5,8 +5,6 @@
 #include <cstdio>
 #include <ctime>
 
-#include <CLI/CLI.hpp>
-
 #include "base/text.h"
 #include "base/text/command_line.h"
 #include "base/text/json.h"
@@ -86,11 +84,11 @@ int list_jobs(const PsArguments& arguments) {
 
 int ps_command(std::span<const std::string> arguments) {
     PsArguments parsed;
-    CLI::App app("List the running jobs of this user on this machine", "dslaunch ps");
-    app.add_flag("-a,--all", parsed.all,
-                 "Also those that ended (the newest 100), were lost, or run on another machine");
-    app.add_flag("--json", parsed.json, "Print JSON");
-    return parse_command_line(app, {arguments.begin(), arguments.end()}) ? list_jobs(parsed) : 0;
+    CommandLine app("List the running jobs of this user on this machine", "dslaunch ps");
+    app.add("-a,--all", parsed.all,
+            "Also those that ended (the newest 100), were lost, or run on another machine");
+    app.add("--json", parsed.json, "Print JSON");
+    return app.parse({arguments.begin(), arguments.end()}) ? list_jobs(parsed) : 0;
 }
 
 }  // namespace dslaunch::launcher

@@ -6,8 +6,6 @@
 #include <cstdlib>
 #include <string>
 
-#include <CLI/CLI.hpp>
-
 #include "base/text/command_line.h"
 #include "launcher/jobs/job_report.h"
 #include "launcher/jobs/machine_report.h"
@@ -51,13 +49,12 @@ int print_report(const ReportArguments& arguments) {
 
 int report_command(std::span<const std::string> arguments) {
     ReportArguments parsed;
-    CLI::App app("Print what to paste into a bug report", "dslaunch report");
-    app.add_option("JOB", parsed.subject,
-                   "A job's id, or the first letters of it, or an --output folder");
-    app.add_option("-H,--hostfile", parsed.hostfile, "Also the shape of this hostfile");
-    app.add_flag("--names", parsed.names, "Leave names of hosts and users as they are");
-    app.add_flag("--json", parsed.json, "Print JSON");
-    return parse_command_line(app, {arguments.begin(), arguments.end()}) ? print_report(parsed) : 0;
+    CommandLine app("Print what to paste into a bug report", "dslaunch report");
+    app.add("JOB", parsed.subject, "A job's id, or the first letters of it, or an --output folder");
+    app.add("-H,--hostfile", parsed.hostfile, "Also the shape of this hostfile");
+    app.add("--names", parsed.names, "Leave names of hosts and users as they are");
+    app.add("--json", parsed.json, "Print JSON");
+    return app.parse({arguments.begin(), arguments.end()}) ? print_report(parsed) : 0;
 }
 
 }  // namespace dslaunch::launcher

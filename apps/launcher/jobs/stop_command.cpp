@@ -9,8 +9,6 @@
 #include <thread>
 #include <vector>
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "base/text.h"
 #include "base/text/command_line.h"
@@ -164,11 +162,11 @@ int stop_job(const StopArguments& arguments) {
 
 int stop_command(std::span<const std::string> arguments) {
     StopArguments parsed;
-    CLI::App app("End a job", "dslaunch stop");
-    app.add_option("JOB", parsed.job, "Its id, or the first letters of it")->required();
-    app.add_flag("--now", parsed.now, "At once, without the grace time to save");
-    app.add_flag("--json", parsed.json, "Print JSON");
-    return parse_command_line(app, {arguments.begin(), arguments.end()}) ? stop_job(parsed) : 0;
+    CommandLine app("End a job", "dslaunch stop");
+    app.add("JOB", parsed.job, "Its id, or the first letters of it").required();
+    app.add("--now", parsed.now, "At once, without the grace time to save");
+    app.add("--json", parsed.json, "Print JSON");
+    return app.parse({arguments.begin(), arguments.end()}) ? stop_job(parsed) : 0;
 }
 
 }  // namespace dslaunch::launcher

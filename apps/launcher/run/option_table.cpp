@@ -260,105 +260,102 @@ void set_core_list(RunOptions& o, const std::string& value) {
 
 using O = RunOptions;
 using V = const std::string;
-constexpr Takes kNothing = Takes::kNothing;
-constexpr Takes kValue = Takes::kValue;
-constexpr Takes kMaybe = Takes::kOptionalValue;
 
 // clang-format off
 constexpr OptionRow kRows[] = {
-    {"hostfile,H", kValue, Group::kHosts, "FILE", "one host a line: `node1 slots=4` or `node2 gpus=2,3`; without it: this machine", [](O& o, V& v) { o.hostfile = v; }},
-    {"include,i", kValue, Group::kHosts, "SPEC", "only these: NODE[:SLOT[,SLOT]][@NODE...], as node1@node2:0,2", [](O& o, V& v) { o.filter.include = v; }},
-    {"exclude,e", kValue, Group::kHosts, "SPEC", "all but these, written as --include", [](O& o, V& v) { o.filter.exclude = v; }},
-    {"num-nodes", kValue, Group::kHosts, "N", "the first N hosts of the hostfile", [](O& o, V& v) { set_count(o.filter.num_nodes, v, "nnodes"); }},
-    {"num-gpus,num-accelerators", kValue, Group::kHosts, "N", "the first N slots of each host; without GPUs N CPU workers", [](O& o, V& v) { set_count(o.filter.num_gpus, v, "nproc_per_node"); }},
-    {"launcher", kValue, Group::kHosts, "NAME", "ssh (built in, default), openssh, pdsh, openmpi, slurm (default in an allocation), join (agents come), local (all on this machine)", set_launcher},
-    {"launcher-args", kValue, Group::kHosts, "WORDS", "options for pdsh, mpirun, srun, or `-o X=Y` for openssh; quotes group; repeatable", set_launcher_args, true},
-    {"listen", kValue, Group::kHosts, "ADDRESS:PORT", "with --launcher join: where agents (`dslaunch agent --join ADDRESS:PORT`) find this job", set_listen},
-    {"token-file", kValue, Group::kHosts, "FILE", "the secret by which agents that join are known, mode 600; default: the variable DSLAUNCH_TOKEN", [](O& o, V& v) { o.token_file = v; }},
-    {"connect-timeout", kValue, Group::kHosts, "SECONDS", "until every host's agent is there, default 30; 60 with srun, 300 for agents that come", set_connect_timeout},
-    {"no-ssh", kNothing, Group::kHosts, "", "this command runs on every node with its --node_rank; node 0 launches at --master_addr, the others join it", [](O& o, V&) { o.no_ssh = true; }},
-    {"force-multi", kNothing, Group::kHosts, "", "use ssh even when every host is this machine", [](O& o, V&) { o.force_multi = true; }},
-    {"elastic-training", kNothing, Group::kHosts, "", "use the hosts that answer, and start again after a failure (--max_restarts, default 100)", [](O& o, V&) { o.elastic_training = true; }},
-    {"min-elastic-nodes", kValue, Group::kHosts, "N", "with --elastic_training: hosts that must answer, default 1", [](O& o, V& v) { o.elastic_nodes_min = count_or_all(v); }},
-    {"max-elastic-nodes", kValue, Group::kHosts, "N", "with --elastic_training: hosts used at most, default all", [](O& o, V& v) { o.elastic_nodes_max = count_or_all(v); }},
-    {"ssh-port", kValue, Group::kHosts, "PORT", "sshd's port on hosts whose line gives no port=", [](O& o, V& v) { o.ssh_port = port(v); }},
-    {"ssh-config", kValue, Group::kHosts, "FILE", "the ssh configuration, for every transport (also DSLAUNCH_SSH_CONFIG)", [](O& o, V& v) { o.ssh_config = v; }},
-    {"fanout", kValue, Group::kHosts, "N", "connect to N hosts at most, which start agents on the rest and need ssh keys for them. Default 256; 0: reach all from here", set_fanout},
-    {"no-ssh-check", kNothing, Group::kHosts, "", "do not compare the files that a .pt job needs on the hosts (dslaunch itself always is)", [](O& o, V&) { o.check_hosts = false; }},
-    {"push", kNothing, Group::kHosts, "", "first send what the hosts lack: dslaunch, and for a .pt the model, config, worker, libraries", [](O& o, V&) { o.push = true; }},
-    {"master-addr", kValue, Group::kHosts, "ADDRESS", "where ranks meet; default: an address of the first host that all hosts reach", set_master_address},
-    {"master-port", kValue, Group::kHosts, "PORT", "where ranks meet; default: a free one", [](O& o, V& v) { agree(o.master_port, 0, port(v), "rdzv_endpoint"); }},
-    {"verify", kNothing, Group::kHosts, "", "compare data over 1 GiB byte by byte, not by samples", [](O& o, V&) { o.verify = true; }},
+    {"hostfile,H", Group::kHosts, "FILE", "one host a line: `node1 slots=4` or `node2 gpus=2,3`; without it: this machine", [](O& o, V& v) { o.hostfile = v; }},
+    {"include,i", Group::kHosts, "SPEC", "only these: NODE[:SLOT[,SLOT]][@NODE...], as node1@node2:0,2", [](O& o, V& v) { o.filter.include = v; }},
+    {"exclude,e", Group::kHosts, "SPEC", "all but these, written as --include", [](O& o, V& v) { o.filter.exclude = v; }},
+    {"num-nodes", Group::kHosts, "N", "the first N hosts of the hostfile", [](O& o, V& v) { set_count(o.filter.num_nodes, v, "nnodes"); }},
+    {"num-gpus,num-accelerators", Group::kHosts, "N", "the first N slots of each host; without GPUs N CPU workers", [](O& o, V& v) { set_count(o.filter.num_gpus, v, "nproc_per_node"); }},
+    {"launcher", Group::kHosts, "NAME", "ssh (built in, default), openssh, pdsh, openmpi, slurm (default in an allocation), join (agents come), local (all on this machine)", set_launcher},
+    {"launcher-args", Group::kHosts, "WORDS", "options for pdsh, mpirun, srun, or `-o X=Y` for openssh; quotes group; repeatable", set_launcher_args, true},
+    {"listen", Group::kHosts, "ADDRESS:PORT", "with --launcher join: where agents (`dslaunch agent --join ADDRESS:PORT`) find this job", set_listen},
+    {"token-file", Group::kHosts, "FILE", "the secret by which agents that join are known, mode 600; default: the variable DSLAUNCH_TOKEN", [](O& o, V& v) { o.token_file = v; }},
+    {"connect-timeout", Group::kHosts, "SECONDS", "until every host's agent is there, default 30; 60 with srun, 300 for agents that come", set_connect_timeout},
+    {"no-ssh", Group::kHosts, "", "this command runs on every node with its --node_rank; node 0 launches at --master_addr, the others join it", [](O& o, V&) { o.no_ssh = true; }},
+    {"force-multi", Group::kHosts, "", "use ssh even when every host is this machine", [](O& o, V&) { o.force_multi = true; }},
+    {"elastic-training", Group::kHosts, "", "use the hosts that answer, and start again after a failure (--max_restarts, default 100)", [](O& o, V&) { o.elastic_training = true; }},
+    {"min-elastic-nodes", Group::kHosts, "N", "with --elastic_training: hosts that must answer, default 1", [](O& o, V& v) { o.elastic_nodes_min = count_or_all(v); }},
+    {"max-elastic-nodes", Group::kHosts, "N", "with --elastic_training: hosts used at most, default all", [](O& o, V& v) { o.elastic_nodes_max = count_or_all(v); }},
+    {"ssh-port", Group::kHosts, "PORT", "sshd's port on hosts whose line gives no port=", [](O& o, V& v) { o.ssh_port = port(v); }},
+    {"ssh-config", Group::kHosts, "FILE", "the ssh configuration, for every transport (also DSLAUNCH_SSH_CONFIG)", [](O& o, V& v) { o.ssh_config = v; }},
+    {"fanout", Group::kHosts, "N", "connect to N hosts at most, which start agents on the rest and need ssh keys for them. Default 256; 0: reach all from here", set_fanout},
+    {"no-ssh-check", Group::kHosts, "", "do not compare the files that a .pt job needs on the hosts (dslaunch itself always is)", [](O& o, V&) { o.check_hosts = false; }},
+    {"push", Group::kHosts, "", "first send what the hosts lack: dslaunch, and for a .pt the model, config, worker, libraries", [](O& o, V&) { o.push = true; }},
+    {"master-addr", Group::kHosts, "ADDRESS", "where ranks meet; default: an address of the first host that all hosts reach", set_master_address},
+    {"master-port", Group::kHosts, "PORT", "where ranks meet; default: a free one", [](O& o, V& v) { agree(o.master_port, 0, port(v), "rdzv_endpoint"); }},
+    {"verify", Group::kHosts, "", "compare data over 1 GiB byte by byte, not by samples", [](O& o, V&) { o.verify = true; }},
 
-    {"device", kValue, Group::kTarget, "NAME", "auto (default), cpu or cuda", set_device},
-    {"module,m", kNothing, Group::kTarget, "", "TARGET is a Python module: python3 -u -m TARGET", [](O& o, V&) { o.module = true; }},
-    {"no-python", kNothing, Group::kTarget, "", "run TARGET itself, even if it ends in .py", [](O& o, V&) { o.no_python = true; }},
-    {"no-local-rank", kNothing, Group::kTarget, "", "no --local_rank=N for a Python target", [](O& o, V&) { o.no_local_rank = true; }},
-    {"chdir", kValue, Group::kTarget, "DIR", "workers start here; default: the current directory", [](O& o, V& v) { o.working_directory = v; }},
-    {"grace", kValue, Group::kTarget, "SECONDS", "time to save after Ctrl-C, default 30; 0, or a second Ctrl-C, ends at once", set_grace},
+    {"device", Group::kTarget, "NAME", "auto (default), cpu or cuda", set_device},
+    {"module,m", Group::kTarget, "", "TARGET is a Python module: python3 -u -m TARGET", [](O& o, V&) { o.module = true; }},
+    {"no-python", Group::kTarget, "", "run TARGET itself, even if it ends in .py", [](O& o, V&) { o.no_python = true; }},
+    {"no-local-rank", Group::kTarget, "", "no --local_rank=N for a Python target", [](O& o, V&) { o.no_local_rank = true; }},
+    {"chdir", Group::kTarget, "DIR", "workers start here; default: the current directory", [](O& o, V& v) { o.working_directory = v; }},
+    {"grace", Group::kTarget, "SECONDS", "time to save after Ctrl-C, default 30; 0, or a second Ctrl-C, ends at once", set_grace},
 
-    {"config,deepspeed-config", kValue, Group::kTraining, "FILE", "ds_config.json; default: the one packed in TARGET, or beside it", [](O& o, V& v) { o.config = v; }},
-    {"deepspeed", kNothing, Group::kTraining, "", "accepted, nothing to switch on", [](O&, V&) {}},
-    {"set", kValue, Group::kTraining, "KEY=VALUE", "override one value of the config, as optimizer.params.lr=1e-4; repeatable", [](O& o, V& v) {
+    {"config,deepspeed-config", Group::kTraining, "FILE", "ds_config.json; default: the one packed in TARGET, or beside it", [](O& o, V& v) { o.config = v; }},
+    {"deepspeed", Group::kTraining, "", "accepted, nothing to switch on", [](O&, V&) {}},
+    {"set", Group::kTraining, "KEY=VALUE", "override one value of the config, as optimizer.params.lr=1e-4; repeatable", [](O& o, V& v) {
          if (v.find('=') == std::string::npos || v.front() == '=') fail(ExitCode::kUsage, "`{}` is not KEY=VALUE, as train_batch_size=8", printable(v));
          o.set.push_back(v); }, true},
-    {"data", kValue, Group::kTraining, "FILE", "training data: tokens, .safetensors or .npy", [](O& o, V& v) { set_text(o, "dslaunch.data.train", v); }},
-    {"eval-data", kValue, Group::kTraining, "FILE", "held-out data", [](O& o, V& v) { set_text(o, "dslaunch.data.eval", v); }},
-    {"context", kValue, Group::kTraining, "N", "tokens of one sample", [](O& o, V& v) { set_number(o, "dslaunch.data.context", v, 1); }},
-    {"steps", kValue, Group::kTraining, "N", "optimizer steps to train", [](O& o, V& v) { set_number(o, "dslaunch.steps", v, 1); }},
-    {"seed", kValue, Group::kTraining, "N", "of every random number, default 1234", [](O& o, V& v) { set_number(o, "dslaunch.seed", v, 0); }},
-    {"loss", kValue, Group::kTraining, "NAME", "cross_entropy, mse, l1 or bce_with_logits, for a model that returns no loss", [](O& o, V& v) { set_text(o, "dslaunch.loss.name", v); }},
-    {"output,o", kValue, Group::kReport, "DIR", "run.json and logs; for a .pt also metrics.jsonl, checkpoints, the trained weights", [](O& o, V& v) { o.output = v; }},
-    {"save-interval", kValue, Group::kTraining, "N", "steps between checkpoints, 0: only at the end", [](O& o, V& v) { set_number(o, "dslaunch.save.interval", v, 0); }},
-    {"save-via", kValue, Group::kTraining, "WHERE", "rank0: hosts share no file system, checkpoints go to rank 0's disk", [](O& o, V& v) { o.set.push_back("dslaunch.save.via=" + v); }},
-    {"time-limit", kValue, Group::kTraining, "SECONDS", "save and end before the job is so old; default: when Slurm ends it", [](O& o, V& v) { set_number(o, "dslaunch.save.time_limit", v, 1); }},
-    {"keep", kValue, Group::kTraining, "N", "checkpoints kept, 0: all", [](O& o, V& v) { set_number(o, "dslaunch.save.keep", v, 0); }},
-    {"timeout", kValue, Group::kTraining, "SECONDS", "the longest that a rank waits for another before the job ends as hung, default 300", set_timeout},
-    {"resume", kMaybe, Group::kTraining, "DIR", "go on from the newest whole checkpoint below --output, or from that of DIR", [](O& o, V& v) { o.resume = v.empty() ? "auto" : v; }},
-    {"expect-sha256", kValue, Group::kTraining, "HASH", "refuse a TARGET with another SHA-256: a .pt is a program", set_sha256},
+    {"data", Group::kTraining, "FILE", "training data: tokens, .safetensors or .npy", [](O& o, V& v) { set_text(o, "dslaunch.data.train", v); }},
+    {"eval-data", Group::kTraining, "FILE", "held-out data", [](O& o, V& v) { set_text(o, "dslaunch.data.eval", v); }},
+    {"context", Group::kTraining, "N", "tokens of one sample", [](O& o, V& v) { set_number(o, "dslaunch.data.context", v, 1); }},
+    {"steps", Group::kTraining, "N", "optimizer steps to train", [](O& o, V& v) { set_number(o, "dslaunch.steps", v, 1); }},
+    {"seed", Group::kTraining, "N", "of every random number, default 1234", [](O& o, V& v) { set_number(o, "dslaunch.seed", v, 0); }},
+    {"loss", Group::kTraining, "NAME", "cross_entropy, mse, l1 or bce_with_logits, for a model that returns no loss", [](O& o, V& v) { set_text(o, "dslaunch.loss.name", v); }},
+    {"output,o", Group::kReport, "DIR", "run.json and logs; for a .pt also metrics.jsonl, checkpoints, the trained weights", [](O& o, V& v) { o.output = v; }},
+    {"save-interval", Group::kTraining, "N", "steps between checkpoints, 0: only at the end", [](O& o, V& v) { set_number(o, "dslaunch.save.interval", v, 0); }},
+    {"save-via", Group::kTraining, "WHERE", "rank0: hosts share no file system, checkpoints go to rank 0's disk", [](O& o, V& v) { o.set.push_back("dslaunch.save.via=" + v); }},
+    {"time-limit", Group::kTraining, "SECONDS", "save and end before the job is so old; default: when Slurm ends it", [](O& o, V& v) { set_number(o, "dslaunch.save.time_limit", v, 1); }},
+    {"keep", Group::kTraining, "N", "checkpoints kept, 0: all", [](O& o, V& v) { set_number(o, "dslaunch.save.keep", v, 0); }},
+    {"timeout", Group::kTraining, "SECONDS", "the longest that a rank waits for another before the job ends as hung, default 300", set_timeout},
+    {"resume", Group::kTraining, "[DIR]", "go on from the newest whole checkpoint below --output, or from that of DIR", [](O& o, V& v) { o.resume = v.empty() ? "auto" : v; }},
+    {"expect-sha256", Group::kTraining, "HASH", "refuse a TARGET with another SHA-256: a .pt is a program", set_sha256},
 
-    {"bind", kValue, Group::kEnvironment, "HOW", "bind ranks to processors: none, core (own cores each) or numa (a NUMA node each)", [](O& o, V& v) { set_binding(o, v, kBindNames); }},
-    {"bind-cores-to-rank", kNothing, Group::kEnvironment, "", "as --bind core", [](O& o, V&) { set_binding(o, "core", kBindNames); }},
-    {"bind-core-list", kValue, Group::kEnvironment, "LIST", "bind to these processors of each host only, as 0-3,8", set_core_list},
+    {"bind", Group::kEnvironment, "HOW", "bind ranks to processors: none, core (own cores each) or numa (a NUMA node each)", [](O& o, V& v) { set_binding(o, v, kBindNames); }},
+    {"bind-cores-to-rank", Group::kEnvironment, "", "as --bind core", [](O& o, V&) { set_binding(o, "core", kBindNames); }},
+    {"bind-core-list", Group::kEnvironment, "LIST", "bind to these processors of each host only, as 0-3,8", set_core_list},
 
-    {"env", kValue, Group::kEnvironment, "NAME[=VALUE]", "give workers a variable: copied, or with a value; repeatable", [](O& o, V& v) { o.env.push_back(v); }, true},
-    {"env-file", kValue, Group::kEnvironment, "FILE", "one NAME=VALUE a line, as .deepspeed_env; repeatable", [](O& o, V& v) { o.env_files.push_back(v); }, true},
+    {"env", Group::kEnvironment, "NAME[=VALUE]", "give workers a variable: copied, or with a value; repeatable", [](O& o, V& v) { o.env.push_back(v); }, true},
+    {"env-file", Group::kEnvironment, "FILE", "one NAME=VALUE a line, as .deepspeed_env; repeatable", [](O& o, V& v) { o.env_files.push_back(v); }, true},
 
-    {"print-env", kNothing, Group::kReport, "", "after the start show the environment that the ranks really got", [](O& o, V&) { o.log.print_environment = true; }},
-    {"straggler-interval", kValue, Group::kTraining, "STEPS", "how often to look for a rank that the others wait for, default 100, 0: never", set_straggler_interval},
-    {"dry-run", kNothing, Group::kReport, "", "print hosts, ranks, devices, environment and commands; contact nobody", [](O& o, V&) { o.dry_run = true; }},
-    {"json", kNothing, Group::kReport, "", "with --dry-run: as JSON", [](O& o, V&) { o.json = true; }},
-    {"log-level", kValue, Group::kReport, "LEVEL", "debug, info (default), warning, error, critical", set_log_level},
-    {"save-pid", kNothing, Group::kReport, "", "accepted: every job is recorded, see `dslaunch ps`", [](O&, V&) {}},
-    {"quiet,q", kNothing, Group::kReport, "", "no progress line, only warnings and errors", [](O& o, V&) { o.log.quiet = true; }},
-    {"enable-each-rank-log,log-dir", kValue, Group::kReport, "DIR", "also write each rank's output to a file in DIR", [](O& o, V& v) { o.log.each_rank_directory = v; }},
-    {"help,h", kNothing, Group::kReport, "", "this text", [](O& o, V&) { o.help = true; }},
-    {"version", kNothing, Group::kReport, "", "print the version", [](O& o, V&) { o.version = true; }},
+    {"print-env", Group::kReport, "", "after the start show the environment that the ranks really got", [](O& o, V&) { o.log.print_environment = true; }},
+    {"straggler-interval", Group::kTraining, "STEPS", "how often to look for a rank that the others wait for, default 100, 0: never", set_straggler_interval},
+    {"dry-run", Group::kReport, "", "print hosts, ranks, devices, environment and commands; contact nobody", [](O& o, V&) { o.dry_run = true; }},
+    {"json", Group::kReport, "", "with --dry-run: as JSON", [](O& o, V&) { o.json = true; }},
+    {"log-level", Group::kReport, "LEVEL", "debug, info (default), warning, error, critical", set_log_level},
+    {"save-pid", Group::kReport, "", "accepted: every job is recorded, see `dslaunch ps`", [](O&, V&) {}},
+    {"quiet,q", Group::kReport, "", "no progress line, only warnings and errors", [](O& o, V&) { o.log.quiet = true; }},
+    {"enable-each-rank-log,log-dir", Group::kReport, "DIR", "also write each rank's output to a file in DIR", [](O& o, V& v) { o.log.each_rank_directory = v; }},
+    {"help,h", Group::kReport, "", "this text", [](O& o, V&) { o.help = true; }},
+    {"version", Group::kReport, "", "print the version", [](O& o, V&) { o.version = true; }},
 
-    {"nproc-per-node", kValue, Group::kTorchrun, "N", "as --num_gpus; also gpu or auto", set_nproc},
-    {"node-rank", kValue, Group::kTorchrun, "N", "which node this is, for --no_ssh; else only 0: run dslaunch once, it starts every node itself", set_node_rank},
-    {"nnodes", kValue, Group::kTorchrun, "N|MIN:MAX", "as --num_nodes; MIN:MAX: every attempt uses those of the hostfile that answer, at least MIN, at most MAX", set_nnodes},
-    {"standalone", kNothing, Group::kTorchrun, "", "this machine alone (the default without a hostfile)", [](O& o, V&) { o.standalone = true; o.no_local_rank = true; }},
-    {"rdzv-backend", kValue, Group::kTorchrun, "NAME", "c10d or static: dslaunch's own rendezvous serves both", [](O& o, V& v) {
+    {"nproc-per-node", Group::kTorchrun, "N", "as --num_gpus; also gpu or auto", set_nproc},
+    {"node-rank", Group::kTorchrun, "N", "which node this is, for --no_ssh; else only 0: run dslaunch once, it starts every node itself", set_node_rank},
+    {"nnodes", Group::kTorchrun, "N|MIN:MAX", "as --num_nodes; MIN:MAX: every attempt uses those of the hostfile that answer, at least MIN, at most MAX", set_nnodes},
+    {"standalone", Group::kTorchrun, "", "this machine alone (the default without a hostfile)", [](O& o, V&) { o.standalone = true; o.no_local_rank = true; }},
+    {"rdzv-backend", Group::kTorchrun, "NAME", "c10d or static: dslaunch's own rendezvous serves both", [](O& o, V& v) {
          if (v != "c10d" && v != "static") fail(ExitCode::kUsage, "`{}` is not available; leave it out, dslaunch brings its own rendezvous", printable(v));
          o.no_local_rank = true; }},
-    {"rdzv-endpoint", kValue, Group::kTorchrun, "HOST[:PORT]", "as --master_addr and --master_port", set_endpoint},
-    {"rdzv-id,job-id", kValue, Group::kTorchrun, "NAME", "the job's name, TORCHELASTIC_RUN_ID", set_job_id},
-    {"numa-binding", kValue, Group::kTorchrun, "HOW", "node, socket, exclusive or core-complex, by GPU", [](O& o, V& v) { set_binding(o, v, kNumaBindingNames); o.no_local_rank = true; }},
-    {"max-restarts", kValue, Group::kTorchrun, "N", "after a failure start the job again, at most N times; default 0, with --elastic_training 100", set_max_restarts},
+    {"rdzv-endpoint", Group::kTorchrun, "HOST[:PORT]", "as --master_addr and --master_port", set_endpoint},
+    {"rdzv-id,job-id", Group::kTorchrun, "NAME", "the job's name, TORCHELASTIC_RUN_ID", set_job_id},
+    {"numa-binding", Group::kTorchrun, "HOW", "node, socket, exclusive or core-complex, by GPU", [](O& o, V& v) { set_binding(o, v, kNumaBindingNames); o.no_local_rank = true; }},
+    {"max-restarts", Group::kTorchrun, "N", "after a failure start the job again, at most N times; default 0, with --elastic_training 100", set_max_restarts},
 
-    {"autotuning", kValue, Group::kRefused, "", "autotuning is not available yet; see `dslaunch plan` for memory and costs"},
-    {"venv-script", kValue, Group::kRefused, "", "no shell runs on the hosts; give --env PATH=... or name the environment's python as TARGET"},
-    {"rdzv-conf", kValue, Group::kRefused, "", "dslaunch brings its own rendezvous, which has no such settings"},
-    {"role", kValue, Group::kRefused, "", "all workers have one role"},
-    {"monitor-interval", kValue, Group::kRefused, "", "dslaunch does not poll: it learns of a dead rank at once"},
-    {"start-method", kValue, Group::kRefused, "", "workers are always programs of their own"},
-    {"redirects,r", kValue, Group::kRefused, "", "give --enable_each_rank_log DIR"},
-    {"tee,t", kValue, Group::kRefused, "", "give --enable_each_rank_log DIR: it writes to files and to the terminal"},
-    {"local-ranks-filter", kValue, Group::kRefused, "", "choosing ranks for the terminal is not available yet; each line carries its rank"},
-    {"local-addr", kValue, Group::kRefused, "", "give addr= in the hostfile or --master_addr"},
-    {"logs-specs", kValue, Group::kRefused, "", "a Python plug-in of torchrun; give --enable_each_rank_log DIR"},
-    {"run-path", kNothing, Group::kRefused, "", "name the script as TARGET"},
+    {"autotuning", Group::kRefused, "", "autotuning is not available yet; see `dslaunch plan` for memory and costs"},
+    {"venv-script", Group::kRefused, "", "no shell runs on the hosts; give --env PATH=... or name the environment's python as TARGET"},
+    {"rdzv-conf", Group::kRefused, "", "dslaunch brings its own rendezvous, which has no such settings"},
+    {"role", Group::kRefused, "", "all workers have one role"},
+    {"monitor-interval", Group::kRefused, "", "dslaunch does not poll: it learns of a dead rank at once"},
+    {"start-method", Group::kRefused, "", "workers are always programs of their own"},
+    {"redirects,r", Group::kRefused, "", "give --enable_each_rank_log DIR"},
+    {"tee,t", Group::kRefused, "", "give --enable_each_rank_log DIR: it writes to files and to the terminal"},
+    {"local-ranks-filter", Group::kRefused, "", "choosing ranks for the terminal is not available yet; each line carries its rank"},
+    {"local-addr", Group::kRefused, "", "give addr= in the hostfile or --master_addr"},
+    {"logs-specs", Group::kRefused, "", "a Python plug-in of torchrun; give --enable_each_rank_log DIR"},
+    {"run-path", Group::kRefused, "", "name the script as TARGET"},
 };
 // clang-format on
 
@@ -366,6 +363,24 @@ constexpr OptionRow kRows[] = {
 
 std::span<const OptionRow> option_rows() {
     return kRows;
+}
+
+std::vector<Option> run_rows(RunOptions& into,
+                             const std::function<bool(const OptionRow&)>& is_taken) {
+    std::vector<Option> options;
+    for (const OptionRow& row : kRows) {
+        if (!is_taken(row)) continue;
+        Option option{row.names, row.value_name, row.help, {}, row.repeatable};
+        if (row.apply != nullptr) {
+            option.apply = [&into, &row](const std::string& value) {
+                if (row.group == Group::kTraining && into.first_training_option.empty())
+                    into.first_training_option = "--" + split(row.names, ',').front();
+                row.apply(into, value);
+            };
+        }
+        options.push_back(std::move(option));
+    }
+    return options;
 }
 
 }  // namespace dslaunch::launcher

@@ -1,30 +1,35 @@
-// One row for each option of `dslaunch run`: how it is written, what it does, what its help says.
-// Read by the parser and by the help text, so neither can know an option that the other does not.
+// One row for each option of `dslaunch run`, with the group that it stands in in the help. Commands
+// on hosts take some of the rows too (launcher/hosts/host_command.h).
 #pragma once
 
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "launcher/options.h"
 #include "launcher/run/run_options.h"
 
 namespace dslaunch::launcher {
 
-enum class Takes { kNothing, kValue, kOptionalValue };
 enum class Group { kHosts, kTarget, kTraining, kEnvironment, kReport, kTorchrun, kRefused };
 
+// The fields are those of Option; APPLY is given what it writes to, and is null when the option is
+// refused.
 struct OptionRow {
-    std::string_view names;  // "hostfile,H": long ones with `-`, short ones of one letter; the
-                             // first is canonical
-    Takes takes = Takes::kNothing;
+    std::string_view names;
     Group group = Group::kHosts;
     std::string_view value_name;
-    std::string_view help;  // of a refused one: the reason, and what to do instead
-    // REQUIRES: not null unless refused. Throws Error{kUsage} whose message goes after "--NAME: ".
+    std::string_view help;
     void (*apply)(RunOptions& options, const std::string& value) = nullptr;
     bool repeatable = false;
 };
 
 [[nodiscard]] std::span<const OptionRow> option_rows();
+
+// The rows that IS_TAKEN chooses, writing to INTO, which must outlive them.
+[[nodiscard]] std::vector<Option> run_rows(RunOptions& into,
+                                           const std::function<bool(const OptionRow&)>& is_taken);
 
 }  // namespace dslaunch::launcher

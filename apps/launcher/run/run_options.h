@@ -62,7 +62,7 @@ struct RunOptions {
     std::optional<double> timeout_s;  // that a rank waits for another; nothing: dsworker's default
     std::string resume;               // "auto", or a folder of checkpoints; empty: start anew
     std::string expect_sha256;        // lower case
-    std::string first_training_option;  // as typed; empty: none was given
+    std::string first_training_option;  // "--steps"; empty: none was given
     // Reporting and end
     bool dry_run = false;
     bool json = false;
@@ -76,13 +76,13 @@ struct RunOptions {
 // .pt -> kTorchScript, .py or --module -> kPython, else kProgram.
 [[nodiscard]] launch::TargetKind target_kind_of(const RunOptions& options);
 
-// ARGUMENTS without the program's name and without `run`. Throws Error{kUsage}: an unknown option
-// (with the nearest), one given twice, a missing or bad value, an option that is refused (with the
-// reason), a training option for a target that is no .pt, no target. With --help or --version the
-// target may be missing. COMMAND not empty: the subcommand that takes these options too; it is the
-// target itself, and any other word is refused.
-[[nodiscard]] RunOptions parse_run_options(std::span<const std::string> arguments,
-                                           std::string_view command = {});
+// ARGUMENTS without the program's name and without `run`. Throws Error{kUsage} as parse_options()
+// and settle_run_options(). With --help or --version the target may be missing.
+[[nodiscard]] RunOptions parse_run_options(std::span<const std::string> arguments);
+
+// Checks options against each other and decides the device. Throws Error{kUsage}: no target, a
+// training option for a target that is no .pt, two options that exclude each other.
+void settle_run_options(RunOptions& options);
 
 // The options of `dslaunch run`, grouped, with those that are known but refused at the end. Ends
 // with a newline.

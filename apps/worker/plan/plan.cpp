@@ -7,8 +7,6 @@
 #include <optional>
 #include <set>
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "base/text.h"
 #include "graph/segment/compute_context.h"
@@ -252,47 +250,45 @@ void print_json(const job::JobSetup& setup, const PlanArguments& arguments) {
     fmt::print("{}\n", json.text());
 }
 
-void add_job_options(CLI::App& app, PlanArguments& arguments) {
-    app.add_option("model", arguments.job.model_path, "TorchScript archive")->required();
+void add_job_options(CommandLine& app, PlanArguments& arguments) {
+    app.add("model", arguments.job.model_path, "TorchScript archive").required();
     add_host_options(app, arguments.hosts);
-    app.add_option("--config,--deepspeed_config", arguments.job.config_path, "ds_config.json");
-    app.add_option("--set", arguments.job.overrides, "override one key: a.b=c")
-        ->allow_extra_args(false);
-    app.add_option("--data", arguments.data, "training data, where the config names none");
-    app.add_option("--context", arguments.context,
-                   "tokens per sample; without data, tokens of this length are assumed")
-        ->check(at_least(1));
-    app.add_option("--segments", arguments.job.segments,
-                   "pieces to cut the model into, 0: by whole layers");
-    app.add_option("--compare", arguments.compare,
-                   "instead of the plan, shard: bytes and balance of each way of sharding; cache: "
-                   "what offload moves under other rules and numbers of slots")
-        ->check(CLI::IsMember({"shard", "cache"}));
-    app.add_flag("--forecast", arguments.forecast,
-                 "measure segments and updates here, and say what a step takes");
-    app.add_option(job::kMeasureBesideOption, arguments.beside_ranks)->group("");
+    app.add("--config,--deepspeed_config", arguments.job.config_path, "ds_config.json");
+    app.add("--set", arguments.job.overrides, "override one key: a.b=c");
+    app.add("--data", arguments.data, "training data, where the config names none");
+    app.add("--context", arguments.context,
+            "tokens per sample; without data, tokens of this length are assumed")
+        .at_least(1);
+    app.add("--segments", arguments.job.segments,
+            "pieces to cut the model into, 0: by whole layers");
+    app.add("--compare", arguments.compare,
+            "instead of the plan, shard: bytes and balance of each way of sharding; cache: "
+            "what offload moves under other rules and numbers of slots")
+        .one_of({"shard", "cache"});
+    app.add("--forecast", arguments.forecast,
+            "measure segments and updates here, and say what a step takes");
+    app.add(job::kMeasureBesideOption, arguments.beside_ranks).hidden();
 }
 
-void add_tensor_options(CLI::App& app, PlanArguments& arguments) {
-    app.add_option("--tensor", arguments.tensor.rules.size,
-                   "instead of the plan, how so many ranks would share each layer")
-        ->check(CLI::Range(1, 1024));
-    app.add_option("--tensor-rule", arguments.tensor_rules,
-                   "PATTERN=RULE for parameters whose name fits, `*` for any characters; RULE is "
-                   "column, row, vocabulary or replicated; repeatable, the first that fits counts")
-        ->allow_extra_args(false)
-        ->needs("--tensor");
-    app.add_flag("--share-positions", arguments.tensor.rules.share_positions,
-                 "with --tensor: each rank computes its share of the positions between the layers "
-                 "that are split")
-        ->needs("--tensor");
-    app.add_option("--sequence", arguments.sequence,
-                   "instead of the plan, how so many ranks would share the positions of each "
-                   "sample, and exchange them for heads around attention")
-        ->check(CLI::Range(1, 1024));
-    app.add_flag("!--no-check", arguments.tensor.check,
-                 "with --tensor or --sequence: do not run the model, split and whole, on one batch "
-                 "in fp64");
+void add_tensor_options(CommandLine& app, PlanArguments& arguments) {
+    app.add("--tensor", arguments.tensor.rules.size,
+            "instead of the plan, how so many ranks would share each layer")
+        .range(1, 1024);
+    app.add("--tensor-rule", arguments.tensor_rules,
+            "PATTERN=RULE for parameters whose name fits, `*` for any characters; RULE is "
+            "column, row, vocabulary or replicated; repeatable, the first that fits counts")
+        .needs("--tensor");
+    app.add("--share-positions", arguments.tensor.rules.share_positions,
+            "with --tensor: each rank computes its share of the positions between the layers "
+            "that are split")
+        .needs("--tensor");
+    app.add("--sequence", arguments.sequence,
+            "instead of the plan, how so many ranks would share the positions of each "
+            "sample, and exchange them for heads around attention")
+        .range(1, 1024);
+    app.add("!--no-check", arguments.tensor.check,
+            "with --tensor or --sequence: do not run the model, split and whole, on one batch "
+            "in fp64");
 }
 
 void print_plan(const job::JobSetup& setup, const PlanArguments& arguments) {
@@ -309,46 +305,43 @@ void print_plan(const job::JobSetup& setup, const PlanArguments& arguments) {
     if (arguments.forecast) print_forecast(setup, arguments);
 }
 
-void add_mesh_options(CLI::App& app, PlanArguments& arguments) {
+void add_mesh_options(CommandLine& app, PlanArguments& arguments) {
     MeshArguments& mesh = arguments.mesh;
-    app.add_option("--stages", mesh.wish.stages,
-                   "instead of the plan, the model as a pipeline of so many stages, every "
-                   "schedule beside the others; with --tensor and --sequence as a mesh")
-        ->check(CLI::Range(1, 4096))
-        ->excludes("--compare");
-    app.add_flag("--search", mesh.search,
-                 "instead of the plan, the meshes of the ranks that suit hosts and model best")
-        ->excludes("--compare");
-    app.add_option("--schedule", mesh.schedule, "this schedule alone")
-        ->check(CLI::IsMember({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"}));
-    app.add_option("--chunks", mesh.wish.chunks, "of a stage, with interleaved (default 2)")
-        ->check(CLI::Range(1, 64));
-    app.add_option("--micro-batches", mesh.wish.micro_batches,
-                   "of a step (default: the config's accumulation steps); with --search of the "
-                   "global batch")
-        ->check(CLI::Range(1, 65536));
-    app.add_option("--cuts", mesh.wish.first_segments,
-                   "segments at which parts begin, 3,6,9 (default: chosen by cost)")
-        ->delimiter(',');
-    app.add_option("--svg", mesh.svg_path, "draw the schedule, or the fastest, into this file");
-    app.add_option("--simulate", mesh.simulated_ranks,
-                   "cost copies of the pipeline on up to so many ranks")
-        ->check(CLI::Range(1, 65536));
-    app.add_option("--flops-rate", mesh.flops_per_s,
-                   "FLOP/s of a rank: segments are timed by their FLOPs (default: measured here)")
-        ->check(CLI::PositiveNumber);
-    app.add_option("--link-rate", mesh.link_bytes_per_s,
-                   "bytes/s between two hosts (default: transfers between them take no time)")
-        ->check(CLI::PositiveNumber);
-    app.add_option("--rank-memory", mesh.memory_gib, "GiB that a rank has (default: no limit)")
-        ->check(CLI::PositiveNumber);
-    app.add_option("--host-memory", mesh.host_memory_gib,
-                   "GiB of a host, for --search (default: this machine's)")
-        ->check(CLI::PositiveNumber);
+    app.add("--stages", mesh.wish.stages,
+            "instead of the plan, the model as a pipeline of so many stages, every "
+            "schedule beside the others; with --tensor and --sequence as a mesh")
+        .range(1, 4096)
+        .excludes("--compare");
+    app.add("--search", mesh.search,
+            "instead of the plan, the meshes of the ranks that suit hosts and model best")
+        .excludes("--compare");
+    app.add("--schedule", mesh.schedule, "this schedule alone")
+        .one_of({"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v"});
+    app.add("--chunks", mesh.wish.chunks, "of a stage, with interleaved (default 2)").range(1, 64);
+    app.add("--micro-batches", mesh.wish.micro_batches,
+            "of a step (default: the config's accumulation steps); with --search of the "
+            "global batch")
+        .range(1, 65536);
+    app.add("--cuts", mesh.wish.first_segments,
+            "segments at which parts begin, 3,6,9 (default: chosen by cost)");
+    app.add("--svg", mesh.svg_path, "draw the schedule, or the fastest, into this file");
+    app.add("--simulate", mesh.simulated_ranks,
+            "cost copies of the pipeline on up to so many ranks")
+        .range(1, 65536);
+    app.add("--flops-rate", mesh.flops_per_s,
+            "FLOP/s of a rank: segments are timed by their FLOPs (default: measured here)")
+        .positive();
+    app.add("--link-rate", mesh.link_bytes_per_s,
+            "bytes/s between two hosts (default: transfers between them take no time)")
+        .positive();
+    app.add("--rank-memory", mesh.memory_gib, "GiB that a rank has (default: no limit)").positive();
+    app.add("--host-memory", mesh.host_memory_gib,
+            "GiB of a host, for --search (default: this machine's)")
+        .positive();
 }
 
 // Options that say nothing to a plan alone, or to another form of it.
-void check_mesh_options(const CLI::App& app, const MeshArguments& mesh) {
+void check_mesh_options(const CommandLine& app, const MeshArguments& mesh) {
     const bool meshes = mesh.wish.stages > 0 || mesh.search;
     const auto forbid = [&](const char* option, bool has_meaning, const char* needed) {
         if (app.count(option) > 0 && !has_meaning)
@@ -403,15 +396,15 @@ void take_mesh_ranks(PlanArguments& arguments, bool ranks_given) {
 
 int plan_main(int argc, char** argv) {
     PlanArguments arguments;
-    CLI::App app(
+    CommandLine app(
         "Prints a training step of rank 0 (with --json: of every rank): segments, instructions, "
         "waits, bytes moved and sent, memory by kind and tier.",
         "plan");
     add_job_options(app, arguments);
     add_tensor_options(app, arguments);
-    app.add_flag("--json", arguments.json, "for machines");
+    app.add("--json", arguments.json, "for machines");
     add_mesh_options(app, arguments);
-    if (!parse_command_line(app, {argv + 1, argv + argc})) return 0;
+    if (!app.parse({argv + 1, argv + argc})) return 0;
     for (const std::string& rule : arguments.tensor_rules)
         arguments.tensor.rules.patterns.push_back(parse_tensor_rule_option(rule));
     MeshArguments& mesh = arguments.mesh;

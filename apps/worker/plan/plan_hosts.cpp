@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include <CLI/CLI.hpp>
-
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
@@ -55,24 +53,21 @@ std::string PlanHosts::text() const {
                        join(parts, ", "));
 }
 
-void add_host_options(CLI::App& app, PlanHosts& hosts) {
-    app.add_option("--world-size", hosts.world_size, "ranks of the job")
-        ->check(CLI::Range(1, kPlanRanksMax));
-    app.add_option("--ranks-per-node", hosts.ranks_per_node,
-                   "ranks on each host (default: all on one)")
-        ->check(CLI::Range(1, kPlanRanksMax));
-    app.add_option(
-        "-H,--hostfile", hosts.hostfile,
-        "instead of both: a rank for each slot of its hosts, none of which is contacted");
-    app.add_option("-i,--include", hosts.filter.include,
-                   "of the hostfile only these: NODE[:SLOT[,SLOT]][@NODE...]");
-    app.add_option("-e,--exclude", hosts.filter.exclude, "all but these, written as --include");
-    app.add_option("--num-nodes", hosts.filter.num_nodes, "the first N hosts of the hostfile");
-    app.add_option("--num-gpus,--num-accelerators", hosts.filter.num_gpus,
-                   "the first N slots of each host of the hostfile");
+void add_host_options(CommandLine& app, PlanHosts& hosts) {
+    app.add("--world-size", hosts.world_size, "ranks of the job").range(1, kPlanRanksMax);
+    app.add("--ranks-per-node", hosts.ranks_per_node, "ranks on each host (default: all on one)")
+        .range(1, kPlanRanksMax);
+    app.add("-H,--hostfile", hosts.hostfile,
+            "instead of both: a rank for each slot of its hosts, none of which is contacted");
+    app.add("-i,--include", hosts.filter.include,
+            "of the hostfile only these: NODE[:SLOT[,SLOT]][@NODE...]");
+    app.add("-e,--exclude", hosts.filter.exclude, "all but these, written as --include");
+    app.add("--num-nodes", hosts.filter.num_nodes, "the first N hosts of the hostfile");
+    app.add("--num-gpus,--num-accelerators", hosts.filter.num_gpus,
+            "the first N slots of each host of the hostfile");
 }
 
-void find_plan_hosts(const CLI::App& app, PlanHosts& hosts) {
+void find_plan_hosts(const CommandLine& app, PlanHosts& hosts) {
     const bool named = app.count("--hostfile") > 0;
     for (const char* option : kFilters)
         if (!named && app.count(option) > 0)

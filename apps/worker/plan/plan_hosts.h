@@ -31,11 +31,11 @@ struct PlanHosts {
 inline constexpr int kPlanRanksMax = 65'536;
 
 // --world-size, --ranks-per-node, --hostfile and its filters.
-void add_host_options(CLI::App& app, PlanHosts& hosts);
+void add_host_options(CommandLine& app, PlanHosts& hosts);
 
 // After parsing: reads the hostfile, whose slots are then the ranks of the job. Throws
 // Error{kUsage}: what read_hostfile and apply_filter refuse, a filter without a hostfile, both ways
 // of saying how many ranks there are, more ranks than a plan takes.
-void find_plan_hosts(const CLI::App& app, PlanHosts& hosts);
+void find_plan_hosts(const CommandLine& app, PlanHosts& hosts);
 
 }  // namespace dslaunch::worker

@@ -62,4 +62,8 @@ inline constexpr std::array<DTypeRow, 13> kDTypeRows{{{"BOOL", 1},
     return std::nullopt;
 }
 
+[[nodiscard]] constexpr bool is_half(DType dtype) {
+    return dtype == DType::kF16 || dtype == DType::kBF16;
+}
+
 }  // namespace dslaunch

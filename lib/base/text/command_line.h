@@ -1,26 +1,76 @@
-// Command lines that CLI11 parses: the one place that says what is wrong with them, in the words of
-// `dslaunch run`. Used by both programs. Who declares options includes <CLI/CLI.hpp>. No threads.
+// A command line with a grammar of its own: words, options and subcommands, as CLI11 parses them.
+// Both programs declare what they take here, so that one place says what is wrong with a line and
+// only command_line.cpp compiles CLI11. No threads.
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace CLI {
 class App;
-class Validator;
+class Option;
 }  // namespace CLI
 
 namespace dslaunch {
 
-// Parses WORDS (the program's name and the subcommand's left out) with `-` and `_` alike in the
-// names of options. False after --help, which is then printed to stdout. Throws Error{kUsage} that
-// begins with the subcommand: an unknown option or subcommand (with the nearest), a missing or bad
-// value, a word too many. REQUIRES: APP is named as it is typed, "dslaunch ps", or after a role of
-// dsworker.
-[[nodiscard]] bool parse_command_line(CLI::App& app, const std::vector<std::string>& words);
+// One declared word or option. Valid while its CommandLine is. Each function returns it again.
+class Declared {
+  public:
+    explicit Declared(CLI::Option& option) : option_(&option) {}
 
-// Accepts whole numbers from LEAST on.
-[[nodiscard]] CLI::Validator at_least(int64_t least);
+    Declared& required();
+    Declared& show_default();  // the help shows the value that the variable has now
+    Declared& hidden();        // not in the help
+    Declared& one_of(const std::vector<std::string>& words);
+    Declared& at_least(int64_t least);
+    Declared& range(int least, int most);
+    Declared& range(int64_t least, int64_t most);
+    Declared& range(double least, double most);
+    Declared& positive();
+    Declared& needs(const std::string& option);     // "--tensor"; both must be given
+    Declared& excludes(const std::string& option);  // "--compare"; one of them at most
+
+  private:
+    CLI::Option* option_;
+};
+
+class CommandLine {
+  public:
+    // NAME as it is typed, "dslaunch ps", or a role of dsworker. HELP begins the text of --help.
+    CommandLine(const std::string& help, const std::string& name);
+    CommandLine(const CommandLine&) = delete;
+    CommandLine& operator=(const CommandLine&) = delete;
+    ~CommandLine();
+
+    // "PATH" is a word, "-t,--tag" an option; VALUE is written when it is given, and must outlive
+    // parse(). A bool is a flag ("!--no-check" sets it to false); a vector takes the option again
+    // and again, and numbers in one word with commas. Values: bool, int, int64_t, uint64_t, double,
+    // std::string, std::optional of the signed numbers and of std::string, vectors of std::string,
+    // int and int64_t.
+    template <typename Value>
+    Declared add(const std::string& names, Value& value, const std::string& help = "");
+
+    // Once there is one, the command line must choose one.
+    CommandLine& subcommand(const std::string& name, const std::string& help);
+
+    // Parses WORDS (the program's name and the subcommand's left out) with `-` and `_` alike in the
+    // names of options. False after --help, which is then printed to stdout. Throws Error{kUsage}
+    // that begins with the subcommand: an unknown option or subcommand (with the nearest), a
+    // missing or bad value, a word too many. REQUIRES: not a subcommand().
+    [[nodiscard]] bool parse(const std::vector<std::string>& words);
+
+    // After parse(): how often "--NAME" was given, and whether subcommand NAME was.
+    [[nodiscard]] size_t count(const std::string& name) const;
+    [[nodiscard]] bool chose(const std::string& name) const;
+
+  private:
+    explicit CommandLine(CLI::App& app);
+
+    std::unique_ptr<CLI::App> owned_;  // empty: a subcommand's, which its parent owns
+    CLI::App& app_;
+    std::vector<std::unique_ptr<CommandLine>> subcommands_;
+};
 
 }  // namespace dslaunch

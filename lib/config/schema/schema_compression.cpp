@@ -10,7 +10,7 @@ using enum KeyStatus;
 constexpr const char* kNoCompression = "compression is not available yet in this version";
 
 // clang-format off
-constexpr KeySpec kKeys[] = {
+constexpr KeySpec kCompressionKeys[] = {
     {"compression_training", kObject, "null", "", "Quantization and pruning while training", kNotYet, kNoCompression},
     {"compression_training.weight_quantization", kObject, "null", "", "Weight quantization", kNotYet, kNoCompression},
     {"compression_training.weight_quantization.shared_parameters", kObject, "null", "", "For all groups", kNotYet, kNoCompression},
@@ -107,7 +107,7 @@ constexpr KeySpec kKeys[] = {
 }  // namespace
 
 std::span<const KeySpec> compression_keys() {
-    return kKeys;
+    return kCompressionKeys;
 }
 
 }  // namespace dslaunch::config

@@ -21,7 +21,7 @@ constexpr const char* kPlacementDoc =
     "step, what was measured says (docs/offload.md)";
 
 // clang-format off
-constexpr KeySpec kKeys[] = {
+constexpr KeySpec kDslaunchKeys[] = {
     {"dslaunch", kObject, "null", "", "What DeepSpeed has no key for"},
     {"dslaunch.data", kObject, "null", "", "The data"},
     {"dslaunch.data.train", kString, "null", "", "File of training data"},
@@ -79,7 +79,7 @@ constexpr KeySpec kKeys[] = {
 }  // namespace
 
 std::span<const KeySpec> dslaunch_keys() {
-    return kKeys;
+    return kDslaunchKeys;
 }
 
 }  // namespace dslaunch::config

@@ -16,7 +16,7 @@ constexpr const char* kRulesFound =
 constexpr const char* kNoNebula = "Nebula is a service of Azure: use dslaunch.save";
 
 // clang-format off
-constexpr KeySpec kKeys[] = {
+constexpr KeySpec kFeatureKeys[] = {
     {"pipeline", kObject, "null", "", "DeepSpeed's pipeline section"},
     another_name("pipeline.stages", "dslaunch.pipeline.stages", "Another name of dslaunch.pipeline.stages; auto: 1"),
     {"pipeline.partition", kString, "best", "", "How layers are split", kWithoutEffect, "dslaunch.pipeline.first_segments says where stages begin, or else what segments cost"},
@@ -114,7 +114,7 @@ constexpr KeySpec kKeys[] = {
 }  // namespace
 
 std::span<const KeySpec> feature_keys() {
-    return kKeys;
+    return kFeatureKeys;
 }
 
 }  // namespace dslaunch::config

@@ -28,7 +28,7 @@ constexpr const char* kNoLayerDrop = "progressive layer drop is not available in
 constexpr const char* kGrowths = "fixed_linear|fixed_root|fixed_discrete|custom|null";
 
 // clang-format off
-constexpr KeySpec kKeys[] = {
+constexpr KeySpec kServiceKeys[] = {
     {"hybrid_engine", kObject, "null", "", "Training and generation in one engine", kNotYet, kNoHybridEngine},
     {"hybrid_engine.enabled", kBool, "false", "", "Turn it on", kNotYet, kNoHybridEngine},
     {"hybrid_engine.max_out_tokens", kInt, "512", ">0", "Longest output", kNotYet, kNoHybridEngine},
@@ -199,7 +199,7 @@ constexpr KeySpec kKeys[] = {
 }  // namespace
 
 std::span<const KeySpec> service_keys() {
-    return kKeys;
+    return kServiceKeys;
 }
 
 }  // namespace dslaunch::config

@@ -25,7 +25,7 @@ constexpr const char* kWithEps =
     "adam|adamw|lamb|adagrad|onebitadam|onebitlamb|zerooneadam|muadam|muadamw|muon";
 
 // clang-format off
-constexpr KeySpec kKeys[] = {
+constexpr KeySpec kTrainingKeys[] = {
     {"train_batch_size", kInt, "null", ">0", "Samples per optimizer step over all ranks"},
     {"train_micro_batch_size_per_gpu", kInt, "null", ">0", "Samples per forward and backward of one rank"},
     {"gradient_accumulation_steps", kInt, "null", ">0", "Micro steps per optimizer step"},
@@ -160,7 +160,7 @@ constexpr KeySpec kKeys[] = {
 }  // namespace
 
 std::span<const KeySpec> training_keys() {
-    return kKeys;
+    return kTrainingKeys;
 }
 
 }  // namespace dslaunch::config

@@ -19,7 +19,7 @@ constexpr const char* kBufferBytesComputed =
     "the plan makes each as large as the buckets that pass through it; the log says how large";
 
 // clang-format off
-constexpr KeySpec kKeys[] = {
+constexpr KeySpec kZeroKeys[] = {
     {"zero_optimization", kObject, "null", "", "ZeRO: sharding of optimizer state, gradients and parameters"},
     {"zero_optimization.stage", kInt, "0", "0|1|2|3", "0: off, 1: optimizer state, 2: gradients too, 3: parameters too"},
     {"zero_optimization.reduce_bucket_size", kInt, "5e8", ">0", "Elements of gradient that are reduced at once"},
@@ -123,7 +123,7 @@ constexpr KeySpec kKeys[] = {
 }  // namespace
 
 std::span<const KeySpec> zero_keys() {
-    return kKeys;
+    return kZeroKeys;
 }
 
 }  // namespace dslaunch::config

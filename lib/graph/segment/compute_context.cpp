@@ -1,10 +1,10 @@
 #include "graph/segment/compute_context.h"
 
-#include <ATen/autocast_mode.h>
 #include <torch/csrc/jit/passes/autocast.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 
 #include "base/check.h"
+#include "graph/segment/autocast_mode.h"
 
 namespace dslaunch::graph {
 

@@ -1,6 +1,5 @@
 #include "graph/tensor/tensor_operators.h"
 
-#include <ATen/autocast_mode.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
@@ -22,6 +21,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "graph/segment/autocast_mode.h"
 #include "graph/tensor/tensor_group.h"
 
 namespace dslaunch::graph {

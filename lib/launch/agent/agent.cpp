@@ -47,7 +47,6 @@ using std::chrono::steady_clock;
 
 // Above this many bytes for the launcher the workers' output waits in its pipes.
 constexpr size_t kOutboxBytesMax = 1U << 20;
-constexpr size_t kReadBytes = 64U << 10;
 // Signals nearer to each other than this are one wish to end.
 constexpr milliseconds kSameSignalMax{1'000};
 

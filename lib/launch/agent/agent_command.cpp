@@ -41,7 +41,7 @@ constexpr const char* kHelp =
 
 constexpr double kConnectSecondsMax = 7.0 * 86'400;
 
-std::string value_of(const std::string& name, const std::string& given) {
+std::string required_value(const std::string& name, const std::string& given) {
     if (!given.empty()) return given;
     fail(ExitCode::kUsage, "agent: {} needs a value; see dslaunch agent --help", name);
 }
@@ -102,8 +102,9 @@ AgentArguments parse_agent_arguments(
         const size_t equals = arguments[i].find('=');
         const std::string name = arguments[i].substr(0, equals);
         const auto value = [&] {
-            if (equals != std::string::npos) return value_of(name, arguments[i].substr(equals + 1));
-            return value_of(name, ++i < arguments.size() ? arguments[i] : "");
+            if (equals != std::string::npos)
+                return required_value(name, arguments[i].substr(equals + 1));
+            return required_value(name, ++i < arguments.size() ? arguments[i] : "");
         };
         if (name == "--help" || name == "-h") {
             parsed.help = true;

@@ -18,6 +18,7 @@
 #include "base/text/json.h"
 #include "launch/machine/elf_needs.h"
 #include "launch/network/interfaces.h"
+#include "launch/process/resource_limit.h"
 #include "launch/process/text_or_empty.h"
 #include "launch/protocol/field_visitor.h"
 
@@ -44,7 +45,7 @@ constexpr size_t kFileBytesMax = 1U << 20;
 // The first processor's lines; the kernel needs a millisecond for those of a large machine.
 constexpr size_t kCpuInfoBytes = 8192;
 
-std::string text_of(const std::string& path) {
+std::string facts_text(const std::string& path) {
     return text_or_empty(path, kFileBytesMax);
 }
 
@@ -112,17 +113,11 @@ std::vector<std::string> gpu_names_in(const std::string& folder) {
     fs::directory_iterator entry(folder, error);
     for (; !error && entry != fs::directory_iterator(); entry.increment(error)) {
         names[entry->path().filename().string()] =
-            value_of(text_of(entry->path().string() + "/information"), "Model");
+            value_of(facts_text(entry->path().string() + "/information"), "Model");
     }
     std::vector<std::string> list;
     for (const auto& [address, name] : names) list.push_back(name);
     return list;
-}
-
-int64_t limit_of(decltype(RLIMIT_NOFILE) resource) {
-    rlimit limit{};
-    if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return -1;
-    return static_cast<int64_t>(limit.rlim_cur);
 }
 
 int64_t first_number(const std::string& text) {
@@ -133,7 +128,7 @@ int64_t first_number(const std::string& text) {
 std::string machine_id(const std::string& root) {
     std::error_code error;
     const std::string name_space = fs::read_symlink(root + "/proc/self/ns/net", error).string();
-    const std::string boot(trim(text_of(root + "/proc/sys/kernel/random/boot_id")));
+    const std::string boot(trim(facts_text(root + "/proc/sys/kernel/random/boot_id")));
     return boot.empty() ? std::string() : boot + " " + name_space;
 }
 
@@ -166,14 +161,14 @@ MachineFacts look_at_machine(const std::string& root) {
     facts.cpu_model = value_of(cpu, "model name");
     facts.isa_level = level_of_flags(value_of(cpu, "flags"));
     facts.glibc = ::gnu_get_libc_version();
-    facts.driver_version = driver_version_in(text_of(root + "/proc/driver/nvidia/version"));
+    facts.driver_version = driver_version_in(facts_text(root + "/proc/driver/nvidia/version"));
     facts.gpu_names = gpu_names_in(root + "/proc/driver/nvidia/gpus");
     facts.page_bytes = ::sysconf(_SC_PAGESIZE);
-    const std::string memory = text_of(root + "/proc/meminfo");
+    const std::string memory = facts_text(root + "/proc/meminfo");
     facts.huge_pages_bytes = first_number(value_of(memory, "HugePages_Total")) *
                              first_number(value_of(memory, "Hugepagesize")) * 1024;
-    facts.memlock_bytes_max = limit_of(RLIMIT_MEMLOCK);
-    facts.open_files_max = limit_of(RLIMIT_NOFILE);
+    facts.memlock_bytes_max = soft_limit(RLIMIT_MEMLOCK);
+    facts.open_files_max = soft_limit(RLIMIT_NOFILE);
     struct statvfs shared {};
     if (::statvfs((root + "/dev/shm").c_str(), &shared) == 0) {
         facts.shared_memory_bytes = static_cast<int64_t>(shared.f_blocks * shared.f_frsize);

@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "launch/process/resource_limit.h"
 #include "launch/protocol/field_visitor.h"
 
 namespace dslaunch::launch {
@@ -39,12 +40,6 @@ int64_t memory_line(const std::string& text, std::string_view name) {
         return kibibytes ? *kibibytes * 1024 : -1;
     }
     return -1;
-}
-
-int64_t limit_of(__rlimit_resource resource) {
-    rlimit limit{};
-    if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return -1;
-    return static_cast<int64_t>(limit.rlim_cur);
 }
 
 struct Space {
@@ -90,8 +85,8 @@ NodeReport report_node(const ReportRequest& request) {
     report.disk_free_bytes = disk.free_bytes;
     if (disk.error_number != 0) report.disk_error = errno_text(disk.error_number);
     report.shared_memory_bytes = space_at("/dev/shm").all_bytes;
-    report.locked_memory_max = limit_of(RLIMIT_MEMLOCK);
-    report.open_files_max = limit_of(RLIMIT_NOFILE);
+    report.locked_memory_max = soft_limit(RLIMIT_MEMLOCK);
+    report.open_files_max = soft_limit(RLIMIT_NOFILE);
     report.clock_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
                           std::chrono::system_clock::now().time_since_epoch())
                           .count();

@@ -24,7 +24,7 @@ constexpr size_t kHexDigits = 64;
 constexpr int64_t kNanosecondsPerSecond = 1'000'000'000;
 constexpr int64_t kSettled = 2 * kNanosecondsPerSecond;
 
-int64_t nanoseconds(const timespec& time) {
+int64_t time_ns(const timespec& time) {
     return int64_t{time.tv_sec} * kNanosecondsPerSecond + time.tv_nsec;
 }
 
@@ -44,8 +44,8 @@ HashCache::Key HashCache::key_of(const struct stat& status, bool sampled) {
     return {status.st_dev,
             status.st_ino,
             status.st_size,
-            nanoseconds(status.st_mtim),
-            nanoseconds(status.st_ctim),
+            time_ns(status.st_mtim),
+            time_ns(status.st_ctim),
             sampled};
 }
 
@@ -94,7 +94,7 @@ void HashCache::add(const struct stat& status, bool sampled, std::string_view ha
     timespec now{};
     ::clock_gettime(CLOCK_REALTIME, &now);
     const int64_t settled_since =
-        nanoseconds(now) - std::max(nanoseconds(status.st_mtim), nanoseconds(status.st_ctim));
+        time_ns(now) - std::max(time_ns(status.st_mtim), time_ns(status.st_ctim));
     if (path_.empty() || settled_since < kSettled) return;
     remember(key_of(status, sampled), hash);
     changed_ = true;

@@ -5,11 +5,7 @@
 #include "base/text.h"
 
 namespace dslaunch::launch {
-namespace {
-
-constexpr size_t kCauseIndent = 6;
-
-}  // namespace
+namespace {}  // namespace
 
 std::string describe_agent_end(const TransportEvent& event, bool greeted,
                                const std::vector<std::string>& diagnostics) {

@@ -12,6 +12,8 @@ namespace dslaunch::launch {
 // The exit code of a shell and of a dynamic loader when there is no such program, or a library of
 // it is missing.
 inline constexpr int kNoProgram = 127;
+// The columns before the further lines of a cause.
+inline constexpr size_t kCauseIndent = 6;
 
 // EVENT: the kEnded of a host. GREETED: its agent had said hello. DIAGNOSTICS: its last lines on
 // stderr, printable. Never empty.

@@ -7,13 +7,12 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "launch/fleet/agent_end.h"
 
 namespace dslaunch::launch {
 namespace {
 
 using std::chrono::steady_clock;
-
-constexpr size_t kCauseIndent = 6;
 
 class FleetExec final : private FleetListener {
   public:

@@ -14,10 +14,6 @@ using std::chrono::steady_clock;
 constexpr int kQuestions = 3;
 constexpr std::chrono::seconds kAnswerMax{10};
 
-double seconds(nanoseconds time) {
-    return std::chrono::duration<double>(time).count();
-}
-
 class HostCheck final : private FleetListener {
   public:
     HostCheck(Fleet& fleet, const std::string& directory, const std::string& own_hash)
@@ -80,8 +76,7 @@ class HostCheck final : private FleetListener {
                             printable(node.hello.version), DSL_VERSION));
         }
         if (!state.report) {
-            return state.faults.push_back(
-                fmt::format("no report within {} s", seconds(kAnswerMax)));
+            return state.faults.push_back(fmt::format("no report within {} s", kAnswerMax.count()));
         }
         if (!state.report->disk_error.empty()) {
             state.faults.push_back(fmt::format("the working directory {}: {}",

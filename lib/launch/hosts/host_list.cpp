@@ -12,10 +12,6 @@ namespace {
 constexpr size_t kDigitsMax = 9;         // of a range's end
 constexpr size_t kFoldedDigitsMax = 18;  // of a name's number: it and the next fit
 
-bool is_digit(char c) {
-    return c >= '0' && c <= '9';
-}
-
 // The number at AT, which moves behind it; nothing when there is none of 1 to kDigitsMax digits.
 std::optional<int64_t> read_number(std::string_view text, size_t& at) {
     const size_t start = at;

@@ -20,10 +20,7 @@ constexpr size_t kErrorsShownMax = 50;
 constexpr std::array<std::string_view, 4> kKeys = {"slots", "gpus", "port", "addr"};
 
 bool is_alnum(char c) {
-    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
-}
-bool is_digit(char c) {
-    return c >= '0' && c <= '9';
+    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
 }
 bool is_name_char(char c) {
     return is_alnum(c) || c == '.' || c == '_' || c == '-';

@@ -17,7 +17,7 @@ constexpr size_t kProcFileBytesMax = 1U << 20;
 constexpr int64_t kProcessorsMax = 65'536;
 
 // Empty when it cannot be read: not on this kernel, or not for us.
-std::string text_of(const std::string& path) {
+std::string control_text(const std::string& path) {
     try {
         return read_file(path, kProcFileBytesMax);
     } catch (const Error&) {
@@ -35,7 +35,7 @@ Group find_group(const std::string& root, std::string_view controller) {
     Group group;
     std::string top;
     std::string path;
-    for (const std::string& line : split(text_of(root + "/proc/self/cgroup"), '\n')) {
+    for (const std::string& line : split(control_text(root + "/proc/self/cgroup"), '\n')) {
         const size_t first = line.find(':');
         const size_t second = line.find(':', first + 1);
         if (first == std::string::npos || second == std::string::npos) continue;
@@ -65,10 +65,10 @@ Group find_group(const std::string& root, std::string_view controller) {
 int64_t granted_in(const std::string& folder, bool version_1) {
     std::vector<std::string> words;
     if (version_1) {
-        words = {std::string(trim(text_of(folder + "/cpu.cfs_quota_us"))),
-                 std::string(trim(text_of(folder + "/cpu.cfs_period_us")))};
+        words = {std::string(trim(control_text(folder + "/cpu.cfs_quota_us"))),
+                 std::string(trim(control_text(folder + "/cpu.cfs_period_us")))};
     } else {
-        words = split(trim(text_of(folder + "/cpu.max")), ' ');
+        words = split(trim(control_text(folder + "/cpu.max")), ' ');
     }
     if (words.size() != 2) return 0;
     const auto quota = parse_int(words[0]);
@@ -80,7 +80,7 @@ int64_t granted_in(const std::string& folder, bool version_1) {
 }  // namespace
 
 int64_t read_counter(const std::string& path, const std::string& name) {
-    for (const std::string& line : split(text_of(path), '\n')) {
+    for (const std::string& line : split(control_text(path), '\n')) {
         const auto words = split(line, ' ');
         if (words.size() == 2 && words[0] == name) return parse_int(words[1]).value_or(-1);
     }

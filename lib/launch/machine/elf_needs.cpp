@@ -21,7 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kTableBytesMax = 64U << 20;
+constexpr uint64_t kElfTableBytesMax = 64U << 20;
 
 class ElfFile {
   public:
@@ -60,7 +60,7 @@ class ElfFile {
 
   private:
     [[nodiscard]] std::string read_bytes(uint64_t offset, uint64_t length) const {
-        if (length > kTableBytesMax) fail(ExitCode::kSetup, "{}: a table is too large", path_);
+        if (length > kElfTableBytesMax) fail(ExitCode::kSetup, "{}: a table is too large", path_);
         std::string bytes(length, '\0');
         const ssize_t n =
             ::pread(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));

@@ -16,12 +16,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kTableBytesMax = 64U << 20;
+constexpr size_t kProcessTableBytesMax = 64U << 20;
 constexpr size_t kCommandBytesShown = 120;
 
 // Empty when it cannot be read: the process ended meanwhile, or belongs to somebody else.
-std::string text_of(const std::string& path) {
-    return text_or_empty(path, kTableBytesMax);
+std::string process_text(const std::string& path) {
+    return text_or_empty(path, kProcessTableBytesMax);
 }
 
 // Every socket that listens on PORT, as "socket:[INODE]", with its user. A line of the table:
@@ -31,7 +31,7 @@ std::map<std::string, std::string> listening_sockets(int port) {
     const std::string ending = fmt::format(":{:04X}", port);
     std::map<std::string, std::string> sockets;
     for (const char* table : {"/proc/self/net/tcp", "/proc/self/net/tcp6"}) {
-        for (const std::string& line : split(text_of(table), '\n')) {
+        for (const std::string& line : split(process_text(table), '\n')) {
             std::vector<std::string> fields = split(line, ' ');
             std::erase(fields, "");
             if (fields.size() < 10 || fields[3] != "0A" || !fields[1].ends_with(ending)) continue;
@@ -76,7 +76,7 @@ std::string describe_port_owner(int port) {
          process.increment(error)) {
         const std::string pid = process->path().filename().string();
         if (!parse_int(pid) || !holds_one_of(process->path(), sockets)) continue;
-        std::string command = text_of(process->path().string() + "/cmdline");
+        std::string command = process_text(process->path().string() + "/cmdline");
         while (command.ends_with('\0')) command.pop_back();
         std::replace(command.begin(), command.end(), '\0', ' ');
         return fmt::format("process {} ({})", pid,

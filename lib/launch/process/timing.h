@@ -5,6 +5,7 @@
 
 namespace dslaunch::launch {
 
+inline constexpr auto kNever = std::chrono::steady_clock::time_point::max();
 // The time from TERM to KILL.
 inline constexpr std::chrono::milliseconds kTermToKill{250};
 // The time from the beginning of the end until processes that do not die are given up and named.

@@ -8,7 +8,7 @@
 namespace dslaunch::launch {
 namespace {
 
-bool is_known(uint16_t kind) {
+bool is_control_kind(uint16_t kind) {
     return (kind >= static_cast<uint16_t>(ControlKind::kMetrics) &&
             kind <= static_cast<uint16_t>(ControlKind::kHealth)) ||
            kind == static_cast<uint16_t>(ControlKind::kSaveAndEnd);
@@ -59,7 +59,7 @@ Heartbeat decode_heartbeat(const std::string& payload) {
 std::optional<ControlFrame> ControlDecoder::next() {
     auto taken = take_length_prefixed(buffer_, used_, kControlPayloadBytesMax);
     if (!taken) return std::nullopt;
-    if (!is_known(taken->kind)) {
+    if (!is_control_kind(taken->kind)) {
         fail(ExitCode::kInternal, "a control frame of the unknown kind {}", taken->kind);
     }
     return ControlFrame{static_cast<ControlKind>(taken->kind), std::move(taken->payload)};

@@ -7,7 +7,7 @@
 namespace dslaunch::launch {
 namespace {
 
-bool is_known(uint16_t kind) {
+bool is_frame_kind(uint16_t kind) {
     const auto within = [kind](FrameKind first, FrameKind last) {
         return kind >= static_cast<uint16_t>(first) && kind <= static_cast<uint16_t>(last);
     };
@@ -51,7 +51,7 @@ std::optional<Frame> FrameDecoder::next() {
     if (!greeted_) return std::nullopt;
     auto taken = take_length_prefixed(buffer_, used_, kFramePayloadBytesMax);
     if (!taken) return std::nullopt;
-    if (!is_known(taken->kind)) {
+    if (!is_frame_kind(taken->kind)) {
         fail(ExitCode::kInternal, "a frame of the unknown kind {}", taken->kind);
     }
     return Frame{static_cast<FrameKind>(taken->kind), std::move(taken->payload)};

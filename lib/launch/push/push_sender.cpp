@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "launch/files/file_facts.h"
 #include "launch/files/sha256.h"
+#include "launch/process/timing.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -20,7 +21,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr auto kNever = steady_clock::time_point::max();
 constexpr milliseconds kBusyWait{200};
 constexpr std::chrono::minutes kBusyMax{30};  // for a large file that another job pushes
 constexpr milliseconds kAlive{100};

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "launch/files/file_facts.h"
 #include "launch/plan/launch_plan.h"
+#include "launch/process/timing.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -15,7 +16,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr auto kNever = steady_clock::time_point::max();
 // The agents are heard this often while large files are read here.
 constexpr milliseconds kLookWhileReading{100};
 

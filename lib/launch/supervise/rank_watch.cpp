@@ -21,7 +21,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr auto kNever = steady_clock::time_point::max();
 // A program that complains of a taken address later than this speaks of another one.
 constexpr std::chrono::seconds kPortClashMax{60};
 

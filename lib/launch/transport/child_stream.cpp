@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "launch/process/spawn.h"
 
 namespace dslaunch::launch {
@@ -18,7 +19,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr size_t kReadBytes = 64U << 10;
 constexpr milliseconds kEndMax{500};
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/text.h"
 #include "launch/process/blocking.h"
 #include "launch/process/spawn.h"
@@ -21,7 +22,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr size_t kReadBytes = 64U << 10;
 constexpr size_t kKeptLines = 20;
 // A child that has closed its pipes ends at once; it is polled for until it has.
 constexpr milliseconds kReapPoll{2};

@@ -16,7 +16,7 @@
 namespace dslaunch::plan {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kImpossible = std::numeric_limits<double>::infinity();
 
 // A part that grows segment by segment, from its end to its begin.
 class GrowingPart {
@@ -113,7 +113,7 @@ class StageChooser {
     enum class Goal { kSlowest, kSent, kMemory };
 
     std::vector<SegmentRange> choose_exactly() {
-        slowest_s_max_ = kNever;
+        slowest_s_max_ = kImpossible;
         if (best_ranges(Goal::kSlowest).empty()) refuse(best_ranges(Goal::kMemory));
         slowest_s_max_ = kSlowestSlack * best_;
         return best_ranges(Goal::kSent);
@@ -126,7 +126,7 @@ class StageChooser {
         const int parts = request_.shape.parts();
         std::vector<std::vector<double>> best(
             static_cast<size_t>(parts) + 1,
-            std::vector<double>(static_cast<size_t>(segments) + 1, kNever));
+            std::vector<double>(static_cast<size_t>(segments) + 1, kImpossible));
         std::vector<std::vector<int>> begins(
             best.size(), std::vector<int>(static_cast<size_t>(segments) + 1, -1));
         best[0][0] = 0;
@@ -136,7 +136,7 @@ class StageChooser {
                 part.add_before(begin);
                 for (int p = 0; p < parts; ++p) {
                     const double before = best[p][begin];
-                    if (before == kNever) continue;
+                    if (before == kImpossible) continue;
                     const double own = cost_for(goal, p, end, part);
                     const double both = goal == Goal::kSent ? before + own : std::max(before, own);
                     double& least = best[static_cast<size_t>(p) + 1][end];
@@ -148,7 +148,7 @@ class StageChooser {
         }
         best_ = best.back().back();
         std::vector<SegmentRange> ranges;
-        if (best_ == kNever) return ranges;
+        if (best_ == kImpossible) return ranges;
         int end = segments;
         for (int p = parts; p > 0; --p) {
             const int begin = begins[p][end];
@@ -161,11 +161,11 @@ class StageChooser {
     // Part P ends at END. Memory is looked at where a stage has one part.
     [[nodiscard]] double cost_for(Goal goal, int p, int end, const GrowingPart& part) const {
         const double takes_s = micro_batch_s(part.cost());
-        if (goal != Goal::kMemory && takes_s > slowest_s_max_) return kNever;
+        if (goal != Goal::kMemory && takes_s > slowest_s_max_) return kImpossible;
         if (request_.shape.chunks == 1) {
             const Bytes memory = part.states() + fronts_[p].peak({part.cost()});
             if (goal == Goal::kMemory) return static_cast<double>(memory.value);
-            if (request_.memory_max && memory > *request_.memory_max) return kNever;
+            if (request_.memory_max && memory > *request_.memory_max) return kImpossible;
         }
         if (goal == Goal::kSlowest) return takes_s;
         const bool last = end == std::ssize(request_.segments);
@@ -174,7 +174,7 @@ class StageChooser {
     }
 
     std::vector<SegmentRange> search() {
-        slowest_s_max_ = kNever;
+        slowest_s_max_ = kImpossible;
         std::vector<SegmentRange> ranges = best_ranges(Goal::kSlowest);
         Verdict verdict = verdict_on(ranges);
         for (bool better = true; better;) {
@@ -235,8 +235,8 @@ class StageChooser {
 
     const StageRequest& request_;
     std::vector<LiveFront> fronts_;  // of each stage
-    double slowest_s_max_ = kNever;
-    double best_ = kNever;  // of the last best_ranges
+    double slowest_s_max_ = kImpossible;
+    double best_ = kImpossible;  // of the last best_ranges
 };
 
 void check_request(const StageRequest& request) {

@@ -14,9 +14,9 @@ namespace dslaunch::runtime {
 namespace {
 
 constexpr uint64_t kRingBytes = 256 << 10;
-constexpr int kSpins = 200;
+constexpr int kLinkSpins = 200;
 // Between looks at poison and at whether the other ranks live.
-constexpr auto kSliceOfSleep = std::chrono::milliseconds(10);
+constexpr auto kLinkSleepMax = std::chrono::milliseconds(10);
 
 // What waits for its receiver must not keep others from theirs: one message of every node, and one
 // of each lane by which a neighbour sends (plan/step/step_plan.h): values and gradients, in a V
@@ -232,7 +232,7 @@ void HostLink::run(const std::vector<LinkSend>& sends, const std::vector<LinkRec
             last_look = false;
             continue;
         }
-        if (++idle < kSpins) {
+        if (++idle < kLinkSpins) {
             pause_briefly();
             continue;
         }
@@ -243,7 +243,7 @@ void HostLink::run(const std::vector<LinkSend>& sends, const std::vector<LinkRec
             continue;
         }
         own.sleepers.fetch_add(1);
-        futex_wait(own.changes, seen, kSliceOfSleep);
+        futex_wait(own.changes, seen, kLinkSleepMax);
         own.sleepers.fetch_sub(1);
     }
 }

@@ -15,33 +15,34 @@ constexpr size_t kStatesMax = 64;
 constexpr size_t kDimensionsMax = 64;
 
 template <typename... Args>
-[[noreturn]] void wrong(fmt::format_string<Args...> format, Args&&... args) {
+[[noreturn]] void inconsistent(fmt::format_string<Args...> format, Args&&... args) {
     throw Error(ExitCode::kCheckpoint, printable(fmt::format(format, std::forward<Args>(args)...)));
 }
 
 // Elements and bytes fit an int64; an extent of 0 makes all of it empty.
 void check_shape(const CheckpointTensor& tensor) {
     if (tensor.shape.size() > kDimensionsMax)
-        wrong("tensor '{}': too many dimensions", tensor.name);
+        inconsistent("tensor '{}': too many dimensions", tensor.name);
     int64_t bytes = 8;  // the longest element
     for (const int64_t extent : tensor.shape)
         if (extent < 0 || (extent > 0 && __builtin_mul_overflow(bytes, extent, &bytes)))
-            wrong("tensor '{}': its shape overflows", tensor.name);
+            inconsistent("tensor '{}': its shape overflows", tensor.name);
 }
 
 // Elements lie side by side, each once.
 void check_strides(const CheckpointTensor& tensor) {
     if (tensor.strides.empty() || tensor.numel() == 0) return;
     if (tensor.strides.size() != tensor.shape.size())
-        wrong("tensor '{}': {} strides for {} dimensions", tensor.name, tensor.strides.size(),
-              tensor.shape.size());
+        inconsistent("tensor '{}': {} strides for {} dimensions", tensor.name,
+                     tensor.strides.size(), tensor.shape.size());
     std::vector<std::pair<int64_t, int64_t>> dimensions;  // stride, extent
     for (size_t i = 0; i < tensor.shape.size(); ++i)
         if (tensor.shape[i] > 1) dimensions.emplace_back(tensor.strides[i], tensor.shape[i]);
     std::sort(dimensions.begin(), dimensions.end());
     int64_t next = 1;
     for (const auto& [stride, extent] : dimensions) {
-        if (stride != next) wrong("tensor '{}': its strides leave holes or overlap", tensor.name);
+        if (stride != next)
+            inconsistent("tensor '{}': its strides leave holes or overlap", tensor.name);
         next *= extent;
     }
 }
@@ -55,9 +56,10 @@ void check_tensors(const Checkpoint& checkpoint) {
                              : names.insert(tensor.name).second;
         for (const std::string& alias : tensor.aliases)
             fresh = !of_rank && names.insert(alias).second && fresh;
-        if (!fresh) wrong("tensor '{}': it or an alias is there twice", tensor.name);
+        if (!fresh) inconsistent("tensor '{}': it or an alias is there twice", tensor.name);
         if (of_rank && tensor.rank >= checkpoint.world_size)
-            wrong("tensor '{}': rank {} of {}", tensor.name, tensor.rank, checkpoint.world_size);
+            inconsistent("tensor '{}': rank {} of {}", tensor.name, tensor.rank,
+                         checkpoint.world_size);
         check_shape(tensor);
         check_strides(tensor);
     }
@@ -67,37 +69,38 @@ void check_piece(const Checkpoint& checkpoint, const CheckpointFile& file,
                  const WrittenPiece& written) {
     const CheckpointPiece& piece = written.piece;
     if (piece.tensor < 0 || piece.tensor >= std::ssize(checkpoint.tensors))
-        wrong("file '{}': a piece of tensor {} of {}", file.name, piece.tensor,
-              checkpoint.tensors.size());
+        inconsistent("file '{}': a piece of tensor {} of {}", file.name, piece.tensor,
+                     checkpoint.tensors.size());
     const CheckpointTensor& tensor = checkpoint.tensors[piece.tensor];
     const bool has_states = tensor.kind == TensorKind::kTrained;
     if (piece.state < kWeights || piece.state >= std::ssize(checkpoint.states) ||
         (piece.state != kWeights && !has_states))
-        wrong("file '{}': tensor '{}' has no state {}", file.name, tensor.name, piece.state);
+        inconsistent("file '{}': tensor '{}' has no state {}", file.name, tensor.name, piece.state);
     const Range& elements = piece.elements;
     if (elements.begin < 0 || elements.numel < 0 || elements.begin > tensor.numel() ||
         elements.numel > tensor.numel() - elements.begin)
-        wrong("file '{}': tensor '{}': {} elements from {} on of {}", file.name, tensor.name,
-              elements.numel, elements.begin, tensor.numel());
+        inconsistent("file '{}': tensor '{}': {} elements from {} on of {}", file.name, tensor.name,
+                     elements.numel, elements.begin, tensor.numel());
 }
 
 // Pieces follow each other from the header to the file's end.
 void check_file(const Checkpoint& checkpoint, const CheckpointFile& file) {
-    if (!is_file_name(file.name)) wrong("file '{}': this is no name of a file", file.name);
+    if (!is_file_name(file.name)) inconsistent("file '{}': this is no name of a file", file.name);
     int64_t next = file.pieces.empty() ? file.bytes : file.pieces.front().offset_bytes;
-    if (next < 8 || next > file.bytes) wrong("file '{}': no room for its header", file.name);
+    if (next < 8 || next > file.bytes) inconsistent("file '{}': no room for its header", file.name);
     for (const WrittenPiece& piece : file.pieces) {
         check_piece(checkpoint, file, piece);
         if (piece.offset_bytes != next)
-            wrong("file '{}': a piece at {} where {} is next", file.name, piece.offset_bytes, next);
+            inconsistent("file '{}': a piece at {} where {} is next", file.name, piece.offset_bytes,
+                         next);
         const CheckpointTensor& tensor = checkpoint.tensors[piece.piece.tensor];
         const DType dtype = piece.piece.state == kWeights ? tensor.dtype : DType::kF32;
         const int64_t bytes = piece.piece.elements.numel * dtype_bytes(dtype);
-        if (bytes > file.bytes - next) wrong("file '{}': its pieces do not fit", file.name);
+        if (bytes > file.bytes - next) inconsistent("file '{}': its pieces do not fit", file.name);
         next += bytes;
     }
     if (next != file.bytes)
-        wrong("file '{}': its pieces end at {} of {} bytes", file.name, next, file.bytes);
+        inconsistent("file '{}': its pieces end at {} of {} bytes", file.name, next, file.bytes);
 }
 
 std::string name_of(const Checkpoint& checkpoint, size_t tensor, int state) {
@@ -124,13 +127,13 @@ void check_tiling(const Checkpoint& checkpoint) {
             for (; at != pieces.end() && std::get<0>(*at) == tensor && std::get<1>(*at) == state;
                  ++at) {
                 if (std::get<2>(*at) != next)
-                    wrong("tensor '{}': its pieces leave a hole or overlap at element {}",
-                          name_of(checkpoint, tensor, state), next);
+                    inconsistent("tensor '{}': its pieces leave a hole or overlap at element {}",
+                                 name_of(checkpoint, tensor, state), next);
                 next += std::get<3>(*at);
             }
             if (next != about.numel())
-                wrong("tensor '{}': its pieces end at element {} of {}",
-                      name_of(checkpoint, tensor, state), next, about.numel());
+                inconsistent("tensor '{}': its pieces end at element {} of {}",
+                             name_of(checkpoint, tensor, state), next, about.numel());
         }
     }
 }
@@ -149,11 +152,12 @@ bool is_file_name(std::string_view name) {
 void check_checkpoint(const Checkpoint& checkpoint) {
     const std::set<std::string_view> states(checkpoint.states.begin(), checkpoint.states.end());
     if (states.size() != checkpoint.states.size() || states.size() > kStatesMax)
-        wrong("states: one is there twice, or there are more than {}", kStatesMax);
+        inconsistent("states: one is there twice, or there are more than {}", kStatesMax);
     check_tensors(checkpoint);
     std::set<std::string_view> names;
     for (const CheckpointFile& file : checkpoint.files) {
-        if (!names.insert(file.name).second) wrong("file '{}': it is there twice", file.name);
+        if (!names.insert(file.name).second)
+            inconsistent("file '{}': it is there twice", file.name);
         check_file(checkpoint, file);
     }
     check_tiling(checkpoint);

@@ -11,8 +11,8 @@
 namespace dslaunch::storage {
 namespace {
 
-constexpr size_t kHeaderBytesMax = 64 * 1024;  // NumPy itself refuses more than 10,000
-constexpr size_t kRankMax = 64;                // NumPy 2's own limit
+constexpr size_t kNpyHeaderBytesMax = 64 * 1024;  // NumPy itself refuses more than 10,000
+constexpr size_t kRankMax = 64;                   // NumPy 2's own limit
 constexpr std::string_view kMagic = "\x93NUMPY";
 
 std::optional<DType> dtype_of(std::string_view code) {
@@ -190,7 +190,7 @@ NpyArray parse_npy(const std::string& path, std::span<const std::byte> bytes) {
     if (file.size() < begin) fail(ExitCode::kInput, "{}: the .npy header is cut short", path);
     size_t length = byte_at(8) | byte_at(9) << 8;
     if (major > 1) length |= byte_at(10) << 16 | byte_at(11) << 24;
-    if (length > kHeaderBytesMax || length > file.size() - begin)
+    if (length > kNpyHeaderBytesMax || length > file.size() - begin)
         fail(ExitCode::kInput, "{}: a .npy header of {} bytes is too long or cut short", path,
              length);
     NpyArray array = HeaderParser(path, file.substr(begin, length)).parse();

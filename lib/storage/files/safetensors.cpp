@@ -14,7 +14,7 @@ namespace dslaunch::storage {
 namespace {
 
 using Json = nlohmann::json;
-constexpr uint64_t kHeaderBytesMax = 100'000'000;
+constexpr uint64_t kSafetensorsHeaderBytesMax = 100'000'000;
 constexpr int kDepthMax = 4;  // object, tensor, list: deeper JSON is not a header
 
 // nlohmann keeps the last of two equal keys: the callback sees each key and refuses the second.
@@ -99,7 +99,7 @@ SafetensorsContent parse_safetensors(const std::string& path, std::span<const st
     if (all.size() < sizeof(length))
         fail(ExitCode::kInput, "{}: {} bytes are too few for safetensors", path, all.size());
     std::memcpy(&length, all.data(), sizeof(length));
-    if (length > std::min<uint64_t>(kHeaderBytesMax, all.size() - sizeof(length)))
+    if (length > std::min<uint64_t>(kSafetensorsHeaderBytesMax, all.size() - sizeof(length)))
         fail(ExitCode::kInput, "{}: a header of {} bytes does not fit a file of {}", path, length,
              all.size());
     const std::string_view text(reinterpret_cast<const char*>(all.data()) + sizeof(length), length);

@@ -16,10 +16,6 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-bool is_half(DType dtype) {
-    return dtype == DType::kF16 || dtype == DType::kBF16;
-}
-
 }  // namespace
 
 void DeepSpeedSource::place_replicated() {

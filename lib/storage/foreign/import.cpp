@@ -24,10 +24,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_half(DType dtype) {
-    return dtype == DType::kF16 || dtype == DType::kBF16;
-}
-
 // The source that is read, whatever its format is.
 struct Opened {
     std::unique_ptr<TensorSource> source;

@@ -158,13 +158,21 @@ TEST_CASE("commands on hosts take the host options of run, their own, and a prog
     CHECK(parsed.hosts.filter.num_nodes == 2);
     CHECK(own == "x=y");
     CHECK(parsed.words == Words{"a", "b"});
-    syntax.runs_program = true;
+    syntax.run_rows = RunRows::kProgram;
     parsed =
         parse_host_command(Words{"-H", "h", "--env", "A=1", "ls", "--own-option", "-l"}, syntax);
     CHECK(parsed.words == Words{"ls", "--own-option", "-l"});
     CHECK(parsed.hosts.env == Words{"A=1"});
     parsed = parse_host_command(Words{"--", "--own-option"}, syntax);
     CHECK(parsed.words == Words{"--own-option"});
+    CHECK_THROWS_AS(parse_host_command(Words{"--nproc_per_node", "2"}, syntax), Error);
+    syntax.run_rows = RunRows::kJob;
+    syntax.options.push_back({"json", "", "help", [&](const std::string&) { own = "json"; }});
+    parsed = parse_host_command(Words{"--nproc_per_node", "2", "--json", "--dry-run"}, syntax);
+    CHECK(parsed.hosts.filter.num_gpus == 2);
+    CHECK(parsed.hosts.dry_run);
+    CHECK(own == "json");  // not that of run
+    CHECK_FALSE(parsed.hosts.json);
     for (const Words& bad :
          {Words{"--hostfil", "h"}, Words{"--own-option"}, Words{"--steps", "3"},
           Words{"--force-multi=1"}, Words{"-H", "a", "-H", "b"}, Words{"--ssh-port", "x"}}) {

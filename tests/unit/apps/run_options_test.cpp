@@ -132,17 +132,6 @@ TEST_CASE("two options for one thing may say it twice") {
     CHECK(parse("--master_port 7 --rdzv_endpoint a:7 true").master_port == 7);
 }
 
-TEST_CASE("a subcommand takes the options of run, and no target") {
-    const RunOptions options = parse_run_options(split("--num_gpus 2 --hostfile h", ' '), "health");
-    CHECK(options.target == "health");
-    CHECK(target_kind_of(options) == TargetKind::kProgram);
-    CHECK(options.filter.num_gpus == 2);
-    for (const char* word : {"train.pt", "train.py", "health"}) {
-        CHECK_THROWS_WITH(parse_run_options(Words{"--num_gpus", "2", word}, "health"),
-                          Catch::StartsWith(std::string("dslaunch health takes no `") + word));
-    }
-}
-
 TEST_CASE("every option of the table is in the help, and the refused ones say why") {
     const std::string help = run_options_help();
     for (const OptionRow& row : option_rows()) {

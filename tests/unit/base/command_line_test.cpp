@@ -1,7 +1,5 @@
 #include "base/text/command_line.h"
 
-#include <CLI/CLI.hpp>
-
 #include "base/error.h"
 #include "support/catch.h"
 
@@ -19,18 +17,17 @@ struct Parsed {
 // As `dslaunch NAME …` declares them: a subcommand with subcommands, and one without.
 Parsed parse(const Words& words) {
     Parsed parsed;
-    CLI::App app("", "dslaunch");
-    CLI::App* config = app.add_subcommand("config", "");
-    config->require_subcommand(1);
-    CLI::App* check = config->add_subcommand("check", "");
-    check->add_option("FILE", parsed.file)->required();
-    check->add_flag("--json", parsed.json);
-    config->add_subcommand("keys", "");
-    CLI::App* pack = app.add_subcommand("pack", "");
-    pack->add_option("archive", parsed.file)->required();
-    pack->add_option("-o,--out-file", parsed.out);
-    pack->add_option("--rank", parsed.rank)->check(at_least(0));
-    const bool goes_on = parse_command_line(app, words);
+    CommandLine app("", "dslaunch");
+    CommandLine& config = app.subcommand("config", "");
+    CommandLine& check = config.subcommand("check", "");
+    check.add("FILE", parsed.file).required();
+    check.add("--json", parsed.json);
+    config.subcommand("keys", "");
+    CommandLine& pack = app.subcommand("pack", "");
+    pack.add("archive", parsed.file).required();
+    pack.add("-o,--out-file", parsed.out);
+    pack.add("--rank", parsed.rank).at_least(0);
+    const bool goes_on = app.parse(words);
     CHECK(goes_on);
     return parsed;
 }

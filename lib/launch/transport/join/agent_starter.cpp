@@ -22,7 +22,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr size_t kReadBytes = 64U << 10;
 constexpr size_t kKeptLines = 20;
 constexpr size_t kShownLines = 4;
 constexpr milliseconds kEndByItself{2'000};

@@ -15,6 +15,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "launch/plan/join_token.h"
@@ -27,7 +28,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr size_t kReadBytes = 64U << 10;
 constexpr size_t kKeptRefusals = 4;
 constexpr size_t kShownNames = 8;
 constexpr size_t kLinesOfHost = 3;

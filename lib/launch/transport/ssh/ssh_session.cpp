@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/text.h"
 #include "launch/transport/backoff.h"
 
@@ -19,7 +20,6 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::seconds kStatusLimit{1};
-constexpr size_t kReadBytes = 64U << 10;
 // One session reads at most so much in a row.
 constexpr int kBlocksPerRound = 4;
 constexpr int kRoundsMax = 4;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/text.h"
 #include "launch/process/blocking.h"
 #include "launch/process/spawn.h"
@@ -20,7 +21,6 @@
 namespace dslaunch::launch {
 namespace {
 
-constexpr size_t kReadBytes = 64U << 10;
 // Above this many bytes on the way, in either direction, no more is read.
 constexpr size_t kOnTheWayBytesMax = 1U << 20;
 constexpr int kDepthMax = 8;

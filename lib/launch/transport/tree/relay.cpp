@@ -31,7 +31,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr size_t kReadBytes = 64U << 10;
 constexpr size_t kCompactBytes = 1U << 20;
 constexpr milliseconds kTick{500};
 

@@ -44,7 +44,7 @@ namespace {
 
 constexpr int kPortMax = 65'535;
 
-bool is_known(uint16_t kind) {
+bool is_relay_kind(uint16_t kind) {
     return (kind >= static_cast<uint16_t>(RelayFrameKind::kHosts) &&
             kind <= static_cast<uint16_t>(RelayFrameKind::kPing)) ||
            (kind >= static_cast<uint16_t>(RelayFrameKind::kHello) &&
@@ -119,7 +119,7 @@ std::optional<RelayFrame> RelayDecoder::next() {
     if (!greeted_) return std::nullopt;
     auto taken = take_length_prefixed(buffer_, used_, kFramePayloadBytesMax);
     if (!taken) return std::nullopt;
-    if (!is_known(taken->kind)) {
+    if (!is_relay_kind(taken->kind)) {
         fail(ExitCode::kInternal, "a relay's frame of the unknown kind {}", taken->kind);
     }
     return RelayFrame{static_cast<RelayFrameKind>(taken->kind), std::move(taken->payload)};

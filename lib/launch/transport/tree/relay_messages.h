@@ -88,6 +88,18 @@ struct RelayEnded {
 // RelayHello of another version has only its number.
 template <typename Message>
 [[nodiscard]] Message decode_relay(std::string_view bytes);
+template <>
+RelayHello decode_relay<RelayHello>(std::string_view bytes);
+template <>
+RelayHosts decode_relay<RelayHosts>(std::string_view bytes);
+template <>
+RelayPlace decode_relay<RelayPlace>(std::string_view bytes);
+template <>
+RelayBytes decode_relay<RelayBytes>(std::string_view bytes);
+template <>
+RelayCredit decode_relay<RelayCredit>(std::string_view bytes);
+template <>
+RelayEnded decode_relay<RelayEnded>(std::string_view bytes);
 
 struct RelayFrame {
     RelayFrameKind kind = RelayFrameKind::kPing;

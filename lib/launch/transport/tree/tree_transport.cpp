@@ -12,7 +12,8 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
-#include "launch/process/descriptor_limit.h"
+#include "launch/process/resource_limit.h"
+#include "launch/process/timing.h"
 #include "launch/transport/tree/relay_messages.h"
 #include "launch/transport/tree/tree_split.h"
 
@@ -24,7 +25,6 @@ using std::chrono::steady_clock;
 using Time = steady_clock::time_point;
 using Kind = TransportEvent::Kind;
 
-constexpr auto kNever = Time::max();
 // After so many hosts in a row that cannot be relays, the rest of their subtree gets none.
 constexpr int kRelaysTriedMax = 2;
 // Starting a program may take a while on a busy machine: relays are answered in between.

@@ -1,12 +1,16 @@
-#include "launch/process/descriptor_limit.h"
-
-#include <sys/resource.h>
+#include "launch/process/resource_limit.h"
 
 #include <limits>
 
 #include "base/log.h"
 
 namespace dslaunch::launch {
+
+int64_t soft_limit(decltype(RLIMIT_NOFILE) resource) {
+    rlimit limit{};
+    if (::getrlimit(resource, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return -1;
+    return static_cast<int64_t>(limit.rlim_cur);
+}
 
 size_t raise_descriptor_limit(size_t wanted) {
     rlimit limit{};

@@ -1,0 +1,157 @@
+#include "launcher/options.h"
+
+#include <fmt/core.h>
+
+#include <map>
+#include <set>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "base/text/option_name.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+using OptionsByName = std::map<std::string, const Option*, std::less<>>;
+
+bool value_is_optional(const Option& option) {
+    return option.value_name.starts_with('[');
+}
+
+class OptionParser {
+  public:
+    OptionParser(std::span<const Option> options, std::span<const std::string> arguments)
+        : arguments_(arguments) {
+        for (const Option& option : options)
+            for (const std::string& name : split(option.names, ','))
+                by_name_.emplace(name, &option);
+    }
+
+    std::span<const std::string> parse(const std::function<bool(const std::string&)>& on_word) {
+        bool only_words = false;
+        while (next_ < arguments_.size()) {
+            const std::string& word = arguments_[next_++];
+            if (only_words || word.size() < 2 || word.front() != '-') {
+                if (on_word(word)) break;
+            } else if (word == "--") {
+                only_words = true;
+            } else {
+                option(word);
+            }
+        }
+        return arguments_.subspan(next_);
+    }
+
+  private:
+    const Option& find(const std::string& typed) const;
+    void option(const std::string& word);
+    std::string value_of(const Option& option, const std::string& typed);
+
+    std::span<const std::string> arguments_;
+    size_t next_ = 0;
+    OptionsByName by_name_;
+    std::set<const Option*> given_;
+};
+
+const Option& OptionParser::find(const std::string& typed) const {
+    const bool is_long = typed.starts_with("--");
+    const std::string key = with_dashes(typed).substr(is_long ? 2 : 1);
+    const auto found = by_name_.find(key);
+    if (found != by_name_.end() && is_long == (key.size() > 1)) return *found->second;
+    std::vector<std::string> known;
+    for (const auto& [name, option] : by_name_) {
+        if (name.size() > 1) known.push_back(name);
+    }
+    const auto guess = is_long ? nearest(key, known) : std::nullopt;
+    fail(ExitCode::kUsage, "unknown option `{}`{}", printable(typed),
+         guess ? fmt::format(", did you mean `--{}`?", *guess) : "; --help lists all");
+}
+
+void OptionParser::option(const std::string& word) {
+    const size_t equals = word.find('=');
+    const std::string typed = word.substr(0, equals);
+    const Option& option = find(typed);
+    if (!option.apply) fail(ExitCode::kUsage, "{} is refused: {}", typed, option.help);
+    if (!given_.insert(&option).second && !option.repeatable) {
+        fail(ExitCode::kUsage, "{} is given twice", typed);
+    }
+    std::string value;
+    if (equals != std::string::npos) {
+        if (option.value_name.empty()) fail(ExitCode::kUsage, "{} takes no value", typed);
+        value = word.substr(equals + 1);
+        if (value.empty()) fail(ExitCode::kUsage, "{}: the value is empty", typed);
+    } else if (!option.value_name.empty() && !value_is_optional(option)) {
+        value = value_of(option, typed);
+    }
+    try {
+        option.apply(value);
+    } catch (const Error& error) {
+        fail(ExitCode::kUsage, "{}: {}", typed, error.what());
+    }
+}
+
+std::string OptionParser::value_of(const Option& option, const std::string& typed) {
+    if (next_ == arguments_.size() || arguments_[next_].empty() ||
+        arguments_[next_].starts_with("--")) {
+        fail(ExitCode::kUsage, "{} needs a value: {} {}", typed, typed, option.value_name);
+    }
+    return arguments_[next_++];
+}
+
+// "  -H, --hostfile FILE"
+std::string usage_of(const Option& option) {
+    std::vector<std::string> names;
+    for (const std::string& name : split(option.names, ',')) {
+        const bool is_short = name.size() == 1;
+        names.insert(is_short ? names.begin() : names.end(), (is_short ? "-" : "--") + name);
+    }
+    std::string text = "  " + join(names, ", ");
+    if (value_is_optional(option)) {
+        text += fmt::format("[={}", option.value_name.substr(1));
+    } else if (!option.value_name.empty()) {
+        text += fmt::format(" {}", option.value_name);
+    }
+    return text;
+}
+
+void append_wrapped(std::string& text, std::string_view help) {
+    constexpr size_t kColumn = 34;
+    constexpr size_t kWidth = 100;
+    const size_t line_start = text.rfind('\n') + 1;
+    size_t column = text.size() - line_start;
+    if (column + 2 > kColumn) {
+        text += '\n';
+        column = 0;
+    }
+    text.append(kColumn - column, ' ');
+    column = kColumn;
+    for (const std::string& word : split(help, ' ')) {
+        if (column > kColumn && column + 1 + word.size() > kWidth) {
+            text += '\n' + std::string(kColumn, ' ');
+            column = kColumn;
+        }
+        if (column > kColumn) text += ' ';
+        column += word.size() + (column > kColumn ? 1 : 0);
+        text += word;
+    }
+    text += '\n';
+}
+
+}  // namespace
+
+std::span<const std::string> parse_options(
+    std::span<const Option> options, std::span<const std::string> arguments,
+    const std::function<bool(const std::string& word)>& on_word) {
+    return OptionParser(options, arguments).parse(on_word);
+}
+
+std::string options_help(std::span<const Option> options) {
+    std::string text;
+    for (const Option& option : options) {
+        text += usage_of(option);
+        append_wrapped(text, option.help);
+    }
+    return text;
+}
+
+}  // namespace dslaunch::launcher

@@ -20,7 +20,7 @@ namespace dslaunch::zero {
 
 // Neighbouring slices of a bucket that got a gradient and have had equally many updates.
 struct DeviceState::Run {
-    int64_t offset_numel = 0;  // in the flat buffers
+    int64_t offset_numel = 0;  // offset in the flat buffers
     int64_t numel = 0;
     int64_t step = 1;
 };

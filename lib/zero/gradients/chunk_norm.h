@@ -29,7 +29,7 @@ class ChunkNorm {
     struct Share {
         int block = 0;             // index into blocks
         Range range;               // within the bucket
-        int64_t offset_numel = 0;  // in the chunk
+        int64_t offset_numel = 0;  // offset in the chunk
     };
 
     std::span<const NormBlock> blocks_;

@@ -17,7 +17,7 @@ namespace {
 constexpr int kAgreementsMin = 2;
 // A weight's gradient passes one transposition, or a few views.
 constexpr int kHopsMax = 4;
-// In the hook, autograd's tensor and the one in .grad that we took share the gradient's storage.
+// The hook's owners of a gradient's storage: autograd's tensor and the one in .grad that we took.
 constexpr size_t kOwnersInHook = 2;
 
 // Returns the AccumulateGrad that alone receives NODE's result, over views and the like, or nullptr

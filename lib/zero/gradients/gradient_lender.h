@@ -43,8 +43,8 @@ class GradientLender final : public runtime::MemoryLender {
   public:
     enum class Arrival {
         kInPlace,    // the gradient is in its slice
-        kElsewhere,  // to be copied into the slice
-        kOccupied,   // to be copied, but not before end_backward: another tensor holds the memory
+        kElsewhere,  // the gradient must be copied into the slice
+        kOccupied,   // the same, but not before end_backward: another tensor holds the memory
     };
 
     // Adds the next slice: the gradient of PARAMETER belongs into VIEW.

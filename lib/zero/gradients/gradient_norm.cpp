@@ -67,7 +67,7 @@ GradientNorm::GradientNorm(const ShardMap& map, const plan::Partition* partition
     me_ = replicated ? group.local_rank() : map.owners().rank();
     owners_ = replicated ? group.local_world_size() : map.owners().world_size();
     for (size_t i = 0; i < blocks.size(); ++i) {
-        // At stage 0 the local ranks of every host share the work evenly.
+        // The local ranks of every host share the work evenly at stage 0.
         if (replicated)
             blocks[i].order.owner =
                 static_cast<int>(static_cast<int64_t>(i) * owners_ / std::ssize(blocks));

@@ -92,7 +92,7 @@ class GradientSums {
     [[nodiscard]] std::vector<at::Tensor> views(const graph::Model& model) const;
     void begin_generation(int bucket);
     void sum_over_tensor_ranks(int bucket) const;
-    // At stage 1 on one host a Reduce leaves each owner's sums where its own gradients were.
+    // A Reduce at stage 1 on one host leaves each owner's sums where its own gradients were.
     [[nodiscard]] bool sums_in_place() const {
         return map_.stage() > 0 && !map_.several_hosts() && !options_.fused;
     }

@@ -34,7 +34,7 @@ struct ChunkView {
 // A range of a bucket's elements that a chunk holds.
 struct ChunkPart {
     Range range;               // within the bucket
-    int64_t offset_numel = 0;  // in the chunk
+    int64_t offset_numel = 0;  // offset in the chunk
     int piece = -1;            // index into ShardMap::pieces of the bucket; -1: it is frozen
 };
 

@@ -23,7 +23,8 @@ namespace {
 constexpr size_t kConnectionsMax = 64;
 constexpr int kIdleMaxMilliseconds = 30'000;
 constexpr size_t kChunkWords = 32 << 10;
-// Large packets are lost if fewer bytes of a burst come through while small messages do.
+// Large packets count as lost if fewer bytes than this of a burst come through while small
+// messages do.
 constexpr int64_t kStuckBytes = 4096;
 constexpr int kLargeBursts = 3;
 // The rate without waits for a processor is at most so many times the measured one.

@@ -120,8 +120,8 @@ void populate_range(std::byte* base, int64_t begin, int64_t end) {
     const Bytes bytes{end - begin};
     if (::madvise(base + begin, static_cast<size_t>(bytes.value), MADV_POPULATE_WRITE) == 0) return;
     if (errno != EINVAL) fail_without_memory(bytes, "populating it", errno);
-    // Linux before 5.14 lacks that flag. An atomic that changes nothing faults each page in, while
-    // others may use it.
+    // Linux before 5.14 lacks MADV_POPULATE_WRITE. An atomic that changes nothing faults each page
+    // in, while others may use it.
     for (int64_t at = begin; at < end; at += kPageBytes)
         reinterpret_cast<std::atomic<uint8_t>*>(base + at)->fetch_or(0);
 }

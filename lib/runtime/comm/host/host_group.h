@@ -21,7 +21,7 @@ namespace dslaunch::runtime {
 
 struct HostGroupOptions {
     int local_rank = 0;
-    std::vector<int> ranks = {};     // ranks of the job, for messages; empty: the local ranks
+    std::vector<int> ranks = {};     // job's ranks by local rank, for messages; empty: the same
     std::string host = "localhost";  // name in messages
     Duration time_limit = std::chrono::minutes(5);  // limit of each wait
 };

@@ -1,6 +1,6 @@
 // The threads of one rank that share a long loop over flat arrays: the caller and helpers that
 // block in between, never spin. They run on the processors that the team's maker may use (ranks
-// that share a host have their own, apps/worker/train.cpp). Where it stands: optimizer state ->
+// that share a host have their own, apps/worker/train.cpp). Data path: optimizer state ->
 // thread team -> flat kernels. Threads: for_parts by one thread at a time.
 #pragma once
 

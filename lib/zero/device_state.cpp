@@ -20,7 +20,7 @@ namespace dslaunch::zero {
 
 // Neighbouring slices of a bucket that got a gradient and have had equally many updates.
 struct DeviceState::Run {
-    int64_t offset_numel = 0;  // in the flat buffers
+    int64_t offset_numel = 0;  // offset in the flat buffers
     int64_t numel = 0;
     int64_t step = 1;
 };
@@ -86,7 +86,7 @@ void DeviceState::join() {
     backend_.join({ids.front(), topology.rank(), topology.world_size(), options_.time_limit});
 }
 
-// A parameter's own strides where they fill its elements without gaps, else plain rows.
+// The view has the parameter's own strides if they fill its elements without gaps, else plain rows.
 at::Tensor DeviceState::view_of(const at::Tensor& flat, const plan::ParameterSlice& slice) const {
     const at::Tensor& parameter = model_.parameters()[slice.parameter].tensor;
     if (parameter.is_non_overlapping_and_dense())
@@ -259,7 +259,7 @@ void DeviceState::compute_norm() {
         norms.push_back(at::linalg_vector_norm(part(summed(), layout_.buckets[b])));
     }
     norm_on_device_ = at::linalg_vector_norm(at::stack(norms).to(at::kDouble)).reshape({1});
-    // As torch.nn.utils.clip_grad_norm_.
+    // The divisor is the inverse of torch.nn.utils.clip_grad_norm_'s factor.
     divisor_ = ((norm_on_device_ + 1e-6) / options_.gradient_clipping).clamp_min(1).to(at::kFloat);
     skip_ = norm_on_device_.isfinite().logical_not().to(at::kFloat);
 }
@@ -343,7 +343,7 @@ at::Tensor DeviceState::part(const at::Tensor& flat, const Run& run) const {
     return flat.narrow(0, run.offset_numel, run.numel);
 }
 
-// Clipped, with L2 decay.
+// Returns the gradient, clipped and with L2 decay added.
 at::Tensor DeviceState::gradient_of(const Run& run) const {
     at::Tensor gradient = part(summed(), run);
     if (divisor_.defined()) gradient = gradient.div(divisor_);
@@ -352,7 +352,7 @@ at::Tensor DeviceState::gradient_of(const Run& run) const {
     return gradient;
 }
 
-// As torch.optim.SGD; the first update's momentum is the gradient itself.
+// The update is torch.optim.SGD's. The first update's momentum is the gradient itself.
 void DeviceState::sgd(const Run& run) {
     const config::OptimizerConfig& config = options_.optimizer;
     at::Tensor gradient = gradient_of(run);
@@ -368,7 +368,7 @@ void DeviceState::sgd(const Run& run) {
     part(parameters_, run).add_(gradient, -lr_);
 }
 
-// As torch.optim.Adagrad.
+// The update is torch.optim.Adagrad's.
 void DeviceState::adagrad(const Run& run) {
     const config::OptimizerConfig& config = options_.optimizer;
     const at::Tensor gradient = gradient_of(run);
@@ -388,7 +388,7 @@ void DeviceState::lion(const Run& run) {
 }
 
 void DeviceState::finish_step() {
-    // Only here is anything of the device waited for: a peer that is gone ends it as an error.
+    // This is the only wait for the device. A lost peer ends it as an error.
     if (collectives_.topology().world_size() > 1 && !reduced_.empty())
         backend_.finish(*std::max_element(reduced_.begin(), reduced_.end()));
     if (!norm_on_device_.defined()) return;

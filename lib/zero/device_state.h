@@ -1,9 +1,9 @@
 // ZeRO stage 0 on a GPU: this rank has all parameters, gradients and optimizer states in flat
-// buffers of its device. Carries out Claim, Post, Reduce, Accumulate, Norm and Update of a device
-// plan (plan/step/device_plan.h) by putting work on the device's streams; only finish_step waits
-// for it. Which parameters got a gradient is agreed on over the CPU's collectives, so that nothing
-// is read back from the device for it. Threads: Reduce by the communication lane, all else by the
-// compute lane.
+// buffers of its device. The state carries out Claim, Post, Reduce, Accumulate, Norm and Update of
+// a device plan (plan/step/device_plan.h) by putting work on the device's streams. Only finish_step
+// waits for that work. The ranks agree over the CPU's collectives on which parameters got a
+// gradient, so nothing is read back from the device for it. Threads: the communication lane runs
+// Reduce, the compute lane all else.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,12 +28,12 @@ struct DeviceStateOptions {
     config::OptimizerConfig optimizer;
     double gradient_clipping = 0;  // 0: off
     bool accumulate = false;       // reduced micro steps are added up before the update
-    // Whether a branch or loop of the model may leave a parameter out in one step and not in
-    // another: the ranks then tell each other in every step, otherwise in the first one.
+    // True if a branch or loop of the model may leave a parameter out in one step and not in
+    // another. The ranks then tell each other in every step, otherwise only in the first.
     bool usage_varies = true;
-    Duration time_limit = std::chrono::minutes(5);  // of joining, and of a step's reductions
-    runtime::SavedState* saved = nullptr;  // what training resumes from; needed until the state is
-                                           // made
+    Duration time_limit = std::chrono::minutes(5);  // limit of joining, and of a step's reductions
+    // The state to resume from, needed until the device state is made.
+    runtime::SavedState* saved = nullptr;
 };
 
 class DeviceState final : public runtime::ParameterState {
@@ -50,19 +50,19 @@ class DeviceState final : public runtime::ParameterState {
     void run(const plan::Instruction& instruction) override;
     void end_segment(int segment) override { collector_->end_segment(segment); }
     // Waits until the step's reductions are done, within the time limit. Throws Error{kPeerLost,
-    // kHang}, and Error{kDiverged} naming the first parameter whose gradient is not finite (only
-    // with clipping; its update then changed nothing but SGD's).
+    // kHang}. With clipping, also throws Error{kDiverged} naming the first parameter whose gradient
+    // is not finite. Its update then changed nothing, except SGD's.
     void finish_step() override;
-    // Only with clipping.
+    // The norm exists only with clipping.
     [[nodiscard]] std::optional<double> gradient_norm() const override { return norm_; }
-    // Whoever reads parameters does so on the compute stream, behind the updates.
+    // Nothing is to be waited for: parameters are read on the compute stream, behind the updates.
     void settle() override {}
     // Copies this rank's part to the CPU, where it stays until the next call.
     [[nodiscard]] std::vector<runtime::SavedPiece> saved_pieces() override;
     [[nodiscard]] std::optional<int64_t> updates_of(int parameter) const override;
     [[nodiscard]] at::Tensor untrained_values(int parameter) const override;
     [[nodiscard]] runtime::MemoryAccount memory() const override;
-    // Optimizer updates that each slice has had.
+    // The number of optimizer updates that each slice has had.
     [[nodiscard]] const std::vector<int64_t>& slice_steps() const { return slice_steps_; }
 
   private:
@@ -98,26 +98,26 @@ class DeviceState final : public runtime::ParameterState {
     runtime::DeviceBackend& backend_;
     runtime::Collectives& collectives_;
     DeviceStateOptions options_;
-    // [layout.numel] fp32 on the device; zero between the slices
+    // Flat buffers on the device, [layout.numel] fp32, zero between the slices.
     at::Tensor parameters_;
     at::Tensor gradients_;
-    at::Tensor accumulated_;  // when micro steps are added up
+    at::Tensor accumulated_;  // defined if micro steps are added up
     at::Tensor first_;        // Adam's, Lion's and SGD's momentum, Adagrad's sum of squares
     at::Tensor second_;       // Adam's variance
-    // [1] fp32 on the device, made anew by each Norm
+    // Scalars on the device, [1] fp32, made anew by each Norm.
     at::Tensor norm_on_device_;
     at::Tensor divisor_;
     at::Tensor skip_;
-    std::vector<at::Tensor> on_cpu_;  // what saved_pieces() has copied
+    std::vector<at::Tensor> on_cpu_;  // values that saved_pieces() copied
     std::unique_ptr<GradientCollector> collector_;
-    std::vector<runtime::DeviceMark> posted_;   // by bucket, of the compute stream
-    std::vector<runtime::DeviceMark> reduced_;  // by bucket, of the communication stream
-    std::vector<char> accumulates_;             // by bucket: a micro step of this step was added up
-    std::vector<double> used_;         // by slice: whether this rank had a gradient in this step
-    std::vector<double> used_before_;  // of the first step
-    std::vector<double> ranks_used_;   // by slice: how many ranks had one
+    std::vector<runtime::DeviceMark> posted_;   // one per bucket, on the compute stream
+    std::vector<runtime::DeviceMark> reduced_;  // one per bucket, on the communication stream
+    std::vector<char> accumulates_;  // one per bucket, 1 if a micro step of this step was added up
+    std::vector<double> used_;  // one per slice, above 0 if this rank had a gradient in this step
+    std::vector<double> used_before_;  // used_ of the first step
+    std::vector<double> ranks_used_;   // one per slice, the number of ranks that had a gradient
     std::vector<int64_t> slice_steps_;
-    bool usage_known_ = false;  // in this step
+    bool usage_known_ = false;  // true once the ranks agreed in this step
     int64_t step_ = 0;
     double lr_ = 0;
     std::optional<double> norm_;

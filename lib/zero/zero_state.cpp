@@ -60,7 +60,7 @@ ZeroState::ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlic
         chunk_norm_.emplace(norm_->blocks(), *states_, map.layout());
 }
 
-// By default as the optimizer begins.
+// The moments start from SAVED, and without it with the optimizer's initial values.
 void ZeroState::start_moments(runtime::SavedState* saved) {
     if (saved != nullptr) {
         first_step_ = saved->training().step;
@@ -95,7 +95,8 @@ void ZeroState::run(const plan::Instruction& instruction) {
         case plan::Op::kAwait:
             return parameters_->await_whole(b, step_ - 1);
         case plan::Op::kGather:
-            // In place it follows this step's update, into a buffer it serves this step's reading.
+            // A gather in place follows this step's update. A gather into a buffer serves this
+            // step's reads.
             if (instruction.buffer < 0) return parameters_->gather_in_place(b, step_);
             return parameters_->gather(b, instruction.buffer, step_ - 1);
         case plan::Op::kRelease:
@@ -140,7 +141,8 @@ void ZeroState::post(int b) {
 }
 
 void ZeroState::look_for_overflow(int b) {
-    // With a loss scale an overflow must be brought home to its rank, which later sums cannot tell.
+    // With a loss scale, an overflow must be traced to its rank. Later sums no longer show the
+    // rank.
     if (options_.skip_overflow && own_bad_parameter_ < 0) {
         for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
             const plan::ParameterSlice& slice = place_.layout->slices[i];
@@ -197,7 +199,7 @@ void ZeroState::compute_norm() {
     norm_value_ = norm;
     if (!std::isfinite(result.squares)) return note_overflow(result.bad_parameter);
     if (options_.gradient_clipping <= 0) return;
-    // As torch.nn.utils.clip_grad_norm_.
+    // The factor is that of torch.nn.utils.clip_grad_norm_.
     const double factor = options_.gradient_clipping / (norm + 1e-6);
     if (factor < 1) clip_factor_ = static_cast<float>(factor / settings_.loss_scale);
 }
@@ -274,15 +276,15 @@ void ZeroState::update_chunk(const plan::Instruction& instruction) {
             if (place_.map->pieces(b)[part.piece].writes == writes)
                 for (const Run& run : runs_) update_part(b, part, run, view);
     };
-    // 16-bit parameters on disk are not read; those of a slice without a gradient are made again.
+    // 16-bit parameters on disk are not read, so those of slices without a gradient are made again.
     const bool makes_all = half() && view.parameters != nullptr;
     if (makes_all && !covers(runs_, bucket(b).numel))
         for (const ChunkPart& part : states_->parts(c))
             kernels::to_half(view.master + part.offset_numel,
                              reinterpret_cast<uint16_t*>(view.parameters) + part.offset_numel,
                              part.range.numel, options_.dtype);
-    // The replicas of what other ranks write come first: L2 decay reads the parameters of before
-    // the step.
+    // The replicas of elements that other ranks write come first: L2 decay reads the parameters of
+    // before the step.
     update_parts(false);
     const bool reads_replicas =
         place_.map->stage() == 0 && !half() && options_.optimizer.decays_gradient();
@@ -342,7 +344,7 @@ std::vector<int> ZeroState::parameters_elsewhere() const {
     return parameters;
 }
 
-// VALUES: of a bucket; empty where its parameters have no elements.
+// VALUES are a bucket's. They are empty if its parameters have no elements.
 void ZeroState::hand_over(int b, std::span<const float> values, const UseWeights& use) const {
     for (int i = bucket(b).first_slice; use && i < bucket(b).end_slice; ++i) {
         const plan::ParameterSlice& slice = place_.layout->slices[i];
@@ -376,8 +378,8 @@ void ZeroState::bring_weights(const UseWeights& use) {
     }
 }
 
-// Calls use(slice, its elements, where they begin in RANGE) for what of a bucket's RANGE is not
-// padding.
+// Calls use(slice, its elements, where they begin in RANGE) for every slice that overlaps RANGE of
+// a bucket. Padding is skipped.
 template <typename Use>
 void ZeroState::for_each_slice(int b, const Range& range, Use&& use) const {
     for (int i = bucket(b).first_slice; i < bucket(b).end_slice; ++i) {
@@ -395,7 +397,7 @@ std::vector<int> ZeroState::chunks_by_update() const {
     return chunks;
 }
 
-// VIEW: of the chunk; null: it is not in memory.
+// VIEW is the chunk's. Null means that the chunk is not in memory.
 void ZeroState::add_pieces(int c, const ChunkView* view,
                            std::vector<runtime::SavedPiece>& pieces) const {
     const int b = states_->chunk(c).bucket;
@@ -403,7 +405,7 @@ void ZeroState::add_pieces(int c, const ChunkView* view,
     for (const ChunkPart& part : states_->parts(c)) {
         if (!place_.map->pieces(b)[part.piece].writes) continue;
         Range range = part.range;
-        // Where each host has all of it, they share the saving.
+        // Hosts that each hold all of it share the saving.
         if (place_.map->copies_on_hosts())
             range = intersect(
                 range, part_range(bucket(b).numel, {topology.node_rank, topology.node_count()}));
@@ -445,8 +447,8 @@ std::vector<runtime::SavedPiece> ZeroState::saved_pieces() {
     return in_whole(std::move(pieces));
 }
 
-// PIECES of this rank's shares as those of whole parameters; what all tensor ranks hold whole is
-// the first one's.
+// Turns PIECES of this rank's shares into pieces of whole parameters. A parameter that all tensor
+// ranks hold whole is saved by the first one.
 std::vector<runtime::SavedPiece> ZeroState::in_whole(
     std::vector<runtime::SavedPiece> pieces) const {
     if (options_.tensor == nullptr) return pieces;

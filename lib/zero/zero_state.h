@@ -1,9 +1,9 @@
 // The parameters, gradients and optimizer states of one rank at ZeRO stages 0 to 3, in fp32 or with
-// 16-bit parameters and fp32 master copies. Carries out every instruction of the plan that is not
-// the segment runner's. Where it stands: step plan -> executor -> ZeRO state -> parameter store,
-// state store, gradient sums, flat optimizer. Threads: Await, Claim, Post and Release by the
-// compute lane, Read and Write by theirs, the rest by the communication lane, ordered by the plan's
-// waits.
+// 16-bit parameters and fp32 master copies. The state carries out every instruction of the plan
+// that is not the segment runner's. Data path: step plan -> executor -> ZeRO state -> parameter
+// store, state store, gradient sums, flat optimizer. Threads: the compute lane runs Await, Claim,
+// Post and Release, the read and write lanes Read and Write, the communication lane the rest. The
+// plan's waits order them.
 #pragma once
 
 #include <optional>
@@ -23,32 +23,33 @@
 
 namespace dslaunch::zero {
 
-// Places in the arena; the same on all ranks of a host.
+// The state's places in the arena, the same on all ranks of a host.
 struct ZeroSlices {
     ParameterSlices parameters;
     std::vector<runtime::BucketId> gradients;
     NormSlices norm;
-    std::vector<runtime::SignalId> replicas;  // by bucket: this rank needs the parameters of before
-                                              // the update no more (stage 0)
+    // One per bucket: this rank no longer needs the parameters of before the update (stage 0).
+    std::vector<runtime::SignalId> replicas;
 };
 
 struct ZeroOptions {
     config::OptimizerConfig optimizer;
     double gradient_clipping = 0;  // 0: off
-    DType dtype = DType::kF32;     // of the parameters as segments read them
-    // Gradients that are not finite skip the step instead of ending the run: a loss scale is being
-    // looked for.
+    DType dtype = DType::kF32;     // the dtype of the parameters as segments read them
+    // True while a loss scale is being searched for: gradients that are not finite then skip the
+    // step instead of ending the run.
     bool skip_overflow = false;
-    int update_threads = 1;  // that share a bucket's update, the lane's own among them
-    // What training resumes from: needed until the state is made. Null: the model as loaded.
+    int update_threads = 1;  // threads that share a bucket's update, the lane's own included
+    // The state to resume from must live until the ZeRO state is made. Null means the model as
+    // loaded.
     runtime::SavedState* saved = nullptr;
     PipelineScope pipeline = {};
-    // Of the tensor group whose shares the model's parameters are. Null: they are whole. Must
-    // outlive the state.
+    // The tensor group whose shares the model's parameters are. Null means the parameters are
+    // whole. It must outlive the state.
     const graph::TensorRank* tensor = nullptr;
 };
 
-// What all parts of a state are built from; everything must outlive it.
+// The data that all parts of a state are built from. All of it must outlive the state.
 struct ZeroPlace {
     const plan::FlatLayout* layout = nullptr;
     const plan::Partition* partition = nullptr;  // null at stage 0
@@ -59,12 +60,12 @@ struct ZeroPlace {
 
 class ZeroState final : public runtime::ParameterState {
   public:
-    // Adds what the state needs to ARENA.
+    // Adds the slices that the state needs to ARENA.
     [[nodiscard]] static ZeroSlices add_slices(const ZeroPlace& place, DType dtype,
                                                runtime::ArenaLayout& arena);
 
-    // Moves the model's parameters into the arena, and what is offloaded to OFFLOAD. All references
-    // must outlive the state. Blocks until all ranks have come.
+    // Moves the model's parameters into the arena, and the offloaded ones to OFFLOAD. All
+    // references must outlive the state. Blocks until all ranks have come.
     ZeroState(graph::Model& model, const ZeroPlace& place, const ZeroSlices& slices,
               const runtime::Arena& arena, runtime::HostGroup& group,
               runtime::Collectives& collectives, const ZeroOptions& options,
@@ -78,7 +79,7 @@ class ZeroState final : public runtime::ParameterState {
     void begin_backward(int micro_step) override { gradients_->begin_backward(micro_step); }
     void end_segment(int segment) override { gradients_->end_segment(segment); }
     [[nodiscard]] std::span<float> tied_gradients(int bucket) override;
-    // Only where Norm ran: with clipping, or a loss scale.
+    // The norm exists only if Norm ran: with clipping or with a loss scale.
     [[nodiscard]] std::optional<double> gradient_norm() const override { return norm_value_; }
     [[nodiscard]] std::optional<runtime::Overflow> overflow() const override { return overflow_; }
     void change_plan(const plan::StepPlan& plan) override {
@@ -105,7 +106,7 @@ class ZeroState final : public runtime::ParameterState {
     [[nodiscard]] std::vector<std::string> summary() const override {
         return states_->describe_packing();
     }
-    // Optimizer updates that each slice has had.
+    // The number of optimizer updates that each slice has had.
     [[nodiscard]] const std::vector<int64_t>& slice_steps() const { return slice_steps_; }
 
   private:
@@ -149,17 +150,19 @@ class ZeroState final : public runtime::ParameterState {
     std::optional<ParameterStore> parameters_;
     std::optional<GradientSums> gradients_;
     std::optional<GradientNorm> norm_;
-    std::optional<ChunkNorm> chunk_norm_;  // where the norm is needed and gradients are kept
+    std::optional<ChunkNorm> chunk_norm_;  // present if the norm is needed and reduced gradients
+                                           // are kept
     runtime::UpdateGuard* guard_ = nullptr;
     std::vector<int64_t> slice_steps_;
-    std::vector<Run> runs_;   // of the bucket that is being updated
-    int64_t step_ = 0;        // since this state was made
-    int64_t first_step_ = 0;  // done before that
+    std::vector<Run> runs_;   // runs of the bucket that is being updated
+    int64_t step_ = 0;        // steps since this state was made
+    int64_t first_step_ = 0;  // steps done before this state was made
     runtime::StepSettings settings_;
-    float clip_factor_ = 1;  // times 1 / loss scale
+    float clip_factor_ = 1;  // includes the factor 1 / loss scale
     std::optional<double> norm_value_;
     std::optional<runtime::Overflow> overflow_;
-    int own_bad_parameter_ = -1;  // the first whose own gradient is not finite, in this step
+    int own_bad_parameter_ = -1;  // the first parameter whose own gradient is not finite in this
+                                  // step
 };
 
 }  // namespace dslaunch::zero

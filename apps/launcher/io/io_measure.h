@@ -1,5 +1,5 @@
 // One figure of a disk: how fast a block file moves bytes with one setting, and for how much
-// processor time. Where it stands: io-bench -> measurement -> block file. Threads: the caller's,
+// processor time. Data path: io-bench -> measurement -> block file. Threads: the caller's,
 // and those of the engine.
 #pragma once
 

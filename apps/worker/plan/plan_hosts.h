@@ -1,5 +1,5 @@
 // The hosts of `dslaunch plan`: from a hostfile and the filters of `dslaunch run`, or so many ranks
-// on equal hosts. Where it stands: command line -> [here] -> topology, mesh. No host is contacted.
+// on equal hosts. Data path: command line -> [here] -> topology, mesh. No host is contacted.
 #pragma once
 
 #include <string>

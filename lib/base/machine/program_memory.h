@@ -1,5 +1,5 @@
 // The memory that this process holds for its program as it stands is measured, since libraries
-// differ in what they keep. Where it stands: after the trial run of a model -> admission. No
+// differ in what they keep. Data path: after the trial run of a model -> admission. No
 // threads; reads /proc.
 #pragma once
 

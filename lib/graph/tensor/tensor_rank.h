@@ -1,5 +1,5 @@
 // One rank of a tensor group as a model of its own: parameters are its shares, and what trains them
-// must know which gradients are summands. Where it stands: tensor_rewrite.h -> narrow_to_shares ->
+// must know which gradients are summands. Data path: tensor_rewrite.h -> narrow_to_shares ->
 // measure.h, flat layout, lib/zero. No shared state.
 #pragma once
 

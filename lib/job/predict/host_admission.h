@@ -1,5 +1,5 @@
 // Whether a job fits the host it runs on: the plans of the host's ranks, and of the configs near
-// its own, beside the limits that this process sees. Where it stands: job setup -> admission ->
+// its own, beside the limits that this process sees. Data path: job setup -> admission ->
 // arena.
 #pragma once
 

@@ -1,5 +1,5 @@
 // How fast this machine runs a job, measured before it steps, and what a step of its plan will take
-// by that. Where it stands: job setup -> [here] -> plan/predict/step_forecast.h -> trace, `dslaunch
+// by that. Data path: job setup -> [here] -> plan/predict/step_forecast.h -> trace, `dslaunch
 // plan`.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Whether a job has the memory that it is about to take on its hosts, and at the end how far off
-// the estimate was. Where it stands: job setup -> host admission -> [here] -> train role. One
+// the estimate was. Data path: job setup -> host admission -> [here] -> train role. One
 // thread.
 #pragma once
 

@@ -1,5 +1,5 @@
 // What a rank of a job reads and writes beside its data: the checkpoint that training resumes from,
-// those that it saves, and the trained weights. Where it stands: job setup, communication -> [here]
+// those that it saves, and the trained weights. Data path: job setup, communication -> [here]
 // -> lib/runtime/save. The thread that trains.
 #pragma once
 

@@ -1,5 +1,5 @@
 // What a rank needs to make and to report on its parameters, gradients and optimizer states: which
-// part of them is its own, the places in the arena, the disk. Where it stands: job setup -> [here]
+// part of them is its own, the places in the arena, the disk. Data path: job setup -> [here]
 // -> lib/zero. One thread.
 #pragma once
 

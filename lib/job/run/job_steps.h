@@ -1,5 +1,5 @@
 // What this job does between its steps: buffers are broadcast, chunks change their places, one step
-// is traced. Where it stands: trainer -> [here] -> adaptive placement, forecast. Compute lane.
+// is traced. Data path: trainer -> [here] -> adaptive placement, forecast. Compute lane.
 #pragma once
 
 #include <optional>

@@ -1,5 +1,5 @@
 // Stages, layout, partition and step plans of a job, from its config and the model's measures.
-// Where it stands: job setup, stages, shares -> [here] -> step plans of any of the job's ranks.
+// Data path: job setup, stages, shares -> [here] -> step plans of any of the job's ranks.
 #pragma once
 
 #include <string>

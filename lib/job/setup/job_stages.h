@@ -1,5 +1,5 @@
 // What a job's pipeline makes of it: who is in which stage, which segments each has, and which
-// parameters several train. Where it stands: config, model info -> [here] -> job setup.
+// parameters several train. Data path: config, model info -> [here] -> job setup.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
 // What a job's tensor or sequence parallelism makes of it: which ranks work on a micro batch
-// together, the graph that they share, and the shares of its parameters. Where it stands: config,
+// together, the graph that they share, and the shares of its parameters. Data path: config,
 // model, first batch -> [here] -> job setup.
 #pragma once
 

@@ -1,5 +1,5 @@
 // How a job's setup comes about: the config is found and resolved, model and data are opened and
-// checked against each other, the model is measured, and all is laid out. Where it stands: command
+// checked against each other, the model is measured, and all is laid out. Data path: command
 // line, archive -> [here] -> roles.
 #pragma once
 

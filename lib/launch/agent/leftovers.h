@@ -1,5 +1,5 @@
 // Processes that a job left on this machine, found by the job's id in their environment, and their
-// end. Where it stands: `dslaunch stop` -> agent -> here, for a job whose launcher is dead. Never
+// end. Data path: `dslaunch stop` -> agent -> here, for a job whose launcher is dead. Never
 // another job's, never another user's: the id must be equal, the owner must be who asks, and a
 // process is signalled by id and start time. One thread.
 #pragma once

@@ -1,5 +1,5 @@
 // The processors of this machine and how they hang together, as the kernel tells in /sys and /proc.
-// Where it stands: node facts -> topology -> placement. No threads. Reading costs about 20 us for
+// Data path: node facts -> topology -> placement. No threads. Reading costs about 20 us for
 // each processor; nothing is read unless ranks are to be bound.
 #pragma once
 

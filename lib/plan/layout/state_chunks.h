@@ -1,5 +1,5 @@
 // A rank's states cut into chunks: a chunk is updated as one, and where it is offloaded, read and
-// written as one. Where it stands: flat layout, partition -> state chunks -> step plan, lib/zero.
+// written as one. Data path: flat layout, partition -> state chunks -> step plan, lib/zero.
 // Pure. Source of the idea: sub-groups of Rajbhandari et al. 2021 (ZeRO-Infinity), section 6.
 #pragma once
 

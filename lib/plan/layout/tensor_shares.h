@@ -1,5 +1,5 @@
 // The places of a rank's share of a parameter in the whole: checkpoints know whole parameters,
-// tensor ranks their shares. Where it stands: tensor plan -> [here] -> saved pieces, saved state.
+// tensor ranks their shares. Data path: tensor plan -> [here] -> saved pieces, saved state.
 // Pure.
 #pragma once
 

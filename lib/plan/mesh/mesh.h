@@ -1,5 +1,5 @@
 // The work of each rank: a grid of pipeline x data x tensor x sequence laid over the slots of the
-// hosts, so that the ranks that talk most sit on one host. Where it stands: node sizes -> mesh ->
+// hosts, so that the ranks that talk most sit on one host. Data path: node sizes -> mesh ->
 // groups of ranks, stages. Pure; every rank computes the same.
 //
 // The order of axes, the chattiest first; a block is the ranks that share all later coordinates.

@@ -1,5 +1,5 @@
 // The cost of a job on a mesh of ranks: memory by tier, bytes on each axis inside hosts and between
-// them, the bubble, the time of a step. Where it stands: model, times of segments, machine rates,
+// them, the bubble, the time of a step. Data path: model, times of segments, machine rates,
 // mesh -> [here] -> mesh search, mesh_text. Pure; a choice takes a fraction of a millisecond.
 // docs/pipelines.md says what is assumed.
 #pragma once

@@ -1,6 +1,6 @@
 // The meshes that suit a job best: every way to lay pipeline, data, tensor and sequence over the
 // hosts, with every ZeRO stage, schedule and, where memory is short, recompute, at the same global
-// batch. Where it stands: mesh cost -> [here] -> mesh_text, `dslaunch plan --search`. Pure; some
+// batch. Data path: mesh cost -> [here] -> mesh_text, `dslaunch plan --search`. Pure; some
 // thousand choices a second.
 #pragma once
 

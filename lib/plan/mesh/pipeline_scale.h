@@ -1,5 +1,5 @@
 // A pipeline beside copies of itself on many ranks: what crosses hosts, what a rank holds, how long
-// a step takes. Where it stands: simulated pipeline and mesh -> [here] -> `dslaunch plan
+// a step takes. Data path: simulated pipeline and mesh -> [here] -> `dslaunch plan
 // --simulate`. Pure; thousands of ranks take milliseconds, for copies of a pipeline run alike.
 #pragma once
 

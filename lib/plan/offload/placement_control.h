@@ -1,5 +1,5 @@
 // The schedule by which placement is looked at again: the steps that are measured, the choice after
-// them, a change that made steps slower taken back. Where it stands: step times -> placement
+// them, a change that made steps slower taken back. Data path: step times -> placement
 // control -> placement choice. Used by one thread.
 #pragma once
 

@@ -1,5 +1,5 @@
 // The swap buffers between memory and disk as a cache of chunks: the bytes that other rules of
-// evicting, and other numbers of buffers, would move in a step. Where it stands: step plan -> swap
+// evicting, and other numbers of buffers, would move in a step. Data path: step plan -> swap
 // trace -> `dslaunch plan --compare cache`. Pure. Source of the best rule: Belady 1966, whose
 // "needed last" a plan knows.
 #pragma once

@@ -1,5 +1,5 @@
 // The order in which each stage of a pipeline runs the forwards and backwards of its micro batches.
-// Where it stands: number of stages -> schedule -> simulator, step plans. Pure.
+// Data path: number of stages -> schedule -> simulator, step plans. Pure.
 //
 // Words: the model is cut into parts, ranges of segments; a stage is what runs on one rank (or
 // group of ranks) and holds one part of each of its chunks. A backward is whole, or split in two:

@@ -1,4 +1,4 @@
-// The choice of the segments that each stage of a pipeline gets. Where it stands: costs of segments
+// The choice of the segments that each stage of a pipeline gets. Data path: costs of segments
 // and a schedule -> [here] -> costs of parts for the simulator, step plans. Pure; ranks that are
 // given the same costs choose alike (measured times are one rank's, and must be sent to the
 // others).

@@ -1,5 +1,5 @@
 // A pipeline's schedule as a timed plan: when each work begins and ends, how long stages stand
-// still, what activations they hold. Where it stands: schedule and costs of parts -> [here] ->
+// still, what activations they hold. Data path: schedule and costs of parts -> [here] ->
 // time/timed_plan.h -> searches, plan's tables and pictures. Pure.
 //
 // Model: stages are lanes of works. What goes to another stage leaves when the work that makes it

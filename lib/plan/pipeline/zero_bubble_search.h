@@ -1,5 +1,5 @@
 // An order for a V-shaped zero-bubble pipeline whose forwards and backwards are not of equal
-// length: the regular order of make_schedule leaves gaps then. Where it stands: costs of parts ->
+// length: the regular order of make_schedule leaves gaps then. Data path: costs of parts ->
 // [here] -> simulator, step plans. Pure; every rank computes the same.
 //
 // A few rules of thumb are tried, each by running through the step: a stage that is free takes what

@@ -1,5 +1,5 @@
 // The admission of a job to a host, before its memory is taken: the need of the host's ranks by
-// their plans, of each tier, beside what there is. Where it stands: step plans, limits
+// their plans, of each tier, beside what there is. Data path: step plans, limits
 // (base/machine/memory_limits.h, base/machine/disk_room.h) -> admission -> arena;
 // plan/predict/memory_choice.h looks for what fits. Pure.
 #pragma once

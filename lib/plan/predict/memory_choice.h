@@ -1,5 +1,5 @@
 // The keys of a config that decide how much memory a job needs, and the nearest choice that fits a
-// host. Where it stands: admission that failed -> what to change. Pure.
+// host. Data path: admission that failed -> what to change. Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The way of sharding that suits a job (dslaunch.shard auto): the bytes that each would move to and
-// from disks, keep and send, and the best of them. Where it stands: flat layout -> shard choice ->
+// from disks, keep and send, and the best of them. Data path: flat layout -> shard choice ->
 // partition. Pure; every rank computes the same.
 #pragma once
 

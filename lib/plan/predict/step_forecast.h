@@ -1,5 +1,5 @@
 // The forecast of a step: the step plans of ranks as a timed plan, by what segments, updates, sums,
-// links and disks are known to take. Where it stands: step plans, times of segments, machine rates
+// links and disks are known to take. Data path: step plans, times of segments, machine rates
 // -> [here] -> time/timed_plan.h -> trace, `dslaunch plan --forecast`. Pure.
 #pragma once
 

@@ -1,5 +1,5 @@
 // The time of a step that ran: how long each lane was busy, and which lanes the step as a whole
-// waited for. Where it stands: executor's spans -> step times -> placement choice. Pure.
+// waited for. Data path: executor's spans -> step times -> placement choice. Pure.
 #pragma once
 
 #include <array>

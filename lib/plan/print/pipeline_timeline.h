@@ -1,5 +1,5 @@
 // A simulated step of a pipeline as a timeline: one lane a stage, micro batches numbered in their
-// boxes, chunks in shades. Where it stands: simulator -> [here] -> timeline_svg. Pure.
+// boxes, chunks in shades. Data path: simulator -> [here] -> timeline_svg. Pure.
 #pragma once
 
 #include "plan/pipeline/timed_schedule.h"

@@ -1,5 +1,5 @@
 // A timeline as a picture: one row a lane (a stage of a pipeline, a lane of a rank), one box for
-// what ran in it, grey where it stood still. Where it stands: simulator or trace -> [here] -> a
+// what ran in it, grey where it stood still. Data path: simulator or trace -> [here] -> a
 // file that every browser shows. Pure.
 #pragma once
 

@@ -1,5 +1,5 @@
 // The part of a step plan that moves offloaded chunks: their extents, the buffers through which
-// they and the sums of their gradients pass, the reads and writes. Where it stands: state chunks,
+// they and the sums of their gradients pass, the reads and writes. Data path: state chunks,
 // sum passes -> chunk passes -> step plan builder. Used by one thread.
 #pragma once
 

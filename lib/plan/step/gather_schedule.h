@@ -1,5 +1,5 @@
 // The times at which the parameters of each bucket are brought together and let go within a micro
-// step, at stage 3 over several hosts. Where it stands: model, flat layout -> gather schedule ->
+// step, at stage 3 over several hosts. Data path: model, flat layout -> gather schedule ->
 // step plan. Pure. The limits have the meaning of DeepSpeed's stage3_max_live_parameters,
 // stage3_prefetch_bucket_size and stage3_max_reuse_distance
 // (deepspeed/runtime/zero/partitioned_param_coordinator.py).

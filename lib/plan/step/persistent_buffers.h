@@ -1,5 +1,5 @@
 // The buffers that a rank holds before and after a step: parameters, gradients, states and the
-// buffers through which they pass. Where it stands: layout, chosen buffers and chunks -> [here] ->
+// buffers through which they pass. Data path: layout, chosen buffers and chunks -> [here] ->
 // step plan builder. Pure.
 #pragma once
 

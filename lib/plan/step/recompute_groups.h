@@ -1,5 +1,5 @@
 // Segments that are recomputed together (activation checkpointing): a group keeps only its inputs
-// in the forward and runs again before its backward. Where it stands: model info, config -> [here]
+// in the forward and runs again before its backward. Data path: model info, config -> [here]
 // -> step plan builder, segment runner. Pure.
 #pragma once
 

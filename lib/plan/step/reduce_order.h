@@ -1,4 +1,4 @@
-// The order in which a step's gradients are summed and its parameters updated. Where it stands:
+// The order in which a step's gradients are summed and its parameters updated. Data path:
 // step plan options -> [here] -> step plan builder. Pure.
 #pragma once
 

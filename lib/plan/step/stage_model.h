@@ -1,5 +1,5 @@
 // A pipeline stage's share of a model: ranges of its segments, planned as a model of their own.
-// Where it stands: model info, parts of the model -> stage model -> layout, step plan. Pure.
+// Data path: model info, parts of the model -> stage model -> layout, step plan. Pure.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
 // The part of a step plan that joins the stages of a pipeline: sends and receives, and how far
-// ahead of the compute lane they may be. Where it stands: stage work -> [here] -> step plan
+// ahead of the compute lane they may be. Data path: stage work -> [here] -> step plan
 // builder. Used by one thread.
 #pragma once
 

@@ -1,4 +1,4 @@
-// The part of a step plan that sums gradients over ranks and updates parameters. Where it stands:
+// The part of a step plan that sums gradients over ranks and updates parameters. Data path:
 // flat layout, persistent buffers -> [here] -> step plan builder. Used by one thread.
 #pragma once
 

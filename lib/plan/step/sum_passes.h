@@ -1,6 +1,6 @@
 // The time in memory of the reduced gradients of chunks that wait for the norm: the buffer that
 // each passes through while micro steps are added up and when its chunk is updated, and what is
-// read and written for that. Where it stands: state chunks -> sum passes -> step plan. Pure.
+// read and written for that. Data path: state chunks -> sum passes -> step plan. Pure.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // The seconds that a machine takes for the work of a step: the one place where bytes and elements
-// become time. Where it stands: measurements (job/predict/job_forecast.h), io-bench's stored rates
+// become time. Data path: measurements (job/predict/job_forecast.h), io-bench's stored rates
 // and options -> [here] -> step forecast, stage choice, mesh cost, shard choice. Pure.
 //
 // UNITS: seconds, bytes, elements. A rate of 0 is not known, and what goes by it takes no time.

@@ -1,5 +1,5 @@
 // The one simulator of plans: lanes of tasks that take seconds and wait for each other, run with a
-// clock. Where it stands: a pipeline's schedule (pipeline/timed_schedule.h) or the step plans of
+// clock. Data path: a pipeline's schedule (pipeline/timed_schedule.h) or the step plans of
 // ranks (predict/step_forecast.h) -> [here] -> what a step takes, when and where it stands still.
 // Pure; a million tasks take about 0.1 s.
 //

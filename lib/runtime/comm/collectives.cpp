@@ -25,7 +25,7 @@ void ReducedParts::copy_to(std::span<float> into) const {
 
 namespace {
 
-// Marks the thread that uses mailbox and link; a second one at the same time is a bug of the plan.
+// Marks the thread that uses mailbox and link. A second one at the same time is a bug of the plan.
 class OneAtATime {
   public:
     explicit OneAtATime(std::atomic<bool>& busy) : busy_(busy) {
@@ -97,20 +97,20 @@ class HierarchicalCollectives final : public Collectives {
         return arena_.layout().bucket(bucket);
     }
     [[nodiscard]] bool one_host() const { return topology_.node_count() == 1; }
-    // Part PART of the bucket, where the host's sum of it lies.
+    // Returns part PART of the bucket, where the host's sum of it lies.
     [[nodiscard]] ReducedParts::Part part_of(BucketId bucket, int part) const;
-    // Appends where the host's sums of WANTED lie.
+    // Appends the places of the host's sums of WANTED.
     void append_pieces(BucketId bucket, const Range& wanted, Pieces& pieces) const;
     [[nodiscard]] std::vector<Pieces> streams_of(BucketId bucket,
                                                  std::span<const NodeRange> destinations) const;
-    // What this bridge does of something that all bridges of a host share.
+    // This bridge's part of work that all bridges of a host share.
     [[nodiscard]] PartOf bridge_part() const {
         return {topology_.local_rank, topology_.bridge_count()};
     }
     void sum_on_host(BucketId bucket, float scale);
     [[nodiscard]] std::vector<std::string> gather_over_hosts(const std::vector<std::string>& local);
 
-    // Runs what talks to other hosts; its failure is told to the ranks of this one.
+    // Runs an ACTION that talks to other hosts. Its failure is told to this host's ranks.
     template <typename Action>
     void over_link(Action&& action) {
         try {
@@ -121,11 +121,11 @@ class HierarchicalCollectives final : public Collectives {
         }
     }
 
-    // A wait for another host does not see this host's poison: a thread cuts the link when it
-    // comes.
+    // A wait for another host does not see this host's poison, so a thread cuts the link when
+    // poison comes.
     void watch(const std::stop_token& stop) {
-        constexpr auto kSlice = std::chrono::milliseconds(50);  // for a stop that came just before
-                                                                // the sleep
+        // The slice bounds the delay of a stop that came just before the sleep.
+        constexpr auto kSlice = std::chrono::milliseconds(50);
         while (!stop.stop_requested()) {
             if (!group_.wait_for_poison(kSlice)) continue;
             exchange_->abort(group_.poison_text());
@@ -138,7 +138,7 @@ class HierarchicalCollectives final : public Collectives {
     HostGroup& group_;
     std::optional<HostExchange> exchange_;
     std::atomic<bool> busy_{false};
-    std::jthread watcher_;  // bridges only; ends before what it uses
+    std::jthread watcher_;  // bridges only; ends before the members it uses
 };
 
 ReducedParts::Part HierarchicalCollectives::part_of(BucketId bucket, int part) const {
@@ -159,8 +159,9 @@ void HierarchicalCollectives::append_pieces(BucketId bucket, const Range& wanted
     }
 }
 
-// By node, what this bridge sends there. What every node needs stands first, so that it lies at the
-// same place of each stream: a chunk of it is summed in place only after it was sent to all.
+// Returns by node the stream that this bridge sends there. Ranges that every node needs come first,
+// so they lie at the same place of each stream: a chunk of them is summed in place only after it
+// was sent to all.
 std::vector<Pieces> HierarchicalCollectives::streams_of(
     BucketId bucket, std::span<const NodeRange> destinations) const {
     std::vector<Pieces> streams(static_cast<size_t>(topology_.node_count()));
@@ -179,7 +180,7 @@ void HierarchicalCollectives::sum_on_host(BucketId bucket, float scale) {
     std::vector<const float*> sources;
     for (int rank = 0; rank < topology_.local_world_size(); ++rank)
         sources.push_back(arena_.bucket_of_rank(bucket, rank).data() + mine.begin);
-    // Only this rank reads part `local_rank` of the arenas now, so the sum may replace one of its
+    // Only this rank now reads part `local_rank` of the arenas, so the sum may replace one of its
     // terms.
     float* const out = arena_.bucket_of_rank(bucket, topology_.local_rank).data() + mine.begin;
     kernels::ordered_sum(sources, scale, out, mine.numel);

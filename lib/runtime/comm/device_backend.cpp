@@ -7,7 +7,7 @@
 namespace dslaunch::runtime {
 
 DeviceBackendPtr open_device_backend(const std::string& path, int device) {
-    // Its libraries keep threads and thread-local data, so it is never closed.
+    // The plugin's libraries keep threads and thread-local data, so it is never closed.
     void* const library = ::dlopen(path.c_str(), RTLD_NOW | RTLD_GLOBAL);
     if (library == nullptr)
         fail(ExitCode::kSetup,

@@ -12,8 +12,8 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// Of each stream at once: bounds the memory to three of these for each other host, one to send and
-// two to receive.
+// The chunk of each stream. It bounds the memory to three chunks for each other host, one to send
+// and two to receive.
 constexpr int64_t kChunkNumel = 1 << 20;
 constexpr auto kThreadIfPossible = std::launch::async | std::launch::deferred;
 // A tag is used again only after its transfer has ended, and Gloo takes none beyond 2^31.
@@ -25,7 +25,7 @@ int64_t numel_of(const Pieces& pieces) {
     return numel;
 }
 
-// What of the stream lies in WANTED.
+// Returns the part of the stream that lies in WANTED.
 Pieces cut(const Pieces& stream, const Range& wanted) {
     Pieces result;
     int64_t begin = 0;
@@ -39,7 +39,7 @@ Pieces cut(const Pieces& stream, const Range& wanted) {
     return result;
 }
 
-// PIECES as one span: themselves, or a copy in STORAGE.
+// Returns PIECES as one span: the only piece itself, or a copy in STORAGE.
 std::span<const float> joined(const Pieces& pieces, std::vector<float>& storage) {
     if (pieces.size() == 1) return pieces.front();
     storage.clear();
@@ -90,7 +90,7 @@ void HostExchange::reduce(const Pieces& pieces, int64_t numel, float scale) {
     }
 }
 
-// Each host gets its sub-stripe of all others.
+// Sends each host its sub-stripe of this host's values, and receives this host's from all others.
 void HostExchange::scatter(int64_t numel) {
     const Range own = sub_stripe(numel, node_);
     std::vector<LinkSend> sends;
@@ -116,7 +116,7 @@ void HostExchange::sum(int64_t numel, float scale) {
     kernels::ordered_sum(sources, scale, stripe_.data() + own.begin, own.numel);
 }
 
-// Each host gets the sums of all others.
+// Sends this host's sums to all others, and receives theirs.
 void HostExchange::gather_sums(int64_t numel) {
     const Range own = sub_stripe(numel, node_);
     std::vector<LinkSend> sends;
@@ -136,13 +136,13 @@ void HostExchange::reduce_to_owners(const std::vector<Pieces>& streams, float sc
               node_count_);
     int64_t longest = 0;
     for (const Pieces& stream : streams) longest = std::max(longest, numel_of(stream));
-    std::future<void> adding;  // of the chunk before, which has been sent to all
+    std::future<void> adding;  // adds the previous chunk, which has been sent to all
     for (int64_t begin = 0; begin < longest; begin += kChunkNumel) {
         const Range chunk{begin, kChunkNumel};
         exchange_terms(streams, chunk, next_incoming_);
         if (adding.valid()) adding.get();
         std::swap(incoming_, next_incoming_);
-        // The last is added by this thread, in get(). So is any for which there is no thread.
+        // This thread adds the last chunk, in get(), and any chunk for which there is no thread.
         const bool last = chunk.end() >= longest;
         adding =
             std::async(last ? std::launch::deferred : kThreadIfPossible,
@@ -151,7 +151,7 @@ void HostExchange::reduce_to_owners(const std::vector<Pieces>& streams, float sc
     if (adding.valid()) adding.get();
 }
 
-// Each host gets this chunk of its stream from all others.
+// Sends every other host this chunk of its stream, and receives this host's from all others.
 void HostExchange::exchange_terms(const std::vector<Pieces>& streams, const Range& chunk,
                                   Terms& incoming) {
     const int64_t own_numel = numel_of(cut(streams[node_], chunk));

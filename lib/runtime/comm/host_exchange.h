@@ -1,6 +1,7 @@
-// What one bridge does with the same bridge of the other hosts: ordered sums, broadcast and gather
-// over a Link. Where it stands: collectives -> host exchange -> link. Threads: one at a time, abort
-// from any; a reduction to owners adds one chunk in a thread of its own while the next travels.
+// The exchange of one bridge with the same bridge of the other hosts: ordered sums, broadcast and
+// gather over a Link. Data path: collectives -> host exchange -> link. Threads: one at a time,
+// abort from any. A reduction to owners adds one chunk in a thread of its own while the next
+// travels.
 #pragma once
 
 #include <cstddef>
@@ -20,28 +21,28 @@ namespace dslaunch::runtime {
 // fp32 elements that follow each other in a stream, as they lie in memory.
 using Pieces = std::vector<std::span<float>>;
 
-// Each call throws what Link::transfer throws, and is made by the same bridge of all hosts in the
-// same order.
+// Each call throws the errors of Link::transfer. The same bridge of all hosts makes it, in the same
+// order.
 class HostExchange {
   public:
     // REQUIRES: at least two hosts.
     HostExchange(const Topology& topology, std::unique_ptr<Link> link);
 
-    // PIECES, one after the other [numel] fp32, become the sum over hosts by node rank, times
-    // scale. Host q sums sub-stripe q of all and sends it back: each host sends 2 (H - 1) / H of
+    // Replaces PIECES, [numel] fp32 one after the other, by the sum over hosts by node rank, times
+    // SCALE. Host q sums sub-stripe q of all and sends it back, so each host sends 2 (H - 1) / H of
     // the stripe.
     void reduce(const Pieces& pieces, int64_t numel, float scale);
-    // STREAMS[q]: what host q gets of this host's sums, as it lies here; streams are equally long
-    // on all hosts. The pieces of this host's own stream become the sum over hosts by node rank,
-    // times scale; each other stream is sent to its host. REQUIRES: streams overlap only in a
-    // common beginning.
+    // STREAMS[q] are the pieces of this host's sums that host q gets. Streams are equally long on
+    // all hosts. The pieces of this host's own stream become the sum over hosts by node rank, times
+    // SCALE. Each other stream is sent to its host. REQUIRES: streams overlap only in a common
+    // beginning.
     void reduce_to_owners(const std::vector<Pieces>& streams, float scale);
-    // PIECES[q]: what host q has and the others get, in place. REQUIRES: the same number of pieces
+    // PIECES[q] are host q's, and the others get them in place. REQUIRES: the same number of pieces
     // of equal lengths on all hosts, none of them empty.
     void gather(const std::vector<std::vector<std::span<std::byte>>>& pieces);
-    // BYTES of node 0 to all.
+    // Copies BYTES of node 0 to all.
     void broadcast(std::span<std::byte> bytes);
-    // One string from each host, by node rank.
+    // Returns one string from each host, by node rank.
     [[nodiscard]] std::vector<std::string> all_gather(std::string_view mine);
 
     void abort(std::string_view text) { link_->abort(text); }
@@ -52,21 +53,21 @@ class HostExchange {
     void scatter(int64_t numel);
     void sum(int64_t numel, float scale);
     void gather_sums(int64_t numel);
-    using Terms = std::vector<std::vector<float>>;  // by node; this host's stays empty
+    using Terms = std::vector<std::vector<float>>;  // one per node; this host's stays empty
     void exchange_terms(const std::vector<Pieces>& streams, const Range& chunk, Terms& incoming);
     void add_terms(const Pieces& own, float scale) const;
-    // The messages bear tag_ and the tags after it, TAGS_USED of them, equally many on all hosts.
+    // The messages carry tag_ and the tags after it, TAGS_USED of them, equally many on all hosts.
     void transfer(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives,
                   uint32_t tags_used = 1);
 
     int node_count_;
     int node_;
     std::unique_ptr<Link> link_;
-    uint32_t tag_ = 0;           // grows with each transfer, equally on all hosts
+    uint32_t tag_ = 0;           // tag of the next transfer; it grows equally on all hosts
     std::vector<float> stripe_;  // this host's sums, then the result; grows to the largest stripe
-    Terms incoming_;             // of what this host sums
-    Terms next_incoming_;        // of the next chunk, while incoming_ is added
-    Terms outgoing_;             // a chunk of each node's stream, when it lies in pieces
+    Terms incoming_;             // terms of the chunk that this host sums
+    Terms next_incoming_;        // terms of the next chunk, received while incoming_ is added
+    Terms outgoing_;             // a chunk of each node's stream, if it lies in pieces
 };
 
 }  // namespace dslaunch::runtime

@@ -15,18 +15,18 @@ namespace {
 
 constexpr uint64_t kRingBytes = 256 << 10;
 constexpr int kLinkSpins = 200;
-// Between looks at poison and at whether the other ranks live.
+// The time between looks at poison and at whether the other ranks live.
 constexpr auto kLinkSleepMax = std::chrono::milliseconds(10);
 
-// What waits for its receiver must not keep others from theirs: one message of every node, and one
-// of each lane by which a neighbour sends (plan/step/step_plan.h): values and gradients, in a V
-// both ways.
+// A message that waits for its receiver must not keep others from theirs. So there is a ring for
+// one message of every node, and for one of each lane by which a neighbour sends
+// (plan/step/step_plan.h): values and gradients, in a V both ways.
 int ring_count(int nodes) {
     return nodes + 4;
 }
-constexpr int64_t kRingsBegin = 128;  // behind the Box
+constexpr int64_t kRingsBegin = 128;  // after the Box
 
-// Copies between [at, at + bytes) of a message in a ring and BYTES, in one or two parts.
+// Copies between [at, at + bytes) of a message in a ring and a buffer, in one or two parts.
 template <typename Copy>
 void for_parts(uint64_t at, uint64_t bytes, Copy&& copy) {
     const uint64_t begin = at % kRingBytes;
@@ -37,24 +37,24 @@ void for_parts(uint64_t at, uint64_t bytes, Copy&& copy) {
 
 }  // namespace
 
-// All zero is a free ring. A message holds it until its sender sees that all is out: the sender
-// takes it, fills in what follows and opens it; the receiver takes what is open for it.
+// A ring of zeros is free. The sender takes it, fills in the fields and opens it. The receiver
+// takes a ring that is open for it. A message holds the ring until its sender sees that all is out.
 struct HostLink::Ring {
     enum State : uint64_t { kFree, kTaken, kOpen, kReading };
-    // Of a message, in one word, so that who finds it has found that message and no later one.
+    // A message's key is one word, so that finding it means this message and no later one.
     [[nodiscard]] static uint64_t key(State state, int from, uint32_t tag) {
         return state << 56U | static_cast<uint64_t>(from) << 32U | tag;
     }
 
-    std::atomic<uint64_t> held_by;  // key()
+    std::atomic<uint64_t> held_by;  // a key()
     uint64_t bytes;
-    alignas(64) std::atomic<uint64_t> written;  // of the message
+    alignas(64) std::atomic<uint64_t> written;  // bytes of the message written
     alignas(64) std::atomic<uint64_t> read;
     alignas(64) std::array<std::byte, kRingBytes> data;
 };
 
 struct HostLink::Box {
-    // Grows with every change that its rank may wait for.
+    // A counter of the changes that its rank may wait for.
     std::atomic<uint32_t> changes;
     std::atomic<uint32_t> sleepers;
 
@@ -65,7 +65,7 @@ struct HostLink::Box {
 };
 
 struct HostLink::Message {
-    Ring* ring = nullptr;  // none yet
+    Ring* ring = nullptr;  // null: none yet
     uint64_t moved = 0;
     bool done = false;
 };
@@ -112,7 +112,7 @@ int HostLink::local_rank_of(int node) const {
     return local_rank;
 }
 
-// Whether anything could be done.
+// Returns whether anything could be done.
 bool HostLink::push(const LinkSend& send, Message& message) const {
     Box& box = box_of(local_rank_of(send.node));
     bool moved = false;
@@ -148,7 +148,7 @@ bool HostLink::push(const LinkSend& send, Message& message) const {
     if (read < send.bytes.size()) return moved;
     message.done = true;
     ring.held_by = Ring::kFree;
-    change_all();  // any of them may wait for a ring
+    change_all();  // any rank may wait for a ring
     return true;
 }
 
@@ -205,7 +205,8 @@ void HostLink::run(const std::vector<LinkSend>& sends, const std::vector<LinkRec
     Box& own = box_of(group_.local_rank());
     const SystemClock clock;
     TimePoint deadline = clock.now() + time_limit_;
-    bool last_look = false;  // what a rank sent before its end is there
+    // A rank's last messages are there once it has ended, so they get one more look.
+    bool last_look = false;
     for (int idle = 0;;) {
         const uint32_t seen = own.changes.load();
         bool moved = false;

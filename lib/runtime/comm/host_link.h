@@ -1,6 +1,6 @@
 // A Link between ranks of one host: messages pass through rings in the host's arena, copied in by
-// the sender and out by the receiver. Where it stands: arena, host group -> host link -> stage
-// link. Threads: as Link.
+// the sender and out by the receiver. Data path: arena, host group -> host link -> stage link.
+// Threads: as for Link.
 #pragma once
 
 #include <span>
@@ -15,15 +15,15 @@ namespace dslaunch::runtime {
 
 struct HostLinkPlace {
     int node = 0;                  // this rank's number on the link
-    std::vector<int> local_ranks;  // of each number; -1: not on this host
+    std::vector<int> local_ranks;  // the local rank of each number; -1: not on this host
 };
 
 class HostLink final : public Link {
   public:
-    // What each local rank receives by, on a link of NODES.
+    // Adds the memory by which each local rank receives on a link of NODES.
     [[nodiscard]] static SliceId add_slice(ArenaLayout& layout, int nodes);
 
-    // ARENA and GROUP are those of all local ranks, and must outlive it. A rank has one end.
+    // ARENA and GROUP are those of all local ranks and must outlive the link. A rank has one end.
     HostLink(const Arena& arena, SliceId slice, HostGroup& group, HostLinkPlace place,
              Duration time_limit);
 

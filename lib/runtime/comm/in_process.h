@@ -1,7 +1,7 @@
 // The in-process backend: a whole world of ranks as threads of one process, any number of them on
-// any number of pretended hosts. Each host has a real arena and real host groups; only the links
-// between hosts are made of memory. Where it stands: beside the arenas and links of real hosts;
-// tests and the worker's own trials use it. Threads: one per rank calls enter; a hub takes any.
+// any number of pretended hosts. Each host has a real arena and real host groups. Only the links
+// between hosts are made of memory. It replaces the arenas and links of real hosts in tests and in
+// the worker's own trials. Threads: one per rank calls enter; a hub takes any.
 #pragma once
 
 #include <condition_variable>
@@ -19,13 +19,13 @@
 
 namespace dslaunch::runtime {
 
-// Where sends meet their receives. Nothing is buffered, as in Gloo: an order of calls that would
-// hang there hangs here.
+// A hub brings sends and their receives together. Nothing is buffered, as in Gloo: an order of
+// calls that would hang there hangs here.
 class InProcessHub {
   public:
     explicit InProcessHub(Duration time_limit) : time_limit_(time_limit) {}
 
-    // The end at NODE. The hub must outlive it.
+    // Returns the end at NODE. The hub must outlive it.
     [[nodiscard]] std::unique_ptr<Link> link_of(int node);
 
   private:
@@ -45,8 +45,8 @@ class InProcessHub {
     Duration time_limit_;
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::vector<Offer*> offers_;  // of all senders that wait in run(), so as many as they have
-                                  // messages
+    // The offers of all senders that wait in run(), as many as they have messages.
+    std::vector<Offer*> offers_;
     std::string aborted_;
 };
 
@@ -64,7 +64,7 @@ struct InProcessRank {
 
 class InProcessWorld {
   public:
-    // DESCRIBE adds what a host with that many local ranks needs; it is called once per host.
+    // DESCRIBE adds the slices for a host with that many local ranks. It is called once per host.
     InProcessWorld(InProcessOptions options,
                    const std::function<void(ArenaLayout& layout)>& describe);
 
@@ -75,8 +75,8 @@ class InProcessWorld {
 
   private:
     InProcessOptions options_;
-    std::vector<std::unique_ptr<Arena>> arenas_;       // by node
-    std::vector<std::unique_ptr<InProcessHub>> hubs_;  // by bridge
+    std::vector<std::unique_ptr<Arena>> arenas_;       // one per node
+    std::vector<std::unique_ptr<InProcessHub>> hubs_;  // one per bridge
 };
 
 }  // namespace dslaunch::runtime

@@ -1,5 +1,5 @@
 // A link joins one rank of each node: bytes go to and fro, by tag, in order. Nodes are hosts,
-// joined by their bridges, or the stages of a pipeline. Where it stands: rendezvous -> link ->
+// joined by their bridges, or the stages of a pipeline. Data path: rendezvous -> link ->
 // collectives, stage link. Implementations: in-process (tests, pretended hosts), host link and
 // Gloo. Threads: any, with tags of their own.
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace dslaunch::runtime {
 
-// To NODE; arrives at the receive that names this node and the same tag.
+// A message to NODE. It arrives at the receive that names this node and the same tag.
 struct LinkSend {
     int node = 0;
     uint32_t tag = 0;
@@ -31,10 +31,11 @@ class Link {
   public:
     virtual ~Link() = default;
 
-    // Starts all of them at once and returns when all are done; nothing is buffered, so a send ends
-    // with its receive. Throws Error{kPeerLost} naming the node when a connection is lost or abort
-    // was called, Error{kHang} after the link's time limit. REQUIRES: no empty span; a tag is used
-    // once per pair of nodes at a time; equal lengths on both sides; no node is this one.
+    // Starts all transfers at once and returns when all are done. Nothing is buffered, so a send
+    // ends with its receive. Throws Error{kPeerLost} naming the node if a connection is lost or
+    // abort was called, and Error{kHang} after the link's time limit. REQUIRES: no empty span; a
+    // tag is used once per pair of nodes at a time; equal lengths on both sides; no node is this
+    // one.
     void transfer(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives) {
         run(sends, receives);
         for (const LinkSend& send : sends) sent_ += std::ssize(send.bytes);
@@ -42,7 +43,7 @@ class Link {
     }
     // Ends the transfers under way, and all later ones, with TEXT. Does not block.
     virtual void abort(std::string_view text) = 0;
-    // Payload only.
+    // The traffic counts payload only.
     [[nodiscard]] Traffic traffic() const { return {Bytes{sent_}, Bytes{received_}}; }
 
   protected:

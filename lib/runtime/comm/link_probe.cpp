@@ -23,10 +23,11 @@ namespace {
 constexpr size_t kConnectionsMax = 64;
 constexpr int kIdleMaxMilliseconds = 30'000;
 constexpr size_t kChunkWords = 32 << 10;
-// Of a burst: if fewer of its bytes come through while small messages do, large packets are lost.
+// Large packets count as lost if fewer bytes than this of a burst come through while small
+// messages do.
 constexpr int64_t kStuckBytes = 4096;
 constexpr int kLargeBursts = 3;
-// A burst is never called more than so many times faster than it was.
+// The rate without waits for a processor is at most so many times the measured one.
 constexpr int64_t kBusyPartMost = 8;
 
 enum class Kind : uint64_t { kExchange = 1, kBurst = 2, kMangled = 3 };
@@ -36,11 +37,11 @@ uint64_t mix(uint64_t value) {
     return value ^ (value >> 29);
 }
 
-// Little-endian, as all machines of a job are.
+// A message is little-endian, as all machines of a job are.
 struct Message {
     Kind kind = Kind::kExchange;
-    uint64_t seed = 0;   // a burst's answer: nanoseconds that its receiver waited for a processor
-    uint64_t value = 0;  // a burst: its words; its answer: how many of them were wrong
+    uint64_t seed = 0;  // in a burst's answer: nanoseconds that its receiver waited for a processor
+    uint64_t value = 0;  // in a burst: its words; in its answer: how many of them were wrong
     uint64_t check = 0;
 
     [[nodiscard]] uint64_t expected_check() const {
@@ -132,7 +133,7 @@ void answer_at_once(int fd) {
     (void)::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-// The other half of a burst: counts the words that are not what they should be.
+// The other half of a burst: receives it and counts the wrong words.
 Outcome take_burst(int fd, const Message& request, uint64_t& wrong, TimePoint deadline) {
     std::vector<uint64_t> chunk(kChunkWords);
     for (uint64_t done = 0; done < request.value;) {
@@ -148,7 +149,8 @@ Outcome take_burst(int fd, const Message& request, uint64_t& wrong, TimePoint de
     return Outcome::kDone;
 }
 
-// How long this thread has waited for a processor in all; 0 where the system does not count it.
+// Returns how long this thread has waited for a processor in all, or 0 if the system does not count
+// it.
 int64_t waited_nanoseconds() {
     std::array<char, 128> text{};
     const UniqueFd file(::open("/proc/thread-self/schedstat", O_RDONLY | O_CLOEXEC));
@@ -201,7 +203,7 @@ std::string limit_text(Duration limit) {
     return fmt::format("{:.1f} s", to_milliseconds(limit) / 1000);
 }
 
-// One probe, from the connection to its end.
+// A probe, from the connection to its end.
 class Prober {
   public:
     Prober(const ProbePlace& place, const ProbeToken& token, const ProbeLimits& limits)
@@ -289,8 +291,7 @@ bool Prober::exchange_once(uint64_t seed, TimePoint deadline, Outcome& outcome) 
     outcome = send_value(fd_.get(), message, deadline);
     if (outcome == Outcome::kDone) outcome = receive_value(fd_.get(), answer, deadline);
     if (outcome != Outcome::kDone) return false;
-    // The peer found our message changed. An answer that is changed itself speaks of the way back,
-    // whose own probe counts it.
+    // The peer found our message changed. A changed answer is counted by the probe of the way back.
     if (answer.is_whole() && answer.kind == Kind::kMangled) ++sample_.wrong;
     return true;
 }
@@ -298,7 +299,7 @@ bool Prober::exchange_once(uint64_t seed, TimePoint deadline, Outcome& outcome) 
 bool Prober::exchange() {
     SystemClock clock;
     const TimePoint begun = clock.now();
-    // An answer that a lost packet holds up may take all of the next phase's time too.
+    // An answer that a lost packet delays may take all of the next phase's time too.
     const TimePoint deadline = begun + limits_.latency + limits_.burst;
     Outcome outcome = Outcome::kDone;
     for (int64_t i = 0; i < limits_.exchanges_max; ++i) {
@@ -316,8 +317,8 @@ bool Prober::exchange() {
                                        place_.to, sample_.exchanges));
 }
 
-// A segment that the peer got twice, though it came at once, was sent again in vain; one that it
-// got twice and that was sent once was doubled on the way.
+// A segment that came at once but that the peer got twice was resent in vain. One that was sent
+// once and came twice was doubled on the way.
 void Prober::count_packets() {
     sample_.exchanges = static_cast<int64_t>(times_.size());
     const Counters now = counters_of(fd_.get());
@@ -342,7 +343,7 @@ void Prober::grow_bursts() {
         if (bytes * 2 > limits_.burst_bytes_max) break;
         bytes *= 2;
     }
-    // What disturbs one burst may spare another: the best one counts.
+    // The best burst counts, since a disturbance of one burst may spare another.
     const TimePoint late = SystemClock().now() + limits_.burst;
     for (int large = 1; large < kLargeBursts && SystemClock().now() < late; ++large)
         if (!burst(bytes / 8, ++seed)) return;
@@ -394,13 +395,13 @@ bool Prober::burst(int64_t words, uint64_t seed) {
         return false;
     }
     sample_.wrong += static_cast<int64_t>(answer.value);
-    // Both ends may wait at once: the one that waited longer tells what was lost at least.
+    // Both ends may wait at once, so the longer wait is the least that was lost.
     note_rate(words * 8, took,
               std::max(waited_nanoseconds() - waited, static_cast<int64_t>(answer.seed)));
     return true;
 }
 
-// Slow, or stuck: what the peer's system has acknowledged tells.
+// The link is slow or stuck. The bytes that the peer's system has acknowledged tell which.
 void Prober::judge_unfinished(int64_t words, Duration took) {
     const int64_t bytes = counters_of(fd_.get()).acknowledged_bytes - before_.acknowledged_bytes;
     if (bytes >= kStuckBytes) {
@@ -456,7 +457,7 @@ void ProbeServer::accept_until_stopped() {
         if (wanted[1].revents != 0) return;
         UniqueFd fd(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
         drop_finished();
-        // Beyond the limit a connection is closed: in a search each host has one partner at a time.
+        // A connection beyond the limit is closed: in a search each host has one partner at a time.
         if (!fd.valid() || connections_.size() >= kConnectionsMax) continue;
         auto connection = std::make_unique<Connection>();
         connection->fd = std::move(fd);
@@ -480,7 +481,7 @@ Duration time_processor() {
     const TimePoint begun = SystemClock().now();
     uint64_t value = 1;
     for (uint64_t i = 0; i < kRounds; ++i) value = mix(value + i);
-    // The value must be used, or the loop is none.
+    // The value must be used, or the compiler drops the loop.
     volatile uint64_t sink = value;
     (void)sink;
     return SystemClock().now() - begun;

@@ -1,9 +1,8 @@
-// Measures the way from one host to another over plain TCP sockets: round trips of small messages,
-// packets that had to be sent again, and the rate of growing bursts, every word verified where it
-// arrives. Where it stands: pair search -> link probe -> health record. Nothing of Gloo or NCCL is
-// in it, so that what it finds is the network's.
-// Threads: a server has one thread of its own and one for each connection; probe_link blocks its
-// caller.
+// A probe measures the way from one host to another over plain TCP sockets: round trips of small
+// messages, packets that had to be sent again, and the rate of growing bursts, every word verified
+// where it arrives. Data path: pair search -> link probe -> health record. Nothing of Gloo or NCCL
+// is in it, so its findings are the network's. Threads: a server has one thread of its own and one
+// for each connection; probe_link blocks its caller.
 #pragma once
 
 #include <array>
@@ -21,18 +20,18 @@
 
 namespace dslaunch::runtime {
 
-// What only the ranks of one job know: a server speaks with nobody else.
+// A secret of one job's ranks. A server speaks with nobody else.
 using ProbeToken = std::array<uint64_t, 2>;
 
 struct ProbeLimits {
-    // Two lost packets of the handshake are made good after 1 and 3 s.
+    // Two lost packets of the handshake are resent after 1 and 3 s.
     Duration connect = std::chrono::milliseconds(3'500);
     Duration latency = std::chrono::seconds(1);
     Duration burst = std::chrono::seconds(3);
     int64_t exchanges_max = 1000;
     int64_t burst_bytes_min = 64 << 10;
     int64_t burst_bytes_max = 64 << 20;
-    // A burst that took so long tells the rate.
+    // A burst that took so long is enough to tell the rate.
     Duration burst_enough = std::chrono::milliseconds(20);
 };
 
@@ -43,7 +42,7 @@ class ProbeServer {
     ProbeServer(const std::string& address, const ProbeToken& token);
     ProbeServer(const ProbeServer&) = delete;
     ProbeServer& operator=(const ProbeServer&) = delete;
-    // Cuts what is under way. Does not wait for peers.
+    // Cuts connections under way. Does not wait for peers.
     ~ProbeServer();
 
     [[nodiscard]] int port() const { return port_; }
@@ -62,22 +61,22 @@ class ProbeServer {
     UniqueFd listener_;
     Pipe wake_;
     int port_ = 0;
-    std::vector<std::unique_ptr<Connection>> connections_;  // of the accepting thread
-    std::thread thread_;                                    // begins last
+    std::vector<std::unique_ptr<Connection>> connections_;  // the accepting thread's
+    std::thread thread_;                                    // started last
 };
 
 struct ProbePlace {
-    std::string from;  // own address to send from, digits; empty: the system's choice
+    std::string from;  // own address to send from, in digits; empty: the system's choice
     std::string to;
     int port = 0;
 };
 
-// Fills rates, times, counts or `error`; from, to and pass are the caller's. Never throws for what
-// the network does. Blocks at most the sum of LIMITS.
+// Fills rates, times, counts or `error`. from, to and pass are the caller's. The network's failures
+// never throw. Blocks at most the sum of LIMITS.
 [[nodiscard]] health::LinkSample probe_link(const ProbePlace& place, const ProbeToken& token,
                                             const ProbeLimits& limits);
 
-// How long a fixed piece of integer work takes this processor, about 30 ms when it is free.
+// Returns how long a fixed piece of integer work takes this processor: about 30 ms if it is free.
 [[nodiscard]] Duration time_processor();
 
 }  // namespace dslaunch::runtime

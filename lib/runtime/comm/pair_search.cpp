@@ -76,9 +76,9 @@ class Search {
     Duration round_limit_{};
     ProbeToken token_{};
     std::unique_ptr<ProbeServer> server_;
-    std::map<int, ProbePlace> places_;       // by node
-    std::vector<health::HealthRecord> own_;  // of the pass under way
-    health::HealthSamples samples_;          // node 0: of everybody
+    std::map<int, ProbePlace> places_;       // one per node
+    std::vector<health::HealthRecord> own_;  // records of the pass under way
+    health::HealthSamples samples_;          // on node 0: everybody's samples
 };
 
 void Search::blame(int rank, const std::string& what) {
@@ -102,7 +102,7 @@ void Search::come_together(const std::string& name) {
     if (!missing.empty()) blame(missing.front(), name);
 }
 
-// Everybody tells where it listens; node 0 also what the servers ask for.
+// Every host tells where it listens. Node 0 also tells the token that the servers ask for.
 void Search::introduce() {
     seams_.enter("the beginning of the search", round_limit_ + 2 * kSlack);
     if (node() == 0) {

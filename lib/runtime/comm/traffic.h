@@ -1,11 +1,11 @@
-// Bytes between hosts, as a rank counts them.
+// The bytes between hosts, as a rank counts them.
 #pragma once
 
 #include "base/bytes.h"
 
 namespace dslaunch::runtime {
 
-// What this rank has sent to and received from other hosts, payload only.
+// The payload that this rank has sent to and received from other hosts.
 struct Traffic {
     Bytes sent;
     Bytes received;

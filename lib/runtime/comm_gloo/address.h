@@ -1,16 +1,16 @@
-// Which address of this machine others reach it by. No LibTorch.
+// The addresses by which other hosts reach this machine. No LibTorch.
 #pragma once
 
 #include <string>
 
 namespace dslaunch::runtime {
 
-// The address to which a socket is bound, as digits; empty when it is bound to all, or is no
-// internet socket.
+// Returns the address to which a socket is bound, as digits, or nothing if it is bound to all
+// addresses or is no internet socket.
 [[nodiscard]] std::string bound_address(int fd);
 
-// The address from which this machine reaches HOST (nothing is sent), as digits.
-// Throws Error{kHosts} naming it when it does not resolve or no route leads there.
+// Returns the address from which this machine reaches HOST, as digits. Nothing is sent. Throws
+// Error{kHosts} naming it if it does not resolve or no route leads there.
 [[nodiscard]] std::string address_that_reaches(const std::string& host);
 
 [[nodiscard]] bool is_loopback(const std::string& address);

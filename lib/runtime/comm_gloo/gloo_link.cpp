@@ -48,8 +48,8 @@ class GlooLink final : public Link {
 
     c10::intrusive_ptr<ProcessGroupGloo> group_;
     GlooLinkOptions options_;
-    std::mutex mutex_;          // guards what follows
-    std::list<WorkPtr> works_;  // of all transfers under way
+    std::mutex mutex_;          // guards the members below
+    std::list<WorkPtr> works_;  // all transfers under way
     std::string aborted_;
 };
 
@@ -73,7 +73,7 @@ void GlooLink::forget(const std::vector<Pending>& pending) {
 
 void GlooLink::start(const std::vector<LinkSend>& sends, const std::vector<LinkReceive>& receives,
                      TimePoint deadline, std::vector<Pending>& pending) {
-    // Bytes of the caller, which stay until run() returns. Gloo never writes into what it sends.
+    // Tensors view the caller's bytes until run() returns. Gloo never writes into the sent ones.
     const auto as_tensor = [](const void* bytes, size_t length) {
         return at::from_blob(const_cast<void*>(bytes), {static_cast<int64_t>(length)}, at::kByte);
     };
@@ -105,7 +105,7 @@ void GlooLink::wait_for(const Pending& pending, TimePoint deadline) {
     bool done = false;
     try {
         const Duration left = deadline - SystemClock().now();
-        // Zero would mean no limit.
+        // A limit of zero would mean no limit.
         done = (*pending.place)->wait(gloo_limit(left));
     } catch (const std::exception& error) {
         throw_if_aborted();
@@ -123,7 +123,7 @@ void GlooLink::throw_if_aborted() {
 }
 
 void GlooLink::lose(int node, const std::exception& error, TimePoint deadline) {
-    // Gloo gives one kind of exception for both; the clock tells them apart.
+    // Gloo throws one kind of exception for both cases, so the clock tells them apart.
     if (SystemClock().now() + std::chrono::milliseconds(2) >= deadline)
         fail(ExitCode::kHang, "node {} did not answer node {} within {:.3f} s: {}", node,
              options_.node, to_milliseconds(options_.time_limit) / 1000, first_line(error));
@@ -152,7 +152,7 @@ std::unique_ptr<Link> make_gloo_link(const c10::intrusive_ptr<c10d::Store>& stor
         gloo->devices.push_back(interface != nullptr && *interface != '\0'
                                     ? ProcessGroupGloo::createDeviceForInterface(interface)
                                     : ProcessGroupGloo::createDeviceForHostname(options.address));
-        gloo->threads = 1;  // for its own collectives, which are not used
+        gloo->threads = 1;  // threads of its own collectives, which are not used
         auto group = c10::make_intrusive<ProcessGroupGloo>(store, options.node, options.node_count,
                                                            std::move(gloo));
         return std::make_unique<GlooLink>(std::move(group), options);

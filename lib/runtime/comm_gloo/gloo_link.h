@@ -14,16 +14,16 @@
 
 namespace dslaunch::runtime {
 
-// What an exception says without the stack trace that c10 appends.
+// Returns an exception's text without the stack trace that c10 appends.
 [[nodiscard]] std::string first_line(const std::exception& error);
 
-// DURATION as a limit of c10d's: at least a millisecond, since zero would mean no limit.
+// Returns DURATION as a limit of c10d, at least a millisecond, since zero would mean no limit.
 [[nodiscard]] std::chrono::milliseconds gloo_limit(Duration duration);
 
 struct GlooLinkOptions {
     int node = 0;
     int node_count = 1;
-    std::string address;  // to bind; unused when GLOO_SOCKET_IFNAME is set
+    std::string address;  // address to bind; unused if GLOO_SOCKET_IFNAME is set
     Duration time_limit{};
 };
 

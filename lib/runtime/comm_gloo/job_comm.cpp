@@ -40,14 +40,14 @@ std::unique_ptr<Rendezvous> open_rendezvous(const launch::WorkerEnvironment& env
                           .time_limit = time_limit});
 }
 
-// A number of another process's table of files.
+// A file descriptor of another process.
 struct SharedFile {
     int process = 0;
     int fd = -1;
 };
 
-// The file is gone too when its owner has left because another rank failed: then the failure of
-// that rank is what is said.
+// The file is also gone if its owner has left because another rank failed. That rank's failure is
+// then the error that is thrown.
 UniqueFd open_shared(const SharedFile& file, const HostGroup& host) {
     const std::string path = fmt::format("/proc/{}/fd/{}", file.process, file.fd);
     UniqueFd own(::open(path.c_str(), O_RDWR | O_CLOEXEC));
@@ -70,9 +70,9 @@ UniqueFd make_shared() {
     return own;
 }
 
-// The arena that the ranks of this rank's group on this host share. By all ranks: a group's first
-// one has made it before the others look for it, so that nobody waits but for ALL, which a rank
-// that fails poisons.
+// Opens the arena that the ranks of this rank's group on this host share. All ranks call it. A
+// group's first rank makes the arena before the others look for it, so ranks only wait for ALL,
+// which a failing rank poisons.
 std::unique_ptr<Arena> open_group_arena(JobComm& all, GroupCommParts& parts) {
     const Topology& group = parts.place.topology;
     const auto first = static_cast<size_t>(parts.place.members[group.first_rank(group.node_rank)]);
@@ -98,11 +98,11 @@ std::unique_ptr<Arena> open_group_arena(JobComm& all, GroupCommParts& parts) {
         arena = open(own.get());
     }
     arena->populate(group.local_rank);
-    all.collectives->barrier();  // until then the first one keeps it open
+    all.collectives->barrier();  // the first rank keeps the arena open until here
     return arena;
 }
 
-// By stage, the local rank of this rank's pipeline in it; -1 on another host.
+// Returns by stage the local rank of this rank's pipeline in it, -1 on another host.
 std::vector<int> local_ranks_of(const PipelinePlace& place, const Topology& world) {
     std::vector<int> local_ranks;
     for (const int rank : place.pipeline) {
@@ -155,7 +155,8 @@ JobComm open_group_comm(const launch::WorkerEnvironment& environment, JobComm& a
                                      .time_limit = parts.time_limit});
     std::unique_ptr<Link> bridge;
     if (group.is_bridge()) {
-        Rendezvous* rendezvous = all.rendezvous.get();  // rank 0 cannot serve another one
+        // Rank 0 could not serve a second rendezvous.
+        Rendezvous* rendezvous = all.rendezvous.get();
         if (rendezvous == nullptr) {
             own.rendezvous = open_rendezvous(environment, parts.time_limit);
             rendezvous = own.rendezvous.get();

@@ -89,8 +89,8 @@ std::string Rendezvous::choose_address() const {
 }
 
 std::string Rendezvous::agree_on_addresses() {
-    // Bridge 0 chooses for its host: on node 0 it holds the socket that shows by which address
-    // others come.
+    // Bridge 0 chooses for its host: on node 0 it holds the socket that shows the address others
+    // use.
     if (topology_.local_rank == 0) set(address_key(topology_.node_rank), choose_address());
     std::string mine;
     std::string list;

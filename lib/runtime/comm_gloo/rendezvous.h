@@ -1,7 +1,7 @@
-// How ranks of several hosts find each other: a key-value store that rank 0 serves on the
-// socket its agent bound, and the Gloo links that are opened through it. A job on one host makes
-// none of this and opens no socket. Where it stands: worker environment -> rendezvous -> links ->
-// collectives. Threads: one at a time.
+// The meeting of ranks on several hosts: a key-value store that rank 0 serves on the socket its
+// agent bound, and the Gloo links that are opened through it. A job on one host makes none of this
+// and opens no socket. Data path: worker environment -> rendezvous -> links -> collectives.
+// Threads: one at a time.
 #pragma once
 
 #include <chrono>
@@ -17,39 +17,40 @@ namespace dslaunch::runtime {
 struct RendezvousOptions {
     std::string master_address = "127.0.0.1";
     int master_port = 0;
-    int listening_fd = -1;  // rank 0: the bound, listening socket, taken over; -1: rank 0 listens
-                            // on master_port itself
-    Duration time_limit = std::chrono::minutes(5);  // of each wait, here and in the links
+    // Rank 0's bound, listening socket, taken over. -1 lets rank 0 listen on master_port itself.
+    int listening_fd = -1;
+    Duration time_limit = std::chrono::minutes(5);  // limit of each wait, here and in the links
 };
 
 struct LinkPlace {
     std::string name;
-    int node = 0;  // of this rank on the link
+    int node = 0;  // this rank's node on the link
     int node_count = 1;
 };
 
 class Rendezvous {
   public:
-    // Rank 0 serves, the others connect. Throws Error{kHosts} naming address and port when the
-    // store cannot be reached in time, Error{kSetup} when rank 0 cannot serve. May block up to the
-    // time limit.
+    // Rank 0 serves, the others connect. Throws Error{kHosts} naming address and port if the store
+    // cannot be reached in time, Error{kSetup} if rank 0 cannot serve. Blocks at most the time
+    // limit.
     Rendezvous(const Topology& topology, const RendezvousOptions& options);
     Rendezvous(const Rendezvous&) = delete;
     Rendezvous& operator=(const Rendezvous&) = delete;
     ~Rendezvous();
 
     void set(const std::string& key, const std::string& value);
-    // Waits for the key. Throws Error{kHang} naming it after the time limit, Error{kPeerLost} when
+    // Waits for the key. Throws Error{kHang} naming it after the time limit, Error{kPeerLost} if
     // rank 0 is gone.
     [[nodiscard]] std::string get(const std::string& key);
 
-    // The link between this bridge and the same bridge of every other host; all of them call it.
-    // Binds the interface that GLOO_SOCKET_IFNAME names, else the address from which this host
-    // reaches the master. Throws Error{kSetup} when some hosts have loopback addresses and others
-    // not, Error{kPeerLost} or {kHang} when they do not meet.
+    // Opens the link between this bridge and the same bridge of every other host. All of them call
+    // it. The link binds the interface that GLOO_SOCKET_IFNAME names, else the address from which
+    // this host reaches the master. Throws Error{kSetup} if only some hosts have loopback
+    // addresses, Error{kPeerLost} or {kHang} if the bridges do not meet.
     [[nodiscard]] std::unique_ptr<Link> open_link();
-    // A link between other ranks: all that say the same NAME, which is used once. After the above
-    // by local rank 0 of each host, whose addresses it uses. Throws as it does.
+    // Opens a link between all ranks that pass the same NAME, which is used once. Local rank 0 of
+    // each host must have called open_link() before, whose addresses this one uses. Throws the same
+    // errors.
     [[nodiscard]] std::unique_ptr<Link> open_link(const LinkPlace& place);
 
   private:

@@ -71,7 +71,7 @@ class GlooCollectives final : public HealthCollectives {
         try {
             for (const auto& work : start(op)) work->wait(limit_);
         } catch (const std::exception& error) {
-            // Gloo gives one kind of exception for both; the clock tells them apart.
+            // Gloo throws one kind of exception for both cases, so the clock tells them apart.
             const bool late = SystemClock().now() + milliseconds(2) >= deadline;
             fail(late ? ExitCode::kHang : ExitCode::kPeerLost, "{}: {}: {}",
                  health::health_op_name(op),
@@ -81,7 +81,7 @@ class GlooCollectives final : public HealthCollectives {
     }
 
     void fetch(std::span<float> receive) override {
-        // In place: what was sent has become what is received.
+        // An operation in place leaves its result where the sent values were.
         const at::Tensor& result = receive_in_place_ ? send_ : receive_;
         DSL_CHECK(result.numel() == std::ssize(receive), "{} elements of {} are fetched",
                   receive.size(), result.numel());

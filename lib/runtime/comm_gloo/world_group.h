@@ -1,7 +1,7 @@
 // All ranks of a job as one group of c10d: the store that rank 0 serves on the socket its agent
-// bound, as a board, and Gloo's collectives over it. Used by `dslaunch health`; training joins
-// hosts by bridges (rendezvous.h) instead. worker environment -> [here] -> pair search, sweep.
-// Threads: the board any, the collectives one.
+// bound, as a board, and Gloo's collectives over it. `dslaunch health` uses it; training joins
+// hosts by bridges (rendezvous.h) instead. Data path: worker environment -> [here] -> pair search,
+// sweep. Threads: any for the board, one for the collectives.
 #pragma once
 
 #include <memory>
@@ -16,9 +16,9 @@ namespace dslaunch::runtime {
 
 class WorldGroup final : public Board {
   public:
-    // Rank 0 serves, the others connect. Throws Error{kHosts} naming address and port when it
-    // cannot be reached within LIMIT, {kSetup} when rank 0 cannot serve. Takes over the
-    // environment's rendezvous descriptor.
+    // Rank 0 serves, the others connect. Throws Error{kHosts} naming address and port if it cannot
+    // be reached within LIMIT, {kSetup} if rank 0 cannot serve. Takes over the environment's
+    // rendezvous descriptor.
     WorldGroup(const launch::WorkerEnvironment& environment, Duration limit);
     WorldGroup(const WorldGroup&) = delete;
     WorldGroup& operator=(const WorldGroup&) = delete;
@@ -27,12 +27,12 @@ class WorldGroup final : public Board {
     void set(const std::string& key, const std::string& value) override;
     [[nodiscard]] std::optional<std::string> get(const std::string& key, Duration limit) override;
 
-    // The address of this host by which it reaches rank 0's, digits.
+    // Returns this host's address by which it reaches rank 0's host, in digits.
     [[nodiscard]] const std::string& address() const { return address_; }
 
-    // Connects every rank to every other. LIMIT: of this and of each operation. Throws Error{kHang}
-    // or {kPeerLost}. Binds the interface that GLOO_SOCKET_IFNAME names, else address(). The group
-    // must outlive it.
+    // Connects every rank to every other. LIMIT applies to this call and to each operation. Throws
+    // Error{kHang} or {kPeerLost}. Binds the interface that GLOO_SOCKET_IFNAME names, else
+    // address(). The group must outlive the result.
     [[nodiscard]] std::unique_ptr<HealthCollectives> open_gloo(Duration limit);
 
   private:

@@ -38,7 +38,7 @@ void ModelBuffers::bring_from_stages(Collectives& job, int own_stage,
         while (!reader.done()) {
             const size_t i = reader.u32();
             const std::string values = reader.string();
-            // Who reads it has moved it alike, and goes on with its own.
+            // A stage that reads the buffer has changed it alike and keeps its own values.
             if (std::ranges::find(stages_of[i], own_stage) != stages_of[i].end()) continue;
             const at::Tensor& buffer = model_.buffers()[i].tensor;
             at::Tensor whole = at::empty(buffer.sizes(), buffer.options().device(at::kCPU));

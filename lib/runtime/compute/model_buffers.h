@@ -1,5 +1,5 @@
-// A model's buffers over the ranks: each rank's own while training, rank 0's where one set must be
-// chosen. Compute lane.
+// A model's buffers over the ranks: each rank's own while training, rank 0's if one set must be
+// chosen. Thread: the compute lane.
 #pragma once
 
 #include <span>
@@ -16,14 +16,14 @@ class ModelBuffers {
     ModelBuffers(const graph::Model& model, Collectives& collectives)
         : model_(model), collectives_(collectives) {}
 
-    // Rank 0's values to all ranks. Nothing to do without buffers or in a world of one.
+    // Copies rank 0's values to all ranks. Does nothing without buffers or in a world of one.
     void broadcast();
-    // Whether any buffer is a floating-point one, which training may move differently on each rank.
+    // True if any buffer is floating-point, since training may move it differently on each rank.
     [[nodiscard]] bool drift() const;
 
-    // In a pipeline, by all ranks of the JOB: a buffer that stages read becomes on the ranks of
-    // those that do not what it is on the first rank of the first one that does. STAGES_OF: of each
-    // buffer the stages that read it.
+    // Copies a buffer that only some stages read to the ranks of the others, from the first rank of
+    // the first stage that reads it. All ranks of the JOB in a pipeline call it. STAGES_OF has for
+    // each buffer the stages that read it.
     void bring_from_stages(Collectives& job, int own_stage,
                            std::span<const std::vector<int>> stages_of);
 

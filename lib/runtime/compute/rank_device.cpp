@@ -59,12 +59,12 @@ RankDevice open_rank_device(const config::RunConfig& config,
              "dslaunch.device: cuda: this machine shows no GPU (looked for {}); run where there is "
              "one, or use --device cpu",
              launch::kGpuDevicePattern);
-    // NCCL and CUDA number what they see: one GPU is device 0 for everyone who asks.
+    // NCCL and CUDA number the devices that they see, so the one GPU is device 0 for both.
     ::setenv("CUDA_VISIBLE_DEVICES", own_gpu(environment).c_str(), /*overwrite=*/1);
     RankDevice rank;
     rank.backend = open_device_backend(plugin_path, 0);
     rank.device = c10::Device(c10::kCUDA, 0);
-    // fp32 means fp32, in convolutions too, which LibTorch otherwise computes in TF32.
+    // fp32 means fp32 in convolutions too, which LibTorch otherwise computes in TF32.
     at::globalContext().setAllowTF32CuDNN(false);
     rank.peak_tflops = peak_fp32_tflops(rank.backend->device_name());
     return rank;
@@ -75,8 +75,8 @@ double peak_fp32_tflops(std::string_view device_name) {
         std::string_view name;
         double tflops;
     };
-    // "NVIDIA H100 Tensor Core GPU" and "NVIDIA H200 Tensor Core GPU" data sheets, SXM columns. The
-    // same chip on PCIe or NVL boards is slower and has another name.
+    // The figures are from the "NVIDIA H100 Tensor Core GPU" and "NVIDIA H200 Tensor Core GPU" data
+    // sheets, SXM columns. The same chip on PCIe or NVL boards is slower and has another name.
     constexpr std::array kRows = {
         Row{"NVIDIA H100 80GB HBM3", 67},
         Row{"NVIDIA H200", 67},

@@ -23,8 +23,8 @@ using c10::IValue;
 
 namespace {
 
-// A segment that is run again would move its buffers twice (BatchNorm's averages); this puts them
-// back.
+// A segment that is run again would move its buffers twice (BatchNorm's averages). The keeper puts
+// them back.
 class BufferKeeper {
   public:
     BufferKeeper(const graph::SegmentedModel& model, const graph::Segment& segment)
@@ -35,7 +35,7 @@ class BufferKeeper {
     BufferKeeper& operator=(const BufferKeeper&) = delete;
     ~BufferKeeper() {
         const at::NoGradGuard no_grad;
-        // Through data(): autograd has just saved some of them and must not take them as
+        // Writes go through data(): autograd has just saved some of them and must not see them as
         // overwritten.
         for (size_t i = 0; i < before_.size(); ++i)
             tensor(segment_.buffers[i]).data().copy_(before_[i]);
@@ -172,7 +172,7 @@ graph::DrawKey SegmentRunner::draw_key(int64_t micro_step) const {
             micro_step * options_.data_parallel_size + options_.data_parallel_rank};
 }
 
-// SEGMENT: of the plan, as groups have them.
+// SEGMENT is an index into the plan, as in the groups.
 const plan::RecomputeGroup* SegmentRunner::group_of(size_t segment) const {
     for (const plan::RecomputeGroup& group : groups_)
         if (segment >= static_cast<size_t>(group.begin) && segment < static_cast<size_t>(group.end))
@@ -200,8 +200,8 @@ SegmentRunner::Held& SegmentRunner::begin_part(size_t part, int64_t micro_step) 
 void SegmentRunner::forward(const Place& place) {
     Held& held = this->held(place);
     const plan::RecomputeGroup* group = group_of(place.in_plan);
-    // Forward may write its arguments in place, and a recompute must find them as they came. (What
-    // a later segment writes is never alive at a cut before it.)
+    // Forward may write its arguments in place, and a recompute must find them as they came. (A
+    // value that a later segment writes is never alive at a cut before it.)
     const bool keep_arguments = place.in_model == 0 && group != nullptr;
     if (group != nullptr)
         held.buffers_before[place.segment] = copied_buffers(model_, place.in_model);
@@ -218,7 +218,7 @@ void SegmentRunner::forward(const Place& place) {
     end_forward(place, boundary);
     if (group != nullptr) {
         boundary.producers.clear();
-        // Inside a group only its first inputs stay; its last outputs' leaves meet the next
+        // A group keeps only its first inputs. The leaves of its last outputs meet the next
         // segment's gradients.
         if (place.in_plan > static_cast<size_t>(group->begin)) held.inputs[place.segment].clear();
         if (place.in_plan + 1 < static_cast<size_t>(group->end)) boundary.leaves.clear();
@@ -229,13 +229,13 @@ void SegmentRunner::forward(const Place& place) {
     if (place.segment + 1 < count(place.part)) return;
     hand_over(place);
     if (last_backward_[place.part] < count(place.part)) return;
-    // No backward will come: what the next stage gets is all that is needed.
+    // No backward will come, so only the values for the next stage are needed.
     for (std::vector<IValue>& values : held.inputs)
         if (&values != &held.inputs.back()) values.clear();
     held.boundaries.clear();
 }
 
-// What came out: the loss, or what the next segment takes.
+// Stores the result: the loss, or the next segment's input.
 void SegmentRunner::end_forward(const Place& place, graph::Boundary& boundary) {
     if (!ends_model(place)) {
         held(place).inputs[place.segment + 1] = std::move(boundary.values);
@@ -250,8 +250,8 @@ void SegmentRunner::end_forward(const Place& place, graph::Boundary& boundary) {
     boundary.values.clear();
 }
 
-// A part is done whose next is here too: the next one's inputs are this one's leaves, so that
-// gradients come back without being sent.
+// Hands a finished part's values to the next part if that is here too. Its inputs are this one's
+// leaves, so that gradients come back without being sent.
 void SegmentRunner::hand_over(const Place& place) {
     if (!options_.stage_work.stay(parts_[place.part].behind)) return;
     Held& from = held(place);
@@ -291,13 +291,13 @@ void SegmentRunner::backward(const Place& place, bool split) {
         graph::SegmentedModel::backward(boundary);
     }
     held.inputs[place.segment + 1].clear();
-    // What this segment passes on outlives its backward.
+    // Gradients that this segment passes on outlive its backward.
     for (const at::Tensor& leaf : passed_on) keep_in_own_memory(leaf.grad());
     if (place.segment > last_backward_[place.part]) return;
     held.inputs.clear();
     held.boundaries.clear();
     held.buffers_before.clear();
-    // What is to be sent back stays until then.
+    // Leaves whose gradients are to be sent back stay until then.
     if (options_.stage_work.stay(parts_[place.part].before)) held.received.clear();
 }
 

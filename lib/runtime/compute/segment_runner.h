@@ -1,7 +1,8 @@
-// The compute half of a step: carries out Load, Forward, Recompute and Backward of the plan over a
-// segmented model, or the parts of it that are a pipeline's stage. Holds what is alive in each part
-// and micro step under way and lets go of it where the plan says. Threads: the compute lane; take_…
-// and put_… by the lanes that send and receive, ordered by the plan's waits.
+// The compute half of a step. The runner carries out Load, Forward, Recompute and Backward of the
+// plan over a segmented model, or over the parts of it that are a pipeline's stage. It holds the
+// values alive in each part and micro step under way, and releases them when the plan says.
+// Threads: the compute lane; the lanes that send and receive call take_*() and put_*(), ordered by
+// the plan's waits.
 #pragma once
 
 #include <functional>
@@ -19,25 +20,25 @@ struct SegmentRunnerOptions {
     int64_t accumulation_steps = 1;
     int data_parallel_rank = 0;
     int data_parallel_size = 1;
-    c10::Device device = c10::kCPU;  // batches are copied there
-    // Losses stay tensors until losses() is asked for, so that a device is not waited for in each
-    // micro step. One that is not finite is then found after the step.
+    c10::Device device = c10::kCPU;  // batches are copied to this device
+    // True if losses stay tensors until losses() is called, so that a device is not waited for in
+    // each micro step. A loss that is not finite is then found after the step.
     bool read_losses_late = false;
-    // A loss that is not finite ends the run; else the gradients that it makes skip the step.
+    // True if a loss that is not finite ends the run. Else the gradients it makes skip the step.
     bool stop_on_nonfinite_loss = true;
-    plan::StageWork stage_work = {};  // of the plan
-    // Ranks of the world whose mean gradients are that share the positions of each sample. Each has
-    // a summand, which the mean divides by their number too: the loss's gradient makes up for it.
-    // To the two figures of data parallelism above they are one rank.
+    plan::StageWork stage_work = {};  // the plan's work of this stage
+    // The number of ranks that share the positions of each sample, among the ranks whose mean
+    // gradients are. Each has a summand, which the mean divides by their number too, so the loss's
+    // gradient makes up for it. The two figures of data parallelism above count them as one rank.
     int position_ranks = 1;
 };
 
 class SegmentRunner {
   public:
-    // The arguments of forward for one micro step of this rank.
+    // Returns the arguments of forward for one micro step of this rank.
     using TakeBatch = std::function<std::vector<c10::IValue>(int64_t step, int64_t micro_step)>;
 
-    // MODEL must outlive the runner. INFO and GROUPS are those of the plan: INFO has the stage's
+    // MODEL must outlive the runner. INFO and GROUPS are the plan's, and INFO has the stage's
     // segments alone.
     SegmentRunner(const graph::SegmentedModel& model, const plan::ModelInfo& info,
                   std::vector<plan::RecomputeGroup> groups, TakeBatch take_batch,
@@ -46,43 +47,45 @@ class SegmentRunner {
     // STEP counts from 0. ROOT_SCALE multiplies the gradient of every micro step's loss (1 /
     // accumulation steps for a mean).
     void begin_step(int64_t step, double root_scale);
-    // Takes all micro batches of STEP at once, for who must look into them before the step begins;
-    // Load then uses them.
+    // Takes all micro batches of STEP at once, for callers that look into them before the step
+    // begins. Load then uses them.
     [[nodiscard]] const std::vector<std::vector<c10::IValue>>& look_ahead(int64_t step);
-    // REQUIRES: kLoad, or an instruction of a segment on the compute lane. Throws Error{kInput}
-    // when a node fails or the loss does not depend on a parameter, Error{kDiverged} on a loss that
-    // is not finite.
+    // Runs one instruction. REQUIRES: kLoad, or an instruction of a segment on the compute lane.
+    // Throws Error{kInput} if a node fails or the loss does not depend on a parameter,
+    // Error{kDiverged} on a loss that is not finite.
     void run(const plan::Instruction& instruction);
 
-    // Between stages: what SEND sends, and what RECEIVE has received. The values behind a part, as
-    // they are: tensors that want gradients say so. Those before one, which are owned from here on.
+    // take_values() returns the values behind a part that SEND sends to another stage, as they are:
+    // tensors that want gradients say so. put_values() takes those before a part, which RECEIVE has
+    // received, and owns them from then on.
     [[nodiscard]] std::vector<c10::IValue> take_values(const plan::Instruction& send);
     void put_values(const plan::Instruction& receive, const std::vector<c10::IValue>& values);
-    // Gradients of those tensors among them that want some, in their order; undefined: none came.
+    // Returns the gradients of those sent tensors that want some, in their order. Undefined: none
+    // came.
     [[nodiscard]] std::vector<at::Tensor> take_gradients(const plan::Instruction& send);
     void put_gradients(const plan::Instruction& receive, const std::vector<at::Tensor>& gradients);
 
-    // The losses of the step's micro steps so far, none where another stage has them. Throws
-    // Error{kDiverged} on one that is not finite and was not read before; waits for the device
-    // then.
+    // Returns the losses of the step's micro steps so far, none if another stage has them. Throws
+    // Error{kDiverged} on one that is not finite and was not read before. It then waits for the
+    // device.
     [[nodiscard]] const std::vector<double>& losses();
 
   private:
-    // What is held of a part in a micro step. Segments are counted from the part's first.
+    // The values held for a part in a micro step. Segments are counted from the part's first.
     struct Held {
-        std::vector<std::vector<c10::IValue>> inputs;  // values alive before each segment, and
-                                                       // behind the last; empty when let go
-        std::vector<graph::Boundary> boundaries;  // what came out of each segment, for its backward
-        std::vector<std::vector<at::Tensor>> buffers_before;  // of each segment that will be
-                                                              // recomputed
-        std::vector<graph::WeightHalf> weight_halves;         // of each segment, until they are run
-        std::vector<at::Tensor> received;  // leaves among what the part before has given
+        // Values alive before each segment and behind the last one, empty once released.
+        std::vector<std::vector<c10::IValue>> inputs;
+        std::vector<graph::Boundary> boundaries;  // each segment's result, for its backward
+        // The buffers of each segment that will be recomputed.
+        std::vector<std::vector<at::Tensor>> buffers_before;
+        std::vector<graph::WeightHalf> weight_halves;  // one per segment, until it is run
+        std::vector<at::Tensor> received;              // leaves among the values of the part before
     };
     // A segment of the plan in a part and micro step.
     struct Place {
         size_t part;
-        size_t segment;  // of the part
-        size_t in_plan;  // the same, as the next
+        size_t segment;  // index in the part
+        size_t in_plan;  // index in the plan
         size_t in_model;
         int64_t micro_step;
     };
@@ -102,7 +105,7 @@ class SegmentRunner {
         return held_[static_cast<size_t>(micro_step) * parts_.size() + part];
     }
     [[nodiscard]] Held& held(const Place& place) { return held(place.part, place.micro_step); }
-    // Segments of a part.
+    // The number of segments in a part.
     [[nodiscard]] size_t count(size_t part) const {
         const plan::SegmentRange& range = parts_[part].segments;
         return static_cast<size_t>(range.end - range.begin);
@@ -119,13 +122,14 @@ class SegmentRunner {
     int64_t step_ = 0;
     double root_scale_ = 1;
     std::vector<plan::StagePart> parts_;
-    // Of each part, the segment whose backward ends its micro step; none has one: their count.
+    // One segment per part, whose backward ends the part's micro step, or the number of its
+    // segments if none has a backward.
     std::vector<size_t> last_backward_;
-    std::vector<Held> held_;                       // by micro step, then part
-    std::vector<std::vector<c10::IValue>> ahead_;  // micro batches taken by look_ahead, by micro
-                                                   // step
+    std::vector<Held> held_;  // by micro step, then part
+    // Micro batches that look_ahead took, one per micro step.
+    std::vector<std::vector<c10::IValue>> ahead_;
     std::vector<double> losses_;
-    std::vector<at::Tensor> unread_losses_;  // of the micro steps after those in losses_
+    std::vector<at::Tensor> unread_losses_;  // losses of the micro steps after those in losses_
 };
 
 }  // namespace dslaunch::runtime

@@ -41,9 +41,9 @@ enum class Kind : uint8_t {
     kTensors
 };
 
-// The description of a message comes in pieces of this size: one, but for very many values.
+// A message's description comes in pieces of this size. Only very many values need more than one.
 constexpr size_t kPieceBytes = 4096;
-// Of one message: its description, then its tensors.
+// The tags of one message: for its description, then for its tensors.
 constexpr uint32_t kTagsOfMessage = 256;
 
 class Encoder {
@@ -209,7 +209,7 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
             static_cast<size_t>(tensor.nbytes())};
 }
 
-// Of what encode_message writes.
+// The bytes that encode_message writes.
 constexpr size_t kMessageBytes = 4 + 1 + 8;
 
 std::string encode_message(const StageMessage& message) {
@@ -237,7 +237,7 @@ void check_message(const std::string& bytes, const StageMessage& expected, int f
          from, text(came), text(expected));
 }
 
-// Calls TRANSFER with as many of TENSORS as there are tags for; empty ones are not sent.
+// Calls TRANSFER with as many of TENSORS at once as there are tags. Empty ones are not sent.
 template <typename Message, typename Transfer>
 void transfer_tensors(const std::vector<at::Tensor>& tensors, int stage, uint32_t tag,
                       Transfer&& transfer) {
@@ -323,14 +323,15 @@ void StageLink::sum(std::span<float> values, std::span<const int> stages, uint32
         messages.sends.push_back({stages[i], tag, std::as_bytes(values)});
         messages.receives.push_back({stages[i], tag, std::as_writable_bytes(term)});
     }
-    // All at once, over all links: nobody waits for one stage while another waits for it.
+    // All transfers run at once, over all links, so nobody waits for one stage while another waits
+    // for it.
     std::vector<std::future<void>> transfers;
     for (const auto& item : of_links)
         transfers.push_back(std::async(std::launch::async, [this, &item] {
             try {
                 item.first->transfer(item.second.sends, item.second.receives);
             } catch (const std::exception& error) {
-                abort(error.what());  // the other links' ends too
+                abort(error.what());  // ends the other links too
                 throw;
             }
         }));

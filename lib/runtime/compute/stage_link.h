@@ -1,6 +1,6 @@
-// What stages of a pipeline send each other: the values alive between them and, back, the gradients
-// of those that want some. Where it stands: segment runner -> stage link -> link. Threads: any,
-// with messages of their own.
+// The messages between stages of a pipeline: the values alive between them and, back, the gradients
+// of those that want some. Data path: segment runner -> stage link -> link. Threads: any, with
+// messages of their own.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -16,19 +16,19 @@
 
 namespace dslaunch::runtime {
 
-// VALUES as bytes, but for the tensors in them, which TENSORS gets, each once, contiguous, on the
-// CPU. Throws Error{kInput} for a value of a type that cannot leave its process, naming it.
+// Returns VALUES as bytes without the tensors in them. TENSORS gets those, each once, contiguous,
+// on the CPU. Throws Error{kInput} naming a value of a type that cannot leave its process.
 [[nodiscard]] std::string encode_values(std::span<const c10::IValue> values,
                                         std::vector<at::Tensor>& tensors);
-// The same values around new tensors, which TENSORS gets too, in the same order; their elements are
-// still to come. Those that wanted gradients do again.
+// Returns the same values around new tensors, which TENSORS gets too, in the same order. Their
+// elements are still to come. Tensors that wanted gradients do so again.
 [[nodiscard]] std::vector<c10::IValue> decode_values(const std::string& bytes,
                                                      std::vector<at::Tensor>& tensors);
 
-// What a message is, which its receiver must expect.
+// The description of a message, which its receiver must expect.
 struct StageMessage {
-    int part = 0;            // of the model, that the values are behind
-    bool gradients = false;  // of those values
+    int part = 0;            // part of the model that the values come after
+    bool gradients = false;  // true for the gradients of those values
     int64_t micro_step = 0;
 
     bool operator==(const StageMessage&) const = default;
@@ -36,21 +36,22 @@ struct StageMessage {
 
 class StageLink {
   public:
-    // LINKS, by stage, lead to the rank of this pipeline that is there, and number the stages; one
-    // link may lead to several. They must outlive this.
+    // LINKS lead to the ranks of this pipeline, by stage, and number the stages. One link may lead
+    // to several. They must outlive this.
     StageLink(std::vector<Link*> links, int stage) : links_(std::move(links)), stage_(stage) {}
 
-    // To stage TO; ends once it is taken over there. NUMBER: the same as the
-    // receiver's, used by one message between the two at a time. Throws what Link throws, and
-    // Error{kDiverged} where another MESSAGE comes than the one that is expected.
+    // send() sends to stage TO and ends once the message is received there. NUMBER is the
+    // receiver's too, and one message between the two uses it at a time. Both functions throw the
+    // errors of Link. receive() throws Error{kDiverged} if another MESSAGE comes than the expected
+    // one.
     void send(int to, uint32_t number, std::span<const c10::IValue> values,
               const StageMessage& message = {}) const;
     [[nodiscard]] std::vector<c10::IValue> receive(int from, uint32_t number,
                                                    const StageMessage& message = {}) const;
 
-    // STAGES, ascending and this one among them, all call it: VALUES of each, equally many, become
-    // their sum, added from the last stage to the first, as a backward comes to them. NUMBER as
-    // above.
+    // Replaces VALUES of STAGES, equally many on each, by their sum, added from the last stage to
+    // the first, as a backward comes to them. STAGES ascend and include this one, and all of them
+    // call it. NUMBER is as for send().
     void sum(std::span<float> values, std::span<const int> stages, uint32_t number) const;
 
     [[nodiscard]] int stage() const { return stage_; }

@@ -35,7 +35,7 @@ std::byte* data_of(at::Tensor& tensor) {
     return static_cast<std::byte*>(tensor.data_ptr());
 }
 
-// NUMEL elements of DTYPE at BYTES, to be read only.
+// Returns a view of NUMEL elements of DTYPE at BYTES, which may only be read.
 at::Tensor view_of(const std::byte* bytes, int64_t numel, at::ScalarType dtype) {
     return at::from_blob(const_cast<std::byte*>(bytes), {numel}, dtype);
 }
@@ -134,7 +134,7 @@ void CollectivesTensorGroup::share_by_messages(const at::Tensor& mine, int64_t s
     use({0, headers, bytes}, std::max<int64_t>(most, 1));
 }
 
-// ADD is called with the ranks' elements in order, in DTYPE.
+// Calls ADD with the ranks' elements in order, in DTYPE.
 at::Tensor CollectivesTensorGroup::combine(const at::Tensor& mine, int64_t site,
                                            at::ScalarType dtype, const Combine& add) {
     const at::Tensor own = on_host(mine);
@@ -167,10 +167,11 @@ at::Tensor CollectivesTensorGroup::combine(const at::Tensor& mine, int64_t site,
 at::Tensor CollectivesTensorGroup::sum(const at::Tensor& mine, int64_t site) {
     const bool narrow = at::isReducedFloatingType(mine.scalar_type());
     const at::ScalarType dtype = narrow ? at::kFloat : mine.scalar_type();
-    // What fills buckets is summed where it lies; a message of less costs less.
+    // A tensor that fills buckets is summed in place. A smaller one is cheaper as a message.
     const bool reduces = dtype == at::kFloat && mine.numel() * 4 >= slices_.chunk.value;
     if (on_one_host() || !reduces) return combine(mine, site, dtype, {});
-    static_cast<void>(gather(at::empty({0}), site));  // all ranks are at the same collective
+    // The gather checks that all ranks are at the same collective.
+    static_cast<void>(gather(at::empty({0}), site));
     return reduce_over_hosts(on_host(mine).to(at::kFloat)).to(mine.options());
 }
 

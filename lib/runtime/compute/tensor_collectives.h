@@ -1,8 +1,8 @@
 // A tensor group whose ranks are those of a Collectives: processes, or threads, of one host or of
 // several. On one host each rank writes its tensor into its own part of shared memory and reads the
-// others' there, in chunks of two buckets by turns, so that one is written while the other is read.
-// Between hosts, sums go as reductions of such buckets and all else as messages. Where it stands:
-// arena, collectives -> tensor group -> graph/tensor. Threads: one at a time, as TensorGroup says.
+// others' there. It uses two buckets by turns, so that one is written while the other is read.
+// Between hosts, sums go as reductions of such buckets and all else as messages. Data path: arena,
+// collectives -> tensor group -> graph/tensor. Threads: one at a time, as TensorGroup says.
 #pragma once
 
 #include <array>
@@ -21,18 +21,19 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
     static constexpr int kBuckets = 2;
     struct Slices {
         std::array<BucketId, kBuckets> buckets;
-        Bytes chunk;  // of each of them
+        Bytes chunk;  // bytes of each bucket
     };
-    // Adds to ARENA what each rank needs: two buckets of CHUNK. Larger tensors take several turns.
+    // Adds two buckets of CHUNK for each rank to ARENA. Larger tensors take several turns.
     [[nodiscard]] static Slices add_slices(ArenaLayout& arena, Bytes chunk = mib(1));
 
-    // COLLECTIVES joins the ranks of the group and nobody else, and must outlive it; its buckets
-    // are this object's alone. Tensors on a device go by way of the host's memory.
+    // COLLECTIVES joins the ranks of the group and nobody else, and must outlive it. Its buckets
+    // are this object's alone. Tensors on a device pass through the host's memory.
     CollectivesTensorGroup(Collectives& collectives, const Slices& slices);
 
     [[nodiscard]] int rank() const override { return collectives_.topology().rank(); }
     [[nodiscard]] int size() const override { return collectives_.topology().world_size(); }
-    // On one host in rank order; between hosts each host's ranks in order, then the hosts.
+    // Sums run in rank order on one host. Between hosts, each host's ranks are added in order, then
+    // the hosts.
     [[nodiscard]] at::Tensor sum(const at::Tensor& mine, int64_t site) override;
     [[nodiscard]] at::Tensor max(const at::Tensor& mine, int64_t site) override;
     [[nodiscard]] std::vector<at::Tensor> gather(const at::Tensor& mine, int64_t site) override;
@@ -40,7 +41,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
                                                    int64_t site) override;
 
   private:
-    // What a rank says of its tensor, in front of its bytes.
+    // A rank's description of its tensor, before its bytes.
     struct Header {
         static constexpr int kDimsMax = 8;
         int64_t site = 0;
@@ -59,7 +60,7 @@ class CollectivesTensorGroup final : public graph::TensorGroup {
     [[nodiscard]] bool on_one_host() const { return collectives_.topology().node_count() == 1; }
     [[nodiscard]] static Header header_of(const at::Tensor& mine, int64_t site);
     void check_sites(const std::vector<Header>& headers) const;
-    // MINE: contiguous, on the CPU. Calls USE with every rank's bytes, chunk by chunk.
+    // Calls USE with every rank's bytes, chunk by chunk. MINE is contiguous, on the CPU.
     void share(const at::Tensor& mine, int64_t site, const Use& use);
     void share_on_host(const at::Tensor& mine, int64_t site, const Use& use);
     void share_by_messages(const at::Tensor& mine, int64_t site, const Use& use);

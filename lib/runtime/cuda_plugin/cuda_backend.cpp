@@ -1,14 +1,11 @@
-// DeviceBackend on one NVIDIA GPU. Two streams: compute is the device's default stream, on which
-// LibTorch runs in every thread that does not choose another; communication is a stream of our own
-// that does not synchronise with it by itself.
+// DeviceBackend on one NVIDIA GPU with two streams. Compute is the device's default stream, on
+// which LibTorch runs in every thread that does not choose another. Communication is a stream of
+// our own that does not synchronise with it by itself.
 //
-// Events, and what waits for what:
-//   compute_events_        recorded on compute by mark_compute (after a Backward); the
-//   communication stream waits for them
-//                          before it reduces what that Backward wrote
-//   communication_events_  recorded on communication after each collective; compute waits for them
-//   before it updates from
-//                          the result, and the host asks them in is_done and finish
+// Events order the streams. mark_compute records an event on compute (after a Backward), and
+// communication waits for it before it reduces what that Backward wrote. Each collective records
+// one on communication. Compute waits for it before it updates from the result, and the host asks
+// for it in is_done and finish.
 #include <c10/cuda/CUDAGuard.h>
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime_api.h>
@@ -34,8 +31,8 @@ void expect(cudaError_t result, const char* what) {
              cudaGetErrorName(result));
 }
 
-// Marks on one stream, in order. Old events are reused: the stream is in order, so a newer event
-// stands for an older mark.
+// The marks on one stream, in order. Old events are reused: the stream is in order, so a newer
+// event stands for an older mark.
 class MarkedStream {
   public:
     explicit MarkedStream(cudaStream_t stream) : stream_(stream) {
@@ -56,7 +53,7 @@ class MarkedStream {
         expect(cudaEventRecord(kept_event(last_), stream_), "event record");
         return last_;
     }
-    // OTHER runs what it is given from now on after MARK of this stream.
+    // Lets OTHER run its later work after MARK of this stream.
     void hold(cudaStream_t other, DeviceMark mark) {
         if (mark == 0) return;
         const std::lock_guard lock(mutex_);
@@ -141,7 +138,7 @@ class CudaBackend final : public DeviceBackend {
     c10::cuda::CUDAStream communication_stream_;
     MarkedStream compute_;
     MarkedStream communication_;
-    NcclCommunicator communicator_;  // ends first: its kernels may still run on the stream
+    NcclCommunicator communicator_;  // destroyed first: its kernels may still run on the stream
 };
 
 std::string CudaBackend::device_name() {

@@ -1,5 +1,6 @@
 // One Adam or AdamW update by ATen's fused kernel, on any device that has one: the GPU for the
-// plugin, the CPU for its test. DeviceAdam -> [here] -> the current stream. Does not block.
+// plugin, the CPU for its test. Data path: DeviceAdam -> [here] -> the current stream. Does not
+// block.
 #pragma once
 
 #include <ATen/ops/_fused_adam.h>
@@ -22,7 +23,7 @@ inline void fused_adam(const DeviceAdam& adam, c10::Device device) {
     const std::array<at::Tensor, 4> buffers = {flat(adam.parameters), flat(adam.gradients),
                                                flat(adam.momentum), flat(adam.variance)};
     const at::TensorList all(buffers);
-    // The kernel divides by 1 - beta^step, which is 1 without end: no correction.
+    // The kernel divides by 1 - beta^step. An infinite step makes that 1, so nothing is corrected.
     const double step = adam.bias_correction ? static_cast<double>(adam.step)
                                              : std::numeric_limits<double>::infinity();
     const at::Tensor steps = at::full({1}, step, options);

@@ -28,7 +28,7 @@ ncclDataType_t nccl_type(DeviceDtype dtype) {
 }
 
 void expect_started(ncclResult_t result, const char* what) {
-    // A communicator that does not block answers ncclInProgress to anything.
+    // A communicator that does not block may answer any call with ncclInProgress.
     if (result != ncclSuccess && result != ncclInProgress)
         fail(ExitCode::kPeerLost, "NCCL {}: {}", what, ncclGetErrorString(result));
 }
@@ -104,7 +104,7 @@ void NcclCommunicator::broadcast(const DeviceBuffer& buffer, int root, cudaStrea
     wait_until_started("broadcast");
 }
 
-// Round the ring to the next rank, or part r to rank r: one group, so that no order can block.
+// Sends to the next rank of the ring, or part r to rank r, in one group so that no order can block.
 void NcclCommunicator::send_parts(DeviceExchange kind, const DeviceBuffer& send,
                                   const DeviceBuffer& receive, cudaStream_t stream) {
     const int world_size = group_.world_size;
@@ -164,7 +164,7 @@ void NcclCommunicator::abort() {
         ended = std::exchange(communicator_, nullptr);
     }
     if (ended == nullptr) return;
-    // ncclCommAbort waits for its kernels to notice; nobody here waits for it, and _exit may
+    // ncclCommAbort waits for its kernels to notice. Nobody here waits for it, and _exit may
     // overtake it.
     std::thread([ended] { (void)ncclCommAbort(ended); }).detach();
 }

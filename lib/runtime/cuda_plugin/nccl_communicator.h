@@ -1,6 +1,6 @@
 // One NCCL communicator without blocking calls: joining and every collective are polled with a time
-// limit, so that a lost peer is an error and never a hang. Threads: join and collectives by one,
-// check and abort by any.
+// limit, so that a lost peer is an error and never a hang. Threads: one for join and collectives,
+// any for check and abort.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -23,16 +23,16 @@ class NcclCommunicator {
 
     [[nodiscard]] static std::string make_unique_id();
 
-    // Throws Error{kPeerLost} or {kHang}. The current device is the rank's.
+    // Throws Error{kPeerLost} or {kHang}. REQUIRES: the current device is the rank's.
     void join(const DeviceGroup& group);
-    // Enqueue on STREAM. REQUIRES: joined.
+    // These functions put the collective on STREAM. REQUIRES: joined.
     void all_reduce(const DeviceBuffer& buffer, DeviceReduction reduction, cudaStream_t stream);
     void broadcast(const DeviceBuffer& buffer, int root, cudaStream_t stream);
     void exchange(DeviceExchange kind, const DeviceBuffer& send, const DeviceBuffer& receive,
                   cudaStream_t stream);
-    // Throws Error{kPeerLost} when NCCL has met an error, or abort() was called. Does not block.
+    // Throws Error{kPeerLost} if NCCL has met an error, or abort() was called. Does not block.
     void check();
-    // Does not block: a thread of its own ends the communicator, and may be left behind by _exit.
+    // Does not block. A thread of its own ends the communicator, and _exit may leave it behind.
     void abort();
 
     [[nodiscard]] Duration time_limit() const { return group_.time_limit; }

@@ -50,7 +50,7 @@ decltype(auto) with_type(DType dtype, Use&& use) {
 template <typename From>
 From load(const std::byte* from) {
     if constexpr (std::is_same_v<From, bool>) {
-        return *from != std::byte{0};  // any other byte than 0 and 1 is no bool to the compiler
+        return *from != std::byte{0};  // a byte other than 0 and 1 is no bool to the compiler
     } else {
         From value;
         std::memcpy(&value, from, sizeof(From));

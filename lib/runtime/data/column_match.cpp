@@ -45,7 +45,7 @@ void check_chosen(const ColumnMatch& match) {
     }
 }
 
-// The columns that no argument has taken.
+// Returns the columns that no argument has taken.
 std::vector<size_t> columns_left(const ColumnMatch& match,
                                  std::span<const std::optional<size_t>> column_of) {
     std::vector<size_t> left;

@@ -1,5 +1,5 @@
-// What the data must supply: forward's arguments as the lowered graph has them, beside the config's
-// words on data and loss. A value type.
+// The data that a model requests: forward's arguments as the lowered graph has them, and the
+// config's settings of data and loss. A value type.
 #pragma once
 
 #include <ATen/core/jit_type_base.h>
@@ -15,20 +15,20 @@ namespace dslaunch::runtime {
 
 struct DataRequest {
     config::DataConfig data;
-    config::LossConfig loss;                   // unless kModel, the last argument is its target
+    config::LossConfig loss;  // the last argument is its target, unless the loss is kModel
     std::vector<std::string> arguments;        // forward's, in order
-    std::vector<c10::TypePtr> argument_types;  // as many
+    std::vector<c10::TypePtr> argument_types;  // one per argument
 
     [[nodiscard]] bool has_target() const {
         return loss.kind != config::LossKind::kModel && !arguments.empty();
     }
 };
 
-// Integers must lie in [0, count); one more value may be allowed beside them.
+// A limit of integers to [0, count), with one more value that may be allowed.
 struct IndexLimit {
     int64_t count = 0;
-    std::optional<int64_t> also = {};  // cross entropy's -100: such a target counts for nothing
-    std::string what = {};             // "class", "row of wte.weight": what the number picks
+    std::optional<int64_t> also = {};  // cross entropy's -100: such a target is not counted
+    std::string what = {};  // "class", "row of wte.weight": the thing that the number picks
 };
 
 }  // namespace dslaunch::runtime

@@ -11,7 +11,7 @@
 namespace dslaunch::runtime {
 namespace {
 
-constexpr int64_t kIgnoredTarget = -100;  // PyTorch's default ignore_index, as graph/lower/loss.cpp
+constexpr int64_t kIgnoredTarget = -100;  // PyTorch's ignore_index, as in graph/lower/loss.cpp
 
 bool is_row_file(const std::string& path) {
     return path.ends_with(".safetensors") || path.ends_with(".npy");

@@ -1,6 +1,6 @@
-// Training and held-out samples of a run as forward's arguments: config -> DataSets -> BatchLoader
-// -> trainer. Opening a file checks all that can be known before the first step. Threads: const,
-// any thread.
+// The training and held-out samples of a run as forward's arguments. Data path: config -> DataSets
+// -> BatchLoader -> trainer. Opening a file checks all that can be known before the first step.
+// Threads: const, any thread.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -27,28 +27,29 @@ class DataSource {
     [[nodiscard]] int64_t rows() const { return count_; }
     [[nodiscard]] const std::string& path() const { return file_->path(); }
     [[nodiscard]] const std::vector<DataInput>& inputs() const { return file_->inputs(); }
-    // The context of a token file; 0 for rows.
+    // Returns the context of a token file, 0 for rows.
     [[nodiscard]] int64_t tokens_per_sample() const { return file_->tokens_per_sample(); }
-    // Of one sample as forward gets it, all arguments together.
+    // Returns the bytes of one sample as forward gets it, all arguments together.
     [[nodiscard]] int64_t sample_bytes() const;
 
-    // One new contiguous cpu tensor for each argument, sample samples[b] in row b. Token files: the
-    // tokens, then the same shifted by one, [B, context] int64. Rows: the column's own dtype, but
-    // integers as int64, and float16, bfloat16 and float64 as float32; the target of mse, l1 and
-    // bce_with_logits is float32. May block on the disk. REQUIRES: samples in [0, rows()).
+    // Returns one new contiguous cpu tensor for each argument, with sample samples[b] in row b.
+    // Token files give the tokens, then the same shifted by one, [B, context] int64. Row files give
+    // the column's own dtype, except that integers become int64, and float16, bfloat16 and float64
+    // become float32. The target of mse, l1 and bce_with_logits is float32. May block on the disk.
+    // REQUIRES: samples in [0, rows()).
     [[nodiscard]] std::vector<c10::IValue> batch(std::span<const int64_t> samples) const;
 
-    // Token files: throws Error{kInput} with place and value of the first token that is not below
-    // VOCABULARY. Reads the whole file, so one rank of a host is enough. Of rows nothing is known
-    // to be a token: check_indices().
+    // Throws Error{kInput} with place and value of a token file's first token that is not below
+    // VOCABULARY. Reads the whole file, so one rank of a host is enough. Rows are not known to hold
+    // tokens; check_indices() checks them.
     void check_vocabulary(int64_t vocabulary) const { file_->check_vocabulary(vocabulary); }
-    // Throws Error{kInput} with file, column, row and value of the first integer of ARGUMENT's
-    // column outside LIMIT. Reads that column of the whole file. REQUIRES: ARGUMENT is one of
+    // Throws Error{kInput} with file, column, row and value of the first integer outside LIMIT in
+    // ARGUMENT's column. Reads that column of the whole file. REQUIRES: ARGUMENT is one of
     // inputs().
     void check_indices(std::string_view argument, const IndexLimit& limit) const;
 
   private:
-    // Shared by the training and the held-out range of one file, and by loaders' threads.
+    // The file is shared by its training and held-out ranges, and by loaders' threads.
     std::shared_ptr<const Samples> file_;
     int64_t first_;
     int64_t count_;
@@ -58,19 +59,20 @@ struct DataSets {
     DataSource train;
     std::optional<DataSource> eval;  // held out: never trained on
 
-    // DataSource's checks, on each file once.
+    // The functions below run DataSource's checks, on each file once.
     void check_vocabulary(int64_t vocabulary) const;
     void check_indices(std::string_view argument, const IndexLimit& limit) const;
-    // The target of a cross_entropy: classes and -100. REQUIRES: the request's loss named one.
+    // Checks a cross_entropy's target: classes and -100. REQUIRES: the request's loss named one.
     void check_labels(const DataRequest& request, int64_t classes) const;
 
   private:
     [[nodiscard]] bool eval_has_its_own_file() const;
 };
 
-// Opens what the config names. Throws Error{kInput} naming file, place and key when a file is
-// missing, broken, too short for one sample, or does not fit forward's arguments, and when nothing
-// would be held out though eval_fraction is set. REQUIRES: not both eval_path and eval_fraction.
+// Opens the files that the config names. Throws Error{kInput} naming file, place and key if a file
+// is missing, broken, too short for one sample, or does not fit forward's arguments. It also throws
+// if nothing would be held out though eval_fraction is set. REQUIRES: not both eval_path and
+// eval_fraction.
 [[nodiscard]] DataSets open_data(const DataRequest& request);
 
 }  // namespace dslaunch::runtime

@@ -1,14 +1,14 @@
-// How the ranks share an evaluation: the held-out set once, in batches that do not depend on the
-// number of ranks. Pure functions of numbers.
+// The shares of the ranks in an evaluation: the held-out set once, in batches that do not depend on
+// the number of ranks. Pure functions of numbers.
 #pragma once
 
 #include <cstdint>
 
 namespace dslaunch::runtime {
 
-// Samples [first, first + rows). A rank that has nothing to do in a round gets rows == 0.
+// Samples [first, first + rows). A rank that has no batch in a round gets rows == 0.
 struct EvalBatch {
-    int64_t index = 0;  // in the whole evaluation: the order in which to add the losses
+    int64_t index = 0;  // index in the whole evaluation, which orders the sum of the losses
     int64_t first = 0;
     int64_t rows = 0;
 };
@@ -16,19 +16,19 @@ struct EvalBatch {
 class EvalPlan {
   public:
     struct Options {
-        int64_t sample_count = 0;  // of the held-out set
+        int64_t sample_count = 0;  // samples of the held-out set
         int64_t batch_rows = 1;    // the last batch may have fewer
-        int64_t ranks = 1;         // data-parallel
+        int64_t ranks = 1;         // data-parallel ranks
         int64_t rank = 0;
     };
     // REQUIRES: sample_count >= 0, batch_rows >= 1, 0 <= rank < ranks.
     explicit EvalPlan(const Options& options);
 
-    // ceil(sample_count / batch_rows), over all ranks.
+    // Returns ceil(sample_count / batch_rows), over all ranks.
     [[nodiscard]] int64_t batch_count() const { return batch_count_; }
-    // Rounds are equally many on all ranks, so that what they do together stays in step.
+    // Returns the rounds, equally many on all ranks, so that their collectives stay in step.
     [[nodiscard]] int64_t round_count() const;
-    // This rank's batch in ROUND: number round * ranks + rank. REQUIRES: 0 <= round <
+    // Returns this rank's batch in ROUND, number round * ranks + rank. REQUIRES: 0 <= round <
     // round_count().
     [[nodiscard]] EvalBatch batch(int64_t round) const;
 

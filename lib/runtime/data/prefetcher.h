@@ -1,6 +1,6 @@
-// A thread that makes numbered items ahead of who takes them: at most `depth` are ready, then it
-// waits. No LibTorch, so that it runs under tsan with fake items.
-// Threads: one takes; waited() from any.
+// A thread that makes numbered items ahead of the thread that takes them. At most `depth` items are
+// ready, then it waits. No LibTorch, so that it runs under tsan with fake items. Threads: one
+// takes; any calls waited().
 #pragma once
 
 #include <condition_variable>
@@ -24,8 +24,8 @@ class Prefetcher {
   public:
     using Make = std::function<Item(int64_t index)>;
 
-    // Starts to make items FIRST, FIRST + 1, …; MAKE is called by the thread only, one call at a
-    // time. Throws Error{kSetup} when no thread can be started. REQUIRES: depth >= 1.
+    // Starts to make items FIRST, FIRST + 1, …. Only the thread calls MAKE, one call at a time.
+    // Throws Error{kSetup} if no thread can be started. REQUIRES: depth >= 1.
     Prefetcher(Make make, int64_t first, int64_t depth)
         : make_(std::move(make)), depth_(depth), next_made_(first), next_taken_(first) {
         DSL_CHECK(depth >= 1, "depth {}", depth);
@@ -38,7 +38,7 @@ class Prefetcher {
     Prefetcher(const Prefetcher&) = delete;
     Prefetcher& operator=(const Prefetcher&) = delete;
 
-    // Waits for no more than the one call of MAKE that is under way.
+    // Waits for at most the one call of MAKE that is under way.
     ~Prefetcher() {
         {
             const std::lock_guard lock(mutex_);
@@ -48,8 +48,9 @@ class Prefetcher {
         thread_.join();
     }
 
-    // Item INDEX; blocks until it is made. Any INDEX that is not the one after the last drops what
-    // is ready and goes on from there. Rethrows what MAKE threw for INDEX, each time it is asked.
+    // Returns item INDEX. Blocks until it is made. An INDEX that is not the one after the last
+    // drops the ready items and goes on from there. Rethrows MAKE's error for INDEX, each time it
+    // is asked.
     [[nodiscard]] Item take(int64_t index) {
         std::unique_lock lock(mutex_);
         if (index != next_taken_) restart_at(index);
@@ -67,7 +68,7 @@ class Prefetcher {
         return item;
     }
 
-    // Time that take() has blocked so far.
+    // Returns the time that take() has blocked so far.
     [[nodiscard]] Duration waited() const {
         const std::lock_guard lock(mutex_);
         return waited_;
@@ -87,7 +88,7 @@ class Prefetcher {
         room_.notify_one();
     }
 
-    // After an error nothing further is made until a restart.
+    // True if there is room. After an error nothing further is made until a restart.
     bool may_make() const {
         return static_cast<int64_t>(ready_.size()) < depth_ &&
                (ready_.empty() || !ready_.back().error);
@@ -111,7 +112,7 @@ class Prefetcher {
             lock.unlock();
             Made made = make_one(index);
             lock.lock();
-            if (restarts != restarts_) continue;  // made for a place that was left meanwhile
+            if (restarts != restarts_) continue;  // made for a position left meanwhile
             ready_.push_back(std::move(made));
             ++next_made_;
             filled_.notify_one();
@@ -131,7 +132,7 @@ class Prefetcher {
     uint64_t restarts_ = 0;
     bool stopping_ = false;
     Duration waited_{};
-    std::thread thread_;  // last: it uses all the others
+    std::thread thread_;  // last: it uses all the other members
 };
 
 }  // namespace dslaunch::runtime

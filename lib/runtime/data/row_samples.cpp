@@ -1,4 +1,4 @@
-// Row files: row i of each column belongs to sample i.
+// Row files. Row i of each column belongs to sample i.
 #include <filesystem>
 #include <utility>
 #include <variant>
@@ -32,7 +32,7 @@ std::string described(const storage::SafetensorsEntry& column) {
                        fmt::join(column.shape, ", "));
 }
 
-// Integer classes are what cross entropy takes; the other losses subtract, so they need floats.
+// Cross entropy takes integer classes. The other losses subtract, so they need floats.
 c10::ScalarType target_dtype(const std::string& path, const storage::SafetensorsEntry& column,
                              config::LossKind loss, c10::ScalarType dtype) {
     if (loss != config::LossKind::kCrossEntropy) return c10::ScalarType::Float;
@@ -54,7 +54,7 @@ int64_t checked_row_count(const std::string& path, const storage::SafetensorsEnt
     return column.shape.front();
 }
 
-// The columns of a file: a .npy has one, named as the file is ("x" of data/x.npy).
+// The columns of a file. A .npy has one, named as the file is ("x" for data/x.npy).
 class RowFile {
   public:
     explicit RowFile(const std::string& path) : file_(open(path)) {
@@ -193,7 +193,7 @@ class RowSamples final : public Samples {
     RowFile file_;
     std::string path_;
     int64_t sample_count_ = 0;
-    std::vector<FedColumn> columns_;  // by argument, as inputs_
+    std::vector<FedColumn> columns_;  // one per argument, as inputs_
     std::vector<DataInput> inputs_;
 };
 

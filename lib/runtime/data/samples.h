@@ -15,7 +15,8 @@
 
 namespace dslaunch::runtime {
 
-// What one argument of forward gets: a batch of B samples is [B] + sample_shape, contiguous, cpu.
+// The input of one argument of forward. A batch of B samples is [B] + sample_shape, contiguous,
+// cpu.
 struct DataInput {
     std::string argument;
     c10::ScalarType dtype = c10::ScalarType::Float;
@@ -30,19 +31,20 @@ class Samples {
 
     [[nodiscard]] virtual const std::string& path() const = 0;
     [[nodiscard]] virtual int64_t sample_count() const = 0;
-    // One for each argument of forward, in order.
+    // Returns one input for each argument of forward, in order.
     [[nodiscard]] virtual const std::vector<DataInput>& inputs() const = 0;
-    // The context of a token file; 0 for rows.
+    // Returns the context of a token file, 0 for rows.
     [[nodiscard]] virtual int64_t tokens_per_sample() const = 0;
-    // New tensors with samples FIRST + offsets[b] in row b. REQUIRES: all in [0, sample_count).
+    // Returns new tensors with samples FIRST + offsets[b] in row b. REQUIRES: all in [0,
+    // sample_count).
     [[nodiscard]] virtual std::vector<c10::IValue> batch(
         int64_t first, std::span<const int64_t> offsets) const = 0;
-    // See DataSource.
+    // These checks are DataSource's.
     virtual void check_vocabulary(int64_t vocabulary) const = 0;
     virtual void check_indices(size_t input, const IndexLimit& limit) const = 0;
 };
 
-// Throw Error{kInput} naming PATH when the file or its fit to forward's arguments is wrong.
+// These functions throw Error{kInput} naming PATH if the file or its fit to forward is wrong.
 [[nodiscard]] std::unique_ptr<Samples> open_token_samples(const std::string& path,
                                                           const DataRequest& request);
 [[nodiscard]] std::unique_ptr<Samples> open_row_samples(const std::string& path,

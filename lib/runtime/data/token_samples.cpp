@@ -1,4 +1,4 @@
-// Token files: sample i is tokens [iT, iT + T) and the same shifted by one.
+// Token files. Sample i is tokens [iT, iT + T) and the same shifted by one.
 #include <utility>
 
 #include <ATen/ops/empty.h>

@@ -29,7 +29,7 @@ void Executor::change_plan(const plan::StepPlan& plan) {
     start_lanes();
 }
 
-// Those that have something to do and have no thread yet.
+// Starts the lanes that have instructions and no thread yet.
 void Executor::start_lanes() {
     for (size_t lane = 0; lane < lanes_.size(); ++lane) {
         if (started_[lane] || lanes_[lane].empty()) continue;
@@ -63,14 +63,14 @@ void Executor::run_step() {
     std::unique_lock lock(mutex_);
     const SystemClock clock;
     const TimePoint begin = clock.now();
-    // After a failure the other lanes may be stuck in something that poison cannot end: they are
+    // After a failure the other lanes may be stuck in something that poison cannot end, so they are
     // not waited for. poison() has come back by then, so that the caller may destroy the runner.
     changed_.wait(lock, [this] { return error_ != nullptr ? poisoned_ : lanes_running_ == 0; });
     compute_waited_ += clock.now() - begin;
     if (error_ != nullptr) std::rethrow_exception(error_);
 }
 
-// STEP: begun before this lane was.
+// STEP is the last step begun before this lane was.
 void Executor::lane_main(plan::Lane lane, uint64_t step) {
     for (;;) {
         {
@@ -116,7 +116,7 @@ void Executor::run_timed(size_t index) {
     runner_.run(instruction);
     const TimePoint end = clock.now();
     spans_[index] = {begin - step_begin_, end - step_begin_};
-    // What waits for nobody: the segment runner's.
+    // Instructions that never wait for another rank are the segment runner's.
     const bool alone = instruction.segment >= 0 ? instruction.lane == plan::Lane::kCompute
                                                 : instruction.op == plan::Op::kLoad;
     if (!alone) return;

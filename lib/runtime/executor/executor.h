@@ -1,7 +1,7 @@
-// Runs a step plan: one thread per lane, each instruction starts when what it waits for is done.
-// The compute lane is the caller's thread. A failure in one lane stops all: nothing new starts,
-// what blocks is poisoned, the first error is thrown. No LibTorch, so that it is tested under tsan
-// with a fake runner.
+// The executor runs a step plan with one thread per lane. Each instruction starts when those it
+// waits for are done. The compute lane is the caller's thread. A failure in one lane stops all:
+// nothing new starts, blocked instructions are poisoned, the first error is thrown. No LibTorch, so
+// that it is tested under tsan with a fake runner.
 #pragma once
 
 #include <array>
@@ -18,16 +18,16 @@
 
 namespace dslaunch::runtime {
 
-// What carries instructions out. run() is called by the lane's thread, for one instruction of a
-// lane at a time, and may block; it throws on failure. poison() is called once, from any thread,
-// must not block, and ends whatever run() waits for.
+// The runner carries out instructions. run() is called by the lane's thread, for one instruction of
+// a lane at a time. It may block and throws on failure. poison() is called once, from any thread,
+// must not block, and ends every wait of run().
 class InstructionRunner {
   public:
     virtual ~InstructionRunner() = default;
     virtual void run(const plan::Instruction& instruction) = 0;
     virtual void poison(const std::string& why) = 0;
-    // What people call SEGMENT of the plan: in a pipeline the plan has those of a stage, from 0 on.
-    // Any thread.
+    // Returns the model's index of SEGMENT of the plan, which people know. In a pipeline the plan
+    // numbers a stage's segments from 0 on. Any thread.
     [[nodiscard]] virtual int segment_of_model(int segment) const { return segment; }
 };
 
@@ -37,36 +37,37 @@ class Executor {
     Executor(const plan::StepPlan& plan, InstructionRunner& runner);
     Executor(const Executor&) = delete;
     Executor& operator=(const Executor&) = delete;
-    // Joins the lanes. REQUIRES: no step is running. A lane that is stuck in run() after a failure
-    // would be waited for: after an error the process is expected to leave by _exit.
+    // Joins the lanes. REQUIRES: no step is running. A lane stuck in run() after a failure would be
+    // waited for, so after an error the process is expected to leave by _exit.
     ~Executor();
 
-    // Between steps: PLAN takes the place of the plan; it must outlive the executor. Lanes keep
-    // their threads.
+    // Replaces the plan by PLAN between steps. PLAN must outlive the executor. Lanes keep their
+    // threads.
     void change_plan(const plan::StepPlan& plan);
 
-    // One step, whole. Throws the first error of any lane; its message begins with the instruction.
-    // After an error the executor can only be destroyed.
+    // Runs one whole step. Throws the first error of any lane, whose message begins with the
+    // instruction. After an error the executor can only be destroyed.
     void run_step();
 
-    // Instructions done since the start, over all lanes; any thread. What a heartbeat reports.
+    // Returns the instructions done since the start, over all lanes, for a heartbeat. Any thread.
     [[nodiscard]] uint64_t instructions_done() const {
         return instructions_done_.load(std::memory_order_relaxed);
     }
-    // The instruction that a lane is in or waits to begin, -1 between steps; any thread.
+    // Returns the instruction that a lane is in or waits to begin, -1 between steps. Any thread.
     [[nodiscard]] int current(plan::Lane lane) const {
         return current_[static_cast<size_t>(lane)].load(std::memory_order_relaxed);
     }
 
-    // Time since the start in instructions of LANE that never wait for another rank; any thread.
+    // Returns the time since the start in instructions of LANE that never wait for another rank.
+    // Any thread.
     [[nodiscard]] Duration worked(plan::Lane lane) const {
         return Duration(worked_ns_[static_cast<size_t>(lane)].load(std::memory_order_relaxed));
     }
 
-    // When each instruction of the last step ran; between steps.
+    // Returns when each instruction of the last step ran. Called between steps.
     [[nodiscard]] const std::vector<plan::InstructionSpan>& spans() const { return spans_; }
 
-    // Time that the compute lane has waited for another lane in the last step.
+    // Returns the time that the compute lane has waited for another lane in the last step.
     [[nodiscard]] Duration compute_waited() const { return compute_waited_; }
 
   private:
@@ -84,20 +85,20 @@ class Executor {
 
     std::mutex mutex_;
     std::condition_variable changed_;
-    std::vector<char> done_;     // by instruction, in this step
-    std::vector<char> awaited_;  // whether another lane ever waits for it
+    std::vector<char> done_;     // one per instruction, for this step
+    std::vector<char> awaited_;  // one per instruction: another lane waits for it in some step
     uint64_t step_ = 0;          // steps begun
     int lanes_running_ = 0;
     bool stopping_ = false;
     std::exception_ptr error_;
-    bool poisoned_ = false;  // runner_.poison() has come back
+    bool poisoned_ = false;  // true once runner_.poison() has come back
 
     std::atomic<uint64_t> instructions_done_{0};
     std::array<std::atomic<int>, plan::kLanes> current_{};
     std::array<std::atomic<int64_t>, plan::kLanes> worked_ns_{};
     Duration compute_waited_{};
     TimePoint step_begin_{};
-    std::vector<plan::InstructionSpan> spans_;  // each written by its lane
+    std::vector<plan::InstructionSpan> spans_;  // one per instruction, written by its lane
     std::array<bool, plan::kLanes> started_{};
     std::vector<std::thread> threads_;
 };

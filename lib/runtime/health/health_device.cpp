@@ -14,7 +14,8 @@
 namespace dslaunch::runtime {
 namespace {
 
-// finish() looks every 50 us, which a small message would show: what is done sooner is seen sooner.
+// finish() looks every 50 us, which a small message would show, so run() polls
+// without a pause at first.
 constexpr Duration kWatchClosely = std::chrono::milliseconds(2);
 
 class DeviceCollectives final : public HealthCollectives {

@@ -1,5 +1,5 @@
 // The operations of `dslaunch health` over a GPU's backend: NCCL in the plugin, memory in the
-// test's fake. sweep -> [here] -> DeviceBackend. One thread.
+// test's fake. Data path: sweep -> [here] -> DeviceBackend. One thread.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -11,7 +11,8 @@
 
 namespace dslaunch::runtime {
 
-// BACKEND has joined its group; buffers are made on DEVICE. The backend must outlive the result.
+// REQUIRES: BACKEND has joined its group. Buffers are made on DEVICE. BACKEND must outlive the
+// result.
 [[nodiscard]] std::unique_ptr<HealthCollectives> make_device_collectives(DeviceBackend& backend,
                                                                          c10::Device device);
 

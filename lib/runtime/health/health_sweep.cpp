@@ -45,7 +45,7 @@ class Sweep {
 
     void run() {
         for (const health::HealthOp op : health::kHealthOps) {
-            // With one rank there is nobody to send to.
+            // A single rank has nobody to send to.
             if (op == health::HealthOp::kSendReceive && options_.world_size == 1) continue;
             last_ = {};
             if (op == health::HealthOp::kBarrier) {
@@ -66,14 +66,14 @@ class Sweep {
     const SweepOptions& options_;
     const SweepSeams& seams_;
     int row_ = 0;
-    Duration last_{};  // of the size before, of the same operation
+    Duration last_{};  // time of the previous size of the same operation
     int64_t last_bytes_ = 0;
-    bool told_ = false;  // a wrong element of this row
+    bool told_ = false;  // true once a wrong element of this row was reported
     std::vector<float> send_;
     std::vector<float> receive_;
 };
 
-// Rank 0 decides, so that all do the same.
+// Rank 0 decides, so that all ranks do the same.
 int64_t Sweep::agree(const char* what, int64_t proposal) {
     const std::string key = fmt::format("sweep/{}/{}", row_, what);
     if (options_.rank == 0) {
@@ -88,7 +88,7 @@ int64_t Sweep::agree(const char* what, int64_t proposal) {
 }
 
 bool Sweep::has_time_for(int64_t bytes) const {
-    // Small messages are all latency: their time says little of larger ones.
+    // Small messages are all latency, so their time says little about larger ones.
     const double growth = last_bytes_ >= kTellingBytes && bytes > last_bytes_
                               ? static_cast<double>(bytes) / static_cast<double>(last_bytes_)
                               : 1;
@@ -140,7 +140,8 @@ Duration Sweep::run_once(health::HealthOp op, const SweepShape& shape, int64_t i
     for (size_t i = 0; i < send_.size(); ++i)
         send_[i] = sent_value(op, place, static_cast<int64_t>(i));
     seams_.collectives.load(send_, shape.receive_numel);
-    // All begin together: the time is the operation's, not that of who filled its buffer last.
+    // All ranks begin together, so the time is the operation's, not the last rank's filling of its
+    // buffer.
     if (op != health::HealthOp::kBarrier) seams_.collectives.run(health::HealthOp::kBarrier);
     const TimePoint begun = SystemClock().now();
     seams_.collectives.run(op);

@@ -1,6 +1,6 @@
-// The verified operations of `dslaunch health`: every operation at every size, warmed up, timed,
-// and each received element compared with a closed form of its rank, its index and the iteration.
-// health collectives -> [here] -> health record. One thread, which blocks.
+// The verified operations of `dslaunch health`: every operation at every size, warmed up and timed.
+// Each received element is compared with a closed form of its rank, its index and the iteration.
+// Data path: health collectives -> [here] -> health record. One thread, which blocks.
 #pragma once
 
 #include <cstdint>
@@ -18,12 +18,12 @@ namespace dslaunch::runtime {
 struct SweepOptions {
     int rank = 0;
     int world_size = 1;
-    std::string host;  // of this rank, for messages
+    std::string host;  // this rank's host, for messages
     std::vector<int64_t> sizes_bytes = {4 << 10, 64 << 10, 4 << 20};
     int64_t iterations_max = 20;
-    Duration row_time = std::chrono::milliseconds(400);  // that the iterations of a size may take
-    Duration limit = std::chrono::seconds(15);           // of one operation
-    TimePoint deadline = TimePoint::max();  // what would not be done by then is left out, and told
+    Duration row_time = std::chrono::milliseconds(400);  // limit of a size's iterations
+    Duration limit = std::chrono::seconds(15);           // limit of one operation
+    TimePoint deadline = TimePoint::max();               // later operations are left out, and told
 };
 
 struct SweepSeams {
@@ -33,23 +33,23 @@ struct SweepSeams {
     std::function<void(const std::string& where, Duration limit)> enter;
 };
 
-// Reports timings, and each rank's wrong elements as faults: the first of an operation with its
-// index, what it is and what it should be. Rank 0 says for all how often each size is run. Throws
-// what the collectives throw, naming operation and size.
+// Reports timings, and each rank's wrong elements as faults: an operation's first wrong element
+// with its index, its value and the expected one. Rank 0 decides for all how often each size is
+// run. Throws the collectives' errors, naming operation and size.
 void sweep_operations(const SweepOptions& options, const SweepSeams& seams);
 
-// What is sent and what must come: pure, exact in fp32.
+// The sent and the expected elements are pure functions, exact in fp32.
 struct SweepShape {
     int64_t send_numel = 0;
     int64_t receive_numel = 0;
-    int64_t bytes = 0;  // as nccl-tests counts
+    int64_t bytes = 0;  // bytes as nccl-tests counts them
 };
 [[nodiscard]] SweepShape sweep_shape(health::HealthOp op, int64_t bytes, int world_size);
 struct SweepPlace {
     int rank = 0;
     int world_size = 1;
     int64_t iteration = 0;
-    int64_t part_numel = 0;  // of what is cut into one part a rank
+    int64_t part_numel = 0;  // elements of one rank's part of the data
 };
 [[nodiscard]] float sent_value(health::HealthOp op, const SweepPlace& place, int64_t index);
 [[nodiscard]] float expected_value(health::HealthOp op, const SweepPlace& place, int64_t index);

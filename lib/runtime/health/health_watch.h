@@ -1,6 +1,6 @@
-// What keeps a rank of `dslaunch health` from hanging, whatever a library does: a thread that ends
-// the process when a step, or the whole, takes longer than it may; and that knows where the rank
-// is, for its heartbeats. health role -> [here] -> reporter. Threads: any.
+// The watch keeps a rank of `dslaunch health` from hanging, whatever a library does. Its thread
+// ends the process if a step, or the whole run, takes longer than it may. It also knows where the
+// rank is, for its heartbeats. Data path: health role -> [here] -> reporter. Threads: any.
 #pragma once
 
 #include <condition_variable>
@@ -15,13 +15,13 @@ namespace dslaunch::runtime {
 
 class HealthWatch {
   public:
-    // ON_LATE is called once, in the watch's thread, with what took too long; it ends the process.
+    // ON_LATE is called once, in the watch's thread, with the reason. It ends the process.
     HealthWatch(Duration whole, std::function<void(const std::string& why)> on_late);
     HealthWatch(const HealthWatch&) = delete;
     HealthWatch& operator=(const HealthWatch&) = delete;
     ~HealthWatch();
 
-    // A step begins, the one before is over.
+    // A step begins, and the previous one is over.
     void enter(const std::string& where, Duration limit);
     [[nodiscard]] std::string where() const;
     [[nodiscard]] uint64_t steps_done() const;
@@ -33,14 +33,14 @@ class HealthWatch {
     std::function<void(const std::string&)> on_late_;
     Duration whole_;
     TimePoint whole_deadline_;
-    mutable std::mutex mutex_;  // guards what follows
+    mutable std::mutex mutex_;  // guards the members below
     std::condition_variable changed_;
     std::string where_ = "setting up";
     Duration limit_{};
     TimePoint step_deadline_;
     uint64_t steps_ = 0;
     bool stopping_ = false;
-    std::thread thread_;  // begins last
+    std::thread thread_;  // started last
 };
 
 }  // namespace dslaunch::runtime

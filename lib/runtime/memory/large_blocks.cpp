@@ -57,7 +57,7 @@ void* LargeBlocks::take(size_t bytes) {
 void LargeBlocks::unmap_unused(size_t mapped_bytes_max) {
     while (mapped_ > mapped_bytes_max) {
         const size_t excess = mapped_ - mapped_bytes_max;
-        // Used ones last; then those that do not suffice, the largest of them first.
+        // Used blocks come last, before them those that do not suffice, the largest of them first.
         const auto rank = [&](const Block& block) {
             const bool suffices = block.bytes >= excess;
             return std::tuple(block.used, !suffices,

@@ -1,6 +1,6 @@
-// Blocks of memory for the largest tensors, kept when they are freed and given out again, so that
-// their pages are not faulted in each step, and no small tensor is put where a large one was and
-// will be again: what is mapped is never more than what was in use at once. Used by the lending
+// Blocks of memory for the largest tensors. They are kept when freed and given out again, so that
+// their pages are not faulted in each step, and no small tensor takes the place of a large one that
+// comes again. At most as many bytes are mapped as were in use at once. Used by the lending
 // allocator. Any thread.
 #pragma once
 
@@ -13,7 +13,7 @@ namespace dslaunch::runtime {
 class LargeBlocks {
   public:
     static constexpr size_t kAlignment = size_t{64} << 10;
-    // A block has at most this part of itself left over.
+    // At most this part of a block is left over.
     static constexpr size_t kLeftOverDivisor = 16;
 
     LargeBlocks() = default;
@@ -21,11 +21,11 @@ class LargeBlocks {
     LargeBlocks& operator=(const LargeBlocks&) = delete;
     ~LargeBlocks();
 
-    // At least BYTES > 0, aligned to kAlignment. Throws std::bad_alloc.
+    // Returns at least BYTES > 0, aligned to kAlignment. Throws std::bad_alloc.
     [[nodiscard]] void* take(size_t bytes);
-    // False: MEMORY is none of its blocks.
+    // Returns false if MEMORY is none of its blocks.
     [[nodiscard]] bool give_back(const void* memory);
-    // Of all blocks, those that nobody uses included.
+    // Returns the bytes of all blocks, unused ones included.
     [[nodiscard]] size_t mapped_bytes() const;
 
   private:
@@ -34,7 +34,7 @@ class LargeBlocks {
         size_t bytes = 0;
         bool used = false;
     };
-    // The smallest that suffice, one after the other.
+    // Unmaps unused blocks, the smallest that suffice, one after the other.
     void unmap_unused(size_t mapped_bytes_max);
 
     mutable std::mutex mutex_;

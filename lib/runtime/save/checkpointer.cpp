@@ -31,8 +31,8 @@ struct Checkpointer::Save {
     std::optional<Snapshot> snapshot;
     std::vector<storage::CheckpointFile> files;
     TimePoint begin;
-    Duration stopped{0};  // training stood still in begin()
-    Duration written{0};  // until this rank's part was durable
+    Duration stopped{0};  // time that training stood still in begin()
+    Duration written{0};  // time until this rank's part was durable
 
     [[nodiscard]] storage::ShardWriter& writer(const storage::CheckpointPiece& piece) {
         return piece.state == storage::kWeights ? *weights_writer : *states_writer;
@@ -41,7 +41,7 @@ struct Checkpointer::Save {
 
 namespace {
 
-// Left for others when copies are made while training goes on.
+// The memory left for others when copies are made while training goes on.
 constexpr Bytes kMemoryReserve{int64_t{128} << 20};
 
 std::span<const std::byte> bytes_of(const at::Tensor& values) {
@@ -49,7 +49,7 @@ std::span<const std::byte> bytes_of(const at::Tensor& values) {
             static_cast<size_t>(values.nbytes())};
 }
 
-// Half of what this process may still take, shared with the host's other ranks.
+// Returns half of the memory that this process may still take, shared with the host's other ranks.
 Bytes memory_for_copies(int local_ranks) {
     std::optional<Bytes> least;
     for (const MemoryLimit& limit : read_memory_state().limits) {
@@ -79,7 +79,7 @@ Checkpointer::Checkpointer(CheckpointerParts parts)
 
 Checkpointer::~Checkpointer() = default;
 
-// Of each parameter of the model those that it has had; none: it is not trained.
+// Returns the updates that each parameter of the model has had, none for one that is not trained.
 std::vector<std::optional<int64_t>> Checkpointer::updates() const {
     std::vector<std::optional<int64_t>> all(parts_.model->parameters().size());
     for (int i = 0; i < std::ssize(all); ++i) all[i] = parts_.state->updates_of(i);
@@ -97,7 +97,7 @@ std::vector<std::optional<int64_t>> Checkpointer::updates() const {
     return all;
 }
 
-// All that the ranks agree on.
+// Adds the tensors, on which all ranks agree.
 void Checkpointer::add_tensors(Save& save) const {
     const graph::Model& model = *parts_.model;
     const std::vector<std::optional<int64_t>> all_updates = this->updates();
@@ -132,15 +132,15 @@ void Checkpointer::add_tensors(Save& save) const {
     }
 }
 
-// The first rank has all of the first replica's.
+// The first rank saves all buffers of the first replica.
 bool Checkpointer::saves_buffer(size_t buffer, int replica) const {
     if (replica == 0) return first();
     return replica == parts_.replica &&
            (parts_.saves_buffer.empty() || parts_.saves_buffer[buffer] != 0);
 }
 
-// What is not trained goes whole, each to the rank that has least of it; buffers to a rank that
-// moves them.
+// Adds untrained values. Each untrained parameter goes whole to the rank with the least load, each
+// buffer to a rank that moves it.
 void Checkpointer::add_untrained(Save& save) const {
     const graph::Model& model = *parts_.model;
     const Topology& topology = parts_.collectives->topology();
@@ -185,7 +185,7 @@ std::unique_ptr<Checkpointer::Save> Checkpointer::plan_save(
         storage::ShardPlan& plan = piece.state < 0 ? save->weights : save->states;
         plan.pieces.push_back({piece.parameter, piece.state, piece.elements});
     };
-    // First what is on disk: it is read, and written, before training goes on.
+    // Pieces on disk come first, since they are read and written before training goes on.
     for (const SavedPiece& piece : pieces) {
         if (piece.values != nullptr) continue;
         if (save->disk_units.empty() || save->disk_units.back() != piece.unit)
@@ -202,7 +202,7 @@ std::unique_ptr<Checkpointer::Save> Checkpointer::plan_save(
     return save;
 }
 
-// By all ranks; false: the save has failed, for a reason that all have been told.
+// All ranks call it. Returns false if the save has failed, for a reason that all have been told.
 bool Checkpointer::open_folder(Save& save) {
     int64_t own = 0;
     for (const storage::ShardPlan* plan : {&save.weights, &save.states})
@@ -232,7 +232,7 @@ bool Checkpointer::open_folder(Save& save) {
     return !parts_.via_first || open_own_folder(save, Bytes{own});
 }
 
-// Where hosts share no file system each has the folder on its own disk, until rank 0 has the files.
+// If hosts share no file system, each has the folder on its own disk until rank 0 has the files.
 bool Checkpointer::open_own_folder(Save& save, Bytes own) {
     const Topology& topology = parts_.collectives->topology();
     std::string failure;
@@ -391,11 +391,11 @@ void Checkpointer::fail_together() {
     give_up(fmt::format("rank {}: {}", reason - reasons.begin(), *reason));
 }
 
-// WHY: the same on all ranks.
+// WHY is the same on all ranks.
 void Checkpointer::give_up(const std::string& why) {
     const int64_t step = save_->checkpoint.training.step;
     const std::string id = save_->checkpoint.id;
-    save_.reset();  // its files are closed before they are removed
+    save_.reset();  // closes the save's files before they are removed
     phase_ = SavePhase::kIdle;
     if (first() && !id.empty()) store_.abandon(step, id);
     const std::string text =

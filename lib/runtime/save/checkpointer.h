@@ -1,8 +1,8 @@
-// Saves the training of all ranks while it goes on: begin() at the end of a step takes hold of the
-// state, a thread of each rank writes its part, and at a later step's end, when all parts are
-// durable, rank 0 commits. Where it stands: trainer -> checkpointer -> shard writers, checkpoint
-// store. All ranks call begin, advance and finish alike, between steps, in the compute lane's
-// thread.
+// The checkpointer saves the training of all ranks while it goes on. begin() at the end of a step
+// takes hold of the state, and a thread of each rank writes its part. At a later step's end, when
+// all parts are durable, rank 0 commits. Data path: trainer -> checkpointer -> shard writers,
+// checkpoint store. Threads: all ranks call begin, advance and finish alike, between steps, in the
+// compute lane's thread.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,63 +27,66 @@
 
 namespace dslaunch::runtime {
 
-// Where a rank stands with its part of a save; the ranks tell each other at every step's end.
+// The phase of a rank's part of a save. The ranks tell each other at every step's end.
 enum class SavePhase : uint8_t { kIdle, kWriting, kWritten, kCommitting, kCommitted, kFailed };
 
 struct CheckpointerParts {
     storage::FileTree* tree = nullptr;
-    std::string root;        // of step folders
-    int64_t keep = 0;        // as CheckpointStore
-    bool goes_on = false;    // after a save that failed; else it ends the run
-    bool via_first = false;  // hosts share no file system: rank 0's disk gets all files
+    std::string root;        // folder of the step folders
+    int64_t keep = 0;        // as for CheckpointStore
+    bool goes_on = false;    // true if a failed save does not end the run
+    bool via_first = false;  // true if rank 0's disk gets all files, since hosts share none
     const graph::Model* model = nullptr;
     SavableState* state = nullptr;
     Collectives* collectives = nullptr;
-    // Data-parallel ranks whose buffers differ each save their own; 1: the first rank's are all.
+    // The number of data-parallel ranks whose buffers differ, which each save their own. 1 means
+    // that the first rank's buffers serve all.
     int replicas = 1;
-    int replica = 0;  // this rank's
-    // In a pipeline, by buffer: whether this rank saves its replica's, as one that reads it. Empty:
-    // all of them.
+    int replica = 0;  // this rank's replica
+    // One flag per buffer in a pipeline: true if this rank, as one that reads the buffer, saves it
+    // for its replica. Empty means all buffers.
     std::vector<char> saves_buffer = {};
-    // In a pipeline STATE has the parameters of a stage; its first rank tells the others of them.
+    // True in a pipeline: STATE has the parameters of a stage, and its first rank tells the others
+    // of them.
     bool of_stage = false;
     bool first_of_stage = false;
-    std::function<void()> before_save;  // by all ranks, before the model is looked at; may be empty
-    // Of what is written: all but training, id, tensors and files.
+    // Called by all ranks before the model is looked at. May be empty.
+    std::function<void()> before_save;
+    // The checkpoint's contents except training, id, tensors and files.
     storage::Checkpoint about;
-    std::function<void(const std::string& line)> told;  // as rank 0, of each save
+    std::function<void(const std::string& line)> told;  // called by rank 0 for each save
 };
 
 class Checkpointer {
   public:
-    // What PARTS points to must outlive it. As rank 0 throws Error{kCheckpoint} while another run
-    // saves there.
+    // The objects that PARTS points to must outlive the checkpointer. Rank 0 throws
+    // Error{kCheckpoint} while another run saves there.
     explicit Checkpointer(CheckpointerParts parts);
-    // Joins the thread. Leaves a save under way as a crash does.
+    // Joins the thread. A save under way is left as after a crash.
     ~Checkpointer();
 
-    // Starts to save the state as it is. A save under way is finished first. Throws
-    // Error{kCheckpoint} unless a failed save is gone on after.
+    // Starts to save the present state. A save under way is finished first. Throws
+    // Error{kCheckpoint} unless training goes on after a failed save.
     void begin(const storage::TrainingState& training);
-    // This rank's, any thread.
+    // Returns this rank's phase. Any thread.
     [[nodiscard]] SavePhase phase() const { return phase_; }
-    // At a step's end, with the phases of all ranks by rank: the next move of a save. Throws as
-    // begin() does.
+    // Makes the next move of a save, at a step's end, given the phases of all ranks by rank. Throws
+    // as begin() does.
     void advance(std::span<const SavePhase> ranks);
     // Waits until nothing is under way. Throws as begin() does.
     void finish();
-    // Step of the newest checkpoint that this run has committed or resumed from, -1: none. Known to
-    // all ranks after finish().
+    // Returns the step of the newest checkpoint that this run has committed or resumed from, -1 if
+    // none. All ranks know it after finish().
     [[nodiscard]] int64_t saved_step() const { return saved_step_; }
     void set_saved_step(int64_t step) { saved_step_ = step; }
-    // From begin() to commit, of the save that took longest.
+    // Returns the time from begin() to commit of the save that took longest.
     [[nodiscard]] Duration longest() const { return longest_; }
 
   private:
     // A tensor that no update changes, or a copy of a buffer.
     struct Whole {
         storage::CheckpointPiece piece;
-        at::Tensor values;  // in the order of its memory
+        at::Tensor values;  // values in the order of the tensor's memory
         int parameter = -1;
     };
     struct Save;
@@ -107,7 +110,7 @@ class Checkpointer {
     storage::CheckpointStore store_;
     std::unique_ptr<Save> save_;
     std::atomic<SavePhase> phase_{SavePhase::kIdle};
-    std::string failure_;  // of this rank's part, when phase_ is kFailed
+    std::string failure_;  // why this rank's part failed, if phase_ is kFailed
     int64_t saved_step_ = -1;
     Duration longest_{0};
     SmallThread thread_;

@@ -23,9 +23,9 @@ namespace {
 
 using c10::IValue;
 
-constexpr uint32_t kNumber = 0;  // of the one message between two stages
-constexpr Duration kWordInterval = std::chrono::milliseconds(20);  // to stages that wait
-constexpr const char* kTurn = "turn";  // what a stage's first rank tells its peers at last
+constexpr uint32_t kNumber = 0;  // number of the one message between two stages
+constexpr Duration kWordInterval = std::chrono::milliseconds(20);  // for waiting stages
+constexpr const char* kTurn = "turn";  // last word of a stage's first rank to its peers
 
 bool is_brought_earlier(const FinalWeights& weights, int parameter) {
     return std::ranges::find(weights.brought_earlier, parameter) != weights.brought_earlier.end();
@@ -35,8 +35,8 @@ bool is_first_share(const FinalWeights& weights) {
     return weights.tensor == nullptr || weights.tensor->group->rank() == 0;
 }
 
-// What MODEL's tensors do not hold on the rank that writes: all that is trained, but for what an
-// earlier stage brings.
+// Returns the parameters that MODEL's tensors do not hold on the rank that writes: all trained
+// ones, except those that an earlier stage brings.
 std::vector<int> brought(const FinalWeights& weights) {
     std::vector<int> parameters = weights.state->parameters_elsewhere();
     for (int i = 0; i < weights.layout->trained_slices; ++i) {
@@ -50,11 +50,12 @@ std::vector<int> brought(const FinalWeights& weights) {
 
 using Put = SavableState::UseWeights;
 
-// PUT with whole parameters: each rank of a tensor group gives its share, the first has the whole.
+// Returns PUT for whole parameters. Each rank of a tensor group gives its share, and the first rank
+// puts the whole.
 Put of_whole(const FinalWeights& weights, Put put) {
     if (weights.tensor == nullptr) return put;
     return [&weights, put = std::move(put)](int parameter, std::span<const float> values) {
-        constexpr int64_t kSite = -2;  // of no graph
+        constexpr int64_t kSite = -2;  // belongs to no graph
         const graph::TensorRank& tensor = *weights.tensor;
         if (!tensor.is_split(parameter)) {
             if (tensor.group->rank() == 0) put(parameter, values);
@@ -72,8 +73,8 @@ Put of_whole(const FinalWeights& weights, Put put) {
     };
 }
 
-// All that brought() names. By all ranks that train these parameters; those that only take part
-// say nothing of it.
+// Brings all that brought() names. All ranks that train these parameters call it, and ranks that
+// only take part put nothing.
 void bring(const FinalWeights& weights, const Put& put) {
     const Put whole = of_whole(weights, [&](int parameter, std::span<const float> values) {
         if (!is_brought_earlier(weights, parameter)) put(parameter, values);
@@ -88,11 +89,11 @@ void bring(const FinalWeights& weights, const Put& put) {
     }
 }
 
-constexpr int64_t kTurnSite = -3;  // of no graph
+constexpr int64_t kTurnSite = -3;  // belongs to no graph
 
-// The first rank sends a word while another stage brings its weights, and at last the turn. All
-// that take part hear of each, so that none of their waits is longer than that: the ranks of the
-// tensor group, then the peers of each.
+// Waits for this stage's turn. The first rank sends a word while another stage brings its weights,
+// and at last the turn. All that take part hear of each word, so that none of their waits is longer
+// than that: the ranks of the tensor group, then the peers of each.
 void await_turn(const FinalWeights& weights) {
     const bool first = weights.peers->topology().rank() == 0;
     for (bool turn = false; !turn;) {
@@ -126,7 +127,7 @@ class Writer {
     explicit Writer(const FinalWeights& weights) : weights_(weights) {}
 
     void write() {
-        // Alone the model's tensors hold what the state does not bring.
+        // Without a tensor group the model's tensors hold the values that the state does not bring.
         const bool holds = weights_.tensor == nullptr;
         std::vector<int> elsewhere =
             holds ? weights_.state->parameters_elsewhere() : brought(weights_);
@@ -154,8 +155,8 @@ class Writer {
                 receive(stage);
         }
         if (!writer_) return;
-        graph::move_to_device(*weights_.whole, c10::kCPU);  // so that any machine can load what is
-                                                            // written
+        // The files can then be loaded on any machine.
+        graph::move_to_device(*weights_.whole, c10::kCPU);
         writer_->finish();
     }
 
@@ -184,10 +185,10 @@ class Writer {
 
     const FinalWeights& weights_;
     std::optional<WeightWriter> writer_;
-    std::vector<size_t> count_of_stage_;  // parameters that stages 1, 2, … bring
+    std::vector<size_t> count_of_stage_;  // one per stage 1, 2, …: the parameters that it brings
     std::vector<int> waiting_;            // stages whose turn is still to come
     SystemClock clock_;
-    TimePoint told_{};  // they have heard last
+    TimePoint told_{};  // time of the last word to the waiting stages
 };
 
 }  // namespace

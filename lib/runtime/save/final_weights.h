@@ -1,6 +1,6 @@
-// The trained weights of all ranks, written by the job's first rank: after the last step. Stages of
-// a pipeline bring theirs one after the other, and wait for their turn for as long as the ones
-// before get on. Where it stands: trainer -> final weights -> weight writer. One thread a rank.
+// The trained weights of all ranks, written by the job's first rank after the last step. Stages of
+// a pipeline bring theirs one after the other, and wait for their turn for as long as the stages
+// before make progress. Data path: trainer -> final weights -> weight writer. One thread a rank.
 #pragma once
 
 #include <string>
@@ -16,20 +16,21 @@
 namespace dslaunch::runtime {
 
 struct FinalWeights {
-    graph::Model* model = nullptr;  // that the state trains
-    graph::Model* whole = nullptr;  // that is written; MODEL, or what its parameters are shares of
+    graph::Model* model = nullptr;  // the model that the state trains
+    // The model that is written: MODEL, or the one whose shares MODEL's parameters are.
+    graph::Model* whole = nullptr;
     SavableState* state = nullptr;
-    const plan::FlatLayout* layout = nullptr;   // of the state
+    const plan::FlatLayout* layout = nullptr;   // the state's layout
     const StageLink* link = nullptr;            // null: no pipeline
     const graph::TensorRank* tensor = nullptr;  // null: parameters are whole
-    Collectives* peers = nullptr;               // of the ranks that have this stage's parameters
+    Collectives* peers = nullptr;               // ranks that have this stage's parameters
     std::vector<int> brought_earlier;           // parameters that an earlier stage has too
     std::string folder;                         // empty: nothing is written
 };
 
-// By all ranks. Writes model.safetensors and model.pt; false: there is no folder. Blocks; no wait
-// for another rank may be longer than its link's time limit, but all of them together may be.
-// Throws Error{kDisk}, and what links and collectives throw.
+// Writes model.safetensors and model.pt. Returns false if there is no folder. All ranks call it.
+// Blocks. No single wait for another rank is longer than its link's time limit, but all of them
+// together may be. Throws Error{kDisk}, and the errors of links and collectives.
 bool write_final_weights(const FinalWeights& weights);
 
 }  // namespace dslaunch::runtime

@@ -13,7 +13,7 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// Of all ranks together, in one round.
+// The bytes of all ranks together in one round.
 constexpr int64_t kRoundBytes = int64_t{32} << 20;
 
 std::string_view text_of(std::span<const std::byte> bytes) {
@@ -24,13 +24,13 @@ std::span<const std::byte> bytes_of(std::string_view text) {
     return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-// What a rank sends: its files one after the other, a block a round.
+// The files that a rank sends, one after the other, a block per round.
 class Outgoing {
   public:
     Outgoing(const storage::FileTree& tree, const std::string& folder,
              std::span<const storage::CheckpointFile> files)
         : tree_(tree), folder_(folder), files_(files) {}
-    // Name, length and next bytes of a file; empty: all is sent.
+    // Returns name, length and next bytes of a file, or nothing once all is sent.
     std::string next(size_t block_bytes) {
         if (file_ == files_.size()) return "";
         const storage::CheckpointFile& file = files_[file_];
@@ -57,7 +57,7 @@ class Outgoing {
     std::unique_ptr<storage::FileView> view_;
 };
 
-// What comes from one rank.
+// The files that come from one rank.
 class Incoming {
   public:
     void take(storage::FileTree& tree, const std::string& folder, const std::string& message) {

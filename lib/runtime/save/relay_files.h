@@ -1,6 +1,6 @@
-// Files of checkpoints between hosts that share no file system: each host writes its own, and rank
-// 0's disk has all of them; a resume copies them to the others. By all ranks, between steps, in the
-// compute lane's thread. Blocks.
+// Files of checkpoints between hosts that share no file system. Each host writes its own, and rank
+// 0's disk gets all of them. A resume copies them to the others. All ranks call these functions,
+// between steps, in the compute lane's thread. They block.
 #pragma once
 
 #include <span>
@@ -12,15 +12,15 @@
 
 namespace dslaunch::runtime {
 
-// Files that ranks of other hosts than the first have written into FOLDER of their disks, OWN those
-// of this rank, come to FOLDER of rank 0's, durably; FOLDER is gone on the other hosts then. Empty:
-// done; else why not, the same on all ranks.
+// Brings the files that ranks of other hosts have written into FOLDER of their disks to FOLDER of
+// rank 0's disk, durably. OWN are this rank's files. FOLDER is then gone on the other hosts.
+// Returns an empty text if all went well, else the reason of the failure, the same on all ranks.
 [[nodiscard]] std::string bring_to_first(storage::FileTree& tree, Collectives& collectives,
                                          const std::string& folder,
                                          std::span<const storage::CheckpointFile> own);
 
-// The files in FOLDER of rank 0's disk come to INTO, a new folder, on every other host. Throws
-// Error{kCheckpoint} where one cannot be written.
+// Copies the files in FOLDER of rank 0's disk to INTO, a new folder, on every other host. Throws
+// Error{kCheckpoint} if one cannot be written.
 void bring_to_all(storage::FileTree& tree, Collectives& collectives, const std::string& folder,
                   const std::string& into);
 

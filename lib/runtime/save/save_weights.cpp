@@ -41,7 +41,7 @@ void read_from(const std::shared_ptr<const storage::MappedFile>& file, int64_t o
         data, tensor.sizes(), tensor.strides(), [file](void*) {}, at::kFloat));
 }
 
-// What of MEMORY lies in FILE is read no more.
+// Gives back the part of MEMORY that lies in FILE. It is not read again.
 void give_back(const storage::MappedFile& file, std::span<const std::byte> memory) {
     const std::less<> before;
     const std::span<const std::byte> bytes = file.bytes();
@@ -55,8 +55,8 @@ void give_back(const storage::MappedFile& file, std::span<const std::byte> memor
 void check_room_for_output(const graph::Model& model, const OutputNeed& need) {
     make_folder(need.folder);
     Bytes weights, checkpoint{need.states_numel * need.states * int64_t{sizeof(float)}};
-    // model.safetensors holds a tensor under each of its names, model.pt once, and on its way there
-    // it may lie in the strided file. A checkpoint holds it once.
+    // model.safetensors holds a tensor under each of its names, model.pt once, and on its way to
+    // model.pt it may lie in the strided file. A checkpoint holds it once.
     const auto add_all = [&](const auto& items) {
         for (const auto& item : items) {
             const size_t strided = item.tensor.is_contiguous() ? 0 : 1;

@@ -47,7 +47,7 @@ std::string some_of(const std::vector<std::string>& names) {
     return text;
 }
 
-// NUMEL elements from FROM, at any address.
+// Converts NUMEL elements from FROM, which may have any alignment.
 void convert(const std::byte* from, DType from_dtype, std::byte* into, DType dtype, int64_t numel) {
     const auto bytes = static_cast<size_t>(numel * dtype_bytes(from_dtype));
     if (from_dtype == dtype) {
@@ -168,7 +168,7 @@ void SavedState::read_whole(int parameter, int state, const Range& elements, std
     convert(from + elements.begin * dtype_bytes(stored), stored, into, dtype, elements.numel);
 }
 
-// With the shape and strides that it was saved with.
+// Returns the tensor with the shape and strides that it was saved with.
 at::Tensor SavedState::whole(int tensor, int state) const {
     const storage::CheckpointTensor& saved = checkpoint_.tensors[tensor];
     const at::ScalarType type =

@@ -1,6 +1,6 @@
 // A checkpoint as a model's training resumes from it: values of parameters and optimizer states by
-// the model's own parameters, at any shape. Where it stands: checkpoint reader -> saved state ->
-// model, ZeRO state. Threads: one at a time.
+// the model's own parameters, at any shape of the job. Data path: checkpoint reader -> saved state
+// -> model, ZeRO state. Threads: one at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,13 +20,13 @@ namespace dslaunch::runtime {
 
 class SavedState {
   public:
-    // STATES: names of the optimizer states that the run keeps; a checkpoint with none starts them
-    // anew. READER and MODEL must outlive this. Throws Error{kCheckpoint} naming what does not fit:
-    // tensors that only one of the two has, other shapes, another optimizer.
+    // STATES are the names of the optimizer states that the run keeps. A checkpoint without states
+    // starts them anew. READER and MODEL must outlive this. Throws Error{kCheckpoint} naming the
+    // mismatch: tensors that only one of the two has, other shapes, another optimizer.
     SavedState(const storage::CheckpointReader& reader, const graph::Model& model,
                const std::vector<std::string>& states);
 
-    // From here on elements of parameters that PLAN splits are those of rank PART.index's shares;
+    // Elements of parameters that PLAN splits are those of rank PART.index's shares from here on.
     // MODEL is whole and its split parameters are row-major. PLAN must outlive this.
     void read_shares(const plan::TensorPlan& plan, PartOf part) {
         tensor_plan_ = &plan;
@@ -36,25 +36,26 @@ class SavedState {
     [[nodiscard]] const storage::TrainingState& training() const { return checkpoint_.training; }
     [[nodiscard]] const storage::Checkpoint& checkpoint() const { return checkpoint_; }
 
-    // Whether the checkpoint has optimizer states of a parameter of the model.
+    // True if the checkpoint has optimizer states of a parameter of the model.
     [[nodiscard]] bool has_states(int parameter) const;
-    // Optimizer updates that it has had.
+    // Returns the optimizer updates that the parameter has had.
     [[nodiscard]] int64_t updates(int parameter) const;
 
-    // ELEMENTS of a parameter, in the order of its memory in the model, as DTYPE: its weights.
+    // Reads ELEMENTS of a parameter's weights, in the order of its memory in the model, as DTYPE.
     void read_weights(int parameter, const Range& elements, std::byte* into, DType dtype);
-    // The same of its state K, fp32. REQUIRES: has_states(parameter).
+    // Reads ELEMENTS of a parameter's state K, fp32. REQUIRES: has_states(parameter).
     void read_state(int parameter, int k, const Range& elements, float* into);
 
-    // Lets parameters that are not trained, by index, and all buffers of the model hold what the
-    // checkpoint has; those that do already stay as they are, in the archive's mapping. Buffers of
-    // the data-parallel rank REPLICA where the checkpoint has them of REPLICAS, else the first's.
+    // Sets the parameters that are not trained, by index, and all buffers of the model to the
+    // checkpoint's values. Those that already hold them stay in the archive's mapping. Buffers are
+    // those of the data-parallel rank REPLICA if the checkpoint has them of REPLICAS, else the
+    // first's.
     void restore_untrained(const std::vector<int>& parameters, int replica, int replicas);
 
   private:
     struct Home {
-        int tensor = -1;             // index into the checkpoint's
-        bool other_strides = false;  // the checkpoint has its elements in another order
+        int tensor = -1;             // index into the checkpoint's tensors
+        bool other_strides = false;  // true if the checkpoint has its elements in another order
     };
     void read(int parameter, int state, const Range& elements, std::byte* into, DType dtype);
     void read_whole(int parameter, int state, const Range& elements, std::byte* into, DType dtype);
@@ -64,10 +65,10 @@ class SavedState {
     const storage::CheckpointReader& reader_;
     const storage::Checkpoint& checkpoint_;
     const graph::Model& model_;
-    std::vector<Home> homes_;                        // by parameter
-    const plan::TensorPlan* tensor_plan_ = nullptr;  // null: all are whole
+    std::vector<Home> homes_;                        // one per parameter
+    const plan::TensorPlan* tensor_plan_ = nullptr;  // null: all parameters are whole
     PartOf part_;
-    // The tensor read last of those whose elements come in another order, as the model has it.
+    // The last tensor read whose elements come in another order, in the model's order.
     int reordered_tensor_ = -1;
     int reordered_state_ = storage::kWeights;
     at::Tensor reordered_;

@@ -11,9 +11,9 @@ namespace dslaunch::runtime {
 
 namespace {
 
-// What an update waits for at most, where it may copy the rest.
+// The most that an update waits for while the rest may be copied.
 constexpr size_t kSpanBytesMax = size_t{4} << 20;
-// Into memory that is taken anew: what measured machines reach.
+// The rate of copies into newly taken memory, as measured machines reach it.
 constexpr double kCopiedBytesPerSecond = 1e9;
 
 }  // namespace
@@ -89,7 +89,7 @@ void Snapshot::before_update(int id) {
         slow_ = true;
         copy_rest(lock, unit);
     }
-    // The span that is being written is read in place.
+    // The span that is being written is read in place, so the update waits for it.
     changed_.wait(lock, done);
     held_up_ += clock.now() - begin;
 }
@@ -100,7 +100,7 @@ Bytes Snapshot::bytes_left(const Unit& unit) const {
     return Bytes{bytes};
 }
 
-// Does nothing where the memory for copies is used up.
+// Copies the rest of a unit, unless the memory for copies is used up.
 void Snapshot::copy_rest(std::unique_lock<std::mutex>& lock, Unit& unit) {
     const Bytes bytes = bytes_left(unit);
     if (bytes.value == 0 || copies_left_ < bytes) return;

@@ -1,8 +1,8 @@
-// What a save writes while training goes on: the state as it was at the end of a step, read in
-// place as long as nothing changes it. Before something does, it waits as long as a copy would
-// take; where the disk is slower than that, the rest is copied away. Where it stands: ZeRO state ->
-// snapshot -> checkpointer. Threads: write_all() by the save's thread,
-// before_update() by the communication lane, the rest between steps.
+// The state that a save writes while training goes on, as it was at the end of a step. It is read
+// in place while nothing changes it. An update first waits as long as a copy would take. If the
+// disk is slower than that, the rest is copied away. Data path: ZeRO state -> snapshot ->
+// checkpointer. Threads: the save's thread calls write_all(), the communication lane
+// before_update(), the rest is called between steps.
 #pragma once
 
 #include <condition_variable>
@@ -20,17 +20,17 @@ namespace dslaunch::runtime {
 
 class Snapshot final : public UpdateGuard {
   public:
-    // PIECES: all in memory, those of a unit one after the other. COPIES_MAX: memory for copies;
-    // where it does not do, an update waits until its unit is written.
+    // PIECES are all in memory, those of a unit one after the other. COPIES_MAX is the memory for
+    // copies. If it is too small, an update waits until its unit is written.
     Snapshot(std::vector<SavedPiece> pieces, Bytes copies_max);
 
-    // Gives WRITE the bytes of each piece in order, in spans of some MiB. What WRITE throws ends
-    // it and frees all units.
+    // Gives WRITE the bytes of each piece in order, in spans of some MiB. An error that WRITE
+    // throws ends it and frees all units.
     using Write = std::function<void(const SavedPiece& piece, std::span<const std::byte> bytes)>;
     void write_all(const Write& write);
 
     void before_update(int unit) override;
-    // Time that updates have waited or copied.
+    // Returns the time that updates have waited or copied.
     [[nodiscard]] Duration held_up() const;
 
   private:
@@ -38,14 +38,14 @@ class Snapshot final : public UpdateGuard {
         size_t piece = 0;
         std::span<const std::byte> bytes;
     };
-    // Spans [first, end), of which those before NEXT are done or being written.
+    // A unit's spans [first, end). Those before NEXT are done or being written.
     struct Unit {
         size_t first = 0;
         size_t end = 0;
         size_t next = 0;
-        bool busy = false;     // the span before NEXT is being written
-        bool copying = false;  // what is left is being copied
-        bool copied = false;   // and no update is waited for
+        bool busy = false;     // true while the span before NEXT is being written
+        bool copying = false;  // true while the rest is being copied
+        bool copied = false;   // true once the rest is copied, so that updates need not wait
         storage::IoArena copy;
     };
     [[nodiscard]] Bytes bytes_left(const Unit& unit) const;
@@ -54,13 +54,13 @@ class Snapshot final : public UpdateGuard {
 
     std::vector<SavedPiece> pieces_;
     std::vector<Span> spans_;
-    std::vector<Unit> units_;      // in the order of writing
-    std::vector<int> unit_of_id_;  // -1: none
+    std::vector<Unit> units_;      // units in the order of writing
+    std::vector<int> unit_of_id_;  // unit of each id; -1: none
     Bytes copies_left_;
     mutable std::mutex mutex_;
     std::condition_variable changed_;
     bool ended_ = false;
-    bool slow_ = false;  // a unit was waited for in vain
+    bool slow_ = false;  // true once a unit was waited for in vain
     Duration held_up_{0};
 };
 

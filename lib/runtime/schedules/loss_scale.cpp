@@ -60,7 +60,8 @@ void LossScaler::after_overflow() {
 
 void LossScaler::after_clean_step() {
     if (config_.consecutive_hysteresis) state_.hysteresis_left = config_.hysteresis;
-    // good_steps does not count this step yet: the scale doubles at the one after a full window.
+    // good_steps does not count this step yet, so the scale doubles at the step after a full
+    // window.
     if (state_.good_steps == 0 || state_.good_steps % config_.window != 0) return;
     state_.hysteresis_left = config_.hysteresis;
     state_.scale *= kFactor;

@@ -1,7 +1,6 @@
-// The loss scale of fp16 training, step by step: what the loss is multiplied by before backward, so
-// that small gradients do not vanish, and what gradients are divided by before the update. Fed with
-// the one verdict of all ranks on a step; equal verdicts give equal scales on every rank. One
-// thread.
+// The loss scale of fp16 training, step by step. The loss is multiplied by it before backward, so
+// that small gradients do not vanish, and gradients are divided by it before the update. All ranks
+// feed it the same verdict on a step, so every rank has the same scale. One thread.
 #pragma once
 
 #include "config/run/precision_config.h"
@@ -10,11 +9,11 @@
 
 namespace dslaunch::runtime {
 
-// All that changes: what a checkpoint has to keep.
+// The part that changes, which a checkpoint has to keep.
 struct LossScaleState {
     double scale = 1.0;
     int64_t steps = 0;            // updates seen, skipped ones included
-    int64_t good_steps = 0;       // of them clean since the last overflow
+    int64_t good_steps = 0;       // clean updates since the last overflow
     int64_t hysteresis_left = 1;  // the scale halves at an overflow that finds 1
 
     bool operator==(const LossScaleState&) const = default;
@@ -31,13 +30,14 @@ class LossScaler {
     // Goes on from STATE.
     LossScaler(const config::LossScaleConfig& config, const LossScaleState& state);
 
-    // For the next step.
+    // Returns the scale of the next step.
     [[nodiscard]] double scale() const { return state_.scale; }
     [[nodiscard]] const LossScaleState& state() const { return state_; }
 
-    // Once per optimizer step, after its backward: did any gradient of any rank overflow (a step
-    // that is then skipped)? Returns whether the scale changed. Throws Error{kDiverged} when the
-    // scale would have to fall below the minimum; the state stays as it was.
+    // Takes the verdict on an optimizer step, once after its backward: OVERFLOW says that some
+    // gradient of some rank overflowed and the step is skipped. Returns whether the scale changed.
+    // Throws Error{kDiverged} if the scale would have to fall below the minimum. The state then
+    // stays as it was.
     bool update(bool overflow);
 
   private:

@@ -1,5 +1,5 @@
-// A rank's parameters, gradients and optimizer states, for who owns them: each user takes the one
-// interface that it needs. Implemented in lib/zero.
+// A rank's parameters, gradients and optimizer states, as seen by their owner. Each user takes the
+// one interface that it needs. Implemented in lib/zero.
 #pragma once
 
 #include "runtime/state/readable_state.h"

@@ -10,15 +10,15 @@ class ReadableState {
   public:
     virtual ~ReadableState() = default;
 
-    // Outside of a step, by every rank: whoever says KEEP may read these parameters of the model,
-    // by index, through their tensors until let_go(). One hold at a time. By default they are
-    // always there.
+    // Every rank calls it, outside of a step. A rank that passes KEEP may read these parameters of
+    // the model, given by index, through their tensors until let_go(). One hold at a time. By
+    // default parameters are always there.
     virtual void hold(std::span<const int> parameters, bool keep) {
         static_cast<void>(parameters);
         static_cast<void>(keep);
     }
     virtual void let_go() {}
-    // Whether parameters are whole only while they are held.
+    // True if parameters are whole only while they are held.
     [[nodiscard]] virtual bool is_sharded() const { return false; }
 };
 

@@ -1,5 +1,5 @@
-// What a rank writes into a checkpoint, and the guard of what is being written. The seam between
-// the state of a run (lib/zero) and the checkpointer.
+// The pieces that a rank writes into a checkpoint, and the guard of the values being written. The
+// seam between the state of a run (lib/zero) and the checkpointer.
 #pragma once
 
 #include <cstddef>
@@ -9,20 +9,20 @@
 
 namespace dslaunch::runtime {
 
-// Elements of a parameter's fp32 weights or of one of its optimizer states, fp32 too.
+// Elements of a parameter's fp32 weights or of one of its optimizer states, which are fp32 too.
 struct SavedPiece {
-    int parameter = -1;                 // index into the model's
-    int state = -1;                     // -1: the weights
-    Range elements;                     // in the order of the parameter's memory
+    int parameter = -1;                 // index into the model's parameters
+    int state = -1;                     // index of the state; -1: the weights
+    Range elements;                     // range in the order of the parameter's memory
     const std::byte* values = nullptr;  // [elements.numel] fp32; null: on disk, see bring_saved()
-    int unit = -1;                      // what changes it: before_update() names it
+    int unit = -1;                      // unit that changes it, as in before_update()
 };
 
-// Asked before a unit of the state is changed. Threads: the communication lane.
+// The guard is asked before a unit of the state is changed. Thread: the communication lane.
 class UpdateGuard {
   public:
     virtual ~UpdateGuard() = default;
-    // Blocks until the unit's values of before may be lost.
+    // Blocks until the unit's values before the update may be lost.
     virtual void before_update(int unit) = 0;
 };
 

@@ -1,5 +1,5 @@
-// The seam between reports and ZeRO: the memory that a rank's state takes, what goes to and from
-// its disks, and what a log tells of it. Implemented in lib/zero; asked outside of a step.
+// The seam between reports and ZeRO: the memory that a rank's state takes, the traffic of its
+// disks, and its lines in a log. Implemented in lib/zero; called outside of a step.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,8 @@
 
 namespace dslaunch::runtime {
 
-// Bytes that a rank holds, by kind; shared memory counts for what the ZeRO stage gives the rank.
+// Bytes that a rank holds, by kind. Shared memory counts as the share that the ZeRO stage gives the
+// rank.
 struct MemoryAccount {
     Bytes parameters;
     Bytes gradients;
@@ -21,11 +22,11 @@ struct MemoryAccount {
     Bytes swap_buffers;  // memory through which offloaded chunks pass
 };
 
-// What has gone to and from the disk tier since the start.
+// The traffic to and from the disk tier since the start.
 struct DiskTraffic {
     Bytes read;
     Bytes written;
-    Duration checksum_time{0};  // of both lanes together
+    Duration checksum_time{0};  // sum over both lanes
 };
 
 class StateAccount {
@@ -33,9 +34,9 @@ class StateAccount {
     virtual ~StateAccount() = default;
 
     [[nodiscard]] virtual MemoryAccount memory() const = 0;
-    // This rank's; nullopt: it has nothing on disk.
+    // Returns this rank's traffic, nullopt if it has nothing on disk.
     [[nodiscard]] virtual std::optional<DiskTraffic> disk_traffic() const { return std::nullopt; }
-    // What the log should tell of the whole run at its end, a clause each.
+    // Returns a summary of the whole run for the log's end, a clause each.
     [[nodiscard]] virtual std::vector<std::string> summary() const { return {}; }
 };
 

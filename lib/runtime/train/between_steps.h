@@ -1,5 +1,6 @@
-// What a job does between its steps beside training: the trainer calls it, the job implements it.
-// Where it stands: trainer -> [here] -> lib/job. On every rank, in the compute lane's thread.
+// The work of a job between its steps, beside training. The trainer calls it and the job implements
+// it. Data path: trainer -> [here] -> lib/job. Threads: every rank calls it in the compute lane's
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -12,25 +13,25 @@ namespace dslaunch::runtime {
 // A step as it ran on this rank.
 struct StepRun {
     int64_t step = 0;
-    double seconds = 0;  // of all of it, from the end of the one before
+    double seconds = 0;  // whole time, from the end of the step before
     const plan::StepPlan* plan = nullptr;
-    std::span<const plan::InstructionSpan> spans;  // of the plan's instructions
+    std::span<const plan::InstructionSpan> spans;  // one per instruction of the plan
 };
 
 class BetweenSteps {
   public:
     virtual ~BetweenSteps() = default;
 
-    // Before the first instruction of each step.
+    // Called before the first instruction of each step.
     virtual void before_step() {}
-    // After a step that is not the last, while nothing is being saved: another plan for the next
-    // ones, which must outlive the trainer and differs in the placement of chunks alone, or null:
-    // the plan stays. The same on all ranks.
+    // Called after a step that is not the last, while nothing is being saved. Returns another plan
+    // for the next steps, or null to keep the plan, the same on all ranks. The plan must outlive
+    // the trainer and differs only in the placement of chunks.
     [[nodiscard]] virtual const plan::StepPlan* after_step(const StepRun& run) {
         static_cast<void>(run);
         return nullptr;
     }
-    // After the step that the config traces, on rank 0.
+    // Called on rank 0 after the step that the config traces.
     virtual void trace_step(const StepRun& run) { static_cast<void>(run); }
 };
 

@@ -22,8 +22,8 @@ std::unique_ptr<graph::SegmentedModel> Evaluator::lower_for(at::ScalarType compu
     options.loss = parts_.config->loss;
     options.device = graph::device_of(*parts_.model);
     options.compute_dtype = compute_dtype;
-    // Pieces are needed only where their parameters are gathered one piece at a time, or lie in
-    // stages.
+    // Several pieces are needed only if their parameters are gathered one piece at a time, or lie
+    // in stages.
     const int64_t pieces = parts_.stages.link != nullptr ? parts_.stages.segments
                            : parts_.state->is_sharded()  ? 0
                                                          : 1;
@@ -38,7 +38,7 @@ void Evaluator::prepare(at::ScalarType compute_dtype) {
     prepared_ = true;
 }
 
-// Parameters, and buffers that training may move.
+// True if STAGE has all parameters of SEGMENT, and its buffers, which training may move.
 bool Evaluator::has_all(const graph::Segment& segment, int stage) const {
     const auto all_in = [stage](const std::vector<int>& wanted,
                                 const std::vector<std::vector<int>>& stages_of) {
@@ -56,7 +56,7 @@ bool Evaluator::has_all(const graph::Segment& segment, int stage) const {
             all_in(lowered.opaque_buffers, parts_.stages.stages_of_buffer));
 }
 
-// A segment is run in the first part where all is that it reads.
+// A segment runs in the first part whose stage has everything that it reads.
 void Evaluator::deal_to_stages() {
     stretches_.clear();
     size_t part = 0;
@@ -83,7 +83,7 @@ void Evaluator::deal_to_stages() {
              own_stage());
 }
 
-// Nothing where neither the model nor the loss needs them.
+// Returns nothing if neither the model nor the loss needs arguments here.
 std::vector<c10::IValue> Evaluator::arguments_of(const EvalBatch& batch) const {
     if (batch.rows == 0 || (!has_first() && !has_last())) return {};
     std::vector<int64_t> samples(static_cast<size_t>(batch.rows));
@@ -91,7 +91,7 @@ std::vector<c10::IValue> Evaluator::arguments_of(const EvalBatch& batch) const {
     return held_out_.batch(samples);
 }
 
-// A rank without a batch takes part in bringing the parameters together, and no more.
+// A rank without a batch only takes part in bringing the parameters together.
 graph::Boundary Evaluator::run_stretch(const Stretch& stretch, const EvalBatch& batch,
                                        std::vector<c10::IValue> values) const {
     const bool takes_part = batch.rows > 0;
@@ -111,11 +111,10 @@ graph::Boundary Evaluator::run_stretch(const Stretch& stretch, const EvalBatch& 
     return boundary;
 }
 
-// All stages come to their stretches in the model's order, so that none waits for one that waits
-// for it.
+// All stages come to their stretches in the model's order, so that no two wait for each other.
 graph::Boundary Evaluator::forward(const EvalBatch& batch,
                                    const std::vector<c10::IValue>& arguments) const {
-    constexpr uint32_t kNumber = 0;  // of the one message between two stages
+    constexpr uint32_t kNumber = 0;  // number of the one message between two stages
     graph::Boundary boundary;
     for (size_t i = 0; i < stretches_.size(); ++i) {
         const Stretch& stretch = stretches_[i];
@@ -157,7 +156,7 @@ EvalShare Evaluator::run() {
         const graph::Boundary last = forward(batch, arguments);
         if (batch.rows == 0 || !has_last() || !parts_.counts) continue;
         const bool by_token = parts_.config->loss.mean == config::LossMean::kToken;
-        // A batch's mean counts for its samples; a sum over tokens is a sum already.
+        // A batch's mean counts for each of its samples. A sum over tokens is a sum already.
         const auto rows = static_cast<double>(batch.rows);
         share.loss_sum += by_token ? graph::loss_of(last) : graph::loss_of(last) * rows;
         share.weight +=

@@ -1,5 +1,5 @@
 // The held-out loss: the model in eval mode, rank 0's buffers, every held-out sample once over all
-// ranks. Compute lane.
+// ranks. Thread: the compute lane.
 #pragma once
 
 #include <functional>
@@ -16,23 +16,24 @@
 
 namespace dslaunch::runtime {
 
-// In a pipeline: batches go from part to part as they do in training.
+// The stages of a pipeline. Batches go from part to part as they do in training.
 struct EvalStages {
     const StageLink* link = nullptr;  // null: no pipeline
-    std::vector<int> stage_of_part;   // of the model's parts
-    // Of the model: the stages that train with it, none: no segment reads it.
+    std::vector<int> stage_of_part;   // one per part of the model
+    // The stages that train with each of the model's parameters and buffers, none if no segment
+    // reads it.
     std::vector<std::vector<int>> stages_of_parameter;
     std::vector<std::vector<int>> stages_of_buffer;
-    int64_t segments = 0;  // as SegmentedModel::make
+    int64_t segments = 0;  // as for SegmentedModel::make
 };
 
-// This rank's share of an evaluation: the sum of the losses, and what it is divided by (samples, or
-// tokens that count).
+// This rank's share of an evaluation: the sum of the losses, and its divisor (samples, or tokens
+// that count).
 struct EvalShare {
     double loss_sum = 0;
     double weight = 0;
     double samples = 0;
-    bool cut_short = false;  // all ranks have left it to save and end
+    bool cut_short = false;  // true if all ranks have left it to save and end
 };
 
 struct EvaluatorParts {
@@ -40,27 +41,27 @@ struct EvaluatorParts {
     const config::RunConfig* config = nullptr;
     ModelBuffers* buffers = nullptr;
     ReadableState* state = nullptr;
-    int rank = 0;        // among those that have rows of their own
-    bool counts = true;  // one rank's share counts of those that work on the same rows together
-    // Asked by every rank before each batch, the same answer on all: the evaluation ends there.
-    // Empty: never.
+    int rank = 0;        // rank among those that have rows of their own
+    bool counts = true;  // true on one of the ranks that work on the same rows together
+    // Every rank asks it before each batch and gets the same answer. True ends the evaluation
+    // there. Empty means never.
     std::function<bool()> leaves = {};
     EvalStages stages = {};
-    // MODEL's graph in eval mode, given where it cannot be lowered any more, for its parameters are
-    // shares; null: the first evaluation makes it.
+    // MODEL's graph in eval mode, given if the model can no longer be lowered because its
+    // parameters are shares. Null means that the first evaluation makes it.
     std::unique_ptr<graph::SegmentedModel> segmented = nullptr;
 };
 
 class Evaluator {
   public:
-    // What PARTS points to must outlive this.
+    // The objects that PARTS points to must outlive this.
     Evaluator(EvaluatorParts parts, DataSource held_out)
         : parts_(std::move(parts)), held_out_(std::move(held_out)) {}
 
-    // This rank's share, in a pipeline nothing but in the stage that has the loss. Every rank calls
-    // it: parameters that lie in shards are brought together segment by segment. The model is in
-    // train mode again afterwards, its buffers as they were. Throws Error{kConfig} where the model
-    // in eval mode cannot be dealt to the stages.
+    // Returns this rank's share, which in a pipeline is empty except in the stage that has the
+    // loss. Every rank calls it: parameters that lie in shards are brought together segment by
+    // segment. The model is in train mode again afterwards, its buffers as they were. Throws
+    // Error{kConfig} if the model in eval mode cannot be dealt to the stages.
     [[nodiscard]] EvalShare run();
 
   private:
@@ -89,7 +90,7 @@ class Evaluator {
     EvaluatorParts parts_;
     DataSource held_out_;
     bool prepared_ = false;
-    std::vector<Stretch> stretches_;  // of all stages, in the model's order
+    std::vector<Stretch> stretches_;  // stretches of all stages, in the model's order
 };
 
 }  // namespace dslaunch::runtime

@@ -1,6 +1,6 @@
-// A small thread that says each second where its rank is, so that a rank which others wait for can
-// be named. Where it stands: trainer -> heartbeat -> reporter -> agent -> supervisor. It touches no
-// collective: it speaks while every lane is stuck. Made and destroyed by one thread.
+// A small thread that tells regularly where its rank is, so that a rank which others wait for can
+// be named. Data path: trainer -> heartbeat -> reporter -> agent -> supervisor. It uses no
+// collective, so it speaks while every lane is stuck. Made and destroyed by one thread.
 #pragma once
 
 #include <condition_variable>
@@ -16,13 +16,13 @@ namespace dslaunch::runtime {
 
 class HeartbeatSender {
   public:
-    // Sends WHERE() to REPORTER at once and then each INTERVAL. WHERE is called in the sender's
-    // thread and must not block; both must outlive this object.
+    // Sends WHERE() to REPORTER at once and then each INTERVAL. The sender's thread calls WHERE,
+    // which must not block. Both must outlive this object.
     HeartbeatSender(Reporter& reporter, Duration interval,
                     std::function<launch::Heartbeat()> where);
     HeartbeatSender(const HeartbeatSender&) = delete;
     HeartbeatSender& operator=(const HeartbeatSender&) = delete;
-    // Sends no more. Waits for a heartbeat that is being sent.
+    // Stops sending. Waits for a heartbeat that is being sent.
     ~HeartbeatSender();
 
   private:
@@ -34,7 +34,7 @@ class HeartbeatSender {
     std::mutex mutex_;
     std::condition_variable changed_;
     bool stopping_ = false;
-    std::thread thread_;  // begins last, when all it reads is there
+    std::thread thread_;  // started last, when all that it reads is there
 };
 
 }  // namespace dslaunch::runtime

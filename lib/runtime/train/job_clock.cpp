@@ -10,7 +10,8 @@ namespace dslaunch::runtime {
 namespace {
 
 using WallClock = std::chrono::system_clock;
-// For the last evaluation, the weights, and the way out: a tenth of the time, at most this.
+// The time kept for the last evaluation, the weights and the exit: a tenth of the job's, at most
+// this.
 constexpr std::chrono::seconds kFarewellMax{30};
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How long a job may still run. Any thread.
+// The time that a job may still run. Any thread.
 #pragma once
 
 #include <chrono>
@@ -11,17 +11,17 @@ namespace dslaunch::runtime {
 
 class JobClock {
   public:
-    // Without a limit.
+    // Makes a clock without a limit.
     JobClock() = default;
-    // LIMIT_S: seconds that the job has from START on; 0: until the time at which Slurm ends it,
-    // where SLURM_JOB_END_TIME says so, else without a limit.
+    // LIMIT_S is the seconds that the job has from START on. With 0 the limit is the time at which
+    // Slurm ends the job, if SLURM_JOB_END_TIME says so, else there is none.
     JobClock(int64_t limit_s, std::chrono::system_clock::time_point start);
 
-    // Whether less than NEEDED is left, and some more for what comes after the last save.
+    // True if less is left than NEEDED and the time for the work after the last save.
     [[nodiscard]] bool is_over(Duration needed) const;
 
   private:
-    // When the last save must be done.
+    // The time when the last save must be done.
     std::optional<std::chrono::system_clock::time_point> end_;
 };
 

@@ -1,4 +1,4 @@
-// What this process uses, as the kernel counts it.
+// The resources that this process uses, as the kernel counts them.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,9 @@
 namespace dslaunch::runtime {
 
 struct ProcessUsage {
-    int64_t rss_bytes = 0;       // resident now, shared arenas included in every rank
-    int64_t peak_rss_bytes = 0;  // the largest so far
-    int64_t page_faults = 0;     // minor and major, since the start
+    int64_t rss_bytes = 0;       // resident now; every rank counts shared arenas
+    int64_t peak_rss_bytes = 0;  // largest so far
+    int64_t page_faults = 0;     // minor and major faults since the start
 };
 
 [[nodiscard]] ProcessUsage process_usage();

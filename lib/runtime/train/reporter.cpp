@@ -45,7 +45,7 @@ class ControlReporter final : public Reporter {
   private:
     void send(launch::ControlKind kind, std::string_view payload) {
         const std::lock_guard lock(mutex_);
-        // An agent that is gone ends this process by its own means; there is nobody to tell.
+        // A lost agent ends this process by its own means, so there is nobody to tell.
         static_cast<void>(write_full(fd_.get(), launch::encode({kind, std::string(payload)})));
     }
 

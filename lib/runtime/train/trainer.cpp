@@ -18,16 +18,16 @@
 
 namespace dslaunch::runtime {
 
-// One step over all ranks.
+// The facts of one step over all ranks.
 struct Trainer::StepFacts {
     double loss = 0;        // mean over all micro batches
-    int64_t rss_bytes = 0;  // the largest rank's, as the next two
+    int64_t rss_bytes = 0;  // the largest rank's value
     int64_t peak_rss_bytes = 0;
     int64_t page_faults = 0;
     double data_wait_ms = 0;
     double compute_wait_ms = 0;
     bool end = false;
-    std::vector<SavePhase> saves;  // by rank
+    std::vector<SavePhase> saves;  // one per rank
     double step_ms = 0;
     double loss_scale = 1;
     bool skipped = false;
@@ -35,7 +35,7 @@ struct Trainer::StepFacts {
 
 namespace {
 
-// What one rank tells the others at the end of a step.
+// The facts that one rank tells the others at the end of a step.
 struct RankFacts {
     double loss = 0;
     int64_t rss_bytes = 0;
@@ -73,7 +73,7 @@ RankFacts decode_facts(const std::string& bytes) {
     return facts;
 }
 
-// NUMBER: of its segment in the model.
+// NUMBER is that of its segment in the model.
 std::string describe_instruction(const plan::ModelInfo& info, int number,
                                  const plan::Instruction& instruction) {
     std::string text(plan::op_name(instruction.op));
@@ -156,7 +156,7 @@ Traffic Trainer::traffic() const {
     return all;
 }
 
-// Both ends of a lane number its messages alike.
+// The number of a lane's messages, the same at both ends.
 uint32_t Trainer::message_number(plan::Lane lane) {
     return (static_cast<uint32_t>(lane) - static_cast<uint32_t>(plan::Lane::kSend)) / 2;
 }
@@ -184,8 +184,8 @@ void Trainer::run_transfer(const plan::Instruction& instruction) {
 
 void Trainer::run_tie(const plan::Instruction& instruction) {
     const auto bucket = static_cast<size_t>(instruction.bucket);
-    // Behind the numbers of transfers; a parameter has one bucket in each stage, and all stages
-    // come to their ties in one order.
+    // The number comes after those of transfers. A parameter has one bucket in each stage, and all
+    // stages come to their ties in one order.
     const uint32_t number = message_number(plan::Lane::kReceiveUpBack) + 1;
     parts_.stage.link->sum(parts_.state->tied_gradients(instruction.bucket),
                            parts_.stage.stages_of_bucket.at(bucket), number);
@@ -220,7 +220,7 @@ TrainResult Trainer::run() {
     result.steps = before;
     result.loss = parts_.resumed.loss;
     parts_.reporter->ready();
-    // The loss before training says what the later ones are worth.
+    // The loss before training shows the worth of the later ones.
     if (config.eval_interval > 0 && before == 0) result.eval_loss = evaluate(0);
     train_begin_ = last_step_end_ = clock_.now();
     faults_before_ = process_usage().page_faults;
@@ -250,7 +250,7 @@ TrainResult Trainer::run() {
     if (parts_.checkpointer) parts_.checkpointer->finish();
     result.time = last_step_end_ - train_begin_;
     parts_.state->settle();
-    // With what the last save took.
+    // This peak includes the memory of the last save.
     const std::string own = std::to_string(process_usage().peak_rss_bytes);
     for (const std::string& peak : parts_.collectives->all_gather(own))
         result.peak_rss = std::max(result.peak_rss, Bytes{std::stoll(peak)});
@@ -276,7 +276,7 @@ void Trainer::adapt_plan(const StepRun& run) {
         steps * (std::ssize(plan->instructions) + 1) - static_cast<int64_t>(done);
 }
 
-// Whether a save is under way now, on any rank.
+// Returns whether a save is under way now, on any rank.
 bool Trainer::save_if_due(int64_t step, const StepFacts& facts) {
     const config::RunConfig& config = *parts_.config;
     Checkpointer* const checkpointer = parts_.checkpointer;
@@ -304,11 +304,11 @@ void Trainer::save(int64_t step, const StepFacts& facts) {
     training.scale_good_steps = scale.good_steps;
     training.scale_hysteresis_left = scale.hysteresis_left;
     parts_.checkpointer->begin(training);
-    // Who is asked to end has no time for more than this.
+    // A job that is asked to end has no time for more than this.
     if (facts.end || eval_cut_short_ || !config.save.async) parts_.checkpointer->finish();
 }
 
-// Once a step and a save more would not fit.
+// True once a step and a save more would not fit.
 bool Trainer::time_is_over() const {
     const Duration save = parts_.checkpointer ? parts_.checkpointer->longest() : Duration{0};
     return parts_.clock.is_over(2 * longest_step_ + 2 * save);
@@ -343,7 +343,7 @@ Trainer::StepFacts Trainer::run_step(int64_t step) {
     return facts;
 }
 
-// Every rank comes to the same scale: the state's verdict is one of all ranks.
+// Every rank comes to the same scale, since the state's verdict is one of all ranks.
 void Trainer::settle_loss_scale(int64_t step, StepFacts& facts) {
     const std::optional<Overflow> overflow = parts_.state->overflow();
     facts.skipped = overflow.has_value();
@@ -359,14 +359,14 @@ void Trainer::settle_loss_scale(int64_t step, StepFacts& facts) {
              changed ? fmt::format(", from now on {}", scaler_.scale()) : "");
 }
 
-// What each micro step's loss counts for in the mean over micro steps; the mean over ranks comes on
-// top.
+// Returns the weight of each micro step's loss in the mean over micro steps. The mean over ranks
+// comes on top.
 double Trainer::loss_weight(int64_t step) {
     const config::RunConfig& config = *parts_.config;
     if (config.loss.mean == config::LossMean::kMicroBatch)
         return 1.0 / static_cast<double>(config.batch.accumulation_steps);
     double counted[1] = {0};
-    // In a pipeline the first stage has the batches.
+    // Only the first stage of a pipeline has the batches.
     if (parts_.stage.stage() == 0)
         for (const std::vector<c10::IValue>& batch : parts_.segments->look_ahead(step))
             counted[0] += static_cast<double>(graph::counted_targets(config.loss, batch.back()));
@@ -402,7 +402,7 @@ Trainer::StepFacts Trainer::gather(double loss) {
         all.end = all.end || facts.end;
         all.saves.push_back(facts.save);
     }
-    // The last stage's ranks alone have one.
+    // Only the last stage's ranks have a loss.
     all.loss /= static_cast<double>(std::ssize(ranks) / parts_.stage.stages());
     return all;
 }
@@ -429,7 +429,8 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
         json.null();
     }
     json.field("samples_per_s", rows / seconds);
-    // Forward, and twice as much for backward; work done twice by recompute is not counted.
+    // The figure counts forward, and twice as much for backward, but not the work that recompute
+    // repeats.
     const int64_t forward_flops = parts_.stage.link != nullptr
                                       ? parts_.stage.forward_flops / parts_.stage.stages()
                                       : parts_.info->forward_flops();
@@ -464,7 +465,7 @@ void Trainer::report_step(int64_t step, const StepFacts& facts) {
     parts_.reporter->metrics(json.text());
 }
 
-// By the words of the plan: what the state holds as it says itself, the rest as planned.
+// The keys are the plan's words. The state gives its own figures, the rest are as planned.
 void Trainer::report_memory(JsonWriter& json) const {
     const MemoryAccount account = parts_.account->memory();
     const auto planned = [&](plan::BufferKind kind) {
@@ -520,7 +521,7 @@ std::optional<double> Trainer::evaluate(int64_t step) {
         parts_.reporter->progress(fmt::format("step {}: held-out loss {:.4f} over {:.0f} samples",
                                               step, *eval_loss_, sums[2]));
     }
-    // The time belongs to no step.
+    // The time of an evaluation belongs to no step.
     last_step_end_ = clock_.now();
     return eval_loss_;
 }

@@ -1,6 +1,6 @@
-// The training loop: steps of the plan, what is measured of each, evaluation, and the decision to
-// stop, agreed by all ranks. Everything it uses is built by the caller (apps/worker/train.cpp).
-// Runs in the compute lane's thread.
+// The training loop: steps of the plan, their measurements, evaluation, and the decision to stop,
+// agreed by all ranks. The caller builds everything that it uses (apps/worker/train.cpp). Thread:
+// the compute lane's.
 #pragma once
 
 #include <array>
@@ -30,13 +30,13 @@
 
 namespace dslaunch::runtime {
 
-// Where a rank of a pipeline stands.
+// The place of a rank in a pipeline.
 struct StageParts {
-    const StageLink* link = nullptr;          // to the other stages; null: no pipeline
-    const Link* far = nullptr;                // whose traffic goes to other hosts; null: none does
-    int64_t forward_flops = 0;                // of the whole model and one micro step
-    std::vector<plan::StagePart> parts = {};  // of the plan
-    // Of each bucket that is tied the stages that have its parameter; empty for others.
+    const StageLink* link = nullptr;  // link to the other stages; null: no pipeline
+    const Link* far = nullptr;        // link whose traffic goes to other hosts; null: none does
+    int64_t forward_flops = 0;        // the whole model's, in one micro step
+    std::vector<plan::StagePart> parts = {};  // the plan's parts
+    // One list per bucket: the stages that have a tied bucket's parameter, none for other buckets.
     std::vector<std::vector<int>> stages_of_bucket = {};
 
     [[nodiscard]] int stage() const { return link == nullptr ? 0 : link->stage(); }
@@ -50,39 +50,39 @@ struct TrainerParts {
     SegmentRunner* segments = nullptr;
     SteppingState* state = nullptr;
     const StateAccount* account = nullptr;
-    Collectives* collectives = nullptr;  // of all ranks
-    std::vector<Collectives*> groups;    // of some of them, that this one is in
+    Collectives* collectives = nullptr;  // joins all ranks
+    std::vector<Collectives*> groups;    // join some of the ranks, this one included
     StageParts stage;
     Reporter* reporter = nullptr;
     Evaluator* evaluator = nullptr;        // null: nothing is held out
-    const BatchLoader* loader = nullptr;   // that Load waits for; null: batches are always there
+    const BatchLoader* loader = nullptr;   // Load waits for it; null: batches are always there
     Checkpointer* checkpointer = nullptr;  // null: nothing is saved
-    BetweenSteps* between = nullptr;       // null: a step follows the other
+    BetweenSteps* between = nullptr;       // null: steps follow each other directly
     JobClock clock;
-    storage::TrainingState resumed;  // what was done before; by default nothing
+    storage::TrainingState resumed;  // state of earlier runs; by default nothing
     int64_t tokens_per_sample = 0;   // 0: samples are not tokens
-    double peak_tflops = 0;          // of this rank's device, 0: not known
+    double peak_tflops = 0;          // peak of this rank's device; 0: not known
 };
 
 struct TrainResult {
-    int64_t steps = 0;  // optimizer steps done, those before a resume too
-    double loss = 0;    // of the last one
-    Bytes peak_rss;     // of the rank that had most
-    Duration time{0};   // of all steps, and what was evaluated between them
+    int64_t steps = 0;  // optimizer steps done, including those before a resume
+    double loss = 0;    // loss of the last step
+    Bytes peak_rss;     // peak of the rank that had most
+    Duration time{0};   // time of all steps, and of the evaluations between them
     std::optional<double> eval_loss;
     bool asked_to_end = false;
 };
 
 class Trainer final : private InstructionRunner {
   public:
-    // What PARTS points to must outlive the trainer.
+    // The objects that PARTS points to must outlive the trainer.
     explicit Trainer(TrainerParts parts);
 
-    // Trains config.steps steps. Throws the first error of any lane; after that the process must
+    // Trains config.steps steps. Throws the first error of any lane. After that the process must
     // leave by _exit.
     [[nodiscard]] TrainResult run();
 
-    // Where this rank is; any thread.
+    // Returns where this rank is. Any thread.
     [[nodiscard]] launch::Heartbeat heartbeat() const;
 
   private:
@@ -112,15 +112,16 @@ class Trainer final : private InstructionRunner {
 
     TrainerParts parts_;
     Executor executor_;
-    mutable std::mutex plan_mutex_;  // parts_.plan as heartbeats see it
-    // The plan's, the same in every step.
+    mutable std::mutex plan_mutex_;  // guards parts_.plan as heartbeats see it
+    // The plan's peaks, the same in every step.
     std::array<plan::TierPeak, plan::kTiers> tier_peaks_;
     std::array<Bytes, plan::kBufferKinds> kind_peaks_;
-    std::atomic<int64_t> step_{0};  // under way, from 1
+    std::atomic<int64_t> step_{0};  // step under way, from 1
     std::atomic<bool> evaluating_{false};
-    // Steps whose end this rank has come to: one instruction more, for whom the others wait there.
+    // Steps whose end this rank has reached. Each counts as one more instruction, so that
+    // heartbeats show which rank the others wait for there.
     std::atomic<uint64_t> ends_reached_{0};
-    // So that all steps, those of other plans too, count as the plan's now.
+    // An offset that makes all steps, those of other plans too, count as the present plan's.
     int64_t instructions_before_ = 0;
     SystemClock clock_;
     TimePoint last_step_end_{};

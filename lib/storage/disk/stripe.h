@@ -1,5 +1,5 @@
 // One range of bytes laid over several files of equal length, stripe by stripe: stripe s lies in
-// file s mod files. Where it stands: block files ask it where a byte of theirs lies. Pure.
+// file s mod files. Data path: block files ask it where a byte of theirs lies. Pure.
 #pragma once
 
 #include <cstdint>

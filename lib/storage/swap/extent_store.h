@@ -1,5 +1,5 @@
 // The extent store keeps on disk what is not used for a while: extents, one for each shard of a
-// tensor, whose every read is verified before its bytes are handed on. Where it stands: plan's Read
+// tensor, whose every read is verified before its bytes are handed on. Data path: plan's Read
 // and Write -> extents -> block file. The checksum of what was last written (XXH3, 64 bits) stays
 // in memory, so that a torn, lost, misdirected or old block differs from it whatever the disk
 // itself says of it. Threads: any, each through a block file of its own; reads by one at a time,

@@ -1,5 +1,5 @@
 // The files that a rank keeps on disk while a job runs: preallocated, in private folders named by
-// job and rank, gone at the end. Where it stands: nvme_path -> swap files -> block file -> extents.
+// job and rank, gone at the end. Data path: nvme_path -> swap files -> block file -> extents.
 // A lock on each file, held as long as the process lives, tells a job that runs from the leftovers
 // of one that died, whatever killed it. Threads: one owner.
 #pragma once

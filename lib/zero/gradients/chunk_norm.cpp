@@ -17,7 +17,7 @@ ChunkNorm::ChunkNorm(std::span<const NormBlock> blocks, const StateStore& states
         int chunk;
         ChunkPart part;
     };
-    // Of each bucket, by place in it.
+    // Each bucket's chunks, in order of their place in it.
     std::vector<std::vector<Place>> places(static_cast<size_t>(layout.trained_buckets));
     std::vector<std::vector<int>> blocks_of(places.size());
     for (size_t i = 0; i < blocks.size(); ++i)

@@ -1,6 +1,6 @@
-// The squares for the gradient norm, taken while the sums of a chunk are in memory: a block's are
-// added up as one even where it lies in two chunks. Where it stands: state store -> chunk norm ->
-// gradient norm. Communication lane.
+// The squares for the gradient norm, taken while the sums of a chunk are in memory. A block is
+// summed as one even if it lies in two chunks. Data path: state store -> chunk norm -> gradient
+// norm. Thread: the communication lane.
 #pragma once
 
 #include <span>
@@ -14,30 +14,30 @@ namespace dslaunch::zero {
 
 class ChunkNorm {
   public:
-    // BLOCKS: GradientNorm::blocks(); they must outlive this.
+    // BLOCKS is GradientNorm::blocks() and must outlive this.
     ChunkNorm(std::span<const NormBlock> blocks, const StateStore& states,
               const plan::FlatLayout& layout);
 
-    // SUMS: of chunk C, complete, from its first element on. REQUIRES: the chunks of a bucket come
-    // in order, one bucket after the other.
+    // SUMS are chunk C's, complete, from its first element on. REQUIRES: the chunks of a bucket
+    // come in order, one bucket after the other.
     void add(int c, const float* sums);
-    // The sum of squares of each block, once all chunks were added; the next step begins.
+    // Returns the sum of squares of each block once all chunks were added. The next step begins.
     [[nodiscard]] std::vector<double> take();
 
   private:
-    // What a chunk has of a block.
+    // A chunk's part of a block.
     struct Share {
         int block = 0;             // index into blocks
         Range range;               // within the bucket
-        int64_t offset_numel = 0;  // in the chunk
+        int64_t offset_numel = 0;  // offset in the chunk
     };
 
     std::span<const NormBlock> blocks_;
-    std::vector<std::vector<Share>> shares_;  // by chunk, of a bucket's blocks in order
-    std::vector<double> squares_;             // by block
-    std::vector<char> done_;                  // by block: this step's squares are there
-    std::vector<float> broken_;               // [block_numel] of a block in several shares
-    int64_t broken_numel_ = 0;                // of it that has come
+    std::vector<std::vector<Share>> shares_;  // one per chunk, with a bucket's blocks in order
+    std::vector<double> squares_;             // one per block
+    std::vector<char> done_;                  // one per block, 1 once this step's squares are there
+    std::vector<float> broken_;               // [block_numel], a block that lies in several shares
+    int64_t broken_numel_ = 0;                // elements of it that have come
 };
 
 }  // namespace dslaunch::zero

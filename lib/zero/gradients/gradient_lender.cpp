@@ -17,11 +17,11 @@ namespace {
 constexpr int kAgreementsMin = 2;
 // A weight's gradient passes one transposition, or a few views.
 constexpr int kHopsMax = 4;
-// In the hook, autograd's tensor and the one in .grad that we took share the gradient's storage.
+// The hook's owners of a gradient's storage: autograd's tensor and the one in .grad that we took.
 constexpr size_t kOwnersInHook = 2;
 
-// The AccumulateGrad that NODE's result goes to over views and the like, and to nothing else;
-// nullptr: another end.
+// Returns the AccumulateGrad that alone receives NODE's result, over views and the like, or nullptr
+// if there is none.
 const AccumulateGrad* follow(Node* node, int& hops) {
     for (hops = 0; node != nullptr && hops <= kHopsMax; ++hops) {
         if (const auto* end = dynamic_cast<const AccumulateGrad*>(node)) return end;
@@ -57,7 +57,7 @@ void GradientLender::enter(Node& node) {
         const auto found = slice_of_.find(end->variable.unsafeGetTensorImpl());
         if (found != slice_of_.end()) targets_.push_back({node_index_, found->second, hops});
     };
-    // AccumulateGrad itself allocates where it clones.
+    // AccumulateGrad itself allocates when it clones.
     lead_to(dynamic_cast<const AccumulateGrad*>(&node), -1);
     for (const torch::autograd::Edge& edge : node.next_edges()) {
         int hops = 0;

@@ -1,14 +1,15 @@
-// Learns which allocation of a backward becomes which parameter's gradient, and then gives that
-// allocation the gradient's place in the bucket, so that nothing is left to copy. Stands between
-// LibTorch's allocator (runtime/memory/lending_allocator.h) and the GradientCollector that owns it.
-// Used by the compute lane only.
+// The lender learns which allocation of a backward becomes which parameter's gradient. It then
+// gives that allocation the gradient's place in the bucket, so that nothing is left to copy. It
+// stands between LibTorch's allocator (runtime/memory/lending_allocator.h) and the
+// GradientCollector that owns it. Thread: the compute lane only.
 //
-// A position is: the node of the autograd graph at work leads to the parameter's AccumulateGrad and
-// to nothing else behind the edge, over so many nodes; and it is that node's n-th allocation. Two
+// A position says: the autograd node at work leads to the parameter's AccumulateGrad over so many
+// nodes, and to nothing else behind the edge, and this is that node's n-th allocation. Two
 // backwards in a row must agree before anything is lent. Control flow, other shapes elsewhere and
-// other segments do not matter: the node at work is asked each time where its result goes.
+// other segments do not matter, since the node at work is asked each time for where its result
+// goes.
 //
-// Why no result can be wrong, whatever autograd does with the memory:
+// No result can be wrong, whatever autograd does with the memory:
 // 1. A place is lent while its slice is open, that is, claimed and without any gradient in this
 //    generation: there is nothing to lose in it. It is lent once in a backward.
 // 2. The gradient that arrives lies in its place, shaped as the slice: done. If a tensor beside
@@ -42,14 +43,14 @@ class GradientLender final : public runtime::MemoryLender {
   public:
     enum class Arrival {
         kInPlace,    // the gradient is in its slice
-        kElsewhere,  // to be copied into the slice
-        kOccupied,   // to be copied, but not before end_backward: another tensor holds the memory
+        kElsewhere,  // the gradient must be copied into the slice
+        kOccupied,   // the same, but not before end_backward: another tensor holds the memory
     };
 
-    // The next slice: PARAMETER's gradient belongs into VIEW.
+    // Adds the next slice: the gradient of PARAMETER belongs into VIEW.
     void add_slice(const at::Tensor& parameter, const at::Tensor& view);
 
-    // The slice may be lent from now on, or no more.
+    // open() and close() say whether the slice may be lent from now on.
     void open(size_t slice) { slices_[slice].open = true; }
     void close(size_t slice) { slices_[slice].open = false; }
 
@@ -58,20 +59,20 @@ class GradientLender final : public runtime::MemoryLender {
 
     // GRADIENT is the slice's, as autograd gives it to the hook of the parameter.
     [[nodiscard]] Arrival arrive(size_t slice, const at::Tensor& gradient);
-    // A backward is done. REQUIRES: what outlives it was moved to its own memory.
+    // A backward is done. REQUIRES: everything that outlives it was moved to its own memory.
     void end_backward();
-    // Whether some tensor lies in the slice.
+    // True if some tensor lies in the slice.
     [[nodiscard]] bool is_out(size_t slice) const {
         return runtime::is_lent(slices_[slice].memory);
     }
 
-    // Gradients that were born in their slice, in all.
+    // The bytes of all gradients so far that were born in their slice.
     [[nodiscard]] int64_t lent_bytes() const { return lent_bytes_; }
 
   private:
     struct Position {
         int hops = 0;     // nodes between the one that allocates and AccumulateGrad
-        int ordinal = 0;  // of the allocation among that node's
+        int ordinal = 0;  // index of the allocation among that node's
         bool operator==(const Position&) const = default;
     };
     struct Slice {
@@ -79,11 +80,11 @@ class GradientLender final : public runtime::MemoryLender {
         void* memory = nullptr;
         size_t bytes = 0;
         bool open = false;
-        bool lent = false;  // in this backward
+        bool lent = false;  // true if lent in this backward
         Position learnt;
         int agreements = 0;  // backwards in a row that had `learnt`
     };
-    struct Target {  // the node leads to the slice
+    struct Target {  // a node that leads to a slice
         int64_t node = 0;
         size_t slice = 0;
         int hops = 0;
@@ -99,13 +100,13 @@ class GradientLender final : public runtime::MemoryLender {
 
     std::vector<Slice> slices_;
     std::unordered_map<const c10::TensorImpl*, size_t> slice_of_;
-    // This backward's:
-    const torch::autograd::Node* node_ = nullptr;  // the last that allocated; only compared
+    // The members below are those of one backward.
+    const torch::autograd::Node* node_ = nullptr;  // the last node that allocated; only compared
     int64_t node_index_ = 0;                       // counts nodes; 0: no node is at work
     int64_t node_count_ = 0;
-    int ordinal_ = 0;              // of the next allocation of the node
-    size_t first_target_ = 0;      // of the node at work, in targets_
-    std::vector<Target> targets_;  // by node
+    int ordinal_ = 0;              // index of the node's next allocation
+    size_t first_target_ = 0;      // first entry of the node at work in targets_
+    std::vector<Target> targets_;  // in the order of nodes
     std::vector<Allocation> allocations_;
     std::vector<size_t> lent_;
     int64_t lent_bytes_ = 0;

@@ -25,7 +25,7 @@ NormSlices GradientNorm::add_slices(const plan::FlatLayout& layout, const ShardM
         // A shard that ends within a block cuts it.
         if (map.stage() > 0) blocks += std::ssize(map.node_ranges(b));
     }
-    // By row every parameter may be cut once for each rank.
+    // Sharding by rows may cut every parameter once for each rank.
     blocks += static_cast<int64_t>(layout.trained_slices) * map.topology().world_size();
     return {arena.add_per_rank("norm partials", Bytes{std::max<int64_t>(blocks, 1) * 8}),
             arena.add_signal("norm partials")};
@@ -67,7 +67,7 @@ GradientNorm::GradientNorm(const ShardMap& map, const plan::Partition* partition
     me_ = replicated ? group.local_rank() : map.owners().rank();
     owners_ = replicated ? group.local_world_size() : map.owners().world_size();
     for (size_t i = 0; i < blocks.size(); ++i) {
-        // At stage 0 the local ranks of every host share the work evenly.
+        // The local ranks of every host share the work evenly at stage 0.
         if (replicated)
             blocks[i].order.owner =
                 static_cast<int>(static_cast<int64_t>(i) * owners_ / std::ssize(blocks));
@@ -117,14 +117,15 @@ std::vector<double> GradientNorm::exchange(int64_t step, std::span<const double>
 
 namespace {
 
-// A block's sum of squares and where it stands among all of the model's.
+// A block's sum of squares and its place among all of the model's.
 struct Term {
     int parameter = 0;
     int64_t begin = 0;
     double squares = 0;
 };
 
-// The terms of all stages, in order. TERMS: of this rank's stage, empty but on one rank of it.
+// Returns the terms of all stages, in order. TERMS are of this rank's stage, and empty on all ranks
+// of the stage but one.
 std::vector<Term> of_all_stages(runtime::Collectives& job, std::span<const Term> terms) {
     WireWriter writer;
     for (const Term& term : terms)
@@ -146,8 +147,8 @@ std::vector<Term> of_all_stages(runtime::Collectives& job, std::span<const Term>
     return all;
 }
 
-// TERMS of all ranks of a tensor group: by parameter, then by rank, whose shares lie one behind the
-// other; what is whole on all of them is the first one's.
+// Returns the TERMS of all ranks of a tensor group, by parameter, then by rank: the ranks' shares
+// lie one behind the other. A parameter that is whole on all ranks counts for the first one only.
 std::vector<Term> of_all_shares(const graph::TensorRank& tensor, std::span<const Term> terms) {
     constexpr int64_t kNormSite = (int64_t{1} << 33) - 1;
     constexpr int64_t kNumbers = 3;
@@ -172,7 +173,7 @@ std::vector<Term> of_all_shares(const graph::TensorRank& tensor, std::span<const
         }
     }
     std::ranges::stable_sort(all, {}, [](const Term& term) { return term.parameter; });
-    // Places of the shares in one row, so that stages keep the order.
+    // The shares of a parameter are numbered in one row, so that stages keep the order.
     for (size_t i = 0, first = 0; i < all.size(); ++i) {
         if (all[i].parameter != all[first].parameter) first = i;
         all[i].begin = static_cast<int64_t>(i - first);

@@ -1,6 +1,6 @@
-// The global norm of the gradients: who sums which block's squares, and the order in which they are
-// added, which is the same at every ZeRO stage. Where it stands: shard map -> gradient norm -> ZeRO
-// state. Communication lane.
+// The global norm of the gradients: which rank sums which block's squares, and the order in which
+// they are added, which is the same at every ZeRO stage. Data path: shard map -> gradient norm ->
+// ZeRO state. Thread: the communication lane.
 #pragma once
 
 #include <span>
@@ -28,11 +28,11 @@ struct NormSlices {
     runtime::SignalId done;
 };
 
-// The pipeline whose stage a state is of.
+// The pipeline that a state's stage belongs to.
 struct PipelineScope {
-    runtime::Collectives* job = nullptr;  // of the ranks of all stages; null: no pipeline
-    std::vector<int> counted_elsewhere;   // parameters that an earlier stage has too: the norm and
-                                          // checkpoints have them from there
+    runtime::Collectives* job = nullptr;  // the ranks of all stages; null: no pipeline
+    // Parameters that an earlier stage has too. The norm and checkpoints take them from there.
+    std::vector<int> counted_elsewhere;
 };
 
 class GradientNorm {
@@ -46,19 +46,20 @@ class GradientNorm {
 
     struct Result {
         double squares = 0;
-        int bad_parameter = -1;  // the first of the model whose gradient is not finite
+        int bad_parameter = -1;  // the model's first parameter whose gradient is not finite
     };
-    // This rank's blocks, by parameter and place in it.
+    // This rank's blocks, by parameter and by place in it.
     [[nodiscard]] std::span<const NormBlock> blocks() const { return mine_; }
-    // SQUARES: the sum of squares of each of blocks(). STEP counts from 1. Every rank calls it, of
-    // all stages of a pipeline and of the TENSOR group, null where there is none. What all ranks of
-    // the group hold whole is counted once.
+    // Returns the norm's squares. SQUARES has the sum of squares of each of blocks(). STEP counts
+    // from 1. Every rank calls it, those of all stages of a pipeline and of the TENSOR group
+    // included. TENSOR is null if there is no group. A parameter that all ranks of the group hold
+    // whole is counted once.
     [[nodiscard]] Result compute(int64_t step, std::span<const double> squares,
                                  const PipelineScope& pipeline, const graph::TensorRank* tensor);
 
   private:
     struct Order {
-        int parameter;  // in the model
+        int parameter;  // index in the model
         int64_t begin;
         int slice;
         int owner;  // local rank or rank that sums it
@@ -71,7 +72,7 @@ class GradientNorm {
     runtime::HostGroup& group_;
     runtime::Collectives& collectives_;
     std::vector<Order> order_;     // all blocks, in the order in which they are added
-    std::vector<NormBlock> mine_;  // this rank's, in that order
+    std::vector<NormBlock> mine_;  // this rank's blocks, in that order
     int me_ = 0;
     int owners_ = 1;
 };

@@ -71,7 +71,7 @@ void GradientSums::begin_step() {
     for (std::vector<float>& used : used_) used.clear();
 }
 
-// Waits until nobody reads what the bucket's memory holds.
+// Waits until nobody reads the bucket's memory.
 void GradientSums::begin_generation(int b) {
     const auto i = static_cast<size_t>(b);
     collectives_.await_free(buckets_[i], ++generations_[i]);
@@ -106,7 +106,7 @@ void GradientSums::post(int b) {
     collectives_.post(buckets_[i], generations_[i]);
 }
 
-// All summands of a bucket at once; ranks without a gradient give zeros.
+// All summands of a bucket are summed at once. Ranks without a gradient give zeros.
 void GradientSums::sum_over_tensor_ranks(int b) const {
     constexpr int64_t kGradientSites = int64_t{1} << 32;  // above those of any graph
     std::vector<at::Tensor> mine;
@@ -134,7 +134,7 @@ void GradientSums::reduce(int b) {
         return collectives_.reduce(buckets_[i], generations_[i], mean(), destinations);
     }
     sources_[i] = collectives_.await_sources(buckets_[i], generations_[i]);
-    // Only their owner reads these elements of any rank.
+    // Only the owner of these elements reads them, of any rank.
     for (const OwnedPiece& piece : map_.pieces(b)) {
         std::vector<const float*> terms;
         for (const float* source : sources_[i]) terms.push_back(source + piece.range.begin);
@@ -206,7 +206,7 @@ void GradientSums::end_accumulate(int b) {
     sources_[i].clear();
 }
 
-// The sum over ranks of an element that one rank has and the others give as -0 is that element.
+// Each element is one rank's, and the others give -0, so the sum over ranks is that element.
 std::span<float> GradientSums::begin_collect(int b) {
     begin_generation(b);
     const std::span<float> mine = own(b);
@@ -220,7 +220,8 @@ void GradientSums::post_collected(int b) {
     const auto blank = [&](const Range& range) {
         std::fill_n(mine.begin() + range.begin, range.numel, -0.0F);
     };
-    // Where hosts have all of it, one of them speaks, at stage 0 by the rank that writes a piece.
+    // If hosts hold copies, one host gives the values. At stage 0 the rank that writes a piece
+    // does.
     for (const OwnedPiece& piece : map_.pieces(b))
         if (!piece.writes || (map_.copies_on_hosts() && map_.topology().node_rank != 0))
             blank(piece.range);

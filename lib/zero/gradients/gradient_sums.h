@@ -1,8 +1,8 @@
-// Gradients from autograd to whoever updates: collected into buckets of the arena, posted, summed
-// over all ranks in a fixed order, kept or added up over micro steps where the plan says so. Where
-// it stands: gradient collector -> gradient sums -> ZeRO state. Carries out Claim, Post, Reduce and
-// Accumulate. Threads: claim, post and end_segment by the compute lane, the rest by the
-// communication lane, ordered by the plan's waits.
+// The way of gradients from autograd to the update: collected into buckets of the arena, posted,
+// summed over all ranks in a fixed order, and kept or added up over micro steps if the plan says
+// so. Data path: gradient collector -> gradient sums -> ZeRO state. It carries out Claim, Post,
+// Reduce and Accumulate. Threads: the compute lane calls claim, post and end_segment, the
+// communication lane the rest. The plan's waits order them.
 #pragma once
 
 #include <memory>
@@ -19,19 +19,19 @@
 namespace dslaunch::zero {
 
 struct GradientOptions {
-    // Whether the reduced gradients of this rank's pieces are kept, or added up over micro steps,
-    // by Accumulate (StepPlanOptions::keeps_reduced); the caller has memory for them.
+    // True if Accumulate keeps the reduced gradients of this rank's pieces, or adds them up over
+    // micro steps (StepPlanOptions::keeps_reduced). The caller has memory for them.
     bool keep = false;
-    // One host: the update, or Accumulate, sums the ranks' gradients itself; no Reduce.
+    // True on one host if there is no Reduce: the update, or Accumulate, sums the ranks' gradients.
     bool fused = false;
-    // Of the tensor group: gradients that are summands there are summed over it when they are
-    // posted. Null: there is none.
+    // The tensor group. Gradients that are summands in it are summed over it when they are posted.
+    // Null means that there is no group.
     const graph::TensorRank* tensor = nullptr;
 };
 
 class GradientSums {
   public:
-    // BUFFER_OF_BUCKET, BUFFER_NUMEL: of the StepPlan; empty: every bucket has its own memory.
+    // BUFFER_OF_BUCKET and BUFFER_NUMEL are the StepPlan's. Empty: every bucket has its own memory.
     [[nodiscard]] static std::vector<runtime::BucketId> add_slices(
         const plan::FlatLayout& layout, std::span<const int> buffer_of_bucket,
         std::span<const int64_t> buffer_numel, runtime::ArenaLayout& arena);
@@ -42,35 +42,35 @@ class GradientSums {
 
     void begin_step();
     void claim(int bucket);
-    // A tied bucket's are complete before they are posted.
+    // Completes a tied bucket's gradients and returns them, before they are posted.
     [[nodiscard]] std::span<float> complete_tied(int bucket);
     void post(int bucket);
     void reduce(int bucket);
-    // The reduced gradients of a micro step, of a bucket between begin and end: the elements of
-    // RANGE, which lies in one of this rank's pieces, are put into INTO or, after the first micro
-    // step of the step, added to what is there.
+    // begin_accumulate() and end_accumulate() bracket the reduced gradients of a micro step of a
+    // bucket. In between, accumulate() writes the elements of RANGE, which lies in one of this
+    // rank's pieces, to INTO. After the first micro step of the step it adds to the values there.
     void begin_accumulate(int bucket);
     void accumulate(int bucket, const Range& range, float* into) const;
     void end_accumulate(int bucket);
-    // Of the bucket at hand.
+    // True in the first micro step of the bucket at hand.
     [[nodiscard]] bool first_micro_step() const { return first_micro_step_; }
-    // For the backwards of the compute lane.
+    // The lender of memory for the backwards of the compute lane.
     [[nodiscard]] runtime::MemoryLender* memory() { return &collector_->lender(); }
     [[nodiscard]] bool has_gradient(int slice) const { return collector_->has_gradient(slice); }
     void begin_backward(int micro_step) { collector_->begin_backward(micro_step); }
     void end_segment(int segment) { collector_->end_segment(segment); }
 
-    // Makes the sums of a bucket readable: before for_each_in and used, once a step.
+    // Makes the sums of a bucket readable. It precedes for_each_in and used, once a step.
     void open(int bucket);
-    // One flag for each slice of an open bucket: above 0 where any rank had a gradient this step.
+    // One flag for each slice of an open bucket, above 0 if any rank had a gradient in this step.
     [[nodiscard]] std::vector<float> used(int bucket) const;
-    // Calls use(range, gradients, scale) for pieces of RANGE, which lies in one of this rank's
-    // pieces of an open bucket, in order: gradients are pointers to that range's elements, to be
-    // summed in order and multiplied by SCALE. REQUIRES: they are not kept, or the bucket is
+    // Calls use(range, gradients, scale) for pieces of RANGE, in order. RANGE lies in one of this
+    // rank's pieces of an open bucket. The gradients are pointers to that range's elements, to be
+    // summed in order and multiplied by SCALE. REQUIRES: the sums are not kept, or the bucket is
     // between begin_accumulate and end_accumulate.
     template <typename Use>
     void for_each_in(int bucket, const Range& range, Use&& use) const;
-    // The sums are read no more.
+    // Says that the sums are no longer read.
     void close(int bucket);
 
     // This rank's own gradients of a bucket that it has claimed, [numel] fp32.
@@ -78,9 +78,9 @@ class GradientSums {
         return collectives_.bucket(buckets_[bucket]);
     }
 
-    // Brings fp32 values of all ranks' pieces together, bucket by bucket: put(bucket, whole) writes
-    // this rank's pieces where they belong, use(bucket, whole) has all of it, on every rank.
-    // Outside of a step; every rank calls it.
+    // Brings fp32 values of all ranks' pieces together, bucket by bucket. put(bucket, whole) writes
+    // this rank's pieces where they belong, and use(bucket, whole) gets the whole bucket on every
+    // rank. Every rank calls it, outside of a step.
     template <typename Put, typename Use>
     void collect(Put&& put, Use&& use);
 
@@ -92,7 +92,7 @@ class GradientSums {
     [[nodiscard]] std::vector<at::Tensor> views(const graph::Model& model) const;
     void begin_generation(int bucket);
     void sum_over_tensor_ranks(int bucket) const;
-    // At stage 1 on one host a Reduce leaves each owner's sums where its own gradients were.
+    // A Reduce at stage 1 on one host leaves each owner's sums where its own gradients were.
     [[nodiscard]] bool sums_in_place() const {
         return map_.stage() > 0 && !map_.several_hosts() && !options_.fused;
     }
@@ -104,15 +104,15 @@ class GradientSums {
     const ShardMap& map_;
     std::vector<runtime::BucketId> buckets_;
     std::vector<int> buffer_of_bucket_;
-    std::vector<int> bucket_in_buffer_;  // that used it last, -1: none
+    std::vector<int> bucket_in_buffer_;  // the bucket that used it last; -1: none
     runtime::Collectives& collectives_;
     GradientOptions options_;
     std::unique_ptr<GradientCollector> collector_;
     bool first_micro_step_ = true;
-    std::vector<runtime::Generation> generations_;  // of each bucket
-    std::vector<runtime::ReducedParts> parts_;      // while open
+    std::vector<runtime::Generation> generations_;  // one per bucket
+    std::vector<runtime::ReducedParts> parts_;      // one per bucket, filled while it is open
     std::vector<std::vector<const float*>> sources_;
-    std::vector<std::vector<float>> used_;  // by bucket, over the micro steps that are kept
+    std::vector<std::vector<float>> used_;  // one per bucket, over the micro steps that are kept
 };
 
 template <typename Use>

@@ -107,12 +107,12 @@ void ParameterStore::adopt(graph::Model& model, runtime::SavedState* saved) {
     }
     for (int b = 0; b < static_cast<int>(layout.buckets.size()); ++b) {
         fill(b, values);
-        // Master copies are what the archive holds, not what the 16-bit copy keeps of it.
+        // Master copies hold the archive's values, not those that the 16-bit copy keeps.
         for (const int c : states_.chunks_of(b))
             states_.put(c, dtype_, [&](const Range& range, std::byte* into, DType dtype) {
                 copy_range(b, range, values, into, dtype);
             });
-        // The archive's pages that were read for the copy are not read again in training.
+        // The archive's pages that the copy read are not read again in training.
         const plan::Bucket& bucket = layout.buckets[b];
         for (int i = bucket.first_slice; i < bucket.end_slice; ++i)
             static_cast<void>(model.release_pages(layout.slices[i].parameter));
@@ -144,7 +144,7 @@ at::Tensor ParameterStore::frozen_values(int slice, const at::Tensor& tensor) co
     return frozen_as_read_[i].defined() ? frozen_as_read_[i] : tensor;
 }
 
-// Local ranks share the copying: of what is whole by even parts, of shards each its own.
+// Local ranks share the copying: even parts of a whole bucket, or each rank its own shards.
 void ParameterStore::fill(int b, const Values& values) {
     if (!map_.is_gathered(b)) {
         const int64_t numel = map_.layout().buckets[b].numel;
@@ -157,7 +157,7 @@ void ParameterStore::fill(int b, const Values& values) {
         copy_range(b, range, values, kept(b, range.begin), dtype_);
 }
 
-// Elements RANGE of a bucket, as loaded, to INTO.
+// Copies elements RANGE of a bucket, as loaded, to INTO.
 void ParameterStore::copy_range(int b, const Range& range, const Values& values, std::byte* into,
                                 DType dtype) const {
     const plan::Bucket& bucket = map_.layout().buckets[b];
@@ -188,7 +188,7 @@ void ParameterStore::point_to(int b, std::byte* base) {
     const plan::Bucket& bucket = map_.layout().buckets[b];
     for (int i = bucket.first_slice; i < bucket.end_slice; ++i) {
         const int64_t offset = map_.layout().slices[i].offset_numel - bucket.offset_numel;
-        // What autograd has saved shares the storage and follows it.
+        // Tensors that autograd has saved share the storage and follow it.
         storages_[i].unsafeGetStorageImpl()->set_data_ptr_noswap(
             at::DataPtr(base + offset * element_bytes_, at::kCPU));
     }
@@ -214,7 +214,7 @@ void ParameterStore::gather_in_place(int b, int64_t step) {
     group_.post(slices_.gathered[b], static_cast<uint32_t>(step));
 }
 
-// Starts a use of BUFFER: whoever reads what it held before has released it.
+// Starts a use of BUFFER once all readers of its previous content have released it.
 std::byte* ParameterStore::begin_use(int buffer) {
     const auto k = static_cast<size_t>(buffer);
     group_.await_all(slices_.released[k], buffer_uses_[k]++);
@@ -264,7 +264,7 @@ std::vector<int> ParameterStore::buckets_of(std::span<const int> parameters) con
         const int slice = map_.layout().slice_of(parameter);
         if (slice < 0) continue;
         const int b = map_.layout().bucket_of(slice);
-        // A bucket of parameters without elements has no buffer, and nothing to be brought.
+        // A bucket whose parameters have no elements has no buffer and needs no gathering.
         if (map_.is_gathered(b) && home_buffer_[b] >= 0) buckets.push_back(b);
     }
     std::sort(buckets.begin(), buckets.end());

@@ -1,9 +1,9 @@
-// Where the parameters live: in the host's shared arena, whole (stages 0 to 2, and stage 3 on one
-// host, where every rank reads the others' shards in place), or as this host's shards (on disk:
-// each rank's, in the state store) with buffers into which buckets are gathered (stage 3 over
-// several hosts, or offloaded). The model's tensors point there. Threads: await, release, hold and
-// let_go by the compute lane, gathers by the communication lane, bring by the read lane, ordered by
-// the plan's waits.
+// The store of a rank's parameters. They are whole in the host's shared arena at stages 0 to 2, and
+// at stage 3 on one host, where every rank reads the others' shards in place. At stage 3 over
+// several hosts, or offloaded, a host keeps its shards (on disk: each rank's, in the state store)
+// and gathers buckets into buffers. The model's tensors point there. Threads: the compute lane
+// calls await, release, hold and let_go, the communication lane gathers, the read lane calls bring.
+// The plan's waits order them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,32 +23,31 @@
 
 namespace dslaunch::zero {
 
-// Places in the arena; the same on all ranks of a host.
+// The store's places in the arena, the same on all ranks of a host.
 struct ParameterSlices {
     runtime::SliceId whole;                   // buckets that are not gathered, one after the other
-    runtime::SliceId shards;                  // what this host keeps of the gathered ones
-    std::vector<runtime::SliceId> buffers;    // where buckets are gathered
-    std::vector<runtime::SignalId> updated;   // by bucket: this rank's part is written, by step
-    std::vector<runtime::SignalId> gathered;  // by bucket: a bridge has brought the other hosts'
+    runtime::SliceId shards;                  // this host's part of the gathered buckets
+    std::vector<runtime::SliceId> buffers;    // buffers that buckets are gathered into
+    std::vector<runtime::SignalId> updated;   // per bucket and step: this rank's part is written
+    std::vector<runtime::SignalId> gathered;  // per bucket and step: a bridge brought other hosts'
                                               // parts
-    std::vector<runtime::SignalId> copied;    // by buffer: this rank's part is there, by use
-    std::vector<runtime::SignalId> filled;    // by buffer: a bridge has brought the rest
-    std::vector<runtime::SignalId> released;  // by buffer: this rank reads it no more
+    std::vector<runtime::SignalId> copied;    // per buffer and use: this rank's part is there
+    std::vector<runtime::SignalId> filled;    // per buffer and use: a bridge brought the rest
+    std::vector<runtime::SignalId> released;  // per buffer and use: this rank reads it no longer
 };
 
 class ParameterStore {
   public:
-    // DTYPE: kF32, kBF16 or kF16. BUFFER_NUMEL: StepPlan::gather_buffer_numel.
+    // DTYPE is kF32, kBF16 or kF16. BUFFER_NUMEL is StepPlan::gather_buffer_numel.
     [[nodiscard]] static ParameterSlices add_slices(const ShardMap& map, DType dtype,
                                                     std::span<const int64_t> buffer_numel,
                                                     runtime::ArenaLayout& arena);
 
-    // Copies what this rank keeps of the model's parameters into the arena, in DTYPE, or where they
-    // are offloaded into STATES, and master copies too; lets the model's tensors point there and
-    // gives back what it was loaded into, bucket by bucket. What is trained comes from SAVED where
-    // there is one. All references must outlive the store.
-    // Blocks until all local ranks have come. Throws Error{kInput} naming a parameter of another
-    // type.
+    // Copies this rank's part of the model's parameters, in DTYPE, into the arena or, if they are
+    // offloaded, into STATES. Master copies go into STATES too. The model's tensors then point to
+    // the copies, and the memory they were loaded into is given back bucket by bucket. Trained
+    // parameters come from SAVED if it is given. All references must outlive the store. Blocks
+    // until all local ranks have come. Throws Error{kInput} naming a parameter of another type.
     ParameterStore(graph::Model& model, const ShardMap& map, const ParameterSlices& slices,
                    DType dtype, const runtime::Arena& arena, runtime::HostGroup& group,
                    runtime::Collectives& collectives, StateStore& states,
@@ -57,38 +56,39 @@ class ParameterStore {
     ParameterStore& operator=(const ParameterStore&) = delete;
     ~ParameterStore();
 
-    // Elements of a bucket that this host keeps in memory, for its owner to write.
+    // The memory of an element of a bucket that this host keeps, for its owner to write.
     [[nodiscard]] std::byte* kept(int bucket, int64_t element) const;
 
-    // This rank has written its part of a bucket in STEP.
+    // Says that this rank has written its part of a bucket in STEP.
     void post_updated(int bucket, int64_t step);
-    // Waits until a bucket that is not gathered is whole as STEP left it. Step 0: as loaded.
+    // Waits until a bucket that is not gathered is whole as STEP left it. Step 0 means as loaded.
     void await_whole(int bucket, int64_t step);
-    // In place, after the update of STEP: the other hosts' parts of a bucket that is kept whole.
+    // Brings the other hosts' parts of a bucket that is kept whole, in place, after the update of
+    // STEP.
     void gather_in_place(int bucket, int64_t step);
-    // Into a buffer, as STEP left them, and back. Where parameters are offloaded, bring() comes
-    // first: this rank's part, from its disk.
+    // gather() brings a bucket into a buffer as STEP left it, and release() gives the buffer back.
+    // If parameters are offloaded, bring() comes first and reads this rank's part from its disk.
     void bring(int bucket, int buffer);
     void gather(int bucket, int buffer, int64_t step);
     void release(int bucket, int buffer);
 
-    // Outside of a step: all ranks bring these parameters together as STEP left them, and whoever
-    // says KEEP reads them through the model's tensors until let_go(), from private memory. Where
-    // nothing is gathered they are always there.
+    // hold() is called outside of a step. All ranks gather these parameters together as STEP left
+    // them. A rank that passes KEEP reads them through the model's tensors, from private memory,
+    // until let_go(). Buckets that are not gathered are always there.
     void hold(std::span<const int> parameters, int64_t step, bool keep);
     void let_go();
-    // The same of one bucket that is gathered, without a copy: USE, where it is not empty, is given
-    // its memory, [numel] of DTYPE, until it returns.
+    // Gathers one bucket as hold() does, without a copy. USE, if not empty, is given the bucket's
+    // memory, [numel] of DTYPE, until it returns.
     using UseBucket = std::function<void(std::span<const std::byte> values)>;
     void visit(int bucket, int64_t step, const UseBucket& use);
 
-    // A slice that is not trained, as the archive holds it and not as shards or the 16-bit copy
-    // keep it: in memory order; else TENSOR, the model's. In a mapped archive it takes no memory
-    // until it is read.
+    // Returns an untrained slice in memory order as the archive holds it, not as shards or the
+    // 16-bit copy keep it. If the store has no such copy, returns TENSOR, the model's. In a mapped
+    // archive the slice takes no memory until it is read.
     [[nodiscard]] at::Tensor frozen_values(int slice, const at::Tensor& tensor) const;
 
   private:
-    // What parameters hold at the start: by slice, as loaded; SAVED, of those that are trained.
+    // The parameters' values at the start: LOADED by slice, and SAVED for the trained ones.
     struct Values {
         std::vector<at::Tensor> loaded;
         runtime::SavedState* saved = nullptr;
@@ -110,15 +110,15 @@ class ParameterStore {
     runtime::HostGroup& group_;
     runtime::Collectives& collectives_;
     StateStore& states_;
-    std::vector<int64_t> whole_offset_;  // of each bucket that is not gathered, in elements
-    std::vector<int> home_buffer_;       // of each gathered bucket: a buffer that is large enough
+    std::vector<int64_t> whole_offset_;  // one per bucket that is not gathered, in elements
+    std::vector<int> home_buffer_;       // one per gathered bucket: a buffer that is large enough
     std::vector<uint32_t> buffer_uses_;
     std::vector<at::Tensor> frozen_as_read_;
-    std::vector<c10::Storage> storages_;  // by slice: what the model's tensors share
+    std::vector<c10::Storage> storages_;  // one per slice, shared by the model's tensors
     std::vector<int> held_;               // buckets
     std::vector<std::vector<std::byte>> held_values_;
-    std::span<std::byte> tripwire_;  // what released parameters point to: memory that no one may
-                                     // touch
+    // Released parameters point to this memory, which no one may touch.
+    std::span<std::byte> tripwire_;
 };
 
 }  // namespace dslaunch::zero

@@ -1,6 +1,6 @@
-// How the parts of a chunk become the image of it that goes to disk, and back: moments in fewer
-// bytes, the rest compressed without loss. Where it stands: state store -> chunk codec -> state
-// packing, lossless coder. Threads: one at a time; each direction has a codec of its own.
+// The codec between the parts of a chunk and the image of it that goes to disk: moments in fewer
+// bytes, the rest compressed without loss. Data path: state store -> chunk codec -> state packing,
+// lossless coder. Threads: one at a time. Each direction has a codec of its own.
 #pragma once
 
 #include <array>
@@ -20,42 +20,42 @@ struct ChunkSection {
     int64_t offset_bytes = 0;
     int64_t numel = 0;
     int64_t element_bytes = 4;  // 4: fp32
-    int state = -1;             // which of the optimizer's; -1: parameters or master copies
+    int state = -1;             // index of the optimizer's state; -1: parameters or master copies
 
     [[nodiscard]] int64_t length_bytes() const { return numel * element_bytes; }
 };
 
-// What each section of an image takes there, in bytes: kept in memory, as its checksum is.
+// The bytes that each section takes in an image. They are kept in memory, as its checksum is.
 using SectionLengths = std::array<int64_t, 3>;
 
-// What packing did to the moments of a step, and compressing to the rest since the start.
+// The error of packing the moments of a step, and the savings of compressing the rest since the
+// start.
 struct PackingAccount {
     struct Errors {
-        double squares = 0;        // of what was packed
-        double error_squares = 0;  // of the differences
-        double largest = 0;        // difference, as a part of the largest of its 256 elements
+        double squares = 0;        // sum over the packed values
+        double error_squares = 0;  // sum over the differences
+        double largest = 0;  // largest difference, relative to the largest of its 256 elements
     };
     std::array<Errors, 2> moments;
-    int64_t plain_bytes = 0;  // given to the compression
+    int64_t plain_bytes = 0;  // bytes given to the compression
     int64_t compressed_bytes = 0;
 };
 
 class ChunkCodec {
   public:
-    // SCRATCH: PackingRoom::section_bytes long; it must outlive the codec.
+    // SCRATCH is PackingRoom::section_bytes long and must outlive the codec.
     ChunkCodec(const plan::ChunkFormat& format, std::span<std::byte> scratch);
 
-    // SECTIONS of MEMORY, one after the other, at the start of IMAGE, which has the extent's
-    // length; what each takes there in LENGTHS. Returns bytes, whole pages. Rounding is drawn by
-    // SEED.
+    // Packs SECTIONS of MEMORY, one after the other, to the start of IMAGE, which has the extent's
+    // length. LENGTHS gets the bytes of each. Returns the bytes used, in whole pages. SEED
+    // determines the rounding.
     [[nodiscard]] int64_t pack(std::span<const ChunkSection> sections,
                                std::span<const std::byte> memory, std::span<std::byte> image,
                                SectionLengths& lengths, uint32_t seed);
     void unpack(std::span<const ChunkSection> sections, const SectionLengths& lengths,
                 std::span<const std::byte> image, std::span<std::byte> memory);
 
-    // Whether from now on what packing changes is measured, which costs an unpacking: anew, or no
-    // more.
+    // Starts to measure packing's errors anew, or stops. Measuring costs an unpacking.
     void measure(bool on);
     [[nodiscard]] const PackingAccount& account() const { return account_; }
 

@@ -54,7 +54,8 @@ void ChunkDisk::save(std::span<const Transfer> transfers,
         StoredPart& part = *transfer.part;
         std::span<std::byte> from = transfer.memory;
         if (packs(part)) {
-            // Drawn anew for every extent and write of it, the same in every run.
+            // The seed differs for every extent and every write of it, and is the same in every
+            // run.
             const auto extent = static_cast<uint32_t>(part.extent.index);
             const uint32_t seed = static_cast<uint32_t>(rank_) * 0x27D4EB2FU ^
                                   extent * 0x85EBCA77U ^ ++part.writes * 0xC2B2AE3DU;

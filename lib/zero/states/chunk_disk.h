@@ -1,6 +1,6 @@
 // The parts of a rank's chunks on disk, packed on their way there and unpacked on their way back.
-// Where it stands: state store -> chunk disk -> chunk codec, offload file. Threads: load() by one
-// lane, save() by another, both at once; outside of a step by any one thread.
+// Data path: state store -> chunk disk -> chunk codec, offload file. Threads: one lane calls
+// load(), another save(), both at once. Outside of a step any one thread may call them.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,8 @@
 
 namespace dslaunch::zero {
 
-// What lies on disk together. Packed: its sections in an image of it, else as in memory.
+// The part of a chunk that lies in one extent: an image of its sections if packed, else as in
+// memory.
 struct StoredPart {
     storage::ExtentId extent;
     std::vector<ChunkSection> sections;
@@ -25,13 +26,13 @@ struct StoredPart {
 
 class ChunkDisk {
   public:
-    // FILE: null where nothing is on disk; it must outlive this. RANK: of the plan; packing rounds
-    // by it.
+    // FILE is null if nothing is on disk. It must outlive this. RANK is the plan's, and packing
+    // rounds by it.
     ChunkDisk(const plan::ChunkFormat& format, int rank, OffloadFile* file)
         : format_(format), rank_(rank), file_(file) {}
 
-    // MEMORY: room.total_bytes() long; it must outlive this. Before the first transfer, where
-    // anything is packed.
+    // MEMORY is room.total_bytes() long and must outlive this. If anything is packed, take_room()
+    // comes before the first transfer.
     void take_room(std::span<std::byte> memory, const plan::PackingRoom& room);
 
     // A part and where it lies in memory.
@@ -39,20 +40,21 @@ class ChunkDisk {
         StoredPart* part = nullptr;
         std::span<std::byte> memory;
     };
-    // AS_IT_IS: what goes along and is never packed. Both block and throw as OffloadFile does.
+    // AS_IT_IS is transferred too and never packed. Both functions block and throw as OffloadFile
+    // does.
     void load(std::span<const Transfer> transfers,
               std::span<const OffloadFile::Part> as_it_is = {});
     void save(std::span<const Transfer> transfers,
               std::span<const OffloadFile::Part> as_it_is = {});
     [[nodiscard]] bool packs(const StoredPart& part) const;
 
-    // Whether from now on what packing changes is measured (ChunkCodec::measure).
+    // Starts or stops measuring packing's errors (ChunkCodec::measure).
     void measure(bool on);
-    // One clause for each thing that is packed, for a log. By save()'s thread.
+    // Returns one clause for each thing that is packed, for a log. Called by save()'s thread.
     [[nodiscard]] std::vector<std::string> describe_packing() const;
 
   private:
-    // What one direction packs with.
+    // The codec of one direction and its memory.
     struct Packer {
         std::span<std::byte> image;
         std::optional<ChunkCodec> codec;

@@ -12,8 +12,8 @@ namespace dslaunch::zero {
 
 namespace {
 
-// What the user has said, else what io-bench has stored for the first folder's disk, else the
-// engine's default.
+// The engine and limits of transfers: the user's, else those that io-bench stored for the first
+// folder's disk, else the engine's default.
 struct Transfers {
     storage::IoEngine engine = storage::IoEngine::kAuto;
     storage::QueueLimits limits;
@@ -49,8 +49,8 @@ Transfers transfers_of(const config::OffloadConfig& config, const std::string& f
 
 }  // namespace
 
-// Each thread that transfers has a block file of its own: the two lanes, and whoever made this, for
-// what is moved outside of a step.
+// Each thread that transfers has a block file of its own: the two lanes, and the thread that made
+// this, for transfers outside of a step.
 struct OffloadFile::Disk {
     storage::SwapFiles swap;
     std::unique_ptr<storage::BlockFile> reads;

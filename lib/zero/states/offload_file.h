@@ -1,7 +1,7 @@
-// The disk tier of one rank: extents in swap files, read by one lane and written by another. Where
-// it stands: step plan's Read and Write -> state store -> offload file -> extents -> block files.
-// Threads: read() by one lane, write() by another, both at once; between steps also by the thread
-// that made the file. add() before either.
+// The disk tier of one rank: extents in swap files, read by one lane and written by another. Data
+// path: step plan's Read and Write -> state store -> offload file -> extents -> block files.
+// Threads: one lane calls read(), another write(), both at once. Between steps the thread that made
+// the file may call both. add() comes before either.
 #pragma once
 
 #include <cstddef>
@@ -28,27 +28,28 @@ class OffloadFile {
     ~OffloadFile();
 
     [[nodiscard]] storage::ExtentId add(const std::string& name, Bytes length);
-    // The memory that most transfers will use, for the kernel to hold unless pin_memory is false;
-    // once, before the first. It must outlive the file.
+    // Registers the memory that most transfers will use with the kernel, unless pin_memory is
+    // false. It is called once, before the first transfer. MEMORY must outlive the file.
     void register_memory(std::span<std::byte> memory);
 
-    // Several transfers at once; blocks until all are done. Memory as ExtentStore has it. Throws
-    // Error{kDisk}; what was read must not be used then.
+    // read() and write() move several parts at once and block until all are done. Memory is aligned
+    // as ExtentStore requires. They throw Error{kDisk}, and memory that was being read into must
+    // not be used then.
     struct Part {
         storage::ExtentId extent;
         std::span<std::byte> memory;
     };
     void read(std::span<const Part> parts);
-    // The same in two parts, for work while the bytes come. REQUIRES: each is finished, in order,
-    // unless an exception passes.
+    // begin_read() and finish_read() are read() in two parts, for work while the bytes come.
+    // REQUIRES: each read is finished, in order, unless an exception passes.
     [[nodiscard]] std::vector<storage::ExtentTransfer> begin_read(std::span<const Part> parts);
     void finish_read(std::vector<storage::ExtentTransfer> transfers);
     void write(std::span<const Part> parts);
 
-    // What was last written to EXTENT, whole blocks.
+    // Returns the length last written to EXTENT, in whole blocks.
     [[nodiscard]] Bytes content(storage::ExtentId extent) const;
 
-    // Since the file was made. Between steps.
+    // Returns the traffic since the file was made. Called between steps.
     [[nodiscard]] runtime::DiskTraffic traffic() const;
     [[nodiscard]] std::string describe() const;  // engine, path, depth
     [[nodiscard]] std::vector<std::string> paths() const;

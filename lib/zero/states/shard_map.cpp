@@ -29,7 +29,7 @@ ShardMap::ShardMap(const plan::FlatLayout& layout, const plan::Partition* partit
                 } else {
                     ranges.push_back({piece.range, node});
                 }
-                // What is offloaded is on the disk of each rank, not in memory of the host.
+                // Offloaded parameters are on the disk of each rank, not in memory of the host.
                 const bool in_memory = is_gathered(b) && !parameters_offloaded;
                 if (in_memory && node == owners_.node_rank) shard_numel_ += piece.range.numel;
             }

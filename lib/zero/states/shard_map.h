@@ -1,7 +1,7 @@
-// What one rank of a job keeps and where: the pieces of each bucket whose optimizer states are its
-// own, what its host keeps of the parameters, and which host needs which gradients. Where it
-// stands: flat layout, partition, topology -> shard map -> parameter store, gradient sums, ZeRO
-// state. Pure; const after construction.
+// The map of one rank's part of a job: the pieces of each bucket whose optimizer states it owns,
+// its host's part of the parameters, and which host needs which gradients. Data path: flat layout,
+// partition, topology -> shard map -> parameter store, gradient sums, ZeRO state. Pure; const after
+// construction.
 #pragma once
 
 #include <vector>
@@ -17,17 +17,17 @@ namespace dslaunch::zero {
 struct OwnedPiece {
     int bucket = 0;
     Range range;               // within the bucket
-    int64_t state_offset = 0;  // where its states begin in the rank's flat states, in elements
-    // Whether this rank writes its parameters. At stage 0 every rank keeps all states, and local
+    int64_t state_offset = 0;  // begin of its states in the rank's flat states, in elements
+    // True if this rank writes its parameters. At stage 0 every rank keeps all states, and local
     // ranks share the writing.
     bool writes = true;
 };
 
 class ShardMap {
   public:
-    // PARTITION: from stage 1 on. PARAMETERS_OFFLOADED: at stage 3, every rank keeps its own on
-    // disk, so that they are gathered on one host too. ON_HOST: as StepPlanOptions::shard_on_host.
-    // LAYOUT and PARTITION must outlive the map.
+    // PARTITION is given from stage 1 on. PARAMETERS_OFFLOADED, at stage 3, means that every rank
+    // keeps its own on disk, so they are gathered on one host too. ON_HOST is
+    // StepPlanOptions::shard_on_host. LAYOUT and PARTITION must outlive the map.
     ShardMap(const plan::FlatLayout& layout, const plan::Partition* partition, int stage,
              const runtime::Topology& topology, bool parameters_offloaded, bool on_host = false);
 
@@ -35,33 +35,33 @@ class ShardMap {
     [[nodiscard]] const runtime::Topology& topology() const { return topology_; }
     [[nodiscard]] int stage() const { return stage_; }
     [[nodiscard]] bool several_hosts() const { return topology_.node_count() > 1; }
-    // The ranks that shard one copy: all, or those of this host.
+    // The ranks that share one sharded copy: all, or those of this host.
     [[nodiscard]] const runtime::Topology& owners() const { return owners_; }
     [[nodiscard]] bool shards_over_hosts() const { return owners_.node_count() > 1; }
-    // Whether every host has all of it: at stage 0, or where hosts hold copies.
+    // True if every host has all of it: at stage 0, or if each host holds a copy.
     [[nodiscard]] bool copies_on_hosts() const { return stage_ == 0 || !shards_over_hosts(); }
 
-    // This rank's pieces of a trained bucket. At stage 0 those that others write come first.
+    // This rank's pieces of a trained bucket. At stage 0 those that other ranks write come first.
     [[nodiscard]] const std::vector<OwnedPiece>& pieces(int bucket) const {
         return pieces_[bucket];
     }
     [[nodiscard]] int64_t state_numel() const { return state_numel_; }
-    // Where the states of a trained bucket begin in them.
+    // The first element of a trained bucket's states among the rank's.
     [[nodiscard]] int64_t state_begin(int bucket) const { return state_begins_[bucket]; }
 
     [[nodiscard]] bool parameters_offloaded() const { return parameters_offloaded_; }
-    // Whether a bucket's parameters are whole on a host only while they are gathered.
+    // True if a bucket's parameters are whole on a host only while they are gathered.
     [[nodiscard]] bool is_gathered(int bucket) const;
-    // Which host keeps which of a bucket's elements. REQUIRES: stage >= 1.
+    // The hosts that keep each range of a bucket's elements. REQUIRES: stage >= 1.
     [[nodiscard]] const std::vector<runtime::NodeRange>& node_ranges(int bucket) const {
         return node_ranges_[bucket];
     }
-    // The same with the flags behind them, which every host needs: where reduced gradients go.
-    // Empty: everything to everybody.
+    // The hosts that need each range of a bucket's reduced gradients: node_ranges() and the flags
+    // behind them, which every host needs. An empty list sends everything to everybody.
     [[nodiscard]] std::vector<runtime::NodeRange> gradient_destinations(int bucket) const;
 
-    // Gathered buckets: elements that this host keeps, over all of them, and where an element that
-    // it keeps lies among them. REQUIRES: the element is kept here.
+    // shard_numel() counts the elements of all gathered buckets that this host keeps, and
+    // shard_offset() is an element's place among them. REQUIRES: the element is kept here.
     [[nodiscard]] int64_t shard_numel() const { return shard_numel_; }
     [[nodiscard]] int64_t shard_offset(int bucket, int64_t element) const;
     // Ranges of a gathered bucket that this rank copies into the gathered whole.
@@ -81,7 +81,7 @@ class ShardMap {
     std::vector<int> node_of_rank_;
     std::vector<std::vector<OwnedPiece>> pieces_;
     std::vector<std::vector<runtime::NodeRange>> node_ranges_;
-    std::vector<int64_t> shard_base_;  // of each bucket
+    std::vector<int64_t> shard_base_;  // one per bucket
     int64_t state_numel_ = 0;
     int64_t shard_numel_ = 0;
 };

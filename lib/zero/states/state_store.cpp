@@ -217,8 +217,8 @@ void StateStore::begin() {
     fill_buffers();
 }
 
-// Brings what a step of the plan expects in the swap buffers: a chunk that lies in another buffer
-// already stays where it is, and the buffers change places.
+// Brings the chunks that a step of the plan expects into the swap buffers. A chunk that already
+// lies in another buffer stays where it is, and the buffers change places.
 void StateStore::fill_buffers() {
     const int turns = static_cast<int>(plan_->chunks.turns.size());
     for (int t = turns - plan_->swap_buffers; t < turns; ++t) {
@@ -245,7 +245,7 @@ void StateStore::change_plan(const plan::StepPlan& plan) {
     const auto differ = [&](int c, bool kept) {
         return chunk(c).kept() != kept && plan.chunks.all[c].kept() == kept;
     };
-    // First those that leave: what comes may need their memory.
+    // Chunks that leave come first, since the others may need their memory.
     for (const int c : indices_) {
         if (!differ(c, false)) continue;
         disk_.save(transfers(c, home(c), true));
@@ -265,7 +265,7 @@ void StateStore::make_home(int c) {
     chunks_[c].home = ZeroedFloats((layout.bytes + layout.sum_bytes) / 4);
 }
 
-// Empty where the chunk is not kept, or this rank has nothing of it.
+// Empty if the chunk is not kept, or this rank has nothing of it.
 std::span<std::byte> StateStore::home(int c) {
     return std::as_writable_bytes(chunks_[c].home.values());
 }
@@ -357,7 +357,7 @@ ChunkView StateStore::view(const plan::Instruction& update) {
     return view;
 }
 
-// Adds what of a chunk is in memory for good.
+// Adds the parts of a chunk that are in memory for good.
 void StateStore::add_resident(int c, ChunkView& view) {
     if (std::byte* const parameters = parameters_for_good(c)) view.parameters = parameters;
     if (chunks_[c].resident_states < 0) return;
@@ -388,7 +388,7 @@ void StateStore::visit(int c, const std::function<void(const ChunkView&)>& use) 
     use(view);
 }
 
-// Null where the parameters of a chunk are on disk, or not the chunk's.
+// Returns null if the parameters of a chunk are on disk, or are not the chunk's.
 std::byte* StateStore::parameters_for_good(int c) {
     if (chunk(c).kept_parameters()) return home(c).data() + chunks_[c].layout.parameters;
     const int64_t at = chunks_[c].resident_parameters;
@@ -407,8 +407,8 @@ void StateStore::copy_out(int c, const std::byte* from, int64_t element_bytes,
                     static_cast<size_t>(part.range.numel * element_bytes));
 }
 
-// Parameters of a chunk come into one half of the bounce memory while those of the one before are
-// copied from the other; packed ones one after the other, since they share an image.
+// The parameters of a chunk come into one half of the bounce memory while those of the previous
+// chunk are copied from the other. Packed ones come one after the other, since they share an image.
 void StateStore::read_parameters(int bucket, std::byte* base) {
     struct Coming {
         int chunk = -1;

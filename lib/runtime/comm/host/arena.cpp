@@ -25,10 +25,10 @@ constexpr int64_t kPageBytes = 4096;
 constexpr int64_t kHugePageBytes = 2 << 20;
 constexpr int64_t kLineBytes = 64;
 constexpr auto kFloatBytes = static_cast<int64_t>(sizeof(float));
-constexpr auto kNap = std::chrono::milliseconds(1);  // between looks at what local rank 0 does
+constexpr auto kNap = std::chrono::milliseconds(1);  // between looks at local rank 0
 
-// Slices follow each other by whole pages: rounding each to a huge page cost a third more memory
-// than the gradients of a small model take.
+// Slices are aligned to pages, not to huge pages: that would cost a third more memory than the
+// gradients of a small model take.
 int64_t alignment_of(Bytes bytes) {
     return bytes.value >= kPageBytes ? kPageBytes : kLineBytes;
 }
@@ -51,13 +51,13 @@ std::byte* map_shared(Bytes bytes, int fd) {
     void* const base =
         ::mmap(nullptr, static_cast<size_t>(bytes.value), PROT_READ | PROT_WRITE, flags, fd, 0);
     if (base == MAP_FAILED) fail_without_memory(bytes, "mapping it", errno);
-    // Only a wish: many systems never give huge pages to shared memory, and nothing here needs
-    // them.
+    // Huge pages are only a wish: many systems never give them to shared memory, and nothing here
+    // needs them.
     (void)::madvise(base, static_cast<size_t>(bytes.value), MADV_HUGEPAGE);
     return static_cast<std::byte*>(base);
 }
 
-// A job's comes by DSL_ARENA_FD, that of a pipeline's stage from its first rank.
+// The descriptor of a job's arena comes by DSL_ARENA_FD, that of a stage's from its first rank.
 std::string text_of(const Arena::Descriptor& descriptor) {
     return fmt::format("the memory that ranks of this host share (file descriptor {})",
                        descriptor.fd);
@@ -112,7 +112,7 @@ void write_head(std::byte* base, const ArenaLayout& layout) {
     head.magic.store(kControlMagic);
 }
 
-// Makes the pages of [begin, end) present and writable, whole pages that it touches.
+// Makes all pages that [begin, end) touches present and writable.
 void populate_range(std::byte* base, int64_t begin, int64_t end) {
     begin = begin / kPageBytes * kPageBytes;
     end = round_up(end, kPageBytes);
@@ -120,8 +120,8 @@ void populate_range(std::byte* base, int64_t begin, int64_t end) {
     const Bytes bytes{end - begin};
     if (::madvise(base + begin, static_cast<size_t>(bytes.value), MADV_POPULATE_WRITE) == 0) return;
     if (errno != EINVAL) fail_without_memory(bytes, "populating it", errno);
-    // Before Linux 5.14: an atomic that changes nothing faults each page in, whoever else uses it
-    // meanwhile.
+    // Linux before 5.14 lacks MADV_POPULATE_WRITE. An atomic that changes nothing faults each page
+    // in, while others may use it.
     for (int64_t at = begin; at < end; at += kPageBytes)
         reinterpret_cast<std::atomic<uint8_t>*>(base + at)->fetch_or(0);
 }
@@ -195,8 +195,8 @@ const std::string& ArenaLayout::signal_name(SignalId id) const {
 
 Bytes ArenaLayout::control_bytes() const {
     const Bytes bytes = ControlBlock::bytes({local_world_size_, signal_count()});
-    // Large slices are aligned within their region, so the region starts at a huge page when it
-    // holds one.
+    // Large slices are aligned within their region, so a region that holds one starts at a huge
+    // page.
     return {round_up(bytes.value, std::max(shared_end_, part_end_) >= kHugePageBytes
                                       ? kHugePageBytes
                                       : kPageBytes)};

@@ -1,8 +1,8 @@
-// Memory that the ranks of one host share: one mapping that holds a control block, slices that
-// exist once per host and slices that each local rank has. The layout is computed equally by all
-// ranks before anything is mapped. Where it stands: step plan -> arena layout -> arena -> host
-// group, collectives, executor. Threads: a layout is a value; an Arena is const after opening, its
-// bytes belong to whom the plan says.
+// The memory that the ranks of one host share: one mapping that holds a control block, slices that
+// exist once per host and slices that each local rank has. All ranks compute the same layout before
+// anything is mapped. Data path: step plan -> arena layout -> arena -> host group, collectives,
+// executor. Threads: a layout is a value; an Arena is const after opening. The plan says to whom
+// its bytes belong.
 #pragma once
 
 #include <cstddef>
@@ -19,7 +19,7 @@ namespace dslaunch::runtime {
 struct SliceId {
     int index = -1;
 };
-// A word per local rank that counts generations: what HostGroup posts and awaits.
+// A word per local rank that counts generations. HostGroup posts and awaits it.
 struct SignalId {
     int index = -1;
 };
@@ -34,7 +34,7 @@ class ArenaLayout {
     struct Slice {
         std::string name;
         Bytes bytes;
-        int64_t offset = 0;  // from the start of the shared region, or of each rank's part
+        int64_t offset = 0;  // offset from the start of the shared region, or of each rank's part
         bool per_rank = false;
     };
     struct Bucket {
@@ -43,25 +43,25 @@ class ArenaLayout {
         int64_t offset_numel = 0;  // within the slice
         int64_t numel = 0;         // fp32
         SignalId posted{};         // this rank's gradients are complete
-        SignalId summed{};         // its part is summed over the host (several hosts only)
-        SignalId reduced{};        // what it reduces is done
-        SignalId released{};       // it reads no more
+        SignalId summed{};         // this rank's part is summed over the host (several hosts only)
+        SignalId reduced{};        // this rank's reduction is done
+        SignalId released{};       // this rank reads no more
     };
 
     // REQUIRES: local_world_size >= 1.
     explicit ArenaLayout(int local_world_size);
 
-    // One copy for the host (parameters). Aligned to 64 bytes, from a page on to a page.
+    // Adds one copy for the host (parameters), aligned to 64 bytes, or to a page if it fills one.
     SliceId add_shared(const std::string& name, Bytes bytes);
-    // One copy in the part of each local rank.
+    // Adds one copy in the part of each local rank.
     SliceId add_per_rank(const std::string& name, Bytes bytes);
     SignalId add_signal(const std::string& name);
-    // A gradient bucket: a slice of NUMEL fp32 per local rank and its four signals.
+    // Adds a gradient bucket: a slice of NUMEL fp32 per local rank and its four signals.
     BucketId add_bucket(const std::string& name, int64_t numel);
-    // A bucket on [offset_numel, offset_numel + numel) of SLICE, with signals of its own, so that
-    // several buckets use the same memory one after the other. Who writes next waits until the
-    // bucket before it is free (Collectives::await_free says how). REQUIRES: a slice of
-    // add_per_rank or add_bucket that holds them; offset_numel is a multiple of 16.
+    // Adds a bucket on [offset_numel, offset_numel + numel) of SLICE, with signals of its own, so
+    // that several buckets use the same memory one after the other. The next writer waits until the
+    // bucket before it is free (see Collectives::await_free). REQUIRES: a slice of add_per_rank or
+    // add_bucket that holds them; offset_numel is a multiple of 16.
     BucketId add_bucket(const std::string& name, int64_t numel, SliceId slice,
                         int64_t offset_numel);
 
@@ -74,9 +74,9 @@ class ArenaLayout {
 
     [[nodiscard]] Bytes control_bytes() const;
     [[nodiscard]] Bytes shared_bytes() const;
-    [[nodiscard]] Bytes part_bytes() const;  // of one local rank
+    [[nodiscard]] Bytes part_bytes() const;  // one local rank's part
     [[nodiscard]] Bytes total_bytes() const;
-    // Of names, sizes and places: equal layouts have equal hashes.
+    // The hash covers names, sizes and places, so equal layouts have equal hashes.
     [[nodiscard]] uint64_t hash() const;
 
   private:
@@ -91,18 +91,18 @@ class ArenaLayout {
 class Arena {
   public:
     struct Descriptor {
-        int fd = -1;  // DSL_ARENA_FD: a fresh memfd that allows sealing; not owned, may be closed
-                      // afterwards
-        int local_rank = 0;  // 0 gives it its size and seals it, the others wait for that
+        // DSL_ARENA_FD: a fresh memfd that allows sealing. The arena does not own it, and it may be
+        // closed afterwards.
+        int fd = -1;
+        int local_rank = 0;  // rank 0 sizes and seals the memory, the others wait for that
         Duration time_limit{};
     };
 
-    // Anonymous shared memory: for one rank alone, for ranks as threads, and for children forked
-    // later. Throws Error{kSetup} naming the bytes when there is not enough memory.
+    // Anonymous shared memory serves one rank alone, ranks as threads, and children forked later.
+    // Throws Error{kSetup} naming the bytes if there is not enough memory.
     [[nodiscard]] static Arena anonymous(ArenaLayout layout);
-    // Throws Error{kSetup} (not a memfd, no memory), Error{kHang} when local rank 0 does not size
-    // it in time, and Error{kDiverged} when its layout is another one. May block up to the time
-    // limit.
+    // Throws Error{kSetup} (not a memfd, no memory), Error{kHang} if local rank 0 does not size it
+    // in time, and Error{kDiverged} if its layout is another one. Blocks at most the time limit.
     [[nodiscard]] static Arena from_descriptor(ArenaLayout layout, const Descriptor& descriptor);
 
     Arena(Arena&& other) noexcept;
@@ -114,8 +114,8 @@ class Arena {
     [[nodiscard]] const ArenaLayout& layout() const { return layout_; }
 
     // Faults in the pages that LOCAL_RANK will write first: its own part and its share of the
-    // shared region. Huge pages are asked for and not counted on. Throws Error{kSetup} naming the
-    // bytes when memory runs out.
+    // shared region. Huge pages are asked for and not relied on. Throws Error{kSetup} naming the
+    // bytes if memory runs out.
     void populate(int local_rank) const;
 
     [[nodiscard]] std::span<std::byte> control() const;
@@ -123,7 +123,7 @@ class Arena {
     [[nodiscard]] std::span<std::byte> shared(SliceId id) const;
     // REQUIRES: a slice added by add_per_rank or add_bucket.
     [[nodiscard]] std::span<std::byte> of_rank(SliceId id, int local_rank) const;
-    // [numel] fp32, aligned to 64 bytes.
+    // Returns [numel] fp32, aligned to 64 bytes.
     [[nodiscard]] std::span<float> bucket_of_rank(BucketId id, int local_rank) const;
 
   private:

@@ -1,7 +1,7 @@
-// The first bytes of an arena: who it belongs to, poison, process ids, generation words and the
-// mailbox. Only arena.cpp and host_group.cpp look inside. All zero is the valid start, so a fresh
-// memfd needs no initialisation but the head. Threads: every field is atomic but the poison text
-// and the mailbox, which generation words and states guard.
+// The first bytes of an arena: its head, poison, process ids, generation words and the mailbox.
+// Only arena.cpp and host_group.cpp look inside. All zero is the valid start, so a fresh memfd
+// needs no initialisation except the head. Threads: every field is atomic except the poison text
+// and the mailbox, which states and generation words guard.
 #pragma once
 
 #include <atomic>
@@ -13,10 +13,10 @@
 
 namespace dslaunch::runtime {
 
-// Signals that every layout has before its own; the host group uses them.
+// The signals that every layout has before its own. The host group uses them.
 enum InternalSignal : int { kSignalEntered, kSignalBarrier, kSignalMailFull, kSignalMailRead };
 inline constexpr int kInternalSignals = 4;
-inline constexpr int64_t kMailboxBytes = 32 * 1024;  // of each local rank
+inline constexpr int64_t kMailboxBytes = 32 * 1024;  // bytes of each local rank's mailbox
 inline constexpr uint32_t kPoisonTextBytesMax = 1024;
 
 enum class PoisonState : uint32_t { kNone = 0, kWriting = 1, kSet = 2 };
@@ -32,11 +32,11 @@ inline constexpr uint64_t kControlMagic = 0x31414e4552414c44;  // "DLARENA1"
 
 struct SignalWord {
     std::atomic<uint32_t> generation;
-    std::atomic<uint32_t> sleepers;  // a hint: whoever posts wakes only when it is not 0
+    std::atomic<uint32_t> sleepers;  // a hint: a post wakes sleepers only if it is not 0
 };
 
-// Where the fields lie for a number of local ranks and signals. Words are kept rank by rank, each
-// rank's on cache lines of its own, since one rank writes them all.
+// The places of the fields for a number of local ranks and signals. Words are kept rank by rank,
+// each rank's on cache lines of its own, since one rank writes them all.
 class ControlBlock {
   public:
     struct Shape {
@@ -62,7 +62,7 @@ class ControlBlock {
         return {base_ + mailbox_offset(shape_) + kMailboxBytes * local_rank,
                 static_cast<size_t>(kMailboxBytes)};
     }
-    // All mailboxes in one.
+    // Returns all mailboxes as one span.
     [[nodiscard]] std::span<std::byte> whole_mailbox() const {
         return {base_ + mailbox_offset(shape_),
                 static_cast<size_t>(kMailboxBytes * shape_.local_world_size)};

@@ -9,13 +9,13 @@
 
 namespace dslaunch::runtime {
 
-// Sleeps while WORD holds EXPECTED, at most TIME_LIMIT; may also return early for no reason.
+// Sleeps while WORD holds EXPECTED, at most TIME_LIMIT. It may also return early for no reason.
 void futex_wait(std::atomic<uint32_t>& word, uint32_t expected, Duration time_limit);
 
-// Wakes all who sleep on WORD.
+// Wakes all sleepers on WORD.
 void futex_wake_all(std::atomic<uint32_t>& word);
 
-// Between two looks at a word of who does not sleep yet.
+// Pauses briefly between two looks at a word, before sleeping.
 inline void pause_briefly() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();

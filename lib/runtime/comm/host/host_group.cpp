@@ -17,18 +17,18 @@ namespace dslaunch::runtime {
 
 namespace {
 
-constexpr int kSpins = 200;  // with a pause each: a few microseconds
-// Between looks at poison and at whether the awaited rank lives, for wake-ups that came just before
-// the sleep.
+constexpr int kSpins = 200;  // a few microseconds, with a pause each
+// The time between looks at poison and at whether the awaited rank lives. It also bounds the delay
+// of a wake-up that came just before the sleep.
 constexpr auto kSliceOfSleep = std::chrono::milliseconds(10);
 
-// What precedes a rank's piece in its mailbox.
+// The header before a rank's piece in its mailbox.
 struct MailHeader {
-    uint64_t total_bytes = 0;  // of the whole message
+    uint64_t total_bytes = 0;  // bytes of the whole message
 };
 constexpr size_t kPieceBytes = static_cast<size_t>(kMailboxBytes) - sizeof(MailHeader);
 
-// Wraps around: half of the numbers are ahead of any generation.
+// Generations wrap around: half of the numbers are ahead of any generation.
 bool has_reached(uint32_t current, uint32_t wanted) {
     return static_cast<int32_t>(current - wanted) >= 0;
 }
@@ -71,8 +71,8 @@ HostGroup::HostGroup(const Arena& arena, const HostGroupOptions& options)
 
 void HostGroup::post(SignalId signal, uint32_t generation) {
     SignalWord& word = control_.word(signal.index, options_.local_rank);
-    // Both sides are sequentially consistent: either the sleeper sees the generation, or we see the
-    // sleeper.
+    // Both sides are sequentially consistent, so either the sleeper sees the generation or this
+    // rank sees the sleeper.
     word.generation.store(generation);
     if (word.sleepers.load() != 0) futex_wake_all(word.generation);
 }
@@ -124,7 +124,7 @@ std::vector<std::string> HostGroup::all_gather(std::string_view mine) {
     std::vector<std::string> all(static_cast<size_t>(local_world_size()));
     const MailHeader own{mine.size()};
     for (size_t begin = 0, end = 1; begin < end; begin += kPieceBytes) {
-        await_all_internal(kSignalMailRead, mailbox_generation_);  // of the round before
+        await_all_internal(kSignalMailRead, mailbox_generation_);  // the previous round's
         ++mailbox_generation_;
         std::byte* const mailbox = control_.mailbox(options_.local_rank).data();
         std::memcpy(mailbox, &own, sizeof own);
@@ -203,7 +203,7 @@ void HostGroup::wake_poison_waiters() const {
 std::string HostGroup::poison_text() const {
     if (!poisoned()) return {};
     const ControlHead& head = control_.head();
-    // The length is another process's word: it is not believed beyond the field.
+    // The length is another process's word, so it is not trusted beyond the field.
     return {head.poison_text, std::min(head.poison_text_bytes, kPoisonTextBytesMax)};
 }
 
@@ -223,8 +223,8 @@ bool HostGroup::has_ended(int local_rank) const {
     const int32_t pid = control_.pid(local_rank).load();
     if (pid == ::getpid()) return false;
     const UniqueFd& process = process_fds_[local_rank];
-    // Without a descriptor the process had gone before it could be opened, or this kernel has none:
-    // then a process that ended but was not reaped yet still counts as alive.
+    // A process without a descriptor ended before it could be opened, or this kernel has none. A
+    // process that ended but was not reaped yet then still counts as alive.
     if (!process.valid()) return ::kill(pid, 0) != 0 && errno == ESRCH;
     pollfd ended{.fd = process.get(), .events = POLLIN, .revents = 0};
     return ::poll(&ended, 1, 0) > 0;

@@ -1,5 +1,5 @@
 // Some ranks of a job as a world of their own, seen from one of them: those of a stage, or those
-// that share a layer. Where it stands: mesh, topology -> group place -> job comm. A value type.
+// that share a layer. Data path: mesh, topology -> group place -> job comm. A value type.
 #pragma once
 
 #include <vector>

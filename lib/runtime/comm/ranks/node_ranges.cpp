@@ -23,7 +23,7 @@ std::vector<Range> stream_part(std::span<const NodeRange> ranges, int node, Part
         if (owned.node == node) stream_numel += owned.range.numel;
     const Range wanted = part_range(stream_numel, part);
     std::vector<Range> pieces;
-    int64_t at = 0;  // in the stream
+    int64_t at = 0;  // position in the stream
     for (const NodeRange& owned : ranges) {
         if (owned.node != node) continue;
         const Range both = intersect({at, owned.range.numel}, wanted);

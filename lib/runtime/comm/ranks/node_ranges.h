@@ -1,4 +1,4 @@
-// Which host needs which elements, and how the bridges of a host share that work. Where it stands:
+// The ranges of elements that each host needs, and how a host's bridges share that work. Data path:
 // shards of the plan -> node ranges -> collectives (reduce to owners, gather). Pure, no threads.
 #pragma once
 
@@ -18,12 +18,12 @@ struct NodeRange {
     int node = kEveryNode;
 };
 
-// The length of what RANGES tile in order; empty ones are allowed. REQUIRES: they begin at 0,
-// leave nothing out, overlap nowhere, and name nodes below NODE_COUNT or kEveryNode.
+// Returns the length that RANGES tile in order. Empty ranges are allowed. REQUIRES: they begin at
+// 0, leave nothing out, overlap nowhere, and name nodes below NODE_COUNT or kEveryNode.
 [[nodiscard]] int64_t tiled_numel(std::span<const NodeRange> ranges, int node_count);
 
-// The ranges of NODE, one after the other, are a stream, which is cut as part_range cuts: where the
-// elements of part PART lie, in order, neighbours joined, none of them empty.
+// Returns the elements of part PART of a stream, in order, neighbours joined, none of them empty.
+// The stream is the ranges of NODE, one after the other, cut as part_range cuts.
 [[nodiscard]] std::vector<Range> stream_part(std::span<const NodeRange> ranges, int node,
                                              PartOf part);
 

@@ -1,6 +1,6 @@
-// Which rank sits where: hosts by node rank, and on each host its local ranks; global ranks count
-// host by host. Where it stands: worker environment -> topology -> host group, links, collectives.
-// A value type, no threads.
+// The place of each rank: hosts by node rank, and on each host its local ranks. Global ranks count
+// host by host. Data path: worker environment -> topology -> host group, links, collectives. A
+// value type, no threads.
 #pragma once
 
 #include <cstddef>
@@ -13,10 +13,10 @@ struct Topology {
     int node_rank = 0;
     int local_rank = 0;
 
-    // Throws Error{kSetup} when sizes are empty or below 1, or RANK is not one of them.
+    // Throws Error{kSetup} if sizes are empty or below 1, or RANK is not one of them.
     [[nodiscard]] static Topology of_rank(std::vector<int> node_sizes, int rank);
-    // MEMBERS of the world that NODE_SIZES says as a world of their own, seen from one of them:
-    // hosts where none of them is are left out. REQUIRES: members ascend, RANK is one.
+    // Returns MEMBERS of the world of NODE_SIZES as a world of their own, seen from one of them.
+    // Hosts without a member are left out. REQUIRES: members ascend, RANK is one.
     [[nodiscard]] static Topology of_member(const std::vector<int>& node_sizes,
                                             const std::vector<int>& members, int rank);
 
@@ -24,12 +24,13 @@ struct Topology {
     [[nodiscard]] int local_world_size() const { return node_sizes[node_rank]; }
     [[nodiscard]] int world_size() const;
     [[nodiscard]] int rank() const { return first_rank(node_rank) + local_rank; }
-    // Global rank of local rank 0 of NODE.
+    // Returns the global rank of local rank 0 of NODE.
     [[nodiscard]] int first_rank(int node) const;
-    // Global ranks of this host, by local rank.
+    // Returns the global ranks of this host, by local rank.
     [[nodiscard]] std::vector<int> local_ranks() const;
-    // Bridges are the local ranks 0..bridge_count()-1 of each host: bridge k talks to bridge k of
-    // the other hosts. The smallest host says how many; 0 on one host, where nobody opens a link.
+    // The number of bridges is the smallest host's size, or 0 on one host, where nobody opens a
+    // link. Bridges are the local ranks 0..bridge_count()-1 of each host: bridge k talks to bridge
+    // k of the other hosts.
     [[nodiscard]] int bridge_count() const;
     [[nodiscard]] bool is_bridge() const { return local_rank < bridge_count(); }
 };

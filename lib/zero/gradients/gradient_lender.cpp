@@ -1,15 +1,14 @@
 #include "zero/gradients/gradient_lender.h"
 
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 #include <algorithm>
 
 #include "base/check.h"
+#include "zero/gradients/accumulate_node.h"
 
 namespace dslaunch::zero {
 
-using torch::autograd::AccumulateGrad;
 using torch::autograd::Node;
 
 namespace {
@@ -20,11 +19,11 @@ constexpr int kHopsMax = 4;
 // The hook's owners of a gradient's storage: autograd's tensor and the one in .grad that we took.
 constexpr size_t kOwnersInHook = 2;
 
-// Returns the AccumulateGrad that alone receives NODE's result, over views and the like, or nullptr
-// if there is none.
-const AccumulateGrad* follow(Node* node, int& hops) {
+// Returns the leaf that alone receives NODE's result, over views and the like, or nullptr if there
+// is none.
+const c10::TensorImpl* follow(Node* node, int& hops) {
     for (hops = 0; node != nullptr && hops <= kHopsMax; ++hops) {
-        if (const auto* end = dynamic_cast<const AccumulateGrad*>(node)) return end;
+        if (const c10::TensorImpl* leaf = leaf_of(*node)) return leaf;
         if (node->num_inputs() != 1 || node->num_outputs() != 1) return nullptr;
         node = node->next_edge(0).function.get();
     }
@@ -52,17 +51,17 @@ void GradientLender::enter(Node& node) {
     node_index_ = ++node_count_;
     ordinal_ = 0;
     first_target_ = targets_.size();
-    const auto lead_to = [&](const AccumulateGrad* end, int hops) {
-        if (end == nullptr) return;
-        const auto found = slice_of_.find(end->variable.unsafeGetTensorImpl());
+    const auto lead_to = [&](const c10::TensorImpl* leaf, int hops) {
+        if (leaf == nullptr) return;
+        const auto found = slice_of_.find(leaf);
         if (found != slice_of_.end()) targets_.push_back({node_index_, found->second, hops});
     };
     // AccumulateGrad itself allocates when it clones.
-    lead_to(dynamic_cast<const AccumulateGrad*>(&node), -1);
+    lead_to(leaf_of(node), -1);
     for (const torch::autograd::Edge& edge : node.next_edges()) {
         int hops = 0;
-        const AccumulateGrad* const end = follow(edge.function.get(), hops);
-        lead_to(end, hops);
+        const c10::TensorImpl* const leaf = follow(edge.function.get(), hops);
+        lead_to(leaf, hops);
     }
 }
 

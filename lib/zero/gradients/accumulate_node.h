@@ -1,0 +1,16 @@
+// The end of an autograd graph. It stands apart because the header of AccumulateGrad includes every
+// operator, which takes 15 s to compile.
+#pragma once
+
+#include <c10/core/TensorImpl.h>
+
+namespace torch::autograd {
+struct Node;
+}
+
+namespace dslaunch::zero {
+
+// The parameter whose gradient NODE accumulates, or nullptr when NODE is no AccumulateGrad.
+[[nodiscard]] const c10::TensorImpl* leaf_of(const torch::autograd::Node& node);
+
+}  // namespace dslaunch::zero

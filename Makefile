@@ -2,14 +2,15 @@
 #   make demo        train a small GPT on the King James text, on two ranks, and let it write
 #   make test        build everything and run the tests
 #   make build       build the two programs, and the CUDA plugin where it can be, into build/release/bin
-#   make test-long   also what takes minutes: long matrices, headers alone, sanitizers, fuzzers
+#   make test-long   also what takes minutes: long matrices, headers alone, one definition of each type,
+#                    sanitizers, fuzzers
 #   make sanitize    the tests without LibTorch, under address+undefined and thread sanitizers
 #   make fuzz        the fuzzers of tests/fuzz, FUZZ_SECONDS each (60) or FUZZ_RUNS executions;
 #                    FUZZ_BUILD=fuzz-fast for the fast build, FUZZ="hostfile_fuzz …" for some of them
 #   make bench       measure beside PyTorch, DeepSpeed (fetches both) and fio, write docs/measurements.md
 #   make format      format every file; make format-check only looks
 #   make tidy        clang-tidy over what differs from origin/main; TIDY=all over every file
-.PHONY: build setup demo test test-long sanitize fuzz bench format format-check tidy headers help
+.PHONY: build setup demo test test-long odr sanitize fuzz bench format format-check tidy headers help
 .DEFAULT_GOAL := build
 
 FUZZ_SECONDS ?= 60
@@ -31,12 +32,16 @@ test: setup
 	@tools/build.sh release
 	@tools/test.sh release
 
-test-long: test headers
+test-long: test headers odr
 	@tools/test.sh release -L long
 	@$(MAKE) --no-print-directory sanitize fuzz
 
 headers: setup
 	@tools/build.sh release check_headers
+
+# Both programs, linked with the check that no type has two definitions.
+odr: setup
+	@tools/build.sh odr programs
 
 sanitize: setup
 	@tools/build.sh asan && tools/test.sh asan

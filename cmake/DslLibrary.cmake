@@ -18,13 +18,17 @@ add_library(dsl_flags INTERFACE)
 target_compile_options(dsl_flags INTERFACE -Wall -Wextra -Wconversion -Werror -Wno-sign-conversion
     -fno-omit-frame-pointer $<$<CXX_COMPILER_ID:Clang>:-Wthread-safety>)
 if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
-    # False alarms inside libstdc++'s strings (GCC bug 105329), which a precompiled
+    # False alarms inside libstdc++'s strings (GCC bugs 105329 and 105651), which a precompiled
     # header does not keep apart from our own code.
-    target_compile_options(dsl_flags INTERFACE -Wno-stringop-overflow -Wno-stringop-overread)
+    target_compile_options(dsl_flags INTERFACE -Wno-stringop-overflow -Wno-stringop-overread
+        -Wno-array-bounds)
 endif()
 target_include_directories(dsl_flags INTERFACE ${CMAKE_SOURCE_DIR}/lib ${CMAKE_SOURCE_DIR}/apps)
 target_compile_definitions(dsl_flags INTERFACE DSL_VERSION="${PROJECT_VERSION}")
-if(DSL_LLD)
+if(DSL_ODR)  # types are compared when a program is linked, by GCC's own linker plugin
+    target_compile_options(dsl_flags INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-flto>)
+    target_link_options(dsl_flags INTERFACE -flto=auto -Wodr -Werror=odr)
+elseif(DSL_LLD)
     target_link_options(dsl_flags INTERFACE -fuse-ld=lld)
 endif()
 if(DSL_FUZZ)

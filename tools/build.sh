@@ -9,7 +9,7 @@ shift
 settings=$(cat build/torch-dir) configured=build/$preset/configured-with
 options=()
 case $preset in
-dev | release | clang) options=(-DDSL_WITH_TORCH="$([ "$settings" = none ] && echo OFF || echo ON)") ;;
+dev | release | clang | odr) options=(-DDSL_WITH_TORCH="$([ "$settings" = none ] && echo OFF || echo ON)") ;;
 esac
 if [ ! -e "build/$preset/build.ninja" ] || [ "$settings" != "$(cat "$configured" 2>/dev/null)" ]; then
     cmake --preset "$preset" "${options[@]}"

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Logging.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -29,6 +30,7 @@
 #include "launch/machine/machine_name.h"
 #include "launch/process/timing.h"
 #include "plan/step/recompute_groups.h"
+#include "runtime/comm/host/hang_limit.h"
 #include "runtime/compute/rank_device.h"
 #include "runtime/save/save_weights.h"
 #include "runtime/train/heartbeat.h"
@@ -44,7 +46,7 @@ struct TrainArguments {
     std::string output;
     std::string resume;  // as ResumeRequest::from
     std::string expected_sha256;
-    double timeout_s = 300;
+    double timeout_s = std::chrono::duration<double>(runtime::kHangLimit).count();
     int threads = 1;     // of this rank
     std::string pinned;  // where they run, in words
 };

@@ -38,6 +38,11 @@ const char* exit_code_name(ExitCode code) {
     return "unknown";
 }
 
+bool is_own_code(uint32_t code) {
+    return code >= static_cast<uint32_t>(ExitCode::kUsage) &&
+           code <= static_cast<uint32_t>(ExitCode::kInterrupted);
+}
+
 std::string errno_text(int error_number) {
     const char* name = strerrorname_np(error_number);
     const char* text = strerrordesc_np(error_number);

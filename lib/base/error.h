@@ -4,6 +4,7 @@
 
 #include <fmt/core.h>
 
+#include <cstdint>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -30,6 +31,9 @@ enum class ExitCode : int {
 
 // "usage", "config", …: the word used in messages and in --json output.
 [[nodiscard]] const char* exit_code_name(ExitCode code);
+
+// True when the exit status CODE is one of ours, not 0.
+[[nodiscard]] bool is_own_code(uint32_t code);
 
 class Error : public std::runtime_error {
   public:

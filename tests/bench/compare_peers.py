@@ -16,11 +16,9 @@ memory, and the largest PSS of a rank is taken, which would disturb steps that a
 import argparse
 import collections
 import dataclasses
-import datetime
 import json
 import os
 import pathlib
-import platform
 import re
 import shlex
 import shutil
@@ -31,6 +29,7 @@ import sys
 import tempfile
 import time
 
+import page
 import rank_memory
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -293,8 +292,10 @@ def start_table(medians):
         return []
     rows = [
         "",
-        "Where dslaunch's seconds to the first step go: programs started and LibTorch loaded; "
-        "model mapped, cut, measured and planned; memory of gradients and optimizer; the step:",
+        page.wrapped(
+            "Where dslaunch's seconds to the first step go: programs started and LibTorch loaded; "
+            "model mapped, cut, measured and planned; memory of gradients and optimizer; the step:"
+        ),
         "",
         "| | load s | plan s | memory s | step 1 s |",
         "|---|---|---|---|---|",
@@ -305,52 +306,22 @@ def start_table(medians):
     return rows
 
 
-def machine():
-    model = next(
-        (
-            line.split(":", 1)[1].strip()
-            for line in open("/proc/cpuinfo")
-            if line.startswith("model name")
-        ),
-        platform.machine(),
-    )
-    memory = next(
-        int(line.split()[1]) for line in open("/proc/meminfo") if line.startswith("MemTotal:")
-    )
-    return f"{os.cpu_count()} x {model}, {memory / 2**20:.0f} GiB, Linux {platform.release()}"
-
-
-def report(options, shape, medians, loads):
+def report(options, shape, medians, load_before):
     from importlib.metadata import version
 
     peers = ", ".join(f"{name} {version(name)}" for name in ["torch", "deepspeed"])
     lines = [
-        f"{datetime.date.today()}; {machine()}; {peers}; {options.turns} interleaved turns, "
-        f"medians; one thread a rank; load average "
-        f"{loads[0]:.1f} before, {loads[1]:.1f} after.",
+        page.heading(
+            peers,
+            f"{options.turns} interleaved turns, medians",
+            "one thread a rank",
+            load_before=load_before,
+        ),
         "",
     ]
     if not options.ours:
         lines += ["dslaunch was left out: its binary was not there.", ""]
     return "\n".join(lines + table(shape, medians) + start_table(medians)) + "\n"
-
-
-def markers(shape):
-    return f"<!-- peers {shape.name}: begin -->\n", f"<!-- peers {shape.name}: end -->\n"
-
-
-def write_section(path, shape, text):
-    """Replace what stands between the shape's markers in `path`, which is made if it is missing;
-    the tables of other shapes stay."""
-    begin, end = markers(shape)
-    page = "# Measurements\n\n## Beside the peers\n\nMade by `make bench`.\n\n"
-    page += "\n".join("".join(markers(one)) for one in SHAPES.values())
-    if path.exists():
-        page = path.read_text()
-    if page.count(begin) != 1 or page.count(end) != 1:
-        raise SystemExit(f"{path}: needs the lines {begin.strip()} and {end.strip()} once each")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page.split(begin)[0] + begin + "\n" + text + "\n" + end + page.split(end)[1])
 
 
 def names_out_of(known):
@@ -402,12 +373,12 @@ def main():
         if not contestants:
             raise SystemExit(f"--only leaves no row for {shape.name}")
         shape = dataclasses.replace(shape, steps=options.steps or shape.steps)
-        before = os.getloadavg()[0]
+        load_before = os.getloadavg()[0]
         medians = measure(options, shape, contestants)
-        text = report(options, shape, medians, (before, os.getloadavg()[0]))
+        text = report(options, shape, medians, load_before)
         print(text, flush=True)
         if options.write:
-            write_section(options.write, shape, text)
+            page.write_section(options.write, f"peers {shape.name}", text)
 
 
 if __name__ == "__main__":

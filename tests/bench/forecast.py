@@ -11,16 +11,16 @@ its instructions took on rank 0, by kind, beside what was predicted of them befo
 
 import argparse
 import collections
-import datetime
 import json
 import os
 import pathlib
-import platform
 import shlex
 import statistics
 import subprocess
 import sys
 import tempfile
+
+import page
 
 WARM_UP_STEPS, LIMIT_S = 3, 900
 CASES = [
@@ -119,17 +119,15 @@ def measure(options):
     return figures, traces
 
 
-def processor():
-    with open("/proc/cpuinfo") as lines:
-        names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{len(names)} x {names[0]}" if names else platform.machine()
-
-
-def report(options, figures, traces):
+def report(options, figures, traces, load_before):
     print(
-        f"{datetime.date.today()}; {processor()}; {options.turns} turns, medians; "
-        f"{options.batch} x {options.context} tokens, ZeRO {options.zero}, fp32, AdamW; "
-        f"{options.micro} micro batches in pipelines; load average {os.getloadavg()[0]:.1f} after.\n\n"
+        page.heading(
+            f"{options.turns} turns, medians",
+            f"{options.batch} x {options.context} tokens, ZeRO {options.zero}, fp32, AdamW",
+            f"{options.micro} micro batches in pipelines",
+            load_before=load_before,
+        )
+        + "\n\n"
         "| stages x ranks | forecast ms | step ms | of turns | forecast / step |\n"
         "|---|---|---|---|---|"
     )
@@ -156,7 +154,8 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=fallback)
     options = parser.parse_args()
     options.ours[0] = str(pathlib.Path(options.ours[0]).resolve())
-    report(options, *measure(options))
+    load_before = os.getloadavg()[0]
+    report(options, *measure(options), load_before)
 
 
 if __name__ == "__main__":

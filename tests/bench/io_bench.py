@@ -5,11 +5,9 @@ A figure is the median over the turns. Processor time is user and system time of
 the bytes, as the kernel counts it, per 10^9 bytes; fio counts that of its job itself.
 """
 import argparse
-import datetime
 import importlib.util
 import json
 import os
-import platform
 import resource
 import shutil
 import statistics
@@ -17,6 +15,8 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import page
 
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 BUFFER_BYTES = 64 << 20  # of one async_io request, a multiple of every block
@@ -132,12 +132,6 @@ def measure(options, rows):
     return results
 
 
-def machine():
-    model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
-                 platform.machine())
-    return f"{os.cpu_count()} x {model}, Linux {platform.release()}"
-
-
 def disk_of(folder):
     source = subprocess.run(["findmnt", "-no", "SOURCE,FSTYPE", "--target", folder], capture_output=True, text=True)
     device = os.stat(folder).st_dev
@@ -146,11 +140,14 @@ def disk_of(folder):
     return f"{' '.join(source.stdout.split()) or 'unknown disk'} ({driver})"
 
 
-def report(options, results, loads):
+def report(options, results, load_before):
     lines = [
-        f"{datetime.date.today()}; {machine()}; disk {disk_of(options.folder)}; a file of {options.size}, O_DIRECT; "
-        f"{options.turns} interleaved turns of {options.seconds:g} s, medians; load average {loads[0]:.1f} before, "
-        f"{loads[1]:.1f} after.",
+        page.heading(
+            f"disk {disk_of(options.folder)}",
+            f"a file of {options.size}, O_DIRECT",
+            f"{options.turns} interleaved turns of {options.seconds:g} s, medians",
+            load_before=load_before,
+        ),
         "",
         "| block x depth | | read GB/s | / best fio | CPU ms/GB | write GB/s | / best fio | CPU ms/GB |",
         "|---|---|---|---|---|---|---|---|"]
@@ -165,17 +162,6 @@ def report(options, results, loads):
     return "\n".join(lines)
 
 
-def write_section(path, text):
-    begin, end = "<!-- disk: begin -->", "<!-- disk: end -->"
-    content = open(path).read()
-    if begin not in content or end not in content:
-        sys.exit(f"{path} has no {begin} and {end} to write between")
-    before, rest = content.split(begin, 1)
-    after = rest.split(end, 1)[1]
-    with open(path, "w") as file:
-        file.write(f"{before}{begin}\n\n{text}\n\n{end}{after}")
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", default="/var/tmp", help="on the disk to measure")
@@ -186,12 +172,12 @@ def main():
     parser.add_argument("--seconds", type=float, default=1)
     parser.add_argument("--write", metavar="FILE", help="with the markers of the section to replace")
     options = parser.parse_args()
-    before = os.getloadavg()[0]
+    load_before = os.getloadavg()[0]
     results = measure(options, rows_of(options))
-    text = report(options, results, (before, os.getloadavg()[0]))
+    text = report(options, results, load_before)
     print(text)
     if options.write:
-        write_section(options.write, text)
+        page.write_section(options.write, "disk", text)
 
 
 if __name__ == "__main__":

@@ -14,20 +14,18 @@ processor time, which other work on the machine disturbs less. The factor altern
 
 import argparse
 import ctypes
-import datetime
 import itertools
 import os
 import pathlib
-import platform
 import statistics
 import sys
 import time
 
+import page
 import torch
 
 THREADS = (1, 2)
 PATHS = ("avx512_bf16", "avx512", "avx2", "neon", "scalar")
-BEGIN, END = "<!-- kernels: begin -->\n", "<!-- kernels: end -->\n"
 
 
 class Arrays(ctypes.Structure):
@@ -149,14 +147,6 @@ def measure(bench, turns):
     return taken
 
 
-def processor():
-    with open("/proc/cpuinfo") as file:
-        for line in file:
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.machine()
-
-
 # What each job's rows are set beside.
 PEERS = {
     "AdamW, fp32": "torch, fused AdamW",
@@ -168,11 +158,12 @@ def table(taken, options, load_before):
     from deepspeed import __version__ as deepspeed_version
 
     lines = [
-        f"{datetime.date.today()}; {os.cpu_count()} x {processor()}, Linux {platform.release()}; "
-        f"torch {torch.__version__.split('+')[0]}, deepspeed {deepspeed_version}; "
-        f"{options.numel / 2**20:g} Mi parameters, {options.turns} interleaved turns, medians; "
-        f"load average {load_before:.1f} before, {os.getloadavg()[0]:.1f} after. Ratios are to "
-        "torch's fused AdamW and to DeepSpeed's three passes.",
+        page.heading(
+            f"torch {torch.__version__.split('+')[0]}, deepspeed {deepspeed_version}",
+            f"{options.numel / 2**20:g} Mi parameters, {options.turns} interleaved turns, medians",
+            "ratios are to torch's fused AdamW and to DeepSpeed's three passes",
+            load_before=load_before,
+        ),
         "",
         "| | T=1 processor ms | ratio | T=1 wall ms | ratio | T=2 wall ms | ratio |",
         "|---|---|---|---|---|---|---|",
@@ -191,13 +182,6 @@ def table(taken, options, load_before):
     return "\n".join(lines)
 
 
-def write(path, text):
-    page = path.read_text()
-    if page.count(BEGIN) != 1 or page.count(END) != 1:
-        raise SystemExit(f"{path}: needs the lines {BEGIN.strip()} and {END.strip()} once each")
-    path.write_text(page.split(BEGIN)[0] + BEGIN + "\n" + text + "\n\n" + END + page.split(END)[1])
-
-
 def main():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -214,7 +198,7 @@ def main():
     text = table(measure(bench, options.turns), options, load_before)
     print(text, flush=True)
     if options.write:
-        write(options.write, text)
+        page.write_section(options.write, "kernels", text)
 
 
 if __name__ == "__main__":

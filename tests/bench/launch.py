@@ -4,15 +4,15 @@ The rows take turns. Per run: wall seconds, processor seconds of the launcher an
 processor seconds on the hosts, as their sshds count them for all that they started.
 """
 import argparse
-import datetime
 import glob
 import os
-import platform
 import shutil
 import statistics
 import subprocess
 import sys
 import time
+
+import page
 
 NAMES = 250
 PORT = 29511
@@ -87,18 +87,9 @@ def run(options, command, environment):
     return wall, usage.ru_utime + usage.ru_stime, hosts_seconds(options.rig) - hosts_before
 
 
-def processor():
-    with open("/proc/cpuinfo") as file:
-        for line in file:
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    return platform.machine()
-
-
 def table(results, rows, turns, load_before):
-    lines = [f"{datetime.date.today()}; {os.cpu_count()} x {processor()}, Linux {platform.release()}; {turns} interleaved "
-             f"turns, medians; launcher and hosts share these processors; load average {load_before:.1f} before, "
-             f"{os.getloadavg()[0]:.1f} after.", "",
+    lines = [page.heading(f"{turns} interleaved turns, medians",
+                          "launcher and hosts share these processors", load_before=load_before), "",
              "| | hosts | wall s | of turns | / pdsh | launcher's CPU s | hosts' CPU s |", "|---|---|---|---|---|---|---|"]
     walls = {name: statistics.median(r[0] for r in results[name]) for name in results}
     for name, runs in results.items():
@@ -108,16 +99,6 @@ def table(results, rows, turns, load_before):
                      f"{walls[name] / pdsh if pdsh else float('nan'):.2f} | {statistics.median(r[1] for r in runs):.2f} | "
                      f"{statistics.median(r[2] for r in runs):.2f} |")
     return "\n".join(lines)
-
-
-def write(path, text):
-    begin, end = "<!-- launch: begin -->\n", "<!-- launch: end -->"
-    with open(path) as file:
-        page = file.read()
-    before, rest = page.split(begin)
-    after = rest.split(end)[1]
-    with open(path, "w") as file:
-        file.write(f"{before}{begin}\n{text}\n\n{end}{after}")
 
 
 def main():
@@ -144,7 +125,7 @@ def main():
     text = table(results, rows, options.turns, load_before)
     print(text)
     if options.write:
-        write(options.write, text)
+        page.write_section(options.write, "launch", text)
 
 
 if __name__ == "__main__":

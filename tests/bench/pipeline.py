@@ -11,7 +11,6 @@ transfers and no other stage.
 
 import argparse
 import collections
-import datetime
 import json
 import os
 import pathlib
@@ -21,6 +20,7 @@ import sys
 import tempfile
 
 import compare_peers
+import page
 
 HERE = pathlib.Path(__file__).resolve().parent
 STAGES = 2
@@ -84,15 +84,20 @@ def measure(options, names):
     }
 
 
-def report(options, medians):
+def report(options, medians, load_before):
     from importlib.metadata import version
 
     alone = medians.get("compute", {}).get("step_ms")
     bubble = (STAGES - 1) / (options.micro + STAGES - 1)
     peers = ", ".join(f"{name} {version(name)}" for name in ["torch", "deepspeed"])
     print(
-        f"{datetime.date.today()}; {compare_peers.machine()}; {peers}; {options.turns} interleaved "
-        f"turns, medians; one thread a rank; load average {os.getloadavg()[0]:.1f} after.\n\n"
+        page.heading(
+            peers,
+            f"{options.turns} interleaved turns, medians",
+            "one thread a rank",
+            load_before=load_before,
+        )
+        + "\n\n"
         f"gpt-small, fp32, {STAGES} stages of one rank, {options.micro} micro batches of "
         f"{options.batch} x {options.context} tokens, AdamW; the bubble of 1F1B and GPipe is "
         f"{bubble:.1%} where stages take equally long:\n\n"
@@ -116,7 +121,8 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=fallback)
     options = parser.parse_args()
     options.ours += ["--num_gpus", str(STAGES)]
-    report(options, measure(options, options.only))
+    load_before = os.getloadavg()[0]
+    report(options, measure(options, options.only), load_before)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@
 
 #include "launch/plan/job_spec.h"
 #include "launch/transport/transport.h"
-#include "launcher/options.h"
+#include "launcher/run/options.h"
 #include "launcher/run/run_options.h"
 
 namespace dslaunch::launcher {

@@ -5,8 +5,10 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -14,7 +16,7 @@
 #include "base/text/command_line.h"
 #include "base/text/json.h"
 #include "launch/agent/leftovers.h"
-#include "launch/fleet/host_question.h"
+#include "launch/fleet/fleet.h"
 #include "launch/process/timing.h"
 #include "launch/protocol/frame.h"
 #include "launcher/jobs/known_jobs.h"
@@ -72,6 +74,55 @@ std::string end_launcher(const KnownJob& job, bool now) {
     return "killed, it did not answer";
 }
 
+// Asks each agent, as soon as it has said hello, to end what is left of a job.
+class LeftoverEnd : public launch::FleetListener {
+  public:
+    LeftoverEnd(const std::vector<launch::HostAddress>& hosts, launch::Transport& transport,
+                std::string job_id)
+        : fleet_(hosts, transport, -1), job_id_(std::move(job_id)), replies_(hosts.size()) {
+        fleet_.listen(this);
+    }
+
+    std::vector<LeftOnHost> run(milliseconds limit) {
+        fleet_.connect(limit, false);
+        const auto answered = [&] {
+            for (size_t i = 0; i < replies_.size(); ++i) {
+                if (!replies_[i] && !fleet_.nodes()[i].ended) return false;
+            }
+            return true;
+        };
+        fleet_.pump(answered, fleet_.started_at() + limit);
+        for (size_t i = 0; i < replies_.size(); ++i) {
+            if (!replies_[i])
+                fleet_.blame(i, fmt::format("no answer within {} s", limit.count() / 1000));
+        }
+        fleet_.stop();
+        std::vector<LeftOnHost> left;
+        for (size_t i = 0; i < replies_.size(); ++i) {
+            const launch::Fleet::Node& node = fleet_.nodes()[i];
+            LeftOnHost host{node.address.name, "", {}};
+            if (replies_[i]) host.processes = std::move(replies_[i]->processes);
+            if (!replies_[i]) host.error = node.error;
+            left.push_back(std::move(host));
+        }
+        return left;
+    }
+
+    void host_greeted(size_t host) override {
+        fleet_.send(host, launch::FrameKind::kStopJob,
+                    launch::encode(launch::StopJobRequest{job_id_}));
+    }
+    void take_frame(size_t host, const launch::Frame& frame) override {
+        if (frame.kind != launch::FrameKind::kJobStopped) return;
+        replies_[host] = launch::decode_stop_reply(frame.payload);
+    }
+
+  private:
+    launch::Fleet fleet_;
+    std::string job_id_;
+    std::vector<std::optional<launch::StopJobReply>> replies_;  // by host
+};
+
 std::vector<LeftOnHost> end_leftovers(const KnownJob& job) {
     std::vector<launch::HostAddress> hosts = job.hosts;
     launch::JobSpec way;
@@ -83,16 +134,7 @@ std::vector<LeftOnHost> end_leftovers(const KnownJob& job) {
         hosts = {{"localhost", "", 0, ""}};  // one machine, however many hosts it pretended to be
     }
     const auto transport = launch::make_transport(way);
-    const launch::Frame question{launch::FrameKind::kStopJob,
-                                 launch::encode(launch::StopJobRequest{job.id})};
-    std::vector<LeftOnHost> left;
-    for (const launch::HostAnswer& answer : launch::ask_hosts(
-             *transport, hosts, question, launch::FrameKind::kJobStopped, kHostsMax)) {
-        LeftOnHost host{answer.host, answer.error, {}};
-        if (answer.payload) host.processes = launch::decode_stop_reply(*answer.payload).processes;
-        left.push_back(std::move(host));
-    }
-    return left;
+    return LeftoverEnd(hosts, *transport, job.id).run(kHostsMax);
 }
 
 void print_json(const KnownJob& job, const std::string& launcher,

@@ -25,13 +25,13 @@ int64_t number(const std::string& value, int64_t least, int64_t most) {
 }
 
 // Two options for one thing, or one of them given again as the other, must say the same.
-template <typename Slot, typename Value>
-void agree(Slot& slot, const std::type_identity_t<Slot>& unset, const Value& value,
+template <typename Setting, typename Value>
+void agree(Setting& setting, const std::type_identity_t<Setting>& unset, const Value& value,
            std::string_view other) {
-    if (slot != unset && slot != value) {
+    if (setting != unset && setting != value) {
         fail(ExitCode::kUsage, "contradicts --{}, which means the same; give one of them", other);
     }
-    slot = value;
+    setting = value;
 }
 
 // -1 is deepspeed's "not given".
@@ -47,6 +47,12 @@ int port(const std::string& value) {
 void set_number(RunOptions& o, const char* key, const std::string& value, int64_t least) {
     o.set.push_back(
         fmt::format("{}={}", key, number(value, least, std::numeric_limits<int64_t>::max())));
+}
+
+// 0 asks for what the key means when it is not given.
+void set_number_or_none(RunOptions& o, const char* key, const std::string& value) {
+    const int64_t chosen = number(value, 0, std::numeric_limits<int64_t>::max());
+    o.set.push_back(fmt::format("{}={}", key, chosen == 0 ? "null" : std::to_string(chosen)));
 }
 
 void set_text(RunOptions& o, const char* key, const std::string& value) {
@@ -306,10 +312,10 @@ constexpr OptionRow kRows[] = {
     {"seed", Group::kTraining, "N", "of every random number, default 1234", [](O& o, V& v) { set_number(o, "dslaunch.seed", v, 0); }},
     {"loss", Group::kTraining, "NAME", "cross_entropy, mse, l1 or bce_with_logits, for a model that returns no loss", [](O& o, V& v) { set_text(o, "dslaunch.loss.name", v); }},
     {"output,o", Group::kReport, "DIR", "run.json and logs; for a .pt also metrics.jsonl, checkpoints, the trained weights", [](O& o, V& v) { o.output = v; }},
-    {"save-interval", Group::kTraining, "N", "steps between checkpoints, 0: only at the end", [](O& o, V& v) { set_number(o, "dslaunch.save.interval", v, 0); }},
+    {"save-interval", Group::kTraining, "N", "steps between checkpoints, 0: only at the end", [](O& o, V& v) { set_number_or_none(o, "dslaunch.save.interval", v); }},
     {"save-via", Group::kTraining, "WHERE", "rank0: hosts share no file system, checkpoints go to rank 0's disk", [](O& o, V& v) { o.set.push_back("dslaunch.save.via=" + v); }},
     {"time-limit", Group::kTraining, "SECONDS", "save and end before the job is so old; default: when Slurm ends it", [](O& o, V& v) { set_number(o, "dslaunch.save.time_limit", v, 1); }},
-    {"keep", Group::kTraining, "N", "checkpoints kept, 0: all", [](O& o, V& v) { set_number(o, "dslaunch.save.keep", v, 0); }},
+    {"keep", Group::kTraining, "N", "checkpoints kept, 0: all", [](O& o, V& v) { set_number_or_none(o, "dslaunch.save.keep", v); }},
     {"timeout", Group::kTraining, "SECONDS", "the longest that a rank waits for another before the job ends as hung, default 300", set_timeout},
     {"resume", Group::kTraining, "[DIR]", "go on from the newest whole checkpoint below --output, or from that of DIR", [](O& o, V& v) { o.resume = v.empty() ? "auto" : v; }},
     {"expect-sha256", Group::kTraining, "HASH", "refuse a TARGET with another SHA-256: a .pt is a program", set_sha256},

@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/options.h"
+#include "launcher/run/options.h"
 #include "launcher/run/run_options.h"
 
 namespace dslaunch::launcher {

@@ -149,11 +149,10 @@ bool is_strings(const Value& value) {
 std::string schema_markdown() {
     std::string page =
         "# Config keys\n\n"
-        "Every key of ds_config.json that dslaunch knows. Made by `dslaunch config keys "
-        "--markdown`; a test compares.\n"
-        "`no effect`: accepted and checked, has no meaning here. `refused`: an error when it asks "
-        "for something; null, the\n"
-        "default, or a section that is not enabled ask for nothing.\n\n"
+        "Every key of ds_config.json that dslaunch knows. Made by `dslaunch config keys\n"
+        "--markdown`; a test compares. `no effect`: accepted and checked, has no meaning here.\n"
+        "`refused`: an error when it asks for something; null, the default, or a section that is\n"
+        "not enabled ask for nothing.\n\n"
         "| key | type | default | values | status | meaning |\n|---|---|---|---|---|---|\n";
     for (const KeySpec& key : schema()) {
         page += fmt::format("| `{}` | {} | {} | {} | {} | {} |\n", key.path, type_name(key.type),

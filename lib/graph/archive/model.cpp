@@ -52,15 +52,15 @@ c10::IValue unify(const c10::IValue& value, const std::map<StorageKey, at::Tenso
 
 void unify_attributes(torch::jit::Module module, const std::map<StorageKey, at::Tensor>& kept) {
     const c10::ClassTypePtr type = module.type();
-    for (size_t slot = 0; slot < type->numAttributes(); ++slot) {
-        const c10::IValue value = module._ivalue()->getSlot(slot);
+    for (size_t i = 0; i < type->numAttributes(); ++i) {
+        const c10::IValue value = module._ivalue()->getSlot(i);
         if (value.isModule()) {
             unify_attributes(torch::jit::Module(value.toModule()), kept);
             continue;
         }
         bool changed = false;
         c10::IValue unified = unify(value, kept, changed);
-        if (changed) module._ivalue()->setSlot(slot, std::move(unified));
+        if (changed) module._ivalue()->setSlot(i, std::move(unified));
     }
 }
 

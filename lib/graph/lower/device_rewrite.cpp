@@ -35,7 +35,7 @@ class TensorWalk {
             if (tensor.defined() && seen_.insert(tensor.unsafeGetTensorImpl()).second) use_(tensor);
         } else if (value.isObject()) {
             if (!seen_.insert(&value.toObjectRef()).second) return;
-            for (const IValue& slot : value.toObjectRef().slots()) visit(slot);
+            for (const IValue& member : value.toObjectRef().slots()) visit(member);
         } else if (value.isTuple()) {
             for (const IValue& element : value.toTupleRef().elements()) visit(element);
         } else if (value.isList()) {

@@ -9,7 +9,7 @@
 #include "graph/segment/moved_buffers.h"
 #include "job/setup/job_tensor.h"
 #include "plan/mesh/mesh.h"
-#include "plan/pipeline/zero_bubble_search.h"
+#include "plan/pipeline/schedule_choice.h"
 #include "plan/predict/pipeline_costs.h"
 #include "plan/step/recompute_groups.h"
 #include "plan/step/stage_model.h"

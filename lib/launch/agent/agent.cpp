@@ -29,6 +29,7 @@
 #include "launch/agent/node_report.h"
 #include "launch/agent/push_receiver.h"
 #include "launch/files/file_facts.h"
+#include "launch/machine/oom_kills.h"
 #include "launch/network/network_probe.h"
 #include "launch/network/node_facts.h"
 #include "launch/plan/launch_plan.h"

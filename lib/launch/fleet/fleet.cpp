@@ -178,7 +178,7 @@ void Fleet::handle_hello(size_t host, const Frame& frame) {
     node.hello = decode<AgentHello>(frame.payload);
     node.greeted = true;
     node.greeted_at = steady_clock::now();
-    if (node.hello.protocol_version == kAgentProtocolVersion) return;
+    if (node.hello.protocol_version == kAgentProtocolVersion) return listener_->host_greeted(host);
     lose(host, fmt::format("its dslaunch {} speaks protocol {}, this one {} speaks {}; "
                            "`dslaunch push` sends this one",
                            printable(node.hello.version), node.hello.protocol_version, DSL_VERSION,

@@ -21,6 +21,8 @@ namespace dslaunch::launch {
 class FleetListener {
   public:
     virtual ~FleetListener() = default;
+    // The agent has said hello, in this protocol version.
+    virtual void host_greeted(size_t /*host*/) {}
     // Frames that Fleet does not take itself: everything but the hello, pong, gone, problems and
     // wishes to end. An Error thrown here loses the host: its agent speaks nonsense.
     virtual void take_frame(size_t /*host*/, const Frame& /*frame*/) {}
@@ -68,8 +70,8 @@ class Fleet {
         std::chrono::milliseconds limit;
     };
 
-    // SIGNAL_FD: a signalfd with the signals that end a command. Both references must outlive this
-    // object.
+    // SIGNAL_FD: a signalfd with the signals that end a command, or -1 where signals do what they
+    // do by default. Both references must outlive this object.
     Fleet(const std::vector<HostAddress>& hosts, Transport& transport, int signal_fd);
     // LISTENER, or null for none, is told from now on.
     void listen(FleetListener* listener) { listener_ = listener != nullptr ? listener : &deaf_; }

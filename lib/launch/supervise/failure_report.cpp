@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "launch/process/spawn.h"
 #include "launch/process/timing.h"
 
 namespace dslaunch::launch {
@@ -64,6 +65,26 @@ std::string other_messages(const std::vector<RankRecord>& ranks, size_t culprit)
 }
 
 }  // namespace
+
+std::string describe_end(const RankRecord& record) {
+    if (!record.ended) return record.started ? "running" : "not started";
+    if (!record.unknown_end.empty()) return record.unknown_end;
+    const WorkerExited& exited = record.exited;
+    if (!exited.start_error.empty()) return "could not start: " + printable(exited.start_error);
+    std::string text;
+    if (exited.signal_number != 0) {
+        text = "killed by " + signal_text(static_cast<int>(exited.signal_number));
+        if (exited.dumped_core) text += ", core dumped";
+    } else {
+        text = fmt::format("exit code {}", exited.exit_status);
+        if (is_own_code(static_cast<uint32_t>(exited.exit_status))) {
+            text += fmt::format(" ({})", exit_code_name(static_cast<ExitCode>(exited.exit_status)));
+        }
+    }
+    if (record.told_to_end && record.failed()) text += ", ended by dslaunch";
+    if (!exited.oom_evidence.empty()) text += "; " + exited.oom_evidence;
+    return text;
+}
 
 std::string describe_ranks(const std::vector<RankRecord>& ranks) {
     size_t width = 4;

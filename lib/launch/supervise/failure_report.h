@@ -16,6 +16,10 @@ namespace dslaunch::launch {
 [[nodiscard]] std::string describe_failure(const std::vector<RankRecord>& ranks, size_t culprit,
                                            const std::deque<std::string>& last_lines);
 
+// "exit code 3", "killed by SIGSEGV (Segmentation fault), core dumped", "could not start: …",
+// "running".
+[[nodiscard]] std::string describe_end(const RankRecord& record);
+
 // One line per rank: rank, host, pid, how it ended; many ranks of one host that ended alike share a
 // line.
 [[nodiscard]] std::string describe_ranks(const std::vector<RankRecord>& ranks);

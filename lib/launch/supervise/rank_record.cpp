@@ -8,16 +8,10 @@
 
 #include "base/error.h"
 #include "base/text.h"
-#include "launch/process/spawn.h"
 #include "launch/process/timing.h"
 
 namespace dslaunch::launch {
 namespace {
-
-bool is_own_code(uint32_t code) {
-    return code >= static_cast<uint32_t>(ExitCode::kUsage) &&
-           code <= static_cast<uint32_t>(ExitCode::kInterrupted);
-}
 
 // The rank ended by a signal of ours, or because it heeded one.
 bool ended_on_request(const RankRecord& record) {
@@ -96,26 +90,6 @@ int job_exit_code(TargetKind kind, const std::vector<RankRecord>& ranks) {
     const auto status = static_cast<uint32_t>(record.exited.exit_status);
     if (record.exited.signal_number == 0 && is_own_code(status)) return static_cast<int>(status);
     return static_cast<int>(ExitCode::kRankFailed);
-}
-
-std::string describe_end(const RankRecord& record) {
-    if (!record.ended) return record.started ? "running" : "not started";
-    if (!record.unknown_end.empty()) return record.unknown_end;
-    const WorkerExited& exited = record.exited;
-    if (!exited.start_error.empty()) return "could not start: " + printable(exited.start_error);
-    std::string text;
-    if (exited.signal_number != 0) {
-        text = "killed by " + signal_text(static_cast<int>(exited.signal_number));
-        if (exited.dumped_core) text += ", core dumped";
-    } else {
-        text = fmt::format("exit code {}", exited.exit_status);
-        if (is_own_code(static_cast<uint32_t>(exited.exit_status))) {
-            text += fmt::format(" ({})", exit_code_name(static_cast<ExitCode>(exited.exit_status)));
-        }
-    }
-    if (record.told_to_end && record.failed()) text += ", ended by dslaunch";
-    if (!exited.oom_evidence.empty()) text += "; " + exited.oom_evidence;
-    return text;
 }
 
 }  // namespace dslaunch::launch

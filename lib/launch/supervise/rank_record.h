@@ -52,8 +52,4 @@ struct BehindRank {
 // The exit code of a job that was not interrupted, by DESIGN's table.
 [[nodiscard]] int job_exit_code(TargetKind kind, const std::vector<RankRecord>& ranks);
 
-// "exit code 3", "killed by SIGSEGV (Segmentation fault), core dumped", "could not start: …",
-// "running".
-[[nodiscard]] std::string describe_end(const RankRecord& record);
-
 }  // namespace dslaunch::launch

@@ -7,7 +7,7 @@
 
 #include "base/check.h"
 #include "base/error.h"
-#include "plan/pipeline/zero_bubble_search.h"
+#include "plan/pipeline/schedule_choice.h"
 
 namespace dslaunch::plan {
 namespace {

@@ -76,7 +76,7 @@ PlacementChoice choose_placement(const PlacementFacts& facts, const PlacementSpa
         return give_back(facts, space);
     const double waited = facts.waited_read_s + facts.waited_write_s;
     const double moving = moving_bytes(space, space.kept);
-    if (moving <= 0) return unchanged(facts, space, "the others stay in their slots");
+    if (moving <= 0) return unchanged(facts, space, "the others stay where they are");
     if (waited < kPlacementGainMin * facts.step_s)
         return unchanged(
             facts, space,

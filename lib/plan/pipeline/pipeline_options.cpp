@@ -1,7 +1,7 @@
 #include "plan/pipeline/pipeline_options.h"
 
 #include "base/error.h"
-#include "plan/pipeline/zero_bubble_search.h"
+#include "plan/pipeline/schedule_choice.h"
 
 namespace dslaunch::plan {
 namespace {

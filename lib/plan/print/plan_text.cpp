@@ -100,8 +100,8 @@ std::string describe(const Instruction& instruction, const ModelInfo& model) {
     const bool passes =
         instruction.chunk >= 0 && (instruction.buffer >= 0 || instruction.sum_buffer >= 0);
     if (passes) text += fmt::format(" chunk {}", instruction.chunk);
-    if (instruction.buffer >= 0) text += fmt::format(" slot {}", instruction.buffer);
-    if (instruction.sum_buffer >= 0) text += fmt::format(" sum slot {}", instruction.sum_buffer);
+    if (instruction.buffer >= 0) text += fmt::format(" buffer {}", instruction.buffer);
+    if (instruction.sum_buffer >= 0) text += fmt::format(" sum buffer {}", instruction.sum_buffer);
     if (instruction.micro_step >= 0) text += fmt::format(", micro step {}", instruction.micro_step);
     return text;
 }
@@ -142,9 +142,9 @@ void plan_json(const StepPlan& plan, const ModelInfo& model, const FlatLayout& l
         if (instruction.segment >= 0) json.field("segment", instruction.segment);
         if (instruction.bucket >= 0) json.field("bucket", instruction.bucket);
         if (instruction.micro_step >= 0) json.field("micro_step", instruction.micro_step);
-        if (instruction.buffer >= 0) json.field("slot", instruction.buffer);
+        if (instruction.buffer >= 0) json.field("buffer", instruction.buffer);
         if (instruction.chunk >= 0) json.field("chunk", instruction.chunk);
-        if (instruction.sum_buffer >= 0) json.field("sum_slot", instruction.sum_buffer);
+        if (instruction.sum_buffer >= 0) json.field("sum_buffer", instruction.sum_buffer);
         json.field("bytes", instruction.bytes.value).field("sent_bytes", instruction.sent.value);
         json.field("flops", instruction.flops).key("waits").begin_array();
         for (const int wait : instruction.waits) json.value(wait);

@@ -14,7 +14,7 @@ int ChunkPasses::add_buffer(PlanBuffer buffer) {
 void ChunkPasses::add_swap_buffers(std::vector<int>& buffers, const char* name, int64_t bytes,
                                    int count) {
     for (int k = 0; k < count; ++k)
-        buffers.push_back(add_buffer({fmt::format("{} slot {}", name, k), BufferKind::kOffload,
+        buffers.push_back(add_buffer({fmt::format("{} buffer {}", name, k), BufferKind::kOffload,
                                       Tier::kMemory, Bytes{bytes}, true}));
 }
 

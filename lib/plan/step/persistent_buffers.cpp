@@ -91,7 +91,7 @@ PersistentBuffers add_persistent_buffers(const ModelInfo& model, const FlatLayou
     for (int b = 0; b < layout.trained_buckets; ++b) adder.add_states(b, made);
     for (size_t k = 0; k < plan.gradient_buffer_numel.size(); ++k)
         made.gradient_buffers.push_back(
-            adder.add({fmt::format("gradient slot {}", k), BufferKind::kGradients, Tier::kShared,
+            adder.add({fmt::format("gradient buffer {}", k), BufferKind::kGradients, Tier::kShared,
                        Bytes{plan.gradient_buffer_numel[k] * 4}, true}));
     for (size_t k = 0; k < plan.gather_buffer_numel.size(); ++k)
         made.staging.push_back(adder.add(

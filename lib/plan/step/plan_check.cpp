@@ -210,7 +210,7 @@ class Checker {
                 if (buffer != kNotGathered) problem("gathers what was not released");
                 for (const auto& [place, held] : buffer_of_place)
                     if (held == instruction.writes.front())
-                        problem("gathers into a slot that holds " + name_of(place));
+                        problem("gathers into a buffer that holds " + name_of(place));
                 buffer = instruction.writes.front();
             } else if (in_buffer && instruction.op == Op::kRelease) {
                 int& buffer = buffer_of_place[instruction.writes.back()];
@@ -237,7 +237,7 @@ class Checker {
             if (buffer == kNotGathered) {
                 problem("reads what is not gathered: " + name_of(place));
             } else if (!reads(buffer)) {
-                problem("reads another slot than that of the " + name_of(place));
+                problem("reads another buffer than that of the " + name_of(place));
             }
         }
     }

@@ -27,8 +27,8 @@ std::string_view tier_name(Tier tier) {
 
 std::string_view buffer_kind_name(BufferKind kind) {
     constexpr std::array<std::string_view, kBufferKinds> kNames = {
-        "parameters", "gradients", "master", "moments", "activations",  "live_values",
-        "buffers",    "staging",   "batch",  "scalars", "offload_slots"};
+        "parameters", "gradients", "master", "moments", "activations", "live_values",
+        "buffers",    "staging",   "batch",  "scalars", "swap_buffers"};
     return kNames[static_cast<size_t>(kind)];
 }
 

@@ -475,7 +475,7 @@ void Trainer::report_memory(JsonWriter& json) const {
     json.field("parameters", account.parameters.value).field("gradients", account.gradients.value);
     json.field("master", account.master.value).field("moments", account.moments.value);
     json.field("staging", account.staging.value);
-    json.field("offload_slots", account.swap_buffers.value);
+    json.field("swap_buffers", account.swap_buffers.value);
     json.field("activations", planned(plan::BufferKind::kActivations));
     json.field("live_values", planned(plan::BufferKind::kLiveValues));
     json.field("buffers", planned(plan::BufferKind::kBuffers)).end_object();

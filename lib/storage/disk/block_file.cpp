@@ -22,13 +22,13 @@ IoRequest write_request(int64_t offset_bytes, std::span<const std::byte> from) {
 }
 
 IoTicket::IoTicket(IoTicket&& other) noexcept
-    : file_(std::exchange(other.file_, nullptr)), slot_(other.slot_) {}
+    : file_(std::exchange(other.file_, nullptr)), entry_(other.entry_) {}
 
 IoTicket& IoTicket::operator=(IoTicket&& other) noexcept {
     if (this != &other) {
         drop();
         file_ = std::exchange(other.file_, nullptr);
-        slot_ = other.slot_;
+        entry_ = other.entry_;
     }
     return *this;
 }
@@ -40,17 +40,17 @@ IoTicket::~IoTicket() {
 void IoTicket::drop() {
     if (file_ == nullptr) return;
     DSL_CHECK(std::uncaught_exceptions() > 0, "an I/O request was not waited for");
-    std::exchange(file_, nullptr)->abandon(slot_);
+    std::exchange(file_, nullptr)->abandon(entry_);
 }
 
 int64_t IoTicket::wait_for_front(int64_t known_bytes) {
     DSL_CHECK(file_ != nullptr, "an I/O request is watched after it was waited for");
-    return file_->await_front(slot_, known_bytes);
+    return file_->await_front(entry_, known_bytes);
 }
 
 IoResult IoTicket::wait() {
     DSL_CHECK(file_ != nullptr, "an I/O request is waited for twice");
-    return std::exchange(file_, nullptr)->finish(slot_);
+    return std::exchange(file_, nullptr)->finish(entry_);
 }
 
 IoTicket BlockFile::submit(const IoRequest& request) {

@@ -65,11 +65,11 @@ class [[nodiscard]] IoTicket {
 
   private:
     friend class BlockFile;
-    IoTicket(BlockFile& file, uint32_t slot) : file_(&file), slot_(slot) {}
+    IoTicket(BlockFile& file, uint32_t entry) : file_(&file), entry_(entry) {}
     void drop();
 
     BlockFile* file_ = nullptr;  // null: nothing is in flight
-    uint32_t slot_ = 0;
+    uint32_t entry_ = 0;
 };
 
 // The facts of an opened block file, for what is printed and for tests.
@@ -115,11 +115,11 @@ class BlockFile {
     // REQUEST was checked. The result names it in finish() and abandon().
     [[nodiscard]] virtual uint32_t start(const IoRequest& request) = 0;
     // Waits like IoTicket::wait_for_front(); an engine that cannot tell returns KNOWN_BYTES.
-    [[nodiscard]] virtual int64_t await_front(uint32_t slot, int64_t known_bytes) = 0;
+    [[nodiscard]] virtual int64_t await_front(uint32_t entry, int64_t known_bytes) = 0;
     // Blocks until it is done, and forgets it.
-    virtual IoResult finish(uint32_t slot) = 0;
+    virtual IoResult finish(uint32_t entry) = 0;
     // Nobody will ask for its result.
-    virtual void abandon(uint32_t slot) noexcept = 0;
+    virtual void abandon(uint32_t entry) noexcept = 0;
 };
 
 }  // namespace dslaunch::storage

@@ -47,8 +47,8 @@ const char* fault_name(FaultKind kind) {
 }
 
 FaultyBlockFile::~FaultyBlockFile() {
-    for (Slot& slot : slots_)
-        if (slot.has_inner) static_cast<void>(slot.inner.wait());
+    for (Entry& entry : entries_)
+        if (entry.has_inner) static_cast<void>(entry.inner.wait());
 }
 
 FaultyBlockFile::FaultyBlockFile(BlockFile& inner, const Fault& fault)
@@ -76,11 +76,11 @@ FaultKind FaultyBlockFile::strike(IoDirection direction) {
     return fault_.kind;
 }
 
-void FaultyBlockFile::start_faulty(Slot& slot) {
-    IoRequest request = slot.request;
+void FaultyBlockFile::start_faulty(Entry& entry) {
+    IoRequest request = entry.request;
     const size_t length = request.memory.size();
     const bool writes = request.direction == IoDirection::kWrite;
-    switch (slot.fault) {
+    switch (entry.fault) {
         case FaultKind::kIoError:
         case FaultKind::kLost:
         case FaultKind::kNoSpace:
@@ -100,9 +100,9 @@ void FaultyBlockFile::start_faulty(Slot& slot) {
             break;
         case FaultKind::kBitFlip:
             if (writes) {
-                slot.altered.resize(length + kBlockAlignment);
-                void* place = slot.altered.data();
-                size_t room = slot.altered.size();
+                entry.altered.resize(length + kBlockAlignment);
+                void* place = entry.altered.data();
+                size_t room = entry.altered.size();
                 auto* const aligned =
                     static_cast<std::byte*>(std::align(kBlockAlignment, length, place, room));
                 std::copy(request.memory.begin(), request.memory.end(), aligned);
@@ -114,25 +114,26 @@ void FaultyBlockFile::start_faulty(Slot& slot) {
         case FaultKind::kSlow:
             break;
     }
-    slot.inner = inner_.submit(request);
-    slot.has_inner = true;
+    entry.inner = inner_.submit(request);
+    entry.has_inner = true;
 }
 
 uint32_t FaultyBlockFile::start(const IoRequest& request) {
-    auto free = std::find_if(slots_.begin(), slots_.end(), [](const Slot& s) { return !s.used; });
-    if (free == slots_.end()) free = slots_.insert(slots_.end(), Slot{});
+    auto free =
+        std::find_if(entries_.begin(), entries_.end(), [](const Entry& s) { return !s.used; });
+    if (free == entries_.end()) free = entries_.insert(entries_.end(), Entry{});
     free->used = true;
     free->fault = strike(request.direction);
     free->request = request;
     start_faulty(*free);
-    return static_cast<uint32_t>(free - slots_.begin());
+    return static_cast<uint32_t>(free - entries_.begin());
 }
 
-IoResult FaultyBlockFile::tell(const Slot& slot, IoResult moved) const {
+IoResult FaultyBlockFile::tell(const Entry& entry, IoResult moved) const {
     const auto failed = [&](int error_number) {
-        return IoResult{error_number, 0, slot.request.offset_bytes};
+        return IoResult{error_number, 0, entry.request.offset_bytes};
     };
-    switch (slot.fault) {
+    switch (entry.fault) {
         case FaultKind::kIoError:
             return failed(-EIO);
         case FaultKind::kNoSpace:
@@ -140,13 +141,13 @@ IoResult FaultyBlockFile::tell(const Slot& slot, IoResult moved) const {
         case FaultKind::kGone:
             return failed(-ENODEV);
         case FaultKind::kShort:
-            return {0, moved.moved_bytes, slot.request.offset_bytes + moved.moved_bytes};
+            return {0, moved.moved_bytes, entry.request.offset_bytes + moved.moved_bytes};
         case FaultKind::kTorn:
         case FaultKind::kLost:
-            return {0, static_cast<int64_t>(slot.request.memory.size()), 0};
+            return {0, static_cast<int64_t>(entry.request.memory.size()), 0};
         case FaultKind::kBitFlip:
-            if (slot.request.direction == IoDirection::kRead)
-                slot.request.memory[slot.request.memory.size() / 2] ^= kFlip;
+            if (entry.request.direction == IoDirection::kRead)
+                entry.request.memory[entry.request.memory.size() / 2] ^= kFlip;
             return moved;
         case FaultKind::kSlow:
             std::this_thread::sleep_for(fault_.delay);
@@ -160,14 +161,14 @@ IoResult FaultyBlockFile::tell(const Slot& slot, IoResult moved) const {
 
 // A fault shows when its request is waited for.
 int64_t FaultyBlockFile::await_front(uint32_t index, int64_t known_bytes) {
-    Slot& slot = slots_[index];
-    return slot.fault == FaultKind::kNone ? slot.inner.wait_for_front(known_bytes) : known_bytes;
+    Entry& entry = entries_[index];
+    return entry.fault == FaultKind::kNone ? entry.inner.wait_for_front(known_bytes) : known_bytes;
 }
 
 IoResult FaultyBlockFile::finish(uint32_t index) {
-    Slot slot = std::exchange(slots_[index], Slot{});
-    const IoResult moved = slot.has_inner ? slot.inner.wait() : IoResult{};
-    return tell(slot, moved);
+    Entry entry = std::exchange(entries_[index], Entry{});
+    const IoResult moved = entry.has_inner ? entry.inner.wait() : IoResult{};
+    return tell(entry, moved);
 }
 
 // The bytes that are written instead must stay until they have been: the destructor waits.

@@ -53,12 +53,12 @@ class FaultyBlockFile final : public BlockFile {
 
   protected:
     [[nodiscard]] uint32_t start(const IoRequest& request) override;
-    [[nodiscard]] int64_t await_front(uint32_t slot, int64_t known_bytes) override;
-    IoResult finish(uint32_t slot) override;
-    void abandon(uint32_t slot) noexcept override;
+    [[nodiscard]] int64_t await_front(uint32_t entry, int64_t known_bytes) override;
+    IoResult finish(uint32_t entry) override;
+    void abandon(uint32_t entry) noexcept override;
 
   private:
-    struct Slot {
+    struct Entry {
         bool used = false;
         FaultKind fault = FaultKind::kNone;
         IoRequest request;
@@ -68,14 +68,14 @@ class FaultyBlockFile final : public BlockFile {
                                          // them
     };
     [[nodiscard]] FaultKind strike(IoDirection direction);
-    void start_faulty(Slot& slot);
-    [[nodiscard]] IoResult tell(const Slot& slot, IoResult moved) const;
+    void start_faulty(Entry& entry);
+    [[nodiscard]] IoResult tell(const Entry& entry, IoResult moved) const;
 
     BlockFile& inner_;
     Fault fault_;
     int64_t seen_ = 0;  // requests of the fault's direction
     bool struck_ = false;
-    std::vector<Slot> slots_;
+    std::vector<Entry> entries_;
 };
 
 }  // namespace dslaunch::storage

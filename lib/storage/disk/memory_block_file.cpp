@@ -24,7 +24,7 @@ BlockFileFacts MemoryBlockFile::facts() const {
 }
 
 uint32_t MemoryBlockFile::start(const IoRequest& request) {
-    const uint32_t slot = table_.add(request);
+    const uint32_t entry = table_.add(request);
     while (const auto piece = table_.next()) {
         std::byte* const here = bytes_.data() + piece->file_offset_bytes;
         const auto length = static_cast<size_t>(piece->length_bytes);
@@ -35,19 +35,19 @@ uint32_t MemoryBlockFile::start(const IoRequest& request) {
         }
         static_cast<void>(table_.complete(*piece, piece->length_bytes));
     }
-    return slot;
+    return entry;
 }
 
-int64_t MemoryBlockFile::await_front(uint32_t slot, int64_t) {
-    return table_.front_bytes(slot);
+int64_t MemoryBlockFile::await_front(uint32_t entry, int64_t) {
+    return table_.front_bytes(entry);
 }
 
-IoResult MemoryBlockFile::finish(uint32_t slot) {
-    return table_.take(slot);
+IoResult MemoryBlockFile::finish(uint32_t entry) {
+    return table_.take(entry);
 }
 
-void MemoryBlockFile::abandon(uint32_t slot) noexcept {
-    table_.abandon(slot);
+void MemoryBlockFile::abandon(uint32_t entry) noexcept {
+    table_.abandon(entry);
 }
 
 }  // namespace dslaunch::storage

@@ -22,7 +22,7 @@ struct QueueLimits {
 
 // A part of a request that lies in one file.
 struct Piece {
-    uint32_t slot = 0;
+    uint32_t entry = 0;
     IoDirection direction = IoDirection::kRead;
     int file = 0;
     int64_t file_offset_bytes = 0;
@@ -36,7 +36,7 @@ class RequestTable {
   public:
     RequestTable(const StripeLayout& layout, const QueueLimits& limits);
 
-    // The request's slot. REQUIRES: fewer than requests_max are there.
+    // The request's entry. REQUIRES: fewer than requests_max are there.
     [[nodiscard]] uint32_t add(const IoRequest& request);
 
     // The next piece to start, which is in flight from then on; requests in the order they came.
@@ -49,18 +49,18 @@ class RequestTable {
     [[nodiscard]] std::optional<Piece> complete(const Piece& piece, int64_t result);
 
     // The bytes of the request that have moved without a hole, from its first byte on.
-    [[nodiscard]] int64_t front_bytes(uint32_t slot) const { return slots_[slot].front_bytes; }
-    [[nodiscard]] bool finished(uint32_t slot) const;
-    // The result of a finished request; its slot is free again.
-    IoResult take(uint32_t slot);
+    [[nodiscard]] int64_t front_bytes(uint32_t entry) const { return entries_[entry].front_bytes; }
+    [[nodiscard]] bool finished(uint32_t entry) const;
+    // The result of a finished request; its entry is free again.
+    IoResult take(uint32_t entry);
     // Does what take() does, now or as soon as it is finished.
-    void abandon(uint32_t slot);
+    void abandon(uint32_t entry);
     // No further piece of any request is started.
     void stop_all();
 
     [[nodiscard]] int in_flight() const { return in_flight_; }
-    // The pieces of SLOT in flight or not yet started; the latter are an estimate.
-    [[nodiscard]] int64_t pieces_left(uint32_t slot) const;
+    // The pieces of ENTRY in flight or not yet started; the latter are an estimate.
+    [[nodiscard]] int64_t pieces_left(uint32_t entry) const;
     [[nodiscard]] const QueueLimits& limits() const { return limits_; }
 
     static constexpr int kRepeatsMax = 64;
@@ -71,7 +71,7 @@ class RequestTable {
         int64_t begin_bytes = 0;
         int64_t length_bytes = 0;
     };
-    struct Slot {
+    struct Entry {
         bool used = false;
         bool abandoned = false;
         IoRequest request;
@@ -82,13 +82,13 @@ class RequestTable {
         bool failed = false;
         IoResult result;
     };
-    static void book_moved(Slot& slot, Moved moved);
-    void book_failure(Slot& slot, const Piece& piece, int error_number);
+    static void book_moved(Entry& entry, Moved moved);
+    void book_failure(Entry& entry, const Piece& piece, int error_number);
     void release_if_abandoned(uint32_t index);
 
     StripeLayout layout_;
     QueueLimits limits_;
-    std::vector<Slot> slots_;
+    std::vector<Entry> entries_;
     std::vector<uint32_t> free_;
     std::deque<uint32_t> waiting_;  // requests with pieces that are not started
     int in_flight_ = 0;

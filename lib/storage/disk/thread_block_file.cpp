@@ -67,48 +67,48 @@ void ThreadBlockFile::serve() {
             work_.wait(lock);
             continue;
         }
-        const uint32_t slot = piece->slot;
+        const uint32_t entry = piece->entry;
         while (piece) {
             lock.unlock();
             const int64_t moved = move(*piece);
             lock.lock();
             piece = table_.complete(*piece, moved);
         }
-        if (table_.finished(slot) || watched_ || stopping_) progress_.notify_all();
+        if (table_.finished(entry) || watched_ || stopping_) progress_.notify_all();
     }
 }
 
 uint32_t ThreadBlockFile::start(const IoRequest& request) {
-    uint32_t slot = 0;
+    uint32_t entry = 0;
     int64_t pieces = 0;
     {
         const std::lock_guard lock(mutex_);
-        slot = table_.add(request);
-        pieces = table_.pieces_left(slot);
+        entry = table_.add(request);
+        pieces = table_.pieces_left(entry);
     }
     for (int64_t i = 0; i < std::min<int64_t>(pieces, table_.limits().depth); ++i)
         work_.notify_one();
-    return slot;
+    return entry;
 }
 
-int64_t ThreadBlockFile::await_front(uint32_t slot, int64_t known_bytes) {
+int64_t ThreadBlockFile::await_front(uint32_t entry, int64_t known_bytes) {
     std::unique_lock lock(mutex_);
     watched_ = true;
-    progress_.wait(lock,
-                   [&] { return table_.front_bytes(slot) > known_bytes || table_.finished(slot); });
+    progress_.wait(
+        lock, [&] { return table_.front_bytes(entry) > known_bytes || table_.finished(entry); });
     watched_ = false;
-    return table_.front_bytes(slot);
+    return table_.front_bytes(entry);
 }
 
-IoResult ThreadBlockFile::finish(uint32_t slot) {
+IoResult ThreadBlockFile::finish(uint32_t entry) {
     std::unique_lock lock(mutex_);
-    progress_.wait(lock, [&] { return table_.finished(slot); });
-    return table_.take(slot);
+    progress_.wait(lock, [&] { return table_.finished(entry); });
+    return table_.take(entry);
 }
 
-void ThreadBlockFile::abandon(uint32_t slot) noexcept {
+void ThreadBlockFile::abandon(uint32_t entry) noexcept {
     const std::lock_guard lock(mutex_);
-    table_.abandon(slot);
+    table_.abandon(entry);
 }
 
 }  // namespace dslaunch::storage

@@ -209,34 +209,34 @@ void UringBlockFile::progress() {
 
 uint32_t UringBlockFile::start(const IoRequest& request) {
     own();
-    const uint32_t slot = table_.add(request);
+    const uint32_t entry = table_.add(request);
     progress();
-    return slot;
+    return entry;
 }
 
-int64_t UringBlockFile::await_front(uint32_t slot, int64_t known_bytes) {
+int64_t UringBlockFile::await_front(uint32_t entry, int64_t known_bytes) {
     own();
     progress();
-    while (table_.front_bytes(slot) <= known_bytes && !table_.finished(slot)) {
+    while (table_.front_bytes(entry) <= known_bytes && !table_.finished(entry)) {
         fill();
         wait_for_one();
     }
-    return table_.front_bytes(slot);
+    return table_.front_bytes(entry);
 }
 
-IoResult UringBlockFile::finish(uint32_t slot) {
+IoResult UringBlockFile::finish(uint32_t entry) {
     own();
     reap();
-    while (!table_.finished(slot)) {
+    while (!table_.finished(entry)) {
         fill();
         wait_for_one();
     }
     progress();
-    return table_.take(slot);
+    return table_.take(entry);
 }
 
-void UringBlockFile::abandon(uint32_t slot) noexcept {
-    table_.abandon(slot);
+void UringBlockFile::abandon(uint32_t entry) noexcept {
+    table_.abandon(entry);
 }
 
 }  // namespace dslaunch::storage

@@ -36,9 +36,9 @@ class UringBlockFile final : public BlockFile {
 
   protected:
     [[nodiscard]] uint32_t start(const IoRequest& request) override;
-    [[nodiscard]] int64_t await_front(uint32_t slot, int64_t known_bytes) override;
-    IoResult finish(uint32_t slot) override;
-    void abandon(uint32_t slot) noexcept override;
+    [[nodiscard]] int64_t await_front(uint32_t entry, int64_t known_bytes) override;
+    IoResult finish(uint32_t entry) override;
+    void abandon(uint32_t entry) noexcept override;
 
   private:
     UringBlockFile(const BackingFiles& files, const QueueLimits& limits);

@@ -9,7 +9,7 @@
 
 #include "storage/export/floats.h"
 #include "storage/foreign/deepspeed_source.h"
-#include "storage/foreign/slot_match.h"
+#include "storage/foreign/position_match.h"
 
 namespace dslaunch::storage {
 namespace {
@@ -170,32 +170,32 @@ void DeepSpeedSource::place_flat_group(const std::vector<WholeParameter>& parame
 
 void DeepSpeedSource::place_each(const std::vector<WholeParameter>& parameters,
                                  const RankGroups& rank) {
-    const auto fits = [&](int64_t slot, int64_t parameter) {
-        const auto& group = rank.groups[slot];
+    const auto fits = [&](int64_t position, int64_t parameter) {
+        const auto& group = rank.groups[position];
         const TorchTensor& tensor = parameters[parameter].tensor;
-        if (group[1].empty()) return SlotFit::kBlank;
+        if (group[1].empty()) return PositionFit::kBlank;
         const bool fit =
-            rank.shapes[slot] == tensor.shape &&
+            rank.shapes[position] == tensor.shape &&
             (group[0].empty() ? tensor.dtype == DType::kF32 : rounds_to({group[0]}, tensor));
-        return fit ? SlotFit::kYes : SlotFit::kNo;
+        return fit ? PositionFit::kYes : PositionFit::kNo;
     };
-    const SlotMatch match = match_slots(rank.sizes, std::ssize(parameters), fits);
+    const PositionMatch match = match_positions(rank.sizes, std::ssize(parameters), fits);
     if (!match.fault.empty())
         refuse(models_.front()->path(),
                "its optimizer does not name its {} parameters, and the module's {} cannot be told "
                "apart by order, shape and value: {}. Name those that are not trained (--frozen), "
                "or import the weights alone, as safetensors",
                rank.groups.size(), parameters.size(), match.fault);
-    for (size_t slot = 0; slot < match.parameters.size(); ++slot) {
-        if (match.parameters[slot] < 0) continue;
-        const WholeParameter& one = parameters[match.parameters[slot]];
+    for (size_t position = 0; position < match.parameters.size(); ++position) {
+        if (match.parameters[position] < 0) continue;
+        const WholeParameter& one = parameters[match.parameters[position]];
         CheckpointTensor tensor;
         tensor.name = one.name;
         tensor.shape = one.tensor.shape;
-        tensor.updates = rank.updates[slot];
+        tensor.updates = rank.updates[position];
         std::array<Chunks, 3> chunks;
-        for (size_t k = 0; k < chunks.size(); ++k) chunks[k] = {rank.groups[slot][k]};
-        if (rank.groups[slot][0].empty()) chunks[0] = {one.tensor.bytes};
+        for (size_t k = 0; k < chunks.size(); ++k) chunks[k] = {rank.groups[position][k]};
+        if (rank.groups[position][0].empty()) chunks[0] = {one.tensor.bytes};
         add(std::move(tensor), std::move(chunks));
     }
 }

@@ -1,6 +1,6 @@
 #include "launch/machine/control_group.h"
 
-#include "launch/network/node_facts.h"
+#include "launch/machine/oom_kills.h"
 #include "support/catch.h"
 #include "support/fake_root.h"
 

@@ -332,7 +332,7 @@ TEST_CASE("the checker finds a gathered bucket that is read where it is not") {
             for (int& read : instruction.reads)
                 if (read == begin[gather].writes.front()) ++read;  // the next gather buffer
         derive_waits(plan);
-        CHECK_THAT(problems(), Catch::Matchers::Contains("reads another slot"));
+        CHECK_THAT(problems(), Catch::Matchers::Contains("reads another buffer"));
     }
     SECTION("a release that is missing") {
         plan.instructions.erase(begin + first_of(Op::kRelease));

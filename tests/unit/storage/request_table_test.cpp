@@ -40,12 +40,12 @@ TEST_CASE("requests are cut into pieces of a block at most, in order, within the
     const auto c = table.next();
     REQUIRE(c);
     CHECK(c->length_bytes == kBlock);
-    CHECK(c->slot == first);
+    CHECK(c->entry == first);
     CHECK_FALSE(table.complete(*a, 2 * kBlock));
     CHECK_FALSE(table.finished(first));
     const auto d = table.next();
     REQUIRE(d);
-    CHECK(d->slot == second);
+    CHECK(d->entry == second);
     CHECK(d->direction == IoDirection::kWrite);
     CHECK_FALSE(table.complete(*c, kBlock));
     REQUIRE(table.finished(first));
@@ -74,7 +74,7 @@ TEST_CASE("a piece ends where its stripe ends") {
 
 TEST_CASE("what is left of a short piece is moved again, from a whole block on") {
     RequestTable table({}, limits(1, 4));
-    const uint32_t slot = table.add(read_request(0, memory_of(4)));
+    const uint32_t entry = table.add(read_request(0, memory_of(4)));
     auto piece = table.next();
     auto rest = table.complete(*piece, 2 * kBlock + 100);
     REQUIRE(rest);
@@ -83,7 +83,7 @@ TEST_CASE("what is left of a short piece is moved again, from a whole block on")
     CHECK(rest->length_bytes == 2 * kBlock);
     // Half a block again: the end of what is there.
     CHECK_FALSE(table.complete(*rest, 100));
-    const IoResult result = table.take(slot);
+    const IoResult result = table.take(entry);
     CHECK(result.error_number == 0);
     CHECK(result.moved_bytes == 2 * kBlock);
     CHECK(result.failed_bytes == 2 * kBlock);
@@ -93,64 +93,64 @@ TEST_CASE("what is left of a short piece is moved again, from a whole block on")
 TEST_CASE(
     "what has moved is told from the first byte on, without holes, in whatever order it comes") {
     RequestTable table({}, limits(4, 1));
-    const uint32_t slot = table.add(read_request(7 * kBlock, memory_of(5)));
+    const uint32_t entry = table.add(read_request(7 * kBlock, memory_of(5)));
     std::vector<Piece> pieces;
     while (const auto piece = table.next()) pieces.push_back(*piece);
     REQUIRE(pieces.size() == 4);
-    CHECK(table.front_bytes(slot) == 0);
+    CHECK(table.front_bytes(entry) == 0);
     CHECK_FALSE(table.complete(pieces[2], kBlock));
     CHECK_FALSE(table.complete(pieces[1], kBlock));
-    CHECK(table.front_bytes(slot) == 0);
+    CHECK(table.front_bytes(entry) == 0);
     CHECK(table.complete(pieces[0], -EINTR));
-    CHECK(table.front_bytes(slot) == 0);
+    CHECK(table.front_bytes(entry) == 0);
     CHECK_FALSE(table.complete(pieces[0], kBlock));
-    CHECK(table.front_bytes(slot) == 3 * kBlock);
+    CHECK(table.front_bytes(entry) == 3 * kBlock);
     const auto last = table.next();
     REQUIRE(last);
     CHECK_FALSE(table.complete(*last, kBlock));
-    CHECK(table.front_bytes(slot) == 3 * kBlock);
+    CHECK(table.front_bytes(entry) == 3 * kBlock);
     CHECK_FALSE(table.complete(pieces[3], -EIO));
-    CHECK(table.front_bytes(slot) == 3 * kBlock);
-    REQUIRE(table.finished(slot));
-    CHECK(table.take(slot).error_number == -EIO);
+    CHECK(table.front_bytes(entry) == 3 * kBlock);
+    REQUIRE(table.finished(entry));
+    CHECK(table.take(entry).error_number == -EIO);
 }
 
 TEST_CASE("an interrupted piece is repeated, but not for ever") {
     for (const int error_number : {EINTR, EAGAIN}) {
         RequestTable table({}, limits(1));
-        const uint32_t slot = table.add(read_request(0, memory_of(1)));
+        const uint32_t entry = table.add(read_request(0, memory_of(1)));
         auto piece = table.next();
         int repeats = 0;
         for (; piece && repeats < 1000; ++repeats) piece = table.complete(*piece, -error_number);
         CHECK(repeats == RequestTable::kRepeatsMax + 1);
-        CHECK(table.take(slot).error_number == -error_number);
+        CHECK(table.take(entry).error_number == -error_number);
     }
 }
 
 TEST_CASE("a failed request keeps its first error and starts no further piece") {
     RequestTable table({}, limits(2, 1));
-    const uint32_t slot = table.add(write_request(0, memory_of(10)));
+    const uint32_t entry = table.add(write_request(0, memory_of(10)));
     const auto a = table.next();
     const auto b = table.next();
     CHECK_FALSE(table.complete(*b, -EIO));
     CHECK_FALSE(table.next());
-    CHECK_FALSE(table.finished(slot));
+    CHECK_FALSE(table.finished(entry));
     CHECK_FALSE(table.complete(*a, -ENOSPC));
-    REQUIRE(table.finished(slot));
-    const IoResult result = table.take(slot);
+    REQUIRE(table.finished(entry));
+    const IoResult result = table.take(entry);
     CHECK(result.error_number == -EIO);
     CHECK(result.failed_bytes == kBlock);
 }
 
 TEST_CASE("an abandoned request frees its place when its pieces are done") {
     RequestTable table({}, {Bytes{kBlock}, 4, 1});
-    const uint32_t slot = table.add(read_request(0, memory_of(2)));
+    const uint32_t entry = table.add(read_request(0, memory_of(2)));
     const auto a = table.next();
     const auto b = table.next();
-    table.abandon(slot);
+    table.abandon(entry);
     CHECK_FALSE(table.complete(*a, kBlock));
     CHECK_FALSE(table.complete(*b, kBlock));
-    CHECK(table.add(read_request(0, memory_of(1))) == slot);
+    CHECK(table.add(read_request(0, memory_of(1))) == entry);
     table.stop_all();
-    CHECK(table.finished(slot));
+    CHECK(table.finished(entry));
 }

@@ -292,10 +292,10 @@ TEST_CASE("gradients that wait for the norm leave memory with the states, but fo
         job.offload = {true, false, 48, 2};
         CHECK(in_memory - memory_of(job, "gradients") == 4 * own);
         // In two buffers of 48 elements, a page each: two moments, and sums.
-        CHECK(memory_of(job, "offload_slots") == 2 * (2 + 1) * 4096);
+        CHECK(memory_of(job, "swap_buffers") == 2 * (2 + 1) * 4096);
         job.accumulation = 1;
         job.clipping = 0;
-        CHECK(memory_of(job, "offload_slots") == 2 * 2 * 4096);
+        CHECK(memory_of(job, "swap_buffers") == 2 * 2 * 4096);
     }
 }
 

@@ -16,14 +16,15 @@
 #include "base/fd.h"
 #include "runtime/comm/host/arena.h"
 #include "runtime/comm/host/control_block.h"
+#include "runtime/comm/host/hang_limit.h"
 
 namespace dslaunch::runtime {
 
 struct HostGroupOptions {
     int local_rank = 0;
-    std::vector<int> ranks = {};     // job's ranks by local rank, for messages; empty: the same
-    std::string host = "localhost";  // name in messages
-    Duration time_limit = std::chrono::minutes(5);  // limit of each wait
+    std::vector<int> ranks = {};       // job's ranks by local rank, for messages; empty: the same
+    std::string host = "localhost";    // name in messages
+    Duration time_limit = kHangLimit;  // of each wait
 };
 
 class HostGroup {

@@ -80,9 +80,9 @@ TEST_CASE("Equal calls give equal hashes, and every difference another one") {
 TEST_CASE("Buckets on one slice share its memory and have signals of their own") {
     const auto describe = [](int64_t offset_numel, int64_t numel) {
         ArenaLayout layout(2);
-        const SliceId slot = layout.add_per_rank("slot", {1000 * 4});
-        layout.add_bucket("first", 1000, slot, 0);
-        layout.add_bucket("second", numel, slot, offset_numel);
+        const SliceId shared = layout.add_per_rank("shared", {1000 * 4});
+        layout.add_bucket("first", 1000, shared, 0);
+        layout.add_bucket("second", numel, shared, offset_numel);
         return layout;
     };
     const ArenaLayout layout = describe(32, 968);

@@ -238,11 +238,11 @@ TEST_CASE("Buckets of one step use the same memory one after the other") {
         constexpr Generation kSteps = 10;
         std::vector<BucketId> buckets;
         InProcessWorld world({.node_sizes = node_sizes}, [&](ArenaLayout& layout) {
-            const SliceId slot = layout.add_per_rank("slot", {(kNumel + 32) * 4});
+            const SliceId shared = layout.add_per_rank("shared", {(kNumel + 32) * 4});
             buckets.clear();
             for (int b = 0; b < 3; ++b)
                 buckets.push_back(
-                    layout.add_bucket("bucket" + std::to_string(b), kNumel, slot, b * 16));
+                    layout.add_bucket("bucket" + std::to_string(b), kNumel, shared, b * 16));
         });
         const auto hosts = static_cast<int>(node_sizes.size());
         std::atomic<int> wrong{0};

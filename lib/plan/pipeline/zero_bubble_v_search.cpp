@@ -1,4 +1,4 @@
-#include "plan/pipeline/zero_bubble_search.h"
+#include "plan/pipeline/zero_bubble_v_search.h"
 
 #include <algorithm>
 #include <limits>
@@ -176,12 +176,6 @@ PipelineSchedule best_zero_bubble_v(const PipelineShape& shape,
             best = std::move(tried);
         }
     return best;
-}
-
-PipelineSchedule schedule_for(ScheduleKind kind, const PipelineShape& shape,
-                              const std::vector<PartCost>& costs) {
-    return kind == ScheduleKind::kZeroBubbleV ? best_zero_bubble_v(shape, costs)
-                                              : make_schedule(kind, shape);
 }
 
 }  // namespace dslaunch::plan

@@ -1,4 +1,4 @@
-#include "launcher/options.h"
+#include "launcher/run/options.h"
 
 #include <fmt/core.h>
 

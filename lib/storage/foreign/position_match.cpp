@@ -1,4 +1,4 @@
-#include "storage/foreign/slot_match.h"
+#include "storage/foreign/position_match.h"
 
 #include <algorithm>
 #include <map>
@@ -11,8 +11,8 @@ namespace {
 
 constexpr size_t kStatesMax = 64;
 
-using Way = std::vector<int64_t>;  // the same form as SlotMatch::parameters
-// Slots taken of each group, and up to two ways to get there.
+using Way = std::vector<int64_t>;  // the same form as PositionMatch::parameters
+// Positions taken of each group, and up to two ways to get there.
 using States = std::map<std::vector<int64_t>, std::vector<Way>>;
 
 void add_way(States& states, const std::vector<int64_t>& taken, const Way& way) {
@@ -22,15 +22,16 @@ void add_way(States& states, const std::vector<int64_t>& taken, const Way& way) 
 
 }  // namespace
 
-SlotMatch match_slots(const std::vector<int64_t>& group_slots, int64_t parameters_count,
-                      const std::function<SlotFit(int64_t, int64_t)>& fits) {
-    const int64_t slots_count = std::accumulate(group_slots.begin(), group_slots.end(), int64_t{0});
-    const int64_t spare = parameters_count - slots_count;
+PositionMatch match_positions(const std::vector<int64_t>& group_positions, int64_t parameters_count,
+                              const std::function<PositionFit(int64_t, int64_t)>& fits) {
+    const int64_t positions_count =
+        std::accumulate(group_positions.begin(), group_positions.end(), int64_t{0});
+    const int64_t spare = parameters_count - positions_count;
     if (spare < 0)
-        return {{}, fmt::format("{} places for {} parameters", slots_count, parameters_count)};
+        return {{}, fmt::format("{} places for {} parameters", positions_count, parameters_count)};
     States states;
-    states[std::vector<int64_t>(group_slots.size())] = {
-        Way(static_cast<size_t>(slots_count), int64_t{-1})};
+    states[std::vector<int64_t>(group_positions.size())] = {
+        Way(static_cast<size_t>(positions_count), int64_t{-1})};
     for (int64_t parameter = 0; parameter < parameters_count; ++parameter) {
         States next;
         for (const auto& [taken, ways] : states) {
@@ -38,16 +39,16 @@ SlotMatch match_slots(const std::vector<int64_t>& group_slots, int64_t parameter
                 parameter - std::accumulate(taken.begin(), taken.end(), int64_t{0});
             if (passed < spare)
                 for (const Way& way : ways) add_way(next, taken, way);
-            int64_t first = 0;  // slot of the group
-            for (size_t group = 0; group < taken.size(); first += group_slots[group++]) {
-                if (taken[group] == group_slots[group]) continue;
-                const int64_t slot = first + taken[group];
-                const SlotFit fit = fits(slot, parameter);
-                if (fit == SlotFit::kNo) continue;
+            int64_t first = 0;  // position of the group
+            for (size_t group = 0; group < taken.size(); first += group_positions[group++]) {
+                if (taken[group] == group_positions[group]) continue;
+                const int64_t position = first + taken[group];
+                const PositionFit fit = fits(position, parameter);
+                if (fit == PositionFit::kNo) continue;
                 std::vector<int64_t> more = taken;
                 ++more[group];
                 for (Way way : ways) {
-                    if (fit == SlotFit::kYes) way[slot] = parameter;
+                    if (fit == PositionFit::kYes) way[position] = parameter;
                     add_way(next, more, way);
                 }
             }

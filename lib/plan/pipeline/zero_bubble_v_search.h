@@ -18,8 +18,4 @@ namespace dslaunch::plan {
 [[nodiscard]] PipelineSchedule best_zero_bubble_v(const PipelineShape& shape,
                                                   const std::vector<PartCost>& costs);
 
-// The order of KIND: the best found for COSTS where it goes by them, else make_schedule's.
-[[nodiscard]] PipelineSchedule schedule_for(ScheduleKind kind, const PipelineShape& shape,
-                                            const std::vector<PartCost>& costs);
-
 }  // namespace dslaunch::plan

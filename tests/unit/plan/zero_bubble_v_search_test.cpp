@@ -1,4 +1,4 @@
-#include "plan/pipeline/zero_bubble_search.h"
+#include "plan/pipeline/zero_bubble_v_search.h"
 
 #include <algorithm>
 #include <random>

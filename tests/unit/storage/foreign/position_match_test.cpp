@@ -1,5 +1,5 @@
 // Parameters without names: by order and kind alone, in cases that one can go through by hand.
-#include "storage/foreign/slot_match.h"
+#include "storage/foreign/position_match.h"
 
 #include <string>
 
@@ -10,24 +10,25 @@ using namespace dslaunch::storage;
 
 namespace {
 
-// A letter a slot and a parameter; `?` is a blank slot.
-SlotMatch match(const std::vector<std::string>& groups, const std::string& parameters) {
-    std::vector<int64_t> group_slots;
-    std::string slots;
+// A letter a position and a parameter; `?` is a blank position.
+PositionMatch match(const std::vector<std::string>& groups, const std::string& parameters) {
+    std::vector<int64_t> group_positions;
+    std::string positions;
     for (const std::string& group : groups) {
-        group_slots.push_back(std::ssize(group));
-        slots += group;
+        group_positions.push_back(std::ssize(group));
+        positions += group;
     }
-    return match_slots(group_slots, std::ssize(parameters), [&](int64_t slot, int64_t parameter) {
-        const char wanted = slots[slot];
-        if (wanted == '?') return SlotFit::kBlank;
-        return wanted == parameters[parameter] ? SlotFit::kYes : SlotFit::kNo;
-    });
+    return match_positions(
+        group_positions, std::ssize(parameters), [&](int64_t position, int64_t parameter) {
+            const char wanted = positions[position];
+            if (wanted == '?') return PositionFit::kBlank;
+            return wanted == parameters[parameter] ? PositionFit::kYes : PositionFit::kNo;
+        });
 }
 
 }  // namespace
 
-TEST_CASE("Slots of an optimizer find their parameters where there is one way only") {
+TEST_CASE("Positions of an optimizer find their parameters where there is one way only") {
     using Found = std::vector<int64_t>;
     CHECK(match({"abc"}, "abc").parameters == Found{0, 1, 2});
     CHECK(match({"aaa"}, "aaa").parameters == Found{0, 1, 2});
@@ -35,14 +36,14 @@ TEST_CASE("Slots of an optimizer find their parameters where there is one way on
     // Decayed and not: each group in the model's order.
     CHECK(match({"www", "bbb"}, "wbwbwb").parameters == Found{0, 2, 4, 1, 3, 5});
     CHECK(match({"wv", "b", "c"}, "bwcv").parameters == Found{1, 3, 0, 2});
-    // Blank slots take whatever is left, and do not make two ways out of one.
+    // Blank positions take whatever is left, and do not make two ways out of one.
     CHECK(match({"?a?"}, "xay").parameters == Found{-1, 1, -1});
     CHECK(match({"?a", "?b"}, "xyab").parameters == Found{-1, 2, -1, 3});
     CHECK(match({}, "ab").parameters.empty());
     CHECK(match({}, "ab").fault.empty());
 }
 
-TEST_CASE("Slots that fit in two ways, or in none, are a fault and no guess") {
+TEST_CASE("Positions that fit in two ways, or in none, are a fault and no guess") {
     CHECK(match({"a"}, "aa").fault.find("more than one way") != std::string::npos);
     CHECK(match({"a", "a"}, "aa").fault.find("more than one way") != std::string::npos);
     CHECK(match({"ab"}, "ba").fault.find("fits nowhere") != std::string::npos);

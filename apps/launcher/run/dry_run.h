@@ -22,8 +22,8 @@ namespace dslaunch::launcher {
 
 // {"world_size", "workers": [{"rank", "host", "node_rank", "local_rank", "devices", "env",
 // "command"}], …}, one line. "devices" lists those of CUDA_VISIBLE_DEVICES, as numbers if they
-// are; "env" has the variables that dslaunch adds to the worker's environment. With PLACES also
-// "processors", "threads" and "memory_node" (null: any).
+// are numbers; "env" has the variables that dslaunch adds to the worker's environment. With PLACES
+// also "processors", "threads" and "memory_node" (null: any).
 [[nodiscard]] std::string dry_run_json(const launch::JobSpec& spec,
                                        const std::vector<launch::RankPlace>& places = {});
 

@@ -12,9 +12,10 @@ namespace dslaunch::plan {
 
 namespace {
 
-// So that what is chosen fills pages in any dtype.
+// A chosen size is a multiple of this, so that a chunk fills pages in any dtype.
 constexpr int64_t kChunkStepNumel = 16 * 1024;
-// Large enough for a disk's rate, small enough that the few in memory are a small part of all.
+// Large enough for a disk's full rate, small enough that the few chunks in memory are a small part
+// of all.
 constexpr int64_t kChunkNumelMax = 2 << 20;
 constexpr int64_t kChunksWanted = 64;
 constexpr int64_t kPageBytes = 4096;
@@ -37,7 +38,8 @@ bool is_on_disk(const FlatLayout& layout, const OffloadPlan& offload, int bucket
            (offload.parameters && !persistent);
 }
 
-// Chunks of STEP elements: those of all buckets that are on disk, which every rank has.
+// The number of chunks of STEP elements for buckets of LARGEST elements on disk, the same on every
+// rank.
 int64_t chunks_of(const std::vector<int64_t>& largest, int64_t step) {
     int64_t chunks = 0;
     for (const int64_t numel : largest) chunks += std::max<int64_t>(1, (numel + step - 1) / step);
@@ -59,8 +61,8 @@ int64_t choose_chunk_numel(const FlatLayout& layout, const Partition& partition,
     return std::min(chosen, whole_lines(offload.chunk_numel_max));
 }
 
-// Leaves parameters in memory as far as the config allows, trained ones first: they are written,
-// too. By the rank that has most, so that all ranks choose the same.
+// Leaves parameters in memory as far as the config allows, trained ones first, for those are also
+// written. Counts the rank that has most, so that all ranks choose the same.
 void keep_parameters(StateChunks& chunks, const StateChunkOptions& options) {
     int64_t left = options.offload.parameter_numel_in_memory;
     std::vector<int> order = options.update_order;
@@ -78,8 +80,8 @@ void keep_parameters(StateChunks& chunks, const StateChunkOptions& options) {
     }
 }
 
-// 0 to COUNT - 1 so that the first ones, however many, lie about evenly in between: the numbers
-// below COUNT among those that count up with their bits reversed.
+// The numbers 0 to COUNT - 1 in an order in which the first ones, however many, are spread about
+// evenly: counting up with reversed bits.
 std::vector<int> spread_order(int count) {
     int bits = 0;
     while ((1 << bits) < count) ++bits;
@@ -93,7 +95,7 @@ std::vector<int> spread_order(int count) {
     return order;
 }
 
-// Chooses the chunks that are in memory though they may be on disk.
+// Chooses the chunks to keep in memory among those that may be on disk.
 void keep_chunks(StateChunks& chunks, const StateChunkOptions& options) {
     if (!options.offload.adaptive) return;
     std::vector<int> updated;
@@ -205,7 +207,8 @@ std::string too_many_chunks(const FlatLayout& layout, const Partition* partition
     const int64_t step = choose_chunk_numel(layout, *partition, offload);
     const int64_t chunks = chunks_of(largest, step);
     if (chunks <= kChunksMax) return "";
-    int64_t low = step / kSliceAlignmentNumel, high = low;  // too small, enough; in lines
+    int64_t low = step / kSliceAlignmentNumel, high = low;  // low: too small, high: large enough;
+                                                            // in cache lines
     while (chunks_of(largest, high * kSliceAlignmentNumel) > kChunksMax) low = high, high *= 2;
     while (high - low > 1) {
         const int64_t middle = low + (high - low) / 2;

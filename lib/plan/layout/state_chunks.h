@@ -1,6 +1,6 @@
-// A rank's states cut into chunks: a chunk is updated as one, and where it is offloaded, read and
-// written as one. Data path: flat layout, partition -> state chunks -> step plan, lib/zero.
-// Pure. Source of the idea: sub-groups of Rajbhandari et al. 2021 (ZeRO-Infinity), section 6.
+// A rank's states cut into chunks: a chunk is updated as one, and if it is offloaded, read and
+// written as one. Data path: flat layout, partition -> state chunks -> step plan, lib/zero. Pure.
+// Source of the idea: sub-groups of Rajbhandari et al. 2021 (ZeRO-Infinity), section 6.
 #pragma once
 
 #include <array>
@@ -17,47 +17,49 @@
 namespace dslaunch::plan {
 
 struct OffloadPlan {
-    bool states = false;       // moments and master copies are on disk
-    bool parameters = false;   // stage 3: so are parameters that are not persistent
-    int64_t chunk_numel = 0;   // of the largest chunk, 0: chosen from what the ranks own
-    int64_t swap_buffers = 4;  // chunks that memory holds while they pass
-    double ratio = 1.0;        // of the chunks, whose states are on disk; the rest stays in memory
-    std::array<StatePacking, 2> packings = {};  // of the moments, on disk
-    bool lossless = false;                      // what is not packed is compressed on its way
-    int64_t parameter_numel_in_memory = 0;      // of a rank's, at most, though parameters are on
-                                                // disk
-    int64_t chunk_numel_max = 1'000'000'000;    // of what is chosen
-    // Chunks may move between memory and disk from step to step, each whole: KEPT_CHUNKS of them
-    // are in memory, the first of StateChunks::keep_order; -1: as many as RATIO leaves.
+    bool states = false;       // true: moments and master copies are on disk
+    bool parameters = false;   // true: parameters that are not persistent are on disk too (stage 3)
+    int64_t chunk_numel = 0;   // of the largest chunk; 0: chosen by the sizes of the ranks' shares
+    int64_t swap_buffers = 4;  // buffers in memory for chunks that pass
+    double ratio = 1.0;        // share of the chunks whose states are on disk; the others stay in
+                               // memory
+    std::array<StatePacking, 2> packings = {};  // packings of the moments on disk
+    bool lossless = false;                      // true: parts that are not packed are compressed on
+                                                // their way
+    int64_t parameter_numel_in_memory = 0;      // largest number of a rank's parameter elements
+                                                // kept in memory though parameters are on disk
+    int64_t chunk_numel_max = 1'000'000'000;    // limit of a chosen size
+    // True if whole chunks may move between memory and disk from step to step. The first
+    // kept_chunks of StateChunks::keep_order are in memory; -1: as many as `ratio` leaves.
     bool adaptive = false;
     int64_t kept_chunks = -1;
 
     [[nodiscard]] bool any() const { return states || parameters; }
 };
 
-// Chunks of a rank at most: each has extents, checksums and instructions in every step, and a plan
-// of some ten thousand is made and checked within a second or two.
+// The largest number of chunks of a rank: each chunk has extents, checksums and instructions in
+// every step, and a plan of some ten thousand is made and checked within a second or two.
 inline constexpr int64_t kChunksMax = 16 * 1024;
 
-// Where a rank has a chunk's states, or its parameters.
+// The place of a chunk's states, or of its parameters, on a rank.
 enum class ChunkHome {
-    kNone,    // it has none: states of frozen parameters, parameters that the host's ranks share
+    kNone,    // nowhere: states of frozen parameters, parameters that the host's ranks share
     kMemory,  // in memory under every plan
-    kKept,    // in memory because this plan keeps the chunk; under another one on disk
+    kKept,    // in memory because this plan keeps the chunk; on disk under another plan
     kDisk,
 };
 
 struct StateChunk {
     int bucket = 0;
     // A range of this rank's states of the bucket: its pieces one after the other, each padded to
-    // kSliceAlignmentNumel. It is empty where the rank has less than others.
+    // kSliceAlignmentNumel. Empty if the rank has less than others.
     Range range;
     ChunkHome states = ChunkHome::kNone;
     ChunkHome parameters = ChunkHome::kNone;
-    bool last = false;      // of its bucket
-    int64_t numel_max = 0;  // of the rank that has most of it
-    // Place among the chunks that pass through memory in each step, in the order of their updates;
-    // -1: nothing of it is read or written when it is updated.
+    bool last = false;      // true: the last chunk of its bucket
+    int64_t numel_max = 0;  // elements on the rank that has most of the chunk
+    // Index among the chunks that pass through memory in each step, in the order of their updates;
+    // -1: its update reads and writes nothing on disk.
     int turn = -1;
 
     [[nodiscard]] bool trained() const { return states != ChunkHome::kNone; }
@@ -70,9 +72,9 @@ struct StateChunk {
     [[nodiscard]] bool kept_states() const { return states == ChunkHome::kKept; }
     [[nodiscard]] bool kept_parameters() const { return parameters == ChunkHome::kKept; }
     [[nodiscard]] bool kept() const { return kept_states() || kept_parameters(); }
-    // Whether an update reads and writes some of it under a plan that does not keep it.
+    // True if an update reads and writes some of the chunk under a plan that does not keep it.
     [[nodiscard]] bool passes() const { return trained() && (on_disk() || kept()); }
-    // The same chunk where the plan does not keep it.
+    // The same chunk under a plan that does not keep it.
     [[nodiscard]] StateChunk given_back() const;
 };
 
@@ -80,8 +82,8 @@ struct StateChunks {
     std::vector<StateChunk> all;       // by bucket, then by range
     std::vector<int> first_of_bucket;  // [buckets + 1]
     std::vector<int> turns;            // chunks that pass, in the order of their updates
-    // All chunks that may move between memory and disk, in the order in which they are kept. Any
-    // first part of those that are updated is spread over the step; frozen ones come last.
+    // All chunks that may move between memory and disk, in the order in which they are kept. The
+    // first ones, however many, are spread over the step; frozen ones come last.
     std::vector<int> keep_order;
 
     // Elements of a bucket in the chunks of which HOLDS is true, padding included.
@@ -92,58 +94,58 @@ struct StateChunkOptions {
     int rank = 0;
     int stage = 0;  // of ZeRO
     OffloadPlan offload = {};
-    std::vector<int> update_order = {};  // trained buckets, as the step updates them
+    std::vector<int> update_order = {};  // trained buckets in the order of their updates
 };
 
-// Every rank has equally many chunks of a bucket. Without offload each trained bucket is one.
-// PARTITION: from stage 1 on. REQUIRES: offload.parameters only at stage 3, offload.states from
-// stage 1 on.
+// Every rank has equally many chunks of a bucket. Without offload each trained bucket is one chunk.
+// PARTITION is given from stage 1 on. REQUIRES: offload.parameters only at stage 3, offload.states
+// from stage 1 on.
 [[nodiscard]] StateChunks make_state_chunks(const FlatLayout& layout, const Partition* partition,
                                             const StateChunkOptions& options);
 
-// Why OFFLOAD cuts what a rank keeps into more than kChunksMax chunks, and the smallest size that
-// does not, as an error's message; empty: it does not. PARTITION: where anything is offloaded.
+// An error's message if OFFLOAD cuts a rank's states into more than kChunksMax chunks, with the
+// smallest size that does not; else empty. PARTITION is given if anything is offloaded.
 [[nodiscard]] std::string too_many_chunks(const FlatLayout& layout, const Partition* partition,
                                           const OffloadPlan& offload);
 
-// Where the parts of a chunk lie in its buffer and, where nothing is packed, equally on disk: bytes
-// from its start, each part at a page; -1: not there.
+// The places of a chunk's parts in its buffer and, if nothing is packed, also on disk: bytes from
+// the start, each part at a page; -1: no such part.
 struct ChunkLayout {
-    int64_t parameters = -1;  // [numel] of the dtype that segments read
-    int64_t master = -1;      // [numel] fp32, as the next
+    int64_t parameters = -1;  // [numel] in the dtype that segments read
+    int64_t master = -1;      // [numel] fp32, as moments
     std::array<int64_t, 2> moments = {-1, -1};
     int64_t bytes = 0;
-    // An update writes all of it and reads what comes from here on: 16-bit parameters are made anew
-    // from their master copies.
+    // An update writes the whole chunk and reads the bytes from here on: 16-bit parameters are made
+    // anew from their master copies.
     int64_t read_from = 0;
-    // Room on disk, in bytes, pages: what lies in the buffer, packed as the format says. Compressed
-    // without loss it may take less of it.
+    // Room on disk in bytes, whole pages, for the buffer packed by the format. Lossless compression
+    // may use less of it.
     int64_t disk_parameters = 0;
     int64_t disk_states = 0;
 
-    // What an update writes and reads, at most.
+    // The largest number of bytes that an update writes, and reads.
     [[nodiscard]] int64_t disk_written() const { return disk_parameters + disk_states; }
     [[nodiscard]] int64_t disk_read() const {
         return disk_states + (read_from == 0 ? disk_parameters : 0);
     }
-    // Of its reduced gradients, [numel] fp32, which have an extent and a buffer of their own: they
-    // are added up while other chunks are updated.
+    // Bytes of the chunk's reduced gradients, [numel] fp32, which have an extent and a buffer of
+    // their own: they are added up while other chunks are updated.
     int64_t sum_bytes = 0;
 };
 
 struct ChunkFormat {
-    int64_t parameter_bytes = 4;  // of an element
-    bool master = false;          // there are fp32 copies besides
+    int64_t parameter_bytes = 4;  // bytes of an element
+    bool master = false;          // true: there are fp32 copies too
     int64_t optimizer_states = 2;
     std::array<StatePacking, 2> packings = {};
     bool lossless = false;
-    bool sums = false;  // reduced gradients are kept: they are where the states are
+    bool sums = false;  // true: reduced gradients are kept, in the place of the states
 
-    // Whether anything on disk is not as it lies in a buffer.
+    // True if anything on disk differs from its form in a buffer.
     [[nodiscard]] bool packs() const {
         return lossless || packings[0] != StatePacking::kNone || packings[1] != StatePacking::kNone;
     }
-    // Of NUMEL elements, padding left out.
+    // Bytes of the moments of NUMEL elements on disk, without padding.
     [[nodiscard]] Bytes moments_on_disk(int64_t numel) const {
         Bytes bytes;
         for (size_t k = 0; k < static_cast<size_t>(optimizer_states); ++k)
@@ -154,8 +156,8 @@ struct ChunkFormat {
 // Sections of an image, packed parts of a chunk one after the other, begin at lines of the cache.
 inline constexpr int64_t kImageAlignment = 64;
 
-// Memory in which chunks are packed and unpacked on their way, for each of the two directions: an
-// image as it is on disk, and a section of it. 0 where nothing is packed.
+// Memory in which chunks are packed and unpacked on their way, for each of the two directions: the
+// image on disk, and a section of it. 0 if nothing is packed.
 struct PackingRoom {
     int64_t image_bytes = 0;
     int64_t section_bytes = 0;

@@ -36,7 +36,7 @@ class Round {
         }
     }
 
-    // Until all have ended or LIMIT.
+    // Waits until all hosts have ended, or until LIMIT.
     void wait(steady_clock::time_point limit) {
         while (!std::all_of(asked_.begin(), asked_.end(), [](const Asked& a) { return a.ended; })) {
             const auto left = std::chrono::ceil<milliseconds>(limit - steady_clock::now()).count();

@@ -15,7 +15,7 @@ namespace dslaunch::launch {
 struct HostAnswer {
     std::string host;
     std::string error;                   // why there is no answer, printable
-    std::optional<std::string> payload;  // of the answer
+    std::optional<std::string> payload;  // payload of the answer
 };
 
 // Sends QUESTION to every host and waits for one frame of the kind ANSWER from each, at most LIMIT

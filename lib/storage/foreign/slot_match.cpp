@@ -11,8 +11,8 @@ namespace {
 
 constexpr size_t kStatesMax = 64;
 
-using Way = std::vector<int64_t>;  // the same form as SlotMatch::parameters
-// Slots taken of each group, and up to two ways to get there.
+using Way = std::vector<int64_t>;  // in the form of SlotMatch::parameters
+// By slots taken of each group, up to two ways to take them.
 using States = std::map<std::vector<int64_t>, std::vector<Way>>;
 
 void add_way(States& states, const std::vector<int64_t>& taken, const Way& way) {

@@ -133,10 +133,7 @@ class PlacementFlow {
 
     // The edits of the last follow().
     [[nodiscard]] const std::vector<TensorEdit>& edits() const { return edits_; }
-    [[nodiscard]] size_t end() const {
-        return end_;
-    }  // the first node that the last follow() did
-       // not reach
+    [[nodiscard]] size_t end() const { return end_; }  // the first node not followed
     // Nodes on the way before which no value is split or copied.
     [[nodiscard]] const std::vector<size_t>& clean() const { return clean_; }
     [[nodiscard]] Placement placement_of(const torch::jit::Value* value) const;

@@ -72,9 +72,7 @@ class ScheduleTiming {
                 continue;
             }
             TaskRef from = arrival(part, work);
-            if (from.lane < 0)
-                from = {stage, std::numeric_limits<int>::max()};  // a task that
-                                                                  // never ends
+            if (from.lane < 0) from = {stage, std::numeric_limits<int>::max()};  // never
             lane.add(task, {&from, 1});
         }
     }

@@ -42,7 +42,7 @@ namespace {
 struct TrainArguments {
     job::JobArguments job;
     std::string output;
-    std::string resume;  // as ResumeRequest::from
+    std::string resume;  // see ResumeRequest::from
     std::string expected_sha256;
     double timeout_s = 300;
     int threads = 1;     // threads of this rank

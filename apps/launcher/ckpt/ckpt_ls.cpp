@@ -20,7 +20,7 @@ struct LsArguments {
 
 struct LsRow {
     storage::StoredCheckpoint stored;
-    std::optional<storage::Checkpoint> checkpoint;  // its manifest, if that can be read
+    std::optional<storage::Checkpoint> checkpoint;  // the manifest, if it can be read
     bool under_way = false;                         // step-N.tmp-…
     [[nodiscard]] const char* state() const {
         if (under_way) return "incomplete";

@@ -10,7 +10,7 @@ namespace dslaunch::launcher {
 
 struct NamedFile {
     std::string local_path;  // absolute
-    std::string below;       // its name below the target folder: NAME, or FOLDER/…/NAME
+    std::string below;       // name below the target folder: NAME, or FOLDER/…/NAME
 };
 
 // FILE, or if it is a folder every file below it, sorted. Throws Error{kInput} if FILE is missing,

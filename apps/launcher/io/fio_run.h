@@ -1,4 +1,4 @@
-// The same measurement by fio, if it is installed, to compare io-bench with.
+// The measurement by fio, if it is installed, to compare io-bench with.
 #pragma once
 
 #include <initializer_list>

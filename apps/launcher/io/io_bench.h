@@ -16,7 +16,7 @@ namespace dslaunch::launcher {
 
 struct IoBenchOptions {
     std::string folder;
-    Bytes length = gib(1);  // of the file; best more than the disk's own cache
+    Bytes length = gib(1);  // length of the file; best more than the disk's own cache
     std::vector<storage::IoEngine> engines = {storage::IoEngine::kUring,
                                               storage::IoEngine::kThreads};
     std::vector<Bytes> blocks = {kib(128), kib(512), mib(1), mib(4)};

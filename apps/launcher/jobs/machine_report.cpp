@@ -62,7 +62,7 @@ std::string output_of(const std::vector<std::string>& command) {
         if (n <= 0 || text.size() > kOutputBytesMax) break;
         text.append(block, static_cast<size_t>(n));
     }
-    ::kill(-result.pid, SIGKILL);  // its group, which has ended or has used up its time
+    ::kill(-result.pid, SIGKILL);  // the process group, which has ended or has used up its time
     ::waitpid(result.pid, nullptr, 0);
     return text;
 }

@@ -15,7 +15,7 @@ struct GenerateOptions {
     int64_t tokens = 200;      // number of tokens to generate
     double temperature = 0.8;  // divides the logits; 0: always the likeliest token
     int64_t top_k = 40;        // draw among the k likeliest only; 0: among all
-    uint64_t seed = 1;         // the same seed gives the same tokens on the same machine
+    uint64_t seed = 1;         // equal seeds give equal tokens on one machine
 };
 
 // A token drawn from LOGITS. SHAPE: [vocab], any float type, cpu. REQUIRES: temperature >= 0, top_k

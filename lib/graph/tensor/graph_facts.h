@@ -17,7 +17,7 @@ class TensorGroup;
 
 // The inputs of a run of a whole graph.
 struct GraphInputs {
-    std::vector<c10::IValue> arguments;  // as SegmentedModel::first_inputs gives them
+    std::vector<c10::IValue> arguments;  // those of SegmentedModel::first_inputs
     std::vector<at::Tensor> parameters;  // by model parameter
     std::vector<at::Tensor> buffers;     // by model buffer; they are restored after the run
     DrawKey key;

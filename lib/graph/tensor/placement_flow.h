@@ -36,8 +36,8 @@ struct Placement {
     static constexpr int kPositions = -2;
 
     enum class Kind {
-        kWhole,   // the same on every rank, and its gradient too
-        kCopied,  // the same on every rank; its gradient is a summand
+        kWhole,   // value and gradient are the same on every rank
+        kCopied,  // the value is the same on every rank; its gradient is a summand
         kShard,
     };
     Kind kind = Kind::kWhole;

@@ -19,8 +19,8 @@ namespace dslaunch::job {
 
 struct SavingOptions {
     std::string output;      // folder of the run; empty: nothing is saved
-    std::string resume;      // as ResumeRequest::from
-    bool restarted = false;  // as ResumeRequest::restarted
+    std::string resume;      // see ResumeRequest::from
+    bool restarted = false;  // see ResumeRequest::restarted
 };
 
 class JobSaving {

@@ -32,7 +32,7 @@ inline constexpr size_t kDefaultFanout = 256;
 enum class TargetKind {
     kTorchScript,  // dsworker train TARGET; the job ends with our ExitCode
     kPython,       // the job ends with the first failing rank's own code, 128+n for a signal
-    kProgram,      // as kPython
+    kProgram,      // the job ends like kPython
 };
 
 // The device that the ranks use. kAuto stays only in a job over ssh, where the agents report their
@@ -47,7 +47,7 @@ struct PlannedWorker {
 };
 
 struct PlannedNode {
-    std::string name;                    // as in the hostfile: the name in every message and prefix
+    std::string name;                    // name in the hostfile, in every message and in prefixes
     std::string user;                    // empty: by the ssh configuration
     int port = 0;                        // port of sshd; 0: by the ssh configuration, else 22
     std::string address;                 // addr=, to connect to instead of `name`; empty: `name`
@@ -89,7 +89,7 @@ struct ElasticRules {
 
 struct JobSpec {
     TargetKind target_kind = TargetKind::kProgram;
-    std::string target;              // as given on the command line
+    std::string target;              // target on the command line
     std::vector<PlannedNode> nodes;  // by node rank, never empty
     int world_size = 0;              // sum of the nodes' workers
     TransportKind transport = TransportKind::kLocal;

@@ -19,7 +19,7 @@ namespace dslaunch::plan {
 struct OffloadPlan {
     bool states = false;       // true: moments and master copies are on disk
     bool parameters = false;   // true: parameters that are not persistent are on disk too (stage 3)
-    int64_t chunk_numel = 0;   // of the largest chunk; 0: chosen by the sizes of the ranks' shares
+    int64_t chunk_numel = 0;   // elements of the largest chunk; 0: chosen by the ranks' shares
     int64_t swap_buffers = 4;  // buffers in memory for chunks that pass
     double ratio = 1.0;        // share of the chunks whose states are on disk; the others stay in
                                // memory
@@ -74,7 +74,7 @@ struct StateChunk {
     [[nodiscard]] bool kept() const { return kept_states() || kept_parameters(); }
     // True if an update reads and writes some of the chunk under a plan that does not keep it.
     [[nodiscard]] bool passes() const { return trained() && (on_disk() || kept()); }
-    // The same chunk under a plan that does not keep it.
+    // The chunk as it is under a plan that does not keep it.
     [[nodiscard]] StateChunk given_back() const;
 };
 
@@ -92,7 +92,7 @@ struct StateChunks {
 
 struct StateChunkOptions {
     int rank = 0;
-    int stage = 0;  // of ZeRO
+    int stage = 0;  // ZeRO stage
     OffloadPlan offload = {};
     std::vector<int> update_order = {};  // trained buckets in the order of their updates
 };

@@ -69,7 +69,7 @@ class MeshCoster {
         Bytes gradients;  // fp32
         Bytes states;     // fp32, with master copies
         int64_t trained_numel = 0;
-        Bytes largest_gradients;  // of one segment
+        Bytes largest_gradients;  // largest of one segment
         Bytes largest_parameters;
     };
 

@@ -19,7 +19,7 @@ struct MeshSearch {
     std::vector<int> zero_stages = {0, 1, 2, 3};
     std::vector<ScheduleKind> schedules = {kScheduleKinds.begin(), kScheduleKinds.end()};
     int chunks = 2;             // chunks of a stage in an interleaved schedule
-    int64_t micro_batches = 1;  // of the global batch, over all data-parallel ranks
+    int64_t micro_batches = 1;  // those of the global batch, over all data-parallel ranks
     std::optional<Bytes> host_memory_max;
     size_t count_max = 5;
 };

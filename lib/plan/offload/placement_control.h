@@ -61,8 +61,8 @@ class PlacementControl {
     std::optional<Change> unjudged_;
     // These are for the summary.
     std::optional<double> first_step_s_;
-    std::optional<double> expected_step_s_;  // of the last change for speed
-    double last_step_s_ = 0;                 // as agreed at the last choice
+    std::optional<double> expected_step_s_;  // expected by the last change for speed
+    double last_step_s_ = 0;                 // agreed at the last choice
 };
 
 }  // namespace dslaunch::plan

@@ -34,7 +34,7 @@ struct ChunkTraffic {
 };
 
 struct SwapTrace {
-    std::vector<ChunkUse> uses;         // of one step, in the order of the plan
+    std::vector<ChunkUse> uses;         // uses of one step, in the order of the plan
     std::vector<ChunkTraffic> traffic;  // by chunk
 };
 [[nodiscard]] SwapTrace swap_trace(const StepPlan& plan, const ChunkFormat& format);

@@ -23,7 +23,7 @@ struct PipelineOption {
 
 struct PipelineWish {
     int stages = 1;
-    int chunks = 2;  // of an interleaved schedule
+    int chunks = 2;  // chunks of an interleaved schedule
     int micro_batches = 1;
     std::optional<ScheduleKind> schedule = {};  // only this one; nullopt: each there is
     std::vector<int> first_segments = {};       // first segments of parts; empty: chosen by cost

@@ -22,7 +22,7 @@ namespace dslaunch::plan {
 
 struct PipelineShape {
     int stages = 1;
-    int chunks = 1;  // of each stage
+    int chunks = 1;  // chunks of each stage
     int micro_batches = 1;
 
     [[nodiscard]] int parts() const { return stages * chunks; }

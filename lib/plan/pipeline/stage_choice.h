@@ -17,9 +17,9 @@ struct SegmentCost {
     double forward_s = 0;
     double backward_input_s = 0;  // with recomputation
     double backward_weight_s = 0;
-    Bytes activations = {};      // as in PartCost, inputs included
-    Bytes kept_for_weight = {};  // as in PartCost
-    Bytes backward_takes = {};   // as in PartCost
+    Bytes activations = {};      // see PartCost, inputs included
+    Bytes kept_for_weight = {};  // see PartCost
+    Bytes backward_takes = {};   // see PartCost
     Bytes outputs = {};          // bytes sent by a cut behind it; their gradients come back
 };
 

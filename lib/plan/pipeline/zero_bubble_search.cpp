@@ -155,7 +155,7 @@ class GreedyStep {
     std::vector<Stage> stages_;
     std::vector<std::vector<double>> inputs_s_;     // by part, then micro batch: the time of
                                                     // arrival
-    std::vector<std::vector<double>> gradients_s_;  // the same for gradients of outputs
+    std::vector<std::vector<double>> gradients_s_;  // arrival of the outputs' gradients
     std::priority_queue<Waking, std::vector<Waking>, std::greater<>> wakings_;
 };
 

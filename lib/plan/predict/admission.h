@@ -21,13 +21,12 @@ namespace dslaunch::plan {
 struct HostNeed {
     int ranks = 1;
     Bytes private_total;  // private memory that the plans count, of all ranks
-    Bytes private_max;    // of the rank that needs most
-    Bytes resident_max;   // of the rank that has most: its own, and the parts of the arena that it
-                          // touches
+    Bytes private_max;    // private memory of the rank that needs most
+    Bytes resident_max;   // own memory and touched parts of the arena, of the rank that has most
     Bytes arena;          // shared by the ranks
     Bytes disk;           // offload files of all ranks
-    Bytes program;        // of one rank, not counted by its plan
-    Bytes code;           // of the program and its libraries: part of a rank's resident set
+    Bytes program;        // memory of one rank that its plan does not count
+    Bytes code;           // code of the program and its libraries, part of a rank's resident set
 
     // The host's need includes the programs themselves and kProgramRoom for each, but not their
     // code, which the system gives back and reads again as it does with other files.
@@ -54,7 +53,7 @@ inline constexpr Bytes kCodeLater = mib(1);
                                  const ProgramMemory& program);
 
 struct HostLimits {
-    MemoryState memory;           // as seen by one process
+    MemoryState memory;           // state that one process sees
     int processes = 1;            // processes that hold memory.held each and are part of the need
     std::vector<DiskRoom> disks;  // files are striped over them equally; empty: not known
 };

@@ -13,7 +13,7 @@
 namespace dslaunch::plan {
 
 struct MemoryChoice {
-    int64_t stage = 0;             // of ZeRO
+    int64_t stage = 0;             // ZeRO stage
     int64_t recompute_groups = 0;  // 0: activations are kept
     bool optimizer_on_disk = false;
     bool parameters_on_disk = false;

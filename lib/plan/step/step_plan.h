@@ -216,7 +216,7 @@ struct StepPlanOptions {
     bool fused_update = false;     // stage 0: kUpdate sums the local ranks' gradients itself: one
                                    // host, no clip, no kReduce
     int64_t optimizer_states = 2;  // fp32 values per parameter: Adam 2, SGD with momentum 1
-    int stage = 0;                 // of ZeRO
+    int stage = 0;                 // ZeRO stage
     std::vector<int> node_sizes = {};      // ranks of each host; empty: all on one
     int64_t parameter_bytes = 4;           // bytes of an element as segments read it
     bool master = false;                   // true: 16-bit parameters have an fp32 copy

@@ -520,7 +520,7 @@ class PlanBuilder {
     std::vector<MicroStep> micro_steps_;
     std::vector<char> awaited_;
     std::vector<int> claimed_;  // by bucket, the micro step of its last claim
-    int position_ = 0;          // of the compute lane in at_gathers_, by compute_positions
+    int position_ = 0;          // position of the compute lane in at_gathers_ (compute_positions)
 };
 
 }  // namespace

@@ -42,9 +42,9 @@ struct TensorShard {
 
 // A rank's gradient of a parameter after its backward.
 enum class TensorGradient {
-    kOwn,       // of its share alone, complete
-    kComplete,  // of the whole parameter, the same on every rank
-    kSummand,   // of the whole parameter; the sum over the tensor group is the gradient
+    kOwn,       // gradient of its share alone, complete
+    kComplete,  // gradient of the whole parameter, the same on every rank
+    kSummand,   // summand for the whole parameter; the sum over the tensor group is the gradient
 };
 
 struct TensorParameter {

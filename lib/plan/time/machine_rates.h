@@ -77,7 +77,7 @@ struct MachineRates {
     double updating_beside = 0.5;
     double host_bytes_per_s = 0;  // received from another rank of the host
     double link_bytes_per_s = 0;  // received by a host from another one; its ranks share it
-    DiskRates disk = {};          // of a host; all its ranks share it
+    DiskRates disk = {};          // rates of a host, which its ranks share
 
     [[nodiscard]] double update_s(double numel) const {
         return seconds_at(numel, update_numel_per_s);

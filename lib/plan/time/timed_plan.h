@@ -37,8 +37,8 @@ struct TimedTask {
 struct TimedLane {
     int processors = -1;      // index of the processors that its tasks may share; -1: a link or a
                               // disk
-    double speed_beside = 1;  // of a task that shares, while a task of another lane does too; 1: as
-                              // alone
+    double speed_beside = 1;  // speed of a task that shares, while a task of another lane does too;
+                              // 1: as alone
     std::vector<TimedTask> tasks = {};
     std::vector<TaskRef> waits = {};  // waits of all tasks, in order
 

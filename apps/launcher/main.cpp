@@ -20,7 +20,7 @@ namespace {
 
 int dispatch(int argc, char** argv) {
     std::vector<std::string> words(argv + 1, argv + argc);
-    // DeepSpeed's script has that name, and so has a link to this program.
+    // A link to this program has the name of DeepSpeed's script.
     const std::string_view own_path = argv[0];
     if (own_path.substr(own_path.find_last_of('/') + 1) == "zero_to_fp32.py")
         words.insert(words.begin(), "zero_to_fp32");
@@ -43,15 +43,15 @@ int dispatch(int argc, char** argv) {
 int main(int argc, char** argv) {
     try {
         const int code = dslaunch::launcher::dispatch(argc, argv);
-        // Results that nobody got are no success.
+        // Results that could not be written are no success.
         if (std::fflush(stdout) != 0) throw std::system_error(errno, std::generic_category());
         return code;
     } catch (const dslaunch::Error& error) {
-        // The message may quote names and files that somebody else chose.
+        // The message may quote names and files that others chose.
         fmt::print(stderr, "dslaunch: error: {}\n", dslaunch::printable_lines(error.what(), 0));
         return static_cast<int>(error.code());
     } catch (const std::system_error& error) {
-        // Whoever read our output went away: this program ends as one that SIGPIPE ends.
+        // The reader of the output is gone: this program ends as one that SIGPIPE ends.
         if (error.code() == std::errc::broken_pipe) return 128 + SIGPIPE;
         fmt::print(stderr, "dslaunch: error: the output cannot be written: {}\n", error.what());
         return static_cast<int>(dslaunch::ExitCode::kDisk);

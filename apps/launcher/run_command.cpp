@@ -34,8 +34,8 @@ bool is_in_path(const std::string& program) {
     return false;
 }
 
-// Refuses a program that is not there when its name is nearly that of a subcommand: `dslaunch
-// genrate m.pt` means no program.
+// Refuses a program that does not exist and whose name is nearly that of a subcommand, as in
+// `dslaunch genrate m.pt`.
 void refuse_mistyped_subcommand(const launch::JobSpec& spec,
                                 std::span<const std::string> subcommands) {
     const std::string& target = spec.target;
@@ -53,7 +53,7 @@ void refuse_mistyped_subcommand(const launch::JobSpec& spec,
          printable(target), *guess, printable(target));
 }
 
-// Gives a job whose agents come by themselves the token by which they know it.
+// Gives a job whose agents connect by themselves the token by which they recognize it.
 void give_token(const RunOptions& options, const std::string& variable, launch::JobSpec& spec) {
     if (spec.transport != launch::TransportKind::kJoin) return;
     spec.token = launch::choose_token(variable, options.token_file);
@@ -63,7 +63,7 @@ void give_token(const RunOptions& options, const std::string& variable, launch::
     }
 }
 
-// Serves node 0 of a `--no_ssh` job; this is another node.
+// Serves node 0 of a `--no_ssh` job as another node.
 int join_by_hand(const RunOptions& options, const std::string& variable,
                  launch::JoinRequest request) {
     launch::release_end_signals();
@@ -123,7 +123,7 @@ int run_command(std::span<const std::string> arguments, std::span<const std::str
         require_worker(job.spec.required_files.front());
         look_into_training_job(options, job.spec);
     }
-    print_notes(job, options);  // after all that may refuse the command line
+    print_notes(job, options);  // after all checks of the command line
     if (options.push && job.spec.transport != launch::TransportKind::kLocal) push_for_job(job.spec);
     const int code = launch::run_job(job.spec);
     if (copies && code == 0) copies->finish();

@@ -6,8 +6,8 @@
 
 namespace dslaunch::launcher {
 
-// ARGUMENTS without `run`. SUBCOMMANDS are the names that a mistyped one may have meant. The result
-// is the exit code. Throws Error. REQUIRES: the main thread, no other one yet.
+// ARGUMENTS without `run`. SUBCOMMANDS are the names to compare a mistyped one with. The result is
+// the exit code. Throws Error. REQUIRES: called from the main thread, no other thread yet.
 [[nodiscard]] int run_command(std::span<const std::string> arguments,
                               std::span<const std::string> subcommands);
 

@@ -1,5 +1,5 @@
-// The subcommands of dslaunch: one row for each. The help, what runs, and what a mistyped word may
-// have meant come from these rows alone.
+// The subcommands of dslaunch: one row for each. The help, the dispatch, and the guess for a
+// mistyped word come from these rows alone.
 #pragma once
 
 #include <span>
@@ -10,20 +10,21 @@ namespace dslaunch::launcher {
 
 struct Subcommand {
     const char* name;
-    const char* help;  // its lines in `dslaunch --help`; empty: not listed
-    // WORDS begin with the name. The result is the exit code. Throws Error.
+    const char* help;  // lines in `dslaunch --help`; empty: not listed
+    // Runs the subcommand. WORDS begin with its name. The result is the exit code. Throws Error.
     int (*run)(std::span<const std::string> words);
-    bool drops_token = false;  // neither ssh nor a command on a host inherits the token variable
-    bool is_offered = true;    // to whoever mistypes
+    bool drops_token = false;  // true: neither ssh nor a command on a host inherits the token
+                               // variable
+    bool is_offered = true;    // true: it is suggested for a mistyped word
 };
 
 // All rows, in the order of the help.
 [[nodiscard]] std::span<const Subcommand> subcommands();
 
-// Null when NAME is none.
+// The row of NAME; null if there is none.
 [[nodiscard]] const Subcommand* find_subcommand(std::string_view name);
 
-// What `dslaunch --help` prints.
+// The output of `dslaunch --help`.
 [[nodiscard]] std::string subcommands_help();
 
 }  // namespace dslaunch::launcher

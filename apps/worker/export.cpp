@@ -1,5 +1,5 @@
-// dsworker export: the weights of a checkpoint in the archive that was trained, which stock PyTorch
-// loads. `dslaunch ckpt export --format torchscript` becomes it.
+// dsworker export: writes the weights of a checkpoint into the archive that was trained, which
+// stock PyTorch loads. `dslaunch ckpt export --format torchscript` runs as it.
 #include "base/error.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -40,7 +40,7 @@ void declare(CommandLine& app, ExportArguments& arguments) {
     app.add("--json", arguments.json, "print JSON");
 }
 
-// A tensor of the archive, to be filled.
+// A tensor of the archive that is to be filled.
 struct Wanted {
     std::string name;
     at::Tensor tensor;
@@ -55,7 +55,7 @@ std::vector<Wanted> wanted_of(graph::Model& model) {
     return wanted;
 }
 
-// The tensor of SOURCE for each of WANTED. Throws Error{kInput} with all that does not fit.
+// By wanted tensor, the index of the tensor in SOURCE. Throws Error{kInput} with all mismatches.
 std::vector<int> match(const storage::TensorSource& source, const std::vector<Wanted>& wanted,
                        const std::string& archive) {
     std::map<std::string, int> by_name;
@@ -92,8 +92,8 @@ std::vector<int> match(const storage::TensorSource& source, const std::vector<Wa
     return matched;
 }
 
-// TENSOR takes the values of tensor INDEX of SOURCE, and its dtype: what trained in 16 bits comes
-// out in fp32.
+// Gives TENSOR the values and the dtype of tensor INDEX of SOURCE: parameters trained in 16 bits
+// are exported in fp32.
 void fill(at::Tensor tensor, const storage::TensorSource& source, int index) {
     const at::NoGradGuard no_grad;
     const storage::CheckpointTensor& from = source.tensors()[index];

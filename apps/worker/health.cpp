@@ -1,6 +1,6 @@
-// dsworker health: one rank of `dslaunch health`. Meets the others, searches for slow and broken
-// links between the hosts, then tries every operation; what it measures goes to the launcher record
-// by record, so that a check that ends early is judged by what had come.
+// dsworker health: one rank of `dslaunch health`. Connects to the others, searches for slow and
+// broken links between the hosts, then tries every operation. Each measurement goes to the launcher
+// at once, so that a check that ends early is judged by the records until then.
 #include <c10/util/Logging.h>
 
 #include <algorithm>
@@ -112,7 +112,7 @@ class HealthRole {
     std::unique_ptr<runtime::WorldGroup> group_;
 };
 
-// As in training: LibTorch learns of its CUDA library before the first tensor is made.
+// Loads LibTorch's CUDA library, as training does, before the first tensor is made.
 void HealthRole::open_device() {
     const int64_t gpus = launch::count_gpus();
     uses_gpu_ = arguments_.backend == "nccl" ||
@@ -166,7 +166,8 @@ std::unique_ptr<runtime::HealthCollectives> HealthRole::open_collectives() {
     return runtime::make_device_collectives(*device_, c10::Device(c10::kCUDA, 0));
 }
 
-// What fails where links are known to be bad is no news; otherwise somebody is to be named.
+// Tries the operations. A hang is only noted if bad links were found before; otherwise explain()
+// names the silent ranks.
 void HealthRole::try_operations(runtime::PairSearchResult search) {
     try {
         const auto collectives = open_collectives();
@@ -192,7 +193,7 @@ void HealthRole::try_operations(runtime::PairSearchResult search) {
     }
 }
 
-// Who still answers says so; the others are named.
+// Announces that this rank still answers, and reports the ranks that do not.
 void HealthRole::explain(const Error& error) {
     if (error.code() != ExitCode::kHang) throw error;
     const std::string place = watch_.where();
@@ -228,9 +229,10 @@ void HealthRole::say_goodbye() {
 }
 
 [[noreturn]] void end_with(runtime::Reporter& reporter, ExitCode code, const std::string& message) {
-    reporter.failure(code, message);  // before the line, which the launcher need not repeat then
+    reporter.failure(code, message);  // before the log line, so that the launcher does not repeat
+                                      // it
     log_error("health", "{}", message);
-    // A library may be stuck in what nothing can end: no destructor is waited for.
+    // A library may be stuck in a call that nothing can end, so no destructor runs.
     std::fflush(nullptr);
     ::_exit(static_cast<int>(code));
 }
@@ -265,7 +267,7 @@ int health_main(int argc, char** argv) {
     } catch (const std::exception& error) {
         end_with(*reporter, ExitCode::kInternal, error.what());
     }
-    // Peers may be gone by now: Gloo's and NCCL's destructors would speak to them.
+    // Peers may have ended by now, and Gloo's and NCCL's destructors would contact them.
     std::fflush(nullptr);
     ::_exit(0);
 }

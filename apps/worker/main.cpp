@@ -51,8 +51,8 @@ int dispatch(int argc, char** argv) {
          printable(name));
 }
 
-// `dslaunch plan`, `model` and `generate` become this program under their own name: whoever typed
-// them reads of dslaunch.
+// Messages carry the name that the user typed: `dslaunch plan`, `model` and `generate` run this
+// program under the name dslaunch.
 void tell(const char* program, const std::string& message) {
     if (program != nullptr && std::string_view(program) == "dslaunch") {
         fmt::print(stderr, "dslaunch: error: {}\n", printable_lines(message, 0));

@@ -1,4 +1,4 @@
-// The roles of dsworker: what `dsworker ROLE …` can be asked to do. main.cpp holds the table; each
+// The roles of dsworker, the words that `dsworker ROLE …` takes. main.cpp holds the table; each
 // role has its own file.
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace dslaunch::worker {
 
-// A role: its arguments start with its own name. Returns the exit code; throws Error for what the
-// user or the world causes. stdout is for results only.
+// Each function is a role, whose arguments start with its own name. It returns the exit code, and
+// throws Error for problems that the user or the world causes. stdout is for results only.
 int export_main(int argc, char** argv);
 int generate_main(int argc, char** argv);
 int health_main(int argc, char** argv);

@@ -1,5 +1,5 @@
 // dsworker train MODEL.pt: one rank of a training job. Reads its place from the environment, builds
-// what a step needs, trains, and writes the trained weights as rank 0.
+// the parts of a step, trains, and as rank 0 writes the trained weights.
 #include <ATen/Parallel.h>
 #include <c10/util/Logging.h>
 
@@ -44,11 +44,11 @@ namespace {
 struct TrainArguments {
     job::JobArguments job;
     std::string output;
-    std::string resume;  // as ResumeRequest::from
+    std::string resume;  // see ResumeRequest::from
     std::string expected_sha256;
     double timeout_s = std::chrono::duration<double>(runtime::kHangLimit).count();
-    int threads = 1;     // of this rank
-    std::string pinned;  // where they run, in words
+    int threads = 1;     // threads of this rank
+    std::string pinned;  // processors of the threads, in words
 };
 
 TrainArguments parse(int argc, char** argv, bool& help) {
@@ -100,7 +100,7 @@ class TrainRole {
         hash_log_ =
             job::identify_archive(arguments_.job.model_path, arguments_.expected_sha256, first());
         set_up();
-        // By all ranks, for each feels the others of its host as it will while training.
+        // All ranks measure together, for the ranks of a host slow each other as in training.
         if (setup_.config().trace_step > 0 && !setup_.on_gpu)
             rates_ = job::measure_job_rates(setup_, {arguments_.threads, 0});
         states_.emplace(setup_, environment_, gpu_.backend.get());
@@ -141,7 +141,7 @@ class TrainRole {
         if (first()) job::describe_run(setup_, environment_, reporter_);
     }
 
-    // With all ranks of the job.
+    // Connects to all ranks of the job.
     void meet() {
         runtime::ArenaLayout arena(setup_.own_ranks().local_world_size());
         states_->add_slices(arena);
@@ -151,14 +151,14 @@ class TrainRole {
         room_.agree(comms_.job());
     }
 
-    // By any rank, all of which are asked.
+    // True if any rank was asked to end. All ranks call it.
     [[nodiscard]] bool all_leave() const {
         double asked[1] = {reporter_.asked_to_end() ? 1.0 : 0.0};
         comms_.job().sum_ordered(asked);
         return asked[0] > 0;
     }
 
-    // Whether each rank's buffers go their own way while it trains.
+    // True if each rank's buffers change on their own while it trains.
     [[nodiscard]] bool own_buffers(const runtime::ModelBuffers& buffers) const {
         return buffers.drift() && environment_.world_size > 1 && !setup_.config().broadcast_buffers;
     }
@@ -181,7 +181,8 @@ class TrainRole {
         take_steps(*state, buffers, resumed);
     }
 
-    // All that is left to do, the weights included, while the launcher hears where this rank is.
+    // Does the rest of the job, the weights included, while heartbeats tell the launcher where this
+    // rank is.
     void take_steps(runtime::ParameterState& state, runtime::ModelBuffers& buffers,
                     const storage::TrainingState& resumed) {
         const config::RunConfig& config = setup_.config();
@@ -205,7 +206,7 @@ class TrainRole {
         runtime::Trainer trainer(std::move(parts));
         const runtime::HeartbeatSender heartbeats(reporter_, launch::kHeartbeatInterval, [&] {
             launch::Heartbeat heartbeat = trainer.heartbeat();
-            if (gpu_.backend) heartbeat.lanes.clear();  // a GPU works on its own, unmeasured
+            if (gpu_.backend) heartbeat.lanes.clear();  // the work of a GPU is not measured
             return heartbeat;
         });
         const runtime::DiskTraffic before = state.disk_traffic().value_or(runtime::DiskTraffic{});
@@ -246,7 +247,7 @@ class TrainRole {
         return parts;
     }
 
-    // What outlives the training.
+    // The parts that outlive the training.
     [[nodiscard]] runtime::TrainerParts trainer_parts() {
         const plan::StageWork& work = setup_.plan_options.stage_work;
         runtime::TrainerParts parts;
@@ -285,10 +286,10 @@ class TrainRole {
     launch::WorkerEnvironment environment_;
     runtime::Reporter& reporter_;
     runtime::Topology place_;
-    runtime::RankDevice gpu_;  // ends after everything that lies on it
+    runtime::RankDevice gpu_;  // destroyed after everything that lies on it
     job::JobSetup setup_;
     job::JobRoom room_;
-    std::optional<job::JobRates> rates_;  // where a step is traced
+    std::optional<job::JobRates> rates_;  // present if a step is traced
     std::optional<job::JobState> states_;
     job::RankComms comms_;
     std::optional<job::JobSaving> saving_;
@@ -303,7 +304,7 @@ int train_main(int argc, char** argv) {
     TrainArguments arguments = parse(argc, argv, help);
     if (help) return 0;
     job::return_freed_memory();
-    // c10d warns of every address without a name; its errors reach the user as ours.
+    // c10d warns of every address without a name; its errors reach the user as those of dslaunch.
     ::setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
     c10::initLogging();
     const launch::WorkerEnvironment environment = launch::WorkerEnvironment::from_process();
@@ -331,9 +332,10 @@ int train_main(int argc, char** argv) {
         message = code == ExitCode::kSetup ? memory_shortage_text(error.what()) : error.what();
     }
     role.poison(fmt::format("rank {} failed: {}", environment.rank, message));
-    reporter->failure(code, message);  // before the line, which the launcher need not repeat then
+    reporter->failure(code, message);  // before the log line, so that the launcher does not repeat
+                                       // it
     log_error("train", "{}", message);
-    // Lanes may be stuck in what nothing can end: no destructor is waited for.
+    // Lanes may be stuck in calls that nothing can end, so no destructor runs.
     std::fflush(nullptr);
     job::remove_leftovers();
     ::_exit(static_cast<int>(code));

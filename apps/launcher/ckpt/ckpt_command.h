@@ -1,6 +1,6 @@
-// `dslaunch ckpt ls|verify|inspect|diff|export|import` and `dslaunch zero_to_fp32`: checkpoints
-// looked at, checked, compared, written for others and made of what others wrote. One file each,
-// ckpt_*.cpp. No LibTorch: what needs it is `dsworker export`.
+// `dslaunch ckpt ls|verify|inspect|diff|export|import` and `dslaunch zero_to_fp32`: lists,
+// verifies, compares, exports and imports checkpoints. One file each, ckpt_*.cpp. No LibTorch: the
+// export that needs it is `dsworker export`.
 #pragma once
 
 #include <span>
@@ -8,9 +8,9 @@
 
 namespace dslaunch::launcher {
 
-// ARGUMENTS without the subcommand's name. The result is the exit code. Throws Error: kUsage;
-// kInput for what is no checkpoint of ours; kCheckpoint for none that is usable or a damaged one;
-// kDisk.
+// ARGUMENTS come without the subcommand's name. The result is the exit code. Throws Error: kUsage;
+// kInput if the input is no checkpoint of dslaunch; kCheckpoint if none is usable or one is
+// damaged; kDisk.
 [[nodiscard]] int ckpt_command(std::span<const std::string> arguments);
 [[nodiscard]] int zero_to_fp32_command(std::span<const std::string> arguments);
 

@@ -1,4 +1,4 @@
-// dslaunch ckpt diff: in what two checkpoints differ.
+// dslaunch ckpt diff: the differences of two checkpoints.
 #include <fmt/core.h>
 
 #include <memory>

@@ -22,7 +22,7 @@ struct ExportArguments {
     storage::ExportOptions options;
 };
 
-// Refuses what only another format can do.
+// Refuses options that only another format has.
 void check_combination(const ExportArguments& arguments) {
     const bool torchscript = arguments.format == "torchscript";
     const storage::ExportOptions& options = arguments.options;
@@ -97,7 +97,7 @@ void run_export(const ExportArguments& arguments) {
     if (with_config && options.out.ends_with(".safetensors"))
         fail(ExitCode::kUsage, "{}: --config-from needs a folder to copy to, this is a file",
              options.out);
-    // The check comes before the weights: a folder that is none is told at once.
+    // The check comes before the weights, so that a wrong folder is reported at once.
     if (with_config) storage::check_model_config(arguments.config_from);
     const storage::ExportReport report = storage::export_weights(*source, options);
     std::vector<std::string> copied;

@@ -1,4 +1,4 @@
-// dslaunch ckpt import: a checkpoint of ours out of what others wrote.
+// dslaunch ckpt import: makes a checkpoint of dslaunch from the files of other programs.
 #include <fmt/core.h>
 
 #include <cstdio>

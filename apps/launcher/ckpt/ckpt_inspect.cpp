@@ -1,4 +1,4 @@
-// dslaunch ckpt inspect: what one checkpoint holds.
+// dslaunch ckpt inspect: the contents of one checkpoint.
 #include <fmt/core.h>
 
 #include <algorithm>

@@ -20,7 +20,7 @@ struct LsArguments {
 
 struct LsRow {
     storage::StoredCheckpoint stored;
-    std::optional<storage::Checkpoint> checkpoint;  // its manifest, where that can be read
+    std::optional<storage::Checkpoint> checkpoint;  // the manifest, if it can be read
     bool under_way = false;                         // step-N.tmp-…
     [[nodiscard]] const char* state() const {
         if (under_way) return "incomplete";
@@ -34,14 +34,14 @@ LsRow row_of(const storage::FileTree& tree, const storage::StoredCheckpoint& sto
     if (!stored.complete) return row;
     try {
         row.checkpoint = storage::CheckpointReader(tree, stored.folder).checkpoint();
-    } catch (const Error& error) {  // gone or damaged since it was listed
+    } catch (const Error& error) {  // removed or damaged since it was listed
         row.stored.complete = false;
         row.stored.fault = error.what();
     }
     return row;
 }
 
-// What a save that runs, or one that broke off, has left.
+// The folders of saves that are running or were not finished.
 std::vector<LsRow> saves_under_way(const storage::FileTree& tree, const std::string& root) {
     std::vector<LsRow> rows;
     const auto entries = tree.list(root);

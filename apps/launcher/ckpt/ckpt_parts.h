@@ -1,4 +1,4 @@
-// The subcommands of `dslaunch ckpt`, and what they share. One thread.
+// The subcommands of `dslaunch ckpt`, and their common parts. One thread.
 #pragma once
 
 #include <functional>
@@ -18,7 +18,8 @@ namespace dslaunch::launcher {
 // Parses the command line once all options are declared; false: the help was printed instead.
 using Parse = std::function<bool()>;
 
-// Each declares its options at COMMAND, parses, and does its work. The result is the exit code.
+// Each function declares its options at COMMAND, parses, and does its work. The result is the exit
+// code.
 [[nodiscard]] int ckpt_ls(CommandLine& command, const Parse& parse);
 [[nodiscard]] int ckpt_verify(CommandLine& command, const Parse& parse);
 [[nodiscard]] int ckpt_inspect(CommandLine& command, const Parse& parse);
@@ -27,16 +28,16 @@ using Parse = std::function<bool()>;
 [[nodiscard]] int ckpt_import(CommandLine& command, const Parse& parse);
 
 // The checkpoints that PATH names, newest first: one, whatever its folder is called, or all below a
-// folder. Empty where there are none. Throws Error{kCheckpoint} when PATH is no folder.
+// folder. Empty if there are none. Throws Error{kCheckpoint} when PATH is no folder.
 [[nodiscard]] std::vector<storage::StoredCheckpoint> checkpoints_at(storage::FileTree& tree,
                                                                     const std::string& path);
 
-// "trained", "frozen", …
+// The name of KIND: "trained", "frozen", …
 [[nodiscard]] std::string_view kind_name(storage::TensorKind kind);
 // "[768, 3072]".
 [[nodiscard]] std::string shape_text(const std::vector<int64_t>& shape);
 [[nodiscard]] bool matches_glob(const std::string& glob, const storage::CheckpointTensor& tensor);
-// Says on stderr, in one line, what was written where.
+// Prints on stderr one line that names the weights written and their place.
 void tell_exported(const storage::TensorSource& source, const storage::ExportReport& report);
 
 }  // namespace dslaunch::launcher

@@ -31,7 +31,7 @@ struct Verdict {
     [[nodiscard]] bool whole() const { return faults.empty(); }
 };
 
-// All files of one checkpoint; what is wrong with each, in their order.
+// Verifies all files of one checkpoint. By file, its fault; empty: none.
 std::vector<std::string> faults_of(const storage::CheckpointReader& reader, int threads_count) {
     const std::vector<storage::CheckpointFile>& files = reader.checkpoint().files;
     std::vector<std::string> faults(files.size());
@@ -106,7 +106,7 @@ void print_text(const std::vector<Verdict>& verdicts) {
     }
 }
 
-// The folder of the newest whole finite one that is older than STEP.
+// The folder of the newest whole and finite checkpoint that is older than STEP.
 std::string whole_one_before(storage::FileTree& tree, const std::string& damaged, int64_t step,
                              const VerifyArguments& arguments) {
     const size_t slash = damaged.find_last_of('/');

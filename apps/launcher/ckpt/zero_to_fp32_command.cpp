@@ -1,5 +1,6 @@
-// dslaunch zero_to_fp32, also by the name zero_to_fp32.py: what DeepSpeed's script of that name
-// does, for its checkpoints and ours. Flags, defaults and names of files are the script's.
+// dslaunch zero_to_fp32, also by the name zero_to_fp32.py: the work of DeepSpeed's script of that
+// name, for checkpoints of DeepSpeed and of dslaunch. Flags, defaults and names of files are the
+// script's.
 #include <fmt/core.h>
 
 #include <cstdio>

@@ -31,7 +31,7 @@ constexpr int kCompressionLevel = 3;
 constexpr size_t kBlockBytes = 1U << 20;
 constexpr int64_t kManifestBytesMax = 64 << 20;
 
-// zstd on its way into a file.
+// Writes zstd-compressed bytes into a file.
 class Compressor {
   public:
     explicit Compressor(storage::AtomicFile& out)
@@ -62,7 +62,7 @@ class Compressor {
     int64_t bytes_out_ = 0;
 };
 
-// The bytes behind the compression, in order.
+// Reads the decompressed bytes in order.
 class Decompressor {
   public:
     explicit Decompressor(const std::string& path)
@@ -71,7 +71,7 @@ class Decompressor {
           context_(ZSTD_createDCtx(), ZSTD_freeDCtx) {
         if (!fd_.valid()) fail(ExitCode::kInput, "{}: {}", path, errno_text(errno));
     }
-    // LENGTH bytes, or fewer at the end.
+    // The next LENGTH bytes, or fewer at the end.
     [[nodiscard]] std::string read(size_t length) {
         std::string bytes(length, '\0');
         ZSTD_outBuffer out{bytes.data(), bytes.size(), 0};
@@ -158,7 +158,7 @@ void append_file(Compressor& out, const BundleFile& file, const BundleEntry& ent
     out.write(std::string(launch::ustar_padding(bytes), '\0'));
 }
 
-// Takes ENTRY out of IN into FOLDER, checked.
+// Reads ENTRY from IN, checks it, and writes it into FOLDER.
 void extract(Decompressor& in, const BundleEntry& entry, const std::string& folder) {
     const std::string path = folder + "/" + entry.name;
     std::error_code error;
@@ -206,7 +206,7 @@ int64_t write_bundle(const std::string& path, std::vector<BundleFile> files) {
         bytes_all += status.st_size;
     }
     cache.save();
-    storage::AtomicFile out(path, Bytes{bytes_all / 3});  // about what zstd leaves of programs
+    storage::AtomicFile out(path, Bytes{bytes_all / 3});  // about the size of compressed programs
     Compressor compressor(out);
     const std::string manifest = manifest_text(entries);
     const auto length = static_cast<int64_t>(manifest.size());

@@ -1,5 +1,6 @@
 // A bundle: an installation of dslaunch, and files of the user, in one .tar.zst. The first entry,
-// manifest.json, has name, size, mode and SHA-256 of every other. Equal files make equal bundles.
+// manifest.json, has name, size, mode and SHA-256 of every other entry. Equal files make equal
+// bundles.
 #pragma once
 
 #include <cstdint>
@@ -24,9 +25,9 @@ struct BundleEntry {
 // cannot be read, changes meanwhile, or its name is too long; kDisk.
 int64_t write_bundle(const std::string& path, std::vector<BundleFile> files);
 
-// Unpacks PATH into FOLDER, which is empty and nobody else's, and returns the entries. Throws
-// Error{kInput} for anything but a bundle whose files are what its manifest says: damaged, cut off,
-// names outside, links, files that it does not name; kDisk.
+// Unpacks PATH into FOLDER, which must be empty and used by nobody else, and returns the entries.
+// Throws Error{kInput} unless PATH is a bundle whose files match its manifest: for damage, a
+// cut-off end, names outside FOLDER, links, files that the manifest does not name; kDisk.
 [[nodiscard]] std::vector<BundleEntry> unpack_bundle(const std::string& path,
                                                      const std::string& folder);
 

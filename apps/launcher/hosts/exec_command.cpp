@@ -57,7 +57,7 @@ std::string names_of(const HostTargets& targets, const std::vector<size_t>& host
 
 void print_groups(const HostTargets& targets, const std::vector<launch::ExecResult>& results) {
     std::vector<std::string> texts;
-    std::vector<size_t> who;  // hosts that said something
+    std::vector<size_t> who;  // indices of hosts with output
     for (size_t i = 0; i < results.size(); ++i) {
         std::string text = results[i].output;
         if (results[i].output_was_cut) {
@@ -161,7 +161,7 @@ int exec_command(std::span<const std::string> arguments) {
         request.on_lines = [&](size_t host, launch::OutputStream stream, std::string_view lines) {
             const std::string text = lines_of(lines, targets.hosts[host].name + ": ");
             const int status = write_full(stream == launch::OutputStream::kStdout ? 1 : 2, text);
-            // Whoever read it is gone: the command ends on all hosts.
+            // The reader of the output is gone: the command ends on all hosts.
             if (status == -EPIPE) throw std::system_error(EPIPE, std::generic_category());
         };
     }

@@ -26,7 +26,7 @@ namespace dslaunch::launcher {
 namespace {
 
 constexpr int64_t kSizeMax = int64_t{1} << 34;
-// Ranks end by themselves when the time is over; the launcher waits a little longer than they.
+// Ranks end by themselves when the time is over; the launcher waits a little longer.
 constexpr int kLauncherSlackSeconds = 20;
 
 constexpr std::string_view kHealthUsage =
@@ -40,11 +40,11 @@ constexpr std::string_view kHealthUsage =
     "judged.\n";
 
 struct HealthOptions {
-    std::string backend;  // gloo, nccl; empty: by the device
+    std::string backend;  // gloo, nccl; empty: chosen by the device
     bool json = false;
     double min_bus_bandwidth = 0;  // GB/s
     double timeout_s = 120;
-    std::vector<int64_t> sizes_bytes;  // empty: dsworker's own
+    std::vector<int64_t> sizes_bytes;  // empty: dsworker's default
 };
 
 double positive(const std::string& text, double max) {
@@ -96,7 +96,7 @@ HostCommand health_syntax(HealthOptions& health) {
     return command;
 }
 
-// Where the check runs is decided as for a program; then the program becomes the worker's role.
+// The hosts of the check are chosen as for a program; the worker's role then replaces the program.
 RunOptions where_to_run(const HealthOptions& health, const ParsedCommand& parsed) {
     if (!parsed.words.empty()) {
         fail(ExitCode::kUsage, "dslaunch health takes no `{}`; hosts come from --hostfile",
@@ -119,7 +119,8 @@ RunOptions where_to_run(const HealthOptions& health, const ParsedCommand& parsed
     return options;
 }
 
-// One check of hosts that are there: nothing is sent to them, started again or left out.
+// Refuses options that a single check of the given hosts cannot have: no push, no restart, no host
+// left out.
 void refuse_for_health(const RunOptions& options, const Machine& machine) {
     const auto refuse = [](bool given, const char* what) {
         if (given) fail(ExitCode::kUsage, "dslaunch health takes no {}", what);
@@ -140,10 +141,10 @@ void make_health_job(const HealthOptions& health, const std::string& binary_dire
                      launch::JobSpec& spec) {
     const std::string worker = binary_directory + "/dsworker";
     require_worker(worker);
-    // A dsworker is handed its sockets and ends with our exit codes only as such a target.
+    // Only as such a target does dsworker get its sockets and end with exit codes of dslaunch.
     spec.target_kind = launch::TargetKind::kTorchScript;
     spec.required_files = {worker};
-    spec.grace = {};  // there is nothing to save
+    spec.grace = {};  // nothing has to be saved
     std::vector<std::string> command = {worker, "health",
                                         fmt::format("--timeout={}", health.timeout_s)};
     if (!health.backend.empty()) command.push_back("--backend=" + health.backend);

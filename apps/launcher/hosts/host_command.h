@@ -1,5 +1,5 @@
 // The command lines of commands on hosts (exec, health, hosts, push): options of `run`, from the
-// same table, and a command's own.
+// same table, and the command's own options.
 #pragma once
 
 #include <span>
@@ -15,22 +15,22 @@
 namespace dslaunch::launcher {
 
 enum class RunRows {
-    kHosts,    // what names the hosts and the way to them
-    kProgram,  // these, and --env, --env-file, --chdir: the first word and all after it are a
+    kHosts,    // rows for the hosts and the way to them
+    kProgram,  // rows of kHosts, --env, --env-file, --chdir: the first word and all after it are a
                // program's
-    kJob,      // all that a job of one program takes
+    kJob,      // all rows that a job of one program takes
 };
 
 struct HostCommand {
-    std::string_view usage;       // the first lines of its help, with a newline at the end
-    std::vector<Option> options;  // before those of `run` that have the same name
+    std::string_view usage;       // first lines of the help, with a newline at the end
+    std::vector<Option> options;  // preferred to those of `run` that have the same name
     RunRows run_rows = RunRows::kHosts;
 };
 
 struct ParsedCommand {
     RunOptions hosts;
     std::vector<std::string> words;
-    bool help = false;  // it was printed on stdout
+    bool help = false;  // true: the help was printed on stdout
 };
 
 // ARGUMENTS without the command's name. Throws Error{kUsage} as parse_options().
@@ -38,11 +38,11 @@ struct ParsedCommand {
                                                const HostCommand& command);
 
 struct HostTargets {
-    launch::JobSpec spec;  // of a job with no work: transport, environment, directories, limits
+    launch::JobSpec spec;  // a job with no work: transport, environment, directories, limits
     std::vector<launch::HostAddress> hosts;
 };
 
-// The hosts that OPTIONS name, without a hostfile this machine; notes go to stderr. Throws
+// The hosts that OPTIONS name; without a hostfile this machine. Notes go to stderr. Throws
 // Error{kUsage} as build_job().
 [[nodiscard]] HostTargets find_hosts(const RunOptions& options);
 

@@ -29,7 +29,7 @@ constexpr std::string_view kHostsUsage =
     "limits.\n"
     "Ends with 67 when a host is bad; each is listed with its own cause.\n";
 
-// -1: the host does not say.
+// Text for BYTES; -1: the host does not tell.
 std::string bytes_text(int64_t bytes) {
     return bytes < 0 ? "?" : to_text(Bytes{bytes});
 }

@@ -56,8 +56,8 @@ void add_installation(launch::PushJob& job) {
     if (::access(worker.c_str(), X_OK) == 0) job.check_program = worker;
 }
 
-// What BUNDLE holds, unpacked into FOLDER: programs and libraries to their places beside this
-// dslaunch's, files below TO (empty: files/ beside the programs' folder).
+// Adds the contents of BUNDLE, unpacked into FOLDER, to JOB: programs and libraries go to the same
+// places as this dslaunch's, files below TO (empty: files/ beside the programs' folder).
 void add_bundle(const std::string& bundle, const std::string& folder, const std::string& to,
                 launch::PushJob& job) {
     const launch::InstallationPaths paths = launch::installation_paths();
@@ -121,7 +121,7 @@ std::string as_json(const launch::PushJob& job, const std::vector<launch::Pushed
     return json.text() + "\n";
 }
 
-// Of an elastic job: any of its hosts may be used by some attempt.
+// All nodes of an elastic job, any of which some attempt may use.
 std::vector<launch::PlannedNode> every_node(const launch::ElasticRules& elastic) {
     std::vector<size_t> all(elastic.hosts.size());
     std::iota(all.begin(), all.end(), size_t{0});
@@ -163,7 +163,7 @@ int push_command(std::span<const std::string> arguments) {
              "every host is this machine: nothing to send; name others with --hostfile");
     }
     launch::PushJob job = job_for(targets.spec, targets.hosts, signals.get());
-    std::optional<ScratchFolder> scratch;  // until everything is sent
+    std::optional<ScratchFolder> scratch;  // kept until everything is sent
     for (const std::string& word : parsed.words) {
         for (const NamedFile& file : list_files(word)) {
             const std::string target = to.empty() ? file.local_path : to + "/" + file.below;

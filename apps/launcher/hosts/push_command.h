@@ -11,8 +11,9 @@ namespace dslaunch::launcher {
 // ARGUMENTS without `push`. The result is the exit code. Throws Error.
 [[nodiscard]] int push_command(std::span<const std::string> arguments);
 
-// Sends what a job needs on its hosts, before it starts: the required files, and for a .pt job the
-// programs. Throws Error{kHosts} naming each host that did not get all. REQUIRES: hosts over ssh.
+// Sends the files that a job needs to its hosts, before it starts: the required files, and for a
+// .pt job the programs. Throws Error{kHosts} naming each host that did not get all files. REQUIRES:
+// hosts over ssh.
 void push_for_job(const launch::JobSpec& spec);
 
 }  // namespace dslaunch::launcher

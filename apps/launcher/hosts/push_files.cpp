@@ -63,7 +63,7 @@ ScratchFolder::ScratchFolder() {
 }
 
 ScratchFolder::~ScratchFolder() {
-    std::error_code ignored;  // what cannot be removed is only in the way
+    std::error_code ignored;  // files that cannot be removed do no harm
     fs::remove_all(path_, ignored);
 }
 

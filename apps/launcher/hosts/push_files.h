@@ -1,4 +1,4 @@
-// Which files a push or a bundle is about: what the user named, or what dslaunch consists of.
+// The files of a push or a bundle: those that the user named, or the installation of dslaunch.
 #pragma once
 
 #include <string>
@@ -10,17 +10,17 @@ namespace dslaunch::launcher {
 
 struct NamedFile {
     std::string local_path;  // absolute
-    std::string below;       // its name below the folder that it goes to: NAME, or FOLDER/…/NAME
+    std::string below;       // name below the target folder: NAME, or FOLDER/…/NAME
 };
 
-// FILE, or every file below it when it is a folder, sorted. Throws Error{kInput}: it is missing, or
-// something in it is no plain file.
+// FILE, or if it is a folder every file below it, sorted. Throws Error{kInput} if FILE is missing,
+// or something in it is no plain file.
 [[nodiscard]] std::vector<NamedFile> list_files(const std::string& file);
 
 // The absolute form of PATH without `.`, `..` and a slash at the end.
 [[nodiscard]] std::string absolute_path(const std::string& path);
 
-// installation_files(); what it leaves out is said on stderr.
+// The result of installation_files(); files that it leaves out are named on stderr.
 [[nodiscard]] std::vector<launch::PushFile> list_installation();
 
 // A new folder of this process's own below $TMPDIR, removed with everything in it at the end.

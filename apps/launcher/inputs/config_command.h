@@ -1,4 +1,4 @@
-// `dslaunch config check FILE` and `dslaunch config keys`: what a config means, before anything
+// `dslaunch config check FILE` and `dslaunch config keys`: the meaning of a config, before anything
 // runs.
 #pragma once
 

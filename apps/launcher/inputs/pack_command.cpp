@@ -26,7 +26,7 @@ struct PackArguments {
     std::vector<std::string> extra;  // NAME=FILE
 };
 
-// Throws all problems at once, as `config check` without a number of ranks finds them.
+// Throws all problems at once that `config check` finds without a number of ranks.
 void check_config(const std::string& text, const std::string& origin) {
     config::require_valid(config::resolve(config::parse_config(text, origin), {}));
 }

@@ -1,5 +1,5 @@
-// `dslaunch pack ARCHIVE …`: a config, data references and other files go into the archive, so that
-// it alone is the job. Reads no tensor.
+// `dslaunch pack ARCHIVE …`: puts a config, data references and other files into the archive, so
+// that the archive alone is the job. Reads no tensor.
 #pragma once
 
 #include <span>
@@ -7,8 +7,8 @@
 
 namespace dslaunch::launcher {
 
-// ARGUMENTS without `pack`. The result is the exit code. Throws Error: kUsage, also for nothing to
-// pack; kInput for a bad archive or a file that is not there; kConfig, kDisk.
+// ARGUMENTS without `pack`. The result is the exit code. Throws Error: kUsage, also if there is
+// nothing to pack; kInput for a bad archive or a missing file; kConfig, kDisk.
 [[nodiscard]] int pack_command(std::span<const std::string> arguments);
 
 }  // namespace dslaunch::launcher

@@ -14,8 +14,7 @@ namespace {
 
 using nlohmann::ordered_json;
 
-// The parser keeps the last of repeated keys without a word; a config that says two things is an
-// error.
+// The parser silently keeps the last of repeated keys; here a repeated key is an error.
 ordered_json parse_config(const std::string& text, const std::string& origin) {
     std::vector<std::set<std::string>> keys_of_open_objects;
     const auto watch = [&](int, ordered_json::parse_event_t event, ordered_json& parsed) {

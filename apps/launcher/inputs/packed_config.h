@@ -1,4 +1,4 @@
-// The config that goes into an archive: the user's JSON with references to the data put in.
+// The config that goes into an archive: the user's JSON with references to the data.
 #pragma once
 
 #include <string>
@@ -6,12 +6,12 @@
 namespace dslaunch::launcher {
 
 struct DataReferences {
-    std::string train{};  // empty: the config's own stays
+    std::string train{};  // empty: the config's reference stays
     std::string eval{};
 };
 
-// PATH as an archive at ARCHIVE_PATH refers to it: absolute stays absolute, relative becomes
-// relative to the archive's folder, which is where a packed config's relative data paths start.
+// PATH as an archive at ARCHIVE_PATH refers to it: an absolute path stays, a relative one becomes
+// relative to the archive's folder, where relative data paths of a packed config start.
 [[nodiscard]] std::string relative_to_archive(const std::string& path,
                                               const std::string& archive_path);
 

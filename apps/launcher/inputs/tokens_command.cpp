@@ -48,7 +48,7 @@ int64_t convert_file(const TokensArguments& arguments) {
                             : ::open(arguments.text.c_str(), O_RDONLY | O_CLOEXEC));
     if (!text.valid()) fail(ExitCode::kInput, "{}: {}", arguments.text, errno_text(errno));
     struct stat facts {};
-    // A pipe has no size: what it needs is not known beforehand.
+    // A pipe has no size, so the need of disk space is not known beforehand.
     const bool known = ::fstat(text.get(), &facts) == 0 && S_ISREG(facts.st_mode);
     storage::AtomicFile out(arguments.out,
                             Bytes{known ? 2 * static_cast<int64_t>(facts.st_size) : 0});

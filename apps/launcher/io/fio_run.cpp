@@ -59,7 +59,7 @@ std::vector<std::string> command_for(const FioRequest& request) {
     return command;
 }
 
-// Ends a program that was started, whatever happens.
+// A started program, which the destructor ends.
 class Child {
   public:
     explicit Child(pid_t pid) : pid_(pid) {}
@@ -67,10 +67,10 @@ class Child {
     Child& operator=(const Child&) = delete;
     ~Child() {
         if (pid_ <= 0) return;
-        ::kill(-pid_, SIGKILL);  // it leads a group of its own
+        ::kill(-pid_, SIGKILL);  // the child leads a group of its own
         ::waitpid(pid_, nullptr, 0);
     }
-    // Its status; it has closed its output, so it ends soon.
+    // The child's exit status; it has closed its output, so it ends soon.
     int wait() {
         int status = 0;
         while (::waitpid(pid_, &status, 0) < 0 && errno == EINTR) {
@@ -83,7 +83,7 @@ class Child {
     pid_t pid_;
 };
 
-// Everything the child writes, until it closes its end.
+// All output of the child, until it closes its end.
 std::string read_output(int fd, const std::function<void()>& check) {
     std::string output;
     char block[65536];
@@ -120,7 +120,8 @@ IoFigure run_fio(const FioRequest& request, const std::function<void()>& check) 
     launch::SpawnRequest spawning;
     spawning.command = command_for(request);
     spawning.environment = launch::own_environment();
-    // Its memory in huge pages, as ours is: else the pages are what is compared.
+    // fio's memory is in huge pages, as in measure_io(); otherwise the comparison would be one of
+    // pages.
     launch::set_variable(spawning.environment, "GLIBC_TUNABLES", "glibc.malloc.hugetlb=1");
     spawning.stdout_fd = output.write_end.get();
     spawning.stderr_fd = errors.write_end.get();
@@ -143,7 +144,7 @@ IoFigure run_fio(const FioRequest& request, const std::function<void()>& check) 
 
 IoFigure parse_fio(const std::string& json,
                    std::initializer_list<storage::IoDirection> directions) {
-    // Warnings may stand before it.
+    // Warnings may come before the JSON.
     const nlohmann::json all = nlohmann::json::parse(
         json.substr(std::min(json.find('{'), json.size())), nullptr, /*allow_exceptions=*/false);
     if (!all.is_object() || !all.contains("jobs") || !all["jobs"].is_array() ||
@@ -161,7 +162,7 @@ IoFigure parse_fio(const std::string& json,
         seconds = std::max(seconds, runtime);
         job_seconds += runtime;
     }
-    // Of the time of all its jobs.
+    // The percentage is of the time of all jobs of fio.
     const double cpu_percent = number_at(job, "usr_cpu") + number_at(job, "sys_cpu");
     if (bytes <= 0 || seconds <= 0) fail(ExitCode::kSetup, "fio moved nothing");
     return {bytes / seconds, cpu_percent / 100 * job_seconds / bytes * 1e9};

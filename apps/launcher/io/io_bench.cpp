@@ -19,7 +19,7 @@ constexpr Bytes kInFlightMax = mib(64);  // settings that keep more in flight ar
 constexpr double kAsGood = 0.97;
 constexpr std::chrono::milliseconds kRest{1000};
 
-// Not zeros: some disks do not write those.
+// Fills BYTES with pseudo-random values, for some disks do not write zeros.
 void fill_with_noise(std::span<std::byte> bytes) {
     uint64_t state = 1;
     for (size_t i = 0; i < bytes.size(); i += sizeof(state)) {
@@ -59,7 +59,7 @@ std::vector<IoRow> rows_of(const IoBenchOptions& options, bool has_uring) {
     return rows;
 }
 
-// Why io_uring cannot be had; empty: it can.
+// The reason why io_uring is not available; empty: it is.
 std::string uring_missing(const storage::BackingFiles& files) {
     try {
         static_cast<void>(storage::open_block_file(files, storage::IoEngine::kUring, {}));
@@ -75,7 +75,8 @@ class Bench {
           const std::function<void()>& check)
         : options_(options), files_(files), check_(check) {}
 
-    // Blocks that were never written read faster than any disk, and cost more to write.
+    // Writes the file once: blocks that were never written read faster than any disk, and cost more
+    // to write.
     void write_all(const std::vector<IoRow>& rows) {
         Bytes need{0};
         for (const IoRow& row : rows)
@@ -157,7 +158,8 @@ class Bench {
     }
 
   private:
-    // A disk with a rate limit gives credit for idle time, and fio takes some to start.
+    // Waits, for a disk with a rate limit gives credit for idle time, and fio takes some time to
+    // start.
     void rest() const {
         const auto end = std::chrono::steady_clock::now() + kRest;
         while (std::chrono::steady_clock::now() < end) {

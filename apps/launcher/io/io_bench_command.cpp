@@ -84,8 +84,8 @@ IoBenchOptions options_of(const IoBenchArguments& arguments) {
 
 void bench(const IoBenchArguments& arguments) {
     const IoBenchOptions options = options_of(arguments);
-    const UniqueFd signals = launch::open_end_signals();  // before any thread: they inherit the
-                                                          // mask
+    const UniqueFd signals = launch::open_end_signals();  // opened before any thread starts:
+                                                          // threads inherit the mask
     const auto check = [&] {
         signalfd_siginfo info{};
         if (::read(signals.get(), &info, sizeof(info)) != sizeof(info)) return;

@@ -1,4 +1,4 @@
-// `dslaunch io-bench PATH`: measures the disk under PATH and remembers the best way to use it.
+// `dslaunch io-bench PATH`: measures the disk under PATH and stores the best settings for it.
 #pragma once
 
 #include <span>
@@ -7,7 +7,7 @@
 namespace dslaunch::launcher {
 
 // ARGUMENTS without `io-bench`. Prints results to stdout, progress to stderr; the result is the
-// exit code. Throws Error: kUsage, kDisk, kSetup, kInterrupted (Ctrl-C; the file is gone then).
+// exit code. Throws Error: kUsage, kDisk, kSetup, kInterrupted (Ctrl-C; the file is removed).
 [[nodiscard]] int io_bench_command(std::span<const std::string> arguments);
 
 }  // namespace dslaunch::launcher

@@ -1,4 +1,4 @@
-// What io-bench found, as text and as JSON.
+// The results of io-bench, as text and as JSON.
 #include <fmt/format.h>
 
 #include "base/text/json.h"

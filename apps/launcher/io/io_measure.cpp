@@ -20,7 +20,7 @@ namespace {
 
 using Steady = std::chrono::steady_clock;
 
-// As offload moves whole extents, a request is several blocks; up to this.
+// The largest request. A request is several blocks, for offload moves whole extents.
 constexpr int64_t kRequestBytesMax = int64_t{8} << 20;
 
 struct Shape {
@@ -30,7 +30,7 @@ struct Shape {
                                              cell.block.value * cell.block.value)),
           requests((cell.block.value * cell.depth + request_bytes - 1) / request_bytes + 2) {}
     int64_t request_bytes;
-    int64_t requests;  // in flight: two more than fill the queue
+    int64_t requests;  // in flight: two more than the queue holds
 };
 
 double cpu_seconds() {
@@ -59,8 +59,8 @@ struct Stretch {
     int64_t end_bytes = 0;
 };
 
-// Moves bytes within STRETCH while GOES_ON says so; made and used by one thread. Apart from being
-// made and going, which are not to be measured.
+// Moves bytes within STRETCH while GOES_ON returns true; made and used by one thread. Construction
+// and destruction are separate from run(), so that they are not measured.
 class Mover {
   public:
     Mover(const storage::BackingFiles& files, const IoCell& cell, const Stretch& stretch,
@@ -75,7 +75,7 @@ class Mover {
                   "{} bytes are less than a request", stretch.end_bytes - stretch.begin_bytes);
         file_->register_memory(memory);
     }
-    // The bytes that were moved.
+    // Returns the number of bytes moved.
     int64_t run(const std::function<bool()>& goes_on) {
         for (int64_t i = 0; i < shape_.requests; ++i)
             submit(memory_.subspan(static_cast<size_t>(i * shape_.request_bytes),
@@ -170,7 +170,7 @@ IoFigure measure_io_both(const storage::BackingFiles& files, const IoCell& cell,
             return !stops.load() && Steady::now() - start < duration;
         });
     } catch (...) {
-        stops = true;  // the writer is waited for as its future goes
+        stops = true;  // the future's destructor waits for the writer
         throw;
     }
     stops = true;

@@ -1,5 +1,5 @@
-// One figure of a disk: how fast a block file moves bytes with one setting, and for how much
-// processor time. Data path: io-bench -> measurement -> block file. Threads: the caller's,
+// One figure of a disk: the rate at which a block file moves bytes with one setting, and the
+// processor time for them. Data path: io-bench -> measurement -> block file. Threads: the caller's,
 // and those of the engine.
 #pragma once
 
@@ -23,22 +23,22 @@ struct IoCell {
 
 struct IoFigure {
     double bytes_per_s = 0;
-    double cpu_s_per_gb = 0;  // user and system time of the process that moves them, per 10^9 bytes
+    double cpu_s_per_gb = 0;  // user and system time of the moving process, per 10^9 bytes
 };
 
-// Memory that a measurement of CELL moves bytes to and from: whole requests, enough of them that
-// the depth is always used.
+// Bytes of memory for a measurement of CELL: whole requests, enough of them to keep the depth in
+// use.
 [[nodiscard]] Bytes io_measure_bytes(const IoCell& cell);
 
 // Moves FILES from begin to end, again and again, until DURATION is over; MEMORY is at least
-// io_measure_bytes(), aligned to kBlockAlignment. CHECK is called every few ms and may throw to
-// end it. Throws Error{kDisk}: a request failed; {kSetup}: the engine cannot be had.
+// io_measure_bytes(), aligned to kBlockAlignment. CHECK is called every few ms and may throw to end
+// the run. Throws Error{kDisk}: a request failed; {kSetup}: the engine is not available.
 [[nodiscard]] IoFigure measure_io(const storage::BackingFiles& files, const IoCell& cell,
                                   std::span<std::byte> memory, Duration duration,
                                   const std::function<void()>& check);
 
 // Reads the first half of FILES and writes the second at once, as offload does, each by a thread
-// and with the queue of CELL, whose direction is not read; bytes of both over the time of both.
+// with the engine, block and depth of CELL. The rate is the bytes of both over the time of both.
 // MEMORY is at least twice io_measure_bytes(). CHECK is called by the caller's thread alone.
 [[nodiscard]] IoFigure measure_io_both(const storage::BackingFiles& files, const IoCell& cell,
                                        std::span<std::byte> memory, Duration duration,

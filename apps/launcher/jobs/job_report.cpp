@@ -17,8 +17,8 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr size_t kFileBytesMax = 64U << 20;
-constexpr size_t kLaunchLines = 60;  // of what dslaunch said last: the report of a failure
-constexpr size_t kRankLines = 10;    // of each rank
+constexpr size_t kLaunchLines = 60;  // last lines of dslaunch: the report of a failure
+constexpr size_t kRankLines = 10;    // last lines of each rank
 constexpr size_t kRanksShown = 8;
 
 std::string last_lines(const std::string& text, size_t count) {
@@ -28,7 +28,7 @@ std::string last_lines(const std::string& text, size_t count) {
     return join(lines, "\n");
 }
 
-// What the launcher itself said, out of a job's log.
+// The launcher's own lines in a job's log.
 std::string launcher_lines(const std::string& folder) {
     std::string text;
     for (const char* file : {"/job.log.1", "/job.log"}) {
@@ -37,13 +37,13 @@ std::string launcher_lines(const std::string& folder) {
                 if (line.starts_with("-\t\t")) text += line.substr(3) + "\n";
             }
         } catch (const Error&) {
-            continue;  // not there
+            continue;  // no such file
         }
     }
     return last_lines(text, kLaunchLines);
 }
 
-// The last bytes of a file that may be large.
+// The last bytes of the file at PATH, which may be large.
 std::string tail_of(const std::string& path) {
     constexpr uintmax_t kTailBytes = 64U << 10;
     std::error_code error;
@@ -89,7 +89,7 @@ ReportSection run_section(const Json& run, NameMask& mask) {
     return section;
 }
 
-// Nothing when FOLDER has no run.json that can be read.
+// The run.json of FOLDER; nullopt if it cannot be read.
 std::optional<Json> read_run(const std::string& folder) {
     try {
         return Json::parse(read_file(folder + "/run.json", kFileBytesMax));

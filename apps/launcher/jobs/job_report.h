@@ -1,5 +1,5 @@
-// What a bug report needs to know of one job: its record, its output folder, what dslaunch said of
-// its end, the last lines of its ranks.
+// The facts of one job for a bug report: its record, its output folder, dslaunch's messages at its
+// end, the last lines of its ranks.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace dslaunch::launcher {
 
-// JOB as its record knows it; names of hosts and users go to MASK.
+// The report of JOB from its record; names of hosts and users go to MASK.
 [[nodiscard]] std::vector<ReportSection> job_report(const KnownJob& job, NameMask& mask);
 
-// An --output folder, whose job need not be recorded here. Throws Error{kInput} when FOLDER has no
-// run.json.
+// The report of an --output folder, whose job need not be recorded here. Throws Error{kInput} when
+// FOLDER has no run.json.
 [[nodiscard]] std::vector<ReportSection> folder_report(const std::string& folder, NameMask& mask);
 
 }  // namespace dslaunch::launcher

@@ -20,7 +20,7 @@ using Json = nlohmann::json;
 
 constexpr size_t kRecordBytesMax = 16U << 20;
 
-// What is missing, or of another type than it should be, throws Json::exception.
+// Throws Json::exception for a member that is missing or of a wrong type.
 KnownJob parse_job(const Json& json) {
     KnownJob job;
     job.id = json.at("job_id").get<std::string>();
@@ -63,7 +63,7 @@ void read_progress(KnownJob& job) {
         if (line.at("step").is_number()) job.step = line.at("step").get<int64_t>();
         if (line.at("loss").is_number()) job.loss = line.at("loss").get<double>();
     } catch (const std::exception&) {
-        // None yet, or it is no training job.
+        // The file is not there yet, or the job is no training job.
     }
 }
 
@@ -128,7 +128,7 @@ void remove_old_jobs(const std::string& state_directory) {
     for (const KnownJob& job : read_jobs(state_directory)) {
         if (job.lives || job.state == "away") continue;
         if (++over <= kKeptJobs) continue;
-        std::error_code error;  // another launcher may remove the same one
+        std::error_code error;  // another launcher may remove the same folder
         std::filesystem::remove_all(job.folder, error);
     }
 }

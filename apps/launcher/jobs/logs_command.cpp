@@ -34,17 +34,17 @@ struct LogsArguments {
 };
 
 struct LogLine {
-    std::optional<int64_t> rank;  // nothing: the launcher said it
+    std::optional<int64_t> rank;  // nullopt: a line of the launcher
     std::string host;
     std::string text;
 };
 
-// One file that grows, and may be replaced by a new one of the same name.
+// A file that grows, and may be replaced by a new one of the same name.
 class GrowingFile {
   public:
     explicit GrowingFile(std::string path) : path_(std::move(path)) {}
 
-    // Whole lines that have come since the last call; at the END also a last one without newline.
+    // Whole lines added since the last call; at the END also a last line without newline.
     std::string read_new(bool end) {
         std::string lines;
         for (;;) {
@@ -114,7 +114,7 @@ class LogPrinter {
         }
     }
 
-    // RANK \t HOST \t TEXT, and `-` as the rank of the launcher.
+    // Parses RANK \t HOST \t TEXT; the launcher's rank is `-`.
     static LogLine parse(std::string_view line) {
         const size_t first = std::min(line.find('\t'), line.size());
         const size_t second = std::min(line.find('\t', first + 1), line.size());
@@ -148,7 +148,7 @@ class LogPrinter {
     const LogsArguments& arguments_;
     bool is_terminal_;
     KnownJob job_;
-    std::vector<int64_t> ranks_;  // of each of files_
+    std::vector<int64_t> ranks_;  // rank of each of files_
     std::vector<GrowingFile> files_;
     std::optional<GrowingFile> older_, newest_;
 };

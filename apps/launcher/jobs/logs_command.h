@@ -1,4 +1,4 @@
-// `dslaunch logs JOB`: what the ranks of a job wrote, from its output folder or from its record.
+// `dslaunch logs JOB`: the output of a job's ranks, from its output folder or from its record.
 #pragma once
 
 #include <span>

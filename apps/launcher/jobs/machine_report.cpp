@@ -40,7 +40,7 @@ std::string read_or(const std::string& path, const std::string& otherwise) {
     }
 }
 
-// What COMMAND prints on both streams; empty when it cannot be run or does not end in time.
+// The output of COMMAND on both streams; empty if it cannot be run or does not end in time.
 std::string output_of(const std::vector<std::string>& command) {
     Pipe pipe = make_pipe();
     launch::SpawnRequest request;
@@ -62,7 +62,7 @@ std::string output_of(const std::vector<std::string>& command) {
         if (n <= 0 || text.size() > kOutputBytesMax) break;
         text.append(block, static_cast<size_t>(n));
     }
-    ::kill(-result.pid, SIGKILL);  // its group: it has ended, or has had its time
+    ::kill(-result.pid, SIGKILL);  // the process group, which has ended or has used up its time
     ::waitpid(result.pid, nullptr, 0);
     return text;
 }

@@ -1,5 +1,5 @@
-// What a bug report needs to know of this machine: system, processor, memory, GPUs, libraries,
-// limits, cgroup, programs, variables.
+// The facts of this machine for a bug report: system, processor, memory, GPUs, libraries, limits,
+// cgroup, programs, variables.
 #pragma once
 
 #include <string>
@@ -9,11 +9,12 @@
 
 namespace dslaunch::launcher {
 
-// Reads /proc and /sys and runs a few programs (`ssh -V`, `nvidia-smi`, `ldd` of our own dsworker,
-// …), each for 5 s at most. What is missing is said to be.
+// Reads /proc and /sys and runs a few programs, such as `ssh -V`, `nvidia-smi`, `ldd` of dsworker,
+// each for 5 s at most. Missing parts are reported as missing.
 [[nodiscard]] std::vector<ReportSection> machine_report();
 
-// Number of hosts and slots, and which fields its lines use; no names. Throws as read_hostfile.
+// Number of hosts and slots, and the fields that the hostfile's lines use; no names. Throws as
+// read_hostfile.
 [[nodiscard]] ReportSection hostfile_report(const std::string& path, NameMask& mask);
 
 }  // namespace dslaunch::launcher

@@ -37,7 +37,7 @@ void NameMask::add(const std::string& name, const std::string& word) {
                               [&](const auto& entry) { return entry.first == word; });
     if (found == words_.end()) found = words_.insert(words_.end(), {word, 0});
     names_.emplace_back(name, fmt::format("{}{}", word, ++found->second));
-    // node10 before node1, a path before a part of it.
+    // Longer names come first: node10 before node1, a path before a part of it.
     std::stable_sort(names_.begin(), names_.end(),
                      [](const auto& a, const auto& b) { return a.first.size() > b.first.size(); });
 }

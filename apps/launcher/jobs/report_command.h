@@ -1,4 +1,4 @@
-// `dslaunch report [JOB|DIR]`: what to paste into a bug report.
+// `dslaunch report [JOB|DIR]`: prints a text to paste into a bug report.
 #pragma once
 
 #include <span>

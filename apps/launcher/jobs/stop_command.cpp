@@ -27,9 +27,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// From "end now" until the launcher has ended: its own limits and some time for its hosts.
+// The time from "end now" until the launcher has ended: its own limits and some time for its hosts.
 constexpr milliseconds kEndMax = launch::kUnkillableMax + 2 * launch::kFarewellMax;
-constexpr milliseconds kHostsMax{30'000};  // for the hosts of a dead launcher to answer
+constexpr milliseconds kHostsMax{30'000};  // for answers of a dead launcher's hosts
 
 struct StopArguments {
     std::string job;
@@ -56,7 +56,7 @@ bool gone_within(const launch::ProcessName& process, milliseconds time) {
     return true;
 }
 
-// How it was ended, in words.
+// Ends the launcher of JOB; returns the way it ended, in words.
 std::string end_launcher(const KnownJob& job, bool now) {
     launch::signal_process(job.launcher, SIGTERM);
     // The same signal twice may arrive as one, and a shell's background jobs ignore SIGINT.
@@ -65,7 +65,7 @@ std::string end_launcher(const KnownJob& job, bool now) {
         return "ended as asked";
     if (!now) launch::signal_process(job.launcher, SIGTERM);
     if (gone_within(job.launcher, kEndMax)) return "ended at once";
-    // Its agents end what they have when it is gone.
+    // The agents end their workers when the launcher is gone.
     launch::signal_process(job.launcher, SIGKILL);
     if (!gone_within(job.launcher, launch::kFarewellMax))
         fail(ExitCode::kSetup,
@@ -131,7 +131,7 @@ std::vector<LeftOnHost> end_leftovers(const KnownJob& job) {
     if (job.transport == "openssh") way.transport = launch::TransportKind::kOpenSsh;
     if (job.transport == "local" || hosts.empty()) {
         way.transport = launch::TransportKind::kLocal;
-        hosts = {{"localhost", "", 0, ""}};  // one machine, however many hosts it pretended to be
+        hosts = {{"localhost", "", 0, ""}};  // one machine, for any number of simulated hosts
     }
     const auto transport = launch::make_transport(way);
     return LeftoverEnd(hosts, *transport, job.id).run(kHostsMax);

@@ -1,4 +1,4 @@
-// `dslaunch stop JOB`: ends a job through its launcher or, when that is dead, on its hosts.
+// `dslaunch stop JOB`: ends a job through its launcher or, if the launcher is dead, on its hosts.
 #pragma once
 
 #include <span>

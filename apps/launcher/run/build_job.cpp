@@ -24,7 +24,7 @@ namespace dslaunch::launcher {
 namespace {
 
 constexpr size_t kEnvironmentFileBytesMax = 1U << 20;
-// srun and mpirun may wait for a busy controller; pods and people come when they come.
+// srun and mpirun may wait for a busy controller; pods and people may start agents much later.
 constexpr std::chrono::seconds kSrunMax{60};
 constexpr std::chrono::seconds kJoinMax{300};
 
@@ -134,7 +134,7 @@ void Builder::choose_transport() {
         spec.transport = launch::TransportKind::kJoin;
         spec.listen = listen_text(options_);
         spec.serves_node_0 = options_.no_ssh;
-        if (options_.no_ssh) spec.master_port = 0;  // the agents come to the one that was named
+        if (options_.no_ssh) spec.master_port = 0;  // the agents connect to the port that was named
         spec.connect_max = options_.connect_timeout.value_or(kJoinMax);
     } else if (source_ == HostSource::kMpi) {
         spec.transport = launch::TransportKind::kJoin;
@@ -155,14 +155,15 @@ void Builder::choose_transport() {
     }
     spec.launcher_args = options_.launcher_args;
     check_launcher_args();
-    // Pretended hosts are no farther from each other than from here.
+    // Simulated hosts are all on this machine, so a tree would not help.
     spec.fanout = options_.fanout.value_or(local ? 0 : launch::kDefaultFanout);
     for (launch::HostSlots& entry : hosts_) {
         if (entry.host.port == 0) entry.host.port = options_.ssh_port;
     }
 }
 
-// Nobody reads them on some ways; ssh itself may only get what is no forwarding, host or command.
+// Checks launcher_args: some transports ignore them, and ssh may get no forwarding, host or
+// command.
 void Builder::check_launcher_args() const {
     const std::vector<std::string>& words = options_.launcher_args;
     const launch::TransportKind transport = job_.spec.transport;
@@ -187,7 +188,7 @@ void Builder::check_launcher_args() const {
     }
 }
 
-// What only matters on the way to other hosts is no mistake here, yet nobody should rely on it.
+// Notes options that only matter for other hosts: they are no mistake here, but have no effect.
 void Builder::note_unused_options() {
     std::vector<std::string> unused;
     if (!options_.launcher.empty() && options_.launcher != "local")
@@ -213,8 +214,8 @@ void Builder::choose_device(launch::PlanRequest& request) {
     if (!request.local || options_.device == launch::DeviceRequest::kCpu) return;
     job_.spec.device =
         launch::resolve_local_device(options_.device, machine_.gpu_count, request.visible_devices);
-    // A machine without GPU: the plan is told kAuto, so that it keeps what gpus= names and checks
-    // nothing.
+    // On a machine without GPU the plan gets kAuto, so that it keeps the devices of gpus= and
+    // checks nothing.
     request.device = job_.spec.device == launch::DeviceRequest::kCpu ? launch::DeviceRequest::kAuto
                                                                      : launch::DeviceRequest::kCuda;
     if (job_.spec.device == launch::DeviceRequest::kCpu)
@@ -256,7 +257,7 @@ void Builder::write_command(launch::PlanRequest& request) {
     }
 }
 
-// Of dsworker: a folder by its whole path.
+// The --resume argument of dsworker, with a folder as an absolute path.
 std::string Builder::resume_argument() const {
     if (options_.resume.empty()) return "";
     if (options_.resume != "auto") return absolute(options_.resume, machine_.directory);
@@ -267,7 +268,7 @@ std::string Builder::resume_argument() const {
     return options_.resume;
 }
 
-// LibTorch is as much a part of the program as dsworker itself.
+// Requires the libraries too, for LibTorch is as much a part of the program as dsworker itself.
 void Builder::require_libraries() {
     auto& files = job_.spec.required_files;
     const std::string plugin = machine_.binary_directory + "/libdsl_cuda.so";
@@ -275,7 +276,7 @@ void Builder::require_libraries() {
     const bool cuda = options_.device != launch::DeviceRequest::kCpu;
     if (cuda && access(plugin.c_str(), F_OK) == 0) programs.push_back(plugin);
     for (const std::string& program : programs) {
-        if (access(program.c_str(), R_OK) != 0) continue;  // told by whoever starts it
+        if (access(program.c_str(), R_OK) != 0) continue;  // reported when it is started
         if (program == plugin) files.push_back(plugin);
         for (const std::string& library : launch::own_libraries(program)) {
             if (std::find(files.begin(), files.end(), library) == files.end()) {
@@ -300,8 +301,8 @@ void Builder::append_file(const std::string& path) {
 void Builder::write_environment() {
     launch::EnvironmentRules& rules = job_.spec.environment;
     const launch::TransportKind transport = job_.spec.transport;
-    // An agent that srun started has all of this environment; one that came by itself has that of
-    // its container, which is meant for the workers.
+    // An agent that srun started has all of this environment; an agent that connects by itself has
+    // its container's environment, which is meant for the workers.
     rules.inherit_all = transport == launch::TransportKind::kLocal ||
                         transport == launch::TransportKind::kSlurm ||
                         transport == launch::TransportKind::kJoin;
@@ -311,7 +312,7 @@ void Builder::write_environment() {
     }
     if (transport != launch::TransportKind::kLocal) {
         for (const auto& [name, value] : machine_.environment) {
-            // srun hands them over; what the user says of the network must be known here.
+            // srun passes the variables on; those that name a network interface must be known here.
             if (transport == launch::TransportKind::kSlurm && !name.ends_with("_SOCKET_IFNAME"))
                 continue;
             if (launch::has_forwarded_prefix(name)) rules.set.emplace_back(name, value);
@@ -342,7 +343,7 @@ void Builder::write_environment() {
     }
 }
 
-// How many of the chosen hosts an attempt needs and may use; nothing: all of them.
+// The least and the largest number of the chosen hosts in an attempt; nullopt: all of them.
 std::optional<launch::NodeRange> Builder::elastic_range() const {
     const bool deepspeed = options_.elastic_training;
     const auto hosts = static_cast<int>(hosts_.size());
@@ -391,7 +392,7 @@ void Builder::plan_nodes(launch::PlanRequest request) {
     spec.world_size = spec.nodes.front().workers.front().environment.world_size;
 }
 
-// Options of a way on which this job does not go.
+// Refuses options of ssh if this job does not use ssh.
 void Builder::check_ssh_options() const {
     const launch::TransportKind transport = job_.spec.transport;
     const bool calls_back =
@@ -411,7 +412,7 @@ void Builder::check_ssh_options() const {
            "--fanout", "with --launcher_args every host is reached from here");
 }
 
-// What a way to the hosts cannot do is refused before anything is started on it.
+// Refuses options that the way to the hosts cannot have, before anything is started.
 void Builder::check_way() const {
     check_ssh_options();
     const launch::TransportKind transport = job_.spec.transport;
@@ -450,7 +451,7 @@ BuiltJob Builder::build() {
                                ? machine_.variable("DSLAUNCH_SSH_CONFIG").value_or("")
                                : absolute(options_.ssh_config, machine_.directory);
     spec.job_id = options_.job_id.empty() ? new_job_id() : options_.job_id;
-    // As many as deepspeed's elastic agent makes.
+    // The number of restarts of deepspeed's elastic agent.
     constexpr int kElasticRestarts = 100;
     spec.max_restarts =
         options_.max_restarts.value_or(options_.elastic_training ? kElasticRestarts : 0);

@@ -31,7 +31,7 @@ const char* name_of(launch::TransportKind kind) {
     return "unknown";
 }
 
-// What the worker gets from us, later values replacing earlier ones in place.
+// The variables that dslaunch gives the worker; later values replace earlier ones in place.
 launch::EnvironmentList environment_of(const launch::JobSpec& spec,
                                        const launch::PlannedWorker& worker) {
     launch::EnvironmentList list;
@@ -50,7 +50,7 @@ launch::EnvironmentList environment_of(const launch::JobSpec& spec,
     return list;
 }
 
-// As a shell would need it, so that a reader can copy it.
+// WORD quoted for a shell, so that a reader can copy it.
 std::string quoted(const std::string& word) {
     const std::string_view plain =
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-/=:,+@%";

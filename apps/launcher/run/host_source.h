@@ -1,6 +1,6 @@
-// Where the hosts of a job come from when it is no hostfile alone: Slurm's allocation, agents that
-// come by themselves, this machine. Options and environment -> hosts with their slots; no host is
-// contacted.
+// The sources of a job's hosts beside a hostfile: Slurm's allocation, agents that connect by
+// themselves, this machine. Data path: options, environment -> [here] -> hosts with their slots. No
+// host is contacted.
 #pragma once
 
 #include <optional>
@@ -20,29 +20,31 @@ enum class HostSource {
     kHostfile,  // --hostfile, or deepspeed's default one
     kSlurm,     // the allocation that dslaunch runs in
     kMpi,       // copies of dslaunch that mpirun started
-    kJoin,      // --launcher join and --no_ssh: agents come; with a hostfile they are its hosts
+    kJoin,      // --launcher join and --no_ssh: agents connect; with a hostfile from its hosts
 };
 
 // Throws Error{kUsage} for options that contradict each other or lack what they need.
 [[nodiscard]] HostSource choose_host_source(const RunOptions& options, const Machine& machine);
 
-// srun has started this process besides another one that launches the job: it ends at once.
+// True if srun has started this process besides another one that launches the job. It then ends at
+// once.
 [[nodiscard]] bool is_other_copy(const RunOptions& options, const Machine& machine);
 
-// The allocation's hosts; NOTES gets what was decided. REQUIRES: source kSlurm.
+// The allocation's hosts; NOTES gets the choices made. REQUIRES: the source is kSlurm.
 [[nodiscard]] std::vector<launch::Host> slurm_hosts(const RunOptions& options,
                                                     const Machine& machine,
                                                     std::vector<std::string>& notes);
 
-// node0, node1, … as --nnodes and --num_gpus say. REQUIRES: source kJoin, no hostfile.
+// The hosts node0, node1, … by --nnodes and --num_gpus. REQUIRES: the source is kJoin, without
+// hostfile.
 [[nodiscard]] std::vector<launch::Host> joining_hosts(const RunOptions& options,
                                                       std::vector<std::string>& notes);
 
-// Where a job of source kJoin waits for its agents: HOST:PORT.
+// The address at which a job of source kJoin waits for its agents: HOST:PORT.
 [[nodiscard]] std::string listen_text(const RunOptions& options);
 
-// `--no_ssh --node_rank 1…`: this machine's agent, which joins node 0. Nothing for any other
-// command line.
+// For `--no_ssh --node_rank 1…` the request of this machine's agent, which joins node 0; nullopt
+// for any other command line.
 [[nodiscard]] std::optional<launch::JoinRequest> agent_by_hand(const RunOptions& options);
 
 }  // namespace dslaunch::launcher

@@ -35,7 +35,7 @@ std::string host_name() {
     return launch::is_host_name(name) ? name : "host";
 }
 
-// Of interfaces that are up and not loopback or link-local.
+// The addresses of interfaces that are up, without loopback and link-local ones.
 std::vector<std::string> own_addresses() {
     std::vector<std::string> found;
     for (const launch::InterfaceAddress& entry : launch::list_interfaces()) {
@@ -153,7 +153,7 @@ void MpiCopies::choose_place(uint32_t copies) {
     session_.put(kPlaceKey, joining_.listen + " " + token_ + firsts);
 }
 
-// Workers are no processes of mpirun's: they would take its numbers for their own.
+// Removes mpirun's variables: workers are not its processes and would take its numbers for theirs.
 void MpiCopies::forget_mpi() const {
     for (const auto& [name, value] : launch::own_environment()) {
         for (const char* prefix : {"OMPI_", "PMIX_", "PMI_", "PRTE_", "ORTE_"}) {

@@ -1,6 +1,6 @@
-// `mpirun -np 8 dslaunch TARGET`: as many copies of dslaunch as mpirun was asked for. Copy 0
-// launches the job, the first copy on each other host becomes its agent, the rest wait. What a copy
-// must know of the others goes through PMIx, so that no hostfile is needed.
+// `mpirun -np 8 dslaunch TARGET`: mpirun starts copies of dslaunch. Copy 0 launches the job, the
+// first copy on each other host becomes its agent, the rest wait. The copies exchange their hosts
+// through PMIx, so that no hostfile is needed.
 #pragma once
 
 #include <optional>
@@ -17,24 +17,25 @@ namespace dslaunch::launcher {
 
 class MpiCopies {
   public:
-    // Whether Open MPI's mpirun has started this process as one of several, and no option says
-    // where the hosts come from.
+    // True if Open MPI's mpirun has started this process as one of several, and no option names a
+    // source of hosts.
     [[nodiscard]] static bool is_one(const RunOptions& options, const Machine& machine);
 
     // Throws Error{kUsage} for options that such copies cannot have. REQUIRES: is_one().
     static void check(const RunOptions& options);
 
-    // Meets the other copies. Throws Error{kSetup} that says to give a hostfile: no PMIx.
+    // Connects to the other copies. Throws Error{kSetup} with the advice to give a hostfile if
+    // there is no PMIx.
     explicit MpiCopies(const Machine& machine);
 
-    // One entry per host, in the order of their first copies; as many slots as copies.
+    // One entry per host, in the order of their first copies, with as many slots as copies.
     // REQUIRES: launches().
     [[nodiscard]] const JoiningHosts& joining() const { return joining_; }
     [[nodiscard]] const std::string& token() const { return token_; }
     [[nodiscard]] bool launches() const { return session_.rank() == 0; }
-    // What a copy does that does not launch: until the job has ended. The exit code.
+    // The work of a copy that does not launch, until the job has ended. Returns the exit code.
     [[nodiscard]] int serve();
-    // REQUIRES: launches(), the job has ended.
+    // REQUIRES: launches(), and the job has ended.
     void finish();
 
   private:
@@ -44,7 +45,7 @@ class MpiCopies {
     launch::PmixSession session_;
     JoiningHosts joining_;
     std::string token_;
-    std::optional<uint32_t> node_;  // whose agent this copy is
+    std::optional<uint32_t> node_;  // node whose agent this copy is
     UniqueFd held_port_;
 };
 

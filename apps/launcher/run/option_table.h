@@ -1,5 +1,5 @@
-// One row for each option of `dslaunch run`, with the group that it stands in in the help. Commands
-// on hosts take some of the rows too (launcher/hosts/host_command.h).
+// One row for each option of `dslaunch run`, with its group in the help. Commands on hosts take
+// some of the rows too (launcher/hosts/host_command.h).
 #pragma once
 
 #include <functional>
@@ -15,8 +15,8 @@ namespace dslaunch::launcher {
 
 enum class Group { kHosts, kTarget, kTraining, kEnvironment, kReport, kTorchrun, kRefused };
 
-// The fields are those of Option; APPLY is given what it writes to, and is null when the option is
-// refused.
+// The fields are those of Option; APPLY gets the RunOptions that it writes to, and is null if the
+// option is refused.
 struct OptionRow {
     std::string_view names;
     Group group = Group::kHosts;
@@ -28,7 +28,7 @@ struct OptionRow {
 
 [[nodiscard]] std::span<const OptionRow> option_rows();
 
-// The rows that IS_TAKEN chooses, writing to INTO, which must outlive them.
+// The options of the rows that IS_TAKEN chooses. They write to INTO, which must outlive them.
 [[nodiscard]] std::vector<Option> run_rows(RunOptions& into,
                                            const std::function<bool(const OptionRow&)>& is_taken);
 

@@ -98,7 +98,7 @@ std::string OptionParser::value_of(const Option& option, const std::string& type
     return arguments_[next_++];
 }
 
-// "  -H, --hostfile FILE"
+// The head of the option's help: "  -H, --hostfile FILE".
 std::string usage_of(const Option& option) {
     std::vector<std::string> names;
     for (const std::string& name : split(option.names, ',')) {

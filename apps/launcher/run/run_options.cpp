@@ -7,8 +7,8 @@
 namespace dslaunch::launcher {
 namespace {
 
-// --device and --set dslaunch.device=… mean the same: one of them decides, and hosts are chosen
-// accordingly. Two that say different things are a mistake.
+// Settles the device: --device and --set dslaunch.device=… mean the same, and hosts are chosen by
+// either. Two that differ are a mistake.
 void settle_device(RunOptions& options) {
     constexpr std::string_view kKey = "dslaunch.device=";
     for (const std::string& assignment : options.set) {

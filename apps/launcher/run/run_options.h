@@ -1,4 +1,4 @@
-// The command line of `dslaunch [run] [options] TARGET [args]`: argv -> RunOptions, and the help
+// The command line of `dslaunch [run] [options] TARGET [args]`: parses argv, and makes the help
 // text from the same table. Pure: reads no file and no environment.
 #pragma once
 
@@ -16,36 +16,36 @@
 namespace dslaunch::launcher {
 
 struct RunOptions {
-    // Where
+    // Hosts
     std::string hostfile;  // empty: not given
     launch::HostFilter filter;
     std::optional<launch::NodeRange> nodes;  // --nnodes MIN:MAX
-    bool elastic_training = false;           // and its two limits
+    bool elastic_training = false;           // with its two limits below
     std::optional<int> elastic_nodes_min;
     std::optional<int> elastic_nodes_max;
     std::optional<int> max_restarts;
     std::string launcher;  // ssh, openssh, pdsh, openmpi, slurm, join, local; empty: not given
     std::vector<std::string> launcher_args;
-    bool no_ssh = false;  // every node runs this command line, node 0 launches
+    bool no_ssh = false;  // true: every node runs this command line, node 0 launches
     std::optional<int> node_rank;
     std::string listen;      // HOST:PORT for --launcher join; empty: not given
     std::string token_file;  // empty: not given
-    std::optional<std::chrono::milliseconds> connect_timeout;  // until every agent is there
+    std::optional<std::chrono::milliseconds> connect_timeout;  // until all agents have connected
     bool force_multi = false;
     int ssh_port = 0;
     std::string ssh_config;
     bool check_hosts = true;
     std::optional<size_t> fanout;  // JobSpec::fanout
-    bool push = false;             // send what the hosts lack first
+    bool push = false;             // true: send missing files to the hosts first
     std::string master_address;
     int master_port = 0;
     bool standalone = false;
-    // What
+    // Program
     launch::DeviceRequest device = launch::DeviceRequest::kAuto;
     bool device_given = false;
     bool module = false;
     bool no_python = false;
-    bool no_local_rank = false;  // also after any torchrun flag
+    bool no_local_rank = false;  // true also after any torchrun flag
     std::string target;
     std::vector<std::string> arguments;  // the target's own
     launch::BindingRequest binding;      // --bind_core_list alone means --bind core
@@ -57,11 +57,11 @@ struct RunOptions {
     bool verify = false;
     // Training, for a .pt target only
     std::string config;
-    std::vector<std::string> set;     // a.b=c; the shorthands are written here too: --steps 5 is
-                                      // dslaunch.steps=5
-    std::optional<double> timeout_s;  // that a rank waits for another; nothing: dsworker's default
-    std::string resume;               // "auto", or a folder of checkpoints; empty: start anew
-    std::string expect_sha256;        // lower case
+    std::vector<std::string> set;       // a.b=c; shorthands too: --steps 5 is dslaunch.steps=5
+    std::optional<double> timeout_s;    // limit of a rank's wait for another; nullopt: dsworker's
+                                        // default
+    std::string resume;                 // "auto", or a folder of checkpoints; empty: start anew
+    std::string expect_sha256;          // lower case
     std::string first_training_option;  // "--steps"; empty: none was given
     // Reporting and end
     bool dry_run = false;

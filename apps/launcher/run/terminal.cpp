@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kLineBytesMax = 4096;
 
-// Puts a terminal's settings back.
+// A scope that hides input; its end restores the terminal's settings.
 class HiddenInput {
   public:
     explicit HiddenInput(int tty) : tty_(tty) {

@@ -9,15 +9,15 @@ namespace dslaunch::launcher {
 
 class Terminal {
   public:
-    // Opens /dev/tty. SIGNAL_FD: a signalfd, whose signals end a question. Throws Error{kUsage}:
-    // there is none; WHY says what it is needed for.
+    // Opens /dev/tty. SIGNAL_FD is a signalfd, whose signals end a question. Throws Error{kUsage}
+    // if there is no terminal; WHY is its use, for the message.
     Terminal(int signal_fd, const std::string& why);
 
     // Prints QUESTION and returns the line typed, without its newline. Throws Error{kInterrupted}
     // after a signal or at the end of the input.
     [[nodiscard]] std::string ask(const std::string& question);
-    // The same, and what is typed is not shown. The terminal is as before afterwards, whatever
-    // happens.
+    // Does the same, without showing the typed text. The terminal's settings are restored in any
+    // case.
     [[nodiscard]] std::string ask_hidden(const std::string& question);
 
   private:

@@ -27,8 +27,8 @@ std::string folder_of(const std::string& path) {
     return std::filesystem::path(path).parent_path().string();
 }
 
-// The config, the file it stands in (empty: packed, or none) and the folder where its relative
-// paths start: the worker's own rules.
+// The config, its file (empty: packed, or none) and the folder where its relative paths start, by
+// the same rules as in the worker.
 struct FoundConfig {
     config::TrainConfig config;
     std::string path;
@@ -64,7 +64,8 @@ std::string find_data(const std::string& path, const FoundConfig& found,
          one_place ? "" : fmt::format(" (nor is there {})", beside));
 }
 
-// Without --device the config's own choice holds; what dslaunch found out must allow it.
+// Settles the device by the config, if there is no --device. The devices that were found must allow
+// it.
 void settle_device(config::DeviceChoice choice, launch::JobSpec& spec) {
     if (choice == config::DeviceChoice::kCuda && spec.device == launch::DeviceRequest::kCpu) {
         fail(ExitCode::kSetup,
@@ -87,7 +88,7 @@ void look_into_training_job(const RunOptions& options, launch::JobSpec& spec) {
     const config::Resolved resolved =
         config::resolve(found.config, {.world_size = spec.world_size, .needs_steps = true});
     config::require_valid(resolved);
-    // --device goes before the config, as it does for the worker.
+    // --device has precedence over the config, as in the worker.
     if (options.device == launch::DeviceRequest::kAuto) settle_device(resolved.config.device, spec);
     if (!found.path.empty() && options.config.empty()) spec.required_files.push_back(found.path);
     const config::DataConfig& data = resolved.config.data;

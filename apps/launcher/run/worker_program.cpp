@@ -21,7 +21,7 @@ void require_worker(const std::string& path) {
 void become_worker(std::span<const std::string> words) {
     const std::string worker = Machine::this_one().binary_directory + "/dsworker";
     require_worker(worker);
-    std::string own_name = "dslaunch";  // in its messages: nobody has called a dsworker
+    std::string own_name = "dslaunch";  // the name in dsworker's messages, as the user typed it
     std::vector<char*> argv = {own_name.data()};
     for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
     argv.push_back(nullptr);

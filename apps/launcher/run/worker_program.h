@@ -1,4 +1,5 @@
-// dsworker, the program with LibTorch in it: whether it is there, and going on as it.
+// dsworker, the program with LibTorch: the check that it is there, and running it in place of this
+// process.
 #pragma once
 
 #include <span>
@@ -9,8 +10,8 @@ namespace dslaunch::launcher {
 // Throws Error{kSetup} when the dsworker at PATH cannot be started.
 void require_worker(const std::string& path);
 
-// Goes on as `dsworker WORDS…`, the one beside this dslaunch; WORDS begin with the role. Never
-// returns; throws Error{kSetup} when it cannot be started.
+// Replaces this process by `dsworker WORDS…`, the program beside this dslaunch; WORDS begin with
+// the role. Never returns; throws Error{kSetup} if dsworker cannot be started.
 [[noreturn]] void become_worker(std::span<const std::string> words);
 
 }  // namespace dslaunch::launcher

@@ -1,5 +1,5 @@
-// dsworker plan MODEL.pt: what a training step would do and hold, for any number of ranks, without
-// starting anything.
+// dsworker plan MODEL.pt: the work and the memory of a training step, for any number of ranks,
+// without starting anything.
 #include <ATen/Parallel.h>
 #include <fmt/core.h>
 
@@ -32,15 +32,17 @@ namespace {
 struct PlanArguments {
     job::JobArguments job;
     PlanHosts hosts;
-    // Of the job that is set up: those of HOSTS, for a mesh the ranks of its data axis.
+    // By host, ranks of the job that is set up: those of HOSTS, for a mesh the ranks of its data
+    // axis.
     std::vector<int> node_sizes;
     std::string data;
     int64_t context = 0;
-    std::string compare;  // "shard", "cache"
+    std::string compare;  // "shard", "cache"; empty: nothing
     bool forecast = false;
-    int beside_ranks = 0;  // of the host: this process only measures beside one of them
+    int beside_ranks = 0;  // ranks of the host; not 0: this process only measures beside one of
+                           // them
     job::TensorRequest tensor;
-    int sequence = 0;                       // ranks that share positions; 0: not asked for
+    int sequence = 0;                       // ranks that share positions; 0: not given
     std::vector<std::string> tensor_rules;  // PATTERN=RULE
     MeshArguments mesh;
     bool json = false;
@@ -50,7 +52,7 @@ runtime::Topology place_of(const PlanArguments& arguments, int rank) {
     return runtime::Topology::of_rank(arguments.node_sizes, rank);
 }
 
-// The first rank of the host that has most.
+// The first rank of the host with most ranks.
 runtime::Topology fullest_place(const PlanArguments& arguments) {
     runtime::Topology place = place_of(arguments, 0);
     const auto fullest = std::ranges::max_element(place.node_sizes);
@@ -58,11 +60,11 @@ runtime::Topology fullest_place(const PlanArguments& arguments) {
     return place;
 }
 
-// Ways of sharding side by side: what the busiest and the idlest rank own, in how many pieces, and
-// what a step moves through disks and sends for it.
+// Prints the ways of sharding side by side: the shares of the busiest and the idlest rank, their
+// pieces, and the bytes that a step moves through disks and sends for them.
 void print_shards(const job::JobSetup& setup, const PlanArguments& arguments) {
     plan::StepPlanOptions options = setup.plan_options;
-    options.stage = std::max(1, options.stage);  // at stage 0 what sharding would do
+    options.stage = std::max(1, options.stage);  // at stage 0 the costs that sharding would have
     const std::vector<plan::ShardCost> costs = plan::shard_costs(setup.info, setup.layout, options);
     const plan::DiskRates rates = job::stored_rates(setup.config().offload);
     JsonWriter json;
@@ -104,8 +106,8 @@ void print_shards(const job::JobSetup& setup, const PlanArguments& arguments) {
     fmt::print("{}", arguments.json ? json.text() + "\n" : text);
 }
 
-// The first rank of each host that is unlike those before, in how many ranks it has or in the
-// stages that they are of; of equal ones one is enough. Without a pipeline the fullest host alone.
+// The first rank of each host that differs from all hosts before it in the stages of its ranks.
+// Without a pipeline, only the first rank of the fullest host.
 std::vector<runtime::Topology> places_unlike(const job::JobSetup& setup,
                                              const PlanArguments& arguments) {
     if (!setup.place.is_pipeline()) return {fullest_place(arguments)};
@@ -125,8 +127,8 @@ std::vector<runtime::Topology> places_unlike(const job::JobSetup& setup,
     return places;
 }
 
-// A job on hosts like this machine, as a run would be admitted: to the first host that it does not
-// fit on, or else the one that needs most.
+// The admission of a job on hosts like this machine: that of the first host on which the job does
+// not fit, or else of the host that needs most.
 struct PlannedAdmission {
     job::HostAdmission host;
     int node = 0;
@@ -168,7 +170,8 @@ void admission_json(const job::JobSetup& setup, const PlanArguments& arguments, 
     json.field("node", node).field("advice", host.advice).end_object();
 }
 
-// A step as it would run here, of the first rank of the host that has most: the others wait for it.
+// The forecast of a step on this machine, for the first rank of the fullest host: the others wait
+// for it.
 struct Forecast {
     double step_s = 0;
     plan::StepTimes lanes;
@@ -220,7 +223,7 @@ void print_json(const job::JobSetup& setup, const PlanArguments& arguments) {
     json.end_array();
     json.field("parameters", setup.model_info.parameter_numel())
         .field("trainable_parameters", setup.model_info.trainable_numel());
-    json.key("opaque_node");  // what keeps whatever it calls in one segment
+    json.key("opaque_node");  // the node that keeps its calls in one segment
     const std::string& opaque = setup.segmented->lowered().opaque_node;
     if (opaque.empty()) {
         json.null();
@@ -340,7 +343,7 @@ void add_mesh_options(CommandLine& app, PlanArguments& arguments) {
         .positive();
 }
 
-// Options that say nothing to a plan alone, or to another form of it.
+// Refuses options that have no meaning for this form of plan.
 void check_mesh_options(const CommandLine& app, const MeshArguments& mesh) {
     const bool meshes = mesh.wish.stages > 0 || mesh.search;
     const auto forbid = [&](const char* option, bool has_meaning, const char* needed) {
@@ -362,13 +365,13 @@ void check_mesh_options(const CommandLine& app, const MeshArguments& mesh) {
            "the plan of a job, without --stages, --search, --tensor and --compare");
 }
 
-// The job is set up for the data-parallel ranks; a search has all of them.
+// Sets the ranks of the job: for a mesh those of its data axis, for a search all of them.
 void take_mesh_ranks(PlanArguments& arguments, bool ranks_given) {
     MeshArguments& mesh = arguments.mesh;
     PlanHosts& hosts = arguments.hosts;
     mesh.json = arguments.json;
     arguments.job.plan_meshes = true;
-    // What the config says of it would be planned once more.
+    // A pipeline in the config would be planned a second time.
     for (const char* key : {"dslaunch.pipeline=null", "pipeline=null"})
         arguments.job.overrides.push_back(key);
     const int copy = mesh.search ? 1 : mesh.copy_ranks();
@@ -417,7 +420,7 @@ int plan_main(int argc, char** argv) {
     if (mesh.wish.stages > 0 || mesh.search)
         take_mesh_ranks(arguments, app.count("--world-size") > 0);
     arguments.job.plan_only = true;
-    // A plan for a GPU is made on the CPU, and refused where a run would be.
+    // A plan for a GPU is made on the CPU, and refused if a run would be refused.
     arguments.job.open_device = [](const config::RunConfig& config) {
         if (config.device == config::DeviceChoice::kCuda) runtime::check_gpu_support(config);
         return c10::Device(c10::kCPU);

@@ -15,13 +15,13 @@
 namespace dslaunch::worker {
 namespace {
 
-// Of all bytes of a step at the stored rates.
+// The time of all bytes of a step at the stored rates; nullopt: rates are not known.
 std::optional<double> disk_ms(const plan::SwapTraffic& traffic, const plan::DiskRates& rates) {
     const std::optional<double> seconds = rates.seconds(traffic.read_bytes, traffic.written_bytes);
     return seconds ? std::optional(1e3 * *seconds) : std::nullopt;
 }
 
-// 2, what the config says, doubled from 4 on, all.
+// The numbers of buffers to compare: 2, the config's, powers of two from 4 on, and all chunks.
 std::set<int64_t> buffer_numbers(int64_t chunks, int64_t configured) {
     std::set<int64_t> numbers{std::min<int64_t>(2, chunks), configured, chunks};
     for (int64_t buffers = 4; buffers < chunks; buffers *= 2) numbers.insert(buffers);

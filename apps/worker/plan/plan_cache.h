@@ -1,5 +1,5 @@
-// `dslaunch plan --compare cache`: rules by which the buffers between memory and disk could be
-// given up, beside what the plan does.
+// `dslaunch plan --compare cache`: rules for evicting the buffers between memory and disk, beside
+// the plan's own rule.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace dslaunch::worker {
 
-// Of the rank that SETUP's plan is of, as a table or one JSON object. Throws Error{kConfig}:
-// nothing passes through buffers.
+// The comparison for the rank of SETUP's plan, as a table or one JSON object. Throws Error{kConfig}
+// if nothing passes through buffers.
 [[nodiscard]] std::string compare_caches(const job::JobSetup& setup, bool json);
 
 }  // namespace dslaunch::worker

@@ -34,7 +34,7 @@ plan::TensorCosts tensor_costs(const plan::TensorPlan& plan) {
     return costs;
 }
 
-// Tensor sizes that the model allows and that fit on a host; fills in what they cost.
+// The tensor sizes that the model allows and that fit on a host. Fills in REQUEST's costs of them.
 std::vector<int> tensor_sizes(const job::JobSetup& setup, const MeshArguments& arguments,
                               plan::MeshRequest& request) {
     if (arguments.tensor_given) return {arguments.tensor.size};
@@ -47,7 +47,7 @@ std::vector<int> tensor_sizes(const job::JobSetup& setup, const MeshArguments& a
             const plan::TensorPlan plan = find_tensor_plan(setup, rules);
             request.tensor = tensor_costs(plan);
         } catch (const Error&) {
-            continue;  // the model's graph forbids it: that size is none of the choices
+            continue;  // the model's graph forbids this size
         }
         sizes.push_back(size);
     }
@@ -75,7 +75,7 @@ std::string config_of(const job::JobSetup& setup, const plan::MeshChoice& choice
                              setup.model_info.segments.size());
 }
 
-// Copies of the model beside each other, on up to so many ranks.
+// Findings for 1, 2, 4, … copies of the model, on up to the simulated number of ranks.
 std::vector<plan::MeshFinding> simulate_copies(plan::MeshRequest request, plan::MeshChoice choice,
                                                const MeshArguments& arguments) {
     std::vector<plan::MeshFinding> found;
@@ -93,7 +93,7 @@ Bytes host_memory(const job::JobSetup& setup, const MeshArguments& arguments) {
     if (setup.on_gpu)
         fail(ExitCode::kConfig,
              "how much memory a host of GPUs has is not known here; say it with --host-memory");
-    // This process is none of the job's.
+    // The job does not include this process, so the memory that it holds counts as free.
     const MemoryState here = read_memory_state();
     std::optional<Bytes> least;
     for (const MemoryLimit& limit : here.limits)
@@ -172,9 +172,9 @@ plan::MeshRequest mesh_request(const job::JobSetup& setup, const MeshArguments& 
     request.options = setup.plan_options;
     request.node_sizes = arguments.hosts.node_sizes(ranks);
     if (!setup.on_gpu) {
-        // As admission counts it.
+        // The program's memory is counted as in admission.
         request.program = read_program_memory().own + plan::kProgramLater + plan::kProgramRoom;
-        // With what is kept between the halves of a backward.
+        // The model is measured with the memory kept between the halves of a backward.
         request.model =
             graph::measure(*setup.segmented, job::trial_batch(setup), /*split_backward=*/true);
     }

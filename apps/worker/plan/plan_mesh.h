@@ -1,5 +1,5 @@
-// What `dslaunch plan` says of meshes: what the one that is asked for costs, and with --search the
-// best there are for the hosts, with the config for them. Nothing of it is run but single segments.
+// The meshes of `dslaunch plan`: the costs of the one that is asked for, and with --search the best
+// ones for the hosts, with their config. Only single segments are run.
 #pragma once
 
 #include <string>
@@ -13,21 +13,21 @@
 
 namespace dslaunch::worker {
 
-// Of `dslaunch plan` with --stages or --search.
+// The options of `dslaunch plan` with --stages or --search.
 struct MeshArguments {
-    // Stages 0: no pipeline, or with SEARCH all; micro_batches 0: as the config says.
+    // Stages 0: no pipeline, or with SEARCH all; micro_batches 0: the config's number.
     plan::PipelineWish wish = {.stages = 0, .micro_batches = 0};
-    std::string schedule;           // by name; empty: all of them
+    std::string schedule;           // name of the schedule; empty: all of them
     std::string svg_path;           // empty: no picture
-    bool tensor_given = false;      // a search looks at no other size
-    plan::TensorRules tensor = {};  // size 1: none
+    bool tensor_given = false;      // true: a search considers no other size
+    plan::TensorRules tensor = {};  // size 1: no tensor parallelism
     int sequence = 1;
     bool search = false;
     int simulated_ranks = 0;      // 0: none
-    double flops_per_s = 0;       // of a rank; 0: segments are measured here
-    double link_bytes_per_s = 0;  // between hosts; 0: not known
-    double memory_gib = 0;        // of a rank; 0: no limit
-    double host_memory_gib = 0;   // for SEARCH; 0: this machine's
+    double flops_per_s = 0;       // rate of a rank; 0: segments are measured here
+    double link_bytes_per_s = 0;  // rate between hosts; 0: not known
+    double memory_gib = 0;        // limit of a rank; 0: none
+    double host_memory_gib = 0;   // for a search; 0: this machine's
     bool json = false;
     PlanHosts hosts = {};
 
@@ -35,20 +35,21 @@ struct MeshArguments {
     [[nodiscard]] int copy_ranks() const { return wish.stages * tensor.size * sequence; }
 };
 
-// What meshes of SETUP's job cost on hosts like this machine: segments and updates are measured
-// here, with the threads of a rank, unless ARGUMENTS say how many FLOP/s a rank does. Hosts are
-// those of RANKS. Throws Error{kConfig} for a GPU without a rate, and what find_tensor_plan throws.
+// The request for the costs of meshes of SETUP's job on hosts like this machine. Segments and
+// updates are measured here, with the threads of a rank, unless ARGUMENTS give a rank's FLOP/s. The
+// hosts are filled with RANKS. Throws Error{kConfig} for a GPU without a rate, and what
+// find_tensor_plan throws.
 [[nodiscard]] plan::MeshRequest mesh_request(const job::JobSetup& setup,
                                              const MeshArguments& arguments, int ranks);
 
-// How times in the text were found, a line.
+// The source of the times in the text, a line.
 [[nodiscard]] std::string times_text(const MeshArguments& arguments);
 
-// The mesh that is asked for, with each schedule or the given one, the shortest step first.
-// WORLD_SIZE ranks in all. Throws Error{kConfig} where none can be had.
+// The mesh that is asked for, with each schedule or the given one, the shortest step first. Throws
+// Error{kConfig} if there is none.
 [[nodiscard]] std::vector<plan::MeshFinding> find_meshes(const plan::MeshRequest& request,
                                                          const MeshArguments& arguments);
-// The same as text: the costs of each, the details of the first, the mesh of up to 64 ranks.
+// FOUND as text: the costs of each mesh, the details of the first, its table for up to 64 ranks.
 [[nodiscard]] std::string meshes_text(const plan::MeshRequest& request,
                                       const std::vector<plan::MeshFinding>& found);
 

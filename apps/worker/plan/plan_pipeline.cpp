@@ -18,7 +18,7 @@
 namespace dslaunch::worker {
 namespace {
 
-// Of one rank of a stage.
+// The costs of segments for one rank of a stage.
 plan::StageRequest costs_of(const plan::MeshRequest& mesh, const MeshArguments& arguments) {
     plan::StageRequest costs = plan::make_stage_request(mesh.model, mesh.options, mesh.times);
     costs.link_bytes_per_s = arguments.link_bytes_per_s;
@@ -26,7 +26,7 @@ plan::StageRequest costs_of(const plan::MeshRequest& mesh, const MeshArguments& 
     return costs;
 }
 
-// Of the trained parameters of each stage.
+// By stage, bytes of the gradients of its trained parameters.
 std::vector<Bytes> gradients_of(const plan::PipelineOption& option, const plan::ModelInfo& model) {
     std::vector<std::set<int>> parameters(static_cast<size_t>(option.shape.stages));
     for (size_t part = 0; part < option.choice.parts.size(); ++part) {
@@ -50,7 +50,7 @@ std::vector<Bytes> gradients_of(const plan::PipelineOption& option, const plan::
     return gradients;
 }
 
-// One pipeline, two, four, … as many as the simulated ranks hold.
+// The costs of 1, 2, 4, … pipelines, up to the number that the simulated ranks hold.
 std::vector<plan::ScaleCost> scale_costs(const plan::PipelineOption& option,
                                          const plan::ModelInfo& model,
                                          const MeshArguments& arguments) {

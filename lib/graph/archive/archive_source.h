@@ -1,5 +1,5 @@
 // The code of a TorchScript archive as LibTorch's importer takes it, with the lines of the Python
-// program that it was made from, so that an error can name them. A part of mapped_archive.h. One
+// program that it was made from, so that an error can name them. Part of mapped_archive.h. One
 // thread at a time.
 #pragma once
 
@@ -12,7 +12,7 @@
 namespace dslaunch::graph {
 
 // The source that defines the types of QUALIFIER ("__torch__.models.gpt"); null when the archive
-// has none. Its Python lines are read when somebody asks for one. Throws c10::Error for a damaged
+// has none. The Python lines are read at the first request for one. Throws c10::Error for a damaged
 // record.
 [[nodiscard]] std::shared_ptr<torch::jit::Source> read_source(
     caffe2::serialize::PyTorchStreamReader& reader, const std::string& qualifier);

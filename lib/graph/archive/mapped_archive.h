@@ -1,8 +1,8 @@
 // Loads a TorchScript archive without copying it: the storages of its tensors lie in a
-// copy-on-write mapping of the file, so what nobody writes is one copy for all ranks of a host, and
-// memory is taken when a tensor is read. A storage gives its pages back when the last tensor lets
-// go of it. The archive must not be written in place while tensors of it are alive (mapped_file.h).
-// Stands between the file and model.h. One thread at a time.
+// copy-on-write mapping of the file, so pages that nobody writes are one copy for all ranks of a
+// host, and memory is taken when a tensor is read. A storage gives its pages back when its last
+// tensor is destroyed. The archive must not be written in place while its tensors are alive
+// (mapped_file.h). Data path: file -> [here] -> model.h. One thread at a time.
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>
@@ -16,15 +16,15 @@ namespace dslaunch::graph {
 
 struct LoadedArchive {
     torch::jit::Module module;
-    // Shared by the storages that lie in it. Null where torch::jit::load had to read the archive.
+    // Shared by the storages that lie in it. Null if torch::jit::load had to read the archive.
     std::shared_ptr<const storage::MappedFile> file;
 };
 
-// A record that is compressed, not aligned to 64 bytes, or used twice is copied (logged at level
-// debug). Archives of before LibTorch 1.4, with quantized convolutions, or with a zip directory
-// that only LibTorch accepts go through torch::jit::load (logged at level info). Throws what
-// torch::jit::load throws (c10::Error), Error{kInput} when PATH cannot be mapped or a tensor is
-// larger than its record.
+// Loads the archive at PATH. A record that is compressed, not aligned to 64 bytes, or used twice is
+// copied (logged at level debug). Archives of before LibTorch 1.4, with quantized convolutions, or
+// with a zip directory that only LibTorch accepts go through torch::jit::load (logged at level
+// info). Throws what torch::jit::load throws (c10::Error), Error{kInput} when PATH cannot be mapped
+// or a tensor is larger than its record.
 [[nodiscard]] LoadedArchive load_archive(const std::string& path);
 
 }  // namespace dslaunch::graph

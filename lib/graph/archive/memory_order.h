@@ -9,9 +9,9 @@
 
 namespace dslaunch::graph {
 
-// [numel], a view where TENSOR is without gaps, else its rows as a copy.
+// [numel], a view if TENSOR has no gaps, else a copy of its rows.
 [[nodiscard]] at::Tensor in_memory_order(const at::Tensor& tensor);
-// Strides that give the elements back their places; empty: row-major.
+// Strides that put the elements back in their places; empty: row-major.
 [[nodiscard]] std::vector<int64_t> strides_in_memory(const at::Tensor& tensor);
 
 }  // namespace dslaunch::graph

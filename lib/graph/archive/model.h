@@ -1,5 +1,5 @@
-// A TorchScript archive in memory: its module, its parameters and buffers by name. First stop after
-// the run config; lower.h turns its forward into a plain graph. One thread at a time.
+// A TorchScript archive in memory: its module, its parameters and buffers by name. Data path: run
+// config -> [here] -> lower.h, which turns its forward into a plain graph. One thread at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@ struct Module;
 namespace dslaunch::graph {
 
 struct ModelParameter {
-    std::string name;                  // the first of the module's names for it
+    std::string name;                  // first of the module's names for the tensor
     std::vector<std::string> aliases;  // the other names of a tied parameter
     at::Tensor tensor;                 // leaf; requires_grad as in the archive
 };
@@ -33,11 +33,11 @@ struct ModelBuffer {
 
 class Model {
   public:
-    // Loads PATH onto the CPU, as a mapping: memory is taken when a tensor is read, and what is
-    // never written is shared with the other ranks of the host (mapped_archive.h). PATH must not be
-    // written in place as long as the model lives; replacing it by rename is fine. Tied parameters
-    // become one tensor under all their names; views that overlap get a storage of their own.
-    // Throws Error{kInput} naming PATH when it is missing, no TorchScript archive, or has no
+    // Loads PATH onto the CPU, as a mapping: memory is taken when a tensor is read, and pages that
+    // are never written are shared with the other ranks of the host (mapped_archive.h). PATH must
+    // not be written in place as long as the model lives; replacing it by rename is fine. Tied
+    // parameters become one tensor under all their names; views that overlap get a storage of their
+    // own. Throws Error{kInput} naming PATH when it is missing, no TorchScript archive, or has no
     // forward.
     [[nodiscard]] static Model load(const std::string& path);
 
@@ -48,13 +48,13 @@ class Model {
     [[nodiscard]] const std::vector<ModelParameter>& parameters() const { return parameters_; }
     [[nodiscard]] const std::vector<ModelBuffer>& buffers() const { return buffers_; }
 
-    // Index of the parameter (buffer) that TENSOR is, -1: none. By identity.
+    // Index of the parameter (buffer) that is the same object as TENSOR; -1: none.
     [[nodiscard]] int parameter_index(const at::Tensor& tensor) const;
     [[nodiscard]] int buffer_index(const at::Tensor& tensor) const;
 
-    // Gives the memory back that reading parameter INDEX took; its values stay, the next access
+    // Gives back the memory that reading parameter INDEX took; its values stay, for the next access
     // reads the file again. Pages that were written, and parameters that do not lie in the archive
-    // (moved elsewhere, adopted), are left alone. Returns what was given back. REQUIRES: nobody is
+    // (moved elsewhere, adopted), are left alone. Returns the bytes given back. REQUIRES: nobody is
     // writing to the parameter.
     Bytes release_pages(int index) const;
 
@@ -69,7 +69,7 @@ class Model {
     std::unordered_map<const c10::TensorImpl*, int> parameter_of_;
     std::unordered_map<const c10::TensorImpl*, int> buffer_of_;
     std::shared_ptr<const storage::MappedFile> file_;  // shared with the tensors in it; null: none
-                                                       // are
+                                                       // lie in it
 };
 
 }  // namespace dslaunch::graph

@@ -1,5 +1,5 @@
-// LibTorch's exceptions are a page long: what went wrong and where in the model's source, in one
-// line.
+// The reason in a LibTorch exception, whose text is a page long, and the place in the model's
+// source, in one line.
 #pragma once
 
 #include <string>

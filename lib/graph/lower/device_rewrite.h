@@ -1,7 +1,7 @@
 // Brings a model, its graph and its batches to the device of the rank. An archive is loaded onto
-// the CPU and a tracer writes its own device into the graph; what computes elsewhere must find
-// parameters, buffers, attributes, constants and arguments there. lower.h uses the first, whoever
-// builds a rank the rest. No shared state.
+// the CPU and a tracer writes its own device into the graph; a rank on another device must find
+// parameters, buffers, attributes, constants and arguments there. lower.h uses rewrite_devices, the
+// code that builds a rank the rest. No shared state.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -24,21 +24,21 @@ struct LoweredGraph;
 // memory left.
 void rewrite_devices(torch::jit::Block& block, c10::Device device);
 
-// Parameters, buffers and tensors in other attributes. Each stays the tensor object that it is, so
-// that ties hold and the module sees the same. Constants in methods are left: graphs are rewritten
-// when they are lowered. Nothing to do where all is there already.
+// Moves parameters, buffers and tensors in other attributes. Each stays the same tensor object, so
+// that ties hold and the module sees the moved one. Constants in methods are left: graphs are
+// rewritten when they are lowered. Does nothing if all is on DEVICE already.
 void move_to_device(Model& model, c10::Device device);
 
-// Where the model's parameters and buffers lie; the CPU when it has none.
+// The device of the model's parameters and buffers; the CPU if it has none.
 [[nodiscard]] c10::Device device_of(const Model& model);
 
 // VALUES with every tensor on DEVICE: for a GPU from pinned memory on the current stream, so that
-// the caller does not wait. On the same device they are passed on as they are.
+// the caller does not wait. Tensors that are on DEVICE already are passed on as they are.
 [[nodiscard]] std::vector<c10::IValue> on_device(std::vector<c10::IValue> values,
                                                  c10::Device device);
 
-// Whether a branch, a loop or a call of the module may compute something in one step that it does
-// not in another.
+// True if a branch, a loop or a call of the module may compute something in one step that it does
+// not compute in another.
 [[nodiscard]] bool has_control_flow(const LoweredGraph& lowered);
 
 }  // namespace dslaunch::graph

@@ -46,8 +46,8 @@ void end_draw(Stack& /*stack*/) {
     this_thread().lock = {};
 }
 
-// TorchScript finds operators in a registry of its own; ours are added when the first segment needs
-// them.
+// TorchScript finds operators in a registry of its own; those of this file are added when the first
+// segment needs them.
 void register_operators() {
     static const torch::jit::RegisterOperators operators({
         torch::jit::Operator("dslaunch::begin_draw(int ordinal, int trip) -> ()", begin_draw,
@@ -86,7 +86,7 @@ uint64_t draw_seed(const DrawKey& key, int64_t ordinal, int64_t trip) {
 }
 
 bool draws(const Node& node) {
-    // A call that is left may draw inside; the dropout of a tensor group's share stands in for
+    // A call that was not inlined may draw inside; the dropout of a tensor group's share replaces
     // aten::dropout and takes its ordinal.
     static const auto share = c10::Symbol::fromQualString("dslaunch::tensor_dropout");
     return node.kind() == c10::prim::CallMethod || node.kind() == share ||

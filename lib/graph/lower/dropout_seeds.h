@@ -15,7 +15,7 @@ struct Value;
 
 namespace dslaunch::graph {
 
-// Which micro batch of which step this thread is computing.
+// The step and the micro batch that this thread is computing.
 struct DrawKey {
     uint64_t seed = 0;
     int64_t step = 0;         // optimizer step, from 0
@@ -33,7 +33,7 @@ class DrawScope {
     ~DrawScope();
 };
 
-// Whether NODE itself draws random numbers (not the nodes in its blocks).
+// True if NODE itself draws random numbers; nodes in its blocks do not count.
 [[nodiscard]] bool draws(const torch::jit::Node& node);
 
 // Surrounds NODE by the seeding operators. ORDINAL counts from the segment's first drawing node,

@@ -1,5 +1,6 @@
-// Which of forward's integer arguments index a table, and how long it is: so that a token outside
-// the vocabulary is found in the data before the first step, not by a crash inside an embedding.
+// The integer arguments of forward that index a table, and the table's length, so that a token
+// outside the vocabulary is found in the data before the first step, not by a crash inside an
+// embedding.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@ struct ArgumentLimit {
     int64_t rows = 0;   // valid values are 0 … rows - 1
 };
 
-// The arguments that an embedding at the graph's top level reads directly; the smallest table of
-// each.
+// The arguments that an embedding at the graph's top level reads directly, each with its smallest
+// table.
 [[nodiscard]] std::vector<ArgumentLimit> argument_limits(const LoweredGraph& lowered,
                                                          const Model& model);
 

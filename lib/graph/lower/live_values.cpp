@@ -55,7 +55,7 @@ Boundary make_boundary(std::vector<IValue> outputs,
                        const std::vector<const c10::StorageImpl*>& lenders) {
     Boundary boundary;
     std::unordered_map<const c10::TensorImpl*, at::Tensor> detached;
-    // The producers are held until the end, so that no address is met twice.
+    // The producers are held until the end, so that no address is reused.
     std::vector<at::Tensor> seen;
     const TensorMap detach = [&](const at::Tensor& tensor) {
         const auto found = detached.find(tensor.unsafeGetTensorImpl());

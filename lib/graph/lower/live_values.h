@@ -1,5 +1,5 @@
-// What crosses a cut: the live values of one micro step, with every tensor detached, so that each
-// segment's backward is a call of its own. Used by the compute lane only.
+// The values that cross a cut in one micro step, with every tensor detached, so that each segment's
+// backward is a call of its own. Used by the compute lane only.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -12,21 +12,22 @@ namespace dslaunch::graph {
 struct Boundary {
     std::vector<c10::IValue> values;    // inputs of the next segment: containers rebuilt around
                                         // detached tensors
-    std::vector<at::Tensor> producers;  // the tensors that require grad as their segment made them,
-                                        // graph attached
-    std::vector<at::Tensor> leaves;     // what became of them: same order, detached, require grad
+    std::vector<at::Tensor> producers;  // the tensors that require grad, as their segment made
+                                        // them, with their graph
+    std::vector<at::Tensor> leaves;     // the producers detached, in the same order; they require
+                                        // grad
 
     // Bytes of the distinct storages in `values`.
     [[nodiscard]] int64_t bytes() const;
 };
 
-// Detaches OUTPUTS. A tensor that appears twice is kept one. requires_grad is what the producer
-// had. A tensor that shares a storage with one of LENDERS (parameters, buffers) is cloned first: it
-// must not dangle once they are released.
+// Detaches OUTPUTS. A tensor that appears twice stays one. requires_grad is the producer's. A
+// tensor that shares a storage with one of LENDERS (parameters, buffers) is cloned first: its
+// memory must outlive their release.
 [[nodiscard]] Boundary make_boundary(std::vector<c10::IValue> outputs,
                                      const std::vector<const c10::StorageImpl*>& lenders);
 
-// VALUE rebuilt with every tensor inside replaced by what MAP returns.
+// VALUE rebuilt with every tensor inside replaced by MAP's result for it.
 [[nodiscard]] c10::IValue map_tensors(const c10::IValue& value,
                                       const std::function<at::Tensor(const at::Tensor&)>& map);
 

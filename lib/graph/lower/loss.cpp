@@ -20,7 +20,7 @@ using torch::jit::Value;
 
 namespace {
 
-constexpr int64_t kIgnoreIndex = -100;  // PyTorch's default: such targets count for nothing
+constexpr int64_t kIgnoreIndex = -100;  // PyTorch's default: such targets do not count
 
 Value* loss_value(Graph& graph, const config::LossConfig& loss, Value* output, Value* target) {
     // A mean over all tokens of the global batch is a sum here; the step divides by their number.
@@ -29,7 +29,7 @@ Value* loss_value(Graph& graph, const config::LossConfig& loss, Value* output, V
     Value* mean = graph.insertConstant(static_cast<int64_t>(reduction));
     switch (loss.kind) {
         case config::LossKind::kCrossEntropy: {
-            // [.., classes] rows against [..] targets; a 2-d output is already that.
+            // [.., classes] rows against [..] targets; a 2-d output has that shape already.
             Value* rows = graph.insert(c10::aten::flatten, {output, 0, -2});
             Value* labels = graph.insert(c10::aten::flatten, {target});
             Value* none = graph.insertConstant(c10::IValue());

@@ -6,17 +6,17 @@
 
 namespace dslaunch::graph {
 
-// kModel: checks that output 0 can be a loss (its mean is the model's own: LossMean::kToken is an
-// error). Otherwise adds the target as the last argument and the loss as output 0. Shapes as in
-// PyTorch: cross_entropy takes [*, classes] against [*] int64 (or [N, classes, …]), the others
-// equal shapes. Under autocast all of them compute in fp32. The loss of a model
-// that computes its own leaves in fp32 (a loss scale is more than fp16 holds). Throws Error{kInput}
-// when the output is a tuple or the target's name is already an argument that forward uses
-// otherwise.
+// Appends LOSS to LOWERED. kModel: only checks that output 0 can be a loss (its mean is the model's
+// own: LossMean::kToken is an error). Otherwise adds the target as the last argument and the loss
+// as output 0. Shapes as in PyTorch: cross_entropy takes [*, classes] against [*] int64 (or [N,
+// classes, …]), the others equal shapes. Under autocast all losses compute in fp32. The loss of a
+// model that computes its own is returned in fp32 (a loss scale exceeds the range of fp16). Throws
+// Error{kInput} when the output is a tuple or the target's name is already an argument that forward
+// uses otherwise.
 void append_loss(const config::LossConfig& loss, LoweredGraph& lowered);
 
-// What a loss with LossMean::kToken is divided by: the targets that count. cross_entropy ignores
-// -100, the others ignore none.
+// The number of targets that count, by which a loss with LossMean::kToken is divided. cross_entropy
+// ignores -100, the others ignore none.
 [[nodiscard]] int64_t counted_targets(const config::LossConfig& loss, const c10::IValue& target);
 
 }  // namespace dslaunch::graph

@@ -43,7 +43,7 @@ int64_t count_calls(const Block& block) {
 // Inline expands one level at a time when the optimiser is off, so it is repeated until nothing
 // changes.
 void inline_to_fixpoint(Graph& graph) {
-    constexpr int kDepthMax = 1000;  // recursion is not TorchScript; a deeper nest is a bug
+    constexpr int kDepthMax = 1000;  // TorchScript has no recursion; a deeper nest is a bug
     int64_t before = -1;
     for (int depth = 0; depth < kDepthMax; ++depth) {
         const int64_t calls = count_calls(*graph.block());
@@ -120,7 +120,7 @@ LoweredGraph lower(Model& model, const LowerOptions& options) {
     rewrite_devices(*lowered.graph->block(), options.device);
     simplify(lowered.graph);
     lowered.compute_dtype = options.compute_dtype;
-    // A tracer's types name its device too, and what was folded from them stands there now.
+    // A tracer's types name its device too; by now device constants may have been folded from them.
     rewrite_devices(*lowered.graph->block(), options.device);
     append_loss(options.loss, lowered);
     if (lowered.compute_dtype != at::kFloat)

@@ -1,6 +1,6 @@
 // A model's forward as one plain graph: inlined, constants propagated, parameters and buffers
-// lifted to inputs, the loss of the config appended. Second stop on the data way; cut.h then
-// decides where it may be cut. No shared state.
+// lifted to inputs, the loss of the config appended. Data path: model.h -> [here] -> cut.h, which
+// finds the places for cuts. No shared state.
 #pragma once
 
 #include <c10/core/Device.h>

@@ -1,5 +1,5 @@
-// What a model's forward is lowered to: one plain graph, and what its inputs and outputs are. Where
-// it stands: lower.h -> [here] -> cuts, segments, tensor rewrites. No shared state.
+// The form that a model's forward is lowered to: one plain graph, and the meaning of its inputs and
+// outputs. Data path: lower.h -> [here] -> cuts, segments, tensor rewrites. No shared state.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -36,9 +36,10 @@ struct LoweredGraph {
     std::vector<int> opaque_parameters;  // parameters that only the module input reaches (interface
                                          // calls)
     std::vector<int> opaque_buffers;
-    std::string opaque_node;                    // what made the module an input, in words
+    std::string opaque_node;                    // the node that needs the module as an input, in
+                                                // words
     bool module_input = false;                  // input 0 is the module itself
-    at::ScalarType compute_dtype = at::kFloat;  // what a ComputeContext that runs it must have
+    at::ScalarType compute_dtype = at::kFloat;  // required of a ComputeContext that runs the graph
 
     [[nodiscard]] size_t first_argument() const { return module_input ? 1 : 0; }
     [[nodiscard]] size_t first_state() const { return first_argument() + arguments.size(); }

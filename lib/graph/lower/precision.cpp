@@ -33,7 +33,7 @@ enum class Cast {
     kCompute,  // to the compute dtype always, as autocast does
 };
 
-// Names are those of the operator's schema; a name that an overload has not is passed over.
+// Names are those of the operator's schema; a name that an overload lacks is passed over.
 struct Rule {
     Cast cast;
     std::vector<std::string_view> arguments;
@@ -44,8 +44,8 @@ Rule mutual(std::vector<std::string_view> arguments) {
     return {Cast::kWiden, arguments, arguments};
 }
 
-// Found by running each operator on every mix of 16-bit and fp32 inputs under autocast on the CPU.
-// tests/unit/graph/precision_test.cpp runs each of them.
+// The table was found by running each operator on every mix of 16-bit and fp32 inputs under
+// autocast on the CPU. tests/unit/graph/precision_test.cpp runs each operator in it.
 const std::map<std::string_view, Rule>& rules() {
     static const std::map<std::string_view, Rule> table{
         // Kernels take 16-bit inputs with fp32 weights, but not fp32 inputs with 16-bit weights.
@@ -76,7 +76,7 @@ const std::map<std::string_view, Rule>& rules() {
         {"aten::scatter_reduce", mutual({"self", "src"})},
         {"aten::tensordot", mutual({"self", "other"})},
         {"aten::vdot", mutual({"self", "other"})},
-        // They do so too, and one of the tensors is written or decides.
+        // Kernels take one dtype, which the tensor that is written or another one decides.
         {"aten::embedding_bag", {Cast::kFollow, {"per_sample_weights"}, {"weight"}}},
         {"aten::index_add_", {Cast::kFollow, {"source"}, {"self"}}},
         {"aten::index_copy_", {Cast::kFollow, {"source"}, {"self"}}},
@@ -121,8 +121,8 @@ void match_dtype(Stack& stack) {
     stack.back() = value.to(target);
 }
 
-// TorchScript finds operators in a registry of its own; ours is added when the first graph needs
-// it.
+// TorchScript finds operators in a registry of its own; match_dtype is added when the first graph
+// needs it.
 void register_operator() {
     static const torch::jit::RegisterOperators operators({torch::jit::Operator(
         "dslaunch::match_dtype(Tensor(a)? value, Tensor? like, bool follow) -> Tensor(a)?",
@@ -145,7 +145,7 @@ class CastInserter {
   private:
     void apply(const Rule& rule, Node* node) {
         torch::jit::WithInsertPoint before(node);
-        // What is compared is what the operator was given, so all values are taken first.
+        // Dtypes are compared with the operator's original inputs, so all values are taken first.
         const std::map<int, Value*> like = tensors(*node, rule.like);
         for (const auto& [index, value] : tensors(*node, rule.arguments)) {
             Value* result = value;
@@ -175,7 +175,7 @@ class CastInserter {
         return node->output();
     }
 
-    // The inputs of NODE with these names that may be tensors, by place.
+    // The inputs of NODE with these NAMES that may be tensors, by input index.
     static std::map<int, Value*> tensors(const Node& node,
                                          const std::vector<std::string_view>& names) {
         std::map<int, Value*> found;

@@ -1,6 +1,5 @@
 // Half precision: 16-bit parameters in a model, and the casts that its graph needs to run with
-// them under autocast (compute_context.h). Stands beside model.h and lower.h on the data way. No
-// shared state.
+// them under autocast (compute_context.h). Used beside model.h and lower.h. No shared state.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -26,17 +25,17 @@ namespace dslaunch::graph {
 
 // LibTorch's name of an element type.
 [[nodiscard]] at::ScalarType scalar_type_of(DType dtype);
-// The element type of TENSOR. Throws Error{kInput} naming it where files cannot hold it.
+// The element type of TENSOR. Throws Error{kInput} with NAME if files cannot hold that type.
 [[nodiscard]] DType dtype_of(const std::string& name, const at::Tensor& tensor);
 
-// Makes every parameter of MODEL that is fp32, bf16 or fp16 one of DTYPE (kBFloat16, kHalf; kFloat
+// Converts every parameter of MODEL that is fp32, bf16 or fp16 to DTYPE (kBFloat16, kHalf; kFloat
 // widens). Tensors keep their identity, ties, requires_grad and strides, and lose their .grad;
 // their storages are new. fp64 and integers stay, and so do all buffers: running statistics are
 // sums that 16 bits would lose.
 void cast_parameters(Model& model, at::ScalarType dtype);
 
-// As long as it lives the fp32 parameters PARAMETERS of MODEL are of DTYPE; then they are what they
-// were. For a look at a model whose parameters are too large to be cast all at once.
+// A scope in which the fp32 ones of PARAMETERS of MODEL are of DTYPE; its end restores them. For a
+// model whose parameters are too large to be cast all at once.
 class ParametersAs {
   public:
     ParametersAs(const Model& model, std::span<const int> parameters, at::ScalarType dtype);
@@ -44,24 +43,25 @@ class ParametersAs {
     ParametersAs& operator=(const ParametersAs&) = delete;
     ~ParametersAs();
 
-    // The 16-bit tensors.
+    // The parameters in DTYPE.
     [[nodiscard]] const std::vector<at::Tensor>& cast() const { return cast_; }
 
   private:
-    std::vector<at::Tensor> tensors_;  // the model's
+    std::vector<at::Tensor> tensors_;  // tensors of the model
     std::vector<at::Tensor> before_;
     std::vector<at::Tensor> cast_;
 };
 
 // Puts casts in front of the operators of GRAPH that autocast leaves alone and whose kernels take
-// no mix of 16-bit and fp32 tensors, or no 16-bit ones: the table in precision.cpp. Interface
-// calls are not looked into. DTYPE: kBFloat16 or kHalf.
+// no mix of 16-bit and fp32 tensors, or no 16-bit ones: the table in precision.cpp. Interface calls
+// are not searched. DTYPE is kBFloat16 or kHalf.
 void insert_precision_casts(torch::jit::Graph& graph, at::ScalarType dtype);
 
-// VALUE in fp32, by a node at the graph's insert point; what is not 16-bit passes.
+// VALUE in fp32, by a node at the graph's insert point; a value that is not 16-bit passes
+// unchanged.
 [[nodiscard]] torch::jit::Value* in_full_precision(torch::jit::Value* value);
 
-// " in bfloat16", with what may be done; for the message of an operator that failed. Empty for
+// The text " in bfloat16" with advice, for the message of an operator that failed. Empty for
 // kFloat.
 [[nodiscard]] std::string precision_advice(at::ScalarType dtype);
 

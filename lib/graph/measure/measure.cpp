@@ -29,7 +29,7 @@ using c10::IValue;
 namespace {
 
 // The interpreter shows an operator with its whole stack, values that wait for later operators
-// included: what belongs to the call is what its schema says, at the top.
+// included. The call's own inputs are at the top, as many as its schema has.
 c10::ArrayRef<const IValue> own_inputs(const at::RecordFunction& call) {
     const c10::ArrayRef<const IValue> shown = call.inputs();
     return shown.slice(shown.size() - std::min(shown.size(), call.num_inputs()));
@@ -40,7 +40,7 @@ c10::ArrayRef<const IValue> own_outputs(const at::RecordFunction& call) {
     return shown.slice(shown.size() - std::min(shown.size(), call.num_outputs()));
 }
 
-// Counts what the operators of this thread do while it exists: storages they make, FLOPs of
+// Counts the work of this thread's operators while the trace exists: storages they make, FLOPs of
 // products.
 class OperatorTrace {
   public:
@@ -71,12 +71,12 @@ class OperatorTrace {
                              tensor.storage().getWeakStorageImpl());
     }
 
-    // As ignore, until the next take_kept_bytes.
+    // Does the same as ignore, until the next take_kept_bytes.
     void ignore_once(const at::Tensor& tensor) {
         passing_.insert(tensor.storage().unsafeGetStorageImpl());
     }
 
-    // Bytes of the storages made since they were last forgotten that something still holds.
+    // Bytes of the storages that were made since the last forget() and are still held.
     [[nodiscard]] int64_t take_kept_bytes() {
         int64_t kept = 0;
         for (const auto& [pointer, storage] : storages_)
@@ -85,7 +85,7 @@ class OperatorTrace {
         forget();
         return kept;
     }
-    // Storages and FLOPs since the last call are nobody's.
+    // Drops the storages and FLOPs since the last call.
     void forget() {
         storages_.clear();
         passing_.clear();
@@ -159,7 +159,7 @@ class OperatorTrace {
         return rows.dim() > 1 ? rows.size(1) : rows.numel();
     }
 
-    // Of one output element: 2 for each weight that it sees.
+    // FLOPs of one output element: 2 for each weight that it uses.
     static int64_t kernel_flops(c10::ArrayRef<const IValue> inputs) {
         if (inputs.size() < 2 || !inputs[1].isTensor()) return 0;
         const at::Tensor& weight = inputs[1].toTensor();
@@ -171,15 +171,15 @@ class OperatorTrace {
     int attention_depth_ = 0;
     std::vector<std::string_view> calls_;  // the operators under way, the outermost first
     int64_t classes_ = 0;
-    int64_t kernel_flops_ = 0;  // of the convolution under way
-    // A weak reference lets the data go and keeps the address from coming twice.
+    int64_t kernel_flops_ = 0;  // per output element of the convolution under way
+    // A weak reference lets the data be freed, and its address is not used again.
     using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
     std::unordered_map<const c10::StorageImpl*, WeakStorage> storages_;
     std::unordered_map<const c10::StorageImpl*, WeakStorage> ignored_;
     std::unordered_set<const c10::StorageImpl*> passing_;
 };
 
-// As segments read it.
+// Bytes of an element of PARAMETER as segments read it.
 int64_t element_bytes(const at::Tensor& parameter, const LoweredGraph& lowered) {
     const bool half = parameter.scalar_type() == at::kFloat && lowered.compute_dtype != at::kFloat;
     return half ? 2 : static_cast<int64_t>(parameter.element_size());
@@ -214,14 +214,14 @@ std::vector<at::Tensor> tensors_of(const Model& model) {
     return tensors;
 }
 
-// The most that a segment's backward takes, found by running one of each sort.
+// The most memory that a segment's backward takes, found by running one of each sort.
 class BackwardTrials {
   public:
     BackwardTrials(const SegmentedModel& segmented, TensorMeter& meter, bool split)
         : segmented_(segmented), meter_(meter), split_(split) {}
 
-    // Fills what INFO has not yet of segment INDEX, after the forward of INPUTS that gave BOUNDARY.
-    // BEFORE: what lived on the meter before that. Throws Error{kInput}.
+    // Fills in INFO's backward fields for segment INDEX, after the forward of INPUTS that gave
+    // BOUNDARY. BEFORE is the meter's reading before that. Throws Error{kInput}.
     void measure(size_t index, plan::SegmentInfo& info, Boundary boundary,
                  const std::vector<IValue>& inputs, const TensorMeter::Counts& before) {
         const auto [found, fresh] = peaks_.try_emplace(sort_of(index, info, inputs));
@@ -238,7 +238,7 @@ class BackwardTrials {
         Bytes weight_half;
     };
 
-    // All that was made since BEFORE and is still there.
+    // Bytes of the tensors that were made since BEFORE and are still alive.
     [[nodiscard]] Bytes live_since(const TensorMeter::Counts& before) const {
         const TensorMeter::Counts now = meter_.live();
         return Bytes{now.small_bytes - before.small_bytes + now.large_bytes - before.large_bytes};
@@ -271,7 +271,7 @@ class BackwardTrials {
                 Bytes{meter_.peak().large_bytes - kept}, weight_half};
     }
 
-    // Segments that agree in this do the same. (Equal layers share one Code.)
+    // Segments of one sort do the same work. (Equal layers share one Code.)
     using Sort = std::tuple<const torch::jit::Code*, int64_t, int64_t, int64_t, int64_t, int64_t>;
 
     [[nodiscard]] Sort sort_of(size_t index, const plan::SegmentInfo& info,
@@ -315,7 +315,7 @@ void trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs,
                 return tensor;
             }));
         }
-        // Cast for as long as the segment runs: no rank ever holds the whole model in 16 bit.
+        // The cast lasts as long as the segment runs: no rank ever holds the whole model in 16 bit.
         std::optional<ParametersAs> half(std::in_place, segmented.model(), segment.parameters,
                                          segmented.lowered().compute_dtype);
         for (const at::Tensor& tensor : half->cast()) trace.ignore_once(tensor);
@@ -337,8 +337,8 @@ void trace_segments(const SegmentedModel& segmented, std::vector<IValue> inputs,
         trace.forget();
         half.reset();
         inputs = std::move(outputs);
-        // What this segment read of the archive is not needed soon: a rank's peak while it loads
-        // is one segment, not the model.
+        // Pages that this segment read from the archive are not needed soon: a rank's peak while it
+        // loads is one segment, not the model.
         for (const int parameter : segment.parameters)
             static_cast<void>(segmented.model().release_pages(parameter));
     }

@@ -1,4 +1,4 @@
-// What a segmented model weighs: bytes alive at each cut, bytes that autograd keeps, the most that
+// The costs of a segmented model: bytes alive at each cut, bytes that autograd keeps, the most that
 // a segment's forward and backward take, FLOPs. Found by one forward pass over a micro batch and
 // the backward of one segment of each sort (on the CPU), before the first step. Feeds
 // plan/model/model_info.h.
@@ -9,13 +9,14 @@
 
 namespace dslaunch::graph {
 
-// ARGUMENTS: one micro batch of the run, as the data give it. Buffers are left as they were.
+// ARGUMENTS are one micro batch of the run, as the data give it. Buffers keep their values.
 // Runs in the compute dtype that MODEL was lowered for; in half precision after cast_parameters,
 // so that elements of parameters have their bytes of the run. Throws Error{kInput} when a segment
 // fails.
-// (LibTorch's meta device would do without memory and arithmetic, but half of the operators have
-// their meta kernels in Python only.)
-// SPLIT_BACKWARD: backwards are run in two halves, and what is kept between them is measured too.
+// (LibTorch's meta device would need no memory and arithmetic, but half of the operators have their
+// meta kernels in Python only.)
+// SPLIT_BACKWARD: backwards are run in two halves, and the memory kept between the halves is
+// measured too.
 [[nodiscard]] plan::ModelInfo measure(const SegmentedModel& model,
                                       const std::vector<c10::IValue>& arguments,
                                       bool split_backward = false);

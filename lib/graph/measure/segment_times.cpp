@@ -62,7 +62,8 @@ class SegmentTimer {
             const Samples& took = samples_.at(sort_of_[s]);
             const double whole_s = took.whole_s.empty() ? 0 : median_of(took.whole_s);
             double input_s = took.input_s.empty() ? 0 : median_of(took.input_s);
-            // A half that has nothing to do takes no time, whatever was measured of the other.
+            // A half that has nothing to do takes no time, whatever was measured for the other
+            // half.
             if (std::get<kLeaves>(sort_of_[s]) == 0) input_s = 0;
             if (!has_trainable(segmented_.segments()[s])) input_s = whole_s;
             times.push_back({median_of(took.forward_s), input_s, std::max(0.0, whole_s - input_s)});
@@ -73,7 +74,7 @@ class SegmentTimer {
   private:
     // Equal layers share one Code.
     using Sort = std::tuple<const torch::jit::Code*, int64_t, int64_t, size_t>;
-    static constexpr size_t kLeaves = 3;  // the inputs that want gradients
+    static constexpr size_t kLeaves = 3;  // index of the number of inputs that need gradients
     struct Samples {
         std::vector<double> forward_s;
         std::vector<double> input_s;  // backward for inputs
@@ -97,7 +98,7 @@ class SegmentTimer {
         return end;
     }
 
-    // Gives the outputs of its last segment.
+    // Returns the outputs of the last segment of WINDOW.
     std::vector<IValue> time_window(const Window& window, const std::vector<IValue>& inputs) {
         std::vector<int> parameters;
         for (size_t s = window.begin; s < window.end; ++s)
@@ -114,7 +115,7 @@ class SegmentTimer {
         return outputs;
     }
 
-    // All forwards, then all backwards, as a step has them.
+    // Runs all forwards, then all backwards, in the order of a step.
     std::vector<IValue> pass(const Window& window, std::vector<IValue> values, bool inputs_only,
                              bool counts) {
         std::vector<std::vector<IValue>> inputs;
@@ -191,7 +192,7 @@ class SegmentTimer {
 
     const SegmentedModel& segmented_;
     const SegmentTimesOptions& options_;
-    std::vector<Sort> sort_of_;  // of each segment
+    std::vector<Sort> sort_of_;  // by segment
     std::map<Sort, Samples> samples_;
 };
 

@@ -1,5 +1,6 @@
-// How long each segment's forward and backward take here, for a pipeline to be planned: measured on
-// one micro batch, a few times each. Stands beside measure.h; feeds plan/time/machine_rates.h.
+// The times of each segment's forward and backward on this machine, for planning a pipeline:
+// measured on one micro batch, a few times each. Data path: segments -> [here] ->
+// plan/time/machine_rates.h.
 // Runs on the calling thread with as many threads as LibTorch has.
 #pragma once
 
@@ -13,22 +14,23 @@ namespace dslaunch::graph {
 
 struct SegmentTimesOptions {
     int rounds = 5;
-    // By segment, what autograd keeps of it. As many segments at a time are held as keep
+    // By segment, the bytes that autograd keeps of it. As many segments at a time are held as keep
     // kTimedBytesMax with their parameters. Empty: all at once.
     std::vector<Bytes> kept = {};
-    // Calls its argument, a backward: memory of gradients may come from elsewhere meanwhile. Empty:
-    // it does not.
+    // Calls its argument, a backward, and may lend memory for gradients meanwhile. Empty: the
+    // backward runs directly.
     std::function<void(const std::function<void()>&)> around_backward = {};
 };
 
 // Larger than any cache, so that a segment comes back to parameters and activations as a step does.
 inline constexpr Bytes kTimedBytesMax = mib(512);
 
-// ARGUMENTS: as measure() has them; buffers are left as they were, gradients are let go of.
-// Segments run in the order of a step, forward from the first to the last, then backward: one pass
-// to warm up, then ROUNDS. Segments that share their Code and are fed alike get one time, the
-// median of all their passes. backward_weight_s is what a whole backward takes over its first half
-// (split_backward.h). Throws Error{kInput} when a segment fails. REQUIRES: rounds > 0, the CPU.
+// ARGUMENTS are those of measure(). Buffers keep their values, gradients are freed. Segments run in
+// the order of a step, forward from the first to the last, then backward: one pass to warm up, then
+// ROUNDS. Segments that share their Code and have like inputs get one time, the median of all their
+// passes. backward_weight_s is the time of a whole backward less that of its first half
+// (split_backward.h). Throws Error{kInput} when a segment fails. REQUIRES: rounds > 0; MODEL is on
+// the CPU.
 [[nodiscard]] std::vector<plan::SegmentTimes> measure_times(
     const SegmentedModel& model, const std::vector<c10::IValue>& arguments,
     const SegmentTimesOptions& options);

@@ -10,7 +10,7 @@ namespace dslaunch::graph {
 
 class TensorMeter::Report final : public c10::MemoryReportingInfoBase {
   public:
-    // What was made before the meter is not reported when it goes.
+    // Tensors made before the meter are not reported when they are freed.
     void reportMemoryUsage(void* /*memory*/, int64_t change, size_t /*allocated*/,
                            size_t /*reserved*/, c10::Device device) override {
         if (!device.is_cpu()) return;

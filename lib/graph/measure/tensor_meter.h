@@ -1,6 +1,6 @@
-// Bytes of the CPU tensors that one thread makes: how many live, and the most that did at once.
-// Feeds measure.h. LibTorch reports allocations of the thread that the meter was made on only;
-// what kernels take beside tensors (packed operands of products) is not among them.
+// Bytes of the CPU tensors that one thread makes: those alive now, and the most at any time. Feeds
+// measure.h. LibTorch reports allocations of the thread that the meter was made on only; memory
+// that kernels take beside tensors (packed operands of products) is not counted.
 #pragma once
 
 #include <c10/util/ThreadLocalDebugInfo.h>
@@ -22,9 +22,9 @@ class TensorMeter {
         int64_t small_bytes = 0;
         int64_t large_bytes = 0;
     };
-    // Of tensors made since the meter was, less those that are gone.
+    // Bytes of the tensors that were made since the meter and are still alive.
     [[nodiscard]] Counts live() const;
-    // The most of each since the last restart_peak.
+    // The largest value of each count since the last restart_peak.
     [[nodiscard]] Counts peak() const;
     void restart_peak();
 

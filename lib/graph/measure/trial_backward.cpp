@@ -43,7 +43,7 @@ class HookScope {
     std::vector<at::Tensor> hooked_;
 };
 
-// Those that want gradients, each once.
+// The tensors in INPUTS that need gradients, each once.
 std::vector<at::Tensor> leaves_in(const std::vector<c10::IValue>& inputs) {
     std::vector<at::Tensor> leaves;
     for (const c10::IValue& input : inputs)

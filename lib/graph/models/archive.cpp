@@ -18,8 +18,8 @@ void save_archive(const torch::jit::Module& module, const std::string& path,
     for (const at::Tensor& tensor : module.buffers())
         need.value += static_cast<int64_t>(tensor.nbytes());
     storage::AtomicFile file(path, need);
-    // LibTorch's writer ends the zip in its destructor, so an error must not pass through it: it
-    // waits until the writer is gone, and what is written after it goes nowhere.
+    // LibTorch's writer ends the zip in its destructor, so an error must not pass through it: the
+    // error waits until the writer is destroyed, and later writes are dropped.
     std::exception_ptr error;
     torch::jit::ExportModule(module, [&](const void* data, size_t length) {
         const std::span memory(static_cast<const std::byte*>(data), length);

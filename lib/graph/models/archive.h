@@ -14,8 +14,8 @@ struct Module;
 namespace dslaunch::graph {
 
 // Writes MODULE to PATH, durably and whole or not at all, so that torch.jit.load reads it. Throws
-// Error{kDisk} naming PATH, need, cause, and on a full disk what is free. WRITTEN is called with
-// memory that will not be read again, tensors' storages among it, as soon as it is in the file.
+// Error{kDisk} naming PATH, need, cause, and on a full disk the free space. WRITTEN is called with
+// memory, such as tensors' storages, that is in the file and will not be read again.
 using WrittenMemory = std::function<void(std::span<const std::byte> memory)>;
 void save_archive(const torch::jit::Module& module, const std::string& path,
                   const WrittenMemory& written = {});

@@ -57,7 +57,7 @@ class GptMaker {
 
     Module block() {
         const int64_t width = options_.width;
-        // 2 * layers branches add to the residual stream: its variance stays that of one.
+        // 2 * layers branches add to the residual stream, whose variance stays that of one branch.
         const double residual_std =
             kInitStd / std::sqrt(2.0 * static_cast<double>(options_.layers));
         ModuleParts parts;

@@ -14,11 +14,11 @@ namespace dslaunch::graph {
 
 struct GptOptions {
     int64_t vocab = 256;  // rows of the token embedding; 256: one token is one byte of text
-    int64_t width = 128;  // of the residual stream, a multiple of heads
+    int64_t width = 128;  // width of the residual stream, a multiple of heads
     int64_t heads = 4;
     int64_t layers = 4;
     int64_t context = 128;  // longest sequence in tokens
-    double dropout = 0.0;   // 0 <= dropout < 1; at 0 the graph has no dropout in it
+    double dropout = 0.0;   // 0 <= dropout < 1; at 0 the graph has no dropout
     bool tie = false;       // the output layer uses wte.weight; there is no head.weight then
     uint64_t seed = 1234;
 };
@@ -32,7 +32,7 @@ struct GptOptions {
 // Parameters fp32: wte.weight, wpe.weight, blocks.I.{ln1,qkv,proj,ln2,fc,out}.{weight,bias},
 // ln_f.*, head.weight. Matrices are normal(0, 0.02), those that write to the residual stream
 // divided by sqrt(2 layers); biases 0; norms 1, 0. `vocab` and `context` are constants of the
-// class. In train mode. Throws Error{kUsage} naming an option out of range.
+// class. The module is in train mode. Throws Error{kUsage} naming the option out of range.
 [[nodiscard]] torch::jit::Module make_gpt(const GptOptions& options);
 
 struct MlpOptions {
@@ -41,8 +41,9 @@ struct MlpOptions {
 };
 
 // forward(x) -> output. SHAPE: x [B, widths.front()] fp32, output [B, widths.back()].
-// Linear layers hidden.0, hidden.1, …, out with ReLU between, initialised uniform(±1/sqrt(inputs))
-// as nn.Linear is. Throws Error{kUsage} for fewer than two widths or one below 1.
+// Linear layers hidden.0, hidden.1, …, out with ReLU between. Their weights and biases are drawn
+// from uniform(±1/sqrt(inputs)) as nn.Linear's are. Throws Error{kUsage} for fewer than two widths
+// or one below 1.
 [[nodiscard]] torch::jit::Module make_mlp(const MlpOptions& options);
 
 // Number of elements over all parameters, a shared one counted once.

@@ -17,7 +17,7 @@ size_t indent_of(std::string_view line) {
     return first == std::string_view::npos ? line.length() : first;
 }
 
-// A `for` line over children and the lines that repeat.
+// A `for` line over children, and the lines that it repeats.
 struct Loop {
     std::string variable;
     std::string list;

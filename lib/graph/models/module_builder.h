@@ -19,12 +19,12 @@ namespace dslaunch::graph {
 extern const char* const kGptSource;
 extern const char* const kMlpSource;
 
-// What one object holds. The names are the attributes that the class text uses.
+// The parts of one object. The names are the attributes that the class text uses.
 struct ModuleParts {
     std::vector<std::pair<std::string, at::Tensor>> parameters;
     std::vector<std::pair<std::string, torch::jit::Module>> children;
-    std::vector<std::pair<std::string, c10::IValue>> constants;  // of the class: equal in all its
-                                                                 // objects
+    std::vector<std::pair<std::string, c10::IValue>> constants;  // constants of the class, equal in
+                                                                 // all its objects
 };
 
 // SOURCE cut at its `class NAME:` lines, each body moved left by one level. `for x in self.LIST:`

@@ -12,13 +12,13 @@
 namespace dslaunch::graph {
 
 struct GenerateOptions {
-    int64_t tokens = 200;      // to generate
+    int64_t tokens = 200;      // number of tokens to generate
     double temperature = 0.8;  // divides the logits; 0: always the likeliest token
     int64_t top_k = 40;        // draw among the k likeliest only; 0: among all
-    uint64_t seed = 1;         // the same seed gives the same tokens on the same machine
+    uint64_t seed = 1;         // equal seeds give equal tokens on one machine
 };
 
-// One token out of LOGITS. SHAPE: [vocab], any float type, cpu. REQUIRES: temperature >= 0, top_k
+// A token drawn from LOGITS. SHAPE: [vocab], any float type, cpu. REQUIRES: temperature >= 0, top_k
 // >= 0.
 [[nodiscard]] int64_t draw_token(const at::Tensor& logits, const GenerateOptions& options,
                                  at::Generator& generator);
@@ -26,9 +26,9 @@ struct GenerateOptions {
 class TextModel {
   public:
     // MODULE has a method logits(tokens) -> [B, T, vocab], or its forward takes only tokens and
-    // returns that. It is put into eval mode on DEVICE. CONTEXT_MAX 0: the module's own limit, from
-    // its `context` or its position embedding. Throws Error{kInput} when the module is neither kind
-    // or gives no logits.
+    // returns that. MODULE is put into eval mode on DEVICE. CONTEXT_MAX 0: the module's own limit,
+    // from its `context` or its position embedding. Throws Error{kInput} when the module is neither
+    // kind or gives no logits.
     TextModel(torch::jit::Module module, at::Device device, int64_t context_max);
 
     [[nodiscard]] int64_t vocab() const { return vocab_; }
@@ -42,7 +42,7 @@ class TextModel {
                   const std::function<void(int64_t)>& on_token);
 
   private:
-    // SHAPE: [vocab] fp32 cpu, for the token after TOKENS.
+    // SHAPE: [vocab] fp32 cpu, the logits of the token after TOKENS.
     [[nodiscard]] at::Tensor next_logits(const std::vector<int64_t>& tokens);
 
     torch::jit::Module module_;
@@ -55,8 +55,8 @@ class TextModel {
 // Vocabularies up to this size are bytes plus a few special tokens.
 constexpr int64_t kByteVocabMax = 272;
 
-// The text of a byte token: the byte itself; a control character but newline and tab as \xNN, for a
-// terminal must not be driven by a model; a token above 255 as <256>.
+// The text of a byte token: the byte itself; control characters other than newline and tab as \xNN,
+// for a model must not control a terminal; a token above 255 as <256>.
 [[nodiscard]] std::string byte_token_text(int64_t token);
 
 }  // namespace dslaunch::graph

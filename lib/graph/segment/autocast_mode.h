@@ -1,5 +1,5 @@
 // Autocast's switches, as <ATen/autocast_mode.h> declares them: that header includes every operator
-// and takes 15 s to compile. Each thread has its own.
+// and takes 15 s to compile. Each thread has its own switches.
 #pragma once
 
 #include <c10/core/DeviceType.h>

@@ -21,11 +21,11 @@ ComputeContext::ComputeContext(bool gradients, at::ScalarType compute_dtype, c10
     if (device != c10::kCPU) set_autocast(device, compute_dtype);
     if (compute_dtype == at::kFloat) return;
     // The cache keeps casts of leaves. A value at a cut is a leaf where the model run whole has
-    // none, so its uses would share one cast and add up their gradients in half precision; and
-    // what it keeps outlives the segment.
+    // none, so its uses would share one cast and add up their gradients in half precision; and the
+    // cached casts outlive the segment.
     autocast::set_autocast_cache_enabled(false);
-    // Calls that stay calls (interfaces) would get a second autocast, written into their graphs by
-    // a pass with lists of its own. The switch is the process's.
+    // Calls that are not inlined (interfaces) would get a second autocast, written into their
+    // graphs by a pass with lists of its own. The switch is one for the process.
     static const bool pass_was_on = torch::jit::setAutocastMode(false);
     static_cast<void>(pass_was_on);
 }

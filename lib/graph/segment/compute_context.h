@@ -1,6 +1,6 @@
 // The thread state that segments need: grad mode, the compute dtype, plain execution. All of it is
-// thread-local in LibTorch, so every thread that runs a segment holds one of these; its destructor
-// puts back what it found.
+// thread-local in LibTorch, so every thread that runs a segment holds a ComputeContext; its
+// destructor restores the state before it.
 #pragma once
 
 #include <ATen/core/grad_mode.h>
@@ -14,8 +14,8 @@ namespace dslaunch::graph {
 
 class ComputeContext {
   public:
-    // COMPUTE_DTYPE kFloat: operators run as the model says. kBFloat16, kHalf: under LibTorch's
-    // autocast with that dtype on the CPU, and on DEVICE if it is another.
+    // COMPUTE_DTYPE kFloat: operators run as the model says. kBFloat16, kHalf: operators run under
+    // LibTorch's autocast with that dtype, on the CPU and on DEVICE.
     explicit ComputeContext(bool gradients, at::ScalarType compute_dtype = at::kFloat,
                             c10::DeviceType device = c10::kCPU);
     ComputeContext(const ComputeContext&) = delete;
@@ -30,15 +30,15 @@ class ComputeContext {
     };
     void set_autocast(c10::DeviceType device, at::ScalarType compute_dtype);
 
-    bool optimized_before_;  // whether graphs were optimized as they ran
+    bool optimized_before_;  // true if graphs were optimized as they ran
     c10::AutoGradMode grad_mode_;
     bool cache_before_;
-    std::vector<Autocast> before_;  // of the devices that were set
+    std::vector<Autocast> before_;  // state before, of the devices that were set
 };
 
-// Backward of what a ComputeContext ran: no autocast while it exists. The operators of a backward
-// take the dtypes that their forward left; casting again would narrow gradients of what autocast
-// ran in fp32.
+// A scope without autocast, for the backward of operators that a ComputeContext ran. A backward
+// takes the dtypes that its forward left; casting again would narrow gradients of operators that
+// autocast ran in fp32.
 class BackwardContext {
   public:
     BackwardContext();

@@ -23,7 +23,7 @@ bool is_construct(const Node& node) {
     return node.kind() == prim::ListConstruct || node.kind() == prim::TupleConstruct;
 }
 
-// Whether NODE may write to memory that existed before it.
+// True if NODE may write to memory that existed before it.
 bool may_write(const Node& node) {
     if (const c10::FunctionSchema* schema = node.maybeSchema()) {
         if (schema->is_mutable()) return true;
@@ -37,10 +37,10 @@ bool may_write(const Node& node) {
     return false;
 }
 
-// What the search needs to know of a value at the top level.
+// The range of nodes over which a value of the top level is alive.
 struct Span {
     Value* value = nullptr;
-    int64_t defined = -1;   // index of its node, -1 for an argument
+    int64_t defined = -1;   // index of the node that makes it; -1 for an argument
     int64_t last_use = -1;  // index of the last node that reads it, nodes.size() for the graph's
                             // outputs
 };
@@ -112,9 +112,9 @@ class CutFinder {
         allowed_.assign(map_.nodes.size() + 1, true);
     }
 
-    // Alias analysis takes all inputs of a graph to be possibly the same tensor. Ours are distinct
-    // (parameters by identity, arguments by the data), so the analysis runs on a copy in which each
-    // is made by a node of its own.
+    // Alias analysis takes all inputs of a graph to be possibly the same tensor. The inputs here
+    // are distinct (parameters by identity, arguments by the data), so the analysis runs on a copy
+    // in which each is made by a node of its own.
     void forbid_written_values() {
         std::vector<int64_t> writers;
         for (size_t i = 0; i < map_.nodes.size(); ++i)
@@ -170,7 +170,7 @@ class CutFinder {
         }
     }
 
-    // Elements of the parameters that node i is the first to read.
+    // By node, the number of elements of the parameters that it is the first to read.
     [[nodiscard]] std::vector<int64_t> first_read_numel() const {
         std::vector<int64_t> numel(map_.nodes.size(), 0);
         for (size_t i = 0; i < lowered_.parameters.size(); ++i) {

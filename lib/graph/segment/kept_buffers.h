@@ -1,5 +1,5 @@
-// A model's buffers, put back as they were when this goes: trial passes move those of BatchNorm and
-// its like. Used by the thread that runs the passes.
+// A scope whose end restores a model's buffers: trial passes change those of BatchNorm and similar
+// layers. Used by the thread that runs the passes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,7 +13,7 @@ namespace dslaunch::graph {
 
 class KeptBuffers {
   public:
-    // MODEL must outlive it.
+    // MODEL must outlive this.
     explicit KeptBuffers(const Model& model) : model_(model) {
         for (const ModelBuffer& buffer : model.buffers()) before_.push_back(buffer.tensor.clone());
     }

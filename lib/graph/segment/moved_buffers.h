@@ -1,5 +1,5 @@
-// Which of a model's buffers its segments change in their forward, as BatchNorm's averages are:
-// seen in a trial pass, for no schema shows it. Stands beside measure.h.
+// The buffers that a model's segments change in their forward, such as BatchNorm's averages. A
+// trial pass finds them, for no schema shows them. Used beside measure.h.
 #pragma once
 
 #include <vector>
@@ -8,9 +8,8 @@
 
 namespace dslaunch::graph {
 
-// By segment the buffers, ascending, that are other numbers after its forward of ARGUMENTS, a micro
-// batch as measure() has it; buffers are left as they were. Throws Error{kInput} when a segment
-// fails.
+// By segment, the buffers, ascending, whose values differ after its forward of ARGUMENTS, a micro
+// batch as in measure(). Buffers are restored. Throws Error{kInput} when a segment fails.
 [[nodiscard]] std::vector<std::vector<int>> moved_buffers(
     const SegmentedModel& model, const std::vector<c10::IValue>& arguments);
 

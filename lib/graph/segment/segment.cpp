@@ -45,7 +45,7 @@ void SegmentedModel::cut(const CutMap& map, const std::vector<int64_t>& position
     std::vector<int64_t> ends = positions;
     ends.push_back(static_cast<int64_t>(map.nodes.size()));
     // Segment 0 takes every argument and state, read or not, so that callers need not know which
-    // are.
+    // are read.
     LiveRange live;
     for (size_t i = lowered_.first_argument(); i < lowered_.first_parameter(); ++i)
         live.in.push_back(lowered_.graph->inputs()[i]);
@@ -81,7 +81,7 @@ std::vector<int> SegmentedModel::unused_parameters() const {
 std::vector<IValue> SegmentedModel::first_inputs(std::vector<IValue> arguments) const {
     DSL_CHECK(arguments.size() == lowered_.arguments.size(), "forward takes {} arguments, not {}",
               lowered_.arguments.size(), arguments.size());
-    // Detached: what autograd saves of a state must outlive the buffer's turn to the next one.
+    // States are detached: the tensors that autograd saves must outlive the change of the buffer.
     const auto detach = [](const at::Tensor& tensor) { return tensor.detach(); };
     for (const ModelState& state : lowered_.states)
         arguments.push_back(map_tensors(state.object->getAttr(state.attribute), detach));
@@ -93,8 +93,8 @@ void SegmentedModel::store_states(const Boundary& last) const {
         const ModelState& state = lowered_.states[i];
         IValue value = map_tensors(last.values[1 + i],
                                    [](const at::Tensor& tensor) { return tensor.detach(); });
-        // A buffer stays the tensor that the model lists, so that it is evaluated, sent and saved
-        // as it is now.
+        // A buffer stays the tensor that the model lists, so that its present value is evaluated,
+        // sent and saved.
         const IValue before = state.object->getAttr(state.attribute);
         if (before.isTensor() && value.isTensor() && model_->buffer_index(before.toTensor()) >= 0) {
             before.toTensor().set_data(value.toTensor());
@@ -138,7 +138,7 @@ struct Roots {
     std::vector<at::Tensor> gradients;
 };
 
-// Where the backward of BOUNDARY begins; what else it holds is let go of.
+// Takes from BOUNDARY the roots of its backward, and frees the rest of it.
 Roots take_roots(Boundary& boundary) {
     Roots roots;
     for (size_t i = 0; i < boundary.producers.size(); ++i) {

@@ -1,7 +1,7 @@
 // A model as an ordered list of segments: small graphs in chain form. Segment k takes exactly the
 // values alive at cut k and gives exactly those alive at cut k+1; parameters and buffers are inputs
-// too, so that equal layers share one compiled Code. The runtime's compute lane runs them; run_*
-// set no thread state (see compute_context.h).
+// too, so that equal layers share one compiled Code. The runtime's compute lane runs them;
+// forward() and backward() set no thread state (see compute_context.h).
 #pragma once
 
 #include <memory>
@@ -20,10 +20,10 @@ namespace dslaunch::graph {
 class SegmentedModel {
   public:
     // Lowers MODEL and cuts it into about SEGMENTS pieces (0: by whole layers; see
-    // plan/model/cut_choice.h). MODEL must outlive it.
+    // plan/model/cut_choice.h). MODEL must outlive the result.
     [[nodiscard]] static SegmentedModel make(Model& model, const LowerOptions& options,
                                              int64_t segments);
-    // Cuts what MODEL was lowered to before: a rewritten graph.
+    // Cuts LOWERED, a graph that MODEL was lowered to and that may have been rewritten.
     [[nodiscard]] static SegmentedModel of_graph(Model& model, LoweredGraph lowered,
                                                  int64_t segments);
 
@@ -41,21 +41,21 @@ class SegmentedModel {
 
     // Inputs of segment 0: the arguments in order, then the states' present values.
     [[nodiscard]] std::vector<c10::IValue> first_inputs(std::vector<c10::IValue> arguments) const;
-    // Stores the states that came out of the last segment (values[1…] of its boundary) in the
-    // module.
+    // Stores in the module the states that the last segment gave (values[1…] of LAST).
     void store_states(const Boundary& last) const;
 
-    // Runs segment INDEX on the values alive before it. Autograd records as this thread's grad mode
-    // says. Throws Error{kInput} naming segment, module path and source line when a node fails.
+    // Runs segment INDEX on the values alive before it. Autograd records if this thread's grad mode
+    // is on. Throws Error{kInput} naming segment, module path and source line when a node fails.
     [[nodiscard]] Boundary forward(size_t index, const std::vector<c10::IValue>& inputs,
                                    const DrawKey& key, c10::Device device = c10::kCPU) const;
 
     // One micro step's backward of a segment: BOUNDARY's producers get the gradients of its leaves.
     // Gradients are added to the segment's inputs and parameters. The autograd graph is freed.
     static void backward(Boundary& boundary);
-    // The same for the last segment: the loss with root gradient SCALE.
+    // Backward of the last segment, from the loss with root gradient SCALE.
     static void backward_loss(Boundary& boundary, double scale);
-    // The first half of either: LEAVES are the segment's inputs that want gradients.
+    // The first halves of backward and backward_loss. LEAVES are the segment's inputs that need
+    // gradients.
     [[nodiscard]] static WeightHalf backward_inputs(Boundary& boundary,
                                                     const std::vector<at::Tensor>& leaves);
     [[nodiscard]] static WeightHalf backward_loss_inputs(Boundary& boundary, double scale,
@@ -72,9 +72,9 @@ class SegmentedModel {
     int64_t cut_places_ = 0;
 };
 
-// The loss of the last boundary, of one element. Throws Error{kInput} when it has more.
+// The loss in the last boundary, of one element. Throws Error{kInput} if it has more.
 [[nodiscard]] const at::Tensor& loss_tensor(const Boundary& last);
-// The same as a number; waits for its device.
+// The loss as a number; waits for its device.
 [[nodiscard]] double loss_of(const Boundary& last);
 
 }  // namespace dslaunch::graph

@@ -44,7 +44,7 @@ class Builder {
   private:
     Value* add_input(Value* value) {
         Value* input = graph_->addInput();
-        // Shapes that a tracer saw are no promise; the plain type lets equal layers share one Code.
+        // Shapes that a tracer saw may change; the plain type lets equal layers share one Code.
         const bool tensor = value->type()->isSubtypeOf(*c10::TensorType::get());
         input->setType(tensor ? c10::TensorType::get() : value->type());
         twins_[value] = input;
@@ -91,8 +91,8 @@ class Builder {
         }
     }
 
-    // The value that stands for VALUE here; constants and lists of parameters are cloned on demand,
-    // at the start.
+    // The segment's value for VALUE; constants and lists of parameters are cloned on demand, at the
+    // start.
     Value* twin(Value* value) {
         const auto found = twins_.find(value);
         if (found != twins_.end()) return found->second;
@@ -125,7 +125,7 @@ class Builder {
     void seed_draws(Node& node, Value* trip) {
         for (Block* block : node.blocks()) {
             Value* inner_trip = node.kind() == prim::Loop ? inner_loop_trip(*block, trip) : trip;
-            // Seeding adds nodes, so the list is taken first.
+            // Seeding adds nodes, so the list is copied first.
             std::vector<Node*> inner(block->nodes().begin(), block->nodes().end());
             for (Node* child : inner) seed_draws(*child, inner_trip);
         }
@@ -150,7 +150,8 @@ class Builder {
         return false;
     }
 
-    // The module that the segment's parameters have in common, or the first and the last of them.
+    // The module that the segment's parameters have in common, or those of the first and the last
+    // one.
     [[nodiscard]] std::string name() const {
         if (segment_.parameters.empty()) return "forward";
         const std::vector<std::string> first = owner_path(segment_.parameters.front());

@@ -1,4 +1,4 @@
-// One segment of a model, and how its graph is built out of a range of a lowered graph's nodes.
+// One segment of a model, whose graph is built from a range of a lowered graph's nodes.
 #pragma once
 
 #include <cstdint>
@@ -19,17 +19,17 @@ struct Value;
 namespace dslaunch::graph {
 
 struct Segment {
-    std::string name;  // module path of its nodes: "blocks.3", or "wte..blocks.0"
+    std::string name;  // module path of the nodes: "blocks.3", or "wte..blocks.0"
     std::shared_ptr<torch::jit::Graph> graph;  // inputs: [module?] live values… parameters…
                                                // buffers…
     std::shared_ptr<torch::jit::Code> code;    // shared by segments whose graphs are equal
-    std::vector<int> parameters;               // model parameters it reads, in input order
+    std::vector<int> parameters;               // model parameters that it reads, in input order
     std::vector<int> buffers;
-    bool module_input = false;  // takes the module itself (interface calls), and then reads the
-                                // opaque ones too
+    bool module_input = false;  // true: takes the module itself (interface calls), and reads
+                                // LoweredGraph's opaque parameters and buffers too
     int64_t nodes = 0;
-    int64_t draw_ordinal_first = 0;  // of its first drawing node
-    int64_t draws = 0;               // drawing nodes in it
+    int64_t draw_ordinal_first = 0;  // ordinal of its first drawing node
+    int64_t draws = 0;               // number of drawing nodes
 };
 
 struct SegmentRange {
@@ -41,11 +41,11 @@ struct SegmentRange {
 struct LiveRange {
     std::vector<torch::jit::Value*> in;   // the values alive at the range's begin: the segment's
                                           // first inputs
-    std::vector<torch::jit::Value*> out;  // those alive at its end; the graph's outputs for the
-                                          // last segment
+    std::vector<torch::jit::Value*> out;  // the values alive at its end; for the last segment the
+                                          // graph's outputs
 };
 
-// The segment without its Code.
+// The segment of RANGE without its Code.
 [[nodiscard]] Segment build_segment(const Model& model, const LoweredGraph& lowered,
                                     const CutMap& map, const SegmentRange& range,
                                     const LiveRange& live);

@@ -35,7 +35,7 @@ void WeightHalf::run() {
 
 namespace {
 
-// Keeps what comes to a node the first time.
+// Keeps the gradients that arrive at a node the first time.
 class Keep final : public torch::autograd::FunctionPreHook {
   public:
     explicit Keep(std::shared_ptr<variable_list> into) : into_(std::move(into)) {}
@@ -45,10 +45,11 @@ class Keep final : public torch::autograd::FunctionPreHook {
     }
 
   private:
-    std::shared_ptr<variable_list> into_;  // shared with who reads it once the node has run
+    std::shared_ptr<variable_list> into_;  // shared with the reader, who waits until the node has
+                                           // run
 };
 
-// The graph behind some roots: which nodes lead to the inputs.
+// The graph behind some roots, and the nodes in it that lead to the inputs.
 class Ways {
   public:
     explicit Ways(const edge_list& inputs) {
@@ -57,7 +58,7 @@ class Ways {
 
     // Depth first without recursion: a graph may be deep.
     void visit(const std::shared_ptr<AutogradNode>& root) {
-        std::vector<std::pair<AutogradNode*, size_t>> path;  // and the next edge of each
+        std::vector<std::pair<AutogradNode*, size_t>> path;  // nodes, each with its next edge
         const auto enter = [&](const std::shared_ptr<AutogradNode>& node) {
             if (leads_.contains(node.get())) return;
             leads_[node.get()] = false;
@@ -82,7 +83,7 @@ class Ways {
     [[nodiscard]] bool leads_to_input(const Edge& edge) const {
         return edge.is_valid() && leads_.at(edge.function.get());
     }
-    // Nodes on the way to inputs: those with an edge off it, and the others.
+    // Nodes on the way to inputs: PARTINGS have an edge that leads elsewhere, PLAIN have none.
     struct Split {
         std::vector<std::shared_ptr<AutogradNode>> partings;
         std::vector<std::shared_ptr<AutogradNode>> plain;
@@ -140,10 +141,11 @@ WeightHalf backward_inputs(const std::vector<at::Tensor>& roots,
         to_inputs, to_inputs_gradients, /*keep_graph=*/true, /*create_graph=*/false,
         /*accumulate_grad=*/false, inputs);
     for (size_t i = 0; i < leaves.size(); ++i) leaves[i].mutable_grad() = made[i];
-    // What a parting has saved keeps the nodes alive that made it.
+    // Variables that a parting has saved keep plain nodes alive, so the plain nodes' own are freed.
     for (const std::shared_ptr<AutogradNode>& node : split.plain) node->release_variables();
     for (const auto& [node, came] : kept) {
-        // So the second half goes only where the first has not, and what lies before is let go of.
+        // The second half then goes only where the first has not gone, and the nodes before are
+        // freed.
         for (Edge& edge : node->next_edges())
             if (ways.leads_to_input(edge)) edge = Edge();
         for (size_t i = 0; i < came->size(); ++i) {

@@ -1,8 +1,8 @@
 // A backward in two halves, for zero-bubble pipelines: first the gradients of a segment's inputs,
-// which the stage before waits for, later those of its parameters, which nobody waits for. Nothing
-// is computed twice: where the ways to inputs and to parameters part, the gradient that came there
-// is kept, and the first half leaves out what the second one makes. Works on any autograd graph
-// that is used once. Stands beside segment.h; used by the compute lane.
+// which the stage before waits for, later the gradients of its parameters, which nobody waits for.
+// Nothing is computed twice: where the ways to inputs and to parameters part, the gradient that
+// arrives is kept, and the first half leaves out the way to parameters. Works on any autograd graph
+// that is used once. Used by segment.h and the compute lane.
 // Source of the two halves: Qi et al. 2023 (zero bubble), arXiv 2401.10241, section 2.
 #pragma once
 
@@ -13,7 +13,8 @@
 
 namespace dslaunch::graph {
 
-// What the second half begins with. Holds what it needs of the autograd graph and no more.
+// The start of the second half. Holds only those nodes of the autograd graph that the second half
+// needs.
 class WeightHalf {
   public:
     WeightHalf();
@@ -21,8 +22,8 @@ class WeightHalf {
     WeightHalf& operator=(WeightHalf&& other) noexcept;
     ~WeightHalf();
 
-    // Adds the gradients of parameters to theirs, in the order and with the bits of a backward that
-    // is not split, and lets go of the graph. Nothing to do a second time.
+    // Adds the gradients of parameters to their .grad, in the order and with the bits of a backward
+    // that is not split, and frees the graph. A second call does nothing.
     void run();
 
   private:
@@ -33,9 +34,9 @@ class WeightHalf {
     std::unique_ptr<Graph> graph_;
 };
 
-// From ROOTS with their GRADIENTS to LEAVES, whose .grad is set (undefined where none comes); what
-// it returns makes the gradients of all other leaves. REQUIRES: no other use of the graph behind
-// the roots.
+// Runs the backward from ROOTS with their GRADIENTS to LEAVES, whose .grad is set (undefined if no
+// gradient arrives). The result makes the gradients of all other leaves. REQUIRES: the graph behind
+// ROOTS has no other use.
 [[nodiscard]] WeightHalf backward_inputs(const std::vector<at::Tensor>& roots,
                                          const std::vector<at::Tensor>& gradients,
                                          const std::vector<at::Tensor>& leaves);

@@ -29,7 +29,7 @@ using torch::jit::Value;
 
 namespace {
 
-// Who is shown the values of the graph that this thread runs.
+// The observer of the values of the graph that this thread runs; null: none.
 const WholeGraph::See*& seer_of_thread() {
     thread_local const WholeGraph::See* see = nullptr;
     return see;

@@ -45,7 +45,7 @@ std::optional<size_t> argument(const Node& node, const char* name) {
     return static_cast<size_t>(*index);
 }
 
-// A constant argument's number; nothing where it is computed or None.
+// The number in a constant argument; nullopt if the argument is computed or None.
 std::optional<double> constant_number(const Node& node, const char* name) {
     const auto index = argument(node, name);
     if (!index) return std::nullopt;
@@ -57,7 +57,7 @@ std::optional<double> constant_number(const Node& node, const char* name) {
     return std::nullopt;
 }
 
-// Splits the parameter that input INDEX is along its dimension DIM, as LIKE is.
+// Splits the parameter at input INDEX in the way that LIKE is split.
 bool split_parameter(PlacementFlow& flow, Node& node, size_t index, const Placement& like) {
     const auto origin = flow.origin_of(node.input(index));
     if (!origin)
@@ -106,7 +106,7 @@ bool column_product(PlacementFlow& flow, Node& node, const LinearForm& form) {
 
 bool linear_rule(PlacementFlow& flow, Node& node, const LinearForm& form) {
     const Placement weight = flow.input(node, form.weight);
-    // A layer that is split between ranks is so over all positions.
+    // A layer that is split between ranks works on all positions.
     const bool between = flow.position_split() == PositionSplit::kBetweenLayers;
     if (between && !weight.is_whole() && flow.input(node, form.input).is_positions())
         flow.gather_positions(node, form.input);
@@ -134,8 +134,8 @@ bool linear_rule(PlacementFlow& flow, Node& node, const LinearForm& form) {
     return true;
 }
 
-// [.., m, k] x [.., k, n] of activations: what is split must be a dimension that both walk along,
-// or one of m and n.
+// [.., m, k] x [.., k, n] of activations: the split dimension must be one that both have in common,
+// or m or n.
 bool product_rule(PlacementFlow& flow, Node& node) {
     if (const auto form = flow.linear_form(node)) return linear_rule(flow, node, *form);
     if (node.kind() != c10::aten::matmul && node.kind() != c10::aten::bmm)
@@ -210,7 +210,8 @@ bool exchange_rule(PlacementFlow& flow, Node& node) {
             operand.shard.blocks.size() != 1)
             return flow.obstruct(node, Placement::kPositions,
                                  "queries, keys and values are not split by the same positions");
-        // Fewer heads of keys than ranks, or not so many for each: repeated as attention would.
+        // Heads of keys that do not divide by the ranks are repeated as attention would repeat
+        // them.
         if (heads_of(i) % flow.size() != 0)
             flow.edit({EditKind::kRepeat, &node, i, {head_dim, {}}, heads_of(0) / heads_of(i)});
         flow.edit({EditKind::kExchange, &node, i, {position_dim, operand.shard.blocks}, head_dim});
@@ -232,7 +233,7 @@ bool attention_rule(PlacementFlow& flow, Node& node) {
     for (size_t i = 0; i < 3; ++i) {
         const Placement operand = flow.input(node, i);
         if (!operand.is_shard()) continue;
-        if (operand.shard.dim != head_dim)  // of a single head its width was split
+        if (operand.shard.dim != head_dim)  // the width of a single head was split
             return flow.obstruct_indivisible(
                 node, operand.parameter,
                 fmt::format("dimension {} of {} is split, not the heads", operand.shard.dim, dims));
@@ -255,7 +256,7 @@ bool attention_rule(PlacementFlow& flow, Node& node) {
             if (operand.shard.blocks.size() != 1)
                 return flow.obstruct(node, operand.parameter, "its heads are of several blocks");
         } else if (operand.is_whole()) {
-            // Copies are for keys that cannot be split: first they are asked to be.
+            // Keys are copied only if they cannot be split, so a split is asked for first.
             if (!flow.share_input(node, i, shard_of(*heads, head_dim))) return false;
         } else if (count == query_heads) {
             flow.edit({EditKind::kShare, &node, i, {head_dim, {count}}, 0});
@@ -271,7 +272,7 @@ bool attention_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// A whole table: rows of the rank's positions where the indices are forward's tokens.
+// A table that is whole: each rank looks up its positions if the indices are forward's tokens.
 bool whole_table(PlacementFlow& flow, Node& node) {
     const bool everywhere = flow.position_split() == PositionSplit::kEverywhere;
     if (!everywhere || !PlacementFlow::is_argument(node.input(1))) {
@@ -342,7 +343,7 @@ bool cross_entropy_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// Reductions and norms pass what is split in a dimension that they leave alone.
+// Reductions and norms pass a tensor that is split in a dimension that they do not reduce.
 bool along_rule(PlacementFlow& flow, Node& node, const std::vector<int64_t>& dims, bool keeps) {
     const Placement x = flow.input(node, 0);
     for (size_t i = 1; i < node.inputs().size(); ++i) {
@@ -376,7 +377,7 @@ bool softmax_rule(PlacementFlow& flow, Node& node) {
     return along_rule(flow, node, {*dim}, true);
 }
 
-// mean, sum, amax, …: a list of dimensions, or one, or none for all.
+// mean, sum, amax, …, with a list of dimensions, or one, or none for all.
 bool reduction_rule(PlacementFlow& flow, Node& node) {
     std::vector<int64_t> dims;
     const auto index = argument(node, "dim");
@@ -413,7 +414,7 @@ bool norm_rule(PlacementFlow& flow, Node& node) {
     return along_rule(flow, node, dims, true);
 }
 
-// Element by element, one or many tensors that broadcast against each other.
+// Operators that work element by element on tensors that broadcast against each other.
 bool elementwise_rule(PlacementFlow& flow, Node& node) {
     const Value* output = node.output();
     if (!output->type()->isSubtypeOf(*c10::TensorType::get()))
@@ -463,7 +464,7 @@ bool elementwise_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// The first tensor counts, others lend their dtype.
+// The output lies as the first tensor; the other tensors only give their dtype.
 bool cast_rule(PlacementFlow& flow, Node& node) {
     flow.place(node.output(), flow.input(node, 0));
     return true;

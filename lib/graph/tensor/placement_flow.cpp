@@ -88,7 +88,7 @@ bool PlacementFlow::may_need_gradient(const Value& value) const {
     const auto found = facts_.tensors.find(&value);
     if (found != facts_.tensors.end() && !found->second.empty())
         return at::isFloatingType(found->second.front().dtype);
-    // Integers and their lists have been seen, or hold no tensor.
+    // Integers and their lists have facts, or hold no tensor.
     return is_tensor(value) || value.type()->kind() == c10::TypeKind::TupleType ||
            value.type()->kind() == c10::TypeKind::OptionalType ||
            value.type()->kind() == c10::TypeKind::DictType;
@@ -225,7 +225,7 @@ std::optional<LinearForm> PlacementFlow::linear_form(const Node& node) const {
 }
 
 std::vector<std::pair<int, Placement>> PlacementFlow::makers_of(const Value* value) const {
-    constexpr size_t kNodesMax = 200;  // rotary embeddings and norms of queries stay far below
+    constexpr size_t kNodesMax = 200;  // rotary embeddings and norms of queries need far fewer
     std::vector<std::pair<int, Placement>> makers;
     std::set<const Node*> seen;
     std::vector<const Value*> open = {value};
@@ -415,7 +415,7 @@ bool PlacementFlow::step(Node& node) {
     const size_t edits_before = edits_.size();
     if (apply_rule(node)) return true;
     if (position_split_ != PositionSplit::kBetweenLayers) return false;
-    // What needs all positions gets them.
+    // A node that needs all positions gets them gathered.
     edits_.resize(edits_before);
     gathered_.clear();
     for (size_t i = 0; i < node.inputs().size(); ++i)
@@ -423,7 +423,7 @@ bool PlacementFlow::step(Node& node) {
             gather_positions(node, i);
     if (gathered_.empty()) return false;
     obstacle_.reset();
-    bool rest = false;  // whether anything else is not whole
+    bool rest = false;  // true if any other input is not whole
     for (size_t i = 0; i < node.inputs().size(); ++i)
         for (const Placement& placement : placements_of_input(node, i))
             rest = rest || !placement.is_whole();
@@ -446,7 +446,7 @@ bool PlacementFlow::apply_rule(Node& node) {
     if (rule == nullptr) rule = shape_rule(node.kind());
     if (rule != nullptr) return rule(*this, node);
 
-    // What every rank computes on copies alone is a copy; of what is split it needs a rule.
+    // The result of a node that reads only copies is a copy; a split input needs a rule.
     int parameter = -1;
     for (size_t i = 0; i < node.inputs().size(); ++i)
         for (const Placement& placement : placements_of_input(node, i))

@@ -1,10 +1,11 @@
-// Where every value of a lowered graph would lie if some of its parameters were split among the
+// The placement of every value of a lowered graph if some of its parameters were split among the
 // ranks of a tensor group: a forward flow of placements, with a rule for each operator
-// (operator_rules.cpp, shape_rules.cpp), and what each node must then do otherwise. tensor_search.h
-// asks it what may be split, tensor_rewrite.h carries out what it says. No shared state.
+// (operator_rules.cpp, shape_rules.cpp), and the edits that nodes then need. tensor_search.h finds
+// with it the parameters that may be split, tensor_rewrite.h carries out its edits. No shared
+// state.
 //
-// The invariant that makes it a proof: integers, booleans and numbers are those of the whole
-// graph; a kWhole tensor is the whole graph's; a kShard one is the rank's share of it; and
+// The invariant that makes the flow a proof: integers, booleans and numbers are those of the whole
+// graph; a kWhole tensor is the whole graph's; a kShard tensor is the rank's share of it; and
 // gradients lie as their values do, but a kCopied value's gradient is this rank's summand.
 #pragma once
 
@@ -22,64 +23,65 @@
 
 namespace dslaunch::graph {
 
-// Whether ranks share positions, the dimension of forward's tokens that samples are long in.
+// The parts of a graph in which ranks share positions, the dimension of forward's tokens along a
+// sample.
 enum class PositionSplit {
     kNone,
-    kBetweenLayers,  // beside weights that are split: what lies between those layers
+    kBetweenLayers,  // weights are split, and positions between those layers
     kEverywhere,     // weights are whole; attention exchanges positions for heads
 };
 
 struct Placement {
-    // As parameter: what is split are positions, by no parameter.
+    // The value of `parameter` for a tensor that is split by positions, not by a parameter.
     static constexpr int kPositions = -2;
 
     enum class Kind {
-        kWhole,   // the same on every rank, and its gradient too
-        kCopied,  // the same on every rank; its gradient is a summand
+        kWhole,   // value and gradient are the same on every rank
+        kCopied,  // the value is the same on every rank; its gradient is a summand
         kShard,
     };
     Kind kind = Kind::kWhole;
     plan::TensorShard shard;
-    int parameter = -1;  // whose rule split it, for messages and for other blocks
+    int parameter = -1;  // the parameter whose rule split it, for messages and for other blocks
 
     [[nodiscard]] bool is_shard() const { return kind == Kind::kShard; }
     [[nodiscard]] bool is_whole() const { return kind == Kind::kWhole; }
     [[nodiscard]] bool is_copied() const { return kind == Kind::kCopied; }
     [[nodiscard]] bool is_positions() const { return is_shard() && parameter == kPositions; }
-    // Lies as OTHER does, whoever made it so.
+    // True if this lies as OTHER does, whichever parameter split it.
     [[nodiscard]] bool same_place(const Placement& other) const {
         return kind == other.kind && (kind != Kind::kShard || shard == other.shard);
     }
 };
 
-// What has been decided for model parameters: kWhole is "not yet", LOCKED ones stay whole.
-// kCopied: a linear layer that every rank computes on its own copy of the input.
+// The decisions for model parameters. kWhole is not yet decided, LOCKED ones stay whole. kCopied is
+// a linear layer that every rank computes on its own copy of the input.
 struct TensorDecisions {
     std::map<int, Placement> parameters;
     std::set<int> locked;
-    std::set<int> gathered;  // their outputs may be gathered where nothing else helps
+    std::set<int> gathered;  // layers whose outputs may be gathered if nothing else helps
 };
 
-// Why a flow cannot go on at a node.
+// The reason why a flow cannot go on at a node.
 struct TensorObstacle {
     torch::jit::Node* node = nullptr;
     std::string reason;
-    int parameter = -1;        // whose split stands in the way
-    bool indivisible = false;  // another number of ranks might do
-    // What might help: these parameters split so. Empty: nothing known.
+    int parameter = -1;        // the parameter whose split is in the way
+    bool indivisible = false;  // true: another number of ranks might be possible
+    // Splits of parameters that might help. Empty: none are known.
     std::vector<std::pair<int, Placement>> demands;
 };
 
-// What a node of the graph must do otherwise, in the order of the nodes.
+// A change to a node of the graph. Edits are in the order of the nodes.
 struct TensorEdit {
     enum class Kind {
         kCopy,          // input: through tensor_copy
         kSummand,       // input is a parameter whose gradient here is a summand
         kShare,         // input: the rank's share of it
         kRepeat,        // input: each of its slices `count` times along the dimension
-        kRepeatShare,   // both, repeated first
+        kRepeatShare,   // input: repeated, then the rank's share of it
         kGather,        // input: the whole of it
-        kGatherSum,     // the same, and its gradient is a summand
+        kGatherSum,     // input: the whole of it, and its gradient is a summand
         kScatter,       // input: the rank's share of it, its gradient made whole again
         kExchange,      // input: dimension `count` split instead of the shard's
         kExchangeBack,  // output: the shard's dimension split instead of dimension `count`
@@ -97,11 +99,12 @@ struct TensorEdit {
     size_t input = 0;
     plan::TensorShard shard;
     int64_t count = 0;
-    std::optional<plan::TensorShard> keep = std::nullopt;  // of a sum: the share that is kept of it
+    std::optional<plan::TensorShard> keep = std::nullopt;  // for a sum: the share of it that is
+                                                           // kept
 };
 
 // A product with a weight: [.., in] x weight. WEIGHT_IN is the weight's dimension that is summed
-// over, as the node sees it.
+// over, as the node reads it.
 struct LinearForm {
     size_t input = 0;
     size_t weight = 1;
@@ -111,55 +114,56 @@ struct LinearForm {
 
 class PlacementFlow {
   public:
-    // All must outlive it. SIZE: ranks of the group.
+    // MODEL, LOWERED and FACTS must outlive this. SIZE is the number of ranks in the group.
     PlacementFlow(const Model& model, const LoweredGraph& lowered, const GraphFacts& facts,
                   int size);
 
     // Follows DECISIONS from node FIRST to where nothing is split any more and MUST_REACH is
-    // passed; returns what stands in the way, if anything. Nothing may be split or copied at FIRST.
+    // passed; returns the obstacle, if any. Nothing may be split or copied at FIRST.
     [[nodiscard]] std::optional<TensorObstacle> follow(const TensorDecisions& decisions,
                                                        size_t first, size_t must_reach);
 
-    // For the follow() to come. Throws Error{kInput} where no table is indexed by an argument of
-    // forward, or the positions do not divide.
+    // Sets the split of positions for later calls of follow(). Throws Error{kInput} if no argument
+    // of forward indexes a table, or if the positions do not divide.
     void split_positions(PositionSplit split);
     [[nodiscard]] PositionSplit position_split() const { return position_split_; }
     [[nodiscard]] int64_t positions() const { return positions_; }
-    // Whether VALUE is an argument of forward, moved or cast at most.
+    // True if VALUE is an argument of forward, at most moved or cast.
     [[nodiscard]] static bool is_argument(const torch::jit::Value* value);
 
-    // Of the last follow().
+    // The edits of the last follow().
     [[nodiscard]] const std::vector<TensorEdit>& edits() const { return edits_; }
-    [[nodiscard]] size_t end() const { return end_; }  // the first node that was not looked at
+    [[nodiscard]] size_t end() const { return end_; }  // the first node not followed
     // Nodes on the way before which no value is split or copied.
     [[nodiscard]] const std::vector<size_t>& clean() const { return clean_; }
     [[nodiscard]] Placement placement_of(const torch::jit::Value* value) const;
 
     [[nodiscard]] const std::vector<torch::jit::Node*>& nodes() const { return nodes_; }
     [[nodiscard]] size_t index_of(const torch::jit::Node* node) const { return index_.at(node); }
-    // Its first and last node; nodes().size() for a parameter that nothing reads.
+    // The first and the last node that read PARAMETER; nodes().size() if none does.
     [[nodiscard]] std::pair<size_t, size_t> uses_of(int parameter) const;
     [[nodiscard]] std::optional<LinearForm> linear_form(const torch::jit::Node& node) const;
-    // The model parameter that VALUE is, alone or transposed or cast, and which of its dimensions
-    // VALUE's are.
+    // The model parameter that VALUE is, alone or transposed or cast, and the parameter's dimension
+    // for each dimension of VALUE.
     struct Origin {
         int parameter = -1;
         std::vector<int64_t> dims;
     };
     [[nodiscard]] std::optional<Origin> origin_of(const torch::jit::Value* value) const;
 
-    // For the rules of operators. They return false after an obstacle.
+    // The functions from here on are for the rules of operators. Those of type bool return false
+    // after an obstacle.
     [[nodiscard]] int size() const { return size_; }
     [[nodiscard]] const TensorDecisions& decisions() const { return *decisions_; }
     [[nodiscard]] Placement input(const torch::jit::Node& node, size_t index) const {
         return gathered_.count(index) > 0 ? Placement{} : placement_of(node.input(index));
     }
-    // Input INDEX, whose positions are split, is read whole by the node at hand.
+    // Gathers input INDEX, whose positions are split, for the current NODE.
     void gather_positions(torch::jit::Node& node, size_t index);
-    // The node's output is a summand, EDIT makes the sum of it: all of it, or its share of the
-    // positions where those are split. BIAS: an input that is added to it.
+    // The node's output is a summand, and EDIT makes the sum: all of it, or this rank's share of
+    // the positions if those are split. BIAS is an input that is added to the sum.
     bool sum_output(TensorEdit edit, std::optional<size_t> bias);
-    // Sizes of a tensor; of an element of a list of tensors.
+    // Sizes of a tensor, or of ELEMENT of a list of tensors.
     [[nodiscard]] const std::vector<int64_t>& sizes(const torch::jit::Value* value,
                                                     size_t element = 0) const;
     [[nodiscard]] bool has_sizes(const torch::jit::Value* value) const;
@@ -178,7 +182,8 @@ class PlacementFlow {
     void place_list(const torch::jit::Value* value, std::vector<Placement> placements);
     [[nodiscard]] std::vector<Placement> list_of(const torch::jit::Value* value) const;
     void edit(TensorEdit edit) { edits_.push_back(std::move(edit)); }
-    // The node reads its input INDEX for its own share only: a whole one's gradient is summed.
+    // The node reads input INDEX for its own share only, so the gradient of a whole input is
+    // summed.
     void read_for_share(torch::jit::Node& node, size_t index);
     // The rank's share of a whole or copied input INDEX.
     [[nodiscard]] bool share_input(torch::jit::Node& node, size_t index, const Placement& like);
@@ -186,14 +191,14 @@ class PlacementFlow {
     bool obstruct_indivisible(torch::jit::Node& node, int parameter, std::string reason);
     // The demand that was just made comes from a number that does not divide.
     void mark_indivisible() { obstacle_->indivisible = true; }
-    // Asks for other splits; the reason counts where they do not help.
+    // Asks for other splits; REASON is reported if they do not help.
     bool demand(torch::jit::Node& node, std::vector<std::pair<int, Placement>> demands,
                 std::string reason);
-    // Asks for PARAMETER's split to have BLOCKS. False always.
+    // Asks for PARAMETER's split to have BLOCKS. Always returns false.
     bool demand_blocks(torch::jit::Node& node, int parameter, std::vector<int64_t> blocks,
                        std::string reason);
-    // The undecided linear layers whose outputs VALUE is made of, split by their outputs; empty
-    // where it is made of anything else.
+    // The undecided linear layers whose outputs VALUE is made of, as splits by their outputs; empty
+    // if VALUE is made of anything else.
     [[nodiscard]] std::vector<std::pair<int, Placement>> makers_of(
         const torch::jit::Value* value) const;
 
@@ -201,7 +206,8 @@ class PlacementFlow {
     void collect();
     [[nodiscard]] bool step(torch::jit::Node& node);
     [[nodiscard]] bool apply_rule(torch::jit::Node& node);
-    // Of a tensor, or of each of a list; none for what is gathered or whole.
+    // The placement of a tensor, or of each tensor of a list; empty if the input is gathered or
+    // whole.
     [[nodiscard]] std::vector<Placement> placements_of_input(const torch::jit::Node& node,
                                                              size_t index) const;
     [[nodiscard]] bool touches(const torch::jit::Node& node) const;
@@ -218,11 +224,11 @@ class PlacementFlow {
     std::map<const torch::jit::Node*, size_t> index_;
     std::map<const torch::jit::Value*, int> parameter_of_;
     std::set<const torch::jit::Value*> needs_gradient_;
-    std::set<const torch::jit::Value*> written_;  // in place, by a later node
+    std::set<const torch::jit::Value*> written_;  // values that a later node writes in place
 
     PositionSplit position_split_ = PositionSplit::kNone;
     int64_t positions_ = 0;
-    std::set<size_t> gathered_;  // inputs of the node at hand
+    std::set<size_t> gathered_;  // inputs of the current node
     const TensorDecisions* decisions_ = nullptr;
     std::unordered_map<const torch::jit::Value*, std::vector<Placement>> placements_;
     std::vector<TensorEdit> edits_;
@@ -232,7 +238,8 @@ class PlacementFlow {
     std::vector<size_t> clean_;
 };
 
-// A rule: whether FLOW may pass NODE, some input of which is not whole. Null: there is none.
+// A rule places NODE's outputs and returns true if FLOW may pass NODE, some input of which is not
+// whole. Null: there is no rule.
 using PlacementRule = bool (*)(PlacementFlow& flow, torch::jit::Node& node);
 [[nodiscard]] PlacementRule operator_rule(c10::Symbol kind);  // operator_rules.cpp
 [[nodiscard]] PlacementRule shape_rule(c10::Symbol kind);     // shape_rules.cpp

@@ -33,7 +33,7 @@ Placement shard_of(const Placement& like, int64_t dim, Sizes blocks) {
     return placement;
 }
 
-// Nothing is split: every output is what its input is.
+// Nothing is split: every output is placed as its input.
 bool pass_copied(PlacementFlow& flow, Node& node) {
     for (size_t i = 0; i < node.inputs().size(); ++i) flow.read_for_share(node, i);
     Placement copied;
@@ -82,14 +82,14 @@ Group group_of(const Sizes& in, const Sizes& out, size_t dim) {
     }
 }
 
-// What a view makes of a split: the dimension of OUT whose blocks are those of X, each rank's share
-// divided evenly. Among several the innermost.
+// The placement of a view of X: the dimension of OUT whose blocks are those of X, each rank's share
+// divided evenly; the innermost of several.
 std::optional<Placement> viewed(const Placement& x, const Sizes& in, const Sizes& out, int size) {
     const auto dim = static_cast<size_t>(x.shard.dim);
     const Group group = group_of(in, out, dim);
     const int64_t outer = product(in, group.in_begin, dim);
     const int64_t inner = product(in, dim + 1, group.in_end);
-    // Untouched: no evenness is needed.
+    // A dimension that the view keeps may be split unevenly.
     for (size_t q = group.out_begin; q < group.out_end; ++q)
         if (out[q] == in[dim] && product(out, group.out_begin, q) == outer &&
             product(out, q + 1, group.out_end) == inner)
@@ -129,7 +129,8 @@ std::string sizes_text(const Sizes& sizes, size_t begin, size_t end) {
     return text;
 }
 
-// LIST_DIM: of OUT, the first dimension that the list argument INDEX gives; no index: none.
+// LIST_DIM is the first dimension of OUT that the list argument INDEX gives; no index: no such
+// argument.
 bool view_to(PlacementFlow& flow, Node& node, std::optional<size_t> index, int64_t list_dim) {
     const Placement x = flow.input(node, 0);
     if (!x.is_shard()) return pass_copied(flow, node);
@@ -180,7 +181,7 @@ bool unflatten_rule(PlacementFlow& flow, Node& node) {
     return view_to(flow, node, here ? std::optional<size_t>(2) : std::nullopt, *dim);
 }
 
-// Where dimension I of the input is in the output, by a table of the output's dimensions.
+// Moves the split dimension; FROM is the input's dimension for each dimension of the output.
 bool reorder(PlacementFlow& flow, Node& node, const Sizes& from) {
     const Placement x = flow.input(node, 0);
     if (!x.is_shard()) return pass_copied(flow, node);
@@ -227,7 +228,7 @@ bool permute_rule(PlacementFlow& flow, Node& node) {
     return reorder(flow, node, *from);
 }
 
-// A dimension of one more or less, at DIM of the longer of the two.
+// Adds or removes a dimension of size one, at DIM of the longer of the two.
 bool squeeze_rule(PlacementFlow& flow, Node& node) {
     const auto in = static_cast<int64_t>(flow.sizes(node.input(0)).size());
     const auto out = static_cast<int64_t>(flow.sizes(node.output()).size());
@@ -254,7 +255,8 @@ bool expand_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// Blocks of X that lie in [begin, end) of its dimension, all or none of each.
+// Blocks of X that lie in [begin, end) of its dimension; nullopt if a block lies only partly
+// inside.
 std::optional<Sizes> blocks_between(const Placement& x, int64_t begin, int64_t end) {
     Sizes inside;
     int64_t offset = 0;
@@ -268,7 +270,7 @@ std::optional<Sizes> blocks_between(const Placement& x, int64_t begin, int64_t e
     return inside;
 }
 
-// Asks that the split of X's parameter has borders at these places of X's dimension, EXTENT long.
+// Asks that the split of X's parameter has borders at BORDERS, places in X's dimension.
 bool demand_borders(PlacementFlow& flow, Node& node, const Placement& x, Sizes borders) {
     const std::string reason = "takes a part of what is split";
     const int64_t extent =
@@ -409,7 +411,7 @@ bool list_item_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// Lists of tensors that are all split alike.
+// Joins lists of tensors that are all split alike.
 bool join_rule(PlacementFlow& flow, Node& node) {
     const std::vector<Placement> parts = flow.list_of(node.input(0));
     const bool stacks = node.kind() == c10::aten::stack;
@@ -447,7 +449,7 @@ bool repeat_interleave_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// size(x, dim), size(x): what they say is of the whole.
+// size(x, dim) and size(x) are those of the whole.
 bool size_rule(PlacementFlow& flow, Node& node) {
     const Placement x = flow.input(node, 0);
     if (!x.is_shard()) return true;
@@ -462,7 +464,7 @@ bool size_rule(PlacementFlow& flow, Node& node) {
     return true;
 }
 
-// What every rank says alike of a share.
+// Operators whose result is the same for every rank's share.
 bool same_everywhere_rule(PlacementFlow& /*flow*/, Node& /*node*/) {
     return true;
 }

@@ -116,7 +116,7 @@ Trace trace(const TensorCheckParts& parts, const WholeGraph::Values& values, Ten
     return seen;
 }
 
-// MINE against the rank's part of WHOLE. By all ranks.
+// The largest difference of MINE from this rank's part of WHOLE.
 double difference(const at::Tensor& whole, at::Tensor mine, const Placement& placement,
                   TensorGroup& group) {
     const bool shard = placement.is_shard();
@@ -127,7 +127,7 @@ double difference(const at::Tensor& whole, at::Tensor mine, const Placement& pla
     return largest(expected.to(at::kDouble) - mine.to(at::kDouble));
 }
 
-// The first node whose value is not what it should be, else the last one whose gradient is not.
+// The first node whose value differs from the original's, else the last one whose gradient differs.
 std::string first_difference(const TensorCheckParts& parts, TensorGroup& group, double scale) {
     const WholeGraph::Values originals = WholeGraph::values_of(parts.lowered);
     WholeGraph::Values twins;
@@ -197,7 +197,8 @@ TensorReference run_reference(const Model& model, const LoweredGraph& lowered,
                               const GraphInputs& inputs) {
     GraphInputs own = inputs;
     own.parameters = leaves_of(inputs.parameters);
-    // Elements that are added up on the way to a result: first order, whatever their order.
+    // The number of elements that are added up on the way to a result bounds the rounding, to first
+    // order.
     double summands = 0;
     const GraphFacts facts = observe(model, lowered, inputs);
     for (const Node* node : lowered.graph->nodes()) {
@@ -209,7 +210,7 @@ TensorReference run_reference(const Model& model, const LoweredGraph& lowered,
             rows *= size;
         }
         const int64_t last = std::max<int64_t>(1, found->second.front().sizes.back());
-        // Forward and backward, and over all rows for a weight's gradient.
+        // Sums of forward and of backward, and over all rows for a weight's gradient.
         summands += static_cast<double>(2 * most + rows / last);
     }
     const auto outputs = WholeGraph(model, lowered, {}).run(own, {true, nullptr});

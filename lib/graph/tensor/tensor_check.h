@@ -1,6 +1,6 @@
-// Proof by trial that a rewritten graph computes what the original does: loss and every gradient on
-// one batch, in fp64, where what two orders of one sum may differ by is far below any mistake.
-// Where they differ it says at which node. Runs in the worker before anything is trained.
+// Test that a rewritten graph computes the same as the original: loss and every gradient on one
+// batch, in fp64, in which two orders of one sum differ by far less than any mistake. A difference
+// is reported with its node. Runs in the worker before anything is trained.
 #pragma once
 
 #include <string>
@@ -14,36 +14,38 @@ namespace dslaunch::graph {
 // LOWERED (for fp32) with fp64 in place of fp32 in the dtypes that it names.
 [[nodiscard]] LoweredGraph in_double(const LoweredGraph& lowered);
 // MODEL's tensors in fp64, as leaves of autograd, and ARGUMENTS. A parameter whose elements are all
-// equal (a bias of zeros) gets others: what is added once too often would not show.
+// equal (a bias of zeros) gets other values: otherwise a bias added once too often would not show.
 [[nodiscard]] GraphInputs inputs_in_double(const Model& model, std::vector<c10::IValue> arguments);
 
 // The whole graph's loss and gradients.
 struct TensorReference {
     at::Tensor loss;
-    std::vector<at::Tensor> gradients;  // by model parameter; undefined where it gets none
-    double bound = 0;  // of differences, relative to the loss and to the largest gradient
+    std::vector<at::Tensor> gradients;  // by model parameter; undefined: no gradient
+    double bound = 0;  // largest difference allowed, relative to the loss and to the largest
+                       // gradient
 };
 [[nodiscard]] TensorReference run_reference(const Model& model, const LoweredGraph& lowered,
                                             const GraphInputs& inputs);
 
 struct TensorCheck {
     double loss = 0;
-    double difference = 0;  // the largest, relative to the loss or to the largest gradient
-    std::string where;      // "the loss", or the parameter whose gradient that was
+    double difference = 0;  // the largest difference, relative to the loss or to the largest
+                            // gradient
+    std::string where;      // "the loss", or the parameter whose gradient differs most
     double bound = 0;
 };
 
 struct TensorCheckParts {
     const Model& model;
     const LoweredGraph& lowered;  // the original
-    const TensorModel& tensor;    // made of it
-    const GraphInputs& inputs;    // of the original
+    const TensorModel& tensor;    // made from LOWERED
+    const GraphInputs& inputs;    // inputs of the original
     const TensorReference& reference;
 };
 
-// By every rank of GROUP. Throws Error{kDiverged} on all of them when loss or gradients differ by
-// more than the bound: it names the first node whose value differs, or else the last whose
-// gradient does.
+// Called by every rank of GROUP. Throws Error{kDiverged} on all of them if loss or gradients differ
+// by more than the bound. The error names the first node whose value differs, or else the last
+// whose gradient differs.
 [[nodiscard]] TensorCheck check_tensor_model(const TensorCheckParts& parts, TensorGroup& group);
 
 }  // namespace dslaunch::graph

@@ -50,7 +50,7 @@ PartOf part_of(const TensorGroup& group) {
     return {group.rank(), group.size()};
 }
 
-// Where a collective stands, and between whom. The group outlives the backward.
+// The place of a collective in the graph, and its group, which outlives the backward.
 struct Site {
     TensorGroup* group;
     int64_t number;
@@ -70,8 +70,8 @@ bool are_alike(const std::vector<int64_t>& blocks) {
                                [&](int64_t block) { return block > 0 && block == blocks.front(); });
 }
 
-// SHARD as a dimension of EXTENT has it: the last batch may have fewer rows than the first, and a
-// block for the positions of each.
+// SHARD fitted to a dimension of EXTENT: the last batch may have fewer rows than the first, and
+// each row is a block of positions.
 plan::TensorShard fitted(const plan::TensorShard& shard, int64_t extent) {
     const std::vector<int64_t>& blocks = shard.blocks;
     if (blocks.size() == 1) return {shard.dim, {extent}};
@@ -87,7 +87,7 @@ plan::TensorShard fitted(const plan::TensorShard& shard, int64_t extent) {
     return shard;
 }
 
-// Of the dimension of which a rank has LOCAL elements in BLOCKS.
+// The whole extent of a dimension of which a rank has LOCAL elements in BLOCKS.
 int64_t whole_extent(const std::vector<int64_t>& blocks, int64_t local, PartOf part) {
     if (blocks.size() > 1 && are_alike(blocks)) {
         const int64_t own = plan::shard_ranges({0, {blocks.front()}}, part).front().numel;
@@ -169,7 +169,7 @@ struct Share : torch::autograd::Function<Share> {
     }
 };
 
-// What the other ranks hold of WHOLE on every rank: this rank's share of the sum, in rank order.
+// This rank's share of the sum of all ranks' WHOLE, added in rank order.
 at::Tensor share_of_sum(const at::Tensor& whole, const plan::TensorShard& shard, const Site& site) {
     std::vector<at::Tensor> parts;
     for (int rank = 0; rank < site.group->size(); ++rank)
@@ -254,7 +254,7 @@ struct LossOptions {
     Site site{};
 };
 
-// As Megatron-LM does it (arXiv:1909.08053, section 3): the largest logit and the sum of
+// Cross entropy as in Megatron-LM (arXiv:1909.08053, section 3): the largest logit and the sum of
 // exponentials of each row come from all ranks, the target's logit from the one that has it.
 struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
     static Variable forward(AutogradContext* context, const Variable& logits,
@@ -277,7 +277,8 @@ struct CrossEntropy : torch::autograd::Function<CrossEntropy> {
         share = share.exp();
         const at::Tensor sums = group.sum(at::stack({share.sum(1), hit}), site);
         at::Tensor loss = (sums[0].log() - sums[1]).masked_fill(~counts, 0.0);
-        at::Tensor scale = counts.to(loss.scalar_type());  // of each row's loss in the result
+        at::Tensor scale = counts.to(loss.scalar_type());  // weight of each row's loss in the
+                                                           // result
         if (options.reduction == at::Reduction::Mean) scale = scale / scale.sum();
         if (options.reduction != at::Reduction::None) loss = (loss * scale).sum();
         share.div_(sums[0].unsqueeze(1));
@@ -347,7 +348,7 @@ void row_loss_operator(Stack& stack) {
     push(stack, loss);
 }
 
-// Plain operators, which autograd knows.
+// The rows of embeddings, by plain operators that autograd knows.
 void embedding_operator(Stack& stack) {
     const int64_t rows = pop(stack).toInt();
     int64_t padding = pop(stack).toInt();
@@ -357,7 +358,8 @@ void embedding_operator(Stack& stack) {
     const at::Tensor local = indices - mine.begin;
     const at::Tensor foreign = local.lt(0) | local.ge(mine.numel);
     if (foreign.numel() > 0) {
-        // at::embedding would refuse such an index; here every rank takes it for another one's.
+        // at::embedding would refuse an index out of range; here every rank would take it for
+        // another rank's.
         const at::Tensor ends = at::stack({indices.min(), indices.max()}).cpu();
         if (ends[0].item<int64_t>() < 0 || ends[1].item<int64_t>() >= rows)
             fail(ExitCode::kInput, "an index of the embedding is outside of its {} rows: {} to {}",
@@ -382,7 +384,7 @@ void cross_entropy_operator(Stack& stack) {
     options.reduction = pop(stack).toInt();
     const at::Tensor target = pop(stack).toTensor();
     at::Tensor logits = pop(stack).toTensor();
-    // As autocast does: in fp32, whatever the logits are.
+    // The loss is computed in fp32, whatever the logits' dtype, as under autocast.
     const bool widen = at::isReducedFloatingType(logits.scalar_type());
     const at::ScalarType dtype = logits.scalar_type();
     const bool autocast = at::autocast::is_autocast_enabled(logits.device().type());

@@ -1,7 +1,7 @@
 // The operators that a rewritten graph calls: collectives as nodes of autograd, the cross entropy
 // of split logits, dropout of a split tensor, and shapes of a rank's share. They find their group
 // in the TensorGroupScope of their thread, so that the graph is the same on every rank; a backward
-// speaks to the group of its forward. What the graph's integers say is always of the whole.
+// uses the group of its forward. The graph's integers are always those of the whole.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +12,8 @@
 
 namespace dslaunch::graph {
 
-// Adds them to TorchScript's registry, once a process; before a graph with them is compiled.
+// Adds the operators to TorchScript's registry, once a process; called before a graph with them is
+// compiled.
 //
 //   tensor_copy(x, site): forward x; backward the sum of the ranks' gradients.
 //   tensor_reduce(x, site): forward the sum of the ranks' x; backward the gradient as it is.
@@ -37,9 +38,9 @@ namespace dslaunch::graph {
 //   tensor_shape(shape, dim, blocks): SHAPE with the rank's extent of DIM; -1 stays.
 void register_tensor_operators();
 
-// A rank's share of WHOLE, and the whole of all ranks' shares in order. Copies. A single block is
-// the dimension as it is, whatever SHARD says; of several alike there are as many as it has room
-// for.
+// A rank's share of WHOLE, and the whole from all ranks' shares in order. Both are copies. If SHARD
+// has a single block, the block is the whole dimension, whatever its extent; several equal blocks
+// are as many as fit in the dimension.
 [[nodiscard]] at::Tensor share_of(const at::Tensor& whole, const plan::TensorShard& shard,
                                   PartOf part);
 [[nodiscard]] at::Tensor whole_of(const std::vector<at::Tensor>& shares,

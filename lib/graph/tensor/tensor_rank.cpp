@@ -10,7 +10,7 @@ namespace dslaunch::graph {
 
 namespace {
 
-// Rows that lie together stay where they are: in the archive, whose pages come and go.
+// A view for rows that lie together, which stay in the mapped archive, else a copy.
 at::Tensor rows_or_copy(const at::Tensor& whole, const plan::TensorShard& shard, PartOf part) {
     if (shard.dim != 0 || shard.blocks.size() != 1 || !whole.is_contiguous())
         return share_of(whole, shard, part);

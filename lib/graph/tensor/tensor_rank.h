@@ -1,6 +1,6 @@
-// One rank of a tensor group as a model of its own: parameters are its shares, and what trains them
-// must know which gradients are summands. Data path: tensor_rewrite.h -> narrow_to_shares ->
-// measure.h, flat layout, lib/zero. No shared state.
+// One rank of a tensor group as a model of its own: its parameters are shares, and the code that
+// trains them must know which gradients are summands. Data path: tensor_rewrite.h ->
+// narrow_to_shares -> measure.h, flat layout, lib/zero. No shared state.
 #pragma once
 
 #include "graph/archive/model.h"
@@ -9,11 +9,12 @@
 
 namespace dslaunch::graph {
 
-// Where training must know of the group; all outlive whoever is given it.
+// The parts of a group that training needs. All of them outlive the code that is given this.
 struct TensorRank {
     TensorGroup* group = nullptr;
     const plan::TensorPlan* plan = nullptr;
-    const Model* whole = nullptr;  // as it was before narrow_to_shares: what is not trained
+    const Model* whole = nullptr;  // the model before narrow_to_shares, for parameters that are not
+                                   // trained
 
     [[nodiscard]] bool is_split(int parameter) const {
         return plan->parameters[parameter].rule != plan::TensorRule::kReplicated;
@@ -22,14 +23,15 @@ struct TensorRank {
 };
 
 // MODEL's split parameters become the shares of rank PART.index: rows that lie together as views of
-// the archive, others copied; pages of the archive that were read for it are given back. After that
-// only a graph that was rewritten by PLAN computes with MODEL. Cut that graph before: places of
-// cuts are to be equal on all ranks, and shares may differ in size. REQUIRES: PLAN was made for
+// the archive, others copied; pages of the archive that were read for this are given back. After
+// that only a graph that was rewritten by PLAN computes with MODEL. That graph must be cut before:
+// cuts must be equal on all ranks, and shares may differ in size. REQUIRES: PLAN was made for
 // MODEL, which is whole.
 void narrow_to_shares(Model& model, const plan::TensorPlan& plan, PartOf part);
 
-// A rank without the others, for measuring its graph before they meet: shapes are those of a run,
-// values are not. Sums and maxima are this rank's, and every other rank is taken to be equal to it.
+// A rank without the others, for measuring its graph before they connect: shapes are those of a
+// run, values are not. Sums and maxima are this rank's, and every other rank is taken to have equal
+// values.
 class LoneTensorGroup final : public TensorGroup {
   public:
     explicit LoneTensorGroup(PartOf part) : part_(part) {}

@@ -48,8 +48,8 @@ class Rewriter {
             made_.twins[lowered.graph->inputs()[i]] = made_.lowered.graph->inputs()[i];
     }
 
-    // Uses of parameters for a share only, where there are others too: then each goes through a
-    // copy, so that the gradient is complete.
+    // Carries out the edits. MIXED are parameters that some nodes read for their share and others
+    // whole: each use for a share then goes through tensor_copy, so that the gradient is complete.
     void run(const std::set<const Value*>& mixed) {
         for (const TensorEdit& edit : flow_.edits()) {
             const bool copy =
@@ -100,7 +100,7 @@ class Rewriter {
         node->replaceInput(edit.input, copy);
     }
 
-    // Likewise, positions that several layers read.
+    // Positions that several layers read are gathered once, where they are made.
     void gather_input(const TensorEdit& edit) {
         Value* original = edit.node->input(edit.input);
         Node* node = nodes_.at(edit.node);
@@ -129,7 +129,8 @@ class Rewriter {
                 {edit.shard.dim, edit.shard.blocks, site});
     }
 
-    // Of attention: the shard's dimension, split, for dimension `count`.
+    // For attention: splits dimension `count` instead of the shard's dimension, which becomes
+    // whole.
     void exchange_input(const TensorEdit& edit) {
         const Value* original = edit.node->input(edit.input);
         const Bytes forward{flow_.bytes(original)};
@@ -225,7 +226,7 @@ class Rewriter {
         node->replaceInput(index, insert(node, kind, all));
     }
 
-    // VALUE takes the place of what EDIT's node makes.
+    // VALUE replaces the output of EDIT's node.
     void stand_in(const TensorEdit& edit, Value* value) {
         Value*& twin = made_.twins.at(edit.node->output());
         value->setType(twin->type());
@@ -280,7 +281,7 @@ class Rewriter {
     }
 
     void cross_entropy(const TensorEdit& edit, Node* node) {
-        // Per row in fp32: the largest logit, the sum of exponentials, the target's logit.
+        // Numbers per row, in fp32: the largest logit, the sum of exponentials, the target's logit.
         constexpr int64_t kNumbers = 3;
         const int64_t rows = flow_.sizes(edit.node->input(0))[0];
         const int64_t site = add_site(plan::TensorCollectiveKind::kLoss, *edit.node,
@@ -319,7 +320,7 @@ class Rewriter {
     std::unordered_map<const Node*, Node*> nodes_;
     std::unordered_map<const Value*, Value*> copies_;
     std::unordered_map<const Value*, Value*> gathered_;
-    std::vector<Node*> replaced_;  // that nothing reads any more
+    std::vector<Node*> replaced_;  // nodes whose outputs nothing reads any more
 };
 
 // Parameters that some nodes read for their shares and others as wholes.
@@ -381,7 +382,7 @@ void refuse_module(const LoweredGraph& lowered) {
              lowered.opaque_node);
 }
 
-// Carries out what FLOW has found last.
+// Carries out the edits of FLOW's last follow().
 TensorModel rewrite(const Model& model, const LoweredGraph& lowered, const PlacementFlow& flow,
                     const TensorFindings& found) {
     const SummandUses uses = summand_uses(lowered, flow);

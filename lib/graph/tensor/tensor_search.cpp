@@ -19,7 +19,7 @@ namespace {
 
 using Kind = Placement::Kind;
 
-// A layer or table that could be split: the node that reads the parameter, and how.
+// A layer or table that could be split, with the node that reads the parameter.
 struct Candidate {
     Node* node = nullptr;
     int parameter = -1;
@@ -133,10 +133,10 @@ class Search {
         return sizes[dim] < sizes[1 - dim];
     }
 
-    // Follows TRIAL and adds what it demands to REGION, until it closes. Returns what stands in
-    // the way.
+    // Follows TRIAL and adds the parameters that it demands to REGION, until the region closes.
+    // Returns the obstacle, if any.
     std::optional<TensorObstacle> close_region(TensorDecisions& trial, std::set<int>& region) {
-        constexpr int kRoundsMax = 64;  // each settles a parameter or refines its blocks
+        constexpr int kRoundsMax = 64;  // each round settles a parameter or refines its blocks
         std::map<int, TensorObstacle> indivisible;
         const std::set<int> start = region;
         for (int round = 0; round < kRoundsMax; ++round) {
@@ -170,7 +170,7 @@ class Search {
             if (found == indivisible.end()) return obstacle;
             if (start.count(at) > 0 || trial.parameters[at].kind == Kind::kCopied)
                 return found->second;
-            // With it go those that were split because it was: its bias.
+            // Parameters that were split because of this one, such as its bias, go with it.
             for (auto it = trial.parameters.begin(); it != trial.parameters.end();) {
                 const bool follows = region.count(it->first) > 0 && it->second.parameter == at;
                 it = follows ? trial.parameters.erase(it) : std::next(it);
@@ -187,7 +187,8 @@ class Search {
         return endless;
     }
 
-    // Where a region that closed has a layer whose shares differ in size. Tables and classes may.
+    // A layer in a closed region whose shares differ in size, as an obstacle. Tables and classes
+    // may differ.
     std::optional<TensorObstacle> uneven_layer(const TensorDecisions& trial,
                                                const std::set<int>& region,
                                                const Candidate& candidate) {
@@ -210,7 +211,7 @@ class Search {
         return std::nullopt;
     }
 
-    // Whether what NODE makes comes to an operator of KIND before another layer.
+    // True if an output of NODE reaches an operator of KIND before another layer.
     [[nodiscard]] bool reaches(const Node& node, c10::Symbol kind) const {
         std::set<const Node*> seen;
         std::vector<const Node*> open = {&node};
@@ -218,7 +219,7 @@ class Search {
             const Node* next = open.back();
             open.pop_back();
             for (const Value* output : next->outputs()) {
-                if (!flow_.has_sizes(output)) continue;  // sizes lead everywhere
+                if (!flow_.has_sizes(output)) continue;  // sizes reach every node
                 for (const auto& use : output->uses()) {
                     if (use.user->kind() == kind) return true;
                     if (!seen.insert(use.user).second || flow_.linear_form(*use.user)) continue;
@@ -267,7 +268,7 @@ class Search {
         }
     }
 
-    // Every given rule has become what it says.
+    // Checks that every given rule has been carried out.
     void check_given() const {
         for (size_t p = 0; p < given_.size(); ++p) {
             const int index = static_cast<int>(p);
@@ -286,7 +287,7 @@ class Search {
         found_.why.emplace(index, why);
     }
 
-    // Names the rules that have been found, and why they hold.
+    // Notes the rules that have been found, with their reasons.
     void explain() {
         for (Node* node : flow_.nodes()) {
             if (node->kind() == c10::aten::embedding) {

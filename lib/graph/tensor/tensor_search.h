@@ -1,6 +1,6 @@
-// Which parameters of a model are split among the ranks of a tensor group: the rules that are
-// given, and for the rest what the graph shows. A layer is tried by its outputs; the flow of
-// placements says which others must follow, and where it closes again with nothing split.
+// The choice of the parameters of a model that are split among the ranks of a tensor group: by the
+// rules that are given, and for the rest by the graph. A layer is tried by its outputs; the flow of
+// placements shows which others must follow, and the node at which nothing is split again.
 #pragma once
 
 #include <map>
@@ -14,13 +14,14 @@ namespace dslaunch::graph {
 
 struct TensorFindings {
     TensorDecisions decisions;
-    std::map<int, plan::TensorRule> rules;  // of the parameters that are split or asked about
-    std::map<int, std::string> why;         // of those, and of layers that stay whole
+    std::map<int, plan::TensorRule> rules;  // rules of the parameters that are split or that a rule
+                                            // was given for
+    std::map<int, std::string> why;         // reasons for those, and for layers that stay whole
 };
 
-// GIVEN: by model parameter. A given rule that cannot be, attention whose heads do not divide, a
-// layer whose width does not, and a model of which nothing can be split are Error{kInput} or
-// Error{kConfig} with parameter, shape, node, module path and source line.
+// GIVEN are rules by model parameter. Throws Error{kInput} or Error{kConfig} with parameter, shape,
+// node, module path and source line for a given rule that is not possible, attention whose heads do
+// not divide, a layer whose width does not divide, and a model of which nothing can be split.
 [[nodiscard]] TensorFindings find_tensor_rules(
     PlacementFlow& flow, const Model& model,
     const std::vector<std::optional<plan::TensorRule>>& given);

@@ -39,7 +39,7 @@ void TensorMeeting::exchange(const TensorPlace& place, const Tensors& mine, cons
         sites_.clear();
         changed_.notify_all();
     }
-    // Until then somebody may be reading MINE. The next meeting cannot begin without this rank.
+    // Other ranks may read MINE until then. The next meeting cannot begin without this rank.
     until([&] { return leaving_ == 0; });
 }
 

@@ -1,5 +1,5 @@
 // A tensor group whose ranks are threads of one process: for the check that `dslaunch plan` makes
-// of a rewritten graph, and for tests. Nothing is copied but results; sums go in rank order.
+// of a rewritten graph, and for tests. Only results are copied; sums are added in rank order.
 #pragma once
 
 #include <condition_variable>
@@ -12,13 +12,13 @@
 
 namespace dslaunch::graph {
 
-// Which rank is at which collective.
+// A rank, and the collective that it is at.
 struct TensorPlace {
     int rank = 0;
     int64_t site = 0;
 };
 
-// Where the threads of a group meet. Threads: all of them, each with a rank of its own.
+// The meeting point of the threads of a group. Threads: all of them, each with a rank of its own.
 class TensorMeeting {
   public:
     explicit TensorMeeting(int size) : tensors_(static_cast<size_t>(size)) {}
@@ -31,24 +31,24 @@ class TensorMeeting {
     // have used them. Throws Error{kDiverged} when their sites differ, Error{kPeerLost} after
     // leave().
     void exchange(const TensorPlace& place, const Tensors& mine, const Use& use);
-    // Rank RANK comes no more: all others throw with TEXT.
+    // Tells that RANK will not come again: all others throw with TEXT.
     void leave(int rank, const std::string& text);
-    // -1: none. REQUIRES: no rank is in exchange().
+    // The first rank that left after a failure; -1: none. REQUIRES: no rank is in exchange().
     [[nodiscard]] int first_failed() const { return first_failed_; }
 
   private:
     std::mutex mutex_;
     std::condition_variable changed_;
     std::vector<Tensors> tensors_;
-    std::vector<int64_t> sites_;  // of the ranks that have come
+    std::vector<int64_t> sites_;  // sites of the ranks that have come
     int leaving_ = 0;             // ranks that have yet to use the tensors of this meeting
     int first_failed_ = -1;
-    std::string failure_;  // its text, once it has left
+    std::string failure_;  // text of the rank that left first
 };
 
 class ThreadTensorGroup : public TensorGroup {
   public:
-    // MEETING must outlive it.
+    // MEETING must outlive this.
     ThreadTensorGroup(TensorMeeting& meeting, int rank) : meeting_(meeting), rank_(rank) {}
 
     [[nodiscard]] int rank() const override { return rank_; }

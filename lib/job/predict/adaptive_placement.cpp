@@ -35,7 +35,7 @@ plan::PlacementFacts decode(const std::string& bytes) {
     return facts;
 }
 
-// What each chunk would take on the rank that has most of it, the same on all ranks.
+// Bytes of each chunk, in keep order, on the rank that has most of it; the same on all ranks.
 std::vector<Bytes> chunk_bytes(const plan::StateChunks& chunks, const plan::ChunkFormat& format) {
     std::vector<Bytes> bytes;
     for (const int c : chunks.keep_order) {
@@ -47,7 +47,7 @@ std::vector<Bytes> chunk_bytes(const plan::StateChunks& chunks, const plan::Chun
     return bytes;
 }
 
-// What this rank may still take where all RANKS of its host take as much.
+// Bytes that this rank may still take if all RANKS of its host take as much.
 Bytes free_memory(int ranks) {
     Bytes free{std::numeric_limits<int64_t>::max()};
     for (const MemoryLimit& limit : read_memory_state().limits)

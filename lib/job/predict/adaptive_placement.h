@@ -1,6 +1,6 @@
-// dslaunch.offload.placement auto: between two steps all ranks look at what the last ones measured
-// and at the memory that is free, and agree on the chunks that the next steps keep in memory. Where
-// it stands: trainer -> adaptive placement -> placement control, step plan. Compute lane's thread.
+// dslaunch.offload.placement auto: between two steps all ranks look at the measurements of the last
+// steps and at the free memory, and agree on the chunks that the next steps keep in memory. Data
+// path: trainer -> adaptive placement -> placement control, step plan. Compute lane's thread.
 #pragma once
 
 #include <array>
@@ -15,18 +15,19 @@ namespace dslaunch::job {
 
 class AdaptivePlacement {
   public:
-    // Both must outlive this. REQUIRES: SETUP's plan is PLACE's rank's, and its offload adaptive.
+    // SETUP and COLLECTIVES must outlive this. REQUIRES: SETUP's plan is that of the rank at PLACE,
+    // with adaptive offload.
     AdaptivePlacement(const JobSetup& setup, const runtime::Topology& place,
                       runtime::Collectives& collectives);
 
-    // After each step, by every rank: the plan of the next ones where it is another one, else null.
-    // It is there until the next but one is returned. Blocks for the other ranks where it is
-    // chosen. Throws Error{kDiverged} where ranks come to plans that do not fit together.
+    // Called after each step by every rank. Returns the plan of the next steps if it changes, else
+    // null. The plan lives until the next but one is returned. Blocks for the other ranks when a
+    // plan is chosen. Throws Error{kDiverged} if ranks come to plans that do not fit together.
     [[nodiscard]] const plan::StepPlan* after_step(const runtime::StepRun& run);
 
-    // What came of it, a line for the log. After the last step.
+    // The outcome, a line for the log. Called after the last step.
     [[nodiscard]] std::string summary() const { return control_.summary(); }
-    // The options of the plan that had most in memory.
+    // The options of the plan that kept most chunks in memory.
     [[nodiscard]] plan::StepPlanOptions largest() const {
         return options_with(control_.kept_most());
     }
@@ -39,8 +40,7 @@ class AdaptivePlacement {
     runtime::Topology place_;
     runtime::Collectives& collectives_;
     plan::PlacementControl control_;
-    std::array<plan::StepPlan, 2> plans_;  // the one that runs, unless it is the setup's, and the
-                                           // next
+    std::array<plan::StepPlan, 2> plans_;  // the plan that runs, unless it is SETUP's, and the next
     size_t next_ = 0;
 };
 

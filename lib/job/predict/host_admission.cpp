@@ -32,9 +32,9 @@ Bytes arena_of_stage(const JobSetup& setup) {
     return touched_bytes(arena);
 }
 
-// Gradients of the host's other ranks that one of the stage's neither reads nor writes, where each
-// bucket has memory of its own: it sums its part of them, and at ZeRO stage 0 reads their parts of
-// the sums.
+// Bytes of the other local ranks' gradients that a rank of the stage neither reads nor writes,
+// where each bucket has memory of its own: the rank sums its part of them, and at ZeRO stage 0
+// reads the other ranks' parts of the sums.
 Bytes unread(const JobSetup& setup) {
     const plan::StepPlanOptions& options = setup.plan_options;
     const int64_t ranks = options.local_world_size;
@@ -45,8 +45,8 @@ Bytes unread(const JobSetup& setup) {
                  static_cast<int64_t>(sizeof(float))};
 }
 
-// Of the other stages, and the other shares, that have ranks on PLACE's host, the same job as one
-// of these sees it. Shares are taken to be as large as SETUP's.
+// The job as one rank of each other stage, and of each other share, on PLACE's host sees it. Shares
+// are taken to be as large as SETUP's.
 std::vector<JobSetup> others_on_host(const JobSetup& setup, const runtime::Topology& place) {
     std::set<std::pair<int, int>> seen = {{setup.place.stage, setup.sharing.place.share()}};
     std::vector<JobSetup> others;
@@ -119,7 +119,7 @@ Bytes largest_gradient(const plan::ModelInfo& info, const plan::SegmentInfo& seg
     return largest;
 }
 
-// INFO with NUMERATOR / DENOMINATOR of its rows: what a row takes is taken to be the same.
+// INFO with NUMERATOR / DENOMINATOR of its rows: each row is taken to need the same.
 plan::ModelInfo with_rows(plan::ModelInfo info, int64_t numerator, int64_t denominator) {
     const auto scale = [&](Bytes& bytes) { bytes.value = bytes.value * numerator / denominator; };
     // Gradients of parameters do not shrink with the rows.
@@ -179,8 +179,8 @@ Bytes saving_memory_of_stage(const JobSetup& setup) {
            storage::DiskSink::memory(Bytes{bytes * setup.plan_options.optimizer_states});
 }
 
-// Where a rank that talks to other hosts adds up its stripe of the largest bucket, and gets theirs
-// of the part that is its host's (comm/host_exchange.h).
+// Bytes in which a rank that talks to other hosts adds up its stripe of the largest bucket, and
+// receives their stripes of its host's part (comm/host_exchange.h).
 Bytes exchange_memory(const JobSetup& setup) {
     const runtime::Topology& ranks = setup.place.of_stage;
     if (ranks.node_count() == 1) return {};
@@ -194,7 +194,7 @@ Bytes exchange_memory(const JobSetup& setup) {
     return Bytes{(stripe + own * (ranks.node_count() - 1)) * static_cast<int64_t>(sizeof(float))};
 }
 
-// Of the stage on PLACE's host that needs most.
+// The buffers of the stage on PLACE's host that needs most.
 Bytes saving_memory(const JobSetup& setup, const runtime::Topology& place) {
     Bytes most = saving_memory_of_stage(setup);
     if (!setup.place.is_pipeline()) return most;
@@ -207,7 +207,7 @@ Bytes saving_memory(const JobSetup& setup, const runtime::Topology& place) {
 
 HostAdmission admit_host(const JobSetup& setup, const runtime::Topology& place,
                          const AdmissionOptions& options) {
-    ::malloc_trim(0);  // what the trial run has let go of is no part of the program
+    ::malloc_trim(0);  // memory that the trial run has freed is no part of the program
     ProgramMemory program = read_program_memory();
     program.own += exchange_memory(setup);
     if (options.saves) program.own += saving_memory(setup, place);

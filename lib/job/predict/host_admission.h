@@ -1,5 +1,5 @@
-// Whether a job fits the host it runs on: the plans of the host's ranks, and of the configs near
-// its own, beside the limits that this process sees. Data path: job setup -> admission ->
+// The check that a job fits the host it runs on: the plans of the host's ranks, and of the configs
+// near its own, beside the limits that this process sees. Data path: job setup -> admission ->
 // arena.
 #pragma once
 
@@ -11,25 +11,26 @@
 namespace dslaunch::job {
 
 struct HostAdmission {
-    ProgramMemory program;  // as it was before anything of the plan was taken, and saving
+    ProgramMemory program;  // before the plan takes memory, with buffers for saving and for other
+                            // hosts
     plan::HostNeed need;
     std::vector<plan::TierVerdict> verdicts;
-    std::string advice;  // where something does not fit
+    std::string advice;  // empty: everything fits
 };
 
-// What the plans of the ranks on PLACE's host need, of all stages there, beside PROGRAM in each
+// The need of the plans of all ranks on PLACE's host, whatever their stage, with PROGRAM in each
 // rank.
 [[nodiscard]] plan::HostNeed need_of_host(const JobSetup& setup, const runtime::Topology& place,
                                           const ProgramMemory& program);
 
 struct AdmissionOptions {
-    int processes = 1;  // like this one that hold their memory already and are ranks of the job, or
-                        // stand for one
-    bool saves = true;  // checkpoints, which takes buffers
+    int processes = 1;  // processes like this one that hold their memory already: ranks of the job,
+                        // or one that stands for a rank
+    bool saves = true;  // true: the job saves checkpoints, which takes buffers
 };
 
-// Of PLACE's host. REQUIRES: not for a GPU. Throws Error{kDisk} for a folder of nvme_path that is
-// not there.
+// The admission of PLACE's host. REQUIRES: SETUP is not for a GPU. Throws Error{kDisk} for a folder
+// of nvme_path that is not there.
 [[nodiscard]] HostAdmission admit_host(const JobSetup& setup, const runtime::Topology& place,
                                        const AdmissionOptions& options);
 

@@ -32,7 +32,7 @@ namespace dslaunch::job {
 namespace {
 
 constexpr int kRounds = 5;
-constexpr int64_t kUpdateNumelMax = 4 << 20;  // 16 MiB an array: no cache holds all of them
+constexpr int64_t kUpdateNumelMax = 4 << 20;  // 16 MiB per array: no cache holds all arrays
 
 template <typename Action>
 double shortest_s(Action&& action) {
@@ -47,7 +47,7 @@ double shortest_s(Action&& action) {
     return shortest;
 }
 
-// Elements whose states the rank keeps, as many as are measured.
+// The number of elements whose states the rank keeps, within the limits of what is measured.
 int64_t update_numel(const JobSetup& setup) {
     int64_t numel = 0;
     for (const plan::StateChunk& chunk : setup.plan.chunks.all) numel += chunk.range.numel;
@@ -100,7 +100,7 @@ double measure_updates(const JobSetup& setup, int threads) {
     return work.numel() / shortest_s([&] { work.run(); });
 }
 
-// Bytes read and written, by one thread.
+// Bytes per second that one thread reads and writes while it sums.
 double measure_sums(const JobSetup& setup) {
     const int64_t numel = update_numel(setup);
     std::vector<float> a(static_cast<size_t>(numel), 1.0F);
@@ -152,11 +152,11 @@ class GradientPlaces final : public runtime::MemoryLender {
         size_t bytes = 0;
     };
     static constexpr size_t kLine = 64;
-    static constexpr size_t kLeastBytes = 64 << 10;  // smaller ones are in some cache anyway
+    static constexpr size_t kLeastBytes = 64 << 10;  // smaller gradients are in some cache anyway
     static constexpr size_t kRoom = size_t{256} << 20;
     static size_t round_up_line(size_t bytes) { return (bytes + kLine - 1) / kLine * kLine; }
 
-    std::set<size_t> bytes_;  // of gradients
+    std::set<size_t> bytes_;  // sizes of the gradients that get a place
     std::vector<Place> out_;
     at::Tensor memory_;
     size_t next_ = 0;
@@ -181,7 +181,7 @@ double backward_s(const std::vector<plan::SegmentTimes>& times) {
     return sum;
 }
 
-// Segments again, with updates beside them all the time, as backwards of a step have.
+// Rates of segments with updates beside them all the time, as in the backward of a step.
 struct Beside {
     double backward_s = 0;
     double update_numel_per_s = 0;
@@ -207,7 +207,7 @@ Beside measure_both(const JobSetup& setup, int threads) {
     return beside;
 }
 
-// Of speeds; times the other way round.
+// The share of its speed that work keeps beside other work. For times, swap the arguments.
 double share_of_speed(double beside, double alone) {
     return alone > 0 ? std::clamp(beside / alone, 0.1, 1.0) : 0.5;
 }
@@ -226,7 +226,7 @@ JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options
         if (options.before) options.before(work);
     };
     begin(MeasuredWork::kUpdates);
-    // The arrays of these go back to the system, so that the run need not hold them besides.
+    // The arrays of these two go back to the system, so that the run need not hold them besides.
     rates.machine.update_numel_per_s = measure_updates(setup, options.threads);
     rates.machine.sum_bytes_per_s = measure_sums(setup);
     keep_freed_memory();
@@ -249,7 +249,8 @@ JobRates measure_job_rates(const JobSetup& setup, const JobRatesOptions& options
 
 namespace {
 
-// How many may be started beside this process, which has the model and will hold its gradients.
+// The number of processes to start beside this one, which has the model and will hold its
+// gradients.
 int neighbour_count(int ranks) {
     const auto processors = static_cast<int>(std::thread::hardware_concurrency());
     int count = std::max(0, std::min(ranks, processors) - 1);

@@ -1,5 +1,5 @@
-// Whether a job has the memory that it is about to take on its hosts, and at the end how far off
-// the estimate was. Data path: job setup -> host admission -> [here] -> train role. One
+// The check that a job has the memory that it is about to take on its hosts, and at the end the
+// error of the estimate. Data path: job setup -> host admission -> [here] -> train role. One
 // thread.
 #pragma once
 
@@ -12,21 +12,22 @@ namespace dslaunch::job {
 
 class JobRoom {
   public:
-    // By the first rank of each host, PLACE, for all its ranks: throws what require_admission()
-    // does. The job's first rank logs the table. SAVES: checkpoints, too.
+    // Called by the first rank of each host, at PLACE, for all ranks of that host. Throws what
+    // require_admission() does. The job's first rank logs the table. SAVES: the job saves
+    // checkpoints.
     void check_host(const JobSetup& setup, const runtime::Topology& place, bool saves);
-    // By all ranks of the JOB, for hosts may have other stages of a pipeline: from now on the
-    // estimate is the largest of all.
+    // Called by all ranks of the JOB, for hosts may have other stages of a pipeline: from then on
+    // the estimate is the largest of all.
     void agree(runtime::Collectives& job);
-    // By the job's first rank, after training: logs the estimate beside PEAK_RSS. PLACEMENT: null
-    // where it was fixed; else the estimate is of the one that had most in memory, whose plan
-    // options become SETUP's.
+    // Called by the job's first rank after training: logs the estimate beside PEAK_RSS. PLACEMENT:
+    // null if placements were fixed; else the estimate is for the plan that kept most in memory,
+    // whose options become SETUP's.
     void compare(JobSetup& setup, const runtime::Topology& place,
                  const AdaptivePlacement* placement, Bytes peak_rss);
 
   private:
-    std::optional<HostAdmission> admission_;  // of the first rank of a host
-    Bytes estimate_;  // of the rank that is said to need most; 0: there is none
+    std::optional<HostAdmission> admission_;  // present on the first rank of a host
+    Bytes estimate_;                          // need of the rank that needs most; 0: none was made
 };
 
 }  // namespace dslaunch::job

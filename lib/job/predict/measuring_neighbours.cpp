@@ -28,7 +28,7 @@ std::vector<std::string> own_arguments() {
     return arguments;
 }
 
-// The last of what has been said, after a wait when WAITS; 0: nothing, -1: nothing more will be.
+// The last order that came, after a wait if WAITS; 0: none, -1: standard input has ended.
 int next_order(bool waits) {
     int order = 0;
     while (true) {
@@ -65,8 +65,9 @@ void MeasuringNeighbours::start(const std::vector<std::string>& command) {
     launch::SpawnRequest request;
     request.command = command;
     request.environment = launch::own_environment();
-    launch::set_variable(request.environment, launch::kLogLevelVariable, "error");  // this one has
-                                                                                    // said the rest
+    launch::set_variable(request.environment, launch::kLogLevelVariable, "error");  // this process
+                                                                                    // has logged
+                                                                                    // the rest
     request.stdin_fd = orders.read_end.get();
     request.stdout_fd = answers.write_end.get();
     request.stderr_fd = STDERR_FILENO;

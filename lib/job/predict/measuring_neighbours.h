@@ -1,4 +1,4 @@
-// What the other ranks of a host take from one that is measured: processes that run this command
+// Processes that stand for the other ranks of a host while one is measured: they run this command
 // too and do the same at the same time, for ranks share memory, caches and clock. Used by `dslaunch
 // plan --forecast`; ranks of a job measure together anyway. Not for several threads.
 #pragma once
@@ -17,15 +17,15 @@ enum class MeasuredWork : char { kUpdates = 'u', kSegments = 's', kBoth = 'b' };
 
 class MeasuringNeighbours {
   public:
-    // COUNT more processes of this one's program and arguments, with OPTION added: they call
+    // Starts COUNT processes with this one's program and arguments and OPTION added, which call
     // measure_beside(). Returns when all of them do. Throws Error{kSetup} when one cannot.
     MeasuringNeighbours(int count, const std::string& option);
     MeasuringNeighbours(const MeasuringNeighbours&) = delete;
     MeasuringNeighbours& operator=(const MeasuringNeighbours&) = delete;
-    // Ends them at once.
+    // Kills the neighbours.
     ~MeasuringNeighbours();
 
-    // They do WORK again and again until the next call. Returns when all have begun.
+    // The neighbours do WORK again and again until the next call. Returns when all have begun.
     void begin(MeasuredWork work) const;
 
   private:
@@ -40,7 +40,7 @@ class MeasuringNeighbours {
     std::vector<Neighbour> neighbours_;
 };
 
-// In such a process: does WORK as it is told, until the end of its standard input.
+// Called in such a process: does WORK as ordered, until the end of its standard input.
 void measure_beside(const std::function<void(MeasuredWork)>& work);
 
 }  // namespace dslaunch::job

@@ -10,7 +10,7 @@
 namespace dslaunch::job {
 namespace {
 
-// Each file and then its folder, ended by a zero byte; an empty one ends the list.
+// Each file and then its folder, each ended by a zero byte; an empty path ends the list.
 std::atomic<const char*> g_paths{nullptr};
 
 void end_by(int signal_number) {

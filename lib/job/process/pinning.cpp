@@ -9,7 +9,7 @@
 namespace dslaunch::job {
 
 std::string pin_to_processors(const launch::WorkerEnvironment& environment, int threads) {
-    // The agent has done what was asked for.
+    // The agent has bound this process already.
     if (const char* given = std::getenv(launch::kBindingVariable)) {
         return std::string_view(given) == "none" ? "not pinned"
                                                  : fmt::format("bound to processors {}", given);

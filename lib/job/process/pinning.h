@@ -1,4 +1,4 @@
-// Which processors a rank's process runs on.
+// The processors that a rank's process runs on.
 #pragma once
 
 #include <string>

@@ -17,7 +17,7 @@ void keep_freed_memory() {
     ::malloc_trim(0);
     ::mallopt(M_MMAP_THRESHOLD, 1 << 30);
     ::mallopt(M_TRIM_THRESHOLD, -1);
-    ::mallopt(M_TOP_PAD, 4 << 20);  // a limit on data counts it
+    ::mallopt(M_TOP_PAD, 4 << 20);  // counted by a limit on data
     runtime::keep_large_blocks();
 }
 

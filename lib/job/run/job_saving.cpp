@@ -15,7 +15,7 @@ JobSaving::JobSaving(JobSetup& setup, RankComms& comms, SavingOptions options)
       options_(std::move(options)),
       files_(storage::make_disk_tree()) {}
 
-// With one host there is nothing to bring to it.
+// False with one host, which has nothing to bring.
 bool JobSaving::via_first() const {
     return saves() && setup_.config().save.via_rank0 && place().node_count() > 1;
 }

@@ -1,6 +1,6 @@
-// What a rank of a job reads and writes beside its data: the checkpoint that training resumes from,
-// those that it saves, and the trained weights. Data path: job setup, communication -> [here]
-// -> lib/runtime/save. The thread that trains.
+// The files that a rank of a job reads and writes beside its data: the checkpoint that training
+// resumes from, those that it saves, and the trained weights. Data path: job setup, communication
+// -> [here] -> lib/runtime/save. Threads: the one that trains.
 #pragma once
 
 #include <memory>
@@ -18,37 +18,37 @@
 namespace dslaunch::job {
 
 struct SavingOptions {
-    std::string output;      // of the run; empty: nothing is saved
-    std::string resume;      // as ResumeRequest::from
-    bool restarted = false;  // as ResumeRequest::restarted
+    std::string output;      // folder of the run; empty: nothing is saved
+    std::string resume;      // see ResumeRequest::from
+    bool restarted = false;  // see ResumeRequest::restarted
 };
 
 class JobSaving {
   public:
-    // SETUP and COMMS, which is open, must outlive this.
+    // SETUP and COMMS must outlive this. REQUIRES: COMMS is open.
     JobSaving(JobSetup& setup, RankComms& comms, SavingOptions options);
 
-    // By all ranks: looks at the folder that checkpoints go to, and reads from the one that
-    // training resumes from, whose parameters that are not trained are put into the model. Throws
-    // what require_shared_folder() and find_resume() do.
+    // Called by all ranks: checks the folder that checkpoints go to, and opens the checkpoint that
+    // training resumes from, whose untrained parameters are put into the model. Throws what
+    // require_shared_folder() and find_resume() do.
     void resume();
-    // What training resumes from, until begin(); null: it starts anew.
+    // The state that training resumes from, until begin(); null: training starts anew.
     [[nodiscard]] runtime::SavedState* saved() { return saved_ ? &*saved_ : nullptr; }
-    // What was done before; by default nothing.
+    // The progress of the run that is resumed, until begin(); by default none.
     [[nodiscard]] storage::TrainingState training() const {
         return saved_ ? saved_->training() : storage::TrainingState{};
     }
 
-    // STATE has what was resumed from, which is let go, and can be saved from now on. OWN_BUFFERS:
-    // each rank's differ. Both must outlive the training.
+    // Frees the saved state, which STATE has taken, and lets STATE be saved from now on.
+    // OWN_BUFFERS: each rank's buffers differ. STATE and BUFFERS must outlive the training.
     void begin(runtime::SavableState& state, runtime::ModelBuffers& buffers, bool own_buffers);
     // Null: nothing is saved.
     [[nodiscard]] runtime::Checkpointer* checkpointer() {
         return checkpointer_ ? &*checkpointer_ : nullptr;
     }
 
-    // By all ranks, after the last step: what the first one writes comes to it. Returns whether it
-    // does.
+    // Called by all ranks after the last step: the first rank gets and writes the trained weights.
+    // Returns false if none are written.
     [[nodiscard]] bool write_weights(runtime::SavableState& state, runtime::ModelBuffers& buffers);
 
   private:

@@ -79,7 +79,7 @@ void JobState::report_offload(runtime::Collectives& job, const runtime::StateAcc
                               const runtime::DiskTraffic& before,
                               const runtime::TrainResult& result) const {
     if (!setup_.plan_options.offload.any()) return;
-    // None on a rank that has nothing to offload.
+    // The traffic is zero on a rank that has nothing to offload.
     const runtime::DiskTraffic after = state.disk_traffic().value_or(runtime::DiskTraffic{});
     const std::vector<std::string> of_ranks =
         job.all_gather(fmt::format("{}", (after.written - before.written).value));

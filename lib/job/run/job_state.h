@@ -1,5 +1,5 @@
-// What a rank needs to make and to report on its parameters, gradients and optimizer states: which
-// part of them is its own, the places in the arena, the disk. Data path: job setup -> [here]
+// The parts from which a rank makes its parameters, gradients and optimizer states, and reports on
+// them: its own part of them, the places in the arena, the disk. Data path: job setup -> [here]
 // -> lib/zero. One thread.
 #pragma once
 
@@ -18,26 +18,26 @@ namespace dslaunch::job {
 
 class JobState {
   public:
-    // Takes the room on disk, where the plan puts anything there, before anything large is taken.
-    // BACKEND: null on the CPU. All must outlive this. Throws Error{kDisk}.
+    // Takes the room on disk, if the plan needs any, before anything large is taken. BACKEND: null
+    // on the CPU. SETUP and BACKEND must outlive this. Throws Error{kDisk}.
     JobState(const JobSetup& setup, const launch::WorkerEnvironment& environment,
              runtime::DeviceBackend* backend);
 
     // Adds what the state needs to the arena of the ranks that train the same parameters.
     void add_slices(runtime::ArenaLayout& arena);
 
-    // SAVED: what training resumes from, or null: as the model is loaded; needed until this is
-    // back. THREADS: of this rank. This must outlive the state. Blocks until all ranks that train
-    // the same parameters have come.
+    // Makes the state from SAVED, or if it is null from the model as loaded; SAVED must live until
+    // the return. THREADS are those of this rank. This must outlive the state. Blocks until all
+    // ranks that train the same parameters have come.
     [[nodiscard]] std::unique_ptr<runtime::ParameterState> make(RankComms& comms,
                                                                 runtime::SavedState* saved,
                                                                 int threads);
-    // Logs what is offloaded, and how.
+    // Logs the offloaded parts and their place.
     void describe_offload() const;
 
-    // By all ranks, where anything is offloaded: logs as the first what went to the disks of its
-    // host since BEFORE, all its ranks together, and what it does to them. PLACEMENT: null where it
-    // was fixed.
+    // Called by all ranks if anything is offloaded: the first rank logs the bytes that all ranks of
+    // its host wrote to disk since BEFORE, and the wear of the disks. PLACEMENT: null if it was
+    // fixed.
     void report_offload(runtime::Collectives& job, const runtime::StateAccount& state,
                         const AdaptivePlacement* placement, const runtime::DiskTraffic& before,
                         const runtime::TrainResult& result) const;

@@ -1,5 +1,5 @@
-// What this job does between its steps: buffers are broadcast, chunks change their places, one step
-// is traced. Data path: trainer -> [here] -> adaptive placement, forecast. Compute lane.
+// The work of this job between its steps: buffers are broadcast, chunks change their places, one
+// step is traced. Data path: trainer -> [here] -> adaptive placement, forecast. Compute lane.
 #pragma once
 
 #include <optional>
@@ -15,14 +15,14 @@ namespace dslaunch::job {
 
 struct StepsOptions {
     std::string output;             // folder of the trace; empty: there is none
-    std::optional<JobRates> rates;  // what the traced step is compared with, where they are
-                                    // measured
+    std::optional<JobRates> rates;  // rates for the forecast that the traced step is compared with,
+                                    // if measured
 };
 
 class JobSteps final : public runtime::BetweenSteps {
   public:
-    // Of the rank at PLACE. OWN: of the ranks that train the same parameters. All must outlive
-    // this.
+    // Makes the steps of the rank at PLACE. OWN are the collectives of the ranks that train the
+    // same parameters. SETUP, OWN and BUFFERS must outlive this.
     JobSteps(const JobSetup& setup, const runtime::Topology& place, runtime::Collectives& own,
              runtime::ModelBuffers& buffers, StepsOptions options);
 

@@ -23,7 +23,7 @@ void check_archive_hash(const std::string& path, const std::string& expected) {
 
 std::jthread log_archive_hash(const std::string& path) {
     return std::jthread([path] {
-        // A wish: refused, the thread takes its turn like any other.
+        // The system may refuse this; the thread then takes its turn like any other.
         const sched_param none{};
         (void)::pthread_setschedparam(::pthread_self(), SCHED_IDLE, &none);
         const launch::FileFacts facts = launch::look_at_file(path, /*all_bytes=*/true, [] {});

@@ -1,5 +1,5 @@
-// Which archive a job trains: its SHA-256, compared with what the user expects before any of its
-// code runs, or only logged, in time that nobody else wants.
+// The identity of the archive that a job trains: its SHA-256, compared with the user's before any
+// of its code runs, or only logged, in idle time.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@ namespace dslaunch::job {
 
 // An archive is a program: one that the user did not expect must not run at all. Throws
 // Error{kInput} when PATH cannot be read or is not the file with hash EXPECTED (64 hex digits);
-// blocks while it reads the whole file. Where EXPECTED is empty, the FIRST rank's thread that comes
-// back, if any, logs the hash while a processor would be idle; joining it waits for one reading of
-// the file at most.
+// blocks while it reads the whole file. If EXPECTED is empty, the FIRST rank gets a thread that
+// logs the hash while a processor would be idle; joining it waits for one reading of the file at
+// most.
 [[nodiscard]] std::jthread identify_archive(const std::string& path, const std::string& expected,
                                             bool first);
 

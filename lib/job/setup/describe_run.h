@@ -1,4 +1,4 @@
-// What the first rank of a job says of it before training: to people, and for run.json.
+// The first rank's description of a job before training, in the log and for run.json.
 #pragma once
 
 #include "job/setup/job_setup.h"

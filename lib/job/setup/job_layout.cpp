@@ -63,7 +63,7 @@ plan::OffloadPlan offload_plan(const config::RunConfig& run) {
     return offload;
 }
 
-// Whether ZeRO shards within each host.
+// True if ZeRO shards within each host.
 bool shards_on_host(const config::RunConfig& config, const runtime::Topology& place) {
     const int64_t ranks = config.zero.shard_ranks;
     if (ranks == 0 || ranks == place.world_size()) return false;
@@ -188,8 +188,8 @@ JobSetup seen_from(const JobSetup& setup, const runtime::Topology& place) {
 
 namespace {
 
-// Stage by stage, equally many of each: of a host's ranks, or where stages lie otherwise on their
-// hosts, of one.
+// Plans stage by stage, equally many of each: those of a host's ranks, or one per stage if stages
+// lie otherwise on their hosts.
 std::vector<plan::StepPlan> plans_of_pipeline(const JobSetup& setup,
                                               const runtime::Topology& place) {
     std::vector<JobSetup> stages;

@@ -1,6 +1,6 @@
-// What the roles train and plan have in common: config, model, segments, data and the step plan of
-// a rank. Data alone: set_up_job.h fills it in, with what job_stages.h, job_tensor.h and
-// job_layout.h make of it.
+// The parts that the roles train and plan share: config, model, segments, data and the step plan of
+// a rank. Plain data: set_up_job.h fills it in, with the help of job_stages.h, job_tensor.h and
+// job_layout.h.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -32,9 +32,11 @@ struct JobArguments {
                               // else defaults
     std::vector<std::string> overrides;  // --set a.b=c
     int64_t segments = 0;                // 0: by whole layers
-    bool plan_only = false;              // nothing will be trained: steps need not be given
-    bool plan_meshes = false;            // for other ranks than the config may shard over
-    // Called when the config is known, before any tensor is made: where to compute. Empty: the CPU.
+    bool plan_only = false;              // true: nothing will be trained, steps need not be given
+    bool plan_meshes = false;            // true: plans are for other numbers of ranks than the
+                                         // config may shard over
+    // Chooses the device to compute on, when the config is known and before any tensor is made.
+    // Empty: the CPU.
     std::function<c10::Device(const config::RunConfig&)> open_device;
 };
 
@@ -42,29 +44,30 @@ struct JobArguments {
 struct SharingPlace {
     int index = 0;
     int size = 1;
-    bool positions = false;  // they share the positions of each sample, else every layer
+    bool positions = false;  // true: they share the positions of each sample; false: every layer
     runtime::GroupPlace group;
 
-    // Which shares of the parameters; 0 where they are whole.
+    // The index of the rank's shares of the parameters; 0 if they are whole.
     [[nodiscard]] int share() const { return positions ? 0 : index; }
 };
 
-// What such a group has of the model.
+// The parts of the model that such a group shares.
 struct JobSharing {
     SharingPlace place;
     std::unique_ptr<plan::TensorPlan> plan;  // null: every rank works alone
-    // As it was loaded, where parameters of the model are shares now. Buffers are the model's.
+    // The model as it was loaded, if parameters of JobSetup::model are shares now; else null.
+    // Buffers are shared with that model.
     std::unique_ptr<graph::Model> whole;
-    std::unique_ptr<graph::SegmentedModel> held_out;  // in eval mode, where data are held out
-    std::optional<graph::TensorCheck> check;          // where this rank made it
-    // What the group's first rank measures, where shares differ and stages are to be chosen.
+    std::unique_ptr<graph::SegmentedModel> held_out;  // in eval mode; null: no held-out data
+    std::optional<graph::TensorCheck> check;          // present if this rank made it
+    // The measurements of the group's first rank, if shares differ and stages are to be chosen.
     std::optional<plan::ModelInfo> of_first;
 
     [[nodiscard]] bool splits() const { return plan != nullptr && !place.positions; }
     [[nodiscard]] bool is_split(int parameter) const {
         return splits() && plan->parameters[parameter].rule != plan::TensorRule::kReplicated;
     }
-    // Ranks of the world that ZeRO shards over that have the same rows.
+    // The number of ranks that have the same rows, in the world that ZeRO shards over.
     [[nodiscard]] int position_ranks() const { return place.positions ? place.size : 1; }
 };
 
@@ -76,21 +79,23 @@ struct JobSetup {
     std::optional<runtime::DataSets> data;
     plan::ModelInfo model_info;
     JobSharing sharing;  // the ranks that work together on a micro batch, and their shares
-    // All that follows is of the ranks that train the same parameters, in a pipeline those of a
+    // All that follows describes the ranks that train the same parameters: in a pipeline those of a
     // stage, among tensor ranks those with the same shares.
     runtime::PipelinePlace place;
-    std::vector<plan::SegmentRange> parts;  // of the model, of which each stage has one a chunk
-    plan::PipelineSchedule schedule;        // of a pipeline
+    std::vector<plan::SegmentRange> parts;  // parts of the model; each stage has one per chunk
+    plan::PipelineSchedule schedule;        // order of a pipeline's work
     std::vector<plan::TiedParameter> ties;  // parameters that several stages train
-    // By stage, how many of this host's ranks of the own one have their rank of it on another host.
+    // By stage, how many ranks of this stage on this host have their peer in that stage on another
+    // host.
     std::vector<int> far_ranks;
     plan::ModelInfo info;
     plan::FlatLayout layout;
-    std::vector<plan::ShardCost> shard_costs;    // where shard auto has chosen
-    ShardBy shard = ShardBy::kFlat;              // that the partition follows
-    std::unique_ptr<plan::Partition> partition;  // who owns what from ZeRO stage 1 on
-    plan::StepPlanOptions plan_options;          // of the rank asked for
-    bool on_gpu = false;                         // the plan is a GPU's (plan/step/device_plan.h)
+    std::vector<plan::ShardCost> shard_costs;    // empty unless shard auto has chosen
+    ShardBy shard = ShardBy::kFlat;              // the shard of the partition
+    std::unique_ptr<plan::Partition> partition;  // owners from ZeRO stage 1 on
+    plan::StepPlanOptions plan_options;          // options of this rank
+    bool on_gpu = false;                         // true: the plan is a GPU's
+                                                 // (plan/step/device_plan.h)
     plan::StepPlan plan;
 
     [[nodiscard]] const config::RunConfig& config() const { return resolved.config; }
@@ -98,15 +103,16 @@ struct JobSetup {
     [[nodiscard]] graph::Model& whole_model() const {
         return sharing.whole ? *sharing.whole : *model;
     }
-    // The ranks that train the same parameters: of this one's stage in a pipeline, else all.
+    // The ranks that train the same parameters as this one: in a pipeline those of its stage, else
+    // all.
     [[nodiscard]] const runtime::Topology& own_ranks() const { return place.of_stage; }
-    // Where this rank's rows stand among those of all ranks.
+    // The index of this rank's rows among those of all ranks.
     [[nodiscard]] int data_rank() const { return own_ranks().rank() / sharing.position_ranks(); }
-    // Whether own_ranks() are not all of the job.
+    // True if own_ranks() are not all ranks of the job.
     [[nodiscard]] bool is_divided() const {
         return place.is_pipeline() || (!sharing.place.positions && sharing.place.size > 1);
     }
-    // Those of each stage, by chunk.
+    // The segments of each stage, by stage and chunk.
     [[nodiscard]] std::vector<std::vector<plan::SegmentRange>> stages() const {
         return plan::ranges_of_stages(schedule.kind, schedule.shape, parts);
     }

@@ -23,7 +23,7 @@ plan::PipelineShape pipeline_shape(const config::RunConfig& config) {
             static_cast<int>(config.batch.accumulation_steps)};
 }
 
-// Of each stage those with the same shares as the rank at PLACE.
+// By stage, the ranks with the same shares as the rank at PLACE.
 std::vector<std::vector<int>> ranks_of_stages(const config::RunConfig& config,
                                               const runtime::Topology& place) {
     constexpr auto kTensor = static_cast<size_t>(plan::MeshAxis::kTensor);
@@ -52,7 +52,7 @@ void choose_segments(JobSetup& setup) {
     setup.schedule = {};
     setup.ties.clear();
     if (!setup.place.is_pipeline()) return;
-    constexpr double kFlopsPerSecond = 1e11;  // only shares count
+    constexpr double kFlopsPerSecond = 1e11;  // any value: only shares count
     const plan::ModelInfo& costs =
         setup.sharing.of_first ? *setup.sharing.of_first : setup.model_info;
     plan::StageRequest request = plan::make_stage_request(

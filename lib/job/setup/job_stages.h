@@ -1,5 +1,5 @@
-// What a job's pipeline makes of it: who is in which stage, which segments each has, and which
-// parameters several train. Data path: config, model info -> [here] -> job setup.
+// The division of a job by its pipeline: the ranks of each stage, the segments of each stage, and
+// the parameters that several stages train. Data path: config, model info -> [here] -> job setup.
 #pragma once
 
 #include <string>
@@ -9,58 +9,58 @@
 
 namespace dslaunch::job {
 
-// Of the rank at PLACE; without a pipeline the place itself.
+// The stage of the rank at PLACE, and its place there; without a pipeline there is one stage.
 [[nodiscard]] runtime::PipelinePlace place_in_stages(const config::RunConfig& config,
                                                      const runtime::Topology& place);
 
-// Throws Error{kConfig} or {kInput} for what no pipeline can be made of.
+// Throws Error{kConfig} or {kInput} if no pipeline can be made of SETUP's job.
 void check_pipeline(const JobSetup& setup);
 
 // Fills in SETUP's parts, schedule and ties, from its place, plan options and model info. Every
-// rank comes to the same: what segments cost is counted, not timed. Throws Error{kConfig} where the
-// stages that the config asks for cannot be.
+// rank comes to the same result: the costs of segments are counted, not timed. Throws
+// Error{kConfig} if the stages that the config asks for cannot be made.
 void choose_segments(JobSetup& setup);
 
-// What SETUP's stage runs. REQUIRES: a pipeline.
+// The work of SETUP's stage. REQUIRES: a pipeline.
 [[nodiscard]] plan::StageWork work_of_stage(const JobSetup& setup);
 
-// JobSetup::far_ranks. PLACE: of SETUP's rank in the job.
+// The value of JobSetup::far_ranks. PLACE is that of SETUP's rank in the job.
 [[nodiscard]] std::vector<int> far_ranks(const JobSetup& setup, const runtime::Topology& place);
 
-// Fills in what PLAN, of a rank of SETUP's stage, sends to stages on other hosts: live values,
-// their gradients, those of tied parameters.
+// Fills in the bytes that PLAN, of a rank of SETUP's stage, sends to stages on other hosts: live
+// values, their gradients, and gradients of tied parameters.
 void count_sent_by_stage(const JobSetup& setup, plan::StepPlan& plan);
 
-// How many of the groups that the config has the model recomputed in a part of SETUP's stage has
-// a share of, at most. REQUIRES: a pipeline.
+// The largest number of the model's recompute groups, which the config asks for, that a part of
+// SETUP's stage overlaps. REQUIRES: a pipeline.
 [[nodiscard]] int64_t recompute_groups_of_stage(const JobSetup& setup);
 
-// On the CPU: runs BATCH through the model where stages share buffers. Throws Error{kConfig} where
-// one of them is changed by a stage, for the other's copy would not be.
+// Runs BATCH through the model on the CPU if stages share buffers. Throws Error{kConfig} if a stage
+// changes a shared buffer, for the other stages' copies would not change.
 void check_shared_buffers(const JobSetup& setup, const std::vector<c10::IValue>& batch);
-// Of each part of the model, the stage that has it.
+// The stage of each part of the model, by part.
 [[nodiscard]] std::vector<int> stage_of_parts(const JobSetup& setup);
 
-// Of each of the model's parameters, and of each of its buffers, the stages that read it,
-// ascending.
+// The stages that read each of the model's parameters or buffers, by parameter or buffer; stages
+// ascend.
 [[nodiscard]] std::vector<std::vector<int>> stages_of_parameters(const JobSetup& setup);
 [[nodiscard]] std::vector<std::vector<int>> stages_of_buffers(const JobSetup& setup);
 
-// By buffer, whether SETUP's stage is the first that reads it, or the first where none does; of the
-// ranks that share layers with its rank only the first has any.
+// By buffer, 1 if SETUP's stage is the first that reads it, or stage 0 if none does. Of the ranks
+// that share layers only the first has any 1.
 [[nodiscard]] std::vector<char> buffers_first_read(const JobSetup& setup);
 
-// Parameters of SETUP's stage that an earlier one reads too, trained or not.
+// Parameters, trained or not, that a stage before SETUP's reads.
 [[nodiscard]] std::vector<int> read_earlier(const JobSetup& setup);
 
-// Throws Error{kConfig} where stages that train one parameter lie otherwise on their hosts: sums in
-// another order would let their copies part. PLACE: of SETUP's rank in the job.
+// Throws Error{kConfig} if stages that train one parameter lie differently on their hosts: sums in
+// another order would make their copies differ. PLACE is that of SETUP's rank in the job.
 void check_ties(const JobSetup& setup, const runtime::Topology& place);
 
-// What all ranks of a job whose plans differ must agree on, as one word.
+// One word for everything that all ranks of a job must agree on even if their plans differ.
 [[nodiscard]] std::string agreement(const JobSetup& setup);
 
-// The stages of a pipeline, a line each.
+// The stages of a pipeline, one line per stage after a title.
 [[nodiscard]] std::string stages_text(const JobSetup& setup);
 
 }  // namespace dslaunch::job

@@ -99,7 +99,7 @@ SharingPlace place_in_group(const config::RunConfig& config, const runtime::Topo
     members.clear();
     bool alike = true;
     if (sharing.positions) {
-        // Neighbours in the world that ZeRO shards over.
+        // Members are neighbours in the world that ZeRO shards over.
         sharing.index = position % sharing.size;
         for (int k = 0; k < sharing.size; ++k)
             members.push_back(stage.members[position - sharing.index + k]);
@@ -114,8 +114,8 @@ SharingPlace place_in_group(const config::RunConfig& config, const runtime::Topo
             if (index[kPipeline] == stage.stage) worlds[index[kTensor]].push_back(rank);
         }
         for (const std::vector<int>& world : worlds) members.push_back(world[position]);
-        // Worlds that lie alike on hosts add up in one order, so that what the ranks of a group
-        // hold whole stays equal.
+        // Worlds that lie alike on hosts add up in one order, so that the ranks of a group keep
+        // their whole parameters equal.
         const auto hosts_of = [&](const std::vector<int>& world) {
             return runtime::Topology::of_member(place.node_sizes, world, world.front()).node_sizes;
         };
@@ -165,8 +165,8 @@ void require_same_shares(const plan::TensorPlan& train, const plan::TensorPlan& 
     }
 }
 
-// Weights, gradients, and both of all shares, in fp64: an error before they are made is better than
-// a host without memory.
+// The check holds weights, gradients, and both of all shares, in fp64: an error before they are
+// made is better than a host without memory.
 void check_room_for_check(const JobSetup& setup, const TensorRequest& request) {
     constexpr int64_t kBytesOfParameter = 32;
     Bytes need;
@@ -202,15 +202,17 @@ void make_held_out(JobSetup& setup, const JobArguments& arguments,
         graph::SegmentedModel::of_graph(*setup.model, std::move(tensor.lowered), segments));
 }
 
-// The whole model beside the one whose parameters become shares: checkpoints and final weights are
-// of whole parameters. Untouched parameters stay the archive's.
+// Loads the whole model beside the one whose parameters become shares: checkpoints and final
+// weights hold whole parameters. Parameters keep the archive's memory unless they are split and not
+// contiguous.
 void keep_whole(JobSetup& setup, const JobArguments& arguments) {
     const at::NoGradGuard no_grad;
     setup.sharing.whole = std::make_unique<graph::Model>(graph::Model::load(arguments.model_path));
     graph::Model& whole = *setup.sharing.whole;
     for (size_t i = 0; i < whole.buffers().size(); ++i) {
         at::Tensor buffer = whole.buffers()[i].tensor;
-        buffer.set_data(setup.model->buffers()[i].tensor);  // which training moves
+        buffer.set_data(setup.model->buffers()[i].tensor);  // shared with the model, which training
+                                                            // changes
     }
     for (size_t p = 0; p < whole.parameters().size(); ++p) {
         at::Tensor tensor = whole.parameters()[p].tensor;
@@ -232,7 +234,7 @@ void narrow(JobSetup& setup, const std::vector<c10::IValue>& batch) {
     const config::RunConfig& config = setup.config();
     const bool unequal = !divides_evenly(plan);
     if (unequal && place.index > 0 && config.pipeline.stages > 1) {
-        // Stages are chosen by what the first rank of each group measures.
+        // The measurements of each group's first rank choose the stages.
         SharingPlace first = place;
         first.index = 0;
         graph::narrow_to_shares(*setup.model, plan, {0, place.size});

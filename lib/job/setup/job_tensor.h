@@ -1,4 +1,4 @@
-// What a job's tensor or sequence parallelism makes of it: which ranks work on a micro batch
+// The division of a job by its tensor or sequence parallelism: the ranks that work on a micro batch
 // together, the graph that they share, and the shares of its parameters. Data path: config,
 // model, first batch -> [here] -> job setup.
 #pragma once
@@ -21,22 +21,22 @@ namespace dslaunch::job {
 
 struct TensorRequest {
     plan::TensorRules rules;
-    bool sequence = false;  // rules.size ranks share positions, parameters are whole
-    bool check = true;      // in fp64: 32 bytes for each parameter
+    bool sequence = false;  // true: rules.size ranks share positions, parameters are whole
+    bool check = true;      // true: compare in fp64, at 32 bytes per parameter
 };
 
-// What CONFIG asks for; rules.size is 1 where nothing is shared.
+// The request that CONFIG makes; rules.size is 1 if nothing is shared.
 [[nodiscard]] TensorRequest tensor_request(const config::RunConfig& config);
 
-// MODEL's lowered graph as REQUEST wants it, by the shapes of one micro batch that FIRST_INPUTS
-// begin. Throws what make_tensor_parallel does.
+// MODEL's LOWERED graph as REQUEST wants it, by the shapes of one micro batch: FIRST_INPUTS are the
+// inputs of its first segment. Throws what make_tensor_parallel does.
 [[nodiscard]] graph::TensorModel rewrite_for_group(const graph::Model& model,
                                                    const graph::LoweredGraph& lowered,
                                                    std::vector<c10::IValue> first_inputs,
                                                    const TensorRequest& request);
 
-// The same rules on the graph in fp64, with ranks as threads of this process. Throws what
-// check_tensor_model does.
+// Compares the graph under REQUEST's rules with the whole graph in fp64, with ranks as threads of
+// this process. Throws what check_tensor_model does.
 [[nodiscard]] graph::TensorCheck check_with_threads(const JobSetup& setup,
                                                     std::vector<c10::IValue> first_inputs,
                                                     const TensorRequest& request);
@@ -45,29 +45,29 @@ struct TensorRequest {
 [[nodiscard]] plan::Mesh mesh_of_job(const config::RunConfig& config,
                                      const runtime::Topology& place);
 
-// Of the rank at PLACE of a job. STAGE: where it is among the ranks that train the same parameters.
-// Throws Error{kConfig} for hosts whose slots no such groups can be laid over.
+// The place in its group of the rank at PLACE of a job. STAGE is its place among the ranks that
+// train the same parameters. Throws Error{kConfig} if groups cannot be laid over the hosts' slots.
 [[nodiscard]] SharingPlace place_in_group(const config::RunConfig& config,
                                           const runtime::Topology& place,
                                           const runtime::PipelinePlace& stage);
 
-// Throws Error{kConfig} for what cannot be shared in this version.
+// Throws Error{kConfig} if SETUP's job cannot be shared in this version.
 void check_sharing(const JobSetup& setup);
 
-// SETUP's graph becomes that of its place's group, and its model's parameters their shares. BATCH:
-// the first micro batch; of the job's FIRST rank, which compares the two graphs on it. Throws as
+// Replaces SETUP's graph by that of its rank's group, and its model's parameters by their shares.
+// BATCH is the first micro batch; the job's FIRST rank compares the two graphs on it. Throws as
 // rewrite_for_group and check_with_threads do.
 void share_job(JobSetup& setup, const JobArguments& arguments,
                const std::vector<c10::IValue>& batch, bool first);
 
-// Shares that stages other than SETUP's train are let go.
+// Frees the shares that only stages other than SETUP's read.
 void let_go_of_other_stages(JobSetup& setup);
 
-// Parameters that are not trained, by index, become what SETUP's whole model has of them, which has
-// changed.
+// Copies PARAMETERS, indices of parameters that are not trained, from SETUP's whole model, which
+// has changed.
 void share_untrained(JobSetup& setup, const std::vector<int>& parameters);
 
-// While it lives this thread runs SETUP's graph without the other ranks of the group: shapes are
+// A scope in which this thread runs SETUP's graph without the other ranks of the group: shapes are
 // those of a run, values are not.
 class WithoutGroup {
   public:
@@ -79,11 +79,12 @@ class WithoutGroup {
     graph::TensorGroupScope scope_;
 };
 
-// Of all ranks of a group: whether they reduce the same parameters together, and recompute the same
-// segments. Throws Error{kConfig}: shares of unequal size can fill buckets differently.
+// Called by all ranks of a group: checks that they reduce the same parameters together, and
+// recompute the same segments. Throws Error{kConfig}: shares of unequal size can fill buckets
+// differently.
 void compare_plans_of_group(runtime::Collectives& group, const JobSetup& setup);
 
-// Who shares what, a few lines; the check's result where it was made.
+// A description of the shared parts, a few lines; with the check's result if it was made.
 [[nodiscard]] std::string sharing_text(const JobSetup& setup);
 
 }  // namespace dslaunch::job

@@ -1,6 +1,6 @@
-// All that a rank of a job communicates through: with all ranks, with those that train the same
-// parameters, with those that work on its micro batches, and with the other stages. Where it
-// stands: worker environment, job setup -> [here] -> state, trainer. Threads: opened by one.
+// The channels of a rank of a job: to all ranks, to those that train the same parameters, to those
+// that work on its micro batches, and to the other stages. Data path: worker environment, job setup
+// -> [here] -> state, trainer. Threads: one opens it.
 #pragma once
 
 #include <optional>
@@ -16,42 +16,43 @@
 
 namespace dslaunch::job {
 
-// Of an arena what is ever touched: the control block does not fill the room before the slices.
+// The bytes of ARENA that are ever touched: the control block does not fill the room before the
+// slices.
 [[nodiscard]] Bytes touched_bytes(const runtime::ArenaLayout& arena);
 
 class RankComms {
   public:
-    // By all ranks of the job. SETUP must outlive this. OWN: of the ranks that train the same
-    // parameters. Throws what open_job_comm and open_group_comm do, and Error{kDiverged} where
-    // ranks whose plans differ do not agree on the rest.
+    // Called by all ranks of the job. SETUP must outlive this. OWN is the arena of the ranks that
+    // train the same parameters. Throws what open_job_comm and open_group_comm do, and
+    // Error{kDiverged} if ranks whose plans differ do not agree on the rest.
     void open(const launch::WorkerEnvironment& environment, const JobSetup& setup,
               runtime::ArenaLayout own, Duration time_limit);
 
-    // Of all ranks.
+    // The collectives of all ranks.
     [[nodiscard]] runtime::Collectives& job() const { return *(job_ ? job_ : own_)->collectives; }
-    // Whether the ranks that train the same parameters are not all.
+    // True if the ranks that train the same parameters are not all ranks.
     [[nodiscard]] bool is_divided() const { return job_.has_value(); }
     [[nodiscard]] runtime::JobComm& own() { return *own_; }
     [[nodiscard]] const runtime::StageLink* stages() const { return stages_ ? &*stages_ : nullptr; }
-    // Whose traffic goes to stages on other hosts; null: none does.
+    // The link to stages on other hosts; null: there are none.
     [[nodiscard]] const runtime::Link* far() const { return links_.far.get(); }
-    // Of the ranks that work on the same micro batches; null: each works alone.
+    // The group of ranks that work on the same micro batches; null: each works alone.
     [[nodiscard]] graph::TensorGroup* tensor() { return tensor_ ? &*tensor_ : nullptr; }
-    // Which shares of the parameters this rank has; null: they are whole.
+    // This rank's shares of the parameters; null: they are whole.
     [[nodiscard]] const graph::TensorRank* shares() const { return shares_ ? &*shares_ : nullptr; }
 
-    // Other than that of all ranks.
+    // The collectives other than those of all ranks.
     [[nodiscard]] std::vector<runtime::Collectives*> groups() const;
 
     // Frees ranks that wait for this one. Any thread, also while nothing is open.
     void poison(const std::string& why) const;
 
-    // What a host's arenas hold beside those of the ranks that train the same parameters, for
-    // SETUP's rank and as many like it as RANKS says.
+    // Bytes of a host's arenas other than those of the ranks that train the same parameters, for
+    // RANKS ranks like SETUP's.
     [[nodiscard]] static Bytes shared_bytes(const JobSetup& setup, int ranks);
 
   private:
-    std::optional<runtime::JobComm> job_;  // where own_ is not of all ranks
+    std::optional<runtime::JobComm> job_;  // present if own_ is not of all ranks
     std::optional<runtime::JobComm> group_;
     runtime::StageLinks links_;
     std::optional<runtime::StageLink> stages_;

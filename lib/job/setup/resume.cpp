@@ -21,14 +21,14 @@ constexpr std::string_view kAuto = "auto";
 // Folders of network file systems may show a new file late.
 constexpr std::chrono::seconds kSharedFolderWait{10};
 
-// As rank 0 says it.
+// Rank 0's TEXT, on all ranks.
 std::string agreed(runtime::Collectives& collectives, std::string text) {
     if (collectives.topology().rank() != 0) text.clear();
     return collectives.all_gather(text).front();
 }
 
-// Complete and finite ones in ROOT, newest first; none where there is no such folder. Tells what is
-// newer than the first of them.
+// The complete and finite checkpoints in ROOT, newest first; none if there is no such folder. Warns
+// of each that is newer than the first of them.
 std::vector<std::string> candidates_in(storage::FileTree& tree, const std::string& root) {
     std::vector<std::string> folders;
     for (const storage::StoredCheckpoint& stored : storage::CheckpointStore(tree, root, 0).list()) {
@@ -42,14 +42,15 @@ std::vector<std::string> candidates_in(storage::FileTree& tree, const std::strin
     return folders;
 }
 
-// The same of a folder that the user has named, which may also be a checkpoint itself.
+// The checkpoints in PATH, a folder that the user has named, which may also be a checkpoint itself.
 std::vector<std::string> candidates_of(storage::FileTree& tree, const std::string& path) {
     const storage::CheckpointPlace place = storage::find_checkpoints(tree, path);
     if (!place.step_folder.empty()) return {place.step_folder};
     return candidates_in(tree, place.root);
 }
 
-// Those that might serve instead of FOLDER, which was named itself: beside it, of earlier steps.
+// The checkpoints beside FOLDER, which the user has named, that are of earlier steps and might
+// serve instead.
 std::vector<std::string> earlier_ones(storage::FileTree& tree, const std::string& folder) {
     const std::string root = folder.substr(0, folder.find_last_of('/'));
     std::vector<std::string> folders;
@@ -63,7 +64,7 @@ std::vector<std::string> earlier_ones(storage::FileTree& tree, const std::string
 
 struct Opened {
     std::unique_ptr<storage::CheckpointReader> reader;
-    std::string fault;  // what is wrong with it, on whichever rank; the same on all
+    std::string fault;  // first fault that any rank found, the same on all ranks; empty: none
 };
 
 // READERS: ranks that see the folder.
@@ -109,13 +110,13 @@ std::unique_ptr<storage::CheckpointReader> find_resume(storage::FileTree& tree,
     const auto list = [&] { return agreed(collectives, join(folders, "\n")); };
     std::string found = list();
     const bool named = !request.from.empty() && request.from != kAuto;
-    if (found.empty() && own_first && named) {  // nothing was saved since the start
+    if (found.empty() && own_first && named) {  // nothing was saved since the job began
         path = request.from;
         if (first) folders = candidates_of(tree, path);
         found = list();
     }
     std::string damage;
-    bool offering = false;  // the one that was named is damaged: looking for what to name instead
+    bool offering = false;  // the named one is damaged: a loop over those to name instead
     while (!found.empty()) {
         const size_t end = found.find('\n');
         const std::string folder = found.substr(0, end);

@@ -1,5 +1,5 @@
-// Which checkpoint a job resumes from: chosen by rank 0, read through by all ranks together. Where
-// it stands: --resume -> checkpoint reader -> saved state.
+// The choice of the checkpoint that a job resumes from, by rank 0; all ranks read it through
+// together. Data path: --resume -> checkpoint reader -> saved state.
 #pragma once
 
 #include <memory>
@@ -11,26 +11,30 @@
 namespace dslaunch::job {
 
 struct ResumeRequest {
-    // "": start anew; "auto": the newest whole one below OUTPUT, if there is any; else a folder:
-    // there must be one.
+    // "": start anew; "auto": the newest whole checkpoint below OUTPUT, if there is any; else a
+    // folder that must have one.
     std::string from;
-    std::string output;      // of the run
-    bool restarted = false;  // the job has run before under this launcher: its own go first
-    bool via_first = false;  // hosts share no file system: what rank 0 has comes to the others
+    std::string output;      // folder of the run
+    bool restarted = false;  // true: the job ran before under this launcher, its own checkpoints go
+                             // first
+    bool via_first = false;  // true: hosts share no file system, rank 0's checkpoint is sent to the
+                             // others
 };
 
-// Where a checkpoint of rank 0's is copied to on hosts that do not see it.
+// The folder for a copy of rank 0's checkpoint on hosts that do not see it.
 [[nodiscard]] std::string resume_copy(const std::string& output);
 
-// By all ranks; null: training starts anew, which rank 0 tells where one was looked for. Every byte
-// is read and compared with its checksums, shared out among the ranks. A damaged one is passed over
-// with a warning when the newest is looked for. Throws Error{kCheckpoint}: nothing usable in a
-// folder that was named, or damage in the checkpoint that was named, with what to use instead.
+// Called by all ranks. Returns null if training starts anew, which rank 0 logs if a checkpoint was
+// looked for. Every byte is read and compared with its checksums, the files shared out among the
+// ranks. A damaged checkpoint is passed over with a warning when the newest is looked for. Throws
+// Error{kCheckpoint}: nothing usable in a folder that was named, or damage in the checkpoint that
+// was named, with what to use instead.
 [[nodiscard]] std::unique_ptr<storage::CheckpointReader> find_resume(
     storage::FileTree& tree, runtime::Collectives& collectives, const ResumeRequest& request);
 
-// By all ranks of a job on several hosts, before anything is saved: whether all see the files that
-// rank 0 writes below OUTPUT. Throws Error{kSetup} naming the first rank and host that does not.
+// Called by all ranks before anything is saved: with several hosts, checks that all see the files
+// that rank 0 writes below OUTPUT. Throws Error{kSetup} naming the first rank and host that does
+// not.
 void require_shared_folder(storage::FileTree& tree, runtime::Collectives& collectives,
                            const std::string& output);
 

@@ -53,8 +53,8 @@ FoundConfig find_config(const JobArguments& arguments) {
     return {config::empty_config(), "defaults", "."};
 }
 
-// A relative path of a config starts at the config's folder (the archive's for a packed one); one
-// that is not there but in the working directory is taken from there, as a flag's is.
+// A relative path of a config starts at the config's folder (the archive's for a packed one); a
+// file that is not there but in the working directory is taken from there, as for a flag.
 void place_path(std::string& path, const std::string& folder) {
     if (path.empty() || path.front() == '/') return;
     const std::string beside = folder + "/" + path;
@@ -107,12 +107,12 @@ void blame_labels(const JobSetup& setup, std::vector<c10::IValue> batch) {
                                  graph::on_device(std::move(batch), graph::device_of(*setup.model)))
                       .loss_classes;
     } catch (const Error&) {
-        return;  // it is not the labels
+        return;  // the labels are not to blame
     }
     check_labels(setup, classes);
 }
 
-// Runs BATCH through the model: what the plan is made from.
+// Runs BATCH through the model and measures it for the plan.
 plan::ModelInfo measure_batch(const JobSetup& setup, const std::vector<c10::IValue>& batch,
                               const runtime::Topology& place) {
     const bool has_labels = setup.data && place.local_rank == 0 &&

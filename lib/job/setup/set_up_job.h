@@ -1,4 +1,4 @@
-// How a job's setup comes about: the config is found and resolved, model and data are opened and
+// The making of a job's setup: the config is found and resolved, model and data are opened and
 // checked against each other, the model is measured, and all is laid out. Data path: command
 // line, archive -> [here] -> roles.
 #pragma once
@@ -7,8 +7,8 @@
 
 namespace dslaunch::job {
 
-// For the rank at PLACE among those of the job. Throws Error{kConfig} with all problems of the
-// config, Error{kInput} for model and data.
+// The setup of the rank at PLACE in the job. Throws Error{kConfig} with all problems of the config,
+// Error{kInput} for model and data.
 [[nodiscard]] JobSetup set_up_job(const JobArguments& arguments, const runtime::Topology& place);
 
 }  // namespace dslaunch::job

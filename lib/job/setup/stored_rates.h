@@ -1,4 +1,4 @@
-// What `dslaunch io-bench` has stored of the disks that a config offloads to.
+// The rates that `dslaunch io-bench` has stored for the disks that a config offloads to.
 #pragma once
 
 #include "config/run/offload_config.h"
@@ -6,7 +6,7 @@
 
 namespace dslaunch::job {
 
-// All folders together; nothing known where one of them is not here or was not measured.
+// The rates of all folders together; 0 if one of them is not here or was not measured.
 [[nodiscard]] plan::DiskRates stored_rates(const config::OffloadConfig& config);
 
 }  // namespace dslaunch::job

@@ -15,7 +15,7 @@ namespace dslaunch::job {
 
 namespace {
 
-// Kinds of tokens that the model takes, 1 where nothing tells.
+// The number of different tokens that the model takes; 1 if nothing tells.
 int64_t vocabulary(const JobSetup& setup) {
     constexpr int64_t kNotKnown = std::numeric_limits<int64_t>::max();
     int64_t rows = setup.info.loss_classes > 0 ? setup.info.loss_classes : kNotKnown;

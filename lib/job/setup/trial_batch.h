@@ -12,8 +12,8 @@ enum class TrialTokens {
     kSpread,  // far apart in the vocabulary
 };
 
-// As many rows as every micro batch in training has: the first of the data, and again from the
-// start where there are fewer. Without data TOKENS of the context's length, in each argument.
+// A batch of as many rows as a micro batch in training: the first rows of the data, again from the
+// start if there are fewer. Without data, each argument has TOKENS of the context's length.
 // REQUIRES: SETUP has its segments, and data unless the config has a context.
 [[nodiscard]] std::vector<c10::IValue> trial_batch(const JobSetup& setup,
                                                    TrialTokens tokens = TrialTokens::kZero);

@@ -303,7 +303,8 @@ void Agent::start_worker(const StartRequest& request, const StartRequest::Worker
 
 void Agent::read_output(AgentWorker& worker, OutputStream stream, bool to_the_end) {
     const bool is_stdout = stream == OutputStream::kStdout;
-    read_control(worker);  // what a worker said there before it printed arrives before it
+    read_control(worker);  // read first: control frames written before the output must arrive
+                           // before it
     UniqueFd& pipe = is_stdout ? worker.stdout_pipe : worker.stderr_pipe;
     LineSplitter& splitter = is_stdout ? worker.stdout_lines : worker.stderr_lines;
     char block[kReadBytes];

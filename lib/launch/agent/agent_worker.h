@@ -30,14 +30,14 @@ struct SharedDescriptors {
     int arena_fd = -1;
     int rendezvous_fd = -1;  // for the worker that takes it
     int64_t cores = 1;
-    const RankPlace* place = nullptr;  // where this worker runs; null: anywhere
+    const RankPlace* place = nullptr;  // processors of this worker; null: any
 };
 
 struct WorkerLaunch {
     AgentWorker worker;
     WorkerStarted started;
     std::string error;    // not empty: it does not run
-    int exit_code = 127;  // of its rank then
+    int exit_code = 127;  // code of the rank if it could not start
 };
 
 // The processors on which each worker runs, by its place in the request; empty: nobody is bound. It

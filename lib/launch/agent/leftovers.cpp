@@ -48,7 +48,7 @@ std::string read_or_nothing(const std::string& path) {
     try {
         return read_file(path, kEnvironBytesMax);
     } catch (const Error&) {
-        return "";  // it ended meanwhile, or is not ours to read
+        return "";  // the process ended meanwhile, or may not be read
     }
 }
 

@@ -21,11 +21,11 @@ struct MachineFacts {
     std::string cpu_model;
     IsaLevel isa_level = 0;
     std::string glibc;                   // "2.36"
-    std::string driver_version;          // of NVIDIA's kernel module; empty: none is loaded
+    std::string driver_version;          // version of NVIDIA's kernel module; empty: none is loaded
     std::vector<std::string> gpu_names;  // by PCI address
     int64_t page_bytes = 0;
     int64_t huge_pages_bytes = 0;     // reserved by the administrator
-    int64_t memlock_bytes_max = 0;    // of one process; -1: no limit
+    int64_t memlock_bytes_max = 0;    // limit of one process; -1: none
     int64_t open_files_max = 0;       // -1: no limit
     int64_t shared_memory_bytes = 0;  // size of /dev/shm; 0: there is none
     std::vector<InterfaceAddress> addresses;

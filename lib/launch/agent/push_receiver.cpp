@@ -69,7 +69,7 @@ void PushReceiver::give_up(const std::string& cause) {
     struct stat status {};
     const bool is_empty =
         part_.valid() && ::fstat(part_.get(), &status) == 0 && status.st_size == 0;
-    if (is_empty) ::unlinkat(folder_.get(), part_name_.c_str(), 0);  // nothing to go on with
+    if (is_empty) ::unlinkat(folder_.get(), part_name_.c_str(), 0);  // of no use to a later push
     part_.reset();
     folder_.reset();
     wants_chunks_ = false;
@@ -194,7 +194,7 @@ void PushReceiver::reserve_space() {
         fail(ExitCode::kDisk, "{}", errno_text(errno));
     }
     if (offer_.bytes == 0) return;
-    // Its size grows with what arrives: that tells a later push how far this one came.
+    // The part's size grows with the bytes that arrive, so that a later push can continue it.
     if (::fallocate(part_.get(), FALLOC_FL_KEEP_SIZE, 0, offer_.bytes) == 0) return;
     const int error_number = errno;
     if (error_number == EOPNOTSUPP) return;

@@ -28,7 +28,7 @@ int add_range(int fd, int64_t offset, int64_t length, Sha256& hash,
         const ssize_t n = ::pread(fd, block.data(), want, offset);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0) return errno;
-        if (n == 0) return EIO;  // it shrank while it was read
+        if (n == 0) return EIO;  // the file shrank while it was read
         hash.add(block.data(), static_cast<size_t>(n));
         offset += n;
         length -= n;

@@ -17,7 +17,7 @@ class Sha256 {
     void add(std::string_view bytes) { add(bytes.data(), bytes.size()); }
     // The hash of what was added, 32 bytes; begins anew.
     [[nodiscard]] std::string raw();
-    // The same as 64 hexadecimal digits.
+    // The hash as 64 hexadecimal digits.
     [[nodiscard]] std::string hex();
 
   private:

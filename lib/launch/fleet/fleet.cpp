@@ -163,7 +163,7 @@ void Fleet::handle_frame(size_t host, const Frame& frame) {
             return;
         case FrameKind::kGone:
             node.gone = true;
-            // It gave up by itself, with everything that it had started.
+            // The agent gave up by itself, with everything that it had started.
             if (!stopping_ && !node.error.empty()) lose(host, node.error);
             return;
         case FrameKind::kProblem:
@@ -252,7 +252,7 @@ void Fleet::stop(const StopRules& rules) {
     send_all(FrameKind::kStop, encode(StopRequest{rules.come_again}));
     for (size_t i = 0; i < nodes_.size(); ++i) {
         transport_.close_input(i);
-        // Nothing of ours is on a host that is still being reached.
+        // A host that is still being reached runs no process of this job.
         if (!nodes_[i].greeted && !nodes_[i].ended) lose(i, "it was not reached yet");
     }
     const auto over = [](const Node& node) { return node.ended || node.gone; };

@@ -47,12 +47,13 @@ class Fleet {
     using Time = std::chrono::steady_clock::time_point;
     struct Node {
         HostAddress address;
-        bool greeted = false;                  // its agent has said hello
-        bool ended = false;                    // its agent is gone, or given up
-        bool misunderstood = false;            // what answered is no agent of this protocol
-        std::string error;                     // why it is bad, in words; empty: it is not
-        std::optional<ExitCode> problem_code;  // of the first problem that its agent told
-        int exit_status = -1;  // of its agent or of ssh, once it has ended by itself
+        bool greeted = false;                  // true: the agent has sent its hello
+        bool ended = false;                    // true: the agent is gone, or given up
+        bool misunderstood = false;            // true: the answer was not from an agent of this
+                                               // protocol
+        std::string error;                     // the reason why the host is bad; empty: none
+        std::optional<ExitCode> problem_code;  // code of the first problem that the agent reported
+        int exit_status = -1;  // status of the agent or of ssh that has ended by itself
         AgentHello hello;
         Time greeted_at;
 
@@ -61,7 +62,7 @@ class Fleet {
       private:
         friend class Fleet;
         FrameDecoder frames{true};
-        bool gone = false;  // its agent has said farewell
+        bool gone = false;  // true: the agent has sent its farewell
         Time last_byte;
         std::vector<std::string> diagnostics;
     };
@@ -123,7 +124,7 @@ class Fleet {
     Time next_ping_;
     int interrupts_ = 0;                  // wishes to end so far
     std::optional<Time> agent_asked_at_;  // the first came from an agent
-    bool given_up_ = false;               // what pump() waits for, since it was called
+    bool given_up_ = false;               // since the call of pump(), which waits for it
     bool stopping_ = false;
 };
 

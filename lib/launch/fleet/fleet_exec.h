@@ -28,7 +28,7 @@ struct ExecResult {
     int exit_status = 0;
     int signal_number = 0;
     std::string error;   // not empty: it never ran, or did not end by itself, in words
-    int error_code = 0;  // what `error` counts as
+    int error_code = 0;  // exit code of `error`
     std::string output;  // both streams, in the order in which they came
     bool output_was_cut = false;
 

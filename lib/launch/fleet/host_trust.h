@@ -14,7 +14,7 @@ enum class HostKeyState {
     kKnown,    // known_hosts has it
     kNew,      // known_hosts has none for this host
     kChanged,  // known_hosts has another
-    kError,    // it cannot be fetched
+    kError,    // the key cannot be fetched
 };
 
 struct HostKey {
@@ -32,7 +32,7 @@ struct KeyLogin {
     bool worked = false;
     std::string error;     // why it did not
     std::string identity;  // the first key file of the ssh configuration
-    std::string user;      // as whom
+    std::string user;      // user to log in as
 };
 
 class HostTrust {

@@ -12,7 +12,7 @@ namespace dslaunch::launch {
 
 struct HostFilter {
     std::string include;           // NODE[:SLOT[,SLOT]][@NODE…]; empty: all
-    std::string exclude;           // the same; empty: none
+    std::string exclude;           // in the form of `include`; empty: none
     std::optional<int> num_nodes;  // the first N hosts
     std::optional<int> num_gpus;   // the first N slots of each host
 };

@@ -9,8 +9,9 @@
 namespace dslaunch::launch {
 namespace {
 
-constexpr size_t kDigitsMax = 9;         // of a range's end
-constexpr size_t kFoldedDigitsMax = 18;  // of a name's number: it and the next fit
+constexpr size_t kDigitsMax = 9;         // digits of a range's end
+constexpr size_t kFoldedDigitsMax = 18;  // digits of a name's number: the number and the next one
+                                         // fit
 
 // The number at AT, which moves behind it; nothing when there is none of 1 to kDigitsMax digits.
 std::optional<int64_t> read_number(std::string_view text, size_t& at) {

@@ -9,7 +9,7 @@
 
 namespace dslaunch::launch {
 
-inline constexpr int kRangeHostsMax = 4096;  // of one range
+inline constexpr int kRangeHostsMax = 4096;  // hosts of one range
 
 // FIRST-LAST, each number written with at least as many digits as FIRST was.
 struct NumberRange {
@@ -25,7 +25,7 @@ struct NumberRange {
 
 enum class RangeFault {
     kNone,
-    kNoNumber,   // where 1 to 9 digits were expected
+    kNoNumber,   // no 1 to 9 digits where a number must be
     kBackwards,  // LAST is less than FIRST
     kTooLong,    // over kRangeHostsMax numbers
 };
@@ -34,7 +34,7 @@ struct ReadRange {
     NumberRange range;
     RangeFault fault = RangeFault::kNone;
     bool is_single = false;  // one number, no `-`
-    size_t end = 0;          // of the range in the text, or where the fault was seen
+    size_t end = 0;          // end of the range in the text, or the place of the fault
 };
 
 // Reads FIRST-LAST, or one number, at AT of TEXT.

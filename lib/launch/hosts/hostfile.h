@@ -16,8 +16,8 @@
 
 namespace dslaunch::launch {
 
-inline constexpr int kHostsMax = 65'536;  // of one hostfile
-inline constexpr int kSlotsMax = 4096;    // of one host
+inline constexpr int kHostsMax = 65'536;  // hosts of one hostfile
+inline constexpr int kSlotsMax = 4096;    // slots of one host
 inline constexpr size_t kHostfileBytesMax = 4U << 20;
 
 struct Host {

@@ -12,7 +12,7 @@ namespace dslaunch::launch {
 namespace {
 
 constexpr size_t kNodelistBytesMax = 1U << 20;
-constexpr size_t kNameBytesMax = 253;  // of a host, so that a list of many stays small
+constexpr size_t kNameBytesMax = 253;  // bytes of a host's name, so that a list of many stays small
 
 // Walks through a node list; every problem names its column.
 class NodelistReader {

@@ -53,7 +53,7 @@ class JobRecord {
     struct UsedHost {
         std::string name, user, address;
         int port = 0;
-        int64_t ranks = 0;  // of the newest attempt; 0: an earlier one used it
+        int64_t ranks = 0;  // ranks of the newest attempt; 0: only an earlier one used the host
     };
     [[nodiscard]] bool open_folder();
     void write_job();
@@ -69,7 +69,7 @@ class JobRecord {
     std::string folder_;  // empty: nothing is kept
     UniqueFd lock_;       // held as long as the job runs
     UniqueFd log_;
-    bool told_ = false;  // that something cannot be written
+    bool told_ = false;  // true: reported that something cannot be written
     int64_t log_bytes_ = 0;
     std::vector<UsedHost> hosts_;
     std::string state_ = "starting";  // running, restarting, ended

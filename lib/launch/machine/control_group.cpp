@@ -27,7 +27,8 @@ std::string control_text(const std::string& path) {
 
 struct Group {
     bool version_1 = false;
-    std::vector<std::string> folders;  // its own first, then those above it, as far as seen here
+    std::vector<std::string> folders;  // the group's own folder first, then those above it, as far
+                                       // as visible here
 };
 
 // A container often sees its group as the top, whatever /proc says.

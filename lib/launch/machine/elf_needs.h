@@ -9,7 +9,8 @@ namespace dslaunch::launch {
 
 struct ElfNeeds {
     std::vector<std::string> libraries;  // names, as "libc10.so"
-    std::vector<std::string> folders;    // its own places to look, absolute, $ORIGIN filled in
+    std::vector<std::string> folders;    // the file's own search folders, absolute, $ORIGIN filled
+                                         // in
     std::string glibc;                   // the newest version asked for, "2.34"; empty: none
 };
 

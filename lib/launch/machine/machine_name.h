@@ -5,7 +5,7 @@
 
 namespace dslaunch::launch {
 
-// Its host name; UNNAMED when it has none.
+// The machine's host name; UNNAMED if it has none.
 [[nodiscard]] std::string machine_name(const std::string& unnamed = "unknown");
 
 }  // namespace dslaunch::launch

@@ -7,8 +7,8 @@
 namespace dslaunch::launch {
 
 struct SharedLibrary {
-    std::string name;  // as the program asks for it
-    std::string path;  // where the loader finds it; empty: nowhere
+    std::string name;  // name that the program asks for
+    std::string path;  // path that the loader finds; empty: none
 };
 
 // The libraries of FILE, a program or a library, and theirs, without the C library's own, which

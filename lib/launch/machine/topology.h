@@ -26,7 +26,7 @@ struct Topology {
     std::vector<Processor> processors;  // by number; only those that this process may use
     std::vector<int> gpu_nodes;  // NUMA node of each GPU, in the order of their PCI addresses; -1:
                                  // not known
-    int cores_max = 0;           // what the control group grants, 0: no limit
+    int cores_max = 0;           // limit of the control group; 0: none
 };
 
 // ROOT: "" for this machine; a test gives the folder that holds its own sys/, proc/ and dev/. What

@@ -19,7 +19,7 @@ inline constexpr size_t kAllPairsHostsMax = 16;
 struct NetworkHost {
     std::string name;
     std::string machine;          // equal for two names of one machine; empty: not known
-    std::string arrival_address;  // where sshd was reached; empty: not known
+    std::string arrival_address;  // address at which sshd was reached; empty: not known
     std::vector<InterfaceAddress> addresses;
 };
 
@@ -57,8 +57,8 @@ struct NetworkProbeResult {
 
 struct NetworkChoice {
     bool found = false;
-    NetworkCandidate meeting;             // of node 0
-    std::vector<std::string> interfaces;  // of each host, on that network
+    NetworkCandidate meeting;             // address of node 0
+    std::vector<std::string> interfaces;  // by host, its interface on that network
     // When nothing was found: a line for each way that failed, the same causes joined, at most
     // kFailureLinesMax.
     std::vector<std::string> failures;

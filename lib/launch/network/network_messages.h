@@ -26,20 +26,20 @@ struct InterfaceAddress {
 struct ListenRequest {
     std::vector<std::string> addresses;  // or one name, which the host looks up
     int64_t port = 0;                    // 0: a free one for each
-    int64_t node = 0;                    // what this host answers to who asks
-    std::string key;                     // who does not begin with it gets no answer
+    int64_t node = 0;                    // node number that this host answers with
+    std::string key;                     // a question that does not begin with it gets no answer
 };
 
 struct ListenReply {
     struct Place {
-        std::string address;    // as requested
-        std::string numeric;    // as bound, in digits
-        std::string interface;  // that has it; empty: none
+        std::string address;    // address in the request
+        std::string numeric;    // bound address in digits
+        std::string interface;  // interface with that address; empty: none
         int64_t port = 0;
-        std::string error;  // not empty: nobody waits there, in words
+        std::string error;  // reason why nothing listens there; empty: none
     };
     std::vector<Place> places;
-    int64_t clock_ns = 0;  // of this host, since 1970
+    int64_t clock_ns = 0;  // clock of this host, since 1970
 };
 
 // An agent has descriptors for as many at once, whatever its limit.
@@ -53,16 +53,16 @@ struct ProbeRequest {
         int64_t port = 0;
     };
     std::vector<Target> targets;
-    int64_t time_max_ms = 0;  // of all of them together
+    int64_t time_max_ms = 0;  // for all of them together
     std::string key;
 };
 
 struct ProbeReply {
     struct Result {
         int64_t node = 0;
-        std::string address;      // as in the request
-        std::string own_address;  // by which this host goes there; empty: no way
-        std::string interface;    // that has it
+        std::string address;      // address in the request
+        std::string own_address;  // own address on the way there; empty: no way
+        std::string interface;    // interface with own_address
         std::string error;        // empty: the right host answered
     };
     std::vector<Result> results;  // in the order of the targets

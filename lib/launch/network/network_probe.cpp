@@ -151,7 +151,7 @@ bool NetworkProbe::hear(Guest& guest) {
     char block[kKeyBytesMax];
     const ssize_t n = ::recv(guest.socket.get(), block, sizeof block, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return true;
-    if (n <= 0 || guest.answered) return false;  // who has its answer closes first
+    if (n <= 0 || guest.answered) return false;  // a guest that has its answer closes first
     guest.received.append(block, static_cast<size_t>(n));
     if (guest.received.size() < key_.size()) return key_.starts_with(guest.received);
     if (guest.received != key_) return false;

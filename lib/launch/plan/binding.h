@@ -13,9 +13,10 @@ enum class BindMode : uint8_t {
     kNone,         // nobody is bound
     kCore,         // each rank has its own share of the cores, in order
     kNuma,         // all processors of a NUMA node: that of the rank's GPU, else ranks are spread
-    kSocket,       // the same with the whole package
-    kExclusive,    // its own share of the cores of its NUMA node
-    kCoreComplex,  // one group of cores with a last-level cache of their own, in its NUMA node
+    kSocket,       // all processors of a package, chosen like kNuma's node
+    kExclusive,    // each rank has its own share of the cores of its NUMA node
+    kCoreComplex,  // each rank has one group of cores with a last-level cache of their own, in its
+                   // NUMA node
 };
 
 struct BindingRequest {

@@ -14,7 +14,7 @@
 namespace dslaunch::launch {
 namespace {
 
-using Value = std::optional<std::string>;  // nothing: not set
+using Value = std::optional<std::string>;  // nullopt: not set
 
 struct Holders {
     std::vector<std::string> hosts;  // each once, in the order of ranks

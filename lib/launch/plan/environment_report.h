@@ -12,7 +12,7 @@ namespace dslaunch::launch {
 struct RankVariables {
     int rank = 0;
     std::string host;
-    EnvironmentList variables;  // as the rank sees them
+    EnvironmentList variables;  // environment of the rank
 };
 
 // Values of secrets are hidden. Variables that dslaunch writes for each rank and that differ are

@@ -32,7 +32,7 @@ inline constexpr size_t kDefaultFanout = 256;
 enum class TargetKind {
     kTorchScript,  // dsworker train TARGET; the job ends with our ExitCode
     kPython,       // the job ends with the first failing rank's own code, 128+n for a signal
-    kProgram,      // as kPython
+    kProgram,      // the job ends like kPython
 };
 
 // The device that the ranks use. kAuto stays only in a job over ssh, where the agents report their
@@ -47,10 +47,10 @@ struct PlannedWorker {
 };
 
 struct PlannedNode {
-    std::string name;                    // as in the hostfile: the name in every message and prefix
-    std::string user;                    // empty: what the ssh configuration says
-    int port = 0;                        // of sshd; 0: what the ssh configuration says, else 22
-    std::string address;                 // addr=, where to connect instead of NAME; empty: NAME
+    std::string name;                    // name in the hostfile, in every message and in prefixes
+    std::string user;                    // empty: by the ssh configuration
+    int port = 0;                        // port of sshd; 0: by the ssh configuration, else 22
+    std::string address;                 // addr=, to connect to instead of `name`; empty: `name`
     std::vector<PlannedWorker> workers;  // by local rank, never empty
 };
 
@@ -78,9 +78,9 @@ struct NodeRange {
 
 // A job that may run on fewer hosts than it knows, and on others after a failure.
 struct ElasticRules {
-    NodeRange nodes;                 // that an attempt needs, and uses at most
-    std::vector<std::string> hosts;  // all that may be used, in order; empty: not elastic, every
-                                     // attempt needs all of JobSpec::nodes
+    NodeRange nodes;                 // the nodes that an attempt needs, and may use
+    std::vector<std::string> hosts;  // all hosts that may be used, in order; empty: not elastic,
+                                     // every attempt needs all of JobSpec::nodes
     // Nodes and ranks for the chosen ones of `hosts`, by index in ascending order.
     std::function<std::vector<PlannedNode>(const std::vector<size_t>& chosen)> plan;
 
@@ -89,7 +89,7 @@ struct ElasticRules {
 
 struct JobSpec {
     TargetKind target_kind = TargetKind::kProgram;
-    std::string target;              // as given on the command line
+    std::string target;              // target on the command line
     std::vector<PlannedNode> nodes;  // by node rank, never empty
     int world_size = 0;              // sum of the nodes' workers
     TransportKind transport = TransportKind::kLocal;
@@ -98,7 +98,7 @@ struct JobSpec {
     std::string job_id;                      // printable, no spaces, unique per start
     std::string working_directory;           // absolute; workers start here, on every node
     std::string output_directory;            // absolute; empty: none. Launcher's side
-    std::string state_directory;             // of this user, where jobs are recorded; empty: none
+    std::string state_directory;             // folder of this user's job records; empty: none
     std::string ssh_config_path;             // empty: the user's and the system's
     std::vector<std::string> launcher_args;  // for srun, pdsh, mpirun or ssh, as the user gave them
     // kJoin: where to wait for agents, HOST:PORT, and the token by which they are known. The token

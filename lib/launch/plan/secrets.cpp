@@ -45,7 +45,7 @@ size_t value_end(std::string_view line, size_t begin) {
 // option, blanks.
 size_t value_begin(std::string_view line, size_t name_end, bool is_option) {
     size_t at = name_end;
-    if (at < line.size() && (line[at] == '"' || line[at] == '\'')) ++at;  // of "NAME": …
+    if (at < line.size() && (line[at] == '"' || line[at] == '\'')) ++at;  // the end of "NAME"
     const size_t sign = line.find_first_not_of(" \t", at);
     if (sign == std::string_view::npos) return sign;
     if (line[sign] == '=' || line[sign] == ':') {
@@ -128,7 +128,7 @@ std::string shown_value(std::string_view name, std::string_view value) {
 }
 
 std::string hide_secrets(std::string_view text) {
-    constexpr size_t kLineMax = 4096;  // of what is matched by patterns; longer ones are cut
+    constexpr size_t kLineMax = 4096;  // longest line for patterns; longer ones are cut
     std::string result;
     bool in_key = false;
     while (!text.empty()) {

@@ -29,7 +29,7 @@ std::optional<Stat> read_stat(pid_t pid) {
     try {
         text = read_file(fmt::format("/proc/{}/stat", pid), 64U << 10);
     } catch (const Error&) {
-        return std::nullopt;  // it ended meanwhile
+        return std::nullopt;  // the process ended meanwhile
     }
     const size_t end = text.rfind(')');
     if (end == std::string::npos || end + 2 > text.size()) return std::nullopt;

@@ -191,7 +191,7 @@ SpawnResult spawn(const SpawnRequest& request) {
     const pid_t pid = ::fork();
     if (pid < 0) return {-1, fmt::format("cannot fork: {}", errno_text(errno))};
     if (pid == 0) run_child(request, prepared, report.write_end.get(), parent);
-    // Both sides do it, so that a signal to the group never comes too early.
+    // Parent and child set the group, so that a signal to the group never comes too early.
     if (!request.new_session) ::setpgid(pid, pid);
     report.write_end.reset();
     Failure failure{};

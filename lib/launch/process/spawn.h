@@ -22,9 +22,9 @@ struct SpawnRequest {
     std::vector<int> kept_fds;     // keep their numbers in the child; all others are close-on-exec
     bool die_with_parent = false;  // SIGKILL when the calling thread ends
     bool new_session = false;      // without a terminal: it cannot ask anybody anything
-    std::vector<int> processors;   // it may run on; empty: on those of the caller
+    std::vector<int> processors;   // processors of the child; empty: the caller's
     int memory_node = -1;          // NUMA node that is asked for memory first; -1: none. Left out
-                                   // where the kernel does not let us
+                                   // if the kernel refuses it
 };
 
 struct SpawnResult {

@@ -20,7 +20,8 @@ namespace {
 
 constexpr size_t kPieceBytesMax = 64U << 10;
 
-// They are held back (hold_end_signals); outside a job they end the program themselves.
+// True if an end signal is held back (hold_end_signals). Outside a job such signals end the
+// program.
 bool end_is_pending() {
     sigset_t pending;
     ::sigemptyset(&pending);

@@ -37,7 +37,7 @@ class StandardStreams {
     void drain();
     // FD: 1 or 2. Whoever read it is gone: what is written there is lost from then on.
     [[nodiscard]] bool reader_is_gone(int fd) const { return reader_is_gone_[fd]; }
-    // So much is kept that no more should be read from the ranks.
+    // True if so many bytes are kept that no more should be read from the ranks.
     [[nodiscard]] bool is_congested() const { return kept_bytes_ > kCongestedBytes; }
     [[nodiscard]] bool has_kept() const { return !kept_.empty(); }
     // Waits until the oldest kept text can be written, WAKE_FD is readable, or TIMEOUT is over.

@@ -8,7 +8,7 @@ namespace dslaunch::launch {
 
 // The true difference lies within BOUND of OFFSET.
 struct ClockOffset {
-    std::chrono::nanoseconds offset{0};  // its clock minus ours
+    std::chrono::nanoseconds offset{0};  // the host's clock minus this one
     std::chrono::nanoseconds bound{0};
 };
 

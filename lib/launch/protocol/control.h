@@ -20,7 +20,7 @@ enum class ControlKind : uint16_t {
     kProgress = 3,  // one line for the terminal's progress line (rank 0)
     kFailure = 4,  // why this rank fails: exit code u32, then the message; the last frame before it
                    // ends
-    kHeartbeat = 5,  // where this rank is, each second: a Heartbeat
+    kHeartbeat = 5,  // a Heartbeat with this rank's place in its work, each second
     kReady = 6,      // the first step has begun
     kHealth = 7,     // one record of `dslaunch health` (health/health_record.h)
     // launcher -> agent -> worker

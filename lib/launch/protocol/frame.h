@@ -33,7 +33,7 @@ enum class FrameKind : uint16_t {
     kProblem = 73,     // text: why the agent gives up; ExitCode u32, then the message
     // 100 to 109: agents that called back
     kAskedToEnd = 100,  // SignalRequest: a scheduler sent this agent a signal
-    // where the ranks meet (launch/network/network_messages.h), launcher -> agent and back
+    // network of the ranks (launch/network/network_messages.h), launcher -> agent and back
     kListen = 170,         // ListenRequest, to every host
     kListening = 171,      // ListenReply
     kProbe = 172,          // ProbeRequest

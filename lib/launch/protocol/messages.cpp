@@ -121,7 +121,7 @@ Hello decode<Hello>(std::string_view bytes) {
                                                            : hello;
 }
 
-// So has the launcher with an agent's; number and version stand first in every one.
+// The launcher reads an agent's hello the same way; number and version stand first in every hello.
 template <>
 AgentHello decode<AgentHello>(std::string_view bytes) {
     WireReader reader(bytes, "the agent's hello");

@@ -88,7 +88,7 @@ struct StopRequest {
 struct WorkerStarted {
     int64_t rank = 0;
     int64_t pid = 0;
-    EnvironmentList environment;  // as the rank sees it
+    EnvironmentList environment;  // environment of the rank
 };
 
 enum class OutputStream : uint8_t { kStdout = 1, kStderr = 2 };
@@ -106,7 +106,7 @@ struct WorkerExited {
     int64_t signal_number = 0;  // not 0: ended by it
     bool dumped_core = false;
     std::string start_error;   // not empty: it never ran, in words
-    std::string oom_evidence;  // what the kernel counted, in words
+    std::string oom_evidence;  // the kernel's counts, in words
 };
 
 struct WorkerControl {

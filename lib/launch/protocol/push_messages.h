@@ -11,14 +11,16 @@
 
 namespace dslaunch::launch {
 
-inline constexpr int64_t kPushChunkBytes = 4 << 20;             // what is hashed, compared and kept
-inline constexpr int64_t kPushPieceBytes = 256 << 10;           // what one frame carries
+inline constexpr int64_t kPushChunkBytes = 4 << 20;             // unit of hashing, comparing and
+                                                                // keeping
+inline constexpr int64_t kPushPieceBytes = 256 << 10;           // largest piece in a frame
 inline constexpr size_t kPushHashBytes = 32;                    // SHA-256, raw
-inline constexpr int64_t kPushFileBytesMax = int64_t{2} << 40;  // its PushChunks fill one frame
+inline constexpr int64_t kPushFileBytesMax = int64_t{2} << 40;  // the PushChunks of such a file
+                                                                // fill one frame
 
 struct PushOffer {
-    int64_t id = 0;           // of the file, in all messages about it
-    std::string path;         // absolute, where it shall be
+    int64_t id = 0;           // id of the file in all messages about it
+    std::string path;         // absolute path of the target
     std::string source_path;  // not empty: a file there with the same content serves as well,
                               // unless there is one at `path`
     int64_t bytes = 0;
@@ -45,13 +47,13 @@ struct PushPiece {
 };
 
 enum class PushState : uint8_t {
-    kEqual = 1,    // it is there already
-    kWantsChunks,  // it is not
-    kWantsPieces,  // of the chunks in `missing`, in this order
-    kTook,         // the piece at `offset`
-    kDone,         // it is there now
+    kEqual = 1,    // the file is there already
+    kWantsChunks,  // the file is not there
+    kWantsPieces,  // wants pieces of the chunks in `missing`, in this order
+    kTook,         // took the piece at `offset`
+    kDone,         // the file is there now
     kBusy,         // another job pushes the same file; offer it again soon
-    kFailed,       // `error` says why
+    kFailed,       // the reason is in `error`
 };
 
 struct PushAnswer {

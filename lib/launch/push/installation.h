@@ -20,9 +20,9 @@ struct InstallationPaths {
 // dslaunch itself and its libraries: what an agent needs. Throws Error{kSetup}: a library is
 // missing here.
 [[nodiscard]] std::vector<PushFile> agent_files();
-// The same with dsworker, its plugin for GPUs, and their libraries, as far as they are built. The
-// plugin is for hosts with GPUs; when this machine lacks libraries of it, it is left out, and NOTE
-// says so.
+// The agent's files and dsworker, its plugin for GPUs, and their libraries, as far as they are
+// built. The plugin is for hosts with GPUs. If this machine lacks libraries of the plugin, it is
+// left out, and NOTE tells that.
 [[nodiscard]] std::vector<PushFile> installation_files(std::string& note);
 
 }  // namespace dslaunch::launch

@@ -18,11 +18,11 @@ struct PushJob {
     std::vector<PushFile> files;
     std::string check_program;  // not empty: started with --help on each host at the end
     std::chrono::milliseconds connect_max{30'000};
-    int signal_fd = -1;  // as Fleet
+    int signal_fd = -1;  // see Fleet
 };
 
 struct PushedHost {
-    bool got_dslaunch = false;  // it had none, or another one
+    bool got_dslaunch = false;  // true: the host had none, or another one
     PushResult result;
 };
 

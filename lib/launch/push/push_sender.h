@@ -20,8 +20,8 @@ inline constexpr size_t kPushHostsAtOnce = 256;
 struct PushFile {
     std::string local_path;
     std::string target_path;  // absolute
-    std::string source_path;  // as PushOffer::source_path
-    bool needs_gpu = false;   // only for hosts with a GPU
+    std::string source_path;  // see PushOffer::source_path
+    bool needs_gpu = false;   // true: only for hosts with a GPU
 };
 
 struct PushResult {
@@ -43,7 +43,7 @@ class PushSender final : private FleetListener {
     struct Local {
         UniqueFd fd;
         PushOffer offer;     // id is the index
-        std::string hashes;  // of the chunks, made when the first host asks
+        std::string hashes;  // hashes of the chunks, made when the first host asks
     };
     enum class Phase { kIdle, kOffered, kSending, kWaiting, kOver };
     struct Host {
@@ -54,7 +54,7 @@ class PushSender final : private FleetListener {
         int64_t next_offset = 0;                // in that chunk
         int64_t window_bytes = 0;               // sent and not answered
         Fleet::Time again_at;                   // kWaiting
-        std::optional<Fleet::Time> busy_since;  // of this file
+        std::optional<Fleet::Time> busy_since;  // begin of the work on this file
         PushResult result;
     };
 

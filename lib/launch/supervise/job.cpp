@@ -87,7 +87,7 @@ int run_job(const JobSpec& spec, HealthSink health) {
     try {
         int code = JobLoop(spec, {record, streams}, attempt, signals.get()).run();
         streams.drain();
-        // Its last lines may be what nobody reads: no success, as for a program in a pipe.
+        // Output that nobody reads is no success, as for a program in a pipe.
         const bool is_training = spec.target_kind == TargetKind::kTorchScript;
         if (code == 0 && !is_training && streams.reader_is_gone(1)) code = kOutputLostCode;
         record.end(code);

@@ -9,13 +9,13 @@ namespace dslaunch::launch {
 
 // SIGINT, SIGTERM, SIGUSR1 and SIGHUP wait from here on until a job takes them, for the rest of the
 // process: one that comes before the job has begun ends it as one that comes later does, and one
-// that comes when the job is over changes nothing. What whoever started us had ignored (nohup)
-// stays ignored. REQUIRES: no other thread yet.
+// that comes when the job is over changes nothing. Signals that were ignored at the start (nohup)
+// stay ignored. REQUIRES: no other thread yet.
 void hold_end_signals();
 
-// They end this process again: it is to be no job after all.
+// Lets those signals end this process again, if no job is run after all.
 void release_end_signals();
-// Those signals, held from now on, as a descriptor to read them from. Throws Error{kSetup}.
+// Holds those signals and returns a descriptor to read them from. Throws Error{kSetup}.
 [[nodiscard]] UniqueFd open_end_signals();
 
 // Starts agents on every node, checks all of them, starts the workers, forwards what they say, and

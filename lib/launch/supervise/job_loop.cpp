@@ -64,7 +64,7 @@ bool JobLoop::leave_out_bad_hosts(const AttemptOutcome& outcome, JobOutput& outp
                                 outcome.bad_hosts.size(), outcome.refusal));
         return true;
     }
-    if (restarts_ == 0) return false;  // nothing has run yet: the user is there to see to it
+    if (restarts_ == 0) return false;  // nothing has run yet: the user can act
     if (steady_clock::now() + times_.gather_pause >= gather_end_) return false;
     if (!told_of_waiting_) {
         output.note(fmt::format("dslaunch: too few hosts answer; trying again for {} s: {}",

@@ -163,7 +163,7 @@ void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
         from.last_lines.push_back(printable(line));
         if (from.last_lines.size() > kLastLines) from.last_lines.pop_front();
         if (is_result) {
-            show_hidden_progress();  // it is older than the result
+            show_hidden_progress();  // the progress is older than the result
             print(1, (stdout_is_terminal_ ? printable(line) : std::string(line)) + "\n");
         } else {
             print(is_stdout && !is_training ? 1 : 2, prefix + printable(line) + "\n");

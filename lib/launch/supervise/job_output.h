@@ -78,7 +78,7 @@ class JobOutput {
         UniqueFd log;
         UniqueFd own_log;  // in each_rank_directory
         std::deque<std::string> last_lines;
-        std::deque<std::string> told_lines;  // of a failure's message, still to come
+        std::deque<std::string> told_lines;  // lines of a failure's message that are still to come
         WorkerStarted started;
     };
     void open_files();
@@ -100,8 +100,8 @@ class JobOutput {
     UniqueFd metrics_;
     bool stderr_is_terminal_;
     bool stdout_is_terminal_;
-    std::string progress_line_;    // as shown now; empty: none
-    std::string hidden_progress_;  // not shown because one was shown lately
+    std::string progress_line_;    // the line shown now; empty: none
+    std::string hidden_progress_;  // line not shown because another was shown lately
     std::chrono::steady_clock::time_point progress_at_;
     bool disk_failed_ = false;  // told once; the job goes on
     bool told_of_loss_ = false;

@@ -58,7 +58,7 @@ std::optional<BehindRank> find_behind(const std::vector<RankRecord>& ranks) {
     std::optional<BehindRank> behind;
     using Seconds = std::chrono::duration<double>;
     const auto silence_of = [&](const RankRecord& rank) {
-        // It stands still since its start.
+        // A rank without heartbeat stands still since its start.
         return rank.heartbeat ? Seconds(newest->heard_at - rank.heard_at) : Seconds::max();
     };
     const auto key = [&](const RankRecord& rank) {

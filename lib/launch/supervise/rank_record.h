@@ -19,17 +19,17 @@ struct RankRecord {
     bool started = false;
     bool ended = false;
     WorkerExited exited;                               // once ended
-    bool told_to_end = false;                          // it ended after we had asked
+    bool told_to_end = false;                          // true: the rank ended after it was asked to
     std::string unknown_end;                           // not empty: nobody saw it end, in words
-    int order = 0;                                     // of the ends, from 1
-    std::optional<AgentProblem> failure;               // its last control frame
-    std::optional<Heartbeat> heartbeat;                // the newest
-    std::chrono::steady_clock::time_point heard_at{};  // when that one came
+    int order = 0;                                     // order of the ends, from 1
+    std::optional<AgentProblem> failure;               // the rank's last control frame
+    std::optional<Heartbeat> heartbeat;                // the newest heartbeat
+    std::chrono::steady_clock::time_point heard_at{};  // arrival of that heartbeat
 
     [[nodiscard]] bool failed() const {
         return ended && (exited.signal_number != 0 || exited.exit_status != 0);
     }
-    // It says, or its exit code does, that another rank went away.
+    // True if the rank's report or its exit code means that another rank went away.
     [[nodiscard]] bool only_lost_a_peer() const;
 };
 

@@ -23,7 +23,7 @@ struct AttemptResult {
     // port was our choice.
     bool port_was_taken = false;
     bool left_processes = false;  // some could not be ended; the report names them
-    std::string report;           // what went wrong, for stderr; empty when nothing did
+    std::string report;           // report of the failure for stderr; empty: none
 };
 
 class RankWatch {

@@ -31,9 +31,9 @@ struct EndedAttempt {
 };
 
 enum class RestartVerdict {
-    kEnd,          // it ended well or was asked to end, or all restarts have been made
+    kEnd,          // the attempt ended well or was asked to end, or all restarts have been made
     kSameMistake,  // usage, config and input errors of a training job, which the same start would
-                   // only meet again. A program's codes are its own; they say nothing here.
+                   // only meet again. Exit codes of other programs have no meaning here.
     kRestart,
 };
 [[nodiscard]] RestartVerdict decide_restart(const EndedAttempt& attempt);

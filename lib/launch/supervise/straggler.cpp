@@ -21,7 +21,7 @@ std::optional<std::string> StragglerWatch::compare(const std::vector<RankRecord>
     };
     std::optional<Worst> worst;
     for (size_t lane = 0; lane < marks_.front().lanes.size(); ++lane) {
-        std::vector<double> times_ms;  // of a step, by rank
+        std::vector<double> times_ms;  // times of a step, by rank
         for (size_t i = 0; i < ranks.size(); ++i) {
             if (lane >= marks_[i].lanes.size() || lane >= ranks[i].heartbeat->lanes.size())
                 return std::nullopt;

@@ -90,7 +90,7 @@ void Supervisor::take_problem(size_t host, const std::string& message) {
     if (fleet_.stopping()) {
         leftovers_ += fmt::format("dslaunch: host {}: {}\n", spec_.nodes[host].name, message);
     } else if (ranks_.begun()) {
-        // It ends its ranks now: their ends tell nothing of why.
+        // The agent ends its ranks now, so their ends tell nothing of the cause.
         ranks_.blame_host(host, fleet_.nodes()[host].error);
     }
 }

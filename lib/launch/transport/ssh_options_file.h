@@ -16,7 +16,7 @@ class SshOptionsFile {
   public:
     // A Unix socket on each host that leads to one here; empty: none.
     struct Forward {
-        std::string there;  // of host i: THERE-i
+        std::string there;  // path; on host i THERE-i
         std::string here;
     };
     // Throws Error{kSetup}: no memory file.

@@ -31,7 +31,7 @@ struct HostAddress {
 
 struct TransportEvent {
     enum class Kind {
-        kBytes,       // of the agent's stdout
+        kBytes,       // bytes of the agent's stdout
         kDiagnostic,  // one line that the agent or the connection printed on stderr
         kEnded,       // the agent or the connection is gone; the host's last event
     };

@@ -110,7 +110,7 @@ void ProcessTransport::flush(Child& child) {
         } else if (errno == EAGAIN) {
             return;
         } else if (errno != EINTR) {
-            child.input.reset();  // its end is seen on the other pipes
+            child.input.reset();  // the child's end is seen on the other pipes
         }
     }
     if (child.close_when_sent) child.input.reset();

@@ -68,7 +68,7 @@ class ProcessTransport : public Transport {
     [[nodiscard]] int poll_timeout(std::chrono::milliseconds timeout) const;
 
     std::vector<Child> children_;
-    std::vector<TransportEvent> early_events_;  // of start(), told by the next wait()
+    std::vector<TransportEvent> early_events_;  // events of start(), which the next wait() returns
 };
 
 }  // namespace dslaunch::launch

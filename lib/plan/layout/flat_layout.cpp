@@ -23,7 +23,7 @@ struct Placed {
     BucketKind kind;
 };
 
-// The first and the last segment that something happens in, -1: none.
+// The first and the last segment of a use; -1: none.
 struct SegmentSpan {
     int first = -1;
     int last = -1;
@@ -33,7 +33,7 @@ struct SegmentSpan {
     }
 };
 
-// Returns the one of the parts that begin so that SEGMENT is in.
+// Returns the part that SEGMENT is in, by the first segments of the parts.
 int64_t part_of(const std::vector<int>& part_begins, int segment) {
     return std::ranges::count_if(part_begins, [&](int begin) { return begin <= segment; });
 }
@@ -54,7 +54,7 @@ std::vector<Placed> order_parameters(const ModelInfo& model, const FlatLayoutOpt
     int64_t persistent_numel = 0;
     for (size_t p = 0; p < model.parameters.size(); ++p) {
         const ParameterInfo& parameter = model.parameters[p];
-        // Behind a detach even a trainable parameter gets no gradient, and no Backward would ever
+        // After a detach even a trainable parameter gets no gradient, and no Backward would
         // complete its bucket.
         const bool is_frozen = trained[p].first < 0;
         if (read[p].first < 0 || (is_frozen && !options.frozen)) continue;

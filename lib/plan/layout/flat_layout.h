@@ -1,6 +1,6 @@
 // The place of each parameter in the flat buffers (parameters, gradients, optimizer states), and
-// the buckets in which gradients are reduced and parameters gathered. Pure; every rank computes the
-// same. Slices start at cache lines so that ranks never share one.
+// the buckets in which gradients are reduced and parameters gathered. Pure; all ranks get the same
+// result. Slices start at cache lines so that ranks never share one.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@ struct ParameterSlice {
     int parameter = -1;        // index into ModelInfo::parameters
     int64_t offset_numel = 0;  // in the flat buffer, a multiple of kSliceAlignmentNumel
     int64_t numel = 0;
-    int first_segment = -1;  // first and last segment that read it and, unless it is frozen, have a
-                             // backward
+    int first_segment = -1;  // first and last segment that read the parameter and, unless it is
+                             // frozen, have a backward
     int last_segment = -1;
-    // Trained by several parts of a stage: backwards of other micro steps lie between theirs.
+    // True if several parts of a stage train it: backwards of other micro steps lie between theirs.
     bool over_parts = false;
 };
 
@@ -38,14 +38,15 @@ enum class BucketKind : uint8_t {
 struct Bucket {
     int64_t offset_numel = 0;
     int64_t numel = 0;      // padding included
-    int ready_segment = 0;  // the earliest segment that adds to it: the last whose backward runs
+    int ready_segment = 0;  // earliest segment that adds to the bucket, whose backward runs last
     int first_slice = 0;    // slices [first_slice, end_slice)
     int end_slice = 0;
     BucketKind kind = BucketKind::kTrained;
 };
 
-// One flag per slice lies behind the gradients of a bucket: 1 where the rank had a gradient. They
-// are summed with the rest, so a parameter that no rank used is known to all without a message.
+// Elements of the flags, one per slice, behind the gradients of a bucket. A flag is 1 if the rank
+// had a gradient. Flags are summed with the gradients, so all ranks know the parameters that no
+// rank used.
 [[nodiscard]] inline int64_t flag_numel(const Bucket& bucket) {
     return round_up(bucket.end_slice - bucket.first_slice, kSliceAlignmentNumel);
 }
@@ -55,12 +56,12 @@ struct FlatLayout {
     std::vector<ParameterSlice> slices;  // within a kind by first_segment, then by parameter
     std::vector<Bucket> buckets;         // by offset
     int64_t numel = 0;                   // padding included
-    int64_t trained_numel = 0;           // of the buckets that are not frozen, a prefix
+    int64_t trained_numel = 0;           // elements of the buckets that are not frozen, a prefix
     int trained_buckets = 0;             // buckets that are not frozen, a prefix
     int trained_slices = 0;              // slices that are not frozen, a prefix
-    int64_t block_numel = 16 * 1024;     // as FlatLayoutOptions
+    int64_t block_numel = 16 * 1024;     // see FlatLayoutOptions
 
-    // The slice of a model parameter, -1: unused (and frozen, where those are left out).
+    // The slice of a model parameter; -1: unused, or frozen if frozen ones are left out.
     [[nodiscard]] int slice_of(int parameter) const;
     // The bucket of a slice.
     [[nodiscard]] int bucket_of(int slice) const;
@@ -71,22 +72,22 @@ struct FlatLayoutOptions {
     int64_t bucket_numel_max = 500'000'000;  // a single larger parameter still gets a bucket of its
                                              // own
     int64_t bucket_numel_min = 1 << 20;      // smaller neighbours are merged
-    bool frozen = false;                     // frozen parameters have slices too
-    int64_t persistent_numel_max = 0;        // trained parameters of at most so many elements are
-                                             // persistent, 0: none
-    // Shards are cut, and the gradient norm is summed, in blocks of so many elements that start
-    // anew at each parameter: so the norm is the same however parameters are sharded.
+    bool frozen = false;                     // true: frozen parameters have slices too
+    int64_t persistent_numel_max = 0;        // trained parameters of at most this many elements are
+                                             // persistent; 0: none
+    // Shards are cut, and the gradient norm is summed, in blocks of this many elements that start
+    // anew at each parameter, so that the norm is the same however parameters are sharded.
     int64_t block_numel = 16 * 1024;
-    // Persistent parameters together have at most so many elements, first come in the model's
-    // order.
+    // The largest number of elements of all persistent parameters; the first in the model's order
+    // are taken.
     int64_t persistent_total_numel_max = std::numeric_limits<int64_t>::max();
     std::vector<int> tied = {};  // parameters that other stages of the pipeline train too
-    // Segments that the parts of a stage after its first begin with: no bucket lies in two parts.
+    // The first segments of a stage's parts, without the first part: no bucket lies in two parts.
     std::vector<int> part_begins = {};
 };
 
-// Parameters that some segment reads; the others are left out. With OPAQUE parameters (read through
-// the module itself) a parameter may be read by every segment: the caller lists it in each
+// The layout of the parameters that some segment reads; the others are left out. Any segment may
+// read an opaque parameter (one read through the module itself), so the caller lists it in every
 // segment's parameters.
 [[nodiscard]] FlatLayout make_flat_layout(const ModelInfo& model, const FlatLayoutOptions& options);
 

@@ -26,7 +26,7 @@ std::vector<Held> find_uses(const ModelInfo& model, const FlatLayout& layout,
             const int begin = first[b];
             if (bucket.ready_segment != static_cast<int>(s) || begin < 0) continue;
             const int64_t numel = bucket.numel + flag_numel(bucket);
-            // One that is reduced at the step's end holds its memory through all micro steps.
+            // A bucket that is reduced at the step's end holds its memory through all micro steps.
             const bool always = bucket.kind == BucketKind::kTied;
             held.push_back({b, {numel, always ? 0 : begin, always ? last : position}});
         }

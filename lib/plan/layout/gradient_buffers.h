@@ -10,9 +10,9 @@
 
 namespace dslaunch::plan {
 
-// A bucket holds its buffer from the first backward that adds to it to the last, a tied one always.
-// BUCKETS_OF[s]: the buckets that the backward of segment s adds to. The result's uses are the
-// trained buckets, -1: no backward adds to it; buffers are in elements, flags included.
+// A bucket holds its buffer from the first backward that adds to it to the last, a tied bucket
+// always. BUCKETS_OF[s] are the buckets that the backward of segment s adds to. The result's uses
+// are the trained buckets; -1: no backward adds to it. Buffers are in elements, flags included.
 [[nodiscard]] ReusedBuffers make_gradient_buffers(const ModelInfo& model, const FlatLayout& layout,
                                                   std::span<const std::vector<int>> buckets_of);
 

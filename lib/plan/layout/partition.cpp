@@ -25,7 +25,7 @@ int64_t Partition::owned_numel_below(int rank, int end_bucket) const {
 
 namespace {
 
-// Grows the last piece where the owner stays the same.
+// Appends a piece, or extends the last one if the owner stays the same.
 void append(std::vector<ShardPiece>& pieces, int64_t numel, int owner) {
     if (numel == 0) return;
     if (!pieces.empty() && pieces.back().owner == owner) {
@@ -86,7 +86,7 @@ std::string unit_name(const ParameterSlice& slice, const ModelInfo& model, Shard
     return name.substr(0, name.rfind('.'));
 }
 
-// The owner of each slice: units by falling size, each to the rank that has least so far.
+// The owner of each slice: units by falling size, each to the rank with least elements so far.
 std::vector<int> deal_out(const FlatLayout& layout, const ModelInfo& model, ShardBy by,
                           int world_size) {
     std::map<std::string, size_t> index_of;

@@ -9,7 +9,7 @@ namespace dslaunch::plan {
 
 ReusedBuffers assign_buffers(std::span<const BufferUse> uses) {
     ReusedBuffers buffers;
-    std::vector<int> free_after;  // of each buffer, the end of its newest use
+    std::vector<int> free_after;  // by buffer, the end of its newest use
     for (size_t u = 0; u < uses.size(); ++u) {
         const BufferUse& use = uses[u];
         DSL_CHECK(u == 0 || uses[u - 1].begin <= use.begin, "uses of buffers are not in order");

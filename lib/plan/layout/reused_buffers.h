@@ -8,7 +8,7 @@
 
 namespace dslaunch::plan {
 
-// One use, from position BEGIN to position END of the step, both included.
+// A use from position BEGIN to position END of the step, both included.
 struct BufferUse {
     int64_t numel = 0;
     int begin = 0;
@@ -17,12 +17,12 @@ struct BufferUse {
 
 struct ReusedBuffers {
     std::vector<int> buffer_of_use;
-    std::vector<int64_t> numel;  // of each buffer: its largest use
+    std::vector<int64_t> numel;  // by buffer, the elements of its largest use
 };
 
 // Gives each use a buffer that no other use holds at the same time, and keeps the elements of all
-// buffers together small. Of the buffers that are free the one given back last is taken only when
-// nothing else is: who still reads it has a use's time to finish. REQUIRES: uses by begin.
+// buffers together small. The free buffer that was given back last is taken only if no other is
+// free, so that its readers have time to finish. REQUIRES: USES are sorted by begin.
 [[nodiscard]] ReusedBuffers assign_buffers(std::span<const BufferUse> uses);
 
 }  // namespace dslaunch::plan

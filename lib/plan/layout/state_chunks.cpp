@@ -13,9 +13,10 @@ namespace dslaunch::plan {
 
 namespace {
 
-// So that what is chosen fills pages in any dtype.
+// A chosen size is a multiple of this, so that a chunk fills pages in any dtype.
 constexpr int64_t kChunkStepNumel = 16 * 1024;
-// Large enough for a disk's rate, small enough that the few in memory are a small part of all.
+// Large enough for a disk's full rate, small enough that the few chunks in memory are a small part
+// of all.
 constexpr int64_t kChunkNumelMax = 2 << 20;
 constexpr int64_t kChunksWanted = 64;
 constexpr int64_t kPageBytes = 4096;
@@ -38,7 +39,8 @@ bool is_on_disk(const FlatLayout& layout, const OffloadPlan& offload, int bucket
            (offload.parameters && !persistent);
 }
 
-// Chunks of STEP elements: those of all buckets that are on disk, which every rank has.
+// The number of chunks of STEP elements for buckets of LARGEST elements on disk, the same on every
+// rank.
 int64_t chunks_of(const std::vector<int64_t>& largest, int64_t step) {
     int64_t chunks = 0;
     for (const int64_t numel : largest) chunks += std::max<int64_t>(1, (numel + step - 1) / step);
@@ -145,7 +147,8 @@ std::string too_many_chunks(const FlatLayout& layout, const Partition* partition
     const int64_t step = choose_chunk_numel(layout, *partition, offload);
     const int64_t chunks = chunks_of(largest, step);
     if (chunks <= kChunksMax) return "";
-    int64_t low = step / kSliceAlignmentNumel, high = low;  // too small, enough; in lines
+    int64_t low = step / kSliceAlignmentNumel, high = low;  // low: too small, high: large enough;
+                                                            // in cache lines
     while (chunks_of(largest, high * kSliceAlignmentNumel) > kChunksMax) low = high, high *= 2;
     while (high - low > 1) {
         const int64_t middle = low + (high - low) / 2;

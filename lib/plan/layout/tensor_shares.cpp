@@ -29,7 +29,7 @@ void TensorShare::for_each(const Range& elements, const Use& use) const {
     DSL_CHECK(elements.begin >= 0 && elements.end() <= numel(),
               "elements [{}, {}) of a share of {}", elements.begin, elements.end(), numel());
     int64_t begin = elements.begin;
-    Range found;  // not given to USE yet: the next row may go on where it ends
+    Range found;  // not given to USE yet: the next piece may continue it
     const auto give = [&] {
         if (found.numel > 0) use(begin - found.numel, found);
     };

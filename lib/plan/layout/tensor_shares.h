@@ -1,4 +1,4 @@
-// The places of a rank's share of a parameter in the whole: checkpoints know whole parameters,
+// The places of a rank's share of a parameter in the whole: checkpoints hold whole parameters,
 // tensor ranks their shares. Data path: tensor plan -> [here] -> saved pieces, saved state.
 // Pure.
 #pragma once
@@ -19,17 +19,17 @@ class TensorShare {
     TensorShare(const TensorParameter& parameter, PartOf part);
 
     [[nodiscard]] int64_t numel() const { return outer_ * share_row_; }
-    // Calls USE for each piece of the share's ELEMENTS that lies in one piece in the whole too, in
-    // their order. BEGIN: of the share's elements.
+    // Calls USE for each piece of the share's ELEMENTS that is also contiguous in the whole, in
+    // order. BEGIN counts the share's elements.
     using Use = std::function<void(int64_t begin, const Range& in_whole)>;
     void for_each(const Range& elements, const Use& use) const;
 
   private:
-    // A piece of one row; a row is all that lies between two steps of the dimensions before the one
-    // that is split.
+    // A piece of one row; a row has all elements with the same indices in the dimensions before the
+    // split one.
     struct Piece {
         int64_t begin = 0;  // in the share's row
-        Range in_whole;     // in the whole's
+        Range in_whole;     // in the whole's row
     };
     std::vector<Piece> pieces_;
     int64_t outer_ = 1;      // rows

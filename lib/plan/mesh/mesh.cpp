@@ -35,7 +35,8 @@ MeshIndex checked_sizes(const MeshSizes& sizes) {
     return {sizes.tensor, sizes.sequence, shard, sizes.data / shard, sizes.pipeline};
 }
 
-// Checked before any product is used as an int.
+// Throws unless the ranks of the grid and of the hosts agree. Called before any product is used as
+// an int.
 void require_ranks(const MeshSizes& sizes, const std::vector<int>& node_sizes) {
     double wanted = 1;
     for (const int size : {sizes.tensor, sizes.sequence, sizes.data, sizes.pipeline})
@@ -72,7 +73,7 @@ void sort_blocks(std::vector<Block>& blocks) {
               [](const Block& a, const Block& b) { return a.front() < b.front(); });
 }
 
-// Blocks of PARTS of the smaller ones each, neighbours together.
+// Blocks made of PARTS smaller blocks each, neighbours together.
 std::vector<Block> assemble(std::vector<Block> smaller, int parts) {
     sort_blocks(smaller);
     DSL_CHECK(smaller.size() % static_cast<size_t>(parts) == 0, "{} blocks in groups of {}",
@@ -85,8 +86,8 @@ std::vector<Block> assemble(std::vector<Block> smaller, int parts) {
     return larger;
 }
 
-// The largest blocks take whole what hosts can hold, smaller ones what is left; then blocks that no
-// host can hold are put together from those.
+// The ranks by position in the grid. The largest blocks that hosts can hold whole are placed first,
+// smaller ones in the remaining slots; blocks that no host can hold are then made of those.
 std::vector<int> lay_out(const MeshIndex& sizes, const std::vector<int>& node_sizes) {
     std::vector<Block> free;
     int first = 0;

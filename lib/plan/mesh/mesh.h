@@ -1,6 +1,6 @@
-// The work of each rank: a grid of pipeline x data x tensor x sequence laid over the slots of the
-// hosts, so that the ranks that talk most sit on one host. Data path: node sizes -> mesh ->
-// groups of ranks, stages. Pure; every rank computes the same.
+// The place of each rank in the work: a grid of pipeline x data x tensor x sequence laid over the
+// slots of the hosts, so that the ranks that exchange most are on one host. Data path: node sizes
+// -> mesh -> groups of ranks, stages. Pure; every rank computes the same.
 //
 // The order of axes, the chattiest first; a block is the ranks that share all later coordinates.
 //   tensor    collectives in every layer, forward and backward, that nothing hides
@@ -32,16 +32,16 @@ struct MeshSizes {
     int tensor = 1;
     int sequence = 1;
     int data = 1;
-    int shard = 0;  // of the data axis, a divisor of it; 0: all of it
+    int shard = 0;  // size of a shard, a divisor of data; 0: data
     int pipeline = 1;
 };
 
 class Mesh {
   public:
-    // NODE_SIZES: ranks of each host by node rank, global ranks count host by host. Of every size
-    // of block as many lie whole on one host as its slots allow; on hosts of equal size that blocks
-    // fill, ranks count through the grid in the order of the axes. Throws Error{kConfig} where a
-    // size is below 1, SHARD does not divide DATA, or the grid and the hosts differ in ranks.
+    // NODE_SIZES are the ranks of each host by node rank; global ranks count host by host. Of every
+    // size of block as many lie whole on one host as its slots allow; on hosts of equal size that
+    // blocks fill, ranks count through the grid in the order of the axes. Throws Error{kConfig} if
+    // a size is below 1, SHARD does not divide DATA, or the grid and the hosts differ in ranks.
     [[nodiscard]] static Mesh make(const MeshSizes& sizes, const std::vector<int>& node_sizes);
 
     [[nodiscard]] int world_size() const { return static_cast<int>(ranks_.size()); }
@@ -52,25 +52,24 @@ class Mesh {
 
     // The ranks that differ from RANK along AXIS alone, itself included, by their index on it.
     [[nodiscard]] std::vector<int> group(MeshAxis axis, int rank) const;
-    // All groups of AXIS, and how many of them lie on one host.
+    // All groups of AXIS, and the number of those that lie on one host.
     [[nodiscard]] std::vector<std::vector<int>> groups(MeshAxis axis) const;
     [[nodiscard]] int groups_on_one_host(MeshAxis axis) const;
 
-    // One line a rank: rank, host, its place on the axes that have more than one.
+    // One line per rank: rank, host, its place on the axes with more than one rank.
     [[nodiscard]] std::string table() const;
 
   private:
     Mesh() = default;
 
     MeshIndex sizes_{};
-    std::vector<int> ranks_;      // by position in the grid, axes in their order
-    std::vector<int> positions_;  // of each rank
-    std::vector<int> nodes_;      // of each rank
+    std::vector<int> ranks_;      // ranks by position in the grid, axes in order
+    std::vector<int> positions_;  // positions by rank
+    std::vector<int> nodes_;      // nodes by rank
 };
 
 // The largest shard of a data axis of SIZES.data whose every group can lie on one host: a divisor
-// such that every host's slots are whole blocks of tensor x sequence x shard. 1 where there is
-// none.
+// such that every host's slots are whole blocks of tensor x sequence x shard; 1 if there is none.
 [[nodiscard]] int largest_shard_on_hosts(const MeshSizes& sizes,
                                          const std::vector<int>& node_sizes);
 

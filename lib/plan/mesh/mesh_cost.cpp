@@ -12,7 +12,7 @@
 namespace dslaunch::plan {
 namespace {
 
-constexpr int kAllToAlls = 4;  // of a segment with attention: queries, keys, values, outputs
+constexpr int kAllToAlls = 4;  // per segment with attention: queries, keys, values, outputs
 
 size_t at(MeshAxis axis) {
     return static_cast<size_t>(axis);
@@ -22,7 +22,7 @@ Bytes part_of_bytes(Bytes bytes, double share) {
     return Bytes{static_cast<int64_t>(static_cast<double>(bytes.value) * share + 0.5)};
 }
 
-// The part that tensor and sequence ranks do of a segment that one rank would do whole.
+// The share of a segment's work that one tensor and sequence rank does.
 double share_of_segment(const ModelInfo& model, const SegmentInfo& segment, const MeshSizes& sizes,
                         const TensorCosts* costs) {
     double share = 1.0 / sizes.sequence;
@@ -69,7 +69,7 @@ class MeshCoster {
         Bytes gradients;  // fp32
         Bytes states;     // fp32, with master copies
         int64_t trained_numel = 0;
-        Bytes largest_gradients;  // of a segment
+        Bytes largest_gradients;  // largest of one segment
         Bytes largest_parameters;
     };
 
@@ -87,7 +87,8 @@ class MeshCoster {
         for (const int rank : ranks) hosts.insert(mesh_.node_of(rank));
         return {static_cast<int>(ranks.size()), static_cast<int>(hosts.size())};
     }
-    // The widest of GROUPS, which is the slowest, and how many of them meet in a link.
+    // The shape of the widest of GROUPS, which is the slowest, and the number of groups that share
+    // a link.
     template <typename Groups>
     [[nodiscard]] GroupShape widest_of(const Groups& groups, int ranks) const {
         GroupShape most{ranks, 1, 1};
@@ -131,8 +132,8 @@ class MeshCoster {
         return times;
     }
 
-    // Tensor and sequence ranks tell each other things in the middle of a segment: nothing hides
-    // that.
+    // Adds the collectives of tensor and sequence ranks in the middle of a segment, which nothing
+    // hides.
     void add_collectives(std::vector<SegmentTimes>& times) const {
         const auto flops = static_cast<double>(std::max<int64_t>(1, whole_flops()));
         const GroupShape tensor = widest(MeshAxis::kTensor);
@@ -212,8 +213,9 @@ class MeshCoster {
             }
     }
 
-    // At ZeRO stages 2 and 3 every backward is followed by its sums, and over several hosts at
-    // stage 3 forwards and backwards wait for parameters: what is longer than the work shows.
+    // Adds the communication that is longer than the work that hides it: at ZeRO stages 2 and 3
+    // sums follow every backward, and at stage 3 over several hosts forwards and backwards wait for
+    // parameters.
     void hide_sums(std::vector<PartCost>& costs) const {
         if (choice_.zero_stage < 2 || data() == 1) return;
         for (size_t part = 0; part < costs.size(); ++part) {
@@ -234,7 +236,7 @@ class MeshCoster {
         return rates_.sum_s(static_cast<double>(weight.gradients.value),
                             choice_.zero_stage == 0 ? 2 : 1, data_shape_);
     }
-    // Parameters of other hosts are gathered; those of its own host a rank reads where they are.
+    // The time to gather parameters of other hosts; a rank reads those of its own host in place.
     [[nodiscard]] double gathers_s(const StageWeight& weight) const {
         return rates_.between_s(static_cast<double>(weight.parameters.value), data_shape_);
     }
@@ -326,7 +328,7 @@ class MeshCoster {
             const MeshAxis axis = MeshAxis::kShard;
             add_sum(axis, group, times * static_cast<double>(weight.gradients.value),
                     choice_.zero_stage == 0 ? 2 : 1);
-            // Parameters lie in the host's arena: only other hosts' are fetched.
+            // Parameters lie in the host's arena, so only those of other hosts are fetched.
             double gathers = choice_.zero_stage == 0 ? 0 : 1;
             if (choice_.zero_stage == 3) gathers = 2 * choice_.micro_batches;
             cost_.traffic[at(axis)].between += Bytes{static_cast<int64_t>(
@@ -372,7 +374,7 @@ class MeshCoster {
         if (zero == 3 && offload.parameters) memory.disk += std::exchange(memory.parameters, {});
         if (zero == 3 && (several_hosts || offload.parameters))
             memory.shared += weight.largest_parameters * 2;
-        // The gradients of two segments are under way at once from stage 2 on.
+        // From stage 2 on the gradients of two segments are alive at once.
         memory.shared +=
             zero < 2 ? weight.gradients : std::min(weight.gradients, weight.largest_gradients * 2);
         const bool keeps =
@@ -411,7 +413,7 @@ class MeshCoster {
         add_disk();
     }
 
-    // One micro batch's backward: behind the last one its gradients' sums are hidden.
+    // The time of one micro batch's backward; the last one hides sums of gradients.
     [[nodiscard]] double stage_backward_s(size_t stage) const {
         double seconds = 0;
         for (size_t part = 0; part < costs_of_parts_.size(); ++part)
@@ -438,11 +440,11 @@ class MeshCoster {
     const MachineRates& rates_;
     const TensorCosts* costs_;
     Mesh mesh_;
-    ModelInfo model_;  // of one rank
+    ModelInfo model_;  // model of one rank
     std::vector<double> shares_;
     // All ranks that hold the same part of a stage, shard x replica, by stage, tensor and sequence.
     std::map<std::array<int, 3>, std::vector<int>> data_groups_;
-    GroupShape data_shape_;             // of the widest of them
+    GroupShape data_shape_;             // shape of the widest data group
     std::vector<StageWeight> weights_;  // by stage
     std::vector<PartCost> costs_of_parts_;
     MeshCost cost_;

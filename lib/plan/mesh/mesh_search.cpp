@@ -64,7 +64,7 @@ class Searcher {
         }
     }
 
-    // The best ZeRO stage of a mesh and schedule.
+    // Tries all ZeRO stages of a mesh and schedule, and keeps the best.
     void try_stages(MeshChoice choice) {
         std::optional<MeshFinding> best;
         for (const int stage : search_.zero_stages) {
@@ -78,7 +78,7 @@ class Searcher {
         if (best) findings_.best.push_back(std::move(*best));
     }
 
-    // Recompute costs time: only where it is needed.
+    // Recompute costs time, so it is tried only if memory does not suffice.
     std::optional<MeshFinding> try_memory(MeshChoice choice) {
         for (const bool recompute : {false, true}) {
             choice.recompute = recompute;

@@ -14,12 +14,12 @@ namespace dslaunch::plan {
 
 struct MeshSearch {
     std::vector<int> pipeline_sizes = {};  // empty: all
-    std::vector<int> tensor_sizes = {1};   // that the model's rules allow
+    std::vector<int> tensor_sizes = {1};   // sizes that the model's rules allow
     std::vector<int> sequence_sizes = {1};
     std::vector<int> zero_stages = {0, 1, 2, 3};
     std::vector<ScheduleKind> schedules = {kScheduleKinds.begin(), kScheduleKinds.end()};
-    int chunks = 2;             // of a stage, with interleaved
-    int64_t micro_batches = 1;  // of the global batch, all data-parallel ranks together
+    int chunks = 2;             // chunks of a stage in an interleaved schedule
+    int64_t micro_batches = 1;  // those of the global batch, over all data-parallel ranks
     std::optional<Bytes> host_memory_max;
     size_t count_max = 5;
 };
@@ -30,20 +30,20 @@ struct MeshFinding {
 };
 
 struct MeshFindings {
-    // The shortest steps that fit, each of another mesh or schedule; of equally short ones that
-    // which needs less memory.
+    // The shortest steps that fit, each of another mesh or schedule; of equally short ones the one
+    // that needs less memory.
     std::vector<MeshFinding> best;
     int64_t looked_at = 0;
     int64_t fitting = 0;
-    // The one that needs least memory of a host, where nothing fits. Empty: no mesh is possible at
-    // all.
+    // If nothing fits, the finding that needs least memory of a host. Empty: something fits, or no
+    // mesh is possible at all.
     std::optional<MeshFinding> smallest;
 };
 
-// REQUEST.rank_memory_max is not read: where a host has not enough memory stages are cut again so
-// that its ranks have an equal share of it. Data-parallel ranks share the micro batches of the
-// global batch evenly, other meshes are left out. A single rank of the data axis has nobody to
-// share states with: it is looked at with the lowest of the ZeRO stages.
+// REQUEST.rank_memory_max is ignored: if a host has not enough memory, stages are cut again so that
+// its ranks have an equal share of it. Data-parallel ranks share the micro batches of the global
+// batch evenly; other meshes are left out. A data axis of one rank shares no states, so it is tried
+// with the lowest of the ZeRO stages only.
 [[nodiscard]] MeshFindings search_meshes(const MeshRequest& request, const MeshSearch& search);
 
 }  // namespace dslaunch::plan

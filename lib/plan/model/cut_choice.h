@@ -9,15 +9,15 @@
 namespace dslaunch::plan {
 
 struct CutPlace {
-    int64_t position = 0;                // before this node
-    int64_t live_values = 0;             // values alive here besides parameters and constants
+    int64_t position = 0;                // the cut is before this node
+    int64_t live_values = 0;             // values alive here, without parameters and constants
     int64_t parameter_numel_before = 0;  // elements of the parameters first read before the
                                          // position
 };
 
-// Positions of the cuts, ascending; SEGMENTS - 1 of them, or fewer where there are not enough
-// places. SEGMENTS 0: as many as whole layers ask for, at most kSegmentsAutoMax. 1: none. Larger
-// than places.size() + 1: every place.
+// Positions of the cuts, ascending; SEGMENTS - 1 of them, or fewer if there are not enough places.
+// SEGMENTS 0: by whole layers, at most kSegmentsAutoMax. 1: none. Larger than places.size() + 1:
+// every place.
 [[nodiscard]] std::vector<int64_t> choose_cuts(const std::vector<CutPlace>& places,
                                                int64_t parameter_numel, int64_t segments);
 

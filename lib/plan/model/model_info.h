@@ -10,8 +10,8 @@
 
 namespace dslaunch::plan {
 
-// Tensors of this size and larger lie in blocks of their own that stay with the process for the
-// next ones (runtime/memory/large_blocks.h).
+// Tensors of this size and larger lie in blocks of their own that the process keeps for later
+// tensors (runtime/memory/large_blocks.h).
 inline constexpr Bytes kLargeBlock = mib(8);
 
 struct ParameterInfo {
@@ -27,19 +27,20 @@ struct SegmentInfo {
     std::vector<int> parameters;  // indices into ModelInfo::parameters, each once
     int64_t nodes = 0;
     Bytes output_bytes;      // the live values at its end, one micro step
-    Bytes activation_bytes;  // what autograd keeps for its backward, besides parameters and inputs
-    // The most that its tensors take at once, besides parameters and inputs: with outputs and what
-    // autograd keeps; in the backward with the gradients of outputs, inputs and parameters too.
+    Bytes activation_bytes;  // kept by autograd for its backward, besides parameters and inputs
+    // The most that its tensors take at once, besides parameters and inputs: with outputs and the
+    // activations that autograd keeps; in the backward also with the gradients of outputs, inputs
+    // and parameters.
     Bytes forward_peak;
     Bytes backward_peak;
-    // The large blocks (kLargeBlock) that they take besides and let go of again.
+    // The large blocks (kLargeBlock) that forward and backward take besides and free again.
     Bytes forward_blocks;
     Bytes backward_blocks;
-    // Held between the halves of a split backward (graph/segment/split_backward.h), besides inputs;
-    // 0: not measured, no pipeline splits it.
+    // Bytes held between the halves of a split backward (graph/segment/split_backward.h), besides
+    // inputs; 0: not measured, no pipeline splits it.
     Bytes weight_half_bytes;
     int64_t forward_flops = 0;  // matrix products and convolutions: 2 per multiply-add
-    bool backward = true;       // has a path to a trainable parameter
+    bool backward = true;       // true: there is a path to a trainable parameter
 };
 
 struct ModelInfo {
@@ -47,14 +48,15 @@ struct ModelInfo {
     std::vector<SegmentInfo> segments;
     Bytes buffer_bytes;
     Bytes batch_bytes;         // one micro batch
-    int64_t loss_classes = 0;  // of the cross entropy that gives the loss; 0: another loss
+    int64_t loss_classes = 0;  // classes of the loss's cross entropy; 0: another loss
 
     [[nodiscard]] int64_t parameter_numel() const;
     [[nodiscard]] int64_t trainable_numel() const;
     [[nodiscard]] int64_t forward_flops() const;
-    // Parameters that get gradients: trainable, and read by a segment that has a backward.
+    // By parameter, true if it gets a gradient: it is trainable, and a segment with a backward
+    // reads it.
     [[nodiscard]] std::vector<bool> trained() const;
-    // The others, by index.
+    // The indices of all other parameters.
     [[nodiscard]] std::vector<int> untrained() const;
 };
 

@@ -85,7 +85,7 @@ PlacementChoice choose_placement(const PlacementFacts& facts, const PlacementSpa
     if (!space.may_keep_more) return unchanged(facts, space, "more of them were no gain");
     const double disk = std::max(facts.read_s, facts.write_s);
     const double other = std::max(facts.compute_s, facts.communication_s);
-    const double wanted = disk > other ? 1 - other / disk : 1;  // of the disk's time, less
+    const double wanted = disk > other ? 1 - other / disk : 1;  // share of the disk's time to save
     Bytes room = facts.free - std::max(kPlacementReserve, Bytes{facts.free.value / 8});
     int64_t kept = space.kept;
     double less = 0;

@@ -7,9 +7,9 @@
 namespace dslaunch::plan {
 namespace {
 
-// Enough for a median, few enough that it tells of the last while.
+// Steps in the window: enough for a median, few enough to be recent.
 constexpr int64_t kWindow = 16;
-// Two measurements of a step differ by this part of it at least, though nothing has changed.
+// The least share by which two measurements of a step differ though nothing has changed.
 constexpr double kNoiseMin = 0.02;
 
 }  // namespace
@@ -76,7 +76,7 @@ PlacementChoice PlacementControl::decide(const PlacementFacts& agreed) {
             Change{kept_, agreed.step_s, agreed.noise_s, agreed.compute_s, choice.expected_step_s};
         expected_step_s_ = choice.expected_step_s;
     } else if (choice.kept < kept_) {
-        expected_step_s_.reset();  // nothing is promised of what is done for memory's sake
+        expected_step_s_.reset();  // a change to free memory promises no time
     }
     const bool changed = choice.kept != kept_;
     settle_ = changed ? kPlacementSettle : 0;

@@ -1,5 +1,5 @@
-// The schedule by which placement is looked at again: the steps that are measured, the choice after
-// them, a change that made steps slower taken back. Data path: step times -> placement
+// The schedule by which placement is reconsidered: the steps that are measured, the choice after
+// them, the undoing of a change that made steps slower. Data path: step times -> placement
 // control -> placement choice. Used by one thread.
 #pragma once
 
@@ -13,28 +13,29 @@
 
 namespace dslaunch::plan {
 
-// The schedule, in steps: after the start and after each change one is not measured, three are, and
-// then it is chosen; where nothing changes, twice as many pass before the next choice, at most 256.
+// The schedule, in steps: after the start and after each change one step is not measured, three
+// are, and then the choice is made. If nothing changes, twice as many steps pass before the next
+// choice, at most 256.
 inline constexpr int64_t kPlacementSettle = 1;
 inline constexpr int64_t kPlacementMeasured = 3;
 inline constexpr int64_t kPlacementIntervalMax = 256;
 
 class PlacementControl {
   public:
-    // CHUNKS, SWAP_BUFFERS, KEPT: as PlacementSpace.
+    // CHUNKS, SWAP_BUFFERS and KEPT are those of PlacementSpace.
     PlacementControl(std::vector<Bytes> chunks, int64_t swap_buffers, int64_t kept);
 
-    // A step has run. Returns whether all ranks are to choose now: decide() is next.
+    // Adds a step that has run. Returns true if all ranks must choose now, by decide().
     [[nodiscard]] bool add(const StepTimes& step);
     // Returns what this rank has measured since the last choice; bytes and free memory are the
     // caller's to fill in.
     [[nodiscard]] PlacementFacts measured() const;
-    // AGREED: the same on all ranks, so that all of them choose the same.
+    // AGREED is the same on all ranks, so that all of them choose the same.
     [[nodiscard]] PlacementChoice decide(const PlacementFacts& agreed);
 
     [[nodiscard]] int64_t kept() const { return kept_; }
-    [[nodiscard]] int64_t kept_most() const { return kept_most_; }  // at any time
-    // Returns what came of it, for the end of the run: expected and measured seconds.
+    [[nodiscard]] int64_t kept_most() const { return kept_most_; }  // the most so far
+    // Returns the outcome at the end of the run: expected and measured seconds.
     [[nodiscard]] std::string summary() const;
 
   private:
@@ -56,12 +57,12 @@ class PlacementControl {
     int64_t interval_ = kPlacementMeasured;
     int64_t left_ = kPlacementMeasured;  // steps to measure before the next choice
     bool may_keep_more_ = true;
-    std::vector<StepTimes> window_;  // of the last steps since the last choice
+    std::vector<StepTimes> window_;  // the last steps since the last choice
     std::optional<Change> unjudged_;
     // These are for the summary.
     std::optional<double> first_step_s_;
-    std::optional<double> expected_step_s_;  // of the last change for speed
-    double last_step_s_ = 0;                 // as agreed at the last choice
+    std::optional<double> expected_step_s_;  // expected by the last change for speed
+    double last_step_s_ = 0;                 // agreed at the last choice
 };
 
 }  // namespace dslaunch::plan

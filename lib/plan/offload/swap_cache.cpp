@@ -16,13 +16,13 @@ constexpr int64_t kUsesWanted = 200'000;
 constexpr int64_t kStepsMin = 4;
 constexpr int64_t kStepsMax = 512;
 
-// A rule goes by keys: the chunk with the smallest gives up its buffer.
+// The key of a chunk under a rule: the chunk with the smallest key gives up its buffer.
 using Key = std::array<int64_t, 2>;
 
 struct HeldChunk {
     bool held = false;
     bool changed = false;
-    int64_t came = 0;  // number of the use, as the next two
+    int64_t came = 0;  // number of a use, as last_use and next_use
     int64_t last_use = 0;
     int64_t next_use = 0;
     int64_t uses = 0;  // since it came
@@ -48,7 +48,7 @@ class SwapCache {
     SwapCache(const SwapTrace& trace, EvictionRule rule, int64_t buffers)
         : trace_(trace), rule_(rule), buffers_(buffers), chunks_(trace.traffic.size()) {
         DSL_CHECK(buffers > 0, "{} buffers", buffers);
-        // The next use of each chunk is counted on from a use of the same step.
+        // The next use of a chunk may be in the next step, whose uses are the same.
         const auto length = std::ssize(trace.uses);
         std::vector<int64_t> next(trace.traffic.size(), std::numeric_limits<int64_t>::max() / 4);
         ahead_.resize(trace.uses.size());
@@ -104,7 +104,7 @@ class SwapCache {
     int64_t buffers_;
     std::vector<int64_t> ahead_;  // uses from each use to the next of the same chunk
     std::vector<HeldChunk> chunks_;
-    std::set<std::pair<Key, int>> order_;  // those held, who gives up first in front
+    std::set<std::pair<Key, int>> order_;  // chunks held, the next to give up first
     int64_t now_ = 0;
     SwapTraffic sums_;
 };
@@ -171,7 +171,7 @@ SwapTraffic planned_swaps(const StepPlan& plan) {
         if (instruction.op == Op::kWrite) traffic.written_bytes += bytes;
         if (instruction.op == Op::kUpdate && instruction.buffer >= 0) {
             ++traffic.uses;
-            ++traffic.hits;  // unless it was read: below
+            ++traffic.hits;  // subtracted below if it was read
         }
         if (instruction.op != Op::kRead) continue;
         traffic.read_bytes += bytes;

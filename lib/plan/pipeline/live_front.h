@@ -1,6 +1,6 @@
-// The moments of a schedule in which a stage can hold most activations, whatever its parts weigh:
-// so that many choices of parts are weighed without running through the schedule for each. Where it
-// stands: schedule -> [here] -> stage choice. Pure.
+// The moments of a schedule in which a stage can hold most activations, whatever the costs of its
+// parts, so that many choices of parts are compared without running through the schedule for each.
+// Data path: schedule -> [here] -> stage choice. Pure.
 #pragma once
 
 #include <vector>
@@ -11,18 +11,19 @@ namespace dslaunch::plan {
 
 class LiveFront {
   public:
-    // REQUIRES: SCHEDULE is one of make_schedule.
+    // REQUIRES: SCHEDULE comes from make_schedule.
     LiveFront(const PipelineSchedule& schedule, int stage);
 
-    // Returns the most that the stage holds, LaneUse::live_bytes_max. COSTS: of its chunks.
+    // Returns the most that the stage holds, LaneUse::live_bytes_max. COSTS are those of its
+    // chunks.
     [[nodiscard]] Bytes peak(const std::vector<PartCost>& costs) const;
 
   private:
-    // Three counts a chunk, one after the other: forwards whose activations are held,
+    // Three counts per chunk, one after the other: forwards whose activations are held,
     // backward_weights that are still to come, and backwards that run.
     using Moment = std::vector<int>;
 
-    std::vector<Moment> moments_;  // none of them has less of everything than another
+    std::vector<Moment> moments_;  // no moment has less of everything than another
 };
 
 }  // namespace dslaunch::plan

@@ -13,8 +13,8 @@ std::string work_text(const PipelineWork& work) {
                        work.micro_batch);
 }
 
-// One stage by itself: each work once, in an order that its own values allow, and how many
-// activations it holds.
+// Checks one stage by itself: each work once, in an order that the stage's own values allow, and
+// the number of activations that it holds.
 class StageCheck {
   public:
     StageCheck(const PipelineSchedule& schedule, int stage, std::vector<std::string>& problems)
@@ -86,7 +86,7 @@ class StageCheck {
     int stage_;
     std::vector<std::string>& problems_;
     std::vector<State> states_;   // by chunk, then micro batch
-    std::vector<int> backwards_;  // of each chunk
+    std::vector<int> backwards_;  // by chunk
     int live_ = 0;
     int live_max_ = 0;
     int unfinished_ = 0;
@@ -107,7 +107,7 @@ std::vector<std::string> check_schedule(const PipelineSchedule& schedule) {
         check.run();
         if (!check.in_range()) return problems;
     }
-    // Whatever works take, a stage that waits for ever does so.
+    // A stage that waits for ever does so for any costs of works.
     const std::vector<PartCost> costs(static_cast<size_t>(schedule.shape.parts()));
     const TimedRun run = try_timed_plan(timed_schedule(schedule, costs));
     for (size_t stage = 0; stage < schedule.stages.size(); ++stage) {

@@ -1,5 +1,5 @@
-// Every schedule for a model side by side: stages chosen, orders made, the step simulated. Where it
-// stands: costs of segments -> [here] -> pipeline_text. Pure.
+// Every schedule for a model side by side: stages chosen, orders made, the step simulated. Data
+// path: costs of segments -> [here] -> pipeline_text. Pure.
 #pragma once
 
 #include <optional>
@@ -11,11 +11,11 @@
 
 namespace dslaunch::plan {
 
-// A schedule for a model: what it comes to, or why it cannot be had.
+// A schedule for a model with its costs, or the reason why it is not possible.
 struct PipelineOption {
     ScheduleKind kind = ScheduleKind::k1F1B;
     PipelineShape shape;
-    std::string why_not;  // empty: the rest is there
+    std::string why_not;  // empty: the fields below are set
     PipelineSchedule schedule;
     StageChoice choice;
     TimedRun run;
@@ -23,21 +23,21 @@ struct PipelineOption {
 
 struct PipelineWish {
     int stages = 1;
-    int chunks = 2;  // of interleaved
+    int chunks = 2;  // chunks of an interleaved schedule
     int micro_batches = 1;
-    std::optional<ScheduleKind> schedule = {};  // this one alone; else each there is
-    std::vector<int> first_segments = {};       // where parts begin; empty: chosen by cost
+    std::optional<ScheduleKind> schedule = {};  // only this one; nullopt: each there is
+    std::vector<int> first_segments = {};       // first segments of parts; empty: chosen by cost
 };
 
-// COSTS: schedule and shape in it do not matter. An option that the model or the limit of memory
-// forbids says why; with one schedule asked for that is thrown instead, as Error{kConfig}.
+// COSTS' schedule and shape are ignored. An option that the model or the limit of memory forbids
+// has a reason; if WISH names one schedule, the reason is thrown as Error{kConfig} instead.
 [[nodiscard]] std::vector<PipelineOption> pipeline_options(const StageRequest& costs,
                                                            const PipelineWish& wish);
 
-// Chunks of a stage with KIND.
+// The number of chunks of a stage with KIND.
 [[nodiscard]] int chunks_of(ScheduleKind kind, const PipelineWish& wish);
 
-// The option whose step takes least time, -1: none is possible.
+// The index of the option whose step takes least time; -1: none is possible.
 [[nodiscard]] int fastest_of(const std::vector<PipelineOption>& options);
 
 }  // namespace dslaunch::plan

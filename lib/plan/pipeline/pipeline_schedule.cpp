@@ -35,8 +35,9 @@ Works alternate(const Works& forwards, const Works& backwards, int warm_up) {
 }
 
 // Micro batches pass the chunks in groups of as many as there are stages, so that a chunk's first
-// is back from the last stage when the chunk before has sent its last. What does not fill a group
-// makes the groups larger: a smaller one would have every stage wait for it once a chunk.
+// micro batch is back from the last stage when the chunk before has sent its last. Micro batches
+// that do not fill a group make the groups larger: every stage would wait for a smaller group once
+// per chunk.
 std::vector<int> group_sizes(const PipelineShape& shape) {
     const int groups = std::max(1, shape.micro_batches / shape.stages);
     std::vector<int> sizes(static_cast<size_t>(groups), shape.micro_batches / groups);
@@ -82,8 +83,8 @@ Works zero_bubble_h1(const PipelineShape& shape, int stage) {
     return works;
 }
 
-// The order for forward, backward_input and backward_weight of equal length. It needs 2 stages - 1
-// micro batches to be regular: of fewer, the missing ones are left out of a larger order.
+// The order for forward, backward_input and backward_weight of equal length. A regular order needs
+// 2 stages - 1 micro batches; with fewer, the missing ones are left out of a larger order.
 class ZeroBubbleV {
   public:
     ZeroBubbleV(const PipelineShape& shape, int stage)

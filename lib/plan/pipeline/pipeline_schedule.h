@@ -1,8 +1,8 @@
 // The order in which each stage of a pipeline runs the forwards and backwards of its micro batches.
 // Data path: number of stages -> schedule -> simulator, step plans. Pure.
 //
-// Words: the model is cut into parts, ranges of segments; a stage is what runs on one rank (or
-// group of ranks) and holds one part of each of its chunks. A backward is whole, or split in two:
+// Words: the model is cut into parts, ranges of segments; a stage runs on one rank (or group of
+// ranks) and holds one part for each of its chunks. A backward is whole, or split in two:
 // backward_input gives the gradients of the part's inputs, which the stage before waits for;
 // backward_weight those of its parameters, which nobody waits for, so it fills gaps.
 //
@@ -22,7 +22,7 @@ namespace dslaunch::plan {
 
 struct PipelineShape {
     int stages = 1;
-    int chunks = 1;  // of each stage
+    int chunks = 1;  // chunks of each stage
     int micro_batches = 1;
 
     [[nodiscard]] int parts() const { return stages * chunks; }
@@ -50,28 +50,28 @@ struct PartPlace {
 struct PipelineSchedule {
     ScheduleKind kind = ScheduleKind::k1F1B;
     PipelineShape shape;
-    std::vector<std::vector<PipelineWork>> stages;  // of each, in the order it runs them
+    std::vector<std::vector<PipelineWork>> stages;  // by stage, its works in order
 };
 
-// Parts go round the stages; with kZeroBubbleV down and up again, so that the first stage has the
-// first and the last part.
+// Parts go round the stages; with kZeroBubbleV down the stages and up again, so that the first
+// stage has the first and the last part.
 [[nodiscard]] PartPlace place_of_part(ScheduleKind kind, const PipelineShape& shape, int part);
 [[nodiscard]] int part_of(ScheduleKind kind, const PipelineShape& shape, PartPlace place);
 
-// Returns what forbids a schedule of this shape, as a clause of an error; empty: nothing.
+// Returns the reason that forbids a schedule of this shape, as a clause of an error; empty: none.
 [[nodiscard]] std::string why_no_schedule(ScheduleKind kind, const PipelineShape& shape);
 
-// Returns how many forwards' activations a stage holds at most, counted in chunks; those that only
-// wait for their backward_weight count.
+// Returns the largest number of forwards whose activations a stage holds, counted in chunks; those
+// that only wait for their backward_weight count.
 [[nodiscard]] int live_bound(ScheduleKind kind, const PipelineShape& shape, int stage);
 
 // Backwards of a chunk run in the order of micro batches, so that gradients are summed in that
 // order whatever the schedule. REQUIRES: why_no_schedule is empty.
 [[nodiscard]] PipelineSchedule make_schedule(ScheduleKind kind, const PipelineShape& shape);
 
-// Returns what is wrong with a schedule, a sentence each: work that is missing, repeated or
-// foreign, backwards out of order, more activations than live_bound, stages that wait for ever
-// (receives block, sends do not). Empty: it can be run.
+// Returns the faults of a schedule, a sentence each: work that is missing, repeated or foreign,
+// backwards out of order, more activations than live_bound, stages that wait for ever (receives
+// block, sends do not). Empty: it can be run.
 [[nodiscard]] std::vector<std::string> check_schedule(const PipelineSchedule& schedule);
 
 }  // namespace dslaunch::plan

@@ -56,11 +56,11 @@ PartCost cost_of(const StageRequest& request, SegmentRange range) {
     return cost;
 }
 
-// A choice is judged by these; less is better, the first difference counts.
+// The numbers by which a choice is judged; less is better, the first difference counts.
 struct Verdict {
     double slowest_s = 0;
     int64_t sent_bytes = 0;
-    int64_t memory_bytes = 0;  // of the stage that needs most
+    int64_t memory_bytes = 0;  // memory of the stage that needs most
 };
 
 class StageChooser {
@@ -71,7 +71,7 @@ class StageChooser {
             fronts_.emplace_back(schedule, stage);
     }
 
-    // Returns the ranges that the dynamic programme or the search gives.
+    // Returns the ranges by dynamic programming or by search.
     std::vector<SegmentRange> choose() {
         return request_.shape.chunks == 1 ? choose_exactly() : search();
     }
@@ -108,8 +108,7 @@ class StageChooser {
     }
 
   private:
-    // The search makes the least of one of these, by the stages' costs: the largest of them, or of
-    // kSent their sum.
+    // The quantity that is minimized over the stages' costs: their largest, for kSent their sum.
     enum class Goal { kSlowest, kSent, kMemory };
 
     std::vector<SegmentRange> choose_exactly() {
@@ -119,8 +118,8 @@ class StageChooser {
         return best_ranges(Goal::kSent);
     }
 
-    // A table by stages, then by where they end, gives the ranges. Empty: nothing fits (never so
-    // for kMemory).
+    // The ranges, from a table by stages and by their ends. Empty: nothing fits (never for
+    // kMemory).
     std::vector<SegmentRange> best_ranges(Goal goal) {
         const auto segments = static_cast<int>(request_.segments.size());
         const int parts = request_.shape.parts();
@@ -158,7 +157,7 @@ class StageChooser {
         return ranges;
     }
 
-    // Part P ends at END. Memory is looked at where a stage has one part.
+    // The cost of part P, which ends at END. Memory is checked if a stage has one part.
     [[nodiscard]] double cost_for(Goal goal, int p, int end, const GrowingPart& part) const {
         const double takes_s = micro_batch_s(part.cost());
         if (goal != Goal::kMemory && takes_s > slowest_s_max_) return kImpossible;
@@ -219,7 +218,7 @@ class StageChooser {
                std::tuple(excess(b), b.slowest_s, b.sent_bytes);
     }
 
-    // RANGES: those that need least.
+    // RANGES are those that need least memory.
     [[noreturn]] void refuse(const std::vector<SegmentRange>& ranges) const {
         const StageChoice choice = weigh(ranges);
         const auto fullest = std::max_element(
@@ -234,9 +233,9 @@ class StageChooser {
     }
 
     const StageRequest& request_;
-    std::vector<LiveFront> fronts_;  // of each stage
+    std::vector<LiveFront> fronts_;  // by stage
     double slowest_s_max_ = kImpossible;
-    double best_ = kImpossible;  // of the last best_ranges
+    double best_ = kImpossible;  // cost of the last best_ranges
 };
 
 void check_request(const StageRequest& request) {

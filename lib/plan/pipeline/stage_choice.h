@@ -15,24 +15,23 @@ namespace dslaunch::plan {
 // The cost of one segment and one micro batch. UNITS: seconds.
 struct SegmentCost {
     double forward_s = 0;
-    double backward_input_s = 0;  // with what is recomputed for it
+    double backward_input_s = 0;  // with recomputation
     double backward_weight_s = 0;
-    Bytes activations = {};      // inputs included, as PartCost has it
-    Bytes kept_for_weight = {};  // as PartCost has it
-    Bytes backward_takes = {};   // as PartCost has it
-    Bytes outputs = {};          // what a cut behind it sends, and the gradients of it back
+    Bytes activations = {};      // see PartCost, inputs included
+    Bytes kept_for_weight = {};  // see PartCost
+    Bytes backward_takes = {};   // see PartCost
+    Bytes outputs = {};          // bytes sent by a cut behind it; their gradients come back
 };
 
 struct StageRequest {
     ScheduleKind schedule = ScheduleKind::k1F1B;
     PipelineShape shape;
     std::vector<SegmentCost> segments;
-    std::vector<std::vector<int>> parameters;  // of each segment, indices into state_bytes
-    // Bytes that a rank holds all the time of each parameter of its stage: weights, gradients,
-    // states.
+    std::vector<std::vector<int>> parameters;  // by segment, indices into state_bytes
+    // By parameter, bytes that a rank of its stage holds all the time: weights, gradients, states.
     std::vector<Bytes> state_bytes;
-    std::optional<Bytes> memory_max;  // of a rank
-    double link_bytes_per_s = 0;      // between stages; 0: not known, transfers take no time
+    std::optional<Bytes> memory_max;  // limit of a rank
+    double link_bytes_per_s = 0;      // rate between stages; 0: not known, transfers take no time
 };
 
 // Segments [begin, end), never empty.
@@ -45,8 +44,8 @@ struct SegmentRange {
 
 struct StageLoad {
     double micro_batch_s = 0;  // forward and backward of all its parts
-    Bytes states;              // a parameter that several of its segments read counts once
-    Bytes activations;         // at most, as the simulator counts them
+    Bytes states;              // a parameter that several segments read counts once
+    Bytes activations;         // the most, as the simulator counts them
 
     [[nodiscard]] Bytes memory() const { return states + activations; }
 };
@@ -58,22 +57,22 @@ struct TiedParameter {
 };
 
 struct StageChoice {
-    std::vector<SegmentRange> parts;  // by part of the model, they tile the segments
+    std::vector<SegmentRange> parts;  // by part of the model; parts tile the segments
     std::vector<PartCost> costs;      // by part of the model
     std::vector<StageLoad> stages;
     std::vector<TiedParameter> tied;  // by parameter
 };
 
-// The slowest stage decides how long a step takes. So of all choices that fit in MEMORY_MAX those
-// whose slowest stage is within kSlowestSlack of the best, and of them the one that sends least.
-// Exact for one chunk a stage; of several, parts of even time first, then borders are moved one
-// segment at a time while it gets better. Throws Error{kConfig} where there are fewer segments than
-// parts, or nothing fits.
+// The slowest stage decides the time of a step. So of all choices that fit in memory_max those
+// whose slowest stage is within kSlowestSlack of the best are taken, and of them the one that sends
+// least. Exact for one chunk per stage; for several, parts of even time come first, then borders
+// are moved one segment at a time while the choice gets better. Throws Error{kConfig} if there are
+// fewer segments than parts, or nothing fits.
 [[nodiscard]] StageChoice choose_stages(const StageRequest& request);
 inline constexpr double kSlowestSlack = 1.02;
 
-// The parts that begin at segment 0 and at FIRST_SEGMENTS. Throws Error{kConfig} where these are
-// not parts - 1 ascending numbers of segments, or do not fit.
+// The parts that begin at segment 0 and at FIRST_SEGMENTS. Throws Error{kConfig} if these are not
+// parts - 1 ascending numbers of segments, or if the parts do not fit.
 [[nodiscard]] StageChoice given_stages(const StageRequest& request,
                                        const std::vector<int>& first_segments);
 

@@ -19,7 +19,7 @@ class ScheduleTiming {
 
     TimedPlan make() {
         const int stages = schedule_.shape.stages;
-        // A stage has a link to the one before and one to the one behind, round the pipeline.
+        // A stage has a link to the stage before and one to the stage after it, round the pipeline.
         plan_.lanes.resize(static_cast<size_t>(stages) * (sends_ ? 3 : 1));
         for (int stage = 0; stage < stages; ++stage) note_arrivals(stage);
         for (int stage = 0; stage < stages; ++stage) add_works(stage);
@@ -27,7 +27,7 @@ class ScheduleTiming {
     }
 
   private:
-    // The task after which the inputs of PART, or the gradients of its outputs, are there.
+    // The task after which the inputs of PART, or the gradients of its outputs, have arrived.
     TaskRef& arrival(int part, const PipelineWork& work) {
         const size_t cell =
             static_cast<size_t>(part) * static_cast<size_t>(schedule_.shape.micro_batches) +
@@ -46,7 +46,7 @@ class ScheduleTiming {
             const int to = works[i].kind == WorkKind::kForward ? part + 1 : part - 1;
             if (to < 0 || to == schedule_.shape.parts()) continue;
             TaskRef& there = arrival(to, works[i]);
-            if (there.lane >= 0) continue;  // who gives it twice has given it
+            if (there.lane >= 0) continue;  // a repeated work gives its result the first time
             there = {stage, static_cast<int>(i)};
             const int receiver = place_of_part(schedule_.kind, schedule_.shape, to).stage;
             if (!sends_ || receiver == stage) continue;
@@ -80,7 +80,7 @@ class ScheduleTiming {
     const PipelineSchedule& schedule_;
     const std::vector<PartCost>& costs_;
     bool sends_;
-    std::vector<TaskRef> arrivals_;  // by part, micro batch, and whether gradients
+    std::vector<TaskRef> arrivals_;  // by part, micro batch, and values or gradients
     TimedPlan plan_;
 };
 

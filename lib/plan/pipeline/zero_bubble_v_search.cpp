@@ -14,12 +14,12 @@ constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr int kChunks = 2;
 
 struct Rules {
-    bool forward_first = false;  // of a forward and a backward that could both run
-    double patience = 0;         // a backward_weight is not begun where something that others wait
-                                 // for comes within this part of its time
+    bool forward_first = false;  // the choice between a forward and a backward that could both run
+    double patience = 0;         // a backward_weight is not begun if work that others wait for can
+                                 // begin within this share of its time
 };
 
-// One step, run through with a clock: which work a stage takes is decided when it is free.
+// One step, run with a clock: a stage chooses its next work when it is free.
 class GreedyStep {
   public:
     GreedyStep(const PipelineShape& shape, const std::vector<PartCost>& costs, const Rules& rules)
@@ -65,8 +65,8 @@ class GreedyStep {
         return static_cast<size_t>(part_of(schedule_.kind, schedule_.shape, {stage, chunk}));
     }
 
-    // Returns when the next forward of CHUNK can begin; never: it is not known yet, or there is no
-    // room.
+    // Returns the time at which the next forward of CHUNK can begin; kNever: not known yet, or
+    // there is no room.
     double forward_at(int stage, int chunk) {
         const Stage& own = at(stage);
         const int next = own.forwards[chunk];
@@ -107,7 +107,7 @@ class GreedyStep {
         for (const int chunk : {1, 0}) {
             const auto c = static_cast<size_t>(chunk);
             if (at(stage).weights[c] == at(stage).inputs[c]) continue;
-            // One rank alone, too, would come to the second chunk's gradients first.
+            // The second chunk's gradients come first, as on a single rank.
             if (chunk == 0 && at(stage).weights[0] == at(stage).weights[1]) continue;
             const double takes_s = costs_[part_at(stage, chunk)].backward_weight_s;
             if (next_s - now_s < rules_.patience * takes_s) continue;
@@ -153,8 +153,9 @@ class GreedyStep {
     const Rules& rules_;
     PipelineSchedule schedule_;
     std::vector<Stage> stages_;
-    std::vector<std::vector<double>> inputs_s_;     // by part, then micro batch: when they come
-    std::vector<std::vector<double>> gradients_s_;  // of outputs
+    std::vector<std::vector<double>> inputs_s_;     // by part, then micro batch: the time of
+                                                    // arrival
+    std::vector<std::vector<double>> gradients_s_;  // arrival of the outputs' gradients
     std::priority_queue<Waking, std::vector<Waking>, std::greater<>> wakings_;
 };
 

@@ -25,7 +25,7 @@ RankNeed need_of(const StepPlan& plan) {
             case Tier::kMemory:
                 need.memory = peaks[t].peak;
                 break;
-            case Tier::kShared:  // the arena, which is counted whole
+            case Tier::kShared:  // in the arena, which is counted whole
                 break;
             case Tier::kDisk:
                 need.disk = peaks[t].peak;
@@ -41,7 +41,7 @@ struct RankLimit {
     Bytes need;
 };
 
-// The least that LIMITS leave to what holds HELD already.
+// The least that LIMITS leave to processes that hold HELD already.
 TierVerdict least_of(std::span<const MemoryLimit> limits, LimitOf of, Bytes held) {
     TierVerdict verdict;
     for (const MemoryLimit& limit : limits) {
@@ -54,7 +54,8 @@ TierVerdict least_of(std::span<const MemoryLimit> limits, LimitOf of, Bytes held
     return verdict;
 }
 
-// The share of NEED that lies on the disk of DISKS[at], unless an earlier one speaks for it.
+// The verdict on the share of NEED on the disk of DISKS[at]; nullopt if an earlier folder is on
+// that disk.
 std::optional<TierVerdict> disk_verdict(std::span<const DiskRoom> disks, size_t at, Bytes need) {
     TierVerdict verdict;
     verdict.tier = TierVerdict::Tier::kDisk;
@@ -112,7 +113,7 @@ std::vector<TierVerdict> admit(const HostNeed& need, const HostLimits& limits) {
     host.name = "memory";
     host.need = need.of_host();
     std::vector<TierVerdict> verdicts = {host};
-    // Code is mapped already, and is no part of memory.held.
+    // Code is mapped already, and is not part of memory.held.
     const Bytes own = need.private_max + need.program + kProgramRoom + kProgramStacks;
     for (const auto& [of, name, bytes] :
          {RankLimit{LimitOf::kPrivate, "own memory of a rank", own},

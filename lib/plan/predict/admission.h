@@ -1,7 +1,7 @@
 // The admission of a job to a host, before its memory is taken: the need of the host's ranks by
-// their plans, of each tier, beside what there is. Data path: step plans, limits
+// their plans, by tier, beside the limits. Data path: step plans, limits
 // (base/machine/memory_limits.h, base/machine/disk_room.h) -> admission -> arena;
-// plan/predict/memory_choice.h looks for what fits. Pure.
+// plan/predict/memory_choice.h searches a choice that fits. Pure.
 #pragma once
 
 #include <optional>
@@ -17,45 +17,45 @@
 
 namespace dslaunch::plan {
 
-// The need of one host's ranks at most.
+// The largest need of one host's ranks.
 struct HostNeed {
     int ranks = 1;
     Bytes private_total;  // private memory that the plans count, of all ranks
-    Bytes private_max;    // of the rank that needs most
-    Bytes resident_max;   // of the rank that has most: its own, and what it touches of the arena
+    Bytes private_max;    // private memory of the rank that needs most
+    Bytes resident_max;   // own memory and touched parts of the arena, of the rank that has most
     Bytes arena;          // shared by the ranks
     Bytes disk;           // offload files of all ranks
-    Bytes program;        // of one rank beside what its plan counts
-    Bytes code;           // of it and of its libraries: part of a rank's resident set
+    Bytes program;        // memory of one rank that its plan does not count
+    Bytes code;           // code of the program and its libraries, part of a rank's resident set
 
     // The host's need includes the programs themselves and kProgramRoom for each, but not their
     // code, which the system gives back and reads again as it does with other files.
     [[nodiscard]] Bytes of_host() const;
-    // The need of the rank that needs most is counted as its resident set is: with all that it
-    // shares, and without room.
+    // The need of the rank that needs most, counted like its resident set: with all that it shares,
+    // and without kProgramRoom.
     [[nodiscard]] Bytes of_rank() const;
 };
 
-// A rank's program takes this later than the trial run: threads and their stacks, connections.
+// Memory that a rank's program takes after the trial run: threads and their stacks, connections.
 inline constexpr Bytes kProgramLater = mib(2);
-// Room that admission leaves each rank besides: gaps of the heap, what other machines' libraries
-// take.
+// Room that admission leaves each rank besides: gaps of the heap, memory of other machines'
+// libraries.
 inline constexpr Bytes kProgramRoom = mib(6);
-// Processes' own limits count this and nobody touches it: stacks of threads started later.
+// Stacks of threads started later, which limits of a process count though nobody touches them.
 inline constexpr Bytes kProgramStacks = mib(16);
-// Code that the trial run did not come to: optimizer, communication, saving.
+// Code that the trial run did not reach: optimizer, communication, saving.
 inline constexpr Bytes kCodeLater = mib(1);
 
-// PLANS: of one host's ranks. ARENA: whole, and touched whole by each of them. PROGRAM: of a rank
-// after the trial run of its model.
+// PLANS are those of one host's ranks. ARENA is the whole arena, all of which each rank touches.
+// PROGRAM is that of a rank after the trial run of its model.
 // REQUIRES: at least one plan, none of them a GPU's.
 [[nodiscard]] HostNeed host_need(std::span<const StepPlan> plans, Bytes arena,
                                  const ProgramMemory& program);
 
 struct HostLimits {
-    MemoryState memory;           // as one process sees it
-    int processes = 1;            // that hold memory.held each and are part of the need
-    std::vector<DiskRoom> disks;  // striped over equally; empty: not known which
+    MemoryState memory;           // state that one process sees
+    int processes = 1;            // processes that hold memory.held each and are part of the need
+    std::vector<DiskRoom> disks;  // files are striped over them equally; empty: not known
 };
 
 // The need of one tier beside the limit that is hit first.
@@ -64,18 +64,18 @@ struct TierVerdict {
     Tier tier = Tier::kHostMemory;
     std::string name;  // "memory", "address space of a rank", "disk /a"
     Bytes need;
-    std::optional<Bytes> limit;  // nothing: none is known
+    std::optional<Bytes> limit;  // nullopt: no limit is known
     std::string limited_by;
 
     [[nodiscard]] bool fits() const { return !limit || need <= *limit; }
 };
 
-// The host's memory first; then a rank's, where limits of its own are set; then, where disk is
-// needed, the folders, together where they lie on one disk.
+// The verdicts on the host's memory; then on a rank's, if it has limits of its own; then, if disk
+// is needed, on the folders, together if they lie on one disk.
 [[nodiscard]] std::vector<TierVerdict> admit(const HostNeed& need, const HostLimits& limits);
 [[nodiscard]] bool all_fit(std::span<const TierVerdict> verdicts);
 
-// A line for each tier with need, limit and what limits it.
+// A line for each tier with its need, its limit and the limit's name.
 [[nodiscard]] std::string admission_table(const HostNeed& need,
                                           std::span<const TierVerdict> verdicts);
 // {"ranks", "fits", "private_bytes", "arena_bytes", "program_bytes", "disk_bytes", "tiers":
@@ -83,12 +83,12 @@ struct TierVerdict {
 void begin_admission_json(const HostNeed& need, std::span<const TierVerdict> verdicts,
                           JsonWriter& json);
 
-// Throws Error{kSetup} where memory is too little, else Error{kDisk} where a disk is, with the
-// numbers and ADVICE, a sentence.
+// Throws Error{kSetup} if memory is too small, else Error{kDisk} if a disk is, with the numbers and
+// ADVICE, a sentence.
 void require_admission(const HostNeed& need, std::span<const TierVerdict> verdicts,
                        const std::string& advice);
 
-// "memory of a rank: 512.0 MiB estimated, 498.0 MiB measured at most, 0.97 of it". MEASURED: the
+// "memory of a rank: 512.0 MiB estimated, 498.0 MiB measured at most, 0.97 of it". MEASURED is the
 // largest resident set of the rank that had most.
 [[nodiscard]] std::string estimate_text(Bytes estimated, Bytes measured);
 

@@ -37,7 +37,7 @@ class Ladder {
         return need && all_fit(admit(*need, search_.limits));
     }
 
-    // Goes on from CHOICE when it needs less memory. True: it fits.
+    // Continues from CHOICE if it needs less memory. Returns true if it fits.
     bool step_to(const MemoryChoice& choice) {
         const std::optional<Bytes> before = memory_of(best_), after = memory_of(choice);
         if (!after || (before && *after >= *before)) return false;
@@ -54,7 +54,7 @@ class Ladder {
         return false;
     }
 
-    // Recompute costs a forward, however many the groups.
+    // Tries recompute, which costs a forward for any number of groups.
     bool recompute() {
         for (int64_t groups = 2; groups < 2 * search_.segments; groups *= 2) {
             MemoryChoice choice = best_;
@@ -78,7 +78,7 @@ class Ladder {
         return step_to(choice);
     }
 
-    // Divisors of the rows there are, so that the global batch stays the same.
+    // Tries divisors of the rows, so that the global batch stays the same.
     bool fewer_rows() {
         for (int64_t rows = search_.from.micro_rows / 2; rows >= 1; --rows) {
             if (search_.from.micro_rows % rows != 0) continue;

@@ -7,8 +7,7 @@
 namespace dslaunch::plan {
 namespace {
 
-// Bytes on each of the ranks that share states; the parameter's gathered copy at stage 3 is not
-// counted.
+// Bytes of PARAMETER on each of the ranks that share states, without its gathered copy at stage 3.
 Bytes state_bytes(const ParameterInfo& parameter, const StepPlanOptions& options) {
     const auto share = [&](int64_t bytes, int from_stage) {
         const int64_t ranks = options.stage >= from_stage ? options.shard_ranks() : 1;
@@ -41,7 +40,7 @@ SegmentCost segment_cost(const ModelInfo& model, size_t index, const StepPlanOpt
     } else {
         cost.activations += segment.activation_bytes;
     }
-    // The boundary's tensors live on as what the first weight gradient multiplies.
+    // The boundary's tensors stay alive as a factor of the first weight gradient.
     const bool measured = segment.weight_half_bytes.value > 0;
     cost.kept_for_weight =
         inputs + (measured ? segment.weight_half_bytes : segment.activation_bytes);

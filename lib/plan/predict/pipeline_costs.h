@@ -1,5 +1,5 @@
-// The costs of segments in a pipeline, from what is known of a model and of the config. Where it
-// stands: model_info and times -> [here] -> stage choice. Pure.
+// The costs of segments in a pipeline, from the facts of a model and a config. Data path:
+// model_info and times -> [here] -> stage choice. Pure.
 #pragma once
 
 #include <vector>
@@ -11,16 +11,17 @@
 
 namespace dslaunch::plan {
 
-// Times come from the FLOPs of products and convolutions: as many for the gradients of inputs and
-// of weights as forward, where a segment has a backward. FLOPS_PER_S: of a rank, > 0.
+// Times by the FLOPs of products and convolutions. Gradients of inputs and of weights take as many
+// as the forward each, if a segment has a backward. FLOPS_PER_S is that of a rank, > 0.
 [[nodiscard]] std::vector<SegmentTimes> times_from_flops(const ModelInfo& model,
                                                          double flops_per_s);
 
-// TIMES: by segment. OPTIONS: of the data-parallel ranks of one stage, whose ZeRO stage decides
-// what each holds of a parameter. The caller fills in schedule, shape, limit and link.
-// Activations are what autograd keeps and the live values before a segment; where OPTIONS ask for
-// recompute, those alone, and a backward takes a forward more and what that keeps. Between the two
-// halves of a backward lives what MODEL has measured of it; where it has not, as much as before it.
+// TIMES are by segment. OPTIONS are those of the data-parallel ranks of one stage, whose ZeRO stage
+// decides each rank's part of a parameter. The caller fills in schedule, shape, limit and link.
+// Activations are the tensors that autograd keeps and the live values before a segment. If OPTIONS
+// ask for recompute, they are the live values alone, and a backward takes one forward more and the
+// memory that it keeps. The bytes between the two halves of a backward are MODEL's measure; without
+// a measure, as many as before the backward.
 [[nodiscard]] StageRequest make_stage_request(const ModelInfo& model,
                                               const StepPlanOptions& options,
                                               const std::vector<SegmentTimes>& times);

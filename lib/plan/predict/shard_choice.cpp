@@ -12,7 +12,7 @@
 namespace dslaunch::plan {
 namespace {
 
-constexpr double kDifference = 0.05;  // below it two ways are equal
+constexpr double kDifference = 0.05;  // two ways that differ by less are equal
 // Stage 3 gathers parameters for forward and for backward.
 constexpr int64_t kGathers = 2;
 
@@ -43,7 +43,7 @@ void add_disk_loads(ShardCost& cost, const FlatLayout& layout, const Partition& 
                     const StepPlanOptions& options, std::span<const int> node_sizes) {
     std::vector<int> order(static_cast<size_t>(layout.trained_buckets));
     std::iota(order.begin(), order.end(), 0);
-    int first = 0;  // of the host, among those that shard
+    int first = 0;  // first rank of the host among those that shard
     for (const int ranks : node_sizes) {
         DiskLoad host;
         for (int rank = first; rank < first + ranks; ++rank) {
@@ -76,7 +76,7 @@ void add_sent(ShardCost& cost, const FlatLayout& layout, const StepPlanOptions& 
     }
 }
 
-// Ways are compared by these, the most important first.
+// The numbers by which ways are compared, the most important first.
 std::array<double, 3> measures(const ShardCost& cost) {
     return {static_cast<double>(cost.moved().value), static_cast<double>(cost.balance.numel_max),
             static_cast<double>(cost.sent.value)};

@@ -10,8 +10,8 @@
 namespace dslaunch::plan {
 namespace {
 
-// Gradients of later micro steps are added to those of the first, where they lie, if nothing of the
-// first one is given away.
+// True if gradients of later micro steps are added in place to those of the first, which no Post
+// hands on before.
 bool adds_in_place(const StepPlan& plan) {
     return std::ranges::none_of(plan.instructions, [](const Instruction& instruction) {
         return instruction.op == Op::kPost && instruction.micro_step == 0;
@@ -74,7 +74,7 @@ class InstructionTimes {
     [[nodiscard]] int64_t chunk_numel(const Instruction& instruction) const {
         return plan_.chunks.all[instruction.chunk].range.numel;
     }
-    // Its gradients are added to those of the micro steps before.
+    // The time to add a segment's gradients to those of the micro steps before.
     [[nodiscard]] double adding_s(const Instruction& instruction) const {
         if (!adds_ || instruction.micro_step == 0) return 0;
         int64_t numel = 0;
@@ -96,13 +96,13 @@ class InstructionTimes {
     bool adds_;
 };
 
-// Sums with other hosts take the link longer than the processor.
+// True if an instruction takes the processor. Sums with other hosts take the link longer.
 bool takes_processor(const Instruction& instruction) {
     return instruction.lane == Lane::kCompute ||
            (instruction.lane == Lane::kCommunication && instruction.sent.value == 0);
 }
 
-// The lanes of all ranks, those of one behind those of the other.
+// The lanes of all ranks, rank by rank.
 class StepTiming {
   public:
     StepTiming(std::span<const RankStep> steps, const MachineRates& rates) : steps_(steps) {
@@ -123,7 +123,8 @@ class StepTiming {
     }
 
   private:
-    using TransferKey = std::tuple<int, bool, int>;  // behind which part, what, micro step
+    using TransferKey = std::tuple<int, bool, int>;  // the part before the cut, values or
+                                                     // gradients, micro step
 
     static TransferKey key_of(const Instruction& instruction) {
         return {instruction.part, instruction.gradients, instruction.micro_step};
@@ -154,7 +155,7 @@ class StepTiming {
             const Instruction& instruction = steps_[rank].plan->instructions[i];
             std::vector<TaskRef> waits;
             for (const int wait : instruction.waits) waits.push_back(places_[rank][wait]);
-            // A stage alone finds there what it receives.
+            // A stage that is forecast alone finds its messages there.
             if (instruction.op == Op::kReceive && steps_.size() > 1)
                 waits.push_back(sends_.at(key_of(instruction)));
             plan_.lanes[places_[rank][i].lane].add(

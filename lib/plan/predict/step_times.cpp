@@ -12,7 +12,7 @@ double seconds(Duration duration) {
     return std::chrono::duration<double>(duration).count();
 }
 
-// Returns for each instruction the one of its lane before it, or -1.
+// Returns for each instruction the one before it on its lane, or -1.
 std::vector<int> lane_predecessors(const StepPlan& plan) {
     std::vector<int> before;
     std::array<int, kLanes> last;

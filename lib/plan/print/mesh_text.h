@@ -1,5 +1,5 @@
-// Meshes in words: tables for people, JSON for machines, and the config that asks for one. Where it
-// stands: mesh cost, mesh search -> [here] -> `dslaunch plan`. Pure.
+// Meshes in words: tables for people, JSON for machines, and the config that asks for one. Data
+// path: mesh cost, mesh search -> [here] -> `dslaunch plan`. Pure.
 #pragma once
 
 #include <span>
@@ -10,16 +10,16 @@
 
 namespace dslaunch::plan {
 
-// One line a finding: sizes, ZeRO stage, recompute, schedule, micro batches, step, bubble, memory,
-// bytes between hosts.
+// One line per finding: sizes, ZeRO stage, recompute, schedule, micro batches, step, bubble,
+// memory, bytes between hosts.
 [[nodiscard]] std::string meshes_table(std::span<const MeshFinding> findings);
-// Time of a step by what it goes to; bytes by axis; memory of each stage's ranks by tier.
+// The time of a step by kind of work, bytes by axis, memory of each stage's ranks by tier.
 [[nodiscard]] std::string mesh_details(const MeshFinding& finding);
 // UNITS: bytes, seconds.
 void mesh_json(const MeshFinding& finding, JsonWriter& json);
 
-// Returns what a config must say for CHOICE, as one JSON object. ROWS: of a micro batch. SEGMENTS:
-// of the model.
+// Returns the config for CHOICE, as one JSON object. ROWS are those of a micro batch, SEGMENTS
+// those of the model.
 [[nodiscard]] std::string mesh_config(const MeshChoice& choice, int64_t rows, size_t segments);
 
 }  // namespace dslaunch::plan

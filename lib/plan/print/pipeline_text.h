@@ -11,15 +11,16 @@
 
 namespace dslaunch::plan {
 
-// One line a schedule: time of a step, bubble, the most activations and memory of its stages.
+// One line per schedule: time of a step, bubble, the most activations and memory of its stages.
 [[nodiscard]] std::string schedules_table(const std::vector<PipelineOption>& options);
-// One line a part of the model, in the order of stages: its segments, parameters, FLOPs, time; of
-// each stage states and activations; then parameters that several stages read.
+// One line per part of the model, in the order of stages: its segments, parameters, FLOPs, time;
+// for each stage states and activations; then parameters that several stages read.
 [[nodiscard]] std::string stages_table(const PipelineOption& option, const ModelInfo& model);
 // One line for each number of ranks.
 [[nodiscard]] std::string scale_table(const std::vector<ScaleCost>& costs);
 
-// The same as JSON values. UNITS: bytes, seconds, FLOPs of a micro batch's forward.
+// The contents of the tables as JSON values. UNITS: bytes, seconds, FLOPs of a micro batch's
+// forward.
 void schedules_json(const std::vector<PipelineOption>& options, const ModelInfo& model,
                     JsonWriter& json);
 void scale_json(const std::vector<ScaleCost>& costs, JsonWriter& json);

@@ -5,7 +5,7 @@
 namespace dslaunch::plan {
 namespace {
 
-// Colours: a whole backward has that of its first half.
+// The colour of a kind; a whole backward has that of its first half.
 int colour_of(WorkKind kind) {
     switch (kind) {
         case WorkKind::kForward:

@@ -1,4 +1,4 @@
-// A simulated step of a pipeline as a timeline: one lane a stage, micro batches numbered in their
+// A simulated step of a pipeline as a timeline: one lane per stage, micro batches numbered in their
 // boxes, chunks in shades. Data path: simulator -> [here] -> timeline_svg. Pure.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace dslaunch::plan {
 
-// RUN: of SCHEDULE.
+// RUN is that of SCHEDULE.
 [[nodiscard]] Timeline pipeline_timeline(const PipelineSchedule& schedule, const TimedRun& run);
 
 }  // namespace dslaunch::plan

@@ -66,7 +66,7 @@ std::string bytes_or_blank(Bytes bytes) {
     return bytes.value > 0 ? to_text(bytes) : "";
 }
 
-// Bytes of a step by where they go.
+// Bytes of a step by their target.
 struct Moved {
     Bytes between_ranks;
     Bytes from_disk;

@@ -1,4 +1,4 @@
-// A plan in words: `dslaunch plan` prints it, --json for machines.
+// A plan as the text, or with --json the JSON, that `dslaunch plan` prints.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ namespace dslaunch::plan {
 // by tier.
 [[nodiscard]] std::string plan_table(const StepPlan& plan, const ModelInfo& model,
                                      const FlatLayout& layout);
-// The same as one JSON object. UNITS: everything in bytes; memory.by_kind is the most of each kind
-// at once, the numbers of the table.
+// The plan as one JSON object. UNITS: bytes. memory.by_kind is the most of each kind at once, as in
+// the table.
 void plan_json(const StepPlan& plan, const ModelInfo& model, const FlatLayout& layout,
                JsonWriter& json);
 

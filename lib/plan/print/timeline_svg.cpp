@@ -12,16 +12,16 @@
 namespace dslaunch::plan {
 namespace {
 
-// Okabe and Ito's colours, told apart by most eyes that see colours otherwise.
+// Okabe and Ito's colours, which most people with colour blindness can tell apart.
 constexpr std::array kColours = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9"};
-constexpr double kShadeStep = 0.38;  // how much lighter the next shade is
+constexpr double kShadeStep = 0.38;  // share by which the next shade is lighter
 
 // UNITS: pixels.
 constexpr double kMargin = 12;
 constexpr double kRowHeight = 26;
 constexpr double kRowGap = 6;
 constexpr double kCharacterWidth = 7;
-constexpr double kMarkRoom = 9;  // a mark's first character, and what is beside it
+constexpr double kMarkRoom = 9;  // width of a mark's first character with margins
 constexpr double kPlotWidthMin = 640;
 constexpr double kPlotWidthMax = 6000;
 constexpr double kTop = 62;
@@ -76,7 +76,7 @@ TimeUnit unit_for(double end_s) {
     return {1e-6, "us"};
 }
 
-// 1, 2 or 5 times a power of ten: so much that AT_MOST of them cover the whole.
+// The least of 1, 2 or 5 times a power of ten of which AT_MOST cover WHOLE.
 double tick_step(double whole, double at_most) {
     const double least = whole / at_most;
     const double power = std::pow(10, std::floor(std::log10(least)));
@@ -100,7 +100,7 @@ class Picture {
             for (const TimelineSpan& span : lane.spans) {
                 end_s_ = std::max(end_s_, span.end_s);
                 if (span.end_s <= span.begin_s || span.mark.empty()) continue;
-                // So wide a second must be drawn.
+                // The width of a second at which the mark fits.
                 const double room = kMarkRoom + text_width(span.mark);
                 lengths_s.push_back(room / (span.end_s - span.begin_s));
             }
@@ -199,7 +199,7 @@ class Picture {
         const double x = x_of(span.begin_s);
         const double width = x_of(span.end_s) - x;
         if (width <= 0) return;
-        // A white ground under it, so that a lighter shade is not a darker grey.
+        // The box has a white ground, so that a lighter shade is not a darker grey.
         text_ += fmt::format(
             "<g><title>{}</title><rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" "
             "height=\"{:.1f}\" fill=\"#fff\"/><rect x=\"{:.2f}\" y=\"{:.1f}\" width=\"{:.2f}\" "

@@ -1,4 +1,4 @@
-// A step as it ran, lane by lane, as a trace that https://ui.perfetto.dev and chrome://tracing open
+// A step that ran, lane by lane, as a trace that https://ui.perfetto.dev and chrome://tracing open
 // ("Trace Event Format", complete events). Pure.
 #pragma once
 
@@ -10,9 +10,9 @@
 
 namespace dslaunch::plan {
 
-// SPANS: of the plan's instructions, in their order. PREDICTED: of the same instructions, as
-// step_forecast.h gives them; not empty, it is a second group of tracks beside the measured one.
-// Times in the trace are microseconds.
+// SPANS are those of the plan's instructions, in order. PREDICTED are spans of the same
+// instructions by step_forecast.h; if not empty, they are a second group of tracks beside the
+// measured one. Times in the trace are in microseconds.
 [[nodiscard]] std::string trace_json(const StepPlan& plan, const ModelInfo& model,
                                      std::span<const InstructionSpan> spans,
                                      std::span<const InstructionSpan> predicted = {});

@@ -40,7 +40,7 @@ void ChunkPasses::add_buffers(std::span<const int> reduce_order) {
     const PackingRoom packing = packing_room(plan_.chunks, options_.chunk_format());
     if (const Bytes bytes{packing.total_bytes()}; bytes.value > 0)
         add_buffer({"packed chunks", BufferKind::kOffload, Tier::kMemory, bytes, true});
-    // The step before has left the last turns there.
+    // The step before has left the chunks of the last turns in the buffers.
     held_.assign(swap_buffers_.size(), -1);
     for (int t = turns() - plan_.swap_buffers; t < turns(); ++t) held_[buffer_of(t)] = chunk_in(t);
 }

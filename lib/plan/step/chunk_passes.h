@@ -14,35 +14,33 @@ namespace dslaunch::plan {
 
 class ChunkPasses {
   public:
-    // Everything is added to PLAN, whose chunks are chosen. Both must outlive it.
+    // Everything is added to PLAN, whose chunks are chosen. PLAN and OPTIONS must outlive this.
     ChunkPasses(StepPlan& plan, const StepPlanOptions& options) : plan_(plan), options_(options) {}
 
-    // Extents and buffers. REDUCE_ORDER: trained buckets as the step reduces them, in all micro
-    // steps.
+    // Adds extents and buffers. REDUCE_ORDER has the trained buckets in the order in which the step
+    // reduces them, over all micro steps.
     void add_buffers(std::span<const int> reduce_order);
 
-    // The start of a step: chunks that the step before has left in the buffers make room for the
-    // first turns of this one.
+    // Called at the start of a step: chunks that the step before has left in the buffers make room
+    // for the first turns of this one.
     void begin_turns();
-    // Returns whether the sums of a chunk's gradients pass; else they stay in memory, which is the
-    // caller's.
+    // Returns true if the sums of a chunk's gradients pass; else they stay in memory, which is the
+    // caller's task.
     [[nodiscard]] bool sums_pass(int c) const {
         return options_.keeps_reduced() && chunk(c).states_on_disk();
     }
-    // These stand around a chunk's Accumulate: the sums that it adds to are brought, and taken away
-    // where the buffer is wanted. Join is for chunks whose sums pass. In the order of
-    // add_buffers().
+    // Called around a chunk's Accumulate, in the order of add_buffers(): the sums that it adds to
+    // are read, and written if the buffer is needed. Join is for chunks whose sums pass.
     void before_accumulate(int c);
     void join_accumulate(Instruction& accumulate) const;
     void after_accumulate(int c);
-    // All sums are complete: those of the first turns are brought.
+    // Called when all sums are complete: reads those of the first turns.
     void begin_updates();
-    // These stand around a chunk's Update: it gets the chunk where that passes, then there is room
-    // for another.
+    // Called around a chunk's Update: a chunk that passes is brought before it, and makes room for
+    // another after it.
     void join_update(Instruction& update);
     void after_update(int c);
-    // READ gets this rank's part of its bucket, from disk or from the buffers that hold it just
-    // now.
+    // READ gets this rank's part of its bucket, from disk or from the buffers that hold it then.
     void join_bucket_read(Instruction& read) const;
 
   private:
@@ -71,12 +69,13 @@ class ChunkPasses {
     const StepPlanOptions& options_;
     SumPasses sums_;
     size_t next_sum_ = 0;            // use of the next Accumulate
-    std::vector<int> sum_turn_;      // of each chunk: its place among the updates with sums, or -1
-    std::vector<int> extents_;       // plan buffer of each chunk on disk
-    std::vector<int> sum_extents_;   // of its sums, -1: in memory
-    std::vector<int> swap_buffers_;  // plan buffer of each buffer for chunks that pass
-    std::vector<int> sum_buffers_;   // and of each for sums
-    std::vector<int> held_;          // chunk whose parameters can be read in each buffer just now
+    std::vector<int> sum_turn_;      // by chunk, its place among the updates with sums, or -1
+    std::vector<int> extents_;       // by chunk on disk, its plan buffer
+    std::vector<int> sum_extents_;   // by chunk, plan buffer of its sums; -1: in memory
+    std::vector<int> swap_buffers_;  // plan buffers for chunks that pass
+    std::vector<int> sum_buffers_;   // plan buffers for sums that pass
+    std::vector<int> held_;          // by swap buffer, the chunk whose parameters can be read in it
+                                     // now
 };
 
 }  // namespace dslaunch::plan

@@ -9,7 +9,8 @@ namespace dslaunch::plan {
 
 namespace {
 
-// The place of an instruction when what needs a reduced bucket is put off.
+// The place of an instruction in the device's plan, in which those that need a reduced bucket are
+// put off.
 enum class Place { kStays, kPutOff, kLeftOut };
 
 Place place_of(Op op) {
@@ -48,11 +49,11 @@ class DevicePlan {
     void take(Instruction instruction) {
         const Place place = place_of(instruction.op);
         if (place != Place::kStays) {
-            // Buffers that it would have freed are needed no longer than they were.
+            // The last compute instruction frees the buffers that this one would have freed.
             pass_on(std::exchange(instruction.frees, {}));
             if (place == Place::kLeftOut) return;
             instruction.lane = Lane::kCompute;
-            instruction.bytes = {};  // nothing is shared with another rank's memory
+            instruction.bytes = {};  // no bytes go to another rank's memory
             put_off_.push_back(std::move(instruction));
             return;
         }
@@ -67,7 +68,7 @@ class DevicePlan {
         others.insert(others.end(), frees.begin(), frees.end());
     }
 
-    // The next backward writes where the sums of BUCKET still lie.
+    // Places the Accumulate that was put off, for the next backward overwrites the sums of BUCKET.
     void add_up(int bucket) {
         for (auto it = put_off_.begin(); it != put_off_.end();) {
             if (it->op != Op::kAccumulate || it->bucket != bucket) {

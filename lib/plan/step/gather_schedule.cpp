@@ -63,7 +63,7 @@ class Scheduler {
   private:
     [[nodiscard]] int64_t numel_of(int bucket) const { return layout_.buckets[bucket].numel; }
 
-    // One use for each run of neighbouring positions that read the bucket.
+    // Collects one use for each run of neighbouring positions that read a bucket.
     void collect() {
         std::map<int, size_t> newest;  // by bucket
         for (size_t p = 0; p < positions_.size(); ++p) {
@@ -133,8 +133,8 @@ class Scheduler {
         uses_ = std::move(kept);
     }
 
-    // Brings each gather forward over the uses before it, as far as the prefetch limit lets it (any
-    // limit above 0 lets it pass one use) and the live limit is kept.
+    // Moves each gather ahead of the uses before it, as far as the prefetch limit allows (any limit
+    // above 0 allows one use) and the live limit is kept.
     void prefetch() {
         std::stable_sort(uses_.begin(), uses_.end(),
                          [](const GatherUse& a, const GatherUse& b) { return a.begin < b.begin; });

@@ -1,5 +1,5 @@
-// The times at which the parameters of each bucket are brought together and let go within a micro
-// step, at stage 3 over several hosts. Data path: model, flat layout -> gather schedule ->
+// The times at which the parameters of each bucket are gathered and released within a micro step,
+// at stage 3 over several hosts. Data path: model, flat layout -> gather schedule ->
 // step plan. Pure. The limits have the meaning of DeepSpeed's stage3_max_live_parameters,
 // stage3_prefetch_bucket_size and stage3_max_reuse_distance
 // (deepspeed/runtime/zero/partitioned_param_coordinator.py).
@@ -15,19 +15,19 @@
 
 namespace dslaunch::plan {
 
-// Returns what the compute lane does of RANGE in a micro step, in order: the segment of each
-// position, forward, recompute and backward alike.
+// Returns the work of the compute lane on RANGE in a micro step, in order: the segment of each
+// position, for forward, recompute and backward.
 [[nodiscard]] std::vector<int> compute_positions(const ModelInfo& model,
                                                  std::span<const RecomputeGroup> groups,
                                                  const SegmentRange& range);
 
-// Buckets that hold parameters of each segment, each once, in order.
+// By segment, the buckets that hold its parameters, each once, in order.
 [[nodiscard]] std::vector<std::vector<int>> buckets_of_segments(const ModelInfo& model,
                                                                 const FlatLayout& layout);
 
 struct GatherUse {
     int bucket = 0;
-    int issue = 0;  // put on the communication lane before this position
+    int issue = 0;  // issued on the communication lane before this position
     int begin = 0;  // first and last position that reads it
     int end = 0;
     int buffer = 0;
@@ -36,25 +36,25 @@ struct GatherUse {
 struct GatherSchedule {
     std::vector<GatherUse> uses;  // by issue
     std::vector<int64_t> buffer_numel;
-    int64_t live_numel_max = 0;  // elements that are gathered or on their way at once, at most
+    int64_t live_numel_max = 0;  // most elements that are gathered or on their way at once
 };
 
-// BUCKETS_OF[s]: the buckets that segment s reads and that are gathered; POSITIONS as above. A
-// bucket is kept between two readings where they are no farther apart than the reuse distance and
-// the limit of live elements is kept. A limit that is below what two neighbouring segments need is
-// overrun by them alone.
+// BUCKETS_OF[s] are the gathered buckets that segment s reads; POSITIONS come from
+// compute_positions. A bucket is kept between two readings if they are no farther apart than the
+// reuse distance and the limit of live elements is kept. Only two neighbouring segments that need
+// more than that limit exceed it.
 [[nodiscard]] GatherSchedule make_gather_schedule(const FlatLayout& layout,
                                                   std::span<const std::vector<int>> buckets_of,
                                                   std::span<const int> positions,
                                                   const GatherLimits& limits);
 
-// The gathers of a step. Without a pipeline a micro step is one schedule, FORWARD; in a pipeline
-// each work of a part is one of its own: nothing is kept until the next, which may be another micro
-// step's.
+// The gathers of a step. Without a pipeline a micro step is one schedule, `forward`. In a pipeline
+// each work of a part has its own schedule: nothing is kept until the next work, which may be of
+// another micro step.
 struct PartGathers {
     GatherSchedule forward;
     GatherSchedule backward;
-    GatherSchedule weight;  // the second halves of backwards
+    GatherSchedule weight;  // for second halves of backwards
 };
 struct StepGathers {
     std::vector<PartGathers> parts;

@@ -25,7 +25,8 @@ Bytes LinkBytes::sent_by_reduce(int bucket) const {
     const int64_t flags = flag_numel(of);
     if (options_.stage > 0 && options_.shards_over_hosts())
         return Bytes{(of.numel - numel_of_node(bucket, node_) + flags * (nodes_ - 1)) * 4};
-    // Bridge k sums stripe k: it sends the other hosts their parts, and its own part's sum to all.
+    // Bridge k sums stripe k: it sends the other hosts their parts, and its own part's sum to all
+    // hosts.
     const int64_t numel = of.numel + flags;
     const int bridges = *std::min_element(options_.node_sizes.begin(), options_.node_sizes.end());
     int64_t sent = 0;

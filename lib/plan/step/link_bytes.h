@@ -9,13 +9,13 @@ namespace dslaunch::plan {
 
 class LinkBytes {
   public:
-    // LAYOUT and what OPTIONS points to must outlive it.
+    // LAYOUT and OPTIONS, with the objects that it points to, must outlive this.
     LinkBytes(const FlatLayout& layout, const StepPlanOptions& options);
 
-    // Gradients of a bucket: to everybody at stage 0 and where hosts hold copies, else to the
-    // owners' hosts; its flags always to everybody. fp32.
+    // Gradients of a bucket in fp32: to all hosts at stage 0 and if hosts hold copies, else to the
+    // owners' hosts. Flags always go to all hosts.
     [[nodiscard]] Bytes sent_by_reduce(int bucket) const;
-    // This host's part of a bucket's parameters to every other host.
+    // This host's part of a bucket's parameters, sent to every other host.
     [[nodiscard]] Bytes sent_by_gather(int bucket) const;
 
   private:

@@ -66,11 +66,11 @@ class Adder {
         return options_.stage == 0 ? bucket(b).numel
                                    : options_.partition->owned_numel(options_.shard_rank(), b);
     }
-    // And whose states it has on disk.
+    // Elements of a bucket whose optimizer states this rank has on disk.
     [[nodiscard]] int64_t numel_on_disk(int b) const {
         return std::min(plan_.chunks.numel_where(&StateChunk::states_on_disk, b), owned_numel(b));
     }
-    // Returns the part in memory.
+    // Adds a buffer for each tier that has bytes. Returns the buffer in memory.
     int add_tiers(const std::string& name, BufferKind kind, Bytes in_memory, Bytes on_disk) {
         if (on_disk.value > 0) add({name + " on disk", kind, Tier::kDisk, on_disk, true});
         return add({name, kind, Tier::kMemory, in_memory, true});

@@ -11,17 +11,18 @@ namespace dslaunch::plan {
 
 // Indices into StepPlan::buffers.
 struct PersistentBuffers {
-    std::vector<int> parameters;        // of each bucket
-    std::vector<int> places;            // of each bucket: where its tensors point; -1: not gathered
-    std::vector<int> gradients;         // of each trained bucket, below stage 2
+    std::vector<int> parameters;        // by bucket
+    std::vector<int> places;            // by bucket, the place that its tensors point to; -1: not
+                                        // gathered
+    std::vector<int> gradients;         // by trained bucket, below stage 2
     std::vector<int> gradient_buffers;  // from stage 2 on
-    std::vector<int> moments;           // of each trained bucket, the part in memory
-    std::vector<int> reduced;           // likewise, where reduced gradients are kept
-    std::vector<int> staging;           // of each gather buffer
+    std::vector<int> moments;           // by trained bucket, the part in memory
+    std::vector<int> reduced;           // by trained bucket, if reduced gradients are kept
+    std::vector<int> staging;           // by gather buffer
     int norm = -1;
 };
 
-// Adds them to PLAN, whose chunks and buffers are chosen.
+// Adds the buffers to PLAN, whose chunks and buffers are chosen.
 [[nodiscard]] PersistentBuffers add_persistent_buffers(const ModelInfo& model,
                                                        const FlatLayout& layout,
                                                        const StepPlanOptions& options,

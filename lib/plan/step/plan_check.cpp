@@ -17,21 +17,21 @@ std::string label(const StepPlan& plan, size_t i) {
                        instruction.micro_step);
 }
 
-// The lane at the other end of one that sends or receives: they come in pairs.
+// The lane at the other end of a lane that sends or receives: those lanes come in pairs.
 Lane opposite(Lane lane) {
     static_assert(static_cast<uint8_t>(Lane::kSend) % 2 == 0);
     return static_cast<Lane>(static_cast<uint8_t>(lane) ^ 1U);
 }
 
-// Returns whether INSTRUCTION, of a chunk, is of the first of its bucket; those of the others
-// follow it. Or of a bucket.
+// Returns true if INSTRUCTION is of a bucket, or of the first chunk of its bucket; those of the
+// other chunks follow it.
 bool begins_bucket(const StepPlan& plan, const Instruction& instruction) {
     return instruction.chunk < 0 ||
            instruction.chunk == plan.chunks.first_of_bucket[instruction.bucket];
 }
 
 // The instructions done before another one starts, by lane order and waits alone. A lane runs its
-// instructions in order, so that the newest one of each lane says it all.
+// instructions in order, so the newest one of each lane is enough.
 class HappensBefore {
   public:
     explicit HappensBefore(const StepPlan& plan) : plan_(plan) {
@@ -68,7 +68,7 @@ class HappensBefore {
     }
 
     const StepPlan& plan_;
-    std::vector<Newest> newest_;  // of each instruction
+    std::vector<Newest> newest_;  // by instruction
 };
 
 class Checker {
@@ -158,7 +158,7 @@ class Checker {
     }
 
     // Once a bucket's gradients are summed, no Backward may add to that memory before it is claimed
-    // again: by whoever sums them, Reduce, or where there is none, Accumulate or Update.
+    // again. Reduce sums them, or without a Reduce Accumulate or Update.
     void check_reductions() {
         for (size_t i = 0; i < plan_.instructions.size(); ++i) {
             const Instruction& sum = plan_.instructions[i];
@@ -192,8 +192,8 @@ class Checker {
         return false;
     }
 
-    // A bucket gathered into a buffer lies there from its Gather to its Release, alone; whoever
-    // reads the bucket, reads that buffer.
+    // A bucket gathered into a buffer lies there alone from its Gather to its Release; all readers
+    // of the bucket read that buffer.
     void check_gathers() {
         std::map<int, int> buffer_of_place;  // indices into StepPlan::buffers
         for (const Instruction& gather : plan_.instructions)
@@ -242,8 +242,8 @@ class Checker {
         }
     }
 
-    // Sums that pass through buffers: each Accumulate finds what its chunk has been given so far,
-    // each Update all of it.
+    // Checks sums that pass through buffers: each Accumulate finds all terms of its chunk so far,
+    // each Update all terms.
     void check_sums() {
         struct Sums {
             int chunk = -1;
@@ -354,7 +354,7 @@ class Rehearsal {
         return a.part == b.part && a.gradients == b.gradients && a.micro_step == b.micro_step;
     }
 
-    // Nothing is buffered: a Send ends with its Receive, which waits for nothing but it.
+    // Messages are not buffered: a Send ends with its Receive, which waits for the Send only.
     bool is_met(size_t r, const Instruction& instruction) const {
         const size_t other = static_cast<size_t>(instruction.peer) * ranks_ + r % ranks_;
         if (instruction.peer < 0 || other >= plans_.size()) return false;
@@ -372,7 +372,7 @@ class Rehearsal {
         return false;
     }
 
-    // Returns whether every rank has read what the memory of a Claim held before.
+    // Returns true if every rank has read the gradients that the memory of a Claim held before.
     bool memory_is_free(size_t of, size_t claim) const {
         for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
             const std::vector<Instruction>& instructions = plans_[r].instructions;
@@ -388,7 +388,7 @@ class Rehearsal {
         return true;
     }
 
-    // A gather ends once every rank has begun it.
+    // True if every rank has begun GATHER, which ends it.
     bool all_at(size_t of, size_t gather) const {
         const auto lane = static_cast<size_t>(Lane::kCommunication);
         for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
@@ -402,8 +402,8 @@ class Rehearsal {
         return true;
     }
 
-    // Returns whether every rank has done OP for the bucket of LIKE (in its micro step, where it
-    // has one).
+    // Returns true if every rank has done OP for the bucket of LIKE, and for its micro step if it
+    // has one.
     bool all_done(size_t of, Op op, const Instruction& like) const {
         for (size_t r = stage_begin(of); r < stage_begin(of) + ranks_; ++r) {
             bool found = false;
@@ -431,7 +431,7 @@ class Rehearsal {
     }
 
     std::span<const StepPlan> plans_;
-    size_t ranks_;                                         // of a stage
+    size_t ranks_;                                         // ranks of a stage
     std::vector<std::vector<std::vector<size_t>>> lanes_;  // [rank][lane] instructions in order
     std::vector<std::vector<char>> done_;
     std::vector<std::vector<size_t>> next_;

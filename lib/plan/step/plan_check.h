@@ -10,20 +10,21 @@
 
 namespace dslaunch::plan {
 
-// Returns everything wrong with one rank's plan, nothing when it is sound: uses before creation or
-// after free, double frees, what is never freed, two lanes touching a buffer without a wait between
+// Returns all faults of one rank's plan, none if it is sound: uses before creation or after free,
+// double frees, buffers that are never freed, two lanes touching a buffer without a wait between
 // them (a happens-before analysis, independent of derive_waits), a Reduce before the last Backward
 // that adds to its bucket, waits on later instructions, and reads of a gathered bucket that are not
 // between its Gather and its Release, or in another buffer.
 [[nodiscard]] std::vector<std::string> check_plan(const StepPlan& plan);
 
-// Returns what is wrong between the plans of a host's local ranks, taken together: different order
-// of collectives, a Post without its Reduce, and any deadlock of lanes and buckets (found by
-// running the plans with every duration zero). Of a pipeline: STAGES times as many plans, stage by
-// stage, the ranks of a place in their stages joined by Send and Receive.
+// Returns the faults between the plans of a host's local ranks, taken together: different order of
+// collectives, a Post without its Reduce, and any deadlock of lanes and buckets (found by running
+// the plans with every duration zero). A pipeline has STAGES times as many plans, stage by stage;
+// Send and Receive join the ranks at the same place in their stages.
 [[nodiscard]] std::vector<std::string> check_plans(std::span<const StepPlan> plans, int stages = 1);
 
-// Peak bytes of a plan by tier, in program order, and when it is reached.
+// The peak bytes of a plan by tier, in program order, and the instruction at which they are
+// reached.
 struct TierPeak {
     Bytes persistent;  // held all the time
     Bytes peak;        // persistent included
@@ -31,7 +32,7 @@ struct TierPeak {
 };
 [[nodiscard]] std::array<TierPeak, kTiers> peak_by_tier(const StepPlan& plan);
 
-// The most that a plan holds of each kind at once, over all tiers, in program order.
+// By kind, the most bytes that a plan holds at once, over all tiers, in program order.
 [[nodiscard]] std::array<Bytes, kBufferKinds> peak_by_kind(const StepPlan& plan);
 
 }  // namespace dslaunch::plan

@@ -17,7 +17,7 @@ struct RecomputeGroup {
 };
 
 // GROUPS ranges of each part of the model, of about equal activation bytes, in order. A segment
-// without a backward is in none. GROUPS 0: there are none. PARTS empty: the model is one part.
+// without a backward is in no group. GROUPS 0: no groups. PARTS empty: the model is one part.
 [[nodiscard]] std::vector<RecomputeGroup> make_recompute_groups(
     const ModelInfo& model, int64_t groups, const std::vector<StagePart>& parts = {});
 

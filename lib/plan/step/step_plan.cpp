@@ -54,7 +54,7 @@ int segment_of_model(const std::vector<StagePart>& parts, int segment) {
 void derive_waits(StepPlan& plan) {
     struct Last {
         int writer = -1;
-        std::vector<int> readers;  // since the last write
+        std::vector<int> readers;  // instructions that read since the last write
     };
     std::vector<Last> last(plan.buffers.size());
     for (size_t i = 0; i < plan.instructions.size(); ++i) {
@@ -108,8 +108,8 @@ uint64_t StepPlan::hash() const {
         add(instruction.gradients ? 1 : 0);
         add(instruction.part);
         add(instruction.peer);
-        // What these move depends on the host or the rank; ranks of a host compare the layout of
-        // their arena.
+        // The bytes of these instructions depend on the host or the rank; ranks of a host compare
+        // the layout of their arena.
         const bool own = instruction.op == Op::kUpdate || instruction.op == Op::kGather ||
                          instruction.op == Op::kRead || instruction.op == Op::kWrite;
         if (!own) add(instruction.bytes.value);

@@ -1,6 +1,6 @@
 // The step plan: one optimizer step of one rank as a list of instructions, known before it runs.
-// Data without LibTorch: it is printed, costed, simulated, hashed and checked; runtime/executor.h
-// runs it.
+// Plain data without LibTorch: it is printed, costed, simulated, hashed and checked;
+// runtime/executor.h runs it.
 #pragma once
 
 #include <cstdint>
@@ -19,38 +19,39 @@
 
 namespace dslaunch::plan {
 
-// An operation's segment, bucket and micro step are named where it has one.
+// The kinds of instructions, each with the segment, bucket or chunk that it has.
 enum class Op : uint8_t {
     kLoad,    // take the next micro batch from the data thread
     kAwait,   // wait until every local rank has written its part of a bucket's parameters (the step
               // before)
-    kGather,  // bucket: bring its parameters together on this host, in a buffer or (after an
-              // update) in place
+    kGather,  // bucket: gather its parameters on this host, in a buffer or (after an update) in
+              // place
     kForward,     // segment
-    kRecompute,   // segment, again, before its backward
-    kRelease,     // bucket: this rank reads its gathered parameters no more
-    kClaim,       // bucket: wait until every local rank has read what its gradient memory held
+    kRecompute,   // segment: its forward again, before its backward
+    kRelease,     // bucket: this rank no longer reads its gathered parameters
+    kClaim,       // bucket: wait until every local rank has read the former contents of its
+                  // gradient memory
     kBackward,    // segment
     kPost,        // bucket: this rank's gradients are complete
-    kReduce,      // bucket: ordered sum over all ranks, to everybody or to its owners
-    kAccumulate,  // chunk: the reduced gradients of a micro step are kept or added up
+    kReduce,      // bucket: ordered sum over all ranks, to all or to its owners
+    kAccumulate,  // chunk: keep or add up the reduced gradients of a micro step
     kNorm,        // global gradient norm, clip factor, non-finite check
     kUpdate,      // chunk: optimizer states and this rank's part of the parameters
     kRead,     // from disk: a chunk, its sums, or both into their buffers; or (bucket) this rank's
-               // part of the parameters, into the buffer where they are gathered
+               // part of the parameters, into their gather buffer
     kWrite,    // chunk, or its sums: to disk
-    kSend,     // live values behind a part of the model to the stage that has the next part, or the
-               // gradients of those before a part to the stage that has the one before
+    kSend,     // live values behind a part of the model to the stage of the next part, or gradients
+               // of the live values before a part to the stage of the part before
     kReceive,  // the other end of a Send
     kBackwardInput,   // segment: the gradients of its inputs
-    kBackwardWeight,  // segment, later: those of its parameters
+    kBackwardWeight,  // segment, later: the gradients of its parameters
     kTie,  // bucket of a tied parameter: this rank's gradients become their sum over its stages
 };
 
-// Transfers in both directions go on at once, hence two lanes for them. Between stages values and,
-// back, gradients have theirs: neither waits for a neighbour who is at the other. Where parts turn
-// round and come up the stages again (kZeroBubbleV), those of the way up have theirs too: both ends
-// of a lane have the same messages in the same order, whatever the schedule.
+// Transfers in both directions go on at once, so each direction has a lane. Between stages, values
+// and the gradients that come back have lanes of their own, so that neither waits for a neighbour
+// busy with the other. If parts come up the stages again (kZeroBubbleV), the way up has its own
+// lanes too: both ends of a lane have the same messages in the same order under any schedule.
 enum class Lane : uint8_t {
     kCompute,
     kCommunication,
@@ -67,7 +68,7 @@ enum class Lane : uint8_t {
 };
 inline constexpr int kLanes = 12;
 
-// Private memory of the rank; the host's shared arena; the offload file.
+// The tiers: private memory of the rank, the host's shared arena, the offload file.
 enum class Tier : uint8_t { kMemory, kShared, kDisk };
 inline constexpr int kTiers = 3;
 
@@ -79,7 +80,7 @@ enum class BufferKind : uint8_t {
     kMoments,  // optimizer states
     kActivations,
     kLiveValues,
-    kBuffers,  // the model's
+    kBuffers,  // buffers of the model
     kStaging,  // parameters gathered from other hosts
     kBatch,
     kScalars,
@@ -97,7 +98,7 @@ struct PlanBuffer {
     BufferKind kind = BufferKind::kScalars;
     Tier tier = Tier::kMemory;
     Bytes bytes;              // held by this rank
-    bool persistent = false;  // exists before and after the step; others are created and freed in
+    bool persistent = false;  // true: exists before and after the step; else created and freed in
                               // it
 };
 
@@ -107,12 +108,13 @@ struct Instruction {
     int segment = -1;
     int bucket = -1;
     int micro_step = -1;
-    int buffer = -1;  // kGather, kRelease, kRead of a bucket: of the gathered parameters, -1: in
-                      // place; kUpdate, kRead, kWrite of a chunk: of the chunks that pass
+    int buffer = -1;  // kGather, kRelease, kRead of a bucket: gather buffer, -1: in place; kUpdate,
+                      // kRead, kWrite of a chunk: swap buffer
     int chunk = -1;   // index into StepPlan::chunks
-    int sum_buffer = -1;  // kAccumulate, kUpdate, kRead, kWrite of a chunk: of the sums that pass
-    bool gradients = false;  // kSend, kReceive: of the live values, else the values
-    int part = -1;           // kSend, kReceive: of the model, the one before those live values
+    int sum_buffer = -1;  // kAccumulate, kUpdate, kRead, kWrite of a chunk: buffer of the sums that
+                          // pass
+    bool gradients = false;  // kSend, kReceive: true: gradients of the live values, else the values
+    int part = -1;           // kSend, kReceive: part of the model before those live values
     int peer = -1;           // kSend, kReceive: the stage at the other end
     std::vector<int> reads;  // indices into StepPlan::buffers
     std::vector<int> writes;
@@ -125,8 +127,7 @@ struct Instruction {
     std::vector<int> waits;  // instructions of other lanes that must be done first; derived
 };
 
-// The time in which an instruction ran, from the begin of its step; waiting for others is not in
-// it.
+// The time in which an instruction ran, from the begin of its step, without waits for others.
 struct InstructionSpan {
     Duration begin{0};
     Duration end{0};
@@ -137,65 +138,69 @@ struct StepPlan {
     std::vector<PlanBuffer> buffers;
     std::vector<Instruction> instructions;  // in program order; each lane runs its own in this
                                             // order
-    // The gradient buffer of each trained bucket, where they share memory (stages 2, 3), and how
-    // many fp32 elements each buffer has, flags included. Empty: every bucket has its own.
+    // The gradient buffer of each trained bucket, if buckets share memory (stages 2, 3), and the
+    // fp32 elements of each buffer, flags included. Empty: every bucket has its own.
     std::vector<int> gradient_buffer_of_bucket;
     std::vector<int64_t> gradient_buffer_numel;
-    std::vector<int64_t> gather_buffer_numel;  // gathered parameters
+    std::vector<int64_t> gather_buffer_numel;  // elements by gather buffer
     StateChunks chunks;
-    // Chunks that pass through memory hold so many swap buffers in turn. The buffers hold the
-    // chunks of the last turns before a step, which the step before left there: they are written
-    // while the next step computes.
+    // The number of swap buffers, which chunks that pass through memory hold in turn. Before a step
+    // they hold the chunks of the step before's last turns, which are written while the step
+    // computes.
     int swap_buffers = 0;
-    // Reduced gradients of chunks that wait for the norm hold so many others in turn
-    // (plan/step/sum_passes.h), which are empty before a step.
+    // The number of other buffers, which reduced gradients of chunks that wait for the norm hold in
+    // turn (plan/step/sum_passes.h). They are empty before a step.
     int sum_buffers = 0;
 
-    // FNV-1a over what ranks of one data-parallel group must have in common: which instructions, in
-    // which order.
+    // FNV-1a over the common parts of the plans of one data-parallel group: the instructions and
+    // their order.
     [[nodiscard]] uint64_t hash() const;
-    [[nodiscard]] Bytes sent() const;  // of all instructions
+    [[nodiscard]] Bytes sent() const;  // by all instructions
 };
 
 // The limits of stage 3's gathers, in elements, which gather_schedule.h keeps.
 struct GatherLimits {
-    int64_t live_numel_max = 1'000'000'000;   // gathered at once
-    int64_t prefetch_numel_max = 50'000'000;  // ahead of their use; 0: only when needed
-    int64_t reuse_distance_numel_max = 0;     // of other parameters read in between, to be kept
+    int64_t live_numel_max = 1'000'000'000;   // elements gathered at once
+    int64_t prefetch_numel_max = 50'000'000;  // elements gathered ahead of their use; 0: only when
+                                              // needed
+    int64_t reuse_distance_numel_max = 0;     // most elements of other parameters read in between
+                                              // by a kept bucket
 };
 
 // The place that live values come from or go to.
 struct StageSide {
-    int stage = -1;   // that has the part there, -1: there is none, but batches or the loss
-    bool up = false;  // they pass on the way up of a V
+    int stage = -1;   // stage with the part on that side; -1: none, but batches or the loss
+    bool up = false;  // true: the values pass on the way up of a V
 };
 
-// A range of the model's segments that a stage has; its segments in the plan are neighbours too.
+// A range of the model's segments that a stage has; they are neighbours in the plan too.
 struct StagePart {
-    int part = 0;           // of the model's
-    SegmentRange segments;  // of the plan
-    int first_segment = 0;  // of the model, that it begins with
+    int part = 0;           // part of the model
+    SegmentRange segments;  // segments of the plan
+    int first_segment = 0;  // segment of the model at its begin
     StageSide before = {};
     StageSide behind = {};
     Bytes received = {};           // live values before it, one micro step
-    bool gives_gradients = false;  // to the part before
+    bool gives_gradients = false;  // true: sends gradients to the part before
 };
 
-// One stage of a pipeline: the model that its plan is made of has the segments of its parts alone.
+// One stage of a pipeline. The model that its plan is made from has only the segments of its parts.
 struct StageWork {
     std::vector<PipelineWork> order;  // empty: no pipeline, each micro step forward and backward
     int stage = 0;
-    std::vector<StagePart> parts = {};     // by chunk; in the plan one behind the other
-    std::vector<TiedParameter> ties = {};  // that this stage and others train, by parameter
+    std::vector<StagePart> parts = {};     // by chunk; one after the other in the plan
+    std::vector<TiedParameter> ties = {};  // parameters that this stage and others train, by
+                                           // parameter
 
     [[nodiscard]] bool in_pipeline() const { return !order.empty(); }
-    // Returns whether the values behind or before a part stay here, for a neighbouring part.
+    // Returns true if the values at this SIDE of a part stay on this stage, for a neighbouring
+    // part.
     [[nodiscard]] bool stay(const StageSide& side) const { return side.stage == stage; }
 };
 
 // Returns the parts of WORK; without a pipeline one of all SEGMENTS.
 [[nodiscard]] std::vector<StagePart> parts_of(const StageWork& work, size_t segments);
-// Returns the part that has a segment of the plan, and the segment of the model that it is.
+// Returns the part of a segment of the plan, and that segment's index in the model.
 [[nodiscard]] size_t part_at(const std::vector<StagePart>& parts, int segment);
 [[nodiscard]] int segment_of_model(const std::vector<StagePart>& parts, int segment);
 
@@ -207,36 +212,36 @@ struct StepPlanOptions {
     int64_t accumulation_steps = 1;
     int64_t recompute_groups = 0;         // 0: keep every activation
     bool clip = false;                    // kNorm must see every bucket before the first kUpdate
-    bool reduce_each_micro_step = false;  // always so at stages 2 and 3
+    bool reduce_each_micro_step = false;  // always true at stages 2 and 3
     bool fused_update = false;     // stage 0: kUpdate sums the local ranks' gradients itself: one
                                    // host, no clip, no kReduce
     int64_t optimizer_states = 2;  // fp32 values per parameter: Adam 2, SGD with momentum 1
-    int stage = 0;                 // of ZeRO
+    int stage = 0;                 // ZeRO stage
     std::vector<int> node_sizes = {};      // ranks of each host; empty: all on one
-    int64_t parameter_bytes = 4;           // of an element as the segments read it
-    bool master = false;                   // an fp32 copy besides: 16-bit parameters
+    int64_t parameter_bytes = 4;           // bytes of an element as segments read it
+    bool master = false;                   // true: 16-bit parameters have an fp32 copy
     bool check_overflow = false;           // kNorm as with clip, for the loss scale
-    const Partition* partition = nullptr;  // who owns what. REQUIRES: given from stage 1 on
+    const Partition* partition = nullptr;  // owners of shards. REQUIRES: given from stage 1 on
     GatherLimits gather = {};
     OffloadPlan offload = {};
     // ZeRO shards over the ranks of each host, and hosts hold copies (MiCS, arXiv:2205.00119).
-    // PARTITION is then of local ranks. REQUIRES: hosts of equal size.
+    // `partition` is then over local ranks. REQUIRES: hosts of equal size.
     bool shard_on_host = false;
-    StageWork stage_work = {};  // REQUIRES: order has each part and micro step once forward, once
-                                // backward, whole or in both halves
+    StageWork stage_work = {};  // REQUIRES: `order` has each part and micro step once forward and
+                                // once backward, whole or in both halves
 
     [[nodiscard]] int node_count() const {
         return node_sizes.empty() ? 1 : static_cast<int>(node_sizes.size());
     }
-    // This rank among those that shard one copy, and how many those are.
+    // This rank among those that shard one copy, and the number of those.
     [[nodiscard]] int shard_rank() const { return shard_on_host ? local_rank : rank; }
     [[nodiscard]] int shard_ranks() const { return shard_on_host ? local_world_size : world_size; }
-    // Returns whether those are on several hosts.
+    // Returns true if the ranks that shard one copy are on several hosts.
     [[nodiscard]] bool shards_over_hosts() const { return node_count() > 1 && !shard_on_host; }
-    // Returns whether no update may begin before every gradient of the step has been seen.
+    // Returns true if no update may begin before every gradient of the step has been seen.
     [[nodiscard]] bool norm_first() const { return clip || check_overflow; }
-    // Returns whether the reduced gradients of a step are added up, or kept, beside the buckets:
-    // their sums are where the states are, in memory or on disk.
+    // Returns true if the reduced gradients of a step are added up, or kept, beside the buckets.
+    // Their sums are in the place of the states, in memory or on disk.
     [[nodiscard]] bool keeps_reduced() const {
         return (reduces_each() && accumulation_steps > 1) || (stage >= 2 && norm_first());
     }
@@ -244,8 +249,7 @@ struct StepPlanOptions {
         return {parameter_bytes,  master,           optimizer_states,
                 offload.packings, offload.lossless, keeps_reduced()};
     }
-    // Returns whether parameters are whole only while they are gathered, and whether those of a
-    // bucket are.
+    // Returns true if parameters, or those of a bucket, are whole only while they are gathered.
     [[nodiscard]] bool gathers() const {
         return stage == 3 && (shards_over_hosts() || offload.parameters);
     }
@@ -253,22 +257,22 @@ struct StepPlanOptions {
         return gathers() && bucket.kind != BucketKind::kPersistent;
     }
     [[nodiscard]] bool reduces_each() const { return reduce_each_micro_step || stage >= 2; }
-    // A tied bucket's are added up until its stages add them to each other's.
+    // The gradients of a tied bucket are added up over micro steps, until its stages add up theirs.
     [[nodiscard]] bool reduces_each(const Bucket& bucket) const {
         return reduces_each() && bucket.kind != BucketKind::kTied;
     }
 };
 
 // Stage 0: parameters in the host's shared arena, gradients per rank in it, optimizer states
-// private and whole. Stage 1: optimizer states and master copies only of what the partition gives
-// the rank. Stage 2: gradient buckets share buffers, given back once they are reduced. Stage 3:
-// parameters too are kept by their owners only; on one host the others read them where they are,
-// over several they are gathered. What is offloaded is read and written chunk by chunk, ahead of
-// and behind its update. Waits are derived and the plan is checked before it is returned.
+// private and whole. Stage 1: optimizer states and master copies only of the rank's part of the
+// partition. Stage 2: gradient buckets share buffers, given back once they are reduced. Stage 3:
+// only owners keep parameters, too; on one host the others read them in place, over several hosts
+// they are gathered. Offloaded chunks are read before their update and written after it. Waits are
+// derived and the plan is checked before it is returned.
 [[nodiscard]] StepPlan make_step_plan(const ModelInfo& model, const FlatLayout& layout,
                                       const StepPlanOptions& options);
 
-// Fills Instruction::waits from what the instructions read, write, create and free.
+// Fills in Instruction::waits by the buffers that instructions read, write, create and free.
 void derive_waits(StepPlan& plan);
 
 }  // namespace dslaunch::plan

@@ -1,4 +1,4 @@
-// Writes the step plan of ZeRO stages 0 to 3: one walk over micro steps and segments.
+// The builder of the step plan of ZeRO stages 0 to 3: one walk over micro steps and segments.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -67,18 +67,18 @@ class PlanBuilder {
     }
 
   private:
-    // The tensors held of one micro step; several are under way at once in a pipeline.
+    // The tensors held of one micro step; a pipeline has several micro steps at once.
     struct MicroStep {
-        std::vector<int> live;           // buffer alive at each cut, -1: not held
-        std::vector<int> live_gradient;  // gradients of those values
-        std::vector<int> activations;    // of each segment, as the next
+        std::vector<int> live;           // by cut, the buffer alive there; -1: not held
+        std::vector<int> live_gradient;  // by cut, gradients of those values
+        std::vector<int> activations;    // by segment, as weight_halves
         std::vector<int> weight_halves;
-        std::map<int, int> sums;  // of trained slices that several segments add to
+        std::map<int, int> sums;  // by trained slice that several segments add to
     };
     [[nodiscard]] MicroStep& micro_step(int m) { return micro_steps_[m]; }
 
-    // Parts have cuts of their own at their ends. Between two that are neighbours in the model
-    // there is one: what is alive there stays.
+    // Parts have cuts of their own at their ends. Two parts that are neighbours in the model share
+    // one cut, whose values stay.
     void number_cuts() {
         int cuts = 0;
         for (const StagePart& part : parts_) {
@@ -110,7 +110,7 @@ class PlanBuilder {
     [[nodiscard]] bool stays(const StageSide& side) const {
         return options_.stage_work.in_pipeline() && options_.stage_work.stay(side);
     }
-    // Returns whether the values behind or before a part are another stage's.
+    // Returns true if the part on SIDE belongs to another stage.
     [[nodiscard]] bool is_elsewhere(const StageSide& side) const {
         return side.stage >= 0 && !stays(side);
     }
@@ -161,7 +161,7 @@ class PlanBuilder {
     }
     [[nodiscard]] bool is_gathered(int b) const { return options_.is_gathered(bucket(b)); }
 
-    // A segment reads its parameters in place, or where they are gathered.
+    // Adds the reads of a segment's parameters, in place or in their gather buffers.
     void read_parameters(int segment, Instruction& instruction) const {
         for (const int b : buckets_of(segment)) {
             const auto i = static_cast<size_t>(b);
@@ -218,7 +218,8 @@ class PlanBuilder {
         free_live_values(part, m);
     }
 
-    // What is left of a part's; what stayed for it goes with the backward that it came from.
+    // Frees the live values of a part that are left. Values that stayed for it are freed with the
+    // backward of the part that made them.
     void free_live_values(const StagePart& part, int m) {
         const bool came = stays(part.before) && part.gives_gradients;
         for (int s = part.segments.begin; s < part.segments.end; ++s)
@@ -249,7 +250,8 @@ class PlanBuilder {
         }
     }
 
-    // Before its first use in the step, a bucket's parameters must have come from every local rank.
+    // Adds the waits for a bucket's parameters from every local rank, before its first use in the
+    // step.
     void add_awaits(int segment) {
         for (const int b : buckets_of(segment)) {
             char& awaited = awaited_[b];
@@ -259,7 +261,7 @@ class PlanBuilder {
         }
     }
 
-    // Brings this rank's part of a bucket's parameters to where they are gathered.
+    // Adds the read of this rank's part of a bucket's parameters into its gather buffer.
     void add_bucket_read(const GatherUse& use, int m) {
         Instruction& read = add(Op::kRead, Lane::kRead, use.bucket, m);
         read.buffer = use.buffer;
@@ -267,7 +269,7 @@ class PlanBuilder {
         read.writes = {kept_.staging[use.buffer]};
     }
 
-    // The gathers that are due before the compute instruction at hand.
+    // Adds the gathers that are due before the current compute instruction.
     void add_gathers(int m) {
         for (const GatherUse& use : at_gathers_->uses) {
             if (use.issue != position_) continue;
@@ -308,7 +310,7 @@ class PlanBuilder {
         read_parameters(s, forward);
         forward.creates = {live};
         held.live[behind(s)] = live;
-        // Inside a group only its first inputs are kept; what lies between is made again.
+        // A group keeps only its first inputs; the values inside it are made again.
         const bool inner = group != nullptr && s > group->begin;
         const bool dead = group == nullptr && !info(s).backward && s > part.segments.begin;
         if (inner || dead) take_held(held.live[before(s)], forward);
@@ -322,8 +324,8 @@ class PlanBuilder {
         add_momentary(info(s).forward_peak, counted);
     }
 
-    // What the segment of the last instruction takes at most, PEAK, beyond the COUNTED bytes that
-    // it finds or leaves behind.
+    // Adds a momentary buffer for the PEAK bytes of the last instruction's segment, less the
+    // COUNTED bytes that other buffers hold.
     void add_momentary(Bytes peak, Bytes counted) {
         if (peak <= counted) return;
         Instruction& instruction = plan_.instructions.back();
@@ -348,7 +350,7 @@ class PlanBuilder {
         buffer = -1;
     }
 
-    // What is left at the end goes with the last compute instruction.
+    // Frees a held buffer with the last compute instruction.
     void free_if_held(int& buffer) {
         if (buffer < 0) return;
         for (size_t i = plan_.instructions.size(); i-- > 0;) {
@@ -357,7 +359,7 @@ class PlanBuilder {
         }
     }
 
-    // OP: kBackward, or kBackwardInput, the first half alone.
+    // OP is kBackward, or kBackwardInput for the first half alone.
     void add_backwards(const StagePart& part, int m, Op op) {
         for (int s = part.segments.end; s-- > part.segments.begin;) {
             if (!info(s).backward) continue;
@@ -475,9 +477,9 @@ class PlanBuilder {
         if (!split) add_separate_sums(s, m);
     }
 
-    // A parameter of several segments has its gradients summed beside the bucket where that is in
-    // another dtype, or has the sums of other micro steps, or those of other parts come between:
-    // from its last segment to its first.
+    // The gradients of a parameter of several segments are summed beside the bucket, from its last
+    // segment to its first, if the bucket has another dtype or holds sums of other micro steps, or
+    // if other parts come between.
     void add_separate_sums(int s, int m) {
         for (int i = 0; i < layout_.trained_slices; ++i) {
             const ParameterSlice& slice = layout_.slices[i];
@@ -505,20 +507,20 @@ class PlanBuilder {
     StepPlan plan_;
     ChunkPasses chunk_passes_{plan_, options_};
     StageTransfers transfers_{model_, options_, plan_};
-    StageTransfers::Received received_;         // for the work at hand
-    std::vector<std::vector<int>> buckets_of_;  // by segment, as the next
+    StageTransfers::Received received_;         // for the current work
+    std::vector<std::vector<int>> buckets_of_;  // by segment, as gradient_buckets_of_
     std::vector<std::vector<int>> gradient_buckets_of_;
     PersistentBuffers kept_;
     StepSums sums_{layout_, options_, kept_, plan_, chunk_passes_};
     StepGathers gathers_;
     const GatherSchedule* at_gathers_ = nullptr;
-    std::vector<int> buffer_of_bucket_;  // where a gathered bucket lies just now
-    std::vector<int> cut_before_;        // each segment
+    std::vector<int> buffer_of_bucket_;  // by bucket, its gather buffer now
+    std::vector<int> cut_before_;        // by segment
     size_t cuts_ = 0;
     std::vector<MicroStep> micro_steps_;
     std::vector<char> awaited_;
-    std::vector<int> claimed_;  // micro step in which a bucket was last claimed
-    int position_ = 0;          // of the compute lane in at_gathers_, as compute_positions
+    std::vector<int> claimed_;  // by bucket, the micro step of its last claim
+    int position_ = 0;          // position of the compute lane in at_gathers_ (compute_positions)
 };
 
 }  // namespace

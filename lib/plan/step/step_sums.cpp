@@ -83,13 +83,13 @@ void StepSums::add_accumulates(int b, int m) {
         } else {
             accumulate.writes = {kept_.reduced[i]};
         }
-        // Squares for the norm, while the sums are in memory.
+        // The squares for the norm are summed while the sums are in memory.
         if (options_.norm_first() && last_micro_step(m)) accumulate.writes.push_back(kept_.norm);
         chunk_passes_.after_accumulate(c);
     }
 }
 
-// The gradients that Norm and Update read.
+// The plan buffer of the gradients that Norm and Update read.
 int StepSums::summed(int b) const {
     return options_.keeps_reduced() ? kept_.reduced[b] : gradients(b);
 }

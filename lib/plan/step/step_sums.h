@@ -11,7 +11,8 @@ namespace dslaunch::plan {
 
 class StepSums {
   public:
-    // Everything is added to PLAN. All must outlive this; KEPT is filled before the first call.
+    // Everything is added to PLAN. All arguments must outlive this; KEPT is filled before the first
+    // call.
     StepSums(const FlatLayout& layout, const StepPlanOptions& options,
              const PersistentBuffers& kept, StepPlan& plan, ChunkPasses& chunk_passes)
         : layout_(layout),
@@ -21,18 +22,18 @@ class StepSums {
           chunk_passes_(chunk_passes),
           links_(layout, options) {}
 
-    // The memory that holds a bucket's gradients.
+    // The plan buffer that holds a bucket's gradients.
     [[nodiscard]] int gradients(int b) const;
 
-    // Adds those of the buckets that the backward of SEGMENT completes, tied ones aside.
+    // Adds the reductions of the buckets that the backward of SEGMENT completes, without tied ones.
     void add_reductions(int segment, int m);
-    // Ties come at the step's end: all stages of the parameter are there then at the latest, and
-    // none waits for another one while there is work.
+    // Ties come at the step's end, when all stages of the parameter arrive, so that none waits for
+    // another while there is work.
     void add_tie(const TiedParameter& tie);
-    // Norm and updates, where they wait for all reductions.
+    // Adds Norm, and the updates if they wait for all reductions.
     void end_step(const ModelInfo& model);
 
-    // Fills in what GATHER moves.
+    // Fills in the bytes that GATHER moves.
     void count_gather(Instruction& gather) const;
 
   private:

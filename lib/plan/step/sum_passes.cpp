@@ -10,8 +10,8 @@ namespace dslaunch::plan {
 
 namespace {
 
-// Buffers that go on in turn where there are more: one is added to, one read, one written, and one
-// is ahead.
+// The buffers that take turns, if there are as many: one is added to, one read, one written, and
+// one is ahead.
 constexpr int64_t kBuffersInTurn = 4;
 
 class Assignment {
@@ -69,9 +69,9 @@ class Assignment {
     }
 
     SumPasses& passes_;
-    std::vector<int64_t> previous_;  // use of the same chunk, -1: none; as the next one, by use
+    std::vector<int64_t> previous_;  // by use, the use before of the same chunk; -1: none
     std::vector<int64_t> next_;
-    std::vector<int64_t> last_use_;  // of each buffer, -1: none
+    std::vector<int64_t> last_use_;  // by buffer; -1: none
 };
 
 }  // namespace

@@ -18,10 +18,10 @@ namespace {
 constexpr std::array<TensorRule, 4> kRules = {TensorRule::kColumn, TensorRule::kRow,
                                               TensorRule::kVocabulary, TensorRule::kReplicated};
 
-// PATTERN's `*` stand for any characters, none too.
+// True if NAME fits PATTERN, whose `*` stand for any number of characters.
 bool matches(std::string_view pattern, std::string_view name) {
     size_t p = 0, n = 0;
-    size_t star = pattern.npos, resume = 0;  // the last `*`, and where in NAME it ends so far
+    size_t star = pattern.npos, resume = 0;  // the last `*`, and its end in NAME so far
     while (n < name.size()) {
         if (p < pattern.size() && pattern[p] == '*') {
             star = p++;
@@ -102,7 +102,7 @@ std::string table(const std::vector<Row>& rows) {
     return text;
 }
 
-// Rows that differ only in a number in front are one; the first cell tells how many they are.
+// Equal rows become one, whose first cell gives their number.
 std::vector<Row> count_equal(const std::vector<Row>& rows) {
     std::vector<Row> distinct;
     std::map<Row, size_t> place;

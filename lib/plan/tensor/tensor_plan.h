@@ -1,6 +1,6 @@
-// Tensor parallelism as data: what a rule makes of a parameter, which part of it a rank holds, what
-// ranks say to each other in a micro batch. graph/tensor fills it from a model's graph; shard
-// layouts and checkpoints can read it. No LibTorch, no shared state.
+// Tensor parallelism as data: the rule of each parameter, the part of it that a rank holds, the
+// collectives of a micro batch. graph/tensor fills it in from a model's graph; shard layouts and
+// checkpoints can read it. No LibTorch, no shared state.
 #pragma once
 
 #include <cstdint>
@@ -25,26 +25,26 @@ enum class TensorRule {
 };
 [[nodiscard]] std::string_view tensor_rule_name(TensorRule rule);
 
-// A parameter's shares. Dimension DIM is made of blocks one behind the other (query, key and value
-// of a fused projection), and every rank has its share of each.
+// A parameter's shares. Dimension `dim` consists of blocks in order (query, key and value of a
+// fused projection), and every rank has its share of each block.
 struct TensorShard {
     int64_t dim = 0;
-    std::vector<int64_t> blocks;  // extents; their sum is the extent of DIM
+    std::vector<int64_t> blocks;  // extents, whose sum is the extent of `dim`
 
     bool operator==(const TensorShard&) const = default;
 };
 
-// Rank PART.index of PART.parts holds these ranges of dimension SHARD.dim, in order. They tile it
-// over the ranks, also where a block does not divide evenly.
+// The ranges of dimension SHARD.dim that rank PART.index of PART.parts holds, in order. Over all
+// ranks they tile it, also if a block does not divide evenly.
 [[nodiscard]] std::vector<Range> shard_ranges(const TensorShard& shard, PartOf part);
-// Returns whether every rank's share of every block is as large as the others'.
+// Returns true if all ranks have equal shares of every block.
 [[nodiscard]] bool divides_evenly(const TensorShard& shard, int size);
 
 // A rank's gradient of a parameter after its backward.
 enum class TensorGradient {
-    kOwn,       // of its share alone: complete
-    kComplete,  // of the whole parameter, the same on every rank
-    kSummand,   // of the whole parameter; the sum over the tensor group is the gradient
+    kOwn,       // gradient of its share alone, complete
+    kComplete,  // gradient of the whole parameter, the same on every rank
+    kSummand,   // summand for the whole parameter; the sum over the tensor group is the gradient
 };
 
 struct TensorParameter {
@@ -52,7 +52,7 @@ struct TensorParameter {
     std::vector<int64_t> sizes;  // whole
     bool trainable = true;
     TensorRule rule = TensorRule::kReplicated;
-    TensorShard shard;  // where rule is not kReplicated
+    TensorShard shard;  // set if rule is not kReplicated
     TensorGradient gradient = TensorGradient::kComplete;
     std::string why;  // "feeds aten::scaled_dot_product_attention"
 };
@@ -62,46 +62,47 @@ enum class TensorCollectiveKind {
     kReduce,  // forward a sum, backward nothing
     kGather,  // forward a concatenation, backward nothing
     kLoss,    // forward maxima and sums of the rows of a cross entropy, backward nothing
-    // Of positions:
-    kReduceScatter,  // forward a sum, of which each rank keeps its share, backward a concatenation
+    // The kinds below are for positions.
+    kReduceScatter,  // forward each rank's share of a sum, backward a concatenation
     kAllGather,      // forward a concatenation, backward the rank's share of a sum
     kScatter,        // forward nothing, backward a concatenation
-    kExchange,       // forward and backward each rank's share of each other one's share
+    kExchange,       // forward and backward each rank's share of every other rank's share
 };
 [[nodiscard]] std::string_view tensor_collective_name(TensorCollectiveKind kind);
 
 struct TensorCollective {
     TensorCollectiveKind kind = TensorCollectiveKind::kReduce;
     std::string where;  // node, module path and source line
-    Bytes forward;      // of the tensors that are summed or gathered in one micro batch
+    Bytes forward;      // bytes of the tensors that are summed or gathered in one micro batch
     Bytes backward;
 };
 
 // The findings for a model, the same on every rank of the group.
 struct TensorPlan {
     int size = 1;                               // ranks of the group
-    std::vector<TensorParameter> parameters;    // all of the model's, in its order
+    std::vector<TensorParameter> parameters;    // all parameters of the model, in its order
     std::vector<TensorCollective> collectives;  // in the order of the forward pass
 
     [[nodiscard]] Bytes forward_bytes() const;
     [[nodiscard]] Bytes backward_bytes() const;
 };
 
-// Rules that a user gives: patterns of parameter names, `*` for any characters; of several that
-// fit, the first one counts. The graph decides where no pattern fits.
+// The rules that a user gives: patterns of parameter names, `*` for any characters; of several that
+// fit, the first one counts. The graph decides if no pattern fits.
 struct TensorRules {
     int size = 1;
-    // Between the layers that are split, each rank computes its share of the positions
+    // True if each rank computes its share of the positions between the layers that are split
     // (Megatron-LM, arXiv:2205.05198): norms, dropout and sums of residuals.
     bool share_positions = false;
     std::vector<std::pair<std::string, TensorRule>> patterns;
 };
 
-// "column", "row", "vocabulary", "replicated". Throws Error{kConfig} that lists them.
+// The rule named WORD: "column", "row", "vocabulary", "replicated". Throws Error{kConfig} that
+// lists them.
 [[nodiscard]] TensorRule parse_tensor_rule(std::string_view pattern, std::string_view word);
 
-// The rule for each of NAMES, nothing where no pattern fits. Throws Error{kConfig} for a pattern
-// that fits none of them, with the nearest name.
+// The rule for each of NAMES; nullopt if no pattern fits. Throws Error{kConfig} for a pattern that
+// fits none of them, with the nearest name.
 [[nodiscard]] std::vector<std::optional<TensorRule>> match_tensor_rules(
     const TensorRules& rules, std::span<const std::string> names);
 

@@ -2,7 +2,7 @@
 // become time. Data path: measurements (job/predict/job_forecast.h), io-bench's stored rates
 // and options -> [here] -> step forecast, stage choice, mesh cost, shard choice. Pure.
 //
-// UNITS: seconds, bytes, elements. A rate of 0 is not known, and what goes by it takes no time.
+// UNITS: seconds, bytes, elements. A rate of 0 is not known, and its work takes no time.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct SegmentTimes {
     double backward_weight_s = 0;
 };
 
-// The sum of both halves of a backward, and that with the forward, of anything that has the three
-// times.
+// The sum of both halves of a backward, and that sum with the forward, of any type that has the
+// three times.
 template <typename Times>
 [[nodiscard]] double backward_s(const Times& of) {
     return of.backward_input_s + of.backward_weight_s;
@@ -50,15 +50,15 @@ struct DiskRates {
     double read_bytes_per_s = 0;
     double write_bytes_per_s = 0;
 
-    // Reads and writes follow each other, for they share the disk. Nothing: a rate is not known.
+    // The time of reads and then writes, for they share the disk; nullopt: a rate is not known.
     [[nodiscard]] std::optional<double> seconds(double read_bytes, double written_bytes) const {
         if (read_bytes_per_s <= 0 || write_bytes_per_s <= 0) return std::nullopt;
         return read_bytes / read_bytes_per_s + written_bytes / write_bytes_per_s;
     }
 };
 
-// A group of ranks that add something up: how many they are, on how many hosts, and how many groups
-// like it share a host's link.
+// The shape of a group of ranks that communicate: the number of its ranks and of their hosts, and
+// the number of like groups that share a host's link.
 struct GroupShape {
     int ranks = 1;
     int hosts = 1;
@@ -71,19 +71,19 @@ struct GroupShape {
 struct MachineRates {
     double update_numel_per_s = 0;  // elements that the optimizer's step updates
     double sum_bytes_per_s = 0;     // read and written by sums and copies in memory
-    // While computing and updates go on beside each other, how fast each is of what it is alone: a
-    // half where they share processors without loss, 1 where each has its own.
+    // The share of its speed that computing, or updating, keeps while both go on: a half if they
+    // share processors without loss, 1 if each has its own.
     double computing_beside = 0.5;
     double updating_beside = 0.5;
     double host_bytes_per_s = 0;  // received from another rank of the host
-    double link_bytes_per_s = 0;  // of a host from another one; its ranks share it
-    DiskRates disk = {};          // of a host; all its ranks share it
+    double link_bytes_per_s = 0;  // received by a host from another one; its ranks share it
+    DiskRates disk = {};          // rates of a host, which its ranks share
 
     [[nodiscard]] double update_s(double numel) const {
         return seconds_at(numel, update_numel_per_s);
     }
-    // A copy reads and writes BYTES once each; a sum into its own first argument reads two arrays
-    // of so many and writes one.
+    // A copy reads and writes BYTES once each; a sum into its first argument reads two arrays of
+    // NUMEL elements and writes one.
     [[nodiscard]] double copy_s(Bytes bytes) const {
         return seconds_at(bytes * 2, sum_bytes_per_s);
     }
@@ -92,19 +92,19 @@ struct MachineRates {
     }
     [[nodiscard]] double link_s(Bytes bytes) const { return seconds_at(bytes, link_bytes_per_s); }
 
-    // A group adds BYTES up. PASSES 2: everybody gets the sum, 1: each owner its part. Ranks of a
-    // host add up theirs first.
+    // The time in which a group adds BYTES up. PASSES 2: all ranks get the sum, 1: each owner its
+    // part. The ranks of a host add up first.
     [[nodiscard]] double sum_s(double bytes, double passes, const GroupShape& group) const {
         const double near = static_cast<double>(group.on_host() - 1) / group.on_host();
         return seconds_at(passes * bytes * near, host_bytes_per_s) +
                between_s(passes * bytes, group);
     }
-    // Each host of a group gets the parts of BYTES that the others have.
+    // The time in which each host of a group gets the other hosts' parts of BYTES.
     [[nodiscard]] double between_s(double bytes, const GroupShape& group) const {
         const double far = static_cast<double>(group.hosts - 1) / group.hosts;
         return seconds_at(bytes * far * group.crossing, link_bytes_per_s);
     }
-    // Each rank of a group tells every other one BYTES.
+    // The time in which each rank of a group sends BYTES to every other one.
     [[nodiscard]] double exchange_s(double bytes, const GroupShape& group) const {
         const int near = group.on_host() - 1;
         const int far = group.ranks - group.on_host();

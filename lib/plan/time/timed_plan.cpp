@@ -9,9 +9,9 @@
 namespace dslaunch::plan {
 namespace {
 
-// A task that shares nothing ends when it began and its seconds are over, which is known as soon as
-// the ends of those it waits for are. Only tasks that share processors go through the clock, in the
-// order of time: how long they take depends on who else runs.
+// The end of a task that shares nothing is known as soon as the ends of the tasks that it waits for
+// are. Only tasks that share processors go through the clock, in the order of time: their duration
+// depends on the other tasks that run.
 class PlanRun {
   public:
     explicit PlanRun(const TimedPlan& plan) : plan_(plan), lanes_(plan.lanes.size()) {
@@ -31,7 +31,7 @@ class PlanRun {
             const Event event = events_.top();
             events_.pop();
             Lane& lane = lanes_[event.lane];
-            if (event.number != lane.event) continue;  // another one has taken its place
+            if (event.number != lane.event) continue;  // a later event has replaced it
             if (lane.speed > 0) {
                 lane.speed = 0;
                 change_speeds(event.lane, event.at_s);
@@ -53,15 +53,15 @@ class PlanRun {
     struct Lane {
         double free_s = 0;
         Holding held;
-        std::vector<int> waiting;  // lanes whose next task waits for one of this lane
-        // These are of a task that goes through the clock.
+        std::vector<int> waiting;  // lanes whose next task waits for a task of this lane
+        // The fields below are those of a task that goes through the clock.
         double begin_s = 0;
-        double since_s = 0;  // its speed is what it is
-        double left_s = 0;   // then, alone on its processors
-        double speed = 0;    // 0: none runs
-        int event = 0;       // number of the one that counts
+        double since_s = 0;  // time of the last change of speed
+        double left_s = 0;   // seconds left at that time, if alone on its processors
+        double speed = 0;    // 0: no task runs
+        int event = 0;       // number of the event that counts
     };
-    // A task's time in the clock begins or ends.
+    // The begin or the end of a task's time in the clock.
     struct Event {
         double at_s;
         int lane;
@@ -106,7 +106,7 @@ class PlanRun {
 
     void expect(int lane, double at_s) { events_.push({at_s, lane, ++lanes_[lane].event}); }
 
-    // Speeds change when a task of LANE has begun or ended.
+    // Sets the speeds anew when a task of LANE has begun or ended.
     void change_speeds(int lane, double now_s) {
         const std::vector<int>& all = sharing_[plan_.lanes[lane].processors];
         const auto running =
@@ -154,8 +154,8 @@ class PlanRun {
 
     const TimedPlan& plan_;
     std::vector<Lane> lanes_;
-    std::vector<std::vector<int>> sharing_;  // lanes, by their processors
-    std::vector<int> to_try_;                // lanes that may be able to go on
+    std::vector<std::vector<int>> sharing_;  // by processors, their lanes
+    std::vector<int> to_try_;                // lanes that may have become able to go on
     std::priority_queue<Event, std::vector<Event>, std::greater<>> events_;
     TimedRun run_;
 };

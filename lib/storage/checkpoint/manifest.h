@@ -60,8 +60,8 @@ struct CheckpointPiece {
 
 struct WrittenPiece {
     CheckpointPiece piece;
-    int64_t offset_bytes = 0;  // its begin in the file
-    Hash128 hash;              // its bytes' hash
+    int64_t offset_bytes = 0;  // begin of the piece in the file
+    Hash128 hash;              // hash of the piece's bytes
     bool finite = true;        // no NaN, no infinity
     bool operator==(const WrittenPiece&) const = default;
 };

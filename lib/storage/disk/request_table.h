@@ -26,7 +26,7 @@ struct Piece {
     IoDirection direction = IoDirection::kRead;
     int file = 0;
     int64_t file_offset_bytes = 0;
-    int64_t offset_bytes = 0;  // its begin in the block file
+    int64_t offset_bytes = 0;  // begin of the piece in the block file
     std::byte* memory = nullptr;
     int64_t length_bytes = 0;
     int repeats = 0;  // after EINTR or EAGAIN
@@ -40,7 +40,7 @@ class RequestTable {
     [[nodiscard]] uint32_t add(const IoRequest& request);
 
     // The next piece to start, which is in flight from then on; requests in the order they came.
-    // Nothing: no piece is left, or depth pieces are in flight.
+    // Returns nullopt if no piece is left, or depth pieces are in flight.
     [[nodiscard]] std::optional<Piece> next();
 
     // Books what a read or write of PIECE returned: bytes, or negative errno. What is returned is

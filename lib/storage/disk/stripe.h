@@ -15,8 +15,8 @@ struct StripeLayout {
 
 struct StripePlace {
     int file = 0;
-    int64_t offset_bytes = 0;  // its place in that file
-    int64_t run_bytes = 0;     // so many bytes from there on lie one behind the other in that file
+    int64_t offset_bytes = 0;  // place of the byte in that file
+    int64_t run_bytes = 0;     // number of bytes from there on that are contiguous in that file
 };
 
 // The place of the byte at OFFSET_BYTES. REQUIRES: offset_bytes >= 0.

@@ -1,5 +1,5 @@
 // The block file by pread and pwrite in a pool of threads: for machines that forbid io_uring.
-// As many threads as pieces in flight, at most kThreadsMax.
+// There are as many threads as pieces in flight, at most kThreadsMax.
 #pragma once
 
 #include <condition_variable>

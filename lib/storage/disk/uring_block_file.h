@@ -54,7 +54,7 @@ class UringBlockFile final : public BlockFile {
     RequestTable table_;
     io_uring ring_{};
     bool ring_is_set_up_ = false;
-    bool disabled_ = false;  // until its owner enables it
+    bool disabled_ = false;  // true until the owner enables the ring
     std::thread::id owner_;
     int refusals_ = 0;            // refusals in a row by the queue itself
     std::vector<Piece> pieces_;   // [depth], by index of the submission

@@ -49,7 +49,7 @@ class Line {
         add({digits.data(), static_cast<size_t>(end - digits.data())});
     }
     void write() const {
-        // Nothing is left to do where stderr cannot be written.
+        // A failed write to stderr has no remedy.
         if (::write(STDERR_FILENO, bytes_.data(), length_) < 0) return;
     }
 

@@ -32,7 +32,7 @@ class DeepSpeedSource : public TensorSource {
     [[nodiscard]] const std::vector<CheckpointTensor>& tensors() const override {
         return about_.tensors;
     }
-    // Its files are empty: they are not ours.
+    // The checkpoint's list of files is empty, for dslaunch did not write them.
     [[nodiscard]] const Checkpoint* checkpoint() const override { return &about_; }
     void for_each(int tensor, int state, const Range& elements, const Use& use) const override;
     [[nodiscard]] std::vector<HashedRange> hashes(int, int) const override { return {}; }

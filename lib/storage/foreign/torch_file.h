@@ -18,8 +18,8 @@ struct TorchTensor {
     DType dtype = DType::kF32;
     std::vector<int64_t> shape;
     std::span<const std::byte> bytes;  // row-major, in the mapping
-    std::string storage;               // its key in the file: tied tensors have the same
-    int64_t begin = 0;                 // its first element in the storage
+    std::string storage;               // key of the storage in the file, the same for tied tensors
+    int64_t begin = 0;                 // first element in the storage
     int64_t storage_numel = 0;
 
     [[nodiscard]] int64_t numel() const { return std::ssize(bytes) / dtype_bytes(dtype); }

@@ -82,7 +82,7 @@ class ExtentStore {
   private:
     struct Extent {
         std::string name;
-        int64_t length_bytes = 0;  // its room
+        int64_t length_bytes = 0;  // room of the extent
         int64_t content_bytes = 0;
         int64_t offset_bytes = 0;
         int64_t generation = 0;  // writes so far

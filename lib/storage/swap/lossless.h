@@ -1,5 +1,5 @@
-// The lossless coder puts bytes into fewer bytes, and back: zstd at its fastest level. Where it
-// stands: chunk codec -> lossless coder -> extents. Threads: one at a time.
+// The lossless coder puts bytes into fewer bytes, and back: zstd at its fastest level. Data path:
+// chunk codec -> lossless coder -> extents. Threads: one at a time.
 #pragma once
 
 #include <cstddef>

@@ -15,8 +15,8 @@
 namespace dslaunch::launch {
 
 struct StarterLine {
-    std::optional<size_t> host;  // that it speaks of
-    std::string text;            // without what only says so
+    std::optional<size_t> host;  // host that the line is about
+    std::string text;            // the line without the host's name
 };
 
 class AgentStarter {
@@ -24,9 +24,8 @@ class AgentStarter {
     virtual ~AgentStarter() = default;
     // The program's name as messages write it: "srun".
     [[nodiscard]] virtual std::string name() const = 0;
-    // argv: starts `dslaunch agent --join ENDPOINT …` once on each of HOSTS, which say who they are
-    // by
-    // --node, --node-from, --node-name or --node-name-from. Never holds the token.
+    // The argv that starts `dslaunch agent --join ENDPOINT …` once on each of HOSTS, which name
+    // themselves by --node, --node-from, --node-name or --node-name-from. Never holds the token.
     [[nodiscard]] virtual std::vector<std::string> command(const std::vector<HostAddress>& hosts,
                                                            const std::string& endpoint) const = 0;
     // Changes the environment of this process into the program's: the token (empty over a Unix
@@ -66,13 +65,13 @@ class StarterProcess {
                    const std::string& endpoint, const std::string& token);
     StarterProcess(const StarterProcess&) = delete;
     StarterProcess& operator=(const StarterProcess&) = delete;
-    ~StarterProcess();  // as end()
+    ~StarterProcess();  // does the same as end()
 
     // Readable when lines wait; -1: none any more.
     [[nodiscard]] const std::vector<int>& fds() const { return fds_; }
     // Whole lines that it has written on either stream, without their newlines. Does not block.
     [[nodiscard]] std::vector<std::string> take_lines();
-    // Its status once it has ended and all its lines were taken: 128+n for a signal.
+    // The program's status once it has ended and all its lines were taken: 128+n for a signal.
     [[nodiscard]] std::optional<int> ended();
     [[nodiscard]] const std::deque<std::string>& last_lines() const { return last_lines_; }
     // Lets it end by itself for a while (its agents are gone), then ends it and its process group.

@@ -29,9 +29,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr milliseconds kConnectMax{10'000};  // of one attempt
-constexpr milliseconds kAnswerMax{10'000};   // for the launcher's next word
-constexpr milliseconds kSayAgain{30'000};    // how often a long wait is mentioned
+constexpr milliseconds kConnectMax{10'000};  // limit of one attempt
+constexpr milliseconds kAnswerMax{10'000};   // limit of the wait for the launcher's next frame
+constexpr milliseconds kSayAgain{30'000};    // interval at which a long wait is reported
 
 // The reason why an attempt did not come to a verdict; another may.
 struct Attempt {

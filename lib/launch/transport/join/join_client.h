@@ -22,7 +22,7 @@ struct JoinRequest {
 
 struct JoinedLauncher {
     UniqueFd socket;              // blocking, close-on-exec
-    std::string arrival_address;  // of this end; empty over a Unix socket
+    std::string arrival_address;  // address of this end; empty over a Unix socket
 };
 
 // Throws Error{kHosts}: nobody listens within the time, the launcher refuses (its reason), or what

@@ -31,7 +31,7 @@ inline constexpr size_t kJoinRefusalBytesMax = 1024;
 struct JoinIdentity {
     std::optional<uint32_t> node;  // --node: its place among the hosts
     std::string node_name;  // --node-name: the launcher's name for its host; empty: not given
-    std::string host_name;  // of its machine, for messages
+    std::string host_name;  // host name of the agent's machine, for messages
 
     bool operator==(const JoinIdentity&) const = default;
 };
@@ -55,7 +55,7 @@ class LauncherHandshake {
         kRunning,
         kProven,    // identity() holds; accept() or refuse() is up to the caller
         kRefused,   // the last bytes of output() say why; close after sending them
-        kStranger,  // it speaks something else: close without a word
+        kStranger,  // the peer uses another protocol: close without an answer
     };
     LauncherHandshake(std::string token, std::string nonce);
 

@@ -13,8 +13,8 @@
 namespace dslaunch::launch {
 namespace {
 
-// These variables an outer mpirun left for its own processes, and an inner one would take them for
-// itself.
+// True for variables that an outer mpirun left for its own processes, and that an inner one would
+// take for itself.
 bool steers_mpirun(const std::string& name) {
     for (const char* prefix : {"OMPI_COMM_", "OMPI_MCA_orte_", "OMPI_MCA_ess", "OMPI_UNIVERSE",
                                "OMPI_APP_", "OMPI_FIRST_RANKS", "OMPI_NUM_APP", "OMPI_FILE_",
@@ -62,7 +62,7 @@ class OpenMpiStarter final : public AgentStarter {
         set_variable(environment, kTokenVariable, token);
         set_variable(environment, "SSH_ASKPASS_REQUIRE", "never");
     }
-    // Its own boxes of advice name hosts that are not to blame, in lines that are indented.
+    // mpirun's own boxes of advice, in indented lines, name hosts that are not to blame.
     StarterLine read_line(const std::string& line,
                           const std::vector<HostAddress>& hosts) const override {
         if (line.starts_with(' ')) return {std::nullopt, line};

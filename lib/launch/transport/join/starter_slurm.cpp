@@ -10,8 +10,8 @@
 namespace dslaunch::launch {
 namespace {
 
-// These variables salloc, sbatch or an outer srun left for their own tasks, and srun would take
-// them as its options: the agent's step is one task per node with everything that the job has
+// True for variables that salloc, sbatch or an outer srun left for their own tasks, and that srun
+// would take as its options: the agent's step is one task per node with everything that the job has
 // there.
 bool steers_srun(const std::string& name) {
     static constexpr std::string_view kPrefixes[] = {

@@ -162,7 +162,7 @@ void JoinTransport::flush(Member& member) {
         } else if (errno == EAGAIN) {
             return;
         } else if (errno != EINTR) {
-            member.outbox.clear();  // its end is seen when reading
+            member.outbox.clear();  // the member's end is seen when reading
         }
     }
     if (member.socket.valid() && member.close_when_sent) {
@@ -354,7 +354,7 @@ void JoinTransport::take_starter_lines(Events& events) {
         Member& member = members_[*host];
         if (member.ended) continue;
         const bool is_lost = settings_.starter->says_host_is_lost(line);
-        // That it is lost says less than what was said before it.
+        // A line about a lost host tells less than the lines before it.
         if (!is_lost || member.starter_lines.empty()) {
             member.starter_lines.push_back(printable(trim(line)));
             if (member.starter_lines.size() > kLinesOfHost) member.starter_lines.pop_front();

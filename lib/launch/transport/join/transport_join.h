@@ -27,7 +27,7 @@ struct JoinSettings {
     std::chrono::milliseconds join_max{30'000};
     std::unique_ptr<AgentStarter> starter;       // null: every agent comes by itself
     bool announce = false;                       // a log line for each agent that joins
-    std::chrono::milliseconds proof_max{5'000};  // of a connection, to say who it is
+    std::chrono::milliseconds proof_max{5'000};  // limit for a connection to identify itself
 };
 
 // The settings for agents that STARTER starts and that call back over TCP, to the address that

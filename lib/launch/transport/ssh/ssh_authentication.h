@@ -14,7 +14,7 @@ namespace dslaunch::launch {
 
 class SshAuthentication {
   public:
-    // Both must outlive this object.
+    // SESSION and TARGET must outlive this object.
     SshAuthentication(ssh_session session, const SshTarget& target);
 
     enum class Result { kAgain, kAccepted, kRefused };

@@ -60,7 +60,7 @@ bool accumulates(std::string_view keyword) {
 struct Place {
     std::string file;
     int line = 0;
-    std::string folder;  // that an `Include` without a slash is relative to
+    std::string folder;  // folder for an `Include` without a slash
     int depth = 0;
 };
 

@@ -10,7 +10,7 @@
 namespace dslaunch::launch {
 
 struct SshConfigRequest {
-    std::string name;         // as in the hostfile
+    std::string name;         // name in the hostfile
     std::string config_path;  // empty: ~/.ssh/config, then the system's
     std::string home;
     std::string local_user;

@@ -8,12 +8,12 @@ namespace dslaunch::launch {
 enum class SshKeyword {
     kUnknown,
     kUsed,
-    // Nothing of it concerns a connection that carries one command and asks nobody.
+    // Has no effect on a connection that carries one command and asks nobody.
     kIgnored,
-    // Another way to prove who one is: named when the keys alone are refused.
+    // Another credential, which is named if the keys alone are refused.
     kOtherCredential,
-    // Changes what a connection means in a way that libssh cannot follow: an error when it is set
-    // to anything but what asks for nothing.
+    // Changes a connection in a way that libssh cannot follow: an error unless its value asks for
+    // nothing.
     kRefused,
 };
 

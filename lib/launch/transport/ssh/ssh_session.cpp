@@ -197,7 +197,7 @@ void SshSession::begin(SshResolver& resolver) {
 
 void SshSession::take_addresses(const Resolved& resolved) {
     if (state_ == State::kTunnel) return way_->take_addresses(resolved);
-    if (state_ != State::kResolving) return;  // it was given up meanwhile
+    if (state_ != State::kResolving) return;  // the session was given up meanwhile
     if (!resolved.error.empty()) return end(resolved.error);
     addresses_ = resolved.addresses;
     next_address_ = addresses_.get();
@@ -476,7 +476,7 @@ void SshSession::advance(std::vector<TransportEvent>& events) {
     while (step()) {
     }
     if (state_ == State::kRunning) carry(events);
-    if (way_ != nullptr) way_->advance();  // what was written just now
+    if (way_ != nullptr) way_->advance();  // forwards the bytes just written
     if (last_event_) {
         events.push_back(std::move(*last_event_));
         last_event_.reset();

@@ -106,7 +106,7 @@ class SshSession {
     HostAddress host_;
     std::string config_path_;
     SshPurpose purpose_;
-    int depth_;  // of jumps
+    int depth_;  // number of jumps
     std::optional<SshTarget> target_;
     std::optional<KnownHosts> known_hosts_;
     State state_ = State::kResolving;
@@ -115,7 +115,7 @@ class SshSession {
     std::unique_ptr<SshAuthentication> authentication_;
     std::unique_ptr<SshWay> way_;          // over a ProxyCommand or other hosts; null: direct
     UniqueFd socket_;                      // while connecting; then the session's
-    std::shared_ptr<addrinfo> addresses_;  // as in Resolved
+    std::shared_ptr<addrinfo> addresses_;  // see Resolved
     const addrinfo* next_address_ = nullptr;
     std::string connect_error_;
     std::string outbox_;

@@ -13,8 +13,8 @@
 namespace dslaunch::launch {
 
 struct SshTarget {
-    std::string name;       // as in the hostfile
-    std::string host_name;  // where to connect
+    std::string name;       // name in the hostfile
+    std::string host_name;  // host to connect to
     int port = 22;
     std::string user;
     std::string key_name;  // looked up in known_hosts: `host`, or `[host]:port`
@@ -40,7 +40,7 @@ struct SshTarget {
         std::string where;
     };
     std::vector<Algorithms> algorithms;  // Ciphers, MACs, ...
-    std::string unused_credentials;      // what else the configuration offers, "X (FILE:LINE)"
+    std::string unused_credentials;      // other credentials in the configuration, "X (FILE:LINE)"
 };
 
 // Throws Error{kUsage}: the configuration cannot be read, or asks for what libssh cannot do.

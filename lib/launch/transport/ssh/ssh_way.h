@@ -36,9 +36,9 @@ class SshWay {
     [[nodiscard]] UniqueFd take_connection();
     // The reason why there is no way, or no more; empty: none is known.
     [[nodiscard]] std::string failure();
-    // The same after its connection has ended: a command that closes it ends a moment later.
+    // The reason after the connection has ended: a command that closes it ends a moment later.
     [[nodiscard]] std::string failure_after_end();
-    // True, after a failure: it may only be that the host closed the connection.
+    // True after a failure that may only mean that the host closed the connection.
     [[nodiscard]] bool may_retry() const { return may_retry_; }
 
     [[nodiscard]] bool waits_for_retry() const;
@@ -65,7 +65,7 @@ class SshWay {
     std::string jump_name_;
     std::unique_ptr<SshSession> jump_;
     UniqueFd tunnel_;     // our end
-    std::string output_;  // of the jump, for the session
+    std::string output_;  // output of the jump, for the session
 };
 
 }  // namespace dslaunch::launch

@@ -248,7 +248,7 @@ void Relay::watch(int fd, uint32_t wanted, std::optional<uint32_t>& known) {
 void Relay::watch_all() {
     watch(in_fd_, EPOLLIN, watched_in_);
     watch(out_fd_, sent_ < outbox_.size() ? EPOLLOUT : 0U, watched_out_);
-    // Its first words wait until there is somebody to tell.
+    // The agent's first output waits until the relay has its hosts.
     if (agent_->fd() < 0 || windows_.empty()) return;
     const bool may_read = agent_ended_ || windows_[0] > 0;
     watch(agent_->fd(), (may_read ? EPOLLIN : 0U) | (agent_->wants_to_write() ? EPOLLOUT : 0U),

@@ -35,8 +35,8 @@ inline constexpr uint32_t kRelayProtocolVersion = 1;
 // A relay writes this before its first frame, as an agent writes kAgentGreeting.
 inline constexpr std::string_view kRelayGreeting{"\0dslaunch-relay\n", 16};
 
-// So many bytes of one agent may be on their way to the launcher before it has taken them
-// (RelayCredit gives them back): what one host floods neither fills a relay's memory nor keeps the
+// The most bytes of one agent that may be on their way to the launcher before it has taken them
+// (RelayCredit gives them back): a flood from one host neither fills a relay's memory nor keeps the
 // other hosts' frames waiting long.
 inline constexpr int64_t kRelayWindowBytes = 256 << 10;
 // The most bytes of one agent in a frame: others' frames go in between.
@@ -49,8 +49,8 @@ struct RelayHello {
 
 struct RelayHosts {
     TransportKind transport = TransportKind::kSsh;
-    std::string ssh_config_path;     // as JobSpec's; a file of the relay's host
-    uint32_t fanout = 0;             // as JobSpec's, at least 2
+    std::string ssh_config_path;     // see JobSpec; a file of the relay's host
+    uint32_t fanout = 0;             // see JobSpec; at least 2
     std::vector<HostAddress> hosts;  // by place; place 0 is the relay's own host, never empty
 };
 
@@ -70,8 +70,8 @@ struct RelayCredit {
 
 struct RelayEnded {
     uint32_t place = 0;
-    std::string cause;         // as TransportEvent::text
-    int32_t exit_status = -1;  // as TransportEvent's
+    std::string cause;         // see TransportEvent::text
+    int32_t exit_status = -1;  // see TransportEvent
 };
 
 // A whole frame, ready to be written.
@@ -84,8 +84,8 @@ struct RelayEnded {
 [[nodiscard]] std::string encode(const RelayCredit& message);
 [[nodiscard]] std::string encode(const RelayEnded& message);
 
-// decode_relay<RelayHosts>(bytes), … Throws Error{kInternal} on malformed bytes; accepts no rest. A
-// RelayHello of another version has only its number.
+// For one message type, as in decode_relay<RelayHosts>(bytes). Throws Error{kInternal} on malformed
+// bytes; accepts no rest. A RelayHello of another version has only its number.
 template <typename Message>
 [[nodiscard]] Message decode_relay(std::string_view bytes);
 template <>

@@ -47,8 +47,8 @@ class TreeTransport final : public Transport {
   private:
     struct Host {
         HostAddress address;
-        std::optional<size_t> base;   // its connection, when it is reached directly
-        std::optional<size_t> relay;  // otherwise who reaches it, and as which place there
+        std::optional<size_t> base;   // connection of a host that is reached directly
+        std::optional<size_t> relay;  // else the relay that reaches it, with its place there
         uint32_t place = 0;
         std::string pending;  // to be sent when there is a way
         bool close_pending = false;
@@ -76,7 +76,7 @@ class TreeTransport final : public Transport {
     };
     // A connection that is made to learn whether it can be made.
     struct Trial {
-        size_t relay = 0;  // who asks
+        size_t relay = 0;  // the relay that asks
         size_t base = 0;
         Time until;
         std::string heard;
@@ -448,7 +448,7 @@ void TreeTransport::check_time() {
     for (size_t i = 0; i < relays_.size(); ++i) {
         if (relays_[i].ended) continue;
         if (now >= relays_[i].greeting_until) {
-            // It keeps trying for its own host.
+            // The relay keeps trying for its own host.
             relays_[i].greeting_until = kNever;
             std::vector<size_t> rest(relays_[i].hosts.begin() + 1, relays_[i].hosts.end());
             relays_[i].hosts.resize(1);

@@ -14,8 +14,8 @@
 namespace dslaunch::launch {
 
 struct TreeOptions {
-    TransportKind transport = TransportKind::kSsh;  // what BASE is, for the relays
-    std::string ssh_config_path;                    // as JobSpec's
+    TransportKind transport = TransportKind::kSsh;  // kind of the base transport, for the relays
+    std::string ssh_config_path;                    // see JobSpec
     size_t fanout = 0;                              // at least 2
     // A relay that has not greeted by then keeps its own host alone; the next host of its subtree
     // is relay of the rest.

@@ -22,8 +22,8 @@ std::string bytes_of(const std::string& path) {
 }
 
 struct Row {
-    std::vector<std::string> arguments;  // DIR stands for the test's folder, MODELS and DATA for
-                                         // the fixtures'
+    std::vector<std::string> arguments;  // DIR is the test's folder, MODELS and DATA are those
+                                         // of the fixtures
     int code = 0;
     std::string message;
 };

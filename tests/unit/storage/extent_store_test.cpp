@@ -34,8 +34,8 @@ struct Outcome {
 // Writes every extent twice, all of them at once, and reads after each time.
 Outcome write_and_read(BlockFile& inner, const Fault& fault) {
     AlignedMemory memory(kLength * kExtents), expected(kLength);
-    FaultyBlockFile file(inner, fault);  // waits for what an error leaves in flight, so it ends
-                                         // first
+    FaultyBlockFile file(inner, fault);  // ends first: it waits for transfers that an error
+                                         // leaves in flight
     ExtentStore store(file);
     std::vector<ExtentId> extents;
     for (int i = 0; i < kExtents; ++i)

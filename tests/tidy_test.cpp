@@ -21,8 +21,8 @@ namespace fs = std::filesystem;
 
 namespace {
 
-// What each folder may include besides itself. Headers that name a seam between neighbours are
-// listed one by one.
+// The folders that each folder may include besides itself. Headers that name a seam between
+// neighbours are listed one by one.
 const std::map<std::string, std::set<std::string>> kMayInclude = {
     {"base", {}},
     {"health", {"base"}},
@@ -42,7 +42,7 @@ const std::map<std::string, std::set<std::string>> kMayInclude = {
 };
 
 std::string layer_of(const std::string& path) {
-    const size_t slash = path.find('/');  // lib/LAYER/… or apps/PROGRAM/…
+    const size_t slash = path.find('/');  // path is lib/LAYER/… or apps/PROGRAM/…
     return path.substr(slash + 1, path.find('/', slash + 1) - slash - 1);
 }
 
@@ -50,7 +50,7 @@ std::string folder_of(const std::string& path) {
     return path.substr(0, path.rfind('/'));
 }
 
-// Calls VISIT(file, line, folder of what is included) for each include of another folder of the
+// Calls VISIT(file, line, folder of the included file) for each include of another folder of the
 // same library or program.
 template <typename Visit>
 void for_each_inner_edge(const std::vector<File>& files, const Visit& visit) {
@@ -77,7 +77,7 @@ bool may_use_torch(const std::string& path) {
     return false;
 }
 
-// Included once per instruction set, inside a namespace of its own each time.
+// The files that are included once per instruction set, inside a namespace of its own each time.
 const std::set<std::string> kWithoutGuard = {"lib/kernels/cpu/flat_loops.h"};
 
 // The ratchet: files over the limit when the rule came. A figure may only go down; a line goes when
@@ -154,7 +154,7 @@ TEST_CASE("no function is longer than 70 lines, and the exceptions only shrink")
     }
     for (const auto& [path, lines] : kLongFunctions)
         if (!used.count(path)) problems.push_back(path + ": fits now; take it off kLongFunctions");
-    CHECK(seen_count > 300);  // the pattern still recognizes functions
+    CHECK(seen_count > 300);  // fewer: the pattern finds no functions
     INFO(joined(problems));
     CHECK(problems.empty());
 }
@@ -223,7 +223,7 @@ TEST_CASE(
 }
 
 TEST_CASE("the folders of a library include each other in one direction") {
-    std::map<std::string, std::map<std::string, std::string>> edges;  // from, to, a place of it
+    std::map<std::string, std::map<std::string, std::string>> edges;  // from, to, one place of it
     for_each_inner_edge(files_under({"lib", "apps"}),
                         [&](const File& file, size_t index, const std::string& to) {
                             edges[folder_of(file.path)].emplace(to, at_line(file, index));
@@ -357,7 +357,7 @@ TEST_CASE("every source file belongs to a target") {
 }
 
 TEST_CASE("notes to self name an issue, and no path of one machine is in the programs") {
-    // Written in pieces, so that this file does not find itself.
+    // The words are written in pieces, so that this file does not find itself.
     const std::regex note(std::string("\\b(TO") + "DO(?!\\(#[0-9]+\\))|FIX" + "ME|X" + "XX)\\b");
     const std::regex machine(std::string("\"/(wo") + "rk|ro" + "ot|ho" + "me|tm" + "p)/");
     std::vector<std::string> problems;

@@ -25,7 +25,7 @@ ThreadTeam& team_of(int threads) {
     return *team;
 }
 
-// As many bytes as Adam moves, in place, with next to nothing computed: what memory allows.
+// Moves as many bytes as Adam does, in place, with next to nothing computed: the limit of memory.
 [[gnu::target_clones("avx512f", "avx2", "default")]] void touch(const float* __restrict g,
                                                                 float* __restrict p,
                                                                 float* __restrict m,
@@ -42,7 +42,7 @@ ThreadTeam& team_of(int threads) {
 
 extern "C" {
 
-// [numel] each; the same struct stands in kernels.py.
+// The arrays have [numel] each; the same struct stands in kernels.py.
 struct BenchArrays {
     int64_t numel;
     float* parameters;

@@ -1,4 +1,4 @@
-// Ranks that are bound, as they see it themselves: real processes on this machine.
+// Ranks that are bound see it themselves: real processes on this machine.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ const std::string kLauncher = std::string(DSL_BINARY_DIR) + "/dslaunch";
 
 struct Outcome {
     int code = -1;
-    std::vector<std::string> lines;  // of stdout, sorted: by rank
+    std::vector<std::string> lines;  // lines of stdout, sorted: by rank
     std::string err;
 };
 
@@ -53,7 +53,7 @@ TEST_CASE("a bound rank runs on its processors and no other") {
     CHECK(bound.lines ==
           std::vector<std::string>{fmt::format("[0] 1 {} Cpus_allowed_list: {}", first, first),
                                    fmt::format("[1] 1 {} Cpus_allowed_list: {}", first, first)});
-    // Nobody is bound without being asked, and nested jobs do not inherit it.
+    // A rank is not bound without being asked, and a nested job does not inherit a binding.
     const Outcome free = run({}, {"env", "DSL_BINDING=7"});
     CHECK(free.code == 0);
     CHECK(free.lines ==

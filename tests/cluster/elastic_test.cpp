@@ -1,5 +1,5 @@
 // Jobs that go on with fewer hosts: hosts that are away are left out, hosts that came back join at
-// the next restart. On real sshd in network namespaces.
+// the next restart. The hosts are network namespaces with a real sshd each.
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -45,7 +45,8 @@ class Hosts {
                                up ? "up" : "down"});
         REQUIRE(ip.wait(5'000) == 0);
     }
-    // OPTIONS, then the target; a state folder of its own below STATE.
+    // Returns the command of a job with OPTIONS, which end with the target; its state folder is
+    // below STATE.
     [[nodiscard]] std::vector<std::string> job(const std::string& state,
                                                const std::vector<std::string>& options) const {
         std::vector<std::string> words = {"env",

@@ -1,6 +1,6 @@
 // `dslaunch health` on four hosts with one thing wrong at a time, by a wire that delays, drops and
-// changes frames: the right host, link or direction is named. And on hosts with nothing wrong,
-// under load too: nobody is.
+// changes frames: the right host, link or direction is named. No host is named when nothing is
+// wrong, under load too.
 #include <unistd.h>
 
 #include <array>
@@ -157,9 +157,9 @@ std::string blamed(const std::string& out) {
 }
 
 struct Row {
-    std::string fault;               // in words
-    std::vector<std::string> rules;  // of the wire
-    std::string named;               // in the report
+    std::string fault;               // the fault in words
+    std::vector<std::string> rules;  // rules of the wire
+    std::string named;               // blamed in the report
 };
 
 // 16 faults of the network; the others follow below.
@@ -184,7 +184,7 @@ const std::vector<Row> kRows = {
     {"changed bytes that no checksum sees", {"set 4 3 change=0.05"}, "from n4 to n3"},
 };
 
-// Runs the check with the fault of ROW in the wire; prints what it said.
+// Runs the check with the fault of ROW in the wire; prints its report.
 bool finds(Hosts& hosts, const Row& row) {
     hosts.wire().tell("clear");
     for (const std::string& rule : row.rules) hosts.wire().tell(rule);
@@ -278,7 +278,7 @@ TEST_CASE("health names the host whose processor is mostly taken away", "[.long]
     JobProcess job(folder, hosts.command());
     const auto worker = hosts.worker_of(3, 60'000);
     REQUIRE(worker);
-    // 4 of 100 ms are left to it, as a tight quota of its control group would leave.
+    // The worker keeps 4 of 100 ms, as under a tight quota of its control group.
     std::jthread throttle([&](const std::stop_token& stop) {
         while (!stop.stop_requested()) {
             signal_process(*worker, SIGSTOP);
@@ -300,7 +300,7 @@ TEST_CASE("healthy hosts are called healthy, also beside other work", "[.long]")
     if (!hosts.usable()) return;
     for (int run = 0; run < 10; ++run) {
         TemporaryFolder folder;
-        // From the sixth run on, four busy processes compete for the processors.
+        // Four busy processes compete for the processors from the sixth run on.
         std::vector<std::unique_ptr<TemporaryFolder>> folders;
         std::vector<std::unique_ptr<JobProcess>> load;
         for (int i = 0; i < (run < 5 ? 0 : 4); ++i) {

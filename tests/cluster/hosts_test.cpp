@@ -49,11 +49,12 @@ class BareHosts {
     }
     [[nodiscard]] bool usable() const { return usable_; }
     [[nodiscard]] const std::string& place() const { return place_; }
-    // What a host has in its own PLACE, seen from outside.
+    // The folder that a host has as its own PLACE, seen from outside.
     [[nodiscard]] std::string inside(int host) const {
         return folder_ + "/private/" + prefix_ + std::to_string(host);
     }
-    // dslaunch WORDS, with the hosts after the first word (two for `hosts check`).
+    // Returns the command dslaunch WORDS, with the hosts after the first word (two for `hosts
+    // check`).
     [[nodiscard]] std::vector<std::string> command(std::vector<std::string> words) const {
         std::vector<std::string> all = {
             "ip", "netns", "exec", prefix_ + "0", "env", "--chdir=/", place_ + "/bin/dslaunch"};
@@ -105,7 +106,7 @@ TEST_CASE("hosts without dslaunch are named, get it by push, and serve from then
         CHECK(mentions(pushed.out, "n[1-2] (2 hosts): dslaunch installed; "));
         std::printf("%s: dslaunch on two bare hosts in %.0f ms\n", launcher.c_str(),
                     std::chrono::duration<double, std::milli>(Steady::now() - began).count());
-        // Nothing but what belongs there.
+        // The folder has nothing but what belongs there.
         shell("test \"$(ls -A " + hosts.inside(1) + " | tr '\n' ' ')\" = 'bin lib '");
         shell("cmp " + hosts.place() + "/bin/dslaunch " + hosts.inside(2) + "/bin/dslaunch");
     }
@@ -116,7 +117,7 @@ TEST_CASE("hosts without dslaunch are named, get it by push, and serve from then
     const Ran again = run(hosts.command({"push"}));
     CHECK(mentions(again.out, "(2 hosts): 0 file(s) sent, 0 B;"));
 
-    // Another version of it is replaced as one that is missing.
+    // Another version of dslaunch is replaced as a missing one is.
     const std::string program = hosts.inside(1) + "/bin/dslaunch";
     shell("cp " + program + " " + program + ".x && printf x >>" + program + ".x && mv " + program +
           ".x " + program);
@@ -142,7 +143,7 @@ TEST_CASE("push brings files and folders to all hosts, and names what stands in 
         shell("diff -r " + folder.path() + "/m " + hosts.inside(host) + "/data/m");
         shell("test $(stat -c %a " + hosts.inside(host) + "/data/m/sub/two) = 750");
     }
-    // n2's place is taken by a folder and a link: the other file, and n1, are not held up.
+    // A folder and a link stand in n2's place: the other file, and n1, are not held up.
     shell("echo changed >>" + folder.path() + "/m/weights; echo changed >>" + folder.path() +
           "/m/sub/two; rm -rf " + hosts.inside(2) + "/data/m/weights; mkdir " + hosts.inside(2) +
           "/data/m/weights; ln -sf /etc/passwd " + hosts.inside(2) + "/data/m/sub/two");
@@ -161,7 +162,7 @@ TEST_CASE("exec groups equal output, tells the codes apart, and leaves nothing b
     const Ran same = run(hosts.command({"exec", "echo", "one;", "$HOME"}));
     CHECK(same.code == 0);
     CHECK(same.out == "n[1-2] (2 hosts):\none; $HOME\n");
-    // What a host alone can know: its own folder.
+    // A host's own folder is known to it alone.
     shell("touch " + hosts.inside(2) + "/mark");
     const std::string place = hosts.place();
     const Ran apart = run(hosts.command({"exec", "--", "test", "!", "-e", place + "/mark"}));

@@ -1,5 +1,5 @@
 // Agents that come by themselves, each in its own network namespace, without sshd's help: the whole
-// command line of launcher and agents, the token's way, and strangers at the door.
+// command line of launcher and agents, the token's way, and strangers that connect.
 #include <filesystem>
 #include <string>
 #include <vector>
@@ -41,7 +41,7 @@ std::string token_file(const TemporaryFolder& folder, const std::string& token) 
     return path;
 }
 
-// Processes, this one apart, whose FILE in /proc holds the token.
+// The number of processes, this one apart, whose FILE in /proc holds the token.
 int processes_that_show(const std::string& file) {
     int count = 0;
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
@@ -78,7 +78,7 @@ TEST_CASE("agents join a job from other hosts, and its token reaches nobody else
     };
     SECTION("whoever starts first, and a scan in between disturbs nothing") {
         const TemporaryFolder a, b, c;
-        JobProcess second(b, agent(2, {"--node", "1"}, token));  // before the launcher
+        JobProcess second(b, agent(2, {"--node", "1"}, token));  // started before the launcher
         Words words = listening;
         const std::string output = folder.path() + "/run";
         words.insert(words.end(),
@@ -123,7 +123,7 @@ TEST_CASE("agents join a job from other hosts, and its token reaches nobody else
         JobProcess second(b, agent(2, {"--node", "1"}, token));
         REQUIRE(
             wait_until([&] { return std::filesystem::exists(folder.path() + "/second"); }, 20'000));
-        second.signal(SIGKILL);  // its agent ends the ranks, and nobody comes back from there
+        second.signal(SIGKILL);  // its agent ends the ranks; none comes from there
         JobProcess third(c, agent(2, {"--node", "1"}, token));
         CHECK(job.wait(40'000) == 0);
         INFO(job.err());

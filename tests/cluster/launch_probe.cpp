@@ -2,7 +2,7 @@
 // tests need neither hostfiles nor dsworker. `launch_probe agent --stdio` is the agent,
 // `launch_probe relay --stdio` the relay.
 //   launch_probe [kind=program|train] [transport=local|ssh|openssh|join|slurm|pdsh|openmpi]
-//   [hosts=a,b] [workers=N] [grace_ms=N]
+//                [hosts=a,b] [workers=N] [grace_ms=N]
 //                [output=DIR] [ssh_config=FILE] [cwd=DIR] [files=a,b] [restarts=N]
 //                [listen=HOST:PORT] [connect_ms=N] [fanout=N] -- command…
 #include <unistd.h>

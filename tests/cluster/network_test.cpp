@@ -1,5 +1,5 @@
-// Where the ranks of several hosts meet, on hosts with more than one network: eth0, where ssh
-// arrives, eth1, which connects only some, and docker0, which has the same address everywhere.
+// The place where the ranks of several hosts meet, on hosts with more than one network: eth0, where
+// ssh arrives, eth1, which connects only some, and docker0, which has the same address everywhere.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sched.h>
@@ -39,7 +39,7 @@ class Networks {
         if (more.wait(30'000) != 0) FAIL("no more networks: " + more.err());
     }
     [[nodiscard]] const RigHosts& rig() const { return rig_; }
-    // dslaunch over HOSTS ("n1,n2"), one rank each.
+    // Runs dslaunch over HOSTS ("n1,n2"), one rank each.
     [[nodiscard]] Outcome run(const std::string& hosts, const std::vector<std::string>& options,
                               const std::string& script) const {
         const TemporaryFolder folder;
@@ -68,7 +68,7 @@ bool mentions(const std::string& text, const std::string& word) {
     return text.find(word) != std::string::npos;
 }
 
-// "10.91.7.2:4711" of every socket that listens on host NUMBER, but sshd's.
+// The sockets that listen on host NUMBER, as "10.91.7.2:4711", but sshd's.
 std::set<std::string> listeners(const RigHosts& rig, int number) {
     const TemporaryFolder folder;
     JobProcess cat(folder, rig.on(number, {"cat", "/proc/net/tcp", "/proc/net/tcp6"}));
@@ -127,7 +127,7 @@ TEST_CASE("ranks meet on the network that connects all hosts, whatever else they
     const Networks networks(3);
     if (!networks.rig().usable()) return;
     const RigHosts& rig = networks.rig();
-    // Another name of the same network's interface.
+    // The interface of the same network gets another name on n3.
     REQUIRE(rig.run(3, {"sh", "-c",
                         "ip link set eth0 down && ip link set eth0 name ens7 && ip link set ens7 "
                         "up"}) == 0);
@@ -172,7 +172,7 @@ TEST_CASE("ranks meet on the network that connects all hosts, whatever else they
         INFO(open.err);
         CHECK(open.code == 0);
         CHECK(mentions(open.out, " 1 10.92.7.2 =eth1 eth1\n"));
-        // The third host has no part in that one.
+        // The third host has no part in the other network.
         const Outcome closed = networks.run("n1,n2,n3", {}, "echo ran");
         CHECK(closed.code == 67);
         CHECK(closed.out.empty());

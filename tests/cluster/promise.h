@@ -1,5 +1,5 @@
-// What the promise tests share: the real dslaunch over pretended hosts, stub_rank as its ranks, and
-// nothing left at the end.
+// The tools of the promise tests: the real dslaunch over pretended hosts, stub_rank as its ranks,
+// and nothing left at the end.
 #pragma once
 
 #include <sys/prctl.h>
@@ -37,7 +37,8 @@ inline bool mentions(const std::string& text, const std::string& word) {
     return text.find(word) != std::string::npos;
 }
 
-// From here on what a killed parent leaves comes to this process, where it is seen.
+// Makes this process the parent of all that a killed parent leaves from here on, so that it is
+// seen.
 inline void adopt_orphans() {
     REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
 }
@@ -50,7 +51,7 @@ inline bool nothing_left(int limit_ms) {
     return gone;
 }
 
-// Lines in a file that may not be there yet.
+// The number of lines in a file that may not be there yet.
 inline size_t lines_in(const std::string& path) {
     std::ifstream file(path);
     size_t count = 0;
@@ -58,7 +59,7 @@ inline size_t lines_in(const std::string& path) {
     return count;
 }
 
-// The same numbers in every run.
+// Random numbers that are the same in every run.
 class Dice {
   public:
     int between(int least, int most) {

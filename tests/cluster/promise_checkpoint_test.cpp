@@ -1,5 +1,5 @@
-// P28 over several hosts: what one shape of hosts has saved another goes on from, stages of a
-// pipeline too; and an --output that is not one folder on all hosts is told before training.
+// P28 over several hosts: another shape of hosts goes on from a checkpoint, stages of a pipeline
+// too; and an --output that is not one folder on all hosts is told before training.
 #include <fmt/core.h>
 
 #include <cmath>
@@ -31,7 +31,7 @@ class Training {
         std::string resume{};
         int stage = 3;
         int steps = 6;
-        int pipeline = 1;  // stages
+        int pipeline = 1;  // number of stages
         int tensor = 1;    // ranks that share each layer
     };
     // Each rank takes as many samples of a step as it has to, for a global batch of 12.
@@ -109,7 +109,7 @@ TEST_CASE("P28: what two hosts have saved one host and three hosts go on from") 
     for (const Shape& shape : shapes) {
         INFO(shape.name);
         const int ranks = shape.name == "same" ? 4 : 3;
-        // One that trains no step writes the weights that it has read.
+        // A run that trains no step writes the weights that it has read.
         const std::string still = training.path(shape.name + "-still");
         const int still_code = training.train({shape.hosts, still, from, shape.stage, 3}, ranks);
         INFO(training.said());
@@ -126,8 +126,8 @@ TEST_CASE("P28: what two hosts have saved one host and three hosts go on from") 
             largest = std::max(largest, std::abs(losses[i] / whole[i + 3] - 1));
         std::printf("P28 2 x 2 ranks at stage 3 -> %s at stage %d: losses differ by up to %.1e\n",
                     shape.name.c_str(), shape.stage, largest);
-        // The same samples a step, added in another order: some fp32 roundings of sums of 12
-        // gradients, which three updates of lr 1e-3 carry into a loss of about 4.8.
+        // The shapes add the same samples of a step in another order: some fp32 roundings of sums
+        // of 12 gradients, which three updates of lr 1e-3 carry into a loss of about 4.8.
         CHECK(largest <= (shape.name == "same" ? 0.0 : 1e-5));
     }
 }
@@ -163,7 +163,7 @@ TEST_CASE("ranks of several hosts that share layers train as one does, which goe
     REQUIRE(training.train({one, training.path("one"), {}, 1}, 1) == 0);
     const std::vector<double> whole = Training::losses(training.path("one"));
     REQUIRE(whole.size() == 6);
-    // Between hosts, and on each of them with a stage.
+    // Ranks share layers between hosts, or on each of two hosts with a stage.
     const auto check = [&](const Training::Run& run, int world_size) {
         INFO(run.hosts);
         const int code = training.train(run, world_size);
@@ -171,7 +171,7 @@ TEST_CASE("ranks of several hosts that share layers train as one does, which goe
         REQUIRE(code == 0);
         const std::vector<double> losses = Training::losses(run.output);
         REQUIRE(losses.size() == whole.size());
-        // As above: sums in another order, and Adam.
+        // The bound is that of the test above: sums in another order, and Adam.
         for (size_t i = 0; i < whole.size(); ++i) CHECK(std::abs(losses[i] - whole[i]) < 1e-5);
         const std::string resumed = run.output + "-resumed";
         REQUIRE(training.train({one, resumed, run.output + "/checkpoints/step-3", 1}, 1) == 0);
@@ -190,7 +190,7 @@ TEST_CASE("an --output that a host does not share is told before training, by ra
     if (!training.rig().usable()) return;
     const std::string output = training.path("out");
     std::filesystem::create_directory(output);
-    // On n2 another disk lies over the folder, for all who come by this second sshd.
+    // Another disk lies over the folder on n2, for all who come by this second sshd.
     std::ifstream file(training.rig().folder() + "/host.pub");
     std::string type, key;
     file >> type >> key;

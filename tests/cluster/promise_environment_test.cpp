@@ -18,7 +18,7 @@ namespace {
 
 const std::string kCanary = "canary-7f3a91c2";
 
-// One job of a rank on each host; how many of VARIABLES came changed or not at all.
+// Runs a job of a rank on each host; returns how many of VARIABLES came changed or not at all.
 int send_variables(const TemporaryFolder& folder, const Words& launch, const Variables& variables,
                    int ranks) {
     Words words = launch;
@@ -36,7 +36,7 @@ int send_variables(const TemporaryFolder& folder, const Words& launch, const Var
     return wrong;
 }
 
-// The same by a file, where a value stands in quotes.
+// Sends VARIABLES by an --env-file, where values stand in quotes; returns the same number.
 int send_by_file(const TemporaryFolder& folder, const Words& launch, const Variables& variables,
                  int ranks) {
     std::ofstream file(folder.path() + "/env", std::ios::binary);
@@ -100,7 +100,7 @@ void send_by_ssh(int variables, int rounds) {
     }
 }
 
-// As the README promises them, written down once more.
+// True for a prefix that the README promises, written down once more.
 bool is_promised_prefix(const std::string& name) {
     for (const char* prefix :
          {"NCCL_", "GLOO_", "TORCH_", "OMP_", "MKL_", "KMP_", "PYTHON", "UCX_", "HF_"})

@@ -1,5 +1,5 @@
-// P14: no text in a hostfile, a filter, the environment or an option is ever executed, and what is
-// wrong with it is told with its place.
+// P14: no text in a hostfile, a filter, the environment or an option is ever executed, and an error
+// in it is told with its place.
 #include <fmt/core.h>
 
 #include <filesystem>
@@ -9,7 +9,7 @@
 namespace dslaunch::test {
 namespace {
 
-// Texts that make a file named CANARY where a shell, ssh or printf() reads them as more than text.
+// Texts that make a file named CANARY if a shell, ssh or printf() reads them as more than text.
 Words hostile_texts(const std::string& canary) {
     const std::string touch = "touch " + canary;
     const std::string plain = "touch${IFS}" + canary;
@@ -67,10 +67,10 @@ Words hostile_texts(const std::string& canary) {
     return texts;
 }
 
-// Where a text can stand: a hostfile's line, or words of the command line. {0}: the text.
+// A place of a text: a hostfile's line, or words of the command line. {0}: the text.
 struct Field {
     const char* name;
-    const char* hostfile;  // of the second line; nullptr: a good hostfile
+    const char* hostfile;  // text of the second line; nullptr: a good hostfile
     Words words;
     bool may_be_fine;  // the text may be a legal value there
 };
@@ -124,7 +124,7 @@ void try_text(const Field& field, const std::string& text, const TemporaryFolder
     outcome.refused += code == 64 ? 1 : 0;
     if (field.hostfile == nullptr || code == 0) return;
     ++outcome.hostfiles;
-    // A text with a newline may be fine up to there.
+    // A text with a newline may be fine up to the newline.
     const bool told = mentions(job.err(), "/hostfile:2:") || mentions(job.err(), "/hostfile:3:");
     CHECK(told);
     outcome.with_place += told ? 1 : 0;
@@ -161,7 +161,7 @@ TEST_CASE("P14: hostile values travel to the ranks as text, and nothing on the w
     words.insert(words.end(), {kStub, "environment", folder.path() + "/seen"});
     for (const std::string& text : hostile_texts(canary)) words.push_back(text);
     JobProcess job(folder, words);
-    // Too many words for stub_rank: it says so, after it has read them.
+    // The words are too many for stub_rank, which says so after it has read them.
     CHECK(job.wait(10'000) == 126);
     CHECK_FALSE(std::filesystem::exists(canary));
 }

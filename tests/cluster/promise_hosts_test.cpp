@@ -1,7 +1,7 @@
 // P7 to P9 over hosts made of network namespaces: a cut network ends both sides, nobody is asked
 // anything, and every bad host is named at once. Negative control of the third, seen by hand: with
-// versions compared only after every host had an agent, and without what a host says instead of a
-// greeting, 5 of the 7 were named with their cause.
+// versions compared only after every host had an agent, and without the words that a host says
+// instead of a greeting, 5 of the 7 were named with their cause.
 #include <fmt/core.h>
 
 #include "cluster/promise.h"
@@ -53,7 +53,7 @@ TEST_CASE("P7: a network that is cut without a word ends the job on both sides",
 TEST_CASE("P8: nobody is ever asked anything, with a terminal or without") {
     const RigHosts rig(2, "P8: no prompt over ssh");
     if (!rig.usable()) return;
-    // Beside the key-only sshd one that wants a password.
+    // A second sshd wants a password.
     REQUIRE(rig.run(1, {"/usr/sbin/sshd", "-f", "/dev/null", "-p", "23", "-o",
                         "PidFile=" + rig.folder() + "/password.pid", "-o",
                         "HostKey=" + rig.folder() + "/host", "-o", "PubkeyAuthentication=no", "-o",
@@ -61,7 +61,7 @@ TEST_CASE("P8: nobody is ever asked anything, with a terminal or without") {
     struct Row {
         std::string what, config, hosts;
     };
-    // A key of [n1]:23 that is not known would hide the password: the same key under that name.
+    // An unknown key of [n1]:23 would hide the password: the same key stands under that name.
     std::ofstream(rig.folder() + "/known_hosts", std::ios::app) << "[n1]:23 " << [&] {
         std::ifstream file(rig.folder() + "/host.pub");
         std::string type, key;
@@ -143,7 +143,7 @@ void start_sshd(const RigHosts& rig, int port, const std::string& force,
                         "ForceCommand=" + force}) == 0);
 }
 
-// GOOD hosts and 7 that are broken in 7 ways.
+// Runs a job on GOOD hosts and 7 that are broken in 7 ways.
 void name_broken_hosts(int good) {
     const RigHosts rig(2, "P9: many hosts");
     if (!rig.usable()) return;
@@ -215,7 +215,7 @@ TEST_CASE("P9 with 64 hosts", "[.long]") {
 
 namespace {
 
-// The job runs /bin/true on so many pretended hosts, each with an agent.
+// Runs a job of /bin/true on COUNT pretended hosts, each with an agent.
 void start_agents(int count, int fanout) {
     std::string hosts = "n1";
     for (int i = 2; i <= count; ++i) hosts += fmt::format(",n{}", i);
@@ -239,7 +239,7 @@ TEST_CASE("P9: an agent waits for a launcher that has many others to start", "[.
     hello.node_name = "n1";
     std::ofstream(folder.path() + "/hello", std::ios::binary)
         << encode(Frame{FrameKind::kHello, encode(hello)});
-    // Longer than the silence that ends an agent in its work.
+    // The silence is longer than the one that ends an agent in its work.
     JobProcess agent(folder, {"sh", "-c",
                               fmt::format("(sleep 18; cat {}/hello; sleep 2) | {} agent --stdio",
                                           folder.path(), kDslaunch)});

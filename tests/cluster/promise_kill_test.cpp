@@ -1,7 +1,7 @@
-// P1 to P3: whatever is killed, nothing stays, and who died first is named. Negative controls, done
-// by hand: with an agent that takes neither the end of its stdin nor the loss of its stdout as the
-// end (Agent::read_input, Agent::watch) the first test finds living workers; without the last loop
-// of find_culprit() the last one blames rank 1.
+// P1 to P3: nothing stays after any kill, and the first to die is named. Negative controls, done by
+// hand: with an agent that takes neither the end of its stdin nor the loss of its stdout as the end
+// (Agent::read_input, Agent::watch) the first test finds living workers; without the last loop of
+// find_culprit() the last one blames rank 1.
 #include <csignal>
 #include <filesystem>
 
@@ -45,7 +45,7 @@ void kill_launchers(int runs) {
     Figures figures;
     for (int run = 0; run < runs; ++run) {
         StubbornJob job;
-        // From the first moment on, one in three after everything stands.
+        // The kill comes at any moment from the first on, one in three after everything stands.
         std::this_thread::sleep_for(
             std::chrono::milliseconds(dice.between(0, static_cast<int>(1.5 * whole_ms))));
         const auto began = Steady::now();
@@ -119,7 +119,7 @@ struct Way {
     const char* words;
 };
 
-// How long after its death the launcher had ended.
+// The time from the rank's death to the launcher's end.
 double since_death_ms(const TemporaryFolder& folder, Steady::time_point ended) {
     int64_t death_ns = 0;
     std::ifstream(folder.path() + "/pids.death") >> death_ns;
@@ -129,7 +129,7 @@ double since_death_ms(const TemporaryFolder& folder, Steady::time_point ended) {
         .count();
 }
 
-// One rank of 16 on 4 hosts dies in WAY; true when the report names exactly it.
+// Lets one rank of 16 on 4 hosts die in WAY; true if the report names exactly it.
 bool dies_and_is_named(const Way& way, Dice& dice, Figures& figures, const Words& before = {}) {
     const TemporaryFolder folder;
     const int rank = dice.between(0, 15);
@@ -214,11 +214,11 @@ std::vector<ProcessName> children_of(pid_t parent) {
 
 struct Child {
     std::string launcher;
-    std::string program;    // that must be there
-    bool is_needed = true;  // else the job goes on without it
+    std::string program;    // program that must be there
+    bool is_needed = true;  // false: the job goes on without it
 };
 
-// The launcher's first child is killed while two ranks on two hosts run.
+// Kills the launcher's first child while two ranks on two hosts run.
 void kill_child(const Child& child, const Words& launch) {
     const TemporaryFolder folder;
     std::ofstream(folder.path() + "/hostfile") << "n[1-2] slots=1\n";

@@ -1,4 +1,4 @@
-// P34: what differs between hosts in version, library, driver or processor is told by host before
+// P34: differences between hosts in version, library, driver or processor are told by host before
 // any rank starts. Host n2 gets a second sshd for each case, in a mount namespace of its own where
 // one thing is another one. Negative control, done by hand: with decode<AgentHello>() reading a
 // hello of another protocol as its own, that case is told as nonsense.
@@ -26,8 +26,8 @@ const std::string kFixtures = std::string(DSL_SOURCE_DIR) + "/tests/fixtures/";
 struct Case {
     std::string what;
     std::string changes;  // shell commands before n2's sshd; {0}: a folder for them
-    std::string command;  // in the agent's place; empty: what the launcher asks for
-    std::string words;    // of n2 in the message
+    std::string command;  // program in the agent's place; empty: the agent
+    std::string words;    // words about n2 in the message
 };
 
 class Hosts {
@@ -40,7 +40,7 @@ class Hosts {
     }
     [[nodiscard]] bool usable() const { return rig_.usable(); }
     [[nodiscard]] std::string config() const { return folder_.path() + "/config.json"; }
-    // An sshd on host NUMBER at PORT after CHANGES; whoever comes gets COMMAND.
+    // Starts an sshd on host NUMBER at PORT after CHANGES; whoever comes gets COMMAND.
     void serve(int number, int port, const std::string& changes, const std::string& command) const {
         std::ifstream file(rig_.folder() + "/host.pub");
         std::string type, key;
@@ -62,14 +62,14 @@ class Hosts {
                        "host", command};
         INFO(script);
         REQUIRE(rig_.run(number, words) == 0);
-        // It leaves its starter before it listens.
+        // The sshd leaves its starter before it listens.
         const std::string listens = fmt::format(
             "for i in $(seq 500); do ss -Hltn 'sport = {}' | grep -q . && exit 0; sleep 0.02; "
             "done; exit 1",
             port);
         REQUIRE(rig_.run(number, {"sh", "-c", listens}) == 0);
     }
-    // One step of training on both; HOSTS with their ports.
+    // Returns the command of one training step on both; HOSTS with their ports.
     [[nodiscard]] Words train(const std::string& hosts, const std::string& device) const {
         std::ofstream(folder_.path() + "/hostfile") << hosts;
         return rig_.on(0, {kDslaunch, "--hostfile", folder_.path() + "/hostfile", "--ssh-config",
@@ -95,7 +95,7 @@ std::string replaced(const std::string& file) {
                        file);
 }
 
-// What an agent of the next protocol would say: more fields than this one knows.
+// Writes the hello of an agent of the next protocol: more fields than this one knows.
 void write_next_hello(const std::string& path) {
     AgentHello hello;
     hello.protocol_version = kAgentProtocolVersion + 1;
@@ -137,7 +137,7 @@ std::vector<Case> cases(const Hosts& hosts) {
     return list;
 }
 
-// Whether the message about the hosts tells WORDS of n2, and of nobody else.
+// True if the message about the hosts tells WORDS of n2, and of nobody else.
 bool names_n2(const std::string& report, const std::string& words) {
     const size_t at = report.find("\n  n2: ");
     if (at == std::string::npos || mentions(report, "\n  n1: ")) return false;
@@ -170,7 +170,7 @@ TEST_CASE("P34: what differs between hosts is told of the host that differs, bef
         found += right ? 1 : 0;
     }
     figures.print(fmt::format("P34 hosts that differ: {} of {} found", found, tried));
-    // The same hosts with nothing changed train.
+    // The same hosts train when nothing is changed.
     hosts.serve(2, 2999, "true", "");
     const TemporaryFolder folder;
     JobProcess job(folder, hosts.train("n1 slots=1\nn2 slots=1 port=2999\n", "cpu"));
@@ -185,7 +185,7 @@ TEST_CASE("P34: a host with another NVIDIA driver, or with none, is told before 
                               "the CUDA plugin is not built");
     const Hosts hosts;
     if (!hosts.usable()) return;
-    // A /dev with a GPU's node in it, and what the driver would write into /proc.
+    // The script makes a /dev with a GPU's node in it, and the driver's files in /proc.
     const std::string gpu =
         "mount -t tmpfs none {0} && cp -a /dev/null /dev/zero /dev/full /dev/random /dev/urandom "
         "/dev/tty {0} && mkdir {0}/shm {0}/pts && mknod {0}/nvidia0 c 195 0 && mount --bind "

@@ -1,4 +1,4 @@
-// P31, P32: what ranks write is kept whole and in order, and reaches a terminal as text only.
+// P31, P32: the output of ranks is kept whole and in order, and reaches a terminal as text only.
 // Negative controls, done by hand: with an agent that leaves after a second although its launcher
 // still reads (Agent::flush_before_leaving) the first test missed 2,272 of 55,482 lines on a busy
 // machine; with main() printing what() as it is, the test of the command line found ESC bytes.
@@ -14,7 +14,7 @@ namespace dslaunch::test {
 namespace {
 
 struct Log {
-    std::map<std::string, int> lines;  // by stream
+    std::map<std::string, int> lines;  // lines of each stream
     bool in_order = true;
 };
 
@@ -31,15 +31,15 @@ Log read_log(const std::string& path, int rank) {
     return log;
 }
 
-// What the rank had written when it died, as it counted itself.
+// The lines that the rank had written when it died, as it counted itself.
 long written_by(const std::string& path) {
     long lines = 0;
     std::ifstream(path, std::ios::binary).read(reinterpret_cast<char*>(&lines), sizeof lines);
     return lines;
 }
 
-// Ranks that write until SIGKILL, each by itself; the first that is through takes the others along
-// in the middle of their writing.
+// Runs ranks that write until SIGKILL, each by itself; the first that is through takes the others
+// along in the middle of their writing.
 void count_lines(int lines, int rounds) {
     long written = 0, kept = 0;
     int disorder = 0;
@@ -67,7 +67,7 @@ void count_lines(int lines, int rounds) {
     CHECK(disorder == 0);
 }
 
-// What a terminal would obey, one a line.
+// Texts that a terminal would obey, one a line.
 std::string attacks() {
     return "\x1b[31mred\x1b[0m\n"
            "\x1b]0;title\x07\n"
@@ -91,7 +91,8 @@ std::string attacks() {
            "plain \xc3\xa9 and \xe6\x97\xa5\n";
 }
 
-// Bytes that a terminal could obey; ours, the erased progress line, is taken out before.
+// The number of bytes that a terminal could obey; ours, the erased progress line, is taken out
+// before.
 int obeyed_bytes(std::string text) {
     for (size_t at = 0; (at = text.find("\r\x1b[K", at)) != std::string::npos;) text.erase(at, 4);
     int count = 0;
@@ -100,7 +101,7 @@ int obeyed_bytes(std::string text) {
         // The terminal itself puts \r before each \n.
         const bool line_end = byte == '\r' && i + 1 < text.size() && text[i + 1] == '\n';
         const bool plain = (byte >= 0x20 && byte < 0x7f) || byte == '\n' || byte == '\t';
-        // Beyond ASCII only the two letters of the last line and our own ellipsis are text.
+        // The only text beyond ASCII is the two letters of the last line and our own ellipsis.
         size_t letter = 0;
         for (const std::string known : {"\xc3\xa9", "\xe6\x97\xa5", "\xe2\x80\xa6"})
             if (text.compare(i, known.size(), known) == 0) letter = known.size();

@@ -15,8 +15,8 @@ namespace {
 
 struct Work {
     double mtbf_s;
-    int work_s;    // useful time in all
-    double least;  // of the best expected share, what must be reached
+    int work_s;    // useful time of the whole job
+    double least;  // share that must be reached, of the best expected one
     int faults_max = 1'000'000;
     int step_ms = 50;
     int save_ms = 100;
@@ -49,7 +49,7 @@ class Faults {
         thread_.join();
     }
     [[nodiscard]] int count() const { return count_; }
-    // From faults to the moment when a rank ran again, all together.
+    // The time from each fault to the moment when a rank ran again, in all.
     [[nodiscard]] double down_s() const { return down_s_; }
 
   private:
@@ -124,15 +124,15 @@ void work_under_faults(const Work& work) {
         "one took here\n",
         work.work_s, work.mtbf_s, work.save_ms, work.interval_s(), faults, share,
         work.expected_share(0), work.expected_share(restart_s), restart_s);
-    // The rest is chance: how many faults there were, and how long after a save.
+    // The rest is chance: the number of faults, and the time from a save to each.
     CHECK(share > work.least * work.expected_share(0));
 }
 
 }  // namespace
 
 TEST_CASE("P35: a job whose ranks are killed at random comes to its end by restarts") {
-    // Before restarts in a row the waits grow: with faults every few seconds that is most of the
-    // time, so there are three.
+    // Waits before restarts in a row grow: with faults every few seconds they are most of the time,
+    // so there are three.
     work_under_faults({1.5, 5, 0.1, 3});
 }
 TEST_CASE("P35: under faults each minute the useful share of the time is near the best",

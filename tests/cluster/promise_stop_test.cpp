@@ -1,5 +1,5 @@
 // P6: stopping never blocks, neither on a process that cannot die nor on a terminal that stands
-// still. Negative controls, done by hand: without what agents say at the end in the report
+// still. Negative controls, done by hand: without the agents' last words in the report
 // (Supervisor::run) 0 of 2 are named; with a launcher that never looks at its agents while the
 // terminal stands still the last test loses its host.
 #include <fcntl.h>
@@ -18,8 +18,8 @@ namespace dslaunch::test {
 using namespace launch;
 namespace {
 
-// A file system that answers the greeting of the kernel and nothing else. Who asks it for a file
-// cannot be killed until it is gone.
+// A file system that answers the greeting of the kernel and nothing else. A process that asks it
+// for a file cannot be killed until it is gone.
 class StalledFileSystem {
   public:
     explicit StalledFileSystem(std::string folder) : folder_(std::move(folder)) {
@@ -36,7 +36,7 @@ class StalledFileSystem {
     StalledFileSystem& operator=(const StalledFileSystem&) = delete;
     ~StalledFileSystem() { give_way(); }
     [[nodiscard]] bool stands() const { return stands_; }
-    // Ends it: those who wait get an error, and can die.
+    // Ends it: processes that wait get an error, and can die.
     void give_way() {
         if (!stands_) return;
         stands_ = false;
@@ -104,7 +104,7 @@ TEST_CASE("P6: a process that cannot be killed is named with its state, and nobo
     CHECK(code == 76);
     int named = 0;
     for (const ProcessName& worker : workers) {
-        CHECK(name_process(worker.pid) == worker);  // it is still there: nothing can end it
+        CHECK(name_process(worker.pid) == worker);  // the worker is still there: nothing can end it
         named += mentions(job.err(), std::to_string(worker.pid) + " (stub_rank, state D") ? 1 : 0;
     }
     std::printf(

@@ -1,6 +1,6 @@
-// P12: who connects to the port where a launcher waits for its agents, and does not hold the token,
-// neither joins nor learns anything nor disturbs the job: noise, other protocols, half a handshake,
-// a recorded one, thousands of connections. Negative control, done by hand: with a launcher whose
+// P12: a stranger at the port where a launcher waits for its agents, without the token, neither
+// joins nor learns anything nor disturbs the job: noise, other protocols, half a handshake, a
+// recorded one, thousands of connections. Negative control, done by hand: with a launcher whose
 // nonce is always the same, the recorded handshake takes the second agent's place.
 #include <arpa/inet.h>
 #include <fmt/core.h>
@@ -22,7 +22,7 @@ namespace {
 
 const std::string kToken = "canary-77ab01c2d3e4f5a6b7c8";
 
-// A stream socket at 127.0.0.1:PORT; not valid when nobody listens.
+// Returns a stream socket at 127.0.0.1:PORT; not valid if nobody listens.
 UniqueFd connect_to(int port) {
     UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
@@ -52,7 +52,7 @@ void say(const UniqueFd& socket, const std::string& bytes) {
     static_cast<void>(::send(socket.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL));
 }
 
-// What comes until SIZE bytes are there, the other end closes, or LIMIT_MS are over.
+// Returns the bytes that come until SIZE are there, the other end closes, or LIMIT_MS are over.
 std::string hear(const UniqueFd& socket, size_t size, int limit_ms) {
     std::string heard;
     while (heard.size() < size) {
@@ -67,7 +67,7 @@ std::string hear(const UniqueFd& socket, size_t size, int limit_ms) {
     return heard;
 }
 
-// Passes the bytes of one connection on in both directions and keeps what the agent says first.
+// Passes the bytes of one connection on in both directions and keeps the agent's first words.
 class Eavesdropper {
   public:
     explicit Eavesdropper(int launcher_port) {
@@ -84,7 +84,7 @@ class Eavesdropper {
     Eavesdropper& operator=(const Eavesdropper&) = delete;
     ~Eavesdropper() { thread_.join(); }
     [[nodiscard]] int port() const { return port_; }
-    // The agent's opening with its nonce, and its identity with the proof. Only when it has joined.
+    // The agent's opening with its nonce, and its identity with the proof. REQUIRES: it has joined.
     [[nodiscard]] std::string opening() const { return recorded_.substr(0, kOpeningBytes); }
     [[nodiscard]] std::string proof() const { return recorded_.substr(kOpeningBytes); }
     [[nodiscard]] bool complete() const { return complete_; }
@@ -92,7 +92,7 @@ class Eavesdropper {
   private:
     static constexpr size_t kOpeningBytes = kJoinOpening.size() + kJoinNonceBytes;
 
-    // False: the connection is over.
+    // Passes on what has come; false: the connection is over.
     bool pass(const UniqueFd& from, const UniqueFd& to, bool is_agent) {
         pollfd entry{from.get(), POLLIN, 0};
         if (::poll(&entry, 1, 5) <= 0) return true;
@@ -112,7 +112,7 @@ class Eavesdropper {
     }
     int port_ = 0;
     int launcher_words_ = 0;
-    std::string recorded_;  // read by others once complete_
+    std::string recorded_;  // others read it once complete_
     std::atomic<bool> complete_ = false;
     std::thread thread_;
 };
@@ -121,7 +121,7 @@ struct Toll {
     int connections = 0;
     int joined = 0;       // verdict 0 to a stranger
     size_t heard = 0;     // bytes that are neither an opening, a nonce nor a refusal
-    int tokens_seen = 0;  // in anything that was heard
+    int tokens_seen = 0;  // tokens in anything that was heard
 };
 
 void judge(Toll& toll, const std::string& heard, bool after_opening) {
@@ -153,7 +153,7 @@ void make_noise(int port, Toll& toll) {
         say(socket, bytes);
         ::shutdown(socket.get(), SHUT_WR);
         const std::string heard = hear(socket, 1 << 20, 5'000);
-        // Another version of the handshake is told so; nothing else gets an answer.
+        // A stranger of another handshake version is told so; nothing else gets an answer.
         if (!bytes.starts_with("dslaunch-join")) judge(toll, heard, false);
         ++toll.connections;
     }
@@ -227,7 +227,7 @@ TEST_CASE("P12: strangers at the port of a launcher neither join, nor read, nor 
     const std::string token_file = folder.path() + "/token";
     std::ofstream(token_file) << kToken << "\n";
     ::chmod(token_file.c_str(), 0600);
-    const int port = listen_somewhere().second;  // free again
+    const int port = listen_somewhere().second;  // the port is free again
     const std::string where = fmt::format("127.0.0.1:{}", port);
     JobProcess job(
         folder, {kDslaunch, "--launcher", "join", "--listen", where, "--token-file", token_file,
@@ -236,7 +236,7 @@ TEST_CASE("P12: strangers at the port of a launcher neither join, nor read, nor 
     REQUIRE(wait_until([&] { return connect_to(port).valid(); }, 10'000));
     Toll toll;
     make_noise(port, toll);
-    // Without a name of their own: whoever is accepted takes the next place.
+    // The agents have no names: whoever is accepted takes the next place.
     const auto agent = [&](int at) {
         return Words{kDslaunch,      "agent",   "--join", fmt::format("127.0.0.1:{}", at),
                      "--token-file", token_file};
@@ -249,7 +249,7 @@ TEST_CASE("P12: strangers at the port of a launcher neither join, nor read, nor 
     knock(port, 3'000, toll);
     const size_t files = open_files(job.pid());
     const int64_t memory_kib = peak_memory_kib(job.pid());
-    // Among all of them the second agent comes through.
+    // The second agent comes through among all of them.
     JobProcess second(second_folder, agent(port));
     const int code = job.wait(60'000);
     INFO(job.err());

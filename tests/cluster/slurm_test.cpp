@@ -58,7 +58,8 @@ std::multiset<std::string> lines_of(const std::string& text) {
     return lines;
 }
 
-// Writes its id, is deaf to everything but TERM, on which it takes a moment to save.
+// The script of a rank that writes its id, is deaf to everything but TERM, and then takes a moment
+// to save.
 std::string saving_rank(const TemporaryFolder& folder) {
     return fmt::format(
         "trap 'sleep 0.3; echo saved $RANK; exit 0' TERM; trap '' USR1 HUP INT; echo $$ >> "
@@ -76,7 +77,7 @@ bool all_up(const TemporaryFolder& folder, size_t count) {
     return wait_until([&] { return recorded_processes(folder).size() == count; }, 20'000);
 }
 
-// The process of this name whose command line holds WORD; 0: none.
+// Returns the process of this name whose command line holds WORD; 0: none.
 pid_t find_process(const std::string& name, const std::string& word) {
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
         const auto pid = parse_int(entry.path().filename().string());

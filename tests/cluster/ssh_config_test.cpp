@@ -1,5 +1,5 @@
 // Each directive of the user's ssh configuration on real hosts: the built-in ssh does it, or
-// refuses it by name. Nobody is ever asked anything.
+// refuses it by name. It never asks anybody anything.
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -45,7 +45,7 @@ std::string replaced(std::string text, const std::string& what, const std::strin
 
 struct Row {
     std::string host;
-    std::string lines;  // before those of the rig's working configuration; RIG: its folder
+    std::string lines;  // lines before the rig's working configuration; RIG: its folder
     std::string cause;  // empty: the job runs
 };
 
@@ -55,7 +55,7 @@ std::vector<std::string> probe(const RigHosts& rig, const std::string& transport
                       "--", "echo", "ran"});
 }
 
-// The files that rows name.
+// Makes the files that rows name.
 void prepare(const RigHosts& rig) {
     const std::string& folder = rig.folder();
     const std::string key = read(folder + "/host.pub");
@@ -73,7 +73,7 @@ void prepare(const RigHosts& rig) {
     write(folder + "/included", read(folder + "/good"));
 }
 
-// The rig's working configuration; its key only for rows that name none.
+// Returns the rig's working configuration; its key only for rows that name none.
 std::string rest(const RigHosts& rig, const Row& row) {
     std::string text = read(rig.folder() + "/good");
     if (!mentions(row.lines, "IdentityFile")) return text;
@@ -201,7 +201,7 @@ TEST_CASE("with a terminal at hand neither ssh transport asks anything on it") {
 TEST_CASE("a slow name server delays only the hosts that it is asked for") {
     const RigHosts rig(1, "names looked up beside the connections");
     if (!rig.usable()) return;
-    // Nobody has this address: each look-up takes the kernel's seconds to find out.
+    // The address is nobody's: each look-up takes the kernel's seconds to find out.
     const std::string name_space = rig.on(0, {})[3];
     write("/etc/netns/" + name_space + "/resolv.conf",
           "nameserver 10.91.7.77\noptions timeout:2 attempts:1\n");

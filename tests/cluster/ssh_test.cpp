@@ -59,7 +59,7 @@ TEST_CASE("both ssh transports run a job, and say the same of the same troubles"
             {"refused", "n1", "onnection refused"},
             {"wrong_key", "n1", "ermission denied"},
             {"good", "nosuch.invalid", "nosuch.invalid"},
-            // ssh itself, with BatchMode, does not say why.
+            // The ssh program, with BatchMode, does not say why.
             {"locked_key", "n1",
              transport == "ssh" ? "one needs a passphrase: load it with ssh-add"
                                 : "ermission denied"},

@@ -37,7 +37,7 @@ std::vector<std::string> probe(const RigHosts& rig, const std::string& transport
                       "workers=2", "--", "sh", "-c", script});
 }
 
-// Sockets and folders of ours below /tmp, but those of the tests.
+// The sockets and folders of ours below /tmp, but those of the tests.
 std::vector<std::string> left_behind() {
     std::vector<std::string> found;
     for (const auto& entry : std::filesystem::directory_iterator("/tmp")) {
@@ -48,7 +48,7 @@ std::vector<std::string> left_behind() {
     return found;
 }
 
-// Programs with NAME that run in the rig's launching place.
+// The programs with NAME that run in the rig's launching place.
 std::vector<ProcessName> running(const RigHosts& rig, const std::string& name) {
     const TemporaryFolder folder;
     JobProcess list(folder, {"ip", "netns", "pids", rig.on(0, {})[3]});
@@ -63,7 +63,7 @@ std::vector<ProcessName> running(const RigHosts& rig, const std::string& name) {
     return found;
 }
 
-// Of all processes on the rig's hosts.
+// The arguments of all processes on the rig's hosts.
 std::string all_arguments(const RigHosts& rig, int hosts) {
     std::string text;
     for (int host = 0; host <= hosts; ++host) {

@@ -88,7 +88,7 @@ TEST_CASE("a job whose ranks do not want to end is ended at once with --now") {
     const auto began = Steady::now();
     const Result stopped = run(state, {"stop", "stubborn", "--now", "--json"});
     CHECK(stopped.code == 0);
-    CHECK(Steady::now() - began < std::chrono::seconds(10));  // of 20 s of grace
+    CHECK(Steady::now() - began < std::chrono::seconds(10));  // the grace is 20 s
     CHECK(nlohmann::json::parse(stopped.out)["launcher"] == "ended at once");
     CHECK(job.process.wait(1'000) == 76);
     CHECK(all_gone(job.workers));
@@ -105,7 +105,7 @@ TEST_CASE("what a dead job left is found by its id and ended, and who asks is sp
                              "echo $$ >> " + folder.path() + "/pids; " + kStubborn});
     REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 1; }, 5'000));
     CHECK_THAT(run(state, {"ps", "--all"}).out, Catch::Contains("lost"));
-    // Its own environment has the id too.
+    // The asking process has the id in its environment too.
     TemporaryFolder output;
     auto words = command(state, {"stop", "dead", "--json"});
     words.insert(words.begin() + 1, "DSL_JOB_ID=dead");

@@ -23,7 +23,7 @@ bool mentions(const std::string& text, const std::string& word) {
     return text.find(word) != std::string::npos;
 }
 
-// "n1,n2,…"
+// Returns "n1,n2,…".
 std::string hosts(int count, const std::string& prefix = "n") {
     std::string list;
     for (int i = 1; i <= count; ++i) {
@@ -32,7 +32,7 @@ std::string hosts(int count, const std::string& prefix = "n") {
     return list;
 }
 
-// One worker on each host.
+// Gives PROBE one worker a host, and FANOUT.
 Words with_fanout(Words probe, int fanout) {
     std::replace(probe.begin(), probe.end(), std::string("workers=2"),
                  "fanout=" + std::to_string(fanout));
@@ -50,7 +50,7 @@ Words pretended(int hosts_count, int fanout, const std::string& script) {
             script};
 }
 
-// Writes its id, ignores every polite signal, and stays.
+// The script of a rank that writes its id, ignores every polite signal, and stays.
 std::string stubborn(const TemporaryFolder& folder) {
     return "trap '' TERM HUP INT; echo $$ >> " + folder.path() +
            "/pids; while :; do sleep 0.05; done";
@@ -63,7 +63,7 @@ size_t count_lines(const std::string& text, const std::string& line) {
     return count;
 }
 
-// The relays below PARENT, by what they were started as.
+// The relays below PARENT, by their command lines.
 std::vector<pid_t> relays_below(pid_t parent) {
     std::vector<pid_t> found;
     for (const ProcessName& process : descendants(parent)) {
@@ -74,7 +74,7 @@ std::vector<pid_t> relays_below(pid_t parent) {
     return found;
 }
 
-// The same in a network namespace.
+// The relays in a network namespace.
 std::vector<pid_t> relays_of_host(const std::string& space) {
     std::vector<pid_t> found;
     FILE* list = ::popen(("ip netns pids " + space).c_str(), "r");
@@ -166,9 +166,10 @@ TEST_CASE("a flood of output waits at its source while the launcher stands still
     job.signal(SIGCONT);
     std::printf("a relay behind a launcher that stood still for 3 s: peak %lld MiB\n",
                 static_cast<long long>(peak_kib >> 10));
-    // Windows of 256 KiB for 3 hosts, twice 1 MiB of buffers, some 10 MiB of program.
+    // The bound counts windows of 256 KiB for 3 hosts, twice 1 MiB of buffers, some 10 MiB of
+    // program.
     CHECK(peak_kib < 24 << 10);
-    // The others were not given up meanwhile.
+    // The ranks were not given up meanwhile.
     std::this_thread::sleep_for(std::chrono::seconds(1));
     CHECK_FALSE(all_gone(recorded_processes(folder)));
     job.signal(SIGTERM);
@@ -204,7 +205,7 @@ TEST_CASE("over ssh a tree runs a job, and tells of every trouble what it is") {
         }
         DYNAMIC_SECTION(transport << " hides no bad host behind another") {
             TemporaryFolder folder;
-            // The first is to be a relay, the others are behind one.
+            // The first host is to be a relay, the others are behind one.
             JobProcess job(folder, with_fanout(rig.probe(transport, "good",
                                                          "no-a.invalid,n1,n2,no-b.invalid,n3,n4,"
                                                          "no-c.invalid",
@@ -277,7 +278,7 @@ TEST_CASE("a link that is cut below a relay is told with that relay's name", "[.
     std::printf("the link of a relay was cut: told after %.1f s\n",
                 std::chrono::duration<double>(Steady::now() - began).count());
     CHECK(mentions(job.err(), "host n1 is lost: its relay on n1 is lost: nothing heard"));
-    // Those behind the cut wait out their lease.
+    // Ranks behind the cut wait out their lease.
     CHECK(wait_until([&] { return all_gone(workers); }, 30'000));
     std::printf("all gone after %.1f s\n",
                 std::chrono::duration<double>(Steady::now() - began).count());

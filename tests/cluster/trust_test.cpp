@@ -98,7 +98,7 @@ struct Ran {
     std::string text;
 };
 
-// Without any terminal.
+// Runs COMMAND without any terminal.
 Ran run(const std::vector<std::string>& command) {
     std::vector<std::string> words = {"setsid", "-w"};
     words.insert(words.end(), command.begin(), command.end());
@@ -108,7 +108,7 @@ Ran run(const std::vector<std::string>& command) {
     return {code, process.out() + process.err()};
 }
 
-// At a terminal, where somebody answers each question that ends in ": ".
+// Runs COMMAND at a terminal, where somebody answers each question that ends in ": ".
 Ran run_at_terminal(const std::vector<std::string>& command, std::vector<std::string> answers) {
     Ran ran;
     int terminal = -1;

@@ -1,9 +1,9 @@
 // A switch that does wrong on purpose: carries Ethernet frames between the hosts of rig.sh, each
-// one's end of a veth pair, and delays, drops, doubles or changes what goes from one to another.
-// What `tc netem` does, on kernels that lack it, and for one pair or one direction as easily.
+// one's end of a veth pair, and delays, drops, doubles or changes those from one to another.
+// It does the work of `tc netem`, on kernels that lack it, for one pair or one direction as easily.
 //   wire PREFIX COUNT
-// takes PREFIX0v to PREFIX<COUNT>v off their bridge. Lines on stdin change what goes FROM a host TO
-// a host (`*`: any of 1 to COUNT; host 0, where the launcher runs, is always left in peace):
+// takes PREFIX0v to PREFIX<COUNT>v off their bridge. Lines on stdin change frames FROM a host TO a
+// host (`*`: any of 1 to COUNT; host 0, where the launcher runs, is always left in peace):
 //   set FROM TO [delay_ms=N] [jitter_ms=N] [loss=P] [twice=P] [corrupt=P] [change=P] [rate=BYTES]
 //   [larger=BYTES]
 //   clear
@@ -38,10 +38,10 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Nanoseconds = std::chrono::nanoseconds;
 
-// As linux/virtio_net.h has it, which is no C++.
+// The header of linux/virtio_net.h, which is no C++.
 struct FrameHeader {
     uint8_t flags;
-    uint8_t gso_type;  // 0: a packet as it is
+    uint8_t gso_type;  // 0: one whole packet
     uint16_t header_bytes;
     uint16_t gso_size;
     uint16_t checksum_start;
@@ -61,16 +61,16 @@ struct Rule {
     double corrupt = 0;
     double change = 0;
     double rate = 0;    // bytes a second, 0: any
-    double larger = 0;  // bytes of a packet from which on it is dropped, 0: none
+    double larger = 0;  // packets of more bytes are dropped, 0: none
     Clock::time_point free_at{};
-    Clock::time_point last_at{};  // frames of one way stay in order
+    Clock::time_point last_at{};  // due of the last frame: frames stay in order
 };
 
 struct Waiting {
     Clock::time_point due;
     uint64_t order = 0;
     size_t to = 0;
-    std::vector<unsigned char> frame;  // with its virtio header
+    std::vector<unsigned char> frame;  // frame with its virtio header
     bool operator<(const Waiting& other) const {
         return due != other.due ? due > other.due : order > other.order;
     }
@@ -220,13 +220,13 @@ class Wire {
         FrameHeader header{};
         std::memcpy(&header, frame.data(), sizeof header);
         const size_t whole = frame.size() - kHeaderBytes - kEthernetBytes;
-        // A frame that is yet to be cut has packets of this size in it.
+        // A frame that is yet to be cut holds packets of this size.
         const size_t packet = header.gso_size == 0 ? whole : header.gso_size + 52U;
         return static_cast<double>(packet) > rule.larger;
     }
 
-    // One bit of the TCP payload. A checksum that is still to be made would be made of what came
-    // out; SEEN says that the receiver is to notice.
+    // Flips one bit of the TCP payload. A checksum that is still to be made would be that of the
+    // changed bytes; SEEN: the receiver is to notice.
     static void corrupt(std::vector<unsigned char>& frame, bool seen) {
         const unsigned char* const ip = frame.data() + kHeaderBytes + kEthernetBytes;
         if (frame.size() < kHeaderBytes + kEthernetBytes + 40 || ip[0] >> 4 != 4 || ip[9] != 6)
@@ -238,7 +238,7 @@ class Wire {
             frame[payload + (frame.size() - payload) / 2] ^= 0x10;
             return;
         }
-        // A wrong checksum, said to be final: the receiver checks it and drops the packet.
+        // The checksum is wrong and said to be final: the receiver checks it and drops the packet.
         FrameHeader header{};
         std::memcpy(&header, frame.data(), sizeof header);
         header.flags = 0;

@@ -1,5 +1,5 @@
-// P27: a job that is asked to end, in whatever phase it is, saves its last step within the grace
-// time, and a resumed one has the bits of one that nobody asked.
+// P27: a job that is asked to end saves its last step within the grace time in every phase, and a
+// resumed one has the bits of one that nobody asked.
 #include <sys/prctl.h>
 
 #include <array>
@@ -18,7 +18,7 @@ enum class Phase : size_t { kLoad, kFirstStep, kStep, kEval, kSave };
 constexpr std::array kPhases = {"load", "first step", "step", "eval", "save"};
 constexpr int64_t kSteps = 150;
 
-// A job that is in PHASE most of its time once it trains.
+// Makes JOB spend most of its time in PHASE once it trains.
 void shape(SavingJob& job, Phase phase) {
     job.steps = kSteps;
     job.interval = phase == Phase::kSave ? 1 : kSteps;
@@ -28,7 +28,7 @@ void shape(SavingJob& job, Phase phase) {
     job.change = [](Json& config) { config["dslaunch"]["data"]["eval_fraction"] = 0.9; };
 }
 
-// The launcher has come to where it takes signals itself; before that, they are the system's.
+// True once the launcher takes signals itself; before that, they are the system's.
 bool holds_signals(pid_t pid) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/status");
     for (std::string line; std::getline(file, line);)
@@ -87,7 +87,7 @@ class Asking {
     }
 
   private:
-    // Up to some random moment of PHASE.
+    // Waits for some random moment of PHASE.
     void await(Phase phase, const SavingJob& job, const JobProcess& process) {
         const auto sleep_ms = [](double ms) {
             std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(ms));

@@ -22,8 +22,8 @@ std::string bytes_of(const std::string& path) {
 }
 
 struct Row {
-    std::vector<std::string> arguments;  // DIR stands for the test's folder, MODELS and DATA for
-                                         // the fixtures'
+    std::vector<std::string> arguments;  // DIR is the test's folder, MODELS and DATA are those
+                                         // of the fixtures
     int code = 0;
     std::string message;
 };
@@ -57,7 +57,7 @@ void check_row(const TemporaryFolder& folder, const Row& row) {
     INFO("dslaunch" << line << "\n" << process.err());
     CHECK(code == row.code);
     CHECK(process.err().find(placed(row.message, folder)) != std::string::npos);
-    // A bad input is no crash, and what the ranks say is told once and without C++.
+    // A bad input is no crash, and the ranks' words are told once and without C++.
     for (const char* noise : {"terminate called", "Exception raised from", "frame #",
                               "Segmentation fault", "what():", "\\x0a"})
         CHECK(process.err().find(noise) == std::string::npos);
@@ -114,7 +114,7 @@ TEST_CASE("every bad hostfile ends dslaunch with the message written beside it")
         std::ifstream expected(entry.path().string() + ".expected");
         std::string line;
         std::getline(expected, line);
-        // `word-slots:1:11: …`: the name is that of the file without its folder.
+        // The name in `word-slots:1:11: …` is that of the file without its folder.
         check_row(folder,
                   {{"--hostfile", entry.path().string(), "--output", "DIR/out", "MODELS/gpt.pt"},
                    64,
@@ -155,7 +155,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
             {{"generate", "--temperature", "-1", "m.pt"},
              64,
              "dslaunch: error: generate: --temperature: `-1` is not a number from 0 on"},
-            // A program like any other, so it ends with what a shell would say.
+            // A program that is missing ends with the code of a shell.
             {{"no-such-command"}, 127, "program `no-such-command` is not in the worker's PATH"},
         });
 }
@@ -163,7 +163,7 @@ TEST_CASE("bad command lines are refused before anything starts") {
 TEST_CASE("what is said of the machine comes after everything that refuses the command line") {
     const TemporaryFolder folder;
     JobProcess process(folder, {kLauncher, "--num_gpus", "2", fixture_file("models/gpt.pt")});
-    CHECK(process.wait(kLimitMs) == 65);  // no steps are given
+    CHECK(process.wait(kLimitMs) == 65);  // the config gives no steps
     CHECK(process.err().find("dslaunch.steps") != std::string::npos);
     CHECK(process.err().find("shows no GPU") == std::string::npos);
 }
@@ -224,8 +224,8 @@ TEST_CASE("bad archives are refused by name") {
                    {with_model("DIR/half.pt"), 66, "DIR/half.pt: not a usable archive"},
                    {with_model("DIR/end.pt"), 66, "DIR/end.pt: not a usable archive"},
                    {other, 66, "this is another file"},
-                   // Its output is no loss, and none is named; its arguments are not those of the
-                   // file.
+                   // The model's output is no loss, and none is named; its arguments are not the
+                   // file's.
                    {with_model("MODELS/mlp.pt"), 66, "take 1: input"},
                    {with_model("MODELS/image-text.pt"), 66, "take 3"},
                });
@@ -263,7 +263,8 @@ TEST_CASE("bad data files are refused with file and place") {
             {with_data("MODELS/convnet.pt", "DATA/captions.safetensors"), 66,
              "captions.safetensors"},
             {with_data("MODELS/convnet.pt", "DATA/kjv.u16.bin"), 66, "kjv.u16.bin"},
-            // One context more than the model has positions for: the first batch does not fit.
+            // The context is one more than the model has positions for: the first batch does not
+            // fit.
             {with_set("dslaunch.data.context=33"), 66, "index out of range"},
         });
 }

@@ -1,5 +1,5 @@
-// P19, P20: checkpoints on a disk that has not the room for them: told before training where that
-// can be known, and at the save that does not fit, with nothing lost that was there.
+// P19, P20: checkpoints on a disk without room for them: told before training if that can be known,
+// and at the save that does not fit, with nothing lost that was there.
 #include "support/saving_job.h"
 #include "support/skip.h"
 #include "support/small_disk.h"
@@ -67,7 +67,7 @@ TEST_CASE("a disk that holds the weights and no checkpoint is told before traini
 }
 
 TEST_CASE("a save that finds no room ends the run, and keeps what was saved before") {
-    SmallDisk disk("2300k");  // for three checkpoints, not for four
+    SmallDisk disk("2300k");  // room for three checkpoints, not for four
     if (!disk.usable) return;
     disk.job.change = [](Json& config) { config["dslaunch"]["save"].erase("keep"); };
     JobProcess process(disk.job.folder, disk.job.command(false));
@@ -85,7 +85,7 @@ TEST_CASE("a save that finds no room ends the run, and keeps what was saved befo
     CHECK(newest_whole(disk.job.output()) == 6);
     disk.check_verified();
 
-    // With room again it goes on as if nothing had been.
+    // The job goes on with room again, as if nothing had been.
     std::filesystem::remove_all(disk.job.output() + "/checkpoints/step-2");
     disk.job.change = [](Json& config) { config["dslaunch"]["save"]["keep"] = 1; };
     JobProcess resumed(disk.job.folder, disk.job.command(true));
@@ -100,7 +100,7 @@ TEST_CASE("a save that finds no room ends the run, and keeps what was saved befo
 }
 
 TEST_CASE("training goes on after saves that find no room, where it was told to") {
-    SmallDisk disk("1150k");  // for the weights and one checkpoint, not for two
+    SmallDisk disk("1150k");  // room for the weights and one checkpoint, not for two
     if (!disk.usable) return;
     disk.job.change = [](Json& config) {
         config["dslaunch"]["save"] = {{"interval", 2}, {"keep", 1}, {"on_error", "continue"}};
@@ -112,7 +112,7 @@ TEST_CASE("training goes on after saves that find no room, where it was told to"
     CHECK(disk.job.losses().size() == 12);
     CHECK(disk.names() == std::vector<std::string>{"step-2"});
     CHECK(newest_whole(disk.job.output()) == 2);
-    // Steps 4, 6, 8, 10 and 12.
+    // The failed saves are those of steps 4, 6, 8, 10 and 12.
     CHECK(count_of(process.err(), "that of step 2 is the newest; training goes on") == 5);
     CHECK(!disk.job.weights().empty());
     disk.check_verified();

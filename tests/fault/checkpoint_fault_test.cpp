@@ -1,5 +1,5 @@
-// P18, P26: training jobs that are killed while they save: what was committed stays whole, and a
-// resumed run has the bits of one that nothing happened to.
+// P18, P26: training jobs that are killed while they save: a committed checkpoint stays whole, and
+// a resumed run has the bits of one that nothing happened to.
 #include <sys/prctl.h>
 
 #include <cstdio>
@@ -108,7 +108,7 @@ TEST_CASE("1000 kills while every step is saved leave a whole checkpoint", "[.lo
         INFO("kill " << kill << ": newest was " << newest << " and is " << now << ", steps "
                      << done);
         REQUIRE(now >= newest);
-        // A save of each step that the next two have waited for: not more than these are lost.
+        // The two steps after a save wait for it: no more than these are lost.
         REQUIRE(now >= done - 3);
         newest = now;
         std::filesystem::remove(job.output() + "/metrics.jsonl");

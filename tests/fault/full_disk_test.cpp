@@ -65,8 +65,8 @@ TEST_CASE("a disk that cannot hold what is offloaded is told before training, wi
     const int code = process.wait(30'000);
     INFO(process.err());
     CHECK(code == 72);
-    // 8 bytes for each of gpt.pt's 47392 parameters, half of them each rank's: 370.25 KiB, in
-    // blocks.
+    // The need is 8 bytes for each of gpt.pt's 47392 parameters, half of them each rank's: 370.25
+    // KiB, in blocks.
     CHECK(process.err().find("KiB needed by 2 ranks, ") != std::string::npos);
     CHECK(process.err().find("make room there, or give other folders as nvme_path") !=
           std::string::npos);
@@ -78,8 +78,8 @@ TEST_CASE("a disk that cannot hold what is offloaded is told before training, wi
 TEST_CASE("a disk that is full at the last file of weights keeps the whole one and no half one") {
     const TemporaryFolder folder;
     const std::string disk = folder.path() + "/disk";
-    // Room for the tensors of the weights twice and of a checkpoint (926 KiB), not for headers, the
-    // manifest and the archive's code beside them.
+    // The disk has room for the tensors of the weights twice and of a checkpoint (926 KiB), not for
+    // headers, the manifest and the archive's code beside them.
     if (!mount_small_disk(disk, "size=970k"))
         return report_skipped("a full disk under a job", "mounting a tmpfs needs root");
     JobProcess process(folder, command(folder, 3));
@@ -115,7 +115,7 @@ TEST_CASE("a disk that fills up while training ends the job, and no half weights
     CHECK(code == 73);
     CHECK(process.err().find(disk + "/out/checkpoints: the checkpoint of step 500 needs") !=
           std::string::npos);
-    CHECK(process.err().find("No space left on device") != std::string::npos);  // of the metrics
+    CHECK(process.err().find("No space left on device") != std::string::npos);  // for metrics
     check_no_weights(disk + "/out");
     CHECK(::umount(disk.c_str()) == 0);
 }

@@ -1,5 +1,5 @@
-// A training job that is interrupted, or whose worker, agent or launcher is killed: what was asked
-// for is saved, the culprit is named, and nothing is left running.
+// A training job that is interrupted, or whose worker, agent or launcher is killed: weights are
+// saved on request, the culprit is named, and nothing is left running.
 #include <cstdio>
 #include <filesystem>
 
@@ -15,21 +15,21 @@ double elapsed_ms(Steady::time_point from) {
     return std::chrono::duration<double, std::milli>(Steady::now() - from).count();
 }
 
-// Everything that the job had is gone within LIMIT_MS; prints how long it took.
+// Checks that everything of the job is gone within LIMIT_MS; prints how long it took.
 void check_gone(const std::vector<ProcessName>& all, const char* what, int limit_ms) {
     const auto began = Steady::now();
     CHECK(wait_until([&] { return all_gone(all) && descendants(::getpid()).empty(); }, limit_ms));
     std::printf("%s: all gone after %.0f ms\n", what, elapsed_ms(began));
 }
 
-// Two signals at once would be one: the kernel does not count them.
+// Sends the signals apart: two at once would be one, since the kernel does not count them.
 void press_twice(const JobProcess& process) {
     process.signal(SIGINT);
     std::this_thread::sleep_for(std::chrono::milliseconds(150));
     process.signal(SIGINT);
 }
 
-// The process has come to where it takes signals itself; before that, they are the system's.
+// True once the process takes signals itself; before that, they are the system's.
 bool holds_interrupts(pid_t pid) {
     std::ifstream file("/proc/" + std::to_string(pid) + "/status");
     for (std::string line; std::getline(file, line);)
@@ -167,7 +167,7 @@ TEST_CASE("a killed agent ends the training job, and its host is named") {
     EndlessJob job;
     job.await_steps();
     const auto all = descendants(job.process.pid());
-    // The innermost process of `agent --stdio` above the workers.
+    // The agents are the innermost processes of `agent --stdio` above the workers.
     std::vector<ProcessName> agents;
     for (const ProcessName& each : job.processes("--stdio")) {
         bool above_workers = false;

@@ -1,4 +1,4 @@
-// A port for the ranks to meet that somebody else holds.
+// The port where the ranks shall meet is held by somebody else.
 #include <netinet/in.h>
 #include <sys/socket.h>
 

@@ -1,5 +1,5 @@
-// A disk that changes, loses or cuts what a training job has there: the job ends, with the file and
-// what was in it, and no weights made of it are written.
+// A disk that changes, loses or cuts a training job's file: the job ends, names the file and its
+// content, and writes no weights made of it.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ std::string swap_file_in(const std::string& nvme) {
     return "";
 }
 
-// A block of noise in every SPACING bytes, on the disk when this returns.
+// Writes a block of noise in every SPACING bytes, on the disk when this returns.
 void spoil(const std::string& path, int64_t spacing) {
     const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
     if (fd < 0) return;  // the job has removed it
@@ -47,7 +47,7 @@ Ended train_while(const std::function<void(const std::string& swap_file)>& harm)
     config["zero_optimization"] = {{"stage", 3},
                                    {"offload_optimizer", {{"device", "nvme"}, {"nvme_path", nvme}}},
                                    {"offload_param", {{"device", "nvme"}, {"nvme_path", nvme}}}};
-    config["dslaunch"]["offload"] = {{"chunk_numel", 2048}};  // more than its slots hold
+    config["dslaunch"]["offload"] = {{"chunk_numel", 2048}};  // more chunks than the slots hold
     write_file(folder.path() + "/config.json", config.dump());
     JobProcess job(folder,
                    {kLauncher, "--num_gpus", "2", "--device", "cpu", "--output", out,
@@ -91,7 +91,7 @@ TEST_CASE("a swap file that is cut while its job runs ends it with the disk's co
         [](const std::string& file) { static_cast<void>(::truncate(file.c_str(), 8 * 4096)); });
     INFO(ended.err);
     CHECK(ended.code == kDisk);
-    // Where a later write has made the file longer again, a hole is read.
+    // A hole is read if a later write has made the file longer again.
     CHECK((mentions(ended.err, "the file was cut or its disk is full or failing") ||
            mentions(ended.err, "does not read as it was written: XXH3 expected")));
 }

@@ -18,7 +18,7 @@ struct StagedJob : SavingJob {
     explicit StagedJob(bool over_hosts) {
         REQUIRE(::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
         if (over_hosts) {
-            ranks = 1;  // of each
+            ranks = 1;  // ranks of each host
             write_file(folder.path() + "/hostfile", "left slots=1\nright slots=1\n");
             more = {"--hostfile", folder.path() + "/hostfile", "--launcher", "local"};
         }
@@ -37,7 +37,7 @@ bool await_steps(const SavingJob& job) {
     return wait_until([&] { return job.losses().size() >= 3; }, 60'000);
 }
 
-// Everything that the job had is gone within LIMIT_MS.
+// Checks that everything of the job is gone within LIMIT_MS.
 void check_gone(const std::vector<ProcessName>& all, const char* what, int limit_ms) {
     const auto began = Steady::now();
     CHECK(wait_until([&] { return all_gone(all) && descendants(::getpid()).empty(); }, limit_ms));
@@ -91,9 +91,9 @@ TEST_CASE("a save of a pipeline that finds no room ends the run, and keeps what 
     job.place = "/disk/out";
     job.steps = 12;
     job.interval = 2;
-    job.keep = 0;  // all of them
+    job.keep = 0;  // 0 keeps all
     const std::string disk = job.folder.path() + "/disk";
-    // gpt.pt makes checkpoints of 555 KiB and weights of 370 KiB: room for three, not for four.
+    // The disk has room for three checkpoints of 555 KiB beside weights of 370 KiB, not for four.
     if (!mount_small_disk(disk, "size=2300k"))
         return report_skipped("checkpoints of a pipeline on a full disk",
                               "mounting a tmpfs needs root");
@@ -108,7 +108,7 @@ TEST_CASE("a save of a pipeline that finds no room ends the run, and keeps what 
         CHECK(newest_whole(job.output()) == 6);
         CHECK(wait_until([] { return descendants(::getpid()).empty(); }, 1'000));
     }
-    // With room again it goes on as if nothing had been.
+    // The job goes on with room again, as if nothing had been.
     std::filesystem::remove_all(job.output() + "/checkpoints/step-2");
     job.keep = 1;
     {

@@ -22,11 +22,11 @@ using Words = std::vector<std::string>;
 constexpr int kLimitMs = 60'000;
 constexpr int kFirstCode = 64, kLastCode = 78;
 
-// What the shell that ran COMMAND found in `$?`; -1: it did not come to that. MEANWHILE is called
-// with the shell's process while the command runs.
+// Returns the `$?` that the shell found after COMMAND; -1: it did not come to that. MEANWHILE is
+// called with the shell's process while the command runs.
 int code_in_shell(const TemporaryFolder& folder, const Words& command, std::string& said,
                   const std::function<void(const JobProcess&)>& meanwhile = {}) {
-    // The empty line: what the command printed last may lack its newline.
+    // The empty line makes up for a newline that the command's last output may lack.
     Words words = {"sh", "-c", "\"$@\"; code=$?; echo; echo \"code $code\"", "sh"};
     words.insert(words.end(), command.begin(), command.end());
     JobProcess shell(folder, words);
@@ -44,7 +44,7 @@ Words on_two_hosts(const TemporaryFolder& folder) {
     return {kLauncher, "--hostfile", folder.path() + "/hostfile", "--launcher", "local", "--quiet"};
 }
 
-// Rank 2 of four does SCRIPT, the others end with 0.
+// The code of a job in which rank 2 of four does SCRIPT and the others end with 0.
 int code_of_one_rank(const std::string& script) {
     const TemporaryFolder folder;
     Words command = on_two_hosts(folder);
@@ -80,7 +80,7 @@ void signal_launcher(const JobProcess& shell, int times) {
         for (const ProcessName& each : descendants(shell.pid())) {
             if (command_line(each).starts_with(kLauncher + '\0' + "--num_gpus")) {
                 static_cast<void>(signal_process(each, SIGINT));
-                break;  // the launcher comes before what it has started
+                break;  // the launcher comes before its children
             }
         }
         std::this_thread::sleep_for(std::chrono::milliseconds(150));
@@ -100,7 +100,7 @@ void signal_worker(const TemporaryFolder& folder, const JobProcess& shell, int n
 struct Row {
     const char* what;
     int code;
-    Words command;  // after the path of dslaunch
+    Words command;  // words after the path of dslaunch
     std::function<void(const JobProcess&)> meanwhile = {};
 };
 
@@ -226,7 +226,7 @@ TEST_CASE("P4: every code of the table that a user can meet is met") {
         std::filesystem::remove_all(folder.path() + "/out");
         Words command = {kLauncher};
         command.insert(command.end(), row.command.begin(), row.command.end());
-        // What stands on stdin is for the agent; nobody else reads it.
+        // The agent reads the noise on stdin; nobody else does.
         Words with_input = {"sh", "-c", "exec \"$@\" <" + folder.path() + "/noise", "sh"};
         with_input.insert(with_input.end(), command.begin(), command.end());
         std::string said;
@@ -241,7 +241,7 @@ TEST_CASE("P4: every code of the table that a user can meet is met") {
     for (int code = kFirstCode; code <= kLastCode; ++code) {
         INFO("code " << code);
         const bool exists = exit_code_name(static_cast<ExitCode>(code)) != std::string("unknown");
-        // There are no checkpoints to fail yet; 75 is what a rank says, never a job.
+        // No checkpoints fail here; a rank says 75, never a job.
         const bool is_met_here = code != 73 && code != 75;
         CHECK((met.contains(code) || !exists || !is_met_here));
         CHECK((exists || !met.contains(code)));

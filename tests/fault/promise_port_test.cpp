@@ -1,5 +1,5 @@
 // P12, the port where dsworkers meet: noise, half sentences and connections that stay, from before
-// the ranks meet until they train, end no job. What c10d's store itself allows is in
+// the ranks meet until they train, end no job. The limits of c10d's store itself are in
 // docs/launchers.md.
 #include <arpa/inet.h>
 #include <sys/socket.h>

@@ -1,6 +1,6 @@
-// P5: a rank for which the others wait is named when the time limit is over: one that is stopped,
-// one whose compute lane does not come to the next collective though its process lives and speaks,
-// and one that has another plan. A job in which nothing is wrong is never accused.
+// P5: a rank for which the others wait is named when the time limit is over: a stopped one, one
+// whose compute lane does not come to the next collective though its process lives and speaks, and
+// one that has another plan. A job in which nothing is wrong is never accused.
 #include <fmt/format.h>
 #include <sys/ptrace.h>
 
@@ -19,10 +19,10 @@ namespace dslaunch::test {
 using namespace launch;
 namespace {
 
-// Its waits while it sets up count too, on a machine that may be busy.
+// The limit holds for the waits during set-up too, on a machine that may be busy.
 constexpr int kTimeoutS = 5;
-// Beyond the limit: heartbeats come once a second, and the ranks share two processors with the
-// rest of the machine.
+// The time allowed beyond the limit: heartbeats come once a second, and the ranks share two
+// processors with the rest of the machine.
 constexpr double kSlackMs = 6'000;
 
 // Holds one thread of a process still, the main one being the compute lane, until the process ends:
@@ -36,7 +36,7 @@ class HeldThread {
                       stop_where_it_computes(thread_id);
               decided_ = true;
               int status = 0;
-              // Who traces a process must take its end, or it stays as a zombie.
+              // The tracer of a process must take its end, or it stays as a zombie.
               while (held_ && ::waitpid(thread_id, &status, __WALL) == thread_id)
                   if (WIFEXITED(status) || WIFSIGNALED(status)) return;
           }) {}
@@ -54,7 +54,7 @@ class HeldThread {
             if (::ptrace(PTRACE_INTERRUPT, thread_id, nullptr, nullptr) != 0 ||
                 ::waitpid(thread_id, &status, __WALL) != thread_id || !WIFSTOPPED(status))
                 return false;
-            // The number of the system call that it is in.
+            // The file begins with the number of the system call that the thread is in.
             std::ifstream file("/proc/" + std::to_string(thread_id) + "/syscall");
             std::string call;
             file >> call;
@@ -83,7 +83,7 @@ const char* name_of(Stall how) {
     return "";
 }
 
-// The rank of a dsworker, as it knows it.
+// The rank of a dsworker, from its environment.
 int rank_of(const ProcessName& worker) {
     std::ifstream file("/proc/" + std::to_string(worker.pid) + "/environ");
     const std::string text = '\0' + std::string(std::istreambuf_iterator<char>(file), {});
@@ -92,7 +92,7 @@ int rank_of(const ProcessName& worker) {
     return std::atoi(text.c_str() + at + 6);
 }
 
-// One of four ranks stalls; true when exactly it is named. Adds the time from the stall to the
+// Stalls one of four ranks; true if exactly that one is named. Adds the time from the stall to the
 // launcher's end.
 bool stalls_and_is_named(Stall how, std::mt19937& dice, Figures& figures) {
     EndlessJob job({"--timeout", std::to_string(kTimeoutS)});
@@ -117,7 +117,7 @@ bool stalls_and_is_named(Stall how, std::mt19937& dice, Figures& figures) {
     const std::string report = job.process.err();
     INFO(name_of(how) << ", rank " << rank << "\n" << report);
     CHECK(code == 69);
-    // While it sets up, some of the time had run before.
+    // Some of the time has run before a stall during set-up.
     if (how != Stall::kStoppedEarly) CHECK(detected_ms > 1e3 * kTimeoutS - 200);
     CHECK(detected_ms < 1e3 * kTimeoutS + kSlackMs);
     figures.add(detected_ms);

@@ -1,4 +1,5 @@
-// What --resume takes, passes over and refuses, and what else may be in the folder of a run.
+// Checkpoints that --resume takes, passes over and refuses, and other things in the folder of a
+// run.
 #include <sys/prctl.h>
 
 #include "support/saving_job.h"
@@ -99,7 +100,7 @@ TEST_CASE("a run that goes on from an older step leaves the later ones of the ot
     REQUIRE(other.code == 0);
     CHECK(other.says("dslaunch.seed is 99 and was 1234: data come in another order"));
     CHECK(job.losses().at(6) != first.at(6));
-    // Its own 6 in the place of the other's, 7 at its end, and 9 out of the way, whole.
+    // The job has its own 6 in the place of the other's, 7 at its end, and 9 out of the way, whole.
     CHECK(newest_whole(job.output()) == 7);
     std::vector<std::string> aside;
     for (const auto& entry : std::filesystem::directory_iterator(job.output() + "/checkpoints"))
@@ -130,7 +131,8 @@ TEST_CASE("another batch size goes on where the samples ended") {
     const Outcome more = run(job, true);
     INFO(more.err);
     CHECK(more.code == 0);
-    // 6 steps of 2 ranks with the fixture's batch of 2 rows each, then 2 of twice as many.
+    // The run makes 6 steps of 2 ranks with the fixture's batch of 2 rows each, then 2 of twice as
+    // many.
     CHECK(more.says("step 6, 24 samples seen"));
     const Outcome inspected = run_ckpt({"inspect", job.output(), "--json"});
     CHECK(Json::parse(inspected.out).dump().find("\"samples_seen\":40") != std::string::npos);
@@ -170,7 +172,7 @@ TEST_CASE("of two jobs with one --output the second ends before it trains") {
     JobProcess process(first.folder, first.command(false));
     REQUIRE(wait_until([&] { return first.has_stepped(); }, 30'000));
     SavingJob second;
-    // Both mean the same folder.
+    // Both places mean the same folder.
     second.place = "/../" + std::filesystem::path(first.folder.path()).filename().string() + "/out";
     const Outcome refused = run(second, false);
     INFO(refused.err);
@@ -197,7 +199,7 @@ TEST_CASE("weights that are not finite are saved, shown, passed over, and push n
     SavingJob job;
     job.steps = 5;
     job.interval = 1;
-    // The third update is infinite, the fourth step's loss finds it.
+    // The third update is infinite, and the fourth step's loss shows it.
     job.change = [](Json& config) {
         config["scheduler"] = {{"type", "WarmupLR"},
                                {"params",

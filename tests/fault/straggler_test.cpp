@@ -1,4 +1,4 @@
-// A rank that is slow makes all others wait: the launcher names it, whichever it is.
+// A rank that is slow makes all others wait: the launcher names it.
 #include <fmt/format.h>
 
 #include <atomic>
@@ -47,8 +47,8 @@ std::string last_straggler(const std::string& text) {
 
 TEST_CASE("the rank for which the others wait is named with its host and its lane") {
     for (const int slow : {0, 2}) {
-        // One thread a rank: both pretended hosts count the same processors as theirs, and a rank
-        // whose threads take turns on one would be the slowest by itself.
+        // Each rank has one thread: both pretended hosts count the same processors as theirs, and a
+        // rank whose threads take turns on one would be the slowest by itself.
         TemporaryFolder folder;
         std::ifstream facts(fixture_file("models/gpt.json"));
         write_file(folder.path() + "/config.json",

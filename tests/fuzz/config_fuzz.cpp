@@ -1,5 +1,5 @@
-// libFuzzer entry: any bytes as a config. Nothing may crash, hang or throw; what resolves must
-// print to an equal config. clang++ -fsanitize=fuzzer,address,undefined with dsl_config; not part
+// libFuzzer entry: any bytes as a config. Nothing may crash, hang or throw; a config that resolves
+// must print to an equal one. clang++ -fsanitize=fuzzer,address,undefined with dsl_config; not part
 // of the normal build.
 #include "base/check.h"
 #include "config/resolve/resolve.h"

@@ -1,5 +1,5 @@
-// The inputs that were worth keeping go through every fuzzer's own entry, in any build: what a
-// fuzzer found once stays found where neither clang nor libFuzzer is.
+// The kept inputs go through every fuzzer's own entry, in any build: a fault that a fuzzer found
+// once stays found without clang or libFuzzer.
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>

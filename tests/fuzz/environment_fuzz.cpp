@@ -1,5 +1,5 @@
 // libFuzzer: any bytes as a .deepspeed_env are variables that a rank may have, or a usage error;
-// and what was read comes back when it is written in quotes.
+// and values that were read come back when they are written in quotes.
 //   clang++ -std=c++20 -g -fsanitize=fuzzer,address,undefined -Ilib tests/fuzz/environment_fuzz.cpp
 //   lib/launch/{environment_file,worker_environment,gpu_count}.cpp
 //   lib/base/{error,text,fd,check}.cpp -lfmt

@@ -1,4 +1,4 @@
-// What every error about somebody's text owes whoever reads it: it can be shown as it is, and it
+// The duty of every error about somebody's text to its reader: it can be shown as it is, and it
 // names a place that there is.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace dslaunch::fuzz {
 
-// Lines of printable text.
+// Checks that MESSAGE is lines of printable text.
 inline void check_shown(std::string_view message) {
     DSL_CHECK(!message.empty(), "an error without a word");
     for (const char c : message) {
@@ -31,8 +31,8 @@ inline size_t take_number(std::string_view& text) {
     return number;
 }
 
-// Each line of MESSAGE begins with FILE:LINE:COLUMN: of TEXT, one column behind a line's end
-// included; the last one may speak of the whole file.
+// Checks that each line of MESSAGE begins with FILE:LINE:COLUMN: of TEXT, one column behind a
+// line's end included; the last one may speak of the whole file.
 inline void check_places(std::string_view message, std::string_view file, std::string_view text) {
     std::vector<size_t> line_bytes{0};
     for (const char c : text) c == '\n' ? line_bytes.push_back(0) : void(++line_bytes.back());

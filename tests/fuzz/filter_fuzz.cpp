@@ -1,7 +1,7 @@
 // libFuzzer: any text as --include or --exclude over some hosts either chooses slots that there
-// are, in the hostfile's order, or is a usage error; what it excludes is all that it does not
-// include; never a crash or a hang. The first byte says which option the rest is, or both, cut at
-// the first newline.
+// are, in the hostfile's order, or is a usage error; the slots that it excludes are all that it
+// does not include; never a crash or a hang. The first byte says which option the rest is, or both,
+// cut at the first newline.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -54,7 +54,7 @@ bool has_slot(const std::vector<HostSlots>& chosen, const std::string& host, int
     });
 }
 
-// INCLUDED is what the text chooses as --include; the same text as --exclude must leave the rest.
+// INCLUDED is the text's choice as --include; the same text as --exclude must leave the rest.
 void check_complement(const std::vector<HostSlots>& included, const std::string& text) {
     static const size_t all_count = slots_count(apply_filter(some_hosts(), {}));
     HostFilter filter;

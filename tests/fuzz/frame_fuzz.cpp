@@ -32,9 +32,9 @@ std::string again(const RelayFrame& frame) {
     return relay_frame(frame.kind, frame.payload);
 }
 
-// What a reader made of a stream.
+// A reader's findings in a stream.
 struct Outcome {
-    std::string written;  // its frames, written again
+    std::string written;  // the frames, written again
     std::vector<std::pair<int, std::string>> payloads;
     bool refused = false;
 
@@ -75,7 +75,7 @@ void read_payloads(const Outcome& outcome, const Table& table) {
     }
 }
 
-// GREETING: what the stream must hold before its first frame; empty: nothing.
+// GREETING: the words that the stream must hold before its first frame; empty: none.
 template <typename Decoder, typename Table>
 void try_stream(const Decoder& decoder, const Table& table, std::string_view greeting,
                 std::string_view bytes, size_t piece) {

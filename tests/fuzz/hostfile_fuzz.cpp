@@ -18,7 +18,8 @@ namespace {
 using namespace dslaunch;
 using namespace dslaunch::launch;
 
-// Ranges stand for thousands of hosts that differ by their number: so many are written down.
+// The number of hosts that are written down: ranges stand for thousands that differ by their
+// number.
 constexpr size_t kWrittenMax = 64;
 
 std::string written(const Host& host) {

@@ -37,7 +37,7 @@ ssh_key the_key() {
     return key.get();
 }
 
-// KnownHosts reads files: this one is in memory.
+// KnownHosts reads files, so TEXT becomes one in memory.
 KnownHosts read(std::string_view text) {
     static const UniqueFd file(::memfd_create("known_hosts", MFD_CLOEXEC));
     static const std::string path = fmt::format("/proc/self/fd/{}", file.get());

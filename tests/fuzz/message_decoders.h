@@ -1,5 +1,5 @@
 // Every message that crosses a wire, by the kind of the frame that carries it, as a function that
-// reads any bytes: it throws Error, or what it read is written and read back the same.
+// reads any bytes: it throws Error, or the message is written and read back the same.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +41,7 @@ inline void read_health_records(std::string_view bytes) {
 }
 
 struct MessageDecoder {
-    int kind;  // of its frame; -1: it travels in none
+    int kind;  // kind of its frame; -1: it travels in none
     void (*read)(std::string_view);
 };
 

@@ -1,8 +1,8 @@
 // libFuzzer: whatever hosts tell of their interfaces, and whichever ways between them work, the
-// network that is chosen is one of node 0's that every host reaches, and what is refused is said.
-// Text: a line for each host (machine, where ssh arrived, then interface addresses as NAME=ADDRESS
-// with `-`, `~`, `+` before it for down, loopback, for guests, and `/SPEED` behind it), then a line
-// of letters: the ways that fail.
+// network that is chosen is one of node 0's that every host reaches, and a refusal is said. Text: a
+// line for each host (machine, where ssh arrived, then interface addresses as NAME=ADDRESS with
+// `-`, `~`, `+` before it for down, loopback, for guests, and `/SPEED` behind it), then a line of
+// letters: the ways that fail.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,7 +22,7 @@ using namespace dslaunch;
 using namespace dslaunch::launch;
 using Candidates = std::vector<std::vector<NetworkCandidate>>;
 
-constexpr size_t kHostsMax = 20;  // over kAllPairsHostsMax too
+constexpr size_t kHostsMax = 20;  // more than kAllPairsHostsMax
 
 InterfaceAddress read_address(std::string_view word) {
     InterfaceAddress entry;

@@ -1,6 +1,6 @@
 // libFuzzer: whatever a launcher sends in the course of a push, the receiver answers in order,
 // writes nothing outside of the place that was named, and calls a file there only when it has the
-// announced content. The first byte of each step says what comes: an offer, a list of chunks or a
+// announced content. The first byte of each step chooses its kind: an offer, a list of chunks or a
 // piece, well made from what follows, or any bytes as one of them.
 #include <fmt/format.h>
 #include <stdlib.h>
@@ -26,7 +26,8 @@ using namespace dslaunch;
 using namespace dslaunch::launch;
 namespace fs = std::filesystem;
 
-// Sizes of which the disk could really give so much are left to the tests of a full disk.
+// The limit of sizes: an offer of more that the disk could really hold is left to the tests of a
+// full disk.
 constexpr int64_t kSmallBytesMax = 64 << 10;
 
 // A folder of this process: `in`, where files may come, and beside it a file that stays as it is.
@@ -111,7 +112,7 @@ class Session {
     PushChunks good_chunks() const {
         return {offer_.id, content_.empty() ? std::string() : hash_of(content_, false)};
     }
-    // What comes next, as long as BYTES and one more; damaged where BYTES begin with `!`.
+    // Returns the next piece, one byte longer than BYTES at most; damaged if BYTES begin with `!`.
     PushPiece next_piece(std::string_view bytes) {
         const auto at = static_cast<int64_t>(sent_bytes_);
         PushPiece piece{offer_.id, at, content_.substr(std::min(sent_bytes_, content_.size()))};
@@ -164,7 +165,7 @@ class Session {
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size_bytes) {
-    constexpr size_t kHeadBytes = 2;  // what, and how many bytes it takes
+    constexpr size_t kHeadBytes = 2;  // the kind of step, and its length in bytes
     std::string_view bytes(reinterpret_cast<const char*>(data), size_bytes);
     {
         Session session;

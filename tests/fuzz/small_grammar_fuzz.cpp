@@ -1,6 +1,6 @@
 // libFuzzer: the small grammars of options and files, by the first byte: lists of processors, where
-// a launcher listens, ProxyJump, patterns of host names, words in quotes, host names. Each is
-// refused or means what an independent reading, or its own written form, says.
+// places where a launcher listens, ProxyJump, patterns of host names, words in quotes, host names.
+// Each is refused or means what an independent reading, or its own written form, says.
 #include <algorithm>
 #include <cstdint>
 #include <string>
@@ -25,7 +25,7 @@ using namespace dslaunch::launch;
 
 constexpr int kProcessorMax = 65'535;
 constexpr int kPortMax = 65'535;
-// Of names and of IPv6 addresses without their brackets.
+// The letters of names and of IPv6 addresses without their brackets.
 constexpr std::string_view kNameLetters =
     "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-:";
 
@@ -59,7 +59,7 @@ void try_proxy_jump(std::string_view text) {
     }
 }
 
-// Row by row over the whole table, without the reader's one star to go back to.
+// Matches row by row over the whole table, without the reader's one star to go back to.
 bool matches_by_table(std::string_view text, std::string_view pattern) {
     std::vector<char> row(text.size() + 1, 0);
     row[0] = 1;

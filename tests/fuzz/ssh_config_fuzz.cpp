@@ -27,7 +27,7 @@ namespace {
 using namespace dslaunch;
 using namespace dslaunch::launch;
 
-constexpr int kIncludesMax = 24;  // of one run: files that include themselves must end
+constexpr int kIncludesMax = 24;  // limit of one run: files that include themselves must end
 
 // A file in memory that has a path.
 class MemoryFile {
@@ -130,7 +130,7 @@ void check_directives(const SshDirectives& directives, std::string_view text) {
     }
 }
 
-// What the built-in ssh makes of the same configuration for this host.
+// Resolves the same configuration for this host as the built-in ssh does.
 void try_target(const std::string& path) {
     HostAddress host;
     host.name = "node1.example";
@@ -161,7 +161,8 @@ void check_refusal(const Error& error, std::string_view text) {
 
 }  // namespace
 
-// What the reader's Include finds: the input's second part, or both where the pattern has a star.
+// The files that the reader's Include finds: the input's second part, or both if the pattern has a
+// star.
 extern "C" int glob(const char* pattern, int, int (*)(const char*, int), glob_t* found) noexcept {
     static char* paths[3] = {};
     if (files().includes_left-- <= 0) return GLOB_NOMATCH;

@@ -20,7 +20,7 @@ using namespace dslaunch::launch;
 
 constexpr size_t kSumOffset = 148;
 constexpr size_t kMagicOffset = 257;
-constexpr int64_t kWrittenBytesMax = int64_t{1} << 33;  // eleven octal digits, as tar writes them
+constexpr int64_t kWrittenBytesMax = int64_t{1} << 33;  // eleven octal digits, which tar writes
 
 void seal(std::string& block) {
     block.replace(kMagicOffset, 6, std::string_view("ustar\0", 6));

@@ -13,7 +13,7 @@ using namespace dslaunch::storage;
 
 namespace {
 
-// Kept where the compiler must assume that it is read.
+// A volatile that keeps the compiler from leaving the checksums out.
 volatile uint32_t all_checksums;
 
 }  // namespace

@@ -1,6 +1,6 @@
-// How fast the ranks of one host reduce a bucket in shared memory, beside memcpy by as many
-// threads, and what a post and its await cost. Prints one line per world size; rates count the
-// bytes that a rank reads and writes.
+// The rate at which the ranks of one host reduce a bucket in shared memory, beside memcpy by as
+// many threads, and the cost of a post and its await. Prints one line per world size; rates count
+// the bytes that a rank reads and writes.
 #include <fmt/core.h>
 
 #include <algorithm>
@@ -29,8 +29,8 @@ void in_threads(int ranks, const std::function<void(int rank)>& body) {
 }
 
 struct Times {
-    double reduce_s = 0;    // best round
-    double memcpy_s = 0;    // of one bucket, its parts by all ranks at once
+    double reduce_s = 0;    // time of the best round
+    double memcpy_s = 0;    // the same for one bucket, its parts copied by all ranks at once
     double handover_s = 0;  // a post seen by another rank, and its answer, halved
 };
 

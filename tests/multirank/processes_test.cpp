@@ -1,5 +1,5 @@
-// Ranks as processes over one memfd, as the agent starts them: equal bits, and a killed one ends
-// the others.
+// Ranks as processes over one memfd, which the agent starts so too: equal bits, and a killed one
+// ends the others.
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/wait.h>

@@ -1,5 +1,5 @@
-// A checkpoint of each fixture model, exported into its own archive: stock torch::jit reads in
-// every parameter and buffer what the checkpoint held.
+// A checkpoint of each fixture model, exported into its own archive: stock torch::jit reads the
+// checkpoint's values in every parameter and buffer.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
@@ -21,14 +21,15 @@ namespace {
 
 constexpr int kLimitMs = 120'000;
 
-// As a training run of two steps would have left it: other values, the same bytes in every run.
+// A tensor as if a training run of two steps had left it: other values, the same bytes in every
+// run.
 at::Tensor changed(const at::Tensor& tensor) {
     return tensor.is_floating_point() ? tensor.detach() * 1.5 + 0.25 : tensor.detach();
 }
 
 struct Saving {
     Checkpoint checkpoint;
-    std::vector<at::Tensor> values;  // by tensor of the checkpoint
+    std::vector<at::Tensor> values;  // values by tensor of the checkpoint
 
     void add(const std::string& name, const std::vector<std::string>& aliases,
              const at::Tensor& tensor, TensorKind kind) {
@@ -39,12 +40,12 @@ struct Saving {
         facts.dtype = tensor.is_floating_point() ? DType::kF32 : DType::kI64;
         REQUIRE((tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kLong));
         facts.shape = tensor.sizes().vec();
-        values.push_back(changed(tensor));  // in the same order of memory
+        values.push_back(changed(tensor));  // the order of memory stays
         if (!values.back().is_contiguous()) facts.strides = values.back().strides().vec();
         checkpoint.tensors.push_back(facts);
     }
 
-    // A third of each parameter in each of three files.
+    // Saves a third of each parameter in each of three files.
     std::string save(FileTree& tree, const std::string& root) {
         constexpr int kWorld = 3;
         checkpoint.id = "export-test";

@@ -1,5 +1,5 @@
-// Runs of the fixtures through the real dslaunch for the parity tests: where they run, what they
-// must have come to, and the weights that they wrote.
+// Runs of the fixtures through the real dslaunch for the parity tests: the places where they run,
+// the results that they must have, and the weights that they wrote.
 #pragma once
 
 #include <algorithm>
@@ -44,8 +44,8 @@ struct ScheduleShape {
     std::string schedule = "1f1b";
 };
 
-// One stage, which has nothing to schedule, then each schedule of two to four, as far as a model of
-// SEGMENTS has one for each of their parts.
+// The shapes: one stage, which has nothing to schedule, then each schedule of two to four stages,
+// if a model of SEGMENTS has one for each part.
 inline std::vector<ScheduleShape> schedule_shapes(int segments = 8) {
     std::vector<ScheduleShape> shapes = {{}};
     for (int stages = 2; stages <= 4; ++stages)
@@ -83,15 +83,16 @@ inline std::string bytes_of(const std::string& path) {
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// How far a loss may lie from the reference trace, which another processor may have computed: its
-// kernels add in another order. Where the model is smooth the last bits stay last bits. convnet's
-// ReLUs and max pooling choose: once one chooses otherwise (seen from step 28 on) the paths part,
-// so from step 25 on they are only held together.
+// The distance that a loss may have from the reference trace, which another processor may have
+// computed: its kernels add in another order. The last bits of a smooth model stay last bits.
+// convnet's ReLUs and max pooling choose: once one chooses otherwise (seen from step 28 on) the
+// paths part, so from step 25 on they are only held together.
 inline double trace_bound(const std::string& name, size_t step) {
     return name == "convnet" && step >= 25 ? 1e-2 : 1e-4;
 }
 
-// 50 steps within the bound of the reference trace. ZERO: the config's zero_optimization, or null.
+// Checks 50 steps against the bound of the reference trace. ZERO: the config's zero_optimization,
+// or null.
 inline void check_traces(const std::vector<std::string>& names,
                          const std::set<std::pair<int, int>>& runs, const Json& zero) {
     double largest = 0;

@@ -1,4 +1,4 @@
-// What offload is for: a model whose parameters, gradients and states are four times the memory
+// The purpose of offload: a model whose parameters, gradients and states are four times the memory
 // allowed trains with the losses and weights of memory, and a job of many steps leaks nothing.
 #include <sys/stat.h>
 
@@ -26,7 +26,7 @@ std::string make_gpt(const TemporaryFolder& folder, int width, int layers) {
     return path;
 }
 
-// Small buckets and chunks: what passes through memory at once is a few of them.
+// Buckets and chunks are small: a few of them pass through memory at once.
 Json config_of(const std::string& nvme_path, int64_t steps) {
     Json zero = {{"stage", 3}, {"stage3_prefetch_bucket_size", 0}, {"reduce_bucket_size", 100000}};
     if (!nvme_path.empty()) {
@@ -94,7 +94,7 @@ void check_in_a_quarter(const Shape& shape) {
     REQUIRE(reference.code == 0);
     REQUIRE(losses_in(in_memory).size() == 3);
 
-    // Parameters, gradients, two moments, 4 bytes each.
+    // The limit is a quarter of parameters, gradients and two moments, 4 bytes each.
     const Json run = Json::parse(in_memory.read("out/run.json"));
     const int64_t limit = run.at("run").at("parameters").get<int64_t>() * 16 / 4;
     const MemoryGroup group(limit);
@@ -141,11 +141,11 @@ TEST_CASE("two ranks together train a model four times as large as their memory"
 
 namespace {
 
-// What could leak, of one process.
+// The resources of one process that could leak.
 struct Held {
     int64_t anonymous_kib = 0;
     int64_t files = 0;
-    int64_t swap_blocks = 0;  // of 512 bytes, taken by the swap files
+    int64_t swap_blocks = 0;  // blocks of 512 bytes, taken by the swap files
 };
 
 Held held_by(pid_t pid, const std::string& nvme) {
@@ -221,8 +221,8 @@ TEST_CASE("ten thousand steps from disk hold no more than one thousand did", "[.
         static_cast<long long>(late.files), static_cast<long long>(late.swap_blocks));
     CHECK(late.files == early.files);
     CHECK(late.swap_blocks == early.swap_blocks);
-    // 9000 steps between them: what leaks 64 bytes a step shows. Below that lies what the allocator
-    // takes at a time, 4 MiB of padding are taken long before.
+    // A leak of 64 bytes a step shows over the 9000 steps between them. Below that lies the amount
+    // that the allocator takes at a time; 4 MiB of padding are taken long before.
     CHECK(late.anonymous_kib - early.anonymous_kib < 512);
     CHECK(job.wait(600'000) == 0);
 }

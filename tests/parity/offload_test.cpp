@@ -35,7 +35,7 @@ Json config_of(const std::string& nvme_path, const Json& precision) {
     return config;
 }
 
-// What each rank at least has of its 2.4 million weights: a block less than its part, and biases.
+// The least that each rank has of its 2.4 million weights: a block less than its part, and biases.
 int64_t own_numel_min(int ranks) {
     return 3 * 12 * 256 * 256 / ranks - 64 * 16 * 1024;
 }
@@ -47,7 +47,7 @@ struct Trained {
     std::string log;
 };
 
-// SLOTS: of each host; several talk through Gloo.
+// SLOTS has one number a host; several hosts talk through Gloo.
 Trained train(const std::string& model, const std::vector<int>& slots, const Json& config) {
     const TemporaryFolder folder;
     write_file(folder.path() + "/config.json", config.dump());
@@ -91,14 +91,14 @@ TEST_CASE("a job with its states and parameters on disk has the losses and weigh
             const Json& last = on_disk.metrics.back();
             CHECK(last.at("memory").at("moments") == 0);
             CHECK(last.at("memory").at("parameters") == 0);
-            // What is left are the buckets' slots, which both have.
+            // The remaining gradients are the buckets' slots, which both runs have.
             const auto gradients = [&](const Trained& trained) {
                 return trained.metrics.back().at("memory").at("gradients").get<int64_t>();
             };
             CHECK(gradients(in_memory) - gradients(on_disk) >= 4 * own_numel_min(ranks));
             CHECK(last.at("disk_bytes").at("written").get<int64_t>() > 0);
             CHECK_FALSE(in_memory.metrics.back().contains("disk_bytes"));
-            // What a job keeps on disk is gone with it.
+            // The files that a job keeps on disk are gone with it.
             CHECK(std::filesystem::is_empty(nvme));
         }
 }
@@ -131,7 +131,7 @@ TEST_CASE("a job whose placement adapts has the weights of memory, and says what
         CAPTURE(adapted.log);
         CHECK_THAT(adapted.log, Catch::Contains("placement: after step 4: "));
         CHECK_THAT(adapted.log, Catch::Contains("chunks in memory at the end; a step takes "));
-        // Two hosts of unequal size: by rows the busier one moves less.
+        // The busier of two hosts of unequal size moves less by rows.
         CHECK_THAT(adapted.log, Catch::Contains(slots.size() == 1 ? "dslaunch.shard auto: flat"
                                                                   : "dslaunch.shard auto: row"));
     }
@@ -154,7 +154,7 @@ TEST_CASE("the trace of a step shows its transfers beside its computing") {
         end_us = std::max(end_us, event.at("ts").get<double>() + event.at("dur").get<double>());
         CHECK(event.at("dur").get<double>() >= 0);
     }
-    // As it ran and as it was predicted.
+    // The two groups are the step as it ran and as it was predicted.
     CHECK(instructions.size() == 2);
     CHECK(instructions[0] == instructions[1]);
     for (const char* op : {"Forward", "Backward", "Read", "Write", "Update"}) {

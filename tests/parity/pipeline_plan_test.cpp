@@ -1,5 +1,5 @@
-// `dslaunch plan --stages` on a real model: what it prints hangs together, and what it is asked for
-// wrongly it refuses.
+// `dslaunch plan --stages` on a real model: its output is consistent, and wrong requests are
+// refused.
 #include <fstream>
 
 #include "base/error.h"
@@ -8,7 +8,7 @@
 namespace dslaunch::test {
 namespace {
 
-// Parts tile the segments, a stage is idle when it is not busy, FLOPs are the model's.
+// Checks that parts tile the segments, a stage is idle when it is not busy, FLOPs are the model's.
 void check_schedule_json(const Json& schedule, int64_t segments, int64_t flops, double rate) {
     INFO(schedule.at("schedule"));
     const auto micro_batches = schedule.at("micro_batches").get<double>();
@@ -56,13 +56,13 @@ TEST_CASE("a model is planned as a pipeline by every schedule, times from its FL
         REQUIRE(!schedule.contains("why_not"));
         check_schedule_json(schedule, segments, flops, 1e9);
     }
-    // Weights, gradients, Adam's moments: 16 bytes of each parameter, once on each stage that reads
-    // it.
+    // Each stage holds weights, gradients and Adam's moments, 16 bytes of each parameter that it
+    // reads.
     int64_t states = 0;
     for (const Json& stage : planned.at("schedules").at(0).at("by_stage"))
         states += stage.at("state_bytes").get<int64_t>();
     CHECK(states >= 16 * whole.at("parameters").get<int64_t>());
-    // Half of the moments with ZeRO-1 on two ranks a stage.
+    // ZeRO-1 on two ranks a stage leaves half of the moments.
     const Json sharded = plan_json(folder, {"--stages", "2", "--world-size", "4", "--flops-rate",
                                             "1e9", "--set", "zero_optimization.stage=1"});
     CHECK(sharded.at("copies") == 2);
@@ -106,7 +106,8 @@ TEST_CASE("a mesh of several axes is costed by axis, host and tier") {
     CHECK(mesh.at("pipeline") == 2);
     CHECK(mesh.at("data") == 2);
     CHECK(mesh.at("tensor") == 2);
-    // A host holds a stage: what tensor and data ranks say stays there, what stages send does not.
+    // A host holds a stage: the traffic of tensor and data ranks stays there, that of stages does
+    // not.
     const Json& axes = mesh.at("bytes_by_axis");
     for (const char* near : {"tensor", "shard"}) {
         CHECK(axes.at(near).at("inside_hosts") > 0);
@@ -116,7 +117,7 @@ TEST_CASE("a mesh of several axes is costed by axis, host and tier") {
     CHECK(axes.at("pipeline").at("between_hosts") > 0);
     CHECK(mesh.at("by_stage").size() == 2);
     CHECK(mesh.at("step_s").get<double>() >= mesh.at("pipeline_s").get<double>());
-    // Rows 2 x micro batches 4 x data 2.
+    // The batch is rows 2 x micro batches 4 x data 2.
     CHECK(planned.at("config").at("train_batch_size") == 16);
     CHECK(planned.at("config").at("dslaunch").at("tensor").at("size") == 2);
     CHECK(planned.at("simulated").back().at("data") == 16);

@@ -17,11 +17,11 @@ struct Pipeline {
     int data = 1;  // ranks of a stage
     std::string schedule = "1f1b";
     int zero = 0;
-    int chunks = 0;  // 0: as many as the schedule has by itself
+    int chunks = 0;  // 0: the schedule's own number
 };
 
-// Four micro batches a step, clipped, so that every step depends on the norm of all gradients,
-// which are summed over ranks after each micro batch, as they are from ZeRO stage 2 on.
+// A config of four micro batches a step, clipped, so that every step depends on the norm of all
+// gradients, which are summed over ranks after each micro batch, as they are from ZeRO stage 2 on.
 Json config_of(const std::string& name, int steps) {
     Json config = fixture_config(facts_of(name), 4, steps);
     config["gradient_clipping"] = 1.0;
@@ -54,7 +54,7 @@ std::vector<double> norms(const TrainResult& result) {
     return values;
 }
 
-// What the same job comes to without a pipeline.
+// The result of the same job without a pipeline.
 struct Alone {
     TrainResult result;
     std::string weights;
@@ -85,7 +85,8 @@ void check_alike(const std::string& name, const Json& config, const Alone& alone
     alone.check(folder, trained);
 }
 
-// Recompute groups of the first micro step: runs of Recompute, each before a Backward.
+// The number of recompute groups of the first micro step: runs of Recompute, each before a
+// Backward.
 int recompute_groups(const Json& instructions) {
     int groups = 0;
     std::string before;
@@ -143,7 +144,7 @@ TEST_CASE("a table of the first and the last part is one stage's in a V, bit for
     const Alone tied("gpt-tied", config, 1);
     check_alike("gpt-tied", config, tied, {2, 1, "zb-v", 0});
     check_alike("gpt-tied", config, tied, {2, 1, "zb-v", 3});
-    // Another block of this one runs twice, in both stages: that has the bits of one micro batch.
+    // Another block of this model runs twice, in both stages: that has the bits of one micro batch.
     config = config_of("tied-frozen-unused", 3);
     config["gradient_accumulation_steps"] = 1;
     const Alone frozen("tied-frozen-unused", config, 1);
@@ -158,11 +159,11 @@ TEST_CASE("a table that is read by the first and the last stage is trained as on
         check_alike(name, config, alone, {2, 1, "1f1b", 0});
         check_alike(name, config, alone, {2, 1, "1f1b", 3});
     }
-    // With several micro batches its gradient is a sum in another order: 8 terms of fp32, so 8 x
-    // 2^-24 of their magnitudes. Adam divides by the root of its square, so a step moves a weight
-    // by 1e-3 whatever its size, of which that is 5e-10; four steps later a loss whose gradient has
-    // an L1 norm of 100 has moved by less than 2e-7 in theory; where a gradient is nearly nothing
-    // its relative error is larger, hence 1e-5.
+    // The table's gradient over several micro batches is a sum in another order: 8 terms of fp32,
+    // so 8 x 2^-24 of their magnitudes. Adam divides by the root of its square, so a step moves a
+    // weight by 1e-3 whatever its size, those roundings by 5e-10; four steps later a loss whose
+    // gradient has an L1 norm of 100 has moved by less than 2e-7 in theory; a gradient that is
+    // nearly nothing has a larger relative error, hence 1e-5.
     const Json config = config_of("gpt-tied", 4);
     const Alone alone("gpt-tied", config, 1);
     const TemporaryFolder folder;
@@ -257,7 +258,7 @@ TEST_CASE("running averages of data-parallel ranks go into stages and back as th
         CHECK(std::vector(losses.end() - 2, losses.end()) ==
               std::vector(expected.end() - 2, expected.end()));
         CHECK((weights_of(folder) == alone.weights));
-        // Of each rank, not of the first alone.
+        // The manifest has the buffers of each rank, not of the first alone.
         const std::string manifest =
             bytes_of(folder.path() + "/out/checkpoints/step-2/manifest.json");
         CHECK(manifest.find("rank_buffer") != std::string::npos);
@@ -307,7 +308,7 @@ TEST_CASE("what a plan says of bytes between stages is what a run sends") {
         CHECK(planned == by_op);
         CHECK((ties > 0) == (name == "gpt-tied"));
         CHECK(ranks.at(1).at("sent_bytes").get<int64_t>() > 0);
-        // Beside that the shapes of what is sent, and what ranks say at a step's end.
+        // The rest is the shapes of messages, and the ranks' words at a step's end.
         const auto sent = trained.metrics.back().at("link_bytes").at("sent").get<int64_t>();
         CHECK(sent >= steps * planned);
         CHECK(sent < steps * (planned + 64 * 1024));
@@ -342,7 +343,7 @@ TEST_CASE("number_checkpoints counts those of the model, not of each stage, and 
 TEST_CASE("an error of a stage names the segment by its number in the model") {
     const TemporaryFolder folder;
     Json config = in_pipeline(config_of("gpt", 8), {2, 1});
-    config["optimizer"]["params"]["lr"] = 1e30;  // so that the last segment's loss is not finite
+    config["optimizer"]["params"]["lr"] = 1e30;  // makes the last segment's loss not finite
     const TrainResult result = train(folder, ranks(2), archive_of("gpt"), config);
     INFO(result.err);
     CHECK(result.code != 0);

@@ -13,7 +13,7 @@ std::string write_hosts(const TemporaryFolder& folder, const std::string& text) 
     return path;
 }
 
-// Three hosts that are nowhere: whoever looked for them would fail.
+// The three hosts are nowhere: a search for them would fail.
 std::string uneven_hosts(const TemporaryFolder& folder) {
     return write_hosts(folder,
                        "nowhere1.invalid slots=3\nnowhere2.invalid gpus=4,6\n"
@@ -42,7 +42,7 @@ TEST_CASE("a plan takes its hosts from a hostfile and the filters of a run") {
         const int ranks = std::accumulate(node_sizes.begin(), node_sizes.end(), 0);
         CHECK(planned.at("world_size") == ranks);
         CHECK(planned.at("ranks").size() == static_cast<size_t>(ranks));
-        // What is admitted is the host that has most.
+        // The host that is admitted is the one with most ranks.
         CHECK(planned.at("admission").at("ranks") ==
               *std::max_element(node_sizes.begin(), node_sizes.end()));
     }
@@ -66,7 +66,7 @@ TEST_CASE("equal hosts of a hostfile are those that numbers say") {
             options.insert(options.end(), form.begin(), form.end());
             options.insert(options.end(), {"--flops-rate", "1e9", "--link-rate", "1e9"});
             Json planned = plan_json(folder, options);
-            // What a program holds differs between two of them.
+            // The bytes of a program differ between two processes.
             for (const char* key : {"meshes", "best", "simulated"})
                 if (planned.contains(key))
                     for (Json& mesh : planned.at(key)) mesh.erase("host_bytes");
@@ -83,7 +83,7 @@ TEST_CASE("a mesh lies on uneven hosts so that most is said inside them") {
         plan_json(folder, {"--hostfile", hosts, "--stages", "3", "--flops-rate", "1e9",
                            "--link-rate", "1e9", "--micro-batches", "4", "--schedule", "1f1b"});
     const Json& mesh = planned.at("meshes").at(0);
-    // Two data ranks a stage: two stages on the big host, one on the small one.
+    // Two data ranks a stage put two stages on the big host, one on the small one.
     CHECK(mesh.at("data") == 2);
     CHECK(mesh.at("bytes_by_axis").at("shard").at("between_hosts") == 0);
     CHECK(mesh.at("bytes_by_axis").at("pipeline").at("between_hosts") > 0);

@@ -1,4 +1,4 @@
-// A model whose layers share a buffer, in stages: what each has of it must stay the same.
+// A model whose layers share a buffer, in stages: the copies of all stages must stay the same.
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 

@@ -1,5 +1,5 @@
-// Whole jobs whose ranks share layers or positions: the losses and weights of one rank within what
-// rounding explains, beside data parallelism, ZeRO, pipelines, hosts, checkpoints and evaluation.
+// Whole jobs whose ranks share layers or positions: the losses and weights of one rank within the
+// bounds of rounding, beside data parallelism, ZeRO, pipelines, hosts, checkpoints and evaluation.
 #include <cstdlib>
 
 #include "fixture_runs.h"
@@ -26,7 +26,7 @@ struct Shape {
     }
 };
 
-// Plain SGD, clipped: a weight moves by as much as its gradient says, so rounding stays rounding,
+// Plain SGD, clipped, moves a weight by as much as its gradient says, so rounding stays rounding,
 // and every step depends on the norm of all gradients.
 constexpr double kRate = 0.1;
 constexpr int kMicroSteps = 2;
@@ -57,8 +57,8 @@ std::vector<double> column(const TrainResult& result, const char* key) {
 
 // An element of a gradient is a sum of no more than kSummands products on its way (a column of 64
 // to 256 tokens, in three layers, forward and backward). In another order each step's is off by
-// kSummands 2^-24 of the largest, which the norm bounds; what weights are off by then changes later
-// ones by less than as much again.
+// kSummands 2^-24 of the largest, which the norm bounds; the error of the weights then changes
+// later ones by less than as much again.
 constexpr double kSummands = 2000;
 const double kRounding = kSummands * std::ldexp(1.0, -24);
 
@@ -66,7 +66,7 @@ double weight_bound(int steps) {
     return 4 * steps * kRate * kRounding;
 }
 
-// How far whole files were from it at most, relative to the value, or to the bound of weights.
+// The largest distance of whole files from it, relative to the value, or to the bound of weights.
 struct Seen {
     double values = 0;
     double weights = 0;
@@ -174,7 +174,7 @@ TEST_CASE("ranks that share positions train as one rank does") {
         check_alike(name, config, alone, {1, 1, 2, 1, 2});
         const Alone pair(name, config, 2);
         check_alike(name, config, pair, {1, 2, 1, 2, 2});
-        // Between split layers alone.
+        // Ranks share positions between split layers alone.
         Json shared = config;
         shared["dslaunch"]["tensor"]["share_positions"] = true;
         check_alike(name, shared, alone, {2, 1, 1, 1});
@@ -290,7 +290,7 @@ TEST_CASE("a checkpoint of shares goes on in any shape, and in its own to the bi
         where = ranks(after.ranks());
         where.push_back("--resume");
         const auto other = train_well(folder, where, "gpt", in_shape(whole, after)).losses();
-        // Adam moves a weight by 1e-3 whatever the size of its gradient; see pipeline_test.cpp.
+        // The step of Adam is 1e-3 whatever the size of the gradient; see pipeline_test.cpp.
         for (size_t i = 1; i <= 2; ++i)
             CHECK(std::abs(other[other.size() - i] - expected[expected.size() - i]) < 1e-5);
     }
@@ -325,8 +325,8 @@ TEST_CASE("what cannot be shared is refused before anything runs") {
 }
 
 TEST_CASE("ranks share layers over pipelines, data, ZeRO and schedules", "[.long]") {
-    // Without shared layers those whose tied table two stages add up, which no bits bound; the
-    // others are in pipeline_test.cpp. One model: -c NAME.
+    // Groups of one are for models whose tied table two stages add up, which no bits bound; other
+    // models in groups of one are in pipeline_test.cpp. One model: -c NAME.
     const std::map<std::string, std::vector<int>> sizes = {
         {"gpt", {2}}, {"llama", {2}}, {"gpt2", {1, 2}}, {"qwen2", {1, 2}}, {"bert", {1}}};
     for (const auto& [name, tensors] : sizes) {

@@ -10,7 +10,7 @@
 namespace dslaunch::test {
 namespace {
 
-// All names of parameters and buffers, tied ones under each.
+// The parameters or buffers by name, tied ones under each name.
 std::map<std::string, at::Tensor> tensors_of(const torch::jit::Module& module, bool buffers) {
     std::map<std::string, at::Tensor> tensors;
     if (buffers) {
@@ -94,7 +94,7 @@ TEST_CASE("1 to 5 ranks, and hosts of unequal size, train alike at the same glob
     // 60 samples a step, one a micro batch, so every sample's loss and gradient is computed by the
     // same kernels: given equal parameters the losses of a step are equal but for the order of a
     // sum of 60 doubles (1e-14). A gradient is a sum of 60 fp32 terms in another order, so it errs
-    // by at most 60 * 2^-24 = 4e-6 of the sum of their magnitudes; with gradients below 1, SGD at
+    // by at most 60 * 2^-24 = 4e-6 of the sum of their magnitudes; if gradients are below 1, SGD at
     // 0.1 moves a parameter by at most 4e-7 of that a step, and 3 steps change a loss whose
     // gradient has an L1 norm below 20 by less than 3 * 4e-7 * 20 = 2.4e-5.
     constexpr int64_t kSamples = 60;
@@ -137,7 +137,7 @@ TEST_CASE("dropout is the same for one rank with two micro steps and two ranks w
     const auto two =
         train_well(second, ranks(2), "gpt-dropout", sgd(fixture_config(facts, 1, 4), 0.1)).losses();
     CHECK(std::abs(one[0] - two[0]) < 1e-13);
-    // Other masks would show at 1e-2; a sum of two gradients has one order.
+    // A difference of masks would show at 1e-2; a sum of two gradients has one order.
     CHECK(largest_difference(one, two) < 1e-5);
 }
 

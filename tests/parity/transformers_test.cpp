@@ -1,5 +1,5 @@
-// Trained here, read by stock transformers. Needs the environment of tools/peers.sh: DSL_PEERS, or
-// where `make bench` makes it.
+// Models trained here are read by stock transformers. Needs the environment of tools/peers.sh:
+// DSL_PEERS, or the place where `make bench` makes it.
 #include <cstdlib>
 
 #include "fixture_runs.h"

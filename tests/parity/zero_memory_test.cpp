@@ -1,5 +1,5 @@
-// What ZeRO saves, measured on real ranks: the bytes that each says it holds against the formula,
-// the memory of all processes as the system counts it, shared pages once.
+// The memory that ZeRO saves, measured on real ranks: the bytes that each says it holds against the
+// formula, the memory of all processes as the system counts it, shared pages once.
 #include "base/bytes.h"
 #include "base/error.h"
 #include "fixture_runs.h"
@@ -12,11 +12,11 @@ namespace {
 constexpr int kRanks = 4;
 constexpr int64_t kContext = 32;
 constexpr int64_t kBucketNumel = 1 << 20;
-// Private data of a rank: enough at stage 3, and not at stage 0, which has 8 bytes of moments for
-// each of 9.6 M parameters more than a quarter of them.
+// The private data allowed to a rank: enough at stage 3, and not at stage 0, whose moments are 8
+// bytes for each of 9.6 M parameters and not a quarter of that.
 constexpr Bytes kLimit{210 << 20};
-// Of the gradients, in slots at stages 2 and 3: one of three layers is under way at a time, with
-// the largest parameters of its neighbour.
+// The largest share of the gradients in slots at stages 2 and 3: one of three layers is under way
+// at a time, with the largest parameters of its neighbour.
 constexpr double kSlotsMax = 0.6;
 
 // A GPT whose states are large beside what a process needs anyway.
@@ -37,7 +37,7 @@ Json gpt_config(int stage) {
                                    {"reduce_bucket_size", kBucketNumel},
                                    {"stage3_param_persistence_threshold", 0}};
     config["dslaunch"] = {
-        {"steps", 12},  // long enough to be looked at often
+        {"steps", 12},  // steps enough to be looked at often
         {"data", {{"train", fixture_file("data/kjv.u16.bin")}, {"context", kContext}}}};
     return config;
 }
@@ -45,9 +45,9 @@ Json gpt_config(int stage) {
 struct MemoryRun {
     int code = -1;
     std::string err;
-    int64_t parameters = 0;  // elements
-    Json memory;             // of the last line of metrics, rank 0's
-    int64_t pss_bytes = 0;   // of all ranks together, the largest sum that was seen
+    int64_t parameters = 0;  // number of elements
+    Json memory;             // rank 0's last line of metrics
+    int64_t pss_bytes = 0;   // largest sum of all ranks that was seen
 };
 
 int64_t kib_in(const std::string& path, const std::string& key) {
@@ -71,7 +71,7 @@ void look_at_workers(pid_t launcher, MemoryRun& run) {
     run.pss_bytes = std::max(run.pss_bytes, pss_kib << 10);
 }
 
-// The command line of PROGRAM under RLIMIT_DATA, what each process may hold of private data:
+// The command line of PROGRAM under RLIMIT_DATA, the private data that each process may hold:
 // "unlimited" or a number of KiB.
 std::vector<std::string> limited(const std::string& limit_kib, std::vector<std::string> program) {
     std::vector<std::string> all = {"/bin/sh", "-c",
@@ -81,7 +81,7 @@ std::vector<std::string> limited(const std::string& limit_kib, std::vector<std::
     return all;
 }
 
-// Z of "memory of a rank: X estimated, Y measured at most, Z of it".
+// Returns Z of "memory of a rank: X estimated, Y measured at most, Z of it".
 double measured_part(const std::string& log) {
     const std::string words = "measured at most, ";
     const size_t at = log.find(words);
@@ -160,7 +160,7 @@ TEST_CASE("a rank holds the bytes of the ZeRO formula at every stage and precisi
 TEST_CASE("all processes of a job together hold less at stage 3 by what the stage saves") {
     const TemporaryFolder folder;
     const std::string model = make_gpt(folder);
-    // Whoever looks seldom, on a machine with other work, sees too little: the most of a few runs.
+    // Rare looks, on a machine with other work, see too little: the most of a few runs counts.
     int64_t saved = 0;
     MemoryRun replicated, sharded;
     const auto run_again = [&](MemoryRun& most, int stage) {
@@ -172,8 +172,8 @@ TEST_CASE("all processes of a job together hold less at stage 3 by what the stag
     for (int turn = 0; turn < 3; ++turn) {
         run_again(replicated, 0);
         run_again(sharded, 3);
-        // Of 8 bytes of moments for each parameter every rank has all or a share; and gradient
-        // slots are fewer than half the gradients.
+        // Each rank has all or a share of 8 bytes of moments for each parameter; and gradient slots
+        // are fewer than half the gradients.
         saved = sharded.parameters * (8 * (kRanks - 1) + 4 * kRanks / 2);
         if (replicated.pss_bytes - sharded.pss_bytes > saved * 9 / 10) break;
     }
@@ -182,7 +182,7 @@ TEST_CASE("all processes of a job together hold less at stage 3 by what the stag
         kRanks, static_cast<double>(sharded.parameters) / 1e6,
         static_cast<double>(replicated.pss_bytes >> 10) / 1024,
         static_cast<double>(sharded.pss_bytes >> 10) / 1024);
-    // A tenth is left for what is not at its peak when looked at.
+    // A tenth is left for memory that is not at its peak when looked at.
     CHECK(replicated.pss_bytes - sharded.pss_bytes > saved * 9 / 10);
 }
 
@@ -251,7 +251,7 @@ bool has_avx512() {
 }  // namespace
 
 TEST_CASE("what a rank is said to need is what it takes, and hardly more") {
-    // A table of 32 Ki rows, tied: its dense gradient of 32 MiB is what autograd makes at once.
+    // The tied table has 32 Ki rows: autograd makes its dense gradient of 32 MiB at once.
     const TemporaryFolder folder;
     const std::string model = folder.path() + "/gpt.pt";
     JobProcess made(
@@ -271,10 +271,10 @@ TEST_CASE("what a rank is said to need is what it takes, and hardly more") {
             INFO((half ? "bf16" : "fp32") << (offload ? ", offloaded: " : ": ") << run.err);
             REQUIRE(run.code == 0);
             const double part = measured_part(run.err);
-            // The goal is 5 %. What programs and libraries take differs by processor; what is in
-            // swap buffers at once goes by the disk's pace: 1.00 to 1.07 on one with AVX-512.
-            // Without AVX-512 LibTorch widens the operands of 16-bit products to fp32 in memory
-            // that its allocator does not know, and the estimate does not either (50 MiB here).
+            // The goal is 5 %. The memory of programs and libraries differs by processor; the use
+            // of swap buffers goes by the disk's pace: 1.00 to 1.07 on one with AVX-512. Without
+            // AVX-512 LibTorch widens the operands of 16-bit products to fp32 in memory that its
+            // allocator does not know, and the estimate does not either (50 MiB here).
             const bool widened = half && !has_avx512();
             CHECK(part >= 0.90);
             CHECK(part <= (offload ? 1.10 : 1.05) + (widened ? 0.15 : 0));

@@ -5,7 +5,7 @@
 namespace dslaunch::test {
 namespace {
 
-// Parameters of the fixtures are small: none is kept whole for that, and buckets are cut.
+// No parameter of the fixtures is kept whole for being small, and buckets are cut.
 Json zero_stage(int stage) {
     return {
         {"stage", stage}, {"reduce_bucket_size", 8000}, {"stage3_param_persistence_threshold", 0}};
@@ -20,7 +20,7 @@ StageRun run_stage(int stage, const std::vector<int>& slots, const std::string& 
                    Json config) {
     const TemporaryFolder folder;
     config["zero_optimization"].update(zero_stage(stage));
-    // Stages 2 and 3 reduce each micro step; the order of sums is to be the same.
+    // The order of sums is to be the same: stages 2 and 3 reduce each micro step.
     config["dslaunch"]["communication"]["reduce"] = "micro_step";
     StageRun run;
     run.metrics = train_well(folder, hosts(folder, slots), model, config).metrics;
@@ -29,7 +29,7 @@ StageRun run_stage(int stage, const std::vector<int>& slots, const std::string& 
     return run;
 }
 
-// Lines of steps and of evaluations.
+// Compares lines of steps and of evaluations.
 void check_equal_lines(const std::vector<Json>& a, const std::vector<Json>& b) {
     REQUIRE(a.size() == b.size());
     for (size_t i = 0; i < a.size(); ++i)
@@ -90,8 +90,8 @@ TEST_CASE("hosts that hold copies of what their ranks shard have the metrics of 
     Json half = copies;
     half.update(kBf16);
     check_stages_equal("gpt", {2, 2}, half);
-    // Of Adam's moments a rank has half, as evenly as three blocks divide; between hosts no
-    // parameters go.
+    // A rank has half of Adam's moments, as evenly as three blocks divide; no parameters go between
+    // hosts.
     const auto last_line = [&](int stage, const Json& more) {
         Json config = fixture_config(facts_of("gpt"), 2, 2);
         config.update(more);

@@ -14,10 +14,10 @@
 namespace dslaunch::test {
 
 struct ChildResult {
-    std::string text;  // what WORK returned, or "threw: MESSAGE"
-    std::string err;   // what it wrote to stderr
+    std::string text;  // WORK's result, or "threw: MESSAGE"
+    std::string err;   // WORK's words on stderr
     bool ended_well = false;
-    int exit_code = -1;  // 0 where WORK returned, -1: it ended by a signal
+    int exit_code = -1;  // 0: WORK returned, -1: a signal ended it
 };
 
 // WORK() returns a std::string; "" usually means that all was well.

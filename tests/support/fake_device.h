@@ -1,7 +1,7 @@
-// A DeviceBackend of host memory for tests without a GPU. As on a real one, nothing of the
-// communication stream has happened until somebody waits for it: a collective is carried out in
-// compute_waits_for and finish, and not before. So whoever reads too early reads what was there.
-// The ranks of a world are threads; the order of all calls is recorded.
+// A DeviceBackend of host memory for tests without a GPU. Nothing of its communication stream has
+// happened, as on a real one, until somebody waits for it: a collective is carried out in
+// compute_waits_for and finish, and not before. A read that is too early finds the old values. The
+// ranks of a world are threads; the order of all calls is recorded.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +24,7 @@ namespace dslaunch::test {
 using namespace kernels;
 using namespace runtime;
 
-// Where the ranks' collectives meet, by their place in the order.
+// The place where the ranks' collectives meet, by their number in the order.
 class FakeDeviceWorld {
   public:
     explicit FakeDeviceWorld(int world_size) : world_size_(world_size) {}
@@ -128,7 +128,7 @@ class FakeDevice final : public DeviceBackend {
         adam_step(range, step);
     }
 
-    // By name, in the order of the calls of all lanes.
+    // The names of the calls of all lanes, in order.
     [[nodiscard]] std::vector<std::string> calls() {
         const std::lock_guard lock(mutex_);
         return calls_;
@@ -138,7 +138,7 @@ class FakeDevice final : public DeviceBackend {
         return std::count(all.begin(), all.end(), name);
     }
 
-    std::optional<Error> finish_error;  // thrown by finish(), as of a lost peer
+    std::optional<Error> finish_error;  // thrown by finish(), as if a peer was lost
 
   private:
     using Combine = std::function<void(const std::vector<std::vector<float>>& ranks, float* into)>;
@@ -156,7 +156,7 @@ class FakeDevice final : public DeviceBackend {
     DeviceMark enqueue(const std::string& name, const DeviceBuffer& buffer, DeviceMark after,
                        Combine combine) {
         record(name);
-        // Without a mark the collective would read what compute is still writing.
+        // The collective without a mark would read values that compute is still writing.
         if (after == 0 || after > compute_marks_)
             fail(ExitCode::kInternal, "{} after mark {} of {}", name, after, compute_marks_);
         const std::lock_guard lock(mutex_);
@@ -191,7 +191,7 @@ class FakeDevice final : public DeviceBackend {
         }
     }
 
-    // Called by one lane at a time.
+    // Carries out the collectives; one lane at a time calls it.
     void carry_out(DeviceMark mark) {
         for (;;) {
             Pending next;

@@ -1,6 +1,6 @@
-// A Transport whose agents are functions of a test: what the launcher sends arrives as frames, what
-// they answer goes back in pieces of a chosen size. No process, no descriptor, no
-// waiting but a millisecond when nothing is said.
+// A Transport whose agents are functions of a test: the launcher's bytes arrive as frames, the
+// agents' answers go back in pieces of a chosen size. No process, no descriptor, no waiting but a
+// millisecond when nothing is said.
 #pragma once
 
 #include <algorithm>
@@ -44,7 +44,7 @@ class FakeTransport final : public Transport {
     void end(size_t host, std::string cause, int exit_status) {
         events_.push_back({TransportEvent::Kind::kEnded, host, std::move(cause), exit_status});
     }
-    // The same after DELAY.
+    // Ends HOST after DELAY.
     void end_later(size_t host, std::string cause, std::chrono::milliseconds delay) {
         later_ = {std::chrono::steady_clock::now() + delay,
                   {TransportEvent::Kind::kEnded, host, std::move(cause), -1}};
@@ -65,8 +65,8 @@ class FakeTransport final : public Transport {
     void close_input(size_t) override {}
     void abandon(size_t host) override { abandoned.push_back(host); }
     std::vector<TransportEvent> wait(std::chrono::milliseconds, int) override {
-        // All that has come, as the real ones: what was said before a time limit is heard before
-        // it.
+        // All events that have come are told at once, as by real transports: words said before a
+        // time limit are heard before it.
         if (events_.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
         if (later_ && std::chrono::steady_clock::now() >= later_->first) {
             events_.push_back(std::move(later_->second));
@@ -81,7 +81,7 @@ class FakeTransport final : public Transport {
     }
 
     std::vector<std::string> names;
-    std::vector<std::pair<size_t, FrameKind>> sent;  // by whom it was got
+    std::vector<std::pair<size_t, FrameKind>> sent;  // host that got each, and its kind
     std::vector<size_t> abandoned;
 
   private:

@@ -36,7 +36,7 @@ inline bool wait_until(const std::function<bool()>& done, int limit_ms) {
     return true;
 }
 
-// Output goes to files, so that nobody has to read along.
+// A child process whose output goes to files, so that nobody has to read along.
 class JobProcess {
   public:
     JobProcess(const TemporaryFolder& folder, const std::vector<std::string>& command)
@@ -66,7 +66,7 @@ class JobProcess {
     }
     [[nodiscard]] pid_t pid() const { return pid_; }
     void signal(int number) const { ::kill(pid_, number); }
-    // The exit code, 128+n for a signal, -1 when it does not end in time.
+    // Returns the exit code, 128+n for a signal, -1 if the process does not end in time.
     int wait(int limit_ms) {
         int status = 0;
         if (!wait_until([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; }, limit_ms)) {

@@ -1,5 +1,5 @@
-// A control group with a limit on memory, below the test's own where that can be, of version 1 or 2
-// of the kernel's interface.
+// A control group with a limit on memory, below the test's own if possible, of version 1 or 2 of
+// the kernel's interface.
 #pragma once
 
 #include <unistd.h>
@@ -20,7 +20,7 @@ namespace dslaunch::test {
 
 class MemoryGroup {
   public:
-    // why_not() says whether there is one.
+    // Makes the group if it can; why_not() says whether there is one.
     explicit MemoryGroup(int64_t limit_bytes) {
         for (const Candidate& candidate : candidates()) {
             version_1_ = candidate.version_1;
@@ -49,10 +49,10 @@ class MemoryGroup {
     MemoryGroup& operator=(const MemoryGroup&) = delete;
     ~MemoryGroup() { remove(); }
 
-    // Empty: there is a group. Else what is missing.
+    // Returns the reason why there is no group; empty: there is one.
     [[nodiscard]] const std::string& why_not() const { return why_not_; }
 
-    // COMMAND inside the group. UNSEEN: it cannot see what limits it.
+    // Returns COMMAND inside the group. UNSEEN: it cannot see its limit.
     [[nodiscard]] std::vector<std::string> inside(const std::vector<std::string>& command,
                                                   bool unseen = false) const {
         std::string script = "echo $$ > " + folder_ + "/cgroup.procs && ";
@@ -70,7 +70,7 @@ class MemoryGroup {
     [[nodiscard]] int64_t peak_bytes() const {
         return number(version_1_ ? "memory.max_usage_in_bytes" : "memory.peak");
     }
-    // Processes of it that were ended because its memory was used up.
+    // The number of the group's processes that were ended because its memory was used up.
     [[nodiscard]] int64_t kills() const {
         std::istringstream lines(read(version_1_ ? "memory.oom_control" : "memory.events"));
         for (std::string name, value; lines >> name >> value;)

@@ -16,8 +16,7 @@ namespace dslaunch::test {
 
 class NamespaceRig {
   public:
-    // SCRIPT: of tests/cluster. NAME: of what it makes, one letter. WHAT: for the line that tells
-    // of a skip.
+    // SCRIPT is one of tests/cluster, NAME one letter for its namespaces, WHAT the words of a skip.
     NamespaceRig(const std::string& script, char name, const std::string& what, int hosts_count)
         : script_(std::string(DSL_SOURCE_DIR) + "/tests/cluster/" + script),
           prefix_(fmt::format("d{}{}x", name, ::getpid() % 1000)),
@@ -38,7 +37,7 @@ class NamespaceRig {
     }
     [[nodiscard]] bool usable() const { return usable_; }
     [[nodiscard]] std::string host(int number) const { return prefix_ + std::to_string(number); }
-    // The script with VERB, this rig's folder and names, and WORDS.
+    // Returns the command of the script with VERB, this rig's folder and names, and WORDS.
     [[nodiscard]] std::vector<std::string> command(const std::string& verb,
                                                    const std::vector<std::string>& words) const {
         std::vector<std::string> all = {script_, verb, folder_, prefix_};

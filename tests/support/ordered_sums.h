@@ -1,5 +1,5 @@
-// Gradients whose sum shows its order, that sum written out, and random owners of their elements:
-// what the tests of every backend of collectives expect.
+// Gradients whose sum shows its order, that sum written out, and random owners of their elements,
+// for the tests of every backend of collectives.
 #pragma once
 
 #include <algorithm>
@@ -76,8 +76,9 @@ struct RankParts {
     const Arena& arena;
 };
 
-// Reduces BUCKET to OWNERS, spoils on each host what it does not own, gathers it again. Returns how
-// many elements had other bits than expected, in the sums or after the gather.
+// Reduces BUCKET to OWNERS, spoils on each host the elements that it does not own, gathers it
+// again. Returns the number of elements with other bits than expected, in the sums or after the
+// gather.
 inline int64_t wrong_in_sharded_round(const RankParts& self, BucketId bucket, Generation generation,
                                       const std::vector<NodeRange>& owners) {
     constexpr float kScale = 1.0F / 3.0F;
@@ -116,7 +117,7 @@ inline int64_t wrong_in_sharded_round(const RankParts& self, BucketId bucket, Ge
     self.group.barrier();
     for (size_t i = 0; i < shared.size(); ++i)
         wrong += !same_bits(shared[i], want(static_cast<int64_t>(i)));
-    self.group.barrier();  // read by all before the next round
+    self.group.barrier();  // all have read before the next round
     return wrong;
 }
 

@@ -11,7 +11,7 @@
 
 namespace dslaunch::test {
 
-// FD (1 or 2) leads into a pipe while this object lives; SIGPIPE is ignored from then on.
+// A pipe that FD (1 or 2) leads into while this object lives; SIGPIPE is ignored from then on.
 class PipedStream {
   public:
     explicit PipedStream(int fd) : fd_(fd), saved_(::dup(fd)), pipe_(make_pipe()) {
@@ -26,9 +26,9 @@ class PipedStream {
         ::dup2(saved_.get(), fd_);
         saved_.reset();
     }
-    // Whoever read it goes away.
+    // Closes the reader's end.
     void close_reader() { pipe_.read_end.reset(); }
-    // Nothing more fits.
+    // Fills the pipe until nothing more fits.
     void fill() const {
         const std::string block(4096, 'x');
         const int end = pipe_.write_end.get();

@@ -38,8 +38,8 @@ class PtyProcess {
         }
         ::close(terminal_);
     }
-    // Reads what is shown until the program ends: its exit code, 128+n for a signal, -1 when it
-    // does not end in time.
+    // Reads all that is shown until the program ends. Returns its exit code, 128+n for a signal, -1
+    // if it does not end in time.
     int wait(int limit_ms) {
         const auto limit = Steady::now() + std::chrono::milliseconds(limit_ms);
         int status = 0;
@@ -52,7 +52,7 @@ class PtyProcess {
         pid_ = -1;
         return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     }
-    // The same without reading what is shown: as if Ctrl-S was pressed.
+    // Waits without reading, as if Ctrl-S was pressed; returns the same.
     int wait_without_reading(int limit_ms) {
         int status = 0;
         if (!wait_until([&] { return ::waitpid(pid_, &status, WNOHANG) == pid_; }, limit_ms))

@@ -1,4 +1,4 @@
-// Variables with values of any bytes but NUL, and what a rank says it got.
+// Variables with values of any bytes but NUL, and those that a rank says it got.
 #pragma once
 
 #include <cstdio>
@@ -34,7 +34,7 @@ inline Variables random_variables(int count, std::mt19937& engine) {
     return variables;
 }
 
-// Sets them in this process while it lives.
+// Sets variables in this process while the object lives.
 class EnvironmentScope {
   public:
     explicit EnvironmentScope(Variables variables) : variables_(std::move(variables)) {
@@ -50,7 +50,7 @@ class EnvironmentScope {
     Variables variables_;
 };
 
-// NAME=VALUE entries with a NUL behind each, as `stub_rank environment` writes them.
+// Reads NAME=VALUE entries with a NUL behind each, which `stub_rank environment` writes.
 inline Variables read_variables(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     Variables found;
@@ -61,7 +61,7 @@ inline Variables read_variables(const std::string& path) {
     return found;
 }
 
-// How many of WANTED are missing in GOT or have another value there.
+// The number of WANTED that are missing in GOT or have another value there.
 inline int mismatches(const Variables& wanted, const Variables& got) {
     int count = 0;
     for (const auto& [name, value] : wanted) {
@@ -71,7 +71,7 @@ inline int mismatches(const Variables& wanted, const Variables& got) {
     return count;
 }
 
-// As a quoted value of an --env-file; a newline is written as \n.
+// Returns VALUE in quotes for an --env-file; a newline is written as \n.
 inline std::string quoted_for_file(const std::string& value) {
     std::string text = "\"";
     for (const char c : value) {

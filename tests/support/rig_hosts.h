@@ -1,5 +1,5 @@
-// Hosts n1, n2, … made of network namespaces with an sshd each (tests/cluster/rig.sh), n0 where the
-// launcher runs. Gone when the object is.
+// Hosts n1, n2, … made of network namespaces with an sshd each (tests/cluster/rig.sh), n0 where
+// the launcher runs. They go with the object.
 #pragma once
 
 #include <fstream>
@@ -15,7 +15,7 @@ namespace dslaunch::test {
 
 class RigHosts {
   public:
-    // WHAT goes unproved where the rig cannot stand: usable() is false then, and it was said.
+    // WHAT goes unproved if the rig cannot stand: usable() is false then, and the skip was said.
     RigHosts(int count, const std::string& what, const std::string& max_startups = "200:30:400")
         : prefix_("dp" + std::to_string(::getpid() % 1000) + letter()),
           folder_("/tmp/dslaunch-rig-" + prefix_) {
@@ -37,17 +37,17 @@ class RigHosts {
     [[nodiscard]] bool usable() const { return usable_; }
     [[nodiscard]] const std::string& folder() const { return folder_; }
     [[nodiscard]] std::string config(const std::string& name) const { return folder_ + "/" + name; }
-    // COMMAND as it runs on host n<NUMBER>.
+    // Returns COMMAND as it runs on host n<NUMBER>.
     [[nodiscard]] std::vector<std::string> on(int number, std::vector<std::string> command) const {
         command.insert(command.begin(), {"ip", "netns", "exec", prefix_ + std::to_string(number)});
         return command;
     }
-    // Runs COMMAND on a host; its exit code.
+    // Runs COMMAND on a host; returns its exit code.
     int run(int number, const std::vector<std::string>& command) const {
         const TemporaryFolder folder;
         return JobProcess(folder, on(number, command)).wait(20'000);
     }
-    // As if the cable of host n<NUMBER> was pulled: nobody is told.
+    // Cuts host n<NUMBER> off as if its cable was pulled: nobody is told.
     void cut(int number) const {
         const TemporaryFolder folder;
         JobProcess process(
@@ -56,7 +56,7 @@ class RigHosts {
     }
 
   private:
-    // The kernel may still be taking the last rig's links away.
+    // A letter of its own for each rig: the kernel may still be taking the last one's links away.
     static char letter() {
         static int rigs = 0;
         return static_cast<char>('a' + rigs++ % 26);

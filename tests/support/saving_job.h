@@ -1,5 +1,5 @@
-// Training jobs that save checkpoints, and what they leave: for tests that kill them, ask them to
-// end, take their disk away, or resume them.
+// Training jobs that save checkpoints, and their files: for tests that kill them, ask them to end,
+// take their disk away, or resume them.
 #pragma once
 
 #include <algorithm>
@@ -27,11 +27,11 @@ struct SavingJob {
     int64_t steps = 40;
     int64_t interval = 3;
     int64_t eval_interval = 0;
-    std::vector<std::string> more;  // options
+    std::vector<std::string> more;  // more options
     int ranks = 2;
     std::string model = "gpt";
-    std::string place = "/out";         // of --output, in the folder
-    std::function<void(Json&)> change;  // of the config
+    std::string place = "/out";         // --output, in the folder
+    std::function<void(Json&)> change;  // changes the config
 
     [[nodiscard]] std::string output() const { return folder.path() + place; }
     [[nodiscard]] std::vector<std::string> command(bool resume) const {
@@ -57,7 +57,7 @@ struct SavingJob {
         words.push_back(fixture_file("models/" + model + ".pt"));
         return words;
     }
-    // Of each step the last line that is whole.
+    // The loss of each step, by the last whole line of it.
     [[nodiscard]] std::map<int64_t, double> losses() const {
         std::map<int64_t, double> losses;
         std::ifstream metrics(output() + "/metrics.jsonl");
@@ -72,7 +72,7 @@ struct SavingJob {
     [[nodiscard]] bool has_stepped() const { return !losses().empty(); }
 };
 
-// Step of the newest complete checkpoint, -1: none. All that count as complete must be whole.
+// Returns the step of the newest complete checkpoint, -1: none. All complete ones must be whole.
 inline int64_t newest_whole(const std::string& output) {
     const std::unique_ptr<FileTree> tree = make_disk_tree();
     int64_t newest = -1;
@@ -88,7 +88,7 @@ inline int64_t newest_whole(const std::string& output) {
     return newest;
 }
 
-// The launcher (0) or one of its dsworkers.
+// Kills the launcher (0) or one of its dsworkers.
 inline void kill_one(const JobProcess& process, size_t which) {
     std::vector<ProcessName> workers;
     for (const ProcessName& each : descendants(process.pid())) {

@@ -9,8 +9,8 @@
 
 namespace dslaunch::test {
 
-// Of this thread from here on, and of its children; it goes with the test's process. SIZE: as
-// mount says it, "size=300k". False: that needs root.
+// Mounts a disk for this thread and its children; it goes with the test's process. SIZE has the
+// form of mount, "size=300k". Returns false without root.
 inline bool mount_small_disk(const std::string& folder, const std::string& size) {
     static const bool own = ::unshare(CLONE_NEWNS) == 0 &&
                             ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;

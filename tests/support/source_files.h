@@ -67,7 +67,7 @@ inline std::vector<File> files_under(const std::vector<std::string>& folders) {
     }
     std::sort(files.begin(), files.end(),
               [](const File& a, const File& b) { return a.path < b.path; });
-    REQUIRE(files.size() > 50);  // the tree was found
+    REQUIRE(files.size() > 50);  // fewer: the tree was not found
     return files;
 }
 

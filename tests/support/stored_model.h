@@ -15,7 +15,7 @@ namespace dslaunch::test {
 
 using namespace storage;
 
-// Differs in each tensor, state and element, and is a float.
+// A value that differs in each tensor, state and element, and is a float.
 inline float stored_value(int tensor, int state, int64_t element) {
     return static_cast<float>(tensor * 7 + state * 3 + 1) / 8.0F +
            static_cast<float>(element % 1024) / 1024.0F;
@@ -36,8 +36,8 @@ struct StoredModel {
         return made;
     }
 
-    // A tied tensor, one in another order of memory, a frozen one, a buffer of integers, an odd
-    // number of elements, a scalar and an empty one.
+    // A model with a tied tensor, one in another order of memory, a frozen one, a buffer of
+    // integers, an odd number of elements, a scalar and an empty one.
     static StoredModel small(int64_t step = 3) {
         StoredModel model;
         Checkpoint& checkpoint = model.checkpoint;
@@ -81,7 +81,7 @@ struct StoredModel {
         return bytes;
     }
 
-    // Saves it below ROOT as WORLD ranks would; the folder.
+    // Saves the model below ROOT as WORLD ranks would; returns the folder.
     std::string save(FileTree& tree, const std::string& root, int world) {
         checkpoint.world_size = world;
         checkpoint.id = fmt::format("save-{}", checkpoint.training.step);
@@ -110,7 +110,7 @@ struct StoredModel {
             const Range all{0, tensor.numel()};
             const bool trained = tensor.kind == TensorKind::kTrained;
             Range part = rank == 0 ? all : Range{};
-            if (trained) {  // not aligned, so that pieces begin in the middle of rows
+            if (trained) {  // pieces that are not aligned begin in the middle of rows
                 const int64_t begin = tensor.numel() * rank / world;
                 part = {begin, tensor.numel() * (rank + 1) / world - begin};
             }

@@ -9,10 +9,10 @@
 
 namespace dslaunch::test {
 
-// A folder of its own, removed at the end.
+// A folder of the test's own, removed at the end.
 class TemporaryFolder {
   public:
-    // BELOW: "/dev/shm" where a test's many small files need no disk.
+    // BELOW is "/dev/shm" if a test's many small files need no disk.
     explicit TemporaryFolder(const std::string& below = "/tmp")
         : path_(below + "/dslaunch-test-XXXXXX") {
         if (::mkdtemp(path_.data()) == nullptr) throw std::runtime_error("no folder in " + below);

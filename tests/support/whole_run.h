@@ -28,7 +28,7 @@ using namespace graph;
 struct RunResult {
     double loss = 0;
     std::map<std::string, at::Tensor> gradients;  // by parameter name; undefined ones are left out
-    std::map<std::string, at::Tensor> buffers;    // after the run
+    std::map<std::string, at::Tensor> buffers;    // buffers after the run
     std::map<std::string, std::string> states;  // attributes that forward writes, after the run, as
                                                 // text with all digits
 };
@@ -51,7 +51,7 @@ class MutableState {
             at::Tensor(segmented_.model().buffers()[i].tensor).copy_(buffers_[i]);
         for (size_t i = 0; i < states_.size(); ++i) {
             const ModelState& state = segmented_.states()[i];
-            // The tensor that was there comes back too: a buffer is known by identity.
+            // The old tensor comes back too: a buffer is known by identity.
             if (states_[i].isTensor()) states_[i].toTensor().set_data(copy(copies_[i]).toTensor());
             state.object->setAttr(state.attribute, states_[i]);
         }
@@ -115,9 +115,8 @@ inline at::Tensor named_loss(LossKind kind, const at::Tensor& output, const at::
     return output;
 }
 
-// The module's own forward, as LibTorch runs it, under autocast where SEGMENTED computes in half
-// precision. SEGMENTED names what is collected. ARGUMENTS: with
-// the target, if any.
+// The module's own forward, as LibTorch runs it, under autocast if SEGMENTED computes in half
+// precision. SEGMENTED names the results to collect. ARGUMENTS come with the target, if any.
 inline RunResult run_module(const SegmentedModel& segmented, std::vector<c10::IValue> arguments,
                             const LossConfig& loss, bool training = true) {
     const at::ScalarType dtype = segmented.lowered().compute_dtype;
@@ -136,13 +135,13 @@ inline RunResult run_module(const SegmentedModel& segmented, std::vector<c10::IV
         if (dtype != at::kFloat) output = output.to(at::kFloat);
         value = named_loss(loss.kind, output, target);
     }
-    // Outside of autocast, as PyTorch's manual has it.
+    // backward() runs outside of autocast, as PyTorch's manual says.
     value.backward();
     return collect(segmented, value.item<double>());
 }
 
-// Segment by segment. RECOMPUTE: each segment keeps only its inputs and is run again before its
-// backward; buffers are put back after that, as the runtime does.
+// Runs segment by segment. RECOMPUTE: each segment keeps only its inputs and is run again before
+// its backward; buffers are put back after that, as the runtime does.
 inline RunResult run_segments(const SegmentedModel& segmented,
                               const std::vector<c10::IValue>& arguments, const DrawKey& key,
                               bool recompute) {
@@ -193,7 +192,7 @@ inline std::string tensor_difference(const std::string& what,
     return "";
 }
 
-// "" when loss, gradients, buffers and states are equal bit for bit, else what differs.
+// Returns "" if loss, gradients, buffers and states are equal bit for bit, else the difference.
 inline std::string difference(const RunResult& a, const RunResult& b) {
     if (!(a.loss == b.loss)) return fmt::format("loss {} against {}", a.loss, b.loss);
     if (std::string text = tensor_difference("gradient", a.gradients, b.gradients); !text.empty())

@@ -1,5 +1,5 @@
-// Runs a function once per rank of an in-process world, each rank on a thread, and brings what they
-// throw to the test.
+// Runs a function once per rank of an in-process world, each rank on a thread, and brings their
+// errors to the test.
 #pragma once
 
 #include <exception>
@@ -16,7 +16,7 @@ namespace dslaunch::testing {
 
 using namespace runtime;
 
-// What each rank threw, by rank; empty where it ended well.
+// Returns each rank's error, by rank; empty for one that ended well.
 inline std::vector<std::optional<Error>> outcomes(
     InProcessWorld& world, const std::function<void(InProcessRank& self, int rank)>& body) {
     std::vector<std::optional<Error>> result(static_cast<size_t>(world.world_size()));
@@ -35,7 +35,7 @@ inline std::vector<std::optional<Error>> outcomes(
     return result;
 }
 
-// As above; throws the first rank's error.
+// Runs BODY once per rank; throws the first rank's error.
 inline void run_world(InProcessWorld& world,
                       const std::function<void(InProcessRank& self, int rank)>& body) {
     for (const std::optional<Error>& error : outcomes(world, body)) {

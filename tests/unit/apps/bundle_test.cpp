@@ -1,4 +1,4 @@
-// Bundles: written equal from equal files, read back only when they are what they say.
+// Bundles: written equal from equal files, read back only if their content is as they say.
 #include <zstd.h>
 
 #include <cstdlib>
@@ -171,7 +171,7 @@ TEST_CASE("commands on hosts take the host options of run, their own, and a prog
     parsed = parse_host_command(Words{"--nproc_per_node", "2", "--json", "--dry-run"}, syntax);
     CHECK(parsed.hosts.filter.num_gpus == 2);
     CHECK(parsed.hosts.dry_run);
-    CHECK(own == "json");  // not that of run
+    CHECK(own == "json");  // the command's own --json, not that of `run`
     CHECK_FALSE(parsed.hosts.json);
     for (const Words& bad :
          {Words{"--hostfil", "h"}, Words{"--own-option"}, Words{"--steps", "3"},

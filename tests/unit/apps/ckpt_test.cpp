@@ -147,7 +147,7 @@ TEST_CASE("diff ends with 0, 1 or the code of an error") {
     const Ran same = run(made.folder, {"ckpt", "diff", made.steps[0], made.steps[0]});
     CHECK(same.code == 0);
     const Ran other = run(made.folder, {"ckpt", "diff", made.steps[0], made.steps[1]});
-    CHECK(other.code == 1);  // step, updates, samples
+    CHECK(other.code == 1);  // step, updates and samples differ
     CHECK_THAT(other.out, Catch::Contains("samples_seen: 24 | 40"));
     CHECK(run(made.folder, {"ckpt", "diff", made.steps[0], made.folder.path()}).code == kDamaged);
     made.damage(made.steps[1]);

@@ -47,7 +47,7 @@ TEST_CASE(
     struct Row {
         std::string line;
         int min, max, restarts;
-        int world_size;  // of the first plan
+        int world_size;  // ranks of the first plan
     };
     const std::vector<Row> rows = {
         {"--nnodes 2:3 x.py", 2, 3, 0, 6},

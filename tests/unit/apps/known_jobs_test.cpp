@@ -35,7 +35,7 @@ void record_job(const std::string& state, const std::string& id, int exit_code) 
     if (exit_code >= 0) record.end(exit_code);
 }
 
-// In a child, which then dies as a killed launcher does.
+// Records in a child, which then dies as a killed launcher does.
 void record_lost_job(const std::string& state, const std::string& id) {
     const pid_t child = ::fork();
     if (child == 0) {

@@ -63,7 +63,7 @@ TEST_CASE("a config is checked before it is packed, with all its problems") {
                                          Catch::Contains("stepz") &&
                                          Catch::Contains("train_batch_size"));
         CHECK_THAT(pack("{,}", words), Catch::Contains(config + ":1:2: not valid JSON"));
-        // A good one goes on to the archive, which is not there.
+        // A good config goes on to the archive, which is not there.
         CHECK_THAT(pack("{}", words), Catch::Contains("no.pt"));
     }
 }

@@ -314,7 +314,7 @@ TEST_CASE("inside a Slurm allocation its hosts are the job's, unless other hosts
           TransportKind::kSlurm);
     CHECK_THROWS_WITH(job("--include ts9 true", node), Catch::Contains("ts9"));
     CHECK_THROWS_WITH(job("--launcher slurm true"), Catch::Contains("inside an allocation"));
-    // One node, and it is this one: no srun is needed.
+    // The one node is this one: no srun is needed.
     node.host_name = "ts1";
     CHECK(job("--num_nodes 1 true", node).transport == TransportKind::kLocal);
     CHECK(job("--num_nodes 1 --launcher slurm true", node).transport == TransportKind::kSlurm);

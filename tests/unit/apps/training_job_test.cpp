@@ -27,7 +27,8 @@ void write(const std::string& path, const std::string& text) {
     std::ofstream(path) << text;
 }
 
-// What the nodes must hold equal, as paths below FOLDER, after dsworker and the model.
+// Returns the files that all nodes must hold equal, as paths below FOLDER, without dsworker and the
+// model.
 Words looked_into(const TemporaryFolder& folder, Words options) {
     Machine machine;
     machine.host_name = "head";
@@ -116,7 +117,7 @@ TEST_CASE("a config's device holds where the command line names none") {
                Catch::Contains("looked for /dev/nvidia0"));
     CHECK(looked_into(folder, {"--config", "c.json", "--device", "cpu"}) ==
           Words{"c.json", "text.bin"});
-    // Over ssh nobody knows yet: what the config asks for is then asked of every host.
+    // Nobody knows the devices of hosts over ssh yet: every host is asked for the config's.
     write(folder.path() + "/hosts", "te1 slots=1\n");
     Machine machine;
     machine.host_name = "head";

@@ -14,7 +14,7 @@ struct Parsed {
     bool json = false;
 };
 
-// As `dslaunch NAME …` declares them: a subcommand with subcommands, and one without.
+// Parses like `dslaunch NAME …`, with a subcommand that has subcommands, and one that has none.
 Parsed parse(const Words& words) {
     Parsed parsed;
     CommandLine app("", "dslaunch");

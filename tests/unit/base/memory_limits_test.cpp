@@ -123,7 +123,7 @@ TEST_CASE("a full group leaves nothing, not less") {
 
 TEST_CASE("in a container the group that is mounted is the top") {
     const PretendedMachine machine;
-    // With a namespace of groups, without one, and with a group that cannot be seen from here.
+    // The rows: a namespace of groups, none, and groups that cannot be seen from here.
     for (const auto& [own, mounted] : {std::pair{"/", "/"},
                                        {"/docker/4f", "/docker/4f"},
                                        {"/docker/4fa", "/docker/4f"},

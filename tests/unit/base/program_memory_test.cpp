@@ -1,4 +1,4 @@
-// What a process holds for its program, from a pretended /proc/self/smaps.
+// The memory that a process holds for its program, from a pretended /proc/self/smaps.
 #include "base/machine/program_memory.h"
 
 #include "base/error.h"

@@ -401,6 +401,6 @@ TEST_CASE("what is called .json must be JSON, and is refused by line and column"
                        Catch::Contains("not valid JSON") && Catch::Contains(row.what));
         }
     }
-    // By any other name it is YAML, where most of these are allowed.
+    // A file of any other name is YAML, which allows most of these.
     CHECK(parse_config("{\"train_batch_size\": 2,}", "ds.yaml").problems.empty());
 }

@@ -90,7 +90,7 @@ TEST_CASE("auto sizes of ZeRO become numbers that are printed") {
     CHECK(result.config.zero.prefetch_bucket_numel == 50'000'000);
     CHECK(value_at(result, "zero_optimization.stage3_prefetch_bucket_size").origin ==
           "derived: auto = DeepSpeed's default");
-    // Where DeepSpeed's default would keep small models whole, ours is 0 and says why.
+    // DeepSpeed's default would keep small models whole; ours is 0 and says why.
     CHECK(result.config.zero.persistent_parameter_numel == 0);
     CHECK(value_at(result, "zero_optimization.stage3_param_persistence_threshold")
               .origin.starts_with("derived: 0, small parameters"));

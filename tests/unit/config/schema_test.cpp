@@ -55,7 +55,7 @@ TEST_CASE("each key misspelled by one edit is caught, with the right suggestion 
         std::vector<std::string> siblings = key_names(section);
         std::set<std::string> real(siblings.begin(), siblings.end());
         if (find_key(section.empty() ? "qqq" : section + ".qqq") != nullptr)
-            continue;  // takes any name
+            continue;  // the section takes any name
         for (const std::string& wrong : one_edit_away(name)) {
             if (real.contains(wrong)) continue;
             ++edits;

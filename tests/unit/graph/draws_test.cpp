@@ -47,8 +47,8 @@ TEST_CASE("a draw inside a loop is another one in each trip") {
     const auto loss = [&](double trips) {
         return test::run_segments(cut, {at::full({2}, trips / 2)}, {1, 2, 3}, false).loss;
     };
-    // Were the trips equal, the differences after the first would be zero and the loss would not
-    // grow.
+    // Equal draws in all trips would make the differences after the first zero, and the loss would
+    // not grow.
     CHECK(loss(2) > loss(1));
     CHECK(loss(4) > loss(2));
     CHECK(loss(4) == loss(4));

@@ -1,4 +1,4 @@
-// What crosses a cut: containers, one tensor met twice, views of parameters.
+// Values that cross a cut: containers, one tensor met twice, views of parameters.
 #include "graph/lower/live_values.h"
 
 #include <ATen/core/Tensor.h>

@@ -173,7 +173,7 @@ TEST_CASE("no cut is where a later node writes to an alias of a live value") {
     std::set<int64_t> places;
     for (const CutPlace& place : map.places) places.insert(place.position);
     for (int64_t p = made + 1; p <= writer; ++p) CHECK(places.count(p) == 0);
-    // After the write nothing forbids one.
+    // Nothing forbids a cut after the write.
     CHECK(places.count(writer + 1) == 1);
     CHECK(places.count(sum) == 1);
 }

@@ -1,4 +1,4 @@
-// The mapped loader against LibTorch's own, and whose memory the tensors lie in.
+// The mapped loader against LibTorch's own, and the memory that its tensors lie in.
 #include "graph/archive/mapped_archive.h"
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// What one forward pass tells of a model: numbers that do not depend on where it is cut.
+// Facts that one forward pass tells of a model: numbers that do not depend on where it is cut.
 #include "graph/measure/measure.h"
 
 #include <ATen/Parallel.h>
@@ -85,13 +85,13 @@ TEST_CASE("what is kept between the halves of a backward is what the weights wai
     const std::vector<c10::IValue> arguments = {at::ones({6, 64})};
     CHECK(measure(segmented, arguments).segments[1].weight_half_bytes == Bytes{});
     const ModelInfo info = measure(segmented, arguments, /*split_backward=*/true);
-    // The product's operand where it is not the segment's input, and the gradient that came to it;
-    // three times as wide is what the whole backward keeps.
+    // The product keeps its operand if that is not the segment's input, and the gradient that came
+    // to it; the whole backward keeps three times as much.
     const SegmentInfo& last = info.segments[1];
     CHECK(last.activation_bytes.value >= 3 * kWide);
     CHECK(last.weight_half_bytes.value >= kWide);
     CHECK(last.weight_half_bytes.value <= kWide + kNarrow + 512);
-    // The same for the other product, whose operand is the batch.
+    // The other product keeps its operand, the batch, and the gradient that came to it.
     const SegmentInfo& first = info.segments[0];
     CHECK(first.weight_half_bytes.value >= kNarrow);
     CHECK(first.weight_half_bytes.value <= 2 * kNarrow + 512);

@@ -58,8 +58,8 @@ bool needs_wide_norms(const std::string& name) {
     return name == "convnet" || name == "gpt2";
 }
 
-// The module's own forward under autocast. Where LibTorch cannot run it, its norms' weights hold
-// the same numbers in fp32, and their gradients are rounded after the run.
+// The module's own forward under autocast. If LibTorch cannot run it, its norms' weights hold the
+// same numbers in fp32, and their gradients are rounded after the run.
 RunResult half_module(const std::string& name, const SegmentedModel& segmented,
                       const std::vector<c10::IValue>& arguments, const LossConfig& loss) {
     if (!needs_wide_norms(name)) return run_module(segmented, arguments, loss);
@@ -120,8 +120,8 @@ void check_cuts(Fixture& fixture, const std::string& name, at::ScalarType dtype)
     const RunResult whole = fixture.facts.at("random") == true
                                 ? run_segments(one, arguments, kPrecisionKey, false)
                                 : half_module(name, one, arguments, fixture.options.loss);
-    // Measured: 0.05 % of the loss, 1.2 % of the gradients, in fp16 an eighth of that. Where
-    // numbers are compared (a router, max pooling), rounding changes what some gradients flow to:
+    // Measured: 0.05 % of the loss, 1.2 % of the gradients, in fp16 an eighth of that. Comparisons
+    // (a router, max pooling) turn out otherwise after rounding, and some gradients flow elsewhere:
     // 18 %.
     CHECK(std::abs(whole.loss - reference.loss) <= 2e-3 * std::abs(reference.loss));
     CHECK(gradient_distance(whole, reference) <= (compares(name) ? 0.3 : 0.03));
@@ -140,7 +140,7 @@ void check_cuts(Fixture& fixture, const std::string& name, at::ScalarType dtype)
 // One operator that autocast leaves alone, on x and the 16-bit parameter w, both [4, 4].
 struct OperatorRow {
     const char* expression;
-    const char* fails_with;  // x in "fp32" or "half": what LibTorch alone refuses or gets wrong
+    const char* fails_with;  // dtypes of x: LibTorch alone refuses or gets them wrong
 };
 
 const OperatorRow kOperators[] = {
@@ -211,7 +211,7 @@ Model operator_model(const OperatorRow& row, bool half_input) {
                         {{"mean", at::zeros({4})}, {"variance", at::ones({4})}});
 }
 
-// The loss; NaN where a node fails. PLAIN: LibTorch alone, without the casts.
+// Returns the loss; NaN if a node fails. PLAIN: LibTorch alone, without the casts.
 double operator_loss(Model& model, at::ScalarType dtype, bool plain) {
     const std::vector<c10::IValue> arguments = {
         at::arange(16, 0, -1, at::kFloat).reshape({4, 4}).div(16)};
@@ -326,7 +326,7 @@ TEST_CASE("a compute context sets its own thread's autocast and puts back what i
 
 TEST_CASE(
     "a live value in fp32 that several products read has the gradient of the model run whole") {
-    // Were casts of leaves cached, its gradients would be added in 16 bits at a cut only.
+    // Cached casts of leaves would add the value's gradients in 16 bits at a cut only.
     for (const at::ScalarType dtype : kHalfTypes) {
         Model model = script_model(
             "def forward(self, x: Tensor) -> Tensor:\n"
@@ -436,8 +436,8 @@ TEST_CASE("a model is measured in its compute dtype") {
         for (const ParameterInfo& parameter : narrow.parameters)
             CHECK(parameter.element_bytes == 2);
         CHECK(narrow.buffer_bytes == wide.buffer_bytes);
-        // An LSTM in one kernel is counted less than one of products; which of them bf16 takes
-        // depends on the processor.
+        // An LSTM in one kernel is counted less than one of products; the processor decides which
+        // of them bf16 takes.
         if (name == "lstm" || name == "mixture") {
             CHECK(narrow.forward_flops() >= wide.forward_flops());
         } else {
@@ -451,7 +451,7 @@ TEST_CASE("a model is measured in its compute dtype") {
             inputs = std::move(boundary.values);
         }
     }
-    // Rows of an embedding: 16 bits each in the one, 32 in the other, and nothing else alive.
+    // An embedding's rows are alive and nothing else: 16 bits an element in `half`, 32 in `full`.
     Model model = script_model(
         "def forward(self, x: Tensor) -> Tensor:\n"
         "    y = torch.embedding(self.w, x)\n    return y.sum()\n",

@@ -28,21 +28,21 @@ using test::segment_counts;
 
 constexpr DrawKey kKey{7, 3, 5};
 
-// The whole run that a model's cuts are held against: its own forward, or the one-segment graph
-// where it draws.
+// The whole run that a model's cuts are held against: its own forward, or the one-segment graph if
+// it draws random numbers.
 RunResult whole_run(const Fixture& fixture, const SegmentedModel& one,
                     const std::vector<c10::IValue>& arguments) {
     if (fixture.facts.at("random") == true) return run_segments(one, arguments, kKey, false);
     return run_module(one, arguments, fixture.options.loss);
 }
 
-constexpr double kRoundingRate = 1e-5;  // of tests/fixtures/README.md
+constexpr double kRoundingRate = 1e-5;  // the rate in tests/fixtures/README.md
 
-// The size of what a processor rounds in another order when it computes a parameter's gradient: the
-// gradient itself, or the terms that it is left of. A linear layer's bias has the sum over rows of
-// what, times the row's input, is summed for its weight, and inputs here are of order one: so its
-// terms are as large as a column of the weight's gradient. The bias of attention's keys is why that
-// matters: softmax does not see it, its terms cancel, and PyTorch too wrote down rounding alone.
+// The size of the numbers that a processor adds in another order when it computes a parameter's
+// gradient: the gradient itself, or larger terms that cancel. The terms of a linear layer's bias
+// are those of its weight without the row's input as a factor; inputs are of order one here, so the
+// terms are as large as a column of the weight's gradient. The bias of attention's keys needs this:
+// softmax does not see it, its terms cancel, and PyTorch too wrote down rounding alone.
 double rounded_size(const nlohmann::json& gradients, const std::string& parameter) {
     const double size = gradients.at(parameter).at("abs_sum").get<double>();
     const size_t stem = parameter.size() - std::min(parameter.size(), std::string("bias").size());
@@ -55,7 +55,8 @@ double rounded_size(const nlohmann::json& gradients, const std::string& paramete
     return std::max(size, weight->at("abs_sum").get<double>() / columns);
 }
 
-// "" where GRADIENT is what PyTorch wrote down, up to TOLERANCE of its sums and elements.
+// Returns "" if GRADIENT is the one that PyTorch wrote down, up to TOLERANCE of its sums and
+// elements.
 std::string far_from(const nlohmann::json& reference, const at::Tensor& gradient,
                      double tolerance) {
     const at::Tensor values = gradient.to(at::kDouble).flatten();
@@ -118,8 +119,8 @@ TEST_CASE("losses and gradients are those that stock PyTorch computed") {
             const at::Tensor& gradient = run.gradients.at(parameter);
             const double tolerance = kRoundingRate * rounded_size(gradients, parameter);
             CHECK(far_from(reference, gradient, tolerance) == "");
-            // What is no gradient but rounding cannot be wrong by a small factor; one that is
-            // there, and should not be, is far.
+            // A gradient of rounding alone cannot be wrong by a small factor; a real one in its
+            // place is far.
             const bool is_rounding = reference.at("abs_sum").get<double>() < tolerance;
             CHECK(is_rounding == (parameter.find(".key.bias") != std::string::npos));
             const at::Tensor wrong = is_rounding ? gradient + 10 * tolerance : gradient * 1.001;
@@ -144,7 +145,7 @@ TEST_CASE("dropout depends on seed, step and micro batch, and on nothing else") 
             losses.insert(loss_with(key));
         INFO(name);
         CHECK(losses.size() == 5);
-        // What the generator was used for before does not matter.
+        // Earlier draws from the generator do not matter.
         const double first = loss_with({1, 0, 0});
         at::manual_seed(99);
         static_cast<void>(at::rand({17}));
@@ -165,7 +166,7 @@ TEST_CASE("equal layers share one compiled graph") {
     const SegmentedModel cut = fixture.cut(0);
     std::set<const torch::jit::Code*> codes;
     for (const Segment& segment : cut.segments()) codes.insert(segment.code.get());
-    // Three equal blocks; what is before and after them differs.
+    // The model has three equal blocks, and different segments before and after them.
     CHECK(cut.segments().size() >= 4);
     CHECK(codes.size() + 2 <= cut.segments().size());
 }

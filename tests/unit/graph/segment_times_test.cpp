@@ -1,4 +1,4 @@
-// Times of segments: that they are of the right passes, and that nothing of them stays.
+// Times of segments: they are of the right passes, and nothing of the timing stays.
 #include "graph/measure/segment_times.h"
 
 #include <ATen/Parallel.h>
@@ -41,7 +41,7 @@ TEST_CASE("equal layers get equal times, and every fixture can be timed") {
         INFO(name);
         test::Fixture fixture = test::Fixture::load(name);
         const SegmentedModel segmented = fixture.cut(4);
-        // All at once, or one segment after the other.
+        // Half of the fixtures are timed all at once, the others one segment after the other.
         const std::vector<Bytes> kept(name.size() % 2 == 0 ? segmented.segments().size() : 0,
                                       kTimedBytesMax);
         std::vector<at::Tensor> before;

@@ -36,7 +36,7 @@ at::Tensor leaf(std::vector<int64_t> shape, double start) {
 }
 
 using Leaves = std::vector<at::Tensor>;
-// What a segment makes of its inputs and parameters.
+// The outputs that a segment makes of its inputs and parameters.
 using Body = std::function<Leaves(const Leaves& inputs, const Leaves& parameters)>;
 
 Leaves gradients_of(const Leaves& leaves) {
@@ -54,7 +54,7 @@ void check_same(const Leaves& a, const Leaves& b) {
     }
 }
 
-// Both ways, over several micro steps, with the halves of all of them apart.
+// Compares both ways over several micro steps, with the halves of all of them apart.
 void check_split(const Body& body, const std::function<Leaves()>& make_inputs,
                  const std::function<Leaves()>& make_parameters) {
     constexpr int kMicroSteps = 3;
@@ -153,7 +153,7 @@ TEST_CASE("what only the first half needs is gone after it") {
         const TensorMeter::Counts counts = meter.live();
         return counts.small_bytes + counts.large_bytes;
     };
-    // The input, its gradient, the root's gradient; the operand and its gradient.
+    // The five are the input, its gradient, the root's gradient, the operand and its gradient.
     CHECK(live() == 5 * activation);
     half.run();
     CHECK(live() == 3 * activation + static_cast<int64_t>(weight.nbytes()));

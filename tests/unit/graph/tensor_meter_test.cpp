@@ -1,4 +1,4 @@
-// Bytes of tensors of one thread, by what was asked for.
+// Bytes of one thread's tensors, by the sizes that were asked for.
 #include "graph/measure/tensor_meter.h"
 
 #include <ATen/core/Tensor.h>

@@ -60,7 +60,7 @@ TEST_CASE("a token is the likeliest at temperature 0 and among the top k otherwi
     CHECK(drawn[2] + drawn[3] == 0);
     // P(1) = 3/4 exactly; 4000 draws have a deviation of sqrt(4000 * 3/16) = 27, five of them 137.
     CHECK(std::abs(drawn[1] - 3000) < 137);
-    // At temperature 1/2 the odds are squared: P(1) = 9/10, deviation 19, five of them 95.
+    // The odds are squared at temperature 1/2: P(1) = 9/10, deviation 19, five of them 95.
     int64_t ones = 0;
     for (int i = 0; i < kDraws; ++i)
         ones += draw_token(logits, {.temperature = 0.5, .top_k = 2}, generator) == 1;

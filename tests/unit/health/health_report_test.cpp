@@ -1,5 +1,5 @@
-// From records to the report: bandwidths as nccl-tests reckons them, exit codes, text that is safe
-// to print, and records that are not what they should be.
+// The report made of records: bandwidths as nccl-tests reckons them, exit codes, text that is safe
+// to print, and records that are broken.
 #include "health/health_report.h"
 
 #include <fmt/format.h>

@@ -110,7 +110,7 @@ namespace {
 
 struct Other {
     std::string name;
-    void (*update)(const FlatRange& range, int64_t step);  // as adam_reference.py makes it
+    void (*update)(const FlatRange& range, int64_t step);  // one update of adam_reference.py
     float first_state;
 };
 

@@ -220,8 +220,8 @@ TEST_CASE("Adagrad equals its closed form") {
     REQUIRE(p == Approx(0.5 - 0.375 * 2 / std::sqrt(13.0)));
 }
 
-// lr 1/4, decay 1/2: p is kept by 7/8. The momentum is mixed by beta1 for the way, by beta2 to
-// stay.
+// lr 1/4, decay 1/2: p is kept by 7/8. The momentum is mixed by beta1 for the direction of the
+// step, by beta2 for the momentum that is kept.
 TEST_CASE("Lion moves by lr against the sign, not at all at zero, and lets no NaN pass unseen") {
     const LionStep step{.lr = 0.25, .beta1 = 0.5, .beta2 = 0.75, .weight_decay = 0.5};
     struct Row {
@@ -343,7 +343,7 @@ TEST_CASE("prints the instruction set in use, or why there is none", "[.child]")
 
 namespace {
 
-// What the test case above prints where DSL_ISA is VALUE.
+// Returns the text that the test case above prints if DSL_ISA is VALUE.
 std::string printed_under(const std::string& value) {
     const std::string self = std::filesystem::read_symlink("/proc/self/exe");
     const std::string command = fmt::format("{}='{}' '{}' '[.child]'", kIsaVariable, value, self);

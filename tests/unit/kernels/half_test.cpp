@@ -51,7 +51,7 @@ uint16_t rounded(float value, DType dtype) {
     return static_cast<uint16_t>(sign | std::min(bits, infinity));
 }
 
-// What the 16 bits stand for, in fp64.
+// The value of the 16 bits, in fp64.
 double meaning(uint16_t half, DType dtype) {
     const int mantissa_bits = dtype == DType::kBF16 ? 7 : 10;
     const int exponent_min = dtype == DType::kBF16 ? -126 : -14;
@@ -86,8 +86,8 @@ struct Hard {
     uint16_t fp16;
 };
 
-// What torch 2.11's `to` gives, but for bf16's NaN (torch: 0xFFFF): there it is what the
-// processors' conversions give.
+// The results of torch 2.11's `to`, but for bf16's NaN (torch: 0xFFFF): there the results of the
+// processors' conversions.
 constexpr Hard kHard[] = {
     {0x00000000, 0x0000, 0x0000},  // 0
     {0x80000000, 0x8000, 0x8000},  // -0
@@ -170,7 +170,7 @@ TEST_CASE("every 16-bit number widens exactly and comes back") {
         for (const DType dtype : kHalves) {
             INFO(isa_name(isa) << " " << dtype_name(dtype));
             std::vector<float> wide(kAll);
-            // In two calls, so that the second one starts off a vector and both have a rest.
+            // The two calls let the second one start off a vector, and both have a rest.
             from_half(halves.data(), wide.data(), 1003, dtype, isa);
             from_half(halves.data() + 1003, wide.data() + 1003, kAll - 1003, dtype, isa);
             std::vector<uint16_t> back(kAll);

@@ -65,7 +65,7 @@ std::vector<uint32_t> bits_of(const std::vector<float>& values) {
     return bits;
 }
 
-// Of the block that element I is in.
+// The largest magnitude in the block of element I.
 float largest_around(const std::vector<float>& values, size_t i) {
     const size_t first = i / kPackedBlockNumel * kPackedBlockNumel;
     float largest = 0;
@@ -118,7 +118,7 @@ TEST_CASE("no element is further off than its packing promises") {
             const float largest = largest_around(signed_values, i);
             const float largest_square = largest_around(squares, i);
             within = within && std::fabs(bf16[i] - value) <= std::fabs(value) * 0x1p-7F;
-            // Rounding of the scale's product comes on top: 2^-22 of the largest is ample.
+            // Rounding of the scale's product comes on top: 2^-22 of the largest bounds it.
             within = within && std::fabs(int8[i] - value) <= largest * (1 / 127.0F + 0x1p-22F);
             within = within &&
                      std::fabs(roots[i] - square) <= largest_square * (511 / 65025.0F + 0x1p-22F);
@@ -178,7 +178,7 @@ TEST_CASE("what is not finite does not come back as a number") {
             values[300] = bad;
             const std::vector<float> back = there_and_back(packing, values);
             CHECK_FALSE(std::isfinite(back[300]));
-            // The blocks beside it are what they were.
+            // The blocks beside it are finite as before.
             CHECK(std::isfinite(back[255]));
             CHECK(std::isfinite(back[512]));
         }

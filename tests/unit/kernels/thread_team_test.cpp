@@ -64,7 +64,7 @@ TEST_CASE("a team's loop is over when all its parts are, ten thousand times") {
     std::atomic<int64_t> calls = 0;
     for (int64_t loop = 1; loop <= 10'000; ++loop) {
         team.for_parts(std::ssize(sums), [&](int64_t begin, int64_t /*numel*/) {
-            sums[begin] += loop;  // not atomic: of this part alone
+            sums[begin] += loop;  // not atomic: no other part adds here
             ++calls;
         });
         REQUIRE(calls == 4 * loop);

@@ -101,7 +101,7 @@ TEST_CASE("the token's variable is wiped when it is taken") {
     const char* const place = std::getenv(kTokenVariable);
     CHECK(take_token_variable() == "0123456789abcdef");
     CHECK(std::getenv(kTokenVariable) == nullptr);
-    CHECK(place[0] == '\0');  // what /proc/PID/environ shows
+    CHECK(place[0] == '\0');  // the byte that /proc/PID/environ shows
     CHECK(take_token_variable().empty());
     CHECK(choose_token("0123456789abcdef", "") == "0123456789abcdef");
     CHECK_THROWS_WITH(choose_token("short", ""), Catch::Contains("DSLAUNCH_TOKEN"));

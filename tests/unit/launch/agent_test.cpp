@@ -56,7 +56,7 @@ class LivingAgent {
     LivingAgent(const LivingAgent&) = delete;
     LivingAgent& operator=(const LivingAgent&) = delete;
     ~LivingAgent() {
-        in_.write_end.reset();  // its launcher is gone
+        in_.write_end.reset();  // the agent's launcher is gone
         out_.read_end.reset();
         ::waitpid(guardian_, nullptr, 0);
     }
@@ -74,7 +74,7 @@ class LivingAgent {
                }) &&
                !over_;
     }
-    // What lies in the pipe, in one piece.
+    // Takes the bytes that lie in the pipe, in one piece.
     void take() {
         std::string bytes(1U << 20, '\0');
         const ssize_t n = ::read(out_.read_end.get(), bytes.data(), bytes.size());
@@ -125,8 +125,8 @@ TEST_CASE("an agent whose last bytes leave while it is spoken to does not take t
     const ProcessName process = agent.process();
     REQUIRE(signal_process(process, SIGSTOP));
     REQUIRE(comes_true([&] { return is_stopped(process); }));
-    // Its next poll finds both: a word from the launcher, whose answer takes the rest along, and
-    // room for that rest.
+    // The agent's next poll finds both a word from the launcher, whose answer takes the rest along,
+    // and room for that rest.
     agent.take();
     agent.send(FrameKind::kPing);
     REQUIRE(signal_process(process, SIGCONT));

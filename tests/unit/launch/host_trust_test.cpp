@@ -1,4 +1,4 @@
-// What `hosts trust` writes: only keys, only where they belong.
+// The files that `hosts trust` writes hold only keys, and only at the right hosts.
 #include "launch/fleet/host_trust.h"
 
 #include <sys/stat.h>
@@ -45,7 +45,7 @@ TEST_CASE("a new key pair is private, and is found the next time") {
     std::string made_again;
     CHECK(find_or_make_public_key(identity, made_again) == key);
     CHECK(made_again.empty());
-    // The two belong together.
+    // The private key and the public one belong together.
     CHECK(std::system(("test \"$(ssh-keygen -yf " + identity +
                        " | cut -d' ' -f2)\" = \"$(cut -d' ' -f2 " + identity + ".pub)\"")
                           .c_str()) == 0);

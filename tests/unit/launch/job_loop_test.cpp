@@ -17,7 +17,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-// What an attempt was given.
+// The job that an attempt was given.
 struct Seen {
     std::vector<std::string> hosts;
     int world_size;
@@ -229,7 +229,7 @@ TEST_CASE("a terminal that stands still holds up no restart, only the last words
     PipedStream err(2);
     err.fill();
     Loop loop(fixed_spec(1));
-    // Closes the reader's end, as nobody will read: the last words need not wait for ever.
+    // The reader's end is closed, since nobody will read: the last words need not wait for ever.
     loop.on_attempt = [&] {
         if (loop.seen.size() == 2) err.close_reader();
     };

@@ -14,7 +14,7 @@ namespace {
 
 const std::string kToken = "0123456789abcdef0123456789abcdef";
 
-// FIRST, FIRST + 1, … : 32 bytes.
+// The 32 bytes FIRST, FIRST + 1, ….
 std::string counted(int first) {
     std::string bytes;
     for (int i = 0; i < 32; ++i) bytes += static_cast<char>(first + i);
@@ -87,7 +87,7 @@ TEST_CASE("an agent with another token is refused, and told so") {
 }
 
 TEST_CASE("a launcher with another token is left, whatever it says") {
-    // It cannot check the agent's proof, so it accepts blindly.
+    // A launcher with another token cannot check the agent's proof, so it accepts blindly.
     AgentHandshake agent(kToken, counted(0), kTe3);
     static_cast<void>(agent.take_output());
     feed(agent, std::string(kJoinOpening) + counted(32));
@@ -112,7 +112,8 @@ TEST_CASE("what an agent proved once proves nothing to another connection") {
     feed(second, opening);
     feed(second, recorded);
     CHECK(second.state() == Launcher::kRefused);
-    // Nor can the launcher's own proof be sent back to it: the sides are part of what is proved.
+    // The launcher's own proof cannot be sent back to it either: the sides are part of what is
+    // proved.
     LauncherHandshake third(kToken, counted(32));
     feed(third, opening);
     feed(third, recorded.substr(0, recorded.size() - kJoinProofBytes) +

@@ -140,7 +140,7 @@ UniqueFd stranger(const Served& served, const std::string& bytes) {
     return socket;
 }
 
-// Whether the other side has closed SOCKET.
+// True if the other side has closed SOCKET.
 bool is_closed(const UniqueFd& socket) {
     char block[256];
     const ssize_t n = ::recv(socket.get(), block, sizeof block, MSG_DONTWAIT);
@@ -188,7 +188,7 @@ TEST_CASE("a stranger can neither join nor disturb: garbage, wrong tokens, silen
     crowd.push_back(stranger(served, "GET / HTTP/1.0\r\n\r\n"));
     crowd.push_back(stranger(served, std::string(100'000, 'x')));
     crowd.push_back(stranger(served, std::string(1'000, '\0')));
-    crowd.push_back(stranger(served, "dslaunch-join 1\n"));  // and then nothing: a slow one
+    crowd.push_back(stranger(served, "dslaunch-join 1\n"));  // and then nothing: a slow connection
     std::string endless(kJoinOpening);
     endless.append(32, 'n').append(4, '\xff');
     crowd.push_back(stranger(served, endless));
@@ -198,7 +198,7 @@ TEST_CASE("a stranger can neither join nor disturb: garbage, wrong tokens, silen
         return std::all_of(crowd.begin(), crowd.end(),
                            [](const UniqueFd& s) { return is_closed(s); });
     }));
-    // One that is alone and says half of it has no more time than the others.
+    // A stranger that is alone and says half of the opening has no more time than the others.
     const UniqueFd slow = stranger(served, "dslaunch-join 1\n");
     CHECK_FALSE(served.pump([&] { return is_closed(slow); }, 100));
     CHECK(served.pump([&] { return is_closed(slow); }, 2'000));

@@ -94,7 +94,7 @@ TEST_CASE("differences that break a job are told of the hosts that have them") {
         CHECK(problems[1].empty() == (row.words[0] == '\0'));
         CHECK_THAT(problems[1], Catch::Contains(row.words));
     }
-    // On CPUs no driver matters.
+    // A driver does not matter for ranks on CPUs.
     CHECK(check_machines({good, machine(4, "2.36", "535.7")}, {3, "2.34", false})[1].empty());
     CHECK(check_machines({}, needs).empty());
 }
@@ -102,7 +102,7 @@ TEST_CASE("differences that break a job are told of the hosts that have them") {
 TEST_CASE("a clock is wrong only when the time of the question cannot explain it") {
     struct Row {
         double offset_s, round_s;
-        const char* words;  // empty: it may be right
+        const char* words;  // empty: the clock may be right
     };
     const Row rows[] = {
         {0.0, 0.001, ""},

@@ -81,7 +81,7 @@ TEST_CASE("who listens is reached, by the interface that leads there") {
 TEST_CASE("who is not reached is told with the cause, in bounded time") {
     NetworkProbe wrong_node;
     NetworkProbe wrong_key;
-    NetworkProbe silent;  // its process never looks
+    NetworkProbe silent;  // a process that never looks
     NetworkProbe other;
     const int64_t wrong_node_port = wrong_node.listen(listen_request(7)).places[0].port;
     const int64_t wrong_key_port = wrong_key.listen(listen_request(1, "lock")).places[0].port;
@@ -155,7 +155,7 @@ TEST_CASE("strangers who connect to the waiting socket learn nothing and are for
         REQUIRE(::send(strangers.back().get(), noise.data(), noise.size(), MSG_NOSIGNAL) > 0);
     }
     other.begin(probe_request({{0, "127.0.0.1", port}}), steady_clock::now());
-    // Those that say half a key hold their places until the choice is made.
+    // Strangers that say half a key hold their places until the choice is made.
     static_cast<void>(reply_of(other, {&host, &other}));
     char byte = 0;
     CHECK(::recv(strangers[0].get(), &byte, 1, MSG_DONTWAIT) <= 0);

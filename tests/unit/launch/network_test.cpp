@@ -43,7 +43,7 @@ std::string network_of(const std::string& digits) {
     return digits.substr(0, digits.rfind('.'));
 }
 
-// What every probe finds where the networks in GOOD connect all hosts and the others nobody.
+// The results of every probe if the networks in GOOD connect all hosts and the others nobody.
 std::vector<NetworkProbeResult> answers(const std::vector<NetworkHost>& hosts,
                                         const std::vector<NetworkProbePlan>& plan,
                                         const std::set<std::string>& good) {
@@ -110,7 +110,7 @@ TEST_CASE("an address that two machines have is none, unless both are one machin
         for (const NetworkCandidate& candidate : candidates)
             CHECK(candidate.address != "172.17.0.1");
     }
-    // One machine under two names: what it has is its own.
+    // One machine under two names probes its own addresses.
     hosts = {cluster(1)[0], cluster(1)[0]};
     hosts[1].name = "other";
     CHECK(plan_candidates(hosts)[0].size() == 3);
@@ -206,7 +206,7 @@ TEST_CASE(
     reply.results = {{1, "10.0.0.2", "10.0.0.1", "eth0", "refused"}};
     CHECK(decode_probe_reply(encode(reply)).results.at(0).error == "refused");
     CHECK(decode_choose_request(encode(ChooseRequest{"n1"})).address == "n1");
-    // Cut off, longer, or with a count that lies.
+    // Messages that are cut off, longer, or with a count that lies are refused.
     const std::string bytes = encode(places);
     for (size_t length = 0; length < bytes.size(); ++length) {
         CHECK_THROWS_AS(decode_listen_reply(bytes.substr(0, length)), Error);

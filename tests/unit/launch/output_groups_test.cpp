@@ -1,4 +1,4 @@
-// Equal outputs together, tables, archives, what the loader lists.
+// Equal outputs together, tables, archives, the loader's list.
 #include "launch/fleet/output_groups.h"
 
 #include "base/error.h"
@@ -69,7 +69,7 @@ TEST_CASE("the command that brings dslaunch holds nothing that a shell would tak
     const std::string command = bootstrap_command(installation_paths(), "0123abcd");
     CHECK(command.starts_with("exec sh -c '"));
     const std::string inside = command.substr(12, command.size() - 13);
-    // `$s`, `$?`, `*`, `;` and `&&` are its own; there are no others.
+    // The script's own expansions are `$s`, `$?`, `*`, `;` and `&&`; there are no others.
     CHECK(inside.find('\'') == std::string::npos);
     CHECK(inside.find('`') == std::string::npos);
     CHECK(inside.find("$(") == std::string::npos);

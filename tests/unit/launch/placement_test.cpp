@@ -58,11 +58,11 @@ TEST_CASE("each of 1, 2, 3, 5 and 8 ranks has its own share of the cores") {
     const Row rows[] = {
         {{.cores = 4}, 1, "0-3/4"},
         {{.cores = 4}, 2, "0-1/2 2-3/2"},
-        {{.cores = 4}, 3, "0-1/1 2/1 3/1"},  // what is left over is a place, not a thread
+        {{.cores = 4}, 3, "0-1/1 2/1 3/1"},  // the remaining core is a place, not a thread
         {{.cores = 4}, 5, "0/1 0/1 1/1 2/1 3/1"},
         {{.cores = 4}, 8, "0/1 0/1 1/1 1/1 2/1 2/1 3/1 3/1"},
         {{.cores = 4, .smt = 2}, 2, "0-1,4-5/2 2-3,6-7/2"},
-        {{.cores = 4, .smt = 2}, 5, "0,4/1 1,5/1 2,6/1 3/1 7/1"},  // processors where cores lack
+        {{.cores = 4, .smt = 2}, 5, "0,4/1 1,5/1 2,6/1 3/1 7/1"},  // processors, because cores lack
         {{.cores = 4, .smt = 2}, 8, "0/1 4/1 1/1 5/1 2/1 6/1 3/1 7/1"},
         {{.packages = 2, .cores = 4}, 1, "0-7/8"},
         {{.packages = 2, .cores = 4}, 2, "0-3/4@0 4-7/4@1"},
@@ -113,7 +113,7 @@ TEST_CASE("a rank runs beside its GPU, wherever that hangs") {
     };
     CHECK(bound(BindMode::kNuma, "0,2", 2) == "4-7/4@1 0-3/4@0");
     CHECK(bound(BindMode::kExclusive, "0,1,2", 3) == "4-5/2@1 6-7/2@1 0-3/4@0");
-    // Not known, or written as a UUID: as without a GPU.
+    // A GPU that is not known, or is written as a UUID, binds like none.
     CHECK(bound(BindMode::kNuma, "3,GPU-8932f937", 2) == "0-3/4@0 4-7/4@1");
     CHECK(rank_gpus("5,1", 3) == std::vector<int>{5, 1, -1});
 }
@@ -128,7 +128,7 @@ TEST_CASE("no rank gets more threads than its control group grants") {
 TEST_CASE("a core list chooses processors, and one that is not ours is named") {
     const Topology eight = machine({.cores = 8});
     CHECK(placed(eight, BindMode::kCore, 2, "1,4-6") == "1,4/2 5-6/2");
-    Topology few = eight;  // as under taskset -c 0-3
+    Topology few = eight;  // the processors under taskset -c 0-3
     few.processors.resize(4);
     CHECK_THROWS_WITH(placed(few, BindMode::kCore, 2, "2-5"),
                       Catch::Contains("--bind_core_list 2-5 names processor(s) 4-5") &&

@@ -21,7 +21,7 @@ struct Holder {
     int port = 0;
 
     explicit Holder(int family) : socket(::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-        sockaddr_in6 address{};  // holds either
+        sockaddr_in6 address{};  // room for either family
         socklen_t length = family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
         auto* const generic = reinterpret_cast<sockaddr*>(&address);
         generic->sa_family = static_cast<sa_family_t>(family);
@@ -30,7 +30,7 @@ struct Holder {
             ::listen(socket.get(), 1) != 0 || ::getsockname(socket.get(), generic, &length) != 0) {
             return;
         }
-        port = ntohs(address.sin6_port);  // at the same place in both
+        port = ntohs(address.sin6_port);  // same place in both families
     }
 };
 

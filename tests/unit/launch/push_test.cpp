@@ -1,5 +1,5 @@
-// A push with the host's real half behind a made-up transport: what arrives, what does not travel,
-// and what stands in the way.
+// A push with the host's real half behind a made-up transport: files that arrive, files that do not
+// travel, and obstacles.
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/signalfd.h>
@@ -40,7 +40,7 @@ std::string content_of(const std::string& path) {
     return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// Hosts whose agents have the real PushReceiver. PIECES_MAX: the connection is lost after so many.
+// Hosts whose agents have the real PushReceiver. The connection is lost after PIECES_MAX pieces.
 struct Hosts {
     explicit Hosts(size_t count, int pieces_max = 1 << 30) : pieces_left(pieces_max) {
         for (size_t i = 0; i < count; ++i) {
@@ -231,7 +231,7 @@ TEST_CASE("what arrives damaged is refused and never gets the file's name") {
     receiver.take_piece({0, 0, "evil"});
     CHECK(last.state == PushState::kFailed);
     CHECK(::access(offer.path.c_str(), F_OK) != 0);
-    // Out of order, or without being asked: the launcher is broken.
+    // Pieces out of order, or without being asked for, show a broken launcher.
     CHECK_THROWS_AS(receiver.take_chunks({0, std::string(32, 'h')}), Error);
     receiver.offer(offer);
     receiver.take_chunks({0, std::string(32, 'h')});

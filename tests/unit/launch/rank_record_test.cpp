@@ -49,15 +49,15 @@ TEST_CASE("the rank to blame is the first that failed by itself") {
     const Row rows[] = {
         {{ended(1, 0), ended(2, 0)}, std::nullopt, 0, 0},
         {{ended(2, 3), ended(1, 4)}, 1, failed, 4},
-        // Who lost a peer comes after who did not, though it ended before.
+        // A rank that lost a peer comes after one that did not, though it ended before.
         {{ended(1, kLost), ended(2, 3)}, 1, failed, 3},
         {{ended(1, kLost), ended(2, kLost)}, 0, lost, lost},
-        // Killed by us comes last, whatever its order.
+        // A rank that we killed comes last, whatever its order.
         {{told(ended(1, 0, SIGTERM)), ended(2, kLost)}, 1, lost, lost},
         {{told(ended(1, 0, SIGTERM)), ended(2, 0, SIGSEGV)}, 1, failed, 128 + SIGSEGV},
-        // Asked to end, but it had a reason of its own, which it told.
+        // A rank that was asked to end told that it had a reason of its own.
         {{ended(2, kLost), says(told(ended(1, input)), ExitCode::kInput, "x")}, 1, input, input},
-        // Its message counts before its exit code.
+        // The message of a rank counts before its exit code.
         {{says(ended(1, 1), ExitCode::kInput, "x"), ended(2, 9)}, 0, input, 1},
         {{says(ended(1, 9), ExitCode::kPeerLost, "x"), ended(2, 7)}, 1, failed, 7},
     };
@@ -77,7 +77,7 @@ TEST_CASE("behind is the rank that fell silent, else the one that has done least
         int at_ms;
     };
     struct Row {
-        std::vector<Heard> ranks;  // done 0: not heard of
+        std::vector<Heard> ranks;  // done 0: nothing was heard
         std::optional<size_t> behind;
     };
     const Row rows[] = {
@@ -86,7 +86,8 @@ TEST_CASE("behind is the rank that fell silent, else the one that has done least
         {{{40, 10, 0}, {40, 10, 900}}, std::nullopt},
         {{{41, 10, 0}, {40, 10, 900}, {41, 10, 500}}, 1},
         {{{41, 10, 9'000}, {41, 10, 5'000}, {41, 10, 9'500}}, 1},
-        // Silence says more than progress; of two that are silent the one that has done less.
+        // Silence says more than progress; of two silent ranks the one that has done less is
+        // behind.
         {{{41, 10, 5'000}, {40, 10, 9'000}}, 0},
         {{{41, 10, 5'000}, {40, 10, 6'000}, {42, 10, 9'000}}, 1},
         // A plan of twenty instructions at half its step is behind one of ten at its end.
@@ -121,7 +122,7 @@ TEST_CASE("the report of a hang names the rank for which the others wait, and wh
                Catch::Contains("  behind is rank 1 on host right (pid 77), silent for 3.5 s: step "
                                "5, compute: Forward of segment 3 (layers.3); 47 instructions done, "
                                "the others 52 to 52\n"));
-    // One that stands still since its start has done less than any other.
+    // A rank that stands still since its start has done less than any other.
     RankRecord unheard = told(ended(3, 0, SIGKILL));
     unheard.rank = 2;
     unheard.host = "right";
@@ -130,7 +131,7 @@ TEST_CASE("the report of a hang names the rank for which the others wait, and wh
     CHECK_THAT(describe_failure({waiting, stopped, unheard}, 0, {}),
                Catch::Contains("  behind is rank 2 on host right (pid 78): nothing was heard of it "
                                "since its start\n"));
-    // One that ended by itself does not keep others waiting.
+    // A rank that ended by itself does not keep others waiting.
     unheard.told_to_end = false;
     CHECK_THAT(describe_failure({waiting, stopped, unheard}, 0, {}),
                Catch::Contains("  behind is rank 1 on host right"));

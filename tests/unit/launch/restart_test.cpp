@@ -43,7 +43,7 @@ TEST_CASE("mistakes of a training job are not tried again, a program's codes are
         RestartVerdict job;
         RestartVerdict program;
     };
-    // Two restarts at most.
+    // The job allows two restarts.
     const std::vector<Row> rows = {
         {ExitCode::kRankFailed, true, 0, kRestart, kRestart},
         {ExitCode::kRankFailed, true, 1, kRestart, kRestart},
@@ -56,7 +56,7 @@ TEST_CASE("mistakes of a training job are not tried again, a program's codes are
         {ExitCode::kUsage, true, 0, kSameMistake, kRestart},
         {ExitCode::kConfig, true, 0, kSameMistake, kRestart},
         {ExitCode::kInput, true, 1, kSameMistake, kRestart},
-        // Where no restart would be made anyway, none is spoken of.
+        // Restarts that would not be made anyway are not spoken of.
         {ExitCode::kInput, true, 2, kEnd, kEnd},
         {ExitCode::kConfig, false, 0, kEnd, kEnd},
         {ExitCode::kOk, false, 0, kEnd, kEnd},

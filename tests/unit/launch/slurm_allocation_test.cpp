@@ -145,7 +145,7 @@ TEST_CASE("of several copies in one step the first launches, on the step's hosts
     CHECK(found(third).is_other_copy);
     CHECK(slots_of(found(first)) == Counts{2, 2});
     CHECK(found(first).hosts[0].name == "ts2");
-    // One task (a shell by srun --pty, a batch script): the whole allocation.
+    // One task (a shell by srun --pty, a batch script) launches on the whole allocation.
     const auto shell = found({{"SLURM_JOB_NODELIST", "ts[1-4]"},
                               {"SLURM_STEP_NODELIST", "ts1"},
                               {"SLURM_STEP_NUM_TASKS", "1"},

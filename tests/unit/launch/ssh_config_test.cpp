@@ -38,7 +38,7 @@ std::string refusal(const std::string& text) {
     return "accepted";
 }
 
-// What `ssh -G` prints: keyword -> its last value.
+// The output of `ssh -G`: keyword -> its last value.
 std::map<std::string, std::string> ask_ssh(const TemporaryFolder& folder, const std::string& host) {
     JobProcess process(folder, {"ssh", "-G", "-F", folder.path() + "/config", host});
     REQUIRE(process.wait(10'000) == 0);
@@ -83,7 +83,7 @@ TEST_CASE("an ssh configuration means to the built-in ssh what it means to ssh i
         for (size_t at = 0; (at = text.find("FOLDER")) != std::string::npos;) {
             text.replace(at, 6, folder.path());
         }
-        // ssh 9.2 knows no Tag; the built-in one does.
+        // ssh 9.2 knows no Tag; the built-in resolver does.
         const bool is_tag = text.starts_with("Tag");
         write(folder.path() + "/part1", "Host n1\n Port 3333\nHost n2\n Port 4444\n");
         write(folder.path() + "/part2", "Compression yes\n");

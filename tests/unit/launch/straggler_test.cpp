@@ -19,7 +19,7 @@ class Ranks {
             records_[i].host = fmt::format("n{}", i);
         }
     }
-    // The lines that are said over STEPS steps.
+    // The lines that the watch says over STEPS steps.
     std::vector<std::string> run(StragglerWatch& watch, int steps) {
         std::vector<std::string> lines;
         for (int step = 0; step < steps; ++step) {
@@ -86,7 +86,7 @@ TEST_CASE("it looks once in so many steps, anew each time, and never when the in
     StragglerWatch watch(10);
     CHECK(ranks.run(watch, 51).size() == 5);
     ranks.work_ms_ = {30, 30};
-    CHECK(ranks.run(watch, 10).size() <= 1);  // what is left of the slow time
+    CHECK(ranks.run(watch, 10).size() <= 1);  // the rest of the slow time
     CHECK(ranks.run(watch, 50).empty());
     StragglerWatch off(0);
     CHECK(Ranks({30, 60}, 60).run(off, 100).empty());

@@ -1,5 +1,5 @@
-// The supervisor with agents that tell what their machines are: who must be refused, where the
-// ranks meet, what they are told.
+// The supervisor with agents that tell what their machines are: hosts that must be refused, the
+// place where the ranks meet, what they are told.
 #include <fmt/format.h>
 #include <sys/signalfd.h>
 
@@ -57,15 +57,15 @@ MachineFacts facts_of(size_t host) {
 class Cluster {
   public:
     std::function<MachineFacts(size_t)> facts = facts_of;
-    // Empty: FROM reaches ADDRESS.
+    // The error with which FROM fails to reach ADDRESS; empty: it reaches it.
     std::function<std::string(size_t from, const std::string& address)> error =
         [](size_t, const std::string&) { return std::string(); };
     int64_t clock_offset_ns = 0;
     std::vector<EnvironmentList> environments = std::vector<EnvironmentList>(8);
-    std::string hash;         // of the agents' program; empty: looked at for each
-    std::string chosen;       // by node 0
-    int probes = 0;           // requests that node 0 got
-    size_t targets_most = 0;  // of one request
+    std::string hash;         // hash of the agents' program; empty: computed for each
+    std::string chosen;       // address that node 0 was told to keep
+    int probes = 0;           // number of requests that node 0 got
+    size_t targets_most = 0;  // targets in the largest request
 
     FakeTransport::Agent agent() {
         return
@@ -148,7 +148,7 @@ std::string refusal(const JobSpec& spec, Cluster& cluster, ExitCode code) {
     }
 }
 
-// The last one wins, as it does for the worker.
+// The last value wins, as it does for the worker.
 std::string value_of(const EnvironmentList& environment, const std::string& name) {
     std::string value = "(unset)";
     for (const auto& [known, text] : environment) {
@@ -164,7 +164,7 @@ TEST_CASE("ranks are told the address and the interface of the network that was 
         const char* closed;  // network between hosts 1 and 2
         const char* address;
         const char* interface;
-        int probes;  // of everything only when the likely network fails
+        int probes;  // 2: the likely network fails, and all are probed
     };
     const Row rows[] = {{"none", "10.0.0.1", "eth0", 1}, {"10.0.", "10.1.0.1", "eth1", 2}};
     for (const Row& row : rows) {
@@ -251,7 +251,7 @@ TEST_CASE("machines that cannot run dsworker together are named, for a .pt targe
     const std::string message = refusal(spec, cluster, ExitCode::kHosts);
     CHECK_THAT(message, Catch::Contains("1 of 4 host(s)") &&
                             Catch::Contains("n2: its C library is 2.1, dsworker needs 2."));
-    // Ranks on CPUs need no driver; a program is its own affair.
+    // Ranks on CPUs need no driver; a program is not our concern.
     CHECK_THAT(message, !Catch::Contains("535.7"));
     FakeTransport transport(cluster.agent());
     CHECK(run(job_on(4), transport).exit_code == 0);

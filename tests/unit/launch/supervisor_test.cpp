@@ -355,9 +355,9 @@ TEST_CASE("a program whose port was taken may be started again on another, dswor
 TEST_CASE("the hosts' GPUs decide, and the hosts that lack some are named") {
     struct Row {
         DeviceRequest device;
-        std::vector<int64_t> gpus;  // of each host; two workers on GPU 0 and 1 are planned
-        std::string words;          // of the refusal; empty: it runs
-        std::string devices;        // what the workers get then
+        std::vector<int64_t> gpus;  // GPUs on each host; two workers on GPU 0 and 1 are planned
+        std::string words;          // words of the refusal; empty: the job runs
+        std::string devices;        // GPUs that the workers get then
     };
     const Row rows[] = {
         {DeviceRequest::kAuto, {2, 3}, "", "0,1"},

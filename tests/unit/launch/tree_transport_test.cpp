@@ -22,14 +22,14 @@ using Kind = TransportEvent::Kind;
 
 namespace {
 
-// The connections that a tree opens, and what it says on each; a test says what comes back.
+// The connections that a tree opens, and its words on each; a test says the answers.
 class ScriptedBase final : public Transport {
   public:
     struct Connection {
         HostAddress address;
-        std::string bytes;             // to an agent
-        RelayDecoder frames{false};    // to a relay
-        std::vector<RelayFrame> told;  // the same, taken apart
+        std::string bytes;             // bytes to an agent
+        RelayDecoder frames{false};    // frames to a relay
+        std::vector<RelayFrame> told;  // the same frames, taken apart
         bool held = false;
         bool closed = false;
         bool abandoned = false;
@@ -102,7 +102,7 @@ struct Tree {
         }
         transport->start(hosts);
     }
-    // What the tree told of the last events.
+    // Returns the events that the tree tells.
     std::vector<TransportEvent> wait() { return transport->wait(milliseconds(0), -1); }
     std::vector<TransportEvent> say(size_t connection, std::string bytes) {
         base->say(connection, std::move(bytes));
@@ -162,7 +162,7 @@ TEST_CASE("a relay is told its hosts and then what was said to them meanwhile") 
     CHECK(told[1].kind == RelayFrameKind::kInput);
     CHECK(decode_relay<RelayBytes>(told[1].payload).place == 2);
     CHECK(decode_relay<RelayBytes>(told[1].payload).bytes == "hello");
-    // However the stream is cut, a host's bytes are told as that host's.
+    // A host's bytes are told as that host's, however the stream is cut.
     const std::string bytes = output(0, "own") + output(1, "below");
     CHECK(tree.say(1, bytes.substr(0, 3)).empty());
     const auto events = tree.say(1, bytes.substr(3));
@@ -193,12 +193,12 @@ TEST_CASE("a host that cannot be a relay hides no other: the next one is, then n
     CHECK(events[0].exit_status == 127);
     CHECK(tree.opened() == Names{"r h0", "r h2", "r h3", "a h4"});
     CHECK(tree.base->connections[3].bytes == "hello");
-    // Two in a row are enough: the rest is reached without one.
+    // Two failures in a row are enough: the rest is reached without a relay.
     Tree deep(14);
     REQUIRE(deep.opened() == Names{"r h0", "r h7"});
     static_cast<void>(deep.end(0, "no"));
     static_cast<void>(deep.end(2, "no"));
-    static_cast<void>(deep.wait());  // not all at once
+    static_cast<void>(deep.wait());  // the others are not reached all at once
     CHECK(deep.opened() == Names{"r h0", "r h7", "r h1", "a h2", "a h3", "a h4", "a h5", "a h6"});
 }
 
@@ -289,7 +289,7 @@ TEST_CASE("a host that only its relay does not reach is tried from here, and the
     const bool works_from_here = GENERATE(true, false);
     CHECK(tree.say(1, ended(1, "from h2: Permission denied", -1)).empty());
     CHECK(tree.say(1, ended(2, "from h2: Permission denied", -1)).empty());
-    REQUIRE(tree.opened() == Names{"r h0", "r h2", "a h3"});  // one is tried for all
+    REQUIRE(tree.opened() == Names{"r h0", "r h2", "a h3"});  // one agent is tried for all
     const auto events = works_from_here ? tree.say(2, std::string(kAgentGreeting))
                                         : tree.end(2, "Permission denied");
     REQUIRE(events.size() == 2);
@@ -300,7 +300,7 @@ TEST_CASE("a host that only its relay does not reach is tried from here, and the
         CHECK((event.text.find("--fanout 0") != std::string::npos) == works_from_here);
     }
     CHECK(tree.base->connections[2].abandoned == works_from_here);
-    // A program that ended is no matter of keys.
+    // A program that ended has nothing to do with keys.
     Tree other(5, options);
     static_cast<void>(other.say(1, greeting()));
     CHECK(other.say(1, ended(1, "", 127)).size() == 1);

@@ -12,7 +12,7 @@ using namespace dslaunch::launch;
 
 namespace {
 
-// Sets the variables for one scope, and takes every variable of a rank away first and last.
+// Sets the variables for one scope, and removes every variable of a rank before and after it.
 class ScopedEnvironment {
   public:
     explicit ScopedEnvironment(const EnvironmentList& list) {

@@ -71,7 +71,7 @@ TEST_CASE("a need is admitted up to the limit to the byte, and no byte beyond") 
     const Bytes exact = mib(300) + kProgram + kProgramRoom;
     CHECK(all_fit(admit(need, limits_of({host_limit(exact)}))));
     CHECK_FALSE(all_fit(admit(need, limits_of({host_limit(exact - Bytes{1})}))));
-    // What the ranks hold when the limits are read is theirs.
+    // The bytes that the ranks hold when the limits are read are theirs.
     CHECK(all_fit(admit(need, limits_of({host_limit(exact - mib(60))}, mib(30), 2))));
     CHECK_FALSE(all_fit(admit(need, limits_of({host_limit(exact - mib(60))}, mib(30), 1))));
 }

@@ -1,4 +1,4 @@
-// The plan of a rank on a GPU: what is put off, what stays, and that it is sound.
+// The plan of a rank on a GPU: instructions that are put off, those that stay, and a sound order.
 #include "plan/step/device_plan.h"
 
 #include <algorithm>
@@ -36,7 +36,7 @@ int64_t count(const StepPlan& plan, Op op) {
                          [op](const Instruction& instruction) { return instruction.op == op; });
 }
 
-// The place of the last (first) instruction of OP for BUCKET, any bucket where it is -1.
+// The place of OP's last (first) instruction for BUCKET, -1: for any bucket.
 int last(const StepPlan& plan, Op op, int bucket = -1) {
     for (size_t i = plan.instructions.size(); i-- > 0;)
         if (plan.instructions[i].op == op && (bucket < 0 || plan.instructions[i].bucket == bucket))
@@ -100,7 +100,7 @@ TEST_CASE("a reduced micro step is added up only when its bucket is needed again
 }
 
 TEST_CASE("what a put-off instruction would have freed is freed where it was") {
-    // Without accumulation the last Update of the host's plan frees the micro step's live values.
+    // The last Update of the host's plan without accumulation frees the micro step's live values.
     const ModelInfo model = layers(4);
     const FlatLayout layout = make_flat_layout(model, {1 << 20, 1});
     const StepPlan host = make_step_plan(model, layout, {0, 2, 0, 2});

@@ -56,8 +56,8 @@ TEST_CASE("the nearest choice is the first rung that fits, without what it does 
         "zero_optimization.offload_optimizer: {device: nvme, nvme_path: FOLDER}";
     const std::string parameters =
         "zero_optimization.offload_param: {device: nvme, nvme_path: FOLDER}";
-    // As it stands 2000; by stage 1400, 1100, 800; with recompute 600, 500; states on disk 320;
-    // parameters on disk 230; rows 4 to 2 and 1: 180, 155.
+    // The needs: 2000 at first; by stage 1400, 1100, 800; with recompute 600, 500; states on disk
+    // 320; parameters on disk 230; rows 4 to 2 and 1: 180, 155.
     CHECK(found(1400) == stage + "1");
     CHECK(found(1399) == stage + "2");
     CHECK(found(800) == stage + "3");
@@ -75,7 +75,7 @@ TEST_CASE("the nearest choice is the first rung that fits, without what it does 
 }
 
 TEST_CASE("a change that another one makes needless is taken back") {
-    // One rank: no stage divides anything, recompute is what it takes.
+    // No stage divides anything for one rank: recompute makes it fit.
     ChoiceSearch search = search_with(1700);
     search.need_of = [](const MemoryChoice& choice) -> std::optional<HostNeed> {
         const int64_t own = 1600 - choice.stage + (choice.recompute_groups > 0 ? 100 : 400);

@@ -18,13 +18,13 @@ using test::layered_job;
 
 namespace {
 
-constexpr int64_t kGradients = 4 * test::kLayerNumel;  // of a layer, as its parameters
+constexpr int64_t kGradients = 4 * test::kLayerNumel;  // bytes of a layer
 
 const AxisTraffic& traffic(const MeshCost& cost, MeshAxis axis) {
     return cost.traffic[static_cast<size_t>(axis)];
 }
 
-// Of each stage the rank that has most: what its plan holds in memory.
+// Returns the bytes that the plan of each stage's fullest rank holds in memory.
 std::vector<int64_t> planned_bytes(const MeshRequest& request, const MeshChoice& choice,
                                    const std::vector<SegmentRange>& parts) {
     const PipelineSchedule schedule = make_schedule(
@@ -83,10 +83,10 @@ TEST_CASE("data-parallel ranks add up gradients inside hosts first, then between
     };
     constexpr int64_t kAll = 3 * kGradients;
     CHECK(shard(0, 3) == std::pair(2 * 2 * kAll, 2 * 1 * kAll));
-    // To owners, and the new parameters to the other host.
+    // Gradients go to owners, and the new parameters to the other host.
     CHECK(shard(1, 3) == std::pair(2 * kAll, kAll + kAll));
     CHECK(shard(2, 3) == std::pair(3 * 2 * kAll, 3 * kAll + kAll));
-    // Gathered forward and backward in each of three micro batches.
+    // Parameters are gathered forward and backward in each of three micro batches.
     CHECK(shard(3, 3) == std::pair(3 * 2 * kAll, 3 * kAll + 6 * kAll));
 }
 
@@ -99,7 +99,7 @@ TEST_CASE("sums that are longer than a backward show at the end of a step") {
     CHECK(mesh_cost(request, choice).step_s == Approx(12));
     request.rates.link_bytes_per_s = bytes / 7;
     CHECK(mesh_cost(request, choice).step_s == Approx(12 + 7 - 4));
-    request.options.clip = true;  // nothing is updated before all of it is there
+    request.options.clip = true;  // all gradients must be there before the update
     CHECK(mesh_cost(request, choice).step_s == Approx(12 + 7));
 }
 
@@ -110,7 +110,7 @@ TEST_CASE("groups that cross hosts share their link") {
     request.options.clip = true;
     request.rates.link_bytes_per_s = static_cast<double>(kGradients);
     const MeshCost cost = mesh_cost(request, {{2, 1, 2, 0, 1}, ScheduleKind::k1F1B, 1, 1, 0});
-    // Half of the gradients each, all of it twice over one half of the hosts.
+    // Each group sums half of the gradients, all of it twice over one half of the hosts.
     CHECK(cost.sums_s == Approx(2 * 2 * (2 / 2.0) / 2));
     CHECK(traffic(cost, MeshAxis::kShard).between.value == 2 * 2 * kGradients);
 }

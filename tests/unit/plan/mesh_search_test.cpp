@@ -33,7 +33,7 @@ MeshRequest uneven_job(std::vector<int> node_sizes) {
     return request;
 }
 
-// Every choice there is, without a thought.
+// Visits every choice there is, one by one.
 template <typename Visit>
 void for_each_choice(const MeshRequest& request, int64_t micro_batches, Visit&& visit) {
     int ranks = 0;
@@ -64,7 +64,7 @@ TEST_CASE("the search finds the shortest step that fits") {
     for (const std::vector<int>& nodes :
          {std::vector<int>{1}, {2}, {3}, {4}, {2, 2}, {3, 1}, {2, 2, 2}})
         for (const int64_t micro_batches : {1, 4, 6, 12})
-            // In quarters of what the job needs on one rank; 0: no limit.
+            // Limits in quarters of one rank's need; 0: no limit.
             for (const int64_t quarters : {0, 6, 3, 2, 1}) {
                 MeshRequest request = uneven_job(nodes);
                 MeshSearch search;
@@ -140,7 +140,7 @@ TEST_CASE("a thousand ranks are searched within a second") {
     MeshRequest request = layered_job(48, std::vector<int>(128, 8));
     MeshSearch search;
     search.micro_batches = 1024;
-    const std::clock_t begin = std::clock();  // of the process: other work does not count
+    const std::clock_t begin = std::clock();  // processor time of this process alone
     const MeshFindings found = search_meshes(request, search);
     const double took_s = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
     CHECK(found.best.size() == 5);

@@ -19,7 +19,7 @@ constexpr std::array<MeshAxis, kMeshAxes> kAxes = {MeshAxis::kTensor, MeshAxis::
                                                    MeshAxis::kShard, MeshAxis::kReplica,
                                                    MeshAxis::kPipeline};
 
-// RANKS in hosts of random sizes.
+// Splits RANKS into hosts of random sizes.
 std::vector<int> random_hosts(int ranks, std::mt19937& random) {
     std::vector<int> hosts;
     while (ranks > 0) {
@@ -40,14 +40,14 @@ std::string error_of(const MeshSizes& sizes, const std::vector<int>& hosts) {
     return "";
 }
 
-// Groups of SIZE ranks that hosts can hold whole at all.
+// The number of groups of SIZE ranks that hosts can hold whole.
 int whole_groups(const std::vector<int>& hosts, int size) {
     int groups = 0;
     for (const int host : hosts) groups += host / size;
     return groups;
 }
 
-// Blocks of all ranks that share the indices behind AXIS, and that lie on one host.
+// The number of blocks of ranks that share the indices behind AXIS and lie on one host.
 int blocks_on_one_host(const Mesh& mesh, size_t axis) {
     std::map<std::vector<int>, std::set<int>> hosts;
     for (int rank = 0; rank < mesh.world_size(); ++rank) {
@@ -129,7 +129,7 @@ TEST_CASE("on equal hosts ranks count through the grid, tensor first and pipelin
 }
 
 TEST_CASE("on uneven hosts a tensor group does not cross them where another order avoids it") {
-    // Counting on, {0 1 2 3} and {4 5 6 7} would both cross hosts of 2, 4, 2 and 4.
+    // Ranks in order of number, {0 1 2 3} and {4 5 6 7}, would cross hosts of 2, 4, 2 and 4.
     const Mesh mesh = Mesh::make({4, 1, 3, 0, 1}, {2, 4, 2, 4});
     CHECK(mesh.groups(MeshAxis::kTensor) ==
           std::vector<std::vector<int>>{{0, 1, 6, 7}, {2, 3, 4, 5}, {8, 9, 10, 11}});

@@ -72,9 +72,9 @@ struct World {
     }
 };
 
-// Carries a plan out on numbers instead of tensors: what lies in each buffer and on disk is a chunk
-// and how many updates it has had, or its sums and the number of the last micro step in them, which
-// counts on over the steps. Lanes take turns at random, as far as the waits let them.
+// Carries a plan out on numbers instead of tensors: each buffer and the disk hold a chunk and the
+// number of its updates, or its sums and the number of the last micro step in them, which counts on
+// over the steps. Lanes take turns at random, as far as the waits let them.
 class Rehearsal {
   public:
     Rehearsal(const StepPlan& plan, unsigned seed) : plan_(plan), random_(seed) {
@@ -84,7 +84,7 @@ class Rehearsal {
             buffers_[t % plan.swap_buffers] = {plan.chunks.turns[t], 0};
     }
 
-    // Returns what went wrong.
+    // Returns the first fault; empty: none.
     std::string step() {
         ++step_;
         added_before_ = added_;
@@ -123,7 +123,7 @@ class Rehearsal {
         return disk_.at(chunk);
     }
 
-    // Sums: a micro step's are added to those of the ones before in the same step, and all are
+    // The sums of a micro step are added to those of the ones before in the same step, and all are
     // there when the chunk is updated.
     std::string run_sums(const Instruction& instruction) {
         const int c = instruction.chunk;
@@ -176,12 +176,12 @@ class Rehearsal {
     std::map<int, Held> buffers_;
     std::map<int, Held> sums_;
     std::map<int, int> sums_on_disk_;
-    std::map<int, int> added_;         // micro steps of each chunk
-    std::map<int, int> added_before_;  // this step
+    std::map<int, int> added_;         // micro steps added to each chunk
+    std::map<int, int> added_before_;  // the same before this step
     int step_ = 0;
 };
 
-// Of 20 orders of the lanes over three steps each, the first thing that went wrong.
+// Returns the first fault in 20 orders of the lanes over three steps each.
 std::string rehearse(const StepPlan& plan) {
     std::string wrong;
     for (unsigned seed = 0; seed < 20 && wrong.empty(); ++seed) {
@@ -283,7 +283,8 @@ TEST_CASE("what is offloaded is on disk to the byte, and passes once each way in
     for (const int ranks : {1, 2, 4})
         for (const bool half : {false, true})
             for (const bool parameters : {false, true})
-                // Micro steps whose gradients are kept: 0, the step updates as it reduces.
+                // The number of micro steps whose gradients are kept; 0: the step updates as it
+                // reduces.
                 for (const int64_t sums : {0, 1, 3}) {
                     World world{{ranks}, 3, {true, parameters}};
                     world.offload.chunk_numel = 16384;
@@ -299,9 +300,9 @@ TEST_CASE("what is offloaded is on disk to the byte, and passes once each way in
                     CHECK(bytes_on_disk(plan, BufferKind::kParameters) ==
                           (parameters ? (half ? 2 : 4) * 8 * kLayerNumel / ranks : 0));
                     CHECK(bytes_on_disk(plan, BufferKind::kGradients) == (sums > 0 ? 4 * own : 0));
-                    // Moments, and the fp32 value where it is on disk; a 16-bit copy is only
-                    // written. The sums of a chunk are written by each micro step, and read by the
-                    // next one or the update.
+                    // Moments are read and written, and the fp32 value if it is on disk; a 16-bit
+                    // copy is only written. The sums of a chunk are written by each micro step, and
+                    // read by the next one or the update.
                     const int64_t read = 8 + (half || parameters ? 4 : 0);
                     const int64_t written = read + (half && parameters ? 2 : 0);
                     int64_t bytes_read = 0;
@@ -337,7 +338,7 @@ TEST_CASE("gradients that wait for the norm are in memory only as far as the sta
                 const auto on_disk = static_cast<int64_t>(ratio * trained / ranks);
                 CHECK(bytes_in(plan, BufferKind::kGradients, Tier::kMemory) ==
                       4 * (trained / ranks - on_disk));
-                // What admission says: moments, master copies and gradients less, buffers more.
+                // Admission counts moments, master copies and gradients less, and buffers more.
                 const int64_t element = 8 + (half ? 4 : 0) + 4;
                 const HostNeed need = host_need({&plan, 1}, {}, {});
                 CHECK((before - need.private_total).value == element * (on_disk - 3 * 16384));
@@ -375,7 +376,7 @@ TEST_CASE("packed moments are counted in the bytes that they take on disk") {
             world.offload.packings = {packing, packing};
             world.half = half;
             const StepPlan plan = world.plans(model).front();
-            // Two bytes an element, or one and a scale of four for each 256.
+            // An element takes two bytes, or one and a scale of four for each 256.
             const int64_t moment = packing == StatePacking::kBf16 ? 32768 : 16384 + 16384 / 64;
             const int64_t image = round_up((half ? 65536 : 0) + 2 * moment, 4096);
             CHECK(bytes_on_disk(plan, BufferKind::kMoments) == 2 * moment * chunks);
@@ -437,7 +438,8 @@ TEST_CASE("a plan in which a gather does not wait for parameters in memory is re
     StepPlan plan = world.plans(model_of(4)).front();
     CHECK(plan.chunks.turns.empty());
     REQUIRE(check_plan(plan).empty());
-    // The last layer reads the first one's parameters again after its update, were it to wait.
+    // The last layer would read the first one's parameters again after its update, if the update
+    // waited.
     bool read_after_update = false;
     std::set<int> updated;
     for (const Instruction& instruction : plan.instructions) {
@@ -493,10 +495,10 @@ TEST_CASE("chunks are kept one after the other, spread over the step, the frozen
             if (held.all[c].kept()) now.insert(c);
         CAPTURE(kept);
         CHECK(std::ssize(now) == kept);
-        // Nested: a chunk more moves that chunk alone.
+        // The choices are nested: a chunk more moves that chunk alone.
         CHECK(std::ranges::includes(now, before));
         before = now;
-        // Of 32 chunks that are updated, 4 are kept of every 8 once 16 are, and so on.
+        // Chunks are kept evenly: of 32 that are updated 4 in every 8 once 16 are kept, and so on.
         const int64_t updated = std::min<int64_t>(kept, 32);
         CHECK(std::ssize(held.turns) == 32 - updated);
         for (const int64_t parts : {2, 4, 8, 16, 32}) {
@@ -512,7 +514,7 @@ TEST_CASE("chunks are kept one after the other, spread over the step, the frozen
 }
 
 TEST_CASE("a chunk that the plan chooses is a 64th of what a rank has, within its bounds") {
-    // 64 parameters: of one rank 64 chunks of 65536.
+    // One rank has 64 parameters, which make 64 chunks of 65536.
     const ModelInfo model = model_of(64);
     for (const auto& [chunk_numel_max, expected] :
          {std::pair<int64_t, int64_t>{1 << 30, 65536}, {65535, 65520}, {30001, 30000}}) {
@@ -550,13 +552,13 @@ TEST_CASE("a size that makes too many chunks is refused with the smallest that d
     CHECK(too_many_chunks(layout, nullptr, offload).empty());
     offload.states = true;
     CHECK(too_many_chunks(layout, &partition, offload).empty());
-    offload.chunk_numel = 100;  // 96: 683 in each bucket
+    offload.chunk_numel = 100;  // the plan takes 96: 683 chunks in each bucket
     CHECK(too_many_chunks(layout, &partition, offload) ==
           "dslaunch.offload.chunk_numel: 100 cuts what a rank of this job keeps into 26637 chunks, "
           "16384 at most; take 160 or more");
-    offload.chunk_numel = 160;  // 410 in each
+    offload.chunk_numel = 160;  // 410 chunks in each bucket
     CHECK(too_many_chunks(layout, &partition, offload).empty());
-    offload.chunk_numel = 159;  // 144: 456 in each
+    offload.chunk_numel = 159;  // the plan takes 144: 456 chunks in each bucket
     CHECK_FALSE(too_many_chunks(layout, &partition, offload).empty());
     // The frozen layer's parameters are on disk too: 40 x 410 are just above.
     offload.parameters = true;

@@ -81,7 +81,7 @@ TEST_CASE("flat shards lie within a block of an equal share, and cut no block") 
             const int64_t numel = layout.buckets[b].numel;
             for (int rank = 0; rank < world_size; ++rank) {
                 const int64_t share = partition.owned_numel(rank, b);
-                // Each of its two borders is moved by at most half a block and its padding.
+                // The share has two borders, each moved by at most half a block and its padding.
                 CHECK(std::abs(share - numel / world_size) <= 64 + 16);
             }
             for (const LayoutBlock& block : blocks_of(layout, b)) {
@@ -187,7 +187,7 @@ TEST_CASE("gathers keep to their limits") {
     CHECK(ahead.live_numel_max == 320);
     for (size_t u = 1; u < ahead.uses.size(); ++u)
         CHECK(ahead.uses[u].issue == ahead.uses[u - 1].begin);
-    // Between the two readings of layer 4 lies layer 5: 160 elements.
+    // Layer 5, of 160 elements, lies between the two readings of layer 4.
     const GatherSchedule near = make_gather_schedule(layout, buckets_of, positions, {960, 0, 160});
     CHECK(near.uses.size() == 10);
     const GatherSchedule all = make_gather_schedule(layout, buckets_of, positions, {960, 0, 960});

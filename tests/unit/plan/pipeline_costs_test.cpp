@@ -104,7 +104,7 @@ TEST_CASE("what crosses hosts is counted from where the mesh puts the stages") {
     request.gradients = {Bytes{1000}, Bytes{2000}, Bytes{3000}, Bytes{4000}};
     request.pipeline_s = 5;
     request.rates.link_bytes_per_s = 1000;
-    // All stages on one host: nothing crosses.
+    // The stages are all on one host: nothing crosses.
     ScaleCost cost = scale_cost(request, Mesh::make({1, 1, 1, 0, 4}, {4}));
     CHECK(cost.activations_sent == Bytes{});
     CHECK(cost.gradients_sent == Bytes{});
@@ -120,13 +120,13 @@ TEST_CASE("what crosses hosts is counted from where the mesh puts the stages") {
     CHECK(cost.pipelines_on_host == 0);
     CHECK(cost.data_groups_on_host == 4);
     CHECK(cost.step_s == 5 + 4);
-    // 4 copies over 8 hosts of 2: each stage's lie on two hosts, which send its sums both ways.
+    // Each stage's 4 copies lie on two of 8 hosts of 2 ranks, which send its sums both ways.
     cost = scale_cost(request, Mesh::make({1, 1, 4, 0, 4}, std::vector<int>(8, 2)));
     CHECK(cost.activations_sent == Bytes{4 * 16 * 60});
     CHECK(cost.gradients_sent == Bytes{2 * 10'000});
     CHECK(cost.data_groups_on_host == 0);
     CHECK(cost.step_s == Approx(5 + 2 * 0.75 * 4));
-    // In a V the turn stays in its stage.
+    // The turn of a V stays in its stage.
     request.schedule = ScheduleKind::kZeroBubbleV;
     request.shape = {2, 2, 8};
     request.gradients.resize(2);

@@ -14,7 +14,7 @@ using namespace plan;
 
 namespace {
 
-// "F0 F1 B0": chunk 1 in small letters, I and W the halves of a backward.
+// Returns a text like "F0 F1 B0": chunk 1 in small letters, I and W the halves of a backward.
 std::string text_of(const std::vector<PipelineWork>& works) {
     std::string text;
     for (const PipelineWork& work : works) {
@@ -49,8 +49,8 @@ TEST_CASE("every schedule of every shape can be run and keeps to its bound of ac
 }
 
 TEST_CASE("the bounds of activations are those of the papers") {
-    // Counted in parts: of 1F1B what is under way behind a stage, of the split ones as much on
-    // every stage, of gpipe everything.
+    // The bounds are counted in parts: for 1F1B those under way behind a stage, for the split ones
+    // as many on every stage, for gpipe all.
     for (int stages = 1; stages <= 8; ++stages)
         for (int stage = 0; stage < stages; ++stage) {
             const PipelineShape one{stages, 1, 64};
@@ -62,7 +62,7 @@ TEST_CASE("the bounds of activations are those of the papers") {
                 CHECK(live_bound(ScheduleKind::kInterleaved, {stages, chunks, 8 * stages}, stage) ==
                       2 * (stages - 1 - stage) + (chunks - 1) * stages + 1);
         }
-    // Fewer micro batches than that are all.
+    // The bound is at most all micro batches.
     CHECK(live_bound(ScheduleKind::k1F1B, {8, 1, 3}, 0) == 3);
     CHECK(live_bound(ScheduleKind::kZeroBubbleV, {8, 2, 3}, 0) == 6);
 }
@@ -134,13 +134,13 @@ TEST_CASE("the checker names what is wrong with a schedule") {
     CHECK(first_problem(bad) ==
           "stage 2 has the forward of chunk 0, micro batch 5, which the pipeline has not");
 
-    // The last stage's first two: a backward before its forward.
+    // The last stage's first two works are swapped: a backward before its forward.
     bad = good;
     std::swap(bad.stages[2][0], bad.stages[2][1]);
     CHECK(first_problem(bad) ==
           "stage 2 cannot run the backward of chunk 0, micro batch 0 where it stands");
 
-    // One forward more before the first backward: right, but it holds more.
+    // One forward more before the first backward is right, but the stage holds more.
     bad = good;
     std::swap(bad.stages[1][2], bad.stages[1][3]);
     CHECK(first_problem(bad) == "stage 1 holds the activations of 3 forwards, the bound is 2");

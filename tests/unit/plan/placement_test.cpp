@@ -1,5 +1,5 @@
-// Placement of chunks by what was measured: the path of a step in closed form, the choice, and when
-// it is made.
+// Placement of chunks by measured times: the path of a step in closed form, the choice, and when it
+// is made.
 #include "plan/offload/placement_control.h"
 
 #include <numeric>
@@ -48,7 +48,7 @@ StepTimes step_of(const PlacementFacts& facts) {
     return times;
 }
 
-// Steps until a choice is due.
+// The number of steps until a choice is due.
 int steps_to_choice(PlacementControl& control, const PlacementFacts& facts) {
     int steps = 1;
     while (!control.add(step_of(facts))) ++steps;
@@ -115,21 +115,21 @@ TEST_CASE("chunks are kept until the disk takes as long as the busiest other lan
     CHECK(choice.reason ==
           "10 of 20 chunks more in memory (10 now): a step waited 1.5 s for reads (3 GB/s both "
           "ways), 10.00 GiB were free; expected 1.25 s a step instead of 2");
-    // From 10 kept on, the same times are those of the 10 others: half of these.
+    // The same times with 10 kept are those of the 10 others: half of these move to memory.
     CHECK(choose_placement(disk_bound(), {kChunks, 2, 10}).kept == 15);
 }
 
 TEST_CASE("what waits though the disk is not the busiest lane cannot be hidden: all that fit") {
     PlacementFacts facts = disk_bound();
     facts.communication_s = 1.7;
-    // With two in buffers, nothing moves any more once 18 are kept.
+    // Nothing moves any more once 18 are kept, since two are in buffers.
     const PlacementChoice all = choose_placement(facts, {kChunks, 2, 0});
     CHECK(all.kept == 18);
     CHECK(all.expected_step_s == Approx(0.5));
     // 164 MiB, less 64 for others.
     facts.free = mib(164);
     CHECK(choose_placement(facts, {kChunks, 2, 0}).kept == 10);
-    // Of 1600 MiB an eighth stays.
+    // An eighth of 1600 MiB stays free.
     facts.free = mib(1600);
     CHECK(choose_placement(facts, {std::vector<Bytes>(20, mib(100)), 2, 0}).kept == 14);
 }
@@ -141,7 +141,7 @@ TEST_CASE("a step that hides the disk, or would gain too little, is left as it i
     hidden.waited_read_s = 0.101;
     hidden.communication_s = 1.7;
     CHECK(choose_placement(hidden, {kChunks, 2, 0}).kept == 18);
-    // Room for one chunk of 20: 1.5 / 20 s of 2 s.
+    // Memory has room for one chunk of 20: 1.5 / 20 s of 2 s.
     PlacementFacts full = disk_bound();
     full.free = mib(75);
     CHECK(choose_placement(full, {kChunks, 2, 0}).kept == 0);
@@ -156,7 +156,7 @@ TEST_CASE("with little memory left chunks go back to disk, few enough") {
     CHECK(choose_placement(facts, {kChunks, 2, 10}).kept == 6);
     CHECK(choose_placement(facts, {kChunks, 2, 3}).kept == 0);
     CHECK(choose_placement(facts, {kChunks, 2, 0}).kept == 0);
-    // Between half of the reserve and all of it nothing moves either way.
+    // Nothing moves either way between half of the reserve and all of it.
     for (const int64_t left : {32, 48, 73}) {
         facts.free = mib(left);
         CHECK(choose_placement(facts, {kChunks, 2, 10}).kept == 10);
@@ -228,7 +228,7 @@ TEST_CASE("a change that made steps slower than their noise is taken back, and i
         facts.step_s = 2.2;
         const PlacementChoice second = control.decide(facts);
         if (noise > 0) {
-            CHECK(second.kept > 12);  // 0.2 s is within the noise: it is no verdict
+            CHECK(second.kept > 12);  // 0.2 s is within the noise and decides nothing
             continue;
         }
         CHECK(second.kept == 4);

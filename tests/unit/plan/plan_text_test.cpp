@@ -71,15 +71,15 @@ TEST_CASE("plan says what each instruction and the step send to other hosts") {
     CHECK(count(stage3.json, "\"sent_bytes\": 64,") == 3);
     CHECK(count(stage3.json, "\"sent_bytes\": 576,") == 1);
     CHECK(count(stage3.table, "sent to other hosts by this rank's host, a step: 576 B\n") == 1);
-    // In place after the update: one Gather a bucket.
+    // Stage 2 gathers in place after the update: one Gather a bucket.
     CHECK(count(texts(2, 2).json, "\"sent_bytes\": 512,") == 1);
     for (int stage = 0; stage <= 3; ++stage)
         CHECK(count(texts(stage, 1).table, "a step: 0 B\n") == 2);
 }
 
 TEST_CASE("plan says the most that a rank holds of each kind") {
-    // A half of 128 elements: parameters 2 B, master 4 B, moments 8 B each. Whole at stage 0, with
-    // gradients of 4 B.
+    // A rank holds half of 128 elements: parameters 2 B, master 4 B, moments 8 B each; stage 0
+    // holds them whole, with gradients of 4 B.
     const Texts stage3 = texts(3, 2);
     CHECK(count(stage3.json, "\"by_kind\": {\"parameters\": 128, ") == 1);
     CHECK(count(stage3.json, "\"master\": 256, \"moments\": 512, \"activations\": 10000, ") == 1);

@@ -1,4 +1,4 @@
-// What ways of sharding cost, against counts by hand, and the choice among them.
+// Costs of ways of sharding, against counts by hand, and the choice among them.
 #include "plan/predict/shard_choice.h"
 
 #include <fmt/core.h>
@@ -11,7 +11,7 @@ using namespace plan;
 
 namespace {
 
-// Segments of one parameter each, of so many elements in rows of 64.
+// Segments of one parameter each, with NUMELS elements in rows of 64.
 ModelInfo model_of(const std::vector<int64_t>& numels) {
     ModelInfo model;
     for (size_t s = 0; s < numels.size(); ++s) {
@@ -52,7 +52,7 @@ const ShardCost& cost_of(const std::vector<ShardCost>& costs, ShardBy by) {
 }  // namespace
 
 TEST_CASE("on one host the disks get the same bytes whoever owns what, and flat it is") {
-    // 3 layers of 64 Ki elements on 2 ranks: by layer one has two of them.
+    // One of 2 ranks has two of 3 layers of 64 Ki elements by layer.
     const ModelInfo model = model_of({65536, 65536, 65536});
     Job job;
     job.offload = {true, true, 16384};
@@ -72,7 +72,7 @@ TEST_CASE("on one host the disks get the same bytes whoever owns what, and flat 
 }
 
 TEST_CASE("on several hosts the busiest one's disk counts") {
-    // By layer the first host owns two of three layers.
+    // The first host owns two of three layers by layer.
     const ModelInfo model = model_of({65536, 65536, 65536});
     Job job{{1, 1}, 3, {true, true, 16384}};
     const std::vector<ShardCost> costs = job.costs(model);
@@ -130,7 +130,7 @@ TEST_CASE("less than a twentieth is no reason to leave flat") {
     CHECK(choose_shard(costs) == ShardBy::kFlat);
     costs[2].read = Bytes{94'900};
     CHECK(choose_shard(costs) == ShardBy::kGroup);
-    costs[3].balance.numel_max = 900;  // disks come first
+    costs[3].balance.numel_max = 900;  // the disks' bytes decide first
     CHECK(choose_shard(costs) == ShardBy::kGroup);
     CHECK_THAT(shard_reason(costs, ShardBy::kGroup, {}, "/d"), Catch::Contains("group, the least"));
     costs[2].read = Bytes{100'000};

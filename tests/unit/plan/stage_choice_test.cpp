@@ -45,7 +45,7 @@ struct Weight {
     int64_t memory_bytes = 0;
 };
 
-// Everything anew from what the words mean, activations by running through the schedule.
+// Computes everything anew from its definition, activations by running through the schedule.
 Weight weight_of(const StageRequest& request, const std::vector<int>& borders) {
     std::vector<PartCost> costs;
     Weight weight;
@@ -84,7 +84,7 @@ Weight weight_of(const StageRequest& request, const std::vector<int>& borders) {
     return weight;
 }
 
-// All ways of cutting.
+// Visits all ways of cutting.
 void for_each_cut(int segments, int parts, const std::function<void(std::vector<int>)>& visit) {
     std::vector<int> borders;
     const std::function<void(int)> extend = [&](int first) {
@@ -153,7 +153,8 @@ TEST_CASE("with one chunk a stage no cut is better than the chosen one, with and
                 REQUIRE(chosen.slowest_s <= kSlowestSlack * free.slowest_s);
                 REQUIRE(chosen.sent_bytes == free.sent_bytes);
 
-                // Between what the fullest stage needs at least and what the free choice took.
+                // The limit lies between the least that the fullest stage needs and the free
+                // choice's need.
                 request.memory_max = Bytes{(free.memory_bytes + chosen.memory_bytes) / 2};
                 const Weight limited = best_by_force(request);
                 chosen = weight_of(request, borders_of(choose_stages(request)));
@@ -251,14 +252,14 @@ TEST_CASE("what a stage holds is what running through its schedule finds") {
 TEST_CASE("a parameter that several stages read is named with them") {
     std::mt19937 random(31);
     StageRequest request = random_request(6, ScheduleKind::k1F1B, {3, 1, 4}, random);
-    request.parameters[2].push_back(4);  // may lie in one stage with segment 4, or not
+    request.parameters[2].push_back(4);  // its stage may be that of segment 4, or another
     const StageChoice choice = given_stages(request, {2, 4});
     REQUIRE(choice.tied.size() == 2);
     CHECK(choice.tied[0].parameter == 0);
     CHECK(choice.tied[0].stages == std::vector<int>{0, 2});
     CHECK(choice.tied[1].parameter == 4);
     CHECK(choice.tied[1].stages == std::vector<int>{1, 2});
-    // In a V the first and the last part are of one stage: nothing is tied across.
+    // The first and the last part of a V are of one stage: nothing is tied across.
     request = random_request(6, ScheduleKind::kZeroBubbleV, {3, 2, 4}, random);
     const StageChoice in_v = given_stages(request, {1, 2, 3, 4, 5});
     CHECK(in_v.tied.empty());

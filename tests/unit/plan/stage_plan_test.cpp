@@ -43,13 +43,13 @@ struct Pipeline {
     int stages = 2;
     int micro_batches = 4;
     int zero_stage = 0;
-    std::vector<int> nodes = {1};  // ranks of a stage by host
+    std::vector<int> nodes = {1};  // ranks of a stage on each host
     int64_t recompute_groups = 0;
     bool clip = false;
     int chunks = 1;
 
     [[nodiscard]] PipelineShape shape() const { return {stages, chunks, micro_batches}; }
-    // By part of the model.
+    // Segments by part of the model.
     [[nodiscard]] std::vector<SegmentRange> parts() const {
         std::vector<SegmentRange> made;
         const int count = shape().parts();
@@ -58,7 +58,7 @@ struct Pipeline {
         return made;
     }
 
-    // Stage by stage, all ranks.
+    // Plans of all ranks, stage by stage.
     [[nodiscard]] std::vector<StepPlan> plans(const ModelInfo& model) const {
         const PipelineSchedule schedule = make_schedule(kind, shape());
         const auto ranges = ranges_of_stages(kind, shape(), parts());
@@ -98,8 +98,8 @@ int count(const StepPlan& plan, Op op) {
         std::ranges::count_if(plan.instructions, [op](const auto& i) { return i.op == op; }));
 }
 
-// Forwards of segments at most between which and the backward that lets go of their activations, or
-// of what their second half waits with, the plan is.
+// Returns the most forwards of segments whose activations, or whose second half's values, are alive
+// at once.
 int live_segments(const StepPlan& plan) {
     int live = 0;
     int most = 0;
@@ -137,7 +137,8 @@ TEST_CASE("every stage's plan is sound, alone and beside the other stages") {
                                      << " micro batches, ZeRO " << zero_stage << ", "
                                      << nodes.size() << " hosts, " << groups << " groups, clip "
                                      << clip);
-                                // Each host's ranks check theirs; over one host all do together.
+                                // Plans are checked among the ranks of a host, so over one host all
+                                // together.
                                 const std::vector<StepPlan> plans = pipeline.plans(model);
                                 if (nodes.size() == 1)
                                     CHECK(join(check_plans(plans, stages), "; ") == "");
@@ -184,7 +185,7 @@ TEST_CASE("stages with several parts hold as many activations as their schedule 
                     const StepPlan& plan = plans[stage];
                     const int bound = live_bound(kind, pipeline.shape(), stage);
                     CHECK(live_segments(plan) <= bound * of_part);
-                    // With fewer micro batches than a regular order has there are fewer.
+                    // A schedule with fewer micro batches than a regular order needs holds fewer.
                     if (micro_batches >= 2 * stages - 1)
                         CHECK(live_segments(plan) == bound * of_part);
                     if (kind != ScheduleKind::kInterleaved) continue;
@@ -206,8 +207,8 @@ TEST_CASE("what lies between two parts of a stage is never sent to itself") {
                 if (instruction.op != Op::kSend && instruction.op != Op::kReceive) continue;
                 CHECK(std::abs(instruction.peer - stage) == 1);
             }
-            // Values of both parts and gradients of both, each sent and received; none at the turn
-            // of the V, and none of batches and the loss.
+            // Both parts' values and gradients are sent and received at each cut; none at the turn
+            // of the V, and none for batches and the loss.
             const int cuts = stages == 1 ? 0 : (stage > 0 ? 2 : 0) + (stage + 1 < stages ? 2 : 0);
             CHECK(count(plan, Op::kSend) == 5 * cuts);
             CHECK(count(plan, Op::kReceive) == 5 * cuts);
@@ -217,7 +218,7 @@ TEST_CASE("what lies between two parts of a stage is never sent to itself") {
 }
 
 TEST_CASE("both ends of a lane have the same messages in the same order") {
-    // What a rank's neighbours may have on the way to it at once must have a ring each: see
+    // Each message that may be on its way to a rank at once needs a ring of its own: see
     // runtime/comm/host_link.cpp.
     constexpr size_t kLanesToRank = 4;
     const ModelInfo model = layers();
@@ -259,7 +260,7 @@ TEST_CASE("buckets lie in one part, and a parameter of two parts is summed besid
     int sums = 0;
     for (const PlanBuffer& buffer : plans[0].buffers)
         sums += buffer.name.starts_with("sum of the gradients of layer.0.0") ? 1 : 0;
-    CHECK(sums == 4);  // of each micro step one
+    CHECK(sums == 4);  // one for each micro step
     CHECK(count(plans[0], Op::kTie) == 0);
 }
 
@@ -271,7 +272,7 @@ TEST_CASE("a stage holds the activations of as many micro batches as its schedul
                 const Pipeline pipeline{kind, stages, micro_batches};
                 const std::vector<StepPlan> plans = pipeline.plans(model);
                 for (int stage = 0; stage < stages; ++stage) {
-                    // GPipe keeps all; 1F1B as many as there are stages from this one on.
+                    // GPipe keeps all; 1F1B keeps as many as there are stages from this one on.
                     const int live = kind == ScheduleKind::kGPipe
                                          ? micro_batches
                                          : std::min(micro_batches, stages - stage);
@@ -285,7 +286,8 @@ TEST_CASE("a stage holds the activations of as many micro batches as its schedul
 TEST_CASE("stages send what the next one takes, and no gradients where nothing is trained") {
     const ModelInfo model = layers(/*frozen=*/8);
     const std::vector<StepPlan> plans = Pipeline{ScheduleKind::k1F1B, 4, 3}.plans(model);
-    // Segments 0 to 7 have no backward: stages 0 and 1 none at all, stage 2 the last of three.
+    // Segments 0 to 7 have no backward: stages 0 and 1 have none at all, stage 2 has one for
+    // the last of three.
     CHECK(count(plans[0], Op::kSend) == 3);
     CHECK(count(plans[0], Op::kReceive) == 0);
     CHECK(count(plans[0], Op::kBackward) == 0);

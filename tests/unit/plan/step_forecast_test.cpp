@@ -80,7 +80,7 @@ TEST_CASE("a step of one rank takes all of its segments, and updates share its p
             rates.update_numel_per_s = 0;
             CHECK(forecast(plan, model, times, rates) == Approx(computing_s));
             // 4 Mi elements, a second for each Mi. Lanes that share processors lose no time: with
-            // clip because nothing is beside the updates, without because something always runs.
+            // clip nothing is beside the updates, without something always runs.
             rates.update_numel_per_s = 1 << 20;
             CHECK(forecast(plan, model, times, rates) == Approx(computing_s + 4));
         }
@@ -146,11 +146,12 @@ TEST_CASE("what crosses hosts is hidden behind the backward, but for what comes 
     options.node_sizes = {1, 1};
     const StepPlan plan = plan_of(model, options);
     MachineRates rates;
-    // Half a second a bucket, less than a backward: only that of the first segment stays.
+    // A bucket takes half a second, less than a backward: only the first segment's adds to the
+    // step.
     rates.link_bytes_per_s = static_cast<double>(plan.sent().value) / 3 / 0.5;
     CHECK(forecast(plan, model, times, rates) == Approx(9.5));
-    // Three seconds a bucket, more than a backward: from the first backward's end on one after the
-    // other.
+    // A bucket takes three seconds, more than a backward: they follow one another from the first
+    // backward's end on.
     rates.link_bytes_per_s /= 6;
     CHECK(forecast(plan, model, times, rates) == Approx(3 + 2 + 3 * 3));
 }
@@ -220,7 +221,7 @@ TEST_CASE("a trace with a forecast has both, one under the other, instruction by
                                             {std::chrono::seconds(1), std::chrono::seconds(3)});
     const Json trace = Json::parse(trace_json(plan, model, real, predicted));
     std::map<int64_t, std::string> groups;
-    std::map<int64_t, std::map<int64_t, Json>> spans;  // by group and instruction
+    std::map<int64_t, std::map<int64_t, Json>> spans;  // spans by group and instruction
     for (const Json& event : trace.at("traceEvents")) {
         const auto group = event.at("pid").get<int64_t>();
         if (event.at("name") == "process_name") groups[group] = event.at("args").at("name");
@@ -239,7 +240,7 @@ TEST_CASE("a trace with a forecast has both, one under the other, instruction by
         CHECK(spans.at(1).at(at).at("ts").get<double>() ==
               Approx(to_milliseconds(predicted[i].begin) * 1e3));
     }
-    // Without a forecast there is one group, without a name.
+    // A trace without a forecast has one group, without a name.
     CHECK(trace_json(plan, model, real).find("process_name") == std::string::npos);
 }
 

@@ -72,7 +72,7 @@ struct Job {
     }
 };
 
-// Bytes of KIND that are there all the time.
+// The persistent bytes of KIND.
 int64_t held(const StepPlan& plan, BufferKind kind) {
     int64_t bytes = 0;
     for (const PlanBuffer& buffer : plan.buffers)
@@ -191,7 +191,7 @@ TEST_CASE("what a step sends between hosts is what the formulas say") {
             int64_t sent = 0;
             for (const StepPlan& plan : Job{nodes, stage, 1, 0, 0}.plans(model, layout))
                 sent += plan.sent().value;
-            // Over all hosts reduce-scatter and all-gather send H - 1 times the elements each;
+            // Reduce-scatter and all-gather send over all hosts H - 1 times the elements each;
             // stage 3 gathers for forward and, but for the last layer, again for backward. 4
             // buckets have 16 flags each, which every host needs.
             const int64_t volume = numel * 4 * (hosts - 1);
@@ -225,8 +225,8 @@ TEST_CASE("recompute trades activations for work and never loses a segment") {
     CHECK(count(kept, Op::kRecompute) == 0);
     CHECK(count(again, Op::kRecompute) == 8);
     CHECK(peak_by_tier(again)[0].peak < peak_by_tier(kept)[0].peak);
-    // Kept: all 8 activations (5000 + s each) and the 9 values alive between them, at the start of
-    // backward.
+    // The plan keeps all 8 activations (5000 + s each) and the 9 values alive between them, at the
+    // start of backward.
     const int64_t activations = 8 * 5000 + 28;
     CHECK((peak_by_tier(kept)[0].peak - peak_by_tier(kept)[0].persistent).value >=
           activations + 8 * 1000 + 100);
@@ -315,7 +315,7 @@ TEST_CASE("the checker finds a gathered bucket that is read where it is not") {
         const auto release = first_of(Op::kRelease);
         REQUIRE(plan.instructions[static_cast<size_t>(release) - 1].op == Op::kForward);
         std::swap(begin[release], begin[release - 1]);
-        derive_waits(plan);  // sound in all else
+        derive_waits(plan);  // the plan is sound in all else
         CHECK_THAT(problems(), Catch::Matchers::Contains("reads what is not gathered"));
     }
     SECTION("a gather after the first reading") {
@@ -344,7 +344,7 @@ TEST_CASE("the checker finds a gathered bucket that is read where it is not") {
 
 TEST_CASE("a trainable parameter behind a detach is frozen, and holds up no other's update") {
     ModelInfo model = layered_model(4);
-    model.segments[0].backward = false;  // its output is detached; parameter 0 is tied to segment 3
+    model.segments[0].backward = false;  // detached output; parameter 0 is tied to segment 3
     for (const bool frozen : {false, true}) {
         const FlatLayout layout = make_flat_layout(model, {1 << 20, 1 << 20, frozen});
         for (const int parameter : {1, 2, 3}) {

@@ -22,13 +22,14 @@ TimedRun run_of(ScheduleKind kind, const PipelineShape& shape, const PartCost& c
     return simulate_pipeline(make_schedule(kind, shape), equal_costs(shape, cost));
 }
 
-// How long a stage stands still of a step of parts of equal cost.
+// The time that a stage stands still in a step of parts of equal cost.
 double bubble_of(ScheduleKind kind, const PipelineShape& shape, const PartCost& cost) {
     const double part_s = cost.forward_s + cost.backward_input_s + cost.backward_weight_s;
     return run_of(kind, shape, cost).step_s - shape.micro_batches * shape.chunks * part_s;
 }
 
-// The same model by another way: begin and end of everything pushed later until nothing moves.
+// Simulates the same model in another way: begin and end of everything are pushed later until
+// nothing moves.
 class Relaxation {
   public:
     Relaxation(const PipelineSchedule& schedule, const std::vector<PartCost>& costs)
@@ -77,8 +78,8 @@ class Relaxation {
         return part_of(schedule_.kind, schedule_.shape, {static_cast<int>(stage), work.chunk});
     }
 
-    // When what part FROM makes of WORK is with part TO: all that its stage sends the same way in
-    // the order of its works.
+    // Returns the time when part TO has WORK's result from part FROM: its stage sends all that goes
+    // the same way in the order of its works.
     [[nodiscard]] double arrival_s(int from, int to, const PipelineWork& work) const {
         if (from < 0 || from >= schedule_.shape.parts()) return 0;
         const auto stage_of = [&](int part) {
@@ -131,7 +132,7 @@ TEST_CASE("with parts of equal cost the bubble is the schedule's formula") {
                 case ScheduleKind::k1F1B:
                     formula = behind * (forward + input + weight);
                     break;
-                // Each further chunk waits where a group does not fill the pipeline.
+                // Each further chunk waits if a group does not fill the pipeline.
                 case ScheduleKind::kInterleaved:
                     formula = (behind + (shape.chunks - 1) * missing) * (forward + input + weight);
                     break;
@@ -199,7 +200,7 @@ TEST_CASE("a transfer is paid once on the way down and once on the way up") {
     // Two micro batches on a link that takes 10 s each: the second waits for the first, both ways.
     CHECK(run_of(ScheduleKind::kGPipe, {2, 1, 2}, {1, 1, 1, 10}).step_s ==
           1 + (10 + 10) + 1 + 2 + (10 + 10) + 2);
-    // In a V the last part's stage is the first's: no transfer at the turn.
+    // The last part's stage is the first's in a V: no transfer at the turn.
     CHECK(run_of(ScheduleKind::kZeroBubbleV, {1, 2, 1}, {1, 1, 1, 5}).step_s == 6);
 }
 
@@ -210,7 +211,8 @@ TEST_CASE("activations are held from the forward to the backward, and a rest of 
             simulate_pipeline(schedule, equal_costs(shape, {1, 1, 1, 0, Bytes{10}, Bytes{3}}));
         for (int stage = 0; stage < shape.stages; ++stage) {
             const LaneUse& use = run.lanes[stage];
-            // By hand: of each forward begun before, what it still has when a work runs.
+            // The bytes by hand: each forward begun before counts those that it still has when a
+            // work runs.
             std::map<std::pair<int, int>, int> held;
             int bytes_max = 0;
             for (const PipelineWork& work : schedule.stages[stage]) {
@@ -240,7 +242,7 @@ TEST_CASE("activations are held from the forward to the backward, and a rest of 
 }
 
 TEST_CASE("a thousand stages and hundreds of micro batches are simulated in well under a second") {
-    const std::clock_t begin = std::clock();  // of this process alone
+    const std::clock_t begin = std::clock();  // processor time of this process alone
     const TimedRun run = run_of(ScheduleKind::kZeroBubbleH1, {1024, 1, 512}, {1, 1, 1});
     const double cpu_s = static_cast<double>(std::clock() - begin) / CLOCKS_PER_SEC;
     CHECK(run.lanes.size() == 1024);

@@ -60,7 +60,7 @@ TEST_CASE("where weights take as long as anything else, all that is left is the 
                 const double bubble = bubble_of(best_of({stages, 2, micro_batches}, cost), cost);
                 const double bound = (stages - 1) * std::max(cost.forward_s, cost.backward_input_s);
                 CHECK(bubble >= bound);
-                // With few micro batches there is too little to fill gaps with.
+                // Few micro batches leave too little to fill gaps with.
                 if (micro_batches >= 2 * stages) CHECK(bubble == bound);
             }
 }

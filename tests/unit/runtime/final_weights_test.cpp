@@ -25,8 +25,8 @@ using namespace std::chrono_literals;
 
 constexpr int kStages = 3;
 constexpr int kParametersOfStage = 12;
-constexpr Duration kLimit = 300ms;  // that a rank waits for another one
-constexpr Duration kPace = 50ms;    // of a parameter; a stage takes twice the limit
+constexpr Duration kLimit = 300ms;  // the longest wait of a rank for another one
+constexpr Duration kPace = 50ms;    // time of a parameter; a stage takes twice the limit
 
 Model make_sharded_model(double factor) {
     NamedTensors parameters;
@@ -36,7 +36,7 @@ Model make_sharded_model(double factor) {
                         parameters);
 }
 
-// Has a stage's parameters in shards of its ranks, which all of them take time to bring together.
+// A stage's parameters in shards of its ranks, which take time to bring them together.
 class SlowState final : public SavableState {
   public:
     SlowState(const Model& whole, int stage, Collectives& peers)
@@ -80,7 +80,7 @@ TEST_CASE("a stage waits for its turn as long as the ones before it get on") {
         const TemporaryFolder expected, written;
         Model whole = make_sharded_model(0.5);
         WeightWriter(whole, expected.path(), {}).finish();
-        const FlatLayout layout;  // nothing but what is elsewhere
+        const FlatLayout layout;  // no slices: all parameters are elsewhere
         InProcessHub hub(kLimit);
         std::vector<std::thread> stages;
         std::vector<std::optional<Error>> failed(kStages);

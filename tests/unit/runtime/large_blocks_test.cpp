@@ -1,4 +1,4 @@
-// Blocks for large tensors: what is kept, given out again, and returned to the system.
+// Blocks for large tensors: kept, given out again, and returned to the system.
 #include "runtime/memory/large_blocks.h"
 
 #include <cstdint>
@@ -22,7 +22,7 @@ TEST_CASE("a large block is given out again for what is about as large, and its 
     auto* const again = static_cast<char*>(blocks.take(61 * kMib));
     CHECK(again == first);
     CHECK(again[0] == 'a');
-    // In use: another one is mapped.
+    // The first block is in use, so another one is mapped.
     void* const other = blocks.take(64 * kMib);
     CHECK(other != again);
     CHECK(blocks.mapped_bytes() == 128 * kMib);
@@ -34,14 +34,15 @@ TEST_CASE("no more is mapped than was in use at once") {
     LargeBlocks blocks;
     void* const large = blocks.take(100 * kMib);
     CHECK(blocks.give_back(large));
-    // Too small for the large one, which must go: 140 were never in use together.
+    // The small request does not fit the kept 100 MiB, which must go: 140 were never in use
+    // together.
     void* const small = blocks.take(40 * kMib);
     CHECK(blocks.mapped_bytes() == 40 * kMib);
     void* const second = blocks.take(100 * kMib);
     CHECK(blocks.mapped_bytes() == 140 * kMib);
     CHECK(blocks.give_back(small));
     CHECK(blocks.give_back(second));
-    // Now they were: both stay for the next turn.
+    // Both blocks were in use together now, and stay for the next turn.
     void* const turn = blocks.take(40 * kMib);
     CHECK(turn == small);
     CHECK(blocks.mapped_bytes() == 140 * kMib);

@@ -1,4 +1,4 @@
-// Which GPU a rank takes, and what it says where there is none.
+// The GPU that a rank takes, and its error if there is none.
 #include "runtime/compute/rank_device.h"
 
 #include <ATen/core/Tensor.h>
@@ -102,9 +102,9 @@ TEST_CASE("a peak is known for exact names only") {
         CHECK(peak_fp32_tflops(other) == 0);
 }
 
-// The plugin's update by ATen's fused kernel on the CPU against our own kernel, which has the bits
-// of that one on the same processor but for the elements that fill no vector, and multiplies where
-// ATen divides: a few ulp of a parameter of about 1.
+// The plugin's update by ATen's fused kernel on the CPU is compared with our own kernel, whose bits
+// are the same on one processor but for the elements that fill no vector; it multiplies where ATen
+// divides: a few ulp of a parameter of about 1.
 TEST_CASE("the plugin's Adam divides, skips and corrects as the CPU's kernels do") {
     constexpr int64_t kNumel = 37;
     const auto values = [](double start) {

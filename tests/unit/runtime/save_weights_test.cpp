@@ -118,7 +118,7 @@ TEST_CASE("an archive that reads its weights from the other file keeps none of t
             here = line.find(folder.path() + "/model.safetensors") != std::string::npos;
         if (here && line.rfind("Rss:", 0) == 0) resident_kib = std::stoll(line.substr(4));
     }
-    // Of 64 MiB: the header and the pages that the tensor shares with others.
+    // Few of the 64 MiB are resident: the header and the pages that the tensor shares with others.
     REQUIRE(resident_kib >= 0);
     CHECK(resident_kib < 256);
 }

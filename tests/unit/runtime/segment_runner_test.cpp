@@ -1,4 +1,4 @@
-// Forward, recompute and backward by instructions: what a second forward must not disturb.
+// Forward, recompute and backward by instructions: state that a second forward must not disturb.
 #include "runtime/compute/segment_runner.h"
 
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
-// Messages between the stages of a pipeline: values of any kind arrive as they were sent, and one
-// that another part sends is an error.
+// Messages between the stages of a pipeline: values of any kind arrive as they were sent, and a
+// message of another part is an error.
 #include "runtime/compute/stage_link.h"
 
 #include <ATen/core/Tensor.h>

@@ -1,4 +1,4 @@
-// A tensor group over shared memory and links: what its ranks get, against sums made by hand.
+// A tensor group over shared memory and links: its ranks' results, against sums made by hand.
 #include "runtime/compute/tensor_collectives.h"
 
 #include <ATen/Parallel.h>
@@ -22,7 +22,7 @@ namespace {
 
 using Body = std::function<void(CollectivesTensorGroup& group)>;
 
-// BODY by the ranks of NODE_SIZES, with chunks far below the real ones.
+// Runs BODY on the ranks of NODE_SIZES, with chunks far below the real ones.
 std::vector<std::optional<Error>> run_groups(const std::vector<int>& node_sizes, const Body& body) {
     CollectivesTensorGroup::Slices slices{};
     InProcessWorld world({node_sizes, std::chrono::seconds(20)}, [&](ArenaLayout& arena) {
@@ -40,12 +40,12 @@ std::vector<std::optional<Error>> run_groups(const std::vector<int>& node_sizes,
     });
 }
 
-// What RANK gives.
+// The tensor that RANK gives.
 at::Tensor term(int rank, int64_t numel, at::ScalarType dtype) {
     return ((at::arange(numel, at::kDouble) + 1) * (1.7 + rank)).sin().mul(100).to(dtype);
 }
 
-// In the order that the group promises: a host's ranks, then the hosts.
+// The sum in the order that the group promises: a host's ranks, then the hosts.
 at::Tensor sum_by_hand(const std::vector<int>& node_sizes, int64_t numel, at::ScalarType dtype,
                        bool by_host) {
     const bool narrow = at::isReducedFloatingType(dtype);
@@ -65,7 +65,7 @@ at::Tensor sum_by_hand(const std::vector<int>& node_sizes, int64_t numel, at::Sc
 
 const std::vector<std::vector<int>> kShapes = {{1}, {2}, {3}, {1, 1}, {2, 2}, {3, 1}};
 
-// Seconds of a call of EACH, the median of many, by rank 0.
+// Rank 0's median seconds of a call of EACH.
 double seconds_of(InProcessRank& self, const std::function<void()>& each) {
     constexpr int kTimes = 41;
     SystemClock clock;
@@ -102,7 +102,7 @@ TEST_CASE("a group's sums take no multiple of the time of reduced buckets", "[.l
         const double exchange = seconds_of(self, [&] { use(group.exchange(parts, 0)); });
         Generation generation = 0;
         at::Tensor result = at::empty({kNumel});
-        // What autograd would have to do: in, reduce, out.
+        // The measured work is that of autograd: in, reduce, out.
         const double reduce = seconds_of(self, [&] {
             self.collectives->await_free(bucket, ++generation);
             std::copy_n(mine.const_data_ptr<float>(), kNumel,

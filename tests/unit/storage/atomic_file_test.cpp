@@ -36,7 +36,7 @@ size_t file_count(const std::string& folder) {
 constexpr char kCannotMount = '?';
 
 // Writes 1 MiB of safetensors over a small file on a disk of 64 KiB, in a process with mounts of
-// its own. What went wrong with that, or nothing; kCannotMount when this user may not mount.
+// its own. Returns the error, or nothing; kCannotMount if this user may not mount.
 std::string fill_a_disk(const std::string& folder) {
     if (::unshare(CLONE_NEWNS) != 0 && ::unshare(CLONE_NEWUSER | CLONE_NEWNS) != 0)
         return {kCannotMount};

@@ -1,4 +1,4 @@
-// One suite for every engine, then what machines do to them: no io_uring, no right to lock memory,
+// One suite for every engine, then the limits of machines: no io_uring, no right to lock memory,
 // files that end early.
 #include "storage/disk/block_file.h"
 
@@ -31,7 +31,7 @@ namespace {
 
 constexpr int64_t kBlock = kBlockAlignment;
 
-// Every system call passes but NUMBER, which gives ERROR_NUMBER. For the rest of this process.
+// Lets every system call pass but NUMBER, which gives ERROR_NUMBER for the rest of this process.
 bool forbid_call(long number, int error_number) {
     sock_filter rules[] = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
@@ -129,7 +129,7 @@ TEST_CASE("a request that is watched tells what has come, and those bytes are th
             CHECK(ticket.wait_for_front(length.value) == length.value);
             CHECK(ticket.wait().moved(length.value));
         }
-        // Of 64 pieces, 4 in flight at once: some are seen to come before others.
+        // Some of 64 pieces, 4 in flight at once, are seen to come before others.
         if (!engine.memory) CHECK(looks > kRequests);
     }
 }

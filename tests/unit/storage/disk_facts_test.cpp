@@ -32,7 +32,7 @@ TEST_CASE("a disk has one plain word as its name, and folders on it share it") {
 }
 
 TEST_CASE("wear is drive writes a day") {
-    // 100 GiB in six hours on a disk of 200 GiB: twice a day.
+    // 100 GiB in six hours are two drive writes a day for a disk of 200 GiB.
     CHECK(drive_writes_per_day(gib(100), std::chrono::hours(6), gib(200)) == Approx(2.0));
     CHECK(drive_writes_per_day(Bytes{0}, std::chrono::hours(6), gib(200)) == 0.0);
 }

@@ -1,5 +1,5 @@
-// What the tests of the disk tier share: aligned memory, swap files in a folder of the test's own,
-// and each engine over them.
+// Tools of the disk tier's tests: aligned memory, swap files in a folder of the test's own, and
+// each engine over them.
 #pragma once
 
 #include <sched.h>
@@ -70,7 +70,7 @@ inline SwapPlace place_in(const TemporaryFolder& folder, int files = 1) {
     return place;
 }
 
-// A block file of the engine, with what it stands on.
+// A block file of the engine, with the files under it.
 class OpenedFile {
   public:
     OpenedFile(const EngineCase& engine, Bytes capacity, const QueueLimits& limits, int files = 1) {
@@ -90,8 +90,8 @@ class OpenedFile {
     std::unique_ptr<BlockFile> file_;
 };
 
-// In this process from here on, a disk of TYPE ("tmpfs", "ramfs") at FOLDER; false where this user
-// may not mount.
+// Mounts a disk of TYPE ("tmpfs", "ramfs") at FOLDER for this process; false if this user may not
+// mount.
 inline bool mount_disk(const std::string& folder, const char* type, const char* options) {
     static const bool own = ::unshare(CLONE_NEWNS) == 0 &&
                             ::mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;

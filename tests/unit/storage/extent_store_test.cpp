@@ -26,16 +26,16 @@ void fill_extent(std::span<std::byte> bytes, int index, int generation) {
 }
 
 struct Outcome {
-    std::string error;         // empty: none
-    bool wrong_bytes = false;  // handed on as right
+    std::string error;         // empty: no error
+    bool wrong_bytes = false;  // true: wrong bytes were handed on as right
     bool struck = false;
 };
 
-// Every extent is written twice, all of them at once, and read after each time.
+// Writes every extent twice, all of them at once, and reads after each time.
 Outcome write_and_read(BlockFile& inner, const Fault& fault) {
     AlignedMemory memory(kLength * kExtents), expected(kLength);
-    FaultyBlockFile file(inner, fault);  // waits for what an error leaves in flight, so it ends
-                                         // first
+    FaultyBlockFile file(inner, fault);  // ends first: it waits for transfers that an error
+                                         // leaves in flight
     ExtentStore store(file);
     std::vector<ExtentId> extents;
     for (int i = 0; i < kExtents; ++i)
@@ -67,7 +67,7 @@ Outcome write_and_read(BlockFile& inner, const Fault& fault) {
     return outcome;
 }
 
-// What the message must say of each kind, besides file and extent.
+// The words that the message must say of each kind, besides file and extent.
 const std::map<FaultKind, std::string> kWords = {
     {FaultKind::kIoError, "(EIO)"},      {FaultKind::kShort, "expected 24576 bytes, found 12288"},
     {FaultKind::kTorn, "XXH3 expected"}, {FaultKind::kBitFlip, "XXH3 expected"},
@@ -90,7 +90,7 @@ TEST_CASE("every injected fault is found on every engine before its bytes are ha
                 for (int64_t before = 0; before < 2 * kExtents; ++before) {
                     INFO(engine.name << " " << fault_name(kind) << " "
                                      << io_direction_name(direction) << " " << before);
-                    // Half with a spare place, so that extents move.
+                    // Half of the files have a spare place, so that extents move.
                     OpenedFile opened(engine, kLength * (kExtents + before % 2),
                                       {Bytes{2 * kBlock}, 4, 8});
                     const Outcome outcome =

@@ -1,4 +1,4 @@
-// Pages of a mapped file: whose they are, and what is given back.
+// Pages of a mapped file: their owner, and those that are given back.
 #include "storage/files/mapped_file.h"
 
 #include <fcntl.h>
@@ -54,7 +54,7 @@ char* writable(const MappedFile& file) {
     return reinterpret_cast<char*>(const_cast<std::byte*>(file.bytes().data()));
 }
 
-// Reads every page, which nobody may optimize away.
+// Reads every page, so that nothing is optimized away.
 void touch(const MappedFile& file) {
     for (size_t at = 0; at < file.bytes().size(); at += page_bytes())
         static_cast<void>(*static_cast<const volatile std::byte*>(file.bytes().data() + at));

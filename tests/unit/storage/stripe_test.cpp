@@ -18,7 +18,7 @@ TEST_CASE("stripes tile all files exactly, for one to five of them") {
             REQUIRE(place.file < files);
             REQUIRE(place.offset_bytes < stripe_file_bytes(layout, Bytes{capacity}).value);
             REQUIRE(places.emplace(place.file, place.offset_bytes).second);
-            // What is said to lie one behind the other does.
+            // A run's bytes do lie one behind the other.
             for (int64_t next = 1; next < std::min(place.run_bytes, capacity - at); ++next) {
                 const StripePlace other = stripe_place(layout, at + next);
                 REQUIRE(other.file == place.file);

@@ -91,7 +91,7 @@ TEST_CASE("jobs and ranks on one path keep apart, and what a killed one left is 
         CHECK(names_in(folder.path()) ==
               std::vector<std::string>{"dslaunch-other-job-r1-0", "dslaunch-test-job-r0-0"});
     }
-    // The same name again: refused while its process lives, taken over when it is gone.
+    // The same name again is refused while its process lives, and taken over when it is gone.
     place = place_in(folder);
     try {
         const SwapFiles swap(place, mib(1));
@@ -137,7 +137,7 @@ TEST_CASE("many that start at once on one path never remove each other's files")
 TEST_CASE("nothing but a dead job's swap file is ever removed") {
     const TemporaryFolder folder;
     const std::string path = folder.path();
-    std::filesystem::create_directories(path + "/dslaunch-a-r0-0/inner");  // not ours
+    std::filesystem::create_directories(path + "/dslaunch-a-r0-0/inner");  // a folder: not ours
     std::filesystem::create_directories(path + "/dslaunch-b-r0-0");
     std::ofstream(path + "/dslaunch-b-r0-0/swap") << "x";
     std::ofstream(path + "/dslaunch-b-r0-0/notes") << "keep";  // more than a swap file
@@ -149,7 +149,8 @@ TEST_CASE("nothing but a dead job's swap file is ever removed") {
     std::filesystem::create_symlink(path + "/target/swap", path + "/dslaunch-e-r0-0/swap");
     std::filesystem::create_directories(path + "/dslaunch-dead-r0-0");
     std::ofstream(path + "/dslaunch-dead-r0-0/swap") << "x";
-    // Empty, or with such a file, but not named as ours are: somebody is about to use it.
+    // Empty folders, or those with such a file, whose names are not ours may be about to be used by
+    // somebody.
     std::filesystem::create_directories(path + "/dslaunch-test-Xy");
     std::filesystem::create_directories(path + "/dslaunch-run-r1-");
     std::ofstream(path + "/dslaunch-run-r1-/swap") << "keep";
@@ -199,7 +200,7 @@ TEST_CASE("too little room is told with need and free space, and nothing is left
     });
     if (child.text == "cannot mount")
         return report_skipped("a full disk under a swap file", "mounting a tmpfs needs root");
-    // Of three files of 1,753,088 bytes the second does not fit into 2 MiB.
+    // The second of three files of 1,753,088 bytes does not fit into 2 MiB.
     CHECK_THAT(child.text, Catch::Contains("0\n" + folder.path() + "/dslaunch-test-job-r0-1/swap"));
     CHECK_THAT(child.text, Catch::Contains("needs 1.7 MiB (1753088 bytes) and 3"));
     CHECK_THAT(child.text, Catch::Contains("are free there: make room"));

@@ -35,10 +35,10 @@ std::string number(uint64_t value, size_t bytes) {
     return {reinterpret_cast<const char*>(&value), bytes};
 }
 
-// One stored record "m/a" of four bytes. Local header [0, 33), content [33, 37), directory entry
-// [37, 86), end record [86, 108).
+// An archive of one stored record "m/a" of four bytes. Local header [0, 33), content [33, 37),
+// directory entry [37, 86), end record [86, 108).
 std::string tiny_zip() {
-    const uint32_t crc = 0xed82cd11;  // of "abcd", from a published table
+    const uint32_t crc = 0xed82cd11;  // CRC of "abcd", from a published table
     const std::string sizes = number(crc, 4) + number(4, 4) + number(4, 4) + number(3, 2);
     const std::string common = number(20, 2) + number(0x800, 2) + number(0, 6) + sizes;
     return "PK\3\4" + common + number(0, 2) + "m/aabcd" + "PK\1\2" + number(20, 2) + common +
@@ -108,7 +108,7 @@ TEST_CASE("an archive that PyTorch wrote lists its records, aligned, with their 
     REQUIRE(weight->content_bytes == 8192);
     REQUIRE(archive.content(*weight).size() == 8192);
     REQUIRE(reinterpret_cast<uintptr_t>(weight->stored.data()) % 64 == 0);
-    REQUIRE(crc32(weight->stored) == 0x0fcd0bda);  // as `unzip -v` prints it
+    REQUIRE(crc32(weight->stored) == 0x0fcd0bda);  // `unzip -v` prints it
     REQUIRE(text_of(archive.content(*archive.find("byteorder"))) == "little");
     const ZipRecord* code = archive.find("code/__torch__/torch/nn/modules/linear.py");
     REQUIRE(code->deflated);

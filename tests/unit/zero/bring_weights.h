@@ -20,7 +20,7 @@ namespace dslaunch::testing {
 using namespace graph;
 using namespace runtime;
 
-// What a state keeps elsewhere, in tensors of their own.
+// Puts the weights that a state keeps elsewhere into tensors of their own.
 inline void bring_into_model(SavableState& state, Model& model) {
     const std::vector<int> elsewhere = state.parameters_elsewhere();
     std::set<int> missing(elsewhere.begin(), elsewhere.end());

@@ -66,7 +66,7 @@ TrainingCase saved_case(std::vector<int> sizes, int stage, FileTree& tree) {
     return job;
 }
 
-// What a run that ends at its step has read is what it would save.
+// Returns the values that a run read, which are those that it saves if it ends at its step.
 Values loaded_and_saved(TrainingCase job, const std::string& from, const std::string& root) {
     job.resume_from = from;
     job.root = root;
@@ -117,7 +117,7 @@ class SlowSink final : public FileSink {
     std::chrono::microseconds delay_;
 };
 
-// Another tree's files below a folder of it; slow, or failing, where a test wants that.
+// Another tree's files below a folder of it; slow, or failing, if a test wants that.
 class TestTree final : public FileTree {
   public:
     explicit TestTree(FileTree& tree, std::string below = "")
@@ -175,7 +175,7 @@ bool same_run(const RankOutcome& a, const RankOutcome& b) {
     return a.loss == b.loss && a.updates == b.updates;
 }
 
-// A run of 6 steps, and the same with an end and a resume after each of its steps.
+// Compares a run of 6 steps with the same run, ended and resumed after each of its steps.
 void check_resume(TrainingCase job, FileTree& tree, const std::string& root) {
     INFO(shape_of(job) << ", optimizer " << ShardOptimizer::name(job.optimizer));
     job.tree = nullptr;
@@ -207,7 +207,7 @@ TEST_CASE("what one shape saves every other reads value by value") {
         const Values values = values_of(*tree, step_folder(first.root, 3));
         std::string last = step_folder(first.root, 3);
         int number = 0;
-        // Each reads what the one before has written.
+        // Each shape reads the files that the one before has written.
         for (const TrainingCase& job : shapes(*tree, false)) {
             INFO(shape_of(job));
             const std::string root = fmt::format("{}/{}", folder.path(), ++number);

@@ -1,4 +1,5 @@
-// Chunks packed for the disk: what comes back, how long an image is, what the log is told.
+// Chunks packed for the disk: the values that come back, the length of an image, the words in the
+// log.
 #include "zero/states/chunk_codec.h"
 
 #include <bit>
@@ -13,7 +14,7 @@ using namespace plan;
 using namespace zero;
 namespace {
 
-// Enough for bytes of one place to fill blocks of the compression of their own.
+// Enough elements that the bytes of one place fill compression blocks of their own.
 constexpr int64_t kNumel = 200'000;
 constexpr int64_t kPage = 4096;
 
@@ -94,7 +95,7 @@ TEST_CASE("without loss a chunk comes back bit for bit, from fewer pages where t
         if (zeros) std::fill(buffer.values.begin(), buffer.values.end(), 0.0F);
         const Packed packed = pack(buffer, codec);
         CHECK(packed.bytes % kPage == 0);
-        // Of the four bytes of a number drawn about 0 one says little: sign and exponent.
+        // A number drawn about 0 has one byte of four that says little: sign and exponent.
         CHECK(packed.bytes < buffer.layout.disk_states * 9 / 10);
         if (zeros) CHECK(packed.bytes == kPage);
         CHECK(unpack(buffer, codec, packed) == buffer.values);
@@ -132,7 +133,8 @@ TEST_CASE("packed moments take the bytes of their format, master copies stay as 
         std::vector<std::byte> memory = scratch();
         ChunkCodec codec(format, memory);
         const Packed packed = pack(buffer, codec);
-        // 800,000 of the master copy and of each moment 400,000, or 203,128 to whole lines; pages.
+        // The master copy takes 800,000 bytes and each moment 400,000, or 203,128 to whole lines;
+        // pages.
         CHECK(packed.bytes == (half ? 391 * kPage : 295 * kPage));
         CHECK(packed.bytes == buffer.layout.disk_states);
         const std::vector<float> back = unpack(buffer, codec, packed);
@@ -142,7 +144,7 @@ TEST_CASE("packed moments take the bytes of their format, master copies stay as 
             equal = equal && back[at] == buffer.values[at];
         }
         CHECK(equal);
-        // The same draw, the same bits; another draw, others.
+        // The same draw gives the same bits, another draw others.
         CHECK(unpack(buffer, codec, pack(buffer, codec)) == back);
         CHECK(unpack(buffer, codec, pack(buffer, codec, 99)) != back);
     }

@@ -1,5 +1,5 @@
-// Stage 0 by streams and marks, over a backend that carries a collective out no earlier than
-// somebody waits for it: against torch::optim, and bit for bit against ZeroState.
+// Stage 0 by streams and marks, over a backend that carries a collective out only when somebody
+// waits for it: against torch::optim, and bit for bit against ZeroState.
 #include <ATen/Parallel.h>
 #include <ATen/ops/equal.h>
 
@@ -42,7 +42,7 @@ struct DeviceWorldOptions {
     std::function<void(FakeDevice&)> prepare = [](FakeDevice&) {};
 };
 
-// By BACKEND, on the device where the job's model lies.
+// Trains by BACKEND, on the device of the job's model.
 RankOutcome train_device_rank(TrainingCase job, bool usage_varies, DeviceBackend& backend,
                               Collectives& collectives) {
     testing::TrainingSetup setup(job, /*frozen=*/false);
@@ -77,7 +77,7 @@ std::vector<DeviceRank> train_devices(const TrainingCase& job,
     return ranks;
 }
 
-// The small model on batches of its own choice.
+// The small model on batches that BATCH makes.
 std::function<testing::TrainedModel()> small_model_on(
     const std::function<std::vector<c10::IValue>(int64_t)>& batch) {
     return [batch] {
@@ -287,7 +287,7 @@ TEST_CASE("a gradient that is not finite ends the run with its name and changes 
     TrainingCase job{"diverges", {2}, kAdamW, 1, 0.5};
     job.make_model = small_model_on([](int64_t micro_batch) {
         std::vector<c10::IValue> batch = testing::small_batch(micro_batch);
-        // The batches of step 2.
+        // The batches of step 2 have infinite targets.
         if (micro_batch >= 2) batch[1] = batch[1].toTensor() * INFINITY;
         return batch;
     });

@@ -1,4 +1,4 @@
-// Placement that is changed after given steps, through the seam that adaptive placement uses.
+// Placement that is changed after given steps, through the seam of adaptive placement.
 #pragma once
 
 #include <list>
@@ -12,16 +12,16 @@ namespace dslaunch::testing {
 using namespace plan;
 using namespace runtime;
 
-using KeptAfter = std::map<int64_t, int64_t>;  // step -> chunks that are kept from then on
+using KeptAfter = std::map<int64_t, int64_t>;  // step -> chunks that are kept after it
 
 class ForcedPlacement {
   public:
-    // All must outlive this.
+    // The arguments must outlive this object.
     ForcedPlacement(const KeptAfter& kept_after, const ModelInfo& info, const FlatLayout& layout,
                     const StepPlanOptions& options)
         : kept_after_(kept_after), info_(info), layout_(layout), options_(options) {}
 
-    // As BetweenSteps::after_step().
+    // Does what BetweenSteps::after_step() does.
     [[nodiscard]] const StepPlan* after(const StepRun& run) {
         const auto kept = kept_after_.find(run.step);
         if (kept == kept_after_.end()) return nullptr;

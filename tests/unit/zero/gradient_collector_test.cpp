@@ -70,19 +70,19 @@ TEST_CASE("a slice without a gradient is zeroed and flagged when its bucket is c
     CHECK(used == std::vector<float>{1, 0});
     CHECK(job.part(0, 3) == std::vector<float>{1, 1, 1});
     CHECK(job.part(16, 18) == std::vector<float>{0, 0});
-    // What lies between the slices is nobody's.
+    // The space between the slices belongs to no parameter.
     CHECK(job.part(3, 16) == std::vector<float>(13, 77));
 }
 
 TEST_CASE("a parameter of several segments sums one micro step before it is added") {
     Collected job(1);
     job.collector->claim(job.layout.buckets[0]);
-    // In fp32, 2^24 + 1 + 1 is 2^24 when added one by one and 2^24 + 2 when the micro step is
+    // The fp32 sum 2^24 + 1 + 1 is 2^24 when added one by one and 2^24 + 2 when the micro step is
     // summed first.
     const double big = 16777216.0;
     (job.a() * big).sum().backward();
     job.collector->end_segment(1);
-    // In the first micro step nothing is in the slice yet: no memory for a sum beside it.
+    // The slice is empty in the first micro step: no memory for a sum beside it.
     CHECK(job.part(0, 3) == std::vector<float>(3, 16777216.0F));
     job.collector->end_segment(0);
     CHECK(job.part(0, 3) == std::vector<float>(3, 16777216.0F));

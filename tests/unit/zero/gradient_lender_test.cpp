@@ -51,7 +51,8 @@ class Gradients {
           lend_(lend),
           accumulation_steps_(accumulation_steps) {}
 
-    // The gradients of all parameters, then which were used. What lies between slices is zero.
+    // Returns the gradients of all parameters, then the flags of the used ones. Space between
+    // slices is zero.
     at::Tensor step(int64_t step) {
         const ComputeContext context(true);
         flat_.zero_();
@@ -151,7 +152,7 @@ constexpr int64_t kLentNumel = 32;
 
 enum class Way { kPlain, kSwapped, kShared, kFreedEarly, kUndefined };
 
-// What Shift's backward does with its two gradients.
+// The way in which Shift's backward allocates its two gradients.
 Way way = Way::kPlain;
 
 // x + p, with a backward that allocates as `way` says; p's gradient is the first allocation in the
@@ -196,7 +197,7 @@ struct Shifted {
             model, layout, std::vector<at::Tensor>{bucket.view({kLentNumel / 8, 8})});
     }
 
-    // Both gradients must be FACTOR; whether p got one is returned.
+    // Returns true if p got a gradient; both must be FACTOR.
     bool backward(Way chosen) {
         way = chosen;
         collector->claim(layout.buckets[0]);
@@ -224,7 +225,7 @@ struct Shifted {
 TEST_CASE("lent and copied gradients of every fixture have the same bits") {
     for (const std::string& name : test::fixture_names()) {
         for (const FixtureCase& job : {FixtureCase{0, 1}, FixtureCase{0, 3}, FixtureCase{2, 2}}) {
-            // A written attribute would be written twice.
+            // A second forward would write a written attribute twice.
             if (name == "state" && job.recompute_groups > 0) continue;
             INFO(name << ", " << job.recompute_groups << " recompute groups, "
                       << job.accumulation_steps << " micro steps");
@@ -236,7 +237,8 @@ TEST_CASE("lent and copied gradients of every fixture have the same bits") {
 TEST_CASE("most gradient bytes of transformers are lent") {
     for (const char* name : {"gpt", "gpt2", "llama", "qwen2", "bert"}) {
         INFO(name);
-        // Biases are summed outside of any node, tied weights are used by two segments.
+        // Some gradients are not lent: biases are summed outside of any node, tied weights are used
+        // by two segments.
         CHECK(compare(name, {}) > 0.5);
     }
 }
@@ -256,7 +258,7 @@ TEST_CASE("a lent block that does not become the gradient harms nobody") {
 }
 
 TEST_CASE("a parameter never gets the memory of its twin") {
-    // By the data one of two parameters of equal shape is used, by equal allocations.
+    // The data decides which of two parameters of equal shape is used, by equal allocations.
     const char* const text =
         "def forward(self, x: Tensor) -> Tensor:\n"
         "    h = torch.tanh(x)\n"
@@ -284,7 +286,7 @@ TEST_CASE("a parameter never gets the memory of its twin") {
     for (size_t step = 0; step < 10; ++step) {
         INFO("step " << step);
         CHECK(at::equal(results[0][step], results[1][step]));
-        // Flags come last: a, b.
+        // The flags come last: a, b.
         CHECK(results[1][step][-2].item<float>() == (signs[step] > 0 ? 1 : 0));
         CHECK(results[1][step][-1].item<float>() == (signs[step] > 0 ? 0 : 1));
     }

@@ -82,7 +82,7 @@ void check_equal_training(const RankOutcome& a, const RankOutcome& b) {
 
 const std::vector<int> kWorlds[] = {{2}, {3}, {1, 1}, {2, 1}};
 
-// The run that never saw the first step's batches.
+// Trains without the first step's batches.
 RankOutcome train_without_first_step(TrainingCase job, double scale) {
     job.precision.loss_scale.initial = scale;
     --job.steps;
@@ -124,7 +124,7 @@ TEST_CASE("a scale that begins too high falls until the gradients fit, and no st
             job.stage = stage;
             job.steps = 9;
             job.make_model = [] {
-                // The same batch in every step: what fitted once goes on fitting.
+                // The same batch comes in every step: a scale that fitted once goes on fitting.
                 testing::TrainedModel trained = two_losses(kNone)();
                 trained.batch = [batch = trained.batch](const SegmentedModel& model, int64_t) {
                     return batch(model, 0);

@@ -1,4 +1,4 @@
-// A reporter that keeps what a trainer writes to metrics.jsonl.
+// A reporter that keeps the lines that a trainer writes to metrics.jsonl.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -16,7 +16,7 @@ using namespace plan;
 using namespace storage;
 using namespace zero;
 
-// Null where the plan puts nothing on disk.
+// Returns null if the plan puts nothing on disk.
 inline std::unique_ptr<OffloadFile> offload_file(const StepPlan& plan, const ChunkFormat& format) {
     const Bytes bytes = StateStore::bytes_on_disk(plan, format);
     if (bytes.value == 0) return nullptr;

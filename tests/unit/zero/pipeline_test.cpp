@@ -25,7 +25,7 @@ using testing::TrainingCase;
 using testing::TrainingSetup;
 
 struct PipelineCase {
-    TrainingCase job;  // node_sizes: of a stage's ranks
+    TrainingCase job;  // node_sizes are those of one stage
     int stages = 2;
     ScheduleKind schedule = ScheduleKind::k1F1B;
     int chunks = 1;
@@ -35,7 +35,7 @@ struct PipelineCase {
     }
 };
 
-// Segments dealt out evenly.
+// Deals segments out evenly to parts.
 std::vector<plan::SegmentRange> parts_of_model(int segments, int parts) {
     std::vector<plan::SegmentRange> made;
     for (int part = 0; part < parts; ++part)
@@ -55,7 +55,7 @@ std::vector<TiedParameter> ties_of(const ModelInfo& model,
     return trained_ties(model, stages, tied);
 }
 
-// The part of a job that is one stage's.
+// One stage's part of a job.
 struct StageSetup {
     TrainingSetup setup;
     StageWork work;
@@ -102,7 +102,7 @@ class PipelineWorld {
             hubs_.push_back(std::make_unique<InProcessHub>(kLimit));
     }
 
-    // The parameters and metrics of all stages together, as one rank would have them.
+    // Returns the parameters and metrics of all stages together, as one rank would have them.
     RankOutcome train() {
         const int ranks = pipeline_.job.world_size();
         std::vector<RankOutcome> outcomes(static_cast<size_t>(ranks * pipeline_.stages));
@@ -165,8 +165,8 @@ class PipelineWorld {
     PipelineCase pipeline_;
     std::optional<InProcessWorld> all_;
     std::vector<std::unique_ptr<InProcessWorld>> stages_;
-    std::vector<std::vector<ZeroSlices>> slices_;      // by stage and host
-    std::vector<std::unique_ptr<InProcessHub>> hubs_;  // by place in a stage
+    std::vector<std::vector<ZeroSlices>> slices_;      // slices by stage and host
+    std::vector<std::unique_ptr<InProcessHub>> hubs_;  // hubs by place in a stage
 };
 
 TrainingCase pipeline_job() {
@@ -235,7 +235,7 @@ constexpr const char* kDeepText =
     "    z = torch.matmul(h, self.w6)\n"
     "    return ((z - y) * (z - y)).mean() + BIAS\n";
 
-// SHARED: the last node reads what the first one reads, which is one stage's in a V.
+// SHARED: the first and the last node read the same parameter, both in one stage of a V.
 TrainedModel deep_model(bool shared) {
     std::string text = kDeepText;
     text.replace(text.find("BIAS"), 4, shared ? "self.b" : "self.c");
@@ -389,7 +389,7 @@ TEST_CASE("a parameter that several stages read has the gradients of all micro s
 }
 
 TEST_CASE("stages behind which nothing wants gradients are told so") {
-    // `w1` is never trained: what it gives is detached, in the same segment or behind a cut.
+    // `w1` is never trained: its result is detached, in the same segment or behind a cut.
     constexpr const char* kDetachText =
         "def forward(self, x: Tensor, y: Tensor) -> Tensor:\n"
         "    h = torch.tanh(torch.matmul(x, self.w1) + self.b1)\n"

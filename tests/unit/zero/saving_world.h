@@ -1,4 +1,4 @@
-// What a rank of a test saves with, and resumes from.
+// The objects with which a rank of a test saves, and from which it resumes.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ using namespace runtime;
 using namespace storage;
 using namespace zero;
 
-// What a rank resumes from; empty where it starts anew.
+// The state that a rank resumes from; empty: it starts anew.
 struct Resumed {
     std::optional<CheckpointReader> reader;
     std::optional<SavedState> saved;

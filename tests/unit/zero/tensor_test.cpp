@@ -76,10 +76,10 @@ TrainedModel decoder() {
 }
 
 struct TensorJob {
-    TrainingCase job;  // node_sizes: of the ranks that hold the same shares
-    int ranks = 2;     // that share each layer
+    TrainingCase job;  // node_sizes are those of ranks with the same shares
+    int ranks = 2;     // ranks that share each layer
     std::vector<int> tensor_hosts = {2};
-    bool tell_zero = true;  // of the group
+    bool tell_zero = true;  // true: ZeRO is told of the group
     bool share_positions = false;
     bool sequence = false;  // ranks share positions alone
 };
@@ -97,7 +97,7 @@ TrainingCase decoder_job() {
     return job;
 }
 
-// The part of a job that is one tensor rank's.
+// One tensor rank's part of a job.
 struct ShareSetup {
     TrainingSetup setup;
     TensorModel tensor;
@@ -155,12 +155,12 @@ class TensorWorld {
         for (int rank = 0; rank < job.world_size(); ++rank)
             groups_.push_back(std::make_unique<InProcessWorld>(
                 InProcessOptions{split.tensor_hosts, kLimit}, [&](ArenaLayout& arena) {
-                    // Far below the real chunk, so that tensors take several.
+                    // The chunk is far below the real one, so that tensors take several.
                     group_slices_ = CollectivesTensorGroup::add_slices(arena, Bytes{1024});
                 }));
     }
 
-    // Outcomes by tensor rank, of the first of those with the same shares.
+    // Returns the outcome of the first rank with each share, by tensor rank.
     std::vector<RankOutcome> train() {
         const int copies = split_.job.world_size();
         std::vector<RankOutcome> outcomes(static_cast<size_t>(copies * split_.ranks));
@@ -228,16 +228,16 @@ class TensorWorld {
     TensorJob split_;
     std::optional<InProcessWorld> all_;
     std::vector<std::unique_ptr<InProcessWorld>> shares_;
-    std::vector<std::vector<ZeroSlices>> slices_;  // by tensor rank and host
+    std::vector<std::vector<ZeroSlices>> slices_;  // slices by tensor rank and host
     std::vector<std::unique_ptr<InProcessWorld>> groups_;
     CollectivesTensorGroup::Slices group_slices_{};
 };
 
-// Ranks that share positions as neighbours in the world that ZeRO shards over: gradients are summed
-// with those of other samples, and weights are nowhere twice.
+// Trains with ranks that share positions as neighbours in the world that ZeRO shards over:
+// gradients are summed with those of other samples, and weights are nowhere twice.
 std::vector<RankOutcome> train_positions_in_world(const TensorJob& split) {
     const int ranks = split.ranks;
-    TensorJob wide = split;  // its world is of all ranks
+    TensorJob wide = split;  // the world of `wide` has all ranks
     for (int& size : wide.job.node_sizes) size *= ranks;
     const TrainingCase& job = wide.job;
     const auto limit = std::chrono::seconds(20);
@@ -279,7 +279,7 @@ std::vector<RankOutcome> train_positions_in_world(const TensorJob& split) {
     return outcomes;
 }
 
-// The largest difference of a weight, of shares put together.
+// The largest difference of a weight, put together from shares.
 double weight_difference(const TensorJob& split, const RankOutcome& one,
                          const std::vector<RankOutcome>& shares) {
     const ShareSetup setup(split, 0);
@@ -301,8 +301,8 @@ double weight_difference(const TensorJob& split, const RankOutcome& one,
 }
 
 // A gradient's element is a sum of no more than kSummands products on its way; in fp32 and in
-// another order each step's is off by kSummands 2^-24 of the largest, which the norm bounds; what
-// the weights are off by then changes later gradients by less than as much again, three steps long.
+// another order each step's is off by kSummands 2^-24 of the largest, which the norm bounds; the
+// error of the weights then changes later gradients by less than as much again, three steps long.
 constexpr double kSummands = 500;
 const double kRounding = kSummands * std::ldexp(1.0, -24);
 
@@ -392,7 +392,7 @@ TEST_CASE("gradients of what every tensor rank computes for its share alone must
     const RankOutcome one = testing::train_world(split.job).front();
     const std::vector<RankOutcome> shares = TensorWorld(split).train();
     CHECK(std::abs(*shares[0].norm - *one.norm) > 100 * kRounding * *one.norm);
-    // The keys' weights have parted.
+    // The keys' weights differ between the ranks now.
     CHECK(!shares[0].parameters.at("wk").equal(shares[1].parameters.at("wk")));
 }
 

@@ -1,5 +1,5 @@
-// What a test trains: a model, by default a small one, the job's shape, and what every rank builds
-// of them.
+// The job of a test: a model, by default a small one, the job's shape, and the parts that every
+// rank builds.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -58,8 +58,8 @@ inline std::vector<c10::IValue> small_batch(int64_t micro_batch) {
             wave({2, 3}, 2.0 + 17.0 * static_cast<double>(micro_batch))};
 }
 
-// What a job trains: a model, how its graph is made, and its micro batches by number; micro step a
-// of A in step s has number (s * A + a) * ranks + rank.
+// The training data of a job: a model, the options of its graph, and its micro batches by number;
+// micro step a of A in step s has number (s * A + a) * ranks + rank.
 struct TrainedModel {
     Model model;
     LowerOptions lower;
@@ -87,7 +87,7 @@ struct TrainingCase {
     int64_t steps = 6;
     int stage = 0;
     ShardBy shard = ShardBy::kFlat;
-    bool shard_on_host = false;  // from stage 1 on
+    bool shard_on_host = false;  // used from stage 1 on
     int64_t block_numel = 16;    // far below the real one, so that small parameters are cut
     int64_t persistent_numel_max = 0;
     PrecisionConfig precision = {};
@@ -97,11 +97,11 @@ struct TrainingCase {
     OffloadPlan offload = {};
     KeptAfter kept_after = {};
     FileTree* tree = nullptr;           // null: nothing is saved or resumed
-    std::vector<FileTree*> trees = {};  // of each host, where they share none
-    std::string root = {};              // of what is saved
+    std::vector<FileTree*> trees = {};  // one a host, if they share none
+    std::string root = {};              // folder of the checkpoints
     SaveConfig save = {};
     std::string resume_from = {};  // step folder
-    bool save_untrained = false;   // at once what was resumed from, though no step is left
+    bool save_untrained = false;   // saves the resumed state at once, though no step is left
 
     [[nodiscard]] int world_size() const {
         int ranks = 0;
@@ -114,7 +114,8 @@ struct TrainingCase {
     }
 };
 
-// What every rank builds equally. On a device, frozen parameters have no place in the layout.
+// The parts that every rank builds equally. On a device, frozen parameters have no place in the
+// layout.
 struct TrainingSetup {
     TrainedModel trained;
     SegmentedModel segmented;

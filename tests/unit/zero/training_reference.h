@@ -1,5 +1,5 @@
-// The small model of training_world.h trained in one process by torch::optim in fp64: what the
-// ranks must come to.
+// The small model of training_world.h trained in one process by torch::optim in fp64: the result
+// that the ranks must reach.
 #pragma once
 
 #include <ATen/Parallel.h>
@@ -90,8 +90,8 @@ inline at::Tensor reference_loss(const Parameters& p, int64_t micro_batch) {
     return (z - y).square().mean();
 }
 
-// The mean gradient of all micro batches of a step, then one update: what any split over ranks must
-// equal.
+// Trains by the mean gradient of all micro batches of a step, then one update: any split over ranks
+// must equal it.
 inline RankOutcome train_reference(const TrainingCase& job) {
     // Threads of matrices this small only wait for each other.
     at::set_num_threads(1);

@@ -38,15 +38,15 @@ using namespace storage;
 using namespace zero;
 
 struct RankOutcome {
-    Parameters parameters;  // all of the model's
+    Parameters parameters;  // all parameters of the model
     Parameters buffers;
-    double loss = 0;  // of the last step
+    double loss = 0;  // loss of the last step
     std::optional<double> norm;
-    std::vector<nlohmann::json> metrics;             // of rank 0
+    std::vector<nlohmann::json> metrics;             // metrics of rank 0
     std::vector<std::optional<Overflow>> overflows;  // by step
-    std::map<std::string, int64_t> updates;          // of each parameter
+    std::map<std::string, int64_t> updates;          // updates of each parameter
 
-    // Of each step, NaN where it is not finite. REQUIRES: rank 0's.
+    // The loss of each step, NaN if it is not finite. REQUIRES: rank 0's.
     [[nodiscard]] std::vector<double> losses() const {
         std::vector<double> values;
         for (const nlohmann::json& line : metrics)
@@ -92,7 +92,7 @@ inline StepPlanOptions plan_options(const TrainingCase& job, const Topology& top
     return options;
 }
 
-// What every rank of a job plans.
+// The plan that every rank of a job makes.
 struct Planned {
     StepPlanOptions options;
     StepPlan plan;
@@ -112,14 +112,14 @@ struct Planned {
 
 // A rank's place in a pipeline.
 struct TrainPlace {
-    const Topology* ranks = nullptr;  // of its stage
+    const Topology* ranks = nullptr;  // ranks of the stage
     StageParts stage = {};
     StageWork work = {};
     int position_ranks = 1;  // neighbours that share positions
     std::vector<Collectives*> groups = {};
 };
 
-// Keeps what each step says of overflows; FORCED, where it is there, changes plans.
+// Keeps each step's overflows; FORCED, unless null, changes plans.
 class StepKeeper final : public BetweenSteps {
   public:
     StepKeeper(const SteppingState& state, ForcedPlacement* forced)

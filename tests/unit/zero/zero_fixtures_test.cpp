@@ -48,14 +48,15 @@ TrainingCase chosen_case(const std::string& name, const Sizes& sizes, DType dtyp
     job.precision.compute = dtype;
     job.clipping = number % 2 == 0 ? 0.5 : 0;
     job.accumulation = number % 3 == 0 ? 2 : 1;
-    // A written attribute would be written twice.
+    // A second forward would write a written attribute twice.
     job.recompute_groups = number % 4 < 2 && name != "state" ? 2 : 0;
     job.persistent_numel_max = number % 5 == 0 ? 64 : 0;
     job.steps = 2;
     return job;
 }
 
-// Each rank of each stage against its own of stage 0: running averages are a rank's own.
+// Compares each rank of each stage with the same rank of stage 0: running averages are a rank's
+// own.
 void check_stages(TrainingCase job) {
     INFO(job.name << " on " << sizes_text(job.node_sizes) << ", dtype "
                   << static_cast<int>(job.precision.compute) << ", clipping " << job.clipping
@@ -101,7 +102,7 @@ TEST_CASE("hosts that hold copies of what their ranks shard have the bits of sta
                 TrainingCase job = chosen_case(name, sizes, dtype, number++);
                 job.shard_on_host = true;
                 check_stages(job);
-                // What goes between hosts is what stage 0 sends: gradients, and no parameters.
+                // Stage 3 sends between hosts what stage 0 sends: gradients, and no parameters.
                 const auto sent = [&](int stage) {
                     job.stage = stage;
                     const testing::TrainingSetup setup(job);
@@ -119,7 +120,7 @@ TEST_CASE("every fixture has at every stage the bits of stage 0, in every small 
     for (const std::string& name : test::fixture_names())
         for (const Sizes& sizes : {Sizes{1}, {2}, {3}, {4}, {5}, {8}, {2, 1}, {1, 1}, {1, 2, 1}})
             for (const DType dtype : kDtypes)
-                // Three numbers in a row, that each world has clipping, accumulation and neither.
+                // Three numbers in a row give each world clipping, accumulation and neither.
                 for (int i = 0; i < 3; ++i) check_stages(chosen_case(name, sizes, dtype, number++));
 }
 

@@ -39,7 +39,7 @@ TrainingCase offload_case(std::vector<int> sizes, int stage) {
     return job;
 }
 
-// How a step needs its gradients: micro steps that are added up, a norm that must be known first.
+// A step's use of its gradients: micro steps that are added up, a norm that must be known first.
 struct Sums {
     int64_t accumulation = 1;
     double clipping = 0;
@@ -80,7 +80,7 @@ void check_changes(TrainingCase job, bool parameters) {
         }
 }
 
-// Of rank 0, as metrics.jsonl has it.
+// Rank 0's bytes of KIND in the last line of metrics.
 int64_t memory_of(const TrainingCase& job, const char* kind) {
     const nlohmann::json last = testing::train_world(job).front().metrics.back();
     return last.at("memory").at(kind).get<int64_t>();
@@ -275,7 +275,8 @@ TEST_CASE("memory of chunks that are given back leaves the process, and its acco
     for (const size_t step : {2, 6}) {
         CAPTURE(step, resident(step), resident(4), copy);
         CHECK(memory(step, "moments") == 0);
-        // Parameters, two moments and the sums of gradients, but for what else comes and goes.
+        // The states are parameters, two moments and the sums of gradients; the rest comes and
+        // goes.
         CHECK(std::llabs(resident(4) - resident(step) - 4 * copy) < copy / 4);
     }
 }
@@ -291,7 +292,7 @@ TEST_CASE("gradients that wait for the norm leave memory with the states, but fo
         const int64_t in_memory = memory_of(job, "gradients");
         job.offload = {true, false, 48, 2};
         CHECK(in_memory - memory_of(job, "gradients") == 4 * own);
-        // In two buffers of 48 elements, a page each: two moments, and sums.
+        // Two buffers of 48 elements hold, a page each, two moments and sums.
         CHECK(memory_of(job, "swap_buffers") == 2 * (2 + 1) * 4096);
         job.accumulation = 1;
         job.clipping = 0;
@@ -317,10 +318,10 @@ TEST_CASE("a step that overflows leaves what is on disk as it was") {
             job.clipping = buffers == 2 ? 0.05 : 0;
             job.precision.compute = DType::kF16;
             job.precision.skip_nonfinite_steps = true;
-            // At 2^24 the first gradients overflow, some halvings later they do not.
+            // The first gradients overflow at 2^24, and do not some halvings later.
             job.precision.loss_scale = {
                 .dynamic = true, .initial = 1 << 24, .minimum = 1, .window = 2, .hysteresis = 1};
-            // The last is none that is skipped, whose norm equals nothing.
+            // The last step is not skipped; a skipped one's norm equals nothing.
             job.steps = 17;
             job.offload = {};
             const std::vector<RankOutcome> in_memory = testing::train_world(job);

@@ -161,7 +161,7 @@ TEST_CASE("a parameter that no rank used in a step is left alone in that step") 
     CHECK(rank.updates.at("extra") == 2);
     CHECK(rank.updates.at("w1") == 4);
     job.steps = 2;
-    // Weight decay and momentum of a skipped step would move it.
+    // Weight decay and momentum of a skipped step would move the parameter.
     CHECK(at::equal(train_world(job).front().parameters.at("extra"), rank.parameters.at("extra")));
 }
 
@@ -233,7 +233,7 @@ TEST_CASE("in bf16 and fp16 stages 1, 2 and 3 have the bits of stage 0, their ma
                 for (const auto& [name, tensor] : replicated.parameters) {
                     INFO(name);
                     CHECK(tensor.scalar_type() == at::kFloat);
-                    // A master copy is more than what 16 bits hold of it.
+                    // A master copy holds more than its 16-bit copy does.
                     const at::Tensor rounded = tensor.to(scalar_type_of(dtype)).to(at::kFloat);
                     CHECK((tensor.numel() == 1 || !at::equal(tensor, rounded)));
                 }

@@ -76,7 +76,7 @@ const char* const kGrouped =
     "enable_gqa=True)\n";
 const char* const kPlain = "    a = torch.scaled_dot_product_attention(q, k, v, None, 0.0, True)\n";
 
-// TENSOR's collective SITE of KIND put out of effect: REPLACEMENT with its other arguments.
+// Puts REPLACEMENT in place of TENSOR's collective SITE, with its other arguments; "": its input.
 void disable(TensorModel& tensor, int64_t site, const char* replacement) {
     for (torch::jit::Node* node : tensor.lowered.graph->nodes()) {
         const size_t last = node->inputs().size() - 1;
@@ -122,7 +122,8 @@ TEST_CASE("positions shared between split layers: models compute what they compu
             const TensorModel tensor = made.split(sharing(size));
             const TensorCheck check = made.check(tensor, whole);
             CHECK(check.difference < check.bound);
-            // As many as there are sums without it; each layer's input is gathered once.
+            // Scattered sums are as many as plain ones without sequence parallelism; each layer's
+            // input is gathered once.
             CHECK(count_of(tensor.plan, Kind::kReduce) == 0);
             CHECK(count_of(tensor.plan, Kind::kReduceScatter) == 2 * layers + 1);
             CHECK(count_of(tensor.plan, Kind::kAllGather) == 2 * layers + 1);
@@ -163,8 +164,8 @@ TEST_CASE("positions shared between split layers are kept once by all ranks toge
         const SegmentedModel split = SegmentedModel::of_graph(fixture.model, tensor.lowered, 1);
         kept.push_back(measure(split, batch).segments[0].activation_bytes.value);
     }
-    // Two norms in each of three blocks and one behind them keep what goes in: [tokens, 32] fp32,
-    // of which a rank now has half. What the layers read is gathered, and kept as before.
+    // Two norms in each of three blocks and one behind them keep what goes in: [tokens, 32] fp32; a
+    // rank now has half of it. The layers' inputs are gathered, and kept as before.
     const int64_t activation = inputs.arguments[0].toTensor().numel() * 32 * 4;
     CHECK(kept[0] - kept[1] >= 7 * activation / 2);
 }
@@ -189,8 +190,8 @@ TEST_CASE("a collective of positions that is left out is named by the check") {
 
 TEST_CASE("what needs all positions between split layers gets them gathered") {
     const std::vector<std::pair<const char*, int64_t>> ways = {
-        // Labels that are smoothed keep the table whole: logits are gathered too, where they still
-        // are of a rank's positions.
+        // Labels that are smoothed keep the table whole: logits are gathered too, because they are
+        // still of a rank's positions.
         {"    x = x - x.mean([1], True)\n", 2},
         {"    x = torch.roll(x, [1], [1])\n", 1},
         {"    x = x + torch.cumsum(x, 1) * torch.tanh(x)\n", 2}};
@@ -214,7 +215,8 @@ TEST_CASE("positions shared everywhere: models compute what they compute whole")
             const TensorModel tensor = sequence(made, size);
             const TensorCheck check = made.check(tensor, whole);
             CHECK(check.difference < check.bound);
-            // Queries, keys, values and what attention makes of them; the loss.
+            // Each layer exchanges queries, keys, values and attention's result; the sum is the
+            // loss's.
             CHECK(count_of(tensor.plan, Kind::kExchange) == 4 * layers);
             CHECK(count_of(tensor.plan, Kind::kReduce) == 1);
             CHECK(tensor.plan.collectives.size() == static_cast<size_t>(4 * layers + 1));

@@ -45,8 +45,8 @@ struct TensorCase {
         std::vector<c10::IValue> batch = made.batch(segmented);
         return of(std::move(made.model), segmented, std::move(batch));
     }
-    // TorchScript TEXT, whose parameters have these SIZES and small values; [2, 6] tokens below 12
-    // and targets, the third of which does not count.
+    // A case of TorchScript TEXT, whose parameters have these SIZES and small values; [2, 6] tokens
+    // below 12 and targets, the third of which does not count.
     using NamedSizes = std::vector<std::pair<std::string, std::vector<int64_t>>>;
     static TensorCase script(const std::string& text, const NamedSizes& sizes,
                              const LossConfig& loss = {}) {
@@ -72,7 +72,7 @@ struct TensorCase {
         return make_tensor_parallel(model, lowered, inputs, rules);
     }
     [[nodiscard]] TensorReference whole() const { return run_reference(model, lowered, inputs); }
-    // Throws where TENSOR does not compute what the model does.
+    // Throws if TENSOR does not compute what the model does.
     TensorCheck check(const TensorModel& tensor, const TensorReference& reference) const {
         TensorCheck result;
         run_tensor_ranks(tensor.plan.size, [&](TensorGroup& group) {

@@ -32,7 +32,7 @@ int64_t count(const TensorPlan& plan, Kind kind) {
                          [&](const TensorCollective& c) { return c.kind == kind; });
 }
 
-// TENSOR's graph without its collective number SITE: what went into it goes on.
+// Takes collective number SITE out of TENSOR's graph: its input goes on in place of its output.
 void leave_out(TensorModel& tensor, int64_t site) {
     for (torch::jit::Node* node : tensor.lowered.graph->nodes()) {
         const std::string kind = node->kind().toQualString();
@@ -134,7 +134,7 @@ TEST_CASE("gradients of shares, put together, are those that stock PyTorch compu
         });
         CHECK(losses[0] == losses[1]);
         CHECK(std::abs(losses[0] - stock.loss) < 1e-5);
-        // About 1000 summands on the way of each: 1000 * 2^-24 of the largest gradient.
+        // The bound is for about 1000 summands of each gradient: 1000 * 2^-24 of the largest.
         double largest = 0;
         for (const auto& [parameter, gradient] : stock.gradients)
             largest = std::max(largest, gradient.abs().max().item<double>());
@@ -168,7 +168,7 @@ TEST_CASE("a graph without one of its collectives is refused with the node that 
         } catch (const Error& error) {
             CHECK(error.code() == ExitCode::kDiverged);
             const std::string text = error.what();
-            // A sum that lacks is seen at its node; a copy, in the gradient of what it copies.
+            // A missing sum is seen at its node; a missing copy, in the gradient of its input.
             if (forward) CHECK_THAT(text, Catch::Contains("differs is made by " + where));
             if (!forward)
                 CHECK_THAT(text, Catch::Contains("differs is that of what aten::layer_norm"));
@@ -177,7 +177,7 @@ TEST_CASE("a graph without one of its collectives is refused with the node that 
 }
 
 TEST_CASE("a bias that every rank adds is found, though it is zero in the model") {
-    // A row layer's bias put in before the sum: added twice on two ranks.
+    // A row layer's bias is put in before the sum, and so added twice on two ranks.
     const TensorCase made = TensorCase::fixture("gpt");
     TensorModel broken = made.split(ranks(2));
     bool moved = false;

@@ -1,4 +1,4 @@
-// Which shapes of layers are split, which not and with what words, and the rules that a user gives.
+// Shapes of layers that are split or not, the words of refusals, and the rules that a user gives.
 #include <ATen/ops/ones.h>
 
 #include "base/error.h"
@@ -191,7 +191,7 @@ TEST_CASE("feed-forward layers written in many ways are split by their width") {
         {"    h = torch.matmul(x, self.fc.t()) + self.fb\n"
          "    y = torch.matmul(torch.tanh(h), self.out.t())\n",
          kFeedForward},
-        // Drawn for the whole layer on every rank, of which each uses its share.
+        // Dropout is drawn for the whole layer on every rank, and each rank uses its share.
         {"    h = torch.dropout(torch.gelu(torch.linear(x, self.fc, self.fb)), 0.5, True)\n"
          "    y = torch.dropout(torch.linear(h, self.out), 0.5, True)\n",
          kFeedForward}};
@@ -276,12 +276,12 @@ TEST_CASE("given rules count before what the graph shows") {
     const std::string body =
         "    y = torch.linear(torch.gelu(torch.linear(x, self.fc, self.fb)), self.out)\n";
     const TensorCase made = TensorCase::script(decoder(body), with_table(kFeedForward));
-    // Left whole; three ranks do not divide its width.
+    // The layer is left whole; three ranks do not divide its width.
     TensorRules rules = with_rule(3, "fc", TensorRule::kReplicated);
     TensorPlan plan = made.split_and_check(rules);
     CHECK(named(plan, "fc").rule == TensorRule::kReplicated);
     CHECK(named(plan, "out").rule == TensorRule::kReplicated);
-    // Alone, in front of what needs all of it: gathered behind.
+    // A layer alone, in front of one that needs all of it, is gathered behind.
     const TensorCase alone = TensorCase::script(
         decoder(
             "    y = torch.layer_norm(torch.linear(x, self.fc), [12], self.norm, None, 1e-5)\n"),
@@ -292,7 +292,7 @@ TEST_CASE("given rules count before what the graph shows") {
     CHECK(plan.collectives[2].kind == TensorCollectiveKind::kGather);
     plan = alone.split_and_check(with_rule(2, "fc", TensorRule::kRow));
     CHECK(named(plan, "fc").shard == TensorShard{1, {12}});
-    // What cannot be.
+    // Rules that cannot be followed are told with the cause.
     CHECK_THAT(message(made, with_rule(2, "wte", TensorRule::kRow)),
                Catch::Contains("tensor rule `row` of wte [13, 12]: it is the table of "));
     CHECK_THAT(message(made, with_rule(2, "norm", TensorRule::kColumn)),

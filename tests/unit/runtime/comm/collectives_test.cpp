@@ -152,7 +152,7 @@ TEST_CASE("Sources of a bucket are every local rank's own gradients, in order") 
 }
 
 TEST_CASE("A bridge sends two (H - 1) / H of its stripe, the others and single hosts nothing") {
-    // Numels that all hosts and bridges divide into whole cache lines.
+    // Each numel divides into whole cache lines over all hosts and bridges.
     struct Row {
         std::vector<int> node_sizes;
         int64_t numel;

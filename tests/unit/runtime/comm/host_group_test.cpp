@@ -263,7 +263,7 @@ TEST_CASE("A killed process is named at once by those who wait for it, zombie or
     HostGroup group(arena, {.local_rank = 0, .time_limit = 30s});
     group.barrier();
     const TimePoint start = SystemClock().now();
-    ::kill(children[0], SIGKILL);  // not reaped before the end of the test
+    ::kill(children[0], SIGKILL);  // a zombie until the end of the test
     try {
         group.await(signal, 1, 1);
         FAIL("the killed rank posted");

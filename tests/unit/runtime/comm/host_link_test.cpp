@@ -1,5 +1,4 @@
-// Messages between ranks of one host: any size, order and number at once; what happens when a rank
-// is lost.
+// Messages between ranks of one host: any size, order and number at once; a rank that is lost.
 #include "runtime/comm/host_link.h"
 
 #include <cstring>

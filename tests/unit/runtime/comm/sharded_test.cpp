@@ -28,7 +28,7 @@ std::string world_name(const std::vector<int>& node_sizes) {
     return fmt::format("{}", fmt::join(node_sizes, "+"));
 }
 
-// Elements by owner; the last entry counts those of every node.
+// The number of elements by owner; the last entry counts those of every node.
 std::vector<int64_t> numel_by_node(const std::vector<NodeRange>& owners, size_t hosts) {
     std::vector<int64_t> numel(hosts + 1, 0);
     for (const NodeRange& owned : owners)
@@ -37,7 +37,7 @@ std::vector<int64_t> numel_by_node(const std::vector<NodeRange>& owners, size_t 
     return numel;
 }
 
-// Brings zeros, and is lost in its second transfer.
+// A link that brings zeros, and is lost in its second transfer.
 class LostLink final : public Link {
   public:
     void abort(std::string_view) override {}
@@ -159,7 +159,7 @@ TEST_CASE("Reduction to owners and gather move exactly what the owners need") {
             const std::vector<NodeRange> owners =
                 random_owners(kNumel, static_cast<int>(hosts), seed);
             const std::vector<int64_t> numel = numel_by_node(owners, hosts);
-            // By host, of all its bridges.
+            // The bytes of each host, over all its bridges.
             std::vector<std::atomic<int64_t>> reduce_sent(hosts), reduce_received(hosts);
             std::vector<std::atomic<int64_t>> gather_sent(hosts), gather_received(hosts);
             BucketId bucket;
@@ -279,8 +279,8 @@ TEST_CASE("Buckets of one step use the same memory one after the other") {
             for (Generation step = 1; step <= kSteps; ++step) {
                 for (size_t b = 0; b < buckets.size(); ++b) {
                     const size_t before = (b + buckets.size() - 1) % buckets.size();
-                    // Of this step, but for the first bucket, which follows the last of the step
-                    // before.
+                    // The bucket before was last used in this step, or in the step before for the
+                    // first bucket.
                     const Generation last = b == 0 ? step - 1 : step;
                     all.await_free(buckets[before], last + 1);
                     fill(all.bucket(buckets[b]), rank, tag(step, b));

@@ -33,7 +33,7 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr int64_t kNumel = 5003;
-constexpr int kStages = 2;  // of the jobs that are pipelines
+constexpr int kStages = 2;  // stages of the jobs that are pipelines
 
 struct Listener {
     UniqueFd fd;
@@ -297,7 +297,8 @@ void limit(decltype(RLIMIT_NOFILE) what, rlim_t most) {
     REQUIRE(::setrlimit(what, &limit) == 0);
 }
 
-// Of rank RANK of four in two stages. As a role of dsworker does: an error of one frees the others.
+// Opens the stages of rank RANK of four, two a stage, as a role of dsworker does: an error of one
+// rank frees the others.
 int open_stages(JobComm& comm, int rank) {
     ArenaLayout of_all(4);
     (void)of_all.add_bucket("bucket", kNumel);
@@ -323,10 +324,10 @@ TEST_CASE("A rank that cannot open its stage's memory ends all others at once") 
         INFO("victim " << victim);
         const TimePoint start = SystemClock().now();
         RunningJob job({{4}}, [&](JobComm& comm, BucketId, int rank) {
-            if (rank == victim && rank == 2) {  // it makes the memory: no room for it
+            if (rank == victim && rank == 2) {  // the maker of the memory has no room for it
                 ::signal(SIGXFSZ, SIG_IGN);
                 limit(RLIMIT_FSIZE, 4096);
-            } else if (rank == victim) {  // it opens what the other has made: one file too many
+            } else if (rank == victim) {  // a rank that opens the memory has one file too many
                 limit(RLIMIT_NOFILE, 0);
             }
             return open_stages(comm, rank);

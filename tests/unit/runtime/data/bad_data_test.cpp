@@ -1,4 +1,4 @@
-// Every way in which data can be wrong, with the message that it must give.
+// Data that is wrong in every way, with the message that it must give.
 #include <functional>
 #include <vector>
 
@@ -17,7 +17,7 @@ using Ints = std::vector<int64_t>;
 const std::vector<float> kSix{0, 1, 2, 3, 4, 5};
 const Ints kLabels{3, -100, 4};
 
-// What the call says, with FOLDER's path as DIR.
+// The message of CALL's error, with FOLDER's path as DIR.
 std::string message_of(const DataFolder& folder, const std::function<void()>& call) {
     try {
         call();

@@ -15,7 +15,7 @@ using Ints = std::vector<int64_t>;
 
 constexpr int64_t kContext = 3;
 
-// 23 samples: prime, so that no batch size divides it. Sample i is tokens 3i, 3i+1, 3i+2.
+// 23 samples: a prime, so that no batch size divides it. Sample i is tokens 3i, 3i+1, 3i+2.
 DataSource counting_samples(const DataFolder& folder) {
     return open_data(token_request(folder.counting_tokens("t.bin", 23 * 3 + 1), kContext)).train;
 }

@@ -29,7 +29,7 @@ class DataFolder {
     DataFolder(const DataFolder&) = delete;
     DataFolder& operator=(const DataFolder&) = delete;
     ~DataFolder() {
-        std::error_code ignored;  // the folder is in /tmp: what stays is not the test's concern
+        std::error_code ignored;  // a folder in /tmp that stays is not the test's concern
         std::filesystem::remove_all(path_, ignored);
     }
 

@@ -57,7 +57,7 @@ TEST_CASE("only a take that finds nothing ready adds to the time waited") {
             return index;
         },
         0, 3);
-    REQUIRE(becomes([&] { return begun == 3; }));  // so items 0 and 1 are ready
+    REQUIRE(becomes([&] { return begun == 3; }));  // items 0 and 1 are ready
     REQUIRE(items.take(0) == 0);
     REQUIRE(items.take(1) == 1);
     REQUIRE(items.waited() == Duration::zero());
@@ -115,5 +115,5 @@ TEST_CASE("the destructor ends a thread that waits for room, makes an item, or h
             0, 1);
         REQUIRE(becomes([&] { return started.load(); }));
     }
-    REQUIRE(finished);  // it was joined, not left behind
+    REQUIRE(finished);  // the thread was joined, not left behind
 }

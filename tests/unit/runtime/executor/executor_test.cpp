@@ -128,7 +128,7 @@ TEST_CASE(
     }
     CHECK(runner.waits_kept_);
     CHECK(executor.instructions_done() == done);
-    // A lane has one thread for good: disks are asked by the thread that began to.
+    // A lane has one thread for good: a disk must be asked by the thread that began to.
     CHECK(runner.threads_of_lane_.size() == 2);
     for (const auto& [lane, threads] : runner.threads_of_lane_) CHECK(threads.size() == 1);
 }
@@ -148,7 +148,7 @@ TEST_CASE("an error in either lane ends the step, names the instruction and pois
             CHECK_THAT(error.what(),
                        Catch::Matchers::StartsWith(std::string(op_name(op)) + " (instruction"));
             CHECK(runner.why_ == error.what());
-            // As the runner numbers segments.
+            // The message numbers segments as the runner does.
             if (op == Op::kForward)
                 CHECK_THAT(error.what(), Catch::Matchers::Contains(", segment 40)"));
         }

@@ -20,17 +20,16 @@ namespace {
 
 constexpr int kStages = 4;
 constexpr int kMicroBatches = 8;
-// A forward of all of a stage, a backward's first half and its second half take so long each.
+// The time of a stage's forward, of a backward's first half and of its second half.
 constexpr double kWork = 1;
 
-// Where sends meet their receives: a message passes when both are there.
+// The place at which sends meet their receives: a message passes when both are there.
 class Meeting {
   public:
-    // Place of a message: the part that its values are behind, its micro step, whether it carries
-    // gradients.
+    // The name of a message: the part whose values it carries, its micro step, true for gradients.
     using Place = std::tuple<int, int, bool>;
 
-    // START: when this side has come. Returns when the message passes.
+    // Returns the time when the message passes; this side has come at START.
     double meet(const Place& place, double start) {
         std::unique_lock lock(mutex_);
         Message& message = messages_[place];
@@ -52,11 +51,11 @@ class Meeting {
 };
 
 // A stage that computes nothing and keeps a clock of its own: an instruction begins when its lane
-// is free and those that it waits for have ended. So the step's time follows from what the executor
-// runs and from nothing that the machine does beside. Any lane's thread.
+// is free and the instructions that it waits for have ended. The step's time follows from what the
+// executor runs and from nothing that the machine does beside. Any lane's thread.
 class TimedStage final : public InstructionRunner {
   public:
-    // WORK: of a forward, of each half of a backward.
+    // A forward takes WORK, as does each half of a backward.
     TimedStage(double work, const StepPlan& plan, Meeting& meeting)
         : work_(work), plan_(plan), meeting_(meeting), ends_(plan.instructions.size(), kNotRun) {}
 
@@ -85,7 +84,7 @@ class TimedStage final : public InstructionRunner {
     }
     void poison(const std::string& /*why*/) override {}
 
-    // Instructions that ran before one that they wait for.
+    // The number of instructions that ran before one that they wait for.
     [[nodiscard]] int early() const { return early_; }
     [[nodiscard]] double end() const { return *std::max_element(ends_.begin(), ends_.end()); }
 
@@ -106,7 +105,7 @@ class TimedStage final : public InstructionRunner {
     const StepPlan& plan_;
     Meeting& meeting_;
     std::mutex mutex_;
-    std::vector<double> ends_;  // of each instruction
+    std::vector<double> ends_;  // end of each instruction
     std::array<double, kLanes> lanes_{};
     int early_ = 0;
 };

@@ -24,7 +24,7 @@ LossScaleConfig scale_config(const Value& fp16_section) {
     return resolved.config.precision.loss_scale;
 }
 
-// Follows one trace; every step's scale counts, and that the state stops where DeepSpeed raises.
+// Follows one trace: every step's scale must agree, and the state must stop where DeepSpeed raises.
 void check_trace(const LossScaleConfig& config, const std::string& overflows, const Value& trace) {
     std::map<int64_t, double> changes;
     for (const Value& change : trace.find("changes")->items)

@@ -1,4 +1,4 @@
-// The manifest: what is printed parses back equal, and what does not tile is refused.
+// The manifest: a printed one parses back equal, and one that does not tile is refused.
 #include "storage/checkpoint/manifest.h"
 
 #include <functional>
@@ -96,7 +96,7 @@ class RandomCheckpoint {
     Checkpoint checkpoint_;
 };
 
-// What parse_manifest says of CHECKPOINT as CHANGE leaves it.
+// The message of parse_manifest about a checkpoint after CHANGE.
 std::string said_of(const std::function<void(Checkpoint&)>& change) {
     MemoryTree tree;
     CheckpointStore store(tree, "/c", 0);
@@ -164,7 +164,8 @@ TEST_CASE("what is wrong in a manifest is named") {
 }
 
 TEST_CASE("a checkpoint of format 1 stays readable") {
-    // Written once and never again: see docs/checkpoint-format.md on upgrades.
+    // The folder was written once and is never written again: see docs/checkpoint-format.md on
+    // upgrades.
     const auto tree = make_disk_tree();
     const std::string folder =
         std::string(DSL_SOURCE_DIR) + "/tests/unit/storage/checkpoint/v1/step-3";

@@ -1,5 +1,5 @@
-// A file system in memory that records all that happens to it, can fail at any call, can ignore
-// what it is asked to sync, and can be cut off: see power_cut.h. One thread.
+// A file system in memory that records all that happens to it, can fail at any call, can ignore a
+// sync that it is asked for, and can be cut off: see power_cut.h. One thread.
 #pragma once
 
 #include <cerrno>
@@ -29,11 +29,11 @@ enum class OpKind { kEnter, kLeave, kRename, kExchange, kSize, kWrite, kSync };
 
 struct Op {
     OpKind kind = OpKind::kSync;
-    int node = 0;            // whose entries or data change, or that is synced
+    int node = 0;            // node whose entries or data change, or that is synced
     std::string name{};      // kEnter, kLeave, kRename and kExchange: in the folder NODE
     std::string other{};     // the other name
-    int child = 0;           // what NAME is
-    int other_child = 0;     // kExchange: what OTHER is
+    int child = 0;           // the node that NAME is
+    int other_child = 0;     // kExchange: the node that OTHER is
     bool is_folder = false;  // kEnter
     int64_t offset = 0;      // kWrite; kSize: the size
     std::string data{};      // kWrite
@@ -41,16 +41,16 @@ struct Op {
 
 class MemoryTree final : public FileTree {
   public:
-    // Nodes and what was done to them; node 0 is "/".
+    // The nodes and the operations on them; node 0 is "/".
     std::vector<Node> nodes{Node{true, {}, {}}};
     std::vector<Op> ops;
     Bytes room = gib(1);
     bool exchanges = true;
-    // Call number FAIL_AT fails with FAIL_WITH; what is being written is written half.
+    // Call number FAIL_AT fails with FAIL_WITH; a write that fails is done half.
     int64_t calls = 0;
     int64_t fail_at = -1;
     int fail_with = EIO;
-    // Says yes to a sync that does not happen.
+    // True for a sync that reports success and does not happen.
     std::function<bool(const std::string& path)> ignores_sync;
 
     void make_folder(const std::string& path) override {
@@ -129,7 +129,7 @@ class MemoryTree final : public FileTree {
     }
     Bytes free_room(const std::string&) const override { return room; }
 
-    // -1: there is no such path.
+    // Returns the node of PATH; -1: there is no such path.
     [[nodiscard]] int find(std::string_view path) const {
         int node = 0;
         for (size_t at = 0; at < path.size() && node >= 0;) {
@@ -188,7 +188,7 @@ class MemoryTree final : public FileTree {
         ~Lock() override { locks_->erase(path_); }
 
       private:
-        std::shared_ptr<std::set<std::string>> locks_;  // the tree's, which may be gone before
+        std::shared_ptr<std::set<std::string>> locks_;  // the tree's locks, which may outlive it
         std::string path_;
     };
 

@@ -1,7 +1,7 @@
-// What a disk may hold after a power cut, by the rules that file systems promise (after ALICE and
-// CrashMonkey): what was synced is there; of the rest each change of a folder, each file's length
-// and each block of its data came through or not, by itself, in any order, or as rubbish. A rename
-// or an exchange of names happens whole or not at all.
+// The states of a disk after a power cut, by the rules that file systems promise (after ALICE and
+// CrashMonkey): synced data is there; each other change of a folder, each file's length and each
+// block of its data came through or not, by itself, in any order, or as rubbish. A rename or an
+// exchange of names happens whole or not at all.
 #pragma once
 
 #include <random>
@@ -11,8 +11,8 @@
 namespace dslaunch::test {
 
 struct CutRules {
-    int percent_kept = 50;     // of what was not synced
-    size_t block_bytes = 512;  // what is torn is torn here
+    int percent_kept = 50;     // share of unsynced changes that are kept
+    size_t block_bytes = 512;  // unit in which data is torn
     bool rubbish = false;      // a block that was lost holds other bits, not zeros
 };
 

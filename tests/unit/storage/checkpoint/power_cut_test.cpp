@@ -1,5 +1,5 @@
-// A power cut at any moment of saves in a row: what is found is never older than what a commit that
-// returned has promised, whole to the last bit, and can be saved upon.
+// A power cut at any moment of saves in a row: the checkpoint that is found is never older than the
+// last promised commit, whole to the last bit, and can be saved upon.
 #include "power_cut.h"
 
 #include <cstdio>
@@ -15,9 +15,9 @@ namespace {
 
 const std::string kRoot = "/out/checkpoints";
 
-// Saves are numbered 1, 2, …; their ids say so.
+// A promised save; saves are numbered 1, 2, …, as their ids say.
 struct Promise {
-    size_t ops_count = 0;  // from here on
+    size_t ops_count = 0;  // operations after which the promise holds
     int number = 0;
 };
 
@@ -26,7 +26,7 @@ struct Record {
     std::vector<Promise> promises;
 };
 
-// Steps 1, 2, 3, 3 again, 4, keeping two.
+// Records the saves of steps 1, 2, 3, 3 again and 4, keeping two.
 Record record_saves(bool exchanges, const std::function<bool(const std::string&)>& ignores = {}) {
     MemoryTree tree;
     tree.exchanges = exchanges;
@@ -82,7 +82,7 @@ std::string go_on(MemoryTree& tree) {
     }
 }
 
-// The same state is another one once more was promised.
+// The hash of a state differs once more was promised.
 uint64_t hash_of_nodes(const std::vector<Node>& nodes, int promised_number) {
     std::string all = fmt::format("{} ", promised_number);
     const std::function<void(int)> add = [&](int index) {
@@ -99,12 +99,12 @@ uint64_t hash_of_nodes(const std::vector<Node>& nodes, int promised_number) {
 }
 
 struct Outcome {
-    std::set<uint64_t> states;  // that differ
+    std::set<uint64_t> states;  // hashes of the states, each once
     int64_t bad_count = 0;
     std::string first_bad;
 };
 
-// EACH states after every prefix of the record.
+// Visits EACH states after every prefix of the record.
 void explore(const Record& record, int each, uint64_t seed, Outcome& outcome) {
     const CutRules rules[] = {{0, 512, false},  {100, 512, false}, {50, 512, false},
                               {80, 512, false}, {90, 4096, true},  {85, 512, true},

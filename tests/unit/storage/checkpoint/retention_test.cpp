@@ -28,7 +28,7 @@ struct History {
 
     StoredCheckpoint& any() { return all[random() % all.size()]; }
 
-    // A save that ends well, with a NaN or not at all; damage; somebody who reads one.
+    // One event: a save that ends well, with a NaN or not at all; damage; a reader.
     void happen() {
         const uint64_t what = random() % 10;
         if (all.empty() || what < 5) {
@@ -46,7 +46,7 @@ struct History {
         std::shuffle(all.begin(), all.end(), random);
     }
 
-    // "" or the rule that is broken.
+    // Returns "" or the rule that is broken.
     std::string retain() {
         const std::vector<StoredCheckpoint> before = all;
         const auto removed = checkpoints_to_remove(all, keep);

@@ -1,4 +1,4 @@
-// Every call of a save fails in turn: what was there stays whole, and nothing unfinished is left.
+// Every call of a save fails in turn: earlier saves stay whole, and nothing unfinished is left.
 #include "../disk_test_tools.h"
 #include "memory_tree.h"
 #include "save_tools.h"
@@ -13,7 +13,7 @@ using namespace dslaunch::test;
 
 namespace {
 
-// "": two saves before are whole, and nothing is left of the one that failed.
+// Returns "" if the two saves before are whole, and nothing is left of the one that failed.
 std::string damage(MemoryTree& tree, const CheckpointStore& store) {
     int whole_count = 0;
     for (const StoredCheckpoint& stored : store.list()) {
@@ -54,7 +54,7 @@ TEST_CASE("a save of which any call fails leaves the old checkpoints whole and n
                         message = error.what();
                         CHECK(error.code() == ExitCode::kDisk);
                     }
-                    if (tree.calls <= tree.fail_at) break;  // fewer calls than that
+                    if (tree.calls <= tree.fail_at) break;  // the save makes fewer calls
                     INFO(fmt::format("call {}, {}, {}", index, errno_text(error_number), message));
                     CHECK(damage(tree, store) == "");
                     (message.empty() ? survived_count : failed_count) += 1;
@@ -63,13 +63,13 @@ TEST_CASE("a save of which any call fails leaves the old checkpoints whole and n
                         CHECK_THAT(message, Catch::Contains("/c") &&
                                                 Catch::Contains(errno_text(error_number)));
                     }
-                    // Nothing fails any more: the next save is as if nothing had been.
+                    // The next save, in which nothing fails, is as if nothing had been.
                     save(tree, store, 5, "d");
                     CHECK_FALSE(unfinished(tree));
                     CHECK(damage(tree, store) == "");
                 }
     CHECK(failed_count > 300);
-    CHECK(survived_count > 10);  // removing what is old is no part of a save
+    CHECK(survived_count > 10);  // errors in removing old saves do not fail a save
 }
 
 TEST_CASE("a full disk is told with path, need and free room, and a mount that is read-only too") {

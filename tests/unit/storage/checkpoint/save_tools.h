@@ -77,7 +77,7 @@ inline CheckpointFile write_shard(FileTree& tree, const std::string& folder, con
     return writer.finish();
 }
 
-// A whole save, given up where it fails.
+// Makes a whole save, given up if it fails.
 inline std::string save(FileTree& tree, CheckpointStore& store, int64_t step,
                         const std::string& id) {
     Checkpoint checkpoint = small_checkpoint(step, id);
@@ -93,7 +93,7 @@ inline std::string save(FileTree& tree, CheckpointStore& store, int64_t step,
     }
 }
 
-// Empty: FOLDER verifies and holds what its id says, element by element.
+// Returns the fault; empty: FOLDER verifies and holds each element that its id says.
 inline std::string fault_in(const FileTree& tree, const std::string& folder) {
     try {
         const CheckpointReader reader(tree, folder);

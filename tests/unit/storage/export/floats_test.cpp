@@ -35,7 +35,7 @@ double widened(uint16_t bits, DType dtype) {
     return values.at(0);
 }
 
-// Any pattern of bits but NaN, so that all exponents come.
+// Doubles of any bits but NaN, so that all exponents come.
 std::vector<double> many_numbers() {
     std::mt19937_64 random(1);
     std::vector<double> numbers = {0.0,
@@ -55,7 +55,7 @@ std::vector<double> many_numbers() {
     for (int i = 0; i < 200000; ++i) {
         const auto narrow = std::bit_cast<float>(static_cast<uint32_t>(random()));
         if (std::isfinite(narrow)) numbers.push_back(narrow);
-        // Of the range that half has, at and beside the middle of two neighbours.
+        // The half is any in range, at and beside the middle of two neighbours.
         const auto half = static_cast<uint16_t>(random() % 0x7c00);
         const double middle =
             (widened(half, DType::kF16) + widened(static_cast<uint16_t>(half + 1), DType::kF16)) /

@@ -24,7 +24,7 @@ TEST_CASE("the order of memory is that of rows or it is not") {
     CHECK_FALSE(is_row_major(tensor({2, 3}, {1, 2})));
     CHECK(is_row_major(tensor({1, 3}, {1, 1})));   // one row: its stride means nothing
     CHECK(is_row_major(tensor({3, 1}, {1, 99})));  // one column
-    CHECK(is_row_major(tensor({2, 3}, {8, 2})));   // gaps are left out of a file
+    CHECK(is_row_major(tensor({2, 3}, {8, 2})));   // a file leaves gaps out
     CHECK_FALSE(is_row_major(tensor({2, 3, 4}, {12, 1, 3})));
 }
 

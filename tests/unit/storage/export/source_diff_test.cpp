@@ -1,4 +1,4 @@
-// Differences that were put in are found, where they are and how large; nothing else is.
+// Differences that were put in are found with place and size; nothing else is.
 #include "storage/export/source_diff.h"
 
 #include <limits>
@@ -124,7 +124,7 @@ TEST_CASE("tensors of one side, shapes, dtypes, states and training state are to
     CHECK(found("wte.weight", Kind::kShape));
     CHECK(found("steps", Kind::kDType));
     CHECK(found("scale", Kind::kUpdates));
-    CHECK(found("scale", Kind::kOnlyInA));  // its exp_avg_sq
+    CHECK(found("scale", Kind::kOnlyInA));  // its exp_avg_sq is only in A
     REQUIRE(diff.training.size() == 1);
     CHECK(diff.training[0].name == "samples_seen");
     CHECK_FALSE(diff.equal());
@@ -174,7 +174,7 @@ TEST_CASE("statistics are those of the finite values") {
     CHECK(stats.mean == Approx(12.0 / 5).epsilon(1e-15));
     CHECK(stats.nan_count == 1);
     CHECK(stats.infinite_count == 1);
-    CHECK(stats_of(*source, 6, kWeights).norm == 0);  // it has no elements
+    CHECK(stats_of(*source, 6, kWeights).norm == 0);  // the tensor has no elements
 }
 
 TEST_CASE("a path means the newest good checkpoint below it, or says what is there") {

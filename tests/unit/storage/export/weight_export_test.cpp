@@ -1,5 +1,5 @@
 // Exports of checkpoints that were made through the store, compared with the values that were put
-// in: files, names, orders, dtypes, shards, and what is refused.
+// in: files, names, orders, dtypes, shards, refusals.
 #include "storage/export/weight_export.h"
 
 #include <algorithm>
@@ -53,7 +53,7 @@ std::vector<double> doubles(const SafetensorsEntry& entry) {
     return values;
 }
 
-// What was put in, in the order of rows.
+// The values that were put in, in the order of rows.
 std::vector<double> expected(const StoredModel& model, int tensor) {
     const CheckpointTensor& facts = model.checkpoint.tensors[tensor];
     std::vector<double> values;
@@ -113,7 +113,7 @@ TEST_CASE(
     std::swap(model.checkpoint.tensors[0].name, model.checkpoint.tensors[0].aliases[0]);
     for (const char* name : {"model.rotary_emb.inv_freq", "h.0.attn.bias"})
         model.checkpoint.tensors.push_back(StoredModel::tensor(name, {4}, TensorKind::kBuffer));
-    // A parameter of that name is not made anew.
+    // A parameter with the name of a buffer is not made anew.
     model.checkpoint.tensors.push_back(StoredModel::tensor("h.1.attn.bias", {4}));
     const auto source = open_tensor_source(*place.tree, model.save(*place.tree, place.root(), 2));
     ExportOptions options = place.options();
@@ -203,7 +203,8 @@ TEST_CASE("shards hold at most what was asked for, and the index names the file 
     std::ifstream in(place.out() + "/model.safetensors.index.json");
     const auto index = nlohmann::json::parse(in);
     CHECK(index["metadata"]["total_size"] == 4 * 60);
-    // As huggingface_hub: a tensor larger than a shard has one of its own, the open one goes on.
+    // Shards are as huggingface_hub's: a tensor larger than a shard has one of its own, the open
+    // one goes on.
     const std::vector<std::pair<const char*, const char*>> expected_files = {
         {"a", "model-00002-of-00003.safetensors"},
         {"b", "model-00002-of-00003.safetensors"},
@@ -215,7 +216,7 @@ TEST_CASE("shards hold at most what was asked for, and the index names the file 
         CHECK(SafetensorsFile(place.out() + "/" + file).find(name) != nullptr);
     }
     CHECK(report.files.size() == 4);
-    // They are one model to whoever reads them.
+    // The files are one model to whoever reads them.
     const auto read = open_tensor_source(*place.tree, place.out());
     CHECK(read->tensors().size() == 5);
 }

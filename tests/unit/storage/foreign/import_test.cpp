@@ -1,5 +1,5 @@
-// Checkpoints that DeepSpeed itself wrote (tests/fixtures/make_deepspeed.py) and what its own
-// converter made of them, beside what the import makes.
+// Checkpoints that DeepSpeed itself wrote (tests/fixtures/make_deepspeed.py) and the output of its
+// own converter, beside the import's.
 #include "storage/foreign/import.h"
 
 #include <array>
@@ -52,13 +52,13 @@ namespace {
 struct Fixture {
     const char* name;
     int64_t ranks = 2;
-    int64_t updates = 3;  // FP16_Optimizer and its kind make one of zeros before the first
+    int64_t updates = 3;  // FP16_Optimizer and its kind add one of zeros before the first
     double loss_scale = 1;
     std::vector<std::string> frozen = {};
 };
 
-// fp16: 2^8, doubled after two steps without an overflow. Updates are what the optimizer's own step
-// says.
+// The loss scale of fp16 is 2^8, doubled after two steps without an overflow. Updates are the count
+// of the optimizer's own step.
 const std::array kFixtureList = {Fixture{.name = "fp32-0", .frozen = {"fixed.*"}},
                                  Fixture{.name = "fp32-0-torch", .frozen = {"fixed.*"}},
                                  Fixture{"fp32-0-flat"},
@@ -189,7 +189,7 @@ TEST_CASE("Files of different saves in one DeepSpeed folder are refused by the f
         fs::remove_all(step);
         fs::copy(fmt::format("{}/{}", kFixtures, name), folder.path(),
                  fs::copy_options::recursive | fs::copy_options::overwrite_existing);
-        // The same run, one step further.
+        // The later folder is the same run, one step further.
         const std::string later = fmt::format("{}/later/{}/{}", kFixtures, name, file);
         REQUIRE(fs::exists(later));
         fs::copy_file(later, fmt::format("{}/{}", step, file),
@@ -215,7 +215,7 @@ TEST_CASE("A DeepSpeed checkpoint of stage 0 whose parameters cannot be told apa
     CHECK(said.find("does not name its 9 parameters, and the module's 11") != std::string::npos);
     CHECK(said.find("--frozen") != std::string::npos);
     CHECK_FALSE(fs::exists(folder.path() + "/out"));
-    // Stage 2's model without the ranks' files.
+    // The folder has stage 2's model without the ranks' files.
     fs::copy(kFixtures + "/fp32-2", folder.path() + "/cut", fs::copy_options::recursive);
     for (const char* rank : {"0", "1"})
         fs::remove(fmt::format("{}/cut/global_step3/zero_pp_rank_{}_mp_rank_00_optim_states.pt",

@@ -33,7 +33,7 @@ TEST_CASE("Positions of an optimizer find their parameters where there is one wa
     CHECK(match({"abc"}, "abc").parameters == Found{0, 1, 2});
     CHECK(match({"aaa"}, "aaa").parameters == Found{0, 1, 2});
     CHECK(match({"ac"}, "abc").parameters == Found{0, 2});
-    // Decayed and not: each group in the model's order.
+    // Groups of decayed parameters and others, each in the model's order.
     CHECK(match({"www", "bbb"}, "wbwbwb").parameters == Found{0, 2, 4, 1, 3, 5});
     CHECK(match({"wv", "b", "c"}, "bwcv").parameters == Found{1, 3, 0, 2});
     // Blank positions take whatever is left, and do not make two ways out of one.

@@ -1,4 +1,4 @@
-// Pickles written by hand, opcode by opcode, beside what Python says of them.
+// Pickles written by hand, opcode by opcode, beside Python's reading of them.
 #include <filesystem>
 #include <string>
 #include <vector>

@@ -25,9 +25,14 @@ class Prefetcher {
     using Make = std::function<Item(int64_t index)>;
 
     // Starts to make items FIRST, FIRST + 1, …. Only the thread calls MAKE, one call at a time.
-    // Throws Error{kSetup} if no thread can be started. REQUIRES: depth >= 1.
-    Prefetcher(Make make, int64_t first, int64_t depth)
-        : make_(std::move(make)), depth_(depth), next_made_(first), next_taken_(first) {
+    // CLOCK measures waited() and must outlive the object; null: the system's. Throws
+    // Error{kSetup} if no thread can be started. REQUIRES: depth >= 1.
+    Prefetcher(Make make, int64_t first, int64_t depth, const Clock* clock = nullptr)
+        : make_(std::move(make)),
+          depth_(depth),
+          clock_(clock == nullptr ? system_clock_ : *clock),
+          next_made_(first),
+          next_taken_(first) {
         DSL_CHECK(depth >= 1, "depth {}", depth);
         try {
             thread_ = std::thread([this] { run(); });
@@ -121,7 +126,8 @@ class Prefetcher {
 
     Make make_;
     int64_t depth_;
-    SystemClock clock_;
+    SystemClock system_clock_;
+    const Clock& clock_;  // system_clock_, or the one that was given
 
     mutable std::mutex mutex_;
     std::condition_variable room_;    // the thread waits here

@@ -73,7 +73,7 @@ JobSpec fixed_spec(int max_restarts, TargetKind kind = TargetKind::kProgram) {
 class Loop {
   public:
     explicit Loop(JobSpec spec) : spec_(std::move(spec)), signals_(::eventfd(0, EFD_CLOEXEC)) {
-        times.steady_attempt = std::chrono::milliseconds(1'000);
+        times.steady_attempt = std::chrono::milliseconds(60'000);
         times.gather_max = std::chrono::milliseconds(100);
         times.gather_pause = std::chrono::milliseconds(5);
         times.delay = [this](int failures) {
@@ -195,16 +195,18 @@ TEST_CASE("too few hosts at the start are an error that says which, and nothing 
 TEST_CASE("after a failure too few hosts are waited for, and only for a while") {
     for (const bool elastic : {true, false}) {
         Loop back(elastic ? elastic_spec({3, 3}, 1) : fixed_spec(1));
+        back.times.gather_max = std::chrono::milliseconds(60'000);
         CHECK(back.run({failed(67), unreachable({"b"}), unreachable({"b"}), failed(0, false)}) ==
               0);
         CHECK(back.seen.size() == 4);
         CHECK(back.seen.back().restarts == 1);
         CHECK(back.seen.back().world_size == 6);
+        // The tries are counted above: how many fit into a time is the machine's matter.
         Loop gone(elastic ? elastic_spec({3, 3}, 1) : fixed_spec(1));
         const auto began = Steady::now();
         CHECK_THROWS_AS(gone.run({failed(67), unreachable({"b"})}), Error);
         CHECK(Steady::now() - began >= std::chrono::milliseconds(80));
-        CHECK(gone.seen.size() > 3);
+        CHECK(gone.seen.size() > 1);
     }
 }
 
@@ -233,13 +235,12 @@ TEST_CASE("a terminal that stands still holds up no restart, only the last words
     loop.on_attempt = [&] {
         if (loop.seen.size() == 2) err.close_reader();
     };
+    bool was_held_up = false;
     const auto watchdog = [&](const std::stop_token& stop) {
-        for (int i = 0; i < 500 && !stop.stop_requested(); ++i) {
-            std::this_thread::sleep_for(std::chrono::milliseconds(10));
-        }
-        if (!stop.stop_requested()) err.close_reader();
+        if (wait_until([&] { return stop.stop_requested(); }, 60'000)) return;
+        was_held_up = true;
+        err.close_reader();
     };
-    const auto began = std::chrono::steady_clock::now();
     std::jthread watching(watchdog);
     const int code = loop.run({failed(3)});
     watching.request_stop();
@@ -247,5 +248,5 @@ TEST_CASE("a terminal that stands still holds up no restart, only the last words
     err.restore();
     CHECK(code == 3);
     CHECK(loop.seen.size() == 2);
-    CHECK(std::chrono::steady_clock::now() - began < std::chrono::seconds(4));
+    CHECK_FALSE(was_held_up);
 }

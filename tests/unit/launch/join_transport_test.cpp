@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <fstream>
 #include <map>
 #include <thread>
 
@@ -28,6 +29,7 @@ using Kind = TransportEvent::Kind;
 namespace {
 
 const std::string kToken = "a token of this test, not short";
+constexpr int kLongMs = 60'000;  // reaching it is a failure
 
 // A starter that is told the endpoint, runs SCRIPT and starts the hosts from FIRST on.
 class ScriptStarter final : public AgentStarter {
@@ -70,7 +72,7 @@ class Served {
         transport->start(names);
     }
     // Handles events until DONE or for LIMIT_MS.
-    bool pump(const std::function<bool()>& done, int limit_ms = 5'000) {
+    bool pump(const std::function<bool()>& done, int limit_ms = kLongMs) {
         return wait_until(
             [&] {
                 for (const auto& event : transport->wait(std::chrono::milliseconds(5), -1)) {
@@ -100,7 +102,7 @@ JoinRequest request_to(const Served& served, std::optional<uint32_t> node,
     request.endpoint = parse_join_endpoint(served.endpoint);
     request.token = token;
     request.identity = {node, name, "guest"};
-    request.connect_max = std::chrono::milliseconds(3'000);
+    request.connect_max = std::chrono::milliseconds(kLongMs);
     return request;
 }
 
@@ -120,7 +122,7 @@ Joining join_served(Served& served, const JoinRequest& request) {
         }
         over = true;
     });
-    served.pump([&] { return over.load(); }, 10'000);
+    served.pump([&] { return over.load(); });
     agent.join();
     return result;
 }
@@ -168,17 +170,20 @@ TEST_CASE("agents take their places by number, by name and by arrival, and bytes
     CHECK(std::string(block, 9) == "hello two");
     // A closed input is seen by the agent, whose own end is seen here.
     served.transport->close_input(2);
-    CHECK(wait_until([&] { return is_closed(by_number.socket); }, 2'000));
+    CHECK(wait_until([&] { return is_closed(by_number.socket); }, kLongMs));
     by_number.socket.reset();
     CHECK(served.pump([&] { return served.ended.count(2) == 1; }));
     CHECK_THAT(served.ended[2], Catch::Contains("closed the connection"));
     served.transport->abandon(0);
-    CHECK(wait_until([&] { return is_closed(by_arrival.socket); }, 2'000));
+    CHECK(wait_until([&] { return is_closed(by_arrival.socket); }, kLongMs));
 }
 
 TEST_CASE("a stranger can neither join nor disturb: garbage, wrong tokens, silence, a port scan") {
+    // An agent that is late on a busy machine comes again.
+    const std::chrono::milliseconds proof_max(200);
     JoinSettings settings = on_loopback();
-    settings.proof_max = std::chrono::milliseconds(200);
+    settings.proof_max = proof_max;
+    settings.join_max = std::chrono::milliseconds(kLongMs);
     Served served(2, std::move(settings));
     Joining first = join_served(served, request_to(served, 0));
     REQUIRE(first.error.empty());
@@ -198,10 +203,11 @@ TEST_CASE("a stranger can neither join nor disturb: garbage, wrong tokens, silen
         return std::all_of(crowd.begin(), crowd.end(),
                            [](const UniqueFd& s) { return is_closed(s); });
     }));
-    // A stranger that is alone and says half of the opening has no more time than the others.
+    // A stranger that is alone and says half of the opening has as much time as the others.
+    const auto came = Steady::now();
     const UniqueFd slow = stranger(served, "dslaunch-join 1\n");
-    CHECK_FALSE(served.pump([&] { return is_closed(slow); }, 100));
-    CHECK(served.pump([&] { return is_closed(slow); }, 2'000));
+    CHECK(served.pump([&] { return is_closed(slow); }));
+    CHECK(Steady::now() - came >= proof_max);
     CHECK(served.bytes.empty());
     CHECK(served.ended.empty());
     // The first agent's connection never noticed, and the second comes as if nothing had been.
@@ -212,7 +218,9 @@ TEST_CASE("a stranger can neither join nor disturb: garbage, wrong tokens, silen
 }
 
 TEST_CASE("idle connections cannot keep an agent out, however many") {
-    Served served(1, on_loopback());
+    JoinSettings settings = on_loopback();
+    settings.proof_max = settings.join_max = std::chrono::milliseconds(kLongMs);
+    Served served(1, std::move(settings));
     std::vector<UniqueFd> idle;
     for (size_t i = 0; i < kUnprovenConnectionsMax + 50; ++i) {
         idle.push_back(stranger(served, "dslaunch-join 1\n"));
@@ -220,7 +228,8 @@ TEST_CASE("idle connections cannot keep an agent out, however many") {
     }
     const auto began = Steady::now();
     CHECK(join_served(served, request_to(served, 0)).error.empty());
-    CHECK(Steady::now() - began < std::chrono::seconds(2));  // before the idle ones' time is over
+    // Before the idle ones' time is over.
+    CHECK(Steady::now() - began < std::chrono::milliseconds(kLongMs / 2));
     // The job is complete: strangers are sent away at once, and nobody listens any more.
     CHECK(served.pump([&] {
         return std::all_of(idle.begin(), idle.end(),
@@ -294,10 +303,18 @@ TEST_CASE("a starter that is not there is told as its end") {
 }
 
 TEST_CASE("a line of the starter that tells of a lost host ends that host") {
-    Served served(2, on_loopback(), "sleep 0.3; echo 'error: host h1 is lost'; sleep 9", 0);
+    const TemporaryFolder folder;
+    const std::string both_came = folder.path() + "/both-came";
+    Served served(2, on_loopback(),
+                  fmt::format("while [ ! -e {} ]; do sleep 0.02; done; "
+                              "echo 'error: host h1 is lost'; sleep 9",
+                              both_came),
+                  0);
     const Joining zero = join_served(served, request_to(served, 0));
     const Joining one = join_served(served, request_to(served, 1));
+    REQUIRE(zero.error.empty());
     REQUIRE(one.error.empty());
+    std::ofstream(both_came) << "yes";
     CHECK(served.pump([&] { return served.ended.count(1) == 1; }));
     CHECK(served.ended[1] == "error: host h1 is lost");
     CHECK(served.ended.size() == 1);
@@ -338,7 +355,7 @@ TEST_CASE("an agent waits for a launcher that is not there yet, and not for ever
     const auto began = Steady::now();
     CHECK_THROWS_WITH(join_launcher(request),
                       Catch::Contains("no launcher at 127.0.0.1:1") && Catch::Contains("refused"));
-    CHECK(Steady::now() - began < std::chrono::seconds(2));
+    CHECK(Steady::now() - began < std::chrono::seconds(30));
 }
 
 TEST_CASE("a port that is taken names its holder, an address of another machine is refused") {

@@ -3,6 +3,8 @@
 #include <sys/signalfd.h>
 
 #include <csignal>
+#include <optional>
+#include <utility>
 
 #include "base/error.h"
 #include "base/text/wire.h"
@@ -96,7 +98,33 @@ int no_signals() {
     return ::signalfd(-1, &none, SFD_CLOEXEC | SFD_NONBLOCK);
 }
 
-AttemptResult run(const JobSpec& spec, FakeTransport& transport) {
+// A transport over another one: the host that a test names ends at the first wait that brings
+// nothing else, so after all that was said before.
+class EndsWhenQuiet final : public Transport {
+  public:
+    explicit EndsWhenQuiet(FakeTransport& agents) : agents_(agents) {}
+
+    // HOST ends because of CAUSE as soon as nothing else happens.
+    void end_when_quiet(size_t host, std::string cause) {
+        end_ = TransportEvent{TransportEvent::Kind::kEnded, host, std::move(cause), -1};
+    }
+
+    void start(const std::vector<HostAddress>& hosts) override { agents_.start(hosts); }
+    void send(size_t host, std::string_view bytes) override { agents_.send(host, bytes); }
+    void close_input(size_t host) override { agents_.close_input(host); }
+    void abandon(size_t host) override { agents_.abandon(host); }
+    std::vector<TransportEvent> wait(std::chrono::milliseconds timeout, int wake_fd) override {
+        std::vector<TransportEvent> events = agents_.wait(timeout, wake_fd);
+        if (events.empty() && end_) events.push_back(*std::exchange(end_, std::nullopt));
+        return events;
+    }
+
+  private:
+    FakeTransport& agents_;
+    std::optional<TransportEvent> end_;
+};
+
+AttemptResult run(const JobSpec& spec, Transport& transport) {
     const UniqueFd signals(no_signals());
     StandardStreams streams;
     JobOutput output(spec, streams);
@@ -264,12 +292,14 @@ TEST_CASE("the host of an agent that ends by itself is to blame, not the ranks t
 
 TEST_CASE("a rank that is killed with its whole Slurm step is not to blame, one alone is") {
     const bool whole_step = GENERATE(true, false);
-    FakeTransport transport(good_agent([&](FakeTransport& t, size_t host) {
+    EndsWhenQuiet* way = nullptr;
+    FakeTransport agents(good_agent([&](FakeTransport& t, size_t host) {
         if (host != 1) return;
         t.say(1, FrameKind::kExited, encode(exited(3, 0, SIGKILL)));
-        if (whole_step)
-            t.end_later(1, "its agent closed the connection", std::chrono::milliseconds(50));
+        if (whole_step) way->end_when_quiet(1, "its agent closed the connection");
     }));
+    EndsWhenQuiet transport(agents);
+    way = &transport;
     JobSpec spec = two_per_node(2);
     spec.transport = TransportKind::kSlurm;
     const AttemptResult result = run(spec, transport);

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "launch/protocol/frame.h"
 #include "launch/transport/tree/relay_messages.h"
@@ -203,10 +204,14 @@ TEST_CASE("a host that cannot be a relay hides no other: the next one is, then n
 }
 
 TEST_CASE("a relay that does not greet in time keeps its own host alone") {
+    FakeClock clock;
     TreeOptions options;
-    options.greeting_max = milliseconds(1);
+    options.clock = &clock;
     Tree tree(5, options);
-    std::this_thread::sleep_for(milliseconds(2));
+    clock.sleep_for(options.greeting_max - milliseconds(1));
+    CHECK(tree.wait().empty());
+    CHECK(tree.opened() == Names{"r h0", "r h2"});
+    clock.sleep_for(milliseconds(1));
     CHECK(tree.wait().empty());
     CHECK(tree.opened() == Names{"r h0", "r h2", "r h3", "a h1"});
     CHECK_FALSE(tree.base->connections[1].abandoned);
@@ -237,19 +242,25 @@ TEST_CASE("a relay that is lost takes its subtree along and is named, its own ho
 }
 
 TEST_CASE("a relay that falls silent is lost, and one that answers is not") {
+    FakeClock clock;
     TreeOptions options;
     options.silence_max = milliseconds(40);
+    options.clock = &clock;
     Tree tree(5, options);
+    const std::string pong = relay_frame(RelayFrameKind::kPong);
     static_cast<void>(tree.say(0, greeting()));
     static_cast<void>(tree.say(1, greeting()));
-    std::vector<TransportEvent> events;
-    for (int i = 0; i < 20 && events.empty(); ++i) {
-        std::this_thread::sleep_for(milliseconds(5));
-        events = tree.say(0, relay_frame(RelayFrameKind::kPong));
+    for (int i = 0; i < 4; ++i) {
+        clock.sleep_for(milliseconds(10));
+        CHECK(tree.say(0, pong).empty());
     }
+    clock.sleep_for(milliseconds(1));
+    const auto events = tree.say(0, pong);
     REQUIRE(events.size() == 3);
     CHECK(events[0].host == 2);
     CHECK_THAT(events[0].text, Catch::Contains("relay on h2") && Catch::Contains("nothing heard"));
+    clock.sleep_for(milliseconds(40));
+    CHECK(tree.say(0, pong).empty());
 }
 
 TEST_CASE("a relay of another version is refused by name, and the next host asked") {

@@ -25,8 +25,11 @@ using namespace std::chrono_literals;
 
 constexpr int kStages = 3;
 constexpr int kParametersOfStage = 12;
-constexpr Duration kLimit = 300ms;  // the longest wait of a rank for another one
-constexpr Duration kPace = 50ms;    // time of a parameter; a stage takes twice the limit
+constexpr Duration kLimit = 1s;   // the longest wait of a rank for another one
+constexpr Duration kPace = 50ms;  // time of a parameter
+// The last stage's turn comes later than the limit, each word long before it.
+static_assert((kStages - 1) * kParametersOfStage * kPace > kLimit);
+static_assert(10 * kPace < kLimit);
 
 Model make_sharded_model(double factor) {
     NamedTensors parameters;

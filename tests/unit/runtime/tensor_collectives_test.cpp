@@ -82,7 +82,8 @@ double seconds_of(InProcessRank& self, const std::function<void()>& each) {
 
 }  // namespace
 
-TEST_CASE("a group's sums take no multiple of the time of reduced buckets", "[.long]") {
+// Judges times, so it needs a machine of its own: test_runtime '[.bench]'.
+TEST_CASE("a group's sums take no multiple of the time of reduced buckets", "[.bench]") {
     constexpr int64_t kNumel = 1 << 20;
     CollectivesTensorGroup::Slices slices{};
     BucketId bucket{};

@@ -21,8 +21,7 @@ namespace dslaunch::launch {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
-using Time = steady_clock::time_point;
+using Time = TimePoint;
 using Kind = TransportEvent::Kind;
 
 // After so many hosts in a row that cannot be relays, the rest of their subtree gets none.
@@ -35,7 +34,9 @@ constexpr milliseconds kTrialMax{5'000};
 class TreeTransport final : public Transport {
   public:
     TreeTransport(std::unique_ptr<Transport> base, const TreeOptions& options)
-        : base_(std::move(base)), options_(options) {}
+        : base_(std::move(base)),
+          options_(options),
+          clock_(options.clock == nullptr ? system_clock_ : *options.clock) {}
 
     void start(const std::vector<HostAddress>& hosts) override;
     void send(size_t host, std::string_view bytes) override;
@@ -114,6 +115,8 @@ class TreeTransport final : public Transport {
 
     std::unique_ptr<Transport> base_;
     TreeOptions options_;
+    SystemClock system_clock_;
+    const Clock& clock_;  // system_clock_, or the one of the options
     std::vector<Host> hosts_;
     std::vector<Relay> relays_;
     std::vector<Trial> trials_;
@@ -173,7 +176,7 @@ void TreeTransport::open_relay(std::vector<size_t> hosts, int relays_tried) {
     Relay relay;
     relay.base = add_to_base(hosts_[hosts.front()].address, {Owner::Use::kRelay, index});
     relay.relays_tried = relays_tried;
-    relay.greeting_until = steady_clock::now() + options_.greeting_max;
+    relay.greeting_until = clock_.now() + options_.greeting_max;
     for (size_t place = 0; place < hosts.size(); ++place) {
         hosts_[hosts[place]].relay = index;
         hosts_[hosts[place]].place = static_cast<uint32_t>(place);
@@ -304,7 +307,7 @@ void TreeTransport::take_of_relay(size_t index, TransportEvent& event) {
         case Kind::kBytes:
             break;
     }
-    relays_[index].last_byte = steady_clock::now();
+    relays_[index].last_byte = clock_.now();
     relays_[index].frames.append(event.text);
     // A frame may open further relays, which moves them all.
     while (auto frame = relays_[index].frames.next()) take_frame(index, *frame);
@@ -385,7 +388,7 @@ void TreeTransport::take_end(size_t index, const RelayEnded& ended) {
     } else {
         relay.undecided.push_back({Kind::kEnded, h, ended.cause, -1});
         if (std::exchange(relay.trying, Relay::Trying::kNow) == Relay::Trying::kNotYet) {
-            Trial trial{index, 0, steady_clock::now() + kTrialMax, {}, false};
+            Trial trial{index, 0, clock_.now() + kTrialMax, {}, false};
             trial.base = add_to_base(hosts_[h].address, {Owner::Use::kTrial, trials_.size()});
             trials_.push_back(std::move(trial));
         }
@@ -444,7 +447,7 @@ void TreeTransport::lose_relay(size_t index, const std::string& cause, int exit_
 }
 
 void TreeTransport::check_time() {
-    const Time now = steady_clock::now();
+    const Time now = clock_.now();
     for (size_t i = 0; i < relays_.size(); ++i) {
         if (relays_[i].ended) continue;
         if (now >= relays_[i].greeting_until) {
@@ -473,14 +476,14 @@ void TreeTransport::check_time() {
 }
 
 milliseconds TreeTransport::until_next(milliseconds timeout) const {
-    Time next = steady_clock::now() + timeout;
+    Time next = clock_.now() + timeout;
     for (const Relay& relay : relays_) {
         if (!relay.ended) next = std::min({next, relay.greeting_until, relay.next_ping});
     }
     for (const Trial& trial : trials_) {
         if (!trial.ended) next = std::min(next, trial.until);
     }
-    return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(next - steady_clock::now()));
+    return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(next - clock_.now()));
 }
 
 std::vector<TransportEvent> TreeTransport::wait(milliseconds timeout, int wake_fd) {

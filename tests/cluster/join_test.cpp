@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "support/catch.h"
+#include "support/job_end.h"
 #include "support/job_process.h"
 #include "support/namespace_rig.h"
 
@@ -89,21 +90,21 @@ TEST_CASE("agents join a job from other hosts, and its token reaches nobody else
                                         "for i in $(seq 60); do (echo GET / >/dev/tcp/10.91.7.1/"
                                         "29400) 2>/dev/null || true; done"}));
         REQUIRE(wait_until([&] { return mentions(job.err(), "agent 1 of 2: node1 is 10.91.7.3"); },
-                           10'000));
+                           60'000));
         CHECK(processes_that_show("cmdline") == 0);
         JobProcess first(a, agent(1, {"--node", "0"}, token));
-        REQUIRE(wait_until([&] { return mentions(job.out(), "[node1:3] 3"); }, 10'000));
+        REQUIRE(wait_until([&] { return mentions(job.out(), "[node1:3] 3"); }, 60'000));
         CHECK(processes_that_show("cmdline") == 0);
         CHECK(processes_that_show("environ") == 0);
-        CHECK(job.wait(15'000) == 0);
+        CHECK(job.wait(60'000) == 0);
         INFO(job.err());
         for (const char* line : {"[node0:0] 0 10.91.7.2 yes none\n", "[node0:1] 1 10.91.7.2",
                                  "[node1:2] 2 10.91.7.2", "[node1:3] 3 10.91.7.2"}) {
             CHECK(mentions(job.out(), line));
         }
-        CHECK(first.wait(5'000) == 0);
-        CHECK(second.wait(5'000) == 0);
-        scan.wait(5'000);
+        CHECK(first.wait(60'000) == 0);
+        CHECK(second.wait(60'000) == 0);
+        scan.wait(60'000);
         const std::string record = folder.read("run/run.json");
         CHECK_FALSE(record.empty());
         CHECK_FALSE(mentions(record, kToken));
@@ -122,35 +123,43 @@ TEST_CASE("agents join a job from other hosts, and its token reaches nobody else
         JobProcess first(a, agent(1, {"--node", "0"}, token));
         JobProcess second(b, agent(2, {"--node", "1"}, token));
         REQUIRE(
-            wait_until([&] { return std::filesystem::exists(folder.path() + "/second"); }, 20'000));
-        second.signal(SIGKILL);  // its agent ends the ranks; none comes from there
+            wait_until([&] { return std::filesystem::exists(folder.path() + "/second"); }, 60'000));
+        second.signal(SIGKILL);  // its agent ends the ranks, and nobody comes back from there
         JobProcess third(c, agent(2, {"--node", "1"}, token));
-        CHECK(job.wait(40'000) == 0);
+        CHECK(job.wait(90'000) == 0);
         INFO(job.err());
         CHECK(mentions(job.err(), "rank 3 on host node1 failed first: exit code 5"));
         CHECK(mentions(job.err(), "host node1 is lost: the process that guards its agent"));
         CHECK(mentions(job.err(), "restart 2 of 2"));
         CHECK(mentions(job.out(), "[node1:3] attempt 2 on 10.91.7.2"));
-        CHECK(first.wait(5'000) == 0);
-        CHECK(third.wait(5'000) == 0);
+        CHECK(first.wait(60'000) == 0);
+        CHECK(third.wait(60'000) == 0);
     }
     SECTION("an agent with another token is turned away, and the launcher says so in the end") {
-        const TemporaryFolder a, b;
-        Words words = listening;
-        words.insert(words.end(), {"--connect-timeout", "3", "true"});
-        JobProcess job(folder, hosts.on(0, words));
-        const TemporaryFolder other;
-        JobProcess wrong(a, agent(1, {}, token_file(other, "another token, long enough")));
-        CHECK(wrong.wait(10'000) == 67);
-        CHECK(mentions(wrong.err(), "its token is not this job's"));
-        JobProcess right(b, agent(2, {}, token));
-        CHECK(job.wait(10'000) == 67);
-        INFO(job.err());
-        CHECK(
-            mentions(job.err(), "node1: no agent joined as node 1 within 3 s (1 of 2 agents came"));
-        CHECK(mentions(job.err(), "node0 from 10.91.7.3:"));
-        CHECK(mentions(job.err(), "10.91.7.2:"));
-        CHECK(right.wait(10'000) == 0);
+        bool both_came = false;
+        // Beside other work the two agents, one after the other, may take longer than the first
+        // limit.
+        for (const std::string limit_s : {"3", "30"}) {
+            const TemporaryFolder a, b, other;
+            Words words = listening;
+            words.insert(words.end(), {"--connect-timeout", limit_s, "true"});
+            JobProcess job(folder, hosts.on(0, words));
+            JobProcess wrong(a, agent(1, {}, token_file(other, "another token, long enough")));
+            const int refused = wrong.wait(60'000);
+            JobProcess right(b, agent(2, {}, token));
+            CHECK(job.wait(60'000) == 67);
+            INFO(job.err());
+            both_came = mentions(job.err(), "node1: no agent joined as node 1 within " + limit_s +
+                                                " s (1 of 2 agents came");
+            if (!both_came) continue;
+            CHECK(refused == 67);
+            CHECK(mentions(wrong.err(), "its token is not this job's"));
+            CHECK(mentions(job.err(), "node0 from 10.91.7.3:"));
+            CHECK(mentions(job.err(), "10.91.7.2:"));
+            CHECK(right.wait(60'000) == 0);
+            break;
+        }
+        CHECK(both_came);
     }
     SECTION("a launcher that is killed ends its agents and their ranks") {
         const TemporaryFolder a, b;
@@ -161,21 +170,21 @@ TEST_CASE("agents join a job from other hosts, and its token reaches nobody else
         JobProcess job(folder, hosts.on(0, words));
         JobProcess first(a, agent(1, {}, token));
         JobProcess second(b, agent(2, {}, token));
-        REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }, 10'000));
+        REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }, 60'000));
         const auto workers = recorded_processes(folder);
         const auto began = Steady::now();
         job.signal(SIGKILL);
-        REQUIRE(wait_until([&] { return all_gone(workers); }, 5'000));
+        REQUIRE(wait_until([&] { return all_gone(workers); }, kGoneMaxMs));
         std::printf("join: launcher killed, all gone after %.0f ms\n",
                     std::chrono::duration<double, std::milli>(Steady::now() - began).count());
-        CHECK(first.wait(5'000) >= 0);
-        CHECK(second.wait(5'000) >= 0);
+        CHECK(first.wait(60'000) >= 0);
+        CHECK(second.wait(60'000) >= 0);
     }
     SECTION("without a token nothing listens, and the message says how to make one") {
         Words words = {kDslaunch,         "--launcher", "join", "--listen",
                        "10.91.7.1:29400", "--nnodes",   "2",    "true"};
         JobProcess job(folder, hosts.on(0, words));
-        CHECK(job.wait(5'000) == 64);
+        CHECK(job.wait(60'000) == 64);
         CHECK(mentions(job.err(), "openssl rand -hex 32"));
     }
 }
@@ -198,10 +207,10 @@ TEST_CASE("--no_ssh runs one command line on every node, and node 0's own code i
         "sh", "-c", "echo $RANK $MASTER_ADDR ${DSLAUNCH_TOKEN-none}; sleep $RANK; exit $RANK"};
     JobProcess second(other, node(1, target));
     JobProcess first(folder, node(0, target));
-    CHECK(first.wait(20'000) == 1);
+    CHECK(first.wait(90'000) == 1);
     INFO(first.err());
     CHECK(mentions(first.out(), "[node0:0] 0 10.91.7.2 none\n"));
     CHECK(mentions(first.out(), "[node1:1] 1 10.91.7.2 none\n"));
     CHECK(mentions(first.err(), "rank 1 on host node1 failed first"));
-    CHECK(second.wait(5'000) == 0);
+    CHECK(second.wait(60'000) == 0);
 }

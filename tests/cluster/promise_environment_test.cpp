@@ -153,7 +153,8 @@ int files_with_canary(const std::string& folder) {
     return count;
 }
 
-// A job that fails after a while, with the secret under names as people choose them.
+// A job that fails when its four ranks have been looked at, with the secret under names as people
+// choose them.
 void hide_canary(const TemporaryFolder& folder, const Words& launch, const std::string& how) {
     const Variables secrets = {{"HF_TOKEN", kCanary},
                                {"WANDB_API_KEY", kCanary},
@@ -169,12 +170,20 @@ void hide_canary(const TemporaryFolder& folder, const Words& launch, const std::
     const EnvironmentScope scope(secrets);
     Words words = launch;
     for (const auto& [name, value] : secrets) words.insert(words.end(), {"--env", name});
-    words.insert(words.end(), {"--log-level", "debug", "--output", folder.path() + "/out",
-                               "--enable_each_rank_log", folder.path() + "/each", kStub, "die",
-                               "segv", "1", "300", folder.path() + "/pids"});
+    const std::string script = "echo $$ >>" + folder.path() + "/up; while [ ! -e " + folder.path() +
+                               "/go ]; do sleep 0.01; done; exec \"$@\"";
+    words.insert(words.end(),
+                 {"--log-level", "debug", "--output", folder.path() + "/out",
+                  "--enable_each_rank_log", folder.path() + "/each", "sh", "-c", script, "sh",
+                  kStub, "die", "segv", "1", "0", folder.path() + "/pids"});
     const ArgvWatch watch;
     JobProcess job(folder, words);
-    const int code = job.wait(20'000);
+    REQUIRE(wait_until([&] { return lines_in(folder.path() + "/up") == 4; }, 60'000));
+    const int before = watch.looks();
+    // All but the first of these looks begin when all four ranks are there.
+    REQUIRE(wait_until([&] { return watch.looks() >= before + 4; }, 60'000));
+    std::ofstream(folder.path() + "/go") << "x";
+    const int code = job.wait(60'000);
     INFO(job.err());
     CHECK(code == 128 + SIGSEGV);
     const int files = files_with_canary(folder.path());
@@ -182,7 +191,6 @@ void hide_canary(const TemporaryFolder& folder, const Words& launch, const std::
         "P16 %s: %d looks at every command line: %d hits; files of the job with the "
         "secret: %d\n",
         how.c_str(), watch.looks(), watch.hits(), files);
-    CHECK(watch.looks() > 3);
     CHECK(watch.hits() == 0);
     CHECK(files == 0);
     CHECK(mentions(folder.read("out/run.json"), "\"HF_TOKEN\": \"(hidden)\""));

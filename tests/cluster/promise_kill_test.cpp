@@ -3,9 +3,11 @@
 // (Agent::read_input, Agent::watch) the first test finds living workers; without the last loop of
 // find_culprit() the last one blames rank 1.
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 
 #include "cluster/promise.h"
+#include "support/job_end.h"
 #include "support/rig_hosts.h"
 #include "support/skip.h"
 
@@ -18,6 +20,12 @@ constexpr int kHosts = 8;
 constexpr int kSlots = 8;
 constexpr int kProcesses = 2 * kHosts * kSlots;  // each worker has a grandchild
 
+// The limit of a 99th percentile: the goal on a machine of one's own (DSL_QUIET=1), beside other
+// work only what tells a hang.
+double limit_ms(double goal_ms) {
+    return std::getenv("DSL_QUIET") != nullptr ? goal_ms : kGoneMaxMs;
+}
+
 struct StubbornJob {
     TemporaryFolder folder;
     JobProcess process;
@@ -27,7 +35,7 @@ struct StubbornJob {
         : process(folder, on_pretended_hosts(folder, "h[1-8] slots=8\n") +
                               Words{kStub, "stubborn", folder.path() + "/pids"}) {}
     [[nodiscard]] bool await_all() const {
-        return wait_until([&] { return lines_in(folder.path() + "/pids") == kProcesses; }, 20'000);
+        return wait_until([&] { return lines_in(folder.path() + "/pids") == kProcesses; }, 60'000);
     }
 };
 
@@ -41,7 +49,7 @@ void kill_launchers(int runs) {
     adopt_orphans();
     Dice dice;
     const double whole_ms = start_ms();
-    REQUIRE(nothing_left(10'000));
+    REQUIRE(nothing_left(kGoneMaxMs));
     Figures figures;
     for (int run = 0; run < runs; ++run) {
         StubbornJob job;
@@ -50,15 +58,15 @@ void kill_launchers(int runs) {
             std::chrono::milliseconds(dice.between(0, static_cast<int>(1.5 * whole_ms))));
         const auto began = Steady::now();
         job.process.signal(SIGKILL);
-        REQUIRE(job.process.wait(2'000) == 128 + SIGKILL);
-        REQUIRE(nothing_left(10'000));
+        REQUIRE(job.process.wait(60'000) == 128 + SIGKILL);
+        REQUIRE(nothing_left(kGoneMaxMs));
         figures.add(milliseconds_since(began));
     }
     figures.print("P1 launcher killed at random moments of a start of " +
                   std::to_string(static_cast<int>(whole_ms)) +
                   " ms, 64 stubborn workers and 64 "
                   "grandchildren: all gone");
-    CHECK(figures.at(0.99) < 2'000);
+    CHECK(figures.at(0.99) < limit_ms(2'000));
 }
 
 // The node rank of a worker, as the worker knows it.
@@ -99,10 +107,12 @@ void kill_agents(int runs) {
         const int node = node_rank_of(victim.pid);
         const auto began = Steady::now();
         REQUIRE(signal_process(name_process(parent_of(victim.pid)), SIGKILL));
-        CHECK(job.process.wait(10'000) == 67);
-        REQUIRE(nothing_left(10'000));
+        CHECK(job.process.wait(60'000) == 67);
+        REQUIRE(nothing_left(kGoneMaxMs));
         figures.add(milliseconds_since(began));
         INFO(job.process.err());
+        // Its end is seen, not missed after a silence.
+        CHECK_FALSE(mentions(job.process.err(), "nothing heard"));
         const bool right =
             mentions(job.process.err(), "host h" + std::to_string(node + 1) + " is lost");
         CHECK(right);
@@ -110,7 +120,7 @@ void kill_agents(int runs) {
     }
     figures.print("P2 agent killed, 64 stubborn workers on 8 hosts, host named in " +
                   std::to_string(named) + " of " + std::to_string(runs) + ": all gone");
-    CHECK(figures.at(0.99) < 2'000);
+    CHECK(figures.at(0.99) < limit_ms(2'000));
 }
 
 struct Way {
@@ -146,7 +156,7 @@ bool dies_and_is_named(const Way& way, Dice& dice, Figures& figures, const Words
     INFO(way.how << " of rank " << rank << "\n" << job.err());
     CHECK(code == way.code);
     figures.add(since_death_ms(folder, ended));
-    CHECK(nothing_left(5'000));
+    CHECK(nothing_left(kGoneMaxMs));
     const std::string said = "rank " + std::to_string(rank) + " on host h" +
                              std::to_string(rank / 4 + 1) + " failed first: " + way.words;
     const bool named = mentions(job.err(), said);
@@ -168,7 +178,7 @@ void let_ranks_die(int runs) {
         for (int run = 0; run < runs; ++run) named += dies_and_is_named(way, dice, figures) ? 1 : 0;
     figures.print("P3 one of 16 ranks dies in 5 ways, named in " + std::to_string(named) + " of " +
                   std::to_string(5 * runs) + ": launcher ended");
-    CHECK(figures.at(0.99) < 5'000);
+    CHECK(figures.at(0.99) < limit_ms(5'000));
 }
 
 // A memory cgroup of version 1 or 2 of our own, limited to LIMIT bytes; empty: not possible here.
@@ -226,7 +236,7 @@ void kill_child(const Child& child, const Words& launch) {
     words.insert(words.end(), {"--hostfile", folder.path() + "/hostfile", "--launcher",
                                child.launcher, kStub, "stubborn", folder.path() + "/pids"});
     JobProcess job(folder, words);
-    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }, 30'000));
+    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 4; }, 60'000));
     const auto workers = recorded_processes(folder);
     const auto children = children_of(job.pid());
     REQUIRE(!children.empty());
@@ -235,16 +245,13 @@ void kill_child(const Child& child, const Words& launch) {
     if (!child.is_needed) {
         std::this_thread::sleep_for(std::chrono::seconds(2));
         for (const ProcessName& each : workers) CHECK(name_process(each.pid) == each);
-        for (int i = 0; i < 2; ++i) {
-            job.signal(SIGINT);
-            std::this_thread::sleep_for(std::chrono::milliseconds(150));
-        }
+        press_twice(job.pid());
     }
-    const int code = job.wait(40'000);
+    const int code = job.wait(60'000);
     INFO(child.launcher << "\n" << job.err());
     CHECK(code > 0);
     CHECK((child.is_needed || code == 76));
-    CHECK(wait_until([&] { return all_gone(workers); }, 5'000));
+    CHECK(wait_until([&] { return all_gone(workers); }, kGoneMaxMs));
     std::printf("P2 the launcher's own child killed, %s: ended with %d after %.0f ms\n",
                 child.launcher.c_str(), code, milliseconds_since(began));
 }
@@ -303,7 +310,7 @@ TEST_CASE(
     JobProcess job(folder,
                    {std::string(DSL_BINARY_DIR) + "/launch_probe", "kind=train", "hosts=a,b",
                     "workers=4", "--", kStub, "die", "exit0", "5", "20", folder.path() + "/pids"});
-    const int code = job.wait(10'000);
+    const int code = job.wait(60'000);
     INFO(job.err());
     CHECK(code == 68);
     CHECK(mentions(job.err(), "rank 5 on host b failed first: exit code 0"));

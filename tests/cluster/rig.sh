@@ -85,7 +85,7 @@ server() { # DIR NAME OPTIONS...
         shift 3; exec "$@"' host "${PRIVATE:-}" "$dir/private/${name%p}" "${PASSWORDS:-}" /usr/sbin/sshd -f /dev/null \
         -E "$dir/$name.log" -o "PidFile=$dir/$name.pid" -o "HostKey=$dir/host" -o StrictModes=no \
         -o "TrustedUserCAKeys=$dir/authority.pub" -o UsePAM=no -o "SetEnv=SHLVL=1 OMPI_MCA_orte_tmpdir_base=$dir/$name.ompi" "$@"
-    for tries in $(seq 100); do [ -s "$dir/$name.pid" ] && return; sleep 0.02; done
+    for tries in $(seq 3000); do [ -s "$dir/$name.pid" ] && return; sleep 0.02; done
     echo "no sshd in $name after $tries tries" >&2
     exit 1
 }

@@ -230,7 +230,7 @@ TEST_CASE("a Slurm node whose plug is pulled is named", "[.long]") {
     const auto workers = recorded_processes(folder);
     const auto began = Steady::now();
     rig.lose(3);
-    CHECK(job.wait(40'000) == 67);
+    CHECK(job.wait(90'000) == 67);
     std::printf("slurm: node lost, job over after %.1f s\n",
                 std::chrono::duration<double>(Steady::now() - began).count());
     INFO(job.err());

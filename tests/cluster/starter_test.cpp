@@ -189,12 +189,12 @@ TEST_CASE("what pdsh and mpirun say of a host is said of that host") {
             const auto began = Steady::now();
             JobProcess job(folder, probe(rig, starter.transport, rig.folder() + "/" + row.config,
                                          row.hosts, "echo ran"));
-            CHECK(job.wait(40'000) == 67);
+            CHECK(job.wait(90'000) == 67);
             INFO(starter.transport << " " << row.config << "\n" << job.err());
             CHECK(mentions(job.err(), row.host + ": "));
             CHECK(mentions(job.err(), row.cause));
             CHECK(job.out().empty());
-            CHECK(Steady::now() - began < std::chrono::seconds(15));
+            CHECK(Steady::now() - began < std::chrono::seconds(60));
         }
     }
 }

@@ -108,8 +108,21 @@ Ran run(const std::vector<std::string>& command) {
     return {code, process.out() + process.err()};
 }
 
-// Runs COMMAND at a terminal, where somebody answers each question that ends in ": ".
-Ran run_at_terminal(const std::vector<std::string>& command, std::vector<std::string> answers) {
+struct Answer {
+    std::string question;  // the end of its words
+    std::string line;
+};
+
+Answer to_keys(const std::string& line) {
+    return {"Type yes to trust them: ", line};
+}
+
+Answer to_password(const std::string& line) {
+    return {" host(s): ", line};
+}
+
+// At a terminal, where somebody answers these questions and no others.
+Ran run_at_terminal(const std::vector<std::string>& command, std::vector<Answer> answers) {
     Ran ran;
     int terminal = -1;
     const pid_t child = ::forkpty(&terminal, nullptr, nullptr, nullptr);
@@ -121,21 +134,21 @@ Ran run_at_terminal(const std::vector<std::string>& command, std::vector<std::st
         ::execvp(argv[0], argv.data());
         ::_exit(126);
     }
-    const auto limit = Steady::now() + std::chrono::seconds(60);
-    while (Steady::now() < limit) {
+    const auto limit = Steady::now() + std::chrono::seconds(120);
+    bool open = true;
+    while (open && Steady::now() < limit) {
         pollfd entry{terminal, POLLIN, 0};
-        if (::poll(&entry, 1, 200) > 0) {
-            char block[1024];
-            const ssize_t n = ::read(terminal, block, sizeof block);
-            if (n <= 0) break;
-            ran.text.append(block, static_cast<size_t>(n));
-        } else if (!answers.empty() && ran.text.ends_with(": ")) {
-            const std::string line = answers.front() + "\n";
-            answers.erase(answers.begin());
-            REQUIRE(::write(terminal, line.data(), line.size()) ==
-                    static_cast<ssize_t>(line.size()));
-        }
+        if (::poll(&entry, 1, 200) <= 0) continue;
+        char block[1024];
+        const ssize_t n = ::read(terminal, block, sizeof block);
+        open = n > 0;
+        if (open) ran.text.append(block, static_cast<size_t>(n));
+        if (!open || answers.empty() || !ran.text.ends_with(answers.front().question)) continue;
+        const std::string line = answers.front().line + "\n";
+        answers.erase(answers.begin());
+        REQUIRE(::write(terminal, line.data(), line.size()) == static_cast<ssize_t>(line.size()));
     }
+    if (open) ::kill(child, SIGKILL);  // it waits for an answer that nobody gives
     int status = 0;
     ::waitpid(child, &status, 0);
     ::close(terminal);
@@ -154,16 +167,16 @@ TEST_CASE("hosts trust asks once for keys and once for the password, and not aga
     CHECK(mentions(nobody.text, "no terminal"));
     CHECK(hosts.read("known_hosts").empty());
 
-    const Ran refused = run_at_terminal(hosts.command({}), {"y"});
+    const Ran refused = run_at_terminal(hosts.command({}), {to_keys("y")});
     CHECK(refused.code == 76);
     CHECK(hosts.read("known_hosts").empty());
 
-    const Ran wrong = run_at_terminal(hosts.command({}), {"yes", "not it"});
+    const Ran wrong = run_at_terminal(hosts.command({}), {to_keys("yes"), to_password("not it")});
     CHECK(wrong.code == 67);
     CHECK(mentions(wrong.text, "n2: it does not accept the password"));
     CHECK_FALSE(mentions(wrong.text, "not it"));
 
-    const Ran right = run_at_terminal(hosts.command({}), {kPassword});
+    const Ran right = run_at_terminal(hosts.command({}), {to_password(kPassword)});
     INFO(right.text);
     CHECK(right.code == 0);
     CHECK_FALSE(mentions(right.text, kPassword));
@@ -208,7 +221,7 @@ TEST_CASE("a host key that changed is named, and replaced only when it is asked 
     std::string bits, fingerprint;
     words >> bits >> fingerprint;
     write(hosts.file("fingerprints"), "n1 " + fingerprint + "\n");
-    const Ran right = run_at_terminal(hosts.command(options), {kPassword});
+    const Ran right = run_at_terminal(hosts.command(options), {to_password(kPassword)});
     INFO(right.text);
     CHECK(right.code == 0);
     CHECK(mentions(right.text, "REPLACES ANOTHER"));

@@ -105,7 +105,7 @@ TEST_CASE("a disk that fills up while training ends the job, and no half weights
     const std::string metrics = disk + "/out/metrics.jsonl";
     REQUIRE(wait_until(
         [&] { return std::filesystem::exists(metrics) && std::filesystem::file_size(metrics) > 0; },
-        30'000));
+        120'000));
     {
         std::ofstream filler(disk + "/filler", std::ios::binary);
         filler << std::string(8 << 20, 'x');

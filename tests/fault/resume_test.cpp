@@ -170,7 +170,11 @@ TEST_CASE("of two jobs with one --output the second ends before it trains") {
     first.steps = 200;
     first.interval = 50;
     JobProcess process(first.folder, first.command(false));
-    REQUIRE(wait_until([&] { return first.has_stepped(); }, 30'000));
+    REQUIRE(wait_until([&] { return first.has_stepped(); }, 120'000));
+    // It stands still until the second is refused, however long that takes to start.
+    const std::vector<ProcessName> workers = workers_of(process);
+    for (const ProcessName& worker : workers) REQUIRE(signal_process(worker, SIGSTOP));
+    REQUIRE(workers.size() == 2);
     SavingJob second;
     // Both places mean the same folder.
     second.place = "/../" + std::filesystem::path(first.folder.path()).filename().string() + "/out";
@@ -179,6 +183,7 @@ TEST_CASE("of two jobs with one --output the second ends before it trains") {
     CHECK(refused.code == 73);
     CHECK(refused.says(first.output() + ": another job"));
     REQUIRE(process.wait(0) == -1);  // the first still trains
+    for (const ProcessName& worker : workers) REQUIRE(signal_process(worker, SIGCONT));
     REQUIRE(process.wait(120'000) == 0);
     CHECK(process.err().find("warn") == std::string::npos);
     CHECK(newest_whole(first.output()) == 200);

@@ -3,7 +3,9 @@
 
 #include <sys/prctl.h>
 
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "support/catch.h"
@@ -47,9 +49,10 @@ struct EndlessJob {
         for (std::string line; std::getline(file, line);) lines.push_back(line);
         return lines;
     }
+    [[nodiscard]] bool has_stepped() const { return metrics().size() >= 3; }
     // Returns when some steps are done.
     void await_steps() const {
-        const bool stepped = wait_until([&] { return metrics().size() >= 3; }, 30'000);
+        const bool stepped = wait_until([&] { return has_stepped(); }, 120'000);
         INFO(process.err());
         REQUIRE(stepped);
     }
@@ -60,5 +63,31 @@ struct EndlessJob {
         return found;
     }
 };
+
+// The seconds of --timeout with which a job is tried. They also hold while its ranks set up, where
+// beside other work one may come later than another by more than the first of them.
+inline constexpr int kTimeoutsS[] = {5, 20};
+
+struct TimedJob {
+    int timeout_s = 0;
+    std::unique_ptr<EndlessJob> job;
+};
+
+// A job with the smallest --timeout with which some steps were done.
+inline TimedJob start_with_timeout() {
+    for (const int timeout_s : kTimeoutsS) {
+        auto job = std::make_unique<EndlessJob>(
+            std::vector<std::string>{"--timeout", std::to_string(timeout_s)});
+        int code = -1;
+        const auto ended = [&] { return (code = job->process.wait(0)) != -1; };
+        const bool over = wait_until([&] { return job->has_stepped() || ended(); }, 120'000);
+        INFO(job->process.err());
+        REQUIRE(over);
+        if (code == -1) return {timeout_s, std::move(job)};
+        REQUIRE(code == 69);
+    }
+    FAIL("no job with --timeout has done a step");
+    return {};
+}
 
 }  // namespace dslaunch::test

@@ -88,14 +88,19 @@ inline int64_t newest_whole(const std::string& output) {
     return newest;
 }
 
-// Kills the launcher (0) or one of its dsworkers.
-inline void kill_one(const JobProcess& process, size_t which) {
+inline std::vector<ProcessName> workers_of(const JobProcess& process) {
     std::vector<ProcessName> workers;
     for (const ProcessName& each : descendants(process.pid())) {
         std::ifstream file("/proc/" + std::to_string(each.pid) + "/cmdline");
         const std::string line{std::istreambuf_iterator<char>(file), {}};
         if (line.find("dsworker") != std::string::npos) workers.push_back(each);
     }
+    return workers;
+}
+
+// The launcher (0) or one of its dsworkers.
+inline void kill_one(const JobProcess& process, size_t which) {
+    const std::vector<ProcessName> workers = workers_of(process);
     if (which == 0 || workers.empty()) return process.signal(SIGKILL);
     static_cast<void>(signal_process(workers[(which - 1) % workers.size()], SIGKILL));
 }

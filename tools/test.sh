@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # Run the tests of a preset and end with what was skipped: tools/test.sh PRESET [ctest options]
+# One test program more than there are processors runs at once, since tests of faults and hosts mostly
+# wait; DSL_TEST_JOBS is another number.
 # Without a label asked for, tests that take minutes (label "long") are left to `make test-long`.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
@@ -11,7 +13,7 @@ empty=error
 [ "$*" = "-L long" ] && empty=ignore
 progress=()
 [ -t 1 ] && progress=(--progress) # one line that says what is left
-ctest --test-dir "build/$preset" "${progress[@]}" --output-on-failure --no-tests=$empty -j "${DSL_TEST_JOBS:-1}" "$@"
+ctest --test-dir "build/$preset" "${progress[@]}" --output-on-failure --no-tests=$empty -j "${DSL_TEST_JOBS:-$(($(nproc) + 1))}" "$@"
 status=$?
 
 # A test that cannot run here prints one line, `SKIPPED: WHAT because WHY` (tests/support/skip.h).

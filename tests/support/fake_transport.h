@@ -44,11 +44,6 @@ class FakeTransport final : public Transport {
     void end(size_t host, std::string cause, int exit_status) {
         events_.push_back({TransportEvent::Kind::kEnded, host, std::move(cause), exit_status});
     }
-    // Ends HOST after DELAY.
-    void end_later(size_t host, std::string cause, std::chrono::milliseconds delay) {
-        later_ = {std::chrono::steady_clock::now() + delay,
-                  {TransportEvent::Kind::kEnded, host, std::move(cause), -1}};
-    }
 
     void start(const std::vector<HostAddress>& hosts) override {
         for (const HostAddress& host : hosts) names.push_back(host.name);
@@ -68,10 +63,6 @@ class FakeTransport final : public Transport {
         // All events that have come are told at once, as by real transports: words said before a
         // time limit are heard before it.
         if (events_.empty()) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        if (later_ && std::chrono::steady_clock::now() >= later_->first) {
-            events_.push_back(std::move(later_->second));
-            later_.reset();
-        }
         return std::exchange(events_, {});
     }
 
@@ -88,7 +79,6 @@ class FakeTransport final : public Transport {
     Agent agent_;
     size_t piece_bytes_;
     std::vector<TransportEvent> events_;
-    std::optional<std::pair<std::chrono::steady_clock::time_point, TransportEvent>> later_;
     std::map<size_t, FrameDecoder> decoders_;
 };
 

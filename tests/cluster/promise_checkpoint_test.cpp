@@ -50,15 +50,25 @@ class Training {
               {"data", {{"context", 32}, {"train", kFixtures + "data/kjv.u16.bin"}}}}}};
         std::ofstream(path("config.json")) << config.dump();
         std::ofstream(path("hostfile")) << run.hosts;
-        Words words = {kDslaunch,      "--hostfile",        path("hostfile"),
-                       "--ssh-config", rig_.config("good"), "--device",
-                       "cpu",          "--output",          run.output,
-                       "--config",     path("config.json")};
+        // The hosts are one machine: each of them would take all of its processors.
+        Words words = {kDslaunch,
+                       "--hostfile",
+                       path("hostfile"),
+                       "--ssh-config",
+                       rig_.config("good"),
+                       "--device",
+                       "cpu",
+                       "--output",
+                       run.output,
+                       "--config",
+                       path("config.json"),
+                       "--env",
+                       "OMP_NUM_THREADS=1"};
         if (!run.resume.empty()) words.push_back("--resume=" + run.resume);
         words.push_back(kFixtures + "models/gpt.pt");
         const TemporaryFolder folder;
         JobProcess job(folder, rig_.on(0, words));
-        const int code = job.wait(60'000);
+        const int code = job.wait(120'000);
         said_ = job.err();
         return code;
     }

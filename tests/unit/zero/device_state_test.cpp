@@ -9,6 +9,7 @@
 
 #include "fixture_world.h"
 #include "launch/machine/gpu_count.h"
+#include "optimizers.h"
 #include "plan/step/device_plan.h"
 #include "support/catch.h"
 #include "support/fake_device.h"
@@ -29,6 +30,12 @@ namespace {
 
 using test::FakeDevice;
 using test::FakeDeviceWorld;
+using testing::kAdagrad;
+using testing::kAdamL2;
+using testing::kAdamW;
+using testing::kLion;
+using testing::kSgd;
+using testing::momentum_sgd;
 using testing::RankOutcome;
 using testing::TrainingCase;
 
@@ -88,32 +95,6 @@ std::function<testing::TrainedModel()> small_model_on(
         return trained;
     };
 }
-
-OptimizerConfig optimizer(OptimizerKind kind, double weight_decay) {
-    OptimizerConfig config;
-    config.kind = kind;
-    config.lr = kind == OptimizerKind::kSgd ? 0.1 : 0.01;
-    config.weight_decay = weight_decay;
-    return config;
-}
-
-OptimizerConfig momentum_sgd(double momentum, double dampening, bool nesterov) {
-    OptimizerConfig config = optimizer(OptimizerKind::kSgd, 0.02);
-    config.momentum = momentum;
-    config.dampening = dampening;
-    config.nesterov = nesterov;
-    return config;
-}
-
-const OptimizerConfig kAdamW = optimizer(OptimizerKind::kAdamW, 0.1);
-const OptimizerConfig kAdamL2 = optimizer(OptimizerKind::kAdam, 0.1);
-const OptimizerConfig kAdagrad = [] {
-    OptimizerConfig config = optimizer(OptimizerKind::kAdagrad, 0.1);
-    config.lr_decay = 0.2;
-    config.initial_accumulator_value = 0.3;
-    return config;
-}();
-const OptimizerConfig kLion = optimizer(OptimizerKind::kLion, 0.1);
 
 void check_equal_bits(const RankOutcome& a, const RankOutcome& b) {
     CHECK(a.loss == b.loss);
@@ -206,9 +187,8 @@ TEST_CASE("every fixture without dropout trains on a GPU to the losses of the CP
 
 TEST_CASE("every rank on a device comes to the parameters of torch::optim") {
     for (const std::vector<int>& sizes : {std::vector<int>{1}, {2}, {3}, {5}, {8}, {2, 1}}) {
-        for (const OptimizerConfig& config :
-             {kAdamW, kAdamL2, optimizer(OptimizerKind::kSgd, 0.02), momentum_sgd(0.9, 0.3, false),
-              momentum_sgd(0.8, 0, true), kAdagrad, kLion}) {
+        for (const OptimizerConfig& config : {kAdamW, kAdamL2, kSgd, momentum_sgd(0.9, 0.3, false),
+                                              momentum_sgd(0.8, 0, true), kAdagrad, kLion}) {
             for (const double clipping : {0.0, 0.05}) {
                 TrainingCase job{
                     fmt::format("optimizer {} momentum {} clipping {}",

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 
+#include "optimizers.h"
 #include "support/catch.h"
 #include "training_reference.h"
 
@@ -15,35 +16,14 @@ using namespace config;
 using namespace graph;
 namespace {
 
+using testing::kAdagrad;
+using testing::kAdamL2;
+using testing::kAdamW;
+using testing::kLion;
+using testing::kSgd;
+using testing::momentum_sgd;
 using testing::RankOutcome;
 using testing::TrainingCase;
-
-OptimizerConfig optimizer(OptimizerKind kind, double weight_decay) {
-    OptimizerConfig config;
-    config.kind = kind;
-    config.lr = kind == OptimizerKind::kSgd ? 0.1 : 0.01;
-    config.weight_decay = weight_decay;
-    return config;
-}
-
-OptimizerConfig momentum_sgd(double momentum, double dampening, bool nesterov) {
-    OptimizerConfig config = optimizer(OptimizerKind::kSgd, 0.02);
-    config.momentum = momentum;
-    config.dampening = dampening;
-    config.nesterov = nesterov;
-    return config;
-}
-
-const OptimizerConfig kAdamW = optimizer(OptimizerKind::kAdamW, 0.1);
-const OptimizerConfig kAdamL2 = optimizer(OptimizerKind::kAdam, 0.1);
-const OptimizerConfig kAdagrad = [] {
-    OptimizerConfig config = optimizer(OptimizerKind::kAdagrad, 0.1);
-    config.lr_decay = 0.2;
-    config.initial_accumulator_value = 0.3;
-    return config;
-}();
-const OptimizerConfig kLion = optimizer(OptimizerKind::kLion, 0.1);
-const OptimizerConfig kSgd = optimizer(OptimizerKind::kSgd, 0.02);
 
 bool equal_bits(const RankOutcome& a, const RankOutcome& b) {
     for (const auto& [name, tensor] : a.parameters)
@@ -250,7 +230,7 @@ TEST_CASE("training in half precision stays near the fp64 reference") {
     // Rounding a value to 8 (bf16) or 11 (fp16) bits errs by 2^-9 and 2^-12 of it; losses of about
     // 1 through three products come to a few times that.
     const auto check = [](DType dtype, double tolerance) {
-        TrainingCase job{"half", {2, 1}, optimizer(OptimizerKind::kSgd, 0.02)};
+        TrainingCase job{"half", {2, 1}, kSgd};
         const RankOutcome reference = train_reference(job);
         job.precision.compute = dtype;
         for (job.stage = 0; job.stage <= 3; ++job.stage) {

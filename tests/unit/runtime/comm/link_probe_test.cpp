@@ -15,6 +15,7 @@
 #include "health/health_schedule.h"
 #include "runtime/comm/pair_search.h"
 #include "support/catch.h"
+#include "support/listener.h"
 #include "support/map_board.h"
 
 using namespace dslaunch;
@@ -34,25 +35,6 @@ ProbeLimits quick() {
     limits.exchanges_max = 50;
     limits.burst_bytes_max = 1 << 20;
     return limits;
-}
-
-struct Listener {
-    UniqueFd fd;
-    int port = 0;
-};
-
-Listener listen_on_loopback() {
-    Listener result{UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), 0};
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    auto* const any = reinterpret_cast<sockaddr*>(&address);
-    REQUIRE(::bind(result.fd.get(), any, length) == 0);
-    REQUIRE(::listen(result.fd.get(), 16) == 0);
-    REQUIRE(::getsockname(result.fd.get(), any, &length) == 0);
-    result.port = ntohs(address.sin_port);
-    return result;
 }
 
 // Passes bytes on between a probe and a server, and flips one bit of what the probe sends, past the

@@ -22,11 +22,13 @@
 #include "base/fd.h"
 #include "runtime/comm_gloo/address.h"
 #include "support/catch.h"
+#include "support/listener.h"
 #include "support/ordered_sums.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
 using namespace dslaunch::runtime;
+using namespace dslaunch::test;
 using namespace dslaunch::testing;
 using namespace std::chrono_literals;
 
@@ -37,25 +39,6 @@ constexpr int kStages = 2;            // stages of the jobs that are pipelines
 constexpr Duration kTimeLimit = 60s;  // the longest wait of a rank
 // A rank that has waited for the time limit ends later than this, one that was told ends earlier.
 constexpr Duration kFarBelowLimit = kTimeLimit / 2;
-
-struct Listener {
-    UniqueFd fd;
-    int port = 0;
-};
-
-Listener listen_on_loopback() {
-    Listener result{UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), 0};
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    auto* const any = reinterpret_cast<sockaddr*>(&address);
-    REQUIRE(::bind(result.fd.get(), any, length) == 0);
-    REQUIRE(::listen(result.fd.get(), 16) == 0);
-    REQUIRE(::getsockname(result.fd.get(), any, &length) == 0);
-    result.port = ntohs(address.sin_port);
-    return result;
-}
 
 struct Job {
     std::vector<int> node_sizes;

@@ -1,0 +1,31 @@
+// A socket that listens on a free port of the loopback interface.
+#pragma once
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include "base/fd.h"
+#include "support/catch.h"
+
+namespace dslaunch::test {
+
+struct Listener {
+    UniqueFd fd;
+    int port = 0;
+};
+
+inline Listener listen_on_loopback() {
+    Listener result{UniqueFd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)), 0};
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t length = sizeof address;
+    auto* const any = reinterpret_cast<sockaddr*>(&address);
+    REQUIRE(::bind(result.fd.get(), any, length) == 0);
+    REQUIRE(::listen(result.fd.get(), 16) == 0);
+    REQUIRE(::getsockname(result.fd.get(), any, &length) == 0);
+    result.port = ntohs(address.sin_port);
+    return result;
+}
+
+}  // namespace dslaunch::test

@@ -41,12 +41,8 @@ std::string HashCache::default_path() {
 }
 
 HashCache::Key HashCache::key_of(const struct stat& status, bool sampled) {
-    return {status.st_dev,
-            status.st_ino,
-            status.st_size,
-            time_ns(status.st_mtim),
-            time_ns(status.st_ctim),
-            sampled};
+    return {status.st_dev,           status.st_ino,           status.st_size,
+            time_ns(status.st_mtim), time_ns(status.st_ctim), sampled};
 }
 
 void HashCache::remember(const Key& key, std::string_view hash) {

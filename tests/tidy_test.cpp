@@ -92,6 +92,35 @@ constexpr size_t kHeaderLinesMax = 300;
 constexpr size_t kFunctionLinesMax = 70;
 constexpr size_t kFolderFilesMax = 27;
 
+// By beginning, then by end: one place of the edge.
+using Edges = std::map<std::string, std::map<std::string, std::string>>;
+
+// The edges from whose end a way leads back to their beginning.
+std::vector<std::string> edges_that_lead_back(const Edges& edges) {
+    std::vector<std::string> found;
+    for (const auto& [from, targets] : edges) {
+        for (const auto& [to, place] : targets) {
+            std::set<std::string> seen = {to};
+            std::vector<std::string> open = {to};
+            while (!open.empty()) {
+                const auto next = edges.find(open.back());
+                open.pop_back();
+                if (next == edges.end()) continue;
+                for (const auto& edge : next->second)
+                    if (seen.insert(edge.first).second) open.push_back(edge.first);
+            }
+            if (seen.count(from))
+                found.push_back(place + ": " + from + " -> " + to +
+                                ", from where a way leads back");
+        }
+    }
+    return found;
+}
+
+std::string without_extension(const std::string& path) {
+    return path.substr(0, path.rfind('.'));
+}
+
 }  // namespace
 
 TEST_CASE("no line is longer than 100 columns, holds a tab or ends in blanks") {
@@ -223,32 +252,42 @@ TEST_CASE(
 }
 
 TEST_CASE("the folders of a library include each other in one direction") {
-    std::map<std::string, std::map<std::string, std::string>> edges;  // from, to, one place of it
+    Edges edges;
     for_each_inner_edge(files_under({"lib", "apps"}),
                         [&](const File& file, size_t index, const std::string& to) {
                             edges[folder_of(file.path)].emplace(to, at_line(file, index));
                         });
     CHECK(edges.size() > 20);
-    std::vector<std::string> problems;
-    for (const auto& [from, targets] : edges) {
-        for (const auto& [to, place] : targets) {
-            std::set<std::string> seen = {to};
-            std::vector<std::string> open = {to};
-            while (!open.empty()) {
-                const std::string folder = open.back();
-                open.pop_back();
-                const auto next = edges.find(folder);
-                if (next == edges.end()) continue;
-                for (const auto& edge : next->second)
-                    if (seen.insert(edge.first).second) open.push_back(edge.first);
-            }
-            if (seen.count(from))
-                problems.push_back(place + ": " + from + " -> " + to +
-                                   ", from where a way leads back");
-        }
-    }
+    const std::vector<std::string> problems = edges_that_lead_back(edges);
     INFO(joined(problems));
     CHECK(problems.empty());
+}
+
+TEST_CASE("headers with their sources include each other in one direction") {
+    // The way to a host may be an ssh session with another one.
+    const std::set<std::string> allowed = {"launch/transport/ssh/ssh_way",
+                                           "launch/transport/ssh/ssh_session"};
+    Edges edges;
+    for (const File& file : files_under({"lib", "apps"})) {
+        const std::string from = without_extension(file.path.substr(file.path.find('/') + 1));
+        for (const auto& [index, include] : project_includes(file)) {
+            const std::string to = without_extension(include);
+            if (to != from && !(allowed.count(from) && allowed.count(to)))
+                edges[from].emplace(to, at_line(file, index));
+        }
+    }
+    CHECK(edges.size() > 400);
+    const std::vector<std::string> problems = edges_that_lead_back(edges);
+    INFO(joined(problems));
+    CHECK(problems.empty());
+}
+
+TEST_CASE("edges that lead back are found, and no others") {
+    const Edges edges = {
+        {"a", {{"b", "a:1"}}}, {"b", {{"c", "b:1"}, {"d", "b:2"}}}, {"c", {{"a", "c:1"}}}};
+    CHECK(edges_that_lead_back(edges).size() == 3);
+    CHECK(
+        edges_that_lead_back({{"a", {{"b", "a:1"}, {"c", "a:2"}}}, {"b", {{"c", "b:1"}}}}).empty());
 }
 
 TEST_CASE("no folder of lib or apps has more files than a reader takes in") {

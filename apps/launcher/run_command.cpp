@@ -1,4 +1,5 @@
 #include "launcher/run_command.h"
+#include "launcher/run/parse_run.h"
 
 #include <fmt/core.h>
 #include <unistd.h>

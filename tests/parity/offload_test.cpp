@@ -71,36 +71,48 @@ Trained train(const std::string& model, const std::vector<int>& slots, const Jso
     return trained;
 }
 
-}  // namespace
-
-TEST_CASE("a job with its states and parameters on disk has the losses and weights of memory") {
+void check_disk_alike(const Json& precision, const std::vector<int>& slots) {
     const TemporaryFolder folder;
     const std::string model = make_gpt(folder);
     const std::string nvme = folder.path() + "/nvme";
     std::filesystem::create_directory(nvme);
-    for (const Json& precision : {Json::object(), Json{{"bf16", {{"enabled", true}}}}})
-        for (const std::vector<int>& slots : {std::vector<int>{1}, {3}, {2, 1}}) {
-            const int ranks = std::accumulate(slots.begin(), slots.end(), 0);
-            INFO(precision.dump() << " on " << ranks << " ranks of " << slots.size() << " hosts");
-            const Trained in_memory = train(model, slots, config_of("", precision));
-            const Trained on_disk = train(model, slots, config_of(nvme, precision));
-            REQUIRE(on_disk.metrics.size() == in_memory.metrics.size());
-            for (size_t step = 0; step < in_memory.metrics.size(); ++step)
-                CHECK(on_disk.metrics[step].at("loss") == in_memory.metrics[step].at("loss"));
-            CHECK(on_disk.weights == in_memory.weights);
-            const Json& last = on_disk.metrics.back();
-            CHECK(last.at("memory").at("moments") == 0);
-            CHECK(last.at("memory").at("parameters") == 0);
-            // The remaining gradients are the buckets' slots, which both runs have.
-            const auto gradients = [&](const Trained& trained) {
-                return trained.metrics.back().at("memory").at("gradients").get<int64_t>();
-            };
-            CHECK(gradients(in_memory) - gradients(on_disk) >= 4 * own_numel_min(ranks));
-            CHECK(last.at("disk_bytes").at("written").get<int64_t>() > 0);
-            CHECK_FALSE(in_memory.metrics.back().contains("disk_bytes"));
-            // The files that a job keeps on disk are gone with it.
-            CHECK(std::filesystem::is_empty(nvme));
-        }
+    const int ranks = std::accumulate(slots.begin(), slots.end(), 0);
+    INFO(precision.dump() << " on " << ranks << " ranks of " << slots.size() << " hosts");
+    const Trained in_memory = train(model, slots, config_of("", precision));
+    const Trained on_disk = train(model, slots, config_of(nvme, precision));
+    REQUIRE(on_disk.metrics.size() == in_memory.metrics.size());
+    for (size_t step = 0; step < in_memory.metrics.size(); ++step)
+        CHECK(on_disk.metrics[step].at("loss") == in_memory.metrics[step].at("loss"));
+    CHECK(on_disk.weights == in_memory.weights);
+    const Json& last = on_disk.metrics.back();
+    CHECK(last.at("memory").at("moments") == 0);
+    CHECK(last.at("memory").at("parameters") == 0);
+    // The remaining gradients are the buckets' buffers, which both runs have.
+    const auto gradients = [&](const Trained& trained) {
+        return trained.metrics.back().at("memory").at("gradients").get<int64_t>();
+    };
+    CHECK(gradients(in_memory) - gradients(on_disk) >= 4 * own_numel_min(ranks));
+    CHECK(last.at("disk_bytes").at("written").get<int64_t>() > 0);
+    CHECK_FALSE(in_memory.metrics.back().contains("disk_bytes"));
+    // The files that a job keeps on disk are gone with it.
+    CHECK(std::filesystem::is_empty(nvme));
+}
+
+const Json kFp32 = Json::object();
+const Json kBf16 = {{"bf16", {{"enabled", true}}}};
+
+}  // namespace
+
+TEST_CASE("a job with its states and parameters on disk has the losses and weights of memory") {
+    check_disk_alike(kFp32, {3});
+    check_disk_alike(kFp32, {2, 1});
+    check_disk_alike(kBf16, {1});
+}
+
+TEST_CASE("jobs in both precisions on disk have the losses and weights of memory", "[.long]") {
+    for (const Json& precision : {kFp32, kBf16})
+        for (const std::vector<int>& slots : {std::vector<int>{1}, {3}, {2, 1}})
+            check_disk_alike(precision, slots);
 }
 
 TEST_CASE("a job whose placement adapts has the weights of memory, and says what it chose") {

@@ -141,6 +141,7 @@ TEST_CASE("ranks that share layers train as one rank does") {
         const Alone alone(name, config, 1);
         check_alike(name, config, alone, {2, 1, 1, 0});
         check_alike(name, config, alone, {2, 1, 1, 3});
+        if (name == "gpt2" || name == "qwen2") continue;  // with data ranks: the [.long] matrix
         const Alone pair(name, config, 2);
         check_alike(name, config, pair, {2, 2, 1, 1});
         check_alike(name, config, pair, {2, 2, 1, 2}, {2, 2});

@@ -60,8 +60,9 @@ Json sgd(Json config, double lr) {
 
 TEST_CASE("50 steps have the losses of stock PyTorch") {
     check_traces(all_names(), {{2, 2}}, nullptr);
-    check_traces({"gpt", "convnet", "mixture", "tied-frozen-unused"}, {{1, 1}, {2, 1}, {3, 1}},
-                 nullptr);
+    check_traces({"gpt"}, {{1, 1}}, nullptr);
+    check_traces({"mixture"}, {{2, 1}}, nullptr);
+    check_traces({"convnet", "tied-frozen-unused"}, {{3, 1}}, nullptr);
 }
 
 TEST_CASE("50 steps have the losses of stock PyTorch in every world of the fixtures", "[.long]") {

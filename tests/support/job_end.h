@@ -1,4 +1,4 @@
-// How a job is ended by signals, and that nothing of it stays.
+// Signals that end a job, and the check that nothing of it stays.
 #pragma once
 
 #include <csignal>

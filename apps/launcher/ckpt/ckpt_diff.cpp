@@ -6,6 +6,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/ckpt/ckpt_parts.h"
+#include "storage/export/open_source.h"
 #include "storage/export/source_diff.h"
 
 namespace dslaunch::launcher {

@@ -8,7 +8,6 @@
 
 #include "base/text/command_line.h"
 #include "base/text/json.h"
-#include "launcher/ckpt/ckpt_command.h"
 #include "storage/checkpoint/checkpoint_store.h"
 #include "storage/export/tensor_source.h"
 #include "storage/export/weight_export.h"

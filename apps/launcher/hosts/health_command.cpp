@@ -19,6 +19,7 @@
 #include "launcher/run/dry_run.h"
 #include "launcher/run/host_source.h"
 #include "launcher/run/mpi_copies.h"
+#include "launcher/run/parse_run.h"
 #include "launcher/run/run_options.h"
 #include "launcher/run/worker_program.h"
 

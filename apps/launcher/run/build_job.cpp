@@ -18,8 +18,6 @@
 #include "launch/plan/launch_plan.h"
 #include "launcher/run/host_source.h"
 
-extern char** environ;
-
 namespace dslaunch::launcher {
 namespace {
 
@@ -480,33 +478,6 @@ BuiltJob Builder::build() {
 }
 
 }  // namespace
-
-Machine Machine::this_one() {
-    Machine machine;
-    machine.host_name = launch::machine_name("");
-    machine.gpu_count = static_cast<int>(launch::count_gpus());
-    std::error_code error;
-    machine.directory = std::filesystem::current_path(error).string();
-    if (error) fail(ExitCode::kSetup, "the current directory cannot be read: {}", error.message());
-    const auto binary = std::filesystem::read_symlink("/proc/self/exe", error);
-    if (error) fail(ExitCode::kSetup, "/proc/self/exe cannot be read: {}", error.message());
-    machine.binary_directory = binary.parent_path().string();
-    if (access("/job/hostfile", F_OK) == 0) machine.default_hostfile = "/job/hostfile";
-    for (char** entry = environ; *entry != nullptr; ++entry) {
-        const std::string_view text = *entry;
-        const size_t equals = text.find('=');
-        if (equals == std::string_view::npos || equals == 0) continue;
-        machine.environment.emplace_back(text.substr(0, equals), text.substr(equals + 1));
-    }
-    return machine;
-}
-
-std::optional<std::string> Machine::variable(std::string_view name) const {
-    for (const auto& [key, value] : environment) {
-        if (key == name) return value;
-    }
-    return std::nullopt;
-}
 
 BuiltJob build_job(const RunOptions& options, const Machine& machine) {
     return Builder(options, machine).build();

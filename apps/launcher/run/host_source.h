@@ -10,7 +10,7 @@
 #include "launch/hosts/hostfile.h"
 #include "launch/hosts/slurm_allocation.h"
 #include "launch/transport/join/join_client.h"
-#include "launcher/run/build_job.h"
+#include "launcher/run/machine.h"
 #include "launcher/run/run_options.h"
 
 namespace dslaunch::launcher {

@@ -1,13 +1,9 @@
-// The command line of `dslaunch [run] [options] TARGET [args]`: parses argv, and makes the help
-// text from the same table. Pure: reads no file and no environment.
+// What the command line of `dslaunch run` asks for. Data.
 #pragma once
 
 #include <chrono>
 #include <optional>
-#include <span>
 #include <string>
-#include <string_view>
-#include <utility>
 #include <vector>
 
 #include "launch/hosts/filter.h"
@@ -75,17 +71,5 @@ struct RunOptions {
 
 // .pt -> kTorchScript, .py or --module -> kPython, else kProgram.
 [[nodiscard]] launch::TargetKind target_kind_of(const RunOptions& options);
-
-// ARGUMENTS without the program's name and without `run`. Throws Error{kUsage} as parse_options()
-// and settle_run_options(). With --help or --version the target may be missing.
-[[nodiscard]] RunOptions parse_run_options(std::span<const std::string> arguments);
-
-// Checks options against each other and decides the device. Throws Error{kUsage}: no target, a
-// training option for a target that is no .pt, two options that exclude each other.
-void settle_run_options(RunOptions& options);
-
-// The options of `dslaunch run`, grouped, with those that are known but refused at the end. Ends
-// with a newline.
-[[nodiscard]] std::string run_options_help();
 
 }  // namespace dslaunch::launcher

@@ -3,36 +3,11 @@
 // found at once. No threads: pure functions.
 #pragma once
 
-#include "config/read/train_config.h"
-#include "config/run/run_config.h"
-
-#include <cstdint>
-#include <optional>
 #include <string>
-#include <vector>
+
+#include "config/resolve/resolved.h"
 
 namespace dslaunch::config {
-
-struct ResolveOptions {
-    // The ranks of the run. Unset: the batch relation is checked only when the config gives all
-    // three values, and data_parallel_size is 1 where it does not follow from them.
-    std::optional<int64_t> world_size;
-    bool needs_steps = false;  // a training run: no steps, no run
-};
-
-struct ResolvedValue {
-    std::string path;
-    Value value;    // null: unset
-    Origin origin;  // "ds_config.json:3:5" | "--set" | "--steps" | "default" | "derived: FORMULA"
-    bool unsaid = false;  // holds only for this world size: printed, left out of config_text()
-};
-
-struct Resolved {
-    RunConfig config;                   // REQUIRES for use: problems.empty()
-    std::vector<Problem> problems;      // they come in the order of the text, relations last
-    std::vector<ResolvedValue> values;  // every supported key that holds, in the schema's order
-    std::vector<std::string> notes;  // one line for each key that was said and has no effect here
-};
 
 // Never throws on a bad config.
 [[nodiscard]] Resolved resolve(const TrainConfig& config, const ResolveOptions& options = {});

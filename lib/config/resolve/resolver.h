@@ -4,7 +4,7 @@
 // one call of resolve().
 #pragma once
 
-#include "config/resolve/resolve.h"
+#include "config/resolve/resolved.h"
 #include "config/schema/schema.h"
 
 #include <cstdint>

@@ -2,9 +2,9 @@
 // lib/config.
 #pragma once
 
-#include "config/schema/schema.h"
-
 #include <span>
+
+#include "config/schema/key_spec.h"
 
 namespace dslaunch::config {
 

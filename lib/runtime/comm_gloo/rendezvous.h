@@ -20,7 +20,7 @@ struct RendezvousOptions {
     int master_port = 0;
     // Rank 0's bound, listening socket, taken over. -1 lets rank 0 listen on master_port itself.
     int listening_fd = -1;
-    Duration time_limit = kHangLimit;  // of each wait, here and in the links
+    Duration time_limit = kHangLimit;  // limit of each wait, here and in the links
 };
 
 struct LinkPlace {

@@ -1,8 +1,5 @@
 #include "storage/checkpoint/manifest.h"
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
-
 #include <algorithm>
 #include <cmath>
 
@@ -86,19 +83,6 @@ void write_file(JsonWriter& json, const CheckpointFile& file) {
 }
 
 }  // namespace
-
-std::string hash_text(const Hash128& hash) {
-    return fmt::format("{:016x}{:016x}", hash.high, hash.low);
-}
-
-std::string verified_mark(std::string_view manifest) {
-    return fmt::format("{}\n", hash_text(hash_of(manifest)));
-}
-
-Hash128 hash_of(std::string_view bytes) {
-    const XXH128_hash_t hash = XXH3_128bits(bytes.data(), bytes.size());
-    return {hash.low64, hash.high64};
-}
 
 int64_t CheckpointTensor::numel() const {
     int64_t product = 1;
@@ -186,6 +170,10 @@ CheckpointFile decode_checkpoint_file(std::string_view bytes) {
         fail(ExitCode::kInternal, "record of a checkpoint's file {}: it goes on behind its end",
              file.name);
     return file;
+}
+
+std::string verified_mark(std::string_view manifest) {
+    return fmt::format("{}\n", hash_text(hash_of(manifest)));
 }
 
 }  // namespace dslaunch::storage

@@ -12,18 +12,11 @@
 #include "base/bytes.h"
 #include "base/kinds/dtype.h"
 #include "base/range.h"
+#include "storage/files/hash128.h"
 
 namespace dslaunch::storage {
 
 inline constexpr int64_t kCheckpointFormat = 1;
-
-// XXH3-128.
-struct Hash128 {
-    uint64_t low = 0;
-    uint64_t high = 0;
-    auto operator<=>(const Hash128&) const = default;
-};
-[[nodiscard]] Hash128 hash_of(std::string_view bytes);
 
 enum class TensorKind : uint8_t {
     kTrained,    // weights and optimizer states
@@ -118,5 +111,8 @@ struct Checkpoint {
 // Throws Error{kCheckpoint} naming PATH and what is wrong: damaged, a newer format, or pieces that
 // do not tile every tensor and state exactly.
 [[nodiscard]] Checkpoint parse_manifest(const std::string& path, std::string_view text);
+
+// The text that the mark of a verified checkpoint holds for its manifest's text.
+[[nodiscard]] std::string verified_mark(std::string_view manifest);
 
 }  // namespace dslaunch::storage

@@ -1,11 +1,19 @@
 // The header of a checkpoint's .safetensors file: names, shapes and places of its pieces. Pure.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
-#include "storage/checkpoint/shard_writer.h"
+#include "storage/checkpoint/manifest.h"
 
 namespace dslaunch::storage {
+
+// The file that a rank writes.
+struct ShardPlan {
+    std::string name;  // weights-00000-of-00004.safetensors
+    std::vector<CheckpointPiece> pieces;
+};
 
 // Data begin at a multiple of this many bytes, so that they can be read past the page cache.
 inline constexpr int64_t kDataAlignment = 4096;

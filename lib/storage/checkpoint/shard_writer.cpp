@@ -10,7 +10,6 @@
 #include "base/check.h"
 #include "storage/checkpoint/finite_scan.h"
 #include "storage/checkpoint/manifest_check.h"
-#include "storage/checkpoint/shard_header.h"
 
 namespace dslaunch::storage {
 namespace {

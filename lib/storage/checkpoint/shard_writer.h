@@ -10,13 +10,9 @@
 
 #include "storage/checkpoint/file_tree.h"
 #include "storage/checkpoint/manifest.h"
+#include "storage/checkpoint/shard_header.h"
 
 namespace dslaunch::storage {
-
-struct ShardPlan {
-    std::string name;  // weights-00000-of-00004.safetensors
-    std::vector<CheckpointPiece> pieces;
-};
 
 class ShardWriter {
   public:

@@ -5,13 +5,11 @@
 
 #include <cstddef>
 #include <functional>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "base/range.h"
-#include "storage/checkpoint/file_tree.h"
 #include "storage/checkpoint/manifest.h"
 
 namespace dslaunch::storage {
@@ -50,22 +48,5 @@ class TensorSource {
 // True when a tensor has optimizer states.
 [[nodiscard]] bool has_states(const CheckpointTensor& tensor);
 [[nodiscard]] DType dtype_of(const CheckpointTensor& tensor, int state);
-
-// True when PATH is a checkpoint of ours or a folder that holds some, damaged ones too.
-[[nodiscard]] bool holds_checkpoints(FileTree& tree, const std::string& path);
-
-// PATH: a checkpoint's folder, a folder with checkpoints (the newest complete finite one, which
-// `path()` then names), a .safetensors file, or a folder with model.safetensors or
-// model.safetensors.index.json. Throws Error{kCheckpoint} or Error{kInput} naming PATH, what was
-// looked for in it and what was found. TREE must outlive it.
-[[nodiscard]] std::unique_ptr<TensorSource> open_tensor_source(FileTree& tree,
-                                                               const std::string& path);
-// The source of PATH where nothing but a checkpoint will do.
-[[nodiscard]] std::unique_ptr<TensorSource> open_checkpoint(FileTree& tree,
-                                                            const std::string& path);
-
-// The folder of the one checkpoint that PATH means: itself, or the newest complete finite one below
-// it. Throws Error{kCheckpoint}.
-[[nodiscard]] std::string choose_checkpoint(FileTree& tree, const std::string& path);
 
 }  // namespace dslaunch::storage

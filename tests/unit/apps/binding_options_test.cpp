@@ -1,6 +1,7 @@
 #include "base/error.h"
 #include "launcher/run/build_job.h"
 #include "launcher/run/dry_run.h"
+#include "launcher/run/parse_run.h"
 #include "launcher/run/run_options.h"
 #include "support/catch.h"
 

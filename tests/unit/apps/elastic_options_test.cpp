@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/text.h"
 #include "launcher/run/build_job.h"
+#include "launcher/run/parse_run.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 

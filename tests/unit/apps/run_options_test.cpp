@@ -1,4 +1,5 @@
 #include "launcher/run/run_options.h"
+#include "launcher/run/parse_run.h"
 
 #include <nlohmann/json.hpp>
 

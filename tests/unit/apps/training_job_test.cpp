@@ -1,4 +1,5 @@
 #include "launcher/run/training_job.h"
+#include "launcher/run/parse_run.h"
 
 #include <filesystem>
 

@@ -24,7 +24,7 @@ struct HostGroupOptions {
     int local_rank = 0;
     std::vector<int> ranks = {};       // job's ranks by local rank, for messages; empty: the same
     std::string host = "localhost";    // name in messages
-    Duration time_limit = kHangLimit;  // of each wait
+    Duration time_limit = kHangLimit;  // limit of each wait
 };
 
 class HostGroup {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
+#include "storage/export/open_source.h"
 #include "storage/files/safetensors.h"
 #include "support/catch.h"
 #include "support/stored_model.h"

@@ -1,0 +1,35 @@
+// The facts about this machine that a job depends on. Data path: this machine -> [here] -> sources
+// of hosts, job. One thread.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launch/hosts/hostfile.h"
+#include "launch/plan/job_spec.h"
+
+namespace dslaunch::launcher {
+
+// Hosts whose agents connect to this machine by themselves, found without any option.
+struct JoiningHosts {
+    std::vector<launch::Host> hosts;  // empty: none; the first is this machine
+    std::string listen;               // HOST:PORT
+};
+
+// The facts about this machine that a job depends on; tests make their own.
+struct Machine {
+    std::string host_name;
+    int gpu_count = 0;             // /dev/nvidia[0-9]*
+    std::string directory;         // the current one, absolute
+    std::string binary_directory;  // folder of dslaunch and dsworker, absolute
+    std::string default_hostfile;  // deepspeed's /job/hostfile; empty: there is none
+    launch::EnvironmentList environment;
+    JoiningHosts joining;  // hosts under mpirun
+
+    [[nodiscard]] static Machine this_one();
+    [[nodiscard]] std::optional<std::string> variable(std::string_view name) const;
+};
+
+}  // namespace dslaunch::launcher

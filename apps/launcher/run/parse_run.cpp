@@ -1,0 +1,125 @@
+#include "launcher/run/parse_run.h"
+
+#include "base/error.h"
+#include "base/text.h"
+#include "launcher/run/option_table.h"
+
+namespace dslaunch::launcher {
+namespace {
+
+// Settles the device: --device and --set dslaunch.device=… mean the same, and hosts are chosen by
+// either. Two that differ are a mistake.
+void settle_device(RunOptions& options) {
+    constexpr std::string_view kKey = "dslaunch.device=";
+    for (const std::string& assignment : options.set) {
+        if (!assignment.starts_with(kKey)) continue;
+        std::string value = assignment.substr(kKey.size());
+        std::erase(value, '"');
+        const launch::DeviceRequest asked = value == "cpu"    ? launch::DeviceRequest::kCpu
+                                            : value == "cuda" ? launch::DeviceRequest::kCuda
+                                                              : launch::DeviceRequest::kAuto;
+        if (asked == launch::DeviceRequest::kAuto) continue;
+        if (options.device != launch::DeviceRequest::kAuto && options.device != asked) {
+            fail(ExitCode::kUsage,
+                 "--set {} contradicts --device {} or another --set; give one of them",
+                 printable(assignment),
+                 options.device == launch::DeviceRequest::kCpu ? "cpu" : "cuda");
+        }
+        options.device = asked;
+    }
+}
+
+void check_target(const RunOptions& o) {
+    if (o.target.empty()) {
+        fail(ExitCode::kUsage,
+             "no target: give a model (train.pt), a Python script or a program; see dslaunch "
+             "--help");
+    }
+    const launch::TargetKind kind = target_kind_of(o);
+    if (kind != launch::TargetKind::kTorchScript && !o.first_training_option.empty()) {
+        fail(
+            ExitCode::kUsage,
+            "{} is for a .pt target and means nothing for `{}`; write it after the target if it is "
+            "the program's own",
+            o.first_training_option, printable(o.target));
+    }
+    if (kind == launch::TargetKind::kTorchScript && (o.module || o.no_python)) {
+        fail(ExitCode::kUsage, "--{} cannot be given for a .pt target",
+             o.module ? "module" : "no_python");
+    }
+    if (o.module && o.no_python)
+        fail(ExitCode::kUsage, "--module and --no_python exclude each other");
+}
+
+void check_pairs(const RunOptions& o) {
+    if (o.json && !o.dry_run) fail(ExitCode::kUsage, "--json needs --dry-run");
+    if (o.standalone && !o.hostfile.empty())
+        fail(ExitCode::kUsage, "--standalone and --hostfile exclude each other");
+    if (o.node_rank.value_or(0) > 0 && !o.no_ssh) {
+        fail(ExitCode::kUsage,
+             "--node_rank {}: run dslaunch once, on one machine: it starts every node itself; or "
+             "give --no_ssh on every node",
+             *o.node_rank);
+    }
+    if (o.binding.mode == launch::BindMode::kNone && !o.binding.core_list.empty()) {
+        fail(ExitCode::kUsage, "--bind none and --bind_core_list exclude each other");
+    }
+    if (o.force_multi && o.launcher == "local") {
+        fail(ExitCode::kUsage, "--force_multi and --launcher local exclude each other");
+    }
+}
+
+constexpr std::pair<Group, std::string_view> kTitles[] = {
+    {Group::kHosts, "Hosts"},
+    {Group::kTarget, "Target"},
+    {Group::kTraining, "Training (for a .pt target; these may also follow it)"},
+    {Group::kEnvironment, "Environment"},
+    {Group::kReport, "Output"},
+    {Group::kTorchrun, "As torchrun writes it (no --local_rank=N is added then)"},
+    {Group::kRefused, "Known but refused"},
+};
+
+}  // namespace
+
+void settle_run_options(RunOptions& options) {
+    if (options.help || options.version) return;
+    check_target(options);
+    check_pairs(options);
+    settle_device(options);
+}
+
+RunOptions parse_run_options(std::span<const std::string> arguments) {
+    RunOptions options;
+    const std::vector<Option> rows = run_rows(options, [](const OptionRow&) { return true; });
+    const auto rest = parse_options(rows, arguments, [&](const std::string& word) {
+        if (!options.target.empty()) {
+            fail(ExitCode::kUsage, "unexpected `{}` after the model {}", printable(word),
+                 printable(options.target));
+        }
+        if (word.empty()) fail(ExitCode::kUsage, "the target is an empty word");
+        options.target = word;
+        return target_kind_of(options) != launch::TargetKind::kTorchScript;
+    });
+    options.arguments.assign(rest.begin(), rest.end());
+    settle_run_options(options);
+    return options;
+}
+
+std::string run_options_help() {
+    std::string text =
+        "usage: dslaunch [run] [options] TARGET [arguments]\n\n"
+        "TARGET is a TorchScript model (train.pt: one dsworker per slot trains it), a Python "
+        "script (python3 -u\n"
+        "TARGET --local_rank=N), or any program. Options come before TARGET; after a .pt they may "
+        "follow too.\n"
+        "In names `-` and `_` mean the same; values are written --name VALUE or --name=VALUE.\n";
+    RunOptions unused;
+    for (const auto& [group, title] : kTitles) {
+        text += fmt::format("\n{}:\n", title);
+        text += options_help(
+            run_rows(unused, [&](const OptionRow& row) { return row.group == group; }));
+    }
+    return text;
+}
+
+}  // namespace dslaunch::launcher

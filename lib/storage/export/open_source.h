@@ -1,0 +1,30 @@
+// From a path to the tensors behind it: which checkpoint or file it means. One thread; blocks on
+// the disk.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "storage/checkpoint/file_tree.h"
+#include "storage/export/tensor_source.h"
+
+namespace dslaunch::storage {
+
+// True when PATH is a checkpoint of ours or a folder that holds some, damaged ones too.
+[[nodiscard]] bool holds_checkpoints(FileTree& tree, const std::string& path);
+
+// PATH: a checkpoint's folder, a folder with checkpoints (the newest complete finite one, which
+// `path()` then names), a .safetensors file, or a folder with model.safetensors or
+// model.safetensors.index.json. Throws Error{kCheckpoint} or Error{kInput} naming PATH, what was
+// looked for in it and what was found. TREE must outlive it.
+[[nodiscard]] std::unique_ptr<TensorSource> open_tensor_source(FileTree& tree,
+                                                               const std::string& path);
+// The source of PATH where nothing but a checkpoint will do.
+[[nodiscard]] std::unique_ptr<TensorSource> open_checkpoint(FileTree& tree,
+                                                            const std::string& path);
+
+// The folder of the one checkpoint that PATH means: itself, or the newest complete finite one below
+// it. Throws Error{kCheckpoint}.
+[[nodiscard]] std::string choose_checkpoint(FileTree& tree, const std::string& path);
+
+}  // namespace dslaunch::storage

@@ -127,6 +127,7 @@ TEST_CASE("stages of processes with several parts train bit for bit as one rank 
         REQUIRE(held_out(alone.result).size() == 3);
         check_alike(name, config, alone, {2, 1, "interleaved", 0});
         check_alike(name, config, alone, {2, 1, "zb-v", 1});
+        if (name != "gpt") continue;  // with more stages: the [.long] matrix
         check_alike(name, config, alone, {3, 1, "zb-v", 0});
         check_alike(name, config, alone, {3, 1, "interleaved", 3, 2});
         check_alike(name, config, alone, {2, 1, "interleaved", 2, 3});

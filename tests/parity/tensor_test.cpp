@@ -158,6 +158,7 @@ TEST_CASE("ranks that share layers are stages of a pipeline too") {
         const Alone alone(name, config, 1);
         check_alike(name, config, alone, {2, 1, 2, 0});
         check_alike(name, config, alone, {2, 1, 2, 3, 1, "zb-h1"}, {2, 2});
+        if (name != "gpt") continue;  // with data ranks: the [.long] matrix
         const Alone pair(name, config, 2);
         check_alike(name, config, pair, {2, 2, 2, 2, 1, "gpipe"});
     }

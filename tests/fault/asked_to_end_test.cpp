@@ -53,7 +53,7 @@ class Asking {
             const auto began = Steady::now();
             REQUIRE(wait_until([&] { return job.has_stepped(); }, 120'000));
             first_step_ms_ = milliseconds_since(began);
-            const int code = process.wait(120'000);
+            const int code = process.wait(600'000);  // more is a hang
             INFO(process.err());
             REQUIRE(code == 0);
             REQUIRE(job.losses().size() == kSteps);
@@ -108,7 +108,7 @@ class Asking {
 
     void check_resumed(SavingJob& job, Phase phase, Asked& asked) {
         JobProcess process(job.folder, job.command(true));
-        const int code = process.wait(120'000);
+        const int code = process.wait(600'000);  // more is a hang
         INFO(process.err());
         REQUIRE(code == 0);
         const SavingJob& untouched = phase == Phase::kEval ? evaluated_ : untouched_;
@@ -162,7 +162,7 @@ TEST_CASE("a time limit ends a run with its last step saved") {
         job.interval = 10'000'000;
         job.more = {"--time-limit", limit_s};
         JobProcess process(job.folder, job.command(false));
-        const int code = process.wait(120'000);
+        const int code = process.wait(600'000);  // more is a hang
         INFO(process.err());
         REQUIRE(code != -1);
         const auto losses = job.losses();

@@ -407,6 +407,9 @@ void Agent::report_exit(AgentWorker& worker, int status) {
     } else {
         exited.exit_status = WEXITSTATUS(status);
     }
+    // Until kKill nothing of ours kills: somebody else did, however late it is seen.
+    exited.told_to_end = state_ == State::kTerm ? exited.signal_number != SIGKILL
+                                                : state_ != State::kServing;
     send(FrameKind::kExited, encode(exited));
 }
 
@@ -429,6 +432,7 @@ void Agent::save_workers() {
 
 void Agent::begin_end() {
     if (state_ != State::kServing) return;
+    reap();  // these ended by themselves
     state_ = State::kTerm;
     end_began_ = steady_clock::now();
     signal_workers(SIGTERM);

@@ -72,7 +72,7 @@ void fields(Visitor& visit, M& m) {
 template <typename Visitor, Is<WorkerExited> M>
 void fields(Visitor& visit, M& m) {
     visit(m.rank), visit(m.pid), visit(m.exit_status), visit(m.signal_number);
-    visit(m.dumped_core), visit(m.start_error), visit(m.oom_evidence);
+    visit(m.dumped_core), visit(m.start_error), visit(m.oom_evidence), visit(m.told_to_end);
 }
 template <typename Visitor, Is<WorkerControl> M>
 void fields(Visitor& visit, M& m) {

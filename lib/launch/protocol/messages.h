@@ -107,6 +107,7 @@ struct WorkerExited {
     bool dumped_core = false;
     std::string start_error;   // not empty: it never ran, in words
     std::string oom_evidence;  // the kernel's counts, in words
+    bool told_to_end = false;  // true: its agent had sent it what it ended by
 };
 
 struct WorkerControl {

@@ -184,7 +184,7 @@ void RankWatch::handle_exit(const WorkerExited& exited) {
     rank.ended = true;
     rank.exited = exited;
     rank.order = ++ends_;
-    rank.told_to_end = fleet_.stopping() || !lost_host_.empty();
+    rank.told_to_end = exited.told_to_end || !lost_host_.empty();
     if (!rank.failed()) return;
     if (exited.pid != 0) rank.pid = exited.pid;
     const bool peer =

@@ -265,6 +265,32 @@ TEST_CASE("a rank that fails before others ends the job under its own code and n
     CHECK(transport.was_sent(FrameKind::kStop));
 }
 
+TEST_CASE("a rank that was killed is to blame although it is heard of last") {
+    // Its peer's end comes first, and its own when all are being ended already.
+    const bool told = GENERATE(false, true);
+    const auto peer_lost = static_cast<int64_t>(ExitCode::kPeerLost);
+    const auto at_start = [&](FakeTransport& t, size_t host) {
+        if (host == 1) t.say(1, FrameKind::kExited, encode(exited(2, peer_lost)));
+    };
+    const auto agent = [&](FakeTransport& t, size_t host, const Frame& frame) {
+        if (host == 1 && frame.kind == FrameKind::kStop) {
+            WorkerExited killed = exited(3, 0, SIGKILL);
+            killed.told_to_end = told;
+            t.say(1, FrameKind::kExited, encode(killed));
+        }
+        good_agent(at_start)(t, host, frame);
+    };
+    FakeTransport transport(agent);
+    const AttemptResult result = run(two_per_node(2), transport);
+    if (told) {
+        CHECK(result.exit_code == peer_lost);
+        CHECK_THAT(result.report, Catch::Contains("rank 2 on host n1 failed first"));
+    } else {
+        CHECK(result.exit_code == 128 + SIGKILL);
+        CHECK_THAT(result.report, Catch::Contains("rank 3 on host n1 failed first: killed by"));
+    }
+}
+
 TEST_CASE("a host that goes away while its ranks run is named with its cause") {
     FakeTransport transport(good_agent([](FakeTransport& t, size_t host) {
         if (host == 1) t.end(1, "the connection was reset", -1);

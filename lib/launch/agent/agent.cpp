@@ -408,8 +408,8 @@ void Agent::report_exit(AgentWorker& worker, int status) {
         exited.exit_status = WEXITSTATUS(status);
     }
     // Until kKill nothing of ours kills: somebody else did, however late it is seen.
-    exited.told_to_end = state_ == State::kTerm ? exited.signal_number != SIGKILL
-                                                : state_ != State::kServing;
+    exited.told_to_end =
+        state_ == State::kTerm ? exited.signal_number != SIGKILL : state_ != State::kServing;
     send(FrameKind::kExited, encode(exited));
 }
 

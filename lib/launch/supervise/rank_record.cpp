@@ -38,12 +38,14 @@ std::optional<size_t> find_culprit(TargetKind kind, const std::vector<RankRecord
     }
     if (!culprit || kind != TargetKind::kTorchScript || !ranks[*culprit].only_lost_a_peer())
         return culprit;
-    const int lost_at = ranks[*culprit].order;
+    // Ends on several hosts are not heard of in their order.
+    std::optional<size_t> left;
     for (size_t i = 0; i < ranks.size(); ++i) {
-        const bool left = ranks[i].ended && !ranks[i].failed() && !ranks[i].told_to_end;
-        if (left && ranks[i].order < lost_at) return i;
+        const RankRecord& rank = ranks[i];
+        if (!rank.ended || rank.failed() || rank.told_to_end) continue;
+        if (!left || rank.order < ranks[*left].order) left = i;
     }
-    return culprit;
+    return left ? left : culprit;
 }
 
 std::optional<BehindRank> find_behind(const std::vector<RankRecord>& ranks) {

@@ -35,7 +35,7 @@ struct RankRecord {
 
 // The index of the rank to blame, or nothing when none failed. Ranks that only lost a peer or ended
 // because we asked come after all others; among equals the first that ended. Where the ranks of a
-// training job only lost a peer, it is the one that had ended with 0 before they were done.
+// training job only lost a peer, it is the one that ended with 0 by itself before they were done.
 [[nodiscard]] std::optional<size_t> find_culprit(TargetKind kind,
                                                  const std::vector<RankRecord>& ranks);
 

@@ -69,6 +69,19 @@ TEST_CASE("the rank to blame is the first that failed by itself") {
     }
 }
 
+TEST_CASE("a rank of a training job that ends with 0 while others need it is to blame") {
+    const auto culprit = [](const std::vector<RankRecord>& ranks) {
+        return find_culprit(TargetKind::kTorchScript, ranks);
+    };
+    CHECK(culprit({ended(2, kLost), ended(1, 0)}) == 1);
+    // Its end may be heard of later than theirs.
+    CHECK(culprit({ended(1, kLost), ended(2, kLost), ended(3, 0)}) == 2);
+    CHECK(culprit({ended(1, kLost), ended(3, 0), ended(2, 0)}) == 2);
+    CHECK(culprit({ended(1, kLost), told(ended(2, 0))}) == 0);
+    CHECK(culprit({ended(1, kLost), ended(2, 0), ended(3, 4)}) == 2);
+    CHECK(find_culprit(TargetKind::kProgram, {ended(1, kLost), ended(2, 0)}) == 0);
+}
+
 TEST_CASE("behind is the rank that fell silent, else the one that has done least") {
     using std::chrono::milliseconds;
     struct Heard {

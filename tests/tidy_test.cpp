@@ -92,7 +92,7 @@ constexpr size_t kHeaderLinesMax = 300;
 constexpr size_t kFunctionLinesMax = 70;
 constexpr size_t kFolderFilesMax = 27;
 
-// By beginning, then by end: one place of the edge.
+// One place of each edge, by its beginning, then by its end.
 using Edges = std::map<std::string, std::map<std::string, std::string>>;
 
 // The edges from whose end a way leads back to their beginning.

@@ -56,7 +56,7 @@ std::vector<Wanted> wanted_of(graph::Model& model) {
     return wanted;
 }
 
-// By wanted tensor, the index of the tensor in SOURCE. Throws Error{kInput} with all mismatches.
+// The index in SOURCE of each wanted tensor. Throws Error{kInput} with all mismatches.
 std::vector<int> match(const storage::TensorSource& source, const std::vector<Wanted>& wanted,
                        const std::string& archive) {
     std::map<std::string, int> by_name;

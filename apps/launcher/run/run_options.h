@@ -1,4 +1,4 @@
-// What the command line of `dslaunch run` asks for. Data.
+// The options of `dslaunch run` as its command line gives them. Data.
 #pragma once
 
 #include <chrono>

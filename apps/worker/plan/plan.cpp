@@ -32,8 +32,8 @@ namespace {
 struct PlanArguments {
     job::JobArguments job;
     PlanHosts hosts;
-    // By host, ranks of the job that is set up: those of HOSTS, for a mesh the ranks of its data
-    // axis.
+    // The ranks of the job that is set up, by host: those of HOSTS, for a mesh the ranks of its
+    // data axis.
     std::vector<int> node_sizes;
     std::string data;
     int64_t context = 0;

@@ -26,7 +26,7 @@ plan::StageRequest costs_of(const plan::MeshRequest& mesh, const MeshArguments& 
     return costs;
 }
 
-// By stage, bytes of the gradients of its trained parameters.
+// The bytes of the gradients of each stage's trained parameters, by stage.
 std::vector<Bytes> gradients_of(const plan::PipelineOption& option, const plan::ModelInfo& model) {
     std::vector<std::set<int>> parameters(static_cast<size_t>(option.shape.stages));
     for (size_t part = 0; part < option.choice.parts.size(); ++part) {

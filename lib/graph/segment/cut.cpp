@@ -170,7 +170,7 @@ class CutFinder {
         }
     }
 
-    // By node, the number of elements of the parameters that it is the first to read.
+    // The number of elements, by node, of the parameters that the node is the first to read.
     [[nodiscard]] std::vector<int64_t> first_read_numel() const {
         std::vector<int64_t> numel(map_.nodes.size(), 0);
         for (size_t i = 0; i < lowered_.parameters.size(); ++i) {

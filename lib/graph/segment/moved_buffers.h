@@ -8,8 +8,9 @@
 
 namespace dslaunch::graph {
 
-// By segment, the buffers, ascending, whose values differ after its forward of ARGUMENTS, a micro
-// batch as in measure(). Buffers are restored. Throws Error{kInput} when a segment fails.
+// The buffers, ascending and by segment, whose values differ after the segment's forward of
+// ARGUMENTS, a micro batch as in measure(). Buffers are restored. Throws Error{kInput} when a
+// segment fails.
 [[nodiscard]] std::vector<std::vector<int>> moved_buffers(
     const SegmentedModel& model, const std::vector<c10::IValue>& arguments);
 

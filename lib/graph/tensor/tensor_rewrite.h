@@ -15,7 +15,7 @@ struct TensorModel {
     // tensor_operators.h) by the shards of the plan.
     LoweredGraph lowered;
     plan::TensorPlan plan;
-    // By top-level value of the original graph, the value that replaces it, and its placement.
+    // The value that replaces each top-level value of the original graph, and its placement.
     std::unordered_map<const torch::jit::Value*, torch::jit::Value*> twins;
     std::unordered_map<const torch::jit::Value*, Placement> placements;
 };

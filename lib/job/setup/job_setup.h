@@ -85,8 +85,8 @@ struct JobSetup {
     std::vector<plan::SegmentRange> parts;  // parts of the model; each stage has one per chunk
     plan::PipelineSchedule schedule;        // order of a pipeline's work
     std::vector<plan::TiedParameter> ties;  // parameters that several stages train
-    // By stage, how many ranks of this stage on this host have their peer in that stage on another
-    // host.
+    // The number of this stage's ranks on this host, by other stage, whose peer in that stage is
+    // on another host.
     std::vector<int> far_ranks;
     plan::ModelInfo info;
     plan::FlatLayout layout;

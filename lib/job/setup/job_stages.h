@@ -46,8 +46,8 @@ void check_shared_buffers(const JobSetup& setup, const std::vector<c10::IValue>&
 [[nodiscard]] std::vector<std::vector<int>> stages_of_parameters(const JobSetup& setup);
 [[nodiscard]] std::vector<std::vector<int>> stages_of_buffers(const JobSetup& setup);
 
-// By buffer, 1 if SETUP's stage is the first that reads it, or stage 0 if none does. Of the ranks
-// that share layers only the first has any 1.
+// A mark for each buffer: 1 if SETUP's stage is the first that reads it, or stage 0 if none does.
+// Only the first of the ranks that share layers has any 1.
 [[nodiscard]] std::vector<char> buffers_first_read(const JobSetup& setup);
 
 // Parameters, trained or not, that a stage before SETUP's reads.

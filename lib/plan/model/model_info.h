@@ -53,8 +53,8 @@ struct ModelInfo {
     [[nodiscard]] int64_t parameter_numel() const;
     [[nodiscard]] int64_t trainable_numel() const;
     [[nodiscard]] int64_t forward_flops() const;
-    // By parameter, true if it gets a gradient: it is trainable, and a segment with a backward
-    // reads it.
+    // A mark for each parameter: true if it gets a gradient, so if it is trainable and a segment
+    // with a backward reads it.
     [[nodiscard]] std::vector<bool> trained() const;
     // The indices of all other parameters.
     [[nodiscard]] std::vector<int> untrained() const;

@@ -28,7 +28,8 @@ struct StageRequest {
     PipelineShape shape;
     std::vector<SegmentCost> segments;
     std::vector<std::vector<int>> parameters;  // by segment, indices into state_bytes
-    // By parameter, bytes that a rank of its stage holds all the time: weights, gradients, states.
+    // The bytes of each parameter that a rank of its stage holds all the time: weights, gradients,
+    // states.
     std::vector<Bytes> state_bytes;
     std::optional<Bytes> memory_max;  // limit of a rank
     double link_bytes_per_s = 0;      // rate between stages; 0: not known, transfers take no time

@@ -21,7 +21,7 @@ namespace dslaunch::plan {
                                                  std::span<const RecomputeGroup> groups,
                                                  const SegmentRange& range);
 
-// By segment, the buckets that hold its parameters, each once, in order.
+// The buckets that hold each segment's parameters, each bucket once, in order.
 [[nodiscard]] std::vector<std::vector<int>> buckets_of_segments(const ModelInfo& model,
                                                                 const FlatLayout& layout);
 

@@ -32,7 +32,7 @@ struct TierPeak {
 };
 [[nodiscard]] std::array<TierPeak, kTiers> peak_by_tier(const StepPlan& plan);
 
-// By kind, the most bytes that a plan holds at once, over all tiers, in program order.
+// The most bytes of each kind that a plan holds at once, over all tiers, in program order.
 [[nodiscard]] std::array<Bytes, kBufferKinds> peak_by_kind(const StepPlan& plan);
 
 }  // namespace dslaunch::plan

@@ -49,7 +49,7 @@ IoBenchOptions small(const TemporaryFolder& folder) {
 
 const std::function<void(const std::string&)> kSilent = [](const std::string&) {};
 
-// What a process of in_child() has written to stderr: a file in memory.
+// The text that a process of in_child() has written to stderr, a file in memory.
 std::string said_so_far() {
     std::string bytes(1 << 12, '\0');
     const ssize_t length = ::pread(2, bytes.data(), bytes.size(), 0);

@@ -48,8 +48,7 @@ int processes_that_show(const std::string& file) {
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
         const auto pid = parse_int(entry.path().filename().string());
         if (!pid || *pid == ::getpid()) continue;
-        std::ifstream in(entry.path() / file);
-        if (mentions({std::istreambuf_iterator<char>(in), {}}, kToken)) ++count;
+        if (mentions(process_file(static_cast<pid_t>(*pid), file), kToken)) ++count;
     }
     return count;
 }

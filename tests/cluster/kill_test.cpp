@@ -57,8 +57,7 @@ struct RunningJob {
 std::vector<ProcessName> agents_below(pid_t launcher, bool guardians) {
     std::vector<ProcessName> found;
     for (const ProcessName& process : descendants(launcher)) {
-        std::ifstream file("/proc/" + std::to_string(process.pid) + "/cmdline");
-        const std::string line{std::istreambuf_iterator<char>(file), {}};
+        const std::string line = process_file(process.pid, "cmdline");
         if (line.find("agent") == std::string::npos || line.find("--stdio") == std::string::npos)
             continue;
         if (!descendants(process.pid).empty()) found.push_back(process);

@@ -126,8 +126,8 @@ class ArgvWatch {
         while (!ended_) {
             std::error_code error;
             for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
-                std::ifstream file(entry.path() / "cmdline", std::ios::binary);
-                const std::string line{std::istreambuf_iterator<char>(file), {}};
+                const std::string line =
+                    text_or_empty(entry.path() / "cmdline", kProcessFileBytesMax);
                 hits_ += line.find(kCanary) != std::string::npos ? 1 : 0;
             }
             ++looks_;

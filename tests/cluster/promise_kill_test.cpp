@@ -71,8 +71,7 @@ void kill_launchers(int runs) {
 
 // The node rank of a worker, as the worker knows it.
 int node_rank_of(pid_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/environ");
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    const std::string text = process_file(pid, "environ");
     const size_t at = text.find("GROUP_RANK=");
     REQUIRE(at != std::string::npos);
     return std::atoi(text.c_str() + at + 11);
@@ -86,9 +85,7 @@ pid_t parent_of(pid_t pid) {
 }
 
 bool is_agent(pid_t pid) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    return mentions(text, "--stdio");
+    return mentions(process_file(pid, "cmdline"), "--stdio");
 }
 
 void kill_agents(int runs) {

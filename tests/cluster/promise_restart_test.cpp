@@ -32,9 +32,7 @@ struct Work {
 };
 
 bool is_rank(const ProcessName& process) {
-    std::ifstream file("/proc/" + std::to_string(process.pid) + "/cmdline");
-    const std::string words{std::istreambuf_iterator<char>(file), {}};
-    return words.starts_with(kStub);
+    return process_file(process.pid, "cmdline").starts_with(kStub);
 }
 
 // Kills a rank of JOB at each event of a Poisson process, as long as it lives. An event at which no

@@ -82,12 +82,9 @@ pid_t find_process(const std::string& name, const std::string& word) {
     for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
         const auto pid = parse_int(entry.path().filename().string());
         if (!pid) continue;
-        std::ifstream comm(entry.path() / "comm");
-        std::string found;
-        std::getline(comm, found);
-        std::ifstream file(entry.path() / "cmdline");
-        const std::string line{std::istreambuf_iterator<char>(file), {}};
-        if (found == name && mentions(line, word)) return static_cast<pid_t>(*pid);
+        if (process_file(static_cast<pid_t>(*pid), "comm") == name + "\n" &&
+            mentions(process_file(static_cast<pid_t>(*pid), "cmdline"), word))
+            return static_cast<pid_t>(*pid);
     }
     return 0;
 }

@@ -71,10 +71,7 @@ std::string all_arguments(const RigHosts& rig, int hosts) {
         JobProcess list(folder, {"ip", "netns", "pids", rig.on(host, {})[3]});
         list.wait(5'000);
         std::istringstream pids(list.out());
-        for (std::string pid; pids >> pid;) {
-            std::ifstream file("/proc/" + pid + "/cmdline");
-            text += std::string(std::istreambuf_iterator<char>(file), {});
-        }
+        for (pid_t pid = 0; pids >> pid;) text += process_file(pid, "cmdline");
     }
     return text;
 }

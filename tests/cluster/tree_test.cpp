@@ -67,9 +67,8 @@ size_t count_lines(const std::string& text, const std::string& line) {
 std::vector<pid_t> relays_below(pid_t parent) {
     std::vector<pid_t> found;
     for (const ProcessName& process : descendants(parent)) {
-        std::ifstream file("/proc/" + std::to_string(process.pid) + "/cmdline");
-        const std::string words{std::istreambuf_iterator<char>(file), {}};
-        if (mentions(words, std::string("\0relay\0", 7))) found.push_back(process.pid);
+        if (mentions(process_file(process.pid, "cmdline"), std::string("\0relay\0", 7)))
+            found.push_back(process.pid);
     }
     return found;
 }
@@ -79,9 +78,8 @@ std::vector<pid_t> relays_of_host(const std::string& space) {
     std::vector<pid_t> found;
     FILE* list = ::popen(("ip netns pids " + space).c_str(), "r");
     for (pid_t pid = 0; std::fscanf(list, "%d", &pid) == 1;) {
-        std::ifstream file("/proc/" + std::to_string(pid) + "/cmdline");
-        const std::string words{std::istreambuf_iterator<char>(file), {}};
-        if (mentions(words, std::string("\0relay\0", 7))) found.push_back(pid);
+        if (mentions(process_file(pid, "cmdline"), std::string("\0relay\0", 7)))
+            found.push_back(pid);
     }
     ::pclose(list);
     return found;

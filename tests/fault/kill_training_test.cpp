@@ -150,8 +150,9 @@ TEST_CASE("a killed agent ends the training job, and its host is named") {
         bool above_workers = false;
         bool above_agents = false;
         for (const ProcessName& below : descendants(each.pid)) {
-            above_workers |= command_line(below).find("dsworker") != std::string::npos;
-            above_agents |= command_line(below).find("--stdio") != std::string::npos;
+            above_workers |=
+                process_file(below.pid, "cmdline").find("dsworker") != std::string::npos;
+            above_agents |= process_file(below.pid, "cmdline").find("--stdio") != std::string::npos;
         }
         if (above_workers && !above_agents) agents.push_back(each);
     }

@@ -79,7 +79,7 @@ std::vector<int> deadly_signals() {
 void interrupt_launcher_twice(const JobProcess& shell) {
     for (const ProcessName& each : descendants(shell.pid()))
         // The launcher comes before what it has started.
-        if (command_line(each).starts_with(kLauncher + '\0' + "--num_gpus"))
+        if (process_file(each.pid, "cmdline").starts_with(kLauncher + '\0' + "--num_gpus"))
             return press_twice(each.pid);
     FAIL("no launcher runs");
 }
@@ -89,7 +89,8 @@ void signal_worker(const TemporaryFolder& folder, const JobProcess& shell, int n
     REQUIRE(wait_until([&] { return !folder.read("out/metrics.jsonl").empty(); }, kLimitMs));
     std::vector<ProcessName> workers;
     for (const ProcessName& each : descendants(shell.pid()))
-        if (command_line(each).find("/dsworker") != std::string::npos) workers.push_back(each);
+        if (process_file(each.pid, "cmdline").find("/dsworker") != std::string::npos)
+            workers.push_back(each);
     REQUIRE(!workers.empty());
     REQUIRE(signal_process(workers.back(), number));
 }

@@ -84,8 +84,7 @@ const char* name_of(Stall how) {
 
 // The rank of a dsworker, from its environment.
 int rank_of(const ProcessName& worker) {
-    std::ifstream file("/proc/" + std::to_string(worker.pid) + "/environ");
-    const std::string text = '\0' + std::string(std::istreambuf_iterator<char>(file), {});
+    const std::string text = '\0' + process_file(worker.pid, "environ");
     const size_t at = text.find(std::string("\0RANK=", 6));
     REQUIRE(at != std::string::npos);
     return std::atoi(text.c_str() + at + 6);

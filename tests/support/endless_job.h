@@ -15,12 +15,6 @@ namespace dslaunch::test {
 
 using namespace launch;
 
-// The words of a process's command line, each ended by a zero byte.
-inline std::string command_line(const ProcessName& process) {
-    std::ifstream file("/proc/" + std::to_string(process.pid) + "/cmdline");
-    return {std::istreambuf_iterator<char>(file), {}};
-}
-
 // gpt.pt on two pretended hosts with two ranks each, without an end.
 struct EndlessJob {
     TemporaryFolder folder;
@@ -59,7 +53,8 @@ struct EndlessJob {
     [[nodiscard]] std::vector<ProcessName> processes(const std::string& word) const {
         std::vector<ProcessName> found;
         for (const ProcessName& each : descendants(process.pid()))
-            if (command_line(each).find(word) != std::string::npos) found.push_back(each);
+            if (process_file(each.pid, "cmdline").find(word) != std::string::npos)
+                found.push_back(each);
         return found;
     }
 };

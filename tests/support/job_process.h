@@ -19,6 +19,7 @@
 
 #include "base/fd.h"
 #include "launch/process/process_tree.h"
+#include "launch/process/text_or_empty.h"
 #include "support/temporary_folder.h"
 
 namespace dslaunch::test {
@@ -34,6 +35,12 @@ inline bool wait_until(const std::function<bool()>& done, int limit_ms) {
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
     }
     return true;
+}
+
+// FILE of PID in /proc, as "cmdline"; empty once the process is gone, also while it is read.
+constexpr size_t kProcessFileBytesMax = 4U << 20;
+inline std::string process_file(pid_t pid, const std::string& file) {
+    return text_or_empty("/proc/" + std::to_string(pid) + "/" + file, kProcessFileBytesMax);
 }
 
 // A child process whose output goes to files, so that nobody has to read along.

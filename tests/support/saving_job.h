@@ -91,8 +91,7 @@ inline int64_t newest_whole(const std::string& output) {
 inline std::vector<ProcessName> workers_of(const JobProcess& process) {
     std::vector<ProcessName> workers;
     for (const ProcessName& each : descendants(process.pid())) {
-        std::ifstream file("/proc/" + std::to_string(each.pid) + "/cmdline");
-        const std::string line{std::istreambuf_iterator<char>(file), {}};
+        const std::string line = process_file(each.pid, "cmdline");
         if (line.find("dsworker") != std::string::npos) workers.push_back(each);
     }
     return workers;

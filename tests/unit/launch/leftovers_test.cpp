@@ -19,9 +19,7 @@ class Left {
         REQUIRE(wait_until(
             [&] {
                 name_ = name_process(process_.pid());
-                std::ifstream file("/proc/" + std::to_string(process_.pid()) + "/environ");
-                const std::string text{std::istreambuf_iterator<char>(file), {}};
-                return text.find(variable) != std::string::npos;
+                return process_file(process_.pid(), "environ").find(variable) != std::string::npos;
             },
             5'000));
     }

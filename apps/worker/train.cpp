@@ -270,7 +270,7 @@ class TrainRole {
 
     void finish(const runtime::TrainResult& result, bool wrote_weights) {
         if (!first()) return;
-        room_.compare(setup_, place_, steps_->placement(), result.peak_rss);
+        room_.compare(setup_, place_, steps_->largest(), result.peak_rss);
         std::string text = fmt::format("trained {} steps, loss {:.4f}", result.steps, result.loss);
         if (result.eval_loss) text += fmt::format(", held-out loss {:.4f}", *result.eval_loss);
         if (wrote_weights)

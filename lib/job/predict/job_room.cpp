@@ -23,9 +23,9 @@ void JobRoom::agree(runtime::Collectives& job) {
 }
 
 void JobRoom::compare(JobSetup& setup, const runtime::Topology& place,
-                      const AdaptivePlacement* placement, Bytes peak_rss) {
-    if (placement != nullptr && admission_) {
-        setup.plan_options = placement->largest();
+                      const std::optional<plan::StepPlanOptions>& options, Bytes peak_rss) {
+    if (options && admission_) {
+        setup.plan_options = *options;
         estimate_ = need_of_host(setup, place, admission_->program).of_rank();
     }
     if (estimate_.value > 0) log_info("admission", "{}", plan::estimate_text(estimate_, peak_rss));

@@ -5,7 +5,6 @@
 
 #include <optional>
 
-#include "job/predict/adaptive_placement.h"
 #include "job/predict/host_admission.h"
 
 namespace dslaunch::job {
@@ -19,11 +18,10 @@ class JobRoom {
     // Called by all ranks of the JOB, for hosts may have other stages of a pipeline: from then on
     // the estimate is the largest of all.
     void agree(runtime::Collectives& job);
-    // Called by the job's first rank after training: logs the estimate beside PEAK_RSS. PLACEMENT:
-    // null if placements were fixed; else the estimate is for the plan that kept most in memory,
-    // whose options become SETUP's.
+    // Called by the job's first rank after training: logs the estimate beside PEAK_RSS. OPTIONS:
+    // those of the plan that held most, if plans changed between steps; they become SETUP's.
     void compare(JobSetup& setup, const runtime::Topology& place,
-                 const AdaptivePlacement* placement, Bytes peak_rss);
+                 const std::optional<plan::StepPlanOptions>& options, Bytes peak_rss);
 
   private:
     std::optional<HostAdmission> admission_;  // present on the first rank of a host

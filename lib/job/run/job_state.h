@@ -6,7 +6,7 @@
 #include <memory>
 #include <optional>
 
-#include "job/predict/adaptive_placement.h"
+#include "job/run/adaptive_placement.h"
 #include "job/setup/job_setup.h"
 #include "job/setup/rank_comms.h"
 #include "launch/plan/worker_environment.h"

@@ -5,8 +5,8 @@
 #include <optional>
 #include <string>
 
-#include "job/predict/adaptive_placement.h"
 #include "job/predict/job_forecast.h"
+#include "job/run/adaptive_placement.h"
 #include "job/setup/job_setup.h"
 #include "runtime/compute/model_buffers.h"
 #include "runtime/train/between_steps.h"
@@ -33,6 +33,10 @@ class JobSteps final : public runtime::BetweenSteps {
     // Null: chunks keep their places.
     [[nodiscard]] const AdaptivePlacement* placement() const {
         return placement_ ? &*placement_ : nullptr;
+    }
+    // The options of the plan that held most in memory; absent if chunks kept their places.
+    [[nodiscard]] std::optional<plan::StepPlanOptions> largest() const {
+        return placement_ ? std::optional(placement_->largest()) : std::nullopt;
     }
 
   private:

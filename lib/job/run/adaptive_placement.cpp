@@ -1,4 +1,4 @@
-#include "job/predict/adaptive_placement.h"
+#include "job/run/adaptive_placement.h"
 
 #include <algorithm>
 #include <bit>

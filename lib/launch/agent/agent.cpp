@@ -53,8 +53,9 @@ constexpr milliseconds kSameSignalMax{1'000};
 
 class Agent {
   public:
-    Agent(int in_fd, int out_fd, int signal_fd, AgentSettings settings)
-        : settings_(std::move(settings)),
+    Agent(int in_fd, int out_fd, int signal_fd, JoinChannel channel, AgentSettings settings)
+        : channel_(std::move(channel)),
+          settings_(std::move(settings)),
           guardian_(::getppid()),
           in_fd_(in_fd),
           out_fd_(out_fd),
@@ -75,6 +76,7 @@ class Agent {
     [[nodiscard]] int poll_timeout() const;
     void check_time();
     void read_input();
+    void take_frames();
     void handle(const Frame& frame);
     void say_alive();
     void check_files(const CheckRequest& request);
@@ -96,6 +98,8 @@ class Agent {
     void flush();
     void flush_before_leaving();
 
+    JoinChannel channel_;
+    std::string& outbox_ = channel_.to_connection();
     AgentSettings settings_;
     pid_t guardian_;
     std::optional<steady_clock::time_point> asked_at_;  // the launcher was asked to end the job
@@ -103,7 +107,6 @@ class Agent {
     int out_fd_;
     int signal_fd_;
     FrameDecoder frames_;
-    std::string outbox_;
     std::vector<AgentWorker> workers_;
     Rendezvous rendezvous_;
     NetworkProbe network_;
@@ -123,7 +126,7 @@ class Agent {
 
 void Agent::send(FrameKind kind, std::string payload) {
     if (out_fd_ < 0) return;
-    outbox_ += encode(Frame{kind, std::move(payload)});
+    channel_.say(encode(Frame{kind, std::move(payload)}));
     flush();
 }
 
@@ -151,10 +154,25 @@ void Agent::read_input() {
         begin_end();
         return;
     }
+    try {
+        channel_.receive(std::string_view(block, static_cast<size_t>(n)));
+    } catch (const Error& error) {
+        log_error("agent", "the connection to the launcher is not to be trusted: {}; ending",
+                  error.what());
+        exit_code_ = static_cast<int>(error.code());
+        flush();
+        in_fd_ = out_fd_ = -1;
+        begin_end();
+        return;
+    }
     last_input_ = steady_clock::now();
-    frames_.append(std::string_view(block, static_cast<size_t>(n)));
-    while (const auto frame = frames_.next()) handle(*frame);
+    take_frames();
     last_input_ = steady_clock::now();  // hashing a large file is not the launcher's silence
+}
+
+void Agent::take_frames() {
+    frames_.append(channel_.take_received());
+    while (const auto frame = frames_.next()) handle(*frame);
 }
 
 void Agent::handle(const Frame& frame) {
@@ -534,10 +552,11 @@ void Agent::flush_before_leaving() {
 }
 
 int Agent::run() {
-    outbox_ = kAgentGreeting;
+    channel_.say(kAgentGreeting);
     flush();
     while (state_ != State::kDone) {
         try {
+            take_frames();  // some may have come with the verdict on this agent
             const std::vector<Watched> watched = watch();
             std::vector<pollfd> entries;
             for (const Watched& item : watched) entries.push_back({item.fd, item.events, 0});
@@ -567,12 +586,12 @@ int Agent::run() {
 
 }  // namespace
 
-int run_agent(int in_fd, int out_fd, const AgentSettings& settings) {
-    return run_guarded([=](int signal_fd) {
+int run_agent(int in_fd, int out_fd, JoinChannel channel, const AgentSettings& settings) {
+    return run_guarded([&](int signal_fd) {
         ::fcntl(in_fd, F_SETFD, FD_CLOEXEC);
         ::fcntl(out_fd, F_SETFD, FD_CLOEXEC);
         set_blocking(out_fd, false);
-        return Agent(in_fd, out_fd, signal_fd, settings).run();
+        return Agent(in_fd, out_fd, signal_fd, std::move(channel), settings).run();
     });
 }
 

@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "launch/transport/join/join_channel.h"
+
 namespace dslaunch::launch {
 
 struct AgentSettings {
@@ -23,9 +25,10 @@ struct AgentSettings {
     int come_again_fd = -1;
 };
 
-// Serves one launcher over the two descriptors and returns the exit code of the process. A guardian
-// process stays above the agent and ends what is left should the agent itself be killed. REQUIRES:
-// called before any thread starts.
-[[nodiscard]] int run_agent(int in_fd, int out_fd, const AgentSettings& settings = {});
+// Serves one launcher over the two descriptors, whose bytes pass CHANNEL, and returns the exit code
+// of the process. A guardian process stays above the agent and ends what is left should the agent
+// itself be killed. REQUIRES: called before any thread starts.
+[[nodiscard]] int run_agent(int in_fd, int out_fd, JoinChannel channel,
+                            const AgentSettings& settings = {});
 
 }  // namespace dslaunch::launch

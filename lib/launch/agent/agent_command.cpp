@@ -146,7 +146,7 @@ int run_joining_agent(JoinRequest request) {
              kTokenAdvice);
     }
     for (;;) {
-        const JoinedLauncher launcher = join_launcher(request);
+        JoinedLauncher launcher = join_launcher(request);
         // The two directions are two descriptors for the agent, as over a pipe.
         const UniqueFd out(::fcntl(launcher.socket.get(), F_DUPFD_CLOEXEC, 3));
         const UniqueFd come_again(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -160,7 +160,8 @@ int run_joining_agent(JoinRequest request) {
         if (const char* devices = std::getenv("CUDA_VISIBLE_DEVICES")) {
             settings.visible_devices = devices;
         }
-        const int code = run_agent(launcher.socket.get(), out.get(), settings);
+        const int code =
+            run_agent(launcher.socket.get(), out.get(), std::move(launcher.channel), settings);
         eventfd_t asked = 0;
         if (code != 0 || ::eventfd_read(come_again.get(), &asked) != 0) return code;
         log_info("agent", "the job starts again: joining once more");
@@ -179,7 +180,9 @@ int run_agent_command(std::span<const std::string> arguments) {
         return 0;
     }
     const std::string variable = take_token_variable();  // whatever the way: no worker inherits it
-    if (parsed.stdio) return run_agent(STDIN_FILENO, STDOUT_FILENO);
+    if (parsed.stdio) {
+        return run_agent(STDIN_FILENO, STDOUT_FILENO, JoinChannel(JoinSide::kAgent, JoinKey()));
+    }
     parsed.join.token = choose_token(variable, parsed.token_file);
     return run_joining_agent(std::move(parsed.join));
 }

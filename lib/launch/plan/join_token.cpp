@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <span>
@@ -19,13 +20,32 @@
 namespace dslaunch::launch {
 namespace {
 
-void check_length(const std::string& token, const std::string& where) {
-    if (token.size() >= kTokenBytesMin && token.size() <= kTokenBytesMax) return;
-    fail(ExitCode::kUsage, "{}: a token has {} to {} characters, this has {}; {}", where,
-         kTokenBytesMin, kTokenBytesMax, token.size(), kTokenAdvice);
+void check(const std::string& token, const std::string& where) {
+    if (token.size() < kTokenBytesMin || token.size() > kTokenBytesMax) {
+        fail(ExitCode::kUsage, "{}: a token has {} to {} characters, this has {}; {}", where,
+             kTokenBytesMin, kTokenBytesMax, token.size(), kTokenAdvice);
+    }
+    if (token_bits(token) < kTokenBitsMin) {
+        fail(ExitCode::kUsage,
+             "{}: this token repeats itself so much that it can be guessed (some {:.0f} bits, {} "
+             "are needed); {}",
+             where, token_bits(token), kTokenBitsMin, kTokenAdvice);
+    }
 }
 
 }  // namespace
+
+double token_bits(std::string_view token) {
+    std::array<size_t, 256> counts{};
+    for (const char c : token) ++counts[static_cast<unsigned char>(c)];
+    double bits = 0;
+    for (const size_t count : counts) {
+        if (count == 0) continue;
+        const double share = static_cast<double>(count) / static_cast<double>(token.size());
+        bits -= static_cast<double>(count) * std::log2(share);
+    }
+    return bits;
+}
 
 std::string make_token() {
     std::array<unsigned char, 32> bytes{};
@@ -61,7 +81,7 @@ std::string read_token_file(const std::string& path) {
     const std::string_view text(reinterpret_cast<const char*>(bytes.data()),
                                 static_cast<size_t>(length));
     std::string token(trim(text));
-    check_length(token, "token file " + printable(path));
+    check(token, "token file " + printable(path));
     return token;
 }
 
@@ -76,7 +96,7 @@ std::string take_token_variable() {
 
 std::string choose_token(const std::string& variable, const std::string& file) {
     if (!file.empty()) return read_token_file(file);
-    if (!variable.empty()) check_length(variable, kTokenVariable);
+    if (!variable.empty()) check(variable, kTokenVariable);
     return variable;
 }
 

@@ -10,16 +10,23 @@ namespace dslaunch::launch {
 inline constexpr const char* kTokenVariable = "DSLAUNCH_TOKEN";
 inline constexpr size_t kTokenBytesMin = 16;
 inline constexpr size_t kTokenBytesMax = 1024;
+// A floor against tokens that repeat a few characters. Words pass it: that searching for one takes
+// long is the work of JoinKey (launch/transport/join/join_channel.h).
+inline constexpr int kTokenBitsMin = 64;
 // The part of a message that asks for a token.
 inline constexpr std::string_view kTokenAdvice =
     "make one with `(umask 077; openssl rand -hex 32 > token)` and name it with --token-file token "
     "on every node, or set DSLAUNCH_TOKEN";
 
+// The entropy of TOKEN's characters, in bits, as often as each of them occurs: sum of -log2(share).
+[[nodiscard]] double token_bits(std::string_view token);
+
 // 32 random bytes in hex. Throws Error{kSetup} without a source of randomness.
 [[nodiscard]] std::string make_token();
 
 // The content of PATH without blanks at its ends. Throws Error{kUsage}: missing, unreadable, not a
-// plain file, readable by its group or others, shorter or longer than a token may be.
+// plain file, readable by its group or others, shorter or longer than a token may be, or below
+// kTokenBitsMin.
 [[nodiscard]] std::string read_token_file(const std::string& path);
 
 // The value of DSLAUNCH_TOKEN, empty when it is not set. It is wiped from this process's
@@ -28,7 +35,7 @@ inline constexpr std::string_view kTokenAdvice =
 [[nodiscard]] std::string take_token_variable();
 
 // The token in FILE, or without one VARIABLE (what take_token_variable gave): empty when there is
-// neither. Throws as read_token_file, and Error{kUsage} for a variable of a wrong length.
+// neither. Throws as read_token_file, and Error{kUsage} for a variable that is no token.
 [[nodiscard]] std::string choose_token(const std::string& variable, const std::string& file);
 
 }  // namespace dslaunch::launch

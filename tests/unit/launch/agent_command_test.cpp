@@ -96,6 +96,21 @@ TEST_CASE("a token file must be its owner's alone and hold a token") {
     CHECK_THROWS_WITH(read_token_file(folder.path()), Catch::Contains("not a plain file"));
 }
 
+// Closed forms: n characters that occur equally often, k of them different: n * log2(k) bits.
+TEST_CASE("a token that repeats a few characters is refused, words and digits are not") {
+    CHECK(token_bits(std::string(64, '7')) == 0);
+    CHECK(token_bits("abababab") == Approx(8));
+    CHECK(token_bits("0123456789abcdef") == Approx(64));
+    CHECK(token_bits(make_token()) > 200);
+    for (const std::string& token : {std::string(64, '7'), std::string("passwordpassword"),
+                                     std::string("1111222233334444"), std::string(40, 'x') + "y"}) {
+        INFO(token);
+        CHECK_THROWS_WITH(choose_token(token, ""), Catch::Contains("can be guessed") &&
+                                                       Catch::Contains("openssl rand -hex 32"));
+    }
+    CHECK(choose_token("correct horse battery staple", "") == "correct horse battery staple");
+}
+
 TEST_CASE("the token's variable is wiped when it is taken") {
     ::setenv(kTokenVariable, "0123456789abcdef", 1);
     const char* const place = std::getenv(kTokenVariable);

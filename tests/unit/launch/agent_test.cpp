@@ -47,7 +47,8 @@ class LivingAgent {
         if (guardian_ == 0) {
             in_.write_end.reset();
             out_.read_end.reset();
-            ::_exit(run_agent(in_.read_end.get(), out_.write_end.get()));
+            ::_exit(run_agent(in_.read_end.get(), out_.write_end.get(),
+                              JoinChannel(JoinSide::kAgent, JoinKey())));
         }
         in_.read_end.reset();
         out_.write_end.reset();

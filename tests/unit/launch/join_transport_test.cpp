@@ -28,7 +28,7 @@ using Kind = TransportEvent::Kind;
 
 namespace {
 
-const std::string kToken = "a token of this test, not short";
+const std::string kToken(64, '7');
 constexpr int kLongMs = 60'000;  // reaching it is a failure
 
 // A starter that is told the endpoint, runs SCRIPT and starts the hosts from FIRST on.
@@ -106,17 +106,45 @@ JoinRequest request_to(const Served& served, std::optional<uint32_t> node,
     return request;
 }
 
+// Such an agent tries again, since anybody may have answered; it does so for half a second.
+JoinRequest with_another_token(const Served& served, uint32_t node) {
+    JoinRequest request = request_to(served, node, "another token of good length");
+    request.connect_max = std::chrono::milliseconds(500);
+    return request;
+}
+
 // An agent that joins while the transport is served; the socket, or what it was told.
 struct Joining {
     UniqueFd socket;
+    JoinChannel channel{JoinSide::kAgent, JoinKey()};
     std::string error;
+
+    void say(std::string_view text) {
+        channel.say(text);
+        REQUIRE(write_full(socket.get(), std::string_view(channel.to_connection())) == 0);
+        channel.to_connection().clear();
+    }
+    // The next SIZE bytes that the launcher says.
+    std::string hear(size_t size) {
+        std::string heard = channel.take_received();
+        while (heard.size() < size) {
+            char block[4096];
+            const ssize_t n = ::recv(socket.get(), block, sizeof block, 0);
+            if (n <= 0) break;
+            channel.receive(std::string_view(block, static_cast<size_t>(n)));
+            heard += channel.take_received();
+        }
+        return heard;
+    }
 };
 Joining join_served(Served& served, const JoinRequest& request) {
     Joining result;
     std::atomic<bool> over{false};
     std::thread agent([&] {
         try {
-            result.socket = std::move(join_launcher(request).socket);
+            JoinedLauncher joined = join_launcher(request);
+            result.socket = std::move(joined.socket);
+            result.channel = std::move(joined.channel);
         } catch (const Error& error) {
             result.error = error.what();
         }
@@ -160,14 +188,12 @@ TEST_CASE("agents take their places by number, by name and by arrival, and bytes
     REQUIRE(by_name.error.empty());
     REQUIRE(by_number.error.empty());
     REQUIRE(by_arrival.error.empty());
-    REQUIRE(write_full(by_arrival.socket.get(), std::string_view("I am zero")) == 0);
-    REQUIRE(write_full(by_name.socket.get(), std::string_view("I am one")) == 0);
+    by_arrival.say("I am zero");
+    by_name.say("I am one");
     CHECK(served.pump([&] { return served.bytes.size() == 2; }));
     CHECK(served.bytes[0] == "I am zero");
     CHECK(served.bytes[1] == "I am one");
-    char block[9] = {};
-    CHECK(read_full(by_number.socket.get(), std::as_writable_bytes(std::span(block))) == 9);
-    CHECK(std::string(block, 9) == "hello two");
+    CHECK(by_number.hear(9) == "hello two");
     // A closed input is seen by the agent, whose own end is seen here.
     served.transport->close_input(2);
     CHECK(wait_until([&] { return is_closed(by_number.socket); }, kLongMs));
@@ -187,15 +213,16 @@ TEST_CASE("a stranger can neither join nor disturb: garbage, wrong tokens, silen
     Served served(2, std::move(settings));
     Joining first = join_served(served, request_to(served, 0));
     REQUIRE(first.error.empty());
-    CHECK_THAT(join_served(served, request_to(served, 1, "another token of good length")).error,
-               Catch::Contains("token is not this job's"));
+    CHECK_THAT(join_served(served, with_another_token(served, 1)).error,
+               Catch::Contains("no launcher at 127.0.0.1:") &&
+                   Catch::Contains("does not hold this agent's token"));
     std::vector<UniqueFd> crowd;
     crowd.push_back(stranger(served, "GET / HTTP/1.0\r\n\r\n"));
     crowd.push_back(stranger(served, std::string(100'000, 'x')));
     crowd.push_back(stranger(served, std::string(1'000, '\0')));
     crowd.push_back(stranger(served, "dslaunch-join 1\n"));  // and then nothing: a slow connection
     std::string endless(kJoinOpening);
-    endless.append(32, 'n').append(4, '\xff');
+    endless.append("\x16\3\1").append(40'000, '\xff');
     crowd.push_back(stranger(served, endless));
     crowd.push_back(stranger(served, ""));
     for (int i = 0; i < 300; ++i) stranger(served, "");  // opened and closed, as a scan does
@@ -213,7 +240,7 @@ TEST_CASE("a stranger can neither join nor disturb: garbage, wrong tokens, silen
     // The first agent's connection never noticed, and the second comes as if nothing had been.
     Joining second = join_served(served, request_to(served, 1));
     CHECK(second.error.empty());
-    REQUIRE(write_full(first.socket.get(), std::string_view("still here")) == 0);
+    first.say("still here");
     CHECK(served.pump([&] { return served.bytes[0] == "still here"; }));
 }
 
@@ -258,8 +285,7 @@ TEST_CASE("hosts that did not come in time are told with who came and who was tu
     Served served(3, std::move(settings));
     Joining one = join_served(served, request_to(served, 1));
     REQUIRE(one.error.empty());
-    const Joining other =
-        join_served(served, request_to(served, 2, "another token of good length"));
+    const Joining other = join_served(served, with_another_token(served, 2));
     REQUIRE_FALSE(other.error.empty());
     CHECK(served.pump([&] { return served.ended.size() == 2; }));
     CHECK_THAT(served.ended[0], Catch::Contains("no agent joined as node 0 within 1.5 s (1 of 3"));

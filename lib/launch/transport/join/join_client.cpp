@@ -101,11 +101,10 @@ Attempt connect_tcp(const JoinEndpoint& endpoint, milliseconds limit) {
     return attempt;
 }
 
-// Empty: joined. Otherwise why the connection ended before a verdict.
-std::string shake_hands(int socket, const JoinRequest& request) {
-    AgentHandshake handshake(request.token, make_join_nonce(), request.identity);
+// Empty: joined. Otherwise why the connection ended before a verdict of the launcher.
+std::string shake_hands(int socket, const JoinRequest& request, AgentHandshake& handshake) {
     using State = AgentHandshake::State;
-    char block[kJoinRefusalBytesMax + kJoinProofBytes];
+    char block[kJoinBytesMax];
     for (;;) {
         const std::string output = handshake.take_output();
         if (!output.empty() && ::send(socket, output.data(), output.size(), MSG_NOSIGNAL) !=
@@ -115,7 +114,7 @@ std::string shake_hands(int socket, const JoinRequest& request) {
         if (!ready_by(socket, POLLIN, steady_clock::now() + kAnswerMax)) {
             return fmt::format("no answer within {} s", kAnswerMax.count() / 1000);
         }
-        const ssize_t n = ::recv(socket, block, std::min(sizeof block, handshake.wanted()), 0);
+        const ssize_t n = ::recv(socket, block, sizeof block, 0);
         if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;
         if (n <= 0) return n == 0 ? "the connection was closed" : errno_text(errno);
         switch (handshake.feed(std::string_view(block, static_cast<size_t>(n)))) {
@@ -127,7 +126,7 @@ std::string shake_hands(int socket, const JoinRequest& request) {
                 fail(ExitCode::kHosts, "the launcher at {} refuses this agent: {}",
                      request.endpoint.text(), handshake.reason());
             case State::kNotLauncher:
-                fail(ExitCode::kHosts, "{}: {}", request.endpoint.text(), handshake.reason());
+                return handshake.reason();
         }
     }
 }
@@ -155,8 +154,10 @@ class SocketRemoval {
 
 JoinedLauncher join_launcher(const JoinRequest& request) {
     const SocketRemoval removal(request);
+    const JoinKey key = request.token.empty() ? JoinKey() : JoinKey(request.token);
     const auto deadline = steady_clock::now() + request.connect_max;
     auto say_at = steady_clock::now();
+    std::string said;
     for (int number = 1;; ++number) {
         const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
         Attempt attempt = request.endpoint.is_unix()
@@ -166,11 +167,12 @@ JoinedLauncher join_launcher(const JoinRequest& request) {
             const int fd = attempt.socket.get();
             const int on = 1;
             ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-            attempt.trouble = shake_hands(fd, request);
+            AgentHandshake handshake(key, request.identity);
+            attempt.trouble = shake_hands(fd, request, handshake);
             if (attempt.trouble.empty()) {
                 set_blocking(fd, true);
                 const std::string address = local_address(fd);
-                return {std::move(attempt.socket), address};
+                return {std::move(attempt.socket), handshake.take_channel(), address};
             }
         }
         const auto now = steady_clock::now();
@@ -181,8 +183,9 @@ JoinedLauncher join_launcher(const JoinRequest& request) {
                  request.endpoint.text(),
                  std::chrono::duration<double>(request.connect_max).count(), attempt.trouble);
         }
-        if (now >= say_at) {
+        if (now >= say_at || attempt.trouble != said) {
             say_at = now + kSayAgain;
+            said = attempt.trouble;
             log_info("agent", "waiting for the launcher at {}: {}", request.endpoint.text(),
                      attempt.trouble);
         }

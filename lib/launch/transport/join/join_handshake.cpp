@@ -1,13 +1,8 @@
 #include "launch/transport/join/join_handshake.h"
 
 #include <fmt/format.h>
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <openssl/rand.h>
 
 #include <algorithm>
-#include <array>
 
 #include "base/check.h"
 #include "base/error.h"
@@ -21,24 +16,35 @@ namespace {
 constexpr std::string_view kFamily = "dslaunch-join ";
 constexpr uint32_t kNoNode = 0xFFFFFFFF;
 constexpr size_t kLengthBytes = 4;
-constexpr size_t kVerdictHeadBytes = 1 + kLengthBytes;
-constexpr uint8_t kJoined = 0;
-constexpr uint8_t kRefused = 1;
+constexpr char kJoined = 0;
+constexpr char kRefused = 1;
 
-std::string verdict(uint8_t kind, std::string_view body) {
+std::string refusal(const std::string& reason) {
     WireWriter writer;
-    writer.u8(kind).string(body);
+    writer.u8(kRefused).string(std::string_view(reason).substr(0, kJoinRefusalBytesMax));
     return writer.bytes();
 }
 
-bool equal_in_constant_time(std::string_view a, std::string_view b) {
-    return a.size() == b.size() && CRYPTO_memcmp(a.data(), b.data(), a.size()) == 0;
+// The string of at most BYTES_MAX that begins at AT; nothing: it is not whole yet.
+std::optional<std::string_view> string_at(std::string_view bytes, size_t at, size_t bytes_max) {
+    if (bytes.size() < at + kLengthBytes) return std::nullopt;
+    const size_t length = WireReader(bytes.substr(at, kLengthBytes), "a length").u32();
+    if (length > bytes_max) fail(ExitCode::kInternal, "a text of {} bytes", length);
+    if (bytes.size() < at + kLengthBytes + length) return std::nullopt;
+    return bytes.substr(at + kLengthBytes, length);
 }
 
 // True: TEXT could still become an opening of some version.
 bool may_be_opening(std::string_view text) {
     const size_t length = std::min(text.size(), kFamily.size());
     return text.substr(0, length) == kFamily.substr(0, length);
+}
+
+// Moves bytes from REST to OPENING until it is whole.
+void fill_opening(std::string& opening, std::string_view& rest) {
+    const size_t length = std::min(rest.size(), kJoinOpening.size() - opening.size());
+    opening.append(rest.substr(0, length));
+    rest.remove_prefix(length);
 }
 
 }  // namespace
@@ -62,228 +68,146 @@ JoinIdentity decode_join_identity(std::string_view bytes) {
     return identity;
 }
 
-std::string make_join_nonce() {
-    std::array<unsigned char, kJoinNonceBytes> bytes{};
-    if (RAND_bytes(bytes.data(), static_cast<int>(bytes.size())) != 1) {
-        fail(ExitCode::kSetup, "this machine gives no random bytes");
-    }
-    return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-std::string join_proof(JoinSide side, const std::string& token, std::string_view agent_nonce,
-                       std::string_view launcher_nonce, std::string_view identity) {
-    std::string text = side == JoinSide::kAgent ? "agent" : "launcher";
-    text += '\0';
-    text.append(agent_nonce).append(launcher_nonce).append(identity);
-    std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-    unsigned int length = 0;
-    const auto* made = HMAC(EVP_sha256(), token.data(), static_cast<int>(token.size()),
-                            reinterpret_cast<const unsigned char*>(text.data()), text.size(),
-                            digest.data(), &length);
-    DSL_CHECK(made != nullptr && length == kJoinProofBytes, "HMAC-SHA256 failed");
-    return {reinterpret_cast<const char*>(digest.data()), length};
-}
-
-LauncherHandshake::LauncherHandshake(std::string token, std::string nonce)
-    : token_(std::move(token)), nonce_(std::move(nonce)) {
-    DSL_CHECK(nonce_.size() == kJoinNonceBytes, "a nonce of {} bytes", nonce_.size());
-}
-
-size_t LauncherHandshake::wanted() const {
-    switch (stage_) {
-        case Stage::kOpening:
-            return kJoinOpening.size() + kJoinNonceBytes - buffer_.size();
-        case Stage::kIdentityLength:
-            return kLengthBytes - buffer_.size();
-        case Stage::kIdentity:
-            return identity_length_ + kJoinProofBytes - buffer_.size();
-        case Stage::kOver:
-            break;
-    }
-    return 0;
-}
+LauncherHandshake::LauncherHandshake(const JoinKey& key) : channel_(JoinSide::kLauncher, key) {}
 
 LauncherHandshake::State LauncherHandshake::feed(std::string_view bytes) {
-    DSL_CHECK(state_ == State::kRunning && bytes.size() <= wanted(), "bytes nobody wanted");
-    buffer_.append(bytes);
-    if (stage_ == Stage::kOpening && !may_be_opening(buffer_)) {
-        return stranger("it speaks something else");
+    DSL_CHECK(state_ == State::kRunning, "bytes nobody wanted");
+    bytes_ += bytes.size();
+    if (bytes_ > kJoinBytesMax) return end(State::kStranger, "it does not say who it is");
+    if (!opened_) {
+        fill_opening(opening_, bytes);
+        if (!may_be_opening(opening_)) return end(State::kStranger, "it speaks something else");
+        if (opening_.size() < kJoinOpening.size()) return state_;
+        take_opening();
+        if (!opened_) return state_;
     }
-    if (wanted() > 0) return state_;
-    switch (stage_) {
-        case Stage::kOpening:
-            take_opening();
-            break;
-        case Stage::kIdentityLength: {
-            const std::string length = std::exchange(buffer_, {});
-            identity_length_ = WireReader(length, "the length of an identity").u32();
-            stage_ = Stage::kIdentity;
-            if (identity_length_ > kJoinIdentityBytesMax) return stranger("too long an identity");
-            break;
-        }
-        case Stage::kIdentity:
-            take_identity();
-            break;
-        case Stage::kOver:
-            break;
+    try {
+        channel_.receive(bytes);
+        said_ += channel_.take_received();
+        if (channel_.proven()) take_identity();
+    } catch (const Error& error) {
+        end(State::kRefused, error.what());
     }
     return state_;
 }
 
 void LauncherHandshake::take_opening() {
-    const std::string_view opening = std::string_view(buffer_).substr(0, kJoinOpening.size());
-    if (opening != kJoinOpening) {
-        return refuse(
-            fmt::format("this launcher speaks join protocol 1 ({}), the agent another; "
-                        "give both the same dslaunch",
-                        DSL_VERSION));
+    if (opening_ == kJoinOpening) {
+        opened_ = true;
+        output_ = kJoinOpening;
+        return;
     }
-    agent_nonce_ = buffer_.substr(kJoinOpening.size());
-    buffer_.clear();
-    output_ = std::string(kJoinOpening) + nonce_;
-    stage_ = Stage::kIdentityLength;
+    const std::string reason = fmt::format(
+        "this launcher speaks join protocol 1 ({}), the agent another; give both the same dslaunch",
+        DSL_VERSION);
+    output_ = refusal(reason);
+    end(State::kRefused, reason);
 }
 
 void LauncherHandshake::take_identity() {
-    identity_bytes_ = buffer_.substr(0, identity_length_);
-    const std::string proof = buffer_.substr(identity_length_);
-    const std::string expected =
-        join_proof(JoinSide::kAgent, token_, agent_nonce_, nonce_, identity_bytes_);
-    if (!equal_in_constant_time(proof, expected)) {
-        return refuse("its token is not this job's");
-    }
-    try {
-        identity_ = decode_join_identity(identity_bytes_);
-    } catch (const Error& error) {
-        return refuse(error.what());
-    }
-    stage_ = Stage::kOver;
+    const auto bytes = string_at(said_, 0, kJoinIdentityBytesMax);
+    if (!bytes) return;
+    identity_ = decode_join_identity(*bytes);
+    channel_.put_back(std::string_view(said_).substr(kLengthBytes + bytes->size()));
     state_ = State::kProven;
 }
 
 std::string LauncherHandshake::take_output() {
+    output_ += std::exchange(channel_.to_connection(), {});
     return std::exchange(output_, {});
 }
 
 void LauncherHandshake::accept() {
     DSL_CHECK(state_ == State::kProven, "only a proven agent is accepted");
-    output_ += verdict(
-        kJoined, join_proof(JoinSide::kLauncher, token_, agent_nonce_, nonce_, identity_bytes_));
+    channel_.say(std::string_view(&kJoined, 1));
 }
 
 void LauncherHandshake::refuse(const std::string& reason) {
-    stage_ = Stage::kOver;
-    state_ = State::kRefused;
-    reason_ = reason;
-    output_ += verdict(kRefused, reason.substr(0, kJoinRefusalBytesMax));
+    DSL_CHECK(state_ == State::kProven, "only a proven agent is refused through the channel");
+    channel_.say(refusal(reason));
+    end(State::kRefused, reason);
 }
 
-LauncherHandshake::State LauncherHandshake::stranger(const std::string& reason) {
-    stage_ = Stage::kOver;
-    reason_ = reason;
-    output_.clear();
-    return state_ = State::kStranger;
+JoinChannel LauncherHandshake::take_channel() {
+    return std::move(channel_);
 }
 
-AgentHandshake::AgentHandshake(std::string token, std::string nonce, const JoinIdentity& identity)
-    : token_(std::move(token)), nonce_(std::move(nonce)), identity_bytes_(encode(identity)) {
-    DSL_CHECK(nonce_.size() == kJoinNonceBytes, "a nonce of {} bytes", nonce_.size());
+LauncherHandshake::State LauncherHandshake::end(State state, const std::string& reason) {
+    reason_ = reason;
+    if (state == State::kStranger) output_.clear();
+    return state_ = state;
+}
+
+AgentHandshake::AgentHandshake(const JoinKey& key, const JoinIdentity& identity)
+    : channel_(JoinSide::kAgent, key), identity_bytes_(encode(identity)), output_(kJoinOpening) {
     DSL_CHECK(identity_bytes_.size() <= kJoinIdentityBytesMax, "an identity of {} bytes",
               identity_bytes_.size());
-    output_ = std::string(kJoinOpening) + nonce_;
-}
-
-size_t AgentHandshake::wanted() const {
-    switch (stage_) {
-        case Stage::kOpening: {
-            // A refusal may come instead: it begins with another byte and is read as such.
-            const bool refusal = !buffer_.empty() && buffer_.front() == char{kRefused};
-            if (buffer_.empty()) return 1;
-            return (refusal ? kVerdictHeadBytes : kJoinOpening.size() + kJoinNonceBytes) -
-                   buffer_.size();
-        }
-        case Stage::kVerdictHead:
-            return kVerdictHeadBytes - buffer_.size();
-        case Stage::kVerdict:
-            return verdict_length_ - buffer_.size();
-        case Stage::kOver:
-            break;
-    }
-    return 0;
 }
 
 AgentHandshake::State AgentHandshake::feed(std::string_view bytes) {
-    DSL_CHECK(state_ == State::kRunning && bytes.size() <= wanted(), "bytes nobody wanted");
-    buffer_.append(bytes);
-    if (stage_ == Stage::kOpening && buffer_.front() == char{kRefused}) {
-        stage_ = Stage::kVerdictHead;
+    DSL_CHECK(state_ == State::kRunning, "bytes nobody wanted");
+    bytes_ += bytes.size();
+    if (!opened_) {
+        if (bytes_ > kJoinBytesMax) return end(State::kNotLauncher, "what answers talks nonsense");
+        fill_opening(opening_, bytes);
+        if (take_opening() != State::kRunning || !opened_) return state_;
     }
-    if (stage_ == Stage::kOpening && !may_be_opening(buffer_)) {
-        return fail_with(State::kNotLauncher, "what answers there is no dslaunch that waits");
-    }
-    if (wanted() > 0) return state_;
-    switch (stage_) {
-        case Stage::kOpening:
-            take_opening();
-            break;
-        case Stage::kVerdictHead: {
-            WireReader reader(buffer_, "a verdict");
-            refused_ = reader.u8() != kJoined;
-            verdict_length_ = reader.u32();
-            buffer_.clear();
-            stage_ = Stage::kVerdict;
-            const bool fits = refused_ ? verdict_length_ <= kJoinRefusalBytesMax
-                                       : verdict_length_ == kJoinProofBytes;
-            if (!fits) return fail_with(State::kNotLauncher, "what answers there talks nonsense");
-            if (verdict_length_ == 0) take_verdict();
-            break;
-        }
-        case Stage::kVerdict:
-            take_verdict();
-            break;
-        case Stage::kOver:
-            break;
+    try {
+        channel_.receive(bytes);
+        said_ += channel_.take_received();
+        if (channel_.proven()) return take_verdict();
+    } catch (const Error& error) {
+        return end(State::kNotLauncher, error.what());
     }
     return state_;
 }
 
-void AgentHandshake::take_opening() {
-    if (std::string_view(buffer_).substr(0, kJoinOpening.size()) != kJoinOpening) {
-        fail_with(State::kNotLauncher,
-                  "the launcher there speaks another version; give both the "
-                  "same dslaunch");
-        return;
+// A refusal in clear may come instead of the opening: it begins with another byte.
+AgentHandshake::State AgentHandshake::take_opening() {
+    if (opening_.empty()) return state_;
+    if (opening_.front() == kRefused) {
+        return end(State::kNotLauncher,
+                   "the launcher there speaks another version; give both the "
+                   "same dslaunch");
     }
-    launcher_nonce_ = buffer_.substr(kJoinOpening.size());
-    buffer_.clear();
-    WireWriter writer;
-    writer.string(identity_bytes_);
-    output_ += writer.bytes() +
-               join_proof(JoinSide::kAgent, token_, nonce_, launcher_nonce_, identity_bytes_);
-    stage_ = Stage::kVerdictHead;
+    if (!may_be_opening(opening_)) {
+        return end(State::kNotLauncher, "what answers there is no dslaunch that waits");
+    }
+    if (opening_.size() < kJoinOpening.size()) return state_;
+    if (opening_ != kJoinOpening) {
+        return end(State::kNotLauncher,
+                   "the launcher there speaks another version; give both the same dslaunch");
+    }
+    opened_ = true;
+    return state_;
 }
 
-void AgentHandshake::take_verdict() {
-    if (refused_) {
-        fail_with(State::kRefused, printable(buffer_));
-        return;
+AgentHandshake::State AgentHandshake::take_verdict() {
+    if (!std::exchange(introduced_, true)) {
+        WireWriter writer;
+        writer.string(identity_bytes_);
+        channel_.say(writer.bytes());
     }
-    const std::string expected =
-        join_proof(JoinSide::kLauncher, token_, nonce_, launcher_nonce_, identity_bytes_);
-    if (!equal_in_constant_time(buffer_, expected)) {
-        fail_with(State::kNotLauncher, "the launcher there does not hold this agent's token");
-        return;
+    if (said_.empty()) return state_;
+    if (said_.front() == kJoined) {
+        channel_.put_back(std::string_view(said_).substr(1));
+        return state_ = State::kJoined;
     }
-    stage_ = Stage::kOver;
-    state_ = State::kJoined;
+    const auto reason = string_at(said_, 1, kJoinRefusalBytesMax);
+    if (!reason) return state_;
+    return end(State::kRefused, printable(*reason));
 }
 
 std::string AgentHandshake::take_output() {
+    output_ += std::exchange(channel_.to_connection(), {});
     return std::exchange(output_, {});
 }
 
-AgentHandshake::State AgentHandshake::fail_with(State state, std::string reason) {
-    stage_ = Stage::kOver;
+JoinChannel AgentHandshake::take_channel() {
+    return std::move(channel_);
+}
+
+AgentHandshake::State AgentHandshake::end(State state, std::string reason) {
     reason_ = std::move(reason);
     return state_ = state;
 }

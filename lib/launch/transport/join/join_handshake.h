@@ -1,17 +1,15 @@
-// The handshake in which an agent that calls back and its launcher prove to each other that they
-// hold the same token, before the first byte of the agent protocol. Bytes in, bytes out: no
-// sockets, no clock, no threads.
+// The handshake in which an agent that calls back says who it is, before the first byte of the
+// agent protocol. Bytes in, bytes out: no sockets, no clock, no threads.
 //
-//     agent    -> kJoinOpening (16), nonce A (32)
-//     launcher -> kJoinOpening (16), nonce L (32)
-//     agent    -> length u32, JoinIdentity, HMAC-SHA256(token, "agent"    0 A L identity) (32)
-//     launcher -> 0 u8, 32 u32, HMAC-SHA256(token, "launcher" 0 A L identity) (32): joined
+//     agent    -> kJoinOpening (16); the rest of both directions is a channel (join_channel.h)
+//     launcher -> kJoinOpening (16)
+//                 or, to another version, in clear: 1 u8, length u32, text
+//     agent    -> length u32, JoinIdentity
+//     launcher -> 0 u8: joined; the agent protocol follows
 //                 1 u8, length u32, text: refused
 //
-// The nonces are random, so that nothing recorded can be played again; the agent proves itself
-// first, so that a stranger who connects learns nothing to try tokens on. Integers are
-// little-endian. A side reads no more bytes than wanted() says: nothing of what follows is
-// swallowed.
+// A refusal through the channel is the launcher's; one in clear, or a channel that does not come
+// about, may be anybody's, so the agent tries again. Integers are little-endian.
 #pragma once
 
 #include <cstdint>
@@ -19,13 +17,15 @@
 #include <string>
 #include <string_view>
 
+#include "launch/transport/join/join_channel.h"
+
 namespace dslaunch::launch {
 
 inline constexpr std::string_view kJoinOpening = "dslaunch-join 1\n";
-inline constexpr size_t kJoinNonceBytes = 32;
-inline constexpr size_t kJoinProofBytes = 32;
 inline constexpr size_t kJoinIdentityBytesMax = 1024;
 inline constexpr size_t kJoinRefusalBytesMax = 1024;
+// The most that a side sends before the verdict: neither reads further.
+inline constexpr size_t kJoinBytesMax = 16U << 10;
 
 // The identity that an agent claims.
 struct JoinIdentity {
@@ -39,15 +39,6 @@ struct JoinIdentity {
 // Throws Error{kInternal} on malformed bytes.
 [[nodiscard]] JoinIdentity decode_join_identity(std::string_view bytes);
 
-// Random bytes for one handshake. Throws Error{kSetup} without a source of randomness.
-[[nodiscard]] std::string make_join_nonce();
-
-enum class JoinSide { kAgent, kLauncher };
-// [32] what SIDE sends to show that it holds TOKEN.
-[[nodiscard]] std::string join_proof(JoinSide side, const std::string& token,
-                                     std::string_view agent_nonce, std::string_view launcher_nonce,
-                                     std::string_view identity);
-
 // The launcher's side of one connection.
 class LauncherHandshake {
   public:
@@ -57,11 +48,9 @@ class LauncherHandshake {
         kRefused,   // the last bytes of output() say why; close after sending them
         kStranger,  // the peer uses another protocol: close without an answer
     };
-    LauncherHandshake(std::string token, std::string nonce);
+    explicit LauncherHandshake(const JoinKey& key);
 
-    // The number of bytes to read at most; 0: none any more.
-    [[nodiscard]] size_t wanted() const;
-    // REQUIRES: state kRunning, at most wanted() bytes.
+    // Takes bytes that came over the connection. REQUIRES: state kRunning.
     State feed(std::string_view bytes);
     // Bytes to send; each is returned once.
     [[nodiscard]] std::string take_output();
@@ -72,23 +61,24 @@ class LauncherHandshake {
     // The last word to an agent in state kProven.
     void accept();
     void refuse(const std::string& reason);
+    // The channel, for the agent protocol, once accepted. It may hold bytes for the connection and
+    // bytes that the agent has said since. Called once.
+    [[nodiscard]] JoinChannel take_channel();
 
   private:
-    enum class Stage { kOpening, kIdentityLength, kIdentity, kOver };
     void take_opening();
     void take_identity();
-    State stranger(const std::string& reason);
+    void refuse_in_clear(const std::string& reason);
+    State end(State state, const std::string& reason);
 
-    std::string token_;
-    std::string nonce_;
-    std::string agent_nonce_;
-    std::string buffer_;
+    JoinChannel channel_;
+    std::string opening_;  // what came of it
+    std::string said_;     // what the agent said through the channel
     std::string output_;
-    std::string identity_bytes_;
     JoinIdentity identity_;
     std::string reason_;
-    size_t identity_length_ = 0;
-    Stage stage_ = Stage::kOpening;
+    size_t bytes_ = 0;
+    bool opened_ = false;
     State state_ = State::kRunning;
 };
 
@@ -98,32 +88,32 @@ class AgentHandshake {
     enum class State {
         kRunning,
         kJoined,       // the agent protocol follows
-        kRefused,      // reason(): the launcher's words, not yet proven to be its own
+        kRefused,      // reason(): the launcher's words, proven to be its own
         kNotLauncher,  // reason(): something else answers there, or a launcher of another token
     };
-    AgentHandshake(std::string token, std::string nonce, const JoinIdentity& identity);
+    AgentHandshake(const JoinKey& key, const JoinIdentity& identity);
 
-    [[nodiscard]] size_t wanted() const;
     State feed(std::string_view bytes);
     [[nodiscard]] std::string take_output();
     [[nodiscard]] const std::string& reason() const { return reason_; }
+    // The channel, for the agent protocol, once joined. It may hold bytes that the launcher has
+    // said since. Called once.
+    [[nodiscard]] JoinChannel take_channel();
 
   private:
-    enum class Stage { kOpening, kVerdictHead, kVerdict, kOver };
-    void take_opening();
-    void take_verdict();
-    State fail_with(State state, std::string reason);
+    State take_opening();
+    State take_verdict();
+    State end(State state, std::string reason);
 
-    std::string token_;
-    std::string nonce_;
-    std::string launcher_nonce_;
+    JoinChannel channel_;
     std::string identity_bytes_;
-    std::string buffer_;
+    std::string opening_;  // what came of it, or of a refusal in clear
+    std::string said_;     // what the launcher said through the channel
     std::string output_;
     std::string reason_;
-    bool refused_ = false;
-    size_t verdict_length_ = 0;
-    Stage stage_ = Stage::kOpening;
+    size_t bytes_ = 0;
+    bool opened_ = false;
+    bool introduced_ = false;
     State state_ = State::kRunning;
 };
 

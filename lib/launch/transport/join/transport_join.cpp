@@ -39,14 +39,14 @@ struct Unproven {
     UniqueFd socket;
     LauncherHandshake handshake;
     std::string peer;
-    std::string outbox;
     steady_clock::time_point deadline;
 };
 
 struct Member {
     HostAddress host;
-    UniqueFd socket;  // invalid before it joined and after it ended
-    std::string outbox;
+    UniqueFd socket;                        // invalid before it joined and after it ended
+    std::optional<JoinChannel> channel;     // absent before it joined
+    std::string waiting;                    // what it is told when it has joined
     std::string came_from;                  // "10.0.0.2:41712 (pod-a)"; empty: not yet
     std::deque<std::string> starter_lines;  // the last about this host
     bool close_when_sent = false;
@@ -57,6 +57,10 @@ struct Member {
 std::string last_words(const Member& member) {
     return join(std::vector<std::string>(member.starter_lines.begin(), member.starter_lines.end()),
                 "; ");
+}
+
+bool has_to_send(const Member& member) {
+    return member.channel && !member.channel->to_connection().empty();
 }
 
 class JoinTransport final : public Transport {
@@ -91,6 +95,7 @@ class JoinTransport final : public Transport {
     [[nodiscard]] milliseconds poll_time(milliseconds timeout) const;
 
     JoinSettings settings_;
+    JoinKey key_;
     std::optional<JoinListener> listener_;
     std::unique_ptr<StarterProcess> starter_;
     bool starter_over_ = false;
@@ -113,6 +118,7 @@ void JoinTransport::listen() {
     }
     DSL_CHECK(listener_->endpoint().is_unix() || settings_.token.size() >= kTokenBytesMin,
               "nobody listens on TCP without a token");
+    if (!settings_.token.empty()) key_ = JoinKey(settings_.token);
 }
 
 void JoinTransport::start(const std::vector<HostAddress>& hosts) {
@@ -137,7 +143,11 @@ void JoinTransport::start(const std::vector<HostAddress>& hosts) {
 void JoinTransport::send(size_t host, std::string_view bytes) {
     Member& member = members_[host];
     if (member.ended) return;
-    member.outbox.append(bytes);
+    if (!member.channel) {
+        member.waiting.append(bytes);
+        return;
+    }
+    member.channel->say(bytes);
     flush(member);
 }
 
@@ -149,23 +159,24 @@ void JoinTransport::close_input(size_t host) {
 void JoinTransport::abandon(size_t host) {
     members_[host].ended = true;
     members_[host].socket.reset();
-    members_[host].outbox.clear();
+    members_[host].waiting.clear();
     close_when_complete();
 }
 
 void JoinTransport::flush(Member& member) {
-    while (member.socket.valid() && !member.outbox.empty()) {
-        const ssize_t n =
-            ::send(member.socket.get(), member.outbox.data(), member.outbox.size(), MSG_NOSIGNAL);
+    if (!member.socket.valid()) return;
+    std::string& outbox = member.channel->to_connection();
+    while (!outbox.empty()) {
+        const ssize_t n = ::send(member.socket.get(), outbox.data(), outbox.size(), MSG_NOSIGNAL);
         if (n > 0) {
-            member.outbox.erase(0, static_cast<size_t>(n));
+            outbox.erase(0, static_cast<size_t>(n));
         } else if (errno == EAGAIN) {
             return;
         } else if (errno != EINTR) {
-            member.outbox.clear();  // the member's end is seen when reading
+            outbox.clear();  // the member's end is seen when reading
         }
     }
-    if (member.socket.valid() && member.close_when_sent) {
+    if (member.close_when_sent) {
         ::shutdown(member.socket.get(), SHUT_WR);
         member.close_when_sent = false;
     }
@@ -194,22 +205,18 @@ void JoinTransport::accept_all() {
             note_refusal(unproven_.front().peer, "pushed out by newer connections");
             unproven_.pop_front();
         }
-        unproven_.push_back({std::move(socket),
-                             LauncherHandshake(settings_.token, make_join_nonce()),
-                             peer,
-                             {},
+        unproven_.push_back({std::move(socket), LauncherHandshake(key_), peer,
                              steady_clock::now() + settings_.proof_max});
     }
 }
 
 // Reads what one connection has sent and answers; the caller removes it when its socket is gone.
 void JoinTransport::serve(Unproven& connection) {
-    char block[kJoinIdentityBytesMax + kJoinProofBytes];
+    char block[kJoinBytesMax];
     using State = LauncherHandshake::State;
     LauncherHandshake& handshake = connection.handshake;
     while (handshake.state() == State::kRunning) {
-        const ssize_t n =
-            ::recv(connection.socket.get(), block, std::min(sizeof block, handshake.wanted()), 0);
+        const ssize_t n = ::recv(connection.socket.get(), block, sizeof block, 0);
         if (n < 0 && errno == EINTR) continue;
         if (n < 0 && errno == EAGAIN) break;
         if (n <= 0) {
@@ -219,14 +226,12 @@ void JoinTransport::serve(Unproven& connection) {
         handshake.feed(std::string_view(block, static_cast<size_t>(n)));
     }
     if (handshake.state() == State::kProven) return admit(connection);
-    connection.outbox += handshake.take_output();
-    // A few dozen bytes fit into an empty socket buffer: what does not fit is a stranger's loss.
-    if (!connection.outbox.empty()) {
-        const ssize_t n = ::send(connection.socket.get(), connection.outbox.data(),
-                                 connection.outbox.size(), MSG_NOSIGNAL);
-        const bool whole = n == static_cast<ssize_t>(connection.outbox.size());
-        connection.outbox.clear();
-        if (!whole) return connection.socket.reset();
+    // A few hundred bytes fit into an empty socket buffer: what does not fit is a stranger's loss.
+    const std::string answer = handshake.take_output();
+    if (!answer.empty()) {
+        const ssize_t n =
+            ::send(connection.socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
+        if (n != static_cast<ssize_t>(answer.size())) return connection.socket.reset();
     }
     if (handshake.state() == State::kRunning) return;
     note_refusal(connection.peer, handshake.reason());
@@ -274,11 +279,12 @@ void JoinTransport::admit(Unproven& connection) {
     }
     Member arrived;
     arrived.socket = std::move(connection.socket);
-    arrived.outbox = connection.handshake.take_output();
+    arrived.channel = connection.handshake.take_channel();
     if (!reason.empty()) return flush(arrived);  // and closed
     Member& member = members_[*host];
     member.socket = std::move(arrived.socket);
-    member.outbox.insert(0, arrived.outbox);
+    member.channel = std::move(arrived.channel);
+    member.channel->say(std::exchange(member.waiting, {}));
     member.came_from = fmt::format("{} ({})", connection.peer, printable(identity.host_name));
     ++joined_count_;
     if (settings_.announce) {
@@ -317,14 +323,22 @@ void JoinTransport::read_from(size_t host, Events& events) {
     Member& member = members_[host];
     char block[kReadBytes];
     const ssize_t n = ::recv(member.socket.get(), block, sizeof block, 0);
-    if (n > 0) {
-        events.push_back(
-            {TransportEvent::Kind::kBytes, host, std::string(block, static_cast<size_t>(n)), -1});
-        return;
-    }
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) return;
     std::string cause = n == 0 ? "its agent closed the connection"
                                : "the connection to its agent broke: " + errno_text(errno);
+    if (n > 0) {
+        cause.clear();
+        try {
+            member.channel->receive(std::string_view(block, static_cast<size_t>(n)));
+        } catch (const Error& error) {
+            cause =
+                fmt::format("the connection to its agent is not to be trusted: {}", error.what());
+        }
+        std::string bytes = member.channel->take_received();
+        if (!bytes.empty())
+            events.push_back({TransportEvent::Kind::kBytes, host, std::move(bytes), -1});
+        if (cause.empty()) return;
+    }
     if (!member.starter_lines.empty()) {
         cause += "; " + last_words(member);
     } else if (starter_ && starter_->ended().value_or(0) != 0) {
@@ -452,7 +466,7 @@ std::vector<TransportEvent> JoinTransport::wait(milliseconds timeout, int wake_f
     for (const Member& member : members_) {
         const int fd = member.socket.get();
         entries.push_back(
-            {fd, static_cast<short>(member.outbox.empty() ? POLLIN : POLLIN | POLLOUT), 0});
+            {fd, static_cast<short>(has_to_send(member) ? POLLIN | POLLOUT : POLLIN), 0});
     }
     const size_t first_unproven = entries.size();
     for (const Unproven& connection : unproven_) {

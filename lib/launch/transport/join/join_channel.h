@@ -1,0 +1,69 @@
+// The bytes of one connection between an agent that called back and its launcher: TLS 1.3 whose
+// only credential is the job's token, or the bytes as they are (a Unix socket, whose kernel says
+// who is at the other end). What was read, changed, dropped, put in or replayed on the way ends the
+// connection before any of it is believed. Bytes in, bytes out: no sockets, no clock, no threads.
+//
+// Sources: RFC 8446, 2.2 and 4.2.11 (external pre-shared keys, psk_dhe_ke: a token that becomes
+// known later opens no recorded connection); RFC 7914 (scrypt).
+#pragma once
+
+#include <array>
+#include <memory>
+#include <string>
+#include <string_view>
+
+namespace dslaunch::launch {
+
+enum class JoinSide { kAgent, kLauncher };
+
+// The key of a job's connections. The 64 hex digits that make_token() gives are a key by
+// themselves. Another token is stretched, so that searching for it in a recorded handshake takes
+// 32 MiB and some 60 ms a guess: made once a process.
+class JoinKey {
+  public:
+    static constexpr size_t kBytes = 32;
+    // Empty: no key, for a Unix socket.
+    JoinKey() = default;
+    // Throws Error{kSetup}: this machine's OpenSSL cannot make one. Blocks for the time above.
+    explicit JoinKey(const std::string& token);
+
+    [[nodiscard]] bool empty() const { return empty_; }
+    [[nodiscard]] const std::array<unsigned char, kBytes>& bytes() const { return bytes_; }
+
+  private:
+    std::array<unsigned char, kBytes> bytes_{};
+    bool empty_ = true;
+};
+
+class JoinChannel {
+  public:
+    // KEY empty: the bytes pass as they are.
+    JoinChannel(JoinSide side, const JoinKey& key);
+    JoinChannel(JoinChannel&&) noexcept;
+    JoinChannel& operator=(JoinChannel&&) noexcept;
+    ~JoinChannel();
+
+    // Takes bytes that came over the connection. Throws Error{kHosts} with the reason when the
+    // other side does not hold the key or these are not its bytes; what it said before stays in
+    // take_received(), and to_connection() may hold a last word for it.
+    void receive(std::string_view bytes);
+    // What the other side has said, each byte once.
+    [[nodiscard]] std::string take_received();
+    // Gives BYTES back: take_received() returns them first.
+    void put_back(std::string_view bytes) { received_.insert(0, bytes); }
+    // Says BYTES to the other side, once it has proven itself.
+    void say(std::string_view bytes);
+    // Bytes to send over the connection; the caller takes them away.
+    [[nodiscard]] std::string& to_connection() { return to_connection_; }
+    [[nodiscard]] const std::string& to_connection() const { return to_connection_; }
+    // True: the other side has proven that it holds the key.
+    [[nodiscard]] bool proven() const;
+
+  private:
+    struct Tls;
+    std::unique_ptr<Tls> tls_;  // null: the bytes pass as they are
+    std::string received_;
+    std::string to_connection_;
+};
+
+}  // namespace dslaunch::launch

@@ -72,7 +72,7 @@ std::string read_file(const std::string& path, size_t bytes_max) {
     }
 }
 
-void write_file_atomically(const std::string& path, std::string_view content) {
+void write_file_atomically(const std::string& path, std::string_view content, mode_t mode) {
     const std::string temporary = fmt::format("{}.tmp-{}", path, ::getpid());
     const auto give_up = [&](const char* what, int error_number) {
         ::unlink(temporary.c_str());
@@ -80,7 +80,7 @@ void write_file_atomically(const std::string& path, std::string_view content) {
              errno_text(error_number));
     };
     UniqueFd file(
-        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
+        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, mode));
     if (!file.valid()) give_up("creating", errno);
     if (const int status = write_full(file.get(), content); status != 0)
         give_up("writing", -status);

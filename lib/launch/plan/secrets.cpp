@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 #include <regex>
+
+#include "launch/plan/environment_file.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -86,11 +89,36 @@ std::string hide_known_forms(const std::string& line) {
     static const std::regex kTokens(
         R"(\b(hf_|ghp_|gho_|ghs_|github_pat_|glpat-|sk-|xox[abprs]-|AKIA|ASIA|ya29\.|eyJ))"
         R"([A-Za-z0-9_.\-]{12,})");
+    // A webhook's address is its secret: https://hooks.slack.com/services/…
+    static const std::regex kWebhook(
+        R"((https?://(hooks\.[^\s/]+|[^\s/]+/(api/)?webhooks?)/)[^\s"'<>)]+)", std::regex::icase);
+    static const std::regex kKeyInUrl(R"(([A-Za-z][A-Za-z0-9+.-]*://)[A-Za-z0-9]{20,}@)");
+    static const std::regex kSignature(
+        R"(([?&](sig|signature|x-amz-signature|x-goog-signature)=)[^\s&"']+)", std::regex::icase);
     static const std::regex kBearer(R"(\b([Bb]earer|[Bb]asic) [A-Za-z0-9+/=_.\-]{8,})");
     const std::string hidden(kHiddenValue);
     std::string text = std::regex_replace(line, kUrlPassword, "$1:" + hidden + "@");
+    text = std::regex_replace(text, kWebhook, "$1" + hidden);
+    text = std::regex_replace(text, kKeyInUrl, "$1" + hidden + "@");
+    text = std::regex_replace(text, kSignature, "$1" + hidden);
     text = std::regex_replace(text, kTokens, hidden);
     return std::regex_replace(text, kBearer, "$1 " + hidden);
+}
+
+// WORD is a name in capitals; its parts stand between `_`, `-` and `.`.
+bool has_telling_part(std::string_view word) {
+    if (word.starts_with("XDG_SESSION") || word.starts_with("DBUS_SESSION")) return false;
+    if (word == "DESKTOP_SESSION") return false;
+    for (size_t at = 0; at <= word.size();) {
+        const size_t end = std::min(word.find_first_of("_-.", at), word.size());
+        const std::string_view part = word.substr(at, end - at);
+        for (const std::string_view telling :
+             {"DSN", "SESSION", "SESSIONID", "COOKIE", "COOKIES", "SIG", "SIGNATURE"}) {
+            if (part == telling) return true;
+        }
+        at = end + 1;
+    }
+    return false;
 }
 
 }  // namespace
@@ -107,10 +135,22 @@ bool is_secret_name(std::string_view name) {
             word.erase(at, harmless.size());
     }
     for (const std::string_view telling :
-         {"KEY", "TOKEN", "SECRET", "PASS", "_PWD", "CREDENTIAL", "AUTH"}) {
+         {"KEY", "TOKEN", "SECRET", "PASS", "_PWD", "CREDENTIAL", "AUTH", "WEBHOOK"}) {
         if (contains(word, telling)) return true;
     }
-    return false;
+    return has_telling_part(word);
+}
+
+bool is_shown_in_files(std::string_view name) {
+    static constexpr std::string_view kNames[] = {
+        "PATH",        "LD_LIBRARY_PATH", "LD_PRELOAD",  "PYTHONPATH", "HOME", "USER",   "SHELL",
+        "LANG",        "LANGUAGE",        "TZ",          "TERM",       "PWD",  "TMPDIR", "HOSTNAME",
+        "VIRTUAL_ENV", "CONDA_PREFIX",    "SLURM_JOB_ID"};
+    static constexpr std::string_view kPrefixes[] = {"LC_", "CUDA_", "OPENBLAS_", "MALLOC_"};
+    return is_rank_variable(name) || has_forwarded_prefix(name) ||
+           std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) ||
+           std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
+                       [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
 bool holds_password(std::string_view value) {
@@ -150,6 +190,16 @@ std::string hide_secrets(std::string_view text) {
         text.remove_prefix(newline + 1);
     }
     return result;
+}
+
+std::vector<std::string> hide_in_command(const std::vector<std::string>& words) {
+    std::vector<std::string> shown;
+    bool is_value = false;
+    for (const std::string& word : words) {
+        shown.push_back(is_value ? std::string(kHiddenValue) : hide_secrets(word));
+        is_value = word.starts_with('-') && !contains(word, "=") && is_secret_name(word);
+    }
+    return shown;
 }
 
 }  // namespace dslaunch::launch

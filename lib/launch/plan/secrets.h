@@ -4,15 +4,22 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace dslaunch::launch {
 
 inline constexpr std::string_view kHiddenValue = "(hidden)";
 
-// The name of a variable or option contains KEY, TOKEN, SECRET, PASS, _PWD, CREDENTIAL or AUTH, in
-// either case. A few words that hold one of these are none: TOKENIZER, TOKENS, KeyError, PASSED,
-// AUTHOR.
+// The name of a variable or option contains KEY, TOKEN, SECRET, PASS, _PWD, CREDENTIAL, AUTH or
+// WEBHOOK, or one of its parts is DSN, SESSION, COOKIE, SIG or SIGNATURE, in either case. A few
+// words that hold one of these are none: TOKENIZER, TOKENS, KeyError, PASSED, AUTHOR,
+// XDG_SESSION_….
 [[nodiscard]] bool is_secret_name(std::string_view name);
+
+// The value of the variable NAME may stand in a file that people pass on (run.json): dslaunch's own
+// variables, those with a prefix that is forwarded, and paths, locale and limits of every machine.
+// What a program's own variables hold is not known, so they may not.
+[[nodiscard]] bool is_shown_in_files(std::string_view name);
 
 // A URL with a password, as scheme://user:password@host.
 [[nodiscard]] bool holds_password(std::string_view value);
@@ -23,8 +30,13 @@ inline constexpr std::string_view kHiddenValue = "(hidden)";
 
 // TEXT with kHiddenValue in the place of each secret that can be known by its form: NAME=VALUE,
 // NAME: VALUE, --name VALUE and "NAME": "VALUE" with such a name, the password in
-// scheme://user:password@host, what stands between BEGIN and END of a private key, and words that
-// begin as the tokens of well-known services do (hf_, ghp_, sk-, AKIA …). Lines over 4 KiB are cut.
+// scheme://user:password@host and in scheme://key@host (a DSN), a signature in a URL's query, the
+// path of a webhook, what stands between BEGIN and END of a private key, and words that begin as
+// the tokens of well-known services do (hf_, ghp_, sk-, AKIA …). Lines over 4 KiB are cut.
 [[nodiscard]] std::string hide_secrets(std::string_view text);
+
+// The words of a command as they may be shown: hide_secrets() of each, and kHiddenValue for the
+// word behind an option whose name tells a secret (--api-key WORD).
+[[nodiscard]] std::vector<std::string> hide_in_command(const std::vector<std::string>& words);
 
 }  // namespace dslaunch::launch

@@ -258,10 +258,11 @@ void JobOutput::write_run_file(int exit_code) {
             const Rank& rank = ranks_.at(static_cast<size_t>(worker.environment.rank));
             json.begin_object().field("rank", worker.environment.rank).field("host", node.name);
             json.field("pid", rank.started.pid).key("command").begin_array();
-            for (const std::string& word : worker.command) json.value(hide_secrets(word));
+            for (const std::string& word : hide_in_command(worker.command)) json.value(word);
             json.end_array().key("environment").begin_object();
             for (const auto& [name, value] : rank.started.environment) {
-                json.field(name, shown_value(name, value));
+                json.field(name, is_shown_in_files(name) ? shown_value(name, value)
+                                                         : std::string(kHiddenValue));
             }
             json.end_object().end_object();
         }
@@ -269,7 +270,7 @@ void JobOutput::write_run_file(int exit_code) {
     json.end_array().key("run");
     run_info_.empty() ? json.null() : json.raw(run_info_);
     json.end_object();
-    write_file_atomically(spec_.output_directory + "/run.json", json.text() + "\n");
+    write_file_atomically(spec_.output_directory + "/run.json", json.text() + "\n", 0600);
 }
 
 const std::deque<std::string>& JobOutput::last_lines(int rank) const {

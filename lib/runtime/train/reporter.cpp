@@ -90,7 +90,8 @@ class FileReporter final : public Reporter {
     }
     void run_info(std::string_view json) override {
         if (!output_.empty())
-            write_file_atomically(output_ + "/run.json", fmt::format("{{\"run\": {}}}\n", json));
+            write_file_atomically(output_ + "/run.json", fmt::format("{{\"run\": {}}}\n", json),
+                                  0600);
     }
     void progress(std::string_view line) override { log_info("train", "{}", line); }
     void ready() override {}

@@ -195,6 +195,7 @@ TEST_CASE("run.json tells environment and result, hides secrets, and knows one a
         started.environment = {{"RANK", "1"},
                                {"HF_TOKEN", "hunter2"},
                                {"aws_secret_key", "x"},
+                               {"ALERT_TO", "hunter2@example.com"},
                                {"HF_ARGUMENTS", "--fast --auth=hunter2 hf_abcdefghijklmnop"}};
         output.add_rank(started);
         output.write_run_file(3);
@@ -207,6 +208,10 @@ TEST_CASE("run.json tells environment and result, hides secrets, and knows one a
     CHECK(json["ranks"][1]["environment"]["RANK"] == "1");
     CHECK(folder.read("run.json").find("hunter2") == std::string::npos);
     CHECK(json["ranks"][1]["environment"]["aws_secret_key"] == "(hidden)");
+    CHECK(json["ranks"][1]["environment"]["ALERT_TO"] == "(hidden)");
+    struct stat status {};
+    REQUIRE(::stat((folder.path() + "/run.json").c_str(), &status) == 0);
+    CHECK((status.st_mode & 0777) == 0600);
     CHECK(json["ranks"][1]["environment"]["HF_ARGUMENTS"] == "--fast --auth=(hidden) (hidden)");
     CHECK(json["ranks"][1]["command"] == nlohmann::json::array({"program", "--api-key=(hidden)"}));
 }

@@ -8,12 +8,14 @@ using namespace dslaunch::launch;
 TEST_CASE("names of secrets are known, and words that only look like them are not") {
     for (const char* name : {"HF_TOKEN", "WANDB_API_KEY", "aws_secret_access_key", "PGPASSWORD",
                              "MYSQL_PASS", "GOOGLE_APPLICATION_CREDENTIALS", "--auth", "sshKey",
-                             "MLFLOW_TRACKING_PASSWORD", "DSLAUNCH_TOKEN"}) {
+                             "MLFLOW_TRACKING_PASSWORD", "DSLAUNCH_TOKEN", "SENTRY_DSN",
+                             "SLACK_WEBHOOK_URL", "--session-id", "session", "COOKIE", "SAS_SIG"}) {
         INFO(name);
         CHECK(is_secret_name(name));
     }
     for (const char* name : {"PATH", "TOKENIZERS_PARALLELISM", "tokens_per_s", "KeyError", "RANK",
-                             "AUTHOR", "max_tokens", "HOME", ""}) {
+                             "AUTHOR", "max_tokens", "HOME", "", "XDG_SESSION_ID", "WORDSNUM",
+                             "DBUS_SESSION_BUS_ADDRESS", "sigma", "sessions_per_day"}) {
         INFO(name);
         CHECK_FALSE(is_secret_name(name));
     }
@@ -31,6 +33,15 @@ TEST_CASE("a canary is hidden in every form in which secrets are written, and th
         {"run --api-key=" + canary, "run --api-key=(hidden)"},
         {"https://me:" + canary + "@host/path", "https://me:(hidden)@host/path"},
         {"s3://" + canary + "/b", "s3://" + canary + "/b"},  // no password: a bucket's name
+        {"https://hooks.slack.com/services/T0/B0/" + canary + " failed",
+         "https://hooks.slack.com/(hidden) failed"},
+        {"POST https://discord.com/api/webhooks/11/" + canary + "\"",
+         "POST https://discord.com/api/webhooks/(hidden)\""},
+        {"https://0123456789abcdef0123456789abcdef@o1.ingest.example.io/2",
+         "https://(hidden)@o1.ingest.example.io/2"},
+        {"https://me@host/path", "https://me@host/path"},
+        {"https://b.example.net/x?se=2027&sig=" + canary + "&sp=r",
+         "https://b.example.net/x?se=2027&sig=(hidden)&sp=r"},
         {"got hf_abcdefghijklmnopqrstu today", "got (hidden) today"},
         {"id AKIAIOSFODNN7EXAMPLE.", "id (hidden)"},
         {"Authorization: Bearer " + canary, "Authorization: (hidden)"},
@@ -45,6 +56,28 @@ TEST_CASE("a canary is hidden in every form in which secrets are written, and th
     for (const auto& [text, hidden] : rows) {
         INFO(text);
         CHECK(hide_secrets(text) == hidden);
+    }
+}
+
+TEST_CASE("the word behind an option that tells a secret is hidden, in a command of words") {
+    const std::vector<std::string> words = {
+        "train.py",       "--api-key", "c4nary one",      "--lr",      "1e-3",
+        "--token=c4nary", "-x",        "HF_TOKEN=c4nary", "--password"};
+    CHECK(hide_in_command(words) ==
+          std::vector<std::string>{"train.py", "--api-key", "(hidden)", "--lr", "1e-3",
+                                   "--token=(hidden)", "-x", "HF_TOKEN=(hidden)", "--password"});
+}
+
+TEST_CASE(
+    "values of dslaunch's, forwarded and everybody's variables stand in files, others do not") {
+    for (const char* name : {"RANK", "DSL_JOB_ID", "NCCL_DEBUG", "OMP_NUM_THREADS", "PATH",
+                             "LC_ALL", "CUDA_VISIBLE_DEVICES", "PYTHONPATH"}) {
+        INFO(name);
+        CHECK(is_shown_in_files(name));
+    }
+    for (const char* name : {"MY_DB", "BUCKET", "ALERT_TO", "path", "XPATH", ""}) {
+        INFO(name);
+        CHECK_FALSE(is_shown_in_files(name));
     }
 }
 

@@ -104,6 +104,45 @@ class Decompressor {
     ZSTD_inBuffer in_{nullptr, 0, 0};
 };
 
+// lib/dslaunch/NAME, as the dynamic linker's names are: libx.so, libx.so.1, ld-linux.so.2.
+bool is_library_name(std::string_view name) {
+    const bool plain = std::all_of(name.begin(), name.end(), [](char c) {
+        return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+               c == '.' || c == '_' || c == '-' || c == '+';
+    });
+    const size_t at = name.find(".so");
+    return plain && at != std::string_view::npos && at > 0 && name.front() != '.' &&
+           (at + 3 == name.size() || name[at + 3] == '.');
+}
+
+// A relative path whose components are no `.`, `..` or empty, and whose first is not hidden: below
+// the folder that --to names, .ssh or .bashrc would be more than a file.
+bool is_user_path(std::string_view path) {
+    if (path.starts_with('.')) return false;
+    for (size_t at = 0; at <= path.size();) {
+        const size_t end = std::min(path.find('/', at), path.size());
+        const std::string_view part = path.substr(at, end - at);
+        if (part.empty() || part == "." || part == "..") return false;
+        at = end + 1;
+    }
+    return true;
+}
+
+// The places and names that a bundle has, and no other.
+void check_name(const std::string& name, const std::string& path) {
+    constexpr std::string_view kLibraries = "lib/dslaunch/", kFiles = "files/";
+    const std::string_view text = name;
+    const bool is_ours =
+        name == "bin/dslaunch" || name == "bin/dsworker" || name == "bin/libdsl_cuda.so" ||
+        (text.starts_with(kLibraries) && is_library_name(text.substr(kLibraries.size()))) ||
+        (text.starts_with(kFiles) && is_user_path(text.substr(kFiles.size())));
+    if (is_ours) return;
+    fail(ExitCode::kInput,
+         "{}: `{}` is no file of a bundle: it has dslaunch's programs in bin/, libraries in "
+         "lib/dslaunch/, and files/, none of them hidden",
+         path, printable(name));
+}
+
 std::string manifest_text(const std::vector<BundleEntry>& entries) {
     JsonWriter json;
     json.begin_object().field("format", kFormat).field("version", DSL_VERSION);
@@ -125,6 +164,7 @@ std::map<std::string, BundleEntry> parse_manifest(const std::string& text,
         for (const auto& file : json.at("files")) {
             BundleEntry entry{file.at("name"), file.at("bytes"), file.at("mode"),
                               file.at("sha256")};
+            check_name(entry.name, path);
             entries.emplace(entry.name, entry);
         }
     } catch (const nlohmann::json::exception& error) {
@@ -193,6 +233,7 @@ int64_t write_bundle(const std::string& path, std::vector<BundleFile> files) {
     int64_t bytes_all = 0;
     launch::HashCache cache(launch::HashCache::default_path());
     for (const BundleFile& file : files) {
+        check_name(file.name, file.local_path);
         struct stat status {};
         if (::stat(file.local_path.c_str(), &status) != 0) {
             fail(ExitCode::kInput, "{}: {}", file.local_path, errno_text(errno));

@@ -22,12 +22,14 @@ struct BundleEntry {
 };
 
 // Writes PATH whole or not at all and returns its size in bytes. Throws Error{kInput}: a file
-// cannot be read, changes meanwhile, or its name is too long; kDisk.
+// cannot be read, changes meanwhile, or its name is too long or none of a bundle's; kDisk.
 int64_t write_bundle(const std::string& path, std::vector<BundleFile> files);
 
 // Unpacks PATH into FOLDER, which must be empty and used by nobody else, and returns the entries.
 // Throws Error{kInput} unless PATH is a bundle whose files match its manifest: for damage, a
-// cut-off end, names outside FOLDER, links, files that the manifest does not name; kDisk.
+// cut-off end, links, files that the manifest does not name, and, before anything is unpacked, for
+// names other than bin/dslaunch, bin/dsworker, bin/libdsl_cuda.so, lib/dslaunch/LIBRARY and
+// files/PATH, the first component of PATH not hidden; kDisk.
 [[nodiscard]] std::vector<BundleEntry> unpack_bundle(const std::string& path,
                                                      const std::string& folder);
 

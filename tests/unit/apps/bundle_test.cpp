@@ -63,7 +63,7 @@ TEST_CASE("a bundle reads back, tar reads it too, and equal files make equal bun
     write(at + "one", std::string(3'000'000, 'x') + "end");
     write(at + "two", "");
     ::chmod((at + "one").c_str(), 0755);
-    const std::vector<BundleFile> files = {{at + "two", "files/two"}, {at + "one", "bin/one"}};
+    const std::vector<BundleFile> files = {{at + "two", "files/two"}, {at + "one", "bin/dsworker"}};
     write_bundle(at + "b1", files);
     REQUIRE(std::system(("touch -d 2001-01-01 " + at + "one").c_str()) == 0);
     write_bundle(at + "b2", {files.rbegin(), files.rend()});
@@ -71,12 +71,12 @@ TEST_CASE("a bundle reads back, tar reads it too, and equal files make equal bun
     const ScratchFolder scratch;
     const auto entries = unpack_bundle(at + "b1", scratch.path());
     REQUIRE(entries.size() == 2);
-    CHECK(entries[0].name == "bin/one");
+    CHECK(entries[0].name == "bin/dsworker");
     CHECK(entries[0].mode == 0755);
-    CHECK(std::system(("cmp " + at + "one " + scratch.path() + "/bin/one").c_str()) == 0);
+    CHECK(std::system(("cmp " + at + "one " + scratch.path() + "/bin/dsworker").c_str()) == 0);
     if (std::system("command -v zstd >/dev/null") == 0) {
         CHECK(std::system(("mkdir " + at + "t && zstd -qdc " + at + "b1 | tar -xf - -C " + at +
-                           "t && cmp " + at + "t/bin/one " + at + "one && test -e " + at +
+                           "t && cmp " + at + "t/bin/dsworker " + at + "one && test -e " + at +
                            "t/files/two")
                               .c_str()) == 0);
     }
@@ -97,11 +97,11 @@ TEST_CASE("a bundle reads back, tar reads it too, and equal files make equal bun
 TEST_CASE("a hostile bundle is refused, with the reason") {
     TemporaryFolder folder;
     const std::string end = ustar_end();
-    CHECK(refusal(folder, manifest("a", "x") + entry("a", "x") + end) == "accepted");
+    CHECK(refusal(folder, manifest("files/a", "x") + entry("files/a", "x") + end) == "accepted");
     struct Row {
         std::string tar, cause;
     };
-    std::string link = entry("a", "x");
+    std::string link = entry("files/a", "x");
     link[156] = '2';  // a symbolic link; the checksum is made right again
     int64_t sum = 0;
     for (size_t i = 0; i < 512; ++i)
@@ -110,24 +110,63 @@ TEST_CASE("a hostile bundle is refused, with the reason") {
     std::snprintf(digits, sizeof digits, "%06o", static_cast<unsigned>(sum));
     link.replace(148, 7, digits, 7);
     const Row rows[] = {
-        {manifest("../a", "x") + entry("../a", "x") + end, "outside"},
-        {manifest("/a", "x") + entry("/a", "x") + end, "outside"},
-        {manifest("a", "x") + link + end, "no plain file"},
-        {manifest("a", "x") + entry("a", "y") + end, "not what its manifest says"},
-        {manifest("a", "x") + entry("b", "x") + end, "not in its manifest"},
-        {manifest("a", "x") + entry("a", "xx") + end, "not in its manifest"},
-        {manifest("a", "x") + entry("a", "x") + entry("a", "x") + end, "twice"},
-        {manifest("a", "x") + end, "missing"},
-        {entry("a", "x") + end, "does not begin with manifest.json"},
+        {manifest("files/a", "x") + link + end, "no plain file"},
+        {manifest("files/a", "x") + entry("files/a", "y") + end, "not what its manifest says"},
+        {manifest("files/a", "x") + entry("files/b", "x") + end, "not in its manifest"},
+        {manifest("files/a", "x") + entry("files/a", "xx") + end, "not in its manifest"},
+        {manifest("files/a", "x") + entry("files/a", "x") + entry("files/a", "x") + end, "twice"},
+        {manifest("files/a", "x") + end, "missing"},
+        {entry("files/a", "x") + end, "does not begin with manifest.json"},
         {entry("manifest.json", "{") + end, "damaged"},
         {entry("manifest.json", "{\"format\":\"other\"}") + end, "another format"},
         {"", "cut off"},
-        {manifest("a", "x") + entry("a", "x").substr(0, 512), "cut off"},
+        {manifest("files/a", "x") + entry("files/a", "x").substr(0, 512), "cut off"},
     };
     for (const Row& row : rows) {
         const std::string cause = refusal(folder, row.tar);
         INFO(row.cause << " / " << cause);
         CHECK(cause.find(row.cause) != std::string::npos);
+    }
+}
+
+TEST_CASE("a bundle has dslaunch's own places and names, and no other is unpacked") {
+    TemporaryFolder folder;
+    for (const std::string name :
+         {"bin/dslaunch", "bin/dsworker", "bin/libdsl_cuda.so", "lib/dslaunch/libssh.so.4",
+          "lib/dslaunch/libc10.so", "lib/dslaunch/ld-linux-x86-64.so.2", "files/a",
+          "files/m/sub/.hidden"}) {
+        CHECK(refusal(folder, manifest(name, "x") + entry(name, "x") + ustar_end()) == "accepted");
+    }
+    for (const std::string name : {".ssh/authorized_keys",
+                                   "bin/python3",
+                                   "bin/x/dslaunch",
+                                   "bin/dslaunch2",
+                                   "lib/libc.so.6",
+                                   "lib/dslaunch/x/liba.so",
+                                   "lib/dslaunch/.so",
+                                   "lib/dslaunch/liba.sox",
+                                   "lib/dslaunch/liba",
+                                   "lib/dslaunch/../../bin/dslaunch",
+                                   "files/.ssh/authorized_keys",
+                                   "files/../.bashrc",
+                                   "files/a/../../b",
+                                   "files//a",
+                                   "files/a/",
+                                   "files/",
+                                   "files/.",
+                                   "/etc/passwd",
+                                   "../a",
+                                   "",
+                                   "bin/",
+                                   "bin/./dsworker",
+                                   "FILES/a"}) {
+        INFO(name);
+        const std::string cause =
+            refusal(folder, manifest(name, "x") + entry("files/a", "x") + ustar_end());
+        CHECK_THAT(cause, Catch::Contains("is no file of a bundle"));
+        write(folder.path() + "/local", "x");
+        CHECK_THROWS_WITH(write_bundle(folder.path() + "/made", {{folder.path() + "/local", name}}),
+                          Catch::Contains("is no file of a bundle"));
     }
 }
 

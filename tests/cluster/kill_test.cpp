@@ -5,9 +5,11 @@
 #include <string>
 #include <vector>
 
+#include "launch/plan/join_token.h"
 #include "support/catch.h"
 #include "support/job_end.h"
 #include "support/job_process.h"
+#include "support/man_in_the_middle.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -120,6 +122,61 @@ TEST_CASE("a killed agent or guardian leaves nothing behind and its host is name
             CHECK(job.process.err().find("is lost") != std::string::npos);
         }
     }
+}
+
+// Negative control, done by hand: with an agent that ends nothing before it starts ranks, the
+// grandchild of the first attempt lives beside the second.
+TEST_CASE("a restart ends what agent and guardian, killed in one moment, have left") {
+    const TemporaryFolder folder, agent_folder, next_folder, state;
+    const std::string dslaunch = std::string(DSL_BINARY_DIR) + "/dslaunch";
+    const std::string token = folder.path() + "/token";
+    std::ofstream(token) << make_token() << "\n";
+    ::chmod(token.c_str(), 0600);
+    const std::string where = "127.0.0.1:" + std::to_string(listen_somewhere().second);
+    const std::string script =
+        "case $TORCHELASTIC_RESTART_COUNT in "
+        "0) setsid sh -c \"trap '' TERM INT HUP; echo \\$\\$ >> " +
+        folder.path() +
+        "/pids; while :; do sleep 0.05; done\" & sleep 600;; "
+        "*) for pid in $(cat " +
+        folder.path() +
+        "/pids); do grep -qs '^State:.[RSD]' /proc/$pid/status && echo BESIDE $pid; done; exit 0;; "
+        "esac";
+    JobProcess job(folder, {"env",    "XDG_STATE_HOME=" + state.path(),
+                            dslaunch, "--launcher",
+                            "join",   "--listen",
+                            where,    "--token-file",
+                            token,    "--nnodes",
+                            "1",      "--num_gpus",
+                            "1",      "--device",
+                            "cpu",    "--max-restarts",
+                            "1",      "sh",
+                            "-c",     script});
+    const std::vector<std::string> command = {dslaunch, "agent",        "--join",
+                                              where,    "--token-file", token};
+    JobProcess guardian(agent_folder, command);
+    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 1; }, 60'000));
+    const ProcessName grandchild = recorded_processes(folder).front();
+    std::vector<ProcessName> killed = {name_process(guardian.pid())};
+    for (const ProcessName& below : descendants(guardian.pid())) {
+        if (process_file(below.pid, "cmdline").find("--join") != std::string::npos)
+            killed.push_back(below);
+    }
+    REQUIRE(killed.size() == 2);
+    // Both stop first, so that neither acts on the end of the other.
+    for (const int signal : {SIGSTOP, SIGKILL}) {
+        for (const ProcessName& process : killed) signal_process(process, signal);
+    }
+    CHECK(guardian.wait(60'000) == 128 + SIGKILL);
+    JobProcess next(next_folder, command);
+    const int code = job.wait(120'000);
+    INFO(job.err() << job.out() << next.err());
+    CHECK(code == 0);
+    CHECK(job.err().find("restart 1 of 1") != std::string::npos);
+    CHECK(job.out().find("BESIDE") == std::string::npos);
+    CHECK(name_process(grandchild.pid) != grandchild);
+    CHECK_THAT(next.err(), Catch::Contains("ended what an attempt before had left"));
+    signal_process(grandchild, SIGKILL);
 }
 
 TEST_CASE("Ctrl-C gives programs a TERM and the grace time, a second one ends them at once") {

@@ -94,21 +94,28 @@ TEST_CASE("a job whose ranks do not want to end is ended at once with --now") {
     CHECK(all_gone(job.workers));
 }
 
-TEST_CASE("what a dead job left is found by its id and ended, and who asks is spared") {
+TEST_CASE("what a dead job left is ended; its namesakes and who asks are spared") {
     TemporaryFolder state;
     Job job(state, "dead", kWilling);
     Job other(state, "dead-2", kWilling);
     job.process.signal(SIGKILL);
     REQUIRE(wait_until([&] { return all_gone(job.workers); }, 5'000));
     TemporaryFolder folder;
-    JobProcess left(folder, {"env", "TORCHELASTIC_RUN_ID=dead", "sh", "-c",
+    const auto record = nlohmann::json::parse(state.read("dslaunch/jobs/dead/job.json"));
+    const std::string launch_id = record.at("launch_id");
+    CHECK(launch_id.size() == 32);
+    JobProcess left(folder, {"env", "DSL_LAUNCH_ID=" + launch_id, "sh", "-c",
                              "echo $$ >> " + folder.path() + "/pids; " + kStubborn});
-    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 1; }, 5'000));
+    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 1; }, 60'000));
+    // A process of another launcher that calls its job the same.
+    TemporaryFolder foreign_folder;
+    JobProcess foreign(foreign_folder,
+                       {"env", "TORCHELASTIC_RUN_ID=dead", "DSL_JOB_ID=dead", "sleep", "600"});
     CHECK_THAT(run(state, {"ps", "--all"}).out, Catch::Contains("lost"));
     // The asking process has the id in its environment too.
     TemporaryFolder output;
     auto words = command(state, {"stop", "dead", "--json"});
-    words.insert(words.begin() + 1, "DSL_JOB_ID=dead");
+    words.insert(words.begin() + 1, "DSL_LAUNCH_ID=" + launch_id);
     JobProcess stop(output, words);
     REQUIRE(stop.wait(20'000) == 0);
     const auto json = nlohmann::json::parse(stop.out());
@@ -116,7 +123,8 @@ TEST_CASE("what a dead job left is found by its id and ended, and who asks is sp
     const auto& processes = json["hosts"][0]["processes"];
     REQUIRE(processes.size() >= 1);
     for (const auto& process : processes) CHECK(process["ended"] == true);
-    CHECK(left.wait(1'000) == 128 + SIGKILL);
+    CHECK(left.wait(60'000) == 128 + SIGKILL);
+    CHECK(name_process(foreign.pid()).start_time != 0);
     for (const ProcessName& worker : other.workers) CHECK(name_process(worker.pid) == worker);
     CHECK_THAT(run(state, {"stop", "dead"}).out, Catch::Contains("nothing of it was left"));
 }

@@ -24,6 +24,7 @@ constexpr size_t kRecordBytesMax = 16U << 20;
 KnownJob parse_job(const Json& json) {
     KnownJob job;
     job.id = json.at("job_id").get<std::string>();
+    job.launch_id = json.at("launch_id").get<std::string>();
     job.state = json.at("state").get<std::string>();
     if (!json.at("exit_code").is_null()) job.exit_code = json.at("exit_code").get<int64_t>();
     if (!json.at("ended_at").is_null()) job.ended_at_s = json.at("ended_at").get<int64_t>();

@@ -16,6 +16,7 @@ namespace dslaunch::launcher {
 
 struct KnownJob {
     std::string id;
+    std::string launch_id;  // see JobSpec
     std::string folder;
     std::string target, working_directory, output;  // output: the --output folder; empty: none
     std::string transport, ssh_config;              // way to its hosts

@@ -78,8 +78,8 @@ std::string end_launcher(const KnownJob& job, bool now) {
 class LeftoverEnd : public launch::FleetListener {
   public:
     LeftoverEnd(const std::vector<launch::HostAddress>& hosts, launch::Transport& transport,
-                std::string job_id)
-        : fleet_(hosts, transport, -1), job_id_(std::move(job_id)), replies_(hosts.size()) {
+                std::string launch_id)
+        : fleet_(hosts, transport, -1), launch_id_(std::move(launch_id)), replies_(hosts.size()) {
         fleet_.listen(this);
     }
 
@@ -110,7 +110,7 @@ class LeftoverEnd : public launch::FleetListener {
 
     void host_greeted(size_t host) override {
         fleet_.send(host, launch::FrameKind::kStopJob,
-                    launch::encode(launch::StopJobRequest{job_id_}));
+                    launch::encode(launch::StopJobRequest{launch_id_}));
     }
     void take_frame(size_t host, const launch::Frame& frame) override {
         if (frame.kind != launch::FrameKind::kJobStopped) return;
@@ -119,7 +119,7 @@ class LeftoverEnd : public launch::FleetListener {
 
   private:
     launch::Fleet fleet_;
-    std::string job_id_;
+    std::string launch_id_;
     std::vector<std::optional<launch::StopJobReply>> replies_;  // by host
 };
 
@@ -134,7 +134,7 @@ std::vector<LeftOnHost> end_leftovers(const KnownJob& job) {
         hosts = {{"localhost", "", 0, ""}};  // one machine, for any number of simulated hosts
     }
     const auto transport = launch::make_transport(way);
-    return LeftoverEnd(hosts, *transport, job.id).run(kHostsMax);
+    return LeftoverEnd(hosts, *transport, job.launch_id).run(kHostsMax);
 }
 
 void print_json(const KnownJob& job, const std::string& launcher,

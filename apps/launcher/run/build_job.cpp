@@ -29,9 +29,12 @@ std::string absolute(const std::string& path, const std::string& directory) {
     return (std::filesystem::path(directory) / path).lexically_normal().string();
 }
 
-std::string new_job_id() {
+// 32 * WORDS random bits in hex.
+std::string random_id(int words) {
     std::random_device device;
-    return fmt::format("{:08x}{:08x}", device(), device());
+    std::string id;
+    for (int i = 0; i < words; ++i) id += fmt::format("{:08x}", device());
+    return id;
 }
 
 class Builder {
@@ -447,7 +450,8 @@ BuiltJob Builder::build() {
     spec.ssh_config_path = options_.ssh_config.empty()
                                ? machine_.variable("DSLAUNCH_SSH_CONFIG").value_or("")
                                : absolute(options_.ssh_config, machine_.directory);
-    spec.job_id = options_.job_id.empty() ? new_job_id() : options_.job_id;
+    spec.job_id = options_.job_id.empty() ? random_id(2) : options_.job_id;
+    spec.launch_id = random_id(4);
     // The number of restarts of deepspeed's elastic agent.
     constexpr int kElasticRestarts = 100;
     spec.max_restarts =
@@ -468,6 +472,7 @@ BuiltJob Builder::build() {
     request.master_address = options_.master_address;
     request.master_port = spec.master_port;
     request.job_id = spec.job_id;
+    request.launch_id = spec.launch_id;
     choose_device(request);
     write_command(request);
     write_environment();

@@ -23,6 +23,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "launch/agent/agent_worker.h"
 #include "launch/agent/leftovers.h"
 #include "launch/agent/machine_facts.h"
@@ -36,6 +37,7 @@
 #include "launch/process/blocking.h"
 #include "launch/process/guardian.h"
 #include "launch/process/process_tree.h"
+#include "launch/process/spawn.h"
 #include "launch/process/timing.h"
 #include "launch/protocol/frame.h"
 #include "launch/protocol/messages.h"
@@ -80,6 +82,7 @@ class Agent {
     void handle(const Frame& frame);
     void say_alive();
     void check_files(const CheckRequest& request);
+    void end_older_attempts(const EnvironmentList& environment);
     void start_workers(const StartRequest& request);
     void start_worker(const StartRequest& request, const StartRequest::Worker& wanted,
                       const SharedDescriptors& shared);
@@ -236,8 +239,9 @@ void Agent::handle(const Frame& frame) {
         case FrameKind::kPushPiece:
             return push_.take_piece(decode_push_piece(frame.payload));
         case FrameKind::kStopJob:
-            return send(FrameKind::kJobStopped, encode(StopJobReply{end_processes_of_job(
-                                                    decode_stop_request(frame.payload).job_id)}));
+            return send(FrameKind::kJobStopped,
+                        encode(StopJobReply{
+                            end_leftovers({decode_stop_request(frame.payload).launch_id})}));
         default:
             fail(ExitCode::kInternal, "a frame meant for the launcher arrived at an agent");
     }
@@ -261,9 +265,31 @@ void Agent::check_files(const CheckRequest& request) {
     send(FrameKind::kChecked, encode(reply));
 }
 
+// An agent that was killed together with its guardian leaves processes that nobody ends: none of an
+// attempt before may run beside this one.
+void Agent::end_older_attempts(const EnvironmentList& environment) {
+    const std::string* launch_id = find_variable(environment, kLaunchIdVariable);
+    const std::string* attempt = find_variable(environment, kRestartCountVariable);
+    const auto number = attempt == nullptr ? std::nullopt : parse_int(*attempt);
+    if (launch_id == nullptr || !number || *number == 0) return;
+    std::vector<std::string> ended, living;
+    for (const LeftProcess& left : end_leftovers({*launch_id, *number})) {
+        (left.ended ? ended : living)
+            .push_back(fmt::format("{} ({})", left.name.pid, printable(left.command)));
+    }
+    if (!ended.empty())
+        log_info("agent", "ended what an attempt before had left: process {}", join(ended, ", "));
+    if (living.empty()) return;
+    fail(ExitCode::kSetup,
+         "processes of an attempt before do not die: {}; they wait for a disk or a driver, and "
+         "would run beside this attempt: leave this host out, or start it anew",
+         join(living, ", "));
+}
+
 void Agent::start_workers(const StartRequest& request) {
     if (!workers_.empty()) fail(ExitCode::kInternal, "a second request to start workers");
     if (state_ != State::kServing || request.workers.empty()) return;
+    end_older_attempts(request.workers.front().environment);
     if (request.target_kind == TargetKind::kTorchScript) {
         arena_ = UniqueFd(::memfd_create("dslaunch-arena", MFD_CLOEXEC | MFD_ALLOW_SEALING));
         if (!arena_.valid()) {

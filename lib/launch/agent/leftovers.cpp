@@ -15,6 +15,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "launch/plan/worker_environment.h"
 #include "launch/process/timing.h"
 #include "launch/protocol/field_visitor.h"
 
@@ -26,7 +27,7 @@ void fields(Visitor& visit, M& m) {
 }
 template <typename Visitor, Is<StopJobRequest> M>
 void fields(Visitor& visit, M& m) {
-    visit(m.job_id);
+    visit(m.launch_id);
 }
 template <typename Visitor, Is<StopJobReply> M>
 void fields(Visitor& visit, M& m) {
@@ -52,14 +53,18 @@ std::string read_or_nothing(const std::string& path) {
     }
 }
 
-bool belongs_to(std::string_view environment, std::string_view job_id) {
+bool passes(std::string_view environment, const LeftoverFilter& filter) {
+    bool is_of_launch = false;
+    bool is_of_attempt = !filter.before_attempt.has_value();
+    const std::string launch = fmt::format("{}={}", kLaunchIdVariable, filter.launch_id);
+    const std::string attempt = fmt::format("{}=", kRestartCountVariable);
     for (const std::string& entry : split(environment, '\0')) {
-        for (const std::string_view name : {"TORCHELASTIC_RUN_ID=", "DSL_JOB_ID="}) {
-            if (entry.starts_with(name) && std::string_view(entry).substr(name.size()) == job_id)
-                return true;
-        }
+        is_of_launch = is_of_launch || entry == launch;
+        if (!filter.before_attempt || !entry.starts_with(attempt)) continue;
+        const auto number = parse_int(std::string_view(entry).substr(attempt.size()));
+        is_of_attempt = is_of_attempt || (number && *number < *filter.before_attempt);
     }
-    return false;
+    return is_of_launch && is_of_attempt;
 }
 
 // The result is this process and all above it.
@@ -109,11 +114,12 @@ StopJobReply decode_stop_reply(std::string_view payload) {
     return read_fields<StopJobReply>(payload, "an answer about an ended job");
 }
 
-std::vector<LeftProcess> processes_of_job(std::string_view job_id) {
+std::vector<LeftProcess> find_leftovers(const LeftoverFilter& filter) {
     std::vector<LeftProcess> found;
     const Folder folder(::opendir("/proc"), ::closedir);
     const std::set<pid_t> spared = own_line();
-    while (const dirent* entry = folder && !job_id.empty() ? ::readdir(folder.get()) : nullptr) {
+    while (const dirent* entry =
+               folder && !filter.launch_id.empty() ? ::readdir(folder.get()) : nullptr) {
         const auto number = parse_int(entry->d_name);
         if (!number) continue;
         const auto pid = static_cast<pid_t>(*number);
@@ -122,18 +128,18 @@ std::vector<LeftProcess> processes_of_job(std::string_view job_id) {
         if (::stat(path.c_str(), &owner) != 0 || owner.st_uid != ::geteuid()) continue;
         const ProcessName name = name_process(pid);
         if (name.start_time == 0 || spared.contains(pid)) continue;
-        if (!belongs_to(read_or_nothing(path + "/environ"), job_id)) continue;
+        if (!passes(read_or_nothing(path + "/environ"), filter)) continue;
         found.push_back(
             {name, std::string(trim(read_or_nothing(path + "/comm"))), open_gpus(pid), false});
     }
     return found;
 }
 
-std::vector<LeftProcess> end_processes_of_job(std::string_view job_id) {
+std::vector<LeftProcess> end_leftovers(const LeftoverFilter& filter) {
     std::vector<LeftProcess> all;
     const auto began = steady_clock::now();
     for (;;) {
-        const std::vector<LeftProcess> living = processes_of_job(job_id);
+        const std::vector<LeftProcess> living = find_leftovers(filter);
         const auto lives = [&](const LeftProcess& process) {
             return std::any_of(living.begin(), living.end(), [&](const LeftProcess& other) {
                 return other.name == process.name;

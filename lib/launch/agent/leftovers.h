@@ -1,9 +1,12 @@
-// Processes that a job left on this machine, found by the job's id in their environment, and their
-// end. Data path: `dslaunch stop` -> agent -> here, for a job whose launcher is dead. Never
-// another job's, never another user's: the id must be equal, the owner must be who asks, and a
-// process is signalled by id and start time. One thread.
+// Processes that a launch left on this machine, found by its id in their environment, and their
+// end. Data path: `dslaunch stop` -> agent -> here, for a job whose launcher is dead; an agent that
+// starts a further attempt -> here. Never another launch's, though its job have the same name,
+// never another user's: the id must be equal, the owner must be who asks, and a process is
+// signalled by id and start time. One thread.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,7 +24,7 @@ struct LeftProcess {
 
 // Payload of FrameKind::kStopJob.
 struct StopJobRequest {
-    std::string job_id;
+    std::string launch_id;
 };
 // Payload of FrameKind::kJobStopped.
 struct StopJobReply {
@@ -33,12 +36,18 @@ struct StopJobReply {
 [[nodiscard]] StopJobRequest decode_stop_request(std::string_view payload);
 [[nodiscard]] StopJobReply decode_stop_reply(std::string_view payload);
 
-// The living processes of this user whose environment at their start had TORCHELASTIC_RUN_ID or
-// DSL_JOB_ID equal to JOB_ID. This process and those above it are never among them.
-[[nodiscard]] std::vector<LeftProcess> processes_of_job(std::string_view job_id);
+struct LeftoverFilter {
+    std::string launch_id;  // DSL_LAUNCH_ID; empty: no process
+    // Only processes of attempts with a smaller number (TORCHELASTIC_RESTART_COUNT). Absent: all.
+    std::optional<int64_t> before_attempt = {};
+};
+
+// The living processes of this user that passed FILTER by their environment at their start. This
+// process and those above it are never among them.
+[[nodiscard]] std::vector<LeftProcess> find_leftovers(const LeftoverFilter& filter);
 
 // Sends TERM to all of them, KILL after 0.25 s, again to what they started meanwhile, for at most 2
 // s, and blocks that long at most. The result is what was found, and which of it is gone.
-[[nodiscard]] std::vector<LeftProcess> end_processes_of_job(std::string_view job_id);
+[[nodiscard]] std::vector<LeftProcess> end_leftovers(const LeftoverFilter& filter);
 
 }  // namespace dslaunch::launch

@@ -151,6 +151,7 @@ void JobRecord::write_job() {
     const ProcessName self = name_process(::getpid());
     JsonWriter json;
     json.begin_object().field("dslaunch", DSL_VERSION).field("job_id", spec_.job_id);
+    json.field("launch_id", spec_.launch_id);
     json.field("state", state_).key("exit_code");
     exit_code_ < 0 ? json.null() : json.value(exit_code_);
     json.field("target", spec_.target).field("started_at", started_at_ns_ / 1'000'000'000);

@@ -95,7 +95,10 @@ struct JobSpec {
     TransportKind transport = TransportKind::kLocal;
     DeviceRequest device = DeviceRequest::kCpu;
     EnvironmentRules environment;
-    std::string job_id;                      // printable, no spaces, unique per start
+    std::string job_id;  // printable, no spaces, unique per start
+    // 128 random bits in hex, new with each start of the launcher and equal in all its attempts:
+    // the name by which its processes are told from those of another job of the same job_id.
+    std::string launch_id;
     std::string working_directory;           // absolute; workers start here, on every node
     std::string output_directory;            // absolute; empty: none. Launcher's side
     std::string state_directory;             // folder of this user's job records; empty: none

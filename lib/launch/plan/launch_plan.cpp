@@ -69,6 +69,7 @@ std::vector<PlannedNode> make_launch_plan(const PlanRequest& request) {
     common.master_address = default_master(request);
     common.master_port = request.master_port;
     common.job_id = request.job_id;
+    common.launch_id = request.launch_id;
     common.max_restarts = request.max_restarts;
     std::vector<PlannedNode> nodes;
     int rank = 0;

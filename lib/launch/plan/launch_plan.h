@@ -20,7 +20,7 @@ struct PlanRequest {
     std::string master_address;  // empty: loopback when `local`, else the first host's address or
                                  // name
     int master_port = 0;         // 0: chosen at start
-    std::string job_id;
+    std::string job_id, launch_id;  // see JobSpec
     int max_restarts = 0;
     bool local = false;  // every node is this machine
     // Local runs: CUDA_VISIBLE_DEVICES of the launcher, and the GPUs of this machine when it is

@@ -121,11 +121,12 @@ EnvironmentList WorkerEnvironment::variables() const {
         {"CROSS_SIZE", text(static_cast<int>(node_sizes.size()))},
         {"LOCAL_SIZE", text(local_world_size)},
         {"CUDA_VISIBLE_DEVICES", devices},
-        {"TORCHELASTIC_RESTART_COUNT", text(restart_count)},
+        {kRestartCountVariable, text(restart_count)},
         {"TORCHELASTIC_MAX_RESTARTS", text(max_restarts)},
         {"TORCHELASTIC_RUN_ID", job_id},
         {"TORCHELASTIC_USE_AGENT_STORE", "False"},
         {"DSL_JOB_ID", job_id},
+        {kLaunchIdVariable, launch_id},
         {"DSL_NODE_SIZES", fmt::format("{}", fmt::join(node_sizes, ","))},
     };
     if (arena_fd >= 0) list.emplace_back("DSL_ARENA_FD", text(arena_fd));
@@ -141,7 +142,8 @@ WorkerEnvironment WorkerEnvironment::from_process() {
     e.rendezvous_fd = read_int("DSL_RENDEZVOUS_FD", 0, -1);
     e.control_fd = read_int("DSL_CONTROL_FD", 0, -1);
     e.job_id = read("DSL_JOB_ID").value_or(read("TORCHELASTIC_RUN_ID").value_or(""));
-    e.restart_count = read_int("TORCHELASTIC_RESTART_COUNT", 0, 0);
+    e.launch_id = read(kLaunchIdVariable).value_or("");
+    e.restart_count = read_int(kRestartCountVariable, 0, 0);
     e.max_restarts = read_int("TORCHELASTIC_MAX_RESTARTS", 0, 0);
     if (!read("RANK")) return e;
     e.rank = read_int("RANK", 0);

@@ -17,6 +17,8 @@ inline constexpr const char* kLogLevelVariable = "DSL_LOG_LEVEL";
 // The processors that a rank was bound to, as "0-3,8", or "none" for --bind none; not set: a
 // dsworker pins itself when the ranks of its host use up all processors.
 inline constexpr const char* kBindingVariable = "DSL_BINDING";
+inline constexpr const char* kLaunchIdVariable = "DSL_LAUNCH_ID";
+inline constexpr const char* kRestartCountVariable = "TORCHELASTIC_RESTART_COUNT";
 
 struct WorkerEnvironment {
     int rank = 0;
@@ -29,6 +31,7 @@ struct WorkerEnvironment {
     int master_port = 0;
     std::string devices;    // CUDA_VISIBLE_DEVICES, empty on a CPU run; read without it: all GPUs
     std::string job_id;     // DSL_JOB_ID; also TORCHELASTIC_RUN_ID
+    std::string launch_id;  // DSL_LAUNCH_ID, see JobSpec
     int restart_count = 0;  // TORCHELASTIC_RESTART_COUNT
     int max_restarts = 0;   // TORCHELASTIC_MAX_RESTARTS
 

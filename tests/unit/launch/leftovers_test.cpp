@@ -1,4 +1,4 @@
-// Processes that a job left are found by its id and ended; nobody else's are.
+// Processes that a launch left are found by its id and ended; nobody else's are.
 #include "launch/agent/leftovers.h"
 
 #include "base/error.h"
@@ -14,12 +14,13 @@ namespace {
 // A process whose environment holds VARIABLES when it starts.
 class Left {
   public:
-    Left(const std::string& variable, const std::string& script)
-        : process_(folder_, {"env", variable, "sh", "-c", script}) {
+    Left(const std::vector<std::string>& variables, const std::string& script)
+        : process_(folder_, command(variables, script)) {
         REQUIRE(wait_until(
             [&] {
                 name_ = name_process(process_.pid());
-                return process_file(process_.pid(), "environ").find(variable) != std::string::npos;
+                return process_file(process_.pid(), "environ").find(variables.back()) !=
+                       std::string::npos;
             },
             5'000));
     }
@@ -27,6 +28,13 @@ class Left {
     [[nodiscard]] pid_t pid() const { return name_.pid; }
 
   private:
+    static std::vector<std::string> command(std::vector<std::string> words,
+                                            const std::string& script) {
+        words.insert(words.begin(), "env");
+        words.insert(words.end(), {"sh", "-c", script});
+        return words;
+    }
+
     TemporaryFolder folder_;
     JobProcess process_;
     ProcessName name_;
@@ -37,29 +45,46 @@ const std::string kStubborn = "trap '' TERM; while :; do sleep 0.05; done";
 
 }  // namespace
 
-TEST_CASE("a dead job's processes are ended, stubborn and stopped ones too, and no others") {
+TEST_CASE("what a launch left is ended, stubborn and stopped ones too, and no others") {
     const std::string id = "leftovers-" + std::to_string(::getpid());
-    const Left ours("TORCHELASTIC_RUN_ID=" + id, kWaits);
-    const Left stubborn("DSL_JOB_ID=" + id, kStubborn);
-    const Left stopped("DSL_JOB_ID=" + id, "kill -STOP $$; exec sleep 600");
-    const Left longer("TORCHELASTIC_RUN_ID=" + id + "0", kWaits);
-    const Left other_name("MY_TORCHELASTIC_RUN_ID=" + id, kWaits);
-    const Left inside("X=TORCHELASTIC_RUN_ID=" + id, kWaits);
-    const Left other("DSL_JOB_ID=other", kWaits);
-    const auto ended = end_processes_of_job(id);
+    const Left ours({"DSL_LAUNCH_ID=" + id}, kWaits);
+    const Left stubborn({"DSL_LAUNCH_ID=" + id}, kStubborn);
+    const Left stopped({"DSL_LAUNCH_ID=" + id}, "kill -STOP $$; exec sleep 600");
+    const Left longer({"DSL_LAUNCH_ID=" + id + "0"}, kWaits);
+    const Left other_name({"MY_DSL_LAUNCH_ID=" + id}, kWaits);
+    const Left inside({"X=DSL_LAUNCH_ID=" + id}, kWaits);
+    // A job of the same name, and somebody's torchrun with it: equal names are no proof.
+    const Left namesake({"DSL_JOB_ID=" + id, "DSL_LAUNCH_ID=other"}, kWaits);
+    const Left torchrun({"TORCHELASTIC_RUN_ID=" + id}, kWaits);
+    const auto ended = end_leftovers({id});
     // The stubborn one's sleep may be among them.
     CHECK(ended.size() >= 3);
     for (const LeftProcess& process : ended) CHECK(process.ended);
     CHECK_FALSE(ours.lives());
     CHECK_FALSE(stubborn.lives());
     CHECK_FALSE(stopped.lives());
-    for (const Left* spared : {&longer, &other_name, &inside, &other}) CHECK(spared->lives());
-    CHECK(processes_of_job(id).empty());
-    CHECK(processes_of_job("").empty());
+    for (const Left* spared : {&longer, &other_name, &inside, &namesake, &torchrun})
+        CHECK(spared->lives());
+    CHECK(find_leftovers({id}).empty());
+    CHECK(find_leftovers({""}).empty());
+}
+
+TEST_CASE("of the attempts of a launch only those before the one that begins are ended") {
+    const std::string id = "attempts-" + std::to_string(::getpid());
+    const Left first({"DSL_LAUNCH_ID=" + id, "TORCHELASTIC_RESTART_COUNT=0"}, kWaits);
+    const Left second({"DSL_LAUNCH_ID=" + id, "TORCHELASTIC_RESTART_COUNT=1"}, kWaits);
+    const Left third({"DSL_LAUNCH_ID=" + id, "TORCHELASTIC_RESTART_COUNT=2"}, kWaits);
+    const Left unnumbered({"DSL_LAUNCH_ID=" + id}, kWaits);
+    const Left other({"DSL_LAUNCH_ID=other", "TORCHELASTIC_RESTART_COUNT=0"}, kWaits);
+    CHECK(find_leftovers({id, 0}).empty());
+    CHECK(end_leftovers({id, 2}).size() == 2);
+    CHECK_FALSE(first.lives());
+    CHECK_FALSE(second.lives());
+    for (const Left* spared : {&third, &unnumbered, &other}) CHECK(spared->lives());
 }
 
 TEST_CASE("question and answer about a dead job survive their journey") {
-    CHECK(decode_stop_request(encode(StopJobRequest{"job-1"})).job_id == "job-1");
+    CHECK(decode_stop_request(encode(StopJobRequest{"id-1"})).launch_id == "id-1");
     StopJobReply reply;
     reply.processes = {{{7, 8}, "python3", "0,1", true}, {{9, 10}, "sh", "", false}};
     const auto got = decode_stop_reply(encode(reply)).processes;

@@ -41,6 +41,7 @@ WorkerEnvironment fourth_of_six() {
     e.master_port = 29'500;
     e.devices = "2,3,4";
     e.job_id = "job7";
+    e.launch_id = "0123456789abcdef0123456789abcdef";
     e.control_fd = 5;
     return e;
 }
@@ -51,23 +52,25 @@ TEST_CASE("the variables of a rank are those of the contract") {
     const EnvironmentList list = fourth_of_six().variables();
     const std::map<std::string, std::string> got(list.begin(), list.end());
     CHECK(got.size() == list.size());
-    const std::map<std::string, std::string> expected = {{"RANK", "3"},
-                                                         {"LOCAL_RANK", "0"},
-                                                         {"WORLD_SIZE", "6"},
-                                                         {"LOCAL_WORLD_SIZE", "3"},
-                                                         {"GROUP_RANK", "2"},
-                                                         {"NODE_RANK", "2"},
-                                                         {"MASTER_ADDR", "te1"},
-                                                         {"MASTER_PORT", "29500"},
-                                                         {"CROSS_RANK", "2"},
-                                                         {"CROSS_SIZE", "3"},
-                                                         {"LOCAL_SIZE", "3"},
-                                                         {"CUDA_VISIBLE_DEVICES", "2,3,4"},
-                                                         {"TORCHELASTIC_RESTART_COUNT", "0"},
-                                                         {"TORCHELASTIC_MAX_RESTARTS", "0"},
-                                                         {"TORCHELASTIC_RUN_ID", "job7"},
-                                                         {"TORCHELASTIC_USE_AGENT_STORE", "False"},
-                                                         {"DSL_CONTROL_FD", "5"}};
+    const std::map<std::string, std::string> expected = {
+        {"RANK", "3"},
+        {"LOCAL_RANK", "0"},
+        {"WORLD_SIZE", "6"},
+        {"LOCAL_WORLD_SIZE", "3"},
+        {"GROUP_RANK", "2"},
+        {"NODE_RANK", "2"},
+        {"MASTER_ADDR", "te1"},
+        {"MASTER_PORT", "29500"},
+        {"CROSS_RANK", "2"},
+        {"CROSS_SIZE", "3"},
+        {"LOCAL_SIZE", "3"},
+        {"CUDA_VISIBLE_DEVICES", "2,3,4"},
+        {"TORCHELASTIC_RESTART_COUNT", "0"},
+        {"TORCHELASTIC_MAX_RESTARTS", "0"},
+        {"TORCHELASTIC_RUN_ID", "job7"},
+        {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+        {"DSL_LAUNCH_ID", fourth_of_six().launch_id},
+        {"DSL_CONTROL_FD", "5"}};
     for (const auto& [name, value] : expected) {
         INFO(name);
         REQUIRE(got.contains(name));

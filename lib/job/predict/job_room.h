@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "job/predict/host_admission.h"
+#include "runtime/comm/collectives.h"
 
 namespace dslaunch::job {
 

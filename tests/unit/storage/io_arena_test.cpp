@@ -11,6 +11,7 @@
 #include "storage/disk/block_file.h"
 #include "support/catch.h"
 #include "support/child.h"
+#include "support/sanitizer.h"
 #include "support/skip.h"
 
 namespace dslaunch::test {
@@ -34,9 +35,10 @@ TEST_CASE("an arena is aligned, zero, and all there") {
 }
 
 TEST_CASE("an arena is given back whole, and too large a one is refused") {
-#ifdef __SANITIZE_ADDRESS__
-    return report_skipped("an arena beyond RLIMIT_AS", "the sanitizer's own maps are beyond it");
-#endif
+    if (kSanitized) {
+        report_skipped("an arena beyond RLIMIT_AS", "the sanitizer's own maps are beyond it");
+        return;
+    }
     const ChildResult child = in_child([&]() -> std::string {
         const rlimit limit{size_t{1} << 30, size_t{1} << 30};
         if (::setrlimit(RLIMIT_AS, &limit) != 0) return "setrlimit";

@@ -170,16 +170,17 @@ TEST_CASE("a file that ends early gives a short read, one that may not grow an e
     for (const EngineCase& engine : kEngines) {
         if (engine.memory) continue;
         INFO(engine.name);
-        OpenedFile opened(engine, Bytes{64 * kBlock}, {Bytes{8 * kBlock}, 4, 4});
         AlignedMemory memory(Bytes{64 * kBlock});
-        REQUIRE(opened.file().submit(write_request(0, memory.all())).wait().moved(64 * kBlock));
-        REQUIRE(::ftruncate(opened.backing().files[0].fd.get(), 20 * kBlock) == 0);
-        const IoResult read = opened.file().submit(read_request(0, memory.all())).wait();
-        CHECK(read.error_number == 0);
-        CHECK(read.moved_bytes < 64 * kBlock);
-        CHECK(read.failed_bytes >= 20 * kBlock);
-        CHECK_FALSE(read.moved(64 * kBlock));
-
+        {
+            OpenedFile opened(engine, Bytes{64 * kBlock}, {Bytes{8 * kBlock}, 4, 4});
+            REQUIRE(opened.file().submit(write_request(0, memory.all())).wait().moved(64 * kBlock));
+            REQUIRE(::ftruncate(opened.backing().files[0].fd.get(), 20 * kBlock) == 0);
+            const IoResult read = opened.file().submit(read_request(0, memory.all())).wait();
+            CHECK(read.error_number == 0);
+            CHECK(read.moved_bytes < 64 * kBlock);
+            CHECK(read.failed_bytes >= 20 * kBlock);
+            CHECK_FALSE(read.moved(64 * kBlock));
+        }
         const ChildResult child = in_child([&]() -> std::string {
             OpenedFile limited(engine, Bytes{64 * kBlock}, {Bytes{8 * kBlock}, 1, 4});
             if (::ftruncate(limited.backing().files[0].fd.get(), 0) != 0) return "ftruncate";
@@ -190,6 +191,7 @@ TEST_CASE("a file that ends early gives a short read, one that may not grow an e
             return fmt::format("{} {} {}", write.error_number, write.moved_bytes / kBlock,
                                write.failed_bytes / kBlock);
         });
+        INFO(child.err);
         CHECK(child.text == fmt::format("{} 20 20", -EFBIG));
     }
 }

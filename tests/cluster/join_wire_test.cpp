@@ -27,7 +27,8 @@ while [ $# -gt 0 ]; do
     case "$1" in
     */dslaunch) agent="$1" ;;
     --join)
-        printf %s "${2##*:}" >"$WIRE_FOLDER/port.part" && mv "$WIRE_FOLDER/port.part" "$WIRE_FOLDER/port"
+        printf %s "${2##*:}" >"$WIRE_FOLDER/port.part"
+        mv "$WIRE_FOLDER/port.part" "$WIRE_FOLDER/port"
         agent="$agent --join $WIRE_PROXY"
         shift ;;
     :) run ;;

@@ -23,7 +23,6 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/text.h"
 #include "launch/agent/agent_worker.h"
 #include "launch/agent/leftovers.h"
 #include "launch/agent/machine_facts.h"
@@ -37,7 +36,6 @@
 #include "launch/process/blocking.h"
 #include "launch/process/guardian.h"
 #include "launch/process/process_tree.h"
-#include "launch/process/spawn.h"
 #include "launch/process/timing.h"
 #include "launch/protocol/frame.h"
 #include "launch/protocol/messages.h"
@@ -82,7 +80,6 @@ class Agent {
     void handle(const Frame& frame);
     void say_alive();
     void check_files(const CheckRequest& request);
-    void end_older_attempts(const EnvironmentList& environment);
     void start_workers(const StartRequest& request);
     void start_worker(const StartRequest& request, const StartRequest::Worker& wanted,
                       const SharedDescriptors& shared);
@@ -263,27 +260,6 @@ void Agent::check_files(const CheckRequest& request) {
     }
     cache.save();
     send(FrameKind::kChecked, encode(reply));
-}
-
-// An agent that was killed together with its guardian leaves processes that nobody ends: none of an
-// attempt before may run beside this one.
-void Agent::end_older_attempts(const EnvironmentList& environment) {
-    const std::string* launch_id = find_variable(environment, kLaunchIdVariable);
-    const std::string* attempt = find_variable(environment, kRestartCountVariable);
-    const auto number = attempt == nullptr ? std::nullopt : parse_int(*attempt);
-    if (launch_id == nullptr || !number || *number == 0) return;
-    std::vector<std::string> ended, living;
-    for (const LeftProcess& left : end_leftovers({*launch_id, *number})) {
-        (left.ended ? ended : living)
-            .push_back(fmt::format("{} ({})", left.name.pid, printable(left.command)));
-    }
-    if (!ended.empty())
-        log_info("agent", "ended what an attempt before had left: process {}", join(ended, ", "));
-    if (living.empty()) return;
-    fail(ExitCode::kSetup,
-         "processes of an attempt before do not die: {}; they wait for a disk or a driver, and "
-         "would run beside this attempt: leave this host out, or start it anew",
-         join(living, ", "));
 }
 
 void Agent::start_workers(const StartRequest& request) {

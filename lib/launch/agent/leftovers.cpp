@@ -14,8 +14,10 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "base/text.h"
 #include "launch/plan/worker_environment.h"
+#include "launch/process/spawn.h"
 #include "launch/process/timing.h"
 #include "launch/protocol/field_visitor.h"
 
@@ -161,6 +163,25 @@ std::vector<LeftProcess> end_leftovers(const LeftoverFilter& filter) {
         if (living.empty() || time > kEndMax) return all;
         std::this_thread::sleep_for(kLook);
     }
+}
+
+void end_older_attempts(const EnvironmentList& environment) {
+    const std::string* launch_id = find_variable(environment, kLaunchIdVariable);
+    const std::string* attempt = find_variable(environment, kRestartCountVariable);
+    const auto number = attempt == nullptr ? std::nullopt : parse_int(*attempt);
+    if (launch_id == nullptr || !number || *number == 0) return;
+    std::vector<std::string> ended, living;
+    for (const LeftProcess& left : end_leftovers({*launch_id, *number})) {
+        (left.ended ? ended : living)
+            .push_back(fmt::format("{} ({})", left.name.pid, printable(left.command)));
+    }
+    if (!ended.empty())
+        log_info("agent", "ended what an attempt before had left: process {}", join(ended, ", "));
+    if (living.empty()) return;
+    fail(ExitCode::kSetup,
+         "processes of an attempt before do not die: {}; they wait for a disk or a driver, and "
+         "would run beside this attempt: leave this host out, or start it anew",
+         join(living, ", "));
 }
 
 }  // namespace dslaunch::launch

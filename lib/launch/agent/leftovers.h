@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "launch/process/environment_list.h"
 #include "launch/process/process_tree.h"
 
 namespace dslaunch::launch {
@@ -49,5 +50,10 @@ struct LeftoverFilter {
 // Sends TERM to all of them, KILL after 0.25 s, again to what they started meanwhile, for at most 2
 // s, and blocks that long at most. The result is what was found, and which of it is gone.
 [[nodiscard]] std::vector<LeftProcess> end_leftovers(const LeftoverFilter& filter);
+
+// Called before ranks with ENVIRONMENT start: ends what the attempts before theirs have left, as an
+// agent does that is killed together with its guardian. Blocks as end_leftovers(). Throws
+// Error{kSetup} naming processes that do not die.
+void end_older_attempts(const EnvironmentList& environment);
 
 }  // namespace dslaunch::launch

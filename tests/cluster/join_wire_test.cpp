@@ -71,7 +71,7 @@ class WiredJob {
                        "--num_gpus",
                        "1"};
         if (launcher == "join") {
-            const int port = listen_somewhere().second;  // the port is free again
+            const int port = listen_on_loopback().port;  // the port is free again
             std::ofstream(folder_.path() + "/port") << port;
             words = words + Words{"--listen",     fmt::format("127.0.0.1:{}", port),
                                   "--nnodes",     "1",

@@ -9,7 +9,7 @@
 #include "support/catch.h"
 #include "support/job_end.h"
 #include "support/job_process.h"
-#include "support/man_in_the_middle.h"
+#include "support/listener.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -132,7 +132,7 @@ TEST_CASE("a restart ends what agent and guardian, killed in one moment, have le
     const std::string token = folder.path() + "/token";
     std::ofstream(token) << make_token() << "\n";
     ::chmod(token.c_str(), 0600);
-    const std::string where = "127.0.0.1:" + std::to_string(listen_somewhere().second);
+    const std::string where = "127.0.0.1:" + std::to_string(listen_on_loopback().port);
     const std::string script =
         "case $TORCHELASTIC_RESTART_COUNT in "
         "0) setsid sh -c \"trap '' TERM INT HUP; echo \\$\\$ >> " +

@@ -136,7 +136,7 @@ TEST_CASE("P12: strangers at the port of a launcher neither join, nor read, nor 
     const std::string token_file = folder.path() + "/token";
     std::ofstream(token_file) << kToken << "\n";
     ::chmod(token_file.c_str(), 0600);
-    const int port = listen_somewhere().second;  // the port is free again
+    const int port = listen_on_loopback().port;  // the port is free again
     const std::string where = fmt::format("127.0.0.1:{}", port);
     JobProcess job(
         folder, {kDslaunch, "--launcher", "join", "--listen", where, "--token-file", token_file,

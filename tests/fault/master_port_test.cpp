@@ -1,23 +1,13 @@
 // The port where the ranks shall meet is held by somebody else.
-#include <netinet/in.h>
-#include <sys/socket.h>
-
 #include "support/catch.h"
+#include "support/listener.h"
 #include "support/train_job.h"
 
 namespace dslaunch::test {
 
 TEST_CASE("a master port that is taken ends with the set-up code and names who holds it") {
-    const UniqueFd holder(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    auto* const generic = reinterpret_cast<sockaddr*>(&address);
-    REQUIRE(::bind(holder.get(), generic, length) == 0);
-    REQUIRE(::listen(holder.get(), 1) == 0);
-    REQUIRE(::getsockname(holder.get(), generic, &length) == 0);
-    const std::string port = std::to_string(ntohs(address.sin_port));
+    const Listener holder = listen_on_loopback();
+    const std::string port = std::to_string(holder.port);
     const TemporaryFolder folder;
     std::ifstream facts(fixture_file("models/gpt.json"));
     write_file(folder.path() + "/config.json", fixture_config(Json::parse(facts), 1, 2).dump());

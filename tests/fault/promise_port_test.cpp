@@ -12,6 +12,7 @@
 
 #include "support/catch.h"
 #include "support/endless_job.h"
+#include "support/listener.h"
 
 namespace dslaunch::test {
 
@@ -73,13 +74,8 @@ class Stranger {
         }
     }
     void visit(int port, std::mt19937& dice, std::vector<UniqueFd>& staying) {
-        UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-        sockaddr_in address{};
-        address.sin_family = AF_INET;
-        address.sin_port = htons(static_cast<uint16_t>(port));
-        address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-        if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
-            return;
+        UniqueFd socket = connect_to(port);
+        if (!socket.valid()) return;
         ++connections_;
         std::string bytes(std::uniform_int_distribution<size_t>(0, 300)(dice), '\0');
         for (char& byte : bytes)

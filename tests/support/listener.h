@@ -1,4 +1,4 @@
-// A socket that listens on a free port of the loopback interface.
+// Sockets of the loopback interface: one that listens on a free port, one that is connected.
 #pragma once
 
 #include <netinet/in.h>
@@ -26,6 +26,18 @@ inline Listener listen_on_loopback() {
     REQUIRE(::getsockname(result.fd.get(), any, &length) == 0);
     result.port = ntohs(address.sin_port);
     return result;
+}
+
+// A stream socket at 127.0.0.1:PORT; not valid if nobody listens.
+inline UniqueFd connect_to(int port) {
+    UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+        socket.reset();
+    return socket;
 }
 
 }  // namespace dslaunch::test

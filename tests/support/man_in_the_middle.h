@@ -2,7 +2,6 @@
 // ways, keeps all of them, and does one thing to one TLS record as asked. A thread of its own.
 #pragma once
 
-#include <arpa/inet.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -15,35 +14,9 @@
 #include <utility>
 
 #include "base/fd.h"
-#include "support/catch.h"
+#include "support/listener.h"
 
 namespace dslaunch::test {
-
-// A stream socket at 127.0.0.1:PORT; not valid if nobody listens.
-inline UniqueFd connect_to(int port) {
-    UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
-        socket.reset();
-    return socket;
-}
-
-// A socket that listens on a free port of 127.0.0.1, and that port.
-inline std::pair<UniqueFd, int> listen_somewhere() {
-    UniqueFd socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    auto* const generic = reinterpret_cast<sockaddr*>(&address);
-    REQUIRE(::bind(socket.get(), generic, length) == 0);
-    REQUIRE(::listen(socket.get(), 16) == 0);
-    REQUIRE(::getsockname(socket.get(), generic, &length) == 0);
-    return {std::move(socket), ntohs(address.sin_port)};
-}
 
 enum class Harm { kNone, kFlip, kPutIn, kDrop, kReplay };
 
@@ -62,9 +35,6 @@ class ManInTheMiddle {
     // closed.
     explicit ManInTheMiddle(std::function<int()> launcher_port, HarmPlan plan = {})
         : launcher_port_(std::move(launcher_port)), plan_(plan) {
-        auto [listener, port] = listen_somewhere();
-        listener_ = std::move(listener);
-        port_ = port;
         thread_ = std::thread([this] { serve(); });
     }
     ManInTheMiddle(const ManInTheMiddle&) = delete;
@@ -74,7 +44,7 @@ class ManInTheMiddle {
         thread_.join();
     }
 
-    [[nodiscard]] int port() const { return port_; }
+    [[nodiscard]] int port() const { return listener_.port; }
     [[nodiscard]] bool harm_done() const { return harm_done_; }
     // All bytes that agents have sent, and all that the launcher has.
     [[nodiscard]] std::string from_agents() const { return kept(0); }
@@ -104,7 +74,7 @@ class ManInTheMiddle {
 
     void serve() {
         while (!ended_) {
-            std::vector<pollfd> entries = {{listener_.get(), POLLIN, 0}};
+            std::vector<pollfd> entries = {{listener_.fd.get(), POLLIN, 0}};
             for (const Connection& each : connections_)
                 for (const UniqueFd& end : each.ends) entries.push_back({end.get(), POLLIN, 0});
             if (::poll(entries.data(), entries.size(), 5) <= 0) continue;
@@ -122,7 +92,7 @@ class ManInTheMiddle {
     }
 
     void accept_one() {
-        UniqueFd agent(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+        UniqueFd agent(::accept4(listener_.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
         const int port = launcher_port_();
         if (port == 0) return;
         UniqueFd launcher = connect_to(port);
@@ -157,7 +127,7 @@ class ManInTheMiddle {
         }
         while (way.opened && way.waiting.size() >= kRecordHeadBytes) {
             const auto byte = [&](size_t i) { return static_cast<unsigned char>(way.waiting[i]); };
-            // What is no record passes as it is: a channel that encrypts nothing.
+            // Bytes that are no record pass as they are: such a channel encrypts nothing.
             if (byte(0) < kRecordTypeMin || byte(0) > kRecordTypeMax)
                 return out + std::exchange(way.waiting, {});
             const size_t length = kRecordHeadBytes + size_t{byte(3)} * 256 + byte(4);
@@ -192,8 +162,7 @@ class ManInTheMiddle {
 
     std::function<int()> launcher_port_;
     HarmPlan plan_;
-    UniqueFd listener_;
-    int port_ = 0;
+    Listener listener_ = listen_on_loopback();
     std::list<Connection> connections_;
     mutable std::mutex mutex_;
     std::string kept_[2];  // from agents, from the launcher; guarded by mutex_

@@ -13,11 +13,11 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/fd.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "launch/plan/worker_environment.h"
 #include "launch/process/spawn.h"
+#include "launch/process/text_or_empty.h"
 #include "launch/process/timing.h"
 #include "launch/protocol/field_visitor.h"
 
@@ -41,19 +41,11 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr size_t kEnvironBytesMax = 4U << 20;
+constexpr size_t kProcessFileBytesMax = 4U << 20;
 constexpr milliseconds kEndMax{2'000};
 constexpr milliseconds kLook{10};
 
 using Folder = std::unique_ptr<DIR, int (*)(DIR*)>;
-
-std::string read_or_nothing(const std::string& path) {
-    try {
-        return read_file(path, kEnvironBytesMax);
-    } catch (const Error&) {
-        return "";  // the process ended meanwhile, or may not be read
-    }
-}
 
 bool passes(std::string_view environment, const LeftoverFilter& filter) {
     bool is_of_launch = false;
@@ -73,7 +65,8 @@ bool passes(std::string_view environment, const LeftoverFilter& filter) {
 std::set<pid_t> own_line() {
     std::set<pid_t> line;
     for (pid_t pid = ::getpid(); pid > 1 && line.insert(pid).second;) {
-        const std::string stat = read_or_nothing(fmt::format("/proc/{}/stat", pid));
+        const std::string stat =
+            text_or_empty(fmt::format("/proc/{}/stat", pid), kProcessFileBytesMax);
         const size_t end = stat.rfind(')');
         if (end == std::string::npos || end + 2 > stat.size()) break;
         const auto fields = split(std::string_view(stat).substr(end + 2), ' ');
@@ -130,9 +123,10 @@ std::vector<LeftProcess> find_leftovers(const LeftoverFilter& filter) {
         if (::stat(path.c_str(), &owner) != 0 || owner.st_uid != ::geteuid()) continue;
         const ProcessName name = name_process(pid);
         if (name.start_time == 0 || spared.contains(pid)) continue;
-        if (!passes(read_or_nothing(path + "/environ"), filter)) continue;
-        found.push_back(
-            {name, std::string(trim(read_or_nothing(path + "/comm"))), open_gpus(pid), false});
+        if (!passes(text_or_empty(path + "/environ", kProcessFileBytesMax), filter)) continue;
+        found.push_back({name,
+                         std::string(trim(text_or_empty(path + "/comm", kProcessFileBytesMax))),
+                         open_gpus(pid), false});
     }
     return found;
 }

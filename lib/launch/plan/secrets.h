@@ -18,7 +18,7 @@ inline constexpr std::string_view kHiddenValue = "(hidden)";
 
 // The value of the variable NAME may stand in a file that people pass on (run.json): dslaunch's own
 // variables, those with a prefix that is forwarded, and paths, locale and limits of every machine.
-// What a program's own variables hold is not known, so they may not.
+// A program's own variables may not, since nobody knows what they hold.
 [[nodiscard]] bool is_shown_in_files(std::string_view name);
 
 // A URL with a password, as scheme://user:password@host.

@@ -47,7 +47,7 @@ class JoinChannel {
     // other side does not hold the key or these are not its bytes; what it said before stays in
     // take_received(), and to_connection() may hold a last word for it.
     void receive(std::string_view bytes);
-    // What the other side has said, each byte once.
+    // Returns the bytes that the other side has said, each once.
     [[nodiscard]] std::string take_received();
     // Gives BYTES back: take_received() returns them first.
     void put_back(std::string_view bytes) { received_.insert(0, bytes); }

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "launch/machine/topology.h"
+#include "launch/machine/machine_topology.h"
 #include "support/catch.h"
 #include "support/job_process.h"
 

@@ -13,7 +13,7 @@
 #include "base/text/words.h"
 #include "fuzz/error_checks.h"
 #include "launch/hosts/hostfile.h"
-#include "launch/machine/topology.h"
+#include "launch/machine/machine_topology.h"
 #include "launch/transport/join/join_endpoint.h"
 #include "launch/transport/ssh/ssh_config.h"
 #include "launch/transport/ssh/ssh_target.h"

@@ -113,7 +113,8 @@ std::vector<launch::RankPlace> places_here(const launch::JobSpec& spec) {
     const bool binds = spec.binding.mode != launch::BindMode::kAuto &&
                        spec.binding.mode != launch::BindMode::kNone;
     if (!binds || spec.transport != launch::TransportKind::kLocal) return {};
-    const launch::Topology topology = launch::read_topology("", launch::allowed_processors());
+    const launch::MachineTopology topology =
+        launch::read_machine_topology("", launch::allowed_processors());
     std::vector<launch::RankPlace> places;
     for (const launch::PlannedNode& node : spec.nodes) {
         const std::string& devices = node.workers.front().environment.devices;

@@ -10,7 +10,7 @@
 #include "base/text.h"
 #include "base/text/json.h"
 #include "base/text/words.h"
-#include "launch/machine/topology.h"
+#include "launch/machine/machine_topology.h"
 #include "launch/transport/join/join_endpoint.h"
 
 namespace dslaunch::launcher {

@@ -11,7 +11,7 @@
 
 #include "base/error.h"
 #include "base/log.h"
-#include "launch/machine/topology.h"
+#include "launch/machine/machine_topology.h"
 #include "launch/process/blocking.h"
 #include "launch/process/spawn.h"
 
@@ -64,7 +64,7 @@ std::vector<RankPlace> place_workers(const StartRequest& request) {
         find_variable(request.workers.front().environment, "CUDA_VISIBLE_DEVICES");
     const auto gpus = rank_gpus(devices == nullptr ? "" : *devices, request.workers.size());
     std::vector<RankPlace> places =
-        place_ranks(read_topology("", allowed_processors()), {request.binding, gpus});
+        place_ranks(read_machine_topology("", allowed_processors()), {request.binding, gpus});
     const bool binds_memory = std::any_of(places.begin(), places.end(), [](const RankPlace& place) {
         return place.memory_node >= 0;
     });

@@ -15,8 +15,8 @@
 #include "base/text.h"
 #include "launch/machine/control_group.h"
 #include "launch/machine/gpu_count.h"
+#include "launch/machine/machine_topology.h"
 #include "launch/machine/port_owner.h"
-#include "launch/machine/topology.h"
 #include "launch/network/interfaces.h"
 
 namespace dslaunch::launch {

@@ -20,7 +20,8 @@ struct Unit {
 };
 using Units = std::vector<Unit>;
 
-std::vector<Processor> chosen_processors(const Topology& topology, const std::string& core_list) {
+std::vector<Processor> chosen_processors(const MachineTopology& topology,
+                                         const std::string& core_list) {
     DSL_CHECK(!topology.processors.empty(), "a machine has a processor");
     if (core_list.empty()) return topology.processors;
     const auto wanted = parse_processor_list(core_list);
@@ -103,7 +104,7 @@ std::vector<std::pair<Units, int>> shares_of(const Units& cores, size_t ranks) {
 
 class Placer {
   public:
-    Placer(const Topology& topology, const PlacementRequest& request)
+    Placer(const MachineTopology& topology, const PlacementRequest& request)
         : topology_(topology),
           mode_(request.binding.mode),
           gpus_(request.gpus),
@@ -120,7 +121,7 @@ class Placer {
     void share_complexes(int node, const std::vector<size_t>& ranks);
     void give_all(const Units& cores, const std::vector<size_t>& ranks);
 
-    const Topology& topology_;
+    const MachineTopology& topology_;
     BindMode mode_;
     const std::vector<int>& gpus_;
     Units cores_;
@@ -250,7 +251,8 @@ std::vector<int> rank_gpus(const std::string& devices, size_t ranks) {
     return gpus;
 }
 
-std::vector<RankPlace> place_ranks(const Topology& topology, const PlacementRequest& request) {
+std::vector<RankPlace> place_ranks(const MachineTopology& topology,
+                                   const PlacementRequest& request) {
     const BindMode mode = request.binding.mode;
     if (mode == BindMode::kAuto || mode == BindMode::kNone || request.gpus.empty()) return {};
     return Placer(topology, request).place();

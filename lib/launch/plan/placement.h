@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launch/machine/topology.h"
+#include "launch/machine/machine_topology.h"
 #include "launch/plan/binding.h"
 
 namespace dslaunch::launch {
@@ -20,8 +20,8 @@ struct RankPlace {
 
 struct PlacementRequest {
     BindingRequest binding;
-    // GPU of each local rank, by the order of Topology::gpu_nodes; -1: none. Its length is the
-    // number of ranks.
+    // GPU of each local rank, by the order of MachineTopology::gpu_nodes; -1: none. Its length is
+    // the number of ranks.
     std::vector<int> gpus;
 };
 
@@ -34,7 +34,7 @@ struct PlacementRequest {
 // where there are more ranks than processors, several ranks share one. Throws Error{kUsage} when
 // the core list names a processor that may not be used here. REQUIRES: topology.processors not
 // empty, a core list that parse_processor_list() reads.
-[[nodiscard]] std::vector<RankPlace> place_ranks(const Topology& topology,
+[[nodiscard]] std::vector<RankPlace> place_ranks(const MachineTopology& topology,
                                                  const PlacementRequest& request);
 
 }  // namespace dslaunch::launch

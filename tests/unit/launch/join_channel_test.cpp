@@ -64,6 +64,7 @@ TEST_CASE("64 hex digits are a key by themselves, another token is stretched by 
     CHECK(hex(JoinKey("correct horse battery")) ==
           "9bc00fda349c059a8c3bb782dd767883416b086db26a4fb4a435b90c2c322cb1");
     CHECK(JoinKey().empty());
+    CHECK(JoinKey("").empty());
     CHECK_FALSE(JoinKey("correct horse battery").empty());
 }
 

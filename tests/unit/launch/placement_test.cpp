@@ -18,8 +18,8 @@ struct Shape {
     int packages = 1, nodes = 1, caches = 1, cores = 1, smt = 1;
 };
 
-Topology machine(const Shape& shape) {
-    Topology topology;
+MachineTopology machine(const Shape& shape) {
+    MachineTopology topology;
     const int cores = shape.packages * shape.nodes * shape.caches * shape.cores;
     for (int number = 0; number < cores * shape.smt; ++number) {
         const int core = number % cores;
@@ -31,7 +31,7 @@ Topology machine(const Shape& shape) {
     return topology;
 }
 
-std::string placed(const Topology& topology, const PlacementRequest& request) {
+std::string placed(const MachineTopology& topology, const PlacementRequest& request) {
     std::string text;
     for (const RankPlace& place : place_ranks(topology, request)) {
         text += fmt::format("{}/{}", processor_list_text(place.processors), place.threads);
@@ -42,7 +42,7 @@ std::string placed(const Topology& topology, const PlacementRequest& request) {
     return text;
 }
 
-std::string placed(const Topology& topology, BindMode mode, size_t ranks,
+std::string placed(const MachineTopology& topology, BindMode mode, size_t ranks,
                    const std::string& core_list = "") {
     return placed(topology, {{mode, core_list}, std::vector<int>(ranks, -1)});
 }
@@ -79,7 +79,7 @@ TEST_CASE("each of 1, 2, 3, 5 and 8 ranks has its own share of the cores") {
 
 TEST_CASE("nodes, sockets and complexes are shared, or divided where that is asked for") {
     // Two packages of two nodes of two caches of two cores: 16 cores.
-    const Topology big = machine({.packages = 2, .nodes = 2, .caches = 2, .cores = 2});
+    const MachineTopology big = machine({.packages = 2, .nodes = 2, .caches = 2, .cores = 2});
     struct Row {
         BindMode mode;
         size_t ranks;
@@ -101,12 +101,12 @@ TEST_CASE("nodes, sockets and complexes are shared, or divided where that is ask
         INFO(bind_mode_name(row.mode) << " " << row.ranks);
         CHECK(placed(big, row.mode, row.ranks) == row.places);
     }
-    const Topology one_node = machine({.caches = 2, .cores = 2});
+    const MachineTopology one_node = machine({.caches = 2, .cores = 2});
     CHECK(placed(one_node, BindMode::kCoreComplex, 3) == "0-1/1 2-3/2 0-1/1");
 }
 
 TEST_CASE("a rank runs beside its GPU, wherever that hangs") {
-    Topology two = machine({.packages = 2, .cores = 4});
+    MachineTopology two = machine({.packages = 2, .cores = 4});
     two.gpu_nodes = {1, 1, 0, -1};
     const auto bound = [&](BindMode mode, const std::string& devices, size_t ranks) {
         return placed(two, {{mode, ""}, rank_gpus(devices, ranks)});
@@ -119,16 +119,16 @@ TEST_CASE("a rank runs beside its GPU, wherever that hangs") {
 }
 
 TEST_CASE("no rank gets more threads than its control group grants") {
-    Topology granted = machine({.cores = 8});
+    MachineTopology granted = machine({.cores = 8});
     granted.cores_max = 3;
     CHECK(placed(granted, BindMode::kCore, 1) == "0-7/3");
     CHECK(placed(granted, BindMode::kCore, 2) == "0-3/1 4-7/1");
 }
 
 TEST_CASE("a core list chooses processors, and one that is not ours is named") {
-    const Topology eight = machine({.cores = 8});
+    const MachineTopology eight = machine({.cores = 8});
     CHECK(placed(eight, BindMode::kCore, 2, "1,4-6") == "1,4/2 5-6/2");
-    Topology few = eight;  // the processors under taskset -c 0-3
+    MachineTopology few = eight;  // the processors under taskset -c 0-3
     few.processors.resize(4);
     CHECK_THROWS_WITH(placed(few, BindMode::kCore, 2, "2-5"),
                       Catch::Contains("--bind_core_list 2-5 names processor(s) 4-5") &&
@@ -178,7 +178,7 @@ TEST_CASE("the topology is what /sys and /proc say") {
     root.write("/dev/nvidia1", "");  // the third GPU is not ours
     root.write("/sys/bus/pci/devices/0000:81:00.0/numa_node", "1\n");
     root.write("/sys/bus/pci/devices/0000:01:00.0/numa_node", "-1\n");
-    const Topology topology = read_topology(root.path(), {0, 1, 3});
+    const MachineTopology topology = read_machine_topology(root.path(), {0, 1, 3});
     CHECK(topology.processors ==
           std::vector<Processor>{{0, 0, 0, 0, 0}, {1, 1, 1, 1, 1}, {3, 1, 1, 1, 1}});
     CHECK(topology.gpu_nodes == std::vector<int>{-1, 1});
@@ -187,6 +187,6 @@ TEST_CASE("the topology is what /sys and /proc say") {
 
 TEST_CASE("a machine whose kernel tells nothing has one core a processor") {
     const FakeRoot root;
-    const Topology topology = read_topology(root.path(), {2, 5});
+    const MachineTopology topology = read_machine_topology(root.path(), {2, 5});
     CHECK(topology.processors == std::vector<Processor>{{2, 2, 0, 0, 0}, {5, 5, 0, 0, 0}});
 }

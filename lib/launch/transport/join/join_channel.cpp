@@ -122,7 +122,8 @@ std::string describe_failure(JoinSide side) {
 
 }  // namespace
 
-JoinKey::JoinKey(const std::string& token) : empty_(false) {
+JoinKey::JoinKey(const std::string& token) : empty_(token.empty()) {
+    if (empty_) return;
     if (is_hex_key(token)) {
         for (size_t i = 0; i < kBytes; ++i) {
             bytes_[i] = static_cast<unsigned char>(std::stoi(token.substr(2 * i, 2), nullptr, 16));

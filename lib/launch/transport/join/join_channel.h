@@ -24,7 +24,8 @@ class JoinKey {
     static constexpr size_t kBytes = 32;
     // Empty: no key, for a Unix socket.
     JoinKey() = default;
-    // Throws Error{kSetup}: this machine's OpenSSL cannot make one. Blocks for the time above.
+    // TOKEN "": an empty key. Throws Error{kSetup}: this machine's OpenSSL cannot make one. Blocks
+    // for the time above.
     explicit JoinKey(const std::string& token);
 
     [[nodiscard]] bool empty() const { return empty_; }

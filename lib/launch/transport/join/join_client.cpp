@@ -154,7 +154,7 @@ class SocketRemoval {
 
 JoinedLauncher join_launcher(const JoinRequest& request) {
     const SocketRemoval removal(request);
-    const JoinKey key = request.token.empty() ? JoinKey() : JoinKey(request.token);
+    const JoinKey key(request.token);
     const auto deadline = steady_clock::now() + request.connect_max;
     auto say_at = steady_clock::now();
     std::string said;

@@ -118,7 +118,7 @@ void JoinTransport::listen() {
     }
     DSL_CHECK(listener_->endpoint().is_unix() || settings_.token.size() >= kTokenBytesMin,
               "nobody listens on TCP without a token");
-    if (!settings_.token.empty()) key_ = JoinKey(settings_.token);
+    key_ = JoinKey(settings_.token);
 }
 
 void JoinTransport::start(const std::vector<HostAddress>& hosts) {

@@ -1,4 +1,4 @@
-#include "launch/machine/topology.h"
+#include "launch/machine/machine_topology.h"
 
 #include <fmt/format.h>
 #include <sched.h>
@@ -100,8 +100,8 @@ std::vector<int> read_gpu_nodes(const std::string& root) {
 
 }  // namespace
 
-Topology read_topology(const std::string& root, const std::vector<int>& allowed) {
-    Topology topology;
+MachineTopology read_machine_topology(const std::string& root, const std::vector<int>& allowed) {
+    MachineTopology topology;
     const std::map<int, int> nodes = read_nodes(root);
     for (const int number : allowed) {
         const std::string folder = fmt::format("{}/sys/devices/system/cpu/cpu{}", root, number);

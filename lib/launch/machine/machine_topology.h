@@ -22,7 +22,7 @@ struct Processor {
     bool operator==(const Processor&) const = default;
 };
 
-struct Topology {
+struct MachineTopology {
     std::vector<Processor> processors;  // by number; only those that this process may use
     std::vector<int> gpu_nodes;  // NUMA node of each GPU, in the order of their PCI addresses; -1:
                                  // not known
@@ -31,7 +31,8 @@ struct Topology {
 
 // ROOT: "" for this machine; a test gives the folder that holds its own sys/, proc/ and dev/. What
 // the kernel does not tell counts as one core a processor and one of everything else.
-[[nodiscard]] Topology read_topology(const std::string& root, const std::vector<int>& allowed);
+[[nodiscard]] MachineTopology read_machine_topology(const std::string& root,
+                                                    const std::vector<int>& allowed);
 
 // The processors that this process may run on, by number.
 [[nodiscard]] std::vector<int> allowed_processors();

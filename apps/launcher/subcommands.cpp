@@ -51,11 +51,13 @@ int run(Words words) {
 }
 
 int relay(Words words) {
-    if (words.size() != 2 || words[1] != "--stdio") {
+    const bool same_machine = words.size() == 3 && words[2] == "--same-machine";
+    if (words.size() < 2 || words[1] != "--stdio" || (words.size() > 2 && !same_machine)) {
         fail(ExitCode::kUsage,
              "usage: dslaunch relay --stdio (dslaunch itself starts it on some of many hosts)");
     }
-    return launch::run_relay(STDIN_FILENO, STDOUT_FILENO);
+    return launch::run_relay(STDIN_FILENO, STDOUT_FILENO,
+                             launch::LauncherLease::over_stdio(same_machine));
 }
 
 constexpr bool kDropsToken = true;

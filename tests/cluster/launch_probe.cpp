@@ -106,7 +106,9 @@ int main(int argc, char** argv) {
         if (!words.empty() && words[0] == "agent") {
             return run_agent_command(std::span(words).subspan(1));
         }
-        if (argc == 3 && std::string(argv[1]) == "relay") return run_relay(0, 1);
+        if (!words.empty() && words[0] == "relay") {
+            return run_relay(0, 1, LauncherLease::over_stdio(words.back() == "--same-machine"));
+        }
         return run_job(parse(argc, argv));
     } catch (const Error& error) {
         const std::string line = std::string("launch_probe: ") + error.what() + "\n";

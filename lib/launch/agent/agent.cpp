@@ -33,6 +33,7 @@
 #include "launch/network/network_probe.h"
 #include "launch/network/node_facts.h"
 #include "launch/plan/launch_plan.h"
+#include "launch/process/attention.h"
 #include "launch/process/blocking.h"
 #include "launch/process/guardian.h"
 #include "launch/process/process_tree.h"
@@ -75,6 +76,7 @@ class Agent {
     [[nodiscard]] std::vector<Watched> watch();
     [[nodiscard]] int poll_timeout() const;
     void check_time();
+    void check_lease(steady_clock::time_point now);
     void read_input();
     void take_frames();
     void handle(const Frame& frame);
@@ -121,6 +123,7 @@ class Agent {
     bool greeted_ = false;
     int exit_code_ = 0;
     steady_clock::time_point end_began_;
+    Attention attention_;
     steady_clock::time_point last_input_ = steady_clock::now();
 };
 
@@ -467,15 +470,27 @@ void Agent::kill_the_rest() {
     for (const ProcessName& process : descendants(::getpid())) signal_process(process, SIGKILL);
 }
 
+void Agent::check_lease(steady_clock::time_point now) {
+    last_input_ += attention_.look(now);
+    if (state_ != State::kServing) return;
+    const auto silence = std::chrono::floor<milliseconds>(now - last_input_);
+    std::string over;
+    if (greeted_) {
+        if (silence > kPingInterval) say_alive();  // something for its machine to acknowledge
+        over = settings_.lease.over(silence);
+    } else if (silence > kFirstByteMax) {
+        over = fmt::format("nothing from the launcher for {} s",
+                           std::chrono::floor<std::chrono::seconds>(kFirstByteMax).count());
+    }
+    if (over.empty()) return;
+    log_error("agent", "{}; ending the workers", over);
+    begin_end();
+}
+
 void Agent::check_time() {
     const auto now = steady_clock::now();
     if (const auto reply = network_.take_reply(now)) send(FrameKind::kProbed, encode(*reply));
-    const auto silence_max = greeted_ ? kSilenceMax : kFirstByteMax;
-    if (state_ == State::kServing && now - last_input_ > silence_max) {
-        log_error("agent", "nothing from the launcher for {} s; ending the workers",
-                  std::chrono::duration_cast<std::chrono::seconds>(silence_max).count());
-        begin_end();
-    }
+    check_lease(now);
     if (state_ == State::kTerm && now - end_began_ >= kTermToKill) state_ = State::kKill;
     if (state_ == State::kKill) {
         kill_the_rest();

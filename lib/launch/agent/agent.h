@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 
+#include "launch/machine/launcher_lease.h"
 #include "launch/transport/join/join_channel.h"
 
 namespace dslaunch::launch {
@@ -23,6 +24,7 @@ struct AgentSettings {
     // An eventfd, readable once the launcher has said that it wants this agent for another attempt;
     // -1: nobody asks.
     int come_again_fd = -1;
+    LauncherLease lease = LauncherLease::same_machine();
 };
 
 // Serves one launcher over the two descriptors, whose bytes pass CHANNEL, and returns the exit code

@@ -37,7 +37,8 @@ constexpr const char* kHelp =
     "                                 DSLAUNCH_TOKEN\n"
     "  --remove-socket                remove the socket of unix:PATH when joined\n"
     "  --connect-timeout SECONDS      how long to wait for the launcher, default 300\n"
-    "  --stdio                        the launcher is at the other end of stdin and stdout\n";
+    "  --stdio                        the launcher is at the other end of stdin and stdout;\n"
+    "                                 with --same-machine it runs here\n";
 
 constexpr double kConnectSecondsMax = 7.0 * 86'400;
 
@@ -112,6 +113,8 @@ AgentArguments parse_agent_arguments(
         }
         if (name == "--stdio") {
             parsed.stdio = true;
+        } else if (name == "--same-machine") {
+            parsed.same_machine = true;
         } else if (name == "--remove-socket") {
             parsed.join.removes_socket = true;
         } else if (name == "--join") {
@@ -155,6 +158,7 @@ int run_joining_agent(JoinRequest request) {
         }
         AgentSettings settings;
         settings.arrival_address = launcher.arrival_address;
+        settings.lease = LauncherLease::over_socket(launcher.socket.get());
         settings.asks_before_ending = true;
         settings.come_again_fd = come_again.get();
         if (const char* devices = std::getenv("CUDA_VISIBLE_DEVICES")) {
@@ -181,7 +185,10 @@ int run_agent_command(std::span<const std::string> arguments) {
     }
     const std::string variable = take_token_variable();  // whatever the way: no worker inherits it
     if (parsed.stdio) {
-        return run_agent(STDIN_FILENO, STDOUT_FILENO, JoinChannel(JoinSide::kAgent, JoinKey()));
+        AgentSettings settings;
+        settings.lease = LauncherLease::over_stdio(parsed.same_machine);
+        return run_agent(STDIN_FILENO, STDOUT_FILENO, JoinChannel(JoinSide::kAgent, JoinKey()),
+                         settings);
     }
     parsed.join.token = choose_token(variable, parsed.token_file);
     return run_joining_agent(std::move(parsed.join));

@@ -20,8 +20,9 @@ namespace dslaunch::launch {
 struct AgentArguments {
     bool help = false;
     bool stdio = false;
-    std::string token_file;  // empty: DSLAUNCH_TOKEN
-    JoinRequest join;        // without stdio; the token is not yet in it
+    bool same_machine = false;  // the launcher or the relay at the other end is on this machine
+    std::string token_file;     // empty: DSLAUNCH_TOKEN
+    JoinRequest join;           // without stdio; the token is not yet in it
 };
 
 [[nodiscard]] const char* agent_help();

@@ -231,10 +231,12 @@ void Fleet::wish_end(const std::string& cause) {
 
 void Fleet::keep_in_touch() {
     const auto now = steady_clock::now();
+    const auto away = attention_.look(now);
     const bool ping = now >= next_ping_;
     if (ping) next_ping_ = now + kPingInterval;
     for (size_t i = 0; i < nodes_.size(); ++i) {
-        const Node& node = nodes_[i];
+        Node& node = nodes_[i];
+        node.last_byte += away;
         if (node.ended || node.gone || !node.greeted) continue;
         if (ping) send(i, FrameKind::kPing);
         if (now - node.last_byte > kSilenceMax) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/error.h"
+#include "launch/process/attention.h"
 #include "launch/protocol/frame.h"
 #include "launch/protocol/messages.h"
 #include "launch/transport/transport.h"
@@ -122,6 +123,7 @@ class Fleet {
     std::vector<Node> nodes_;
     Time started_at_;
     Time next_ping_;
+    Attention attention_;
     int interrupts_ = 0;                  // wishes to end so far
     std::optional<Time> agent_asked_at_;  // the first came from an agent
     bool given_up_ = false;               // since the call of pump(), which waits for it

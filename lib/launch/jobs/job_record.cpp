@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "base/fd.h"
 #include "base/text.h"
 #include "base/text/json.h"
 #include "launch/machine/machine_name.h"
@@ -76,6 +77,62 @@ std::string boot_id() {
     }
 }
 
+// Only the writer's thread touches it, but for what open() has found, once that is over.
+struct JobRecord::Folder {
+    std::string path;
+    UniqueFd lock;  // held as long as the job runs
+    UniqueFd log;
+    int64_t log_bytes = 0;
+    bool is_open = false;
+    bool is_taken = false;  // another job of this name is running
+
+    int open() {
+        if (const int error = make_folders(path); error != 0) return -error;
+        lock = open_own(path + "/lock");
+        // The lock ends with this process; no worker inherits the descriptor.
+        if (lock.valid() && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+            is_taken = true;
+            return 0;
+        }
+        // An earlier job of this name left them.
+        for (const char* old : {"/job.log", "/job.log.1", "/progress.json"}) {
+            ::unlink((path + old).c_str());
+        }
+        is_open = true;
+        log = open_own(path + "/job.log");
+        return log.valid() ? 0 : -errno;
+    }
+
+    int replace(const std::string& file, std::string_view content) const {
+        if (!is_open) return 0;
+        const std::string target = path + "/" + file;
+        const std::string temporary = fmt::format("{}.tmp-{}", target, ::getpid());
+        const UniqueFd fd(
+            ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
+        int status = fd.valid() ? write_full(fd.get(), content) : -errno;
+        if (status == 0 && ::rename(temporary.c_str(), target.c_str()) != 0) status = -errno;
+        if (status != 0) ::unlink(temporary.c_str());
+        return status;
+    }
+
+    // The log ends at the first failure.
+    int append(std::string_view text) {
+        if (!log.valid()) return 0;
+        const auto bytes = static_cast<int64_t>(text.size());
+        if (log_bytes > 0 && log_bytes + bytes > kJobLogBytesMax) {
+            const std::string name = path + "/job.log";
+            static_cast<void>(::rename(name.c_str(), (name + ".1").c_str()));
+            log = open_own(name);
+            log_bytes = 0;
+            if (!log.valid()) return -errno;
+        }
+        const int status = write_full(log.get(), text);
+        if (status != 0) log.reset();
+        log_bytes += bytes;
+        return status;
+    }
+};
+
 JobRecord::JobRecord(const JobSpec& spec, std::function<void(std::string_view)> warn)
     : spec_(spec),
       warn_(std::move(warn)),
@@ -86,65 +143,55 @@ JobRecord::JobRecord(const JobSpec& spec, std::function<void(std::string_view)> 
         warn_(
             "dslaunch: warning: neither XDG_STATE_HOME nor HOME is an absolute path: this job is "
             "not recorded, and `dslaunch ps`, `logs` and `stop` will not know it");
-        return;
-    }
-    if (!open_folder()) return;
-    write_job();
-}
-
-bool JobRecord::open_folder() {
-    if (!is_job_id(spec_.job_id)) {
+    } else if (!is_job_id(spec.job_id)) {
         warn_(
             fmt::format("dslaunch: warning: the job's name `{}` is no folder name; `dslaunch ps` "
                         "will not list it",
-                        printable(spec_.job_id)));
-        return false;
+                        printable(spec.job_id)));
+    } else {
+        open_folder();
     }
-    folder_ = spec_.state_directory + "/jobs/" + spec_.job_id;
-    if (const int error = make_folders(folder_); error != 0) {
-        give_up(error);
-        folder_.clear();
-        return false;
-    }
-    lock_ = open_own(folder_ + "/lock");
-    // The lock ends with this process; no worker inherits the descriptor.
-    if (lock_.valid() && ::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
+}
+
+void JobRecord::open_folder() {
+    folder_ = std::make_shared<Folder>();
+    folder_->path = spec_.state_directory + "/jobs/" + spec_.job_id;
+    writer_ = std::make_unique<FileWriter>(folder_->path);
+    static_cast<void>(writer_->post([folder = folder_] { return folder->open(); }, 0));
+    if (writer_->wait(kBrief) && folder_->is_taken) {
         warn_(
             fmt::format("dslaunch: warning: another job named `{}` is running; `dslaunch ps` "
                         "will not list this one",
                         spec_.job_id));
-        folder_.clear();
-        return false;
+        folder_.reset();
+        return;
     }
-    // An earlier job of this name left them.
-    for (const char* old : {"/job.log", "/job.log.1", "/progress.json"}) {
-        ::unlink((folder_ + old).c_str());
-    }
-    log_ = open_own(folder_ + "/job.log");
-    if (!log_.valid()) give_up(errno);
-    return true;
+    write_job();
 }
 
-void JobRecord::give_up(int error_number) {
-    log_.reset();
-    if (std::exchange(told_, true)) return;
-    warn_(
-        fmt::format("dslaunch: warning: {} cannot be written: {}; the job goes on, but `dslaunch "
-                    "ps`, `logs` and `stop` will not know all of it",
-                    folder_, errno_text(error_number)));
+void JobRecord::tell_news() {
+    if (folder_ == nullptr) return;
+    if (const int error = writer_->take_failure(); error != 0) {
+        warn_(fmt::format(
+            "dslaunch: warning: {} cannot be written: {}; the job goes on, but `dslaunch ps`, "
+            "`logs` and `stop` will not know all of it",
+            folder_->path, errno_text(error)));
+    }
+    if (const std::string news = writer_->take_news(); !news.empty()) warn_(news);
 }
 
-void JobRecord::replace(const std::string& file, std::string_view content) {
-    if (folder_.empty()) return;
-    const std::string path = folder_ + "/" + file;
-    const std::string temporary = fmt::format("{}.tmp-{}", path, ::getpid());
-    const UniqueFd fd(
-        ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600));
-    int error = fd.valid() ? -write_full(fd.get(), content) : errno;
-    if (error == 0 && ::rename(temporary.c_str(), path.c_str()) != 0) error = errno;
-    if (error == 0) return;
-    ::unlink(temporary.c_str());
-    give_up(error);
+void JobRecord::settle() {
+    if (folder_ == nullptr) return;
+    static_cast<void>(writer_->wait(kBrief));
+    tell_news();
+}
+
+void JobRecord::replace(const std::string& file, std::string content) {
+    if (folder_ == nullptr) return;
+    const size_t bytes = content.size();
+    static_cast<void>(writer_->post(
+        [folder = folder_, file, kept = std::move(content)] { return folder->replace(file, kept); },
+        bytes));
 }
 
 void JobRecord::write_job() {
@@ -175,10 +222,11 @@ void JobRecord::write_job() {
     }
     json.end_array().end_object();
     replace("job.json", json.text() + "\n");
+    settle();  // `dslaunch ps` says what has just been told here
 }
 
 void JobRecord::begin_attempt(const JobSpec& spec, int restarts) {
-    if (folder_.empty()) return;
+    if (folder_ == nullptr) return;
     for (UsedHost& host : hosts_) host.ranks = 0;
     for (const PlannedNode& node : spec.nodes) {
         auto found = std::find_if(hosts_.begin(), hosts_.end(),
@@ -196,14 +244,14 @@ void JobRecord::begin_attempt(const JobSpec& spec, int restarts) {
 }
 
 void JobRecord::wait_for_restart(int restarts) {
-    if (folder_.empty()) return;
+    if (folder_ == nullptr) return;
     state_ = "restarting";
     restarts_ = restarts;
     write_job();
 }
 
 void JobRecord::end(int exit_code) {
-    if (folder_.empty()) return;
+    if (folder_ == nullptr) return;
     if (!metrics_written_) write_progress();
     state_ = "ended";
     exit_code_ = exit_code;
@@ -218,7 +266,7 @@ void JobRecord::write_progress() {
 
 void JobRecord::metrics(std::string_view line) {
     // Lines of an evaluation have no loss of training.
-    if (folder_.empty() || line.find("\"loss\"") == std::string_view::npos) return;
+    if (folder_ == nullptr || line.find("\"loss\"") == std::string_view::npos) return;
     metrics_line_ = line;
     metrics_written_ = false;
     const auto now = std::chrono::steady_clock::now();
@@ -228,22 +276,14 @@ void JobRecord::metrics(std::string_view line) {
     write_progress();
 }
 
-void JobRecord::append(std::string_view text) {
-    if (!log_.valid()) return;
-    const auto bytes = static_cast<int64_t>(text.size());
-    if (log_bytes_ > 0 && log_bytes_ + bytes > kJobLogBytesMax) {
-        const std::string path = folder_ + "/job.log";
-        static_cast<void>(::rename(path.c_str(), (path + ".1").c_str()));
-        log_ = open_own(path);
-        log_bytes_ = 0;
-        if (!log_.valid()) return give_up(errno);
-    }
-    if (const int status = write_full(log_.get(), text); status != 0) return give_up(-status);
-    log_bytes_ += bytes;
+void JobRecord::append(std::string text) {
+    const size_t bytes = text.size();
+    static_cast<void>(writer_->post(
+        [folder = folder_, kept = std::move(text)] { return folder->append(kept); }, bytes));
 }
 
 void JobRecord::lines(int rank, std::string_view host, std::string_view lines) {
-    if (folder_.empty() || !spec_.output_directory.empty()) return;
+    if (folder_ == nullptr || !spec_.output_directory.empty()) return;
     std::string text;
     while (!lines.empty()) {
         const size_t newline = std::min(lines.find('\n'), lines.size());
@@ -251,14 +291,14 @@ void JobRecord::lines(int rank, std::string_view host, std::string_view lines) {
         text.append(lines.substr(0, newline)).push_back('\n');
         lines.remove_prefix(std::min(newline + 1, lines.size()));
     }
-    append(text);
+    append(std::move(text));
 }
 
 void JobRecord::note(std::string_view text) {
-    if (folder_.empty()) return;
+    if (folder_ == nullptr) return;
     std::string lines;
     for (const std::string& line : split(text, '\n')) lines += "-\t\t" + line + "\n";
-    append(lines);
+    append(std::move(lines));
 }
 
 }  // namespace dslaunch::launch

@@ -2,17 +2,20 @@
 // `report` find it: STATE/jobs/ID/ (0700) with job.json, progress.json (the newest line of metrics)
 // and job.log. No environment values and no arguments of the target stand there. A record that
 // cannot be written costs one warning, never the job. Files are replaced by rename, so that a
-// reader sees a whole one. One thread.
+// reader sees a whole one. A thread of its own writes (files/file_writer.h): a home that stands
+// still holds up a change of the job's state for kBrief, and nothing else. One thread uses an
+// object.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/fd.h"
+#include "launch/files/file_writer.h"
 #include "launch/plan/job_spec.h"
 
 namespace dslaunch::launch {
@@ -48,29 +51,31 @@ class JobRecord {
     void lines(int rank, std::string_view host, std::string_view lines);
     // LINE is what the launcher itself says, without newline at the end.
     void note(std::string_view text);
+    // Warns of what could not be written since the last call.
+    void tell_news();
+    // Waits until all is written, or nothing has been for kBrief.
+    void settle();
+
+    static constexpr std::chrono::milliseconds kBrief{2'000};
 
   private:
+    struct Folder;
     struct UsedHost {
         std::string name, user, address;
         int port = 0;
         int64_t ranks = 0;  // ranks of the newest attempt; 0: only an earlier one used the host
     };
-    [[nodiscard]] bool open_folder();
+    void open_folder();
     void write_job();
     void write_progress();
     // Replaces FILE of the folder. Not forced to the disk: what a power cut loses is a record.
-    void replace(const std::string& file, std::string_view content);
-    void append(std::string_view text);
-    // Tells the first failure; the log ends there.
-    void give_up(int error_number);
+    void replace(const std::string& file, std::string content);
+    void append(std::string text);
 
     const JobSpec& spec_;
     std::function<void(std::string_view)> warn_;
-    std::string folder_;  // empty: nothing is kept
-    UniqueFd lock_;       // held as long as the job runs
-    UniqueFd log_;
-    bool told_ = false;  // true: reported that something cannot be written
-    int64_t log_bytes_ = 0;
+    std::shared_ptr<Folder> folder_;  // null: nothing is kept
+    std::unique_ptr<FileWriter> writer_;
     std::vector<UsedHost> hosts_;
     std::string state_ = "starting";  // running, restarting, ended
     int64_t started_at_ns_ = 0;       // Unix time

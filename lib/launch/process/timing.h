@@ -12,8 +12,13 @@ inline constexpr std::chrono::milliseconds kTermToKill{250};
 inline constexpr std::chrono::milliseconds kUnkillableMax{10'000};
 // Each side speaks at least this often …
 inline constexpr std::chrono::milliseconds kPingInterval{3'000};
-// … and believes the other gone after this long without a byte.
+// … and believes the other gone after this long without a byte; an agent only when its kernel
+// knows the launcher's machine gone too (machine/launcher_lease.h).
 inline constexpr std::chrono::milliseconds kSilenceMax{15'000};
+// An agent that cannot know believes in the launcher for this long …
+inline constexpr std::chrono::milliseconds kUnseenSilenceMax{30'000};
+// … and in one that stands still while its machine answers, for this long.
+inline constexpr std::chrono::milliseconds kStoppedMax{600'000};
 // The silence allowed before the first byte: the launcher may have a thousand others to start, and
 // speaks when it has.
 inline constexpr std::chrono::milliseconds kFirstByteMax{60'000};

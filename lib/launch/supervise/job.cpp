@@ -85,7 +85,8 @@ int run_job(const JobSpec& spec, HealthSink health) {
         return outcome;
     };
     try {
-        int code = JobLoop(spec, {record, streams}, attempt, signals.get()).run();
+        JobFiles files(spec, signals.get());
+        int code = JobLoop(spec, {record, streams, files}, attempt, signals.get()).run();
         streams.drain();
         // Output that nobody reads is no success, as for a program in a pipe.
         const bool is_training = spec.target_kind == TargetKind::kTorchScript;

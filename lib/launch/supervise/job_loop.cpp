@@ -23,6 +23,7 @@ JobLoop::JobLoop(const JobSpec& spec, JobSinks sinks, Attempt attempt, int signa
     : spec_(spec),
       record_(sinks.record),
       streams_(sinks.streams),
+      files_(sinks.files),
       attempt_(std::move(attempt)),
       signal_fd_(signal_fd),
       times_(std::move(times)),
@@ -123,6 +124,8 @@ bool JobLoop::begin_restart(const AttemptResult& result, JobOutput& output) {
 int JobLoop::end(int exit_code, JobOutput& output) {
     try {
         output.write_run_file(exit_code);
+        files_.finish();
+        output.tell_news();
     } catch (const Error& error) {
         // The job has ended: what it ended with counts before the report about it.
         output.note(fmt::format("dslaunch: error: {}", error.what()));
@@ -150,7 +153,7 @@ AttemptOutcome JobLoop::make_attempt(const JobSpec& spec, JobOutput& output) {
 int JobLoop::run() {
     for (;;) {
         const JobSpec spec = next_spec();
-        JobOutput output(spec, streams_, &record_);
+        JobOutput output(spec, streams_, files_, &record_);
         if (restarts_ > 0) {
             output.mark_logs(fmt::format("dslaunch: restart {} of {}, {} ranks", restarts_,
                                          spec.max_restarts, spec.world_size));

@@ -31,10 +31,11 @@ struct RestartTimes {
     std::function<std::chrono::milliseconds(int failures_in_a_row)> delay = restart_delay;
 };
 
-// The places to which the words of a job go; both outlive its attempts.
+// The places to which the words of a job go; all outlive its attempts.
 struct JobSinks {
     JobRecord& record;
     StandardStreams& streams;
+    JobFiles& files;
 };
 
 class JobLoop {
@@ -67,6 +68,7 @@ class JobLoop {
     const JobSpec& spec_;
     JobRecord& record_;
     StandardStreams& streams_;
+    JobFiles& files_;
     Attempt attempt_;
     int signal_fd_;
     RestartTimes times_;

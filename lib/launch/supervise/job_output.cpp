@@ -1,15 +1,10 @@
 #include "launch/supervise/job_output.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <filesystem>
 #include <utility>
 
 #include "base/error.h"
@@ -24,33 +19,13 @@ namespace {
 constexpr size_t kLastLines = 20;
 constexpr std::chrono::seconds kPlainProgressInterval{5};
 
-void make_folder(const std::string& path) {
-    std::error_code error;
-    std::filesystem::create_directories(path, error);
-    if (error) fail(ExitCode::kDisk, "{}: cannot be made: {}", path, error.message());
-}
-
-UniqueFd open_for_append(const std::string& path) {
-    UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0644));
-    if (!file.valid()) fail(ExitCode::kDisk, "{}: cannot be written: {}", path, errno_text(errno));
-    return file;
-}
-
-// A killed launcher may have left half a line.
-void cut_torn_line(const UniqueFd& file, const std::string& path) {
-    off_t end = ::lseek(file.get(), 0, SEEK_END);
-    char byte = '\n';
-    while (end > 0 && ::pread(file.get(), &byte, 1, end - 1) == 1 && byte != '\n') --end;
-    if (::ftruncate(file.get(), end) != 0) {
-        fail(ExitCode::kDisk, "{}: its torn last line cannot be cut: {}", path, errno_text(errno));
-    }
-}
-
 }  // namespace
 
-JobOutput::JobOutput(const JobSpec& spec, StandardStreams& streams, JobRecord* record)
+JobOutput::JobOutput(const JobSpec& spec, StandardStreams& streams, JobFiles& files,
+                     JobRecord* record)
     : spec_(spec),
       streams_(streams),
+      files_(files),
       record_(record),
       stderr_is_terminal_(
           ::isatty(2) == 1 &&
@@ -63,40 +38,7 @@ JobOutput::JobOutput(const JobSpec& spec, StandardStreams& streams, JobRecord* r
             ranks_[worker.environment.rank].host = node.name;
         }
     }
-    open_files();
-}
-
-void JobOutput::open_files() {
-    const std::string& each = spec_.log.each_rank_directory;
-    const std::string& output = spec_.output_directory;
-    if (!each.empty()) make_folder(each);
-    if (!output.empty()) {
-        make_folder(output + "/logs");
-        const std::string path = output + "/metrics.jsonl";
-        metrics_ = open_for_append(path);
-        // Held until the launcher is gone: the lines of two jobs in one file would be of no use.
-        if (::flock(metrics_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-            fail(ExitCode::kCheckpoint,
-                 "{}: another job is writing there: wait for its end, or give another --output",
-                 output);
-        cut_torn_line(metrics_, path);
-    }
-    for (size_t rank = 0; rank < ranks_.size(); ++rank) {
-        const std::string name = fmt::format("/rank-{}.log", rank);
-        if (!output.empty()) ranks_[rank].log = open_for_append(output + "/logs" + name);
-        if (!each.empty()) ranks_[rank].own_log = open_for_append(each + name);
-    }
-}
-
-void JobOutput::append(const UniqueFd& file, std::string_view bytes) {
-    if (!file.valid()) return;
-    const int status = write_full(file.get(), bytes);
-    if (status == 0 || disk_failed_) return;
-    disk_failed_ = true;
-    note(fmt::format(
-        "dslaunch: writing below {} failed: {}; logs and metrics are incomplete from here on",
-        spec_.output_directory.empty() ? spec_.log.each_rank_directory : spec_.output_directory,
-        errno_text(-status)));
+    files_.open_ranks(spec.world_size);
 }
 
 void JobOutput::print(int fd, const std::string& line) {
@@ -119,10 +61,12 @@ void JobOutput::note(std::string_view line) {
 }
 
 void JobOutput::mark_logs(std::string_view line) {
-    for (const Rank& rank : ranks_) {
-        append(rank.log, std::string(line) + "\n");
-        append(rank.own_log, std::string(line) + "\n");
-    }
+    files_.mark_logs(line);
+}
+
+void JobOutput::tell_news() {
+    if (const std::string news = files_.take_news(); !news.empty()) note(news);
+    if (record_ != nullptr) record_->tell_news();
 }
 
 void JobOutput::expect_failure_text(int rank, std::string_view message) {
@@ -146,8 +90,7 @@ void JobOutput::show_hidden_progress() {
 
 void JobOutput::lines(int rank, OutputStream stream, std::string_view lines) {
     Rank& from = ranks_.at(static_cast<size_t>(rank));
-    append(from.log, lines);
-    append(from.own_log, lines);
+    files_.rank_lines(rank, lines);
     if (record_ != nullptr) record_->lines(rank, from.host, lines);
     const bool is_stdout = stream == OutputStream::kStdout;
     const bool is_training = spec_.target_kind == TargetKind::kTorchScript;
@@ -183,7 +126,7 @@ bool JobOutput::is_lost() {
 }
 
 void JobOutput::metrics(std::string_view line) {
-    append(metrics_, std::string(line) + "\n");
+    files_.metrics(line);
     if (record_ != nullptr) record_->metrics(line);
 }
 
@@ -270,7 +213,7 @@ void JobOutput::write_run_file(int exit_code) {
     json.end_array().key("run");
     run_info_.empty() ? json.null() : json.raw(run_info_);
     json.end_object();
-    write_file_atomically(spec_.output_directory + "/run.json", json.text() + "\n", 0600);
+    files_.run_file(json.text() + "\n");
 }
 
 const std::deque<std::string>& JobOutput::last_lines(int rank) const {

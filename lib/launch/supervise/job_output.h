@@ -11,12 +11,12 @@
 #include <string_view>
 #include <vector>
 
-#include "base/fd.h"
 #include "launch/agent/machine_facts.h"
 #include "launch/jobs/job_record.h"
 #include "launch/plan/job_spec.h"
 #include "launch/process/standard_streams.h"
 #include "launch/protocol/messages.h"
+#include "launch/supervise/job_files.h"
 
 namespace dslaunch::launch {
 
@@ -29,10 +29,10 @@ inline constexpr int kOutputLostCode = 128 + SIGPIPE;
 
 class JobOutput {
   public:
-    // Opens the files and appends to what they hold. Throws Error{kDisk} naming the path that
-    // cannot be written. RECORD, which may be null, is told what happens. All must outlive this
-    // object.
-    JobOutput(const JobSpec& spec, StandardStreams& streams, JobRecord* record = nullptr);
+    // FILES have logs for every rank from here on; throws what JobFiles::open_ranks() does. RECORD,
+    // which may be null, is told what happens. All must outlive this object.
+    JobOutput(const JobSpec& spec, StandardStreams& streams, JobFiles& files,
+              JobRecord* record = nullptr);
 
     // One line of ours at the end of every rank's log file.
     void mark_logs(std::string_view line);
@@ -59,8 +59,10 @@ class JobOutput {
     // Prints on stderr what the ranks that were started really got
     // (launch/plan/environment_report.h).
     void print_environments();
-    // Writes run.json; EXIT_CODE -1: still running.
+    // Writes run.json, soon; EXIT_CODE -1: still running.
     void write_run_file(int exit_code);
+    // Prints what there is to tell about files that could not be written.
+    void tell_news();
     // Ends the progress line.
     void finish();
     // Terminal and pipes; what they do not take now is kept there.
@@ -75,20 +77,17 @@ class JobOutput {
   private:
     struct Rank {
         std::string host;
-        UniqueFd log;
-        UniqueFd own_log;  // in each_rank_directory
         std::deque<std::string> last_lines;
         std::deque<std::string> told_lines;  // lines of a failure's message that are still to come
         WorkerStarted started;
     };
-    void open_files();
     [[nodiscard]] static bool is_told(Rank& rank, std::string_view line);
     void show_hidden_progress();
     void print(int fd, const std::string& line);
-    void append(const UniqueFd& file, std::string_view bytes);
 
     const JobSpec& spec_;
     StandardStreams& streams_;
+    JobFiles& files_;
     HealthSink health_;
     JobRecord* record_;
     int restarts_ = 0;
@@ -97,13 +96,11 @@ class JobOutput {
     std::vector<AgentHello> nodes_;
     std::vector<std::optional<MachineFacts>> machines_;
     std::string run_info_;
-    UniqueFd metrics_;
     bool stderr_is_terminal_;
     bool stdout_is_terminal_;
     std::string progress_line_;    // the line shown now; empty: none
     std::string hidden_progress_;  // line not shown because another was shown lately
     std::chrono::steady_clock::time_point progress_at_;
-    bool disk_failed_ = false;  // told once; the job goes on
     bool told_of_loss_ = false;
 };
 

@@ -112,6 +112,7 @@ bool Supervisor::end_wished(const std::string& cause) {
 std::optional<milliseconds> Supervisor::pause(milliseconds left) {
     StandardStreams& streams = output_.streams();
     streams.flush();
+    output_.tell_news();
     const auto now = steady_clock::now();
     if (streams.is_congested() && !fleet_.stopping() && now < next_look_) {
         // Nobody reads what the ranks say: they wait in their pipes, yet all stay in touch.

@@ -9,7 +9,7 @@ class LocalTransport final : public ProcessTransport {
   protected:
     std::vector<std::string> command(const HostAddress& host) const override {
         const bool is_relay = host.program == RemoteProgram::kRelay;
-        return {"/proc/self/exe", is_relay ? "relay" : "agent", "--stdio"};
+        return {"/proc/self/exe", is_relay ? "relay" : "agent", "--stdio", "--same-machine"};
     }
     TransportEvent describe_end(size_t host, int status,
                                 const std::deque<std::string>& lines) const override {

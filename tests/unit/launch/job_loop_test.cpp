@@ -93,7 +93,8 @@ class Loop {
             return outcome;
         };
         StandardStreams streams;
-        return JobLoop(spec_, {record, streams}, attempt, signals_.get(), times).run();
+        JobFiles files(spec_);
+        return JobLoop(spec_, {record, streams, files}, attempt, signals_.get(), times).run();
     }
     void interrupt() const {
         const uint64_t one = 1;

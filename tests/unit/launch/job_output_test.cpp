@@ -80,8 +80,10 @@ TEST_CASE("half a line that a killed launcher left in the metrics is cut off, wh
         std::ofstream(folder.path() + "/metrics.jsonl") << before;
         JobSpec spec = two_ranks(TargetKind::kTorchScript, folder.path());
         StandardStreams streams;
-        JobOutput output(spec, streams);
+        JobFiles files(spec);
+        JobOutput output(spec, streams, files);
         output.metrics("{\"step\": 2}");
+        files.finish();
         CHECK(folder.read("metrics.jsonl") == kept + "{\"step\": 2}\n");
     }
 }
@@ -91,10 +93,12 @@ TEST_CASE("results of a model's rank 0 are plain on stdout, all else carries its
     TemporaryFolder folder;
     const JobSpec spec = two_ranks(TargetKind::kTorchScript, folder.path());
     StandardStreams streams;
-    JobOutput output(spec, streams);
+    JobFiles files(spec);
+    JobOutput output(spec, streams, files);
     output.lines(0, OutputStream::kStdout, "result\n");
     output.lines(0, OutputStream::kStderr, "log\x1b[2J\r\n");
     output.lines(1, OutputStream::kStdout, "other\n");
+    files.finish();
     captured.restore();
     CHECK(captured.text(1) == "result\n");
     CHECK(captured.text(2) == "[0] log\\x1b[2J\n[1] other\n");
@@ -106,7 +110,8 @@ TEST_CASE("a program keeps its two streams apart") {
     Captured captured;
     const JobSpec spec = two_ranks(TargetKind::kProgram, "");
     StandardStreams streams;
-    JobOutput output(spec, streams);
+    JobFiles files(spec);
+    JobOutput output(spec, streams, files);
     output.lines(1, OutputStream::kStdout, "out\n");
     output.lines(1, OutputStream::kStderr, "err\n");
     captured.restore();
@@ -119,7 +124,8 @@ TEST_CASE(
     Captured captured;
     const JobSpec spec = two_ranks(TargetKind::kTorchScript, "");
     StandardStreams streams;
-    JobOutput output(spec, streams);
+    JobFiles files(spec);
+    JobOutput output(spec, streams, files);
     output.progress("step 1");
     output.progress("step 2");
     output.progress("step 3");
@@ -136,7 +142,8 @@ TEST_CASE("quiet shows no progress") {
     JobSpec spec = two_ranks(TargetKind::kTorchScript, "");
     spec.log.quiet = true;
     StandardStreams streams;
-    JobOutput output(spec, streams);
+    JobFiles files(spec);
+    JobOutput output(spec, streams, files);
     output.progress("step 1");
     output.finish();
     captured.restore();
@@ -156,7 +163,8 @@ TEST_CASE("on a terminal the progress line is wiped before a line and drawn agai
         ::dup2(terminal.get(), 2);
         const JobSpec spec = two_ranks(TargetKind::kTorchScript, "");
         StandardStreams streams;
-        JobOutput output(spec, streams);
+        JobFiles files(spec);
+        JobOutput output(spec, streams, files);
         output.progress("step 1");
         output.note("a note");
         output.finish();
@@ -172,9 +180,11 @@ TEST_CASE("a failure's own text is told by the report, not by the terminal too; 
     TemporaryFolder folder;
     const JobSpec spec = two_ranks(TargetKind::kTorchScript, folder.path());
     StandardStreams streams;
-    JobOutput output(spec, streams);
+    JobFiles files(spec);
+    JobOutput output(spec, streams, files);
     output.expect_failure_text(1, "two problems:\nfirst\n");
     output.lines(1, OutputStream::kStderr, "12:00 error train: two problems:\nfirst\nfirst\n");
+    files.finish();
     captured.restore();
     CHECK(captured.text(2) == "[1] first\n");
     CHECK(output.last_lines(1) == std::deque<std::string>{"first"});
@@ -186,7 +196,8 @@ TEST_CASE("run.json tells environment and result, hides secrets, and knows one a
     const JobSpec spec = two_ranks(TargetKind::kProgram, folder.path());
     for (int attempt = 0; attempt < 2; ++attempt) {
         StandardStreams streams;
-        JobOutput output(spec, streams);
+        JobFiles files(spec);
+        JobOutput output(spec, streams, files);
         output.set_restarts(attempt);
         output.add_node({}, "n0");
         WorkerStarted started;
@@ -199,6 +210,7 @@ TEST_CASE("run.json tells environment and result, hides secrets, and knows one a
                                {"HF_ARGUMENTS", "--fast --auth=hunter2 hf_abcdefghijklmnop"}};
         output.add_rank(started);
         output.write_run_file(3);
+        files.finish();
     }
     const auto json = nlohmann::json::parse(folder.read("run.json"));
     CHECK(json["exit_code"] == 3);
@@ -220,8 +232,7 @@ TEST_CASE("a folder that cannot be written is named before anything starts") {
     TemporaryFolder folder;
     std::ofstream(folder.path() + "/file") << "x";
     const JobSpec spec = two_ranks(TargetKind::kProgram, folder.path() + "/file/out");
-    StandardStreams streams;
-    CHECK_THROWS_AS(JobOutput(spec, streams), Error);
+    CHECK_THROWS_AS(JobFiles(spec), Error);
 }
 
 TEST_CASE("that nobody reads a training's output is said once, and is the end of a program") {
@@ -232,7 +243,8 @@ TEST_CASE("that nobody reads a training's output is said once, and is the end of
     for (const TargetKind kind : {TargetKind::kTorchScript, TargetKind::kProgram}) {
         const JobSpec spec = two_ranks(kind, folder.path());
         StandardStreams streams;
-        JobOutput output(spec, streams);
+        JobFiles files(spec);
+        JobOutput output(spec, streams, files);
         CHECK_FALSE(output.is_lost());
         for (int line = 0; line < 3; ++line) {
             output.lines(0, OutputStream::kStdout, "line\n");
@@ -245,4 +257,36 @@ TEST_CASE("that nobody reads a training's output is said once, and is the end of
     CHECK(said.starts_with("dslaunch: nobody reads this output any more; the training goes on"));
     CHECK(std::count(said.begin(), said.end(), '\n') == 1);
     CHECK(folder.read("logs/rank-0.log") == "line\nline\nline\nline\nline\nline\n");
+}
+
+TEST_CASE("a log that takes nothing holds up nobody, and all of it is there when it takes again") {
+    Captured captured;
+    TemporaryFolder folder;
+    std::filesystem::create_directories(folder.path() + "/logs");
+    const std::string fifo = folder.path() + "/logs/rank-0.log";
+    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+    const JobSpec spec = two_ranks(TargetKind::kTorchScript, folder.path());
+    StandardStreams streams;
+    JobFiles files(spec);
+    JobOutput output(spec, streams, files);
+    // More than a pipe holds: the writer's thread stands still, this one does not.
+    const std::string line(9'999, 'x');
+    constexpr int kLines = 100;
+    for (int i = 0; i < kLines; ++i) output.lines(1 - i % 2, OutputStream::kStderr, line + "\n");
+    output.metrics("{\"step\": 1}");
+    CHECK(folder.read("metrics.jsonl").empty());
+    const UniqueFd reader(::open(fifo.c_str(), O_RDONLY | O_CLOEXEC));
+    REQUIRE(reader.valid());
+    std::string got;
+    char block[1 << 16];
+    while (got.size() < kLines / 2 * (line.size() + 1)) {
+        const ssize_t n = ::read(reader.get(), block, sizeof block);
+        REQUIRE(n > 0);
+        got.append(block, static_cast<size_t>(n));
+    }
+    files.finish();
+    captured.restore();
+    CHECK(got.size() == kLines / 2 * (line.size() + 1));
+    CHECK(folder.read("metrics.jsonl") == "{\"step\": 1}\n");
+    CHECK(folder.read("logs/rank-1.log").size() == kLines / 2 * (line.size() + 1));
 }

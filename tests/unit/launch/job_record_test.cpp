@@ -99,6 +99,7 @@ TEST_CASE("the log of a job is kept to its newest 8 to 16 MiB, in whole lines") 
     const std::string line(1023, 'x');
     constexpr int kLines = 20 * 1024;  // about 20 MiB
     for (int i = 0; i < kLines; ++i) record.lines(0, "n0", fmt::format("{} {}\n", i, line));
+    record.settle();
     const std::string path = spec.state_directory + "/jobs/job-1/job.log";
     const auto bytes = std::filesystem::file_size(path);
     const auto older = std::filesystem::file_size(path + ".1");
@@ -118,6 +119,7 @@ TEST_CASE("ranks' lines are kept unless an output folder has them, ours always a
         JobRecord record(spec, warnings.sink());
         record.lines(0, "n0", "a\nb\n");
         record.note("two\nlines");
+        record.settle();
         CHECK(folder.read("state/dslaunch/jobs/job-1/job.log") ==
               (has_output ? "" : "0\tn0\ta\n0\tn0\tb\n") + std::string("-\t\ttwo\n-\t\tlines\n"));
     }
@@ -130,6 +132,7 @@ TEST_CASE("the newest step is there at once, later ones each second, the last on
     JobRecord record(spec, warnings.sink());
     for (int step = 1; step <= 50; ++step) record.metrics(fmt::format("{{\"loss\": {}}}", step));
     record.metrics("{\"eval_loss\": 7}");
+    record.settle();
     CHECK(folder.read("state/dslaunch/jobs/job-1/progress.json") == "{\"loss\": 1}\n");
     record.end(0);
     CHECK(folder.read("state/dslaunch/jobs/job-1/progress.json") == "{\"loss\": 50}\n");

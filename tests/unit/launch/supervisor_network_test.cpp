@@ -133,7 +133,8 @@ AttemptResult run(const JobSpec& spec, FakeTransport& transport) {
     sigemptyset(&none);
     const UniqueFd signals(::signalfd(-1, &none, SFD_CLOEXEC | SFD_NONBLOCK));
     StandardStreams streams;
-    JobOutput output(spec, streams);
+    JobFiles files(spec);
+    JobOutput output(spec, streams, files);
     return Supervisor(spec, transport, output, signals.get()).run(0);
 }
 

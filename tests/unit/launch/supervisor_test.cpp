@@ -127,7 +127,8 @@ class EndsWhenQuiet final : public Transport {
 AttemptResult run(const JobSpec& spec, Transport& transport) {
     const UniqueFd signals(no_signals());
     StandardStreams streams;
-    JobOutput output(spec, streams);
+    JobFiles files(spec);
+    JobOutput output(spec, streams, files);
     return Supervisor(spec, transport, output, signals.get()).run(0);
 }
 

@@ -19,6 +19,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "launch/process/attention.h"
 #include "launch/process/blocking.h"
 #include "launch/process/timing.h"
 #include "launch/transport/child_stream.h"
@@ -44,7 +45,7 @@ std::unique_ptr<Transport> transport_below(const RelayHosts& hosts) {
 // Place 0 is the agent of this host, place i > 0 host i - 1 of below_.
 class Relay {
   public:
-    Relay(int in_fd, int out_fd);
+    Relay(int in_fd, int out_fd, LauncherLease lease);
     void run();
 
   private:
@@ -60,6 +61,7 @@ class Relay {
     void watch_all();
     void send(RelayFrameKind kind, std::string_view payload = {});
     void flush();
+    [[nodiscard]] std::string check_lease();
     [[nodiscard]] uint32_t checked(uint32_t place) const;
 
     int in_fd_;
@@ -74,16 +76,23 @@ class Relay {
     std::unique_ptr<Transport> below_;  // none until the hosts are known, or when it has only one
     std::vector<int64_t> windows_;      // by place: bytes that may still be sent upwards
     bool over_ = false;
+    LauncherLease lease_;
+    Attention attention_;
     steady_clock::time_point last_input_ = steady_clock::now();
+    steady_clock::time_point last_sign_ = steady_clock::now();
 };
 
-Relay::Relay(int in_fd, int out_fd)
-    : in_fd_(in_fd), out_fd_(out_fd), epoll_(::epoll_create1(EPOLL_CLOEXEC)) {
+Relay::Relay(int in_fd, int out_fd, LauncherLease lease)
+    : in_fd_(in_fd),
+      out_fd_(out_fd),
+      epoll_(::epoll_create1(EPOLL_CLOEXEC)),
+      lease_(std::move(lease)) {
     if (!epoll_.valid()) fail(ExitCode::kSetup, "epoll_create1: {}", errno_text(errno));
     outbox_ = kRelayGreeting;
     send(RelayFrameKind::kHello, encode(RelayHello{kRelayProtocolVersion, DSL_VERSION}));
     // Whatever the hosts are, this one is the first of them.
-    agent_.emplace(std::vector<std::string>{"/proc/self/exe", "agent", "--stdio"});
+    agent_.emplace(
+        std::vector<std::string>{"/proc/self/exe", "agent", "--stdio", "--same-machine"});
 }
 
 void Relay::send(RelayFrameKind kind, std::string_view payload) {
@@ -192,6 +201,18 @@ void Relay::handle(const RelayFrame& frame) {
     }
 }
 
+// Returns why the launcher is gone; empty: it is not.
+std::string Relay::check_lease() {
+    const auto now = steady_clock::now();
+    last_input_ += attention_.look(now);
+    const auto silence = std::chrono::floor<milliseconds>(now - last_input_);
+    if (silence > kPingInterval && now - last_sign_ >= kPingInterval) {
+        last_sign_ = now;
+        send(RelayFrameKind::kPong);  // something for the launcher's machine to acknowledge
+    }
+    return lease_.over(silence);
+}
+
 void Relay::hold(uint32_t place, bool held) {
     if (place > 0 && below_) below_->hold(place - 1, held);  // place 0: see watch_all()
 }
@@ -274,22 +295,19 @@ void Relay::run() {
             if (fd == agent_->fd() && agent_->wants_to_write()) agent_->flush();
             if (fd == agent_->fd() && (ready[i].events & ~EPOLLOUT) != 0) read_own_agent();
         }
-        if (steady_clock::now() - last_input_ > kSilenceMax) {
-            log_error("relay", "nothing from the launcher for {} s; ending",
-                      std::chrono::duration_cast<std::chrono::seconds>(kSilenceMax).count());
-            return;
-        }
+        const std::string over = check_lease();
+        if (!over.empty()) return log_error("relay", "{}; ending", over);
     }
 }
 
 }  // namespace
 
-int run_relay(int in_fd, int out_fd) {
+int run_relay(int in_fd, int out_fd, LauncherLease lease) {
     ::signal(SIGPIPE, SIG_IGN);
     ::fcntl(in_fd, F_SETFD, FD_CLOEXEC);
     ::fcntl(out_fd, F_SETFD, FD_CLOEXEC);
     set_blocking(out_fd, false);
-    Relay(in_fd, out_fd).run();
+    Relay(in_fd, out_fd, std::move(lease)).run();
     return 0;
 }
 

@@ -5,12 +5,14 @@
 // nothing.
 #pragma once
 
+#include "launch/machine/launcher_lease.h"
+
 namespace dslaunch::launch {
 
 // Frames in on IN_FD, frames out on OUT_FD, both pipes or sockets. Returns the process's exit code
-// when IN_FD is closed, or when nothing has come for kSilenceMax: every agent behind it sees its
-// own stdin close then, and ends what it has. At most kRelayWindowBytes of each agent wait here to
-// be sent on. Throws Error when it cannot do what it is told.
-[[nodiscard]] int run_relay(int in_fd, int out_fd);
+// when IN_FD is closed, or when nothing comes and LEASE is over: every agent behind it sees its own
+// stdin close then, and ends what it has. At most kRelayWindowBytes of each agent wait here to be
+// sent on. Throws Error when it cannot do what it is told.
+[[nodiscard]] int run_relay(int in_fd, int out_fd, LauncherLease lease);
 
 }  // namespace dslaunch::launch

@@ -12,6 +12,7 @@
 #include "base/check.h"
 #include "base/error.h"
 #include "base/text.h"
+#include "launch/process/attention.h"
 #include "launch/process/resource_limit.h"
 #include "launch/process/timing.h"
 #include "launch/transport/tree/relay_messages.h"
@@ -116,6 +117,7 @@ class TreeTransport final : public Transport {
     std::unique_ptr<Transport> base_;
     TreeOptions options_;
     SystemClock system_clock_;
+    Attention attention_;
     const Clock& clock_;  // system_clock_, or the one of the options
     std::vector<Host> hosts_;
     std::vector<Relay> relays_;
@@ -448,8 +450,10 @@ void TreeTransport::lose_relay(size_t index, const std::string& cause, int exit_
 
 void TreeTransport::check_time() {
     const Time now = clock_.now();
+    const auto away = attention_.look(now);
     for (size_t i = 0; i < relays_.size(); ++i) {
         if (relays_[i].ended) continue;
+        relays_[i].last_byte += away;
         if (now >= relays_[i].greeting_until) {
             // The relay keeps trying for its own host.
             relays_[i].greeting_until = kNever;

@@ -1,0 +1,53 @@
+// Writing to files on a thread of its own: a disk that stands still, or a FIFO that nobody reads,
+// holds up that thread and not the one that pings the hosts. What waits is bounded: beyond
+// kKeptBytesMax new work is dropped, counted and told; nobody ever waits for room. Data path: words
+// of the ranks -> queue -> files. One thread uses an object; the work runs on another.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+
+namespace dslaunch::launch {
+
+class FileWriter {
+  public:
+    // Returns 0 or a negative errno. Owns all that it touches, since it may still run, held by the
+    // disk, when this object is gone.
+    using Work = std::function<int()>;
+
+    static constexpr size_t kKeptBytesMax = 64U << 20;
+    static constexpr std::chrono::milliseconds kStandsStill{5'000};
+
+    // PLACE, a folder, is named in what is told. The thread starts with the first work, with all
+    // signals blocked. Throws Error{kSetup} then, if no thread can be had.
+    explicit FileWriter(std::string place);
+    FileWriter(const FileWriter&) = delete;
+    FileWriter& operator=(const FileWriter&) = delete;
+    // What is queued still is dropped; call wait() before.
+    ~FileWriter();
+
+    // Queues WORK, which holds BYTES; never waits. Work is done in the order of the calls. False:
+    // the queue is full and WORK is dropped.
+    bool post(Work work, size_t bytes);
+    // Returns the errno of the first work that failed, once; 0: none, or told before.
+    [[nodiscard]] int take_failure();
+    // Returns one line about a disk that stands still, or that lost work because it stood still,
+    // each once; empty: there is nothing to tell.
+    [[nodiscard]] std::string take_news();
+    // Waits until all is written (true), until nothing has been for STANDSTILL_MAX, or until
+    // WAKE_FD is readable. A WAKE_FD of -1 is never.
+    [[nodiscard]] bool wait(std::chrono::milliseconds standstill_max, int wake_fd = -1);
+    // Returns the bytes that are queued still.
+    [[nodiscard]] size_t kept_bytes() const;
+
+  private:
+    struct Queue;
+    std::string place_;
+    std::shared_ptr<Queue> queue_;
+    bool told_standstill_ = false;
+};
+
+}  // namespace dslaunch::launch

@@ -15,6 +15,7 @@
 #include "launch/fleet/output_groups.h"
 #include "launch/hosts/host_list.h"
 #include "launch/process/spawn.h"
+#include "launch/process/standard_streams.h"
 #include "launch/supervise/job.h"
 #include "launch/transport/tree/tree_transport.h"
 #include "launcher/hosts/host_command.h"
@@ -157,16 +158,23 @@ int exec_command(std::span<const std::string> arguments) {
     request.environment = targets.spec.environment;
     request.working_directory = targets.spec.working_directory;
     request.time_max = options.time_max;
+    launch::StandardStreams streams;
     if (options.stream) {
         request.on_lines = [&](size_t host, launch::OutputStream stream, std::string_view lines) {
-            const std::string text = lines_of(lines, targets.hosts[host].name + ": ");
-            const int status = write_full(stream == launch::OutputStream::kStdout ? 1 : 2, text);
+            const int fd = stream == launch::OutputStream::kStdout ? 1 : 2;
+            streams.write(fd, lines_of(lines, targets.hosts[host].name + ": "));
             // The reader of the output is gone: the command ends on all hosts.
-            if (status == -EPIPE) throw std::system_error(EPIPE, std::generic_category());
+            if (streams.reader_is_gone(fd)) throw std::system_error(EPIPE, std::generic_category());
+        };
+        request.pause = [&](std::chrono::milliseconds left) {
+            return streams.make_way(left, signals.get(), fleet.interrupted());
         };
     }
     const std::vector<launch::ExecResult> results = launch::exec_on(fleet, request);
+    if (fleet.interrupted()) streams.hurry();
     fleet.stop();
+    streams.drain();
+    launch::release_end_signals();  // from here on Ctrl-C ends this program at once
     if (options.json) {
         print_json(targets, results);
     } else {

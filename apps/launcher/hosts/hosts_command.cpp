@@ -142,6 +142,7 @@ int check(std::span<const std::string> arguments) {
         launch::check_hosts(fleet, targets.spec.working_directory, launch::own_binary_hash());
     fleet.stop();
     if (fleet.interrupted()) fail(ExitCode::kInterrupted, "interrupted");
+    launch::release_end_signals();  // from here on Ctrl-C ends this program at once
     if (as_json) {
         print_json(fleet, states);
     } else {

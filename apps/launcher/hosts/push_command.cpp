@@ -180,6 +180,7 @@ int push_command(std::span<const std::string> arguments) {
         way != launch::TransportKind::kLocal)
         fail(ExitCode::kUsage, "dslaunch push goes over ssh: give --launcher ssh or openssh");
     const std::vector<launch::PushedHost> hosts = launch::run_push(job);
+    launch::release_end_signals();  // from here on Ctrl-C ends this program at once
     fmt::print("{}", json ? as_json(job, hosts) : summary(job, hosts, false));
     std::fflush(stdout);
     const size_t bad = count_bad(hosts);

@@ -75,6 +75,11 @@ class FleetExec final : private FleetListener {
         }
     }
 
+    [[nodiscard]] std::optional<std::chrono::milliseconds> pause(
+        std::chrono::milliseconds left) override {
+        return request_.pause ? request_.pause(left) : left;
+    }
+
     [[nodiscard]] bool decided(size_t host) const {
         return results_[host].ended || !results_[host].error.empty() ||
                !fleet_.nodes()[host].serves();

@@ -101,6 +101,18 @@ void StandardStreams::flush() {
     write(2, told);
 }
 
+std::optional<milliseconds> StandardStreams::make_way(milliseconds left, int wake_fd,
+                                                      bool is_ending) {
+    flush();
+    const auto now = steady_clock::now();
+    if (is_congested() && !is_ending && now < next_look_) {
+        wait(std::min(left, kTick), wake_fd);
+        return std::nullopt;
+    }
+    next_look_ = now + kLook;
+    return has_kept() ? std::min(left, kTick) : left;
+}
+
 void StandardStreams::wait(milliseconds timeout, int wake_fd) const {
     pollfd entries[2] = {{wake_fd, POLLIN, 0}, {-1, POLLOUT, 0}};
     if (!kept_.empty()) {

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -40,6 +41,12 @@ class StandardStreams {
     // True if so many bytes are kept that no more should be read from the ranks.
     [[nodiscard]] bool is_congested() const { return kept_bytes_ > kCongestedBytes; }
     [[nodiscard]] bool has_kept() const { return !kept_.empty(); }
+    // What a loop that reads what ranks say does before it waits for more, at most LEFT. The result
+    // is how long it may wait for the hosts; nothing: nobody reads this end, so the ranks wait in
+    // their pipes, this has waited, and the hosts are looked at every kLook only, so that all stay
+    // in touch. IS_ENDING: the last words of the ranks are read in any case.
+    [[nodiscard]] std::optional<std::chrono::milliseconds> make_way(std::chrono::milliseconds left,
+                                                                    int wake_fd, bool is_ending);
     // Waits until the oldest kept text can be written, WAKE_FD is readable, or TIMEOUT is over.
     void wait(std::chrono::milliseconds timeout, int wake_fd) const;
     // Somebody wants the end at once: the last words are not waited for.
@@ -48,6 +55,8 @@ class StandardStreams {
     static constexpr size_t kCongestedBytes = 1U << 20;
     static constexpr size_t kKeptBytesMax = 64U << 20;
     static constexpr std::chrono::milliseconds kHurry{200};
+    static constexpr std::chrono::milliseconds kTick{20};  // while something is kept
+    static constexpr std::chrono::milliseconds kLook{1'000};
 
   private:
     struct Piece {
@@ -65,6 +74,7 @@ class StandardStreams {
     size_t kept_bytes_ = 0;
     int64_t dropped_bytes_ = 0;
     bool hurry_ = false;
+    std::chrono::steady_clock::time_point next_look_;  // at the hosts, while nobody reads
 };
 
 }  // namespace dslaunch::launch

@@ -13,13 +13,6 @@ namespace dslaunch::launch {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
-
-// While terminal or pipe have not taken all that was written.
-constexpr milliseconds kCongestedTick{20};
-// While they have not taken so much that the ranks must wait: often enough to hear that agents
-// live.
-constexpr milliseconds kCongestedLook{1'000};
 
 }  // namespace
 
@@ -110,17 +103,8 @@ bool Supervisor::end_wished(const std::string& cause) {
 }
 
 std::optional<milliseconds> Supervisor::pause(milliseconds left) {
-    StandardStreams& streams = output_.streams();
-    streams.flush();
     output_.tell_news();
-    const auto now = steady_clock::now();
-    if (streams.is_congested() && !fleet_.stopping() && now < next_look_) {
-        // Nobody reads what the ranks say: they wait in their pipes, yet all stay in touch.
-        streams.wait(std::min(left, kCongestedTick), signal_fd_);
-        return std::nullopt;
-    }
-    next_look_ = now + kCongestedLook;
-    return streams.has_kept() ? std::min(left, kCongestedTick) : left;
+    return output_.streams().make_way(left, signal_fd_, fleet_.stopping());
 }
 
 }  // namespace dslaunch::launch

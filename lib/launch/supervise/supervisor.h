@@ -50,7 +50,6 @@ class Supervisor final : private FleetListener {
     Fleet fleet_;
     Preparation preparation_;
     RankWatch ranks_;
-    std::chrono::steady_clock::time_point next_look_;  // at the agents, while nobody reads us
     std::string leftovers_;  // processes that could not be ended, one line a node
     std::vector<std::string> bad_hosts_;
 };

@@ -1,0 +1,200 @@
+// What stands still does not end a job: a launcher that is stopped, a reader that pauses, a log
+// that takes nothing. What is gone does. The limits are those of launch/process/timing.h, so the
+// waits here are real; everything waits at the same time.
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "launch/plan/join_token.h"
+#include "launch/process/timing.h"
+#include "support/catch.h"
+#include "support/job_end.h"
+#include "support/job_process.h"
+#include "support/listener.h"
+#include "support/ssh_rig.h"
+
+using namespace dslaunch;
+using namespace dslaunch::launch;
+using namespace dslaunch::test;
+
+namespace {
+
+const std::string kDslaunch = std::string(DSL_BINARY_DIR) + "/dslaunch";
+
+using Words = std::vector<std::string>;
+
+// One job whose ranks record their ids in its folder and end with 0 when told to.
+class WaitingJob {
+  public:
+    void start(const Words& command) { process_ = std::make_unique<JobProcess>(folder_, command); }
+    [[nodiscard]] std::string script() const {
+        return "echo $$ >> " + folder_.path() + "/pids; while [ ! -e " + folder_.path() +
+               "/go ]; do sleep 0.1; done";
+    }
+    [[nodiscard]] const TemporaryFolder& folder() const { return folder_; }
+    [[nodiscard]] JobProcess& process() { return *process_; }
+    [[nodiscard]] bool runs(size_t ranks) {
+        workers_ = recorded_processes(folder_);
+        return workers_.size() == ranks;
+    }
+    [[nodiscard]] bool all_live() const {
+        for (const ProcessName& worker : workers_) {
+            if (name_process(worker.pid) != worker) return false;
+        }
+        return !workers_.empty();
+    }
+    [[nodiscard]] bool all_ended() const { return all_gone(workers_); }
+    void let_end() const { std::ofstream(folder_.path() + "/go") << "x"; }
+
+  private:
+    TemporaryFolder folder_;
+    std::unique_ptr<JobProcess> process_;
+    std::vector<ProcessName> workers_;
+};
+
+// A job whose one agent has called over TCP from another process group.
+class JoinedJob {
+  public:
+    JoinedJob() {
+        const std::string token = folder_.path() + "/token";
+        std::ofstream(token) << make_token() << "\n";
+        ::chmod(token.c_str(), 0600);
+        const std::string where = "127.0.0.1:" + std::to_string(listen_on_loopback().port);
+        job_.start({"env", "XDG_STATE_HOME=" + folder_.path(), kDslaunch, "--launcher", "join",
+                    "--listen", where, "--token-file", token, "--nnodes", "1", "--num_gpus", "1",
+                    "--device", "cpu", "sh", "-c", job_.script()});
+        agent_ = std::make_unique<JobProcess>(
+            folder_, Words{kDslaunch, "agent", "--join", where, "--token-file", token});
+    }
+    [[nodiscard]] WaitingJob& job() { return job_; }
+
+  private:
+    TemporaryFolder folder_;
+    WaitingJob job_;
+    std::unique_ptr<JobProcess> agent_;
+};
+
+void stop_and_go_on(std::chrono::milliseconds time, const Rig* rig) {
+    WaitingJob local;
+    local.start({kProbe, "hosts=a,b", "--", "sh", "-c", local.script()});
+    JoinedJob joined;
+    std::vector<WaitingJob*> jobs = {&local, &joined.job()};
+    std::vector<size_t> ranks = {2, 1};
+    WaitingJob over_ssh;
+    WaitingJob over_openssh;
+    if (rig != nullptr) {
+        over_ssh.start(rig->probe("ssh", "good", "n1,n2", over_ssh.script()));
+        over_openssh.start(rig->probe("openssh", "good", "n1,n2", over_openssh.script()));
+        jobs.insert(jobs.end(), {&over_ssh, &over_openssh});
+        ranks.insert(ranks.end(), {4, 4});
+    }
+    for (size_t i = 0; i < jobs.size(); ++i) {
+        REQUIRE(wait_until([&] { return jobs[i]->runs(ranks[i]); }, 60'000));
+    }
+    for (WaitingJob* job : jobs) job->process().signal(SIGSTOP);
+    std::this_thread::sleep_for(time);
+    for (const WaitingJob* job : jobs) CHECK(job->all_live());
+    for (WaitingJob* job : jobs) job->process().signal(SIGCONT);
+    // The launcher does not blame its hosts for its own silence either.
+    std::this_thread::sleep_for(std::chrono::seconds(1));
+    for (const WaitingJob* job : jobs) job->let_end();
+    for (WaitingJob* job : jobs) {
+        CHECK(job->process().wait(60'000) == 0);
+        INFO(job->process().err());
+        CHECK(job->process().err().find("is lost") == std::string::npos);
+    }
+}
+
+}  // namespace
+
+// Negative control, done by hand: agents that judge by silence alone end the ranks after 15 s.
+TEST_CASE("a launcher that was stopped for longer than any silence allowed keeps its job") {
+    const Rig rig(2);
+    stop_and_go_on(kSilenceMax + std::chrono::seconds(3), rig.usable() ? &rig : nullptr);
+}
+
+TEST_CASE("a launcher that was stopped for 40 s keeps its job", "[.long]") {
+    const Rig rig(2);
+    stop_and_go_on(std::chrono::seconds(40), rig.usable() ? &rig : nullptr);
+}
+
+TEST_CASE("ranks end when the launcher's machine is gone, though nothing was closed", "[.long]") {
+    const Rig rig(2);
+    if (!rig.usable()) return;
+    for (const std::string transport : {"ssh", "openssh"}) {
+        WaitingJob job;
+        job.start(rig.probe(transport, "good", "n1,n2", job.script()));
+        REQUIRE(wait_until([&] { return job.runs(4); }, 60'000));
+        const TemporaryFolder folder;
+        const auto link = [&](const std::string& state) {
+            JobProcess set(folder, {"ip", "-n", rig.prefix() + "0", "link", "set", "eth0", state});
+            REQUIRE(set.wait(10'000) == 0);
+        };
+        link("down");
+        const auto began = Steady::now();
+        CHECK(wait_until([&] { return job.all_ended(); }, 60'000));
+        const double ms = milliseconds_since(began);
+        std::printf("%s: the launcher's link is down, all ranks gone after %.0f ms\n",
+                    transport.c_str(), ms);
+        CHECK(ms >= 10'000);
+        CHECK(job.process().wait(60'000) == 67);
+        link("up");
+    }
+}
+
+TEST_CASE("a log that nobody reads holds up neither the ranks nor a signal") {
+    WaitingJob job;
+    const std::string output = job.folder().path() + "/out";
+    const TemporaryFolder state;
+    REQUIRE(::mkdir(output.c_str(), 0700) == 0);
+    REQUIRE(::mkdir((output + "/logs").c_str(), 0700) == 0);
+    const std::string fifo = output + "/logs/rank-0.log";
+    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+    job.start({"env", "XDG_STATE_HOME=" + state.path(), kDslaunch, "--output", output, "--num_gpus",
+               "1", "--device", "cpu", "sh", "-c",
+               "head -c 1000000 /dev/zero | tr '\\0' x; echo; " + job.script()});
+    REQUIRE(wait_until([&] { return job.runs(1); }, 60'000));
+    std::this_thread::sleep_for(kSilenceMax + std::chrono::seconds(2));
+    CHECK(job.all_live());
+    CHECK_THAT(job.process().err(), Catch::Contains("out has taken nothing for"));
+    // The first signal ends the ranks, the second the wait for the log.
+    const auto began = Steady::now();
+    job.process().signal(SIGTERM);
+    CHECK(wait_until([&] { return job.all_ended(); }, 20'000));
+    job.process().signal(SIGTERM);
+    CHECK(job.process().wait(20'000) == 76);
+    INFO(job.process().err());
+    std::printf("a log that nobody reads: the job ends %.0f ms after the signal\n",
+                milliseconds_since(began));
+    CHECK_THAT(job.process().err(), Catch::Contains("are not written"));
+}
+
+TEST_CASE("a reader that pauses stops the lines of exec, not its hosts") {
+    const TemporaryFolder folder;
+    const std::string fifo = folder.path() + "/fifo";
+    REQUIRE(::mkfifo(fifo.c_str(), 0600) == 0);
+    const std::string hostfile = folder.path() + "/hostfile";
+    std::ofstream(hostfile) << "localhost slots=1\n";
+    constexpr int kLines = 500'000;
+    JobProcess exec(folder, {"sh", "-c",
+                             "exec " + kDslaunch + " exec --hostfile " + hostfile +
+                                 " --stream seq " + std::to_string(kLines) + " > " + fifo});
+    const UniqueFd reader(::open(fifo.c_str(), O_RDONLY | O_CLOEXEC));
+    REQUIRE(reader.valid());
+    std::this_thread::sleep_for(kSilenceMax + std::chrono::seconds(2));
+    std::string got;
+    char block[1 << 16];
+    for (ssize_t n = 0; (n = ::read(reader.get(), block, sizeof block)) > 0;) {
+        got.append(block, static_cast<size_t>(n));
+    }
+    CHECK(exec.wait(60'000) == 0);
+    INFO(exec.err());
+    CHECK(std::count(got.begin(), got.end(), '\n') == kLines);
+    CHECK(got.ends_with("localhost: " + std::to_string(kLines) + "\n"));
+}

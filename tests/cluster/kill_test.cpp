@@ -2,6 +2,8 @@
 // left.
 #include <algorithm>
 #include <cstdio>
+#include <fstream>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -10,6 +12,7 @@
 #include "support/job_end.h"
 #include "support/job_process.h"
 #include "support/listener.h"
+#include "support/man_in_the_middle.h"
 
 using namespace dslaunch;
 using namespace dslaunch::launch;
@@ -124,39 +127,93 @@ TEST_CASE("a killed agent or guardian leaves nothing behind and its host is name
     }
 }
 
+namespace {
+
+// A job of one rank that waits for agents, with one restart. The rank of the first attempt leaves
+// its own id or that of a setsid grandchild; that of the second tells which of them still live.
+class JoinJob {
+  public:
+    explicit JoinJob(const std::string& first_attempt) {
+        std::ofstream(token()) << make_token() << "\n";
+        ::chmod(token().c_str(), 0600);
+        const std::string script =
+            "PIDS=" + pids() + "; case $TORCHELASTIC_RESTART_COUNT in 0) " + first_attempt +
+            ";; *) for pid in $(cat " + pids() +
+            "); do grep -qs '^State:.[RSD]' /proc/$pid/status && echo BESIDE $pid; done; exit 0;; "
+            "esac";
+        process_ = std::make_unique<JobProcess>(
+            folder_, std::vector<std::string>{"env",
+                                              "XDG_STATE_HOME=" + state_.path(),
+                                              dslaunch(),
+                                              "--launcher",
+                                              "join",
+                                              "--listen",
+                                              address(port_),
+                                              "--token-file",
+                                              token(),
+                                              "--nnodes",
+                                              "1",
+                                              "--num_gpus",
+                                              "1",
+                                              "--device",
+                                              "cpu",
+                                              "--max-restarts",
+                                              "1",
+                                              "sh",
+                                              "-c",
+                                              script});
+    }
+    [[nodiscard]] std::string pids() const { return folder_.path() + "/pids"; }
+    [[nodiscard]] int port() const { return port_; }
+    [[nodiscard]] JobProcess& process() { return *process_; }
+    // The command of an agent that finds the launcher at PORT.
+    [[nodiscard]] std::vector<std::string> agent(int port) const {
+        return {dslaunch(), "agent", "--join", address(port), "--token-file", token()};
+    }
+    // Waits for the one process that the first attempt leaves.
+    [[nodiscard]] ProcessName left() const {
+        REQUIRE(wait_until([&] { return recorded_processes(folder_).size() == 1; }, 60'000));
+        return recorded_processes(folder_).front();
+    }
+    // The second attempt has ended, and LEFT was gone before it began.
+    void check_end(const JobProcess& next, const ProcessName& left) {
+        const int code = process_->wait(120'000);
+        INFO(process_->err() << process_->out() << next.err());
+        CHECK(code == 0);
+        CHECK(process_->err().find("restart 1 of 1") != std::string::npos);
+        CHECK(process_->out().find("BESIDE") == std::string::npos);
+        CHECK(name_process(left.pid) != left);
+        CHECK_THAT(next.err(), Catch::Contains("ended what an attempt before had left"));
+        signal_process(left, SIGKILL);
+    }
+
+  private:
+    [[nodiscard]] static std::string dslaunch() {
+        return std::string(DSL_BINARY_DIR) + "/dslaunch";
+    }
+    [[nodiscard]] static std::string address(int port) {
+        return "127.0.0.1:" + std::to_string(port);
+    }
+    [[nodiscard]] std::string token() const { return folder_.path() + "/token"; }
+
+    TemporaryFolder folder_;
+    TemporaryFolder state_;
+    int port_ = listen_on_loopback().port;
+    std::unique_ptr<JobProcess> process_;
+};
+
+}  // namespace
+
 // Negative control, done by hand: with an agent that ends nothing before it starts ranks, the
 // grandchild of the first attempt lives beside the second.
 TEST_CASE("a restart ends what agent and guardian, killed in one moment, have left") {
-    const TemporaryFolder folder, agent_folder, next_folder, state;
-    const std::string dslaunch = std::string(DSL_BINARY_DIR) + "/dslaunch";
-    const std::string token = folder.path() + "/token";
-    std::ofstream(token) << make_token() << "\n";
-    ::chmod(token.c_str(), 0600);
-    const std::string where = "127.0.0.1:" + std::to_string(listen_on_loopback().port);
-    const std::string script =
-        "case $TORCHELASTIC_RESTART_COUNT in "
-        "0) setsid sh -c \"trap '' TERM INT HUP; echo \\$\\$ >> " +
-        folder.path() +
-        "/pids; while :; do sleep 0.05; done\" & sleep 600;; "
-        "*) for pid in $(cat " +
-        folder.path() +
-        "/pids); do grep -qs '^State:.[RSD]' /proc/$pid/status && echo BESIDE $pid; done; exit 0;; "
-        "esac";
-    JobProcess job(folder, {"env",    "XDG_STATE_HOME=" + state.path(),
-                            dslaunch, "--launcher",
-                            "join",   "--listen",
-                            where,    "--token-file",
-                            token,    "--nnodes",
-                            "1",      "--num_gpus",
-                            "1",      "--device",
-                            "cpu",    "--max-restarts",
-                            "1",      "sh",
-                            "-c",     script});
-    const std::vector<std::string> command = {dslaunch, "agent",        "--join",
-                                              where,    "--token-file", token};
-    JobProcess guardian(agent_folder, command);
-    REQUIRE(wait_until([&] { return recorded_processes(folder).size() == 1; }, 60'000));
-    const ProcessName grandchild = recorded_processes(folder).front();
+    const TemporaryFolder agent_folder, next_folder, grandchild;
+    JoinJob job("setsid sh -c \"trap '' TERM INT HUP; echo \\$\\$ > " + grandchild.path() +
+                "/pid; while :; do sleep 0.05; done\" & while [ ! -s " + grandchild.path() +
+                "/pid ]; do sleep 0.01; done; cat " + grandchild.path() +
+                "/pid >> $PIDS; sleep 600");
+    JobProcess guardian(agent_folder, job.agent(job.port()));
+    const ProcessName left = job.left();
     std::vector<ProcessName> killed = {name_process(guardian.pid())};
     for (const ProcessName& below : descendants(guardian.pid())) {
         if (process_file(below.pid, "cmdline").find("--join") != std::string::npos)
@@ -168,15 +225,19 @@ TEST_CASE("a restart ends what agent and guardian, killed in one moment, have le
         for (const ProcessName& process : killed) signal_process(process, signal);
     }
     CHECK(guardian.wait(60'000) == 128 + SIGKILL);
-    JobProcess next(next_folder, command);
-    const int code = job.wait(120'000);
-    INFO(job.err() << job.out() << next.err());
-    CHECK(code == 0);
-    CHECK(job.err().find("restart 1 of 1") != std::string::npos);
-    CHECK(job.out().find("BESIDE") == std::string::npos);
-    CHECK(name_process(grandchild.pid) != grandchild);
-    CHECK_THAT(next.err(), Catch::Contains("ended what an attempt before had left"));
-    signal_process(grandchild, SIGKILL);
+    JobProcess next(next_folder, job.agent(job.port()));
+    job.check_end(next, left);
+}
+
+TEST_CASE("a connection that is lost on one side leaves no two attempts at once") {
+    const TemporaryFolder agent_folder, next_folder;
+    JoinJob job("echo $$ >> $PIDS; while :; do sleep 0.05; done");
+    ManInTheMiddle proxy([&] { return job.port(); });
+    JobProcess cut_off(agent_folder, job.agent(proxy.port()));
+    const ProcessName left = job.left();
+    proxy.cut_launcher_off();
+    JobProcess next(next_folder, job.agent(job.port()));
+    job.check_end(next, left);
 }
 
 TEST_CASE("Ctrl-C gives programs a TERM and the grace time, a second one ends them at once") {

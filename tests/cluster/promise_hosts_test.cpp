@@ -58,6 +58,7 @@ TEST_CASE("P8: nobody is ever asked anything, with a terminal or without") {
                         "PidFile=" + rig.folder() + "/password.pid", "-o",
                         "HostKey=" + rig.folder() + "/host", "-o", "PubkeyAuthentication=no", "-o",
                         "PasswordAuthentication=yes", "-o", "UsePAM=no"}) == 0);
+    rig.wait_for_port(1, 23);
     struct Row {
         std::string what, config, hosts;
     };
@@ -141,6 +142,7 @@ void start_sshd(const RigHosts& rig, int port, const std::string& force,
                         "AuthorizedKeysFile=" + rig.folder() + "/" + keys, "-o", "StrictModes=no",
                         "-o", "UsePAM=no", "-o", "SetEnv=HOME=" + rig.folder() + "/home", "-o",
                         "ForceCommand=" + force}) == 0);
+    rig.wait_for_port(1, port);
 }
 
 // Runs a job on GOOD hosts and 7 that are broken in 7 ways.

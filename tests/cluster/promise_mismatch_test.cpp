@@ -62,12 +62,7 @@ class Hosts {
                        "host", command};
         INFO(script);
         REQUIRE(rig_.run(number, words) == 0);
-        // The sshd leaves its starter before it listens.
-        const std::string listens = fmt::format(
-            "for i in $(seq 500); do ss -Hltn 'sport = {}' | grep -q . && exit 0; sleep 0.02; "
-            "done; exit 1",
-            port);
-        REQUIRE(rig_.run(number, {"sh", "-c", listens}) == 0);
+        rig_.wait_for_port(number, port);
     }
     // Returns the command of one training step on both; HOSTS with their ports.
     [[nodiscard]] Words train(const std::string& hosts, const std::string& device) const {

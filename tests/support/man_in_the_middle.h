@@ -44,6 +44,9 @@ class ManInTheMiddle {
         thread_.join();
     }
 
+    // Closes every connection on the launcher's side; the agents' stay open, and nobody answers.
+    void cut_launcher_off() { cut_ = true; }
+
     [[nodiscard]] int port() const { return listener_.port; }
     [[nodiscard]] bool harm_done() const { return harm_done_; }
     // All bytes that agents have sent, and all that the launcher has.
@@ -74,6 +77,9 @@ class ManInTheMiddle {
 
     void serve() {
         while (!ended_) {
+            if (cut_) {
+                for (Connection& each : connections_) each.ends[1].reset();
+            }
             std::vector<pollfd> entries = {{listener_.fd.get(), POLLIN, 0}};
             for (const Connection& each : connections_)
                 for (const UniqueFd& end : each.ends) entries.push_back({end.get(), POLLIN, 0});
@@ -108,6 +114,7 @@ class ManInTheMiddle {
         const ssize_t n = ::recv(connection.ends[from].get(), block, sizeof block, 0);
         if (n <= 0) return false;
         const std::string_view bytes(block, static_cast<size_t>(n));
+        if (cut_) return true;
         {
             const std::lock_guard lock(mutex_);
             kept_[from] += bytes;
@@ -168,6 +175,7 @@ class ManInTheMiddle {
     std::string kept_[2];  // from agents, from the launcher; guarded by mutex_
     std::atomic<bool> harm_done_ = false;
     std::atomic<bool> ended_ = false;
+    std::atomic<bool> cut_ = false;
     std::thread thread_;
 };
 

@@ -47,6 +47,13 @@ class RigHosts {
         const TemporaryFolder folder;
         return JobProcess(folder, on(number, command)).wait(20'000);
     }
+    // Waits until host n<NUMBER> listens on PORT: an sshd leaves its starter before it does.
+    void wait_for_port(int number, int port) const {
+        const std::string listens =
+            "for i in $(seq 900); do ss -Hltn 'sport = " + std::to_string(port) +
+            "' | grep -q . && exit 0; sleep 0.02; done; exit 1";
+        REQUIRE(run(number, {"sh", "-c", listens}) == 0);
+    }
     // Cuts host n<NUMBER> off as if its cable was pulled: nobody is told.
     void cut(int number) const {
         const TemporaryFolder folder;

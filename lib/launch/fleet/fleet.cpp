@@ -116,9 +116,14 @@ void Fleet::lose(size_t host, const std::string& cause) {
     Node& node = nodes_[host];
     blame(host, cause);
     if (node.ended) return;
-    node.ended = true;
+    note_end(node);
     transport_.abandon(host);
     listener_->host_ended(host, true);
+}
+
+void Fleet::note_end(Node& node) {
+    node.ended = true;
+    if (node.greeted && !node.gone && node.exit_status < 0) node.cut_off_at = steady_clock::now();
 }
 
 void Fleet::handle_event(const TransportEvent& event) {
@@ -199,7 +204,7 @@ void Fleet::handle_end(const TransportEvent& event) {
     if (node.ended) return;
     node.exit_status = event.exit_status;
     if (node.gone || stopping_) {
-        node.ended = true;
+        note_end(node);
         return listener_->host_ended(event.host, false);
     }
     std::string cause = describe_agent_end(event, node.greeted, node.diagnostics);

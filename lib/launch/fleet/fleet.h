@@ -57,6 +57,9 @@ class Fleet {
         int exit_status = -1;  // status of the agent or of ssh that has ended by itself
         AgentHello hello;
         Time greeted_at;
+        // The connection was lost, with neither the agent's farewell nor its exit status: what it
+        // started may run on until its lease is over.
+        std::optional<Time> cut_off_at;
 
         [[nodiscard]] bool serves() const { return greeted && !ended && error.empty(); }
 
@@ -112,6 +115,7 @@ class Fleet {
     void handle_hello(size_t host, const Frame& frame);
     void handle_problem(size_t host, const Frame& frame);
     void handle_end(const TransportEvent& event);
+    static void note_end(Node& node);
     void take_signals();
     void wish_end(const std::string& cause);
     void keep_in_touch();

@@ -130,19 +130,14 @@ LauncherLease LauncherLease::over_stdio(bool is_same_machine) {
 
 std::string LauncherLease::over(milliseconds silence) const {
     if (way_ == Way::kSameMachine || silence <= kSilenceMax) return "";
+    if (silence > kLeaseMax) {
+        return fmt::format("nothing from the launcher for {} s", seconds(kLeaseMax));
+    }
     const auto signs = way_ == Way::kSocket ? signs_of_socket(fd_) : signs_of_ssh(ssh_connection_);
-    if (!signs) {
-        if (silence <= kUnseenSilenceMax) return "";
-        return fmt::format("nothing from the launcher for {} s", seconds(kUnseenSilenceMax));
-    }
-    if (!signs->answers(kSilenceMax)) {
-        return fmt::format(
-            "nothing from the launcher for {} s, and its machine or the network to it is gone",
-            seconds(kSilenceMax));
-    }
-    if (silence <= kStoppedMax) return "";
-    return fmt::format("the launcher's machine answers, but the launcher has stood still for {} s",
-                       seconds(kStoppedMax));
+    if (!signs || signs->answers(kSilenceMax)) return "";
+    return fmt::format(
+        "nothing from the launcher for {} s, and its machine or the network to it is gone",
+        seconds(kSilenceMax));
 }
 
 }  // namespace dslaunch::launch

@@ -1,8 +1,10 @@
-// How long an agent or a relay believes in a launcher that says nothing. A launcher that is stopped
-// (Ctrl-Z, SIGSTOP, a debugger) keeps its job: its machine still acknowledges what is sent to it.
-// One whose machine or network is gone acknowledges nothing, and its job ends. What the kernel
-// knows decides: tcp_info of our own socket, or of sshd's, which inet_diag(7) shows to everybody. A
-// launcher that has ended closes its connection, which is no matter of this file. One thread.
+// How long an agent or a relay believes in a launcher that says nothing: kLeaseMax, so that one
+// that was stopped (Ctrl-Z, SIGSTOP, a debugger) keeps its job; on the launcher's own machine
+// without end. Only kSilenceMax when the launcher's machine or the network to it is gone: then the
+// kernel knows of bytes that nobody has acknowledged. It tells so in the tcp_info of our own
+// socket, or of sshd's, which sock_diag(7) shows to everybody; behind a jump host that is the jump
+// host's word. A launcher that has ended closes its connection, which is no matter of this file.
+// One thread.
 #pragma once
 
 #include <chrono>

@@ -13,12 +13,11 @@ inline constexpr std::chrono::milliseconds kUnkillableMax{10'000};
 // Each side speaks at least this often …
 inline constexpr std::chrono::milliseconds kPingInterval{3'000};
 // … and believes the other gone after this long without a byte; an agent only when its kernel
-// knows the launcher's machine gone too (machine/launcher_lease.h).
+// knows the launcher's machine gone too (machine/launcher_lease.h) …
 inline constexpr std::chrono::milliseconds kSilenceMax{15'000};
-// An agent that cannot know believes in the launcher for this long …
-inline constexpr std::chrono::milliseconds kUnseenSilenceMax{30'000};
-// … and in one that stands still while its machine answers, for this long.
-inline constexpr std::chrono::milliseconds kStoppedMax{600'000};
+// … else after this long: a launcher that is stopped for less keeps its job, and who is cut off
+// from a launcher has ended its ranks by then.
+inline constexpr std::chrono::milliseconds kLeaseMax{60'000};
 // The silence allowed before the first byte: the launcher may have a thousand others to start, and
 // speaks when it has.
 inline constexpr std::chrono::milliseconds kFirstByteMax{60'000};

@@ -142,7 +142,7 @@ int JobLoop::end_interrupted(JobOutput& output) {
 // The error that ends the job is written into run.json before it is thrown on.
 AttemptOutcome JobLoop::make_attempt(const JobSpec& spec, JobOutput& output) {
     try {
-        return attempt_(spec, output, restarts_);
+        return attempt_(spec, output, restarts_, cut_off_);
     } catch (const Error& error) {
         output.finish();
         if (restarts_ > 0) static_cast<void>(end(static_cast<int>(error.code()), output));
@@ -173,6 +173,8 @@ int JobLoop::run() {
                 return end_interrupted(output);
             continue;
         }
+        const auto& cut_off = outcome.result.cut_off;
+        cut_off_.insert(cut_off_.end(), cut_off.begin(), cut_off.end());
         std::string report = outcome.result.report;
         if (report.ends_with('\n')) report.pop_back();
         if (!report.empty()) output.note(report);

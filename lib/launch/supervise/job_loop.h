@@ -40,9 +40,10 @@ struct JobSinks {
 
 class JobLoop {
   public:
-    // One attempt with the spec, the output and the number of restarts before it. Throws Error when
-    // the job cannot go on at all.
-    using Attempt = std::function<AttemptOutcome(const JobSpec&, JobOutput&, int restart_count)>;
+    // One attempt with the spec, the output, the number of restarts before it and the hosts that
+    // were cut off in the attempts before. Throws Error when the job cannot go on at all.
+    using Attempt = std::function<AttemptOutcome(const JobSpec&, JobOutput&, int restart_count,
+                                                 const std::vector<CutOffHost>& cut_off)>;
 
     // A signal at SIGNAL_FD between two attempts ends the job. All references must outlive this.
     JobLoop(const JobSpec& spec, JobSinks sinks, Attempt attempt, int signal_fd,
@@ -72,7 +73,8 @@ class JobLoop {
     Attempt attempt_;
     int signal_fd_;
     RestartTimes times_;
-    std::vector<bool> bad_;  // by place in spec_.elastic.hosts, since the last failure
+    std::vector<bool> bad_;            // by place in spec_.elastic.hosts, since the last failure
+    std::vector<CutOffHost> cut_off_;  // in all attempts so far
     int restarts_ = 0;
     int failures_in_a_row_ = 0;
     bool changed_port_ = false;

@@ -16,6 +16,13 @@
 
 namespace dslaunch::launch {
 
+// A host whose connection was lost: its agent ends the ranks there when its lease is over.
+struct CutOffHost {
+    std::string name;
+    std::string machine;  // as its agent called it
+    std::chrono::steady_clock::time_point lease_over_at;
+};
+
 struct AttemptResult {
     int exit_code = 0;
     bool may_restart = false;  // a rank failed or a host was lost, and nobody asked for the end
@@ -24,6 +31,7 @@ struct AttemptResult {
     bool port_was_taken = false;
     bool left_processes = false;  // some could not be ended; the report names them
     std::string report;           // report of the failure for stderr; empty: none
+    std::vector<CutOffHost> cut_off;
 };
 
 class RankWatch {

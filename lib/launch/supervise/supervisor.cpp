@@ -13,6 +13,10 @@ namespace dslaunch::launch {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+// From the end of an agent's lease until its ranks are gone.
+constexpr milliseconds kEndAfterLease{2'000};
 
 }  // namespace
 
@@ -26,9 +30,10 @@ Supervisor::Supervisor(const JobSpec& spec, Transport& transport, JobOutput& out
     fleet_.listen(this);
 }
 
-AttemptResult Supervisor::run(int restart_count) {
+AttemptResult Supervisor::run(int restart_count, const std::vector<CutOffHost>& cut_off) {
     try {
         preparation_.run();
+        wait_for_leases(cut_off);
         if (!interrupted()) start_and_watch(restart_count);
     } catch (...) {
         if (!ranks_.begun()) note_bad_hosts();
@@ -38,10 +43,39 @@ AttemptResult Supervisor::run(int restart_count) {
     }
     stop(restart_may_follow(restart_count));
     AttemptResult result = ranks_.conclude();
+    result.cut_off = cut_off_hosts();
     result.left_processes = !leftovers_.empty();
     if (result.left_processes) result.may_restart = false;
     result.report += leftovers_;
     return result;
+}
+
+void Supervisor::wait_for_leases(const std::vector<CutOffHost>& cut_off) {
+    for (const CutOffHost& host : cut_off) {
+        const auto came_again = [&](const Fleet::Node& node) {
+            return node.serves() && node.hello.host_name == host.machine;
+        };
+        const auto& nodes = fleet_.nodes();
+        const auto left = host.lease_over_at - steady_clock::now();
+        if (left <= left.zero() || std::any_of(nodes.begin(), nodes.end(), came_again)) continue;
+        output_.note(fmt::format(
+            "dslaunch: the connection to host {} was lost; its ranks have ended in {} s at the "
+            "latest, the start waits for that",
+            host.name, std::chrono::ceil<std::chrono::seconds>(left).count()));
+        static_cast<void>(fleet_.pump([this] { return interrupted(); }, host.lease_over_at));
+        if (interrupted()) return;
+    }
+    fleet_.fail_if_bad("lost before the start:");
+}
+
+std::vector<CutOffHost> Supervisor::cut_off_hosts() const {
+    std::vector<CutOffHost> found;
+    for (const Fleet::Node& node : fleet_.nodes()) {
+        if (!node.cut_off_at) continue;
+        found.push_back({node.address.name, node.hello.host_name,
+                         *node.cut_off_at + kLeaseMax + kEndAfterLease});
+    }
+    return found;
 }
 
 void Supervisor::start_and_watch(int restart_count) {

@@ -22,8 +22,10 @@ class Supervisor final : private FleetListener {
     // object.
     Supervisor(const JobSpec& spec, Transport& transport, JobOutput& output, int signal_fd);
 
-    // Throws Error when the job cannot begin: nothing of it is running then.
-    [[nodiscard]] AttemptResult run(int restart_count);
+    // Starts no rank before the leases of CUT_OFF, hosts of earlier attempts, are over, unless an
+    // agent has come from the same machine: it ends first what they left there. Throws Error when
+    // the job cannot begin: nothing of it is running then.
+    [[nodiscard]] AttemptResult run(int restart_count, const std::vector<CutOffHost>& cut_off = {});
     // Somebody has asked for the end.
     [[nodiscard]] bool interrupted() const { return fleet_.interrupted(); }
     // After run() has thrown: the hosts for which it did, by name; empty: for another reason.
@@ -38,6 +40,8 @@ class Supervisor final : private FleetListener {
     [[nodiscard]] std::optional<std::chrono::milliseconds> pause(
         std::chrono::milliseconds left) override;
 
+    void wait_for_leases(const std::vector<CutOffHost>& cut_off);
+    [[nodiscard]] std::vector<CutOffHost> cut_off_hosts() const;
     void start_and_watch(int restart_count);
     void note_bad_hosts();
     // COME_AGAIN: agents that came by themselves are wanted for another attempt.

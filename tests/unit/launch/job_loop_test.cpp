@@ -83,7 +83,8 @@ class Loop {
     }
     int run(std::deque<AttemptOutcome> outcomes) {
         JobRecord record(spec_, [](std::string_view) {});
-        const auto attempt = [&](const JobSpec& spec, JobOutput&, int restarts) {
+        const auto attempt = [&](const JobSpec& spec, JobOutput&, int restarts,
+                                 const std::vector<CutOffHost>&) {
             Seen one{{}, spec.world_size, restarts};
             for (const PlannedNode& node : spec.nodes) one.hosts.push_back(node.name);
             seen.push_back(one);

@@ -124,12 +124,13 @@ class EndsWhenQuiet final : public Transport {
     std::optional<TransportEvent> end_;
 };
 
-AttemptResult run(const JobSpec& spec, Transport& transport) {
+AttemptResult run(const JobSpec& spec, Transport& transport, int restart_count = 0,
+                  const std::vector<CutOffHost>& cut_off = {}) {
     const UniqueFd signals(no_signals());
     StandardStreams streams;
     JobFiles files(spec);
     JobOutput output(spec, streams, files);
-    return Supervisor(spec, transport, output, signals.get()).run(0);
+    return Supervisor(spec, transport, output, signals.get()).run(restart_count, cut_off);
 }
 
 std::string refusal(const JobSpec& spec, FakeTransport& transport, ExitCode code) {
@@ -509,4 +510,40 @@ TEST_CASE("ranks whose agent ends while the job is stopped are not called runnin
     CHECK_THAT(result.report, Catch::Contains("rank 3 on host n1 failed first: exit code 5"));
     CHECK_THAT(result.report, Catch::Contains("unknown, its agent ended first"));
     CHECK_THAT(result.report, !Catch::Contains("running"));
+}
+
+TEST_CASE("ranks start when the lease of a host that was cut off is over, at once if it is back") {
+    const JobSpec spec = two_per_node(1);
+    for (const std::string machine : {"gone", "back"}) {
+        const auto lease_over_at =
+            std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+        std::optional<std::chrono::steady_clock::time_point> started_at;
+        const auto agent = good_agent([&](FakeTransport& agents, size_t host) {
+            started_at = std::chrono::steady_clock::now();
+            all_end_well(agents, host);
+        });
+        FakeTransport transport([&](FakeTransport& agents, size_t host, const Frame& frame) {
+            if (frame.kind != FrameKind::kHello) return agent(agents, host, frame);
+            AgentHello hello = good_hello();
+            hello.host_name = "back";
+            agents.say(host, FrameKind::kAgentHello, encode(hello));
+        });
+        const AttemptResult result =
+            run(spec, transport, 1, {CutOffHost{"n7", machine, lease_over_at}});
+        CHECK(result.exit_code == 0);
+        REQUIRE(started_at);
+        CHECK((*started_at >= lease_over_at) == (machine == "gone"));
+    }
+}
+
+TEST_CASE("a host is cut off when its connection ends with neither farewell nor status") {
+    for (const int exit_status : {-1, 137}) {
+        FakeTransport transport(good_agent([&](FakeTransport& agents, size_t host) {
+            if (host == 0) agents.end(host, "the connection is lost", exit_status);
+        }));
+        const AttemptResult result = run(two_per_node(2), transport);
+        CHECK(result.exit_code == 67);
+        REQUIRE(result.cut_off.size() == (exit_status < 0 ? 1 : 0));
+        if (exit_status < 0) CHECK(result.cut_off[0].name == "n0");
+    }
 }

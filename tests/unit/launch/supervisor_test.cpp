@@ -543,7 +543,7 @@ TEST_CASE("a host is cut off when its connection ends with neither farewell nor 
         }));
         const AttemptResult result = run(two_per_node(2), transport);
         CHECK(result.exit_code == 67);
-        REQUIRE(result.cut_off.size() == (exit_status < 0 ? 1 : 0));
+        REQUIRE(result.cut_off.size() == (exit_status < 0 ? 1U : 0U));
         if (exit_status < 0) CHECK(result.cut_off[0].name == "n0");
     }
 }

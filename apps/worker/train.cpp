@@ -41,6 +41,9 @@ namespace dslaunch::worker {
 
 namespace {
 
+// Longer than a rank lives that was cut off from its launcher (launch::kLeaseMax).
+constexpr std::chrono::milliseconds kClaimWaitMax{150'000};
+
 struct TrainArguments {
     job::JobArguments job;
     std::string output;
@@ -105,9 +108,10 @@ class TrainRole {
             rates_ = job::measure_job_rates(setup_, {arguments_.threads, 0});
         states_.emplace(setup_, environment_, gpu_.backend.get());
         meet();
-        saving_.emplace(setup_, comms_,
-                        job::SavingOptions{arguments_.output, arguments_.resume,
-                                           environment_.restart_count > 0});
+        saving_.emplace(
+            setup_, comms_,
+            job::SavingOptions{arguments_.output, arguments_.resume, environment_.restart_count > 0,
+                               describe_owner(), claim_wait_max()});
         saving_->resume();
         heartbeats.reset();
         train();
@@ -139,6 +143,18 @@ class TrainRole {
                 {arguments_.output, trainable_numel(setup_.whole_model()),
                  std::ssize(zero::ShardOptimizer::state_names(setup_.config().optimizer))});
         if (first()) job::describe_run(setup_, environment_, reporter_);
+    }
+
+    [[nodiscard]] std::string describe_owner() const {
+        return fmt::format("job {}, attempt {}, rank {} on host {}, pid {}",
+                           environment_.job_id.empty() ? "without a name" : environment_.job_id,
+                           environment_.restart_count, environment_.rank, launch::machine_name(),
+                           ::getpid());
+    }
+    // The other ranks wait meanwhile: shorter than what they take for a hang.
+    [[nodiscard]] std::chrono::milliseconds claim_wait_max() const {
+        return std::min(kClaimWaitMax, std::chrono::milliseconds(
+                                           static_cast<int64_t>(arguments_.timeout_s * 800)));
     }
 
     // Connects to all ranks of the job.

@@ -283,6 +283,9 @@ void Resolver::training() {
     if (is_auto(clipping)) {
         run.gradient_clipping = 1.0;
         derive(clipping, make_value(1.0), "auto = 1.0, the value of DeepSpeed's documentation");
+    } else if (given(clipping) == nullptr) {
+        run.gradient_clipping = 0;
+        derive(clipping, make_value(0.0), "off when not given; DeepSpeed 0.19 clips at 1.0 then");
     } else {
         run.gradient_clipping = take_number(clipping);
     }

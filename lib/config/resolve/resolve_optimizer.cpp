@@ -12,7 +12,13 @@ namespace {
 
 using Kind = Value::Kind;
 
-constexpr const char* kThere = "Adam, AdamW, SGD, Adagrad or Lion";
+// "A, B or C", the types that SECTION may have.
+std::string types_text(std::string_view section) {
+    std::vector<std::string> types = available_types(section);
+    const std::string last = types.back();
+    types.pop_back();
+    return join(types, ", ") + " or " + last;
+}
 
 }  // namespace
 
@@ -23,24 +29,24 @@ void Resolver::optimizer() {
     const Value* section = find_path(root_, "optimizer");
     if (type == nullptr) {
         if (section != nullptr && section->is(Kind::kObject) && !section->items.empty()) {
-            problem("optimizer", fmt::format("has no `type`: give {}", kThere));
+            problem("optimizer", fmt::format("has no `type`: give {}", types_text("optimizer")));
         }
         record("optimizer.type", make_value(std::string("AdamW")), "default");
         return adam(true);
     }
     std::string name = lower(type->text);
-    const std::vector<std::string> names = {"Adam", "AdamW", "SGD", "Adagrad", "Lion"};
+    const std::vector<std::string>& names = available_types("optimizer");
     bool there = std::any_of(names.begin(), names.end(),
                              [&](const std::string& one) { return lower(one) == name; });
     if (!there) {
         bool known = std::find(later.begin(), later.end(), name) != later.end();
         std::string message = known ? fmt::format("{} is not available yet in this version: use {}",
-                                                  type->text, kThere)
+                                                  type->text, types_text("optimizer"))
                                     : fmt::format("unknown optimizer {}", describe(*type));
         if (!known) {
             auto near = nearest(type->text, names);
-            message +=
-                near ? fmt::format(", did you mean `{}`?", *near) : fmt::format(": use {}", kThere);
+            message += near ? fmt::format(", did you mean `{}`?", *near)
+                            : fmt::format(": use {}", types_text("optimizer"));
         }
         return problem("optimizer.type", message);
     }
@@ -130,22 +136,22 @@ void Resolver::scheduler() {
     const Value* section = find_path(root_, "scheduler");
     if (type == nullptr) {
         if (section != nullptr && section->is(Kind::kObject) && !section->items.empty()) {
-            problem("scheduler", "has no `type`: give WarmupLR, WarmupDecayLR or WarmupCosineLR");
+            problem("scheduler", fmt::format("has no `type`: give {}", types_text("scheduler")));
         }
         return;
     }
-    const std::vector<std::string> names = {"WarmupLR", "WarmupDecayLR", "WarmupCosineLR"};
+    const std::vector<std::string>& names = available_types("scheduler");
     if (type->text == "OneCycle" || type->text == "LRRangeTest") {
-        return problem("scheduler.type", type->text +
-                                             " is not available yet in this version: use WarmupLR, "
-                                             "WarmupDecayLR or WarmupCosineLR");
+        return problem("scheduler.type",
+                       fmt::format("{} is not available yet in this version: use {}", type->text,
+                                   types_text("scheduler")));
     }
     if (std::find(names.begin(), names.end(), type->text) == names.end()) {
         auto near = nearest(type->text, names);
         return problem("scheduler.type",
                        fmt::format("unknown scheduler {}{}", describe(*type),
                                    near ? fmt::format(", did you mean `{}`?", *near)
-                                        : ": use WarmupLR, WarmupDecayLR or WarmupCosineLR"));
+                                        : ": use " + types_text("scheduler")));
     }
     record("scheduler.type", *type, type->origin);
     SchedulerConfig& scheduler = run_config().scheduler;

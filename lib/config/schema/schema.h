@@ -24,6 +24,9 @@ namespace dslaunch::config {
 // The default as a value. REQUIRES: a key of the schema.
 [[nodiscard]] Value default_value(const KeySpec& key);
 
+// The values of SECTION.type, SECTION one of "optimizer" and "scheduler", that this version has.
+[[nodiscard]] const std::vector<std::string>& available_types(std::string_view section);
+
 // True when the word `auto` leaves the value to us; where any word is a value, it is that value.
 [[nodiscard]] bool takes_auto(const KeySpec& key);
 

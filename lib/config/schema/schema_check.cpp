@@ -235,11 +235,11 @@ class Checker {
     // Parameters of an optimizer or scheduler that is refused by its type are not refused one by
     // one.
     [[nodiscard]] bool owner_not_yet(const std::string& path) const {
-        std::string type = owner_type(path);
-        static const std::vector<std::string> there = {
-            "adam", "adamw", "sgd", "warmuplr", "warmupdecaylr", "warmupcosinelr"};
-        bool params = path == "optimizer.params" || path == "scheduler.params";
-        return params && std::find(there.begin(), there.end(), type) == there.end();
+        if (path != "optimizer.params" && path != "scheduler.params") return false;
+        const auto& types = available_types(split(path, '.').front());
+        return std::none_of(types.begin(), types.end(), [&](const std::string& type) {
+            return lower(type) == owner_type(path);
+        });
     }
 
     bool wrong_type_of_owner(const KeySpec& key, const std::string& path, const Value& value) {
@@ -263,6 +263,13 @@ class Checker {
 };
 
 }  // namespace
+
+const std::vector<std::string>& available_types(std::string_view section) {
+    static const std::vector<std::string> optimizers = {"Adam", "AdamW", "SGD", "Adagrad", "Lion"};
+    static const std::vector<std::string> schedulers = {"WarmupLR", "WarmupDecayLR",
+                                                        "WarmupCosineLR"};
+    return section == "optimizer" ? optimizers : schedulers;
+}
 
 std::vector<Problem> check_against_schema(const Value& tree) {
     return Checker(tree).run();

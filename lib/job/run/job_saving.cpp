@@ -20,7 +20,18 @@ bool JobSaving::via_first() const {
     return saves() && setup_.config().save.via_rank0 && place().node_count() > 1;
 }
 
+// What the run before has saved last is read only when nobody saves there any more.
+void JobSaving::claim() {
+    if (!saves() || place().rank() != 0) return;
+    storage::CheckpointClaim claim;
+    claim.owner = options_.owner;
+    if (options_.restarted) claim.wait_max = options_.claim_wait_max;
+    claim.told = [](const std::string& line) { log_warn("checkpoint", "{}", line); };
+    claim_ = storage::claim_checkpoints(*files_, checkpoint_root(), claim);
+}
+
 void JobSaving::resume() {
+    claim();
     if (saves() && !via_first()) require_shared_folder(*files_, comms_.job(), options_.output);
     reader_ = find_resume(*files_, comms_.job(),
                           {options_.resume, options_.output, options_.restarted, via_first()});
@@ -67,7 +78,8 @@ void JobSaving::open_checkpointer(runtime::SavableState& state, runtime::ModelBu
     const runtime::Topology& own = setup_.own_ranks();
     runtime::CheckpointerParts parts;
     parts.tree = files_.get();
-    parts.root = options_.output + "/checkpoints";
+    parts.root = checkpoint_root();
+    parts.claim = std::move(claim_);
     parts.keep = save.keep;
     parts.goes_on = save.goes_on;
     parts.via_first = via_first();

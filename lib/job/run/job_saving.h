@@ -3,6 +3,7 @@
 // -> [here] -> lib/runtime/save. Threads: the one that trains.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -21,6 +22,9 @@ struct SavingOptions {
     std::string output;      // folder of the run; empty: nothing is saved
     std::string resume;      // see ResumeRequest::from
     bool restarted = false;  // see ResumeRequest::restarted
+    std::string owner;       // of the folder's checkpoints, for messages: job, attempt, host
+    // After a restart a rank of the attempt before may still save, until its agent ends it.
+    std::chrono::milliseconds claim_wait_max{0};
 };
 
 class JobSaving {
@@ -28,9 +32,9 @@ class JobSaving {
     // SETUP and COMMS must outlive this. REQUIRES: COMMS is open.
     JobSaving(JobSetup& setup, RankComms& comms, SavingOptions options);
 
-    // Called by all ranks: checks the folder that checkpoints go to, and opens the checkpoint that
-    // training resumes from, whose untrained parameters are put into the model. Throws what
-    // require_shared_folder() and find_resume() do.
+    // Called by all ranks: takes the folder that checkpoints go to and checks it, and opens the
+    // checkpoint that training resumes from, whose untrained parameters are put into the model.
+    // Throws what storage::claim_checkpoints(), require_shared_folder() and find_resume() do.
     void resume();
     // The state that training resumes from, until begin(); null: training starts anew.
     [[nodiscard]] runtime::SavedState* saved() { return saved_ ? &*saved_ : nullptr; }
@@ -54,6 +58,8 @@ class JobSaving {
   private:
     [[nodiscard]] bool saves() const { return !options_.output.empty(); }
     [[nodiscard]] bool via_first() const;
+    [[nodiscard]] std::string checkpoint_root() const { return options_.output + "/checkpoints"; }
+    void claim();
     [[nodiscard]] const runtime::Topology& place() const { return comms_.job().topology(); }
     void describe_resume() const;
     void open_checkpointer(runtime::SavableState& state, runtime::ModelBuffers& buffers,
@@ -65,6 +71,7 @@ class JobSaving {
     RankComms& comms_;
     SavingOptions options_;
     std::unique_ptr<storage::FileTree> files_;
+    std::unique_ptr<storage::FileLock> claim_;  // of rank 0, from resume() to begin()
     std::unique_ptr<storage::CheckpointReader> reader_;
     std::optional<runtime::SavedState> saved_;
     std::optional<runtime::Checkpointer> checkpointer_;

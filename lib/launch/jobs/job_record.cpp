@@ -91,8 +91,8 @@ struct JobRecord::Folder {
         lock = open_own(path + "/lock");
         // The lock ends with this process; no worker inherits the descriptor.
         if (lock.valid() && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
-            is_taken = true;
-            return 0;
+            is_taken = errno == EWOULDBLOCK;
+            return is_taken ? 0 : -errno;
         }
         // An earlier job of this name left them.
         for (const char* old : {"/job.log", "/job.log.1", "/progress.json"}) {

@@ -14,6 +14,7 @@
 
 #include "base/error.h"
 #include "base/fd.h"
+#include "base/log.h"
 
 namespace dslaunch::launch {
 namespace {
@@ -68,10 +69,15 @@ struct JobFiles::Files {
         const std::string path = output + "/metrics.jsonl";
         metrics = open_for_append(path);
         // Held until the launcher is gone: the lines of two jobs in one file would be of no use.
-        if (::flock(metrics.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-            fail(ExitCode::kCheckpoint,
-                 "{}: another job is writing there: wait for its end, or give another --output",
-                 output);
+        if (::flock(metrics.get(), LOCK_EX | LOCK_NB) != 0) {
+            if (errno == EWOULDBLOCK) {
+                fail(ExitCode::kCheckpoint,
+                     "{}: another job is writing there: wait for its end, or give another --output",
+                     output);
+            }
+            log_warn("launch", "{} cannot be locked: {}; let no other job write there", path,
+                     errno_text(errno));
+        }
         cut_torn_line(metrics, path);
     }
 

@@ -73,9 +73,8 @@ std::string shard_name(const char* what, const Topology& topology) {
 }  // namespace
 
 Checkpointer::Checkpointer(CheckpointerParts parts)
-    : parts_(std::move(parts)), store_(*parts_.tree, parts_.root, parts_.keep) {
-    if (first()) store_.claim();
-}
+    : parts_(std::move(parts)),
+      store_(*parts_.tree, parts_.root, parts_.keep, std::move(parts_.claim)) {}
 
 Checkpointer::~Checkpointer() = default;
 

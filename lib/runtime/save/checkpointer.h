@@ -32,8 +32,10 @@ enum class SavePhase : uint8_t { kIdle, kWriting, kWritten, kCommitting, kCommit
 
 struct CheckpointerParts {
     storage::FileTree* tree = nullptr;
-    std::string root;        // folder of the step folders
-    int64_t keep = 0;        // as for CheckpointStore
+    std::string root;                                    // folder of the step folders
+    std::unique_ptr<storage::FileLock> claim = nullptr;  // of rank 0, on root; null: begin() takes
+                                                         // it
+    int64_t keep = 0;                                    // as for CheckpointStore
     bool goes_on = false;    // true if a failed save does not end the run
     bool via_first = false;  // true if rank 0's disk gets all files, since hosts share none
     const graph::Model* model = nullptr;
@@ -59,8 +61,7 @@ struct CheckpointerParts {
 
 class Checkpointer {
   public:
-    // The objects that PARTS points to must outlive the checkpointer. Rank 0 throws
-    // Error{kCheckpoint} while another run saves there.
+    // The objects that PARTS points to must outlive the checkpointer.
     explicit Checkpointer(CheckpointerParts parts);
     // Joins the thread. A save under way is left as after a crash.
     ~Checkpointer();

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <thread>
 #include <utility>
 
 #include "base/check.h"
@@ -14,6 +15,9 @@
 
 namespace dslaunch::storage {
 namespace {
+
+constexpr std::chrono::milliseconds kClaimInterval{100};
+constexpr size_t kHolderBytesMax = 500;
 
 constexpr int64_t kAnyStep = -1;  // stands for the step that the manifest says
 
@@ -105,24 +109,53 @@ std::string parent_of(const std::string& path) {
     return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-}  // namespace
-
-CheckpointStore::CheckpointStore(FileTree& tree, std::string root, int64_t keep)
-    : tree_(tree), root_(std::move(root)), keep_(keep) {
-    while (root_.size() > 1 && root_.back() == '/') root_.pop_back();
+// Returns the line that the owner of the lock at PATH has left there.
+std::string holder_of(const FileTree& tree, const std::string& path) {
+    try {
+        const auto view = tree.open(path);
+        const std::span<const std::byte> bytes = view->bytes();
+        const std::string_view text(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+        const std::string_view line = text.substr(0, std::min(text.find('\n'), kHolderBytesMax));
+        if (!line.empty()) return printable(line);
+    } catch (const Error&) {
+        // It has just ended, or is an older version's, whose file is empty.
+    }
+    return "it does not say who it is";
 }
 
-void CheckpointStore::claim() {
-    if (claim_) return;
-    tree_.make_folders(root_);
+}  // namespace
+
+std::unique_ptr<FileLock> claim_checkpoints(FileTree& tree, const std::string& root,
+                                            const CheckpointClaim& claim) {
+    tree.make_folders(root);
     // A run that crashed may have made the root and not come to this.
-    tree_.sync_folder(parent_of(root_));
-    claim_ = tree_.lock(root_ + "/.lock");
-    if (!claim_)
-        fail(ExitCode::kCheckpoint,
-             "{}: another run is saving its checkpoints there: wait for its end or give another "
-             "--output",
-             printable(root_));
+    tree.sync_folder(parent_of(root));
+    const std::string path = root + "/.lock";
+    const auto deadline = std::chrono::steady_clock::now() + claim.wait_max;
+    bool told = false;
+    for (;;) {
+        if (auto lock = tree.lock(path, claim.owner + "\n")) return lock;
+        const std::string holder = holder_of(tree, path);
+        const auto left = deadline - std::chrono::steady_clock::now();
+        if (left <= left.zero()) {
+            fail(ExitCode::kCheckpoint,
+                 "{}: another run is saving its checkpoints there: {}; wait for its end, end it, "
+                 "or give another --output",
+                 printable(root), holder);
+        }
+        if (!std::exchange(told, true) && claim.told) {
+            claim.told(fmt::format("{} is held by {}; waiting up to {} s for its end",
+                                   printable(path), holder,
+                                   std::chrono::ceil<std::chrono::seconds>(left).count()));
+        }
+        std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(left, kClaimInterval));
+    }
+}
+
+CheckpointStore::CheckpointStore(FileTree& tree, std::string root, int64_t keep,
+                                 std::unique_ptr<FileLock> claim)
+    : tree_(tree), root_(std::move(root)), keep_(keep), claim_(std::move(claim)) {
+    while (root_.size() > 1 && root_.back() == '/') root_.pop_back();
 }
 
 // Nobody else is writing here: all that is unfinished was left by runs that are gone.
@@ -158,7 +191,7 @@ std::string CheckpointStore::begin(int64_t step, const std::string& id, Bytes ne
                                                     (c >= 'a' && c <= 'z') || c == '-';
                                          }),
               "'{}' is no id of a save", id);
-    claim();
+    if (!claim_) claim_ = claim_checkpoints(tree_, root_);
     remove_leftovers();
     const Bytes free = tree_.free_room(root_);
     if (free < need)

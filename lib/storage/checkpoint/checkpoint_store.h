@@ -3,7 +3,9 @@
 // time, one save at a time. A crash at any moment leaves every committed checkpoint as it was.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,14 +30,25 @@ struct StoredCheckpoint {
 // the manifest cannot be read, its step is -1.
 [[nodiscard]] StoredCheckpoint checkpoint_in(const FileTree& tree, const std::string& folder);
 
+// Who takes a root of checkpoints, and how long that may take.
+struct CheckpointClaim {
+    std::string owner = "another run";      // a line for people, as `job a, attempt 0, on host h`
+    std::chrono::milliseconds wait_max{0};  // for who holds it now, as a run that was cut off
+    std::function<void(const std::string& line)> told;  // hears once who is waited for
+};
+
+// Takes ROOT, made where it is missing, for as long as the result lives. Throws Error{kCheckpoint}
+// with the owner while another run saves there, Error{kDisk}. Blocks for CLAIM.wait_max at most.
+[[nodiscard]] std::unique_ptr<FileLock> claim_checkpoints(FileTree& tree, const std::string& root,
+                                                          const CheckpointClaim& claim = {});
+
 class CheckpointStore {
   public:
-    // KEEP: complete ones that stay, 0: all. Nothing is made before begin(). TREE must outlive it.
-    CheckpointStore(FileTree& tree, std::string root, int64_t keep);
+    // KEEP: complete ones that stay, 0: all. Nothing is made before begin(), which takes ROOT
+    // unless CLAIM is given. TREE must outlive it.
+    CheckpointStore(FileTree& tree, std::string root, int64_t keep,
+                    std::unique_ptr<FileLock> claim = nullptr);
 
-    // Takes the root for this object: Error{kCheckpoint} while another run saves there. begin()
-    // does so too; earlier, a run finds out before it has trained.
-    void claim();
     // Makes the folder that the files of a save are written to, and removes what saves of crashed
     // runs have left. NEED: bytes of all ranks' files; Error{kDisk} when they do not fit.
     // ID: of this save, [0-9a-z-].

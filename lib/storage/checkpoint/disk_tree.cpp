@@ -13,6 +13,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "storage/checkpoint/disk_sink.h"
 #include "storage/checkpoint/file_error.h"
 #include "storage/checkpoint/file_tree.h"
@@ -138,15 +139,24 @@ class DiskTree final : public FileTree {
         give_up(path, "remove the folder");
     }
 
-    std::unique_ptr<FileLock> lock(const std::string& path) override {
+    std::unique_ptr<FileLock> lock(const std::string& path, const std::string& owner) override {
         UniqueFd fd(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666));
         if (!fd.valid()) give_up(path, "make the file");
-        if (::flock(fd.get(), LOCK_EX | LOCK_NB) == 0)
-            return std::make_unique<DiskLock>(std::move(fd));
-        if (errno == EWOULDBLOCK) return nullptr;
-        if (errno != ENOSYS && errno != EOPNOTSUPP && errno != ENOLCK) give_up(path, "lock");
-        log_warn("checkpoint", "{}: this file system has no locks: {}; let no other run save there",
-                 path, errno_text(errno));
+        if (::flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
+            if (errno == EWOULDBLOCK) return nullptr;
+            if (errno == ENOLCK) {
+                fail(ExitCode::kDisk,
+                     "{}: cannot lock: {}; the lock service of this network file system does not "
+                     "answer: start it, mount with local_lock=flock, or give another --output",
+                     printable(path), errno_text(errno));
+            }
+            if (errno != ENOSYS && errno != EOPNOTSUPP) give_up(path, "lock");
+            log_warn("checkpoint",
+                     "{}: this file system has no locks: {}; let no other run save there", path,
+                     errno_text(errno));
+        }
+        // A full disk has no room for it: then a message of another run does not name the owner.
+        if (::ftruncate(fd.get(), 0) == 0) static_cast<void>(write_full(fd.get(), owner));
         return std::make_unique<DiskLock>(std::move(fd));
     }
 

@@ -75,8 +75,11 @@ class FileTree {
     virtual void remove_file(const std::string& path) = 0;
     // Removes the folder with all it holds; it need not be there.
     virtual void remove_folder(const std::string& path) = 0;
-    // Makes the file where it is missing; does not wait. Null: somebody else holds it.
-    [[nodiscard]] virtual std::unique_ptr<FileLock> lock(const std::string& path) = 0;
+    // Makes the file where it is missing; does not wait. While the lock is held the file holds
+    // OWNER. Null: somebody else holds it. Throws Error{kDisk}, also where a lock is refused for
+    // another reason, as by a server that does not answer (ENOLCK).
+    [[nodiscard]] virtual std::unique_ptr<FileLock> lock(const std::string& path,
+                                                         const std::string& owner) = 0;
     // The bytes that are free to this user.
     [[nodiscard]] virtual Bytes free_room(const std::string& folder) const = 0;
 };

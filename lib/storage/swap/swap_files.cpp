@@ -97,9 +97,13 @@ UniqueFd make_locked_file(const std::string& folder) {
         UniqueFd file(
             ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600));
         error_number = file.valid() ? EAGAIN : errno;
-        if (file.valid() && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0 &&
-            still_there(path, file.get())) {
-            return file;
+        const bool locked = file.valid() && ::flock(file.get(), LOCK_EX | LOCK_NB) == 0;
+        if (locked && still_there(path, file.get())) return file;
+        if (file.valid() && !locked && errno != EWOULDBLOCK) {
+            error_number = errno;
+            ::unlink(path.c_str());
+            ::rmdir(folder.c_str());
+            break;
         }
         if (!file.valid() && error_number != ENOENT && error_number != EEXIST) {
             ::rmdir(folder.c_str());

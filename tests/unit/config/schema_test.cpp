@@ -5,6 +5,7 @@
 
 #include <fmt/core.h>
 
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -39,6 +40,74 @@ std::vector<Problem> problems_of(const std::string& section, const std::string& 
 }
 
 }  // namespace
+
+// A value that KEY may have and that is not its default.
+std::optional<Value> other_value(const KeySpec& key) {
+    if (key.type == KeyType::kBool) {
+        Value value = default_value(key);
+        value.kind = Value::Kind::kBool;
+        value.boolean = !value.boolean;
+        return value;
+    }
+    if (std::string_view(key.path).ends_with(".betas")) {
+        return *find_path(parse_config("betas: [0.25, 0.5]", "c").root, "betas");
+    }
+    if (key.type == KeyType::kInt) return make_value(int64_t{7});
+    if (key.type == KeyType::kFloat) return make_value(0.125);
+    const std::vector<std::string> choices = split(key.allowed, '|');
+    for (const std::string& choice : choices) {
+        if (choice != key.fallback && choice != "null") return make_value(choice);
+    }
+    return {};
+}
+
+TEST_CASE("each parameter of each optimizer and scheduler is used or refused, none is ignored") {
+    struct Section {
+        std::string name;
+        std::string needs;  // parameters without which the type is refused
+    };
+    int used = 0, refused = 0, without_effect = 0;
+    for (const Section& section :
+         {Section{"optimizer", ""}, Section{"scheduler", R"("total_num_steps": 50)"}}) {
+        for (const std::string& type : available_types(section.name)) {
+            const bool needs = type == "WarmupDecayLR" || type == "WarmupCosineLR";
+            const std::string text = fmt::format(R"({{"{}": {{"type": "{}", "params": {{{}}}}}}})",
+                                                 section.name, type, needs ? section.needs : "");
+            const Resolved plain = resolve(parse_config(text, "c"));
+            INFO(text);
+            REQUIRE(plain.problems.empty());
+            for (const KeySpec& key : schema()) {
+                if (!std::string_view(key.path).starts_with(section.name + ".params.")) continue;
+                const auto value = other_value(key);
+                INFO(key.path);
+                REQUIRE(value);
+                TrainConfig config = parse_config(text, "c");
+                REQUIRE(set_path(config.root, key.path, *value));
+                // Nesterov's momentum needs one.
+                if (std::string_view(key.path).ends_with(".nesterov"))
+                    REQUIRE(set_path(config.root, "optimizer.params.momentum", make_value(0.5)));
+                const Resolved result = resolve(config);
+                if (!result.problems.empty()) {
+                    ++refused;
+                    continue;
+                }
+                if (key.status == KeyStatus::kWithoutEffect) {
+                    ++without_effect;
+                    continue;
+                }
+                ++used;
+                const bool changed = !(result.config.optimizer == plain.config.optimizer) ||
+                                     !(result.config.scheduler == plain.config.scheduler);
+                // AdamW decays decoupled whatever adam_w_mode says, as DeepSpeed's.
+                const bool is_mode = std::string_view(key.path).ends_with(".adam_w_mode");
+                CHECK(changed != (type == "AdamW" && is_mode));
+            }
+        }
+    }
+    INFO(used << " " << refused << " " << without_effect);
+    CHECK(used > 30);
+    CHECK(refused > 100);
+}
 
 TEST_CASE("each key misspelled by one edit is caught, with the right suggestion nearly always") {
     int64_t edits = 0, right = 0, caught = 0;

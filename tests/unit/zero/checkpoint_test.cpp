@@ -145,8 +145,8 @@ class TestTree final : public FileTree {
     bool exchange(const std::string& a, const std::string& b) override {
         return tree_.exchange(below_ + a, below_ + b);
     }
-    std::unique_ptr<FileLock> lock(const std::string& path) override {
-        return tree_.lock(below_ + path);
+    std::unique_ptr<FileLock> lock(const std::string& path, const std::string& owner) override {
+        return tree_.lock(below_ + path, owner);
     }
     void sync_folder(const std::string& folder) override { tree_.sync_folder(below_ + folder); }
     void remove_file(const std::string& path) override { tree_.remove_file(below_ + path); }

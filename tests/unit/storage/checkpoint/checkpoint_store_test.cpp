@@ -1,10 +1,16 @@
 // Saving and reading back, on a disk and in memory.
 #include "storage/checkpoint/checkpoint_store.h"
 
+#include <sys/syscall.h>
+
+#include <cerrno>
+#include <chrono>
+
 #include "memory_tree.h"
 #include "save_tools.h"
 #include "storage/files/safetensors.h"
 #include "support/catch.h"
+#include "support/refused_call.h"
 #include "support/temporary_folder.h"
 
 using namespace dslaunch;
@@ -131,6 +137,46 @@ TEST_CASE("two runs do not save to one folder, and a run that is gone leaves not
     first.reset();
     save(*tree, second, 2, "b");
     CHECK_FALSE(tree->list(unfinished));
+}
+
+TEST_CASE("who holds a folder of checkpoints is named, and waited for as long as told") {
+    const TemporaryFolder folder;
+    const auto tree = make_disk_tree();
+    const std::string root = folder.path() + "/checkpoints";
+    auto held = claim_checkpoints(*tree, root, {.owner = "job a, attempt 0, on host h1"});
+    CHECK_THAT(message_of([&] { static_cast<void>(claim_checkpoints(*tree, root)); }),
+               Catch::Contains("73: ") && Catch::Contains("job a, attempt 0, on host h1"));
+    std::vector<std::string> told;
+    CheckpointClaim claim;
+    claim.owner = "job a, attempt 1, on host h2";
+    claim.wait_max = std::chrono::minutes(10);
+    // The holder ends once it is waited for.
+    claim.told = [&](const std::string& line) {
+        told.push_back(line);
+        held.reset();
+    };
+    const auto taken = claim_checkpoints(*tree, root, claim);
+    CHECK(taken != nullptr);
+    REQUIRE(told.size() == 1);
+    CHECK_THAT(told[0], Catch::Contains("job a, attempt 0, on host h1"));
+    CHECK(folder.read("checkpoints/.lock") == "job a, attempt 1, on host h2\n");
+    claim.wait_max = std::chrono::milliseconds(150);
+    const auto began = std::chrono::steady_clock::now();
+    CHECK_THAT(message_of([&] { static_cast<void>(claim_checkpoints(*tree, root, claim)); }),
+               Catch::Contains("attempt 1"));
+    CHECK(std::chrono::steady_clock::now() - began >= claim.wait_max);
+}
+
+TEST_CASE("a lock that a server does not give is no lock, one that a file system lacks is said") {
+    const TemporaryFolder folder;
+    const auto tree = make_disk_tree();
+    CHECK(holds_without_call(__NR_flock, ENOLCK, [&] {
+        const std::string message =
+            message_of([&] { static_cast<void>(claim_checkpoints(*tree, folder.path())); });
+        return message.starts_with("72: ") && message.find("lock service") != std::string::npos;
+    }));
+    CHECK(holds_without_call(__NR_flock, EOPNOTSUPP,
+                             [&] { return claim_checkpoints(*tree, folder.path()) != nullptr; }));
 }
 
 TEST_CASE("a save that does not fit is refused before anything is written") {

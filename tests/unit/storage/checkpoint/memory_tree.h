@@ -122,7 +122,7 @@ class MemoryTree final : public FileTree {
         call(path, "remove the folder");
         leave(path);
     }
-    std::unique_ptr<FileLock> lock(const std::string& path) override {
+    std::unique_ptr<FileLock> lock(const std::string& path, const std::string& /*owner*/) override {
         if (find(path) < 0) enter(path, false);
         if (!locks_->insert(path).second) return nullptr;
         return std::make_unique<Lock>(locks_, path);
